@@ -1,0 +1,52 @@
+# `make help` lists the targets.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+RUN_DIR ?= runs/first_run
+
+.DEFAULT_GOAL := help
+.PHONY: help env run test check pins wheel clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+env: $(STAMP) ## build .venv from requirements.txt, if it is absent or older
+
+# --no-deps: the pinned file is the whole set, and TFF's own metadata asks for a
+# jaxlib that the registry no longer holds (see README, "Install").
+$(STAMP): requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else 1)' 2>/dev/null || { \
+	  echo "tff_ssl needs Python 3.11 (TensorFlow Federated 0.87 has no wheel for newer ones): install it, or name it with 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'." >&2; exit 1; }
+	@echo "Building $(VENV) (a few minutes, once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
+	@touch $(STAMP)
+
+run: $(STAMP) ## grouping on the embedded digits: first run, no download
+	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
+
+test: $(STAMP) ## all tests
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## lint and format check (ruff)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+pins: $(STAMP) ## regenerate requirements.txt from requirements.in
+	@$(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv
+	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
+	  --override requirements.overrides --no-annotate \
+	  --custom-compile-command 'make pins' -o requirements.txt requirements.in
+
+wheel: $(STAMP) ## build the wheel and import it in a clean environment with the pins
+	@rm -rf build/wheel && mkdir -p build/wheel
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w build/wheel .
+	@$(PYTHON) -m venv build/wheel/venv
+	@build/wheel/venv/bin/python -m pip install --quiet --no-deps -r requirements.txt
+	@build/wheel/venv/bin/python -m pip install --quiet --no-deps build/wheel/*.whl
+	@cd build/wheel && venv/bin/python -c \
+	  'import tff_ssl; print("imported", tff_ssl.__version__, "from", tff_ssl.__file__)'
+
+clean: ## remove the environment and what was built
+	@rm -rf $(VENV) build dist

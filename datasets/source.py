@@ -1,0 +1,57 @@
+"""What a data source gives: labelled images, and who wrote them if known.
+
+Every source of `datasets.catalogue` returns one `Source`; partitions, the client
+store and the reports read nothing else.
+"""
+
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+  """One split of a source.
+
+  Attributes:
+    images: `uint8 [N, H, W, C]`.
+    labels: `int32 [N]`, each in `[0, num_classes)`.
+    client_ids: For sources with a native split, `[N]` array of Python strings
+      (any characters), the owner of each example; otherwise `None`.
+  """
+
+  images: np.ndarray
+  labels: np.ndarray
+  client_ids: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """A data set as the rest of the code sees it.
+
+  Attributes:
+    name: The name in the catalogue.
+    version: Identifies the content: a change of the version makes cached client
+      stores of the older one unusable. Holds the number of examples where the
+      files are subsets of the public set.
+    title: One sentence for reports: what the data are and how many.
+    train: The training split.
+    test: The whole test split.
+    num_classes: Number of classes, d in the papers.
+    mean: Per-channel mean of pixels scaled to [0, 1], `C` floats.
+    stddev: Per-channel standard deviation, `C` floats.
+    background: Grey value in [0, 255] of an empty image; geometric augmentation
+      fills with it.
+    mirrorable: Whether a mirrored image still is of its class (a digit is not).
+  """
+
+  name: str
+  version: str
+  title: str
+  train: Split
+  test: Split
+  num_classes: int
+  mean: tuple[float, ...]
+  stddev: tuple[float, ...]
+  background: int
+  mirrorable: bool

@@ -1,0 +1,25 @@
+"""Packages `tff_ssl`, and only it.
+
+`datasets/` and `experiments/` are run from a checkout: the top-level name
+`datasets` belongs to another project, so it is never installed.
+"""
+
+import pathlib
+
+import setuptools
+
+_HERE = pathlib.Path(__file__).parent
+
+setuptools.setup(
+  name='tff_ssl',
+  version='0.1.0',
+  description='Semi-supervised federated learning on TensorFlow Federated',
+  long_description=(_HERE / 'README.md').read_text(encoding='utf-8'),
+  long_description_content_type='text/markdown',
+  packages=setuptools.find_packages(include=['tff_ssl', 'tff_ssl.*']),
+  python_requires='>=3.11,<3.12',
+  # tensorflow-federated is deliberately no hard dependency: pip cannot satisfy
+  # its metadata (README, "Install"). The extra is for environments that can.
+  install_requires=[],
+  extras_require={'tff': ['tensorflow-federated==0.87.0']},
+)
