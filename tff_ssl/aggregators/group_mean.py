@@ -1,0 +1,233 @@
+"""Means within groups of clients, for any number of groups in one aggregation.
+
+Every client belongs to one of S groups and says so beside its value. The
+factory scatters the float value into row g of S rows (all other rows zero),
+sums the rows over clients with an inner aggregator, and sums the weights per
+group apart from the values. So inner aggregators that clip, add noise, compress
+or sum securely see float values only, with the norm of the client's own value,
+and never touch the counts.
+
+Source: the grouping-based model averaging of Zhang et al., Improving
+Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
+(arXiv 2008.11364), Eq. 7, is a mean of this kind; see
+`tff_ssl.algorithms.grouping`.
+
+Who sees what: row g is a sum over the members of group g alone. A group of one
+client shows that client's value to the server, under secure aggregation too.
+"""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
+  """Weighted means of the clients' values within each of `num_groups` groups.
+
+  The created `tff.templates.AggregationProcess` has the type
+
+  ```
+  initialize: ( -> S@SERVER)
+  next: (<S@SERVER, {<value=V, group=int32>}@CLIENTS, {float32}@CLIENTS> ->
+         <state=S@SERVER, result=<mean=V', weight=float32[S]>@SERVER,
+          measurements=M@SERVER>)
+  ```
+
+  where V is a structure of float tensors and V' the same structure with a
+  leading dimension S. `mean` is zero for a group whose weight is zero. A client
+  whose group lies outside [0, S) contributes nothing.
+  """
+
+  def __init__(
+    self,
+    num_groups: int,
+    value_sum_factory: tff.aggregators.UnweightedAggregationFactory
+    | None = None,
+    weight_sum_factory: tff.aggregators.UnweightedAggregationFactory
+    | None = None,
+    *,
+    mean_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+  ):
+    """Initializes the factory.
+
+    Args:
+      num_groups: S >= 1.
+      value_sum_factory: Sums the scattered, weighted values; by default
+        `tff.aggregators.SumFactory()`.
+      weight_sum_factory: Sums the weights per group, `float32 [S]`; by default
+        `tff.aggregators.SumFactory()`.
+      mean_factory: Instead of `value_sum_factory`, an inner factory that gives
+        an unweighted mean over clients (such as
+        `tff.aggregators.UnweightedMeanFactory`, or
+        `tff.learning.dp_aggregator(...)`); its result is multiplied by the
+        number of clients.
+
+    Raises:
+      ValueError: If `num_groups` is below 1, or both inner factories are given.
+      TypeError: If an inner factory is not an unweighted aggregation factory.
+    """
+    if not isinstance(num_groups, int) or num_groups < 1:
+      raise ValueError(
+        f'num_groups must be an integer >= 1, but is {num_groups!r}.'
+      )
+    if value_sum_factory is not None and mean_factory is not None:
+      raise ValueError(
+        'Give value_sum_factory or mean_factory, not both: each of them '
+        'aggregates the values.'
+      )
+    for name, factory in (
+      ('value_sum_factory', value_sum_factory),
+      ('weight_sum_factory', weight_sum_factory),
+      ('mean_factory', mean_factory),
+    ):
+      if factory is not None and not isinstance(
+        factory, tff.aggregators.UnweightedAggregationFactory
+      ):
+        raise TypeError(
+          f'{name} must be a tff.aggregators.UnweightedAggregationFactory, but '
+          f'is {type(factory).__name__}: values are weighted before they reach '
+          'it.'
+        )
+    self._num_groups = num_groups
+    self._inner_is_mean = mean_factory is not None
+    default = tff.aggregators.SumFactory()
+    self._values = mean_factory or value_sum_factory or default
+    self._weights = weight_sum_factory or default
+
+  def create(
+    self, value_type: tff.Type, weight_type: tff.Type
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation process (see the class).
+
+    Args:
+      value_type: `<value=V, group=int32>`, unplaced.
+      weight_type: A scalar float type.
+
+    Returns:
+      A weighted `tff.templates.AggregationProcess`.
+
+    Raises:
+      TypeError: If the types are not of this form.
+    """
+    _check_types(value_type, weight_type)
+    num_groups = self._num_groups
+
+    @tff.tensorflow.computation(value_type, weight_type)
+    def scatter(member, weight):
+      row = tf.one_hot(member['group'], num_groups, dtype=weight.dtype)
+
+      def to_rows(value):
+        shape = [num_groups] + [1] * value.shape.rank
+        mask = tf.cast(tf.reshape(row * weight, shape), value.dtype)
+        return mask * value[tf.newaxis]
+
+      return (
+        tf.nest.map_structure(to_rows, member['value']),
+        row * weight,
+        tf.constant(1.0),
+      )
+
+    rows_type, weights_type, one_type = scatter.type_signature.result
+    value_process = self._values.create(rows_type)
+    weight_process = self._weights.create(weights_type)
+    count_process = self._weights.create(one_type)
+    inner_is_mean = self._inner_is_mean
+
+    @tff.tensorflow.computation(
+      value_process.next.type_signature.result.result.member,
+      weight_process.next.type_signature.result.result.member,
+      count_process.next.type_signature.result.result.member,
+    )
+    def divide(rows, weights, num_clients):
+      weights = tf.cast(weights, tf.float32)
+      scale = tf.cast(num_clients, tf.float32) if inner_is_mean else 1.0
+      factors = tf.math.divide_no_nan(scale, weights)
+
+      def to_mean(row):
+        shape = [num_groups] + [1] * (row.shape.rank - 1)
+        return row * tf.cast(tf.reshape(factors, shape), row.dtype)
+
+      return collections.OrderedDict(
+        mean=tf.nest.map_structure(to_mean, rows), weight=weights
+      )
+
+    @tff.federated_computation
+    def initialize():
+      return tff.federated_zip(
+        collections.OrderedDict(
+          values=value_process.initialize(),
+          weights=weight_process.initialize(),
+          count=count_process.initialize(),
+        )
+      )
+
+    @tff.federated_computation(
+      initialize.type_signature.result,
+      tff.FederatedType(value_type, tff.CLIENTS),
+      tff.FederatedType(weight_type, tff.CLIENTS),
+    )
+    def aggregate(state, values, weights):
+      scattered = tff.federated_map(scatter, (values, weights))
+      value_output = value_process.next(state['values'], scattered[0])
+      weight_output = weight_process.next(state['weights'], scattered[1])
+      count_output = count_process.next(state['count'], scattered[2])
+      result = tff.federated_map(
+        divide,
+        (value_output.result, weight_output.result, count_output.result),
+      )
+      return tff.templates.MeasuredProcessOutput(
+        state=tff.federated_zip(
+          collections.OrderedDict(
+            values=value_output.state,
+            weights=weight_output.state,
+            count=count_output.state,
+          )
+        ),
+        result=result,
+        measurements=tff.federated_zip(
+          collections.OrderedDict(
+            group_weights=weight_output.result,
+            values=value_output.measurements,
+          )
+        ),
+      )
+
+    return tff.templates.AggregationProcess(initialize, aggregate)
+
+
+def _check_types(value_type: tff.Type, weight_type: tff.Type) -> None:
+  """Raises `TypeError` unless the types are `<value=V, group=int32>`, float."""
+  expected = (
+    'GroupMeanFactory aggregates <value=V, group=int32> with V a structure of '
+    'float tensors'
+  )
+  if not isinstance(value_type, tff.StructType):
+    raise TypeError(f'{expected}, but the value type is {value_type}.')
+  names = [name for name, _ in tff.structure.iter_elements(value_type)]
+  if names != ['value', 'group']:
+    raise TypeError(f'{expected}, but the value type is {value_type}.')
+  if not value_type['group'].is_equivalent_to(
+    tff.TensorType(tf.int32.as_numpy_dtype)
+  ):
+    raise TypeError(f'{expected}, but group is {value_type["group"]}.')
+  for leaf in _leaves(value_type['value']):
+    if not tf.as_dtype(leaf.dtype).is_floating:
+      raise TypeError(f'{expected}, but V holds {leaf}.')
+  if (
+    not isinstance(weight_type, tff.TensorType)
+    or not tf.as_dtype(weight_type.dtype).is_floating
+  ):
+    raise TypeError(
+      f'The weight must be a float scalar, but its type is {weight_type}.'
+    )
+
+
+def _leaves(value_type: tff.Type) -> list[tff.TensorType]:
+  if isinstance(value_type, tff.StructType):
+    return [
+      leaf
+      for _, member in tff.structure.iter_elements(value_type)
+      for leaf in _leaves(member)
+    ]
+  return [value_type]

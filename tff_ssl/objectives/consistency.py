@@ -1,0 +1,104 @@
+"""Objectives of clients without labels: CRL and self-training (paper 1).
+
+Both make a pseudo-label from the weak view alpha(x) of an example and train on
+it where the model is confident (tau):
+
+```
+CRL            L_k = 1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(A(x)))
+(4) self-training  L_k = 1/n sum 1[max y_bar >= tau] l(argmax y_bar,
+f(alpha(x))) (5)
+```
+
+with y_bar = f(alpha(x)), A the strong view, l the cross-entropy, and n the
+whole minibatch (not only the examples that pass). No gradient flows through
+y_bar.
+"""
+
+import collections
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tff_ssl import randomness
+from tff_ssl.objectives import losses
+
+
+@dataclasses.dataclass(frozen=True)
+class ConsistencyRegularization:
+  """CRL, the FixMatch loss on unlabelled examples (paper 1, Eq. 4).
+
+  Without batch normalisation the weak view needs a forward pass only, so that
+  the views go through the model one after the other. Batch normalisation must
+  see both views as one batch, as in the authors' code, and then they do.
+
+  Attributes:
+    views: Gives the weak and the strong view (`tff_ssl.augmentation`).
+    threshold: tau, the confidence from which a pseudo-label counts.
+  """
+
+  views: Any
+  threshold: float = 0.95
+
+  metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator."""
+    del anchors
+    weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
+    strong = self.views.strong(batch['x'], randomness.fold_in(seed, 1))
+    weak_seed, strong_seed = (randomness.fold_in(seed, i) for i in (2, 3))
+    if predict.has_moving_state:
+      both = predict(
+        tf.concat([weak, strong], axis=0), training=True, seed=weak_seed
+      )
+      weak_logits, strong_logits = tf.split(both, 2)
+    else:
+      weak_logits = predict(weak, training=True, seed=weak_seed)
+      strong_logits = predict(strong, training=True, seed=strong_seed)
+    return _pseudo_label_loss(weak_logits, strong_logits, self.threshold, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfTraining:
+  """Self-training, "pseudo-labelling" (paper 1, Eq. 5).
+
+  Attributes:
+    views: Gives the weak view (`tff_ssl.augmentation`).
+    threshold: tau, the confidence from which a pseudo-label counts.
+  """
+
+  views: Any
+  threshold: float = 0.95
+
+  metric_names = ConsistencyRegularization.metric_names
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator."""
+    del anchors
+    weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
+    logits = predict(weak, training=True, seed=randomness.fold_in(seed, 2))
+    return _pseudo_label_loss(logits, logits, self.threshold, batch)
+
+
+def _pseudo_label_loss(teacher_logits, student_logits, threshold, batch):
+  """Returns Eq. 4's loss for given logits, and the metrics of pseudo-labels."""
+  labels, mask = losses.pseudo_labels(teacher_logits, threshold)
+  total = tf.reduce_sum(
+    losses.masked_cross_entropy(labels, student_logits, mask)
+  )
+  size = tf.cast(tf.shape(mask)[0], tf.float32)
+  metrics = collections.OrderedDict(
+    loss=(total, size),
+    mask_rate=(tf.reduce_sum(mask), size),
+    pseudo_label_accuracy=_pseudo_label_accuracy(labels, mask, batch),
+  )
+  return total / tf.maximum(size, 1.0), metrics
+
+
+def _pseudo_label_accuracy(labels, mask, batch):
+  """Counts right and known pseudo-labels; `true_y` is used nowhere else."""
+  truth = batch.get('true_y', batch['y'])
+  known = mask * tf.cast(truth >= 0, tf.float32)
+  correct = known * tf.cast(tf.equal(labels, truth), tf.float32)
+  return tf.reduce_sum(correct), tf.reduce_sum(known)

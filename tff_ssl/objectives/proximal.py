@@ -1,0 +1,45 @@
+"""FedProx's proximal term, added to any objective."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Proximal:
+  """`objective + mu/2 ||w - w_start||^2` over the trainable weights.
+
+  Source: Li et al., Federated Optimization in Heterogeneous Networks
+  (arXiv 1812.06127), Eq. 2.
+
+  Attributes:
+    objective: The objective that the term is added to.
+    strength: mu >= 0.
+  """
+
+  objective: Any
+  strength: float
+
+  def __post_init__(self):
+    if not self.strength >= 0:
+      raise ValueError(
+        f'proximal_strength must be >= 0, but is {self.strength!r}.'
+      )
+
+  @property
+  def metric_names(self) -> tuple[str, ...]:
+    return self.objective.metric_names
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the objective's loss with the term, and its metrics."""
+    loss, metrics = self.objective(predict, batch, anchors, seed)
+    distance = tf.add_n(
+      [
+        tf.reduce_sum(tf.square(weight - anchor))
+        for weight, anchor in zip(
+          predict.trainable, anchors.trainable, strict=True
+        )
+      ]
+    )
+    return loss + 0.5 * self.strength * distance, metrics

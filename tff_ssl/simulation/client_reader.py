@@ -1,0 +1,67 @@
+"""Joins a learning process with a reader of client data.
+
+In a simulation nothing bigger than a key should cross from Python into TFF each
+round: shipping a client's images costs more than a small model's training on
+them. A reader is a `tff.Computation` from a client's index to its examples; it
+runs on the worker, in the same TensorFlow graph as the client's training.
+"""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.simulation import client_sampling
+
+
+def compose_with_reader(
+  process: tff.learning.templates.LearningProcess, reader: tff.Computation
+) -> tff.learning.templates.LearningProcess:
+  """Returns `process` with client keys in place of client data.
+
+  Args:
+    process: A learning process of this library, or any other whose client data
+      are what `reader` returns.
+    reader: `(int32 -> D)`, from a client's index to its examples.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess` whose `next` takes
+    `{int32[2]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
+
+  Raises:
+    TypeError: If the reader does not return what the process takes.
+  """
+  data_type = process.next.type_signature.parameter[1].member
+  in_context = isinstance(data_type, tff.StructType)
+
+  @tff.tensorflow.computation(client_sampling.KEY_TYPE)
+  def read(key):
+    examples = reader(key[0])
+    if not in_context:
+      return examples
+    context = collections.OrderedDict(client=key[0], group=key[1])
+    return collections.OrderedDict(
+      examples=examples, context=tf.data.Dataset.from_tensors(context)
+    )
+
+  if not data_type.is_assignable_from(read.type_signature.result):
+    raise TypeError(
+      f'The reader gives {read.type_signature.result}, but the process takes '
+      f'{data_type}: build the process with the data_spec of the reader.'
+    )
+
+  @tff.federated_computation(
+    process.next.type_signature.parameter[0],
+    tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS),
+  )
+  def next_fn(state, keys):
+    return process.next(state, tff.federated_map(read, keys))
+
+  return tff.learning.templates.LearningProcess(
+    process.initialize,
+    next_fn,
+    process.get_model_weights,
+    process.set_model_weights,
+    get_hparams_fn=process.get_hparams,
+    set_hparams_fn=process.set_hparams,
+  )

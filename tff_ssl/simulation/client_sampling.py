@@ -1,0 +1,132 @@
+"""Which clients take part in a round, and in which group.
+
+A client crosses into TFF as a key, `int32 [2]`: its index in the client store
+and its group. The participants of a round are a function of (seed, round), so
+the iterator's whole state is the round.
+"""
+
+import struct
+
+import numpy as np
+import tensorflow_federated as tff
+
+KEY_TYPE = tff.TensorType(np.int32, [2])
+
+# Separates client sampling from everything else that derives from the seed.
+_PURPOSE = 0x5A3B
+
+
+def sample_keys(
+  *,
+  num_clients: int,
+  clients_per_round: int,
+  num_groups: int,
+  seed: int,
+  round_num: int,
+) -> list[np.ndarray]:
+  """Samples the participants of a round and deals them to groups.
+
+  Clients are drawn uniformly without replacement. Groups are as equal as can be:
+  sizes differ by one where `num_groups` does not divide `clients_per_round`.
+
+  Args:
+    num_clients: K, clients there are.
+    clients_per_round: C <= K, clients to draw.
+    num_groups: S <= C, groups to deal them to.
+    seed: The run's seed.
+    round_num: Rounds before this one.
+
+  Returns:
+    A list of C keys, `int32 [2]`: client index in [0, K), group in [0, S).
+  """
+  rng = np.random.default_rng([_PURPOSE, seed, round_num])
+  clients = rng.permutation(num_clients)[:clients_per_round]
+  groups = np.arange(clients_per_round) % num_groups
+  return list(np.stack([clients, groups], axis=1).astype(np.int32))
+
+
+class ClientKeySource(tff.program.FederatedDataSource):
+  """A data source of client keys for TFF programs (`train_model`)."""
+
+  def __init__(self, *, num_clients: int, num_groups: int = 1, seed: int = 0):
+    """Initializes the source.
+
+    Args:
+      num_clients: K >= 1, clients there are.
+      num_groups: S >= 1, groups to deal the participants of a round to.
+      seed: Root of the sampling, >= 0.
+
+    Raises:
+      ValueError: If an argument is out of range.
+    """
+    for name, value, least in (
+      ('num_clients', num_clients, 1),
+      ('num_groups', num_groups, 1),
+      ('seed', seed, 0),
+    ):
+      if value < least:
+        raise ValueError(f'{name} must be at least {least}, but is {value}.')
+    self._fields = (num_clients, num_groups, seed)
+
+  @property
+  def federated_type(self) -> tff.FederatedType:
+    return tff.FederatedType(KEY_TYPE, tff.CLIENTS)
+
+  def iterator(self) -> 'ClientKeyIterator':
+    return ClientKeyIterator(*self._fields, round_num=0)
+
+
+class ClientKeyIterator(tff.program.FederatedDataSourceIterator):
+  """Selects the participants of one round after the other."""
+
+  _FORMAT = '<4q'
+
+  def __init__(
+    self, num_clients: int, num_groups: int, seed: int, round_num: int
+  ):
+    self._num_clients = num_clients
+    self._num_groups = num_groups
+    self._seed = seed
+    self._round = round_num
+
+  @classmethod
+  def from_bytes(cls, buffer: bytes) -> 'ClientKeyIterator':
+    return cls(*struct.unpack(cls._FORMAT, buffer))
+
+  def to_bytes(self) -> bytes:
+    return struct.pack(
+      self._FORMAT, self._num_clients, self._num_groups, self._seed, self._round
+    )
+
+  @property
+  def federated_type(self) -> tff.FederatedType:
+    return tff.FederatedType(KEY_TYPE, tff.CLIENTS)
+
+  def select(self, k: int | None = None) -> list[np.ndarray]:
+    """Returns the keys of the next round's `k` participants.
+
+    Args:
+      k: C, with `num_groups <= k <= num_clients`.
+
+    Raises:
+      ValueError: If `k` is out of range.
+    """
+    if k is None or not self._num_groups <= k <= self._num_clients:
+      raise ValueError(
+        f'The clients per round must be between num_groups={self._num_groups} '
+        f'and num_clients={self._num_clients}, but are {k}.'
+      )
+    keys = sample_keys(
+      num_clients=self._num_clients,
+      clients_per_round=k,
+      num_groups=self._num_groups,
+      seed=self._seed,
+      round_num=self._round,
+    )
+    self._round += 1
+    return keys
+
+  def __eq__(self, other: object) -> bool:
+    if not isinstance(other, ClientKeyIterator):
+      return NotImplemented
+    return self.to_bytes() == other.to_bytes()

@@ -1,0 +1,190 @@
+"""What a client holds: its examples, and optionally its context.
+
+Two forms of client data are accepted by every process of this library:
+
+```
+plain       <x=..., y=...>*                                   a Sequence
+in context  <examples=<x=..., y=...>*, context=<client=int32, group=int32>*>
+```
+
+`x` are images (`uint8` or `float32` in [0, 1]) or feature vectors. `y` is the
+label that the process may see, `int32`, -1 where there is none. An optional
+`true_y` (`int32`, -1 where unknown) is what a simulation knows besides: it is
+read by metrics alone, never by training.
+
+Elements of the sequence are single examples or batches of any size; the batches
+that training uses are cut inside the process, so the sequence should be neither
+shuffled nor repeated.
+
+`context` is a sequence of exactly one element, the constants of this client in
+this round: `client`, an index that its randomness derives from, and `group`,
+the group it was assigned to by whoever sampled it.
+"""
+
+import collections
+import dataclasses
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import types
+
+CONTEXT_SPEC = collections.OrderedDict(
+  client=tf.TensorSpec([], tf.int32), group=tf.TensorSpec([], tf.int32)
+)
+
+_REQUIRED_KEYS = ('x', 'y')
+_OPTIONAL_KEYS = ('true_y',)
+
+
+def image_element_spec(
+  input_shape: tuple[int, ...],
+  *,
+  dtype: tf.DType = tf.uint8,
+  batched: bool = True,
+  true_labels: bool = False,
+) -> collections.OrderedDict[str, tf.TensorSpec]:
+  """Returns the element spec of a client's sequence.
+
+  Args:
+    input_shape: Shape of one example, such as `(28, 28, 1)`.
+    dtype: `tf.uint8`, or `tf.float32` with values in [0, 1].
+    batched: Whether elements are batches (of any size) of examples.
+    true_labels: Whether the simulation's `true_y` is present.
+
+  Returns:
+    An ordered dict of `tf.TensorSpec` with keys `x`, `y` and maybe `true_y`.
+  """
+  lead = [None] if batched else []
+  spec = collections.OrderedDict(
+    x=tf.TensorSpec(lead + list(input_shape), dtype),
+    y=tf.TensorSpec(lead, tf.int32),
+  )
+  if true_labels:
+    spec['true_y'] = tf.TensorSpec(lead, tf.int32)
+  return spec
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientDataSpec:
+  """The type of the client data of one process.
+
+  Attributes:
+    element_spec: Spec of one element of the examples (`image_element_spec`).
+    in_context: Whether a context sequence stands beside the examples.
+  """
+
+  element_spec: collections.OrderedDict[str, tf.TensorSpec]
+  in_context: bool = False
+
+  def __post_init__(self):
+    keys = tuple(self.element_spec)
+    known = _REQUIRED_KEYS + _OPTIONAL_KEYS
+    if keys[:2] != _REQUIRED_KEYS or any(k not in known for k in keys):
+      raise TypeError(
+        'element_spec must be an ordered dict with the keys x, y and '
+        f'optionally true_y, in this order, but has {list(keys)}: map the '
+        'datasets to these names first.'
+      )
+    for key, spec in self.element_spec.items():
+      if key != 'x' and spec.dtype != tf.int32:
+        raise TypeError(
+          f'element_spec[{key!r}] must be int32, but is {spec.dtype.name}: '
+          'cast the labels to tf.int32 (-1 marks an unlabelled example).'
+        )
+      if spec.shape.rank != (1 if self.batched else 0) and key != 'x':
+        raise TypeError(
+          f'element_spec[{key!r}] has shape {spec.shape}, which does not fit '
+          f'x of shape {self.element_spec["x"].shape}: batch all keys or none.'
+        )
+
+  @property
+  def batched(self) -> bool:
+    """Whether elements are batches: read off the rank of `y`."""
+    return self.element_spec['y'].shape.rank == 1
+
+  @property
+  def example_shape(self) -> tuple[int, ...]:
+    """Shape of one `x`, without a batch dimension."""
+    return tuple(_example_shape(self.element_spec['x'], self))
+
+  @property
+  def type(self) -> tff.Type:
+    """The unplaced TFF type of one client's data."""
+    examples = tff.SequenceType(types.type_from_specs(self.element_spec))
+    if not self.in_context:
+      return examples
+    context = tff.SequenceType(types.type_from_specs(CONTEXT_SPEC))
+    return tff.types.to_type(
+      collections.OrderedDict(examples=examples, context=context)
+    )
+
+  def check_model(self, model) -> None:
+    """Raises `TypeError` unless `model` takes these examples."""
+    wanted = tuple(model.input_spec.shape.as_list()[1:])
+    if self.example_shape != wanted:
+      raise TypeError(
+        f'The examples have shape {self.example_shape}, but the model takes '
+        f'{wanted}: build the model with input_shape={self.example_shape}.'
+      )
+
+
+def collect(
+  dataset: tf.data.Dataset, spec: ClientDataSpec
+) -> collections.OrderedDict[str, tf.Tensor]:
+  """Gathers a client's sequence into one tensor per key.
+
+  Args:
+    dataset: The examples, with element spec `spec.element_spec`.
+    spec: The type of the client data.
+
+  Returns:
+    An ordered dict of tensors with a leading dimension n, the number of
+    examples; n may be 0.
+  """
+  if spec.batched:
+    dataset = dataset.unbatch()
+  # No function is mapped or reduced over the dataset: instantiating one costs
+  # more, for each client, than all the rest of this.
+  empty = collections.OrderedDict(
+    (key, tf.zeros([0] + _example_shape(element, spec), element.dtype))
+    for key, element in spec.element_spec.items()
+  )
+  return (
+    dataset.batch(tf.int64.max)
+    .concatenate(tf.data.Dataset.from_tensors(empty))
+    .take(1)
+    .get_single_element()
+  )
+
+
+def _example_shape(element: tf.TensorSpec, spec: ClientDataSpec) -> list[int]:
+  shape = element.shape.as_list()
+  return shape[1:] if spec.batched else shape
+
+
+def read_context(client_data, spec: ClientDataSpec):
+  """Splits one client's data into its examples and its context.
+
+  Args:
+    client_data: A value of `spec.type` inside a TFF computation.
+    spec: The type of the client data.
+
+  Returns:
+    The examples' tensors (see `collect`), and an ordered dict of `int32`
+    scalars `client` and `group`. Without a context, `client` is a fingerprint
+    of the examples, so that equal data give equal randomness in any order of
+    clients, and `group` is -1, "not assigned".
+  """
+  if spec.in_context:
+    context = client_data['context'].take(1).get_single_element()
+    return collect(client_data['examples'], spec), context
+  examples = collect(client_data, spec)
+  content = tf.strings.join(
+    [tf.io.serialize_tensor(value) for value in examples.values()]
+  )
+  digest = tf.strings.to_hash_bucket_fast(content, 2**31 - 1)
+  context = collections.OrderedDict(
+    client=tf.cast(digest, tf.int32), group=tf.constant(-1)
+  )
+  return examples, context

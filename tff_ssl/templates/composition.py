@@ -1,0 +1,95 @@
+"""The parts of a round become a `tff.learning.templates.LearningProcess`."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+ModelWeights = tff.learning.models.ModelWeights
+
+
+def initial_weights_computation(model, seed: int) -> tff.Computation:
+  """Returns `( -> ModelWeights)` with the model's weights for `seed`."""
+  weights = model.initial_weights(seed)
+
+  @tff.tensorflow.computation
+  def initial_weights():
+    return tf.nest.map_structure(tf.constant, weights)
+
+  return initial_weights
+
+
+def stack_computation(weights: tff.Computation, size: int) -> tff.Computation:
+  """Returns a computation that gives `size` copies, stacked, of `weights`."""
+
+  @tff.tensorflow.computation
+  def stacked():
+    return tile(weights(), size)
+
+  return stacked
+
+
+def tile(weights: ModelWeights, size: int) -> ModelWeights:
+  """Stacks `size` copies of each weight along a new first dimension."""
+  return tf.nest.map_structure(
+    lambda value: tf.tile(value[tf.newaxis], [size] + [1] * value.shape.rank),
+    weights,
+  )
+
+
+def mean_of_stack(stack: ModelWeights) -> ModelWeights:
+  """Returns the mean of stacked weights over their first dimension."""
+  return tf.nest.map_structure(lambda value: tf.reduce_mean(value, 0), stack)
+
+
+def compose(
+  initial_weights: tff.Computation,
+  *,
+  distributor: tff.learning.templates.DistributionProcess,
+  client_work: tff.learning.templates.ClientWorkProcess,
+  aggregator: tff.templates.AggregationProcess,
+  finalizer: tff.learning.templates.FinalizerProcess,
+  to_model_weights: Callable | None = None,
+  from_model_weights: Callable | None = None,
+) -> tff.learning.templates.LearningProcess:
+  """Composes a learning process out of its four parts.
+
+  Args:
+    initial_weights: `( -> W)`, the initial global weights.
+    distributor: Sends the weights to clients.
+    client_work: What clients do.
+    aggregator: How their results meet.
+    finalizer: What the server makes of it.
+    to_model_weights: TensorFlow function from the global weights W to the one
+      model that is evaluated, where they differ.
+    from_model_weights: The converse, from one model to W.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`.
+  """
+  process = tff.learning.templates.compose_learning_process(
+    initial_weights, distributor, client_work, aggregator, finalizer
+  )
+  if to_model_weights is None:
+    return process
+
+  state_type = process.initialize.type_signature.result.member
+
+  @tff.tensorflow.computation(state_type)
+  def get_model_weights(state):
+    return to_model_weights(state.global_model_weights)
+
+  @tff.tensorflow.computation(
+    state_type, get_model_weights.type_signature.result
+  )
+  def set_model_weights(state, weights):
+    return state._replace(global_model_weights=from_model_weights(weights))
+
+  return tff.learning.templates.LearningProcess(
+    process.initialize,
+    process.next,
+    get_model_weights,
+    set_model_weights,
+    get_hparams_fn=process.get_hparams,
+    set_hparams_fn=process.set_hparams,
+  )

@@ -1,0 +1,194 @@
+"""What the server does after aggregation: apply the update, train on labels."""
+
+import collections
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import randomness
+from tff_ssl.templates import client_data, local_training
+
+ModelWeights = tff.learning.models.ModelWeights
+
+
+def all_finite(structure) -> tf.Tensor:
+  """Returns a `bool` scalar: whether every float in `structure` is finite."""
+  return tf.reduce_all(
+    [
+      tf.reduce_all(tf.math.is_finite(value))
+      for value in tf.nest.flatten(structure)
+      if value.dtype.is_floating
+    ]
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerTraining:
+  """The server's own training on its labelled examples (paper 1, Eq. 3).
+
+  The server is a participant with the same loop as any client. Its optimizer
+  state (momentum) lives in the finalizer's state, across rounds.
+
+  Attributes:
+    training: The `LocalTraining` to run.
+    data: A no-argument `tff.Computation` that returns the labelled examples, a
+      sequence of `<x=..., y=...>`; it runs inside the round, so that larger
+      sets are best read from a file there.
+  """
+
+  training: local_training.LocalTraining
+  data: tff.Computation
+
+  def __post_init__(self):
+    signature = getattr(self.data, 'type_signature', None)
+    if (
+      signature is None
+      or signature.parameter is not None
+      or not isinstance(signature.result, tff.SequenceType)
+    ):
+      raise TypeError(
+        'server_data must be a tff.Computation without arguments that returns '
+        f'a sequence of labelled examples <x=..., y=...>*, but is {signature}: '
+        'wrap the data set in tff.tensorflow.computation.'
+      )
+
+  def run(
+    self, start: ModelWeights, optimizer_state, *, seed, round_num
+  ) -> local_training.TrainingResult:
+    """Trains one round from `start`; call it inside a TFF TensorFlow block."""
+    dataset = self.data()
+    spec = client_data.ClientDataSpec(dataset.element_spec)
+    spec.check_model(self.training.model)
+    return self.training.run(
+      start,
+      client_data.collect(dataset, spec),
+      seed=randomness.server_seed(seed, round_num),
+      round_num=round_num,
+      optimizer_state=optimizer_state,
+    )
+
+
+def ratios(metrics) -> collections.OrderedDict[str, tf.Tensor]:
+  """Turns (numerator, denominator) pairs into values; NaN where 0/0."""
+  return collections.OrderedDict(
+    (name, pair[0] / pair[1]) for name, pair in metrics.items()
+  )
+
+
+def build_finalizer(
+  initial_state,
+  update,
+  *,
+  weights_type: tff.Type,
+  aggregate_type: tff.Type,
+  optimizer: tff.learning.optimizers.Optimizer,
+) -> tff.learning.templates.FinalizerProcess:
+  """Makes a finalizer process out of two TensorFlow functions.
+
+  Args:
+    initial_state: Returns the state, an ordered dict with a key `optimizer`.
+    update: `(state, weights, aggregate) -> (state, weights, measurements)`.
+    weights_type: Unplaced type of the global model weights.
+    aggregate_type: Unplaced type of the aggregator's result.
+    optimizer: Whose hyperparameters `get_hparams` and `set_hparams` handle in
+      `state['optimizer']`.
+
+  Returns:
+    A `tff.learning.templates.FinalizerProcess`.
+  """
+  initial = tff.tensorflow.computation(initial_state)
+  state_type = initial.type_signature.result
+  apply = tff.tensorflow.computation(
+    update, (state_type, weights_type, aggregate_type)
+  )
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_eval(initial, tff.SERVER)
+
+  @tff.federated_computation(
+    tff.FederatedType(state_type, tff.SERVER),
+    tff.FederatedType(weights_type, tff.SERVER),
+    tff.FederatedType(aggregate_type, tff.SERVER),
+  )
+  def next_fn(state, weights, aggregate):
+    state, weights, measurements = tff.federated_map(
+      apply, (state, weights, aggregate)
+    )
+    return tff.templates.MeasuredProcessOutput(state, weights, measurements)
+
+  @tff.tensorflow.computation(state_type)
+  def get_hparams(state):
+    return optimizer.get_hparams(state['optimizer'])
+
+  @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
+  def set_hparams(state, hparams):
+    state['optimizer'] = optimizer.set_hparams(state['optimizer'], hparams)
+    return state
+
+  return tff.learning.templates.FinalizerProcess(
+    initialize,
+    next_fn,
+    get_hparams_fn=get_hparams,
+    set_hparams_fn=set_hparams,
+  )
+
+
+def build_apply_mean_delta(
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  weights_type: tff.Type,
+  trainable_spec: Any,
+) -> tff.learning.templates.FinalizerProcess:
+  """Applies the mean model delta with a server optimizer, as FedAvg/FedOpt do.
+
+  The negative delta of the trainable weights is the optimizer's gradient; the
+  delta of the non-trainable ones (moving statistics) is added as it is. An
+  aggregate that is not finite leaves weights and optimizer as they are, and
+  counts in `update_non_finite`.
+
+  Args:
+    server_optimizer: SGD with learning rate 1 is plain FedAvg.
+    weights_type: Unplaced type of the `ModelWeights`.
+    trainable_spec: `tf.TensorSpec`s of the trainable weights.
+
+  Returns:
+    A `tff.learning.templates.FinalizerProcess`.
+  """
+
+  def initial_state():
+    return collections.OrderedDict(
+      optimizer=server_optimizer.initialize(trainable_spec)
+    )
+
+  def update(state, weights, delta):
+    gradients = tf.nest.map_structure(tf.negative, delta.trainable)
+    optimizer_state, trainable = server_optimizer.next(
+      state['optimizer'], weights.trainable, gradients
+    )
+    non_trainable = tf.nest.map_structure(
+      tf.add, weights.non_trainable, delta.non_trainable
+    )
+    finite = all_finite(delta)
+    new = (
+      collections.OrderedDict(optimizer=optimizer_state),
+      ModelWeights(trainable, non_trainable),
+    )
+    state, weights = tf.nest.map_structure(
+      lambda after, before: tf.where(finite, after, before),
+      new,
+      (state, weights),
+    )
+    measurements = collections.OrderedDict(
+      update_non_finite=tf.cast(~finite, tf.int32)
+    )
+    return state, weights, measurements
+
+  return build_finalizer(
+    initial_state,
+    update,
+    weights_type=weights_type,
+    aggregate_type=weights_type,
+    optimizer=server_optimizer,
+  )

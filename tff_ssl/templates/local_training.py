@@ -1,0 +1,249 @@
+"""The local training loop: the one place where weights meet examples.
+
+Clients, the server and central training all run this loop. It is one compiled
+`tf.while_loop` over minibatches that are cut out of tensors, because op overhead
+per step, and not arithmetic, is what simulations of small models pay for.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import randomness
+from tff_ssl.templates import prediction
+
+ModelWeights = tff.learning.models.ModelWeights
+
+# Purposes of the seeds that one training run uses.
+_SHUFFLE = 0
+_STEP = 1
+
+
+class TrainingResult(NamedTuple):
+  """What a training run gives.
+
+  Attributes:
+    weights: The new `ModelWeights`.
+    optimizer_state: The optimizer's state after the last step.
+    metrics: Ordered dict: metric name -> `float32 [2]`, numerator and
+      denominator summed over all steps.
+    num_examples: `float32` scalar, examples processed, repetitions counted.
+  """
+
+  weights: Any
+  optimizer_state: Any
+  metrics: Any
+  num_examples: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalTraining:
+  """How one participant trains.
+
+  Exactly one of `steps` and `epochs` is given.
+
+  Attributes:
+    model: The `FunctionalModel`.
+    objective: `objective(predict, batch, anchors, seed) -> (loss, metrics)`;
+      see `tff_ssl.objectives`.
+    optimizer: A `tff.learning.optimizers.Optimizer`.
+    batch_size: Examples in a minibatch (B).
+    steps: Number of steps (T). The examples are reshuffled and repeated as
+      often as it takes, and every minibatch is full.
+    epochs: Passes over the examples; the last minibatch of a pass may be
+      smaller.
+    schedule: Optional function of the global step (`int32` scalar) to a
+      `float32` factor on the learning rate. The optimizer must have a
+      hyperparameter `learning_rate` then.
+    steps_per_round: How far the global step advances per round; by default
+      `steps`, or 1 where epochs are counted.
+  """
+
+  model: Any
+  objective: Any
+  optimizer: tff.learning.optimizers.Optimizer
+  batch_size: int
+  steps: int | None = None
+  epochs: int | None = None
+  schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+  steps_per_round: int | None = None
+
+  def __post_init__(self):
+    if (self.steps is None) == (self.epochs is None):
+      raise ValueError(
+        f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'
+      )
+    for name in ('batch_size', 'steps', 'epochs', 'steps_per_round'):
+      value = getattr(self, name)
+      if value is not None and (not isinstance(value, int) or value < 1):
+        raise ValueError(f'{name} must be an integer >= 1, but is {value!r}.')
+
+  @property
+  def metric_names(self) -> tuple[str, ...]:
+    """Names of the metrics that `run` reports."""
+    return tuple(self.objective.metric_names)
+
+  def initial_optimizer_state(self):
+    """Returns a fresh optimizer state (tensors)."""
+    return self.optimizer.initialize(self.model.weights_spec.trainable)
+
+  def initial_hparams(self):
+    """Returns the optimizer's hyperparameters, an ordered dict of tensors."""
+    return self.optimizer.get_hparams(self.initial_optimizer_state())
+
+  def run(
+    self,
+    start: ModelWeights,
+    examples: collections.OrderedDict[str, tf.Tensor],
+    *,
+    seed: tf.Tensor,
+    round_num: tf.Tensor,
+    optimizer_state=None,
+    hparams=None,
+    active: tf.Tensor | bool = True,
+  ) -> TrainingResult:
+    """Trains from `start` on `examples`.
+
+    Args:
+      start: `ModelWeights` of tensors; they are the objective's anchors too.
+      examples: Tensors with a leading dimension n (`client_data.collect`). With
+        n = 0 nothing is trained.
+      seed: `int32 [2]`.
+      round_num: `int32` scalar, the number of rounds before this one.
+      optimizer_state: State to go on from; by default a fresh one.
+      hparams: Optimizer hyperparameters to set before the first step.
+      active: Whether to train at all; a `bool` scalar, maybe a tensor.
+
+    Returns:
+      A `TrainingResult`.
+    """
+    if optimizer_state is None:
+      optimizer_state = self.initial_optimizer_state()
+    if hparams is not None:
+      optimizer_state = self.optimizer.set_hparams(optimizer_state, hparams)
+    base_rate = None
+    if self.schedule is not None:
+      base_rate = self.optimizer.get_hparams(optimizer_state)['learning_rate']
+      first_step = round_num * (self.steps_per_round or self.steps or 1)
+
+    num_examples = tf.shape(examples['y'])[0]
+    batches = self._batches(num_examples, seed)
+    num_steps = tf.where(active, batches.num_steps, 0)
+    take_step = self._build_step(start)
+
+    def body(step, weights, state, totals):
+      indices = batches.indices(step)
+      batch = collections.OrderedDict(
+        (key, tf.gather(value, indices)) for key, value in examples.items()
+      )
+      if base_rate is not None:
+        rate = base_rate * self.schedule(first_step + step)
+        state = self._with_learning_rate(state, rate)
+      step_seed = randomness.fold_in(randomness.fold_in(seed, _STEP), step)
+      weights, state, sums = take_step(weights, state, batch, step_seed)
+      return step + 1, weights, state, totals + sums
+
+    _, weights, optimizer_state, totals = tf.while_loop(
+      lambda step, *_: step < num_steps,
+      body,
+      (
+        tf.constant(0),
+        tf.nest.map_structure(tf.convert_to_tensor, start),
+        optimizer_state,
+        tf.zeros([1 + len(self.metric_names), 2]),
+      ),
+    )
+    if base_rate is not None:
+      optimizer_state = self._with_learning_rate(optimizer_state, base_rate)
+    metrics = collections.OrderedDict(
+      zip(self.metric_names, tf.unstack(totals[1:]), strict=True)
+    )
+    return TrainingResult(weights, optimizer_state, metrics, totals[0, 0])
+
+  def _with_learning_rate(self, state, rate):
+    hparams = self.optimizer.get_hparams(state)
+    hparams['learning_rate'] = rate
+    return self.optimizer.set_hparams(state, hparams)
+
+  def _build_step(self, anchors):
+    """Returns the compiled step; weights and batch are its arguments."""
+
+    # As a function of its own the step keeps the graph optimiser from choosing
+    # the slow kernel of MaxPoolGrad, which it does for some loops over tensors.
+    @tf.function(autograph=False, experimental_attributes={'_noinline': True})
+    def take_step(weights, state, batch, seed):
+      with tf.GradientTape() as tape:
+        tape.watch(weights.trainable)
+        predict = prediction.Predictor(
+          self.model, weights.trainable, weights.non_trainable
+        )
+        loss, metrics = self.objective(predict, batch, anchors, seed)
+      gradients = tape.gradient(
+        loss,
+        weights.trainable,
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+      )
+      state, trainable = self.optimizer.next(
+        state, weights.trainable, gradients
+      )
+      size = tf.cast(tf.shape(batch['y'])[0], tf.float32)
+      sums = tf.stack(
+        [tf.stack([size, size])]
+        + [tf.stack(metrics[name]) for name in self.metric_names]
+      )
+      new_weights = ModelWeights(trainable, predict.non_trainable)
+      return new_weights, state, sums
+
+    return take_step
+
+  def _batches(self, num_examples, seed):
+    shuffle_seed = randomness.fold_in(seed, _SHUFFLE)
+    if self.steps is not None:
+      return _RepeatedBatches(
+        num_examples, self.batch_size, self.steps, shuffle_seed
+      )
+    return _EpochBatches(
+      num_examples, self.batch_size, self.epochs, shuffle_seed
+    )
+
+
+def _shuffled_passes(num_examples, num_passes, seed):
+  """Returns `num_passes` independent permutations, concatenated."""
+  keys = tf.random.stateless_uniform([num_passes, num_examples], seed)
+  return tf.reshape(tf.argsort(keys, axis=1), [-1])
+
+
+class _RepeatedBatches:
+  """`steps` full minibatches of an endless, reshuffled repetition."""
+
+  def __init__(self, num_examples, batch_size, steps, seed):
+    self.num_steps = tf.where(num_examples > 0, steps, 0)
+    self._batch_size = batch_size
+    passes = -(-steps * batch_size // tf.maximum(num_examples, 1))
+    self._order = _shuffled_passes(num_examples, passes, seed)
+
+  def indices(self, step):
+    start = step * self._batch_size
+    return self._order[start : start + self._batch_size]
+
+
+class _EpochBatches:
+  """The minibatches of `epochs` passes, the last of each maybe smaller."""
+
+  def __init__(self, num_examples, batch_size, epochs, seed):
+    self._num_examples = num_examples
+    self._batch_size = batch_size
+    self._steps_per_epoch = -(-num_examples // batch_size)
+    self.num_steps = epochs * self._steps_per_epoch
+    self._order = _shuffled_passes(num_examples, epochs, seed)
+
+  def indices(self, step):
+    epoch = step // self._steps_per_epoch
+    begin = (step % self._steps_per_epoch) * self._batch_size
+    end = tf.minimum(begin + self._batch_size, self._num_examples)
+    offset = epoch * self._num_examples
+    return self._order[offset + begin : offset + end]
