@@ -1,0 +1,154 @@
+"""The algorithms: one file each, and the one registry of processes.
+
+The registry says how a process is built, what data it needs, and which settings
+it has; the runner's flags and refusals, the contract suite and the README's
+table derive from it. To add an algorithm, write one file and add one entry
+here.
+
+Importing the registry is cheap: a builder's module is imported when it is used.
+"""
+
+import dataclasses
+import importlib
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessSpec:
+  """How to build a process and what it needs.
+
+  Attributes:
+    name: Name of the process, as in `--process`.
+    description: One line for users.
+    source: Where the method is defined.
+    builder: `module.function` below `tff_ssl.algorithms`; call `build`.
+    settings: Keyword arguments of the builder that are a user's to choose.
+    fixed: Keyword arguments that make this process out of the builder.
+    objective: Name of the class in `tff_ssl.objectives` for the clients, or
+      `None` for the builder's default.
+    labels_at: Whose labels training sees: 'server' or 'clients'.
+    has_server_training: Whether the builder takes `server_data`.
+    has_client_training: Whether clients train at all.
+    exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
+      reason.
+  """
+
+  name: str
+  description: str
+  source: str
+  builder: str
+  settings: tuple[str, ...]
+  fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  objective: str | None = None
+  labels_at: str = 'server'
+  has_server_training: bool = True
+  has_client_training: bool = True
+  exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  @property
+  def build(self) -> Callable[..., Any]:
+    """The builder, with `fixed` filled in.
+
+    It takes the model, `data_spec`, `views`, `server_data` where
+    `has_server_training`, and the settings, all but the model by name.
+    """
+    module, function = self.builder.split('.')
+    builder = getattr(
+      importlib.import_module(f'tff_ssl.algorithms.{module}'), function
+    )
+
+    def build(model, *, views, **arguments):
+      if self.objective is not None:
+        objectives = importlib.import_module('tff_ssl.objectives')
+        chosen = (
+          {'threshold': arguments.pop('threshold')}
+          if ('threshold' in arguments)
+          else {}
+        )
+        arguments['client_objective'] = getattr(objectives, self.objective)(
+          views, **chosen
+        )
+      return builder(model, views=views, **self.fixed, **arguments)
+
+    return build
+
+
+_LOCAL = ('batch_size', 'local_steps', 'local_epochs')
+_SERVER = ('server_steps', 'server_batch_size', 'server_warmup_rounds')
+_GROUPING = 'grouping.build_grouping_ssfl'
+_PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
+_SERVER_COUNTS = (
+  'the server model is one of the models that are averaged, so n copies of a '
+  'client outweigh it more than one copy does (Eq. 7)'
+)
+
+# Never: clients do not join.
+_SERVER_ONLY_ROUNDS = 2**31 - 1
+
+PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
+  {
+    spec.name: spec
+    for spec in (
+      ProcessSpec(
+        'grouping',
+        'CRL at clients, labels at the server, averages within S groups.',
+        f'{_PAPER_1}, Eqs. 3, 4 and 7',
+        _GROUPING,
+        ('num_groups', 'threshold', 'server_weight', *_LOCAL, *_SERVER),
+        exceptions={'copies_count_as_one': _SERVER_COUNTS},
+      ),
+      ProcessSpec(
+        'fedavg_ssfl',
+        'The same without groups: FedAvg with a server model (S = 1).',
+        f'{_PAPER_1}, Eqs. 3, 4 and 8',
+        _GROUPING,
+        ('threshold', 'server_weight', *_LOCAL, *_SERVER),
+        fixed={'num_groups': 1},
+        exceptions={'copies_count_as_one': _SERVER_COUNTS},
+      ),
+      ProcessSpec(
+        'self_training',
+        'Self-training on weak views at clients, FedAvg with a server model.',
+        f'{_PAPER_1}, Eqs. 3, 5 and 8',
+        _GROUPING,
+        ('threshold', 'server_weight', *_LOCAL, *_SERVER),
+        fixed={'num_groups': 1},
+        objective='SelfTraining',
+        exceptions={'copies_count_as_one': _SERVER_COUNTS},
+      ),
+      ProcessSpec(
+        'server_only',
+        "The lower bound: training on the server's labelled examples alone.",
+        f'{_PAPER_1}, Eq. 3',
+        _GROUPING,
+        ('server_steps', 'server_batch_size'),
+        fixed={
+          'num_groups': 1,
+          'local_steps': 1,
+          'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
+        },
+        has_client_training=False,
+      ),
+      ProcessSpec(
+        'fedavg',
+        'Supervised FedAvg, all labels at clients: the upper bound.',
+        'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
+        'fed_avg.build_fed_avg',
+        ('client_weighting', *_LOCAL),
+        labels_at='clients',
+        has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedprox',
+        'Supervised FedProx, all labels at clients.',
+        'Li et al. 2020, arXiv 1812.06127, Eq. 2',
+        'fed_avg.build_fed_avg',
+        ('client_weighting', 'proximal_strength', *_LOCAL),
+        labels_at='clients',
+        has_server_training=False,
+      ),
+    )
+  }
+)

@@ -92,7 +92,7 @@ def build_fed_avg(
   training = local_training.LocalTraining(
     model,
     objective,
-    client_optimizer or optimizers.paper_sgd(),
+    client_optimizer or optimizers.build_paper_sgd(),
     batch_size,
     steps=(local_steps or 16) if local_epochs is None else local_steps,
     epochs=local_epochs,

@@ -22,7 +22,8 @@ client receives all S models and keeps one, so the downlink is S models.
 
 With equal groups w_avg = (S w_s + sum_k w_k) / (C + S): grouping also raises
 the server's weight from 1/(C+1) to S/(C+S). `server_weight=S` with
-`num_groups=1` is FedAvg with the same formula for w_avg, the control for that effect.
+`num_groups=1` is FedAvg with the same formula for w_avg, the control for that
+effect.
 
 In the authors' code every group trains a server replica of its own, and
 momentum stays with a client's slot across rounds. Here the server trains once a
@@ -149,7 +150,7 @@ def build_grouping_ssfl(
   client_training = local_training.LocalTraining(
     model,
     client_objective or objectives.ConsistencyRegularization(views, threshold),
-    client_optimizer or optimizers.paper_sgd(),
+    client_optimizer or optimizers.build_paper_sgd(),
     batch_size,
     steps=(local_steps or 16) if local_epochs is None else local_steps,
     epochs=local_epochs,
@@ -160,7 +161,7 @@ def build_grouping_ssfl(
     local_training.LocalTraining(
       model,
       objectives.Supervised(views),
-      server_optimizer or optimizers.paper_sgd(),
+      server_optimizer or optimizers.build_paper_sgd(),
       server_batch_size or batch_size,
       steps=server_steps,
       schedule=schedule,

@@ -1,0 +1,6 @@
+"""Weak and strong views of examples for consistency training."""
+
+from tff_ssl.augmentation.image_ops import Operation, apply_operations
+from tff_ssl.augmentation.views import ImageViews, PlainViews
+
+__all__ = ['ImageViews', 'Operation', 'PlainViews', 'apply_operations']

@@ -50,12 +50,25 @@ def compose_with_reader(
       f'{data_type}: build the process with the data_spec of the reader.'
     )
 
-  @tff.federated_computation(
-    process.next.type_signature.parameter[0],
-    tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS),
-  )
-  def next_fn(state, keys):
+  state_type = process.next.type_signature.parameter[0]
+  keys_type = tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS)
+
+  @tff.federated_computation(state_type, keys_type)
+  def read_then_next(state, keys):
     return process.next(state, tff.federated_map(read, keys))
+
+  # In this form all that a client does is one TensorFlow graph. As two, the
+  # dataset would be serialized on its way from the first to the second, which
+  # costs milliseconds per client and memory of the worker that is never freed.
+  forms = tff.backends.mapreduce
+  one_graph = forms.get_computation_for_distribute_aggregate_form(
+    forms.get_distribute_aggregate_form_for_computation(read_then_next)
+  )
+
+  @tff.federated_computation(state_type, keys_type)
+  def next_fn(state, keys):
+    state, metrics = one_graph(state, keys)
+    return tff.learning.templates.LearningProcessOutput(state, metrics)
 
   return tff.learning.templates.LearningProcess(
     process.initialize,

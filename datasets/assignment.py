@@ -1,0 +1,165 @@
+"""Who holds which training example, and the seeded draws that decide it.
+
+The steps that every partition shares: one random generator per purpose, the
+class-uniform server set of the papers, and the examples of all clients as one
+flat array with offsets.
+"""
+
+import dataclasses
+import enum
+
+import numpy as np
+
+NOBODY = -1
+
+
+class Purpose(enum.IntEnum):
+  """What a random draw decides; each has its own stream under one seed.
+
+  So the server set stays the same when the number of clients or R changes.
+  """
+
+  SERVER_SET = 1
+  CLIENT_EXAMPLES = 2
+  EXAMPLE_ORDER = 3
+  HELD_OUT_WRITERS = 4
+  CLIENT_SUBSET = 5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Assignment:
+  """The holders of the training examples.
+
+  Attributes:
+    server_indices: `int64 [N_s]`, the labelled server set, in random order.
+    examples: `int64 [M]`, the examples of client 0, then of client 1, ...;
+      each client's own in random order.
+    offsets: `int64 [K + 1]`; client k holds
+      `examples[offsets[k]:offsets[k + 1]]`.
+    client_names: The K names, an owner's id or `'client_00012'`.
+    held_out_client_names: Owners whose data went to the server and who never
+      take part.
+  """
+
+  server_indices: np.ndarray
+  examples: np.ndarray
+  offsets: np.ndarray
+  client_names: tuple[str, ...]
+  held_out_client_names: tuple[str, ...] = ()
+
+  @property
+  def num_clients(self) -> int:
+    """K, the number of clients."""
+    return len(self.client_names)
+
+  @property
+  def client_sizes(self) -> np.ndarray:
+    """`int64 [K]`, the number of examples of each client."""
+    return np.diff(self.offsets)
+
+  def client_indices(self, client: int) -> np.ndarray:
+    """Returns the examples of one client, `int64 [n]`.
+
+    Args:
+      client: The client's index in `[0, K)`.
+
+    Raises:
+      ValueError: If there is no such client.
+    """
+    if not 0 <= client < self.num_clients:
+      raise ValueError(
+        f'client={client} does not exist: choose one in '
+        f'[0, {self.num_clients}).'
+      )
+    return self.examples[self.offsets[client] : self.offsets[client + 1]]
+
+
+def generator(seed: int, purpose: Purpose) -> np.random.Generator:
+  """Returns the random stream of one purpose under a seed."""
+  return np.random.default_rng(np.random.SeedSequence([seed, int(purpose)]))
+
+
+def class_quotas(
+  server_examples: int, num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+  """Returns how many examples of each class the server holds, `int64 [d]`.
+
+  Args:
+    server_examples: N_s, the size of the server set.
+    num_classes: d. Where N_s is not divisible by d, the remainder goes to
+      classes drawn at random, one example each.
+    rng: Draws these classes.
+  """
+  each, remainder = divmod(server_examples, num_classes)
+  quotas = np.full(num_classes, each, np.int64)
+  quotas[rng.permutation(num_classes)[:remainder]] += 1
+  return quotas
+
+
+def draw_class_uniform(
+  labels: np.ndarray,
+  candidates: np.ndarray,
+  quotas: np.ndarray,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Draws a quota of examples of each class.
+
+  Args:
+    labels: `int [N]`, the classes of all examples.
+    candidates: `int64 [M]`, the examples to draw from.
+    quotas: `int64 [d]`, how many of each class.
+    rng: The random stream.
+
+  Returns:
+    `int64 [sum(quotas)]`, a subset of `candidates` in random order.
+
+  Raises:
+    ValueError: If a class has fewer candidates than its quota.
+  """
+  shuffled = rng.permutation(candidates)
+  drawn = []
+  for label, quota in enumerate(quotas):
+    members = shuffled[labels[shuffled] == label]
+    if len(members) < quota:
+      raise ValueError(
+        f'server_examples={quotas.sum()} asks for {quota} examples of class '
+        f'{label}, which has only {len(members)}: lower server_examples.'
+      )
+    drawn.append(members[:quota])
+  return rng.permutation(np.concatenate(drawn))
+
+
+def from_owners(
+  owner: np.ndarray,
+  client_names: tuple[str, ...],
+  server_indices: np.ndarray,
+  seed: int,
+  held_out_client_names: tuple[str, ...] = (),
+) -> Assignment:
+  """Collects each client's examples, in random order.
+
+  Args:
+    owner: `int64 [N]`, the client of each example, or `NOBODY`.
+    client_names: The K names.
+    server_indices: `int64 [N_s]`.
+    seed: Fixes the order.
+    held_out_client_names: See `Assignment`.
+  """
+  # Sources may be sorted by class; a client who reads his data in order should
+  # not see one class after another.
+  held = np.flatnonzero(owner != NOBODY)
+  held = generator(seed, Purpose.EXAMPLE_ORDER).permutation(held)
+  held = held[np.argsort(owner[held], kind='stable')]
+  sizes = np.bincount(owner[held], minlength=len(client_names))
+  return Assignment(
+    server_indices=server_indices.astype(np.int64),
+    examples=held.astype(np.int64),
+    offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    client_names=client_names,
+    held_out_client_names=held_out_client_names,
+  )
+
+
+def numbered_names(num_clients: int) -> tuple[str, ...]:
+  """Returns names for clients who have none: `('client_00000', ...)`."""
+  return tuple(f'client_{client:05d}' for client in range(num_clients))

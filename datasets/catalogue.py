@@ -1,0 +1,110 @@
+"""The data sources by name: what each one is, and how it is loaded.
+
+A `--dataset` flag, its help text and its refusals read this table. Importing it
+costs next to nothing: TensorFlow, TFDS and scikit-learn are imported by the
+loaders, when a source is loaded.
+"""
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable
+
+from datasets import embedded, emnist_writers, local_files, tfds_images
+from datasets.source import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceSpec:
+  """What is known of a source before it is loaded.
+
+  Attributes:
+    name: The name in the catalogue.
+    description: One line for help texts.
+    load: `load(data_dir, cache_dir) -> Source`.
+    has_native_split: Whether examples can come with their owners. For `npz`
+      they do when the files hold `client_ids`.
+    num_classes: Number of classes, or `None` when only the files tell.
+    input_shape: `(H, W, C)`, or `None` when only the files tell.
+  """
+
+  name: str
+  description: str
+  load: Callable[[str | None, str], Source]
+  has_native_split: bool = False
+  num_classes: int | None = None
+  input_shape: tuple[int, int, int] | None = None
+
+
+def _tfds_specs() -> list[SourceSpec]:
+  return [
+    SourceSpec(
+      name=name,
+      description=f'{entry.title} (TFDS {entry.tfds_name})',
+      load=tfds_images.loader(name),
+      num_classes=entry.num_classes,
+      input_shape=entry.input_shape,
+    )
+    for name, entry in tfds_images.TABLE.items()
+  ]
+
+
+SOURCES: dict[str, SourceSpec] = {
+  spec.name: spec
+  for spec in [
+    SourceSpec(
+      name='digits',
+      description='8x8 handwritten digits inside scikit-learn; needs no file',
+      load=embedded.load_digits,
+      num_classes=embedded.NUM_CLASSES,
+      input_shape=embedded.INPUT_SHAPE,
+    ),
+    SourceSpec(
+      name='emnist',
+      description='federated EMNIST digits, native split by writer (TFF)',
+      load=emnist_writers.load,
+      has_native_split=True,
+      num_classes=emnist_writers.NUM_CLASSES,
+      input_shape=emnist_writers.INPUT_SHAPE,
+    ),
+    *_tfds_specs(),
+    SourceSpec(
+      name='npz',
+      description='your own <data_dir>/train.npz and test.npz',
+      load=local_files.load,
+      has_native_split=True,
+    ),
+  ]
+}
+
+
+def names() -> list[str]:
+  """Returns the names that `load` knows, in the order of the catalogue."""
+  return list(SOURCES)
+
+
+def load(name: str, *, data_dir: str | None, cache_dir: str) -> Source:
+  """Loads a source.
+
+  Args:
+    name: One of `names()`.
+    data_dir: The folder that holds the data files, laid out as each loader's
+      module says; with `None`, a public source comes from its library's own
+      cache or download. `digits` needs no file and does not look at it.
+    cache_dir: A folder for unpacked and decoded copies; created when needed.
+
+  Returns:
+    The loaded source.
+
+  Raises:
+    ValueError: If the name is unknown, or the files are absent or unusable.
+  """
+  if name not in SOURCES:
+    near = difflib.get_close_matches(str(name), SOURCES, n=1, cutoff=0.0)[0]
+    raise ValueError(
+      f'dataset={name!r} is unknown: did you mean {near!r}? '
+      f'The sources are {", ".join(SOURCES)}.'
+    )
+  if data_dir is not None:
+    data_dir = os.path.expanduser(data_dir)
+  return SOURCES[name].load(data_dir, os.path.expanduser(cache_dir))

@@ -1,0 +1,221 @@
+"""The packed client store: a partition's data in one file, built once.
+
+Round by round only a client's index crosses into TFF; the data come from this
+file (`datasets.store_readers`). Files are named by a hash of what they hold, so
+one cache folder serves any number of runs, one after another or at once.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import tqdm
+from absl import logging
+
+from datasets import client_store_format
+from datasets.client_store_format import (
+  ClientStore,
+  Part,
+  StoreError,
+  open_store,
+  read_numpy,
+)
+from datasets.partitions import Partition
+from datasets.source import Source, Split
+from datasets.split_manifest import AT_CLIENTS, AT_SERVER
+
+__all__ = ['HIDDEN', 'ClientStore', 'Part', 'StoreError']
+__all__ += ['build', 'client_sizes', 'open_store', 'read_numpy']
+
+HIDDEN = -1
+_LOCK = 'client_stores.lock'
+_TEMPORARY = re.compile(r'clients-[0-9a-f]{40}\.store\.\d+\.tmp')
+
+
+def build(
+  source: Source,
+  partition: Partition,
+  *,
+  cache_dir: str | os.PathLike,
+  labelled: str,
+) -> ClientStore:
+  """Returns the store of a partition, after writing it unless it is there.
+
+  Of two processes that build at once, one waits for the other. A file of the
+  right name that is damaged or of another format is built again.
+
+  Args:
+    source: The data.
+    partition: Made from this source.
+    cache_dir: Where stores lie; created if absent.
+    labelled: Whose labels the process may see besides the server's:
+      `'server'` hides those of the clients (`y` is -1), `'clients'` shows them.
+
+  Raises:
+    ValueError: If `labelled` is unknown, the partition is of another source, or
+      the images are not `uint8 [N, H, W, C]`.
+    OSError: If the folder cannot be written or the disk is too full.
+  """
+  if labelled not in (AT_SERVER, AT_CLIENTS):
+    raise ValueError(
+      f'labelled={labelled!r} is unknown: choose {AT_SERVER!r} or '
+      f'{AT_CLIENTS!r}.'
+    )
+  _check_belongs(source, partition)
+  key = _key(source, partition, labelled)
+  folder = os.path.abspath(cache_dir)
+  path = os.path.join(folder, f'clients-{key[:40]}.store')
+  os.makedirs(folder, exist_ok=True)
+  store = _open_if_sound(path, key)
+  if store is not None:
+    return store
+  with _only_builder(folder):
+    store = _open_if_sound(path, key)
+    if store is not None:
+      return store
+    if os.path.exists(path):
+      logging.warning('%s is not a sound client store: building anew.', path)
+    _remove_leftovers(folder)
+    _write(path, key, source, partition, labelled)
+  return open_store(path)
+
+
+def client_sizes(store: ClientStore) -> np.ndarray:
+  """Returns the number of examples of each client, `int64 [K]`."""
+  return store.client_sizes
+
+
+def _check_belongs(source: Source, partition: Partition):
+  ours = (source.name, source.version, len(source.train.labels))
+  theirs = (
+    partition.source_name,
+    partition.source_version,
+    partition.num_train,
+  )
+  if ours != theirs:
+    raise ValueError(
+      f'partition is of {theirs[0]!r} version {theirs[1]!r} with {theirs[2]} '
+      f'examples, source is {ours[0]!r} version {ours[1]!r} with {ours[2]}: '
+      'build the partition from this source.'
+    )
+  for name, split in (('train', source.train), ('test', source.test)):
+    if split.images.dtype != np.uint8 or split.images.ndim != 4:
+      raise ValueError(
+        f'source.{name}.images is {split.images.dtype}'
+        f'{list(split.images.shape)}: give uint8 [N, H, W, C].'
+      )
+    if len(split.images) != len(split.labels):
+      raise ValueError(
+        f'source.{name} has {len(split.images)} images and '
+        f'{len(split.labels)} labels: give as many of each.'
+      )
+  shapes = source.train.images.shape[1:], source.test.images.shape[1:]
+  if shapes[0] != shapes[1]:
+    raise ValueError(
+      f'source.train has images {shapes[0]} and source.test {shapes[1]}: give '
+      'one shape.'
+    )
+
+
+def _key(source: Source, partition: Partition, labelled: str) -> str:
+  facts = {
+    'format': client_store_format.VERSION,
+    'source': [source.name, source.version],
+    'partition': partition.digest(),
+    'labelled': labelled,
+  }
+  return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _open_if_sound(path: str, key: str) -> ClientStore | None:
+  try:
+    store = open_store(path)
+  except (FileNotFoundError, StoreError):
+    return None
+  return store if store.key == key else None
+
+
+@contextlib.contextmanager
+def _only_builder(folder: str):
+  """Holds the folder's lock; it falls with the process that holds it."""
+  with open(os.path.join(folder, _LOCK), 'ab') as lock:
+    try:
+      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      logging.info('Waiting for a process that builds a store in %s.', folder)
+      fcntl.flock(lock, fcntl.LOCK_EX)
+    yield
+
+
+def _remove_leftovers(folder: str):
+  # Whoever wrote them held the lock that is ours now, so they are dead.
+  for name in os.listdir(folder):
+    if _TEMPORARY.fullmatch(name):
+      os.remove(os.path.join(folder, name))
+
+
+def _write(
+  path: str,
+  key: str,
+  source: Source,
+  partition: Partition,
+  labelled: str,
+):
+  server_examples = len(partition.server_indices)
+  sizes = [*partition.client_sizes, server_examples, len(source.test.labels)]
+  store = ClientStore(
+    path=path,
+    key=key,
+    num_classes=source.num_classes,
+    input_shape=source.train.images.shape[1:],
+    part_sizes=np.array(sizes, np.int64),
+  )
+  _check_free_space(path, store.file_size)
+  parts = tqdm.tqdm(
+    _parts(source, partition, labelled),
+    desc='Packing clients',
+    total=len(sizes),
+    disable=None,  # Unless stderr is a terminal.
+  )
+  temporary = f'{path}.{os.getpid()}.tmp'
+  try:
+    client_store_format.write(store, temporary, parts)
+    os.replace(temporary, path)
+  finally:
+    if os.path.exists(temporary):
+      os.remove(temporary)
+
+
+def _parts(source: Source, partition: Partition, labelled: str):
+  for client in range(partition.num_clients):
+    indices = partition.client_indices(client)
+    yield _part(source.train, indices, hidden=labelled == AT_SERVER)
+  yield _part(source.train, partition.server_indices, hidden=False)
+  yield _part(source.test, slice(None), hidden=False)
+
+
+def _part(split: Split, indices: np.ndarray | slice, *, hidden: bool) -> Part:
+  true_y = split.labels[indices]
+  return Part(
+    images=split.images[indices],
+    y=np.full_like(true_y, HIDDEN) if hidden else true_y,
+    true_y=true_y,
+  )
+
+
+def _check_free_space(path: str, needed: int):
+  folder = os.path.dirname(path)
+  free = shutil.disk_usage(folder).free
+  if needed > free:
+    raise OSError(
+      errno.ENOSPC,
+      f'The client store needs {needed / 2**20:.1f} MiB and {free / 2**20:.1f} '
+      'MiB are free: free some, or choose another cache folder than',
+      folder,
+    )

@@ -1,0 +1,114 @@
+"""Clients as they are: each owner of examples is one client."""
+
+import numpy as np
+
+from datasets import assignment
+
+HELD_OUT = 'held_out'
+EVERYONE = 'everyone'
+
+
+def native_partition(
+  client_ids: np.ndarray,
+  labels: np.ndarray,
+  num_classes: int,
+  *,
+  server_examples: int,
+  seed: int,
+  server_writers: str = HELD_OUT,
+  num_clients: int | None = None,
+) -> assignment.Assignment:
+  """Splits examples by owner, and draws a class-uniform server set.
+
+  Args:
+    client_ids: `[N]`, the owner of each example: any Python strings.
+    labels: `int [N]`, the class of each example.
+    num_classes: d.
+    server_examples: N_s. Where it is not divisible by d, the remainder goes to
+      classes drawn by the seed, one example each.
+    seed: Fixes the split.
+    server_writers: Whose examples the server's are. `'held_out'`: those of
+      owners who never take part. They are taken one after another in random
+      order, each who has an example of a class that is still short, until all
+      are complete; what the server does not take of them is unused.
+      `'everyone'`: any owner's, who then holds them no more.
+    num_clients: If given, a random subset of this many of the remaining owners
+      takes part, and the others' examples are unused.
+
+  Returns:
+    The assignment, with clients sorted by id (by code point).
+
+  Raises:
+    ValueError: If a class has too few examples, or there are fewer owners left
+      than `num_clients` or than one.
+    TypeError: If a client id is not a string.
+  """
+  names, owner = _owners(client_ids)
+  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
+  quotas = assignment.class_quotas(server_examples, num_classes, rng)
+  if server_writers == HELD_OUT:
+    held_out = _writers_for(quotas, labels, owner, len(names), seed)
+    candidates = np.flatnonzero(np.isin(owner, held_out))
+  else:
+    held_out = np.empty(0, np.int64)
+    candidates = np.arange(len(labels))
+  server = assignment.draw_class_uniform(labels, candidates, quotas, rng)
+
+  kept = np.setdiff1d(np.arange(len(names)), held_out)
+  if num_clients is not None:
+    if num_clients > len(kept):
+      raise ValueError(
+        f'num_clients={num_clients} is more than the {len(kept)} clients there '
+        f'are beside {len(held_out)} held out for the server: lower it.'
+      )
+    rng = assignment.generator(seed, assignment.Purpose.CLIENT_SUBSET)
+    kept = np.sort(rng.permutation(kept)[:num_clients])
+  if not len(kept):
+    raise ValueError(
+      f'server_examples={server_examples} holds out all {len(names)} clients: '
+      "lower it, or choose server_writers='everyone'."
+    )
+  new_index = np.full(len(names), assignment.NOBODY, np.int64)
+  new_index[kept] = np.arange(len(kept))
+  client = new_index[owner]
+  client[server] = assignment.NOBODY
+  return assignment.from_owners(
+    client,
+    tuple(names[index] for index in kept),
+    server,
+    seed,
+    tuple(names[index] for index in np.sort(held_out)),
+  )
+
+
+def _owners(client_ids):
+  """The sorted ids, and for each example the index of its owner's."""
+  ids = client_ids.tolist()
+  for client_id in ids:
+    if not isinstance(client_id, str):
+      raise TypeError(
+        f'client_ids holds {client_id!r} of type {type(client_id).__name__}: '
+        'give strings.'
+      )
+  # Not np.unique: numpy's own strings lose trailing NULs.
+  names = sorted(set(ids))
+  index = {name: position for position, name in enumerate(names)}
+  return names, np.array([index[client_id] for client_id in ids], np.int64)
+
+
+def _writers_for(quotas, labels, owner, num_owners, seed):
+  """Owners who together have the quota of each class, `int64 [n]`."""
+  num_classes = len(quotas)
+  counts = np.bincount(
+    owner * num_classes + labels, minlength=num_owners * num_classes
+  ).reshape(num_owners, num_classes)
+  rng = assignment.generator(seed, assignment.Purpose.HELD_OUT_WRITERS)
+  missing = quotas.copy()
+  writers = []
+  for writer in rng.permutation(num_owners):
+    found = np.minimum(counts[writer], missing)
+    if found.any():
+      writers.append(writer)
+      missing -= found
+  # Where all writers together are too few, draw_class_uniform says which class.
+  return np.array(writers, np.int64)

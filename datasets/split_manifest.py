@@ -1,0 +1,178 @@
+"""The record of a partition in a run folder: split.json and split.npz.
+
+The first is for people and scripts: where every part came from and how many
+examples it has. The second holds the indices into the source's training split.
+Each is written whole or not at all, and loading checks one against the other.
+"""
+
+import json
+import os
+import zipfile
+import zlib
+
+import numpy as np
+
+from datasets import partitions
+
+FORMAT = 1
+AT_SERVER = 'server'
+AT_CLIENTS = 'clients'
+# RuntimeError: an encrypted file, or an unknown kind of compression.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
+_ARRAYS = ('server_indices', 'examples', 'offsets')
+
+
+def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
+  """Returns what split.json holds: JSON types only, no indices.
+
+  Args:
+    partition: The partition.
+    labels_at: Who may see labels: `'server'` (the clients' examples are
+      unlabelled) or `'clients'` (everybody's are labelled; a process may hide
+      some of them again).
+
+  Raises:
+    ValueError: If `labels_at` is neither.
+  """
+  if labels_at not in (AT_SERVER, AT_CLIENTS):
+    raise ValueError(
+      f'labels_at={labels_at!r} is unknown: choose {AT_SERVER!r} or '
+      f'{AT_CLIENTS!r}.'
+    )
+  sizes = partition.client_sizes
+  server, clients = len(partition.server_indices), len(partition.examples)
+  at_clients = labels_at == AT_CLIENTS
+  unlabelled = partition.examples[: 0 if at_clients else clients]
+  return {
+    'format': FORMAT,
+    'source': {
+      'name': partition.source_name,
+      'version': partition.source_version,
+      'train_examples': partition.num_train,
+    },
+    'partition': partition.name,
+    'seed': partition.seed,
+    'arguments': dict(partition.arguments),
+    'examples': {
+      'server': server,
+      'clients': clients,
+      'unused': partition.num_train - server - clients,
+      'smallest_client': int(sizes.min()),
+      'largest_client': int(sizes.max()),
+    },
+    'labels': {
+      'labels_at': labels_at,
+      'labelled': server + (clients if at_clients else 0),
+      'unlabelled': len(unlabelled),
+      'labelled_also_in_unlabelled': bool(
+        np.isin(partition.server_indices, unlabelled).any()
+      ),
+    },
+    'num_clients': partition.num_clients,
+    'client_names': list(partition.client_names),
+    'held_out_client_names': list(partition.held_out_client_names),
+    'sha256': partition.digest(),
+  }
+
+
+def write(
+  partition: partitions.Partition,
+  path_json: str | os.PathLike,
+  path_npz: str | os.PathLike,
+  *,
+  labels_at: str,
+):
+  """Writes both files; equal partitions give equal bytes.
+
+  Args:
+    partition: The partition.
+    path_json: Where the description goes.
+    path_npz: Where the indices go: `server_indices`, `examples` and `offsets`
+      as in `datasets.assignment.Assignment`.
+    labels_at: See `describe`.
+
+  Raises:
+    ValueError: If `labels_at` is unknown.
+    OSError: If a file cannot be written.
+  """
+  text = json.dumps(describe(partition, labels_at=labels_at), indent=2) + '\n'
+  arrays = {name: getattr(partition, name) for name in _ARRAYS}
+  _replace(path_npz, lambda file: np.savez_compressed(file, **arrays))
+  _replace(path_json, lambda file: file.write(text.encode('ascii')))
+
+
+def load(
+  path_json: str | os.PathLike, path_npz: str | os.PathLike
+) -> tuple[partitions.Partition, dict]:
+  """Reads what `write` wrote.
+
+  Args:
+    path_json: The description.
+    path_npz: The indices.
+
+  Returns:
+    The partition, and the description.
+
+  Raises:
+    ValueError: If a file is damaged, or the two do not belong together.
+    FileNotFoundError: If one is missing.
+  """
+  with open(path_json, 'rb') as file:
+    text = file.read()
+  try:
+    description = json.loads(text)
+    arrays = _load_arrays(path_npz)
+    partition = partitions.Partition(
+      **arrays,
+      name=description['partition'],
+      source_name=description['source']['name'],
+      source_version=description['source']['version'],
+      num_train=description['source']['train_examples'],
+      seed=description['seed'],
+      arguments=description['arguments'],
+      client_names=tuple(description['client_names']),
+      held_out_client_names=tuple(description['held_out_client_names']),
+    )
+    rewritten = describe(
+      partition, labels_at=description['labels']['labels_at']
+    )
+  except (ValueError, TypeError, KeyError, IndexError) as error:
+    raise _damaged(path_json, path_npz) from error
+  if rewritten != description:
+    raise _damaged(path_json, path_npz)
+  return partition, description
+
+
+def _load_arrays(path_npz):
+  with open(path_npz, 'rb') as file:
+    try:
+      with np.load(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in _ARRAYS}
+    except _ZIP_ERRORS as error:
+      raise ValueError(str(error)) from error
+  for name, array in arrays.items():
+    if array.dtype != np.int64 or array.ndim != 1:
+      raise ValueError(f'{name} is {array.dtype}{list(array.shape)}')
+  return arrays
+
+
+def _damaged(path_json, path_npz):
+  return ValueError(
+    f'{os.fspath(path_json)} and {os.fspath(path_npz)} are damaged or do not '
+    'belong together: restore both, or write the partition anew.'
+  )
+
+
+def _replace(path, write_to):
+  """Writes a file so that its name never stands for half of it."""
+  path = os.fspath(path)
+  temporary = f'{path}.{os.getpid()}.tmp'
+  try:
+    with open(temporary, 'wb') as file:
+      write_to(file)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(temporary, path)
+  finally:
+    if os.path.exists(temporary):
+      os.remove(temporary)

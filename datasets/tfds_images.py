@@ -1,0 +1,189 @@
+"""Image sets of TensorFlow Datasets, read whole into memory.
+
+With a data directory the prepared set is read from
+`<data_dir>/tfds/<tfds name>/<version>/`, and nothing is ever downloaded;
+without one, TFDS uses its default directory and its own download.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+
+from datasets.source import Source, Split
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsImages:
+  """A row of the table.
+
+  Attributes:
+    title: Name of the set in reports.
+    tfds_name: Name of the set in TFDS, with its config.
+    num_classes: Number of classes.
+    input_shape: `(H, W, C)`.
+    mean: Per-channel mean of pixels scaled to [0, 1].
+    stddev: Per-channel standard deviation.
+    mirrorable: Whether a mirrored image still is of its class.
+    public_examples: Train and test examples of the public set.
+    transposed: Whether TFDS stores rows and columns exchanged.
+  """
+
+  title: str
+  tfds_name: str
+  num_classes: int
+  input_shape: tuple[int, int, int]
+  mean: tuple[float, ...]
+  stddev: tuple[float, ...]
+  mirrorable: bool
+  public_examples: tuple[int, int]
+  transposed: bool = False
+
+
+# The constants with which the papers normalise: MNIST's, also for EMNIST, and
+# CIFAR-10's.
+_INK = ((0.1307,), (0.3081,))
+_PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
+
+# fmt: off
+TABLE: dict[str, TfdsImages] = {
+  'emnist_balanced': TfdsImages('EMNIST balanced', 'emnist/balanced', 47,
+                                (28, 28, 1), *_INK, False, (112_800, 18_800),
+                                transposed=True),
+  'mnist': TfdsImages('MNIST', 'mnist', 10,
+                      (28, 28, 1), *_INK, False, (60_000, 10_000)),
+  'cifar10': TfdsImages('CIFAR-10', 'cifar10', 10,
+                        (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+}
+# fmt: on
+
+
+def loader(name: str) -> Callable[[str | None, str], Source]:
+  """Returns `load(data_dir, cache_dir) -> Source` for a row of `TABLE`."""
+  return functools.partial(_load, name)
+
+
+def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
+  """Loads one row of `TABLE`; TFDS keeps its own cache, so none is used here.
+
+  Args:
+    name: A key of `TABLE`.
+    data_dir: The folder that holds `tfds/`, or `None` for TFDS' own.
+    cache_dir: Not looked at.
+
+  Returns:
+    The source, upright, without client ids.
+
+  Raises:
+    ValueError: If the prepared set is absent, damaged, or not the one that the
+      table describes, or the download fails.
+  """
+  del cache_dir
+  entry = TABLE[name]
+  builder = (
+    _downloaded_builder(name, entry)
+    if data_dir is None
+    else _local_builder(name, entry, data_dir)
+  )
+  train = _read_split(name, entry, builder, 'train')
+  test = _read_split(name, entry, builder, 'test')
+  found = (len(train.labels), len(test.labels))
+  title = f'{entry.title}: {found[0]:,} train and {found[1]:,} test examples'
+  if found != entry.public_examples:
+    whole_train, whole_test = entry.public_examples
+    title += f', a subset of the public {whole_train:,} and {whole_test:,}'
+  return Source(
+    name=name,
+    version=f'tfds-{builder.version}-{found[0]}+{found[1]}',
+    title=title,
+    train=train,
+    test=test,
+    num_classes=entry.num_classes,
+    mean=entry.mean,
+    stddev=entry.stddev,
+    background=0,
+    mirrorable=entry.mirrorable,
+  )
+
+
+def _local_builder(name: str, entry: TfdsImages, data_dir: str):
+  """Opens the newest prepared version under `data_dir`, without network."""
+  import tensorflow_datasets as tfds
+
+  folder = os.path.join(data_dir, 'tfds', entry.tfds_name)
+  versions = [
+    tfds.core.Version(info.parent.name)
+    for info in pathlib.Path(folder).glob('*/dataset_info.json')
+    if tfds.core.Version.is_valid(info.parent.name)
+  ]
+  if not versions:
+    raise ValueError(
+      f'dataset={name!r}: data_dir holds no prepared TFDS set at '
+      f'{folder}/<version>/dataset_info.json; put it there, or give no '
+      'data_dir to let TFDS download it.'
+    )
+  prepared = os.path.join(folder, str(max(versions)))
+  try:
+    return tfds.builder_from_directory(prepared)
+  except Exception as error:  # TFDS raises whatever its JSON parser raises.
+    raise ValueError(
+      f'dataset={name!r}: {prepared} is no TFDS set '
+      f'({_one_line(error)}); replace the folder.'
+    ) from error
+
+
+def _downloaded_builder(name: str, entry: TfdsImages):
+  """Has TFDS find the set in its own directory, or download it."""
+  import tensorflow_datasets as tfds
+
+  try:
+    builder = tfds.builder(entry.tfds_name)
+    builder.download_and_prepare()
+  except Exception as error:  # Network, checksum, disk: TFDS has many kinds.
+    raise ValueError(
+      f'dataset={name!r}: TFDS could not download {entry.tfds_name} '
+      f'({_one_line(error)}); give a data_dir that holds '
+      f'tfds/{entry.tfds_name}/<version>/, or try again with a network.'
+    ) from error
+  return builder
+
+
+def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
+  import tensorflow_datasets as tfds
+
+  try:
+    batch = tfds.as_numpy(
+      builder.as_dataset(split=split, batch_size=-1, shuffle_files=False)
+    )
+    images, labels = batch['image'], batch['label']
+    expected = builder.info.splits[split].num_examples
+  except Exception as error:  # TF's data-loss errors, TFDS' missing files.
+    raise ValueError(
+      f'dataset={name!r}: the split {split!r} in {builder.data_path} cannot be '
+      f'read ({_one_line(error)}); replace the folder.'
+    ) from error
+  found = (images.dtype, images.shape[1:], len(labels))
+  wanted = (np.dtype(np.uint8), entry.input_shape, expected)
+  if found != wanted or not expected:
+    raise ValueError(
+      f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
+      f'{found[2]} images {found[0]} {list(found[1])} where {wanted[2]} of '
+      f'{wanted[0]} {list(wanted[1])} were due; replace the folder.'
+    )
+  if labels.min() < 0 or labels.max() >= entry.num_classes:
+    raise ValueError(
+      f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
+      f'labels {labels.min()}..{labels.max()}, not 0..'
+      f'{entry.num_classes - 1}; replace the folder.'
+    )
+  if entry.transposed:
+    images = np.ascontiguousarray(images.swapaxes(1, 2))
+  return Split(images, labels.astype(np.int32))
+
+
+def _one_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0][:200]

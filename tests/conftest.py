@@ -1,0 +1,26 @@
+"""What all tests share: one TFF context whose worker ends with the tests."""
+
+import os
+
+import pytest
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+
+@pytest.fixture(scope='session')
+def tff_context():
+  """Installs this library's local worker as TFF's default context, once."""
+  from tff_ssl.simulation import workers
+
+  context = workers.install_context()
+  yield context
+  workers.stop_workers()
+
+
+@pytest.fixture(scope='session')
+def data_dir():
+  """The folder of real data; skips where there is none."""
+  folder = os.environ.get('TFF_SSL_DATA_DIR')
+  if not folder:
+    pytest.skip('needs real data: set TFF_SSL_DATA_DIR to their folder')
+  return folder

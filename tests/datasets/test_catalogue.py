@@ -1,0 +1,107 @@
+"""The table of sources, and the one that needs no file."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from datasets import catalogue
+
+
+def test_import_is_cheap():
+  program = (
+    'import time; start = time.process_time()\n'
+    'import sys; import datasets.catalogue\n'
+    'print(time.process_time() - start)\n'
+    'print(*sys.modules)'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', program], capture_output=True, text=True, check=True
+  )
+  seconds, modules = done.stdout.splitlines()
+  heavy = {'tensorflow', 'tensorflow_federated', 'tensorflow_datasets'}
+  heavy |= {'sklearn', 'matplotlib', 'tff_ssl', 'experiments'}
+  assert not heavy & set(modules.split())
+  assert float(seconds) < 0.5
+
+
+def test_table():
+  assert catalogue.names() == [
+    'digits',
+    'emnist',
+    'emnist_balanced',
+    'mnist',
+    'cifar10',
+    'npz',
+  ]
+  specs = catalogue.SOURCES
+  assert all(name == spec.name for name, spec in specs.items())
+  native = {name for name, spec in specs.items() if spec.has_native_split}
+  assert native == {'emnist', 'npz'}
+  assert specs['emnist_balanced'].num_classes == 47
+  assert specs['cifar10'].input_shape == (32, 32, 3)
+  assert specs['npz'].num_classes is None
+  assert all(spec.description for spec in specs.values())
+
+
+@pytest.mark.parametrize(
+  'name, near',
+  [('emnist_balance', 'emnist_balanced'), ('cifar', 'cifar10'), ('zzz', '')],
+)
+def test_unknown_name_gets_the_nearest(name, near):
+  with pytest.raises(ValueError, match=f"did you mean '{near}") as caught:
+    catalogue.load(name, data_dir=None, cache_dir='unused')
+  assert f'dataset={name!r}' in str(caught.value)
+  assert 'digits, emnist, ' in str(caught.value)
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  with pytest.raises(ValueError, match=str(tmp_path / 'd' / 'train.npz')):
+    catalogue.load('npz', data_dir='~/d', cache_dir='~/c')
+
+
+@pytest.fixture(scope='module')
+def digits():
+  # A folder given for other sources does not disturb.
+  return catalogue.load('digits', data_dir='/nowhere', cache_dir='/nowhere')
+
+
+def test_digits_are_scikit_learns(digits):
+  bunch = load_digits()
+  scaled = np.round(bunch.images / 16 * 255)
+  pool = {
+    (image.tobytes(), label)
+    for image, label in zip(scaled.astype(np.uint8), bunch.target, strict=True)
+  }
+  images = np.concatenate([digits.train.images, digits.test.images])
+  labels = np.concatenate([digits.train.labels, digits.test.labels])
+  assert images.shape == (1_797, 8, 8, 1) and images.dtype == np.uint8
+  assert labels.dtype == np.int32
+  assert {
+    (image.tobytes(), label)
+    for image, label in zip(images, labels, strict=True)
+  } == pool
+
+
+def test_digits_split(digits):
+  assert len(digits.train.labels) == 1_437 and len(digits.test.labels) == 360
+  assert digits.train.client_ids is None and digits.test.client_ids is None
+  train = np.bincount(digits.train.labels) / 1_437
+  test = np.bincount(digits.test.labels) / 360
+  np.testing.assert_allclose(train, test, atol=0.003)
+  again = catalogue.load('digits', data_dir=None, cache_dir='/nowhere')
+  np.testing.assert_array_equal(again.train.images, digits.train.images)
+  assert again.version == digits.version == 'sklearn-digits-1437+360'
+
+
+def test_digits_constants(digits):
+  scaled = digits.train.images / 255
+  assert digits.mean[0] == pytest.approx(scaled.mean(), abs=5e-5)
+  assert digits.stddev[0] == pytest.approx(scaled.std(), abs=5e-5)
+  assert digits.background == 0 and not digits.mirrorable
+  spec = catalogue.SOURCES['digits']
+  assert spec.num_classes == digits.num_classes == 10
+  assert spec.input_shape == digits.train.images.shape[1:]

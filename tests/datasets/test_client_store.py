@@ -1,0 +1,549 @@
+"""The packed store: what is written is read, and nothing else is."""
+
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.datasets import load_digits
+
+from datasets import client_store, partitions, store_readers
+from datasets.source import Source, Split
+
+ROOT = pathlib.Path(client_store.__file__).parents[1]
+HOSTILE = [
+  'a|b',
+  '../../escaped',
+  '/tmp/escaped',
+  '..',
+  'quote"\'',
+  'line\nbreak',
+  'nul\x00',
+  'nul',
+  'x' * 10_000,
+]
+
+
+def _digits_source(version='1797'):
+  digits = load_digits()
+  images = digits.images[..., np.newaxis].astype(np.uint8)
+  labels = digits.target.astype(np.int32)
+  ids = np.array([HOSTILE[i % len(HOSTILE)] for i in range(1500)], object)
+  return Source(
+    name='../digits',
+    version=version,
+    title='',
+    train=Split(images[:1500], labels[:1500], ids),
+    test=Split(images[1500:], labels[1500:]),
+    num_classes=10,
+    mean=(0.3,),
+    stddev=(0.4,),
+    background=0,
+    mirrorable=False,
+  )
+
+
+@pytest.fixture(scope='module')
+def source():
+  return _digits_source()
+
+
+@pytest.fixture(scope='module')
+def partition(source):
+  built = partitions.build(
+    'r', source, num_clients=12, noniid_r=0.5, server_examples=50, seed=2
+  )
+  return _with_an_empty_client(built, client=4)
+
+
+def _with_an_empty_client(partition, client):
+  sizes = np.insert(partition.client_sizes, client, 0)
+  fields = {**vars(partition)}
+  fields['offsets'] = np.concatenate([[0], np.cumsum(sizes)])
+  fields['client_names'] = partition.client_names + ('nobody',)
+  return partitions.Partition(**fields)
+
+
+@pytest.fixture(scope='module')
+def store(source, partition, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('cache')
+  return client_store.build(
+    source, partition, cache_dir=folder, labelled='server'
+  )
+
+
+def _assert_part(read, images, y, true_y):
+  assert read.images.dtype == np.uint8
+  assert read.y.dtype == read.true_y.dtype == np.int32
+  np.testing.assert_array_equal(read.images, images)
+  np.testing.assert_array_equal(read.y, y)
+  np.testing.assert_array_equal(read.true_y, true_y)
+
+
+def _through_tensorflow(dataset):
+  (element,) = list(dataset)
+  assert list(element) == ['x', 'y', 'true_y']
+  x, y, true_y = (tensor.numpy() for tensor in element.values())
+  return client_store.Part(x, y, true_y)
+
+
+def test_description(store, partition):
+  assert store.num_clients == 13
+  assert store.num_classes == 10
+  assert store.input_shape == (8, 8, 1)
+  np.testing.assert_array_equal(
+    client_store.client_sizes(store), partition.client_sizes
+  )
+  assert store.file_size == os.path.getsize(store.path)
+
+
+@pytest.mark.parametrize('labelled', ['server', 'clients'])
+def test_round_trip(source, partition, tmp_path, labelled):
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled=labelled
+  )
+  read_client = tf.function(
+    lambda index: (
+      store_readers.client_dataset(store, index).get_single_element().values()
+    )
+  )
+  train, test = source.train, source.test
+  assert len(partition.client_indices(4)) == 0
+  for client in range(13):
+    held = partition.client_indices(client)
+    true_y = train.labels[held]
+    y = np.full(len(held), -1) if labelled == 'server' else true_y
+    in_graph = [t.numpy() for t in read_client(tf.constant(client))]
+    assert in_graph[0].shape == (len(held), 8, 8, 1)
+    for read in (
+      client_store.read_numpy(store, client),
+      client_store.Part(*in_graph),
+    ):
+      _assert_part(read, train.images[held], y, true_y)
+  at_server = partition.server_indices
+  labels = train.labels[at_server]
+  for read in (
+    client_store.read_numpy(store, 'server'),
+    _through_tensorflow(store_readers.server_dataset(store)),
+  ):
+    _assert_part(read, train.images[at_server], labels, labels)
+  for read in (
+    client_store.read_numpy(store, 'test'),
+    _through_tensorflow(store_readers.test_dataset(store)),
+  ):
+    _assert_part(read, test.images, test.labels, test.labels)
+
+
+def test_types(store):
+  in_graph = []
+
+  @tf.function
+  def read(index):
+    in_graph.append(store_readers.client_dataset(store, index).element_spec)
+
+  read(tf.constant(0))
+  assert in_graph == [store_readers.element_spec(store)]
+  assert str(store_readers.client_reader(store).type_signature) == (
+    '(int32 -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
+  )
+  for reader in (store_readers.server_reader, store_readers.test_reader):
+    result = reader(store).type_signature.result
+    assert result.element == store_readers.element_type(store)
+
+
+def test_executed_by_tff(store, tmp_path):
+  # In a process group of its own, so that TFF's worker ends with it.
+  program = f"""
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from datasets import client_store, store_readers
+store = client_store.open_store({store.path!r})
+"""
+  program += """
+read = store_readers.client_reader(store)
+count = tff.tensorflow.computation(
+  lambda data: data.reduce(0, lambda n, e: n + tf.size(e['true_y'])),
+  tff.SequenceType(store_readers.element_type(store)),
+)
+
+@tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+def total(clients):
+  read_all = tff.federated_map(read, clients)
+  return tff.federated_sum(tff.federated_map(count, read_all))
+
+print('total', total([0, 3, 4, 4, 12]))
+(server,) = list(store_readers.server_reader(store)())
+print('server', int(server['y'].numpy().sum()))
+try:
+  total([13])
+except Exception as error:
+  print('refused', 'outside [0, 13)' in str(error))
+"""
+  output = tmp_path / 'output'
+  with open(output, 'wb') as file:
+    process = subprocess.Popen(
+      [sys.executable, '-c', program],
+      cwd=ROOT,
+      stdout=file,
+      stderr=subprocess.STDOUT,
+      start_new_session=True,
+    )
+    try:
+      process.wait(timeout=200)
+    finally:
+      os.killpg(process.pid, signal.SIGKILL)
+  said = output.read_text().splitlines()
+  sizes = store.client_sizes
+  assert f'total {sizes[[0, 3, 12]].sum()}' in said
+  server_labels = client_store.read_numpy(store, 'server').true_y
+  assert f'server {server_labels.sum()}' in said
+  assert 'refused True' in said
+
+
+@pytest.mark.parametrize('index', [-1, 13, 14, 15, 2**31 - 1, -(2**31)])
+def test_an_index_outside_reads_nothing(store, index):
+  read = tf.function(
+    lambda i: store_readers.client_dataset(store, i).get_single_element()
+  )
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=r'outside \[0, 13\)'
+  ):
+    read(tf.constant(index))
+  with pytest.raises(ValueError, match=r'part=.*\[0, 13\)'):
+    client_store.read_numpy(store, index)
+
+
+def test_no_such_part(store):
+  with pytest.raises(ValueError, match="part='validation'"):
+    client_store.read_numpy(store, 'validation')
+
+
+def test_hostile_ids_create_no_files(source, tmp_path):
+  cache = tmp_path / 'deep' / 'cache'
+  native = partitions.build('native', source, server_examples=0, seed=0)
+  assert set(native.client_names) == set(HOSTILE)
+  store = client_store.build(
+    source, native, cache_dir=cache, labelled='clients'
+  )
+  for client, name in enumerate(native.client_names):
+    # Not `client_ids == name`: numpy takes 'nul' and 'nul\\x00' for equal.
+    theirs = [i for i, c in enumerate(source.train.client_ids) if c == name]
+    read = client_store.read_numpy(store, client)
+    held = native.client_indices(client)
+    np.testing.assert_array_equal(np.sort(held), theirs)
+    _assert_part(
+      read,
+      source.train.images[held],
+      source.train.labels[held],
+      source.train.labels[held],
+    )
+  files = [path for path in tmp_path.rglob('*') if path.is_file()]
+  assert sorted(path.parent for path in files) == [cache, cache]
+  assert pathlib.Path(store.path) in files
+
+
+def test_built_once(source, partition, tmp_path):
+  build = lambda labelled='server', of=source, part=partition: (
+    client_store.build(of, part, cache_dir=tmp_path, labelled=labelled).path
+  )
+  path = build()
+  written = os.stat(path)
+  assert build() == path
+  assert os.stat(path).st_mtime_ns == written.st_mtime_ns
+  other_seed = partitions.build('pooled', source, server_examples=5, seed=1)
+  newer = _digits_source(version='1798')
+  of_newer = partitions.build('pooled', newer, server_examples=5, seed=1)
+  paths = {
+    path,
+    build(labelled='clients'),
+    build(part=other_seed),
+    build(of=newer, part=of_newer),
+  }
+  assert len(paths) == 4
+
+
+def _mutations(content):
+  rng = np.random.default_rng(1)
+  yield b''
+  yield b'x'
+  yield content + b'x'
+  yield b'PK\x03\x04' + bytes(5000)
+  yield bytes(len(content))
+  yield content[: len(content) // 2] * 2
+  yield content.replace(b'FEDCSTOR', b'FEDCSTOX')
+  yield content.replace(b'"num_classes": 10', b'"num_classes": 11')
+  for length in (
+    7,
+    100,
+    len(content) // 2,
+    len(content) - 33,
+    len(content) - 1,
+  ):
+    yield content[:length]
+  for at in rng.integers(len(content), size=15):
+    yield _flip(content, at)
+  for at in range(1, 90, 4):  # Checksum, tail, sizes.
+    yield _flip(content, len(content) - at)
+
+
+def _flip(content, at):
+  flipped = bytearray(content)
+  flipped[at] ^= 1 << (at % 8)
+  return bytes(flipped)
+
+
+def test_damage_is_found_and_repaired(source, partition, store, tmp_path):
+  content = pathlib.Path(store.path).read_bytes()
+  path = tmp_path / os.path.basename(store.path)
+  mutations = list(_mutations(content))
+  assert len(mutations) > 30
+  for mutation in mutations:
+    assert mutation != content
+    path.write_bytes(mutation)
+    with pytest.raises(
+      client_store.StoreError, match='build it again'
+    ) as error:
+      client_store.open_store(path)
+    assert str(path) in str(error.value)
+  for mutation in mutations[::6]:
+    path.write_bytes(mutation)
+    repaired = client_store.build(
+      source, partition, cache_dir=tmp_path, labelled='server'
+    )
+    assert repaired.path == str(path)
+    assert path.read_bytes() == content
+
+
+def test_rebuilding_warns(source, partition, store, tmp_path, caplog):
+  path = tmp_path / os.path.basename(store.path)
+  path.write_bytes(b'not ours')
+  with caplog.at_level(logging.WARNING, logger='absl'):
+    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+  assert any(str(path) in message for message in caplog.messages)
+
+
+def test_an_older_format_is_named_and_rebuilt(store, tmp_path, monkeypatch):
+  path = tmp_path / 'old.store'
+  shutil.copy(store.path, path)
+  monkeypatch.setattr('datasets.client_store_format.VERSION', 2)
+  with pytest.raises(client_store.StoreError, match='version 1 instead of 2'):
+    client_store.open_store(path)
+
+
+def test_another_store_under_our_name_is_rebuilt(
+  source, partition, store, tmp_path
+):
+  other = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='clients'
+  )
+  path = tmp_path / os.path.basename(store.path)
+  shutil.copy(other.path, path)
+  assert client_store.open_store(path).key == other.key
+  built = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='server'
+  )
+  assert built.key == store.key
+  assert (client_store.read_numpy(built, 0).y == -1).all()
+
+
+def test_a_missing_file_stays_missing(tmp_path):
+  with pytest.raises(FileNotFoundError):
+    client_store.open_store(tmp_path / 'none.store')
+  assert not list(tmp_path.iterdir())
+
+
+def test_damage_after_opening_is_an_error(source, partition, tmp_path):
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='server'
+  )
+  read = tf.function(
+    lambda i: store_readers.client_dataset(store, i).get_single_element()
+  )
+  content = pathlib.Path(store.path).read_bytes()
+  start = int(store.record_starts[6])
+  for at in (start, start + 9, start + 20, int(store.record_starts[7]) - 1):
+    pathlib.Path(store.path).write_bytes(_flip(content, at))
+    with pytest.raises(tf.errors.DataLossError):
+      read(tf.constant(6))
+  for length in (0, start, start + 5, start + 100):
+    pathlib.Path(store.path).write_bytes(content[:length])
+    with pytest.raises(tf.errors.OpError):
+      read(tf.constant(6))
+    with pytest.raises(client_store.StoreError, match='has been cut'):
+      client_store.read_numpy(store, 6)
+  with pytest.raises(client_store.StoreError):
+    client_store.open_store(store.path)
+  os.remove(store.path)
+  with pytest.raises(tf.errors.NotFoundError):
+    read(tf.constant(6))
+
+
+def test_leftovers_of_dead_builders_are_removed(source, partition, tmp_path):
+  dead = tmp_path / f'clients-{"a" * 40}.store.123.tmp'
+  foreign = tmp_path / 'clients-notes.tmp'
+  dead.write_bytes(b'half')
+  foreign.write_bytes(b'not ours')
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='server'
+  )
+  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+    [os.path.basename(store.path), 'client_stores.lock', foreign.name]
+  )
+
+
+_BUILDERS = """
+import glob, os, signal, sys, time, traceback
+import numpy as np
+from datasets import client_store, client_store_format, partitions
+from datasets.source import Source, Split
+cache = sys.argv[1]
+images = np.random.default_rng(0).integers(
+  0, 256, (20000, 16, 16, 1), dtype=np.uint8)
+split = Split(images, (np.arange(20000) % 10).astype(np.int32))
+source = Source('random', '1', '', split, split, 10, (.5,), (.5,), 0, False)
+held = partitions.build(
+  'r', source, num_clients=100, noniid_r=0.3, server_examples=100, seed=1)
+write = client_store_format.write
+
+def write_and_say(*arguments):
+  print('wrote', flush=True)
+  write(*arguments)
+
+def build():
+  store = client_store.build(
+    source, held, cache_dir=cache, labelled='server')
+  for client in range(100):
+    read = client_store.read_numpy(store, client)
+    assert (read.images == images[held.client_indices(client)]).all()
+
+def fork(fsync, write):
+  child = os.fork()
+  if child:
+    return child
+  os.fsync, client_store_format.write = fsync, write
+  try:
+    build()
+  except BaseException:
+    traceback.print_exc()
+    os._exit(1)
+  os._exit(0)
+
+killed = fork(lambda _: time.sleep(100), write)
+while not glob.glob(os.path.join(cache, '*.tmp')):
+  time.sleep(0.001)
+builders = [fork(os.fsync, write_and_say) for _ in range(3)]
+time.sleep(0.2)
+os.kill(killed, signal.SIGKILL)
+for builder in builders:
+  print('exit', os.waitstatus_to_exitcode(os.waitpid(builder, 0)[1]))
+"""
+
+
+def test_builders_at_once_and_a_killed_one(tmp_path):
+  # One process that forks, since each import of TensorFlow takes seconds.
+  said = subprocess.run(
+    [sys.executable, '-c', _BUILDERS, str(tmp_path)],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
+  assert said.stdout.split('\n') == ['wrote'] + 3 * ['exit 0'] + [''], (
+    said.stderr
+  )
+  assert sorted(path.suffix for path in tmp_path.iterdir()) == [
+    '.lock',
+    '.store',
+  ]
+
+
+def test_a_full_disk_is_named(source, partition, tmp_path, monkeypatch):
+  usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+  monkeypatch.setattr(shutil, 'disk_usage', lambda _: usage)
+  with pytest.raises(OSError, match=r'needs 0\.\d MiB and 0\.0 MiB are free'):
+    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+  assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
+
+
+def test_a_failed_write_leaves_nothing(
+  source, partition, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(os, 'fsync', _no_space)
+  with pytest.raises(OSError, match='No space left'):
+    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+  assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
+
+
+def _no_space(_):
+  raise OSError(28, 'No space left on device')
+
+
+def test_bad_arguments(source, partition, tmp_path):
+  build = lambda of, labelled='server': client_store.build(
+    of, partition, cache_dir=tmp_path, labelled=labelled
+  )
+  with pytest.raises(ValueError, match="labelled='all'"):
+    build(source, 'all')
+  with pytest.raises(ValueError, match="version '1797'.*version '2'"):
+    build(_digits_source(version='2'))
+  floats = Split(source.train.images / 255, source.train.labels)
+  with pytest.raises(ValueError, match=r'train.images is float64\[1500'):
+    build(Source(**{**vars(source), 'train': floats}))
+  other_shape = Split(source.test.images[:, :4], source.test.labels)
+  with pytest.raises(ValueError, match='give one shape'):
+    build(Source(**{**vars(source), 'test': other_shape}))
+  short = Split(source.test.images, source.test.labels[:-1])
+  with pytest.raises(ValueError, match='297 images and 296 labels'):
+    build(Source(**{**vars(source), 'test': short}))
+  assert not list(tmp_path.iterdir())
+
+
+def test_the_time_to_read_does_not_grow_with_the_clients(tmp_path):
+  rng = np.random.default_rng(0)
+  milliseconds = {}
+  for clients in (10, 1000):
+    count = clients * 76
+    labels = (np.arange(count) % 10).astype(np.int32)
+    images = rng.integers(0, 256, (count, 28, 28, 1), dtype=np.uint8)
+    test = Split(images[:10], labels[:10])
+    source = Source(
+      f'random{clients}', '1', '', Split(images, labels), test, 10,
+      (0.5,), (0.5,), 0, False,
+    )  # fmt: skip
+    held = partitions.build(
+      'r', source, num_clients=clients, noniid_r=0.0, server_examples=0, seed=0
+    )
+    store = client_store.build(
+      source, held, cache_dir=tmp_path, labelled='server'
+    )
+    milliseconds[clients] = _milliseconds_per_client(store)
+  assert milliseconds[1000] < 3 * milliseconds[10] + 0.5
+  assert milliseconds[1000] < 5  # 0.3 on an idle machine.
+
+
+def _milliseconds_per_client(store):
+  @tf.function
+  def read_all(indices):
+    total = tf.constant(0)
+    for index in indices:
+      client = store_readers.client_dataset(store, index).get_single_element()
+      total += tf.size(client['true_y'])
+    return total
+
+  indices = np.random.default_rng(0).integers(store.num_clients, size=100)
+  indices = tf.constant(indices, tf.int32)
+  assert read_all(indices) == store.client_sizes[indices.numpy()].sum()
+  times = []
+  for _ in range(5):
+    start = time.perf_counter()
+    read_all(indices)
+    times.append((time.perf_counter() - start) * 1000 / len(indices))
+  return min(times)

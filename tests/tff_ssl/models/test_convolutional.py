@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn import datasets, model_selection
+
+from tff_ssl import optimizers
+from tff_ssl.models import MODELS, convolutional, functional
+
+# Weights and biases of emnist_cnn at 28x28x1 and 47 classes, by hand:
+#   conv  3*3*1*32 + 32      =       320     28 -> 26
+#   conv  3*3*32*64 + 64     =    18,496     26 -> 24, pooled to 12
+#   dense 12*12*64*128 + 128 = 1,179,776     9216 inputs
+#   dense 128*47 + 47        =     6,063
+_EMNIST = 1_204_655
+# small_cnn at 8x8x1 and 10 classes:
+#   conv  3*3*1*16 + 16  =   160     8, pooled to 4
+#   conv  3*3*16*32 + 32 = 4,640     4, pooled to 2
+#   dense 2*2*32*64 + 64 = 8,256
+#   dense 64*10 + 10     =   650
+_SMALL = 13_706
+
+
+@pytest.mark.parametrize(
+  'build, base, channels',
+  [
+    (convolutional.emnist_cnn, _EMNIST, 32 + 64),
+    (convolutional.small_cnn, _SMALL, 16 + 32),
+  ],
+)
+def test_parameter_counts(build, base, channels):
+  assert build().count_params() == base
+  # A scale and an offset per channel; batch has two moving averages as well.
+  assert build(norm='group').count_params() == base + 2 * channels
+  assert build(norm='batch').count_params() == base + 4 * channels
+
+
+def test_emnist_cnn_order_of_layers():
+  names = [
+    type(layer).__name__
+    for layer in convolutional.emnist_cnn(norm='group').layers
+  ]
+  assert names == [
+    *('Conv2D', 'GroupNormalization', 'ReLU'),
+    *('Conv2D', 'GroupNormalization', 'MaxPooling2D', 'SpatialDropout2D'),
+    *('ReLU', 'Flatten', 'Dense', 'Dense'),
+  ]
+
+
+def test_emnist_cnn_equals_numpy():
+  # One forward pass worked with sliding windows.
+  model = convolutional.emnist_cnn((10, 10, 1), 3)
+  x = np.random.default_rng(0).normal(size=(2, 10, 10, 1)).astype(np.float32)
+  k1, b1, k2, b2, w1, c1, w2, c2 = model.get_weights()
+
+  def conv(inputs, kernel, bias):
+    windows = np.lib.stride_tricks.sliding_window_view(
+      inputs, (3, 3), axis=(1, 2)
+    )
+    return np.einsum('bhwcij,ijco->bhwo', windows, kernel) + bias
+
+  hidden = conv(np.maximum(conv(x, k1, b1), 0), k2, b2)
+  hidden = hidden.reshape(2, 3, 2, 3, 2, 64).max((2, 4))
+  hidden = np.maximum(hidden, 0).reshape(2, -1)
+  logits = np.maximum(hidden @ w1 + c1, 0) @ w2 + c2
+  np.testing.assert_allclose(model(x), logits, atol=1e-5)
+
+
+def test_emnist_cnn_drops_whole_channels():
+  (layer,) = [
+    layer
+    for layer in convolutional.emnist_cnn().layers
+    if isinstance(layer, tf.keras.layers.SpatialDropout2D)
+  ]
+  outputs = layer(tf.ones([40, 12, 12, 64]), training=True).numpy()
+  # A channel is dropped or scaled by 1 / .75 as a whole, a quarter dropped.
+  assert (outputs == outputs[:, :1, :1, :]).all()
+  assert np.isclose(outputs, 4 / 3).mean() == pytest.approx(0.75, abs=0.05)
+  assert np.isin(outputs[:, 0, 0, :], [0, np.float32(4 / 3)]).all()
+
+
+def test_small_cnn_learns_digits():
+  images, labels = datasets.load_digits(return_X_y=True)
+  images = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)
+  x, test_x, y, test_y = model_selection.train_test_split(
+    images, labels, test_size=0.3, random_state=0
+  )
+  model = functional.from_keras(convolutional.small_cnn)
+  optimizer = optimizers.build_nesterov_sgd(0.05, weight_decay=1e-4)
+  rng = np.random.default_rng(0)
+
+  @tf.function(autograph=False)
+  def step(state, weights, x, y):
+    with tf.GradientTape() as tape:
+      tape.watch(weights)
+      logits, _ = model.predict(weights, [], x, training=True)
+      loss = tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+      )
+    return optimizer.next(state, weights, tape.gradient(loss, weights))
+
+  weights = [tf.constant(w) for w in model.initial_weights(0).trainable]
+  state = tf.nest.map_structure(
+    tf.convert_to_tensor, optimizer.initialize(model.weights_spec.trainable)
+  )
+  for _ in range(8):
+    for batch in np.array_split(rng.permutation(len(x)), len(x) // 32):
+      state, weights = step(
+        state, weights, tf.constant(x[batch[:32]]), tf.constant(y[batch[:32]])
+      )
+  logits, _ = model.predict(weights, [], test_x, training=False)
+  assert np.mean(np.argmax(logits, axis=1) == test_y) > 0.95
+
+
+@pytest.mark.parametrize('norm', ['none', 'batch', 'group'])
+@pytest.mark.parametrize('name', sorted(MODELS))
+def test_registry_builds_every_model(name, norm):
+  shape = (12, 12, 3)
+  model = MODELS[name].build(shape, 5, norm)
+  assert model(tf.zeros([2, *shape])).shape == (2, 5)
+  assert MODELS[name].description.endswith('.')
+
+
+@pytest.mark.parametrize('name', sorted(MODELS))
+def test_bad_arguments(name):
+  with pytest.raises(ValueError, match='num_classes is 0'):
+    MODELS[name].build((28, 28, 1), 0, 'none')
+  with pytest.raises(ValueError, match="norm is 'layer'"):
+    MODELS[name].build((28, 28, 1), 10, 'layer')
+
+
+def test_too_small_images():
+  with pytest.raises(ValueError, match='at least 6 by 6'):
+    convolutional.emnist_cnn((5, 8, 1))
+  with pytest.raises(ValueError, match='at least 4 by 4'):
+    convolutional.small_cnn((8, 8))

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+
+from tff_ssl.models import dense
+
+
+def test_parameter_counts():
+  # 784*200 + 200 + 200*10 + 10 = 159,010
+  assert dense.dense().count_params() == 159_010
+  # 64*32 + 32 + 32*16 + 16 + 16*3 + 3 = 2,659
+  model = dense.dense((8, 8, 1), 3, hidden=(32, 16))
+  assert model.count_params() == 2_659
+  # Logistic regression: 784*10 + 10.
+  assert dense.dense(hidden=()).count_params() == 7_850
+  # A scale and an offset for each of 200 units.
+  assert dense.dense(norm='group').count_params() == 159_410
+
+
+def test_equals_numpy():
+  model = dense.dense((4, 4, 2), 5, hidden=(7, 6))
+  x = np.random.default_rng(0).normal(size=(3, 4, 4, 2)).astype(np.float32)
+  w1, b1, w2, b2, w3, b3 = model.get_weights()
+  hidden = np.maximum(x.reshape(3, -1) @ w1 + b1, 0)
+  hidden = np.maximum(hidden @ w2 + b2, 0)
+  np.testing.assert_allclose(model(x), hidden @ w3 + b3, atol=1e-5)
+
+
+def test_bad_hidden_size():
+  with pytest.raises(ValueError, match=r'hidden is \(10, 0\)'):
+    dense.dense(hidden=(10, 0))

@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl.models import normalization
+
+
+def _both(x, groups, epsilon=1e-3):
+  """Our layer's and Keras' outputs and gradients, with the same parameters."""
+  rng = np.random.default_rng(1)
+  gamma, beta = rng.normal(size=(2, x.shape[-1])).astype(np.float32)
+  target = tf.constant(rng.normal(size=x.shape).astype(np.float32))
+  results = []
+  for layer in (
+    normalization.GroupNormalization(groups, epsilon),
+    tf.keras.layers.GroupNormalization(groups, epsilon=epsilon),
+  ):
+    layer.build(x.shape)
+    layer.gamma.assign(gamma)
+    layer.beta.assign(beta)
+    inputs = tf.constant(x)
+    with tf.GradientTape() as tape:
+      tape.watch(inputs)
+      outputs = layer(inputs)
+      loss = tf.reduce_sum(outputs * target)
+    gradients = tape.gradient(loss, [inputs, layer.gamma, layer.beta])
+    results.append([outputs, *gradients])
+  return results
+
+
+@pytest.mark.parametrize(
+  'shape, groups',
+  [((4, 6, 5, 64), 32), ((3, 4, 4, 12), 3), ((5, 20), 4), ((2, 3, 3, 3, 8), 1)],
+)
+def test_equals_keras(shape, groups):
+  x = np.random.default_rng(0).normal(3.0, 2.0, shape).astype(np.float32)
+  for ours, keras in zip(*_both(x, groups), strict=True):
+    np.testing.assert_allclose(ours, keras, rtol=1e-5, atol=1e-5)
+
+
+def test_large_mean_does_not_cancel():
+  # At mean 1000 and deviation 1, squares in float32 would lose the variance.
+  x = np.random.default_rng(0).normal(1000, 1, (2, 8, 8, 8)).astype(np.float32)
+  layer = normalization.GroupNormalization(2)
+  grouped = x.astype(np.float64).reshape(2, 64, 2, 4)
+  mean = grouped.mean(axis=(1, 3), keepdims=True)
+  expected = (grouped - mean) / np.sqrt(
+    grouped.var(axis=(1, 3), keepdims=True) + 1e-5
+  )
+  np.testing.assert_allclose(layer(x), expected.reshape(x.shape), atol=1e-3)
+
+
+def test_second_derivative_matches_finite_differences():
+  layer = normalization.GroupNormalization(1, epsilon=1e-2, dtype='float64')
+  rng = np.random.default_rng(0)
+  x, target, direction = (tf.constant(rng.normal(size=(1, 6))) for _ in 'abc')
+  layer(x)
+
+  def gradient(point):
+    with tf.GradientTape() as tape:
+      tape.watch(point)
+      loss = tf.reduce_sum(layer(point) * target)
+    return tape.gradient(loss, point)
+
+  with tf.GradientTape() as tape:
+    tape.watch(x)
+    slope = tf.reduce_sum(gradient(x) * direction)
+  exact = tape.gradient(slope, x)
+  step = 1e-5
+  measured = (
+    gradient(x + step * direction) - gradient(x - step * direction)
+  ) / (2 * step)
+  np.testing.assert_allclose(exact, measured, atol=1e-6)
+
+
+@pytest.mark.parametrize('channels, groups', [(16, 16), (48, 16), (64, 32)])
+def test_groups_are_reduced_to_a_divisor(channels, groups):
+  x = np.random.default_rng(0).normal(size=(2, 5, 5, channels))
+  x = x.astype(np.float32)
+  np.testing.assert_allclose(
+    normalization.GroupNormalization(32, 1e-3)(x),
+    tf.keras.layers.GroupNormalization(groups)(x),
+    atol=1e-5,
+  )
+
+
+def test_empty_batch():
+  layer = normalization.GroupNormalization()
+  assert layer(tf.zeros([0, 4, 4, 32])).shape == (0, 4, 4, 32)
+
+
+def test_refuses_groups_of_one_value():
+  with pytest.raises(ValueError, match='one value'):
+    normalization.GroupNormalization()(tf.zeros([2, 32]))
+
+
+def test_config_round_trip():
+  layer = normalization.GroupNormalization(4, 1e-2, name='norm')
+  copy = normalization.GroupNormalization.from_config(layer.get_config())
+  assert copy.get_config() == layer.get_config()
+  assert layer.get_config()['groups'] == 4
+
+
+def test_make_norm():
+  x = np.random.default_rng(0).normal(2, 3, (8, 4, 4, 32)).astype(np.float32)
+  np.testing.assert_array_equal(normalization.make_norm('none')(x), x)
+  batch = normalization.make_norm('batch')
+  outputs = batch(x, training=True)
+  np.testing.assert_allclose(
+    outputs,
+    (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-5),
+    atol=1e-4,
+  )
+  # PyTorch's momentum 0.1: the average takes a tenth of the batch's mean.
+  np.testing.assert_allclose(
+    batch.moving_mean, 0.1 * x.mean((0, 1, 2)), atol=1e-5
+  )
+  assert isinstance(
+    normalization.make_norm('group'), normalization.GroupNormalization
+  )
+  with pytest.raises(ValueError, match='layer.*none, batch, group'):
+    normalization.make_norm('layer')

@@ -1,0 +1,250 @@
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+
+_SHAPES = [(3, 2), (4,), ()]
+
+
+def _specs():
+  return [tf.TensorSpec(shape, tf.float32) for shape in _SHAPES]
+
+
+def _start():
+  rng = np.random.default_rng(0)
+  return [rng.normal(size=shape).astype(np.float32) for shape in _SHAPES]
+
+
+def _gradients(step):
+  rng = np.random.default_rng(100 + step)
+  return [rng.normal(size=shape).astype(np.float32) for shape in _SHAPES]
+
+
+def _run(optimizer, steps=6):
+  weights = [tf.constant(w) for w in _start()]
+  state = optimizer.initialize(_specs())
+  for step in range(steps):
+    gradients = [tf.constant(g) for g in _gradients(step)]
+    state, weights = optimizer.next(state, weights, gradients)
+  return state, weights
+
+
+def _assert_close(actual, expected):
+  for a, e in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('nesterov', [True, False])
+@pytest.mark.parametrize('decay', [0.0, 0.05])
+@pytest.mark.parametrize('momentum', [0.0, 0.9])
+def test_equals_the_formulas(momentum, decay, nesterov):
+  optimizer = optimizers.build_nesterov_sgd(0.1, momentum, nesterov, decay)
+  _, weights = _run(optimizer)
+  expected = [w.astype(np.float64) for w in _start()]
+  velocity = [None] * len(expected)
+  for step in range(6):
+    for i, gradient in enumerate(_gradients(step)):
+      g = gradient + decay * expected[i]
+      # The first step sets the velocity to the gradient.
+      velocity[i] = g if step == 0 else momentum * velocity[i] + g
+      g = g + momentum * velocity[i] if nesterov else velocity[i]
+      expected[i] = expected[i] - 0.1 * g
+  _assert_close(weights, expected)
+
+
+def test_two_steps_by_hand():
+  # w=1, g=1, lr=.1, m=.5, wd=.2. Step 1: g=1.2, v=1.2, step 1.2+.6=1.8, w=.82.
+  # Step 2: g=1+.164=1.164, v=.6+1.164=1.764, step 1.164+.882=2.046, w=.6154.
+  optimizer = optimizers.build_nesterov_sgd(0.1, 0.5, weight_decay=0.2)
+  state = optimizer.initialize(tf.TensorSpec([], tf.float32))
+  weight = tf.constant(1.0)
+  state, weight = optimizer.next(state, weight, tf.constant(1.0))
+  assert float(weight) == pytest.approx(0.82)
+  state, weight = optimizer.next(state, weight, tf.constant(1.0))
+  assert float(weight) == pytest.approx(0.6154)
+  assert float(state['velocity']) == pytest.approx(1.764)
+
+
+def test_without_nesterov_equals_tff_momentum():
+  _, ours = _run(optimizers.build_nesterov_sgd(0.1, 0.9, nesterov=False))
+  _, theirs = _run(tff.learning.optimizers.build_sgdm(0.1, 0.9))
+  _assert_close(ours, theirs)
+
+
+def test_nesterov_equals_keras():
+  _, ours = _run(optimizers.build_nesterov_sgd(0.1, 0.9))
+  keras = tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
+  variables = [tf.Variable(w) for w in _start()]
+  for step in range(6):
+    keras.apply_gradients(zip(_gradients(step), variables, strict=True))
+  _assert_close(ours, variables)
+
+
+def test_state_and_hparams():
+  optimizer = optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.01)
+  state = optimizer.initialize(_specs())
+  assert isinstance(state, collections.OrderedDict)
+  expected = {'learning_rate': 0.1, 'momentum': 0.9, 'weight_decay': 0.01}
+  assert dict(optimizer.get_hparams(state)) == expected
+  state, weights = _run(optimizer, steps=1)
+  new = collections.OrderedDict(expected, learning_rate=0.0)
+  changed = optimizer.set_hparams(state, new)
+  assert optimizer.get_hparams(changed) == new
+  tf.nest.assert_same_structure(changed, state)
+  gradients = [tf.constant(g) for g in _gradients(1)]
+  _, moved = optimizer.next(changed, weights, gradients)
+  _assert_close(moved, weights)
+
+
+def test_without_momentum_there_is_no_velocity():
+  optimizer = optimizers.build_nesterov_sgd(0.1, momentum=0.0)
+  assert dict(optimizer.initialize(_specs())) == {'learning_rate': 0.1}
+
+
+def test_unknown_hparam():
+  optimizer = optimizers.build_nesterov_sgd(0.1, momentum=0.0)
+  state = optimizer.initialize(_specs())
+  with pytest.raises(ValueError, match=r"\['momentum'\]"):
+    optimizer.set_hparams(state, {'momentum': 0.5})
+
+
+def test_missing_gradient_leaves_the_weight():
+  optimizer = optimizers.build_nesterov_sgd(0.1, weight_decay=0.1)
+  weights = {'a': tf.constant(1.0), 'b': tf.constant([2.0])}
+  state = optimizer.initialize(
+    tf.nest.map_structure(tf.TensorSpec.from_tensor, weights)
+  )
+  state, moved = optimizer.next(
+    state, weights, {'a': None, 'b': tf.constant([1.0])}
+  )
+  assert float(moved['a']) == 1.0
+  # g = 1 + .1*2 = 1.2, step 1.2 * 1.9 = 2.28, w = 2 - .228.
+  np.testing.assert_allclose(moved['b'], [1.772], rtol=1e-6)
+  assert float(state['velocity']['a']) == 0.0
+
+
+def test_float64_weights():
+  optimizer = optimizers.build_nesterov_sgd(0.1, weight_decay=0.1)
+  state = optimizer.initialize(tf.TensorSpec([2], tf.float64))
+  weight = tf.ones([2], tf.float64)
+  _, moved = optimizer.next(state, weight, weight)
+  assert moved.dtype == tf.float64
+
+
+def test_structure_mismatch():
+  optimizer = optimizers.build_nesterov_sgd(0.1)
+  state = optimizer.initialize([tf.TensorSpec([2])])
+  with pytest.raises(ValueError, match='same'):
+    optimizer.next(state, [tf.zeros([2])], [tf.zeros([3])])
+
+
+def test_passes_through_a_tff_builder():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(8, 3)).astype(np.float32)
+  y = rng.normal(size=(8, 1)).astype(np.float32)
+
+  @tf.function
+  def predict(weights, x, training):
+    del training
+    return tf.matmul(x, weights[0][0])
+
+  model = tff.learning.models.FunctionalModel(
+    initial_weights=((np.zeros([3, 1], np.float32),), ()),
+    predict_on_batch_fn=predict,
+    loss_fn=lambda output, label, sample_weight: tf.reduce_mean(
+      (output - label) ** 2
+    ),
+    input_spec=(tf.TensorSpec([None, 3]), tf.TensorSpec([None, 1])),
+  )
+  process = tff.learning.algorithms.build_weighted_fed_avg(
+    model,
+    client_optimizer_fn=optimizers.build_nesterov_sgd(0.05, weight_decay=0.1),
+    server_optimizer_fn=optimizers.build_nesterov_sgd(1.0, momentum=0.0),
+  )
+  state = process.initialize()
+  client = tf.data.Dataset.from_tensors((x, y)).repeat(3)
+  state = process.next(state, [client]).state
+  weight, velocity = np.zeros([3, 1]), np.zeros([3, 1])
+  for _ in range(3):
+    g = 2 / 8 * x.T @ (x @ weight - y) + 0.1 * weight
+    velocity = 0.9 * velocity + g
+    weight = weight - 0.05 * (g + 0.9 * velocity)
+  np.testing.assert_allclose(
+    process.get_model_weights(state).trainable[0], weight, atol=1e-5
+  )
+
+
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    {'learning_rate': -0.1},
+    {'momentum': 1.0},
+    {'momentum': -0.1},
+    {'weight_decay': -1e-4},
+    {'learning_rate': float('nan')},
+  ],
+)
+def test_bad_arguments(arguments):
+  with pytest.raises(ValueError, match=f'{next(iter(arguments))} is'):
+    optimizers.build_nesterov_sgd(**arguments)
+
+
+def test_constant():
+  factor = optimizers.constant()(tf.constant(7))
+  assert factor.dtype == tf.float32
+  assert float(factor) == 1.0
+
+
+def test_cosine_of_the_emnist_runs():
+  total = 100 * 1024
+  schedule = optimizers.cosine(total)
+  assert schedule(tf.constant(0)).dtype == tf.float32
+  assert float(schedule(tf.constant(0))) == 1.0
+  # 0.03 cos(7 pi / 16) = 0.00585
+  assert 0.03 * float(schedule(tf.constant(total))) == pytest.approx(
+    0.00585, abs=5e-6
+  )
+  # Half way: cos(7 pi / 32) = 0.77301
+  assert float(schedule(tf.constant(total // 2))) == pytest.approx(
+    0.77301, abs=1e-5
+  )
+
+
+def test_cosine_of_the_svhn_runs():
+  # E = 40, 5 epochs of warm-up, c = 2.286. The first zero of the cosine is at
+  # 5 + 35 / (2 * 2.286) = 12.66 epochs, the next at 5 + 35 * 3 / (2 * 2.286) =
+  # 27.97: the rate is dead in between and rises again.
+  schedule = optimizers.cosine(40 * 1024, 2.286, warmup_steps=5 * 1024)
+
+  def at(epoch):
+    return float(schedule(tf.constant(int(epoch * 1024))))
+
+  assert at(2.5) == pytest.approx(0.5)
+  assert at(5) == pytest.approx(1.0)
+  assert at(12.6) > 1e-3
+  assert at(12.7) == at(20) == at(27.9) == pytest.approx(1e-4)
+  assert at(28.1) > 1e-3
+  # cos(pi * 2.286 * 30 / 35) = cos(6.1557) = 0.99188
+  assert at(35) == pytest.approx(np.cos(np.pi * 2.286 * 30 / 35), abs=1e-5)
+
+
+def test_cosine_scale_stretches_the_clock():
+  plain = optimizers.cosine(100, 0.5, warmup_steps=10)
+  stretched = optimizers.cosine(100, 0.5, warmup_steps=10, scale=4)
+  for step in (0, 5, 10, 50, 99):
+    assert float(stretched(tf.constant(4 * step))) == pytest.approx(
+      float(plain(tf.constant(step)))
+    )
+
+
+def test_cosine_bad_arguments():
+  with pytest.raises(ValueError, match='warmup_steps is 10 and total_steps 10'):
+    optimizers.cosine(10, warmup_steps=10)
+  with pytest.raises(ValueError, match='floor is -1'):
+    optimizers.cosine(10, floor=-1)
+  with pytest.raises(ValueError, match='scale is 0'):
+    optimizers.cosine(10, scale=0)

@@ -1,0 +1,280 @@
+"""Weak and strong views of a batch, drawn and normalised inside the graph.
+
+A consistency loss compares two views of one example: the weak view labels it,
+the strong view is trained on that label (Sohn et al., "FixMatch", 2020,
+https://arxiv.org/abs/2001.07685, Section 2). All randomness derives from the
+seed that the caller gives.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from tff_ssl.augmentation import image_ops
+
+# Uniform numbers per image: mirror, column and row of the crop; operation,
+# whether applied, strength and sign per stage; column and row of the cutout.
+_DRAWS_FOR_CROP = 3
+_DRAWS_PER_STAGE = 4
+_DRAWS_FOR_CUTOUT = 2
+_MAX_STRENGTH = 9
+_APPLY_PROBABILITY = 0.5
+
+# Keeps the views apart for a caller who gives both the same seed.
+_WEAK, _STRONG = 0, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageViews:
+  """Views of images: FixMatch's weak and strong augmentation.
+
+  Weak: a mirror image with probability 1/2, then a crop of the image padded by
+  reflection. Strong: the same with its own draws, then `num_ops` operations out
+  of `image_ops.Operation`, drawn with replacement, each applied with
+  probability 1/2 at a strength of 1 to 9, then a grey square. The defaults are
+  those of FixMatch's PyTorch implementations.
+
+  The methods take images of shape [batch, height, width, channels], `uint8` or
+  `float32` in [0, 1] (rounded to 255 steps first), where only the batch may be
+  unknown, and a seed: an `int32` or `int64` tensor of shape [2]. They return
+  `float32` of the same shape: (pixel / 255 - mean) / stddev. The same seed
+  gives the same views; both methods may be given the same seed, their draws are
+  independent.
+
+  Attributes:
+    mean: Mean of each channel, of pixels in [0, 1].
+    stddev: Standard deviation of each channel, of pixels in [0, 1].
+    flip: Whether images are mirrored left to right.
+    crop_padding: Largest shift of the crop, in pixels. None means 4 for images
+      of 32 pixels and more on the shorter side, 3 for 28 pixels, and an eighth
+      of the shorter side, rounded and at least 1, otherwise.
+    num_ops: Operations drawn per strong view.
+    cutout_size: Size v of the square, in pixels. The square begins v / 2 before
+      its centre or at the border and reaches v pixels further, both ends
+      included as Pillow draws it: v + 1 pixels a side, less where it leaves the
+      image on the right or below. None means half of the shorter side, 0 no
+      square.
+    fill: Grey value, 0 to 255, of what an operation moves in from outside.
+    cutout_fill: Grey value, 0 to 255, of the square.
+  """
+
+  mean: tuple[float, ...]
+  stddev: tuple[float, ...]
+  flip: bool = True
+  crop_padding: int | None = None
+  num_ops: int = 2
+  cutout_size: int | None = None
+  fill: int = 0
+  cutout_fill: int = 127
+
+  def __post_init__(self):
+    if len(self.mean) not in (1, 3) or len(self.mean) != len(self.stddev):
+      raise ValueError(
+        'mean and stddev must both hold 1 or 3 numbers, one per channel, got '
+        f'{self.mean} and {self.stddev}.'
+      )
+    for mean, stddev in zip(self.mean, self.stddev, strict=True):
+      _check_normalisation(mean, stddev)
+    for name in ('crop_padding', 'cutout_size', 'num_ops'):
+      value = getattr(self, name)
+      if value is not None and value < 0:
+        raise ValueError(f'{name} must be 0 or more, got {value}.')
+    for name in ('fill', 'cutout_fill'):
+      value = getattr(self, name)
+      if not 0 <= value <= 255:
+        raise ValueError(
+          f'{name} must be a grey value from 0 to 255, got {value}.'
+        )
+
+  def plain(self, images: tf.Tensor) -> tf.Tensor:
+    """Returns the images as they are, normalised."""
+    return self._normalise(self._to_uint8(images))
+
+  def weak(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns mirrored and cropped images, normalised."""
+    images = self._to_uint8(images)
+    draws = _draw(images, _DRAWS_FOR_CROP, seed, _WEAK)
+    return self._normalise(self._flip_and_crop(images, draws))
+
+  def strong(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns mirrored, cropped, distorted and covered images, normalised."""
+    images = self._to_uint8(images)
+    sizes = [
+      _DRAWS_FOR_CROP,
+      *[_DRAWS_PER_STAGE] * self.num_ops,
+      _DRAWS_FOR_CUTOUT,
+    ]
+    crop, *stages, cutout = tf.split(
+      _draw(images, sum(sizes), seed, _STRONG), sizes
+    )
+    images = self._flip_and_crop(images, crop)
+    for stage in stages:
+      images = self._distort(images, stage)
+    return self._normalise(self._cut_out(images, cutout))
+
+  def _to_uint8(self, images: tf.Tensor) -> tf.Tensor:
+    """Checks the images; floats in [0, 1] become 0 to 255."""
+    images = tf.convert_to_tensor(images)
+    if images.dtype == tf.float32:
+      images = tf.saturate_cast(tf.round(images * 255), tf.uint8)
+    image_ops.check_images(images)
+    if images.shape[3] != len(self.mean):
+      raise ValueError(
+        f'images have {images.shape[3]} channels but mean and stddev '
+        f'{len(self.mean)}: give one number per channel.'
+      )
+    return images
+
+  def _normalise(self, images: tf.Tensor) -> tf.Tensor:
+    _, height, width, channels = images.shape
+    mean, stddev = np.array(self.mean), np.array(self.stddev)
+    scale = np.float32(1 / (255 * stddev))
+    shift = np.float32(mean / stddev)
+    # Whole pixel rows: an innermost axis of 3 is slow to broadcast over.
+    rows = tf.cast(tf.reshape(images, [-1, width * channels]), tf.float32)
+    rows = rows * np.tile(scale, width) - np.tile(shift, width)
+    return tf.reshape(rows, [-1, height, width, channels])
+
+  def _flip_and_crop(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    """Mirrors and crops in one gather; draws are [3, batch] in [0, 1)."""
+    _, height, width, channels = images.shape
+    padding = self._padding(height, width)
+    columns = _windows(width, padding)
+    mirrored = width - 1 - columns if self.flip else columns
+    mirror, left, top = tf.unstack(draws)
+    left = _uniform_int(left, 2 * padding + 1)
+    top = _uniform_int(top, 2 * padding + 1)
+    left += tf.where(mirror < 0.5, len(columns), 0)
+    x = tf.gather(np.concatenate([columns, mirrored]), left)
+    y = tf.gather(_windows(height, padding) * width, top)
+    source = y[:, :, tf.newaxis] + x[:, tf.newaxis, :]
+    pixels = tf.reshape(images, [-1, height * width, channels])
+    return tf.gather(pixels, source, batch_dims=1)
+
+  def _padding(self, height: int, width: int) -> int:
+    side = min(height, width)
+    if self.crop_padding is None:
+      if side >= 32:
+        return 4
+      return 3 if side == 28 else max(1, round(side / 8))
+    if self.crop_padding >= side:
+      raise ValueError(
+        f'crop_padding must be smaller than the image, got {self.crop_padding} '
+        f'for images of {height} by {width} pixels: reflection has no more '
+        'pixels to give.'
+      )
+    return self.crop_padding
+
+  def _distort(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    """One RandAugment stage; draws are [4, batch] in [0, 1)."""
+    operation, applied, strength, sign = tf.unstack(draws)
+    operations = tf.where(
+      applied < _APPLY_PROBABILITY,
+      _uniform_int(operation, len(image_ops.Operation)),
+      image_ops.Operation.IDENTITY,
+    )
+    return image_ops.apply_operations(
+      images,
+      operations,
+      strengths=1 + _uniform_int(strength, _MAX_STRENGTH),
+      signs=tf.where(sign < 0.5, 1, -1),
+      fill=self.fill,
+    )
+
+  def _cut_out(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
+    """Covers a square; draws are [2, batch] in [0, 1), its centre."""
+    _, height, width, channels = images.shape
+    size = self.cutout_size
+    if size is None:
+      size = min(height, width) // 2
+    if size == 0:
+      return images
+    x, y = tf.unstack(draws)
+    # Whole pixel rows: an innermost axis of 3 is slow to broadcast over.
+    columns = _span(x * width, size, np.repeat(np.arange(width), channels))
+    rows = _span(y * height, size, np.arange(height))
+    covered = tf.logical_and(rows[:, :, tf.newaxis], columns[:, tf.newaxis, :])
+    pixels = tf.reshape(images, [-1, height, width * channels])
+    pixels = tf.where(covered, tf.constant(self.cutout_fill, tf.uint8), pixels)
+    return tf.reshape(pixels, [-1, height, width, channels])
+
+
+@dataclasses.dataclass(frozen=True)
+class PlainViews:
+  """Views of examples that have no augmentation, such as feature vectors.
+
+  The counterpart of `ImageViews` with the same methods; weak and strong views
+  are the examples themselves. The methods take `float32` examples as they are
+  or `uint8` examples, which are divided by 255, of shape [batch, ...], and
+  return `float32` of the same shape: (example - mean) / stddev.
+
+  Attributes:
+    mean: Number subtracted from every feature.
+    stddev: Number that every feature is divided by.
+  """
+
+  mean: float = 0.0
+  stddev: float = 1.0
+
+  def __post_init__(self):
+    _check_normalisation(self.mean, self.stddev)
+
+  def plain(self, examples: tf.Tensor) -> tf.Tensor:
+    """Returns the examples, normalised."""
+    examples = tf.convert_to_tensor(examples)
+    if examples.dtype == tf.uint8:
+      examples = tf.cast(examples, tf.float32) / 255
+    elif examples.dtype != tf.float32:
+      raise TypeError(
+        f'examples must be float32 or uint8, got {examples.dtype.name}: cast '
+        'them first.'
+      )
+    return (examples - self.mean) / self.stddev
+
+  def weak(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns `plain(examples)`; the seed is not used."""
+    del seed
+    return self.plain(examples)
+
+  def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns `plain(examples)`; the seed is not used."""
+    del seed
+    return self.plain(examples)
+
+
+def _check_normalisation(mean: float, stddev: float) -> None:
+  if not math.isfinite(mean):
+    raise ValueError(f'mean must be finite, got {mean}.')
+  if not (math.isfinite(stddev) and stddev > 0):
+    raise ValueError(f'stddev must be finite and above 0, got {stddev}.')
+
+
+def _draw(
+  images: tf.Tensor, count: int, seed: tf.Tensor, view: int
+) -> tf.Tensor:
+  """Draws uniform numbers in [0, 1), [count, batch], in one op for speed."""
+  seed = tf.random.experimental.stateless_fold_in(seed, view)
+  # The algorithm is named because the default may depend on the device.
+  return tf.random.stateless_uniform(
+    [count, tf.shape(images)[0]], seed, alg='philox'
+  )
+
+
+def _uniform_int(uniform: tf.Tensor, count: int) -> tf.Tensor:
+  """Turns uniform numbers in [0, 1) into integers 0 to count - 1."""
+  return tf.cast(uniform * count, tf.int32)
+
+
+def _windows(size: int, padding: int) -> np.ndarray:
+  """Source positions of every crop of a reflected axis, [2 padding+1, size]."""
+  axis = np.pad(np.arange(size, dtype=np.int32), padding, mode='reflect')
+  return np.lib.stride_tricks.sliding_window_view(axis, size)
+
+
+def _span(centre: tf.Tensor, size: int, positions: np.ndarray) -> tf.Tensor:
+  """Which positions the square covers, bool [batch, len(positions)]."""
+  first = tf.cast(tf.maximum(centre - size / 2, 0), tf.int32)[:, tf.newaxis]
+  positions = positions.astype(np.int32)
+  return tf.logical_and(positions >= first, positions <= first + size)

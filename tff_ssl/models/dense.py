@@ -1,0 +1,49 @@
+"""Fully connected networks."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tff_ssl.models import normalization
+
+layers = tf.keras.layers
+
+
+def dense(
+  input_shape: Sequence[int] = (28, 28, 1),
+  num_classes: int = 10,
+  norm: str = 'none',
+  hidden: Sequence[int] = (200,),
+) -> tf.keras.Model:
+  """Builds a multilayer perceptron with ReLU.
+
+  With the defaults, the 784-200-10 network that benchmarks of federated
+  learning use.
+
+  Args:
+    input_shape: Shape of one example, flattened by the network.
+    num_classes: Number of outputs.
+    norm: 'none', 'batch' or 'group': normalisation of each hidden layer, before
+      its ReLU.
+    hidden: Sizes of the hidden layers; empty for logistic regression.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
+    [batch, num_classes].
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  if num_classes < 1:
+    raise ValueError(f'num_classes is {num_classes}: give a positive number.')
+  if any(size < 1 for size in hidden):
+    raise ValueError(f'hidden is {tuple(hidden)}: give positive sizes.')
+  stack = [layers.Input(tuple(input_shape)), layers.Flatten()]
+  for size in hidden:
+    stack += [
+      layers.Dense(size),
+      normalization.make_norm(norm),
+      layers.ReLU(),
+    ]
+  stack.append(layers.Dense(num_classes))
+  return tf.keras.Sequential(stack, name='dense')

@@ -1,0 +1,203 @@
+"""The door: one functional form of a model, used everywhere inside the library.
+
+Every process of this library computes with a `FunctionalModel`: weights go in
+as tensors, outputs and the new non-trainable weights come out, and nothing
+else is remembered. `from_keras` turns a Keras model into that form,
+`from_tff_functional_model` a `tff.learning.models.FunctionalModel`.
+
+Unlike `tff.learning.models.functional_model_from_keras` the door works in eager
+mode, in `tf.function` and in a TFF computation alike, takes a seed, and accepts
+batch normalisation. `keras_template.py` tells how.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.models import keras_template
+
+ModelWeights = tff.learning.models.ModelWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionalModel:
+  """A model as pure functions of its weights.
+
+  Attributes:
+    initial_weights: `initial_weights(seed: int)` returns
+      `tff.learning.models.ModelWeights` of two lists of numpy arrays,
+      `trainable` and `non_trainable`.
+    predict: `predict(trainable, non_trainable, x, *, training, seed=None)`
+      returns `(outputs, new_non_trainable)`, a pure function of its arguments.
+      `x` matches `input_spec`; `training` is a Python bool; `seed` is an
+      integer tensor of shape [2], required where `training` and `is_random`
+      are true. `new_non_trainable` has the structure of `non_trainable`;
+      without training it is `non_trainable` itself.
+    input_spec: The `tf.TensorSpec` of a batch of inputs, first dimension None.
+    weights_spec: `ModelWeights` of two lists of `tf.TensorSpec`.
+    is_random: Whether `predict` draws random numbers in training.
+  """
+
+  initial_weights: Callable[[int], ModelWeights]
+  predict: Callable[..., tuple[Any, Any]]
+  input_spec: tf.TensorSpec
+  weights_spec: ModelWeights
+  is_random: bool
+
+  @property
+  def weights_type(self) -> tff.Type:
+    """The `tff.Type` of the weights, `ModelWeights` of two lists."""
+    return tff.types.to_type(
+      tf.nest.map_structure(
+        lambda spec: (spec.dtype.as_numpy_dtype, spec.shape.as_list()),
+        self.weights_spec,
+      )
+    )
+
+
+def from_keras(
+  model: tf.keras.Model | Callable[[], tf.keras.Model],
+  input_spec: tf.TensorSpec | None = None,
+) -> FunctionalModel:
+  """Converts a Keras model, or a function that builds one.
+
+  Weights come from `initial_weights(seed)`, which runs the model's own
+  initialisers with seeds derived from `seed` and the weight's position: seeds
+  given to initialisers are replaced, and so are the present values of a
+  ready-made model. Initialisers of your own must draw with TensorFlow's random
+  ops. Weights which a builder function loads or sets are kept, whatever the
+  seed. Both lists follow the order of
+  `tff.learning.models.ModelWeights.from_model(model)`, whose
+  `assign_weights_to` writes trained weights back to a Keras model.
+
+  Dropout, noise and the other random layers become stateless: what they draw
+  is a function of the `seed` given to `predict`, of the layer's position in
+  the model and of how often the layer was called in this `predict`.
+
+  Args:
+    model: A `tf.keras.Model` made of layers (Sequential or functional), or a
+      function without arguments that returns any `tf.keras.Model`; one input,
+      any structure of outputs. A function is called once.
+    input_spec: The `tf.TensorSpec` of a batch, for example
+      `tf.TensorSpec([None, 28, 28, 1], tf.float32)`. May be left out where the
+      Keras model knows its input.
+
+  Returns:
+    A `FunctionalModel`.
+
+  Raises:
+    TypeError: If `model` is neither a Keras model nor builds one.
+    ValueError: If the model cannot be a pure function of its weights: layers
+      with losses or constraints of their own, random draws or state outside
+      the weights, or more than one input.
+  """
+  template = keras_template.KerasTemplate(model, input_spec)
+  specs = ModelWeights(template.trainable_specs, template.non_trainable_specs)
+
+  # A graph whatever the caller's mode: Keras' eager fast paths want real
+  # variables.
+  call_in_graph = tf.function(template.call, autograph=False)
+
+  def predict(trainable, non_trainable, x, *, training, seed=None):
+    call = call_in_graph if tf.executing_eagerly() else template.call
+    outputs, state = call(
+      _checked_weights('trainable', trainable, specs.trainable),
+      _checked_weights('non_trainable', non_trainable, specs.non_trainable),
+      _checked_input(x, template.input_spec),
+      training=bool(training),
+      seed=seed,
+    )
+    if not training:
+      return outputs, non_trainable
+    return outputs, tf.nest.pack_sequence_as(non_trainable, state)
+
+  return FunctionalModel(
+    initial_weights=lambda seed: ModelWeights(*template.initial_weights(seed)),
+    predict=predict,
+    input_spec=template.input_spec,
+    weights_spec=specs,
+    is_random=template.is_random,
+  )
+
+
+def from_tff_functional_model(
+  model: tff.learning.models.FunctionalModel,
+) -> FunctionalModel:
+  """Converts a `tff.learning.models.FunctionalModel`.
+
+  Its loss and metrics are left behind. It holds fixed initial weights, which
+  `initial_weights` returns for every seed, and it has no means to change its
+  non-trainable weights or to take a seed.
+
+  Args:
+    model: A `tff.learning.models.FunctionalModel` of which the inputs are one
+      tensor.
+
+  Returns:
+    A `FunctionalModel`; its weights are the flattened weights of `model`.
+
+  Raises:
+    ValueError: If the inputs of `model` are not one tensor.
+  """
+  structure = model.initial_weights
+  input_spec = model.input_spec[0]
+  if not isinstance(input_spec, tf.TensorSpec):
+    raise ValueError(
+      f'model takes inputs of the form {input_spec}: give a model of which the '
+      'inputs are one tensor.'
+    )
+  arrays = ModelWeights(
+    *([np.asarray(leaf) for leaf in tf.nest.flatten(w)] for w in structure)
+  )
+
+  def predict(trainable, non_trainable, x, *, training, seed=None):
+    del seed  # Its form has no place for one.
+    flat = [*tf.nest.flatten(trainable), *tf.nest.flatten(non_trainable)]
+    weights = tf.nest.pack_sequence_as(structure, flat)
+    x = _checked_input(x, input_spec)
+    return model.predict_on_batch(weights, x, training), non_trainable
+
+  return FunctionalModel(
+    initial_weights=lambda seed: ModelWeights(
+      [array.copy() for array in arrays.trainable],
+      [array.copy() for array in arrays.non_trainable],
+    ),
+    predict=predict,
+    input_spec=input_spec,
+    weights_spec=tf.nest.map_structure(
+      lambda array: tf.TensorSpec(array.shape, array.dtype), arrays
+    ),
+    is_random=False,
+  )
+
+
+def _checked_input(x, input_spec: tf.TensorSpec) -> tf.Tensor:
+  x = tf.convert_to_tensor(x)
+  if not input_spec.is_compatible_with(x):
+    raise ValueError(
+      f'x is {x.dtype.name}{x.shape}, but this model takes '
+      f'{input_spec.dtype.name}{input_spec.shape}: cast and reshape the batch '
+      'first.'
+    )
+  return x
+
+
+def _checked_weights(name: str, weights, specs) -> list[tf.Tensor]:
+  tensors = [tf.convert_to_tensor(w) for w in tf.nest.flatten(weights)]
+  if len(tensors) != len(specs) or not all(
+    spec.is_compatible_with(tensor)
+    for spec, tensor in zip(specs, tensors, strict=True)
+  ):
+    raise ValueError(
+      f'{name} holds {_describe(tensors)}, but this model has '
+      f'{_describe(specs)}: give weights like those of initial_weights(seed).'
+    )
+  return tensors
+
+
+def _describe(tensors) -> str:
+  return str([f'{t.dtype.name}{t.shape}' for t in tensors])

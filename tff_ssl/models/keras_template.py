@@ -1,0 +1,257 @@
+"""Keras models built without variables: the mechanism behind the door.
+
+A Keras model is built once while every request for a `tf.Variable` is answered
+with a `Slot`, a variable that owns no memory and passes on whichever tensor is
+bound to it for the length of one call. Layers cannot tell the difference, so
+that batch normalisation may even assign to its moving averages: the assigned
+tensor is then read back. In the same way every random layer is given a
+`SeededGenerator`, which derives what it draws from the seed of the call.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tff_ssl.models import stand_ins
+
+# The name that tf.random.Generator gives to the variable of its state.
+_GENERATOR_STATE = 'StateVar'
+# Stateful operations that hold no state of the model.
+_HARMLESS_OPS = frozenset({'Assert', 'PrintV2'})
+
+
+class KerasTemplate:
+  """A Keras model built on slots, and its calls with tensors bound to them.
+
+  Attributes:
+    input_spec: The `tf.TensorSpec` of a batch of inputs.
+    trainable_specs: List of `tf.TensorSpec`, in the order of the Keras model's
+      `trainable_weights`.
+    non_trainable_specs: The same for `non_trainable_weights`.
+    is_random: Whether the model draws random numbers in training.
+  """
+
+  def __init__(
+    self,
+    model: tf.keras.Model | Callable[[], tf.keras.Model],
+    input_spec: tf.TensorSpec | None,
+  ):
+    """Builds the model and refuses what cannot be pure; see `from_keras`."""
+    if not tf.executing_eagerly():
+      raise ValueError(
+        'A Keras model is converted inside a graph: convert it in eager mode, '
+        'outside tf.function and tff.tensorflow.computation.'
+      )
+    slots = []
+
+    def new_slot(next_creator, **kwargs):
+      if kwargs.get('name') == _GENERATOR_STATE:
+        return next_creator(**kwargs)
+      slots.append(stand_ins.make_slot(**kwargs))
+      return slots[-1]
+
+    with tf.variable_creator_scope(new_slot):
+      self._model = _new_model(model)
+      self.input_spec = _find_input_spec(self._model, input_spec)
+      if not self._model.built:
+        self._model(
+          tf.keras.Input(self.input_spec.shape[1:], dtype=self.input_spec.dtype)
+        )
+    for slot in slots:
+      slot.building = False
+    self._trainable = _own_slots(self._model.trainable_weights)
+    self._non_trainable = _own_slots(self._model.non_trainable_weights)
+    self._generators = _replace_generators(self._model)
+    # Slots hold one call's tensors at a time.
+    self._lock = threading.RLock()
+    self._check_purity()
+
+  @property
+  def is_random(self) -> bool:
+    return bool(self._generators)
+
+  @property
+  def trainable_specs(self) -> list[tf.TensorSpec]:
+    return [slot.spec for slot in self._trainable]
+
+  @property
+  def non_trainable_specs(self) -> list[tf.TensorSpec]:
+    return [slot.spec for slot in self._non_trainable]
+
+  def call(self, trainable, non_trainable, x, *, training, seed):
+    """Calls the model, in a graph.
+
+    Args:
+      trainable: List of tensors as in `trainable_specs`.
+      non_trainable: List of tensors as in `non_trainable_specs`.
+      x: Tensor as in `input_spec`.
+      training: Python bool.
+      seed: Integer tensor of shape [2], or None if nothing is drawn.
+
+    Returns:
+      Pair of the outputs and the list of new non-trainable weights.
+    """
+    with self._bound(trainable, non_trainable, seed):
+      outputs = self._model(x, training=training)
+      return outputs, [slot.tensor for slot in self._non_trainable]
+
+  def initial_weights(
+    self, seed: int
+  ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Runs the initialisers, weight i with a seed derived from (seed, i).
+
+    Args:
+      seed: A nonnegative integer.
+
+    Returns:
+      Pair of lists of arrays, trainable and non-trainable.
+
+    Raises:
+      ValueError: If `seed` is not a nonnegative integer.
+    """
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
+      raise ValueError(f'seed is {seed!r}: give a nonnegative integer.')
+    slots = [*self._trainable, *self._non_trainable]
+    arrays = []
+    for index, slot in enumerate(slots):
+      sequence = np.random.SeedSequence([int(seed), index])
+      # A graph of its own keeps the caller's random state untouched.
+      with tf.Graph().as_default(), tf.device('/cpu:0'):
+        value = slot.initial_value_from(int(sequence.generate_state(1)[0]) >> 1)
+        with tf.compat.v1.Session() as session:
+          arrays.append(session.run(value))
+    count = len(self._trainable)
+    return arrays[:count], arrays[count:]
+
+  @contextlib.contextmanager
+  def _bound(self, trainable, non_trainable, seed) -> Iterator[None]:
+    slots = [*self._trainable, *self._non_trainable]
+    with self._lock:
+      for slot, value in zip(slots, [*trainable, *non_trainable], strict=True):
+        slot.tensor = value
+      for generator in self._generators:
+        generator.start(seed)
+      try:
+        yield
+      finally:
+        for slot in slots:
+          slot.tensor = None
+        for generator in self._generators:
+          generator.start(None)
+
+  def _check_purity(self) -> None:
+    """Traces a training call and refuses what reaches beyond its arguments."""
+
+    def probe(trainable, non_trainable, x, seed):
+      with self._bound(trainable, non_trainable, seed):
+        outputs = self._model(x, training=True)
+        _refuse_losses(self._model)
+        for slot, value in zip(self._trainable, trainable, strict=True):
+          if slot.tensor is not value:
+            raise ValueError(
+              f'The model assigns to its trainable weight {slot.name!r}, which '
+              'only the optimizer may change: leave that layer out.'
+            )
+      return outputs
+
+    graph = (
+      tf.function(probe, autograph=False)
+      .get_concrete_function(
+        self.trainable_specs,
+        self.non_trainable_specs,
+        self.input_spec,
+        tf.TensorSpec([2], tf.int32),
+      )
+      .graph
+    )
+    for operation in graph.get_operations():
+      if (
+        operation.op_def.is_stateful and operation.type not in _HARMLESS_OPS
+      ) or any(tensor.dtype == tf.resource for tensor in operation.inputs):
+        raise ValueError(
+          f'The operation {operation.name!r} ({operation.type}) of the model '
+          'draws random numbers or keeps state outside its weights: use a '
+          'layer of tf.keras for it, or leave it out.'
+        )
+
+
+def _new_model(model) -> tf.keras.Model:
+  if isinstance(model, tf.keras.Model):
+    try:
+      clone = tf.keras.models.clone_model(model)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+      raise ValueError(
+        f'The Keras model {model.name!r} cannot be cloned ({error}): give a '
+        'function that builds it instead.'
+      ) from error
+    if len(clone.weights) != len(model.weights):
+      raise ValueError(
+        f'The Keras model {model.name!r} has {len(model.weights)} weights and '
+        f'its clone {len(clone.weights)}, as happens when layers share '
+        'weights or are not built: give a function that builds it instead.'
+      )
+    return clone
+  if not callable(model):
+    raise TypeError(
+      f'model is a {type(model).__name__}: give a tf.keras.Model or a function '
+      'that builds one.'
+    )
+  built = model()
+  if not isinstance(built, tf.keras.Model):
+    raise TypeError(
+      f'model() returned a {type(built).__name__}: it must return a '
+      'tf.keras.Model.'
+    )
+  return built
+
+
+def _find_input_spec(model, input_spec) -> tf.TensorSpec:
+  inputs = getattr(model, 'inputs', None) or []
+  if len(inputs) > 1:
+    raise ValueError(
+      f'The Keras model {model.name!r} has {len(inputs)} inputs: join them '
+      'into one tensor.'
+    )
+  if input_spec is not None:
+    return tf.TensorSpec([None, *input_spec.shape[1:]], input_spec.dtype)
+  if not inputs:
+    raise ValueError(
+      f'input_spec is None, but the Keras model {model.name!r} does not know '
+      'its input: give the tf.TensorSpec of a batch.'
+    )
+  return tf.TensorSpec([None, *inputs[0].shape[1:]], inputs[0].dtype)
+
+
+def _replace_generators(model) -> list[stand_ins.SeededGenerator]:
+  layers = [
+    module
+    for module in model.submodules
+    if isinstance(module, tf.keras.__internal__.layers.BaseRandomLayer)
+  ]
+  for position, layer in enumerate(layers):
+    layer._random_generator = stand_ins.SeededGenerator(position)
+  return [layer._random_generator for layer in layers]
+
+
+def _own_slots(variables: Sequence[tf.Variable]) -> list[stand_ins.Slot]:
+  # Under mixed precision Keras wraps a variable in one that casts.
+  return [getattr(variable, '_variable', variable) for variable in variables]
+
+
+def _refuse_losses(model) -> None:
+  names = [
+    module.name
+    for module in model.submodules
+    if isinstance(module, tf.keras.layers.Layer)
+    and not isinstance(module, tf.keras.Model)
+    and module.losses
+  ]
+  if names or model.losses:
+    raise ValueError(
+      f'The layers {names} of the Keras model {model.name!r} add losses of '
+      'their own, which the objectives of a process would not see: remove '
+      'regularizers and add_loss, and use the weight decay of the optimizer.'
+    )
