@@ -65,10 +65,17 @@ def compose_with_reader(
     forms.get_distribute_aggregate_form_for_computation(read_then_next)
   )
 
+  # The form forgets Python's containers, such as the state's named tuple.
+  @tff.tensorflow.computation(state_type.member)
+  def with_containers(state):
+    return state
+
   @tff.federated_computation(state_type, keys_type)
   def next_fn(state, keys):
     state, metrics = one_graph(state, keys)
-    return tff.learning.templates.LearningProcessOutput(state, metrics)
+    return tff.learning.templates.LearningProcessOutput(
+      tff.federated_map(with_containers, state), metrics
+    )
 
   return tff.learning.templates.LearningProcess(
     process.initialize,

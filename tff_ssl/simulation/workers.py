@@ -193,10 +193,7 @@ class LocalWorker:
     return text.rpartition('\n')[2]
 
   def stop(self) -> None:
-    """Terminates the worker, and kills it if it still runs after 2 s.
-
-    A forked copy of this process leaves the worker to its owner.
-    """
+    """Terminates the worker, kills it after 2 s; does nothing in a fork."""
     if self.is_stopped or os.getpid() != self._owner:
       return
     self.is_stopped = True
@@ -204,7 +201,8 @@ class LocalWorker:
     if not self.has_ended(within_s=2):
       self._process.kill()
       self._process.wait()
-    self._channel.close()
+    # The channel stays open: a call beside this one (or gRPC's own thread) that
+    # still uses it would raise "closed", which TFF does not repeat.
     self._stderr.close()
     _workers.discard(self)
 
@@ -287,8 +285,6 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
         worker.wait_until_ready(self._start_timeout_s)
       else:
         self._count_failure(worker.describe_end())
-        # Its channel stays open: a call beside this one that still uses it is
-        # repeated if the worker is unavailable, not if the channel is closed.
         _workers.discard(worker)
         self._start()
       return self._executors.create_executor(cardinalities)

@@ -1,0 +1,88 @@
+"""From settings and data to a process that takes client keys."""
+
+import tensorflow as tf
+
+from datasets import store_readers
+from experiments.settings import check_name
+from tff_ssl import augmentation, models, optimizers
+from tff_ssl.models import functional
+from tff_ssl.simulation import client_reader
+from tff_ssl.templates import client_data
+
+
+def build_model(settings, data):
+  """Returns the `FunctionalModel` of a run; its weights are float32."""
+  check_name('model', settings.model, models.MODELS)
+  earlier = tf.keras.mixed_precision.global_policy()
+  if settings.precision == 'bfloat16':
+    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+  try:
+    return functional.from_keras(
+      models.MODELS[settings.model].build(
+        data.store.input_shape, data.source.num_classes, settings.norm
+      )
+    )
+  finally:
+    tf.keras.mixed_precision.set_global_policy(earlier)
+
+
+def build_views(settings, source) -> augmentation.ImageViews:
+  """Returns the augmentation of a run."""
+  flip = settings.augment_flip
+  return augmentation.ImageViews(
+    mean=source.mean,
+    stddev=source.stddev,
+    flip=source.mirrorable if flip is None else flip,
+    fill=source.background,
+  )
+
+
+def build_process(settings, spec, model, data):
+  """Returns the learning process of a run, reading from the client store.
+
+  Args:
+    settings: From `experiments.settings.make`.
+    spec: The `ProcessSpec`.
+    model: From `build_model`.
+    data: `RunData`.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess` over client keys.
+  """
+  arguments = {name: getattr(settings, name) for name in spec.settings}
+  arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)
+  if spec.has_server_training:
+    arguments['server_data'] = store_readers.server_reader(data.store)
+    arguments['server_optimizer'] = _sgd(
+      settings, settings.server_learning_rate
+    )
+  process = spec.build(
+    model,
+    data_spec=client_data.ClientDataSpec(
+      store_readers.element_spec(data.store), in_context=True
+    ),
+    views=build_views(settings, data.source),
+    schedule=_schedule(settings),
+    seed=settings.seed,
+    **arguments,
+  )
+  return client_reader.compose_with_reader(
+    process, store_readers.client_reader(data.store)
+  )
+
+
+def _sgd(settings, learning_rate):
+  return optimizers.build_nesterov_sgd(
+    learning_rate, settings.momentum, weight_decay=settings.weight_decay
+  )
+
+
+def _schedule(settings):
+  if settings.schedule == 'constant':
+    return None
+  return optimizers.cosine(
+    settings.schedule_steps,
+    settings.schedule_coefficient,
+    settings.schedule_warmup_steps,
+    scale=settings.schedule_scale,
+  )

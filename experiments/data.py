@@ -1,0 +1,106 @@
+"""From settings to data that a process can read, and what the run folder keeps.
+
+Catalogue, partition and client store come from `datasets`; this is where a run
+puts them together.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from datasets import (
+  catalogue,
+  client_store,
+  partitions,
+  split_manifest,
+  statistics,
+)
+from datasets.source import Source
+from experiments.flags import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+  """The data of a run.
+
+  Attributes:
+    source: The data set.
+    partition: Who has which examples.
+    store: The packed client store.
+    counts: `int64 [K, d]`, examples per client and class.
+  """
+
+  source: Source
+  partition: partitions.Partition
+  store: client_store.ClientStore
+  counts: np.ndarray
+
+  def describe(self) -> dict[str, object]:
+    """Returns what a report says of the data: sizes, classes, measured R."""
+    summary = statistics.summary(self.counts)
+    summary['server_examples'] = len(self.partition.server_indices)
+    summary['test_examples'] = len(self.source.test.labels)
+    return summary
+
+
+def prepare(settings, spec) -> RunData:
+  """Loads, partitions and packs the data of a run.
+
+  Args:
+    settings: From `experiments.settings.make`.
+    spec: The process's `ProcessSpec`.
+
+  Returns:
+    The `RunData`.
+
+  Raises:
+    ValueError: If data are missing or the partition is impossible.
+  """
+  source = catalogue.load(
+    settings.dataset, data_dir=settings.data_dir, cache_dir=settings.cache_dir
+  )
+  partition = partitions.build(
+    settings.partition,
+    source,
+    server_examples=settings.server_examples or 0,
+    seed=settings.seed,
+    num_clients=settings.num_clients,
+    noniid_r=settings.noniid_r,
+    server_writers=settings.server_writers,
+  )
+  clients = settings.clients_per_round
+  if clients and clients > partition.num_clients:
+    raise UsageError(
+      f'--clients_per_round={clients} is more than the '
+      f'{partition.num_clients} clients of this partition: lower it.'
+    )
+  owners = np.repeat(np.arange(partition.num_clients), partition.client_sizes)
+  counts = statistics.class_counts(
+    source.train.labels[partition.examples],
+    owners,
+    partition.num_clients,
+    source.num_classes,
+  )
+  store = client_store.build(
+    source,
+    partition,
+    cache_dir=settings.cache_dir,
+    labelled=spec.labels_at,
+  )
+  return RunData(source, partition, store, counts)
+
+
+def write_records(data: RunData, spec, folder) -> None:
+  """Writes the split manifest and the partition picture to a run folder."""
+  split_manifest.write(
+    data.partition,
+    folder.path / 'split.json',
+    folder.path / 'split.npz',
+    labels_at=spec.labels_at,
+  )
+  statistics.plot_partition(
+    data.counts,
+    folder.path / 'partition.png',
+    f'{data.source.name}, {data.partition.name}: '
+    f'R = {statistics.noniid_r(data.counts):.3f}',
+  )

@@ -1,0 +1,137 @@
+"""The round loop: short, over a process, checkpoints and a metric log.
+
+`tff.learning.programs.train_model` is for production programs, where processes
+of this library work unchanged. It swallows a failed save, so a run whose disk
+is full ends without an error; here every round's row and checkpoint are on the
+disk before the next round begins.
+"""
+
+import math
+import time
+
+import numpy as np
+import psutil
+
+from tff_ssl.simulation import client_sampling, workers
+
+# Rounds in a row whose update was not finite before the run stops.
+_MAX_STALLED_ROUNDS = 3
+
+
+class StalledError(RuntimeError):
+  """The model no longer moves: its updates are not finite."""
+
+
+class RoundLoop:
+  """Trains from the newest checkpoint to the last round."""
+
+  def __init__(
+    self, process, *, settings, num_clients, evaluate, checkpoints, metric_logs
+  ):
+    """Initializes the loop.
+
+    Args:
+      process: Learning process over client keys.
+      settings: From `experiments.settings.make`.
+      num_clients: K.
+      evaluate: `(ModelWeights) -> dict` of test metrics.
+      checkpoints: `CheckpointManager`.
+      metric_logs: Called with (round, row) for each finished round.
+    """
+    self._process = process
+    self._settings = settings
+    self._num_clients = num_clients
+    self._evaluate = evaluate
+    self._checkpoints = checkpoints
+    self._metric_logs = metric_logs
+    self._stalled = 0
+
+  def run(self, state, first_round, stop, progress):
+    """Trains until the last round or until asked to stop.
+
+    Args:
+      state: The process's state after `first_round` rounds.
+      first_round: Rounds done before.
+      stop: `signals.GracefulStop`.
+      progress: `progress.Progress`.
+
+    Returns:
+      The state after the last round done.
+    """
+    total = self._settings.total_rounds
+    for round_num in range(first_round, total):
+      if stop.requested:
+        break
+      started = time.monotonic()
+      with stop.droppable():
+        output = self._process.next(state, self._keys(round_num))
+      state = output.state
+      seconds = time.monotonic() - started
+      done = round_num + 1
+      row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
+      if done % self._settings.rounds_per_evaluation == 0 or done == total:
+        row.update(self._evaluate(self._process.get_model_weights(state)))
+      # The row before the checkpoint: what a crash leaves between the two is
+      # dropped and made again, never missing.
+      for log in self._metric_logs:
+        log(done, row)
+      if (
+        done % self._settings.rounds_per_checkpoint == 0
+        or done == total
+        or stop.requested
+      ):
+        self._checkpoints.save(done, state)
+      progress.update(done, row)
+      self._check_moves(row)
+    return state
+
+  def _keys(self, round_num):
+    clients = self._settings.clients_per_round or 0
+    return client_sampling.sample_keys(
+      num_clients=self._num_clients,
+      clients_per_round=clients,
+      num_groups=self._settings.num_groups or 1,
+      seed=self._settings.seed,
+      round_num=round_num,
+    )
+
+  def _check_moves(self, row):
+    self._stalled = self._stalled + 1 if row['update_non_finite'] else 0
+    if self._stalled >= _MAX_STALLED_ROUNDS:
+      raise StalledError(
+        f'The model update was not finite in {self._stalled} rounds in a row '
+        '(update_non_finite in metrics.csv): lower --learning_rate.'
+      )
+
+
+def flatten(metrics) -> dict[str, object]:
+  """Turns a process's metrics into one row of scalars.
+
+  Metrics of client training keep their names, with `train_` before `loss` and
+  `accuracy`; a value that was not defined (0/0) is left out.
+  """
+  row = {}
+  for name, value in metrics['client_work']['train'].items():
+    name = f'train_{name}' if name in ('loss', 'accuracy') else name
+    row[name] = float(value)
+  for name, value in metrics['client_work']['clients'].items():
+    row[f'clients_{name}'] = int(value)
+  groups = metrics['aggregator'].get('group_weights')
+  if groups is not None:
+    row['group_sizes'] = '|'.join(f'{size:g}' for size in np.asarray(groups))
+  for name, value in metrics['finalizer'].get('server', {}).items():
+    row[f'server_{name}'] = float(value)
+  row['update_non_finite'] = int(metrics['finalizer']['update_non_finite'])
+  return {
+    name: value
+    for name, value in row.items()
+    if not (isinstance(value, float) and math.isnan(value))
+  }
+
+
+def _memory() -> dict[str, float]:
+  resident = psutil.Process().memory_info().rss / 2**20
+  return {
+    'python_mib': round(resident, 1),
+    'worker_mib': round(workers.worker_memory_mib(), 1),
+  }

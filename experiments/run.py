@@ -1,0 +1,62 @@
+"""Trains a process on a data set: `python -m experiments.run --help`."""
+
+import os
+import sys
+
+from experiments import flags
+from experiments import settings as settings_lib
+
+# Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
+# that ended the run gives 128 plus its number.
+_FAILED = 1
+_USAGE = 2
+
+
+def main(argv: list[str]) -> int:
+  """Runs the command line `argv` and returns the exit code."""
+  if '--help' in argv or '-h' in argv:
+    print(flags.help_text())
+    return 0
+  try:
+    given = flags.parse(argv)
+    if given.get('list'):
+      _list()
+      return 0
+    settings = settings_lib.make(given)
+  except flags.UsageError as error:
+    return _complain(error, _USAGE)
+  # TensorFlow takes seconds to import and talks a lot while it does.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  from experiments import training
+
+  try:
+    return training.run(settings)
+  except training.REFUSALS as error:
+    return _complain(error, _USAGE)
+  except training.FAILURES as error:
+    return _complain(error, _FAILED)
+
+
+def _complain(error: Exception, exit_code: int) -> int:
+  print(f'error: {error}', file=sys.stderr)
+  return exit_code
+
+
+def _list() -> None:
+  from datasets import catalogue, partitions
+  from tff_ssl import models
+  from tff_ssl.algorithms import PROCESSES
+
+  for title, rows in (
+    ('processes', {k: v.description for k, v in PROCESSES.items()}),
+    ('data sets', {k: v.description for k, v in catalogue.SOURCES.items()}),
+    ('partitions', {k: v.summary for k, v in partitions.PARTITIONS.items()}),
+    ('models', {k: v.description for k, v in models.MODELS.items()}),
+  ):
+    print(f'{title}:')
+    for name, description in rows.items():
+      print(f'  {name:16} {description}')
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv))

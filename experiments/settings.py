@@ -1,0 +1,202 @@
+"""From flags to checked settings; everything here runs before TensorFlow.
+
+A flag that the chosen process or data set does not use is an error, and so is a
+value that cannot work: one sentence that names the flag, its value and what to
+do.
+"""
+
+import difflib
+import os
+import types
+
+from datasets import catalogue, partitions
+from experiments import defaults
+from experiments.flags import GROUPS, UsageError
+from tff_ssl.algorithms import PROCESSES
+
+# What may change between the start of a run and its resumption.
+FREE = frozenset(
+  {
+    'total_rounds',
+    'rounds_per_evaluation',
+    'rounds_per_checkpoint',
+    'run_dir',
+    'data_dir',
+    'cache_dir',
+  }
+)
+
+# Settings of builders and other flags that only some processes use.
+_BUILDER_SETTINGS = frozenset(
+  name for spec in PROCESSES.values() for name in spec.settings
+)
+_CLIENT_TRAINING = frozenset({'clients_per_round'})
+_SERVER_TRAINING = frozenset({'server_learning_rate'})
+_PARTITION_FLAGS = {
+  'noniid_r': ('r',),
+  'server_writers': ('native',),
+  'num_clients': ('native', 'r'),
+}
+_COSINE_FLAGS = frozenset(
+  {
+    'schedule_steps',
+    'schedule_coefficient',
+    'schedule_warmup_steps',
+    'schedule_scale',
+  }
+)
+
+_AT_LEAST = {
+  'num_clients': 1,
+  'server_examples': 0,
+  'num_groups': 1,
+  'batch_size': 1,
+  'local_steps': 1,
+  'local_epochs': 1,
+  'schedule_steps': 1,
+  'schedule_warmup_steps': 0,
+  'server_steps': 1,
+  'server_batch_size': 1,
+  'server_warmup_rounds': 0,
+  'total_rounds': 1,
+  'clients_per_round': 1,
+  'rounds_per_evaluation': 1,
+  'rounds_per_checkpoint': 1,
+  'seed': 0,
+}
+_AT_MOST = {'seed': 2**31 - 1, 'server_warmup_rounds': 2**31 - 1}
+_INTERVALS = {'noniid_r': (0, 1), 'threshold': (0, 1), 'momentum': (0, 1)}
+_POSITIVE = ('learning_rate', 'server_learning_rate', 'schedule_scale')
+_NOT_NEGATIVE = ('weight_decay', 'proximal_strength', 'schedule_coefficient')
+_CHOICES = {
+  'norm': ('none', 'batch', 'group'),
+  'precision': ('float32', 'bfloat16'),
+  'schedule': ('constant', 'cosine'),
+  'client_weighting': ('examples', 'uniform'),
+  'server_writers': ('held_out', 'everyone'),
+}
+
+
+def check_name(flag: str, value: object, known) -> None:
+  """Raises `UsageError` with the nearest match unless `value` is known."""
+  if value not in known:
+    near = difflib.get_close_matches(str(value), list(known), n=1)
+    hint = f' Did you mean {near[0]!r}?' if near else ''
+    raise UsageError(
+      f'--{flag}={value} is unknown; there are {", ".join(known)}.{hint}'
+    )
+
+
+def make(given: dict[str, object]) -> types.SimpleNamespace:
+  """Resolves and checks the flags of a run.
+
+  Args:
+    given: The flags that were given, by name (`flags.parse`).
+
+  Returns:
+    A namespace with all flags as attributes: `None` where the run does not use
+    them. `used` are those that it does, by name.
+
+  Raises:
+    UsageError: If the flags cannot be run.
+  """
+  for flag in ('process', 'dataset'):
+    if flag not in given:
+      raise UsageError(f'--{flag} is missing; --list names what there is.')
+  check_name('process', given['process'], PROCESSES)
+  check_name('dataset', given['dataset'], catalogue.SOURCES)
+  if 'local_steps' in given and 'local_epochs' in given:
+    raise UsageError(
+      f'--local_steps={given["local_steps"]} and '
+      f'--local_epochs={given["local_epochs"]} exclude each other: give one.'
+    )
+  if 'data_dir' not in given and os.environ.get('TFF_SSL_DATA_DIR'):
+    given = {**given, 'data_dir': os.environ['TFF_SSL_DATA_DIR']}
+  values = defaults.resolve(given)
+  check_name('partition', values['partition'], partitions.PARTITIONS)
+  unused = _unused(values, PROCESSES[values['process']])
+  for name, reason in unused.items():
+    if name in given and name != 'data_dir':
+      raise UsageError(f'--{name}={given[name]} has no effect: {reason}.')
+    values.pop(name, None)
+  _check_ranges(values)
+  _check_together(values)
+  names = [flag.name for group in GROUPS.values() for flag in group]
+  settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
+  settings.used = {
+    name: values[name] for name in names if name in values and name != 'list'
+  }
+  settings.cache_dir = os.path.expanduser(settings.cache_dir)
+  return settings
+
+
+def _unused(values, spec) -> dict[str, str]:
+  """Returns the flags that this run does not use, with the reason."""
+  unused = {}
+  why = f'the process {spec.name} does not use it'
+  for name in _BUILDER_SETTINGS - set(spec.settings):
+    unused[name] = why
+  if not spec.has_client_training:
+    unused.update(dict.fromkeys(_CLIENT_TRAINING, why))
+  if not spec.has_server_training:
+    unused.update(dict.fromkeys(_SERVER_TRAINING, why))
+    unused['server_examples'] = (
+      f'{why}, its labels are at the clients (use --partition and '
+      '--num_clients)'
+    )
+    unused['server_writers'] = why
+  for name, used_by in _PARTITION_FLAGS.items():
+    if values['partition'] not in used_by:
+      unused[name] = f'--partition={values["partition"]} does not use it'
+  if values['schedule'] != 'cosine':
+    unused.update(
+      dict.fromkeys(_COSINE_FLAGS, 'only --schedule=cosine uses it')
+    )
+  return unused
+
+
+def _check_ranges(values) -> None:
+  for name, value in values.items():
+    expected = None
+    if name in _AT_LEAST and value < _AT_LEAST[name]:
+      expected = f'at least {_AT_LEAST[name]}'
+    elif name in _AT_MOST and value > _AT_MOST[name]:
+      expected = f'at most {_AT_MOST[name]}'
+    elif name in _INTERVALS and not (
+      _INTERVALS[name][0] <= value <= _INTERVALS[name][1]
+    ):
+      expected = 'between {} and {}'.format(*_INTERVALS[name])
+    elif name in _POSITIVE and not 0 < value < float('inf'):
+      expected = 'above 0'
+    elif name in _NOT_NEGATIVE and not 0 <= value < float('inf'):
+      expected = 'at least 0'
+    elif name in _CHOICES and value not in _CHOICES[name]:
+      check_name(name, value, _CHOICES[name])
+    if expected is not None:
+      raise UsageError(f'--{name}={value} must be {expected}.')
+  if values['momentum'] == 1:
+    raise UsageError('--momentum=1.0 must be below 1.')
+  if 'server_weight' in values and not 0 < values['server_weight'] < 1e9:
+    raise UsageError(f'--server_weight={values["server_weight"]} must be > 0.')
+
+
+def _check_together(values) -> None:
+  """Checks flags against each other; the data are checked once loaded."""
+  clients, groups = values.get('clients_per_round'), values.get('num_groups')
+  if clients and groups and groups > clients:
+    raise UsageError(
+      f'--num_groups={groups} is more than --clients_per_round={clients}: some '
+      'groups would always be empty; lower the first or raise the second.'
+    )
+  population = values.get('num_clients')
+  if clients and population and clients > population:
+    raise UsageError(
+      f'--clients_per_round={clients} is more than --num_clients={population}: '
+      'a client takes part once a round; lower the first.'
+    )
+  spec = PROCESSES[values['process']]
+  if spec.has_server_training and values['server_examples'] == 0:
+    raise UsageError(
+      f'--server_examples=0 leaves the process {spec.name} without labels: '
+      'give at least one per class.'
+    )

@@ -1,0 +1,183 @@
+"""One run from checked settings to summary.json."""
+
+import logging
+import sys
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+
+from experiments import (
+  building,
+  checkpoints,
+  curves,
+  evaluation,
+  hardware,
+  metric_log,
+  round_loop,
+  run_folder,
+  signals,
+)
+from experiments import (
+  data as data_lib,
+)
+from experiments import (
+  progress as progress_lib,
+)
+from experiments import (
+  settings as settings_lib,
+)
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.simulation import workers
+
+# Wrong input, found before round 1.
+REFUSALS = (
+  ValueError,
+  TypeError,
+  run_folder.RunFolderError,
+  run_folder.FingerprintMismatch,
+)
+# What ends a run on its way; it can be resumed.
+FAILURES = (OSError, RuntimeError)
+
+
+class RunFailed(RuntimeError):
+  """Something failed after round 1 had begun."""
+
+
+def run(settings) -> int:
+  """Runs an experiment, or resumes it where its folder exists.
+
+  Args:
+    settings: From `experiments.settings.make`.
+
+  Returns:
+    The exit code: 0, or 128 plus the number of the signal that ended it.
+
+  Raises:
+    ValueError, TypeError, RunFolderError: If it cannot be run as asked; nothing
+      was trained.
+    RuntimeError, OSError: If it failed on its way.
+  """
+  logging.getLogger().setLevel(logging.WARNING)
+  tf.config.set_visible_devices([], 'GPU')
+  spec = PROCESSES[settings.process]
+  with (
+    run_folder.RunFolder(settings.run_dir) as folder,
+    signals.GracefulStop() as stop,
+  ):
+    folder.check_flags(settings.used, settings_lib.FREE)
+    hardware.warn_of_slow_precision(settings.precision)
+    data = data_lib.prepare(settings, spec)
+    model = building.build_model(settings, data)
+    process = building.build_process(settings, spec, model, data)
+    workers.install_context()
+    state = process.initialize()
+    folder.require_free_space(_bytes_needed(state))
+    folder.write_flags(settings.used)
+    folder.write_versions()
+    data_lib.write_records(data, spec, folder)
+    _describe(data)
+    try:
+      _train(settings, folder, stop, process, state, model, data)
+    except (ValueError, TypeError) as error:
+      raise RunFailed(str(error)) from error
+    except signals.RoundDropped:
+      pass
+    if stop.requested:
+      print(
+        'Stopped; continue with: python -m experiments.run '
+        f'--flagfile={folder.flags}',
+        file=sys.stderr,
+      )
+    return stop.exit_code
+
+
+def _train(settings, folder, stop, process, state, model, data) -> None:
+  """Trains to the end, or until asked to stop, and sums up."""
+  fixed = {
+    name: value
+    for name, value in settings.used.items()
+    if name not in settings_lib.FREE
+  }
+  manager = checkpoints.CheckpointManager(
+    folder.checkpoints,
+    state,
+    fingerprint={**fixed, 'partition_digest': data.partition.digest()},
+  )
+  first_round, state = manager.load_latest() or (0, state)
+  if first_round:
+    print(f'Resuming after round {first_round}.', flush=True)
+  evaluator = evaluation.Evaluator(
+    model, building.build_views(settings, data.source), data.source.test
+  )
+  board = metric_log.TensorBoardLog(folder.tensorboard)
+  progress = progress_lib.Progress(first_round, settings.total_rounds)
+  try:
+    with metric_log.MetricLog(folder.metrics, first_round + 1) as log:
+      loop = round_loop.RoundLoop(
+        process,
+        settings=settings,
+        num_clients=data.partition.num_clients,
+        evaluate=evaluator,
+        checkpoints=manager,
+        metric_logs=(log.append, board.write),
+      )
+      state = loop.run(state, first_round, stop, progress)
+  finally:
+    progress.close()
+  if not stop.requested:
+    _sum_up(settings, folder, process.get_model_weights(state), data)
+
+
+def _sum_up(settings, folder, weights, data) -> None:
+  """Writes summary.json and the curves, and prints the result."""
+  table = pd.read_csv(folder.metrics)
+  accuracy = table['accuracy'].dropna()
+  summary = {
+    'process': settings.process,
+    'dataset': settings.dataset,
+    'data': data.source.title,
+    'model': settings.model,
+    'norm': settings.norm,
+    'seed': settings.seed,
+    'rounds': int(table['round'].iloc[-1]),
+    'accuracy': accuracy.iloc[-1],
+    'best_accuracy': accuracy.max(),
+    'test_loss': table['test_loss'].dropna().iloc[-1],
+    'weights_sha256': evaluation.weights_sha256(weights),
+    'seconds': table['seconds'].sum(),
+    'seconds_per_round': table['seconds'].median(),
+    **data.describe(),
+    'flags': settings.used,
+  }
+  folder.write_summary(summary)
+  curves.plot(
+    folder.metrics,
+    folder.path / 'curves.png',
+    f'{settings.process} on {settings.dataset}, seed {settings.seed}',
+  )
+  print(
+    f'Final test accuracy {summary["accuracy"]:.4f} after '
+    f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '
+    f'{data.describe()["test_examples"]} test examples).\n'
+    f'Results are in {folder.path}'
+  )
+
+
+def _describe(data) -> None:
+  facts = data.describe()
+  print(
+    f'{data.source.title}\n{facts["clients"]} clients with '
+    f'{facts["min_examples"]}/{facts["median_examples"]:g}/'
+    f'{facts["max_examples"]} examples (min/median/max), '
+    f'{facts["classes"]} classes, measured R {facts["measured_r"]:.3f}, '
+    f'{facts["server_examples"]} labelled server examples.',
+    flush=True,
+  )
+
+
+def _bytes_needed(state) -> int:
+  """Three checkpoints (two kept, one being written) and the other files."""
+  size = sum(np.asarray(value).nbytes for value in tf.nest.flatten(state))
+  return 3 * size + 32 * 2**20
