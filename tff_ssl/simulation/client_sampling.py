@@ -26,8 +26,9 @@ def sample_keys(
 ) -> list[np.ndarray]:
   """Samples the participants of a round and deals them to groups.
 
-  Clients are drawn uniformly without replacement. Groups are as equal as can be:
-  sizes differ by one where `num_groups` does not divide `clients_per_round`.
+  Clients are drawn uniformly without replacement. Groups are as equal as can
+  be: sizes differ by one where `num_groups` does not divide
+  `clients_per_round`.
 
   Args:
     num_clients: K, clients there are.

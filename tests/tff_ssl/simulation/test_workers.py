@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import workers
+from tff_ssl.simulation import local_worker, workers
 
 
 @tff.tensorflow.computation(np.int32)
@@ -214,7 +214,7 @@ def script(folder, text, mode=0o755):
 )
 def test_worker_that_cannot_start(tmp_path, monkeypatch, text, mode, message):
   path = tmp_path / 'absent' if text is None else script(tmp_path, text, mode)
-  monkeypatch.setattr(workers, '_BINARY', path)
+  monkeypatch.setattr(local_worker, '_BINARY', path)
   began = time.monotonic()
   with pytest.raises(RuntimeError, match=message):
     workers.install_context(start_timeout_s=1.5)
@@ -254,7 +254,7 @@ def test_out_of_range_arguments(argument):
 ENDS = """
 import os, signal, sys, time
 import psutil
-from tff_ssl.simulation import workers
+from tff_ssl.simulation import local_worker, workers
 
 def end_as(end):
   print(workers.LocalWorker().pid, flush=True)

@@ -1,0 +1,210 @@
+"""One TFF worker process: how it starts, ends and is watched."""
+
+import atexit
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import grpc
+import portpicker
+import psutil
+import tensorflow_federated as tff
+
+_BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
+_CHANNEL_OPTIONS = (
+  # TFF's own limit; gRPC's default of 4 MB is smaller than most models.
+  ('grpc.max_receive_message_length', 2_000_000_000),
+  ('grpc.max_send_message_length', 2_000_000_000),
+  # With http_proxy set, gRPC would ask the proxy for this very machine.
+  ('grpc.enable_http_proxy', 0),
+  # The first attempt comes before the worker listens; the default waits 1 s.
+  ('grpc.initial_reconnect_backoff_ms', 100),
+  ('grpc.min_reconnect_backoff_ms', 100),
+)
+_REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
+_POLL_S = 0.02
+# By default glibc gives each of the worker's many threads an arena of its own.
+# Model-sized buffers then scatter over all of them, and the resident memory
+# grows with every round; with two it stays flat, at the same speed.
+_ENVIRONMENT = {'MALLOC_ARENA_MAX': '2'}
+
+# Runs between fork and the worker. As a program of its own it needs no Python
+# between fork and exec of a process with many threads (`preexec_fn` would).
+# The check of the parent closes the gap in which Python died before `prctl`.
+_BIND_TO_PARENT = """
+import ctypes, os, signal, sys
+if ctypes.CDLL(None).prctl(1, signal.SIGKILL) != 0:  # 1: PR_SET_PDEATHSIG
+  sys.exit('prctl(PR_SET_PDEATHSIG) was refused')
+if os.getppid() != int(sys.argv[1]):
+  sys.exit('the parent process is gone')
+try:
+  os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+  sys.exit(f'cannot execute {sys.argv[2]}: {error.strerror}')
+"""
+
+
+class LocalWorker:
+  """One running worker process and the channel to it.
+
+  The worker ends with the thread that started it: start it in the main thread,
+  or in one that lives as long as the worker is needed.
+
+  Attributes:
+    pid: Process id.
+    port: TCP port on which the worker listens.
+    stub: What TFF's executors send their requests to.
+    is_stopped: Whether `stop` was called; a death does not set it.
+  """
+
+  def __init__(
+    self, *, max_concurrent_calls: int = -1, start_timeout_s: float = 15.0
+  ):
+    """Starts a worker and waits until it answers.
+
+    Args:
+      max_concurrent_calls: How many clients are computed at once, or -1.
+      start_timeout_s: Seconds the start may take.
+
+    Raises:
+      RuntimeError: If the worker cannot start, naming the cause and remedy.
+    """
+    if not _BINARY.is_file():
+      raise RuntimeError(f'The TFF worker {_BINARY} is missing: {_REINSTALL}.')
+    self._owner = os.getpid()
+    self.is_stopped = False
+    self.port = portpicker.pick_unused_port()
+    self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
+    self._process = subprocess.Popen(
+      [
+        *(sys.executable, '-I', '-S', '-c', _BIND_TO_PARENT, str(self._owner)),
+        str(_BINARY),
+        f'--port={self.port}',
+        f'--max_concurrent_computation_calls={max_concurrent_calls}',
+      ],
+      # Inherited, stdout would keep the pipe of `program | head` open.
+      stdin=subprocess.DEVNULL,
+      stdout=subprocess.DEVNULL,
+      stderr=self._stderr,
+      # Ctrl-C reaches a whole process group; the worker must outlast it for
+      # the round to be finished.
+      start_new_session=True,
+      env={**_ENVIRONMENT, **os.environ},
+    )
+    self.pid = self._process.pid
+    self._channel = grpc.insecure_channel(
+      f'127.0.0.1:{self.port}', _CHANNEL_OPTIONS
+    )
+    self.stub = tff.framework.RemoteExecutorGrpcStub(self._channel)
+    _workers.add(self)
+    try:
+      self.wait_until_ready(start_timeout_s)
+      self._check_sole_listener()
+    except BaseException:
+      self.stop()
+      raise
+
+  def wait_until_ready(self, timeout_s: float) -> None:
+    """Waits for the connection.
+
+    Args:
+      timeout_s: Seconds to wait.
+
+    Raises:
+      RuntimeError: If the worker ends or does not answer in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    # This future connects again; an idle channel would not by itself.
+    ready = grpc.channel_ready_future(self._channel)
+    while not self.stub.is_ready:
+      if self.has_ended():
+        raise RuntimeError(
+          f'{self.describe_end()}: start again if the port was taken; if the '
+          f'program or a library is at fault, {_REINSTALL}.'
+        )
+      if time.monotonic() > deadline:
+        raise RuntimeError(
+          f'The TFF worker (pid {self.pid}) does not answer on 127.0.0.1:'
+          f'{self.port} after {timeout_s:g} s, last line of its stderr: '
+          f'{self._last_line()!r}: check firewall and load of this machine.'
+        )
+      time.sleep(_POLL_S)
+    ready.cancel()
+
+  def _check_sole_listener(self) -> None:
+    # Two workers can listen on one port (SO_REUSEPORT): a forgotten one would
+    # take connections that are meant for this one.
+    others = {
+      connection.pid
+      for connection in psutil.net_connections(kind='tcp')
+      if connection.status == psutil.CONN_LISTEN
+      and connection.laddr.port == self.port
+    } - {self.pid}
+    if others:
+      raise RuntimeError(
+        f'Port {self.port} of the TFF worker (pid {self.pid}) has another '
+        f'listener, pid {others.pop()}: end that process or start again.'
+      )
+
+  def has_ended(self, within_s: float = 0.0) -> bool:
+    """Returns whether the process ends by itself within `within_s` seconds."""
+    try:
+      self._process.wait(within_s)
+    except subprocess.TimeoutExpired:
+      return False
+    return True
+
+  def describe_end(self) -> str:
+    """Returns how the process ended, with its last line of stderr."""
+    code = self._process.poll()
+    how = f'exit code {code}'
+    if code is not None and code < 0:
+      how = f'signal {-code} ({signal.Signals(-code).name})'
+    return (
+      f'The TFF worker (pid {self.pid}, port {self.port}) ended with {how}, '
+      f'last line of its stderr: {self._last_line()!r}'
+    )
+
+  def _last_line(self) -> str:
+    self._stderr.seek(0)
+    text = self._stderr.read().decode(errors='replace').strip()
+    return text.rpartition('\n')[2]
+
+  def stop(self) -> None:
+    """Terminates the worker, kills it after 2 s; does nothing in a fork."""
+    if self.is_stopped or os.getpid() != self._owner:
+      return
+    self.is_stopped = True
+    self._process.terminate()
+    if not self.has_ended(within_s=2):
+      self._process.kill()
+      self._process.wait()
+    # The channel stays open: a call beside this one (or gRPC's own thread) that
+    # still uses it would raise "closed", which TFF does not repeat.
+    self._stderr.close()
+    _workers.discard(self)
+
+
+_workers: set[LocalWorker] = set()
+
+
+@atexit.register
+def stop_workers() -> None:
+  """Stops every worker of this process; `install_context` starts new ones."""
+  for worker in list(_workers):
+    worker.stop()
+
+
+def worker_memory_mib() -> float:
+  """Returns the resident memory of all running workers together, in MiB."""
+  total = 0
+  for worker in list(_workers):
+    # A worker that has just died uses none.
+    with contextlib.suppress(psutil.NoSuchProcess):
+      total += psutil.Process(worker.pid).memory_info().rss
+  return total / 2**20
