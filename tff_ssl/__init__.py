@@ -1,3 +1,52 @@
-"""Semi-supervised federated learning on TensorFlow Federated."""
+"""Semi-supervised federated learning on TensorFlow Federated.
+
+The public names, one per line, with the module that each comes from. Modules
+are imported when a name is first used, for TensorFlow Federated takes seconds.
+"""
+
+import importlib
 
 __version__ = '0.1.0'
+
+_MODULE_OF = {
+  # Processes.
+  'PROCESSES': 'algorithms',
+  'ProcessSpec': 'algorithms',
+  'build_fed_avg': 'algorithms.fed_avg',
+  'build_grouping_ssfl': 'algorithms.grouping',
+  # Models and optimizers.
+  'FunctionalModel': 'models.functional',
+  'MODELS': 'models',
+  'build_nesterov_sgd': 'optimizers',
+  'build_paper_sgd': 'optimizers',
+  'from_keras': 'models.functional',
+  # Data and augmentation.
+  'ClientDataSpec': 'templates.client_data',
+  'ImageViews': 'augmentation',
+  'PlainViews': 'augmentation',
+  'image_element_spec': 'templates.client_data',
+  # Client objectives.
+  'ConsistencyRegularization': 'objectives',
+  'Proximal': 'objectives',
+  'SelfTraining': 'objectives',
+  'Supervised': 'objectives',
+  # Aggregation.
+  'GroupMeanFactory': 'aggregators',
+  # Simulation.
+  'ClientKeySource': 'simulation.client_sampling',
+  'compose_with_reader': 'simulation.client_reader',
+  'install_context': 'simulation.workers',
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str):
+  if name not in _MODULE_OF:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  module = importlib.import_module(f'{__name__}.{_MODULE_OF[name]}')
+  return getattr(module, name)
+
+
+def __dir__() -> list[str]:
+  return [*globals(), *__all__]

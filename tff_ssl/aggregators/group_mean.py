@@ -216,6 +216,7 @@ def _check_types(value_type: tff.Type, weight_type: tff.Type) -> None:
       raise TypeError(f'{expected}, but V holds {leaf}.')
   if (
     not isinstance(weight_type, tff.TensorType)
+    or tf.TensorShape(weight_type.shape).rank != 0
     or not tf.as_dtype(weight_type.dtype).is_floating
   ):
     raise TypeError(

@@ -16,11 +16,10 @@ arXiv 1812.06127) adds mu/2 ||w_k - w||^2 to the clients' objective.
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers, randomness
+from tff_ssl import objectives, optimizers
 from tff_ssl.templates import client_work as client_work_lib
 from tff_ssl.templates import (
   composition,
-  distributors,
   finalizers,
   local_training,
 )
@@ -65,7 +64,8 @@ def build_fed_avg(
       `local_epochs` is given.
     local_epochs: Instead of `local_steps`, passes over the client's examples.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
-    schedule: Function of the global step to a factor on the clients' rate.
+    schedule: Function of the global step to a factor on the clients' rate; it
+      needs `local_steps`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `tff.aggregators.MeanFactory()`. Unweighted
       factories (differential privacy) need `client_weighting='uniform'`.
@@ -79,7 +79,6 @@ def build_fed_avg(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  randomness.check_seed(seed)
   data_spec.check_model(model)
   if client_weighting not in CLIENT_WEIGHTINGS:
     raise ValueError(
@@ -94,8 +93,7 @@ def build_fed_avg(
     objective,
     client_optimizer or optimizers.build_paper_sgd(),
     batch_size,
-    steps=(local_steps or 16) if local_epochs is None else local_steps,
-    epochs=local_epochs,
+    **local_training.steps_or_epochs(local_steps, local_epochs),
     schedule=schedule,
   )
 
@@ -103,7 +101,7 @@ def build_fed_avg(
     result = training.run(
       task.weights,
       task.examples,
-      seed=randomness.client_seed(task.seed, task.round, task.client),
+      seed=task.client_seed,
       round_num=task.round,
       hparams=task.hparams,
     )
@@ -132,8 +130,8 @@ def build_fed_avg(
   result_type = client_work.next.type_signature.result.result.member
   return composition.compose(
     initial_weights,
-    distributor=model_distributor
-    or distributors.build_weights_and_round(weights_type, seed),
+    seed=seed,
+    distributor=model_distributor,
     client_work=client_work,
     aggregator=_weighted_aggregator(
       model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),

@@ -31,26 +31,20 @@ round and keeps its optimizer state across rounds; clients start with a fresh
 one.
 """
 
-import collections
-
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, objectives, optimizers, randomness
+from tff_ssl import aggregators, objectives, optimizers
 from tff_ssl.templates import client_work as client_work_lib
 from tff_ssl.templates import (
   composition,
-  distributors,
   finalizers,
+  groups,
   local_training,
 )
 
-ModelWeights = tff.learning.models.ModelWeights
-
 # More rounds than any run has: clients never join.
 NEVER = 2**31 - 1
-
-GROUP_ASSIGNMENTS = ('sampler', 'in_process')
 
 
 def build_grouping_ssfl(
@@ -105,6 +99,8 @@ def build_grouping_ssfl(
       group at random, so that group sizes are binomial and client data need
       no context.
     schedule: Function of the global step to a factor on both learning rates.
+      The step advances by `local_steps` a round; with `local_epochs`, by
+      `server_steps`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `GroupMeanFactory(num_groups)`; give one with
       other inner factories for clipping, noise, compression or secure sums.
@@ -120,7 +116,6 @@ def build_grouping_ssfl(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  randomness.check_seed(seed)
   _check_range('num_groups', num_groups, num_groups >= 1, 'at least 1')
   _check_range('threshold', threshold, threshold >= 0, 'at least 0')
   _check_range('server_weight', server_weight, server_weight > 0, 'above 0')
@@ -130,21 +125,7 @@ def build_grouping_ssfl(
     0 <= server_warmup_rounds <= NEVER,
     'at least 0',
   )
-  if group_assignment not in GROUP_ASSIGNMENTS:
-    raise ValueError(
-      f'group_assignment must be one of {GROUP_ASSIGNMENTS}, but is '
-      f'{group_assignment!r}.'
-    )
-  if (
-    group_assignment == 'sampler'
-    and num_groups > 1
-    and (not data_spec.in_context)
-  ):
-    raise TypeError(
-      "group_assignment='sampler' needs client data with a context that holds "
-      'the group: use ClientDataSpec(..., in_context=True), or '
-      "group_assignment='in_process' for plain client data."
-    )
+  groups.check_assignment(group_assignment, num_groups, data_spec)
   data_spec.check_model(model)
 
   client_training = local_training.LocalTraining(
@@ -152,17 +133,16 @@ def build_grouping_ssfl(
     client_objective or objectives.ConsistencyRegularization(views, threshold),
     client_optimizer or optimizers.build_paper_sgd(),
     batch_size,
-    steps=(local_steps or 16) if local_epochs is None else local_steps,
-    epochs=local_epochs,
+    **local_training.steps_or_epochs(local_steps, local_epochs),
     schedule=schedule,
-    steps_per_round=local_steps or server_steps,
+    steps_per_round=None if local_epochs is None else server_steps,
   )
   server = finalizers.ServerTraining(
     local_training.LocalTraining(
       model,
       objectives.Supervised(views),
       server_optimizer or optimizers.build_paper_sgd(),
-      server_batch_size or batch_size,
+      batch_size if server_batch_size is None else server_batch_size,
       steps=server_steps,
       schedule=schedule,
     ),
@@ -170,27 +150,14 @@ def build_grouping_ssfl(
   )
 
   def local_update(task):
-    client_seed = randomness.client_seed(task.seed, task.round, task.client)
-    if num_groups == 1:
-      group, invalid = tf.constant(0), tf.constant(False)
-    elif group_assignment == 'sampler':
-      group = task.group
-      invalid = (group < 0) | (group >= num_groups)
-    else:
-      group = tf.random.stateless_uniform(
-        [],
-        randomness.fold_in(client_seed, _DRAW_GROUP),
-        maxval=num_groups,
-        dtype=tf.int32,
-      )
-      invalid = tf.constant(False)
+    group, invalid = groups.group_of_client(task, num_groups, group_assignment)
     row = tf.clip_by_value(group, 0, num_groups - 1)
     start = tf.nest.map_structure(lambda stack: stack[row], task.weights)
     joined = task.round >= server_warmup_rounds
     result = client_training.run(
       start,
       task.examples,
-      seed=client_seed,
+      seed=task.client_seed,
       round_num=task.round,
       hparams=task.hparams,
       active=joined & ~invalid,
@@ -202,6 +169,16 @@ def build_grouping_ssfl(
       invalid,
     )
     return update, group
+
+  def combine(stack, server_weights, aggregate):
+    return tf.nest.map_structure(
+      lambda start, own, delta: group_average(
+        start, own, delta, aggregate['weight'], server_weight
+      ),
+      stack,
+      server_weights,
+      aggregate['mean'],
+    )
 
   initial_weights = composition.stack_computation(
     composition.initial_weights_computation(model, seed), num_groups
@@ -220,24 +197,21 @@ def build_grouping_ssfl(
   ).create(result_type.update, result_type.update_weight)
   return composition.compose(
     initial_weights,
-    distributor=model_distributor
-    or distributors.build_weights_and_round(stack_type, seed),
+    seed=seed,
+    distributor=model_distributor,
     client_work=client_work,
     aggregator=aggregator,
-    finalizer=_build_finalizer(
+    finalizer=finalizers.build_server_training(
       server,
-      server_weight,
-      stack_type,
-      aggregator.next.type_signature.result.result.member,
-      seed,
+      combine,
+      server_start=composition.mean_of_stack,
+      weights_type=stack_type,
+      aggregate_type=aggregator.next.type_signature.result.result.member,
+      seed=seed,
     ),
     to_model_weights=composition.mean_of_stack,
     from_model_weights=lambda weights: composition.tile(weights, num_groups),
   )
-
-
-# Purpose of the seed that draws a group; training uses 0 and 1.
-_DRAW_GROUP = 2
 
 
 def group_average(start, server, mean_delta, count, server_weight):
@@ -256,55 +230,6 @@ def group_average(start, server, mean_delta, count, server_weight):
   count = tf.reshape(count, [-1] + [1] * server.shape.rank)
   share = tf.cast(count / (count + server_weight), server.dtype)
   return share * (start + mean_delta) + (1 - share) * server
-
-
-def _build_finalizer(server, server_weight, stack_type, aggregate_type, seed):
-  """Trains the server model and forms the group averages."""
-
-  def initial_state():
-    return collections.OrderedDict(
-      optimizer=server.training.initial_optimizer_state(),
-      round=tf.constant(0, tf.int32),
-      seed=tf.constant(seed, tf.int32),
-    )
-
-  def update(state, stack, aggregate):
-    trained = server.run(
-      composition.mean_of_stack(stack),
-      state['optimizer'],
-      seed=state['seed'],
-      round_num=state['round'],
-    )
-    averaged = tf.nest.map_structure(
-      lambda start, own, delta: group_average(
-        start, own, delta, aggregate['weight'], server_weight
-      ),
-      stack,
-      trained.weights,
-      aggregate['mean'],
-    )
-    finite = finalizers.all_finite((averaged, trained.optimizer_state))
-    stack, optimizer_state = tf.nest.map_structure(
-      lambda after, before: tf.where(finite, after, before),
-      (averaged, trained.optimizer_state),
-      (stack, state['optimizer']),
-    )
-    state = collections.OrderedDict(
-      optimizer=optimizer_state, round=state['round'] + 1, seed=state['seed']
-    )
-    measurements = collections.OrderedDict(
-      server=finalizers.ratios(trained.metrics),
-      update_non_finite=tf.cast(~finite, tf.int32),
-    )
-    return state, stack, measurements
-
-  return finalizers.build_finalizer(
-    initial_state,
-    update,
-    weights_type=stack_type,
-    aggregate_type=aggregate_type,
-    optimizer=server.training.optimizer,
-  )
 
 
 def _check_range(name, value, holds, expected):

@@ -4,9 +4,8 @@ Both make a pseudo-label from the weak view alpha(x) of an example and train on
 it where the model is confident (tau):
 
 ```
-CRL            L_k = 1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(A(x)))
-(4) self-training  L_k = 1/n sum 1[max y_bar >= tau] l(argmax y_bar,
-f(alpha(x))) (5)
+CRL, Eq. 4             1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(A(x)))
+self-training, Eq. 5   1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(alpha(x)))
 ```
 
 with y_bar = f(alpha(x)), A the strong view, l the cross-entropy, and n the

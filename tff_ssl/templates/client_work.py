@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import randomness
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import finalizers as finalizers_lib
 
@@ -51,6 +52,11 @@ class ClientTask(NamedTuple):
   examples: Any
   client: tf.Tensor
   group: tf.Tensor
+
+  @property
+  def client_seed(self) -> tf.Tensor:
+    """The seed of this client in this round, `int32 [2]`."""
+    return randomness.client_seed(self.seed, self.round, self.client)
 
 
 def build_client_work(

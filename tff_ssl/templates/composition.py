@@ -5,11 +5,15 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import randomness
+from tff_ssl.templates import distributors
+
 ModelWeights = tff.learning.models.ModelWeights
 
 
 def initial_weights_computation(model, seed: int) -> tff.Computation:
   """Returns `( -> ModelWeights)` with the model's weights for `seed`."""
+  randomness.check_seed(seed)
   weights = model.initial_weights(seed)
 
   @tff.tensorflow.computation
@@ -45,7 +49,8 @@ def mean_of_stack(stack: ModelWeights) -> ModelWeights:
 def compose(
   initial_weights: tff.Computation,
   *,
-  distributor: tff.learning.templates.DistributionProcess,
+  seed: int,
+  distributor: tff.learning.templates.DistributionProcess | None = None,
   client_work: tff.learning.templates.ClientWorkProcess,
   aggregator: tff.templates.AggregationProcess,
   finalizer: tff.learning.templates.FinalizerProcess,
@@ -56,7 +61,8 @@ def compose(
 
   Args:
     initial_weights: `( -> W)`, the initial global weights.
-    distributor: Sends the weights to clients.
+    seed: The run's seed, which the default distributor sends.
+    distributor: Sends the weights to clients; by default with round and seed.
     client_work: What clients do.
     aggregator: How their results meet.
     finalizer: What the server makes of it.
@@ -68,7 +74,14 @@ def compose(
     A `tff.learning.templates.LearningProcess`.
   """
   process = tff.learning.templates.compose_learning_process(
-    initial_weights, distributor, client_work, aggregator, finalizer
+    initial_weights,
+    distributor
+    or distributors.build_weights_and_round(
+      initial_weights.type_signature.result, seed
+    ),
+    client_work,
+    aggregator,
+    finalizer,
   )
   if to_model_weights is None:
     return process

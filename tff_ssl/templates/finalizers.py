@@ -77,7 +77,7 @@ def ratios(metrics) -> collections.OrderedDict[str, tf.Tensor]:
   )
 
 
-def build_finalizer(
+def _build_finalizer(
   initial_state,
   update,
   *,
@@ -136,6 +136,80 @@ def build_finalizer(
   )
 
 
+def build_server_training(
+  server: ServerTraining,
+  combine,
+  *,
+  server_start,
+  weights_type: tff.Type,
+  aggregate_type: tff.Type,
+  seed: int,
+) -> tff.learning.templates.FinalizerProcess:
+  """Trains the server's model on its labels, then joins it with the clients'.
+
+  The state holds the round, the seed and the server optimizer's state, which
+  goes on across rounds. A result that is not finite leaves weights and
+  optimizer as they are, and counts in `update_non_finite`.
+
+  Args:
+    server: How the server trains.
+    combine: `(weights, server_weights, aggregate) -> weights`, in TensorFlow.
+    server_start: `(weights) -> ModelWeights`, where the server starts from.
+    weights_type: Unplaced type of the global model weights.
+    aggregate_type: Unplaced type of the aggregator's result.
+    seed: The run's seed.
+
+  Returns:
+    A `tff.learning.templates.FinalizerProcess` whose measurements are
+    `<server=<loss, accuracy>, update_non_finite=int32>`.
+  """
+
+  def initial_state():
+    return collections.OrderedDict(
+      optimizer=server.training.initial_optimizer_state(),
+      round=tf.constant(0, tf.int32),
+      seed=tf.constant(seed, tf.int32),
+    )
+
+  def update(state, weights, aggregate):
+    trained = server.run(
+      server_start(weights),
+      state['optimizer'],
+      seed=state['seed'],
+      round_num=state['round'],
+    )
+    combined = combine(weights, trained.weights, aggregate)
+    finite = all_finite((combined, trained.optimizer_state))
+    weights, optimizer_state = _choose(
+      finite,
+      (combined, trained.optimizer_state),
+      (weights, state['optimizer']),
+    )
+    state = collections.OrderedDict(
+      optimizer=optimizer_state, round=state['round'] + 1, seed=state['seed']
+    )
+    measurements = collections.OrderedDict(
+      server=ratios(trained.metrics),
+      update_non_finite=tf.cast(~finite, tf.int32),
+    )
+    return state, weights, measurements
+
+  return _build_finalizer(
+    initial_state,
+    update,
+    weights_type=weights_type,
+    aggregate_type=aggregate_type,
+    optimizer=server.training.optimizer,
+  )
+
+
+def _choose(condition, if_true, if_false):
+  """Returns one of two structures of tensors, by a `bool` scalar."""
+  return tf.nest.map_structure(
+    lambda a, b: tf.where(condition, a, b), if_true, if_false
+  )
+
+
 def build_apply_mean_delta(
   server_optimizer: tff.learning.optimizers.Optimizer,
   weights_type: tff.Type,
@@ -175,17 +249,13 @@ def build_apply_mean_delta(
       collections.OrderedDict(optimizer=optimizer_state),
       ModelWeights(trainable, non_trainable),
     )
-    state, weights = tf.nest.map_structure(
-      lambda after, before: tf.where(finite, after, before),
-      new,
-      (state, weights),
-    )
+    state, weights = _choose(finite, new, (state, weights))
     measurements = collections.OrderedDict(
       update_non_finite=tf.cast(~finite, tf.int32)
     )
     return state, weights, measurements
 
-  return build_finalizer(
+  return _build_finalizer(
     initial_state,
     update,
     weights_type=weights_type,

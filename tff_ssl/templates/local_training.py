@@ -1,8 +1,8 @@
 """The local training loop: the one place where weights meet examples.
 
 Clients, the server and central training all run this loop. It is one compiled
-`tf.while_loop` over minibatches that are cut out of tensors, because op overhead
-per step, and not arithmetic, is what simulations of small models pay for.
+`tf.while_loop` over minibatches that are cut out of tensors, because op
+overhead per step, and not arithmetic, is what small models pay for.
 """
 
 import collections
@@ -21,6 +21,19 @@ ModelWeights = tff.learning.models.ModelWeights
 # Purposes of the seeds that one training run uses.
 _SHUFFLE = 0
 _STEP = 1
+
+
+# T of paper 1, where neither steps nor epochs are given.
+_DEFAULT_STEPS = 16
+
+
+def steps_or_epochs(
+  local_steps: int | None, local_epochs: int | None
+) -> dict[str, int | None]:
+  """Returns `LocalTraining`'s `steps` and `epochs`: 16 steps by default."""
+  if local_steps is None and local_epochs is None:
+    local_steps = _DEFAULT_STEPS
+  return {'steps': local_steps, 'epochs': local_epochs}
 
 
 class TrainingResult(NamedTuple):
@@ -60,7 +73,7 @@ class LocalTraining:
       `float32` factor on the learning rate. The optimizer must have a
       hyperparameter `learning_rate` then.
     steps_per_round: How far the global step advances per round; by default
-      `steps`, or 1 where epochs are counted.
+      `steps`. With `epochs`, a schedule needs it.
   """
 
   model: Any
@@ -81,6 +94,15 @@ class LocalTraining:
       value = getattr(self, name)
       if value is not None and (not isinstance(value, int) or value < 1):
         raise ValueError(f'{name} must be an integer >= 1, but is {value!r}.')
+    if self.schedule is not None and self._global_steps is None:
+      raise ValueError(
+        f'A schedule counts steps, which epochs={self.epochs} leaves open: '
+        'give steps instead, or steps_per_round.'
+      )
+
+  @property
+  def _global_steps(self) -> int | None:
+    return self.steps if self.steps_per_round is None else self.steps_per_round
 
   @property
   def metric_names(self) -> tuple[str, ...]:
@@ -128,7 +150,7 @@ class LocalTraining:
     base_rate = None
     if self.schedule is not None:
       base_rate = self.optimizer.get_hparams(optimizer_state)['learning_rate']
-      first_step = round_num * (self.steps_per_round or self.steps or 1)
+      first_step = round_num * self._global_steps
 
     num_examples = tf.shape(examples['y'])[0]
     batches = self._batches(num_examples, seed)

@@ -1,0 +1,187 @@
+"""The shape of the source tree: directions of imports, and sizes."""
+
+import ast
+import pathlib
+import statistics
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[1]
+
+# What each part of the tree may import of the others. The product stands alone,
+# data sets know no process, and experiments join the two.
+_MAY_IMPORT = {
+  'tff_ssl': set(),
+  'datasets': set(),
+  'experiments': {'tff_ssl', 'datasets'},
+}
+_OWN_PACKAGES = {*_MAY_IMPORT, 'benchmarks', 'examples', 'tutorials', 'tests'}
+
+# Within the product: what a part knows nothing of. Algorithms stand on
+# templates, objectives and aggregators, never the other way round, and only
+# simulations know simulations.
+_MUST_NOT_IMPORT = {
+  'tff_ssl.algorithms': {'tff_ssl.simulation', 'tff_ssl.testing'},
+  'tff_ssl.templates': {'tff_ssl.algorithms', 'tff_ssl.simulation'},
+  'tff_ssl.objectives': {
+    'tff_ssl.algorithms',
+    'tff_ssl.templates',
+    'tff_ssl.simulation',
+  },
+  'tff_ssl.aggregators': {
+    'tff_ssl.algorithms',
+    'tff_ssl.templates',
+    'tff_ssl.simulation',
+  },
+  'tff_ssl.models': {'tff_ssl.algorithms', 'tff_ssl.templates'},
+  'tff_ssl.augmentation': {'tff_ssl.algorithms', 'tff_ssl.templates'},
+}
+
+_MAX_LINES = 400
+_MAX_MEDIAN_LINES = 180
+_MAX_PAGE_LINES = 250
+_MAX_PAGE_IMPORTS = 8
+
+
+def _modules(folder):
+  return sorted((_ROOT / folder).rglob('*.py'))
+
+
+def _name(path):
+  return path.relative_to(_ROOT).as_posix()
+
+
+def _package(path):
+  """Dotted name of the package that a file lies in."""
+  return '.'.join(path.relative_to(_ROOT).parent.parts)
+
+
+def _lines(path):
+  return len(path.read_text().splitlines())
+
+
+def _imports(path):
+  """Dotted names of all that a file imports, in functions too."""
+  names = set()
+  for node in ast.walk(ast.parse(path.read_text())):
+    if isinstance(node, ast.Import):
+      names.update(alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+      assert node.level == 0, f'{_name(path)} has a relative import.'
+      names.update(f'{node.module}.{alias.name}' for alias in node.names)
+  return names
+
+
+def _lies_in(name, package):
+  return name == package or name.startswith(f'{package}.')
+
+
+@pytest.mark.parametrize('package', sorted(_MAY_IMPORT))
+def test_directions_between_packages(package):
+  modules = _modules(package)
+  assert modules
+  forbidden = _OWN_PACKAGES - _MAY_IMPORT[package] - {package}
+  found = {
+    (_name(path), name)
+    for path in modules
+    for name in _imports(path)
+    if name.partition('.')[0] in forbidden
+  }
+  assert not found
+
+
+@pytest.mark.parametrize('package', sorted(_MUST_NOT_IMPORT))
+def test_directions_within_the_product(package):
+  modules = _modules(package.replace('.', '/'))
+  assert modules
+  found = {
+    (_name(path), name)
+    for path in modules
+    for name in _imports(path)
+    if any(_lies_in(name, other) for other in _MUST_NOT_IMPORT[package])
+  }
+  assert not found
+
+
+def test_process_composition_has_one_caller():
+  callers = {
+    _name(path)
+    for path in _modules('tff_ssl')
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.Attribute)
+    and node.attr == 'compose_learning_process'
+  }
+  assert callers == {'tff_ssl/templates/composition.py'}
+
+
+def test_no_module_is_longer_than_the_budget():
+  lengths = {
+    _name(path): _lines(path)
+    for package in _MAY_IMPORT
+    for path in _modules(package)
+  }
+  too_long = {name: n for name, n in lengths.items() if n > _MAX_LINES}
+  assert not too_long
+
+
+@pytest.mark.parametrize('package', sorted(_MAY_IMPORT))
+def test_median_length_of_modules(package):
+  lengths = [
+    _lines(path) for path in _modules(package) if path.name != '__init__.py'
+  ]
+  assert statistics.median(lengths) <= _MAX_MEDIAN_LINES, lengths
+
+
+def _pages():
+  return [
+    path
+    for path in _modules('tff_ssl/algorithms')
+    if path.name != '__init__.py'
+  ]
+
+
+@pytest.mark.parametrize('path', _pages(), ids=lambda path: path.stem)
+def test_an_algorithm_is_one_page(path):
+  assert _lines(path) <= _MAX_PAGE_LINES
+  own = {name for name in _imports(path) if _lies_in(name, 'tff_ssl')}
+  assert len(own) <= _MAX_PAGE_IMPORTS, own
+
+
+@pytest.mark.parametrize('path', _modules('tff_ssl'), ids=_name)
+def test_public_functions_and_classes_have_docstrings(path):
+  tree = ast.parse(path.read_text())
+  if tree.body:
+    assert ast.get_docstring(tree)
+  missing = [
+    node.name
+    for node in tree.body
+    if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    and not node.name.startswith('_')
+    and not ast.get_docstring(node)
+  ]
+  assert not missing
+
+
+def test_no_module_draws_from_a_global_random_generator():
+  """Everything random derives from an explicit seed."""
+  stateful = {'uniform', 'normal', 'shuffle', 'gamma', 'categorical'}
+  found = []
+  for package in _MAY_IMPORT:
+    for path in _modules(package):
+      tree = ast.parse(path.read_text())
+      for node in ast.walk(tree):
+        text = ast.unparse(node) if isinstance(node, ast.Attribute) else ''
+        owner, _, function = text.rpartition('.')
+        is_tensorflow = owner == 'tf.random' and function in stateful
+        is_numpy = owner == 'np.random' and function not in (
+          'default_rng',
+          'Generator',
+          'SeedSequence',
+          'PCG64',
+          'Philox',
+        )
+        if is_tensorflow or is_numpy:
+          found.append((_name(path), text))
+      if 'random' in _imports(path):
+        found.append((_name(path), 'import random'))
+  assert not found

@@ -1,0 +1,233 @@
+"""The group mean against numpy, alone and with other inner aggregators."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tff_ssl import aggregators
+
+_GROUPS = 3
+_VALUE = collections.OrderedDict(
+  kernel=(np.float32, [4, 2]), bias=(np.float32, [])
+)
+_VALUE_TYPE = tff.types.to_type(
+  collections.OrderedDict(value=_VALUE, group=np.int32)
+)
+_WEIGHT_TYPE = tff.types.to_type(np.float32)
+
+
+@pytest.fixture(scope='module')
+def aggregate(tff_context):
+  """Runs one aggregation; each process is built once."""
+  processes = {}
+
+  def run(values, groups, weights, **factories):
+    key = tuple(factories)
+    if key not in processes:
+      processes[key] = aggregators.GroupMeanFactory(
+        _GROUPS, **factories
+      ).create(_VALUE_TYPE, _WEIGHT_TYPE)
+    members = [
+      collections.OrderedDict(value=value, group=np.int32(group))
+      for value, group in zip(values, groups, strict=True)
+    ]
+    process = processes[key]
+    return process.next(
+      process.initialize(), members, np.asarray(weights, np.float32).tolist()
+    )
+
+  return run
+
+
+def _values(num_clients, seed=0):
+  rng = np.random.default_rng(seed)
+  return [
+    collections.OrderedDict(
+      kernel=rng.normal(size=[4, 2]).astype(np.float32),
+      bias=np.float32(rng.normal()),
+    )
+    for _ in range(num_clients)
+  ]
+
+
+def _numpy_means(values, groups, weights):
+  """Weighted mean within each group; zero where the group has no weight."""
+  groups, weights = np.asarray(groups), np.asarray(weights, np.float64)
+  result = {}
+  for key in _VALUE:
+    stacked = np.stack([value[key] for value in values]).astype(np.float64)
+    rows = []
+    for group in range(_GROUPS):
+      mine = weights * (groups == group)
+      total = np.tensordot(mine, stacked, 1)
+      rows.append(total / mine.sum() if mine.sum() else np.zeros_like(total))
+    result[key] = np.stack(rows)
+  totals = [weights[groups == group].sum() for group in range(_GROUPS)]
+  return result, np.array(totals)
+
+
+def _assert_equals_numpy(result, values, groups, weights, atol=1e-6):
+  means, totals = _numpy_means(values, groups, weights)
+  for key, expected in means.items():
+    np.testing.assert_allclose(result['mean'][key], expected, atol=atol)
+  np.testing.assert_allclose(result['weight'], totals, rtol=1e-6)
+
+
+def test_random_weights_and_unequal_groups(aggregate):
+  values = _values(7)
+  groups = [2, 0, 0, 1, 0, 2, 0]
+  weights = np.random.default_rng(1).uniform(0.1, 20, 7).astype(np.float32)
+  output = aggregate(values, groups, weights)
+  _assert_equals_numpy(output.result, values, groups, weights, atol=1e-5)
+  np.testing.assert_array_equal(
+    output.measurements['group_weights'], output.result['weight']
+  )
+
+
+def test_every_set_of_survivors(aggregate):
+  """C = 6, S = 3: a client that dropped out has weight and value zero."""
+  values = _values(6, seed=2)
+  groups = [0, 1, 2, 0, 1, 2]
+  for bits in range(64):
+    weights = [float(bits >> client & 1) for client in range(6)]
+    sent = [
+      collections.OrderedDict((k, v * np.float32(w)) for k, v in value.items())
+      for value, w in zip(values, weights, strict=True)
+    ]
+    output = aggregate(sent, groups, weights)
+    assert np.isfinite(output.result['mean']['kernel']).all()
+    assert np.isfinite(output.result['mean']['bias']).all()
+    _assert_equals_numpy(output.result, values, groups, weights)
+
+
+def test_groups_out_of_range_are_ignored(aggregate):
+  values = _values(5, seed=3)
+  groups = [0, 3, -1, 2, 2**31 - 1]
+  weights = [1.0, 2.0, 3.0, 4.0, 5.0]
+  output = aggregate(values, groups, weights)
+  _assert_equals_numpy(output.result, values, groups, weights)
+  np.testing.assert_array_equal(output.result['weight'], [1, 0, 4])
+
+
+def test_all_weights_zero(aggregate):
+  output = aggregate(_values(3), [0, 1, 2], [0.0, 0.0, 0.0])
+  np.testing.assert_array_equal(output.result['mean']['kernel'], 0)
+  np.testing.assert_array_equal(output.result['mean']['bias'], 0)
+  np.testing.assert_array_equal(output.result['weight'], 0)
+
+
+def test_clipping_sees_the_norm_of_the_clients_own_value(aggregate):
+  norm = 1.5
+  factory = tff.aggregators.clipping_factory(norm, tff.aggregators.SumFactory())
+  values = _values(6, seed=4)
+  values[0] = collections.OrderedDict(
+    (key, np.float32(0.01) * value) for key, value in values[0].items()
+  )
+  clipped, factors = [], []
+  for value in values:
+    own = np.sqrt(
+      sum((leaf.astype(float) ** 2).sum() for leaf in value.values())
+    )
+    factors.append(min(1, norm / own))
+    clipped.append({key: leaf * factors[-1] for key, leaf in value.items()})
+  assert factors[0] == 1 and min(factors) < 0.8  # both cases are here
+  groups = [0, 0, 1, 1, 1, 2]
+  output = aggregate(values, groups, [1.0] * 6, value_sum_factory=factory)
+  # The counts are not clipped: a group of three is divided by three.
+  _assert_equals_numpy(output.result, clipped, groups, [1.0] * 6)
+
+
+def test_an_inner_mean_equals_the_sum(aggregate):
+  values = _values(5, seed=5)
+  groups = [1, 1, 0, 7, 1]
+  weights = [1.0, 0.5, 2.0, 1.0, 3.0]
+  output = aggregate(
+    values,
+    groups,
+    weights,
+    mean_factory=tff.aggregators.UnweightedMeanFactory(),
+  )
+  _assert_equals_numpy(output.result, values, groups, weights)
+
+
+def test_measurements_of_the_inner_aggregator_are_passed_on(aggregate):
+  factory = tff.aggregators.add_measurements(
+    tff.aggregators.SumFactory(),
+    server_measurement_fn=lambda total: collections.OrderedDict(
+      bias=total['bias']
+    ),
+  )
+  values = _values(2, seed=6)
+  output = aggregate(
+    values,
+    [0, 2],
+    [1.0, 1.0],
+    value_sum_factory=factory,
+    weight_sum_factory=tff.aggregators.SumFactory(),
+  )
+  np.testing.assert_allclose(
+    output.measurements['values']['bias'],
+    [values[0]['bias'], 0, values[1]['bias']],
+    rtol=1e-6,
+  )
+
+
+@pytest.mark.parametrize('num_groups', [0, -2, 1.5, None])
+def test_number_of_groups(num_groups):
+  with pytest.raises(ValueError, match='num_groups'):
+    aggregators.GroupMeanFactory(num_groups)
+
+
+def test_two_inner_factories():
+  with pytest.raises(ValueError, match='not both'):
+    aggregators.GroupMeanFactory(
+      2,
+      tff.aggregators.SumFactory(),
+      mean_factory=tff.aggregators.UnweightedMeanFactory(),
+    )
+
+
+@pytest.mark.parametrize(
+  'name', ['value_sum_factory', 'weight_sum_factory', 'mean_factory']
+)
+def test_inner_factories_must_be_unweighted(name):
+  with pytest.raises(TypeError, match=name):
+    aggregators.GroupMeanFactory(2, **{name: tff.aggregators.MeanFactory()})
+
+
+@pytest.mark.parametrize(
+  'value_type, weight_type',
+  [
+    (np.float32, np.float32),
+    (collections.OrderedDict(value=np.float32), np.float32),
+    (
+      collections.OrderedDict(group=np.int32, value=np.float32),
+      np.float32,
+    ),
+    (
+      collections.OrderedDict(value=np.float32, group=np.int64),
+      np.float32,
+    ),
+    (collections.OrderedDict(value=np.int32, group=np.int32), np.float32),
+    (collections.OrderedDict(value=np.float32, group=np.int32), np.int32),
+    (
+      collections.OrderedDict(value=np.float32, group=(np.int32, [1])),
+      np.float32,
+    ),
+  ],
+)
+def test_other_types_are_refused(value_type, weight_type):
+  with pytest.raises(TypeError, match='float'):
+    aggregators.GroupMeanFactory(2).create(
+      tff.types.to_type(value_type), tff.types.to_type(weight_type)
+    )
+
+
+def test_the_weight_must_be_a_scalar():
+  value_type = collections.OrderedDict(value=np.float32, group=np.int32)
+  with pytest.raises(TypeError, match='scalar'):
+    aggregators.GroupMeanFactory(2).create(
+      tff.types.to_type(value_type), tff.types.to_type((np.float32, [2]))
+    )

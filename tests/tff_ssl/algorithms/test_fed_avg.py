@@ -1,0 +1,239 @@
+"""FedAvg and FedProx against TensorFlow Federated's own processes."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms import fed_avg
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 5, 3
+_RATE = 0.4
+_SIZES = (2, 9, 5)
+_STRENGTH = 0.7
+# Larger than any client: every epoch is one step on all examples, so that the
+# order in which they are shuffled does not matter.
+_BATCH = 16
+_SPEC = client_data.ClientDataSpec(
+  client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+)
+
+
+def _keras_model():
+  return dense.dense((_FEATURES,), _CLASSES, hidden=(4,))
+
+
+def _client(index):
+  rng = np.random.default_rng(index)
+  size = _SIZES[index]
+  return collections.OrderedDict(
+    x=rng.normal(size=(size, _FEATURES)).astype(np.float32),
+    y=rng.integers(0, _CLASSES, size).astype(np.int32),
+  )
+
+
+def _clients(epochs=1):
+  """Sequences for either process; TFF's takes the epochs from the data."""
+  return [
+    tf.data.Dataset.from_tensor_slices(_client(i)).batch(_BATCH).repeat(epochs)
+    for i in range(len(_SIZES))
+  ]
+
+
+def _initial_weights():
+  rng = np.random.default_rng(11)
+  shapes = [[_FEATURES, 4], [4], [4, _CLASSES], [_CLASSES]]
+  return tff.learning.models.ModelWeights(
+    [rng.normal(size=shape).astype(np.float32) for shape in shapes], []
+  )
+
+
+def _one_round(process, clients):
+  state = process.set_model_weights(process.initialize(), _initial_weights())
+  output = process.next(state, clients)
+  return process.get_model_weights(output.state).trainable, output.metrics
+
+
+@pytest.fixture(scope='module')
+def references(tff_context):
+  """Rounds of TFF's processes.
+
+  They come first: Keras models that TFF makes in its graphs spoil those of the
+  same class that were made before (see the last test).
+  """
+
+  def model_fn():
+    return tff.learning.models.from_keras_model(
+      _keras_model(),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=next(iter(_clients())).element_spec,
+    )
+
+  def build_reference(builder, **arguments):
+    return builder(
+      model_fn,
+      client_optimizer_fn=tff.learning.optimizers.build_sgdm(_RATE),
+      server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+      **arguments,
+    )
+
+  algorithms = tff.learning.algorithms
+  weighted = build_reference(algorithms.build_weighted_fed_avg)
+  uniform = build_reference(
+    algorithms.build_weighted_fed_avg,
+    client_weighting=tff.learning.ClientWeighting.UNIFORM,
+  )
+  proximal = build_reference(
+    algorithms.build_weighted_fed_prox, proximal_strength=_STRENGTH
+  )
+  return {
+    'weighted': _one_round(weighted, _clients()),
+    'weighted, 2 epochs': _one_round(weighted, _clients(epochs=2)),
+    'uniform, 2 epochs': _one_round(uniform, _clients(epochs=2)),
+    'proximal, 2 epochs': _one_round(proximal, _clients(epochs=2)),
+  }
+
+
+@pytest.fixture(scope='module')
+def build(tff_context, references):
+  model = functional.from_keras(_keras_model)
+
+  def build_process(**changes):
+    arguments = {
+      'data_spec': _SPEC,
+      'views': views.PlainViews(),
+      'client_optimizer': tff.learning.optimizers.build_sgdm(_RATE),
+      'batch_size': _BATCH,
+    }
+    return fed_avg.build_fed_avg(model, **{**arguments, **changes})
+
+  return build_process
+
+
+@pytest.mark.parametrize(
+  'settings, reference',
+  [
+    ({'local_epochs': 1}, 'weighted'),
+    ({'local_epochs': 2}, 'weighted, 2 epochs'),
+    ({'local_epochs': 2, 'client_weighting': 'uniform'}, 'uniform, 2 epochs'),
+  ],
+)
+def test_equals_tffs_own_process(build, references, settings, reference):
+  actual, metrics = _one_round(build(**settings), _clients())
+  expected, reference_metrics = references[reference]
+  for ours, theirs, start in zip(
+    actual, expected, _initial_weights().trainable, strict=True
+  ):
+    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert np.abs(theirs - start).max() > 1e-3  # and it moved
+  assert metrics['client_work']['train']['loss'] == pytest.approx(
+    reference_metrics['client_work']['train']['loss'], abs=1e-5
+  )
+  assert metrics['client_work']['clients']['participating'] == len(_SIZES)
+
+
+def test_fed_prox_against_tffs_fed_avg_and_fed_prox(build, references):
+  """Two full-batch steps of a client give, with mu and learning rate r,
+
+  ```
+  w2 = w1 - r (g(w1) + mu (w1 - w)),    w1 = w - r g(w)
+  ```
+
+  which is FedAvg's second step minus r mu (w1 - w); averages are linear in it.
+  TFF 0.87 adds mu (w - w1) to the gradient, the wrong sign against Eq. 2 of the
+  FedProx paper: its result is ours, mirrored at FedAvg's.
+  """
+  actual, _ = _one_round(
+    build(local_epochs=2, proximal_strength=_STRENGTH), _clients()
+  )
+  for ours, start, one_step, two_steps, tffs in zip(
+    actual,
+    _initial_weights().trainable,
+    references['weighted'][0],
+    references['weighted, 2 epochs'][0],
+    references['proximal, 2 epochs'][0],
+    strict=True,
+  ):
+    pull = _RATE * _STRENGTH * (one_step - start)
+    assert np.abs(pull).max() > 1e-3
+    np.testing.assert_allclose(ours, two_steps - pull, atol=1e-5)
+    np.testing.assert_allclose(tffs, two_steps + pull, atol=1e-5)
+
+
+def test_the_references_differ_from_each_other(references):
+  """The equalities above would be empty if they did not."""
+  kernels = [weights[0] for weights, _ in references.values()]
+  for i, one in enumerate(kernels):
+    for other in kernels[i + 1 :]:
+      assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+  'changes, name',
+  [
+    ({'client_weighting': 'size'}, 'client_weighting'),
+    ({'proximal_strength': -1.0}, 'proximal_strength'),
+    ({'proximal_strength': float('nan')}, 'proximal_strength'),
+    ({'batch_size': 0}, 'batch_size'),
+    ({'local_steps': 0}, 'steps'),
+    ({'local_epochs': 0}, 'epochs'),
+    ({'local_steps': 2, 'local_epochs': 2}, 'steps=2 and epochs=2'),
+    ({'seed': 2**31}, 'seed'),
+  ],
+)
+def test_bad_arguments_are_named(build, changes, name):
+  with pytest.raises(ValueError, match=name):
+    build(**changes)
+
+
+def test_an_unweighted_aggregator_needs_uniform_weights(build):
+  with pytest.raises(ValueError, match="use 'uniform'"):
+    build(model_aggregator=tff.aggregators.UnweightedMeanFactory())
+
+
+def test_examples_must_fit_the_model(build):
+  spec = client_data.ClientDataSpec(
+    client_data.image_element_spec((_FEATURES + 1,), dtype=tf.float32)
+  )
+  with pytest.raises(TypeError, match='shape'):
+    build(data_spec=spec)
+
+
+def test_default_client_optimizer_is_the_papers(build, monkeypatch):
+  rates = []
+  real = optimizers.build_paper_sgd
+  monkeypatch.setattr(
+    fed_avg.optimizers,
+    'build_paper_sgd',
+    lambda: rates.append(real()) or rates[-1],
+  )
+  process = build(client_optimizer=None)
+  hparams = process.get_hparams(process.initialize())['client_work']
+  assert len(rates) == 1
+  # Table A.1 of the paper; the learning rate is its EMNIST value.
+  assert hparams['learning_rate'] == pytest.approx(0.03)
+  assert hparams['momentum'] == pytest.approx(0.9)
+  assert hparams['weight_decay'] == pytest.approx(1e-4)
+
+
+def test_a_model_outlives_keras_models_made_in_a_graph():
+  """As TFF's own processes make theirs: users run both in one program."""
+  model = functional.from_keras(_keras_model)
+  weights = model.initial_weights(0)
+  x = _client(0)['x']
+  before, _ = model.predict(*weights, x, training=False)
+  try:
+    with tf.Graph().as_default():
+      _keras_model()
+      after, _ = model.predict(
+        *tf.nest.map_structure(tf.constant, weights), x, training=False
+      )
+      assert after.shape.as_list() == before.shape.as_list()
+  finally:
+    _keras_model()  # Keras' classes are as they were.

@@ -1,0 +1,509 @@
+"""Whole rounds of the grouping algorithm against numpy (paper 1, Eqs. 3-8)."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import objectives, optimizers
+from tff_ssl.algorithms import grouping
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 4, 3
+_CLIENT_RATE, _SERVER_RATE = 0.5, 0.3
+_CLIENT_EPOCHS, _SERVER_STEPS = 2, 3
+_SERVER_SIZE = 12
+_TOLERANCE = 2e-5
+
+_SPEC = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+_IN_CONTEXT = client_data.ClientDataSpec(_SPEC, in_context=True)
+_PLAIN = client_data.ClientDataSpec(_SPEC)
+
+
+def _examples(seed, size):
+  rng = np.random.default_rng(seed)
+  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
+  return x, rng.integers(0, _CLASSES, size).astype(np.int32)
+
+
+_SERVER_SET = _examples(1000, _SERVER_SIZE)
+
+
+@tff.tensorflow.computation
+def _server_data():
+  x, y = _SERVER_SET
+  return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
+
+
+@pytest.fixture(scope='module')
+def model():
+  return functional.from_keras(dense.dense((_FEATURES,), _CLASSES, hidden=()))
+
+
+@pytest.fixture(scope='module')
+def build(tff_context, model):
+  """Builds a process of full-batch plain SGD."""
+
+  def build_process(**changes):
+    arguments = {
+      'server_data': _server_data,
+      'data_spec': _IN_CONTEXT,
+      'views': views.PlainViews(),
+      'client_optimizer': optimizers.build_nesterov_sgd(
+        _CLIENT_RATE, momentum=0
+      ),
+      'server_optimizer': optimizers.build_nesterov_sgd(
+        _SERVER_RATE, momentum=0
+      ),
+      'batch_size': 64,
+      'local_epochs': _CLIENT_EPOCHS,
+      'server_batch_size': _SERVER_SIZE,
+      'server_steps': _SERVER_STEPS,
+    }
+    return grouping.build_grouping_ssfl(model, **{**arguments, **changes})
+
+  return build_process
+
+
+def _dataset(x, y):
+  return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
+
+
+def _client(index, group, labelled=False, size=None):
+  """Client `index` with 3 + index examples, and its data for the process."""
+  x, y = _examples(index, 3 + index if size is None else size)
+  y = y if labelled else np.full_like(y, -1)
+  context = collections.OrderedDict(
+    client=np.int32(index), group=np.int32(group)
+  )
+  return collections.OrderedDict(
+    examples=_dataset(x, y), context=tf.data.Dataset.from_tensors(context)
+  )
+
+
+# The algorithm in numpy, from the equations: a model is a float64 matrix whose
+# last row is the bias.
+
+
+def _softmax_probabilities(weights, x):
+  logits = x @ weights[:-1] + weights[-1]
+  exponentials = np.exp(logits - logits.max(1, keepdims=True))
+  return exponentials / exponentials.sum(1, keepdims=True)
+
+
+def _gradient(weights, x, labels, mask):
+  probabilities = _softmax_probabilities(weights, x)
+  error = (probabilities - np.eye(_CLASSES)[labels]) * mask[:, None] / len(x)
+  return np.concatenate([x.T @ error, error.sum(0, keepdims=True)])
+
+
+def _train_on_labels(weights, x, y, rate, steps):
+  for _ in range(steps):
+    weights = weights - rate * _gradient(weights, x, y, np.ones(len(x)))
+  return weights
+
+
+def _train_on_pseudo_labels(weights, x, threshold):
+  """Eq. 4 with both views equal to x; returns the sum of the masks too."""
+  passed = 0
+  for _ in range(_CLIENT_EPOCHS):
+    probabilities = _softmax_probabilities(weights, x)
+    mask = (probabilities.max(1) >= threshold).astype(float)
+    labels = probabilities.argmax(1)
+    weights = weights - _CLIENT_RATE * _gradient(weights, x, labels, mask)
+    passed += mask.sum()
+  return weights, passed
+
+
+def _server_model(stack):
+  x, y = _SERVER_SET
+  return _train_on_labels(
+    stack.mean(0), x, y, _SERVER_RATE, steps=_SERVER_STEPS
+  )
+
+
+def _eq_7(stack, members, server, server_weight=1.0):
+  """Group averages of Eq. 7; `members[i]` are the models w_k of group i."""
+  return np.stack(
+    [
+      (server_weight * server + sum(group, np.zeros_like(server)))
+      / (server_weight + len(group))
+      for group in members
+    ]
+  )
+
+
+def _matrix(weights):
+  """The float64 matrix (or stack of matrices) of a process's weights."""
+  kernel, bias = (np.asarray(w, np.float64) for w in weights.trainable)
+  return np.concatenate([kernel, bias[..., None, :]], axis=-2)
+
+
+def _stack(state):
+  return _matrix(state.global_model_weights)
+
+
+class TestThreeGroups:
+  """S = 3, CRL; groups of 3, 1 and 0 clients."""
+
+  _THRESHOLD = 0.45
+  _GROUPS = (0, 1, 0, 0)
+
+  @pytest.fixture(scope='class')
+  def process(self, build):
+    return build(num_groups=3, threshold=self._THRESHOLD)
+
+  def _numpy_round(self, stack, groups=_GROUPS):
+    members = [[], [], []]
+    passed = seen = 0
+    for index, group in enumerate(groups):
+      x, _ = _examples(index, 3 + index)
+      trained, mask = _train_on_pseudo_labels(stack[group], x, self._THRESHOLD)
+      members[group].append(trained)
+      passed, seen = passed + mask, seen + _CLIENT_EPOCHS * len(x)
+    return _eq_7(stack, members, _server_model(stack)), passed / seen
+
+  def test_two_rounds_equal_numpy(self, process):
+    state = process.initialize()
+    expected = _stack(state)
+    np.testing.assert_array_equal(expected[0], expected[1])
+    clients = [_client(i, group) for i, group in enumerate(self._GROUPS)]
+    for _ in range(2):
+      state, metrics = process.next(state, clients)
+      expected, mask_rate = self._numpy_round(expected)
+      np.testing.assert_allclose(_stack(state), expected, atol=_TOLERANCE)
+      train = metrics['client_work']['train']
+      assert 0 < mask_rate < 1
+      assert train['mask_rate'] == pytest.approx(mask_rate, abs=1e-6)
+      assert np.isnan(train['pseudo_label_accuracy'])  # no label is known
+    # In round 2 groups start from different models, so that this was a test
+    # of the start, too.
+    assert np.abs(expected[0] - expected[1]).max() > 0.01
+
+  def test_empty_group_becomes_the_server_model(self, process):
+    state = process.initialize()
+    server = _server_model(_stack(state))
+    state, metrics = process.next(state, [_client(0, 0), _client(1, 1)])
+    np.testing.assert_allclose(_stack(state)[2], server, atol=_TOLERANCE)
+    np.testing.assert_array_equal(
+      metrics['aggregator']['group_weights'], [1, 1, 0]
+    )
+
+  def test_model_weights_are_the_mean_of_the_groups(self, process):
+    state, _ = process.next(process.initialize(), [_client(2, 1)])
+    np.testing.assert_allclose(
+      _matrix(process.get_model_weights(state)),
+      _stack(state).mean(0),
+      atol=1e-6,
+    )
+
+  def test_set_model_weights_reaches_every_group(self, process):
+    state, _ = process.next(process.initialize(), [_client(2, 1)])
+    chosen = tf.nest.map_structure(
+      lambda w: np.arange(w.size, dtype=np.float32).reshape(w.shape) / 7,
+      process.get_model_weights(state),
+    )
+    changed = process.set_model_weights(state, chosen)
+    for row in _stack(changed):
+      np.testing.assert_array_equal(row, _matrix(chosen))
+    np.testing.assert_allclose(
+      _matrix(process.get_model_weights(changed)), _matrix(chosen), atol=1e-6
+    )
+    assert changed.finalizer['round'] == 1
+
+  def test_clients_without_a_group_or_examples_are_left_out(self, process):
+    good = [_client(i, group) for i, group in enumerate(self._GROUPS)]
+    bad = [_client(5, 3), _client(6, -1), _client(7, 1, size=0)]
+    state = process.initialize()
+    expected, _ = process.next(state, good)
+    actual, metrics = process.next(state, bad + good)
+    np.testing.assert_allclose(_stack(actual), _stack(expected), atol=1e-6)
+    counts = metrics['client_work']['clients']
+    assert counts['invalid'] == 2
+    assert counts['empty'] == 1
+    assert counts['participating'] == 4
+    assert counts['non_finite'] == 0
+    np.testing.assert_array_equal(
+      metrics['aggregator']['group_weights'], [3, 1, 0]
+    )
+
+  def test_server_metrics_are_those_of_its_steps(self, process):
+    state = process.initialize()
+    x, y = _SERVER_SET
+    weights, losses, hits = _stack(state).mean(0), [], []
+    for _ in range(_SERVER_STEPS):
+      probabilities = _softmax_probabilities(weights, x)
+      losses.append(-np.log(probabilities[np.arange(len(y)), y]).mean())
+      hits.append((probabilities.argmax(1) == y).mean())
+      weights = _train_on_labels(weights, x, y, _SERVER_RATE, steps=1)
+    _, metrics = process.next(state, [_client(0, 0)])
+    server = metrics['finalizer']['server']
+    assert server['loss'] == pytest.approx(np.mean(losses), abs=1e-5)
+    assert server['accuracy'] == pytest.approx(np.mean(hits), abs=1e-6)
+    assert metrics['finalizer']['update_non_finite'] == 0
+
+
+class TestServerWeight:
+  """FedAvg with the server counted S times against S equal groups."""
+
+  @pytest.fixture(scope='class')
+  def control(self, build):
+    return build(num_groups=1, server_weight=3.0, threshold=0.45)
+
+  def test_formula_and_equality_with_three_equal_groups(self, build, control):
+    grouped = build(num_groups=3, threshold=0.45)
+    clients = [_client(i, group) for i, group in enumerate([2, 0, 1, 0, 1, 2])]
+    start = control.initialize()
+    server = _server_model(_stack(start))
+    trained = [
+      _train_on_pseudo_labels(_stack(start)[0], _examples(i, 3 + i)[0], 0.45)[0]
+      for i in range(6)
+    ]
+    expected = (3 * server + sum(trained)) / (6 + 3)
+    for process in (control, grouped):
+      state, _ = process.next(process.initialize(), clients)
+      np.testing.assert_allclose(
+        _matrix(process.get_model_weights(state)), expected, atol=_TOLERANCE
+      )
+
+  def test_one_group_ignores_the_group_of_the_context(self, control):
+    start = control.initialize()
+    expected, _ = control.next(start, [_client(i, 0) for i in range(3)])
+    actual, metrics = control.next(start, [_client(i, 9) for i in range(3)])
+    np.testing.assert_array_equal(_stack(actual), _stack(expected))
+    assert metrics['client_work']['clients']['invalid'] == 0
+
+
+def test_one_group_is_fedavg_with_a_server_model(build):
+  """S = 1 is Eq. 8, here with the true labels at clients (Eq. 6)."""
+  process = build(
+    num_groups=1,
+    client_objective=objectives.Supervised(views.PlainViews()),
+    data_spec=_PLAIN,
+  )
+  state = process.initialize()
+  expected = _stack(state)[0]
+  for _ in range(2):
+    state, metrics = process.next(
+      state, [_dataset(*_examples(i, 3 + i)) for i in range(4)]
+    )
+    trained = [
+      _train_on_labels(
+        expected, *_examples(i, 3 + i), _CLIENT_RATE, steps=_CLIENT_EPOCHS
+      )
+      for i in range(4)
+    ]
+    server = _server_model(expected[None])
+    expected = (server + sum(trained)) / (4 + 1)
+    np.testing.assert_allclose(_stack(state)[0], expected, atol=_TOLERANCE)
+  assert set(metrics['client_work']['train']) == {'loss', 'accuracy'}
+
+
+class TestTwoGroups:
+  """S = 2, labels at clients, one round of warm-up, momentum at the server."""
+
+  _MOMENTUM = 0.9
+
+  @pytest.fixture(scope='class')
+  def process(self, build):
+    return build(
+      num_groups=2,
+      client_objective=objectives.Supervised(views.PlainViews()),
+      server_optimizer=optimizers.build_nesterov_sgd(
+        _SERVER_RATE, momentum=self._MOMENTUM, nesterov=False
+      ),
+      server_warmup_rounds=1,
+    )
+
+  def test_warmup_then_momentum_over_rounds(self, process):
+    clients = [_client(i, g, labelled=True) for i, g in enumerate([0, 1, 1])]
+    x, y = _SERVER_SET
+    state = process.initialize()
+    stack = _stack(state)
+    velocity = np.zeros_like(stack[0])
+    for round_num in range(3):
+      start = stack
+      server = start.mean(0)
+      for _ in range(_SERVER_STEPS):
+        velocity = self._MOMENTUM * velocity + _gradient(
+          server, x, y, np.ones(len(x))
+        )
+        server = server - _SERVER_RATE * velocity
+      members = [[], []]
+      if round_num > 0:
+        for i, group in enumerate([0, 1, 1]):
+          members[group].append(
+            _train_on_labels(
+              start[group],
+              *_examples(i, 3 + i),
+              _CLIENT_RATE,
+              steps=_CLIENT_EPOCHS,
+            )
+          )
+      stack = _eq_7(start, members, server)
+      state, metrics = process.next(state, clients)
+      np.testing.assert_allclose(_stack(state), stack, atol=5e-5)
+      counts = metrics['client_work']['clients']
+      assert counts['participating'] == (0 if round_num == 0 else 3)
+      assert counts['invalid'] == 0
+
+
+class TestInProcessAssignment:
+  """S = 2, groups drawn inside the process; tau = 1.01 closes every mask."""
+
+  _CLIENTS = 9
+
+  @pytest.fixture(scope='class')
+  def process(self, build):
+    return build(
+      num_groups=2,
+      threshold=1.01,
+      group_assignment='in_process',
+      data_spec=_PLAIN,
+      seed=5,
+    )
+
+  def _clients(self, order):
+    return [_dataset(*_examples(i, 3 + i)) for i in order]
+
+  def _sizes(self, process, seed, order=range(_CLIENTS), rounds=6):
+    """Group sizes of the first rounds for a seed of the process's state."""
+    state = process.initialize()
+    state = state._replace(
+      distributor=collections.OrderedDict(state.distributor, seed=seed)
+    )
+    sizes = []
+    for _ in range(rounds):
+      state, metrics = process.next(state, self._clients(order))
+      sizes.append(metrics['aggregator']['group_weights'])
+    return np.stack(sizes), _stack(state)
+
+  def test_sizes_add_up_and_vary_with_round_and_seed(self, process):
+    assert process.initialize().distributor['seed'] == 5
+    sizes, _ = self._sizes(process, np.int32(5))
+    np.testing.assert_array_equal(sizes.sum(1), self._CLIENTS)
+    assert len({tuple(row) for row in sizes}) > 1
+    again, _ = self._sizes(process, np.int32(5))
+    np.testing.assert_array_equal(again, sizes)
+    other, _ = self._sizes(process, np.int32(6))
+    assert (other != sizes).any()
+    # Binomial with mean 4.5: 108 clients in all, so 54 +- 5 standard deviations
+    # in each group.
+    assert abs((sizes + other).sum(0)[0] - 54) < 5 * np.sqrt(108) / 2
+
+  def test_order_of_clients_does_not_matter(self, process):
+    sizes, stack = self._sizes(process, np.int32(5), rounds=3)
+    mixed, mixed_stack = self._sizes(
+      process, np.int32(5), order=[4, 2, 8, 0, 6, 1, 7, 3, 5], rounds=3
+    )
+    np.testing.assert_array_equal(mixed, sizes)
+    np.testing.assert_allclose(mixed_stack, stack, atol=1e-6)
+
+  def test_closed_masks_leave_clients_where_they_started(self, process):
+    state = process.initialize()
+    start = _stack(state)
+    server = _server_model(start)
+    state, metrics = process.next(state, self._clients(range(self._CLIENTS)))
+    sizes = metrics['aggregator']['group_weights'].astype(float)
+    members = [
+      [row] * int(size) for row, size in zip(start, sizes, strict=True)
+    ]
+    np.testing.assert_allclose(
+      _stack(state), _eq_7(start, members, server), atol=_TOLERANCE
+    )
+    train = metrics['client_work']['train']
+    assert train['mask_rate'] == 0
+    assert train['loss'] == 0
+
+
+def test_group_average_for_every_set_of_survivors():
+  """C = 6 clients in S = 3 groups: every one of the 64 sets is finite."""
+  rng = np.random.default_rng(7)
+  start = rng.normal(size=(3, 2, 5))
+  server = rng.normal(size=(2, 5))
+  trained = rng.normal(size=(6, 2, 5))
+  groups = np.arange(6) % 3
+  for bits in range(64):
+    alive = np.array([bits >> k & 1 for k in range(6)], bool)
+    members = [trained[alive & (groups == g)] for g in range(3)]
+    deltas = np.stack(
+      [
+        group.mean(0) - start[g] if len(group) else np.zeros_like(server)
+        for g, group in enumerate(members)
+      ]
+    )
+    count = np.array([len(group) for group in members])
+    for server_weight in (1.0, 3.0):
+      actual = grouping.group_average(
+        tf.constant(start, tf.float32),
+        tf.constant(server, tf.float32),
+        tf.constant(deltas, tf.float32),
+        tf.constant(count, tf.float32),
+        server_weight,
+      ).numpy()
+      assert np.isfinite(actual).all()
+      np.testing.assert_allclose(
+        actual,
+        _eq_7(start, [list(group) for group in members], server, server_weight),
+        atol=1e-6,
+      )
+
+
+def test_global_step_of_clients_advances_by_their_own_steps(build, monkeypatch):
+  """By default T = 16 client steps a round, however long the server trains."""
+  made = []
+  real = grouping.local_training.LocalTraining
+
+  def record(*args, **kwargs):
+    made.append(real(*args, **kwargs))
+    return made[-1]
+
+  monkeypatch.setattr(grouping.local_training, 'LocalTraining', record)
+  build(num_groups=1, local_epochs=None, server_steps=4)
+  client = made[0]
+  assert client.steps == 16
+  assert (client.steps_per_round or client.steps) == 16
+  server = made[1]
+  assert (server.steps_per_round or server.steps) == 4
+
+
+@pytest.mark.parametrize(
+  'changes, name',
+  [
+    ({'num_groups': 0}, 'num_groups'),
+    ({'threshold': -0.1}, 'threshold'),
+    ({'server_weight': 0.0}, 'server_weight'),
+    ({'server_warmup_rounds': -1}, 'server_warmup_rounds'),
+    ({'server_steps': 0}, 'steps'),
+    ({'server_batch_size': 0}, 'batch_size'),
+    ({'batch_size': 0}, 'batch_size'),
+    ({'local_epochs': 0}, 'epochs'),
+    ({'local_epochs': None, 'local_steps': 0}, 'steps'),
+    ({'local_steps': 2}, 'steps'),
+    ({'group_assignment': 'alphabetical'}, 'group_assignment'),
+    ({'seed': -1}, 'seed'),
+  ],
+)
+def test_bad_arguments_are_named(build, changes, name):
+  with pytest.raises(ValueError, match=name):
+    build(**changes)
+
+
+def test_sampler_needs_a_context(build):
+  with pytest.raises(TypeError, match='in_context=True'):
+    build(data_spec=_PLAIN)
+
+
+def test_server_examples_must_fit_the_model(build):
+  @tff.tensorflow.computation
+  def wrong():
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=np.zeros([2, 9], 'f'), y=np.zeros(2, 'i'))
+    )
+
+  with pytest.raises(TypeError, match='shape'):
+    build(server_data=wrong)

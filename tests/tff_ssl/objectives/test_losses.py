@@ -1,0 +1,98 @@
+"""Loss maths against numpy, scipy and scikit-learn."""
+
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.metrics
+import tensorflow as tf
+
+from tff_ssl.objectives import losses
+
+
+def _logits(num=6, classes=4, seed=0):
+  rng = np.random.default_rng(seed)
+  return rng.normal(scale=2, size=(num, classes)).astype(np.float32)
+
+
+def test_cross_entropy_equals_scipy():
+  logits = _logits()
+  labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
+  mask = np.array([1, 0, 1, 1, 0, 1], np.float32)
+  expected = -scipy.special.log_softmax(logits, axis=1)[np.arange(6), labels]
+  actual = losses.masked_cross_entropy(labels, logits, mask)
+  assert actual.dtype == tf.float32
+  np.testing.assert_allclose(actual, expected * mask, rtol=1e-5)
+
+
+def test_mean_cross_entropy_equals_scikit_learn():
+  logits = _logits(seed=1)
+  labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
+  actual = losses.masked_cross_entropy(labels, logits, tf.ones(6))
+  expected = sklearn.metrics.log_loss(
+    labels, scipy.special.softmax(logits.astype(float), 1), labels=range(4)
+  )
+  assert float(tf.reduce_mean(actual)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize('outside', [-1, 4, 1000])
+def test_labels_under_the_mask_may_be_out_of_range(outside):
+  logits = tf.constant(_logits(num=2))
+  labels = np.array([1, outside], np.int32)
+  with tf.GradientTape() as tape:
+    tape.watch(logits)
+    loss = losses.masked_cross_entropy(labels, logits, tf.constant([1.0, 0.0]))
+  gradient = tape.gradient(loss, logits).numpy()
+  assert loss[1] == 0 and np.isfinite(loss[0])
+  assert np.isfinite(gradient).all()
+  np.testing.assert_array_equal(gradient[1], 0)
+  probabilities = scipy.special.softmax(logits[0])
+  np.testing.assert_allclose(
+    gradient[0], probabilities - np.eye(4)[1], atol=1e-6
+  )
+
+
+def test_half_precision_logits_are_summed_in_float32():
+  logits = _logits()
+  half = losses.masked_cross_entropy(
+    np.zeros(6, np.int32), tf.cast(logits, tf.bfloat16), tf.ones(6)
+  )
+  assert half.dtype == tf.float32
+  exact = -scipy.special.log_softmax(logits, axis=1)[:, 0]
+  # bfloat16 has 8 bits of mantissa.
+  np.testing.assert_allclose(half, exact, atol=0.05)
+  labels, mask = losses.pseudo_labels(tf.cast(logits, tf.bfloat16), 0.5)
+  np.testing.assert_array_equal(labels, logits.argmax(1))
+  assert mask.dtype == tf.float32
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.5, 0.7, 0.95, 1.01])
+def test_pseudo_labels_equal_scipy(threshold):
+  logits = _logits(num=200, seed=2)
+  probabilities = scipy.special.softmax(logits.astype(float), axis=1)
+  labels, mask = losses.pseudo_labels(logits, threshold)
+  assert labels.dtype == tf.int32
+  np.testing.assert_array_equal(labels, probabilities.argmax(1))
+  np.testing.assert_array_equal(mask, probabilities.max(1) >= threshold)
+  share = float(tf.reduce_mean(mask))
+  assert share == {0.0: 1, 1.01: 0}.get(threshold, share)
+
+
+def test_threshold_is_met_with_equality():
+  # Two equal logits: probabilities of exactly one half.
+  _, mask = losses.pseudo_labels(tf.zeros([1, 2]), 0.5)
+  assert mask.numpy().tolist() == [1.0]
+
+
+def test_certainty_passes_a_threshold_of_one_and_not_above():
+  logits = tf.constant([[1000.0, 0.0]])
+  assert losses.pseudo_labels(logits, 1.0)[1].numpy().tolist() == [1.0]
+  assert losses.pseudo_labels(logits, 1.0001)[1].numpy().tolist() == [0.0]
+
+
+def test_no_gradient_flows_through_pseudo_labels():
+  logits = tf.constant(_logits())
+  with tf.GradientTape() as tape:
+    tape.watch(logits)
+    _, mask = losses.pseudo_labels(logits, 0.5)
+    total = tf.reduce_sum(mask)
+  assert tape.gradient(total, logits) is None

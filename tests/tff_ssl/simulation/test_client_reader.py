@@ -1,0 +1,144 @@
+"""A process with a reader equals the process that is given the data."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import fed_avg, grouping
+from tff_ssl.augmentation import views
+from tff_ssl.models import functional
+from tff_ssl.simulation import client_reader, client_sampling
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 3, 2
+_ELEMENTS = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+
+
+def _features(index, size):
+  """Features of a client from its index; TensorFlow and numpy alike."""
+  rows = tf.range(size, dtype=tf.float32)[:, tf.newaxis]
+  columns = tf.range(_FEATURES, dtype=tf.float32)
+  return tf.sin(tf.cast(index, tf.float32) + rows * 2 + columns)
+
+
+def _examples(index):
+  """Client `index` has `index` examples: client 0 has none."""
+  x = _features(index, index)
+  labels = tf.range(index, dtype=tf.int32) % _CLASSES
+  return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=labels))
+
+
+@pytest.fixture(scope='module')
+def reader():
+  return tff.tensorflow.computation(_examples, np.int32)
+
+
+@pytest.fixture(scope='module')
+def model():
+  """A softmax regression, made of functions."""
+  specs = [
+    tf.TensorSpec([_FEATURES, _CLASSES], tf.float32),
+    tf.TensorSpec([_CLASSES], tf.float32),
+  ]
+  weights = tff.learning.models.ModelWeights
+  return functional.FunctionalModel(
+    initial_weights=lambda seed: weights(
+      [np.full(spec.shape, 0.1 * seed, np.float32) for spec in specs], []
+    ),
+    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
+      tf.matmul(x, trainable[0]) + trainable[1],
+      non_trainable,
+    ),
+    input_spec=tf.TensorSpec([None, _FEATURES], tf.float32),
+    weights_spec=weights(specs, []),
+    is_random=False,
+  )
+
+
+def _assert_equal_states(actual, expected):
+  for one, other in zip(
+    tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
+  ):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def _keys(*pairs):
+  return [np.array(pair, np.int32) for pair in pairs]
+
+
+def test_grouping_with_keys_equals_grouping_with_data(
+  tff_context, model, reader
+):
+  process = grouping.build_grouping_ssfl(
+    model,
+    server_data=tff.tensorflow.computation(lambda: _examples(tf.constant(6))),
+    data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
+    views=views.PlainViews(),
+    num_groups=2,
+    threshold=0.5,
+    batch_size=2,
+    local_steps=2,
+    server_steps=2,
+  )
+  with_keys = client_reader.compose_with_reader(process, reader)
+  assert with_keys.next.type_signature.parameter[1] == tff.FederatedType(
+    client_sampling.KEY_TYPE, tff.CLIENTS
+  )
+  keys = _keys((4, 1), (7, 0), (0, 0), (3, 1))
+  data = [
+    collections.OrderedDict(
+      examples=_examples(int(client)),
+      context=tf.data.Dataset.from_tensors(
+        collections.OrderedDict(client=client, group=group)
+      ),
+    )
+    for client, group in keys
+  ]
+  ours, theirs = with_keys.initialize(), process.initialize()
+  for _ in range(2):
+    ours, metrics = with_keys.next(ours, keys)
+    theirs, expected = process.next(theirs, data)
+  _assert_equal_states(ours, theirs)
+  for part in ('train', 'clients'):
+    _assert_equal_states(
+      metrics['client_work'][part], expected['client_work'][part]
+    )
+  assert metrics['client_work']['clients']['empty'] == 1
+  np.testing.assert_array_equal(metrics['aggregator']['group_weights'], [1, 2])
+
+
+class TestPlainData:
+  @pytest.fixture(scope='class')
+  def process(self, tff_context, model):
+    return fed_avg.build_fed_avg(
+      model,
+      data_spec=client_data.ClientDataSpec(_ELEMENTS),
+      views=views.PlainViews(),
+      batch_size=4,
+      local_epochs=1,
+    )
+
+  def test_equals_the_process_with_data(self, process, reader):
+    with_keys = client_reader.compose_with_reader(process, reader)
+    ours, _ = with_keys.next(with_keys.initialize(), _keys((5, 0), (2, 0)))
+    theirs, _ = process.next(process.initialize(), [_examples(5), _examples(2)])
+    _assert_equal_states(ours, theirs)
+    _assert_equal_states(
+      with_keys.get_model_weights(ours), process.get_model_weights(theirs)
+    )
+    _assert_equal_states(
+      with_keys.get_hparams(ours), process.get_hparams(theirs)
+    )
+
+  def test_a_reader_of_other_data_is_refused(self, process):
+    @tff.tensorflow.computation(np.int32)
+    def wrong(index):
+      return tf.data.Dataset.from_tensors(
+        collections.OrderedDict(x=tf.zeros([2, 9]), y=tf.fill([2], index))
+      )
+
+    with pytest.raises(TypeError, match='data_spec of the reader'):
+      client_reader.compose_with_reader(process, wrong)

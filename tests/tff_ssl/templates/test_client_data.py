@@ -1,0 +1,166 @@
+"""Types of client data, and how a sequence becomes tensors."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.templates import client_data
+
+
+def _spec(batched=True, true_labels=False, in_context=False, **changes):
+  elements = client_data.image_element_spec(
+    (2, 2, 1), batched=batched, true_labels=true_labels
+  )
+  elements.update(changes)
+  return client_data.ClientDataSpec(elements, in_context)
+
+
+def _arrays(num, seed=0):
+  rng = np.random.default_rng(seed)
+  return collections.OrderedDict(
+    x=rng.integers(0, 256, (num, 2, 2, 1)).astype(np.uint8),
+    y=rng.integers(-1, 10, num).astype(np.int32),
+  )
+
+
+def _dataset(arrays):
+  return tf.data.Dataset.from_tensor_slices(arrays)
+
+
+class TestSpec:
+  def test_types(self):
+    examples = tff.SequenceType(
+      collections.OrderedDict(
+        x=tff.TensorType(np.uint8, [None, 2, 2, 1]),
+        y=tff.TensorType(np.int32, [None]),
+      )
+    )
+    assert _spec().type == examples
+    assert _spec(in_context=True).type == tff.types.to_type(
+      collections.OrderedDict(
+        examples=examples,
+        context=tff.SequenceType(
+          collections.OrderedDict(client=np.int32, group=np.int32)
+        ),
+      )
+    )
+
+  def test_true_labels_come_last(self):
+    assert str(_spec(batched=False, true_labels=True).type) == (
+      '<x=uint8[2,2,1],y=int32,true_y=int32>*'
+    )
+
+  @pytest.mark.parametrize('batched', [True, False])
+  def test_shape_of_one_example(self, batched):
+    spec = _spec(batched=batched)
+    assert spec.batched == batched
+    assert spec.example_shape == (2, 2, 1)
+
+  def test_keys_and_their_order(self):
+    x, y = _spec().element_spec.values()
+    for keys in (['y', 'x'], ['x'], ['x', 'label'], ['x', 'y', 'weight']):
+      specs = collections.OrderedDict((k, x if k == 'x' else y) for k in keys)
+      with pytest.raises(TypeError, match='keys x, y'):
+        client_data.ClientDataSpec(specs)
+
+  @pytest.mark.parametrize('key', ['y', 'true_y'])
+  def test_labels_must_be_int32(self, key):
+    with pytest.raises(TypeError, match='cast the labels to tf.int32') as error:
+      _spec(true_labels=True, **{key: tf.TensorSpec([None], tf.int64)})
+    assert key in str(error.value) and 'int64' in str(error.value)
+
+  def test_all_keys_are_batched_or_none(self):
+    with pytest.raises(TypeError, match='batch all keys or none'):
+      _spec(true_labels=True, true_y=tf.TensorSpec([], tf.int32))
+
+  @pytest.mark.parametrize('labels', [[None], []])
+  def test_model_of_another_input(self, labels):
+    class Model:
+      input_spec = tf.TensorSpec([None, 3, 3, 1], tf.float32)
+
+    with pytest.raises(TypeError, match=r'\(2, 2, 1\).*\(3, 3, 1\)'):
+      _spec(batched=bool(labels)).check_model(Model())
+    Model.input_spec = tf.TensorSpec([None, 2, 2, 1], tf.float32)
+    _spec(batched=bool(labels)).check_model(Model())
+
+
+class TestCollect:
+  @pytest.mark.parametrize('num', [0, 1, 4, 7])
+  @pytest.mark.parametrize('batch_size', [None, 1, 3, 4, 100])
+  def test_any_batching_gives_the_same_tensors_in_order(self, num, batch_size):
+    arrays = _arrays(num)
+    dataset = _dataset(arrays)
+    if batch_size is not None:
+      dataset = dataset.batch(batch_size)
+    spec = _spec(batched=batch_size is not None)
+    examples = client_data.collect(dataset, spec)
+    assert list(examples) == ['x', 'y']
+    for key, array in arrays.items():
+      assert examples[key].dtype == array.dtype
+      np.testing.assert_array_equal(examples[key], array)
+
+  def test_batches_of_changing_size_and_empty_ones(self):
+    arrays = _arrays(6)
+    parts = [slice(0, 4), slice(4, 4), slice(4, 6)]
+    dataset = tf.data.Dataset.from_generator(
+      lambda: ({k: v[part] for k, v in arrays.items()} for part in parts),
+      output_signature=dict(_spec().element_spec),
+    ).map(lambda batch: collections.OrderedDict(x=batch['x'], y=batch['y']))
+    examples = client_data.collect(dataset, _spec())
+    np.testing.assert_array_equal(examples['x'], arrays['x'])
+    np.testing.assert_array_equal(examples['y'], arrays['y'])
+
+  def test_in_a_graph_the_shape_of_an_example_is_known(self):
+    @tf.function
+    def shapes():
+      examples = client_data.collect(_dataset(_arrays(3)).batch(2), _spec())
+      assert examples['x'].shape.as_list()[1:] == [2, 2, 1]
+      return tf.shape(examples['x'])
+
+    assert shapes().numpy().tolist() == [3, 2, 2, 1]
+
+
+class TestContext:
+  def test_given_context(self):
+    spec = _spec(in_context=True)
+    context = collections.OrderedDict(client=np.int32(12), group=np.int32(3))
+    data = collections.OrderedDict(
+      examples=_dataset(_arrays(5)).batch(2),
+      context=tf.data.Dataset.from_tensors(context),
+    )
+    examples, read = client_data.read_context(data, spec)
+    assert len(examples['y']) == 5
+    assert {key: int(value) for key, value in read.items()} == {
+      'client': 12,
+      'group': 3,
+    }
+
+  def _fingerprint(self, arrays, batch_size=None):
+    dataset = _dataset(arrays)
+    if batch_size is not None:
+      dataset = dataset.batch(batch_size)
+    _, context = client_data.read_context(
+      dataset, _spec(batched=batch_size is not None)
+    )
+    assert int(context['group']) == -1
+    assert context['client'].dtype == tf.int32
+    return int(context['client'])
+
+  def test_plain_data_are_known_by_their_content(self):
+    marks = [self._fingerprint(_arrays(4, seed)) for seed in range(20)]
+    assert len(set(marks)) == 20 and min(marks) >= 0
+    for batch_size in (1, 3, 4):
+      assert self._fingerprint(_arrays(4), batch_size) == marks[0]
+
+  def test_one_pixel_or_label_makes_another_client(self):
+    reference = self._fingerprint(_arrays(4))
+    for key in ('x', 'y'):
+      arrays = _arrays(4)
+      arrays[key][2] += 1
+      assert self._fingerprint(arrays) != reference
+
+  def test_empty_plain_data(self):
+    assert self._fingerprint(_arrays(0)) == self._fingerprint(_arrays(0), 3)

@@ -1,0 +1,148 @@
+"""Initial weights, stacks, and the four parts as one process."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import (
+  client_data,
+  client_work,
+  composition,
+  finalizers,
+)
+
+ModelWeights = tff.learning.models.ModelWeights
+
+
+def test_tile_and_mean_of_stack():
+  weights = ModelWeights(
+    [tf.constant([[1.0, 2.0]]), tf.constant(3.0)], [tf.constant([4.0])]
+  )
+  stack = composition.tile(weights, 3)
+  np.testing.assert_array_equal(stack.trainable[0], [[[1, 2]]] * 3)
+  np.testing.assert_array_equal(stack.trainable[1], [3, 3, 3])
+  np.testing.assert_array_equal(stack.non_trainable[0], [[4]] * 3)
+  rows = ModelWeights([tf.constant([[1.0, 5.0], [2.0, 7.0]])], [])
+  mean = composition.mean_of_stack(rows)
+  np.testing.assert_array_equal(mean.trainable[0], [1.5, 6])
+
+
+def test_initial_weights_are_the_models_for_the_seed(tff_context):
+  model = functional.from_keras(dense.dense((3,), 2, hidden=()))
+  weights = composition.initial_weights_computation(model, 4)
+  stack = composition.stack_computation(weights, 2)()
+  for actual, expected, tiled in zip(
+    weights().trainable,
+    model.initial_weights(4).trainable,
+    stack.trainable,
+    strict=True,
+  ):
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(tiled, [expected, expected])
+  other = model.initial_weights(5).trainable[0]
+  assert (weights().trainable[0] != other).any()
+
+
+class _Model:
+  """Two groups' worth of one scalar weight."""
+
+  @staticmethod
+  def initial_weights(seed):
+    return ModelWeights([np.array([seed, 3], np.float32)], [])
+
+
+def _global_weights(state):
+  return state.global_model_weights.trainable[0]
+
+
+class TestCompose:
+  """Clients answer with 1000 seed + 100 round + x + their weight."""
+
+  _SEED = 2
+
+  def _local_update(self, task):
+    x = tf.reduce_sum(task.examples['x'])
+    said = 1000 * task.seed + 100 * task.round
+    delta = tf.cast(said, tf.float32) + x + task.weights.trainable[0]
+    update = client_work.LocalUpdate(
+      ModelWeights([delta], []),
+      tf.constant(1.0),
+      collections.OrderedDict(loss=tf.stack([x, 1.0])),
+      tf.constant(False),
+    )
+    return update, None
+
+  @pytest.fixture(scope='class')
+  def process(self, tff_context):
+    initial = composition.initial_weights_computation(_Model, 1)
+    weights_type = initial.type_signature.result
+    work = client_work.build_client_work(
+      self._local_update,
+      data_spec=client_data.ClientDataSpec(
+        client_data.image_element_spec((1,), dtype=tf.float32)
+      ),
+      weights_type=weights_type,
+      initial_hparams=lambda: collections.OrderedDict(rate=tf.constant(0.5)),
+    )
+    result = work.next.type_signature.result.result.member
+    return composition.compose(
+      initial,
+      seed=self._SEED,
+      client_work=work,
+      aggregator=tff.aggregators.MeanFactory().create(
+        result.update, result.update_weight
+      ),
+      finalizer=finalizers.build_apply_mean_delta(
+        tff.learning.optimizers.build_sgdm(1.0),
+        weights_type,
+        [tf.TensorSpec([2], tf.float32)],
+      ),
+      to_model_weights=lambda w: tf.nest.map_structure(tf.reduce_mean, w),
+      from_model_weights=lambda w: composition.tile(w, 2),
+    )
+
+  def _clients(self, *values):
+    return [
+      tf.data.Dataset.from_tensors(
+        collections.OrderedDict(
+          x=np.array([[value]], np.float32), y=np.zeros(1, np.int32)
+        )
+      )
+      for value in values
+    ]
+
+  def test_weights_round_and_seed_reach_the_clients(self, process):
+    state = process.initialize()
+    np.testing.assert_array_equal(_global_weights(state), [1, 3])
+    state, metrics = process.next(state, self._clients(10, 20))
+    # w + mean(2000 + x + w), then the same with 100 more.
+    first = np.array([1, 3]) * 2 + 2015
+    np.testing.assert_array_equal(_global_weights(state), first)
+    assert metrics['client_work']['train']['loss'] == 15
+    state, _ = process.next(state, self._clients(0))
+    np.testing.assert_array_equal(_global_weights(state), first * 2 + 2100)
+    assert state.distributor == {'round': 2, 'seed': self._SEED}
+
+  def test_model_weights_of_another_structure(self, process):
+    state = process.initialize()
+    assert process.get_model_weights(state).trainable[0] == 2
+    state, _ = process.next(state, self._clients(0))
+    changed = process.set_model_weights(
+      state, ModelWeights([np.float32(8)], [])
+    )
+    np.testing.assert_array_equal(_global_weights(changed), [8, 8])
+    assert changed.distributor['round'] == 1
+    assert process.get_model_weights(changed).trainable[0] == 8
+
+  def test_hyperparameters_of_all_parts(self, process):
+    state = process.initialize()
+    hparams = process.get_hparams(state)
+    assert hparams['client_work'] == {'rate': 0.5}
+    hparams['finalizer']['learning_rate'] = np.float32(0)
+    state = process.set_hparams(state, hparams)
+    state, _ = process.next(state, self._clients(5))
+    np.testing.assert_array_equal(_global_weights(state), [1, 3])

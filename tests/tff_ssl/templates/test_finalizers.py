@@ -1,0 +1,219 @@
+"""The server's part of a round against numpy."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import objectives, optimizers, randomness
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import finalizers, local_training
+
+ModelWeights = tff.learning.models.ModelWeights
+
+_FEATURES, _CLASSES, _SIZE = 3, 2, 7
+
+
+class TestAllFinite:
+  @pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+  def test_one_number_anywhere_is_enough(self, bad):
+    values = np.zeros([4, 5], np.float32)
+    structure = {'a': [tf.constant(values)], 'b': tf.constant(1.0)}
+    assert bool(finalizers.all_finite(structure))
+    values[2, 3] = bad
+    structure['a'] = [tf.constant(values)]
+    assert not bool(finalizers.all_finite(structure))
+
+  def test_integers_and_empty_tensors_are_finite(self):
+    structure = [tf.constant(2**31 - 1), tf.zeros([0]), tf.constant(0.5)]
+    assert bool(finalizers.all_finite(structure))
+    assert bool(finalizers.all_finite(ModelWeights([tf.constant(1.0)], [])))
+
+  def test_double_and_half_precision(self):
+    for dtype in (tf.float64, tf.float16, tf.bfloat16):
+      assert not bool(finalizers.all_finite([tf.cast(np.nan, dtype)]))
+
+
+def test_ratios_are_nan_where_nothing_was_counted():
+  values = finalizers.ratios(
+    collections.OrderedDict(
+      one=tf.constant([3.0, 4.0]), none=tf.constant([0.0, 0.0])
+    )
+  )
+  assert float(values['one']) == 0.75
+  assert np.isnan(values['none'])
+
+
+def _server_set():
+  rng = np.random.default_rng(0)
+  return collections.OrderedDict(
+    x=rng.normal(size=(_SIZE, _FEATURES)).astype(np.float32),
+    y=rng.integers(0, _CLASSES, _SIZE).astype(np.int32),
+  )
+
+
+@tff.tensorflow.computation
+def _server_data():
+  return tf.data.Dataset.from_tensor_slices(_server_set()).batch(3)
+
+
+@pytest.fixture(scope='module')
+def training():
+  model = functional.from_keras(dense.dense((_FEATURES,), _CLASSES, hidden=()))
+  return local_training.LocalTraining(
+    model,
+    objectives.Supervised(views.PlainViews()),
+    optimizers.build_nesterov_sgd(0.5, momentum=0.9, nesterov=False),
+    batch_size=_SIZE,
+    steps=2,
+  )
+
+
+class TestServerTraining:
+  def test_steps_of_eq_3_with_momentum_across_rounds(
+    self, tff_context, training
+  ):
+    server = finalizers.ServerTraining(training, _server_data)
+    start = training.model.initial_weights(0)
+
+    @tff.tensorflow.computation
+    def two_rounds():
+      weights, state = start, None
+      for round_num in range(2):
+        result = server.run(
+          weights, state, seed=tf.constant(3), round_num=tf.constant(round_num)
+        )
+        weights, state = result.weights, result.optimizer_state
+      return collections.OrderedDict(
+        kernel=weights.trainable[0],
+        bias=weights.trainable[1],
+        loss=result.metrics['loss'],
+      )
+
+    data = _server_set()
+    x = np.concatenate([data['x'], np.ones([_SIZE, 1])], axis=1)
+    onehot = np.eye(_CLASSES)[data['y']]
+    weights = np.concatenate([start.trainable[0], start.trainable[1][None]])
+    velocity = np.zeros_like(weights)
+    losses = []
+    for _ in range(4):
+      exponentials = np.exp(x @ weights)
+      probabilities = exponentials / exponentials.sum(1, keepdims=True)
+      losses.append(-(onehot * np.log(probabilities)).sum())
+      velocity = 0.9 * velocity + x.T @ (probabilities - onehot) / _SIZE
+      weights = weights - 0.5 * velocity
+    actual = two_rounds()
+    np.testing.assert_allclose(actual['kernel'], weights[:-1], atol=1e-5)
+    np.testing.assert_allclose(actual['bias'], weights[-1], atol=1e-5)
+    np.testing.assert_allclose(
+      actual['loss'], [losses[2] + losses[3], 2 * _SIZE], rtol=1e-5
+    )
+
+  def test_its_seed_is_the_servers(self, monkeypatch, training):
+    seen = {}
+
+    def run(self, start, examples, *, seed, round_num, optimizer_state):
+      seen.update(seed=seed, round=round_num, state=optimizer_state)
+
+    monkeypatch.setattr(local_training.LocalTraining, 'run', run)
+    server = finalizers.ServerTraining(training, _FakeData())
+    server.run(None, 'state', seed=tf.constant(3), round_num=tf.constant(5))
+    np.testing.assert_array_equal(seen['seed'], randomness.server_seed(3, 5))
+    assert seen['round'] == 5 and seen['state'] == 'state'
+
+  @pytest.mark.parametrize('data', [None, 'a data set', [1, 2]])
+  def test_data_must_be_a_computation(self, training, data):
+    with pytest.raises(TypeError, match='server_data must be'):
+      finalizers.ServerTraining(training, data)
+
+  def test_data_must_be_a_sequence_without_arguments(self, training):
+    scalar = tff.tensorflow.computation(lambda: tf.constant(1))
+    with_argument = tff.tensorflow.computation(
+      lambda n: tf.data.Dataset.range(n), np.int64
+    )
+    for data in (scalar, with_argument):
+      with pytest.raises(TypeError, match='wrap the data set'):
+        finalizers.ServerTraining(training, data)
+
+
+class _FakeData:
+  """A server set that works without TFF."""
+
+  type_signature = tff.FunctionType(None, tff.SequenceType(np.int32))
+
+  def __call__(self):
+    return tf.data.Dataset.from_tensor_slices(_server_set()).batch(_SIZE)
+
+
+def _apply(process, state, weights, delta):
+  output = process.next(state, weights, delta)
+  return output.state, output.result, output.measurements
+
+
+class TestApplyMeanDelta:
+  """delta is minus the gradient of the server optimizer; moving state adds."""
+
+  _WEIGHTS = ModelWeights([(np.float32, [2])], [(np.float32, [])])
+
+  @pytest.fixture(scope='class')
+  def process(self, tff_context):
+    return finalizers.build_apply_mean_delta(
+      tff.learning.optimizers.build_sgdm(0.5, momentum=0.9),
+      tff.types.to_type(self._WEIGHTS),
+      [tf.TensorSpec([2], tf.float32)],
+    )
+
+  def _weights(self, trainable, moving):
+    return ModelWeights([np.array(trainable, np.float32)], [np.float32(moving)])
+
+  def test_momentum_over_two_rounds(self, process):
+    state = process.initialize()
+    weights = self._weights([1, -1], 10)
+    state, weights, measured = _apply(
+      process, state, weights, self._weights([2, 4], 0.25)
+    )
+    # Velocity -(2, 4); step .5 * velocity against the gradient.
+    np.testing.assert_allclose(weights.trainable[0], [2, 1])
+    assert weights.non_trainable[0] == 10.25
+    assert measured['update_non_finite'] == 0
+    state, weights, _ = _apply(
+      process, state, weights, self._weights([0, 1], -0.25)
+    )
+    # Velocity -(1.8, 3.6 + 1).
+    np.testing.assert_allclose(weights.trainable[0], [2.9, 3.3], rtol=1e-6)
+    assert weights.non_trainable[0] == 10
+
+  @pytest.mark.parametrize(
+    'trainable, moving', [([np.nan, 0], 0), ([0, np.inf], 0), ([1, 1], np.nan)]
+  )
+  def test_a_non_finite_aggregate_changes_nothing(
+    self, process, trainable, moving
+  ):
+    start = self._weights([1, -1], 10)
+    state, weights, _ = _apply(
+      process, process.initialize(), start, self._weights([2, 4], 1)
+    )
+    after, same, measured = _apply(
+      process, state, weights, self._weights(trainable, moving)
+    )
+    assert measured['update_non_finite'] == 1
+    for actual, expected in zip(
+      tf.nest.flatten((after, same)),
+      tf.nest.flatten((state, weights)),
+      strict=True,
+    ):
+      np.testing.assert_array_equal(actual, expected)
+
+  def test_hyperparameters_of_the_server_optimizer(self, process):
+    state = process.initialize()
+    hparams = process.get_hparams(state)
+    assert hparams['learning_rate'] == pytest.approx(0.5)
+    hparams['learning_rate'] = np.float32(2)
+    state = process.set_hparams(state, hparams)
+    _, weights, _ = _apply(
+      process, state, self._weights([0, 0], 0), self._weights([1, 2], 0)
+    )
+    np.testing.assert_allclose(weights.trainable[0], [2, 4])
