@@ -1,0 +1,168 @@
+"""The ways to run a round that are compared; all do the same training.
+
+A candidate is a function without arguments that runs one round and returns when
+its result is there. Every client takes the same number of steps of plain SGD
+over its own examples, and the server averages.
+"""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from benchmarks import workloads
+from datasets import client_store, store_readers
+from tff_ssl import augmentation, objectives
+from tff_ssl.algorithms import fed_avg
+from tff_ssl.models import functional
+from tff_ssl.simulation import client_reader, client_sampling
+from tff_ssl.templates import client_data
+
+Round = Callable[[], None]
+
+
+def build_all(
+  workload: workloads.Workload, store: client_store.ClientStore
+) -> dict[str, Round]:
+  """Returns the candidates by name: ours, stock_tff, bare_loop, maybe crl."""
+  # Stock TFF before the bare loop: a Keras model that is made before stock TFF
+  # makes its own cannot be traced any more.
+  candidates = {
+    'ours': build_ours(workload, store),
+    'stock_tff': build_stock_tff(workload, store),
+    'bare_loop': build_bare_loop(workload, store),
+  }
+  if workload.has_augmentation:
+    candidates['crl'] = build_crl(workload, store)
+  return candidates
+
+
+def build_ours(
+  workload: workloads.Workload, store: client_store.ClientStore
+) -> Round:
+  """This library's supervised FedAvg: keys in, the store read inside TFF."""
+  return _build_process(workload, store, augmentation.PlainViews(), None)
+
+
+def build_crl(
+  workload: workloads.Workload, store: client_store.ClientStore
+) -> Round:
+  """The same with CRL at clients: two views, augmentation included."""
+  views = augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False)
+  objective = objectives.ConsistencyRegularization(views)
+  return _build_process(workload, store, views, objective)
+
+
+def _build_process(workload, store, views, objective) -> Round:
+  data_spec = client_data.ClientDataSpec(
+    store_readers.element_spec(store), in_context=True
+  )
+  process = client_reader.compose_with_reader(
+    fed_avg.build_fed_avg(
+      functional.from_keras(workload.build_model()),
+      data_spec=data_spec,
+      views=views,
+      client_objective=objective,
+      client_optimizer=_sgd(),
+      batch_size=workload.batch_size,
+      local_steps=workload.steps,
+    ),
+    store_readers.client_reader(store),
+  )
+  keys = (
+    client_sampling.sample_keys(
+      num_clients=store.num_clients,
+      clients_per_round=workload.clients,
+      num_groups=1,
+      seed=0,
+      round_num=round_num,
+    )
+    for round_num in itertools.count()
+  )
+  return _rounds_of(process, keys)
+
+
+def build_stock_tff(
+  workload: workloads.Workload, store: client_store.ClientStore
+) -> Round:
+  """TFF's own FedAvg, fed with datasets as its tutorials do."""
+
+  def dataset(part):
+    examples = (part.images, part.true_y)
+    return (
+      tf.data.Dataset.from_tensor_slices(examples)
+      .shuffle(workload.examples)
+      .batch(workload.batch_size)
+      .map(lambda x, y: (tf.cast(x, tf.float32) / 255, y))
+    )
+
+  datasets = [dataset(part) for part in _parts(workload, store)]
+
+  def model_fn():
+    return tff.learning.models.from_keras_model(
+      workload.build_model(), loss=_loss(), input_spec=datasets[0].element_spec
+    )
+
+  process = tff.learning.algorithms.build_weighted_fed_avg(model_fn, _sgd())
+  return _rounds_of(process, itertools.repeat(datasets))
+
+
+def _rounds_of(process, arguments) -> Round:
+  state = process.initialize()
+
+  def run_round():
+    nonlocal state
+    state, _ = process.next(state, next(arguments))
+
+  return run_round
+
+
+def build_bare_loop(
+  workload: workloads.Workload, store: client_store.ClientStore
+) -> Round:
+  """Plain TensorFlow, one client after another; nothing but the arithmetic."""
+  model = workload.build_model()
+  loss_fn = _loss()
+  variables = model.trainable_variables
+  clients = [
+    (tf.constant(part.images), tf.constant(part.true_y))
+    for part in _parts(workload, store)
+  ]
+  size = workload.batch_size
+
+  @tf.function
+  def train(start, images, labels):
+    for variable, value in zip(variables, start, strict=True):
+      variable.assign(value)
+    for step in tf.range(workload.steps):
+      cut = slice(step * size, (step + 1) * size)
+      x = tf.cast(images[cut], tf.float32) / 255
+      with tf.GradientTape() as tape:
+        loss = loss_fn(labels[cut], model(x, training=True))
+      gradients = tape.gradient(loss, variables)
+      for variable, gradient in zip(variables, gradients, strict=True):
+        variable.assign_sub(workloads.LEARNING_RATE * gradient)
+    return [variable.read_value() for variable in variables]
+
+  weights = [variable.numpy() for variable in variables]
+
+  def run_round():
+    nonlocal weights
+    results = [train(weights, *client) for client in clients]
+    weights = [np.mean(values, axis=0) for values in zip(*results, strict=True)]
+
+  return run_round
+
+
+def _parts(workload, store):
+  return [client_store.read_numpy(store, i) for i in range(workload.clients)]
+
+
+def _sgd():
+  return tff.learning.optimizers.build_sgdm(workloads.LEARNING_RATE)
+
+
+def _loss():
+  return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -1,0 +1,134 @@
+"""Timings and memory of rounds, on machines that do other work besides."""
+
+import statistics
+import time
+
+import psutil
+import tqdm
+
+from benchmarks import candidates, workloads
+from tff_ssl.simulation import workers
+
+WARM_UP_ROUNDS = 2
+CLIENTS_SCALE = (10, 47, 120, 470)
+POPULATION_SCALE = (100, 1000, 3400)
+MEMORY_AT_ROUNDS = (20, 100, 200, 300)
+
+# Of a client in the scaling runs, so that thousands of them fit on any disk.
+_SCALING_EXAMPLES = 40
+
+
+def time_rounds(
+  rounds: dict[str, candidates.Round], repetitions: int
+) -> dict[str, list[float]]:
+  """Times every candidate `repetitions` times, one after another in turn.
+
+  In turn, because a busy machine then disturbs all of them alike.
+
+  Args:
+    rounds: The candidates by name.
+    repetitions: Timed rounds of each, after `WARM_UP_ROUNDS`.
+
+  Returns:
+    Seconds of each timed round, by name.
+  """
+  seconds = {name: [] for name in rounds}
+  turns = range(-WARM_UP_ROUNDS, repetitions)
+  for turn in tqdm.tqdm(turns, desc=', '.join(rounds), disable=None):
+    for name, run_round in rounds.items():
+      start = time.perf_counter()
+      run_round()
+      if turn >= 0:
+        seconds[name].append(time.perf_counter() - start)
+  return seconds
+
+
+def compare(
+  workload: workloads.Workload, folder: str, repetitions: int
+) -> dict:
+  """Compares all candidates on one workload.
+
+  Args:
+    workload: The model and sizes.
+    folder: Where the client store goes.
+    repetitions: Timed rounds of each candidate.
+
+  Returns:
+    For each candidate `<name>_ms`, the best repetition in milliseconds per
+    client, and its `median` under `median_ms`; the sizes; and the ratios.
+  """
+  store = workloads.build_store(workload.clients, workload.examples, folder)
+  seconds = time_rounds(candidates.build_all(workload, store), repetitions)
+  to_ms = 1000 / workload.clients
+  best = {name: min(values) * to_ms for name, values in seconds.items()}
+  result = {f'{name}_ms': round(value, 2) for name, value in best.items()}
+  result['median_ms'] = {
+    name: round(statistics.median(values) * to_ms, 2)
+    for name, values in seconds.items()
+  }
+  result['ours_over_stock'] = round(best['ours'] / best['stock_tff'], 3)
+  result['ours_over_bare'] = round(best['ours'] / best['bare_loop'], 3)
+  if 'crl' in best:
+    result['crl_over_supervised'] = round(best['crl'] / best['ours'], 3)
+  return {
+    'clients': workload.clients,
+    'steps': workload.steps,
+    'batch_size': workload.batch_size,
+    **result,
+  }
+
+
+def scale(workload: workloads.Workload, folder: str, repetitions: int) -> dict:
+  """Times our rounds for growing numbers of clients.
+
+  Args:
+    workload: The model and steps; `clients` holds while the population grows.
+    folder: Where the client stores go.
+    repetitions: Timed rounds of each size.
+
+  Returns:
+    `per_round_by_clients` and `per_round_by_population`: the best time of a
+    round in milliseconds by C (with K = C) and by K.
+  """
+
+  def best_ms(clients, population):
+    sized = workload.with_clients(clients)
+    store = workloads.build_store(population, _SCALING_EXAMPLES, folder)
+    rounds = {f'{clients} of {population}': candidates.build_ours(sized, store)}
+    (seconds,) = time_rounds(rounds, repetitions).values()
+    return round(min(seconds) * 1000, 1)
+
+  return {
+    'per_round_by_clients': {
+      str(clients): best_ms(clients, clients) for clients in CLIENTS_SCALE
+    },
+    'per_round_by_population': {
+      str(population): best_ms(workload.clients, population)
+      for population in POPULATION_SCALE
+    },
+  }
+
+
+def follow_memory(
+  run_round: candidates.Round, num_rounds: int
+) -> dict[str, dict[str, float]]:
+  """Returns the resident memory in MiB of Python and the worker by round.
+
+  Args:
+    run_round: The candidate, on a worker that has done nothing else.
+    num_rounds: Rounds to run.
+
+  Returns:
+    For each of `MEMORY_AT_ROUNDS` up to `num_rounds`, and for the last round,
+    a dict with `python_mib` and `worker_mib`.
+  """
+  memory = {}
+  for done in tqdm.trange(1, num_rounds + 1, desc='memory', disable=None):
+    run_round()
+    if done in MEMORY_AT_ROUNDS or done == num_rounds:
+      own = psutil.Process().memory_info().rss / 2**20
+      memory[str(done)] = {
+        'python_mib': round(own, 1),
+        'worker_mib': round(workers.worker_memory_mib(), 1),
+      }
+  return memory

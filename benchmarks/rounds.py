@@ -1,0 +1,111 @@
+"""How long a round takes: this library, stock TFF, and a bare loop.
+
+    python -m benchmarks.rounds --json
+
+prints one JSON object; without `--json` a table. See `benchmarks/README.md` for
+what is compared.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+
+def main(arguments: list[str] | None = None) -> None:
+  """Runs the benchmark and prints its results.
+
+  Args:
+    arguments: Command line; by default that of the program.
+  """
+  flags = _parse(arguments)
+  results = run(flags)
+  print(json.dumps(results, indent=2) if flags.json else _table(results))
+
+
+def run(flags: argparse.Namespace) -> dict:
+  """Returns the results for parsed flags, a dict of JSON types."""
+  # Imported here: parsing and its errors should not wait for TensorFlow.
+  from benchmarks import candidates, machine, measurement, workloads
+  from tff_ssl.simulation import workers
+
+  names = [flags.only] if flags.only else list(workloads.WORKLOADS)
+  results = {'machine': machine.describe()}
+  with tempfile.TemporaryDirectory() as folder:
+    workers.install_context()
+    for name in names:
+      results[name] = measurement.compare(
+        workloads.WORKLOADS[name], folder, flags.repetitions
+      )
+    dense = workloads.WORKLOADS['dense']
+    if flags.scaling:
+      results |= measurement.scale(dense, folder, flags.repetitions)
+    if flags.memory_rounds:
+      store = workloads.build_store(dense.clients, dense.examples, folder)
+      measured = {'ours': candidates.build_ours}
+      if flags.memory_stock:
+        measured['stock_tff'] = candidates.build_stock_tff
+      results['memory'] = {}
+      for name, build in measured.items():
+        workers.install_context()
+        results['memory'][name] = measurement.follow_memory(
+          build(dense, store), flags.memory_rounds
+        )
+    workers.stop_workers()
+  return results
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    prog='python -m benchmarks.rounds',
+    description='Times rounds of this library, stock TFF and a bare loop.',
+  )
+  parser.add_argument(
+    '--json', action='store_true', help='print one JSON object, not a table'
+  )
+  parser.add_argument(
+    '--repetitions', type=int, default=6, help='timed rounds of each candidate'
+  )
+  parser.add_argument(
+    '--only', choices=('dense', 'cnn'), help='measure one model only'
+  )
+  parser.add_argument(
+    '--scaling',
+    action='store_true',
+    help='also time rounds with more clients and larger populations',
+  )
+  parser.add_argument(
+    '--memory_rounds',
+    type=int,
+    default=0,
+    help='also follow the memory of our process over this many rounds',
+  )
+  parser.add_argument(
+    '--memory_stock',
+    action='store_true',
+    help='with --memory_rounds: follow stock TFF, too',
+  )
+  flags = parser.parse_args(arguments)
+  if flags.repetitions < 1:
+    parser.error(f'--repetitions is {flags.repetitions}: give at least 1')
+  if flags.memory_rounds < 0:
+    parser.error(f'--memory_rounds is {flags.memory_rounds}: give at least 0')
+  if flags.memory_stock and not flags.memory_rounds:
+    parser.error('--memory_stock needs --memory_rounds: give both')
+  return flags
+
+
+def _table(results: dict) -> str:
+  """Returns the results as lines of a name and its values."""
+  lines = []
+  for section, values in results.items():
+    lines.append(section)
+    lines += [f'  {name:<22} {value}' for name, value in values.items()]
+  return '\n'.join(lines)
+
+
+if __name__ == '__main__':
+  main(sys.argv[1:])

@@ -1,0 +1,137 @@
+"""The benchmark prints what it promises, for rounds that are really run."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from benchmarks import candidates, machine, measurement, rounds, workloads
+from datasets import client_store
+from tff_ssl.models import dense
+
+EXAMPLES = 8
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+  """Replaces the workload that has all candidates by one of milliseconds."""
+
+  def build_model():
+    return dense.dense(workloads.INPUT_SHAPE, hidden=(4,))
+
+  workload = workloads.Workload(build_model, 2, 2, 4, has_augmentation=True)
+  monkeypatch.setitem(workloads.WORKLOADS, 'cnn', workload)
+  monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)
+  return workload
+
+
+def test_json_holds_every_field(tiny, capsys):
+  rounds.main(['--json', '--only=cnn', '--repetitions=1'])
+  results = json.loads(capsys.readouterr().out)
+
+  assert set(results) == {'machine', 'cnn'}
+  values = results['cnn']
+  names = {'ours', 'stock_tff', 'bare_loop', 'crl'}
+  assert set(values['median_ms']) == names
+  assert [values[key] for key in ('clients', 'steps', 'batch_size')] == [
+    tiny.clients,
+    tiny.steps,
+    tiny.batch_size,
+  ]
+  for name in names:
+    # One repetition is both the best and the median.
+    assert values[f'{name}_ms'] == values['median_ms'][name] > 0
+  for ratio, (upper, lower) in {
+    'ours_over_stock': ('ours', 'stock_tff'),
+    'ours_over_bare': ('ours', 'bare_loop'),
+    'crl_over_supervised': ('crl', 'ours'),
+  }.items():
+    expected = values[f'{upper}_ms'] / values[f'{lower}_ms']
+    assert values[ratio] == pytest.approx(expected, rel=0.01, abs=0.001)
+
+
+def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
+  built = []
+
+  def build_fake(workload, store):
+    built.append((workload.clients, store.num_clients))
+    return lambda: None
+
+  fake_result = {'ours_ms': 1.0}
+  monkeypatch.setattr(candidates, 'build_ours', build_fake)
+  monkeypatch.setattr(measurement, 'compare', lambda *_: fake_result)
+  monkeypatch.setattr(measurement, 'CLIENTS_SCALE', (2, 3))
+  monkeypatch.setattr(measurement, 'POPULATION_SCALE', (25,))
+  monkeypatch.setattr(measurement, 'MEMORY_AT_ROUNDS', (2, 99))
+  rounds.main(['--json', '--repetitions=1', '--scaling', '--memory_rounds=3'])
+  results = json.loads(capsys.readouterr().out)
+
+  assert results['dense'] == results['cnn'] == fake_result
+  assert set(results['per_round_by_clients']) == {'2', '3'}
+  assert set(results['per_round_by_population']) == {'25'}
+  # The memory run comes last, with a store for the clients of one round.
+  assert built == [(2, 2), (3, 3), (20, 25), (20, 20)]
+  assert list(results['memory']) == ['ours']
+  assert list(results['memory']['ours']) == ['2', '3']
+  for memory in results['memory']['ours'].values():
+    assert memory['python_mib'] > 100 and memory['worker_mib'] > 10
+
+
+def test_table_has_a_line_for_each_value(monkeypatch, capsys):
+  results = {'machine': {'cores': 2}, 'dense': {'ours_ms': 1.5}}
+  monkeypatch.setattr(rounds, 'run', lambda flags: results)
+  rounds.main(['--only=dense'])
+  lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+  assert lines == [['machine'], ['cores', '2'], ['dense'], ['ours_ms', '1.5']]
+
+
+def test_machine_has_the_json_types_that_readers_expect():
+  facts = json.loads(json.dumps(machine.describe()))
+  assert facts['processor'] and facts['cores'] >= 1
+  for unit in ('avx2', 'avx512', 'avx512_bf16', 'amx_bf16'):
+    assert isinstance(facts[unit], bool)
+
+
+def test_digits_are_enlarged_without_loss():
+  images, labels = workloads.enlarged_digits()
+  digits = load_digits()
+  assert images.shape == (1797, 28, 28, 1) and images.dtype == np.uint8
+  np.testing.assert_array_equal(labels, digits.target)
+  # A pixel of the original that no border cuts: row 3, column 4.
+  block = images[:, 3 * 4 - 2 : 4 * 4 - 2, 4 * 4 - 2 : 5 * 4 - 2, 0]
+  expected = np.rint(digits.images[:, 3, 4] * (255 / 16))
+  np.testing.assert_array_equal(block.min((1, 2)), expected)
+  np.testing.assert_array_equal(block.max((1, 2)), expected)
+
+
+def test_every_client_holds_what_a_round_processes(tmp_path):
+  store = workloads.build_store(3, EXAMPLES, str(tmp_path))
+  np.testing.assert_array_equal(store.part_sizes, [EXAMPLES] * 3 + [0, 0])
+  parts = [client_store.read_numpy(store, client) for client in range(3)]
+  labels = workloads.enlarged_digits()[1]
+  for client, part in enumerate(parts):
+    own = labels[client * EXAMPLES : (client + 1) * EXAMPLES]
+    # A partition shuffles within a client.
+    np.testing.assert_array_equal(np.sort(part.true_y), np.sort(own))
+    np.testing.assert_array_equal(part.y, part.true_y)
+
+
+def test_warm_up_is_not_timed(monkeypatch):
+  calls = []
+  monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 2)
+  seconds = measurement.time_rounds(
+    {'a': lambda: calls.append('a'), 'b': lambda: calls.append('b')}, 3
+  )
+  assert calls == ['a', 'b'] * 5
+  assert [len(values) for values in seconds.values()] == [3, 3]
+
+
+@pytest.mark.parametrize(
+  'arguments',
+  [['--repetitions=0'], ['--memory_rounds=-1'], ['--memory_stock']],
+)
+def test_flags_are_checked(arguments, capsys):
+  with pytest.raises(SystemExit):
+    rounds.main(arguments)
+  assert arguments[0].partition('=')[0] in capsys.readouterr().err
