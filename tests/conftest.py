@@ -7,14 +7,28 @@ import pytest
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 
+_INSTALLED = pytest.StashKey[bool]()
+
+
 @pytest.fixture(scope='session')
-def tff_context():
+def tff_context(request):
   """Installs this library's local worker as TFF's default context, once."""
   from tff_ssl.simulation import workers
 
+  request.session.stash[_INSTALLED] = True
   context = workers.install_context()
   yield context
   workers.stop_workers()
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _living_context(request):
+  """Installs the context again where an earlier module has stopped it."""
+  if request.session.stash.get(_INSTALLED, False):
+    from tff_ssl.simulation import workers
+
+    if not workers.worker_memory_mib():
+      workers.install_context()
 
 
 @pytest.fixture(scope='session')

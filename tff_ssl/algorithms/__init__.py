@@ -48,16 +48,21 @@ class ProcessSpec:
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   @property
+  def function(self) -> Callable[..., Any]:
+    """The builder function itself."""
+    module, name = self.builder.split('.')
+    return getattr(
+      importlib.import_module(f'tff_ssl.algorithms.{module}'), name
+    )
+
+  @property
   def build(self) -> Callable[..., Any]:
     """The builder, with `fixed` filled in.
 
     It takes the model, `data_spec`, `views`, `server_data` where
     `has_server_training`, and the settings, all but the model by name.
     """
-    module, function = self.builder.split('.')
-    builder = getattr(
-      importlib.import_module(f'tff_ssl.algorithms.{module}'), function
-    )
+    builder = self.function
 
     def build(model, *, views, **arguments):
       if self.objective is not None:

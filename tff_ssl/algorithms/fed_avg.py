@@ -16,7 +16,7 @@ arXiv 1812.06127) adds mu/2 ||w_k - w||^2 to the clients' objective.
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers
+from tff_ssl import checks, objectives, optimizers
 from tff_ssl.templates import client_work as client_work_lib
 from tff_ssl.templates import (
   composition,
@@ -80,6 +80,13 @@ def build_fed_avg(
     TypeError: If model and client data do not fit each other.
   """
   data_spec.check_model(model)
+  checks.integers_at_least(
+    1,
+    batch_size=batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+  )
+  checks.numbers_at_least(0, proximal_strength=proximal_strength)
   if client_weighting not in CLIENT_WEIGHTINGS:
     raise ValueError(
       f'client_weighting must be one of {CLIENT_WEIGHTINGS}, but is '

@@ -34,7 +34,7 @@ one.
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, objectives, optimizers
+from tff_ssl import checks, objectives, optimizers
 from tff_ssl.templates import client_work as client_work_lib
 from tff_ssl.templates import (
   composition,
@@ -42,9 +42,6 @@ from tff_ssl.templates import (
   groups,
   local_training,
 )
-
-# More rounds than any run has: clients never join.
-NEVER = 2**31 - 1
 
 
 def build_grouping_ssfl(
@@ -116,15 +113,17 @@ def build_grouping_ssfl(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  _check_range('num_groups', num_groups, num_groups >= 1, 'at least 1')
-  _check_range('threshold', threshold, threshold >= 0, 'at least 0')
-  _check_range('server_weight', server_weight, server_weight > 0, 'above 0')
-  _check_range(
-    'server_warmup_rounds',
-    server_warmup_rounds,
-    0 <= server_warmup_rounds <= NEVER,
-    'at least 0',
+  checks.integers_at_least(
+    1,
+    num_groups=num_groups,
+    batch_size=batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+    server_batch_size=server_batch_size,
+    server_steps=server_steps,
   )
+  checks.integers_at_least(0, server_warmup_rounds=server_warmup_rounds)
+  checks.numbers_at_least(0, above=True, server_weight=server_weight)
   groups.check_assignment(group_assignment, num_groups, data_spec)
   data_spec.check_model(model)
 
@@ -191,10 +190,9 @@ def build_grouping_ssfl(
     initial_hparams=client_training.initial_hparams,
     metrics_aggregator=metrics_aggregator,
   )
-  result_type = client_work.next.type_signature.result.result.member
-  aggregator = (
-    model_aggregator or aggregators.GroupMeanFactory(num_groups)
-  ).create(result_type.update, result_type.update_weight)
+  aggregator = groups.create_aggregator(
+    model_aggregator, num_groups, client_work
+  )
   return composition.compose(
     initial_weights,
     seed=seed,
@@ -230,8 +228,3 @@ def group_average(start, server, mean_delta, count, server_weight):
   count = tf.reshape(count, [-1] + [1] * server.shape.rank)
   share = tf.cast(count / (count + server_weight), server.dtype)
   return share * (start + mean_delta) + (1 - share) * server
-
-
-def _check_range(name, value, holds, expected):
-  if not holds:
-    raise ValueError(f'{name} must be {expected}, but is {value!r}.')

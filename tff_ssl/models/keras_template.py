@@ -10,10 +10,12 @@ tensor is then read back. In the same way every random layer is given a
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
+from keras.src.engine import base_layer, base_layer_v1, training, training_v1
+from keras.src.utils import version_utils
 
 from tff_ssl.models import stand_ins
 
@@ -21,6 +23,8 @@ from tff_ssl.models import stand_ins
 _GENERATOR_STATE = 'StateVar'
 # Stateful operations that hold no state of the model.
 _HARMLESS_OPS = frozenset({'Assert', 'PrintV2'})
+# One for all templates: the bases of Keras' classes belong to the process.
+_LOCK = threading.RLock()
 
 
 class KerasTemplate:
@@ -65,8 +69,7 @@ class KerasTemplate:
     self._trainable = _own_slots(self._model.trainable_weights)
     self._non_trainable = _own_slots(self._model.non_trainable_weights)
     self._generators = _replace_generators(self._model)
-    # Slots hold one call's tensors at a time.
-    self._lock = threading.RLock()
+    self._classes = _layer_classes(self._model)
     self._check_purity()
 
   @property
@@ -129,7 +132,8 @@ class KerasTemplate:
   @contextlib.contextmanager
   def _bound(self, trainable, non_trainable, seed) -> Iterator[None]:
     slots = [*self._trainable, *self._non_trainable]
-    with self._lock:
+    # Slots hold one call's tensors at a time.
+    with _LOCK, _keras_2_classes(self._classes):
       for slot, value in zip(slots, [*trainable, *non_trainable], strict=True):
         slot.tensor = value
       for generator in self._generators:
@@ -206,6 +210,41 @@ def _new_model(model) -> tf.keras.Model:
       'tf.keras.Model.'
     )
   return built
+
+
+def _layer_classes(model) -> set[type]:
+  return {
+    type(module)
+    for module in [model, *model.submodules]
+    if isinstance(module, tf.keras.layers.Layer)
+  }
+
+
+@contextlib.contextmanager
+def _keras_2_classes(classes: Iterable[type]) -> Iterator[None]:
+  """Lets layers made in eager mode be called whatever was made since.
+
+  A layer made in a graph of TF 1, such as that of a TFF computation, changes
+  the bases of its class, and so those of every layer made before. The bases
+  return at the end, to the models of that graph.
+  """
+  found = {
+    base: base.__bases__
+    for layer_class in classes
+    for base in layer_class.__mro__
+  }
+  try:
+    for layer_class in classes:
+      for new, old in [
+        (training.Model, training_v1.Model),
+        (base_layer.Layer, base_layer_v1.Layer),
+      ]:
+        version_utils.swap_class(layer_class, new, old, use_v2=True)
+    yield
+  finally:
+    for base, bases in found.items():
+      if base.__bases__ != bases:
+        base.__bases__ = bases
 
 
 def _find_input_spec(model, input_spec) -> tf.TensorSpec:

@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_ssl import randomness
+from tff_ssl import checks, randomness
 from tff_ssl.objectives import losses
 
 
@@ -40,6 +40,9 @@ class ConsistencyRegularization:
   threshold: float = 0.95
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
+
+  def __post_init__(self):
+    checks.numbers_at_least(0, threshold=self.threshold)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -71,6 +74,9 @@ class SelfTraining:
   threshold: float = 0.95
 
   metric_names = ConsistencyRegularization.metric_names
+
+  def __post_init__(self):
+    checks.numbers_at_least(0, threshold=self.threshold)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

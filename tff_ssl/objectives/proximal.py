@@ -5,6 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_ssl import checks
+
 
 @dataclasses.dataclass(frozen=True)
 class Proximal:
@@ -22,10 +24,7 @@ class Proximal:
   strength: float
 
   def __post_init__(self):
-    if not self.strength >= 0:
-      raise ValueError(
-        f'proximal_strength must be >= 0, but is {self.strength!r}.'
-      )
+    checks.numbers_at_least(0, proximal_strength=self.strength)
 
   @property
   def metric_names(self) -> tuple[str, ...]:

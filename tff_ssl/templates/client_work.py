@@ -69,9 +69,10 @@ def build_client_work(
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
 
-  A client whose delta, weight or metrics are not all finite, whose group does
-  not exist, or which has no examples, contributes nothing: its delta, weight
-  and metrics are zeroed, and it is counted in the metrics `clients`.
+  A client whose delta, weight, metrics or examples are not all finite, whose
+  group does not exist, or which has no examples, contributes nothing: its
+  delta, weight and metrics are zeroed, and it is counted in the metrics
+  `clients`.
 
   Args:
     local_update: Takes a `ClientTask` and returns a `LocalUpdate` and the tag
@@ -111,8 +112,9 @@ def build_client_work(
       )
     )
     empty = tf.equal(tf.shape(examples['y'])[0], 0)
+    # The examples too: augmentation may turn NaN pixels into finite ones.
     finite = finalizers_lib.all_finite(
-      (update.delta, update.weight, update.metrics)
+      (update.delta, update.weight, update.metrics, examples)
     )
     usable = finite & ~update.invalid & ~empty
     delta, weight, metrics = tf.nest.map_structure(

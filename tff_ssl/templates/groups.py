@@ -1,8 +1,9 @@
 """Which group a client is in: said by the sampler, or drawn in the process."""
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_ssl import randomness
+from tff_ssl import aggregators, randomness
 
 ASSIGNMENTS = ('sampler', 'in_process')
 
@@ -56,3 +57,44 @@ def group_of_client(
     dtype=tf.int32,
   )
   return group, tf.constant(False)
+
+
+def create_aggregator(
+  factory: tff.aggregators.WeightedAggregationFactory | None,
+  num_groups: int,
+  client_work: tff.learning.templates.ClientWorkProcess,
+) -> tff.templates.AggregationProcess:
+  """Creates the aggregator of clients' deltas by group.
+
+  Args:
+    factory: By default `GroupMeanFactory(num_groups)`.
+    num_groups: S.
+    client_work: Whose results, `<value=delta, group=int32>`, are aggregated.
+
+  Returns:
+    An aggregation process with the result `<mean=..., weight=float32[S]>`.
+
+  Raises:
+    TypeError: If the factory does not aggregate by group.
+  """
+  result = client_work.next.type_signature.result.result.member
+  by_group = (
+    'model_aggregator must aggregate by group, as tff_ssl.GroupMeanFactory('
+    f'{num_groups}, value_sum_factory=...) does with inner factories, but is '
+    f'{type(factory).__name__}'
+  )
+  try:
+    process = (factory or aggregators.GroupMeanFactory(num_groups)).create(
+      result.update, result.update_weight
+    )
+  except TypeError as error:
+    raise TypeError(f'{by_group}: {error}') from error
+  aggregate = process.next.type_signature.result.result.member
+  names = (
+    [name for name, _ in tff.structure.iter_elements(aggregate)]
+    if isinstance(aggregate, tff.StructType)
+    else []
+  )
+  if names != ['mean', 'weight']:
+    raise TypeError(f'{by_group}, whose result is {aggregate}.')
+  return process

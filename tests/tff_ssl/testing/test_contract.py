@@ -1,0 +1,36 @@
+"""Every registered process keeps every promise of the contract suite."""
+
+import functools
+
+import pytest
+
+from tff_ssl import algorithms, testing
+
+
+@functools.cache
+def problem_for(name):
+  """One problem for all checks of a process: they share its built process."""
+  return testing.TinyProblem(algorithms.PROCESSES[name])
+
+
+def cases():
+  for process, spec in algorithms.PROCESSES.items():
+    for check in testing.CHECKS:
+      reason = spec.exceptions.get(check)
+      marks = (
+        [pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True)]
+        if reason
+        else []
+      )
+      yield pytest.param(process, check, marks=marks, id=f'{process}-{check}')
+
+
+@pytest.mark.parametrize(('process', 'check'), cases())
+def test_contract(process, check, tff_context):
+  testing.CHECKS[check](problem_for(process))
+
+
+@pytest.mark.parametrize('spec', algorithms.PROCESSES.values(), ids=str)
+def test_exceptions_name_a_check_and_a_reason(spec):
+  assert set(spec.exceptions) <= set(testing.CHECKS)
+  assert all(reason.strip() for reason in spec.exceptions.values())

@@ -1,0 +1,181 @@
+"""Checks of a builder: what it composes with, refuses and documents."""
+
+import inspect
+import re
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_ssl import aggregators
+from tff_ssl.testing import assertions, tiny_problems
+from tff_ssl.testing.tiny_problems import TinyProblem
+
+# What no process accepts, for each setting.
+_BAD_SETTINGS = {
+  'num_groups': (0, 2.5, 'two'),
+  'threshold': (-0.1, float('nan'), 'high'),
+  'server_weight': (0.0, float('nan'), 'heavy'),
+  'proximal_strength': (-1.0, float('nan'), 'strong'),
+  'batch_size': (0, 2.5, 'large'),
+  'local_steps': (0, 2.5, 'many'),
+  'local_epochs': (0, 2.5, 'many'),
+  'server_steps': (0, 2.5, 'many'),
+  'server_batch_size': (0, 2.5, 'large'),
+  'server_warmup_rounds': (-1, 2.5, 'many'),
+  'client_weighting': ('by_hand',),
+  'group_assignment': ('by_hand',),
+}
+_BAD_SEEDS = (-1, 2**31, 0.5)
+
+_NUM_CLIENTS = len(tiny_problems.CLIENT_SIZES)
+
+_PAPER = re.compile(r'arXiv:? ?\d{4}\.\d{4,5}|arxiv\.org/abs/\d|doi\.org/|\bEq')
+
+
+def norms_and_aggregators_compose(problem: TinyProblem) -> None:
+  """Normalised models and robust, private and compressed means run a round.
+
+  Each process covers one of several ways at once, since building is what takes
+  the time.
+  """
+  overrides: dict[str, Any] = {}
+  if 'local_steps' in problem.spec.settings:
+    # The other way to count a client's work, which the shared process lacks.
+    overrides = {'local_steps': 2, 'local_epochs': None}
+  compressed = tff.learning.compression_aggregator(weighted=False)
+  private = tff.learning.dp_aggregator(0.01, _NUM_CLIENTS, zeroing=False)
+  for norm, name, factory in (
+    ('batch', 'robust and compressed', compressed),
+    ('group', 'private', private),
+  ):
+    what = f'A round with norm={norm!r} and a {name} aggregator'
+    process = problem.build(
+      model=tiny_problems.build_tiny_model(norm),
+      **overrides,
+      **_aggregation(problem, factory),
+    )
+    state = process.initialize()
+    output = process.next(state, problem.clients())
+    assertions.require_finite(
+      output.state, f'{what} must leave the state finite.'
+    )
+    before, after = (
+      process.get_model_weights(s) for s in (state, output.state)
+    )
+    assertions.require(
+      not assertions.is_equal(before.trainable, after.trainable),
+      f'{what} must move the model.',
+    )
+    assertions.require(
+      norm != 'batch'
+      or not assertions.is_equal(before.non_trainable, after.non_trainable),
+      f'{what} must move the moving statistics.',
+    )
+
+
+def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
+  """Aggregators that cannot do what the paper's rule wants are refused.
+
+  These are an ungrouped mean where the rule averages within groups, and one
+  that ignores the weights where the rule weighs.
+  """
+  factory = (
+    tff.aggregators.MeanFactory()
+    if problem.takes('num_groups')
+    else tff.learning.dp_aggregator(0.01, _NUM_CLIENTS)
+  )
+  failure = _missing_refusal(
+    problem, {'model_aggregator': factory}, ('model_aggregator',)
+  )
+  assertions.require(failure is None, failure or '')
+
+
+def refuses_bad_arguments(problem: TinyProblem) -> None:
+  """Errors come before `initialize`, and name the argument and its value."""
+  cases = [
+    ({name: value}, (name, repr(value)))
+    for name, values in _BAD_SETTINGS.items()
+    if name in problem.spec.settings
+    for value in values
+  ]
+  cases += [({'seed': seed}, ('seed', repr(seed))) for seed in _BAD_SEEDS]
+  other_shape = (5, 5, 1)
+  cases.append(
+    ({'data_spec': problem.data_spec(other_shape)}, ('model', str(other_shape)))
+  )
+  if problem.spec.has_server_training:
+    images = np.zeros((3, *other_shape), np.float32)
+    labels = np.zeros(3, np.int32)
+    wrong_images = tiny_problems.build_server_data(images, labels)
+    cases += [
+      ({'server_data': None}, ('server_data', 'None')),
+      ({'server_data': wrong_images}, ('model', str(other_shape))),
+    ]
+  failures = [
+    failure
+    for overrides, words in cases
+    if (failure := _missing_refusal(problem, overrides, words))
+  ]
+  if problem.spec.has_server_training:
+    failure = _missing_refusal(
+      problem, {}, ('server_data',), without=('server_data',)
+    )
+    failures += [failure] if failure else []
+  assertions.require(not failures, '\n'.join(failures))
+
+
+def documented(problem: TinyProblem) -> None:
+  """Every argument of the builder stands in its docstring; papers are cited."""
+  function = problem.function
+  docstring = inspect.getdoc(function) or ''
+  _, _, sections = docstring.partition('Args:')
+  arguments = re.split(r'\n(?=\S)', sections)[0]
+  missing = [
+    name
+    for name in inspect.signature(function).parameters
+    if not re.search(rf'^\s+\**{name}: \S', arguments, re.MULTILINE)
+  ]
+  assertions.require(
+    not missing,
+    f'The Args of {function.__name__} must document {missing}.',
+  )
+  module = inspect.getmodule(function)
+  text = f'{module.__doc__ if module else ""}\n{docstring}'
+  assertions.require(
+    bool(_PAPER.search(text)) and bool(problem.spec.source),
+    f'{function.__name__} or its module must cite the paper (arXiv number, DOI '
+    'or equation), and the spec must name its source.',
+  )
+
+
+def _aggregation(problem, factory):
+  """Returns the arguments that make a builder aggregate with `factory`."""
+  if problem.takes('num_groups'):
+    return {
+      'model_aggregator': aggregators.GroupMeanFactory(
+        problem.num_groups, mean_factory=factory
+      )
+    }
+  if problem.takes('client_weighting'):
+    return {'model_aggregator': factory, 'client_weighting': 'uniform'}
+  return {'model_aggregator': tff.aggregators.as_weighted_aggregator(factory)}
+
+
+def _missing_refusal(problem, overrides, words, without=()):
+  """Returns what is wrong with the error that the arguments raise, or None."""
+  # `local_steps` and `local_epochs` exclude each other.
+  if 'local_steps' in overrides:
+    overrides = {**overrides, 'local_epochs': None}
+  what = ', '.join(f'{k}={v!r}' for k, v in overrides.items())
+  what = what or f'no {without[0]}'
+  try:
+    problem.build(without=without, **overrides)
+  except (TypeError, ValueError) as error:
+    lost = [word for word in words if word not in str(error)]
+    if not lost:
+      return None
+    return f'The error for {what} must say {lost}, but is: {error}'
+  except Exception as error:  # noqa: BLE001
+    return f'{what} must raise a ValueError or TypeError, but is: {error!r}'
+  return f'{what} must be refused before initialize, but is accepted.'

@@ -1,0 +1,168 @@
+"""Checks that a process runs where TFF's own processes run."""
+
+import asyncio
+import collections
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.simulation import client_reader, client_sampling
+from tff_ssl.testing import assertions
+from tff_ssl.testing.tiny_problems import TinyProblem
+
+_READER_CLIENTS = 6
+_READER_SIZE = 12
+
+
+def map_reduce_form_equals_next(problem: TinyProblem) -> None:
+  """The process compiles to a MapReduceForm which computes the same round."""
+  process, state, clients = _a_round(problem)
+  form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
+    process.next
+  )
+  assertions.require(
+    not form.securely_aggregates_tensors,
+    'The check sums in the clear: give it a process without secure sums.',
+  )
+  _require_same_round(
+    _run_map_reduce(form, state, clients),
+    process.next(state, clients),
+    'MapReduceForm',
+  )
+
+
+def distribute_aggregate_form_equals_next(problem: TinyProblem) -> None:
+  """The process compiles to a DistributeAggregateForm of the same round."""
+  process, state, clients = _a_round(problem)
+  forms = tff.backends.mapreduce
+  rebuilt = forms.get_computation_for_distribute_aggregate_form(
+    forms.get_distribute_aggregate_form_for_computation(process.next)
+  )
+  _require_same_round(
+    rebuilt(state, clients),
+    process.next(state, clients),
+    'DistributeAggregateForm',
+  )
+
+
+def takes_plain_data(problem: TinyProblem) -> None:
+  """Clients may hold a plain sequence, in any order of clients."""
+  overrides = {'data_spec': problem.data_spec(in_context=False)}
+  if problem.takes('group_assignment'):
+    overrides['group_assignment'] = 'in_process'
+  process = problem.build(**overrides)
+  state, clients = process.initialize(), problem.clients(in_context=False)
+  output = process.next(state, clients)
+  assertions.require_finite(
+    output.state, 'A round on plain client data must leave the state finite.'
+  )
+  assertions.require_close(
+    process.next(state, clients[::-1]).state,
+    output.state,
+    'The order of clients with plain data must not matter.',
+  )
+
+
+def runs_under_train_model(problem: TinyProblem) -> None:
+  """`tff.learning.programs.train_model` gives what calls of `next` give."""
+  process = client_reader.compose_with_reader(
+    problem.process, _build_reader(problem)
+  )
+  source = client_sampling.ClientKeySource(
+    num_clients=_READER_CLIENTS, num_groups=problem.num_groups, seed=3
+  )
+  clients_per_round, rounds = 4, 2
+  state, keys = process.initialize(), source.iterator()
+  for _ in range(rounds):
+    state = process.next(state, keys.select(clients_per_round)).state
+
+  metrics = tff.program.MemoryReleaseManager()
+  model = tff.program.MemoryReleaseManager()
+  stack = tff.framework.get_context_stack()
+  context = tff.program.NativeFederatedContext(_Awaitable(stack.current))
+  with tempfile.TemporaryDirectory() as folder, stack.install(context):
+    asyncio.run(
+      tff.learning.programs.train_model(
+        train_process=process,
+        train_data_source=source,
+        train_per_round_clients=clients_per_round,
+        train_total_rounds=rounds,
+        program_state_manager=tff.program.FileProgramStateManager(folder),
+        model_output_manager=model,
+        train_metrics_manager=metrics,
+        evaluation_manager=None,
+        evaluation_periodicity=1,
+      )
+    )
+  assertions.require(
+    sorted(metrics.values()) == list(range(1, rounds + 1)),
+    f'train_model must release the metrics of {rounds} rounds, but released '
+    f'those of {sorted(metrics.values())}.',
+  )
+  (released,) = model.values().values()
+  assertions.require_equal(
+    released,
+    state,
+    'train_model must end in the state that calls of next end in.',
+  )
+
+
+class _Awaitable(tff.framework.AsyncContext):
+  """The caller's context, awaitable as `tff.program` wants it."""
+
+  def __init__(self, context: tff.framework.SyncContext):
+    self._context = context
+
+  async def invoke(self, comp, arg):
+    return await asyncio.to_thread(self._context.invoke, comp, arg)
+
+
+def _build_reader(problem: TinyProblem) -> tff.Computation:
+  """Returns `(int32 -> <x=...,y=...,true_y=...>*)`, clients held in memory."""
+  clients = [
+    problem.examples(_READER_SIZE, digits_of=index)
+    for index in range(_READER_CLIENTS)
+  ]
+  arrays = collections.OrderedDict(
+    (key, np.concatenate([client[key] for client in clients]))
+    for key in clients[0]
+  )
+
+  @tff.tensorflow.computation(np.int32)
+  def reader(index):
+    start = index * _READER_SIZE
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(
+        (key, tf.constant(value)[start : start + _READER_SIZE])
+        for key, value in arrays.items()
+      )
+    )
+
+  return reader
+
+
+def _a_round(problem):
+  return problem.process, problem.initial_state, problem.clients()
+
+
+def _run_map_reduce(form, state, clients):
+  """Computes a round as a MapReduce system would, with two mappers."""
+  sent = form.prepare(state)
+  partial_sums = []
+  for part in (clients[::2], clients[1::2]):
+    accumulated = form.zero()
+    for client in part:
+      to_sum, *_ = form.work(client, sent)
+      accumulated = form.accumulate(accumulated, to_sum)
+    partial_sums.append(accumulated)
+  report = form.report(form.merge(*partial_sums))
+  no_secure_sums = ((), (), ())
+  return form.update(state, (report, *no_secure_sums))
+
+
+def _require_same_round(actual, expected, form):
+  assertions.require_close(
+    actual, expected, f'The {form}, executed, must equal next.'
+  )

@@ -1,0 +1,301 @@
+"""Tiny federated problems of real digits, to check a process with.
+
+The data are scikit-learn's 1,797 digits of 8x8 pixels (UCI's optical
+recognition of handwritten digits), which come with the package: nothing is
+downloaded. They are dealt, once for all, to the server, to clients and to a
+held-out part.
+"""
+
+import collections
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import algorithms, augmentation, optimizers, templates
+from tff_ssl.models import dense, functional
+
+INPUT_SHAPE = (8, 8, 1)
+NUM_CLASSES = 10
+BATCH_SIZE = 8
+CLIENT_SIZES = (10, 17, 24, 30)
+
+_NUM_TEST = 400
+_NUM_SERVER = 100
+# Clients start this far apart in their part of the digits.
+_STRIDE = 30
+
+# Settings that a process gets where its spec lists them.
+_SETTINGS = {
+  'num_groups': 2,
+  # Low, so that an untrained model gives pseudo-labels.
+  'threshold': 0.2,
+  'batch_size': BATCH_SIZE,
+  'local_epochs': 1,
+  'server_steps': 3,
+  # Else few labels at the server would take long to outweigh the clients.
+  'server_weight': 2.0,
+  'server_batch_size': BATCH_SIZE,
+  'proximal_strength': 0.01,
+}
+
+
+class NoisyViews(augmentation.PlainViews):
+  """Views that let NaN and Inf pass; the strong view has noise on it."""
+
+  def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns `plain(examples)` with normal noise of stddev 0.2."""
+    noise = tf.random.stateless_normal(tf.shape(examples), seed, stddev=0.2)
+    return self.plain(examples) + noise
+
+
+@functools.cache
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+  """Returns the digits in a fixed random order.
+
+  Returns:
+    Images `float32 [1797, 8, 8, 1]` in [0, 1] and labels `int32 [1797]`.
+  """
+  digits = sklearn.datasets.load_digits()
+  order = np.random.default_rng(0).permutation(len(digits.target))
+  images = digits.images[order].astype(np.float32)[..., np.newaxis] / 16
+  return images, digits.target[order].astype(np.int32)
+
+
+@functools.cache
+def build_tiny_model(norm: str = 'none') -> functional.FunctionalModel:
+  """Returns a 64-24-10 network; `norm` is 'none', 'batch' or 'group'."""
+  return functional.from_keras(
+    lambda: dense.dense(INPUT_SHAPE, NUM_CLASSES, norm, hidden=(24,))
+  )
+
+
+def to_batches(images: np.ndarray, **labels: np.ndarray) -> tf.data.Dataset:
+  """Returns a data set of batches of 5, `x` and the given keys in order."""
+  return tf.data.Dataset.from_tensor_slices(
+    collections.OrderedDict(x=images, **labels)
+  ).batch(5)
+
+
+def build_server_data(
+  images: np.ndarray, labels: np.ndarray
+) -> tff.Computation:
+  """Returns a computation `( -> <x=float32[?,...],y=int32[?]>*)`."""
+
+  @tff.tensorflow.computation
+  def server_data():
+    return to_batches(images, y=labels)
+
+  return server_data
+
+
+@dataclasses.dataclass
+class TinyProblem:
+  """A process to check, with tiny data that it can be run on.
+
+  The checks share `process`, which is built when the first of them needs it.
+
+  Attributes:
+    spec: The process, as in `tff_ssl.algorithms.PROCESSES`.
+    builder: The function that builds the process, where it is none of
+      `tff_ssl.algorithms`; it takes what those take and is called with
+      `spec.fixed`.
+    arguments: Arguments of the builder that go before the tiny defaults.
+    learning_rounds: Rounds in which the process has to learn.
+    learning_bar: Accuracy on held-out digits that it has to reach.
+  """
+
+  spec: algorithms.ProcessSpec
+  builder: Callable[..., tff.learning.templates.LearningProcess] | None = None
+  arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  learning_rounds: int = 30
+  learning_bar: float = 0.5
+
+  def __post_init__(self):
+    self.num_traces = 0
+
+  @functools.cached_property
+  def function(self) -> Callable[..., Any]:
+    """The builder itself, with its signature and docstring."""
+    if self.builder is not None:
+      return self.builder
+    return self.spec.function
+
+  def takes(self, argument: str) -> bool:
+    """Whether the builder has this argument."""
+    return argument in inspect.signature(self.function).parameters
+
+  @functools.cached_property
+  def tiny_arguments(self) -> dict[str, Any]:
+    """The arguments of `process`, all but the model."""
+    given = {
+      name: value
+      for name, value in _SETTINGS.items()
+      if name in self.spec.settings
+    }
+    given['views'] = NoisyViews()
+    given['data_spec'] = self.data_spec()
+    given['client_optimizer'] = optimizers.build_paper_sgd(0.1)
+    if self.spec.has_server_training:
+      given['server_data'] = build_server_data(*self.server_examples)
+      given['server_optimizer'] = optimizers.build_paper_sgd(0.1)
+    return {**given, 'seed': 1, **self.arguments}
+
+  def build(
+    self, *, model=None, without: Sequence[str] = (), **overrides
+  ) -> tff.learning.templates.LearningProcess:
+    """Builds the process.
+
+    Args:
+      model: By default `build_tiny_model()`.
+      without: Names of arguments to leave out.
+      **overrides: Arguments that replace `tiny_arguments`.
+
+    Returns:
+      A new process.
+    """
+    arguments = {**self.tiny_arguments, **overrides}
+    for name in without:
+      del arguments[name]
+    model = model or build_tiny_model()
+    if self.builder is None:
+      return self.spec.build(model, **arguments)
+    return self.builder(model, **self.spec.fixed, **arguments)
+
+  @functools.cached_property
+  def process(self) -> tff.learning.templates.LearningProcess:
+    """The process that checks share; `num_traces` counts calls of its model."""
+    model = build_tiny_model()
+
+    def predict(*args, **kwargs):
+      self.num_traces += 1
+      return model.predict(*args, **kwargs)
+
+    return self.build(model=dataclasses.replace(model, predict=predict))
+
+  @functools.cached_property
+  def rebuilt(self) -> tff.learning.templates.LearningProcess:
+    """The same process, built once more."""
+    return self.build()
+
+  @functools.cached_property
+  def reseeded(self) -> tff.learning.templates.LearningProcess:
+    """The same process with another seed."""
+    return self.build(seed=self.tiny_arguments['seed'] + 1)
+
+  @functools.cached_property
+  def initial_state(self) -> Any:
+    """The state with which `process` starts."""
+    return self.process.initialize()
+
+  @property
+  def num_groups(self) -> int:
+    """Number of groups that clients are dealt to."""
+    known = {**self.spec.fixed, **self.tiny_arguments}
+    return known.get('num_groups', 1)
+
+  @property
+  def server_examples(self) -> tuple[np.ndarray, np.ndarray]:
+    """The images and labels of the server."""
+    images, labels = load_digits()
+    part = slice(_NUM_TEST, _NUM_TEST + _NUM_SERVER)
+    return images[part], labels[part]
+
+  def data_spec(
+    self,
+    input_shape: tuple[int, ...] = INPUT_SHAPE,
+    *,
+    in_context: bool = True,
+  ) -> templates.ClientDataSpec:
+    """Returns the type of the client data."""
+    element_spec = templates.image_element_spec(
+      input_shape, dtype=tf.float32, true_labels=True
+    )
+    return templates.ClientDataSpec(element_spec, in_context)
+
+  def examples(
+    self, size: int, *, digits_of: int = 0
+  ) -> collections.OrderedDict[str, np.ndarray]:
+    """Returns the arrays of a client's examples.
+
+    Args:
+      size: Number of examples, 0 to 30.
+      digits_of: Index of the client whose digits they are, 0 to 42.
+
+    Returns:
+      `x`, `y` (-1 where clients have no labels) and `true_y`.
+    """
+    images, labels = load_digits()
+    start = _NUM_TEST + _NUM_SERVER + _STRIDE * digits_of
+    part = slice(start, start + size)
+    visible = self.spec.labels_at == 'clients'
+    return collections.OrderedDict(
+      x=images[part],
+      y=labels[part] if visible else np.full([size], -1, np.int32),
+      true_y=labels[part],
+    )
+
+  def client(
+    self,
+    index: int,
+    size: int = 20,
+    *,
+    digits_of: int | None = None,
+    pixel: float | None = None,
+    in_context: bool = True,
+  ) -> Any:
+    """Returns the data of one client.
+
+    Args:
+      index: Of the client; its group is `index % num_groups`.
+      size: Number of examples.
+      digits_of: Whose digits they are, by default the client's own.
+      pixel: Replaces all pixels of the first image, where given.
+      in_context: Whether to give `<examples=..., context=...>` or a sequence.
+
+    Returns:
+      An ordered dict of data sets, or a data set.
+    """
+    arrays = self.examples(
+      size, digits_of=index if digits_of is None else digits_of
+    )
+    if pixel is not None:
+      arrays['x'] = arrays['x'].copy()
+      arrays['x'][0] = pixel
+    images = arrays.pop('x')
+    examples = to_batches(images, **arrays)
+    if not in_context:
+      return examples
+    context = collections.OrderedDict(
+      client=np.int32(index), group=np.int32(index % self.num_groups)
+    )
+    return collections.OrderedDict(
+      examples=examples, context=tf.data.Dataset.from_tensors(context)
+    )
+
+  def clients(
+    self, round_num: int = 0, *, in_context: bool = True
+  ) -> list[Any]:
+    """Returns the data of the participants of a round, four clients."""
+    first = len(CLIENT_SIZES) * (round_num % 10)
+    return [
+      self.client(first + position, size, in_context=in_context)
+      for position, size in enumerate(CLIENT_SIZES)
+    ]
+
+  def accuracy(self, weights: tff.learning.models.ModelWeights) -> float:
+    """Returns the share of held-out digits that a model gets right."""
+    images, labels = load_digits()
+    logits, _ = build_tiny_model().predict(
+      weights.trainable,
+      weights.non_trainable,
+      images[:_NUM_TEST],
+      training=False,
+    )
+    return float(np.mean(np.argmax(logits, axis=1) == labels[:_NUM_TEST]))
