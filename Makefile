@@ -26,8 +26,8 @@ $(STAMP): requirements.txt
 run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
 
-test: $(STAMP) ## all tests
-	@$(BIN)/python -m pytest
+test: $(STAMP) ## all tests, in two processes
+	@$(BIN)/python -m pytest -n 2 --dist=loadfile
 
 check: $(STAMP) ## lint and format check (ruff)
 	@$(BIN)/ruff check .

@@ -7,6 +7,8 @@ import tensorflow_federated as tff
 
 from tff_ssl.models import functional
 
+pytestmark = pytest.mark.usefixtures('tff_context')
+
 layers = tf.keras.layers
 
 
