@@ -5,6 +5,7 @@ puts them together.
 """
 
 import dataclasses
+import os
 
 import numpy as np
 
@@ -56,6 +57,13 @@ def prepare(settings, spec) -> RunData:
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
+  try:
+    os.makedirs(settings.cache_dir, exist_ok=True)
+  except OSError as error:
+    raise UsageError(
+      f'--cache_dir={settings.cache_dir} cannot be created: {error.strerror}; '
+      'choose another folder.'
+    ) from error
   source = catalogue.load(
     settings.dataset, data_dir=settings.data_dir, cache_dir=settings.cache_dir
   )

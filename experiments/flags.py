@@ -157,6 +157,11 @@ def parse(argv: list[str]) -> dict[str, object]:
     rest = values(argv)
   except flags.Error as error:
     raise UsageError(' '.join(str(error).split())) from error
+  except UnicodeDecodeError as error:
+    raise UsageError(
+      f'--flagfile names a file that is not UTF-8 text ({error}): give one '
+      'with a flag in each line.'
+    ) from error
   if len(rest) > 1:
     raise UsageError(f'{rest[1]!r} is no flag: flags are written --name=value.')
   given = values.flag_values_dict()

@@ -86,13 +86,19 @@ class MetricLog:
       first_round: Number of the first round that will be appended.
 
     Raises:
-      MetricLogError: If the file cannot be written, or is not such a log.
+      MetricLogError: If the file cannot be written, is not such a log, or
+        lacks rounds before `first_round`.
     """
     self._path = pathlib.Path(path)
     columns, rows = [], []
     if self._path.exists():
       columns, rows = self._read(first_round)
     self._last_round = int(rows[-1][0]) if rows else -math.inf
+    if first_round > 1 and len(rows) != first_round - 1:
+      raise MetricLogError(
+        f'{self._path} has {len(rows)} of the {first_round - 1} rounds that '
+        'were done: restore it from a copy, or start anew in another folder.'
+      )
     try:
       self._rewrite(columns, rows)
     except OSError as error:

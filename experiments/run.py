@@ -1,6 +1,7 @@
 """Trains a process on a data set: `python -m experiments.run --help`."""
 
 import os
+import signal
 import sys
 
 from experiments import flags
@@ -27,10 +28,12 @@ def main(argv: list[str]) -> int:
     return _complain(error, _USAGE)
   # TensorFlow takes seconds to import and talks a lot while it does.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  from experiments import training
-
   try:
+    from experiments import training
+
     return training.run(settings)
+  except KeyboardInterrupt:  # During the import; later ones are handled.
+    return 128 + signal.SIGINT
   except training.REFUSALS as error:
     return _complain(error, _USAGE)
   except training.FAILURES as error:

@@ -64,10 +64,16 @@ _AT_LEAST = {
   'rounds_per_checkpoint': 1,
   'seed': 0,
 }
-_AT_MOST = {'seed': 2**31 - 1, 'server_warmup_rounds': 2**31 - 1}
+# TensorFlow counts in int32; a minibatch or the passes of a round multiply a
+# number of examples, and must leave room for that.
+_AT_MOST = {
+  **dict.fromkeys(_AT_LEAST, 2**31 - 1),
+  **dict.fromkeys(('batch_size', 'server_batch_size', 'local_epochs'), 10**6),
+}
 _INTERVALS = {'noniid_r': (0, 1), 'threshold': (0, 1), 'momentum': (0, 1)}
 _POSITIVE = ('learning_rate', 'server_learning_rate', 'schedule_scale')
 _NOT_NEGATIVE = ('weight_decay', 'proximal_strength', 'schedule_coefficient')
+_FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
   'norm': ('none', 'batch', 'group'),
   'precision': ('float32', 'bfloat16'),
@@ -116,7 +122,7 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
   check_name('partition', values['partition'], partitions.PARTITIONS)
   unused = _unused(values, PROCESSES[values['process']])
   for name, reason in unused.items():
-    if name in given and name != 'data_dir':
+    if name in given:
       raise UsageError(f'--{name}={given[name]} has no effect: {reason}.')
     values.pop(name, None)
   _check_ranges(values)
@@ -127,6 +133,7 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
     name: values[name] for name in names if name in values and name != 'list'
   }
   settings.cache_dir = os.path.expanduser(settings.cache_dir)
+  settings.run_dir = os.path.expanduser(settings.run_dir)
   return settings
 
 
@@ -170,7 +177,9 @@ def _check_ranges(values) -> None:
       expected = 'above 0'
     elif name in _NOT_NEGATIVE and not 0 <= value < float('inf'):
       expected = 'at least 0'
-    elif name in _CHOICES and value not in _CHOICES[name]:
+    elif name in _FOLDERS and not value:
+      expected = 'a folder'
+    elif name in _CHOICES:
       check_name(name, value, _CHOICES[name])
     if expected is not None:
       raise UsageError(f'--{name}={value} must be {expected}.')
@@ -193,6 +202,15 @@ def _check_together(values) -> None:
     raise UsageError(
       f'--clients_per_round={clients} is more than --num_clients={population}: '
       'a client takes part once a round; lower the first.'
+    )
+  warmup, steps = (
+    values.get('schedule_warmup_steps'),
+    values.get('schedule_steps'),
+  )
+  if steps and warmup >= steps:
+    raise UsageError(
+      f'--schedule_warmup_steps={warmup} must be below --schedule_steps={steps}'
+      ': the warm-up is a part of the schedule.'
     )
   spec = PROCESSES[values['process']]
   if spec.has_server_training and values['server_examples'] == 0:

@@ -3,6 +3,7 @@
 import logging
 import sys
 
+import grpc
 import numpy as np
 import pandas as pd
 import tensorflow as tf
@@ -80,8 +81,16 @@ def run(settings) -> int:
     _describe(data)
     try:
       _train(settings, folder, stop, process, state, model, data)
+    except run_folder.FingerprintMismatch:
+      raise
     except (ValueError, TypeError) as error:
       raise RunFailed(str(error)) from error
+    # What follows the first line of these are TensorFlow's names of nodes.
+    except tf.errors.OpError as error:
+      raise RunFailed(error.message.partition('\n')[0]) from error
+    except grpc.RpcError as error:
+      reason = error.details().partition('\n')[0]
+      raise RunFailed(f'A round failed in the TFF worker: {reason}') from error
     except signals.RoundDropped:
       pass
     if stop.requested:

@@ -1,0 +1,84 @@
+"""From settings to model and views."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets import catalogue
+from experiments import building, settings
+from experiments.flags import UsageError
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+  source = catalogue.load(
+    'digits', data_dir=None, cache_dir=str(tmp_path_factory.mktemp('cache'))
+  )
+  return types.SimpleNamespace(
+    source=source, store=types.SimpleNamespace(input_shape=(8, 8, 1))
+  )
+
+
+def make(**given):
+  return settings.make(
+    {'process': 'grouping', 'dataset': 'digits', 'model': 'dense', **given}
+  )
+
+
+def test_unknown_model_is_refused_with_the_nearest(data):
+  with pytest.raises(UsageError, match="--model=dens is .* 'dense'"):
+    building.build_model(make(model='dens'), data)
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_weights_are_float32_and_the_policy_comes_back(data, precision):
+  earlier = tf.keras.mixed_precision.global_policy().name
+  model = building.build_model(make(precision=precision), data)
+  assert tf.keras.mixed_precision.global_policy().name == earlier
+  weights = model.initial_weights(0)
+  assert [w.dtype for w in weights.trainable] == [np.float32] * 4
+  assert [w.shape for w in weights.trainable] == [
+    (64, 200),
+    (200,),
+    (200, 10),
+    (10,),
+  ]
+  logits, _ = model.predict(
+    weights.trainable, [], tf.ones([2, 8, 8, 1]), training=False
+  )
+  assert logits.dtype == precision
+
+
+def test_policy_comes_back_after_a_failure(data):
+  earlier = tf.keras.mixed_precision.global_policy().name
+  broken = types.SimpleNamespace(
+    source=data.source, store=types.SimpleNamespace(input_shape=())
+  )
+  with pytest.raises((ValueError, TypeError, IndexError)):
+    building.build_model(make(precision='bfloat16', model='small_cnn'), broken)
+  assert tf.keras.mixed_precision.global_policy().name == earlier
+
+
+@pytest.mark.parametrize('norm, statistics', [('group', 0), ('batch', 2)])
+def test_norm_reaches_the_model(data, norm, statistics):
+  weights = building.build_model(make(norm=norm), data).initial_weights(0)
+  assert len(weights.trainable) == 6
+  assert len(weights.non_trainable) == statistics
+
+
+@pytest.mark.parametrize('flip, mirrored', [(None, False), (True, True)])
+def test_views_are_those_of_the_source_unless_told(data, flip, mirrored):
+  given = {} if flip is None else {'augment_flip': flip}
+  views = building.build_views(make(**given), data.source)
+  assert views.flip is mirrored
+  assert views.fill == data.source.background
+  pixels = data.source.train.images[:5]
+  # The digits' own mean and deviation, from numpy, to four digits.
+  scaled = data.source.train.images / 255
+  np.testing.assert_allclose(
+    views.plain(pixels),
+    (pixels / 255 - scaled.mean()) / scaled.std(),
+    atol=1e-3,
+  )

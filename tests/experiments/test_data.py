@@ -1,0 +1,136 @@
+"""What a run trains on, and what its folder keeps of that."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets import client_store
+from experiments import data, settings
+from experiments.flags import UsageError
+from tff_ssl.algorithms import PROCESSES
+
+
+@pytest.fixture(scope='module')
+def cache_dir(tmp_path_factory):
+  return str(tmp_path_factory.mktemp('cache'))
+
+
+def prepare(cache_dir, process='grouping', **given):
+  made = settings.make(
+    {'process': process, 'dataset': 'digits', 'cache_dir': cache_dir, **given}
+  )
+  return data.prepare(made, PROCESSES[process])
+
+
+def distance(counts):
+  """R of Eq. 2, pair by pair."""
+  shares = counts / counts.sum(axis=1, keepdims=True)
+  return np.mean(
+    [
+      np.abs(a - b).sum() / 2
+      for i, a in enumerate(shares)
+      for j, b in enumerate(shares)
+      if i != j
+    ]
+  )
+
+
+def test_partition_store_and_report_agree(cache_dir):
+  run = prepare(
+    cache_dir,
+    num_clients=6,
+    clients_per_round=4,
+    server_examples=50,
+    noniid_r=0.5,
+  )
+  labels = run.source.train.labels
+  for client in range(6):
+    start, end = run.partition.offsets[client : client + 2]
+    members = run.partition.examples[start:end]
+    np.testing.assert_array_equal(
+      run.counts[client], np.bincount(labels[members], minlength=10)
+    )
+  sizes = run.counts.sum(axis=1)
+  assert run.describe() == {
+    'clients': 6,
+    'examples': 1437 - 50,
+    'min_examples': sizes.min(),
+    'median_examples': np.median(sizes),
+    'max_examples': sizes.max(),
+    'classes': 10,
+    'measured_r': pytest.approx(distance(run.counts)),
+    'server_examples': 50,
+    'test_examples': 360,
+  }
+  assert run.describe()['measured_r'] == pytest.approx(0.5, abs=0.03)
+  np.testing.assert_array_equal(client_store.client_sizes(run.store), sizes)
+
+
+@pytest.mark.parametrize(
+  'process, hidden', [('grouping', True), ('fedavg', False)]
+)
+def test_labels_are_where_the_process_may_see_them(cache_dir, process, hidden):
+  run = prepare(cache_dir, process, num_clients=6, clients_per_round=2)
+  part = client_store.read_numpy(run.store, 0)
+  members = run.partition.examples[: run.partition.offsets[1]]
+  np.testing.assert_array_equal(part.images, run.source.train.images[members])
+  right = run.source.train.labels[members]
+  np.testing.assert_array_equal(
+    part.y, np.full_like(right, client_store.HIDDEN) if hidden else right
+  )
+
+
+def test_supervised_clients_have_everything(cache_dir):
+  run = prepare(cache_dir, 'fedavg', num_clients=6, clients_per_round=2)
+  assert run.describe()['server_examples'] == 0
+  assert run.describe()['examples'] == 1437
+
+
+def test_pooled_is_one_client(cache_dir):
+  run = prepare(cache_dir, 'fedavg', partition='pooled')
+  assert run.describe()['clients'] == 1
+  assert run.describe()['measured_r'] == 0.0
+
+
+@pytest.mark.parametrize(
+  'given, message',
+  [
+    ({'server_examples': 5000}, 'server_examples=5000'),
+    ({'server_examples': 1437}, 'server_examples=1437'),
+    ({'num_clients': 1400}, 'num_clients=1400'),
+    ({'partition': 'native'}, "partition='native'"),
+    (
+      {'partition': 'pooled', 'clients_per_round': 2},
+      '--clients_per_round=2 is more than the 1 clients',
+    ),
+    ({'dataset': 'emnist', 'data_dir': '/nowhere'}, '/nowhere'),
+    ({'dataset': 'mnist', 'data_dir': '/nowhere'}, '/nowhere'),
+    ({'dataset': 'npz', 'data_dir': '/nowhere'}, '/nowhere'),
+  ],
+)
+def test_impossible_data_are_one_sentence(cache_dir, given, message):
+  with pytest.raises(ValueError, match=message) as caught:
+    prepare(cache_dir, **given)
+  assert '\n' not in str(caught.value)
+
+
+def test_cache_that_is_a_file_is_refused(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UsageError, match='--cache_dir=.*file cannot be created'):
+    prepare(str(tmp_path / 'file'))
+
+
+def test_records(cache_dir, tmp_path):
+  run = prepare(cache_dir, num_clients=6, clients_per_round=2)
+  folder = types.SimpleNamespace(path=tmp_path)
+  data.write_records(run, PROCESSES['grouping'], folder)
+  json.loads((tmp_path / 'split.json').read_text())
+  with np.load(tmp_path / 'split.npz', allow_pickle=False) as split:
+    held = [split['server_indices'], split['examples']]
+  # Every example is at the server or at one client.
+  np.testing.assert_array_equal(np.sort(np.concatenate(held)), range(1437))
+  with Image.open(tmp_path / 'partition.png') as picture:
+    assert picture.size == (840, 720)

@@ -1,0 +1,69 @@
+"""What comes from the data set where a flag is not given."""
+
+import pytest
+
+from datasets import catalogue
+from experiments import defaults, settings
+from tff_ssl.algorithms import PROCESSES
+
+
+def resolve(**given):
+  return defaults.resolve({'process': 'grouping', 'dataset': 'digits', **given})
+
+
+def test_every_process_has_defaults_on_every_data_set():
+  for process in PROCESSES:
+    for dataset, source in catalogue.SOURCES.items():
+      made = settings.make({'process': process, 'dataset': dataset})
+      assert source.has_native_split or made.partition != 'native'
+      assert None in (made.local_steps, made.local_epochs)
+      assert made.total_rounds >= 1
+
+
+def test_given_values_win():
+  values = resolve(seed=7, momentum=0.5)
+  assert (values['seed'], values['momentum']) == (7, 0.5)
+  assert values['run_dir'] == 'runs/grouping_digits_seed7'
+
+
+@pytest.mark.parametrize(
+  'given, kept, dropped',
+  [
+    ({}, 'local_epochs', 'local_steps'),
+    ({'local_steps': 3}, 'local_steps', 'local_epochs'),
+    ({'dataset': 'cifar10'}, 'local_steps', 'local_epochs'),
+    (
+      {'dataset': 'cifar10', 'local_epochs': 1},
+      'local_epochs',
+      'local_steps',
+    ),
+  ],
+)
+def test_steps_and_epochs_replace_each_other(given, kept, dropped):
+  values = resolve(**given)
+  assert kept in values and dropped not in values
+
+
+def test_partition_of_the_user_takes_what_belongs_to_it():
+  assert 'noniid_r' not in resolve(partition='pooled')
+  assert 'num_clients' not in resolve(partition='pooled')
+  pooled = resolve(partition='pooled')
+  assert (pooled['clients_per_round'], pooled['num_groups']) == (1, 1)
+  native = resolve(dataset='emnist')
+  assert native['server_writers'] == 'held_out' and 'noniid_r' not in native
+  cut = resolve(dataset='emnist', partition='r')
+  assert (cut['noniid_r'], cut['num_clients']) == (0.4, 100)
+
+
+def test_server_learns_at_the_rate_of_the_clients_unless_told():
+  assert resolve(learning_rate=0.2)['server_learning_rate'] == 0.2
+  assert resolve(server_learning_rate=0.5)['server_learning_rate'] == 0.5
+
+
+def test_paper_values_of_the_cosine_schedule():
+  """Paper 1: E M / B steps, c = 7/16; here 100 epochs of 1,024 steps."""
+  values = resolve(schedule='cosine')
+  assert values['schedule_coefficient'] == 0.4375
+  assert values['schedule_steps'] == 102_400
+  assert 'schedule_scale' in values
+  assert 'schedule_scale' not in resolve()

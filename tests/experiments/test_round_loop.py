@@ -1,0 +1,305 @@
+"""The loop alone, around a process of a few numpy lines."""
+
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from experiments import round_loop
+
+
+def metrics(non_finite=0, loss=0.5, **finalizer):
+  return {
+    'client_work': {
+      'train': {'loss': np.float32(loss), 'mask_rate': np.float32('nan')},
+      'clients': {'participating': np.int64(4), 'empty': np.int64(1)},
+    },
+    'aggregator': {'group_weights': np.array([2, 1], np.float32)},
+    'finalizer': {'update_non_finite': np.int32(non_finite), **finalizer},
+  }
+
+
+class Process:
+  """Adds the sum of the clients' keys to a number; as metrics, a script."""
+
+  def __init__(self, non_finite=()):
+    self.non_finite = list(non_finite)
+    self.keys = []
+
+  def next(self, state, keys):
+    self.keys.append(keys)
+    bad = self.non_finite.pop(0) if self.non_finite else 0
+    return types.SimpleNamespace(
+      state=state + sum(int(key.sum()) for key in keys), metrics=metrics(bad)
+    )
+
+  def get_model_weights(self, state):
+    return state
+
+
+class Stop:
+  """A request to stop after some rounds."""
+
+  def __init__(self, after=None):
+    self.rounds_left = after
+
+  @property
+  def requested(self):
+    return self.rounds_left == 0
+
+  def droppable(self):
+    if self.rounds_left is not None:
+      self.rounds_left -= 1
+    return self
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused):
+    pass
+
+
+class Recorder:
+  """Takes the place of checkpoints, logs and progress: notes every call."""
+
+  def __init__(self):
+    self.calls = []
+
+  def save(self, number, state):
+    self.calls.append(('save', number, state))
+
+  def log(self, number, row):
+    self.calls.append(('log', number, row))
+
+  def update(self, number, row):
+    self.calls.append(('update', number, row))
+
+  def numbers(self, kind):
+    return [number for name, number, _ in self.calls if name == kind]
+
+
+def run(process, first_round=0, state=0, stop=None, **changed):
+  recorder = Recorder()
+  settings = types.SimpleNamespace(
+    **{
+      'total_rounds': 5,
+      'rounds_per_evaluation': 2,
+      'rounds_per_checkpoint': 3,
+      'clients_per_round': 4,
+      'num_groups': 2,
+      'seed': 1,
+      **changed,
+    }
+  )
+  loop = round_loop.RoundLoop(
+    process,
+    settings=settings,
+    num_clients=9,
+    evaluate=lambda weights: {'accuracy': weights},
+    checkpoints=recorder,
+    metric_logs=[recorder.log],
+  )
+  return loop.run(state, first_round, stop or Stop(), recorder), recorder
+
+
+def test_order_and_intervals():
+  state, recorder = run(Process())
+  assert (
+    recorder.numbers('log') == recorder.numbers('update') == [1, 2, 3, 4, 5]
+  )
+  # Every third round and the last one; a row always before its checkpoint.
+  assert recorder.numbers('save') == [3, 5]
+  kinds = [name for name, number, _ in recorder.calls if number == 3]
+  assert kinds == ['log', 'save', 'update']
+  evaluated = [
+    n for k, n, row in recorder.calls if k == 'log' if 'accuracy' in row
+  ]
+  assert evaluated == [2, 4, 5]
+  assert recorder.calls[-1][2]['accuracy'] == state
+
+
+def test_continuing_equals_not_stopping():
+  whole = Process()
+  state, _ = run(whole)
+  first, second = Process(), Process()
+  middle, recorder = run(first, total_rounds=2)
+  assert recorder.numbers('save') == [2]
+  end, _ = run(second, first_round=2, state=middle)
+  assert end == state
+  np.testing.assert_array_equal([*first.keys, *second.keys], whole.keys)
+
+
+def test_participants_follow_seed_and_round():
+  process, other = Process(), Process()
+  run(process)
+  run(other, seed=2)
+  assert not np.array_equal(process.keys, other.keys)
+  for keys in process.keys:
+    clients, groups = np.stack(keys).T
+    assert len(set(clients)) == 4 and set(clients) <= set(range(9))
+    assert sorted(groups) == [0, 0, 1, 1]
+  assert len({tuple(np.stack(k)[:, 0]) for k in process.keys}) > 1
+
+
+def test_a_process_without_clients_gets_no_keys():
+  process = Process()
+  run(process, clients_per_round=None, num_groups=None)
+  assert process.keys == [[]] * 5
+
+
+def test_a_request_to_stop_saves_the_round_that_was_done():
+  _, recorder = run(Process(), stop=Stop(after=2))
+  assert recorder.numbers('log') == [1, 2]
+  assert recorder.numbers('save') == [2]
+
+
+def test_a_run_that_is_done_does_nothing():
+  state, recorder = run(Process(), first_round=5, state=7)
+  assert (state, recorder.calls) == (7, [])
+
+
+def test_three_rounds_without_progress_end_the_run():
+  process = Process([0, 1, 1, 1])
+  with pytest.raises(round_loop.StalledError, match='3 rounds in a row') as e:
+    run(process)
+  assert '--learning_rate' in str(e.value)
+  assert len(process.keys) == 4
+
+
+def test_a_good_round_between_bad_ones_goes_on():
+  _, recorder = run(Process([1, 1, 0, 1, 1]))
+  rows = [row for kind, _, row in recorder.calls if kind == 'log']
+  assert [row['update_non_finite'] for row in rows] == [1, 1, 0, 1, 1]
+
+
+def test_flatten_names_and_leaves_out_what_is_undefined():
+  row = round_loop.flatten(metrics(server={'loss': np.float32(0.25)}))
+  assert row == {
+    'train_loss': 0.5,
+    'clients_participating': 4,
+    'clients_empty': 1,
+    'group_sizes': '2|1',
+    'server_loss': 0.25,
+    'update_non_finite': 0,
+  }
+  assert {type(value) for value in row.values()} == {float, int, str}
+
+
+def test_rows_tell_time_and_memory():
+  _, recorder = run(Process())
+  row = recorder.calls[0][2]
+  assert 0 <= row['seconds'] < 5
+  assert row['python_mib'] > 10 and row['worker_mib'] >= 0
+
+
+# Trains three rounds in a forked child, which kills itself before its n-th call
+# that changes a file; the parent continues in the same folder.
+CRASHES = """
+import contextlib, hashlib, json, os, pathlib, signal, sys, types
+import numpy as np
+import pandas as pd
+from experiments import checkpoints, metric_log, round_loop
+
+class Process:
+  def next(self, state, keys):
+    rng = np.random.default_rng([int(state['round']), *np.ravel(keys)])
+    state = {
+      'round': state['round'] + np.int32(1),
+      'w': state['w'] * np.float32(0.9) + rng.normal(size=9).astype(np.float32),
+    }
+    train = {'loss': float(state['w'][0])}
+    if state['round'] == 2:
+      train['mask_rate'] = 0.5  # A column that comes later.
+    return types.SimpleNamespace(state=state, metrics={
+      'client_work': {'train': train, 'clients': {'participating': 2}},
+      'aggregator': {}, 'finalizer': {'update_non_finite': 0}})
+
+  def get_model_weights(self, state):
+    return state['w']
+
+SETTINGS = types.SimpleNamespace(
+  total_rounds=3, rounds_per_evaluation=2, rounds_per_checkpoint=1,
+  clients_per_round=2, num_groups=1, seed=0)
+NEVER = types.SimpleNamespace(
+  requested=False, droppable=contextlib.nullcontext)
+SILENT = types.SimpleNamespace(update=lambda *unused: None)
+
+def train(folder):
+  state = {'round': np.int32(0), 'w': np.zeros(9, np.float32)}
+  manager = checkpoints.CheckpointManager(folder / 'checkpoints', state, {})
+  first, state = manager.load_latest() or (0, state)
+  with metric_log.MetricLog(folder / 'metrics.csv', first + 1) as log:
+    loop = round_loop.RoundLoop(
+      Process(), settings=SETTINGS, num_clients=5,
+      evaluate=lambda w: {'accuracy': float(w.sum())}, checkpoints=manager,
+      metric_logs=(log.append,))
+    loop.run(state, first, NEVER, SILENT)
+
+def result(folder):
+  table = pd.read_csv(folder / 'metrics.csv').drop(
+    columns=['seconds', 'python_mib', 'worker_mib'])
+  digest = hashlib.sha256(table.to_csv().encode())
+  newest = max((folder / 'checkpoints').glob('round_*'))
+  for path in sorted(newest.iterdir()):
+    digest.update(f'{newest.name}/{path.name}'.encode() + path.read_bytes())
+  return digest.hexdigest()
+
+def train_until(folder, fatal_call):
+  calls = iter(range(1, 10**6))
+  def arm(function):
+    def armed(*args, **kwargs):
+      if next(calls) == fatal_call:
+        os.kill(os.getpid(), signal.SIGKILL)
+      return function(*args, **kwargs)
+    return armed
+  for name in ('open', 'write', 'fsync', 'replace', 'rename', 'mkdir',
+               'unlink', 'rmdir', 'ftruncate'):
+    setattr(os, name, arm(getattr(os, name)))
+  train(folder)
+
+def status_of_child(folder, fatal_call):
+  pid = os.fork()
+  if pid == 0:
+    try:
+      train_until(folder, fatal_call)
+    except BaseException:
+      os._exit(1)
+    os._exit(0)
+  return os.waitpid(pid, 0)[1]
+
+root = pathlib.Path(sys.argv[1])
+whole = root / 'whole'
+whole.mkdir()
+train(whole)
+right, points, wrong, status = result(whole), 0, [], signal.SIGKILL
+while status == signal.SIGKILL:
+  folder = root / str(points + 1)
+  folder.mkdir()
+  status = status_of_child(folder, points + 1)
+  if status == signal.SIGKILL:
+    points += 1
+    train(folder)
+    if result(folder) != right:
+      wrong.append(points)
+assert status == 0, status
+print(json.dumps({'points': points, 'wrong': wrong}))
+"""
+
+
+def test_killed_before_any_file_operation_and_continued(tmp_path):
+  with (tmp_path / 'errors').open('w') as errors:
+    done = subprocess.run(
+      [sys.executable, '-c', CRASHES, tmp_path],
+      stdout=subprocess.PIPE,
+      stderr=errors,
+      text=True,
+      timeout=300,
+    )
+  assert done.returncode == 0, (tmp_path / 'errors').read_text()[-2000:]
+  found = json.loads(done.stdout)
+  assert found['wrong'] == []
+  # Three rounds of a row and a checkpoint of two files each, at the least.
+  assert found['points'] > 3 * 10

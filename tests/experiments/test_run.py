@@ -1,0 +1,395 @@
+"""Whole runs on the embedded digits: what they leave, and how they go on.
+
+A run of its own process is started where a signal or a pipe is the point; the
+others call `run.main` in this process, and leave it a living TFF context.
+"""
+
+import contextlib
+import hashlib
+import json
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from PIL import Image
+
+from datasets import embedded
+from experiments import flags, run, settings
+
+ROOT = pathlib.Path(__file__).parents[2]
+ROUNDS = 12
+SMALL = (
+  '--dataset=digits',
+  '--model=dense',
+  '--num_clients=6',
+  '--clients_per_round=4',
+)
+# A low threshold, so that pseudo-labels are trained on at once.
+GROUPING = (
+  '--process=grouping',
+  *SMALL,
+  '--server_examples=50',
+  '--server_warmup_rounds=1',
+  '--threshold=0.5',
+  '--rounds_per_evaluation=4',
+  f'--total_rounds={ROUNDS}',
+)
+UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
+
+
+@pytest.fixture(scope='module')
+def cache(tmp_path_factory):
+  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
+
+
+def main(*arguments):
+  return run.main(['run', *map(str, arguments)])
+
+
+@contextlib.contextmanager
+def started(folder, *arguments, program=('-m', 'experiments.run')):
+  """Starts a run as a process; its output goes to files beside the folder."""
+  with (
+    folder.with_suffix('.out').open('w') as out,
+    folder.with_suffix('.err').open('w') as err,
+  ):
+    process = subprocess.Popen(
+      [sys.executable, *program, *arguments, f'--run_dir={folder}'],
+      stdout=out,
+      stderr=err,
+      cwd=ROOT,
+    )
+    try:
+      yield process
+    finally:
+      process.kill()
+      process.wait()
+
+
+def wait_until(condition, process, seconds=150):
+  deadline = time.monotonic() + seconds
+  while not condition():
+    assert process.poll() is None, 'the run ended too early'
+    assert time.monotonic() < deadline
+    time.sleep(0.005)
+
+
+def rows_of(folder):
+  path = folder / 'metrics.csv'
+  return max(0, path.read_bytes().count(b'\n') - 1) if path.exists() else 0
+
+
+def summary_of(folder):
+  return json.loads((folder / 'summary.json').read_text())
+
+
+def table_of(folder):
+  return pd.read_csv(folder / 'metrics.csv').drop(columns=UNEQUAL_COLUMNS)
+
+
+def newest_checkpoint(folder):
+  return max((folder / 'checkpoints').glob('round_*'))
+
+
+def weights_in_checkpoint(folder):
+  path = newest_checkpoint(folder)
+  leaves = json.loads((path / 'manifest.json').read_text())['leaves']
+  with np.load(path / 'state.npz', allow_pickle=False) as arrays:
+    return [
+      arrays[f'leaf_{i:05d}']
+      for i, leaf in enumerate(leaves)
+      if leaf['name'].startswith('global_model_weights/')
+    ]
+
+
+def assert_same_run(folder, other):
+  name = 'weights_sha256'
+  assert summary_of(folder)[name] == summary_of(other)[name]
+  pd.testing.assert_frame_equal(table_of(folder), table_of(other))
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory, cache):
+  """An uninterrupted run, as a user starts one, with piped output."""
+  folder = tmp_path_factory.mktemp('whole') / 'run'
+  with started(folder, *GROUPING, cache) as process:
+    assert process.wait(200) == 0, folder.with_suffix('.err').read_text()
+  return folder
+
+
+# What a run leaves.
+
+
+def test_folder_is_complete(whole):
+  assert {path.name for path in whole.iterdir()} == {
+    *('.lock', 'checkpoints', 'curves.png', 'flags.txt', 'metrics.csv'),
+    *('partition.png', 'split.json', 'split.npz', 'summary.json'),
+    *('tensorboard', 'versions.json'),
+  }
+  for name in ('curves.png', 'partition.png'):
+    with Image.open(whole / name) as picture:
+      picture.verify()
+  assert list((whole / 'tensorboard').glob('events.*'))
+  versions = json.loads((whole / 'versions.json').read_text())
+  assert versions['numpy'] == np.__version__
+  names = [path.name for path in sorted((whole / 'checkpoints').iterdir())]
+  assert names == [f'round_{n:08d}' for n in (ROUNDS - 1, ROUNDS)]
+
+
+def test_each_round_has_one_row(whole):
+  table = pd.read_csv(whole / 'metrics.csv')
+  assert table['round'].tolist() == list(range(1, ROUNDS + 1))
+  assert table['round'][table['accuracy'].notna()].tolist() == [4, 8, 12]
+  assert table['clients_participating'].tolist() == [0, *[4] * (ROUNDS - 1)]
+  assert table['mask_rate'].dropna().between(0, 1).all()
+  assert (table['update_non_finite'] == 0).all()
+
+
+def test_summary_agrees_with_the_other_files(whole):
+  summary, table = summary_of(whole), pd.read_csv(whole / 'metrics.csv')
+  assert (summary['process'], summary['dataset']) == ('grouping', 'digits')
+  assert (summary['seed'], summary['rounds']) == (0, ROUNDS)
+  assert (summary['clients'], summary['server_examples']) == (6, 50)
+  assert summary['seconds'] == pytest.approx(table['seconds'].sum())
+  assert summary['seconds_per_round'] == table['seconds'].median()
+  assert 0 < summary['accuracy'] <= summary['best_accuracy'] <= 1
+  assert summary['best_accuracy'] == table['accuracy'].max()
+  assert summary['measured_r'] == pytest.approx(0.4, abs=0.02)
+  split = json.loads((whole / 'split.json').read_text())
+  assert split['num_clients'] == 6
+
+
+def test_accuracy_is_that_of_the_mean_of_the_groups(whole):
+  """The test split and the weights, evaluated with numpy alone."""
+  kernel1, bias1, kernel2, bias2 = (
+    array.mean(axis=0) for array in weights_in_checkpoint(whole)
+  )
+  source = embedded.load_digits(None, '')
+  x = source.test.images.reshape(-1, 64) / 255
+  x = (x - source.mean[0]) / source.stddev[0]
+  logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
+  accuracy = np.mean(logits.argmax(axis=1) == source.test.labels)
+  assert summary_of(whole)['accuracy'] == pytest.approx(accuracy, abs=1 / 360)
+  # 50 labels and 12 rounds: far above one in ten.
+  assert accuracy > 0.3
+
+
+def test_piped_output_is_plain_lines(whole):
+  text = whole.with_suffix('.out').read_text()
+  lines = text.splitlines()
+  assert [line for line in lines if line.startswith('round ')][-1].startswith(
+    f'round {ROUNDS}/{ROUNDS}: '
+  )
+  assert sum(line.startswith('round ') for line in lines) == 3
+  assert f'Results are in {whole}' in lines
+  assert '\r' not in text and '\x1b' not in text
+  assert 'Traceback' not in whole.with_suffix('.err').read_text()
+
+
+# Runs that are cut off and go on.
+
+
+def moments():
+  """Rows of metrics.csv and seconds after which a run is killed."""
+  rng = random.Random(7)
+  # Before the first round is done, and between later ones.
+  return [(0, rng.random() * 2), (rng.randint(1, 8), rng.random() / 5)]
+
+
+@pytest.mark.parametrize('rows, delay', moments())
+def test_killed_run_continues_bit_for_bit(whole, cache, tmp_path, rows, delay):
+  folder = tmp_path / 'run'
+  with started(folder, *GROUPING, cache) as process:
+    wait_until((folder / 'flags.txt').exists, process)
+    wait_until(lambda: rows_of(folder) >= rows, process)
+    time.sleep(delay)
+    process.kill()
+  assert main(*GROUPING, cache, f'--run_dir={folder}') == 0
+  assert_same_run(folder, whole)
+
+
+KILLED_IN_CHECKPOINT = """
+import os, signal, sys
+from experiments import run
+rename, calls = os.rename, []
+def fatal(source, target):
+  calls.append(source)
+  if len(calls) == 3:
+    os.kill(os.getpid(), signal.SIGKILL)
+  rename(source, target)
+os.rename = fatal
+run.main(sys.argv)
+"""
+
+
+def test_run_killed_in_a_checkpoint_continues(whole, cache, tmp_path):
+  folder = tmp_path / 'run'
+  program = ('-c', KILLED_IN_CHECKPOINT)
+  with started(folder, *GROUPING, cache, program=program) as process:
+    assert process.wait(200) == -signal.SIGKILL
+  left = [path.name for path in (folder / 'checkpoints').iterdir()]
+  assert any(name.startswith('.temporary-') for name in left), left
+  assert main(*GROUPING, cache, f'--run_dir={folder}') == 0
+  assert_same_run(folder, whole)
+  assert not list(folder.rglob('.temporary-*'))
+
+
+def test_flag_file_locked_folder_sigterm_and_the_hint(whole, tmp_path, capfd):
+  folder = tmp_path / 'run'
+  flag_file = f'--flagfile={whole / "flags.txt"}'
+  with started(folder, flag_file) as process:
+    lock = folder / '.lock'
+    wait_until(lambda: lock.exists() and lock.read_text(), process)
+    began = time.monotonic()
+    assert main(flag_file, f'--run_dir={folder}') == 2
+    assert time.monotonic() - began < 30
+    assert f'used by another run (pid {process.pid})' in capfd.readouterr().err
+
+    wait_until(lambda: rows_of(folder) >= 1, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert [child.name() for child in children] == ['worker_binary']
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+  assert not psutil.wait_procs(children, timeout=5)[1]
+  assert 1 <= rows_of(folder) < ROUNDS
+  assert not (folder / 'summary.json').exists()
+  hint = folder.with_suffix('.err').read_text().splitlines()[-1]
+  assert hint.startswith('Stopped; continue with: python -m experiments.run --')
+
+  assert main(*hint.split()[6:]) == 0
+  assert 'Resuming after round ' in capfd.readouterr().out
+  # The same as the run whose flag file it was, in another folder.
+  assert_same_run(folder, whole)
+
+
+def test_killed_workers_and_more_rounds(whole, cache, tmp_path, monkeypatch):
+  """Workers die in the middle of two rounds; half-way there is a new start."""
+  from tff_ssl.simulation import client_sampling
+
+  sample_keys, killed = client_sampling.sample_keys, []
+
+  def kill_worker():
+    for child in psutil.Process().children():
+      if child.name() == 'worker_binary':
+        child.kill()
+        killed.append(child.pid)
+
+  def sample_and_kill(**arguments):
+    if arguments['round_num'] in (2, 4):
+      threading.Timer(0.02 * arguments['round_num'], kill_worker).start()
+    return sample_keys(**arguments)
+
+  monkeypatch.setattr(client_sampling, 'sample_keys', sample_and_kill)
+  where = f'--run_dir={tmp_path / "run"}'
+  assert main(*GROUPING, cache, where, '--total_rounds=8') == 0
+  assert len(killed) == 2
+  assert summary_of(tmp_path / 'run')['rounds'] == 8
+  assert main(*GROUPING, cache, where) == 0
+  assert_same_run(tmp_path / 'run', whole)
+
+
+def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
+  folder = tmp_path / 'run'
+  shutil.copytree(whole, folder)
+  path = newest_checkpoint(folder) / 'state.npz'
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+  assert main(*GROUPING, cache, f'--run_dir={folder}') == 0
+  assert f'continuing from round {ROUNDS - 1}' in caplog.text
+  assert_same_run(folder, whole)
+
+
+def test_another_seed_gives_another_model(whole, cache, tmp_path):
+  assert main(*GROUPING, cache, f'--run_dir={tmp_path}', '--seed=1') == 0
+  summary = summary_of(tmp_path)
+  assert summary['seed'] == 1
+  assert summary['weights_sha256'] != summary_of(whole)['weights_sha256']
+
+
+def test_metrics_that_were_lost_are_not_passed_over(
+  whole, cache, tmp_path, capsys
+):
+  folder = tmp_path / 'run'
+  shutil.copytree(whole, folder)
+  (folder / 'metrics.csv').unlink()
+  assert main(*GROUPING, cache, f'--run_dir={folder}') == 1
+  error = capsys.readouterr().err
+  assert f'metrics.csv has 0 of the {ROUNDS} rounds' in error
+  assert error.count('\n') == 1
+
+
+OTHER_TEXTS = {
+  'dataset': 'mnist',
+  'partition': 'pooled',
+  'process': 'fedavg',
+  'model': 'small_cnn',
+  'norm': 'group',
+  'precision': 'bfloat16',
+  'schedule': 'cosine',
+}
+
+
+def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
+  flag_file = f'--flagfile={whole / "flags.txt"}'
+  stored = flags.parse(['run', flag_file])
+  before = {p: p.stat().st_mtime_ns for p in whole.iterdir() if p.is_file()}
+  for name in set(stored) - settings.FREE:
+    value = stored[name]
+    if isinstance(value, str):
+      other = OTHER_TEXTS[name]
+    else:
+      other = value + 1 if isinstance(value, int) else value / 2
+    assert main(flag_file, f'--{name}={other}') == 2, name
+    error = capsys.readouterr().err
+    assert error.startswith('error: ') and 'Traceback' not in error
+    assert name in error and str(other) in error
+  assert main(flag_file, '--learning_rate=0.5') == 2
+  rows = [line.split() for line in capsys.readouterr().err.splitlines()]
+  assert ['name', 'stored', 'now'] in rows
+  assert ['learning_rate', '0.03', '0.5'] in rows
+  after = {p: p.stat().st_mtime_ns for p in before}
+  del before[whole / '.lock'], after[whole / '.lock']
+  assert after == before
+
+
+# Each process, norm, precision and schedule runs.
+
+
+@pytest.mark.parametrize(
+  'process, more',
+  [
+    ('server_only', ('--server_examples=50',)),
+    ('fedavg', ('--norm=batch',)),
+    ('fedprox', ('--norm=group', '--clients_per_round=3')),
+    ('self_training', ('--precision=bfloat16', '--server_warmup_rounds=0')),
+    ('fedavg_ssfl', ('--schedule=cosine', '--server_warmup_rounds=0')),
+  ],
+)
+def test_two_rounds_of(process, more, cache, tmp_path):
+  common = SMALL[:3] if process == 'server_only' else SMALL
+  where = (cache, f'--run_dir={tmp_path}')
+  two_rounds = (f'--process={process}', *common, '--total_rounds=2')
+  assert main(*two_rounds, *more, *where) == 0
+  summary, table = summary_of(tmp_path), pd.read_csv(tmp_path / 'metrics.csv')
+  assert (summary['process'], summary['rounds']) == (process, 2)
+  assert 0 <= summary['accuracy'] <= 1
+  clients = {'server_only': 0, 'fedprox': 3}.get(process, 4)
+  assert table['clients_participating'].tolist() == [clients] * 2
+  weights = weights_in_checkpoint(tmp_path)
+  assert {w.dtype for w in weights} == {np.dtype(np.float32)}
+  assert all(np.isfinite(w).all() for w in weights)
+  if process in ('fedavg', 'fedprox'):
+    # No groups: the state holds the model itself.
+    content = b''.join(w.tobytes() for w in weights)
+    assert summary['weights_sha256'] == hashlib.sha256(content).hexdigest()
+    assert summary['server_examples'] == 0

@@ -1,0 +1,129 @@
+"""What `run.main` says and returns where a run cannot be had, or is asked."""
+
+import builtins
+import re
+import time
+import types
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments import building, checkpoints, flags, run
+
+GROUPING = ('--process=grouping', '--dataset=digits', '--total_rounds=1')
+
+
+@pytest.fixture
+def where(tmp_path):
+  return (f'--cache_dir={tmp_path / "cache"}', f'--run_dir={tmp_path / "run"}')
+
+
+def main(*arguments):
+  return run.main(['run', *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (('--process=groping',), '--process=groping'),
+    (('--model=dens',), "--model=dens is unknown; .* Did you mean 'dense'"),
+    (('--server_examples=5000',), 'server_examples=5000'),
+    (('--dataset=emnist', '--data_dir=/nowhere'), '/nowhere'),
+    (('--num_clients=six',), '--num_clients=six'),
+    (('--run_dir={file}',), 'run_dir=.*file cannot be created'),
+    (('--run_dir={file}/run',), 'run_dir=.*run cannot be created'),
+    (('--cache_dir={file}',), '--cache_dir=.*file cannot be created'),
+    (('rounds',), "'rounds' is no flag"),
+  ],
+)
+def test_refusals(arguments, message, where, tmp_path, capsys):
+  file = tmp_path / 'file'
+  file.write_text('')
+  arguments = [argument.format(file=file) for argument in arguments]
+  began = time.monotonic()
+  assert main(*GROUPING, *where, *arguments) == 2
+  assert time.monotonic() - began < 30
+  error = capsys.readouterr().err
+  assert error.startswith('error: ') and error.count('\n') == 1
+  assert re.search(message, error), error
+
+
+class WorkerError(grpc.RpcError):
+  """What TFF raises when a computation fails in the worker."""
+
+  def details(self):
+    return 'Failed to run: no such file\n\t [[{{node reader/Read}}]]'
+
+
+def broken_process(error):
+  def fail(state, keys):
+    raise error
+
+  return types.SimpleNamespace(
+    initialize=lambda: {'w': np.zeros(3, np.float32)}, next=fail
+  )
+
+
+@pytest.mark.parametrize(
+  'error, text',
+  [
+    (ValueError('bad shape'), 'bad shape'),
+    (OSError(28, 'No space left on device'), 'No space left'),
+    (RuntimeError('max_restarts=3 is used up'), 'max_restarts=3'),
+    (
+      tf.errors.ResourceExhaustedError(None, None, 'no memory\n\t node'),
+      'no memory',
+    ),
+    (WorkerError(), 'in the TFF worker: Failed to run: no such file'),
+  ],
+)
+def test_failures_on_the_way(error, text, where, capsys, monkeypatch):
+  monkeypatch.setattr(
+    building, 'build_process', lambda *unused: broken_process(error)
+  )
+  assert main(*GROUPING, *where) == 1
+  shown = capsys.readouterr().err
+  assert shown.startswith('error: ') and text in shown
+  assert shown.count('\n') == 1
+
+
+def test_checkpoints_of_other_settings_are_refused(
+  where, tmp_path, capsys, monkeypatch
+):
+  """Also where the flag file, which is compared first, is gone."""
+  process = broken_process(AssertionError)
+  folder = tmp_path / 'run' / 'checkpoints'
+  manager = checkpoints.CheckpointManager(
+    folder, process.initialize(), {'seed': 9}
+  )
+  manager.save(1, process.initialize())
+  monkeypatch.setattr(building, 'build_process', lambda *unused: process)
+  assert main(*GROUPING, *where) == 2
+  rows = [line.split() for line in capsys.readouterr().err.splitlines()]
+  assert ['seed', '9', '0'] in rows
+
+
+def test_interrupt_during_the_import(monkeypatch, capsys):
+  plain = builtins.__import__
+
+  def interrupted(name, *arguments):
+    if name == 'experiments' and 'training' in (arguments[2] or ()):
+      raise KeyboardInterrupt
+    return plain(name, *arguments)
+
+  monkeypatch.setattr(builtins, '__import__', interrupted)
+  assert main('--process=fedavg', '--dataset=digits') == 130
+  assert capsys.readouterr().err == ''
+
+
+def test_help_and_list(capsys):
+  assert main('--help') == 0
+  shown = capsys.readouterr().out
+  for group in flags.GROUPS:
+    assert f'\n{group}:\n' in shown
+  assert main('--list') == 0
+  shown = capsys.readouterr().out
+  for name in ('grouping', 'server_only', 'digits', 'native', 'small_cnn'):
+    assert f'\n  {name} ' in shown

@@ -1,0 +1,294 @@
+"""Flags are accepted, or refused in one line that names flag and value."""
+
+import random
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from experiments import flags, settings
+from tff_ssl.algorithms import PROCESSES
+
+FLAGS = {f.name: f for group in flags.GROUPS.values() for f in group}
+
+# A command line that each process accepts, to which a test adds one flag.
+MINIMAL = {'dataset': 'digits'}
+
+STRINGS = {
+  'process': [*PROCESSES, 'groping', ''],
+  'dataset': ['digits', 'emnist', 'mnist', 'cifar10', 'npz', 'dgits', ''],
+  'partition': ['r', 'native', 'pooled', 'iid', ''],
+  'server_writers': ['held_out', 'everyone', 'nobody'],
+  'model': ['dense', 'small_cnn'],
+  'norm': ['none', 'batch', 'group', 'layer'],
+  'client_weighting': ['examples', 'uniform', 'equal'],
+  'schedule': ['constant', 'cosine', 'linear'],
+  'precision': ['float32', 'bfloat16', 'float16'],
+  'run_dir': ['runs/a b', '~/run', ''],
+  'cache_dir': ['/tmp/cache', '~/cache', ''],
+  'data_dir': ['/tmp/data', ''],
+}
+INTEGERS = ['-1', '0', '1', '2', '5', '7', '64', '99999999999', '1.5', 'x']
+FLOATS = ['-0.5', '0.0', '0.1', '0.5', '1.0', '1.5', 'nan', 'inf', '-inf', 'x']
+VALUES = {
+  'integer': INTEGERS,
+  'float': FLOATS,
+  'boolean': ['true', 'false', 'x'],
+}
+
+
+@pytest.fixture(autouse=True)
+def no_data_dir(monkeypatch):
+  monkeypatch.delenv('TFF_SSL_DATA_DIR', raising=False)
+
+
+def make(**given):
+  return settings.make({**MINIMAL, **given})
+
+
+def refusal(**given):
+  """Returns the text of the refusal, which is one line."""
+  with pytest.raises(flags.UsageError) as caught:
+    make(**given)
+  text = str(caught.value)
+  assert '\n' not in text and text.endswith(('.', '?'))
+  return text
+
+
+def parsed(given):
+  argv = ['program', *(f'--{name}={text}' for name, text in given.items())]
+  return flags.parse(argv)
+
+
+def as_text(value):
+  return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def generate(rng):
+  """Returns random flags: mostly valid ones, so that some are accepted."""
+  given = {}
+  if rng.random() < 0.98:
+    given['process'] = rng.choice(STRINGS['process'][: rng.choice([6, 8])])
+  if rng.random() < 0.98:
+    given['dataset'] = rng.choice(STRINGS['dataset'][: rng.choice([5, 7])])
+  others = [n for n in FLAGS if n not in ('process', 'dataset', 'list')]
+  for name in rng.sample(others, rng.choice([0, 1, 1, 2, 3, 6, 12])):
+    choices = STRINGS.get(name) or VALUES[FLAGS[name].kind]
+    given[name] = rng.choice(choices)
+  return given
+
+
+def test_generated_flags_are_accepted_or_refused():
+  rng = random.Random(20210831)
+  accepted = 0
+  for _ in range(2500):
+    given = generate(rng)
+    try:
+      made = settings.make(parsed(given))
+    except flags.UsageError as error:
+      text = str(error)
+      assert '\n' not in text, given
+      missing = {'process', 'dataset'} - set(given)
+      assert any(f'--{n} is missing' in text for n in missing) or any(
+        f'--{n}={value}' in text for n, value in given.items()
+      ), (given, text)
+    else:
+      accepted += 1
+      # What a run folder keeps makes the same run again.
+      kept = {name: as_text(value) for name, value in made.used.items()}
+      again = settings.make(parsed(kept))
+      assert again == made, given
+  assert 300 < accepted < 2200, accepted
+
+
+def test_every_process_runs_on_its_defaults():
+  for process in PROCESSES:
+    made = make(process=process)
+    assert set(PROCESSES[process].settings) - set(made.used) <= {'local_steps'}
+    assert made.run_dir == f'runs/{process}_digits_seed0'
+
+
+@pytest.mark.parametrize(
+  'given, texts',
+  [
+    ({'process': 'groping'}, ['--process=groping', "'grouping'?"]),
+    ({'dataset': 'dgits'}, ['--dataset=dgits', "'digits'?"]),
+    ({'partition': 'natve'}, ['--partition=natve', "'native'?"]),
+    ({'norm': 'bach'}, ['--norm=bach', "'batch'?"]),
+    ({'precision': 'float23'}, ['--precision=float23', "'float32'?"]),
+    ({'schedule': 'cosin'}, ['--schedule=cosin', "'cosine'?"]),
+    (
+      {'num_groups': 5, 'clients_per_round': 4},
+      ['--num_groups=5', '--clients_per_round=4'],
+    ),
+    (
+      {'clients_per_round': 7, 'num_clients': 6},
+      ['--clients_per_round=7', '--num_clients=6'],
+    ),
+    (
+      {'local_steps': 3, 'local_epochs': 2},
+      ['--local_steps=3', '--local_epochs=2', 'give one'],
+    ),
+    ({'server_examples': 0}, ['--server_examples=0', 'labels']),
+    (
+      {'schedule': 'cosine', 'schedule_steps': 9, 'schedule_warmup_steps': 9},
+      ['--schedule_warmup_steps=9', '--schedule_steps=9'],
+    ),
+    (
+      {'noniid_r': 0.5, 'partition': 'native', 'dataset': 'emnist'},
+      ['--noniid_r=0.5', '--partition=native'],
+    ),
+    (
+      {'num_clients': 5, 'partition': 'pooled'},
+      ['--num_clients=5', '--partition=pooled'],
+    ),
+    ({'server_writers': 'everyone'}, ['--server_writers', '--partition=r']),
+    ({'run_dir': ''}, ['--run_dir=', 'a folder']),
+    ({'cache_dir': ''}, ['--cache_dir=', 'a folder']),
+  ],
+)
+def test_hand_picked_refusals(given, texts):
+  text = refusal(**{'process': 'grouping', **given})
+  for part in texts:
+    assert part in text
+
+
+@pytest.mark.parametrize('name', ['process', 'dataset'])
+def test_what_a_run_needs(name):
+  given = {'process': 'grouping', 'dataset': 'digits'}
+  del given[name]
+  with pytest.raises(flags.UsageError, match=f'--{name} is missing'):
+    settings.make(given)
+
+
+NAN, INF = float('nan'), float('inf')
+OUT_OF_RANGE = {
+  **dict.fromkeys(('noniid_r', 'threshold'), (-0.01, 1.01, NAN, INF)),
+  'momentum': (-0.1, 1.0, 1.1, NAN),
+  **dict.fromkeys(
+    ('learning_rate', 'server_learning_rate', 'server_weight'),
+    (0.0, -1.0, NAN, INF),
+  ),
+  'weight_decay': (-1e-9, NAN, INF),
+  **dict.fromkeys(
+    (
+      *('batch_size', 'local_steps', 'local_epochs', 'num_groups'),
+      *('num_clients', 'clients_per_round', 'total_rounds', 'server_steps'),
+      *('server_batch_size', 'rounds_per_evaluation'),
+      'rounds_per_checkpoint',
+    ),
+    (0, -1, 2**31, 10**30),
+  ),
+  **dict.fromkeys(
+    ('server_warmup_rounds', 'server_examples', 'seed'), (-1, 2**31)
+  ),
+}
+
+
+@pytest.mark.parametrize(
+  'name, value', [(n, v) for n, values in OUT_OF_RANGE.items() for v in values]
+)
+def test_out_of_range(name, value):
+  assert f'--{name}={value}' in refusal(process='grouping', **{name: value})
+
+
+@pytest.mark.parametrize(
+  'name, values',
+  [
+    ('noniid_r', (0.0, 1.0)),
+    ('threshold', (0.0, 1.0)),
+    ('momentum', (0.0, 0.99)),
+    ('weight_decay', (0.0,)),
+    ('seed', (0, 2**31 - 1)),
+    ('server_warmup_rounds', (0,)),
+  ],
+)
+def test_edges_are_inside(name, values):
+  for value in values:
+    made = make(process='grouping', **{name: value})
+    assert getattr(made, name) == value
+
+
+# Flags of processes that another process must refuse, by hand.
+_SUPERVISED = {'client_weighting': 'uniform'}
+_FEDPROX = {'proximal_strength': 0.1}
+_GROUPS = {'num_groups': 2}
+_PSEUDO = {'threshold': 0.9, 'server_weight': 2.0}
+_SERVER = {
+  'server_steps': 2,
+  'server_batch_size': 4,
+  'server_learning_rate': 0.1,
+  'server_examples': 50,
+}
+_CLIENTS = {'batch_size': 5, 'local_steps': 2, 'clients_per_round': 2}
+_WARMUP = {'server_warmup_rounds': 3}
+FOREIGN = {
+  'grouping': _SUPERVISED | _FEDPROX,
+  'fedavg_ssfl': _SUPERVISED | _FEDPROX | _GROUPS,
+  'self_training': _SUPERVISED | _FEDPROX | _GROUPS,
+  'server_only': (
+    _SUPERVISED | _FEDPROX | _GROUPS | _PSEUDO | _CLIENTS | _WARMUP
+  ),
+  'fedavg': _FEDPROX | _GROUPS | _PSEUDO | _SERVER | _WARMUP,
+  'fedprox': _GROUPS | _PSEUDO | _SERVER | _WARMUP,
+}
+ALL = {
+  **(_SUPERVISED | _FEDPROX | _GROUPS | _PSEUDO | _SERVER),
+  **(_CLIENTS | _WARMUP),
+}
+
+
+@pytest.mark.parametrize('process', FOREIGN)
+def test_foreign_flags_are_refused_and_own_ones_taken(process):
+  for name, value in ALL.items():
+    given = {'process': process, name: value}
+    if name in FOREIGN[process]:
+      text = refusal(**given)
+      assert f'--{name}={value} has no effect' in text and process in text
+      assert getattr(make(process=process), name) is None
+    else:
+      assert getattr(make(**given), name) == value
+
+
+@pytest.mark.parametrize(
+  'name', [name for name in FLAGS if name.startswith('schedule_')]
+)
+def test_schedule_flags_need_the_cosine(name):
+  assert '--schedule=cosine' in refusal(process='grouping', **{name: 2})
+  made = make(process='grouping', schedule='cosine', **{name: 2})
+  assert getattr(made, name) == 2
+
+
+def test_folders_are_expanded_and_data_dir_comes_from_the_environment(
+  monkeypatch,
+):
+  monkeypatch.setenv('HOME', '/home/x')
+  monkeypatch.setenv('TFF_SSL_DATA_DIR', '/data')
+  made = make(process='fedavg', run_dir='~/r', cache_dir='~/c')
+  assert (made.run_dir, made.cache_dir) == ('/home/x/r', '/home/x/c')
+  assert made.data_dir == '/data'
+  assert make(process='fedavg', data_dir='/own').data_dir == '/own'
+
+
+PROGRAM = """
+import sys
+from experiments import flags, run, settings
+settings.make({'process': 'grouping', 'dataset': 'digits'})
+assert run.main(['run', '--process=groping', '--dataset=digits']) == 2
+heavy = {'tensorflow', 'tensorflow_federated', 'jax', 'pandas', 'matplotlib'}
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+"""
+
+
+def test_a_refusal_needs_no_tensorflow():
+  before = resource.getrusage(resource.RUSAGE_CHILDREN)
+  done = subprocess.run(
+    [sys.executable, '-c', PROGRAM], capture_output=True, text=True, timeout=60
+  )
+  after = resource.getrusage(resource.RUSAGE_CHILDREN)
+  assert done.returncode == 0, done.stderr
+  assert done.stderr.startswith('error: --process=groping is unknown')
+  assert done.stderr.count('\n') == 1
+  # Processor time: a busy machine makes the clock on the wall no measure.
+  assert after.ru_utime - before.ru_utime < 2
