@@ -1,7 +1,7 @@
 """What a data source gives: labelled images, and who wrote them if known.
 
-Every source of `datasets.catalogue` returns one `Source`; partitions, the client
-store and the reports read nothing else.
+Every source of `datasets.catalogue` returns one `Source`; partitions, the
+client store and the reports read nothing else.
 """
 
 import dataclasses

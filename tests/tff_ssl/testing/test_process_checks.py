@@ -177,7 +177,7 @@ BROKEN = {
     'empty clients must equal',
   ),
   'non_finite_clients_are_left_out': (
-    problem(views=RepairingViews()),
+    problem(model_aggregator=COUNTING_MEAN, **UNIFORM),
     'that hold NaN or Inf must equal',
   ),
   'copies_count_as_one': (
@@ -196,6 +196,11 @@ BROKEN = {
   'refuses_bad_arguments': (problem(tolerant), 'batch_size=0.* is accepted'),
   'documented': (problem(tolerant), "must document .*'batch_size'"),
 }
+
+
+def test_augmentation_does_not_hide_broken_clients():
+  check = testing.CHECKS['non_finite_clients_are_left_out']
+  check(problem(views=RepairingViews()))
 
 
 @pytest.mark.parametrize('check', BROKEN)
