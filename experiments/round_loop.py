@@ -25,9 +25,7 @@ class StalledError(RuntimeError):
 class RoundLoop:
   """Trains from the newest checkpoint to the last round."""
 
-  def __init__(
-    self, process, *, settings, num_clients, evaluate, checkpoints, metric_logs
-  ):
+  def __init__(self, process, *, settings, num_clients, evaluate, checkpoints):
     """Initializes the loop.
 
     Args:
@@ -36,17 +34,15 @@ class RoundLoop:
       num_clients: K.
       evaluate: `(ModelWeights) -> dict` of test metrics.
       checkpoints: `CheckpointManager`.
-      metric_logs: Called with (round, row) for each finished round.
     """
     self._process = process
     self._settings = settings
     self._num_clients = num_clients
     self._evaluate = evaluate
     self._checkpoints = checkpoints
-    self._metric_logs = metric_logs
     self._stalled = 0
 
-  def run(self, state, first_round, stop, progress):
+  def run(self, state, first_round, stop, progress, metric_logs):
     """Trains until the last round or until asked to stop.
 
     Args:
@@ -54,6 +50,7 @@ class RoundLoop:
       first_round: Rounds done before.
       stop: `signals.GracefulStop`.
       progress: `progress.Progress`.
+      metric_logs: Called with (round, row) for each finished round.
 
     Returns:
       The state after the last round done.
@@ -73,7 +70,7 @@ class RoundLoop:
         row.update(self._evaluate(self._process.get_model_weights(state)))
       # The row before the checkpoint: what a crash leaves between the two is
       # dropped and made again, never missing.
-      for log in self._metric_logs:
+      for log in metric_logs:
         log(done, row)
       if (
         done % self._settings.rounds_per_checkpoint == 0

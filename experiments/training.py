@@ -28,6 +28,7 @@ from experiments import (
 from experiments import (
   settings as settings_lib,
 )
+from experiments.flags import UsageError
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import workers
 
@@ -75,14 +76,26 @@ def run(settings) -> int:
     workers.install_context()
     state = process.initialize()
     folder.require_free_space(_bytes_needed(state))
+    manager = _open_checkpoints(settings, folder, data, state)
+    first_round, state = manager.load_latest() or (0, state)
+    _check_rounds_left(settings, first_round)
     folder.write_flags(settings.used)
     folder.write_versions()
     data_lib.write_records(data, spec, folder)
     _describe(data)
+    loop = round_loop.RoundLoop(
+      process,
+      settings=settings,
+      num_clients=data.partition.num_clients,
+      evaluate=evaluation.Evaluator(
+        model, building.build_views(settings, data.source), data.source.test
+      ),
+      checkpoints=manager,
+    )
     try:
-      _train(settings, folder, stop, process, state, model, data)
-    except run_folder.FingerprintMismatch:
-      raise
+      state = _train(loop, settings, folder, stop, first_round, state)
+      if not stop.requested:
+        _sum_up(settings, folder, process.get_model_weights(state), data)
     except (ValueError, TypeError) as error:
       raise RunFailed(str(error)) from error
     # What follows the first line of these are TensorFlow's names of nodes.
@@ -102,41 +115,43 @@ def run(settings) -> int:
     return stop.exit_code
 
 
-def _train(settings, folder, stop, process, state, model, data) -> None:
-  """Trains to the end, or until asked to stop, and sums up."""
+def _open_checkpoints(settings, folder, data, initial_state):
+  """Returns the checkpoints of a run with these settings and these data."""
   fixed = {
     name: value
     for name, value in settings.used.items()
     if name not in settings_lib.FREE
   }
-  manager = checkpoints.CheckpointManager(
+  return checkpoints.CheckpointManager(
     folder.checkpoints,
-    state,
+    initial_state,
     fingerprint={**fixed, 'partition_digest': data.partition.digest()},
   )
-  first_round, state = manager.load_latest() or (0, state)
+
+
+def _check_rounds_left(settings, first_round) -> None:
+  """Refuses to end a run before the rounds that it has done."""
+  if first_round > settings.total_rounds:
+    raise UsageError(
+      f'--total_rounds={settings.total_rounds} is less than the {first_round} '
+      f'rounds that the run in {settings.run_dir} has done: raise it, or name '
+      'another folder.'
+    )
+
+
+def _train(loop, settings, folder, stop, first_round, state):
+  """Trains to the end, or until asked to stop, and returns the state."""
   if first_round:
     print(f'Resuming after round {first_round}.', flush=True)
-  evaluator = evaluation.Evaluator(
-    model, building.build_views(settings, data.source), data.source.test
-  )
   board = metric_log.TensorBoardLog(folder.tensorboard)
   progress = progress_lib.Progress(first_round, settings.total_rounds)
   try:
     with metric_log.MetricLog(folder.metrics, first_round + 1) as log:
-      loop = round_loop.RoundLoop(
-        process,
-        settings=settings,
-        num_clients=data.partition.num_clients,
-        evaluate=evaluator,
-        checkpoints=manager,
-        metric_logs=(log.append, board.write),
+      return loop.run(
+        state, first_round, stop, progress, (log.append, board.write)
       )
-      state = loop.run(state, first_round, stop, progress)
   finally:
     progress.close()
-  if not stop.requested:
-    _sum_up(settings, folder, process.get_model_weights(state), data)
 
 
 def _sum_up(settings, folder, weights, data) -> None:

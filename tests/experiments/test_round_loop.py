@@ -100,9 +100,9 @@ def run(process, first_round=0, state=0, stop=None, **changed):
     num_clients=9,
     evaluate=lambda weights: {'accuracy': weights},
     checkpoints=recorder,
-    metric_logs=[recorder.log],
   )
-  return loop.run(state, first_round, stop or Stop(), recorder), recorder
+  end = loop.run(state, first_round, stop or Stop(), recorder, [recorder.log])
+  return end, recorder
 
 
 def test_order_and_intervals():
@@ -235,8 +235,8 @@ def train(folder):
     loop = round_loop.RoundLoop(
       Process(), settings=SETTINGS, num_clients=5,
       evaluate=lambda w: {'accuracy': float(w.sum())}, checkpoints=manager,
-      metric_logs=(log.append,))
-    loop.run(state, first, NEVER, SILENT)
+    )
+    loop.run(state, first, NEVER, SILENT, [log.append])
 
 def result(folder):
   table = pd.read_csv(folder / 'metrics.csv').drop(

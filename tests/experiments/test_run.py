@@ -271,7 +271,9 @@ def test_flag_file_locked_folder_sigterm_and_the_hint(whole, tmp_path, capfd):
   assert_same_run(folder, whole)
 
 
-def test_killed_workers_and_more_rounds(whole, cache, tmp_path, monkeypatch):
+def test_killed_workers_and_more_rounds(
+  capsys, whole, cache, tmp_path, monkeypatch
+):
   """Workers die in the middle of two rounds; half-way there is a new start."""
   from tff_ssl.simulation import client_sampling
 
@@ -294,6 +296,9 @@ def test_killed_workers_and_more_rounds(whole, cache, tmp_path, monkeypatch):
   assert len(killed) == 2
   assert summary_of(tmp_path / 'run')['rounds'] == 8
   assert main(*GROUPING, cache, where) == 0
+  assert_same_run(tmp_path / 'run', whole)
+  assert main(*GROUPING, cache, where, '--total_rounds=2') == 2
+  assert f'the {ROUNDS} rounds that' in capsys.readouterr().err
   assert_same_run(tmp_path / 'run', whole)
 
 
