@@ -73,7 +73,9 @@ def run(settings) -> int:
     data = data_lib.prepare(settings, spec)
     model = building.build_model(settings, data)
     process = building.build_process(settings, spec, model, data)
-    workers.install_context()
+    workers.install_context(
+      threads_per_op=workers.threads_for(settings.clients_per_round or 0)
+    )
     state = process.initialize()
     folder.require_free_space(_bytes_needed(state))
     manager = _open_checkpoints(settings, folder, data, state)

@@ -63,13 +63,18 @@ class LocalWorker:
   """
 
   def __init__(
-    self, *, max_concurrent_calls: int = -1, start_timeout_s: float = 15.0
+    self,
+    *,
+    max_concurrent_calls: int = -1,
+    start_timeout_s: float = 15.0,
+    threads_per_op: int = 0,
   ):
     """Starts a worker and waits until it answers.
 
     Args:
       max_concurrent_calls: How many clients are computed at once, or -1.
       start_timeout_s: Seconds the start may take.
+      threads_per_op: Threads of one TensorFlow op, or 0 for one per core.
 
     Raises:
       RuntimeError: If the worker cannot start, naming the cause and remedy.
@@ -94,7 +99,11 @@ class LocalWorker:
       # Ctrl-C reaches a whole process group; the worker must outlast it for
       # the round to be finished.
       start_new_session=True,
-      env={**_ENVIRONMENT, **os.environ},
+      env={
+        **_ENVIRONMENT,
+        'TF_NUM_INTRAOP_THREADS': str(threads_per_op),
+        **os.environ,
+      },
     )
     self.pid = self._process.pid
     self._channel = grpc.insecure_channel(

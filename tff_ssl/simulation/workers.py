@@ -16,6 +16,7 @@ option for that): use it behind a firewall.
 
 import asyncio
 import concurrent.futures
+import os
 import sys
 import threading
 
@@ -36,6 +37,7 @@ __all__ = [
   'LocalWorker',
   'install_context',
   'stop_workers',
+  'threads_for',
   'worker_memory_mib',
 ]
 
@@ -53,10 +55,12 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
     max_concurrent_calls: int,
     start_timeout_s: float,
     max_restarts: int,
+    threads_per_op: int,
   ):
     self._default_num_clients = default_num_clients
     self._max_concurrent_calls = max_concurrent_calls
     self._start_timeout_s = start_timeout_s
+    self._threads_per_op = threads_per_op
     self._max_restarts = max_restarts
     self.failures_in_a_row = 0
     # Awaited calls come from several threads (see `_BackgroundContext`).
@@ -71,6 +75,7 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
     self._worker = LocalWorker(
       max_concurrent_calls=self._max_concurrent_calls,
       start_timeout_s=self._start_timeout_s,
+      threads_per_op=self._threads_per_op,
     )
 
   def _create_stack(self, cardinalities) -> tff.framework.RemoteExecutor:
@@ -144,6 +149,15 @@ class _BackgroundContext(tff.framework.AsyncContext):
     return await asyncio.wrap_future(future)
 
 
+def threads_for(clients_per_round: int) -> int:
+  """Returns the `threads_per_op` that shares the cores among the clients.
+
+  Args:
+    clients_per_round: Clients in a round; with none all cores go to one op.
+  """
+  return max(1, (os.cpu_count() or 1) // max(1, clients_per_round))
+
+
 def install_context(
   num_workers: int = 1,
   default_num_clients: int = 0,
@@ -151,6 +165,7 @@ def install_context(
   start_timeout_s: float = 15.0,
   *,
   max_restarts: int = 3,
+  threads_per_op: int = 0,
   asynchronous: bool = False,
 ) -> tff.framework.SyncContext | tff.framework.AsyncContext:
   """Starts workers and makes them TFF's default execution context.
@@ -166,6 +181,9 @@ def install_context(
     start_timeout_s: Seconds in which a worker must start, or reconnect.
     max_restarts: How often in a row a worker is replaced before a computation
       raises `RuntimeError`.
+    threads_per_op: Threads of one TensorFlow op, or 0 for one per core. Clients
+      are computed side by side, so that where there are at least as many of
+      them as cores, 1 is faster: see `threads_for`.
     asynchronous: Whether calls return awaitables, as `tff.program` needs.
 
   Returns:
@@ -179,6 +197,7 @@ def install_context(
     ('num_workers', num_workers, 1),
     ('default_num_clients', default_num_clients, 0),
     ('max_restarts', max_restarts, 0),
+    ('threads_per_op', threads_per_op, 0),
     ('start_timeout_s', start_timeout_s, 1),
   ):
     if value < minimum:
@@ -186,7 +205,11 @@ def install_context(
 
   def create_context():
     factory = _RestartingFactory(
-      default_num_clients, max_concurrent_calls, start_timeout_s, max_restarts
+      default_num_clients,
+      max_concurrent_calls,
+      start_timeout_s,
+      max_restarts,
+      threads_per_op,
     )
 
     def finish(result):

@@ -327,3 +327,21 @@ def test_a_worker_that_ignores_sigterm_is_killed():
   worker.stop()
   assert time.monotonic() - began < 5
   assert not psutil.pid_exists(worker.pid)
+
+
+def test_threads_for_shares_the_cores():
+  cores = os.cpu_count()
+  assert workers.threads_for(0) == cores
+  assert workers.threads_for(1) == cores
+  assert workers.threads_for(cores) == 1
+  assert workers.threads_for(100 * cores) == 1
+
+
+def test_worker_gets_its_threads_and_arenas():
+  worker = local_worker.LocalWorker(threads_per_op=3)
+  try:
+    environment = psutil.Process(worker.pid).environ()
+    assert environment['TF_NUM_INTRAOP_THREADS'] == '3'
+    assert environment['MALLOC_ARENA_MAX'] == '2'
+  finally:
+    worker.stop()
