@@ -2,7 +2,9 @@
 
 A candidate is a function without arguments that runs one round and returns when
 its result is there. Every client takes the same number of steps of plain SGD
-over its own examples, and the server averages.
+over its own examples, and the server averages. Each that runs on TFF has a
+worker of its own, with the threads that its users get: ours as
+`experiments.run` starts it, stock TFF with its default.
 """
 
 import itertools
@@ -17,7 +19,7 @@ from datasets import client_store, store_readers
 from tff_ssl import augmentation, objectives
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.models import functional
-from tff_ssl.simulation import client_reader, client_sampling
+from tff_ssl.simulation import client_reader, client_sampling, workers
 from tff_ssl.templates import client_data
 
 Round = Callable[[], None]
@@ -81,7 +83,8 @@ def _build_process(workload, store, views, objective) -> Round:
     )
     for round_num in itertools.count()
   )
-  return _rounds_of(process, keys)
+  threads_per_op = workers.threads_for(workload.clients)
+  return _rounds_of(process, keys, threads_per_op)
 
 
 def build_stock_tff(
@@ -106,15 +109,19 @@ def build_stock_tff(
     )
 
   process = tff.learning.algorithms.build_weighted_fed_avg(model_fn, _sgd())
-  return _rounds_of(process, itertools.repeat(datasets))
+  return _rounds_of(process, itertools.repeat(datasets), threads_per_op=0)
 
 
-def _rounds_of(process, arguments) -> Round:
-  state = process.initialize()
+def _rounds_of(process, arguments, threads_per_op) -> Round:
+  context = workers.build_context(threads_per_op=threads_per_op)
+  contexts = tff.framework.get_context_stack()
+  with contexts.install(context):
+    state = process.initialize()
 
   def run_round():
     nonlocal state
-    state, _ = process.next(state, next(arguments))
+    with contexts.install(context):
+      state, _ = process.next(state, next(arguments))
 
   return run_round
 

@@ -23,7 +23,8 @@ def time_rounds(
 ) -> dict[str, list[float]]:
   """Times every candidate `repetitions` times, one after another in turn.
 
-  In turn, because a busy machine then disturbs all of them alike.
+  In turn, because a busy machine then disturbs all of them alike. Their workers
+  are stopped at the end.
 
   Args:
     rounds: The candidates by name.
@@ -40,6 +41,7 @@ def time_rounds(
       run_round()
       if turn >= 0:
         seconds[name].append(time.perf_counter() - start)
+  workers.stop_workers()
   return seconds
 
 
@@ -131,4 +133,5 @@ def follow_memory(
         'python_mib': round(own, 1),
         'worker_mib': round(workers.worker_memory_mib(), 1),
       }
+  workers.stop_workers()
   return memory

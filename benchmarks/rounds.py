@@ -30,12 +30,10 @@ def run(flags: argparse.Namespace) -> dict:
   """Returns the results for parsed flags, a dict of JSON types."""
   # Imported here: parsing and its errors should not wait for TensorFlow.
   from benchmarks import candidates, machine, measurement, workloads
-  from tff_ssl.simulation import workers
 
   names = [flags.only] if flags.only else list(workloads.WORKLOADS)
   results = {'machine': machine.describe()}
   with tempfile.TemporaryDirectory() as folder:
-    workers.install_context()
     for name in names:
       results[name] = measurement.compare(
         workloads.WORKLOADS[name], folder, flags.repetitions
@@ -50,11 +48,9 @@ def run(flags: argparse.Namespace) -> dict:
         measured['stock_tff'] = candidates.build_stock_tff
       results['memory'] = {}
       for name, build in measured.items():
-        workers.install_context()
         results['memory'][name] = measurement.follow_memory(
           build(dense, store), flags.memory_rounds
         )
-    workers.stop_workers()
   return results
 
 

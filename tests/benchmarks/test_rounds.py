@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from benchmarks import candidates, machine, measurement, rounds, workloads
 from datasets import client_store
 from tff_ssl.models import dense
+from tff_ssl.simulation import workers
 
 EXAMPLES = 8
 
@@ -56,6 +57,7 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
 
   def build_fake(workload, store):
     built.append((workload.clients, store.num_clients))
+    workers.build_context()
     return lambda: None
 
   fake_result = {'ours_ms': 1.0}

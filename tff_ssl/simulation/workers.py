@@ -1,7 +1,7 @@
 """Local TFF workers that start or say why, survive their death, and end.
 
 TFF computes in a child process, the `worker_binary` of its wheel, which
-`install_context` starts and puts behind the default execution context:
+`build_context` and `install_context` start:
 
   * one that cannot start is a `RuntimeError` within a time limit, with its
     last line of stderr;
@@ -19,6 +19,7 @@ import concurrent.futures
 import os
 import sys
 import threading
+from typing import Any
 
 import tensorflow_federated as tff
 
@@ -35,6 +36,7 @@ from tff_ssl.simulation.local_worker import (
 
 __all__ = [
   'LocalWorker',
+  'build_context',
   'install_context',
   'stop_workers',
   'threads_for',
@@ -158,7 +160,7 @@ def threads_for(clients_per_round: int) -> int:
   return max(1, (os.cpu_count() or 1) // max(1, clients_per_round))
 
 
-def install_context(
+def build_context(
   num_workers: int = 1,
   default_num_clients: int = 0,
   max_concurrent_calls: int = -1,
@@ -168,10 +170,9 @@ def install_context(
   threads_per_op: int = 0,
   asynchronous: bool = False,
 ) -> tff.framework.SyncContext | tff.framework.AsyncContext:
-  """Starts workers and makes them TFF's default execution context.
+  """Starts workers and returns an execution context on them.
 
-  Stops the workers of an earlier call. TFF has one default context per thread:
-  call this in the thread that runs the computations.
+  Several contexts may live side by side; `stop_workers` ends them all.
 
   Args:
     num_workers: Number of processes among which the clients are divided.
@@ -187,7 +188,7 @@ def install_context(
     asynchronous: Whether calls return awaitables, as `tff.program` needs.
 
   Returns:
-    The installed context.
+    The context; `tff.framework.get_context_stack().install` enters it.
 
   Raises:
     ValueError: If an argument is out of range.
@@ -223,14 +224,35 @@ def install_context(
       transform_result=finish,
     )
 
-  stop_workers()
   if num_workers == 1:
     context = create_context()
   else:
     context = tff.backends.native.create_mergeable_comp_execution_context(
       [_BackgroundContext(create_context()) for _ in range(num_workers)]
     )
-  if asynchronous:
-    context = _BackgroundContext(context)
+  return _BackgroundContext(context) if asynchronous else context
+
+
+def install_context(
+  num_workers: int = 1, **options: Any
+) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+  """Starts workers and makes them TFF's default execution context.
+
+  Stops the workers of earlier contexts. TFF has one default context per thread:
+  call this in the thread that runs the computations.
+
+  Args:
+    num_workers: Number of processes among which the clients are divided.
+    **options: Further arguments of `build_context`.
+
+  Returns:
+    The installed context.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    RuntimeError: If a worker cannot start.
+  """
+  stop_workers()
+  context = build_context(num_workers, **options)
   tff.framework.set_default_context(context)
   return context
