@@ -305,7 +305,8 @@ def test_no_worker_outlives_python():
   )
   seconds = dict(line.split() for line in done.stdout.splitlines())
   assert list(seconds) == ends
-  assert all(float(value) < 5 for value in seconds.values()), seconds
+  # 1 to 3 s where nothing else runs; a worker left behind never ends.
+  assert all(float(value) < 30 for value in seconds.values()), seconds
 
 
 def test_a_forked_copy_leaves_the_worker_alone():
@@ -337,7 +338,9 @@ def test_threads_for_shares_the_cores():
   assert workers.threads_for(100 * cores) == 1
 
 
-def test_worker_gets_its_threads_and_arenas():
+def test_worker_gets_its_threads_and_arenas(monkeypatch):
+  for name in ('TF_NUM_INTRAOP_THREADS', 'MALLOC_ARENA_MAX'):
+    monkeypatch.delenv(name, raising=False)
   worker = local_worker.LocalWorker(threads_per_op=3)
   try:
     environment = psutil.Process(worker.pid).environ()
