@@ -50,6 +50,9 @@ def build_process(settings, spec, model, data):
     A `tff.learning.templates.LearningProcess` over client keys.
   """
   arguments = {name: getattr(settings, name) for name in spec.settings}
+  in_slots = 'slot' in (settings.start_model, settings.client_momentum)
+  if settings.client_momentum == 'slot':
+    arguments['num_slots'] = settings.clients_per_round
   arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
@@ -59,7 +62,9 @@ def build_process(settings, spec, model, data):
   process = spec.build(
     model,
     data_spec=client_data.ClientDataSpec(
-      store_readers.element_spec(data.store), in_context=True
+      store_readers.element_spec(data.store),
+      in_context=True,
+      in_slots=in_slots,
     ),
     views=build_views(settings, data.source),
     schedule=_schedule(settings),

@@ -10,6 +10,11 @@ _COMMON = {
   'norm': 'none',
   'threshold': 0.95,
   'server_weight': 1.0,
+  'server_replicas': 'one',
+  'start_model': 'group',
+  'client_momentum': 'reset',
+  'bn_statistics': 'averaged',
+  'views_forward': 'auto',
   'proximal_strength': 0.01,
   'client_weighting': 'examples',
   'num_groups': 2,
@@ -139,6 +144,7 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     values.pop('schedule_scale')
   values.update(given)
   values.setdefault('server_learning_rate', values['learning_rate'])
+  values.setdefault('labelled_batch_size', values['batch_size'])
   values.setdefault(
     'run_dir', 'runs/{process}_{dataset}_seed{seed}'.format(**values)
   )

@@ -70,6 +70,34 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'server_weight', 'float', 'Weight of the server model in each average.'
     ),
+    Flag(
+      'server_replicas',
+      'string',
+      'Server models in each round: one, or one per_group.',
+    ),
+    Flag(
+      'start_model',
+      'string',
+      "A client starts from the model of its group, or of its slot's previous "
+      'group (slot).',
+    ),
+    Flag(
+      'client_momentum',
+      'string',
+      "The clients' momentum: reset every round, or kept with the slot.",
+    ),
+    Flag(
+      'bn_statistics',
+      'string',
+      "Batch normalisation's moving statistics: averaged, or the server's own "
+      '(local).',
+    ),
+    Flag(
+      'views_forward',
+      'string',
+      'Weak and strong view in one forward pass: joint, separate, or auto '
+      '(joint with batch normalisation).',
+    ),
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'
@@ -78,6 +106,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
   ),
   'client optimiser': (
     Flag('batch_size', 'integer', 'B, examples in a minibatch.'),
+    Flag(
+      'labelled_batch_size',
+      'integer',
+      'Labelled examples beside the minibatch; by default --batch_size.',
+    ),
     Flag('local_steps', 'integer', 'T, steps of a client in a round.'),
     Flag(
       'local_epochs',

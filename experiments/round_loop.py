@@ -90,6 +90,7 @@ class RoundLoop:
       num_groups=self._settings.num_groups or 1,
       seed=self._settings.seed,
       round_num=round_num,
+      redeal=self._settings.start_model == 'slot',
     )
 
   def _check_moves(self, row):

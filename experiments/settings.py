@@ -51,6 +51,7 @@ _AT_LEAST = {
   'server_examples': 0,
   'num_groups': 1,
   'batch_size': 1,
+  'labelled_batch_size': 1,
   'local_steps': 1,
   'local_epochs': 1,
   'schedule_steps': 1,
@@ -68,7 +69,13 @@ _AT_LEAST = {
 # number of examples, and must leave room for that.
 _AT_MOST = {
   **dict.fromkeys(_AT_LEAST, 2**31 - 1),
-  **dict.fromkeys(('batch_size', 'server_batch_size', 'local_epochs'), 10**6),
+  **dict.fromkeys(
+    (
+      *('batch_size', 'labelled_batch_size', 'server_batch_size'),
+      'local_epochs',
+    ),
+    10**6,
+  ),
 }
 _INTERVALS = {'noniid_r': (0, 1), 'threshold': (0, 1), 'momentum': (0, 1)}
 _POSITIVE = ('learning_rate', 'server_learning_rate', 'schedule_scale')
@@ -80,6 +87,11 @@ _CHOICES = {
   'schedule': ('constant', 'cosine'),
   'client_weighting': ('examples', 'uniform'),
   'server_writers': ('held_out', 'everyone'),
+  'server_replicas': ('one', 'per_group'),
+  'start_model': ('group', 'slot'),
+  'client_momentum': ('reset', 'slot'),
+  'bn_statistics': ('averaged', 'local'),
+  'views_forward': ('auto', 'joint', 'separate'),
 }
 
 

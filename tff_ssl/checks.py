@@ -1,5 +1,4 @@
-"""Checks of numeric arguments, with errors that name argument, value,
-remedy."""
+"""Checks of arguments, with errors that name argument, value and remedy."""
 
 import math
 import numbers
@@ -38,3 +37,15 @@ def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
         f'{name} must be a number {">" if above else ">="} {least}, but is '
         f'{value!r}.'
       )
+
+
+def one_of(choices: tuple[str, ...], **arguments) -> None:
+  """Raises `ValueError` unless each argument is one of `choices`.
+
+  Args:
+    choices: What is allowed.
+    **arguments: The values, by the name that the caller's user knows.
+  """
+  for name, value in arguments.items():
+    if value not in choices:
+      raise ValueError(f'{name} must be one of {choices}, but is {value!r}.')

@@ -28,7 +28,8 @@ class ProcessSpec:
     fixed: Keyword arguments that make this process out of the builder.
     objective: Name of the class in `tff_ssl.objectives` for the clients, or
       `None` for the builder's default.
-    labels_at: Whose labels training sees: 'server' or 'clients'.
+    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs)
+      or 'dealt' (some labelled examples of the clients).
     has_server_training: Whether the builder takes `server_data`.
     has_client_training: Whether clients train at all.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
@@ -67,22 +68,28 @@ class ProcessSpec:
     def build(model, *, views, **arguments):
       if self.objective is not None:
         objectives = importlib.import_module('tff_ssl.objectives')
-        chosen = (
-          {'threshold': arguments.pop('threshold')}
-          if ('threshold' in arguments)
-          else {}
-        )
-        arguments['client_objective'] = getattr(objectives, self.objective)(
-          views, **chosen
-        )
+        objective = getattr(objectives, self.objective)
+        fields = {field.name for field in dataclasses.fields(objective)}
+        chosen = {name: arguments.pop(name) for name in fields & set(arguments)}
+        arguments['client_objective'] = objective(views, **chosen)
       return builder(model, views=views, **self.fixed, **arguments)
 
     return build
 
 
 _LOCAL = ('batch_size', 'local_steps', 'local_epochs')
-_SERVER = ('server_steps', 'server_batch_size', 'server_warmup_rounds')
+_SERVER = (
+  'server_steps',
+  'server_batch_size',
+  'server_warmup_rounds',
+  'server_weight',
+  'server_replicas',
+  'bn_statistics',
+)
+_SLOTS = ('start_model', 'client_momentum')
+_CRL = ('threshold', 'views_forward')
 _GROUPING = 'grouping.build_grouping_ssfl'
+_AT_CLIENTS = 'grouping_at_clients.build_grouping_at_clients'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
 _SERVER_COUNTS = (
   'the server model is one of the models that are averaged, so n copies of a '
@@ -101,7 +108,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'CRL at clients, labels at the server, averages within S groups.',
         f'{_PAPER_1}, Eqs. 3, 4 and 7',
         _GROUPING,
-        ('num_groups', 'threshold', 'server_weight', *_LOCAL, *_SERVER),
+        ('num_groups', *_CRL, *_LOCAL, *_SLOTS, *_SERVER),
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
       ),
       ProcessSpec(
@@ -109,7 +116,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'The same without groups: FedAvg with a server model (S = 1).',
         f'{_PAPER_1}, Eqs. 3, 4 and 8',
         _GROUPING,
-        ('threshold', 'server_weight', *_LOCAL, *_SERVER),
+        (*_CRL, *_LOCAL, 'client_momentum', *_SERVER),
         fixed={'num_groups': 1},
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
       ),
@@ -118,7 +125,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'Self-training on weak views at clients, FedAvg with a server model.',
         f'{_PAPER_1}, Eqs. 3, 5 and 8',
         _GROUPING,
-        ('threshold', 'server_weight', *_LOCAL, *_SERVER),
+        ('threshold', *_LOCAL, 'client_momentum', *_SERVER),
         fixed={'num_groups': 1},
         objective='SelfTraining',
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
@@ -135,6 +142,28 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
         },
         has_client_training=False,
+      ),
+      ProcessSpec(
+        'grouping_client_labels',
+        'Some labels at clients, no server data, averages within S groups.',
+        f'{_PAPER_1}, Appendix H',
+        _AT_CLIENTS,
+        (
+          *('num_groups', *_CRL, 'labelled_batch_size'),
+          *(*_LOCAL, *_SLOTS),
+        ),
+        labels_at='dealt',
+        has_server_training=False,
+      ),
+      ProcessSpec(
+        'grouping_supervised',
+        'Supervised FL with averages within S groups, all labels at clients.',
+        f'{_PAPER_1}, Eq. 6 and Appendix F',
+        _AT_CLIENTS,
+        ('num_groups', *_LOCAL, *_SLOTS),
+        objective='Supervised',
+        labels_at='clients',
+        has_server_training=False,
       ),
       ProcessSpec(
         'fedavg',

@@ -16,32 +16,36 @@ With S = 1 this is FedAvg with a server model (Eq. 8). The global weights of the
 process are the stack [S, ...] of the group models; its model weights, for
 evaluation, are w_avg.
 
-A client starts from the model of the group that it is in *now*, as the authors'
-code has it (the text sends w_avg,i to the previous members of G_i). Every
-client receives all S models and keeps one, so the downlink is S models.
-
+Every client receives all S models and keeps one, so the downlink is S models.
 With equal groups w_avg = (S w_s + sum_k w_k) / (C + S): grouping also raises
 the server's weight from 1/(C+1) to S/(C+S). `server_weight=S` with
 `num_groups=1` is FedAvg with the same formula for w_avg, the control for that
 effect.
 
-In the authors' code every group trains a server replica of its own, and
-momentum stays with a client's slot across rounds. Here the server trains once a
-round and keeps its optimizer state across rounds; clients start with a fresh
-one.
+Where the authors' code departs from their text, or says what it leaves open:
+
+  * `start_model`: 'group' is the model of the client's present group, as in the
+    code, where a slot never leaves its group; 'slot' is that of the group in
+    which its slot was before, as in the text, where groups change every round
+    and w_avg,i goes to the previous members of G_i.
+  * `client_momentum`: 'reset' is fresh every round, as stateless clients have
+    it; 'slot' stays with the slot, as in the code.
+  * `bn_statistics`: 'averaged' as all weights are; 'local' are the server's
+    own, as in the code.
+  * `server_replicas`: 'one' update for all groups (Eq. 7); 'per_group' has its
+    own batches and momentum for each, as in the code.
+  * `views_forward`: 'auto' is one pass for both views where there is batch
+    normalisation; 'joint', as in the code, or 'separate' are so always.
 """
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, optimizers
-from tff_ssl.templates import client_work as client_work_lib
-from tff_ssl.templates import (
-  composition,
-  finalizers,
-  groups,
-  local_training,
-)
+from tff_ssl.templates import composition, finalizers, groups, local_training
+
+BN_STATISTICS = ('averaged', 'local')
+SERVER_REPLICAS = ('one', 'per_group')
 
 
 def build_grouping_ssfl(
@@ -52,6 +56,7 @@ def build_grouping_ssfl(
   views,
   num_groups: int = 2,
   threshold: float = 0.95,
+  views_forward: str = 'auto',
   client_objective=None,
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
@@ -62,7 +67,12 @@ def build_grouping_ssfl(
   server_steps: int = 16,
   server_weight: float = 1.0,
   server_warmup_rounds: int = 0,
+  server_replicas: str = 'one',
   group_assignment: str = 'sampler',
+  start_model: str = 'group',
+  client_momentum: str = 'reset',
+  num_slots: int | None = None,
+  bn_statistics: str = 'averaged',
   schedule=None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
@@ -79,6 +89,7 @@ def build_grouping_ssfl(
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
     threshold: tau in Eqs. 4 and 5.
+    views_forward: 'auto', 'joint' or 'separate'; see above.
     client_objective: L_k; by default CRL (Eq. 4) with `views`, `threshold`.
     client_optimizer: By default SGD of the paper: learning rate 0.03, Nesterov
       momentum 0.9, coupled weight decay 1e-4.
@@ -91,10 +102,16 @@ def build_grouping_ssfl(
     server_steps: Steps of the server in a round.
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     server_warmup_rounds: First rounds in which only the server trains.
+    server_replicas: 'one' or 'per_group'.
     group_assignment: 'sampler': `group` of the clients' context says it, which
       allows exactly equal groups. 'in_process': every client is put into a
       group at random, so that group sizes are binomial and client data need
       no context.
+    start_model: 'group', or 'slot'; the client data name slots then
+      (`ClientDataSpec.in_slots`).
+    client_momentum: 'reset', or 'slot'; likewise, and `num_slots` is given.
+    num_slots: C, for `client_momentum='slot'` only.
+    bn_statistics: 'averaged' or 'local'.
     schedule: Function of the global step to a factor on both learning rates.
       The step advances by `local_steps` a round; with `local_epochs`, by
       `server_steps`.
@@ -124,12 +141,13 @@ def build_grouping_ssfl(
   )
   checks.integers_at_least(0, server_warmup_rounds=server_warmup_rounds)
   checks.numbers_at_least(0, above=True, server_weight=server_weight)
-  groups.check_assignment(group_assignment, num_groups, data_spec)
-  data_spec.check_model(model)
+  checks.one_of(BN_STATISTICS, bn_statistics=bn_statistics)
+  checks.one_of(SERVER_REPLICAS, server_replicas=server_replicas)
 
   client_training = local_training.LocalTraining(
     model,
-    client_objective or objectives.ConsistencyRegularization(views, threshold),
+    client_objective
+    or objectives.ConsistencyRegularization(views, threshold, views_forward),
     client_optimizer or optimizers.build_paper_sgd(),
     batch_size,
     **local_training.steps_or_epochs(local_steps, local_epochs),
@@ -146,85 +164,41 @@ def build_grouping_ssfl(
       schedule=schedule,
     ),
     server_data,
+    num_groups if server_replicas == 'per_group' else 1,
   )
 
-  def local_update(task):
-    group, invalid = groups.group_of_client(task, num_groups, group_assignment)
-    row = tf.clip_by_value(group, 0, num_groups - 1)
-    start = tf.nest.map_structure(lambda stack: stack[row], task.weights)
-    joined = task.round >= server_warmup_rounds
-    result = client_training.run(
-      start,
-      task.examples,
-      seed=task.client_seed,
-      round_num=task.round,
-      hparams=task.hparams,
-      active=joined & ~invalid,
+  def combine(group_models, server_models, aggregate):
+    new = groups.average(group_models, aggregate, server_models, server_weight)
+    if bn_statistics == 'averaged':
+      return new
+    own = tf.nest.map_structure(
+      lambda average, value: tf.broadcast_to(value, tf.shape(average)),
+      new.non_trainable,
+      server_models.non_trainable,
     )
-    update = client_work_lib.LocalUpdate(
-      client_work_lib.subtract(result.weights, start),
-      tf.cast(joined, tf.float32),
-      result.metrics,
-      invalid,
-    )
-    return update, group
+    return tff.learning.models.ModelWeights(new.trainable, own)
 
-  def combine(stack, server_weights, aggregate):
-    return tf.nest.map_structure(
-      lambda start, own, delta: group_average(
-        start, own, delta, aggregate['weight'], server_weight
-      ),
-      stack,
-      server_weights,
-      aggregate['mean'],
-    )
-
-  initial_weights = composition.stack_computation(
-    composition.initial_weights_computation(model, seed), num_groups
-  )
-  stack_type = initial_weights.type_signature.result
-  client_work = client_work_lib.build_client_work(
-    local_update,
-    data_spec=data_spec,
-    weights_type=stack_type,
-    initial_hparams=client_training.initial_hparams,
-    metrics_aggregator=metrics_aggregator,
-  )
-  aggregator = groups.create_aggregator(
-    model_aggregator, num_groups, client_work
-  )
-  return composition.compose(
-    initial_weights,
-    seed=seed,
-    distributor=model_distributor,
-    client_work=client_work,
-    aggregator=aggregator,
-    finalizer=finalizers.build_server_training(
+  def build_finalizer(**types):
+    return finalizers.build_server_training(
       server,
       combine,
       server_start=composition.mean_of_stack,
-      weights_type=stack_type,
-      aggregate_type=aggregator.next.type_signature.result.result.member,
       seed=seed,
-    ),
-    to_model_weights=composition.mean_of_stack,
-    from_model_weights=lambda weights: composition.tile(weights, num_groups),
+      **types,
+    )
+
+  return groups.compose(
+    client_training,
+    build_finalizer,
+    num_groups=num_groups,
+    assignment=group_assignment,
+    start_model=start_model,
+    client_momentum=client_momentum,
+    num_slots=num_slots,
+    warmup_rounds=server_warmup_rounds,
+    data_spec=data_spec,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
   )
-
-
-def group_average(start, server, mean_delta, count, server_weight):
-  """Eq. 7 for all groups at once, for one weight tensor.
-
-  Args:
-    start: `[S, ...]`, the group models that clients started from.
-    server: `[...]`, w_s.
-    mean_delta: `[S, ...]`, mean of w_k - w_avg,i over the clients of a group.
-    count: `float32 [S]`, |G_i|; an empty group becomes the server model.
-    server_weight: Weight of w_s in a group's mean.
-
-  Returns:
-    `[S, ...]`, the new group models.
-  """
-  count = tf.reshape(count, [-1] + [1] * server.shape.rank)
-  share = tf.cast(count / (count + server_weight), server.dtype)
-  return share * (start + mean_delta) + (1 - share) * server

@@ -8,10 +8,11 @@ objective(predict, batch, anchors, seed) -> (loss, metrics)
 
 where `predict(x, training=..., seed=...)` calls the model at the present
 weights (`tff_ssl.templates.prediction.Predictor`), `batch` is an ordered dict
-with `x`, `y` and maybe `true_y`, `anchors` are the `ModelWeights` that training
-started from, and `seed` is `int32 [2]`, other for each step. `metrics` maps
-each name of the attribute `metric_names` to a pair (numerator, denominator) of
-scalars.
+with `x`, `y` and maybe `true_y` (and `labelled`, a second minibatch of labelled
+examples, where `LocalTraining` was asked for one), `anchors` are the
+`ModelWeights` that training started from, and `seed` is `int32 [2]`, other for
+each step. `metrics` maps each name of the attribute `metric_names` to a pair
+(numerator, denominator) of scalars.
 """
 
 from tff_ssl.objectives.consistency import (
@@ -19,11 +20,13 @@ from tff_ssl.objectives.consistency import (
   SelfTraining,
 )
 from tff_ssl.objectives.proximal import Proximal
+from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
 
 __all__ = [
   'ConsistencyRegularization',
   'Proximal',
   'SelfTraining',
+  'SemiSupervised',
   'Supervised',
 ]

@@ -22,43 +22,41 @@ import tensorflow as tf
 from tff_ssl import checks, randomness
 from tff_ssl.objectives import losses
 
+VIEWS_FORWARD = ('auto', 'joint', 'separate')
+
 
 @dataclasses.dataclass(frozen=True)
 class ConsistencyRegularization:
   """CRL, the FixMatch loss on unlabelled examples (paper 1, Eq. 4).
 
-  Without batch normalisation the weak view needs a forward pass only, so that
-  the views go through the model one after the other. Batch normalisation must
-  see both views as one batch, as in the authors' code, and then they do.
-
   Attributes:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
     threshold: tau, the confidence from which a pseudo-label counts.
+    views_forward: How the views go through the model; see `forward`.
   """
 
   views: Any
   threshold: float = 0.95
+  views_forward: str = 'auto'
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 
   def __post_init__(self):
     checks.numbers_at_least(0, threshold=self.threshold)
+    checks.one_of(VIEWS_FORWARD, views_forward=self.views_forward)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 1))
-    weak_seed, strong_seed = (randomness.fold_in(seed, i) for i in (2, 3))
-    if predict.has_moving_state:
-      both = predict(
-        tf.concat([weak, strong], axis=0), training=True, seed=weak_seed
-      )
-      weak_logits, strong_logits = tf.split(both, 2)
-    else:
-      weak_logits = predict(weak, training=True, seed=weak_seed)
-      strong_logits = predict(strong, training=True, seed=strong_seed)
-    return _pseudo_label_loss(weak_logits, strong_logits, self.threshold, batch)
+    weak_logits, strong_logits = forward(
+      predict,
+      [weak, strong],
+      [randomness.fold_in(seed, i) for i in (2, 3)],
+      self.views_forward,
+    )
+    return pseudo_label_loss(weak_logits, strong_logits, self.threshold, batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +81,40 @@ class SelfTraining:
     del anchors
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = predict(weak, training=True, seed=randomness.fold_in(seed, 2))
-    return _pseudo_label_loss(logits, logits, self.threshold, batch)
+    return pseudo_label_loss(logits, logits, self.threshold, batch)
 
 
-def _pseudo_label_loss(teacher_logits, student_logits, threshold, batch):
+def forward(
+  predict, inputs: list[tf.Tensor], seeds: list[tf.Tensor], views_forward: str
+) -> list[tf.Tensor]:
+  """Returns the train-mode logits of several batches.
+
+  Args:
+    predict: A `Predictor`.
+    inputs: Batches `[n_i, ...]`, such as the weak and the strong view.
+    seeds: A seed for each batch; the first one serves a joint forward pass.
+    views_forward: 'joint': one pass over all batches together, as in the code
+      of paper 1's authors. Batch normalisation needs it: it must see the views
+      as one batch. 'separate': a pass for each batch; without batch
+      normalisation the same but for dropout, and faster where no gradient flows
+      through a batch. 'auto': joint where the model has moving statistics.
+
+  Returns:
+    Logits `[n_i, d]` of each batch.
+  """
+  is_joint = views_forward == 'joint' or (
+    views_forward == 'auto' and predict.has_moving_state
+  )
+  if is_joint:
+    logits = predict(tf.concat(inputs, axis=0), training=True, seed=seeds[0])
+    return tf.split(logits, [tf.shape(batch)[0] for batch in inputs])
+  return [
+    predict(batch, training=True, seed=seed)
+    for batch, seed in zip(inputs, seeds, strict=True)
+  ]
+
+
+def pseudo_label_loss(teacher_logits, student_logits, threshold, batch):
   """Returns Eq. 4's loss for given logits, and the metrics of pseudo-labels."""
   labels, mask = losses.pseudo_labels(teacher_logits, threshold)
   total = tf.reduce_sum(

@@ -1,5 +1,7 @@
 """Pure loss maths, free of models and augmentation."""
 
+import collections
+
 import tensorflow as tf
 
 
@@ -20,6 +22,31 @@ def masked_cross_entropy(
     labels=tf.where(mask > 0, labels, 0), logits=tf.cast(logits, tf.float32)
   )
   return mask * losses
+
+
+def supervised(
+  labels: tf.Tensor, logits: tf.Tensor
+) -> tuple[tf.Tensor, collections.OrderedDict]:
+  """Mean cross-entropy over the examples that have a label, and its counts.
+
+  Args:
+    labels: `int32 [n]`, -1 where there is none.
+    logits: `float [n, d]`.
+
+  Returns:
+    The loss, 0 where no example has a label; and `loss` and `accuracy`, each a
+    pair of numerator and denominator.
+  """
+  mask = tf.cast(labels >= 0, tf.float32)
+  total = tf.reduce_sum(masked_cross_entropy(labels, logits, mask))
+  count = tf.reduce_sum(mask)
+  predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+  correct = tf.reduce_sum(
+    mask * tf.cast(tf.equal(predicted, labels), tf.float32)
+  )
+  return total / tf.maximum(count, 1.0), collections.OrderedDict(
+    loss=(total, count), accuracy=(correct, count)
+  )
 
 
 def pseudo_labels(

@@ -1,10 +1,7 @@
 """Cross-entropy with true labels (paper 1, Eqs. 3 and 6)."""
 
-import collections
 import dataclasses
 from typing import Any
-
-import tensorflow as tf
 
 from tff_ssl import randomness
 from tff_ssl.objectives import losses
@@ -30,14 +27,4 @@ class Supervised:
     del anchors
     x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = predict(x, training=True, seed=randomness.fold_in(seed, 1))
-    mask = tf.cast(batch['y'] >= 0, tf.float32)
-    total = tf.reduce_sum(losses.masked_cross_entropy(batch['y'], logits, mask))
-    count = tf.reduce_sum(mask)
-    predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    correct = tf.reduce_sum(
-      mask * tf.cast(tf.equal(predicted, batch['y']), tf.float32)
-    )
-    loss = total / tf.maximum(count, 1.0)
-    return loss, collections.OrderedDict(
-      loss=(total, count), accuracy=(correct, count)
-    )
+    return losses.supervised(batch['y'], logits)

@@ -26,20 +26,31 @@ def compose_with_reader(
 
   Returns:
     A `tff.learning.templates.LearningProcess` whose `next` takes
-    `{int32[2]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
+    `{int32[4]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
 
   Raises:
     TypeError: If the reader does not return what the process takes.
   """
   data_type = process.next.type_signature.parameter[1].member
   in_context = isinstance(data_type, tff.StructType)
+  context_names = (
+    [
+      name
+      for name, _ in tff.structure.iter_elements(data_type['context'].element)
+    ]
+    if in_context
+    else []
+  )
 
   @tff.tensorflow.computation(client_sampling.KEY_TYPE)
   def read(key):
     examples = reader(key[0])
     if not in_context:
       return examples
-    context = collections.OrderedDict(client=key[0], group=key[1])
+    fields = dict(zip(client_sampling.KEY_FIELDS, tf.unstack(key), strict=True))
+    context = collections.OrderedDict(
+      (name, fields[name]) for name in context_names
+    )
     return collections.OrderedDict(
       examples=examples, context=tf.data.Dataset.from_tensors(context)
     )

@@ -1,8 +1,10 @@
 """Which clients take part in a round, and in which group.
 
-A client crosses into TFF as a key, `int32 [2]`: its index in the client store
-and its group. The participants of a round are a function of (seed, round), so
-the iterator's whole state is the round.
+A client crosses into TFF as a key, `int32 [4]`, with the fields `KEY_FIELDS`:
+its index in the client store; its group; its slot, which is its position among
+the participants of the round; and the group whose model it starts from. The
+participants of a round are a function of (seed, round), so the iterator's whole
+state is the round.
 """
 
 import struct
@@ -10,10 +12,12 @@ import struct
 import numpy as np
 import tensorflow_federated as tff
 
-KEY_TYPE = tff.TensorType(np.int32, [2])
+KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
+KEY_TYPE = tff.TensorType(np.int32, [len(KEY_FIELDS)])
 
-# Separates client sampling from everything else that derives from the seed.
+# Separate client sampling from everything else that derives from the seed.
 _PURPOSE = 0x5A3B
+_DEAL_PURPOSE = 0x5A3C
 
 
 def sample_keys(
@@ -23,6 +27,7 @@ def sample_keys(
   num_groups: int,
   seed: int,
   round_num: int,
+  redeal: bool = False,
 ) -> list[np.ndarray]:
   """Samples the participants of a round and deals them to groups.
 
@@ -36,14 +41,28 @@ def sample_keys(
     num_groups: S <= C, groups to deal them to.
     seed: The run's seed.
     round_num: Rounds before this one.
+    redeal: Whether slots are dealt to groups anew in each round; then
+      `start_group` is the slot's group of the round before. Otherwise a slot
+      stays in its group, and clients start from the model of their group.
 
   Returns:
-    A list of C keys, `int32 [2]`: client index in [0, K), group in [0, S).
+    A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
+    in [0, C), group of the start model in [0, S).
   """
   rng = np.random.default_rng([_PURPOSE, seed, round_num])
   clients = rng.permutation(num_clients)[:clients_per_round]
-  groups = np.arange(clients_per_round) % num_groups
-  return list(np.stack([clients, groups], axis=1).astype(np.int32))
+  slots = np.arange(clients_per_round)
+
+  def deal(at_round):
+    groups = slots % num_groups
+    if not redeal:
+      return groups
+    rng = np.random.default_rng([_DEAL_PURPOSE, seed, at_round])
+    return rng.permutation(groups)
+
+  # Before the first round all groups have the same model.
+  columns = (clients, deal(round_num), slots, deal(max(round_num - 1, 0)))
+  return list(np.stack(columns, axis=1).astype(np.int32))
 
 
 class ClientKeySource(tff.program.FederatedDataSource):

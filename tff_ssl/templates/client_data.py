@@ -5,6 +5,7 @@ Two forms of client data are accepted by every process of this library:
 ```
 plain       <x=..., y=...>*                                   a Sequence
 in context  <examples=<x=..., y=...>*, context=<client=int32, group=int32>*>
+in slots    the same with context=<client, group, slot, start_group>*
 ```
 
 `x` are images (`uint8` or `float32` in [0, 1]) or feature vectors. `y` is the
@@ -18,20 +19,22 @@ shuffled nor repeated.
 
 `context` is a sequence of exactly one element, the constants of this client in
 this round: `client`, an index that its randomness derives from, and `group`,
-the group it was assigned to by whoever sampled it.
+the group it was assigned to by whoever sampled it. Processes with a state for
+each of the C slots of a round need `slot` too, in [0, C), and `start_group`,
+the group whose model the client starts from.
 """
 
 import collections
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import types
 
-CONTEXT_SPEC = collections.OrderedDict(
-  client=tf.TensorSpec([], tf.int32), group=tf.TensorSpec([], tf.int32)
-)
+_CONTEXT_NAMES = ('client', 'group')
+_SLOT_NAMES = ('slot', 'start_group')
 
 _REQUIRED_KEYS = ('x', 'y')
 _OPTIONAL_KEYS = ('true_y',)
@@ -72,10 +75,12 @@ class ClientDataSpec:
   Attributes:
     element_spec: Spec of one element of the examples (`image_element_spec`).
     in_context: Whether a context sequence stands beside the examples.
+    in_slots: Whether the context names slot and start group, too.
   """
 
   element_spec: collections.OrderedDict[str, tf.TensorSpec]
   in_context: bool = False
+  in_slots: bool = False
 
   def __post_init__(self):
     keys = tuple(self.element_spec)
@@ -98,6 +103,17 @@ class ClientDataSpec:
           f'x of shape {self.element_spec["x"].shape}: batch all keys or none.'
         )
 
+    if self.in_slots and not self.in_context:
+      raise TypeError(
+        'in_slots=True needs in_context=True: slot and start group are fields '
+        'of the context.'
+      )
+
+  @property
+  def context_names(self) -> tuple[str, ...]:
+    """Names of the fields of the context, `int32` scalars."""
+    return _CONTEXT_NAMES + (_SLOT_NAMES if self.in_slots else ())
+
   @property
   def batched(self) -> bool:
     """Whether elements are batches: read off the rank of `y`."""
@@ -114,7 +130,8 @@ class ClientDataSpec:
     examples = tff.SequenceType(types.type_from_specs(self.element_spec))
     if not self.in_context:
       return examples
-    context = tff.SequenceType(types.type_from_specs(CONTEXT_SPEC))
+    fields = [(name, np.int32) for name in self.context_names]
+    context = tff.SequenceType(collections.OrderedDict(fields))
     return tff.types.to_type(
       collections.OrderedDict(examples=examples, context=context)
     )
@@ -173,9 +190,9 @@ def read_context(client_data, spec: ClientDataSpec):
 
   Returns:
     The examples' tensors (see `collect`), and an ordered dict of `int32`
-    scalars `client` and `group`. Without a context, `client` is a fingerprint
-    of the examples, so that equal data give equal randomness in any order of
-    clients, and `group` is -1, "not assigned".
+    scalars with the fields of `context_names`. Without a context, `client` is a
+    fingerprint of the examples, so that equal data give equal randomness in any
+    order of clients, and `group` is -1, "not assigned".
   """
   if spec.in_context:
     context = client_data['context'].take(1).get_single_element()

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 from tff_ssl import randomness
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import finalizers as finalizers_lib
+from tff_ssl.templates import slots
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -24,12 +25,14 @@ class LocalUpdate(NamedTuple):
     metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator.
     invalid: `bool` scalar: whether the client must be left out (a group that
       does not exist).
+    slot_state: The slot's new state, where slots have one.
   """
 
   delta: Any
   weight: tf.Tensor
   metrics: Any
   invalid: tf.Tensor
+  slot_state: Any = None
 
 
 class ClientTask(NamedTuple):
@@ -43,6 +46,8 @@ class ClientTask(NamedTuple):
     examples: Tensors of the client's examples.
     client: `int32` scalar, index that the client's randomness derives from.
     group: `int32` scalar, -1 where none was assigned.
+    start_group: `int32` scalar, where the context names it.
+    slot_state: The slot's state, where slots have one.
   """
 
   weights: Any
@@ -52,6 +57,8 @@ class ClientTask(NamedTuple):
   examples: Any
   client: tf.Tensor
   group: tf.Tensor
+  start_group: tf.Tensor | None = None
+  slot_state: Any = None
 
   @property
   def client_seed(self) -> tf.Tensor:
@@ -65,6 +72,8 @@ def build_client_work(
   data_spec: client_data_lib.ClientDataSpec,
   weights_type: tff.Type,
   initial_hparams: Callable[[], Any],
+  num_slots: int = 0,
+  initial_slot_state: Callable[[], Any] | None = None,
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
@@ -80,43 +89,59 @@ def build_client_work(
     data_spec: The type of the client data.
     weights_type: The unplaced type of the distributed weights.
     initial_hparams: Returns the client optimizer's hyperparameters.
+    num_slots: C, where slots have a state (see `slots.py`), otherwise 0. The
+      context of the client data names the slot then (`ClientDataSpec.in_slots`)
+      and a client whose slot does not exist is invalid.
+    initial_slot_state: Returns the first state of a slot, where they have one.
     metrics_aggregator: As in TFF's own builders; by default
       `tff.learning.metrics.sum_then_finalize`.
 
   Returns:
-    A `tff.learning.templates.ClientWorkProcess` whose state is the optimizer's
-    hyperparameters, whose update is `delta`, or `<value=delta, group=tag>`
-    where there is a tag, and whose measurements are
+    A `tff.learning.templates.ClientWorkProcess` whose state holds the
+    optimizer's `hparams` and maybe `slots`, whose update is `delta`, or
+    `<value=delta, group=tag>` where there is a tag, and whose measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
   """
   finalizers = collections.OrderedDict()
 
-  initial = tff.tensorflow.computation(initial_hparams)
-  hparams_type = initial.type_signature.result
+  @tff.tensorflow.computation
+  def initial():
+    state = collections.OrderedDict(hparams=initial_hparams())
+    if num_slots:
+      state['slots'] = slots.stack(initial_slot_state(), num_slots)
+    return state
+
+  state_type = initial.type_signature.result
   sent_type = tff.types.to_type(
     collections.OrderedDict(weights=weights_type, round=np.int32, seed=np.int32)
   )
 
-  @tff.tensorflow.computation(sent_type, hparams_type, data_spec.type)
-  def work(sent, hparams, data):
+  @tff.tensorflow.computation(sent_type, state_type, data_spec.type)
+  def work(sent, state, data):
     examples, context = client_data_lib.read_context(data, data_spec)
-    update, tag = local_update(
-      ClientTask(
-        sent['weights'],
-        sent['round'],
-        sent['seed'],
-        hparams,
-        examples,
-        context['client'],
-        context['group'],
-      )
+    task = ClientTask(
+      sent['weights'],
+      sent['round'],
+      sent['seed'],
+      state['hparams'],
+      examples,
+      context['client'],
+      context['group'],
+      context.get('start_group'),
     )
+    if num_slots:
+      slot = context['slot']
+      task = task._replace(slot_state=slots.row(state['slots'], slot))
+    update, tag = local_update(task)
+    invalid = update.invalid
+    if num_slots:
+      invalid |= slots.is_missing(slot, num_slots)
     empty = tf.equal(tf.shape(examples['y'])[0], 0)
     # The examples too: augmentation may turn NaN pixels into finite ones.
     finite = finalizers_lib.all_finite(
       (update.delta, update.weight, update.metrics, examples)
     )
-    usable = finite & ~update.invalid & ~empty
+    usable = finite & ~invalid & ~empty
     delta, weight, metrics = tf.nest.map_structure(
       lambda value: tf.where(usable, value, tf.zeros_like(value)),
       (update.delta, update.weight, update.metrics),
@@ -126,17 +151,24 @@ def build_client_work(
       participating=tf.cast(weight > 0, tf.int32),
       empty=tf.cast(empty, tf.int32),
       non_finite=tf.cast(~finite, tf.int32),
-      invalid=tf.cast(update.invalid, tf.int32),
+      invalid=tf.cast(invalid, tf.int32),
     )
     if tag is not None:
       delta = collections.OrderedDict(value=delta, group=tag)
     result = tff.learning.templates.ClientResult(delta, weight)
-    return result, metrics, clients
+    kept = ()
+    if num_slots:
+      kept = slots.scatter(update.slot_state, slot, num_slots, usable)
+    return result, metrics, clients, kept
 
-  _, metrics_type, _ = work.type_signature.result
+  _, metrics_type, _, kept_type = work.type_signature.result
   aggregate = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
     finalizers, metrics_type
   )
+
+  def merge_slots(state, kept):
+    state['slots'] = slots.merge(state['slots'], *kept)
+    return state
 
   @tff.federated_computation
   def initialize():
@@ -148,23 +180,27 @@ def build_client_work(
     tff.FederatedType(data_spec.type, tff.CLIENTS),
   )
   def next_fn(state, sent, data):
-    hparams = tff.federated_broadcast(state)
-    result, metrics, clients = tff.federated_map(work, (sent, hparams, data))
+    result, metrics, clients, kept = tff.federated_map(
+      work, (sent, tff.federated_broadcast(state), data)
+    )
     measurements = tff.federated_zip(
       collections.OrderedDict(
         train=aggregate(metrics), clients=tff.federated_sum(clients)
       )
     )
+    if num_slots:
+      merge = tff.tensorflow.computation(merge_slots, (state_type, kept_type))
+      state = tff.federated_map(merge, (state, tff.federated_sum(kept)))
     return tff.templates.MeasuredProcessOutput(state, result, measurements)
 
-  @tff.tensorflow.computation(hparams_type)
+  @tff.tensorflow.computation(state_type)
   def get_hparams(state):
-    return state
+    return state['hparams']
 
-  @tff.tensorflow.computation(hparams_type, hparams_type)
+  @tff.tensorflow.computation(state_type, state_type['hparams'])
   def set_hparams(state, hparams):
-    del state
-    return hparams
+    state['hparams'] = hparams
+    return state
 
   return tff.learning.templates.ClientWorkProcess(
     initialize,

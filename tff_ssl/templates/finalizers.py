@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
-from tff_ssl.templates import client_data, local_training
+from tff_ssl.templates import client_data, local_training, slots
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -29,17 +29,20 @@ class ServerTraining:
   """The server's own training on its labelled examples (paper 1, Eq. 3).
 
   The server is a participant with the same loop as any client. Its optimizer
-  state (momentum) lives in the finalizer's state, across rounds.
+  state (momentum) lives in the finalizer's state, across rounds. It may train
+  several replicas from one start, each with its own batches and momentum.
 
   Attributes:
     training: The `LocalTraining` to run.
     data: A no-argument `tff.Computation` that returns the labelled examples, a
       sequence of `<x=..., y=...>`; it runs inside the round, so that larger
       sets are best read from a file there.
+    num_replicas: R >= 1.
   """
 
   training: local_training.LocalTraining
   data: tff.Computation
+  num_replicas: int = 1
 
   def __post_init__(self):
     signature = getattr(self.data, 'type_signature', None)
@@ -54,20 +57,71 @@ class ServerTraining:
         'wrap the data set in tff.tensorflow.computation.'
       )
 
+  def initial_optimizer_state(self):
+    """Returns fresh optimizer states, stacked `[R, ...]`."""
+    state = self.training.initial_optimizer_state()
+    return slots.stack(state, self.num_replicas)
+
+  def get_hparams(self, optimizer_state):
+    """Returns the hyperparameters, which all replicas share."""
+    return self.training.optimizer.get_hparams(slots.row(optimizer_state, 0))
+
+  def set_hparams(self, optimizer_state, hparams):
+    """Sets the hyperparameters of all replicas."""
+    return _stack(
+      self.training.optimizer.set_hparams(
+        slots.row(optimizer_state, i), hparams
+      )
+      for i in range(self.num_replicas)
+    )
+
   def run(
     self, start: ModelWeights, optimizer_state, *, seed, round_num
   ) -> local_training.TrainingResult:
-    """Trains one round from `start`; call it inside a TFF TensorFlow block."""
+    """Trains one round from `start`; call it inside a TFF TensorFlow block.
+
+    Args:
+      start: `ModelWeights`, the start of all replicas.
+      optimizer_state: Stacked `[R, ...]`.
+      seed: The run's seed, `int32` scalar.
+      round_num: Rounds before this one, `int32` scalar.
+
+    Returns:
+      A `TrainingResult` of which all tensors have a first dimension R.
+    """
+    examples = self.read_examples()
+
+    # Traced once for all replicas.
+    @tf.function(autograph=False)
+    def train(optimizer_state, replica_seed):
+      return self.training.run(
+        start,
+        examples,
+        seed=replica_seed,
+        round_num=round_num,
+        optimizer_state=optimizer_state,
+      )
+
+    own_seed = randomness.server_seed(seed, round_num)
+    return _stack(
+      train(
+        slots.row(optimizer_state, i),
+        randomness.fold_in(own_seed, i) if self.num_replicas > 1 else own_seed,
+      )
+      for i in range(self.num_replicas)
+    )
+
+  def read_examples(self):
+    """Returns the labelled examples, an ordered dict of tensors."""
     dataset = self.data()
     spec = client_data.ClientDataSpec(dataset.element_spec)
     spec.check_model(self.training.model)
-    return self.training.run(
-      start,
-      client_data.collect(dataset, spec),
-      seed=randomness.server_seed(seed, round_num),
-      round_num=round_num,
-      optimizer_state=optimizer_state,
-    )
+    return client_data.collect(dataset, spec)
+
+
+def _stack(results):
+  """Stacks structures of tensors."""
+  return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *results)
 
 
 def ratios(metrics) -> collections.OrderedDict[str, tf.Tensor]:
@@ -83,17 +137,17 @@ def _build_finalizer(
   *,
   weights_type: tff.Type,
   aggregate_type: tff.Type,
-  optimizer: tff.learning.optimizers.Optimizer,
+  optimizer=None,
 ) -> tff.learning.templates.FinalizerProcess:
   """Makes a finalizer process out of two TensorFlow functions.
 
   Args:
-    initial_state: Returns the state, an ordered dict with a key `optimizer`.
+    initial_state: Returns the state, an ordered dict.
     update: `(state, weights, aggregate) -> (state, weights, measurements)`.
     weights_type: Unplaced type of the global model weights.
     aggregate_type: Unplaced type of the aggregator's result.
-    optimizer: Whose hyperparameters `get_hparams` and `set_hparams` handle in
-      `state['optimizer']`.
+    optimizer: If there is one, its `get_hparams` and `set_hparams` handle the
+      hyperparameters in `state['optimizer']`.
 
   Returns:
     A `tff.learning.templates.FinalizerProcess`.
@@ -118,6 +172,9 @@ def _build_finalizer(
       apply, (state, weights, aggregate)
     )
     return tff.templates.MeasuredProcessOutput(state, weights, measurements)
+
+  if optimizer is None:
+    return tff.learning.templates.FinalizerProcess(initialize, next_fn)
 
   @tff.tensorflow.computation(state_type)
   def get_hparams(state):
@@ -153,7 +210,8 @@ def build_server_training(
 
   Args:
     server: How the server trains.
-    combine: `(weights, server_weights, aggregate) -> weights`, in TensorFlow.
+    combine: `(weights, server_weights, aggregate) -> weights`, in TensorFlow;
+      `server_weights` are stacked, `[R, ...]`.
     server_start: `(weights) -> ModelWeights`, where the server starts from.
     weights_type: Unplaced type of the global model weights.
     aggregate_type: Unplaced type of the aggregator's result.
@@ -166,7 +224,7 @@ def build_server_training(
 
   def initial_state():
     return collections.OrderedDict(
-      optimizer=server.training.initial_optimizer_state(),
+      optimizer=server.initial_optimizer_state(),
       round=tf.constant(0, tf.int32),
       seed=tf.constant(seed, tf.int32),
     )
@@ -188,8 +246,11 @@ def build_server_training(
     state = collections.OrderedDict(
       optimizer=optimizer_state, round=state['round'] + 1, seed=state['seed']
     )
+    metrics = tf.nest.map_structure(
+      lambda replicas: tf.reduce_sum(replicas, 0), trained.metrics
+    )
     measurements = collections.OrderedDict(
-      server=ratios(trained.metrics),
+      server=ratios(metrics),
       update_non_finite=tf.cast(~finite, tf.int32),
     )
     return state, weights, measurements
@@ -199,7 +260,44 @@ def build_server_training(
     update,
     weights_type=weights_type,
     aggregate_type=aggregate_type,
-    optimizer=server.training.optimizer,
+    optimizer=server,
+  )
+
+
+def build_no_server_training(
+  combine, *, weights_type: tff.Type, aggregate_type: tff.Type
+) -> tff.learning.templates.FinalizerProcess:
+  """Joins the clients' results; for servers without data.
+
+  A result that is not finite leaves the weights as they are, and counts in
+  `update_non_finite`.
+
+  Args:
+    combine: `(weights, aggregate) -> weights`, in TensorFlow.
+    weights_type: Unplaced type of the global model weights.
+    aggregate_type: Unplaced type of the aggregator's result.
+
+  Returns:
+    A `tff.learning.templates.FinalizerProcess` without hyperparameters, whose
+    measurements are `<update_non_finite=int32>`.
+  """
+
+  def update(state, weights, aggregate):
+    combined = combine(weights, aggregate)
+    finite = all_finite(combined)
+    measurements = collections.OrderedDict(
+      update_non_finite=tf.cast(~finite, tf.int32)
+    )
+    return state, _choose(finite, combined, weights), measurements
+
+  def no_state():
+    return collections.OrderedDict()
+
+  return _build_finalizer(
+    no_state,
+    update,
+    weights_type=weights_type,
+    aggregate_type=aggregate_type,
   )
 
 

@@ -1,11 +1,19 @@
-"""Which group a client is in: said by the sampler, or drawn in the process."""
+"""Clients in groups: who is in which, what they start from, how they meet.
+
+The global weights of a process with S groups are the stack `[S, ...]` of the
+group models; a client reads its row, trains, and its delta goes to its row of
+the aggregate.
+"""
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, randomness
+from tff_ssl import aggregators, checks, randomness
+from tff_ssl.templates import client_work, composition, local_training, slots
 
 ASSIGNMENTS = ('sampler', 'in_process')
+START_MODELS = ('group', 'slot')
+CLIENT_MOMENTA = ('reset', 'slot')
 
 # Purpose of the seed that draws a group; training uses 0 and 1.
 _DRAW_GROUP = 2
@@ -23,10 +31,7 @@ def check_assignment(assignment: str, num_groups: int, data_spec) -> None:
     ValueError: If `assignment` is unknown.
     TypeError: If the sampler has no place to write the group to.
   """
-  if assignment not in ASSIGNMENTS:
-    raise ValueError(
-      f'group_assignment must be one of {ASSIGNMENTS}, but is {assignment!r}.'
-    )
+  checks.one_of(ASSIGNMENTS, group_assignment=assignment)
   if assignment == 'sampler' and num_groups > 1 and not data_spec.in_context:
     raise TypeError(
       "group_assignment='sampler' needs client data with a context that holds "
@@ -59,17 +64,136 @@ def group_of_client(
   return group, tf.constant(False)
 
 
+def check_slots(
+  start_model: str, client_momentum: str, num_slots: int | None, data_spec
+) -> None:
+  """Checks what of a slot outlives a round.
+
+  Args:
+    start_model: 'group' or 'slot'.
+    client_momentum: 'reset' or 'slot'.
+    num_slots: C, where momentum stays with the slot.
+    data_spec: `ClientDataSpec`, the type of client data.
+
+  Raises:
+    ValueError: If a value is unknown, missing or unused.
+    TypeError: If the client data do not name slots where they must.
+  """
+  checks.one_of(START_MODELS, start_model=start_model)
+  checks.one_of(CLIENT_MOMENTA, client_momentum=client_momentum)
+  checks.integers_at_least(1, num_slots=num_slots)
+  if (num_slots is not None) != (client_momentum == 'slot'):
+    raise ValueError(
+      f'num_slots={num_slots} does not fit client_momentum='
+      f"{client_momentum!r}: give the clients per round with 'slot' only."
+    )
+  if 'slot' in (start_model, client_momentum) and not data_spec.in_slots:
+    raise TypeError(
+      f'start_model={start_model!r} and client_momentum={client_momentum!r} '
+      'need client data with a context that names the slot: use '
+      'ClientDataSpec(..., in_context=True, in_slots=True).'
+    )
+
+
+def build_local_update(
+  training: local_training.LocalTraining,
+  num_groups: int,
+  *,
+  assignment: str = 'sampler',
+  start_model: str = 'group',
+  client_momentum: str = 'reset',
+  warmup_rounds: int = 0,
+):
+  """Returns the local update of a client that trains its group's model.
+
+  Args:
+    training: What the client does.
+    num_groups: S.
+    assignment: Who assigns groups; see `group_of_client`.
+    start_model: 'group': the model of the client's group. 'slot': that of the
+      group in which its slot was in the round before.
+    client_momentum: 'reset': a fresh optimizer state. 'slot': the one that the
+      slot's client of the round before left.
+    warmup_rounds: First rounds in which clients do nothing.
+
+  Returns:
+    A function of a `ClientTask` that returns a `LocalUpdate` of weight 1 and
+    the group. The delta is against the model of the client's group, wherever it
+    started, so that the mean of a group's clients is its model plus the mean
+    delta.
+  """
+
+  def local_update(task):
+    group, invalid = group_of_client(task, num_groups, assignment)
+    own = slots.row(task.weights, group)
+    start = own
+    if start_model == 'slot':
+      start = slots.row(task.weights, task.start_group)
+      invalid |= slots.is_missing(task.start_group, num_groups)
+    joined = task.round >= warmup_rounds
+    result = training.run(
+      start,
+      task.examples,
+      seed=task.client_seed,
+      round_num=task.round,
+      optimizer_state=(task.slot_state if client_momentum == 'slot' else None),
+      hparams=task.hparams,
+      active=joined & ~invalid,
+    )
+    update = client_work.LocalUpdate(
+      client_work.subtract(result.weights, own),
+      tf.cast(joined, tf.float32),
+      result.metrics,
+      invalid,
+      result.optimizer_state,
+    )
+    return update, group
+
+  return local_update
+
+
+def average(group_models, aggregate, server=None, server_weight: float = 0.0):
+  """Means of the clients' models within each group, with the server's or not.
+
+  Paper 1, Eq. 7: `w_avg,i = (n w_s + sum_{k in G_i} w_k) / (|G_i| + n)`, with n
+  the server's weight.
+
+  Args:
+    group_models: Structure of `[S, ...]`, against which deltas are.
+    aggregate: `mean`, structure of `[S, ...]`, the mean deltas, zero where a
+      group has no clients; `weight`, `float32 [S]`, |G_i|.
+    server: Structure of `[1, ...]` or `[S, ...]`, w_s; None where there is no
+      server model.
+    server_weight: Weight of w_s in a group's mean; a client's is 1.
+
+  Returns:
+    Structure of `[S, ...]`, the new group models. One without clients becomes
+    the server's model; where there is none it stays as it was.
+  """
+  members = tf.nest.map_structure(tf.add, group_models, aggregate['mean'])
+  if server is None:
+    return members
+  weight = aggregate['weight']
+
+  def join(member, own):
+    count = tf.reshape(weight, [-1] + [1] * (member.shape.rank - 1))
+    share = tf.cast(count / (count + server_weight), member.dtype)
+    return share * member + (1 - share) * own
+
+  return tf.nest.map_structure(join, members, server)
+
+
 def create_aggregator(
   factory: tff.aggregators.WeightedAggregationFactory | None,
   num_groups: int,
-  client_work: tff.learning.templates.ClientWorkProcess,
+  work: tff.learning.templates.ClientWorkProcess,
 ) -> tff.templates.AggregationProcess:
   """Creates the aggregator of clients' deltas by group.
 
   Args:
     factory: By default `GroupMeanFactory(num_groups)`.
     num_groups: S.
-    client_work: Whose results, `<value=delta, group=int32>`, are aggregated.
+    work: The client work, whose results are `<value=delta, group=int32>`.
 
   Returns:
     An aggregation process with the result `<mean=..., weight=float32[S]>`.
@@ -77,7 +201,7 @@ def create_aggregator(
   Raises:
     TypeError: If the factory does not aggregate by group.
   """
-  result = client_work.next.type_signature.result.result.member
+  result = work.next.type_signature.result.result.member
   by_group = (
     'model_aggregator must aggregate by group, as tff_ssl.GroupMeanFactory('
     f'{num_groups}, value_sum_factory=...) does with inner factories, but is '
@@ -98,3 +222,84 @@ def create_aggregator(
   if names != ['mean', 'weight']:
     raise TypeError(f'{by_group}, whose result is {aggregate}.')
   return process
+
+
+def compose(
+  training: local_training.LocalTraining,
+  build_finalizer,
+  *,
+  num_groups: int,
+  assignment: str,
+  start_model: str = 'group',
+  client_momentum: str = 'reset',
+  num_slots: int | None = None,
+  warmup_rounds: int = 0,
+  data_spec,
+  model_distributor,
+  model_aggregator,
+  metrics_aggregator,
+  seed: int,
+) -> tff.learning.templates.LearningProcess:
+  """Composes a process whose global weights are the stack of group models.
+
+  Args:
+    training: What a client does.
+    build_finalizer: Called with `weights_type` and `aggregate_type`, the
+      unplaced types of the stack and of the aggregator's result.
+    num_groups: S.
+    assignment: Who assigns groups; see `group_of_client`.
+    start_model: See `build_local_update`.
+    client_momentum: See `build_local_update`.
+    num_slots: C, where momentum stays with the slot.
+    warmup_rounds: First rounds in which clients do nothing.
+    data_spec: `ClientDataSpec`, the type of client data.
+    model_distributor: As in the builders of `tff_ssl.algorithms`.
+    model_aggregator: Likewise.
+    metrics_aggregator: Likewise.
+    seed: Root of all randomness.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`; its model weights are the mean
+    of the group models.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model, client data and aggregator do not fit each other.
+  """
+  check_assignment(assignment, num_groups, data_spec)
+  check_slots(start_model, client_momentum, num_slots, data_spec)
+  data_spec.check_model(training.model)
+  initial_weights = composition.stack_computation(
+    composition.initial_weights_computation(training.model, seed), num_groups
+  )
+  stack_type = initial_weights.type_signature.result
+  work = client_work.build_client_work(
+    build_local_update(
+      training,
+      num_groups,
+      assignment=assignment,
+      start_model=start_model,
+      client_momentum=client_momentum,
+      warmup_rounds=warmup_rounds,
+    ),
+    data_spec=data_spec,
+    weights_type=stack_type,
+    initial_hparams=training.initial_hparams,
+    num_slots=num_slots or 0,
+    initial_slot_state=training.initial_optimizer_state,
+    metrics_aggregator=metrics_aggregator,
+  )
+  aggregator = create_aggregator(model_aggregator, num_groups, work)
+  return composition.compose(
+    initial_weights,
+    seed=seed,
+    distributor=model_distributor,
+    client_work=work,
+    aggregator=aggregator,
+    finalizer=build_finalizer(
+      weights_type=stack_type,
+      aggregate_type=aggregator.next.type_signature.result.result.member,
+    ),
+    to_model_weights=composition.mean_of_stack,
+    from_model_weights=lambda weights: composition.tile(weights, num_groups),
+  )

@@ -21,6 +21,7 @@ ModelWeights = tff.learning.models.ModelWeights
 # Purposes of the seeds that one training run uses.
 _SHUFFLE = 0
 _STEP = 1
+_SHUFFLE_LABELLED = 2
 
 
 # T of paper 1, where neither steps nor epochs are given.
@@ -74,6 +75,9 @@ class LocalTraining:
       hyperparameter `learning_rate` then.
     steps_per_round: How far the global step advances per round; by default
       `steps`. With `epochs`, a schedule needs it.
+    labelled_batch_size: If given, each batch holds a second minibatch beside
+      its own, `labelled`, of this many of those examples that have a label
+      (reshuffled and repeated; empty where none has one).
   """
 
   model: Any
@@ -84,13 +88,20 @@ class LocalTraining:
   epochs: int | None = None
   schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
   steps_per_round: int | None = None
+  labelled_batch_size: int | None = None
 
   def __post_init__(self):
     if (self.steps is None) == (self.epochs is None):
       raise ValueError(
         f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'
       )
-    for name in ('batch_size', 'steps', 'epochs', 'steps_per_round'):
+    for name in (
+      'batch_size',
+      'steps',
+      'epochs',
+      'steps_per_round',
+      'labelled_batch_size',
+    ):
       value = getattr(self, name)
       if value is not None and (not isinstance(value, int) or value < 1):
         raise ValueError(f'{name} must be an integer >= 1, but is {value!r}.')
@@ -155,13 +166,13 @@ class LocalTraining:
     num_examples = tf.shape(examples['y'])[0]
     batches = self._batches(num_examples, seed)
     num_steps = tf.where(active, batches.num_steps, 0)
+    labelled = self._labelled_batches(examples, batches.num_steps, seed)
     take_step = self._build_step(start)
 
     def body(step, weights, state, totals):
-      indices = batches.indices(step)
-      batch = collections.OrderedDict(
-        (key, tf.gather(value, indices)) for key, value in examples.items()
-      )
+      batch = _gather(examples, batches.indices(step))
+      if labelled is not None:
+        batch['labelled'] = _gather(examples, labelled(step))
       if base_rate is not None:
         rate = base_rate * self.schedule(first_step + step)
         state = self._with_learning_rate(state, rate)
@@ -222,6 +233,19 @@ class LocalTraining:
 
     return take_step
 
+  def _labelled_batches(self, examples, num_steps, seed):
+    """Returns a function of the step to the indices of labelled examples."""
+    if self.labelled_batch_size is None:
+      return None
+    rows = tf.where(examples['y'] >= 0)[:, 0]
+    batches = _RepeatedBatches(
+      tf.shape(rows)[0],
+      self.labelled_batch_size,
+      num_steps,
+      randomness.fold_in(seed, _SHUFFLE_LABELLED),
+    )
+    return lambda step: tf.gather(rows, batches.indices(step))
+
   def _batches(self, num_examples, seed):
     shuffle_seed = randomness.fold_in(seed, _SHUFFLE)
     if self.steps is not None:
@@ -231,6 +255,12 @@ class LocalTraining:
     return _EpochBatches(
       num_examples, self.batch_size, self.epochs, shuffle_seed
     )
+
+
+def _gather(examples, indices):
+  return collections.OrderedDict(
+    (key, tf.gather(value, indices)) for key, value in examples.items()
+  )
 
 
 def _shuffled_passes(num_examples, num_passes, seed):

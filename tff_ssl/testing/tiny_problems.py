@@ -37,6 +37,7 @@ _SETTINGS = {
   # Low, so that an untrained model gives pseudo-labels.
   'threshold': 0.2,
   'batch_size': BATCH_SIZE,
+  'labelled_batch_size': BATCH_SIZE,
   'local_epochs': 1,
   'server_steps': 3,
   # Else few labels at the server would take long to outweigh the clients.
@@ -229,15 +230,17 @@ class TinyProblem:
       digits_of: Index of the client whose digits they are, 0 to 42.
 
     Returns:
-      `x`, `y` (-1 where clients have no labels) and `true_y`.
+      `x`, `y` (-1 where clients have no labels; every third example has one
+      where some are dealt to them) and `true_y`.
     """
     images, labels = load_digits()
     start = _NUM_TEST + _NUM_SERVER + _STRIDE * digits_of
     part = slice(start, start + size)
-    visible = self.spec.labels_at == 'clients'
+    every = {'server': 10**6, 'clients': 1, 'dealt': 3}[self.spec.labels_at]
+    visible = (np.arange(size) + 1) % every == 0
     return collections.OrderedDict(
       x=images[part],
-      y=labels[part] if visible else np.full([size], -1, np.int32),
+      y=np.where(visible, labels[part], -1).astype(np.int32),
       true_y=labels[part],
     )
 

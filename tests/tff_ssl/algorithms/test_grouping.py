@@ -420,39 +420,6 @@ class TestInProcessAssignment:
     assert train['loss'] == 0
 
 
-def test_group_average_for_every_set_of_survivors():
-  """C = 6 clients in S = 3 groups: every one of the 64 sets is finite."""
-  rng = np.random.default_rng(7)
-  start = rng.normal(size=(3, 2, 5))
-  server = rng.normal(size=(2, 5))
-  trained = rng.normal(size=(6, 2, 5))
-  groups = np.arange(6) % 3
-  for bits in range(64):
-    alive = np.array([bits >> k & 1 for k in range(6)], bool)
-    members = [trained[alive & (groups == g)] for g in range(3)]
-    deltas = np.stack(
-      [
-        group.mean(0) - start[g] if len(group) else np.zeros_like(server)
-        for g, group in enumerate(members)
-      ]
-    )
-    count = np.array([len(group) for group in members])
-    for server_weight in (1.0, 3.0):
-      actual = grouping.group_average(
-        tf.constant(start, tf.float32),
-        tf.constant(server, tf.float32),
-        tf.constant(deltas, tf.float32),
-        tf.constant(count, tf.float32),
-        server_weight,
-      ).numpy()
-      assert np.isfinite(actual).all()
-      np.testing.assert_allclose(
-        actual,
-        _eq_7(start, [list(group) for group in members], server, server_weight),
-        atol=1e-6,
-      )
-
-
 def test_global_step_of_clients_advances_by_their_own_steps(build, monkeypatch):
   """By default T = 16 client steps a round, however long the server trains."""
   made = []

@@ -49,7 +49,7 @@ def test_settings_are_arguments_of_the_builder(spec):
   assert set(spec.fixed) <= set(parameters)
   assert not settings & set(spec.fixed)
   assert ('server_data' in parameters) == spec.has_server_training
-  assert spec.labels_at in ('server', 'clients')
+  assert spec.labels_at in ('server', 'clients', 'dealt')
   assert (spec.labels_at == 'server') == spec.has_server_training
 
 

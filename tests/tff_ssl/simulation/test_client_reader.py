@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import fed_avg, grouping
+from tff_ssl import objectives
+from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
 from tff_ssl.augmentation import views
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader, client_sampling
@@ -66,7 +67,11 @@ def _assert_equal_states(actual, expected):
 
 
 def _keys(*pairs):
-  return [np.array(pair, np.int32) for pair in pairs]
+  """Keys of clients and groups, in slots as they come."""
+  return [
+    np.array([client, group, slot, group], np.int32)
+    for slot, (client, group) in enumerate(pairs)
+  ]
 
 
 def test_grouping_with_keys_equals_grouping_with_data(
@@ -95,7 +100,7 @@ def test_grouping_with_keys_equals_grouping_with_data(
         collections.OrderedDict(client=client, group=group)
       ),
     )
-    for client, group in keys
+    for client, group, _, _ in keys
   ]
   ours, theirs = with_keys.initialize(), process.initialize()
   for _ in range(2):
@@ -108,6 +113,31 @@ def test_grouping_with_keys_equals_grouping_with_data(
     )
   assert metrics['client_work']['clients']['empty'] == 1
   np.testing.assert_array_equal(metrics['aggregator']['group_weights'], [1, 2])
+
+
+def test_slots_travel_where_the_process_wants_them(tff_context, model, reader):
+  process = grouping_at_clients.build_grouping_at_clients(
+    model,
+    data_spec=client_data.ClientDataSpec(
+      _ELEMENTS, in_context=True, in_slots=True
+    ),
+    views=views.PlainViews(),
+    client_objective=objectives.Supervised(views.PlainViews()),
+    num_groups=2,
+    start_model='slot',
+    client_momentum='slot',
+    num_slots=3,
+    batch_size=2,
+    local_steps=2,
+  )
+  with_keys = client_reader.compose_with_reader(process, reader)
+  keys = np.array([[4, 1, 2, 0], [3, 0, 7, 0], [5, 0, 0, 2]], np.int32)
+  state, metrics = with_keys.next(with_keys.initialize(), list(keys))
+  # Slot 7 and start group 2 do not exist.
+  assert metrics['client_work']['clients']['invalid'] == 2
+  assert metrics['client_work']['clients']['participating'] == 1
+  velocity = np.asarray(tf.nest.flatten(state.client_work['slots'])[-1])
+  assert velocity[2].any() and not velocity[:2].any()
 
 
 class TestPlainData:

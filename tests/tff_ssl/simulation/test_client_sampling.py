@@ -26,11 +26,29 @@ def _sample(round_num=0, **changes):
 def test_keys_are_distinct_clients_in_equal_groups():
   for round_num in range(20):
     keys = _sample(round_num)
-    assert keys.shape == (10, 2) and keys.dtype == np.int32
+    assert keys.shape == (10, 4) and keys.dtype == np.int32
     assert len(set(keys[:, 0])) == 10
     assert keys[:, 0].min() >= 0 and keys[:, 0].max() < 20
     sizes = np.bincount(keys[:, 1], minlength=3)
     assert sorted(sizes) == [3, 3, 4]
+    assert keys[:, 2].tolist() == list(range(10))
+    assert keys[:, 3].tolist() == keys[:, 1].tolist()
+
+
+def test_redealt_slots_start_from_their_groups_of_the_round_before():
+  before = _sample(0, redeal=True)
+  assert before[:, 3].tolist() == before[:, 1].tolist()
+  moved = 0
+  for round_num in range(1, 20):
+    keys = _sample(round_num, redeal=True)
+    plain = _sample(round_num)
+    np.testing.assert_array_equal(keys[:, [0, 2]], plain[:, [0, 2]])
+    assert sorted(np.bincount(keys[:, 1], minlength=3)) == [3, 3, 4]
+    np.testing.assert_array_equal(keys[:, 3], before[:, 1])
+    moved += (keys[:, 3] != keys[:, 1]).sum()
+    before = keys
+  # Two thirds of the slots change their group.
+  assert 0.5 < moved / 190 < 0.8
 
 
 @pytest.mark.parametrize(
@@ -95,13 +113,13 @@ class TestIterator:
     assert iterator != 'an iterator'
 
   def test_type_is_that_of_the_keys(self):
-    expected = tff.FederatedType(tff.TensorType(np.int32, [2]), tff.CLIENTS)
+    expected = tff.FederatedType(tff.TensorType(np.int32, [4]), tff.CLIENTS)
     source = client_sampling.ClientKeySource(num_clients=5)
     assert source.federated_type == expected
     iterator = source.iterator()
     assert iterator.federated_type == expected
     for key in iterator.select(2):
-      assert key.shape == (2,) and key.dtype == np.int32
+      assert key.shape == (4,) and key.dtype == np.int32
 
   @pytest.mark.parametrize('k', [None, 0, 2, 21])
   def test_number_of_clients_out_of_range(self, k):

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tff_ssl import objectives, optimizers, randomness
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
-from tff_ssl.templates import finalizers, local_training
+from tff_ssl.templates import finalizers, local_training, slots
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -81,16 +81,17 @@ class TestServerTraining:
 
     @tff.tensorflow.computation
     def two_rounds():
-      weights, state = start, None
+      weights, state = start, server.initial_optimizer_state()
       for round_num in range(2):
         result = server.run(
           weights, state, seed=tf.constant(3), round_num=tf.constant(round_num)
         )
-        weights, state = result.weights, result.optimizer_state
+        weights = slots.row(result.weights, 0)
+        state = result.optimizer_state
       return collections.OrderedDict(
         kernel=weights.trainable[0],
         bias=weights.trainable[1],
-        loss=result.metrics['loss'],
+        loss=result.metrics['loss'][0],
       )
 
     data = _server_set()
@@ -112,17 +113,28 @@ class TestServerTraining:
       actual['loss'], [losses[2] + losses[3], 2 * _SIZE], rtol=1e-5
     )
 
-  def test_its_seed_is_the_servers(self, monkeypatch, training):
-    seen = {}
-
+  @pytest.mark.parametrize('num_replicas', [1, 2])
+  def test_its_seed_is_the_servers(self, monkeypatch, training, num_replicas):
     def run(self, start, examples, *, seed, round_num, optimizer_state):
-      seen.update(seed=seed, round=round_num, state=optimizer_state)
+      return collections.OrderedDict(
+        seed=seed, round=round_num, state=optimizer_state
+      )
 
     monkeypatch.setattr(local_training.LocalTraining, 'run', run)
-    server = finalizers.ServerTraining(training, _FakeData())
-    server.run(None, 'state', seed=tf.constant(3), round_num=tf.constant(5))
-    np.testing.assert_array_equal(seen['seed'], randomness.server_seed(3, 5))
-    assert seen['round'] == 5 and seen['state'] == 'state'
+    server = finalizers.ServerTraining(training, _FakeData(), num_replicas)
+    states = tf.range(10, 10 + num_replicas)
+    seen = server.run(
+      None, states, seed=tf.constant(3), round_num=tf.constant(5)
+    )
+    own = randomness.server_seed(3, 5)
+    expected = (
+      [own]
+      if num_replicas == 1
+      else [randomness.fold_in(own, i) for i in range(2)]
+    )
+    np.testing.assert_array_equal(seen['seed'], np.stack(expected))
+    np.testing.assert_array_equal(seen['round'], [5] * num_replicas)
+    np.testing.assert_array_equal(seen['state'], states)
 
   @pytest.mark.parametrize('data', [None, 'a data set', [1, 2]])
   def test_data_must_be_a_computation(self, training, data):

@@ -1,0 +1,304 @@
+"""What the authors' code does otherwise, each option against a property."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import objectives, optimizers
+from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 4, 3
+_SPEC = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+_IN_SLOTS = client_data.ClientDataSpec(_SPEC, in_context=True, in_slots=True)
+_SUPERVISED = objectives.Supervised(views.PlainViews())
+
+
+def _examples(seed, size=12):
+  rng = np.random.default_rng(seed)
+  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
+  return x, rng.integers(0, _CLASSES, size).astype(np.int32)
+
+
+def _client(index, group=0, slot=None, start_group=None, size=12, hidden=0):
+  """A client whose first `hidden` examples have no label."""
+  x, y = _examples(index, size)
+  y[:hidden] = -1
+  context = collections.OrderedDict(
+    client=np.int32(index),
+    group=np.int32(group),
+    slot=np.int32(index if slot is None else slot),
+    start_group=np.int32(group if start_group is None else start_group),
+  )
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y)),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+@tff.tensorflow.computation
+def _server_data():
+  x, y = _examples(1000)
+  return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
+
+
+def _model(norm='none'):
+  hidden = () if norm == 'none' else (6,)
+  return functional.from_keras(
+    dense.dense((_FEATURES,), _CLASSES, norm, hidden=hidden)
+  )
+
+
+def _sgd(rate, momentum=0.0):
+  return optimizers.build_nesterov_sgd(rate, momentum=momentum)
+
+
+def _build(model=None, **changes):
+  """A process with a server, full batches and clients with labels."""
+  arguments = {
+    'server_data': _server_data,
+    'data_spec': _IN_SLOTS,
+    'views': views.PlainViews(),
+    'client_objective': _SUPERVISED,
+    'client_optimizer': _sgd(0.5),
+    'server_optimizer': _sgd(0.3),
+    'batch_size': 12,
+    'local_steps': 2,
+    'server_batch_size': 12,
+    'server_steps': 2,
+  }
+  return grouping.build_grouping_ssfl(
+    model or _model(), **{**arguments, **changes}
+  )
+
+
+def _build_at_clients(**changes):
+  arguments = {
+    'data_spec': _IN_SLOTS,
+    'views': views.PlainViews(),
+    'num_groups': 1,
+    'client_objective': _SUPERVISED,
+    'client_optimizer': _sgd(0.5, momentum=0.9),
+    'batch_size': 12,
+    'local_steps': 1,
+  }
+  return grouping_at_clients.build_grouping_at_clients(
+    _model(), **{**arguments, **changes}
+  )
+
+
+def _flat(state):
+  weights = state.global_model_weights
+  return [np.asarray(w) for w in tf.nest.flatten(weights)]
+
+
+def _rounds(process, *rounds, state=None):
+  state = state or process.initialize()
+  for clients in rounds:
+    state, _ = process.next(state, clients)
+  return state
+
+
+def _assert_equal(state, other, atol=1e-6):
+  for a, b in zip(_flat(state), _flat(other), strict=True):
+    np.testing.assert_allclose(a, b, atol=atol)
+
+
+def _differs(state, other):
+  pairs = zip(_flat(state), _flat(other), strict=True)
+  return any(np.abs(a - b).max() > 1e-4 for a, b in pairs)
+
+
+def _with_random_groups(state):
+  rng = np.random.default_rng(3)
+  weights = tf.nest.map_structure(
+    lambda w: rng.normal(size=np.shape(w)).astype(np.float32),
+    state.global_model_weights,
+  )
+  return state._replace(global_model_weights=weights)
+
+
+@pytest.mark.usefixtures('tff_context')
+class TestStartModel:
+  """With learning rates of 0 a client returns the model it started from."""
+
+  _STARTS = (1, 0, 2, 1)
+  _GROUPS = (0, 1, 2, 0)
+
+  def _round(self, start_model, starts):
+    process = _build(
+      num_groups=3,
+      start_model=start_model,
+      client_optimizer=_sgd(0.0),
+      server_optimizer=_sgd(0.0),
+    )
+    state = _with_random_groups(process.initialize())
+    clients = [
+      _client(i, group, start_group=start)
+      for i, (group, start) in enumerate(zip(self._GROUPS, starts, strict=True))
+    ]
+    output = process.next(state, clients)
+    return _flat(state), _flat(output.state), output.metrics
+
+  @pytest.mark.parametrize('start_model', grouping.groups.START_MODELS)
+  def test_round_is_eq_7_with_the_start_models(self, start_model):
+    old, new, _ = self._round(start_model, self._STARTS)
+    starts = self._STARTS if start_model == 'slot' else self._GROUPS
+    for before, after in zip(old, new, strict=True):
+      for group in range(3):
+        own = [
+          s for s, g in zip(starts, self._GROUPS, strict=True) if g == group
+        ]
+        members = sum(before[s] for s in own)
+        expected = (before.mean(0) + members) / (len(own) + 1)
+        np.testing.assert_allclose(after[group], expected, atol=1e-6)
+
+  def test_a_start_group_that_does_not_exist_is_left_out(self):
+    _, _, metrics = self._round('slot', (1, 3, -1, 1))
+    assert metrics['client_work']['clients']['invalid'] == 2
+    _, _, metrics = self._round('group', (1, 3, -1, 1))
+    assert metrics['client_work']['clients']['invalid'] == 0
+
+
+@pytest.mark.usefixtures('tff_context')
+class TestClientMomentum:
+  def test_one_step_in_two_rounds_is_two_steps_in_one(self):
+    kept = _build_at_clients(client_momentum='slot', num_slots=1)
+    at_once = _rounds(_build_at_clients(local_steps=2), [_client(0)])
+    _assert_equal(_rounds(kept, [_client(0)], [_client(0)]), at_once)
+    reset = _rounds(_build_at_clients(), [_client(0)], [_client(0)])
+    assert _differs(reset, at_once)
+
+  def test_momentum_stays_with_the_slot_whoever_fills_it(self):
+    process = _build_at_clients(client_momentum='slot', num_slots=3)
+    first = [_client(0, slot=0), _client(1, slot=2)]
+    state = _rounds(process, first)
+    state_of = state.client_work['slots']
+    before = [np.asarray(v) for v in tf.nest.flatten(state_of)]
+    # Slot 2 is filled by an empty client, slot 3 does not exist.
+    second = [
+      _client(5, slot=0),
+      _client(1, slot=2, size=0),
+      _client(2, slot=3),
+    ]
+    output = process.next(state, second)
+    after = [
+      np.asarray(v) for v in tf.nest.flatten(output.state.client_work['slots'])
+    ]
+    moved = [
+      [
+        not np.array_equal(a[i], b[i])
+        for a, b in zip(before, after, strict=True)
+      ]
+      for i in range(3)
+    ]
+    assert any(moved[0]) and not any(moved[1]) and not any(moved[2])
+    assert output.metrics['client_work']['clients']['invalid'] == 1
+    assert output.metrics['client_work']['clients']['empty'] == 1
+
+
+@pytest.mark.usefixtures('tff_context')
+class TestServerReplicas:
+  def test_replicas_on_whole_batches_are_one_server(self):
+    clients = [_client(i, group=i % 2) for i in range(4)]
+    one = _rounds(_build(num_groups=2), clients, clients)
+    each = _build(num_groups=2, server_replicas='per_group')
+    _assert_equal(_rounds(each, clients, clients), one)
+
+  def test_replicas_have_batches_of_their_own(self):
+    # Without clients a group's model is its server replica.
+    process = _build(
+      num_groups=2, server_replicas='per_group', server_batch_size=3
+    )
+    state = _rounds(process, [_client(0, group=5)])
+    assert all(np.abs(w[0] - w[1]).max() > 1e-4 for w in _flat(state))
+
+  def test_hyperparameters_reach_every_replica(self):
+    process = _build(num_groups=2, server_replicas='per_group')
+    state = process.initialize()
+    hparams = process.get_hparams(state)
+    assert np.shape(hparams['finalizer']['learning_rate']) == ()
+    hparams['finalizer']['learning_rate'] = np.float32(0.0)
+    state = process.set_hparams(state, hparams)
+    after = _rounds(process, [_client(0, group=5)], state=state)
+    _assert_equal(after, state)
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_local_statistics_are_those_of_the_server():
+  model = _model('batch')
+  nobody, clients = [_client(0, size=0)], [_client(1), _client(2)]
+
+  def statistics(bn_statistics, participants):
+    process = _build(model, num_groups=1, bn_statistics=bn_statistics)
+    state = _rounds(process, participants)
+    return np.concatenate(
+      [np.ravel(w) for w in state.global_model_weights.non_trainable]
+    )
+
+  server = statistics('local', nobody)
+  np.testing.assert_array_equal(statistics('local', clients), server)
+  assert np.abs(statistics('averaged', clients) - server).max() > 1e-3
+
+
+@pytest.mark.usefixtures('tff_context')
+class TestLabelsAtClients:
+  def test_one_group_with_all_labels_is_uniform_fedavg(self):
+    clients = [[_client(i, size=12) for i in range(3)]] * 2
+    expected = fed_avg.build_fed_avg(
+      _model(),
+      data_spec=_IN_SLOTS,
+      views=views.PlainViews(),
+      client_optimizer=_sgd(0.5, momentum=0.9),
+      batch_size=12,
+      local_steps=1,
+      client_weighting='uniform',
+    )
+    actual = _flat(_rounds(_build_at_clients(), *clients))
+    for a, b in zip(actual, _flat(_rounds(expected, *clients)), strict=True):
+      np.testing.assert_allclose(a[0], b, atol=1e-6)
+
+  def test_closed_masks_leave_the_labelled_examples(self):
+    """tau = 1.01: as if the client had its labelled examples alone."""
+    process = _build_at_clients(
+      client_objective=None, threshold=1.01, labelled_batch_size=4
+    )
+    output = process.next(process.initialize(), [_client(0, hidden=8)])
+    train = output.metrics['client_work']['train']
+    assert train['mask_rate'] == 0 and train['unlabelled_loss'] == 0
+    x, y = _examples(0)
+    alone = _build_at_clients(batch_size=4)
+    labelled = _client(0)
+    labelled['examples'] = tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=x[8:], y=y[8:])
+    )
+    _assert_equal(output.state, _rounds(alone, [labelled]))
+
+  def test_a_client_without_labels_trains_on_pseudo_labels(self):
+    process = _build_at_clients(client_objective=None, threshold=0.0)
+    state = process.initialize()
+    output = process.next(state, [_client(0, hidden=12)])
+    train = output.metrics['client_work']['train']
+    assert np.isnan(train['loss']) and train['mask_rate'] == 1
+    assert _differs(output.state, state)
+
+  def test_without_usable_clients_nothing_moves(self):
+    process = _build_at_clients(num_groups=2)
+    state = process.initialize()
+    output = process.next(state, [_client(0, size=0), _client(1, group=7)])
+    _assert_equal(output.state, state, atol=0)
+    assert output.metrics['finalizer']['update_non_finite'] == 0
+
+
+@pytest.mark.parametrize(
+  'name', ['bn_statistics', 'server_replicas', 'start_model', 'views_forward']
+)
+def test_unknown_options_are_named(name):
+  changes = {name: 'unknown', 'client_objective': None}
+  with pytest.raises(ValueError, match=f"{name} must be one of .*'unknown'"):
+    _build(**changes)

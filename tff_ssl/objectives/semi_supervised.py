@@ -1,0 +1,71 @@
+"""Labelled and unlabelled examples of one client in one step (paper 1, H)."""
+
+import collections
+import dataclasses
+from typing import Any
+
+from tff_ssl import checks, randomness
+from tff_ssl.objectives import consistency, losses
+
+
+@dataclasses.dataclass(frozen=True)
+class SemiSupervised:
+  """Cross-entropy on labelled examples plus CRL on all: the FixMatch loss.
+
+  ```
+  L = L_s(labelled minibatch) + lambda_u L_u(minibatch)
+  ```
+
+  with L_s of paper 1, Eq. 3, and L_u of Eq. 4: "simply apply the same server
+  loss function Eq. 3 to the labeled data at the users" (paper 1, Appendix H).
+  Both losses see the weak view alike. Labelled images are among the unlabelled
+  ones, too, without their labels. The authors' code differs from their text: at
+  clients with labels it trains on pseudo-labels of both views.
+
+  Needs batches with a second minibatch `labelled`
+  (`LocalTraining.labelled_batch_size`); where it is empty, L_s is 0.
+
+  Attributes:
+    views: Gives the weak and the strong view (`tff_ssl.augmentation`).
+    threshold: tau, the confidence from which a pseudo-label counts.
+    unlabelled_weight: lambda_u >= 0; 1 in paper 1.
+    views_forward: How the views go through the model; see
+      `consistency.forward`.
+  """
+
+  views: Any
+  threshold: float = 0.95
+  unlabelled_weight: float = 1.0
+  views_forward: str = 'auto'
+
+  metric_names = (
+    *('loss', 'accuracy'),
+    *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
+  )
+
+  def __post_init__(self):
+    checks.numbers_at_least(
+      0, threshold=self.threshold, unlabelled_weight=self.unlabelled_weight
+    )
+    checks.one_of(consistency.VIEWS_FORWARD, views_forward=self.views_forward)
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator."""
+    del anchors
+    labelled = batch['labelled']
+    inputs = [
+      self.views.weak(labelled['x'], randomness.fold_in(seed, 0)),
+      self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
+      self.views.strong(batch['x'], randomness.fold_in(seed, 2)),
+    ]
+    seeds = [randomness.fold_in(seed, i) for i in (3, 4, 5)]
+    logits, weak_logits, strong_logits = consistency.forward(
+      predict, inputs, seeds, self.views_forward
+    )
+    supervised, counts = losses.supervised(labelled['y'], logits)
+    unlabelled, pseudo = consistency.pseudo_label_loss(
+      weak_logits, strong_logits, self.threshold, batch
+    )
+    pseudo['unlabelled_loss'] = pseudo.pop('loss')
+    metrics = collections.OrderedDict({**counts, **pseudo})
+    return supervised + self.unlabelled_weight * unlabelled, metrics

@@ -1,0 +1,63 @@
+"""State of the C slots of a round, kept at the server for stateless clients.
+
+A slot is a position among the participants. Whoever fills it reads the slot's
+row of a stack `[C, ...]` and leaves a new one: in the code of paper 1's authors
+a slot's momentum survives the round while the client in it changes. The server
+sends the whole stack to every client and gets as much back from each, so this
+is for small models, and for comparison with that code.
+"""
+
+import tensorflow as tf
+
+
+def stack(value, num_slots: int):
+  """Returns `num_slots` copies of a structure of tensors, stacked."""
+  return tf.nest.map_structure(
+    lambda leaf: tf.stack([leaf] * num_slots),
+    tf.nest.map_structure(tf.convert_to_tensor, value),
+  )
+
+
+def row(stacked, slot):
+  """Returns the structure of one slot; the nearest if it does not exist."""
+  return tf.nest.map_structure(
+    lambda leaf: leaf[tf.clip_by_value(slot, 0, leaf.shape[0] - 1)], stacked
+  )
+
+
+def is_missing(slot, num_slots: int) -> tf.Tensor:
+  """Returns whether there is no such slot, `bool` scalar."""
+  return (slot < 0) | (slot >= num_slots)
+
+
+def scatter(value, slot, num_slots: int, counts: tf.Tensor):
+  """Puts a client's new state into its row; summed over clients for `merge`.
+
+  Args:
+    value: Structure of number tensors.
+    slot: `int32` scalar.
+    num_slots: C.
+    counts: `bool` scalar: whether the client's state is to be kept.
+
+  Returns:
+    Structure of `[C, ...]` tensors, zero in all other rows, and `float32 [C]`,
+    one where there is a new state.
+  """
+  mask = tf.one_hot(slot, num_slots) * tf.cast(counts, tf.float32)
+
+  def to_rows(leaf):
+    shaped = tf.reshape(mask, [num_slots] + [1] * leaf.shape.rank)
+    kept = tf.where(counts, leaf, tf.zeros_like(leaf))
+    return tf.cast(shaped, leaf.dtype) * kept[tf.newaxis]
+
+  return tf.nest.map_structure(to_rows, value), mask
+
+
+def merge(stacked, rows, taken: tf.Tensor):
+  """Returns the stack with the summed new rows where `taken` is not 0."""
+
+  def choose(old, new):
+    shaped = tf.reshape(taken, [-1] + [1] * (old.shape.rank - 1))
+    return tf.where(shaped > 0, new, old)
+
+  return tf.nest.map_structure(choose, stacked, rows)
