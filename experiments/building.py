@@ -38,7 +38,7 @@ def build_views(settings, source) -> augmentation.ImageViews:
 
 
 def build_process(settings, spec, model, data):
-  """Returns the learning process of a run, reading from the client store.
+  """Returns the learning process of a run, over client data.
 
   Args:
     settings: From `experiments.settings.make`.
@@ -47,7 +47,7 @@ def build_process(settings, spec, model, data):
     data: `RunData`.
 
   Returns:
-    A `tff.learning.templates.LearningProcess` over client keys.
+    A `tff_ssl.templates.composition.ComposedProcess`.
   """
   arguments = {name: getattr(settings, name) for name in spec.settings}
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
@@ -59,7 +59,7 @@ def build_process(settings, spec, model, data):
     arguments['server_optimizer'] = _sgd(
       settings, settings.server_learning_rate
     )
-  process = spec.build(
+  return spec.build(
     model,
     data_spec=client_data.ClientDataSpec(
       store_readers.element_spec(data.store),
@@ -71,6 +71,10 @@ def build_process(settings, spec, model, data):
     seed=settings.seed,
     **arguments,
   )
+
+
+def read_from_store(process, data):
+  """Returns the process over client keys, reading from the client store."""
   return client_reader.compose_with_reader(
     process, store_readers.client_reader(data.store)
   )

@@ -76,12 +76,13 @@ def prepare(settings, spec) -> RunData:
     noniid_r=settings.noniid_r,
     server_writers=settings.server_writers,
   )
-  clients = settings.clients_per_round
-  if clients and clients > partition.num_clients:
-    raise UsageError(
-      f'--clients_per_round={clients} is more than the '
-      f'{partition.num_clients} clients of this partition: lower it.'
-    )
+  for name in ('clients_per_round', 'gradient_diversity_clients'):
+    clients = getattr(settings, name)
+    if clients and clients > partition.num_clients:
+      raise UsageError(
+        f'--{name}={clients} is more than the {partition.num_clients} clients '
+        'of this partition: lower it.'
+      )
   owners = np.repeat(np.arange(partition.num_clients), partition.client_sizes)
   counts = statistics.class_counts(
     source.train.labels[partition.examples],

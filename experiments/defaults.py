@@ -28,6 +28,7 @@ _COMMON = {
   'seed': 0,
   'precision': 'float32',
   'rounds_per_evaluation': 10,
+  'gradient_diversity_clients': 0,
   'rounds_per_checkpoint': 1,
   'cache_dir': '~/.cache/tff_ssl',
 }
@@ -145,6 +146,8 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   values.update(given)
   values.setdefault('server_learning_rate', values['learning_rate'])
   values.setdefault('labelled_batch_size', values['batch_size'])
+  if values['gradient_diversity_clients']:
+    values.setdefault('rounds_per_gradient_diversity', 10)
   values.setdefault(
     'run_dir', 'runs/{process}_{dataset}_seed{seed}'.format(**values)
   )

@@ -146,6 +146,17 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag('total_rounds', 'integer', 'Rounds to train.'),
     Flag('clients_per_round', 'integer', 'C, participating clients.'),
     Flag('rounds_per_evaluation', 'integer', 'Rounds between evaluations.'),
+    Flag(
+      'gradient_diversity_clients',
+      'integer',
+      'Clients on which gradient diversity is measured, the same ones for '
+      'every process; 0 for none.',
+    ),
+    Flag(
+      'rounds_per_gradient_diversity',
+      'integer',
+      'Rounds between measurements of gradient diversity.',
+    ),
     Flag('rounds_per_checkpoint', 'integer', 'Rounds between checkpoints.'),
     Flag('seed', 'integer', 'Root of all randomness.'),
     Flag('precision', 'string', 'float32 or bfloat16.'),

@@ -25,7 +25,16 @@ class StalledError(RuntimeError):
 class RoundLoop:
   """Trains from the newest checkpoint to the last round."""
 
-  def __init__(self, process, *, settings, num_clients, evaluate, checkpoints):
+  def __init__(
+    self,
+    process,
+    *,
+    settings,
+    num_clients,
+    evaluate,
+    checkpoints,
+    diversity=None,
+  ):
     """Initializes the loop.
 
     Args:
@@ -34,12 +43,14 @@ class RoundLoop:
       num_clients: K.
       evaluate: `(ModelWeights) -> dict` of test metrics.
       checkpoints: `CheckpointManager`.
+      diversity: `(state, rounds done) -> dict` of further metrics, or `None`.
     """
     self._process = process
     self._settings = settings
     self._num_clients = num_clients
     self._evaluate = evaluate
     self._checkpoints = checkpoints
+    self._diversity = diversity
     self._stalled = 0
 
   def run(self, state, first_round, stop, progress, metric_logs):
@@ -68,6 +79,11 @@ class RoundLoop:
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
       if done % self._settings.rounds_per_evaluation == 0 or done == total:
         row.update(self._evaluate(self._process.get_model_weights(state)))
+      if self._diversity is not None and (
+        done % self._settings.rounds_per_gradient_diversity == 0
+        or done == total
+      ):
+        row.update(self._diversity(state, done))
       # The row before the checkpoint: what a crash leaves between the two is
       # dropped and made again, never missing.
       for log in metric_logs:

@@ -20,6 +20,8 @@ FREE = frozenset(
     'total_rounds',
     'rounds_per_evaluation',
     'rounds_per_checkpoint',
+    'gradient_diversity_clients',
+    'rounds_per_gradient_diversity',
     'run_dir',
     'data_dir',
     'cache_dir',
@@ -30,7 +32,9 @@ FREE = frozenset(
 _BUILDER_SETTINGS = frozenset(
   name for spec in PROCESSES.values() for name in spec.settings
 )
-_CLIENT_TRAINING = frozenset({'clients_per_round'})
+_CLIENT_TRAINING = frozenset(
+  {'clients_per_round', 'gradient_diversity_clients'}
+)
 _SERVER_TRAINING = frozenset({'server_learning_rate'})
 _PARTITION_FLAGS = {
   'noniid_r': ('r',),
@@ -63,6 +67,8 @@ _AT_LEAST = {
   'clients_per_round': 1,
   'rounds_per_evaluation': 1,
   'rounds_per_checkpoint': 1,
+  'gradient_diversity_clients': 0,
+  'rounds_per_gradient_diversity': 1,
   'seed': 0,
 }
 # TensorFlow counts in int32; a minibatch or the passes of a round multiply a
@@ -167,6 +173,10 @@ def _unused(values, spec) -> dict[str, str]:
   for name, used_by in _PARTITION_FLAGS.items():
     if values['partition'] not in used_by:
       unused[name] = f'--partition={values["partition"]} does not use it'
+  if not values['gradient_diversity_clients']:
+    unused['rounds_per_gradient_diversity'] = (
+      'nothing is measured without --gradient_diversity_clients'
+    )
   if values['schedule'] != 'cosine':
     unused.update(
       dict.fromkeys(_COSINE_FLAGS, 'only --schedule=cosine uses it')
@@ -208,6 +218,12 @@ def _check_together(values) -> None:
     raise UsageError(
       f'--num_groups={groups} is more than --clients_per_round={clients}: some '
       'groups would always be empty; lower the first or raise the second.'
+    )
+  probed = values.get('gradient_diversity_clients')
+  if probed and groups and groups > probed:
+    raise UsageError(
+      f'--gradient_diversity_clients={probed} is less than --num_groups='
+      f'{groups}: some groups would have no client; raise the first.'
     )
   population = values.get('num_clients')
   if clients and population and clients > population:

@@ -12,6 +12,7 @@ from experiments import (
   building,
   checkpoints,
   curves,
+  diversity,
   evaluation,
   hardware,
   metric_log,
@@ -72,7 +73,8 @@ def run(settings) -> int:
     hardware.warn_of_slow_precision(settings.precision)
     data = data_lib.prepare(settings, spec)
     model = building.build_model(settings, data)
-    process = building.build_process(settings, spec, model, data)
+    over_data = building.build_process(settings, spec, model, data)
+    process = building.read_from_store(over_data, data)
     workers.install_context(
       threads_per_op=workers.threads_for(settings.clients_per_round or 0)
     )
@@ -93,6 +95,11 @@ def run(settings) -> int:
         model, building.build_views(settings, data.source), data.source.test
       ),
       checkpoints=manager,
+      diversity=(
+        diversity.DiversityProbe(over_data, data, settings)
+        if settings.gradient_diversity_clients
+        else None
+      ),
     )
     try:
       state = _train(loop, settings, folder, stop, first_round, state)

@@ -33,6 +33,7 @@ _MUST_NOT_IMPORT = {
     'tff_ssl.templates',
     'tff_ssl.simulation',
   },
+  'tff_ssl.metrics': {'tff_ssl.algorithms', 'tff_ssl.simulation'},
   'tff_ssl.models': {'tff_ssl.algorithms', 'tff_ssl.templates'},
   'tff_ssl.augmentation': {'tff_ssl.algorithms', 'tff_ssl.templates'},
 }

@@ -32,8 +32,13 @@ _MODULE_OF = {
   'Supervised': 'objectives',
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
+  # Measurements.
+  'ServerTask': 'metrics',
+  'build_gradient_diversity': 'metrics',
+  'full_gradient': 'templates.full_gradient',
   # Simulation.
   'ClientKeySource': 'simulation.client_sampling',
+  'compose_computation_with_reader': 'simulation.client_reader',
   'compose_with_reader': 'simulation.client_reader',
   'install_context': 'simulation.workers',
 }

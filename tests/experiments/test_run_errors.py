@@ -81,7 +81,7 @@ def broken_process(error):
 )
 def test_failures_on_the_way(error, text, where, capsys, monkeypatch):
   monkeypatch.setattr(
-    building, 'build_process', lambda *unused: broken_process(error)
+    building, 'read_from_store', lambda *unused: broken_process(error)
   )
   assert main(*GROUPING, *where) == 1
   shown = capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_checkpoints_of_other_settings_are_refused(
     folder, process.initialize(), {'seed': 9}
   )
   manager.save(1, process.initialize())
-  monkeypatch.setattr(building, 'build_process', lambda *unused: process)
+  monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
   assert main(*GROUPING, *where) == 2
   rows = [line.split() for line in capsys.readouterr().err.splitlines()]
   assert ['seed', '9', '0'] in rows

@@ -150,6 +150,13 @@ def build_fed_avg(
       weights_type,
       model.weights_spec.trainable,
     ),
+    parts=composition.Parts(
+      training,
+      local_update,
+      lambda task: task.weights,
+      data_spec,
+      weights_type,
+    ),
   )
 
 

@@ -196,6 +196,7 @@ def build_grouping_ssfl(
     client_momentum=client_momentum,
     num_slots=num_slots,
     warmup_rounds=server_warmup_rounds,
+    server=server,
     data_spec=data_spec,
     model_distributor=model_distributor,
     model_aggregator=model_aggregator,

@@ -13,6 +13,8 @@ import tensorflow_federated as tff
 
 from tff_ssl.simulation import client_sampling
 
+_KEYS_TYPE = tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS)
+
 
 def compose_with_reader(
   process: tff.learning.templates.LearningProcess, reader: tff.Computation
@@ -31,7 +33,88 @@ def compose_with_reader(
   Raises:
     TypeError: If the reader does not return what the process takes.
   """
-  data_type = process.next.type_signature.parameter[1].member
+  state_type = process.next.type_signature.parameter[0]
+  one_graph = _read_in_one_graph(process.next, reader)
+
+  # The form forgets Python's containers, such as the state's named tuple.
+  @tff.tensorflow.computation(state_type.member)
+  def with_containers(state):
+    return state
+
+  @tff.federated_computation(state_type, _KEYS_TYPE)
+  def next_fn(state, keys):
+    state, metrics = one_graph(state, keys)
+    return tff.learning.templates.LearningProcessOutput(
+      tff.federated_map(with_containers, state), metrics
+    )
+
+  return tff.learning.templates.LearningProcess(
+    process.initialize,
+    next_fn,
+    process.get_model_weights,
+    process.set_model_weights,
+    get_hparams_fn=process.get_hparams,
+    set_hparams_fn=process.set_hparams,
+  )
+
+
+def compose_computation_with_reader(
+  computation: tff.Computation, reader: tff.Computation
+) -> tff.Computation:
+  """Returns `computation` with client keys in place of client data.
+
+  Args:
+    computation: `(<A@SERVER, {D}@CLIENTS> -> R@SERVER)`, a measurement such as
+      `tff_ssl.metrics.build_gradient_diversity` builds.
+    reader: `(int32 -> D)`, from a client's index to its examples.
+
+  Returns:
+    `(<A@SERVER, {int32[4]}@CLIENTS> -> R@SERVER)`; the keys are those of
+    `tff_ssl.simulation.client_sampling`.
+
+  Raises:
+    TypeError: If the reader does not return what the computation takes.
+  """
+  server_type, clients_type = computation.type_signature.parameter
+
+  # The form that makes one graph is that of a round, with a state.
+  @tff.federated_computation(server_type, clients_type)
+  def as_round(server_value, data):
+    return server_value, computation(server_value, data)
+
+  one_graph = _read_in_one_graph(as_round, reader)
+  result_type = computation.type_signature.result
+
+  # The form forgets Python's containers.
+  @tff.tensorflow.computation(result_type.member)
+  def with_containers(result):
+    return result
+
+  @tff.federated_computation(server_type, _KEYS_TYPE)
+  def read_then_compute(server_value, keys):
+    _, result = one_graph(server_value, keys)
+    return tff.federated_map(with_containers, result)
+
+  return read_then_compute
+
+
+def _read_in_one_graph(
+  round_computation: tff.Computation, reader: tff.Computation
+) -> tff.Computation:
+  """Returns a round that takes client keys and reads the data itself.
+
+  Args:
+    round_computation: `(<S@SERVER, {D}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
+    reader: `(int32 -> D)`, from a client's index to its examples.
+
+  Returns:
+    `(<S@SERVER, {int32[4]}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
+
+  Raises:
+    TypeError: If the reader does not return what the round takes.
+  """
+  state_type, clients_type = round_computation.type_signature.parameter
+  data_type = clients_type.member
   in_context = isinstance(data_type, tff.StructType)
   context_names = (
     [
@@ -61,38 +144,14 @@ def compose_with_reader(
       f'{data_type}: build the process with the data_spec of the reader.'
     )
 
-  state_type = process.next.type_signature.parameter[0]
-  keys_type = tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS)
-
-  @tff.federated_computation(state_type, keys_type)
+  @tff.federated_computation(state_type, _KEYS_TYPE)
   def read_then_next(state, keys):
-    return process.next(state, tff.federated_map(read, keys))
+    return round_computation(state, tff.federated_map(read, keys))
 
   # In this form all that a client does is one TensorFlow graph. As two, the
   # dataset would be serialized on its way from the first to the second, which
   # costs milliseconds per client and memory of the worker that is never freed.
   forms = tff.backends.mapreduce
-  one_graph = forms.get_computation_for_distribute_aggregate_form(
+  return forms.get_computation_for_distribute_aggregate_form(
     forms.get_distribute_aggregate_form_for_computation(read_then_next)
-  )
-
-  # The form forgets Python's containers, such as the state's named tuple.
-  @tff.tensorflow.computation(state_type.member)
-  def with_containers(state):
-    return state
-
-  @tff.federated_computation(state_type, keys_type)
-  def next_fn(state, keys):
-    state, metrics = one_graph(state, keys)
-    return tff.learning.templates.LearningProcessOutput(
-      tff.federated_map(with_containers, state), metrics
-    )
-
-  return tff.learning.templates.LearningProcess(
-    process.initialize,
-    next_fn,
-    process.get_model_weights,
-    process.set_model_weights,
-    get_hparams_fn=process.get_hparams,
-    set_hparams_fn=process.set_hparams,
   )

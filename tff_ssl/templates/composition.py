@@ -1,6 +1,8 @@
 """The parts of a round become a `tff.learning.templates.LearningProcess`."""
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -9,6 +11,56 @@ from tff_ssl import randomness
 from tff_ssl.templates import distributors
 
 ModelWeights = tff.learning.models.ModelWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+  """What a process is made of, for measurements beside its rounds.
+
+  Attributes:
+    training: The clients' `LocalTraining`.
+    local_update: What `build_client_work` was given.
+    start_of: From a `ClientTask` to the `ModelWeights` that it starts from.
+    data_spec: The `ClientDataSpec`.
+    weights_type: Unplaced type of the global weights.
+    num_groups: S.
+    server: The `ServerTraining`, or `None`.
+    server_start: From the global weights to those the server starts from.
+  """
+
+  training: Any
+  local_update: Callable[[Any], tuple[Any, Any]]
+  start_of: Callable[[Any], ModelWeights]
+  data_spec: Any
+  weights_type: tff.Type
+  num_groups: int = 1
+  server: Any = None
+  server_start: Callable[[Any], ModelWeights] | None = None
+
+
+class ComposedProcess(tff.learning.templates.LearningProcess):
+  """A learning process that knows its parts.
+
+  Attributes:
+    parts: `Parts`.
+  """
+
+  def __init__(self, process, parts: Parts):
+    """Initializes the process.
+
+    Args:
+      process: A `tff.learning.templates.LearningProcess`.
+      parts: What it is made of.
+    """
+    super().__init__(
+      process.initialize,
+      process.next,
+      process.get_model_weights,
+      process.set_model_weights,
+      get_hparams_fn=process.get_hparams,
+      set_hparams_fn=process.set_hparams,
+    )
+    self.parts = parts
 
 
 def initial_weights_computation(model, seed: int) -> tff.Computation:
@@ -56,6 +108,7 @@ def compose(
   finalizer: tff.learning.templates.FinalizerProcess,
   to_model_weights: Callable | None = None,
   from_model_weights: Callable | None = None,
+  parts: Parts | None = None,
 ) -> tff.learning.templates.LearningProcess:
   """Composes a learning process out of its four parts.
 
@@ -69,9 +122,11 @@ def compose(
     to_model_weights: TensorFlow function from the global weights W to the one
       model that is evaluated, where they differ.
     from_model_weights: The converse, from one model to W.
+    parts: What measurements need; without, the process cannot be measured.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`.
+    A `tff.learning.templates.LearningProcess`; with `parts`, a
+    `ComposedProcess`.
   """
   process = tff.learning.templates.compose_learning_process(
     initial_weights,
@@ -83,9 +138,13 @@ def compose(
     aggregator,
     finalizer,
   )
-  if to_model_weights is None:
-    return process
+  if to_model_weights is not None:
+    process = _with_model_weights(process, to_model_weights, from_model_weights)
+  return process if parts is None else ComposedProcess(process, parts)
 
+
+def _with_model_weights(process, to_model_weights, from_model_weights):
+  """Returns the process with one model in place of its global weights."""
   state_type = process.initialize.type_signature.result.member
 
   @tff.tensorflow.computation(state_type)

@@ -95,6 +95,25 @@ def check_slots(
     )
 
 
+def start_of(
+  task, num_groups: int, *, assignment: str, start_model: str
+) -> tuple[tff.learning.models.ModelWeights, tf.Tensor]:
+  """Returns the weights a client starts from, and whether it has none.
+
+  Args:
+    task: The `ClientTask`.
+    num_groups: S.
+    assignment: Who assigns groups; see `group_of_client`.
+    start_model: See `build_local_update`.
+  """
+  if start_model == 'slot':
+    group = task.start_group
+    invalid = slots.is_missing(group, num_groups)
+  else:
+    group, invalid = group_of_client(task, num_groups, assignment)
+  return slots.row(task.weights, group), invalid
+
+
 def build_local_update(
   training: local_training.LocalTraining,
   num_groups: int,
@@ -126,10 +145,10 @@ def build_local_update(
   def local_update(task):
     group, invalid = group_of_client(task, num_groups, assignment)
     own = slots.row(task.weights, group)
-    start = own
-    if start_model == 'slot':
-      start = slots.row(task.weights, task.start_group)
-      invalid |= slots.is_missing(task.start_group, num_groups)
+    start, start_invalid = start_of(
+      task, num_groups, assignment=assignment, start_model=start_model
+    )
+    invalid |= start_invalid
     joined = task.round >= warmup_rounds
     result = training.run(
       start,
@@ -234,6 +253,7 @@ def compose(
   client_momentum: str = 'reset',
   num_slots: int | None = None,
   warmup_rounds: int = 0,
+  server=None,
   data_spec,
   model_distributor,
   model_aggregator,
@@ -252,6 +272,7 @@ def compose(
     client_momentum: See `build_local_update`.
     num_slots: C, where momentum stays with the slot.
     warmup_rounds: First rounds in which clients do nothing.
+    server: The `ServerTraining`, where there is one.
     data_spec: `ClientDataSpec`, the type of client data.
     model_distributor: As in the builders of `tff_ssl.algorithms`.
     model_aggregator: Likewise.
@@ -273,15 +294,16 @@ def compose(
     composition.initial_weights_computation(training.model, seed), num_groups
   )
   stack_type = initial_weights.type_signature.result
+  local_update = build_local_update(
+    training,
+    num_groups,
+    assignment=assignment,
+    start_model=start_model,
+    client_momentum=client_momentum,
+    warmup_rounds=warmup_rounds,
+  )
   work = client_work.build_client_work(
-    build_local_update(
-      training,
-      num_groups,
-      assignment=assignment,
-      start_model=start_model,
-      client_momentum=client_momentum,
-      warmup_rounds=warmup_rounds,
-    ),
+    local_update,
     data_spec=data_spec,
     weights_type=stack_type,
     initial_hparams=training.initial_hparams,
@@ -302,4 +324,16 @@ def compose(
     ),
     to_model_weights=composition.mean_of_stack,
     from_model_weights=lambda weights: composition.tile(weights, num_groups),
+    parts=composition.Parts(
+      training,
+      local_update,
+      lambda task: start_of(
+        task, num_groups, assignment=assignment, start_model=start_model
+      )[0],
+      data_spec,
+      stack_type,
+      num_groups,
+      server,
+      composition.mean_of_stack,
+    ),
   )

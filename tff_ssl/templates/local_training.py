@@ -170,9 +170,9 @@ class LocalTraining:
     take_step = self._build_step(start)
 
     def body(step, weights, state, totals):
-      batch = _gather(examples, batches.indices(step))
+      batch = gather(examples, batches.indices(step))
       if labelled is not None:
-        batch['labelled'] = _gather(examples, labelled(step))
+        batch['labelled'] = gather(examples, labelled(step))
       if base_rate is not None:
         rate = base_rate * self.schedule(first_step + step)
         state = self._with_learning_rate(state, rate)
@@ -257,7 +257,10 @@ class LocalTraining:
     )
 
 
-def _gather(examples, indices):
+def gather(
+  examples: collections.OrderedDict[str, tf.Tensor], indices: tf.Tensor
+) -> collections.OrderedDict[str, tf.Tensor]:
+  """Returns the examples with these indices, `int [n]`, as a batch."""
   return collections.OrderedDict(
     (key, tf.gather(value, indices)) for key, value in examples.items()
   )

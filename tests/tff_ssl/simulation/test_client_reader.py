@@ -140,6 +140,53 @@ def test_slots_travel_where_the_process_wants_them(tff_context, model, reader):
   assert velocity[2].any() and not velocity[:2].any()
 
 
+class TestComputation:
+  """A sum of what the server holds and the clients' data."""
+
+  @pytest.fixture(scope='class')
+  def computation(self, tff_context):
+    spec = client_data.ClientDataSpec(_ELEMENTS, in_context=True)
+
+    @tff.tensorflow.computation(np.float32, spec.type)
+    def measure(factor, data):
+      examples, context = client_data.read_context(data, spec)
+      group = tf.cast(context['group'], tf.float32)
+      return factor * tf.reduce_sum(examples['x']) + 100 * group
+
+    @tff.tensorflow.computation(np.float32, np.float32)
+    def conclude(factor, total):
+      return collections.OrderedDict(total=total, factor=factor)
+
+    @tff.federated_computation(
+      tff.FederatedType(np.float32, tff.SERVER),
+      tff.FederatedType(spec.type, tff.CLIENTS),
+    )
+    def computation(factor, data):
+      sent = tff.federated_broadcast(factor)
+      total = tff.federated_sum(tff.federated_map(measure, (sent, data)))
+      return tff.federated_map(conclude, (factor, total))
+
+    return computation
+
+  def test_reads_the_clients_of_the_keys(self, computation, reader):
+    with_keys = client_reader.compose_computation_with_reader(
+      computation, reader
+    )
+    actual = with_keys(np.float32(2), _keys((4, 1), (0, 0), (3, 1)))
+    sums = sum(_features(index, index).numpy().sum() for index in (4, 3))
+    assert list(actual) == ['total', 'factor']
+    np.testing.assert_allclose(actual['total'], 2 * sums + 200, rtol=1e-6)
+    assert actual['factor'] == 2
+
+  def test_a_reader_of_other_data_is_refused(self, computation):
+    @tff.tensorflow.computation(np.int32)
+    def wrong(index):
+      return tf.data.Dataset.from_tensors(tf.fill([2], index))
+
+    with pytest.raises(TypeError, match='data_spec of the reader'):
+      client_reader.compose_computation_with_reader(computation, wrong)
+
+
 class TestPlainData:
   @pytest.fixture(scope='class')
   def process(self, tff_context, model):

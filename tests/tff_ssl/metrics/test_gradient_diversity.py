@@ -1,0 +1,449 @@
+"""The computation against numpy, on clients whose vectors are known."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import metrics, objectives, optimizers, randomness
+from tff_ssl.augmentation import views
+from tff_ssl.models import functional
+from tff_ssl.simulation import client_reader
+from tff_ssl.templates import (
+  client_data,
+  client_work,
+  full_gradient,
+  local_training,
+)
+
+ModelWeights = tff.learning.models.ModelWeights
+
+_ELEMENTS = client_data.image_element_spec((3,), dtype=tf.float32)
+_GROUPS = 2
+_NORMS = {
+  'l2_squared': (2, 2),
+  'l2_plain': (2, 1),
+  'l1_squared': (1, 2),
+  'l1_plain': (1, 1),
+}
+# The stack of two group models: a vector and a scalar, and a moving statistic.
+_STACK = ModelWeights(
+  [
+    np.array([[1, 2], [-3, 0.5]], np.float32),
+    np.array([0.5, -2], np.float32),
+  ],
+  [np.array([9, 9], np.float32)],
+)
+_WEIGHTS_TYPE = tff.types.to_type(
+  ModelWeights([(np.float32, [2, 2]), (np.float32, [2])], [(np.float32, [2])])
+)
+# Mean of x per client: the gradient is that plus the start weights.
+_CLIENTS = {
+  # client: (group, examples)
+  4: (0, [[1, 0, 2], [3, -2, 0]]),
+  5: (1, [[0, 4, 1]]),
+  6: (1, [[-1, 1, 1], [2, 2, -3], [5, 0, 2]]),
+}
+
+
+def _start(weights, row):
+  return tf.nest.map_structure(lambda stack: stack[row], weights)
+
+
+def _client_gradient(task):
+  start = _start(task.weights, tf.clip_by_value(task.group, 0, _GROUPS - 1))
+  size = tf.cast(tf.shape(task.examples['x'])[0], tf.float32)
+  mean = tf.math.divide_no_nan(tf.reduce_sum(task.examples['x'], 0), size)
+  return [mean[:2] + start.trainable[0], mean[2] + start.trainable[1]]
+
+
+def _local_update(task):
+  """The delta is -rate * gradient, plus the client's number on the scalar."""
+  rate = task.hparams['learning_rate']
+  first, second = _client_gradient(task)
+  own = tf.cast(task.client + task.round + task.seed, tf.float32)
+  update = client_work.LocalUpdate(
+    ModelWeights([-rate * first, own - rate * second], [tf.constant(1e6)]),
+    tf.constant(1.0),
+    collections.OrderedDict(loss=tf.stack([1.0, 1.0])),
+    (task.group < 0) | (task.group >= _GROUPS),
+  )
+  return update, task.group
+
+
+def _server_gradient(task):
+  mean = tf.nest.map_structure(
+    lambda stack: tf.reduce_mean(stack, 0), task.weights
+  )
+  return mean.trainable
+
+
+def _server_update(task):
+  # Distinguishes the four that the server is told.
+  momentum = task.optimizer_state['momentum']
+  number = tf.cast(task.round * 2 + task.seed * 3, tf.float32)
+  return [momentum, number]
+
+
+def _build(**arguments):
+  defaults = {
+    'local_update': _local_update,
+    'client_gradient': _client_gradient,
+    'server_update': _server_update,
+    'server_gradient': _server_gradient,
+    'data_spec': client_data.ClientDataSpec(_ELEMENTS, in_context=True),
+    'weights_type': _WEIGHTS_TYPE,
+    'initial_hparams': lambda: collections.OrderedDict(
+      learning_rate=tf.constant(0.5)
+    ),
+    'num_groups': _GROUPS,
+    'server_optimizer_type': tff.types.to_type(
+      collections.OrderedDict(momentum=(np.float32, [2]))
+    ),
+  }
+  return metrics.build_gradient_diversity(**{**defaults, **arguments})
+
+
+def _without_server(**arguments):
+  return _build(
+    server_update=None,
+    server_gradient=None,
+    server_optimizer_type=None,
+    **arguments,
+  )
+
+
+def _state(with_optimizer=True):
+  state = collections.OrderedDict(
+    weights=_STACK, round=np.int32(7), seed=np.int32(2)
+  )
+  if with_optimizer:
+    state['server_optimizer'] = collections.OrderedDict(
+      momentum=np.array([-4, 3], np.float32)
+    )
+  return state
+
+
+def _client(client, group, x):
+  x = np.asarray(x, np.float32).reshape([-1, 3])
+  examples = collections.OrderedDict(x=x, y=np.full(len(x), -1, np.int32))
+  context = collections.OrderedDict(
+    client=np.int32(client), group=np.int32(group)
+  )
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(examples),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+def _clients():
+  return [_client(client, *rest) for client, rest in _CLIENTS.items()]
+
+
+def _vectors_by_numpy():
+  """Returns per kind the clients' vectors `[3, 3]` and the server's."""
+  gradients, updates = [], []
+  for client, (group, x) in _CLIENTS.items():
+    start = np.append(_STACK.trainable[0][group], _STACK.trainable[1][group])
+    gradient = np.mean(x, 0) + start
+    gradients.append(gradient)
+    updates.append(-0.5 * gradient + [0, 0, client + 7 + 2])
+  server_gradient = [-1, 1.25, -0.75]
+  server_update = [-4, 3, 7 * 2 + 2 * 3]
+  return {
+    'gradient': (np.array(gradients), np.array(server_gradient)),
+    'update': (np.array(updates), np.array(server_update)),
+  }
+
+
+def _ratio(vectors, norm=2, power=2):
+  norms = np.linalg.norm(vectors, ord=norm, axis=1) ** power
+  return norms.sum() / np.linalg.norm(vectors.sum(0), ord=norm) ** power
+
+
+def _expected():
+  """All metrics of the three clients, by numpy."""
+  expected = {'diversity/num_clients': 3}
+  for kind, (users, server) in _vectors_by_numpy().items():
+    everyone = np.vstack([users, server])
+    for name, how in _NORMS.items():
+      expected[f'diversity/{kind}_{name}'] = _ratio(users, *how)
+      expected[f'diversity/{kind}_{name}_with_server'] = _ratio(everyone, *how)
+    first = np.vstack([users[:1], server])
+    second = np.vstack([users[1:], server])
+    expected[f'diversity/{kind}_paper_code'] = (
+      2 * _ratio(first) + 3 * _ratio(second)
+    ) / 2
+  return expected
+
+
+@pytest.fixture(scope='module')
+def measure(tff_context):
+  return _build()
+
+
+@pytest.fixture(scope='module')
+def measure_users(tff_context):
+  return _without_server()
+
+
+@pytest.fixture(scope='module')
+def result(measure):
+  return dict(measure(_state(), _clients()))
+
+
+def _assert_close(actual, expected):
+  assert set(actual) == set(expected)
+  for name, value in expected.items():
+    np.testing.assert_allclose(
+      actual[name], value, rtol=2e-5, err_msg=name, equal_nan=True
+    )
+
+
+def test_three_clients_in_two_groups_and_a_server(result):
+  _assert_close(result, _expected())
+
+
+def test_the_sixteen_variants_are_all_there_and_differ(result):
+  variants = [
+    f'diversity/{kind}_{norm}_{power}{who}'
+    for kind in ('gradient', 'update')
+    for norm in ('l2', 'l1')
+    for power in ('squared', 'plain')
+    for who in ('', '_with_server')
+  ]
+  assert len({round(float(result[name]), 5) for name in variants}) == 16
+  assert all(value.dtype == np.float32 for value in result.values())
+
+
+def test_without_a_server(measure_users):
+  result = measure_users(_state(with_optimizer=False), _clients())
+  expected = {
+    name: value
+    for name, value in _expected().items()
+    if not name.endswith('_with_server')
+  }
+  for kind, (users, _) in _vectors_by_numpy().items():
+    # The group of one client has 1 * 1.
+    expected[f'diversity/{kind}_paper_code'] = (1 + 2 * _ratio(users[1:])) / 2
+  _assert_close(result, expected)
+
+
+def test_the_order_of_clients_does_not_matter(measure, result):
+  _assert_close(measure(_state(), _clients()[::-1]), result)
+
+
+def test_clients_that_a_round_leaves_out_do_not_count(measure, result):
+  others = [
+    _client(1, 0, []),
+    _client(2, 1, [[np.nan, 1, 1]]),
+    _client(3, 0, [[1, np.inf, 1]]),
+    _client(8, -1, [[1, 1, 1]]),
+    _client(9, _GROUPS, [[1, 1, 1]]),
+  ]
+  _assert_close(measure(_state(), others + _clients()), result)
+
+
+def test_one_client_has_diversity_one(measure_users):
+  result = measure_users(_state(with_optimizer=False), _clients()[:1])
+  _assert_close(result, dict.fromkeys(result, 1))
+
+
+def test_copies_of_one_client(measure_users):
+  """Squared 1/n, plain 1; the code's is n times 1/n."""
+  result = measure_users(_state(with_optimizer=False), _clients()[1:2] * 4)
+  expected = dict.fromkeys(result, 1)
+  expected['diversity/num_clients'] = 4
+  for kind in ('gradient', 'update'):
+    for norm in ('l2', 'l1'):
+      expected[f'diversity/{kind}_{norm}_squared'] = 1 / 4
+  _assert_close(result, expected)
+
+
+def test_without_any_usable_client_all_is_nan(measure_users):
+  result = measure_users(_state(with_optimizer=False), [_client(0, 0, [])])
+  assert result.pop('diversity/num_clients') == 0
+  assert np.isnan(list(result.values())).all()
+
+
+def test_vectors_that_are_zero_give_nan(tff_context):
+  def no_update(task):
+    update, group = _local_update(task)
+    zeros = tf.nest.map_structure(tf.zeros_like, update.delta)
+    return update._replace(delta=zeros), group
+
+  result = _without_server(local_update=no_update)(
+    _state(with_optimizer=False), _clients()
+  )
+  for name, value in result.items():
+    assert np.isnan(value) == name.startswith('diversity/update'), name
+
+
+class TestOneGroup:
+  """A real model and training loop, one group, data read inside TFF."""
+
+  _SIZES = (4, 0, 5, 7)
+
+  @staticmethod
+  def _examples(index):
+    """Client `index` has `index` examples, which differ between clients."""
+    rows = tf.range(index, dtype=tf.float32)[:, tf.newaxis]
+    columns = tf.range(3, dtype=tf.float32)
+    x = tf.sin(tf.cast(index, tf.float32) * 5 + rows * 2 + columns)
+    labels = tf.range(index, dtype=tf.int32) % 2
+    return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=labels))
+
+  @pytest.fixture(scope='class')
+  def measure(self, tff_context):
+    """SGD with one step on all examples: the update is -rate * gradient."""
+    specs = [tf.TensorSpec([3, 2], tf.float32), tf.TensorSpec([2], tf.float32)]
+    model = functional.FunctionalModel(
+      initial_weights=None,
+      predict=lambda trainable, non_trainable, x, *, training, seed=None: (
+        tf.matmul(x, trainable[0]) + trainable[1],
+        non_trainable,
+      ),
+      input_spec=tf.TensorSpec([None, 3], tf.float32),
+      weights_spec=ModelWeights(specs, []),
+      is_random=False,
+    )
+    objective = objectives.Supervised(views.PlainViews())
+    training = local_training.LocalTraining(
+      model,
+      objective,
+      optimizers.build_nesterov_sgd(0.3, momentum=0),
+      batch_size=16,
+      epochs=1,
+    )
+
+    def update(weights, examples, seed, round_num):
+      result = training.run(weights, examples, seed=seed, round_num=round_num)
+      return client_work.subtract(result.weights, weights), result
+
+    def local_update(task):
+      delta, result = update(
+        task.weights, task.examples, task.client_seed, task.round
+      )
+      return (
+        client_work.LocalUpdate(
+          delta, result.num_examples, result.metrics, tf.constant(False)
+        ),
+        None,
+      )
+
+    def gradient(weights, examples, seed):
+      return full_gradient.full_gradient(
+        model, objective, weights, examples, batch_size=2, seed=seed
+      )
+
+    def server_examples():
+      return client_data.collect(
+        self._examples(6), client_data.ClientDataSpec(_ELEMENTS)
+      )
+
+    computation = metrics.build_gradient_diversity(
+      local_update=local_update,
+      client_gradient=lambda task: gradient(
+        task.weights, task.examples, task.client_seed
+      ),
+      server_update=lambda task: (
+        update(task.weights, server_examples(), task.server_seed, task.round)[
+          0
+        ].trainable
+      ),
+      server_gradient=lambda task: gradient(
+        task.weights, server_examples(), task.server_seed
+      ),
+      data_spec=client_data.ClientDataSpec(_ELEMENTS),
+      weights_type=model.weights_type,
+      initial_hparams=training.initial_hparams,
+    )
+    reader = tff.tensorflow.computation(self._examples, np.int32)
+    return client_reader.compose_computation_with_reader(computation, reader)
+
+  @pytest.fixture(scope='class')
+  def result(self, measure):
+    state = collections.OrderedDict(
+      weights=ModelWeights(self._weights(), []),
+      round=np.int32(1),
+      seed=np.int32(5),
+    )
+    keys = [np.array([size, 0], np.int32) for size in self._SIZES]
+    return measure(state, keys)
+
+  @staticmethod
+  def _weights():
+    rng = np.random.default_rng(6)
+    return [
+      rng.normal(size=[3, 2]).astype(np.float32),
+      rng.normal(size=[2]).astype(np.float32),
+    ]
+
+  def _gradient_by_numpy(self, size):
+    batch = next(iter(self._examples(size)))
+    x, y = batch['x'].numpy(), batch['y'].numpy()
+    kernel, bias = self._weights()
+    scores = np.exp(x @ kernel + bias)
+    error = scores / scores.sum(1, keepdims=True) - np.eye(2)[y]
+    return np.append(x.T @ error / size, error.mean(0))
+
+  def test_gradients_are_those_of_the_model(self, result):
+    users = np.stack(
+      [self._gradient_by_numpy(size) for size in self._SIZES if size]
+    )
+    everyone = np.vstack([users, self._gradient_by_numpy(6)])
+    for name, how in _NORMS.items():
+      name = f'diversity/gradient_{name}'
+      np.testing.assert_allclose(result[name], _ratio(users, *how), rtol=1e-4)
+      np.testing.assert_allclose(
+        result[f'{name}_with_server'], _ratio(everyone, *how), rtol=1e-4
+      )
+    assert result['diversity/num_clients'] == 3
+
+  def test_one_plain_step_has_the_diversity_of_the_gradient(self, result):
+    for name, value in result.items():
+      if '/gradient' in name:
+        other = name.replace('/gradient', '/update')
+        np.testing.assert_allclose(result[other], value, rtol=1e-4)
+
+  def test_the_codes_number_is_n_times_eq_1_with_one_group(self, result):
+    for kind in ('gradient', 'update'):
+      np.testing.assert_allclose(
+        result[f'diversity/{kind}_paper_code'],
+        4 * result[f'diversity/{kind}_l2_squared_with_server'],
+        rtol=1e-5,
+      )
+
+
+def test_several_groups_need_a_tag():
+  def without_tag(task):
+    return _local_update(task)[0], None
+
+  with pytest.raises(ValueError, match='local_update returns no group'):
+    _build(local_update=without_tag)
+
+
+def test_server_seed_is_that_of_the_servers_training():
+  task = metrics.ServerTask(None, tf.constant(3), tf.constant(4), None)
+  np.testing.assert_array_equal(
+    task.server_seed, randomness.server_seed(tf.constant(4), tf.constant(3))
+  )
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    ({'num_groups': 0}, 'num_groups must be an integer >= 1'),
+    ({'server_update': None}, 'server_update is None'),
+    ({'server_gradient': None}, 'server_gradient is None'),
+    (
+      {'server_update': None, 'server_gradient': None},
+      'server_optimizer_type is .* leave it out',
+    ),
+  ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    _build(**arguments)

@@ -1,0 +1,170 @@
+"""The gradient on all data against numpy, whatever the minibatches."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import objectives
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import full_gradient, prediction
+
+ModelWeights = tff.learning.models.ModelWeights
+
+_SEED = tf.constant([3, 4])
+_FEATURES, _CLASSES, _SIZE = 4, 3, 10
+
+
+class _NoisyViews(views.PlainViews):
+  """Its weak view depends on the seed."""
+
+  def weak(self, examples, seed):
+    return examples + tf.random.stateless_normal(tf.shape(examples), seed)
+
+
+def _softmax_regression():
+  specs = [
+    tf.TensorSpec([_FEATURES, _CLASSES], tf.float32),
+    tf.TensorSpec([_CLASSES], tf.float32),
+  ]
+  return functional.FunctionalModel(
+    initial_weights=None,
+    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
+      tf.matmul(x, trainable[0]) + trainable[1],
+      non_trainable,
+    ),
+    input_spec=tf.TensorSpec([None, _FEATURES], tf.float32),
+    weights_spec=ModelWeights(specs, []),
+    is_random=False,
+  )
+
+
+def _weights():
+  rng = np.random.default_rng(0)
+  return ModelWeights(
+    [
+      rng.normal(size=[_FEATURES, _CLASSES]).astype(np.float32),
+      rng.normal(size=[_CLASSES]).astype(np.float32),
+    ],
+    [],
+  )
+
+
+def _examples(size=_SIZE):
+  rng = np.random.default_rng(1)
+  return collections.OrderedDict(
+    x=tf.constant(rng.normal(size=[size, _FEATURES]), tf.float32),
+    y=tf.constant(rng.integers(_CLASSES, size=size), tf.int32),
+  )
+
+
+def _gradient(batch_size, size=_SIZE, view=views.PlainViews, seed=_SEED):
+  # Inside TFF all is in a graph.
+  gradient = tf.function(autograph=False)(
+    lambda: full_gradient.full_gradient(
+      _softmax_regression(),
+      objectives.Supervised(view()),
+      _weights(),
+      _examples(size),
+      batch_size=batch_size,
+      seed=seed,
+    )
+  )()
+  return [part.numpy() for part in gradient]
+
+
+def _gradient_by_numpy():
+  """X^T (softmax(XW + b) - Y) / n, and its bias."""
+  x, y = (value.numpy() for value in _examples().values())
+  kernel, bias = _weights().trainable
+  scores = np.exp(x @ kernel + bias)
+  error = scores / scores.sum(1, keepdims=True) - np.eye(_CLASSES)[y]
+  return [x.T @ error / len(x), error.mean(0)]
+
+
+@pytest.mark.parametrize('batch_size', [1, 3, 5, 10, 64])
+def test_equals_numpys_gradient_for_any_batch_size(batch_size):
+  actual = _gradient(batch_size)
+  expected = _gradient_by_numpy()
+  assert len(actual) == len(expected)
+  for one, other in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_without_examples_it_is_zero():
+  for part in _gradient(4, size=0):
+    np.testing.assert_array_equal(part, np.zeros_like(part))
+
+
+def test_views_derive_from_the_seed():
+  first = _gradient(4, view=_NoisyViews)
+  again = _gradient(4, view=_NoisyViews)
+  other = _gradient(4, view=_NoisyViews, seed=tf.constant([3, 5]))
+  for a, b, c in zip(first, again, other, strict=True):
+    np.testing.assert_array_equal(a, b)
+    assert np.abs(a - c).max() > 1e-3
+
+
+def test_crl_counts_examples_below_the_threshold_as_zeros():
+  """Eq. 4: a sum over the confident ones, divided by the number of all."""
+  threshold = 0.8
+  examples = _examples()
+  kernel, bias = (part.astype(np.float64) for part in _weights().trainable)
+  x = examples['x'].numpy().astype(np.float64)
+  scores = np.exp(x @ kernel + bias)
+  probabilities = scores / scores.sum(1, keepdims=True)
+  passed = probabilities.max(1) >= threshold
+  assert 0 < passed.sum() < len(x)
+  error = probabilities - np.eye(_CLASSES)[probabilities.argmax(1)]
+  error *= passed[:, np.newaxis]
+  actual = full_gradient.full_gradient(
+    _softmax_regression(),
+    objectives.ConsistencyRegularization(views.PlainViews(), threshold),
+    _weights(),
+    collections.OrderedDict(examples, y=tf.fill([_SIZE], -1)),
+    batch_size=4,
+    seed=_SEED,
+  )
+  np.testing.assert_allclose(actual[0], x.T @ error / _SIZE, atol=1e-6)
+  np.testing.assert_allclose(actual[1], error.mean(0), atol=1e-6)
+
+
+def test_a_proximal_term_vanishes_at_the_start():
+  objective = objectives.Supervised(views.PlainViews())
+  with_term = full_gradient.full_gradient(
+    _softmax_regression(),
+    objectives.Proximal(objective, strength=10.0),
+    _weights(),
+    _examples(),
+    batch_size=4,
+    seed=_SEED,
+  )
+  for one, other in zip(with_term, _gradient_by_numpy(), strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_batch_normalisation_in_train_mode():
+  """With one minibatch, the gradient of the loss at the batch's statistics."""
+  model = functional.from_keras(
+    lambda: dense.dense((_FEATURES,), _CLASSES, 'batch', hidden=(5,))
+  )
+  weights = tf.nest.map_structure(tf.constant, model.initial_weights(1))
+  objective = objectives.Supervised(views.PlainViews())
+  actual = full_gradient.full_gradient(
+    model, objective, weights, _examples(), batch_size=_SIZE, seed=_SEED
+  )
+  with tf.GradientTape() as tape:
+    tape.watch(weights.trainable)
+    predict = prediction.Predictor(model, *weights)
+    loss, _ = objective(predict, _examples(), weights, _SEED)
+  expected = tape.gradient(loss, weights.trainable)
+  for one, other in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_a_wrong_batch_size_is_refused():
+  with pytest.raises(ValueError, match='batch_size must be an integer >= 1'):
+    _gradient(0)

@@ -1,0 +1,17 @@
+"""Measurements of processes beside their training."""
+
+from tff_ssl.metrics.gradient_diversity import (
+  ServerTask,
+  build_gradient_diversity,
+)
+from tff_ssl.metrics.process_diversity import (
+  build_process_diversity,
+  measured_state,
+)
+
+__all__ = [
+  'ServerTask',
+  'build_gradient_diversity',
+  'build_process_diversity',
+  'measured_state',
+]

@@ -1,0 +1,273 @@
+"""Gradient diversity of a process, on clients that it is given (paper 1).
+
+Zhang et al. (arXiv 2008.11364), Definition 1 and Appendix D, measure how far
+the vectors g_k of the participants k of a round point in different directions:
+
+```
+sum_k ||g_k||^p / ||sum_k g_k||^p
+```
+
+It is 1/n for n equal vectors and p = 2, and 1 for orthogonal ones with the
+l2-norm and p = 2. There are 16 variants, named
+
+```
+diversity/<kind>_<norm>_<power>[_with_server]
+
+kind    gradient   g_k is the gradient of k's objective on all its data, at the
+                   weights that k starts from               Definition 1
+        update     g_k is what k's local work adds to the weights     Eq. 15
+norm    l2, l1
+power   squared    p = 2        l2: Eq. 1      l1: Eq. 13
+        plain      p = 1        l2: Eq. 12     l1: Eq. 14
+_with_server       the server is a participant like any client   Appendix D
+```
+
+and three more numbers:
+
+```
+diversity/gradient_paper_code   n_i times Eq. 1 within group i, averaged over
+diversity/update_paper_code     the groups; n_i counts the server too
+diversity/num_clients           n, the clients that count
+```
+
+Eq. 13 is printed with the square on the numerator alone, so that its value
+would change with the scale of the gradients. The text beside it speaks of the
+measure with or without the square, so here the square is on both.
+
+The authors' code reports `paper_code`, with p = 2 and the l2-norm. It rises
+with n: for equal vectors it is 1 whatever n, for orthogonal ones n_i, which is
+6 to 11 for grouping and 48 for FedAvg in the paper's settings. So it does not
+compare the two; Eq. 1 on the same clients does.
+
+Only trainable weights count. A client that a round would leave out (empty, not
+finite, of a group that does not exist) counts nowhere. 0/0 is NaN.
+
+The server sees sums over the members of each group, and no client's own vector,
+as with model deltas (`tff_ssl.aggregators.group_mean`, with its warning about
+groups of one). Clients work with a fresh optimizer, also where momentum stays
+with a slot. Each client sends two vectors scattered into S rows, twice what
+a round of grouping sends.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import aggregators, checks, randomness
+from tff_ssl.metrics import diversity_ratios
+from tff_ssl.templates import client_data as client_data_lib
+from tff_ssl.templates import client_work, finalizers
+
+_PREFIX = 'diversity'
+_KINDS = ('gradient', 'update')
+
+
+class ServerTask(NamedTuple):
+  """What the server gets to work with.
+
+  Attributes:
+    weights: The global weights of the process.
+    round: `int32` scalar, rounds before this one.
+    seed: `int32` scalar, the run's seed.
+    optimizer_state: The state that the server's optimizer has reached, or
+      `None`, where the computation is not given one.
+  """
+
+  weights: Any
+  round: tf.Tensor
+  seed: tf.Tensor
+  optimizer_state: Any
+
+  @property
+  def server_seed(self) -> tf.Tensor:
+    """The seed of the server's own training in this round, `int32 [2]`."""
+    return randomness.server_seed(self.seed, self.round)
+
+
+def build_gradient_diversity(
+  *,
+  local_update: Callable[
+    [client_work.ClientTask], tuple[client_work.LocalUpdate, Any]
+  ],
+  client_gradient: Callable[[client_work.ClientTask], Any],
+  server_update: Callable[[ServerTask], Any] | None = None,
+  server_gradient: Callable[[ServerTask], Any] | None = None,
+  data_spec: client_data_lib.ClientDataSpec,
+  weights_type: tff.Type,
+  initial_hparams: Callable[[], Any],
+  num_groups: int = 1,
+  server_optimizer_type: tff.Type | None = None,
+) -> tff.Computation:
+  """Builds the computation that measures gradient diversity.
+
+  Args:
+    local_update: What the process gives to `build_client_work`: takes a
+      `ClientTask`, returns a `LocalUpdate` and the client's group, or `None`.
+    client_gradient: Takes a `ClientTask`, returns the client's gradient on all
+      its data (`tff_ssl.templates.full_gradient`), tensors like the model's
+      trainable weights.
+    server_update: Takes a `ServerTask`, returns the server's trainable weights
+      after its local work minus those before. `None` where the server does
+      not train: the variants with the server are left out then, and
+      `paper_code` counts clients alone.
+    server_gradient: Takes a `ServerTask`, returns the server's gradient on all
+      its data. Given if and only if `server_update` is.
+    data_spec: The type of the client data.
+    weights_type: Unplaced type of the process's global weights W.
+    initial_hparams: Returns the client optimizer's hyperparameters.
+    num_groups: S >= 1.
+    server_optimizer_type: Unplaced type O of the server optimizer's state, for
+      a server that keeps it across rounds. The computation then takes it as
+      `server_optimizer`; else `ServerTask.optimizer_state` is `None`.
+
+  Returns:
+    A `tff.Computation` of the type
+
+    ```
+    (<<weights=W,round=int32,seed=int32[,server_optimizer=O]>@SERVER,
+      {D}@CLIENTS> -> <diversity/...=float32>@SERVER)
+    ```
+
+    with D `data_spec.type`, whose result is an ordered dict (see the module).
+
+  Raises:
+    ValueError: If `num_groups` is below 1, one server function is given without
+      the other, or several groups have no client that says which it is in.
+  """
+  checks.integers_at_least(1, num_groups=num_groups)
+  _check_server(server_update, server_gradient, server_optimizer_type)
+
+  sent_fields = collections.OrderedDict(
+    weights=weights_type, round=np.int32, seed=np.int32
+  )
+  sent_type = tff.types.to_type(sent_fields)
+  state_type = sent_type
+  if server_optimizer_type is not None:
+    state_type = tff.types.to_type(
+      collections.OrderedDict(
+        sent_fields, server_optimizer=server_optimizer_type
+      )
+    )
+
+  @tff.tensorflow.computation(state_type)
+  def for_clients(state):
+    return collections.OrderedDict((key, state[key]) for key in sent_fields)
+
+  @tff.tensorflow.computation(sent_type, data_spec.type)
+  def measure_client(sent, data):
+    examples, context = client_data_lib.read_context(data, data_spec)
+    task = client_work.ClientTask(
+      weights=sent['weights'],
+      round=sent['round'],
+      seed=sent['seed'],
+      hparams=initial_hparams(),
+      examples=examples,
+      client=context['client'],
+      group=context['group'],
+      start_group=context.get('start_group'),
+    )
+    update, group = local_update(task)
+    if group is None:
+      _check_one_group(num_groups)
+      group = tf.constant(0)
+    vectors = (client_gradient(task), update.delta.trainable)
+    finite = finalizers.all_finite((vectors, update, examples))
+    empty = tf.equal(tf.shape(examples['y'])[0], 0)
+    usable = finite & ~update.invalid & ~empty
+    value = tf.nest.map_structure(
+      lambda term: tf.where(usable, term, tf.zeros_like(term)),
+      _terms_by_kind(*vectors),
+    )
+    member = collections.OrderedDict(value=value, group=group)
+    return member, tf.cast(usable, tf.float32)
+
+  member_type, weight_type = measure_client.type_signature.result
+  aggregator = aggregators.GroupMeanFactory(num_groups).create(
+    member_type, weight_type
+  )
+
+  @tff.tensorflow.computation(
+    state_type, aggregator.next.type_signature.result.result.member
+  )
+  def conclude(state, aggregate):
+    server = None
+    if server_update is not None:
+      task = ServerTask(
+        state['weights'],
+        state['round'],
+        state['seed'],
+        state.get('server_optimizer'),
+      )
+      server = _terms_by_kind(server_gradient(task), server_update(task))
+    return _metrics(aggregate, server)
+
+  @tff.federated_computation(
+    tff.FederatedType(state_type, tff.SERVER),
+    tff.FederatedType(data_spec.type, tff.CLIENTS),
+  )
+  def measure(state, data):
+    sent = tff.federated_broadcast(tff.federated_map(for_clients, state))
+    members, weights = tff.federated_map(measure_client, (sent, data))
+    output = aggregator.next(aggregator.initialize(), members, weights)
+    return tff.federated_map(conclude, (state, output.result))
+
+  return measure
+
+
+def _check_server(update, gradient, optimizer_type):
+  if (update is None) != (gradient is None):
+    missing = 'server_update' if update is None else 'server_gradient'
+    raise ValueError(
+      f'{missing} is None, but the other of server_update and server_gradient '
+      'is given: give both, or neither for a process whose server does not '
+      'train.'
+    )
+  if update is None and optimizer_type is not None:
+    raise ValueError(
+      f'server_optimizer_type is {optimizer_type}, but server_update is None: '
+      'leave it out for a process whose server does not train.'
+    )
+
+
+def _check_one_group(num_groups):
+  if num_groups > 1:
+    raise ValueError(
+      f'num_groups is {num_groups}, but local_update returns no group: use '
+      'num_groups=1, or return the group beside the update.'
+    )
+
+
+def _terms_by_kind(gradient, update):
+  """Returns one participant's terms for both kinds of vector."""
+  return collections.OrderedDict(
+    zip(_KINDS, map(diversity_ratios.terms, (gradient, update)), strict=True)
+  )
+
+
+def _metrics(aggregate, server):
+  """Returns all variants from means within groups and the server's terms."""
+  counts = aggregate['weight']
+  groups = tf.nest.map_structure(
+    lambda mean: mean * tf.reshape(counts, [-1] + [1] * (mean.shape.rank - 1)),
+    aggregate['mean'],
+  )
+  metrics = collections.OrderedDict()
+  for kind in _KINDS:
+    rows = groups[kind]
+    of_server = None if server is None else server[kind]
+    users = tf.nest.map_structure(lambda row: tf.reduce_sum(row, 0), rows)
+    for name, ratio in diversity_ratios.ratios(users).items():
+      metrics[f'{_PREFIX}/{kind}_{name}'] = ratio
+    if of_server is not None:
+      everyone = diversity_ratios.add(users, of_server)
+      for name, ratio in diversity_ratios.ratios(everyone).items():
+        metrics[f'{_PREFIX}/{kind}_{name}_with_server'] = ratio
+    metrics[f'{_PREFIX}/{kind}_paper_code'] = (
+      diversity_ratios.mean_scaled_ratio(rows, counts, of_server)
+    )
+  metrics[f'{_PREFIX}/num_clients'] = tf.reduce_sum(counts)
+  return metrics

@@ -1,0 +1,110 @@
+"""Gradient diversity of a process of this library, from its parts."""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.metrics import gradient_diversity
+from tff_ssl.templates import composition, full_gradient, slots
+
+
+def build_process_diversity(
+  process: composition.ComposedProcess,
+) -> tff.Computation:
+  """Builds the measurement of `gradient_diversity` for a process.
+
+  A client's gradient is that of its objective on all its data at the weights
+  that it would start a round from; the server's, where it trains, that of the
+  supervised loss on its labelled data. Of several server replicas the first one
+  is the server.
+
+  Args:
+    process: As a builder of `tff_ssl.algorithms` returns it.
+
+  Returns:
+    The `tff.Computation` of `build_gradient_diversity`; `measured_state` gives
+    its first argument.
+
+  Raises:
+    TypeError: If the process was not built by this library.
+  """
+  if not isinstance(process, composition.ComposedProcess):
+    raise TypeError(
+      f'The process is a {type(process).__name__}, which does not know its '
+      'parts: give one as a builder of tff_ssl.algorithms returns it, before '
+      'it is composed with a reader.'
+    )
+  parts = process.parts
+
+  def gradient(training, weights, examples, seed):
+    return full_gradient.full_gradient(
+      training.model,
+      training.objective,
+      weights,
+      examples,
+      batch_size=training.batch_size,
+      seed=seed,
+      with_labelled=training.labelled_batch_size is not None,
+    )
+
+  def client_gradient(task):
+    return gradient(
+      parts.training, parts.start_of(task), task.examples, task.client_seed
+    )
+
+  server = {}
+  if parts.server is not None:
+
+    def server_gradient(task):
+      return gradient(
+        parts.server.training,
+        parts.server_start(task.weights),
+        parts.server.read_examples(),
+        task.server_seed,
+      )
+
+    def server_update(task):
+      start = parts.server_start(task.weights)
+      result = parts.server.run(
+        start, task.optimizer_state, seed=task.seed, round_num=task.round
+      )
+      return tf.nest.map_structure(
+        tf.subtract, slots.row(result.weights, 0).trainable, start.trainable
+      )
+
+    state_type = process.initialize.type_signature.result.member
+    server = {
+      'server_gradient': server_gradient,
+      'server_update': server_update,
+      'server_optimizer_type': state_type['finalizer']['optimizer'],
+    }
+
+  return gradient_diversity.build_gradient_diversity(
+    local_update=parts.local_update,
+    client_gradient=client_gradient,
+    data_spec=parts.data_spec,
+    weights_type=parts.weights_type,
+    initial_hparams=parts.training.initial_hparams,
+    num_groups=parts.num_groups,
+    **server,
+  )
+
+
+def measured_state(
+  state, *, round_num: int, seed: int, has_server: bool
+) -> collections.OrderedDict:
+  """Returns what the measurement takes of a process's state.
+
+  Args:
+    state: The process's state.
+    round_num: Rounds done.
+    seed: The run's seed.
+    has_server: Whether the server trains.
+  """
+  fields = collections.OrderedDict(
+    weights=state.global_model_weights, round=round_num, seed=seed
+  )
+  if has_server:
+    fields['server_optimizer'] = state.finalizer['optimizer']
+  return fields

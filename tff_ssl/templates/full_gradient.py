@@ -1,0 +1,109 @@
+"""The gradient of a participant's objective on all its data.
+
+Source: paper 1 (arXiv 2008.11364), Definition 1, measures "the gradient of w_k
+evaluated on all data held by the k-th user" at the weights that the user starts
+a round from.
+"""
+
+import collections
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks, randomness
+from tff_ssl.templates import local_training, prediction
+
+# Purpose of the seed that views and dropout are drawn with here; training and
+# the drawing of groups use 0 to 2.
+_FULL_GRADIENT = 3
+_ORDER = 0
+_BATCH = 1
+
+
+def full_gradient(
+  model,
+  objective,
+  weights: tff.learning.models.ModelWeights,
+  examples: collections.OrderedDict[str, tf.Tensor],
+  *,
+  batch_size: int,
+  seed: tf.Tensor,
+  with_labelled: bool = False,
+) -> Any:
+  """Returns the mean gradient over all examples, in one compiled loop.
+
+  Each example is seen once, in minibatches of a random order (only batch
+  normalisation tells one order from another), at unchanging weights and in
+  train mode. A minibatch's gradient counts by its number of examples, which is
+  exact for objectives that are means over the minibatch, as CRL is, and as the
+  supervised one is where every example has a label.
+
+  Args:
+    model: The `FunctionalModel`.
+    objective: `objective(predict, batch, anchors, seed) -> (loss, metrics)`;
+      see `tff_ssl.objectives`. Its anchors are `weights`.
+    weights: `ModelWeights` of tensors.
+    examples: Tensors with a leading dimension n (`client_data.collect`).
+    batch_size: Examples in a minibatch, >= 1; the last one may be smaller.
+    seed: `int32 [2]`, from which views, dropout and order derive. It may be
+      the seed of the participant's training, and draws other numbers.
+    with_labelled: Whether the objective wants a second minibatch, `labelled`:
+      the examples of the first that have a label.
+
+  Returns:
+    Tensors in the structure of `weights.trainable`; zeros where n = 0.
+
+  Raises:
+    ValueError: If `batch_size` is out of range.
+  """
+  checks.integers_at_least(1, batch_size=batch_size)
+  seed = randomness.fold_in(seed, _FULL_GRADIENT)
+  size = tf.shape(examples['y'])[0]
+  order = tf.random.experimental.stateless_shuffle(
+    tf.range(size), randomness.fold_in(seed, _ORDER)
+  )
+
+  # A function of its own, as the training loop's step is and for its reason.
+  @tf.function(autograph=False, experimental_attributes={'_noinline': True})
+  def batch_gradient(weights, batch, seed):
+    with tf.GradientTape() as tape:
+      tape.watch(weights.trainable)
+      predict = prediction.Predictor(
+        model, weights.trainable, weights.non_trainable
+      )
+      loss, _ = objective(predict, batch, weights, seed)
+    return tape.gradient(
+      loss,
+      weights.trainable,
+      unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+
+  def body(step, mean):
+    indices = order[step * batch_size : (step + 1) * batch_size]
+    batch = local_training.gather(examples, indices)
+    if with_labelled:
+      batch['labelled'] = local_training.gather(
+        batch, tf.where(batch['y'] >= 0)[:, 0]
+      )
+    batch_seed = randomness.fold_in(randomness.fold_in(seed, _BATCH), step)
+    gradient = batch_gradient(weights, batch, batch_seed)
+    share = tf.size(indices) / size
+    mean = tf.nest.map_structure(
+      lambda total, part: total + tf.cast(share, part.dtype) * part,
+      mean,
+      gradient,
+    )
+    return step + 1, mean
+
+  weights = tf.nest.map_structure(tf.convert_to_tensor, weights)
+  num_batches = -(-size // batch_size)
+  _, mean = tf.while_loop(
+    lambda step, _: step < num_batches,
+    body,
+    (
+      tf.constant(0),
+      tf.nest.map_structure(tf.zeros_like, weights.trainable),
+    ),
+  )
+  return mean
