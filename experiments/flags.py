@@ -113,6 +113,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag('total_rounds', 'integer', 'Rounds to train.'),
     Flag('clients_per_round', 'integer', 'C, participating clients.'),
     Flag('rounds_per_evaluation', 'integer', 'Rounds between evaluations.'),
+    Flag(
+      'rounds_per_client_evaluation',
+      'integer',
+      'Native split: rounds between evaluations per client, which also are '
+      'evaluations; 0 for none, else at the end too.',
+    ),
     Flag('rounds_per_checkpoint', 'integer', 'Rounds between checkpoints.'),
     Flag('seed', 'integer', 'Root of all randomness.'),
     Flag('precision', 'string', 'float32 or bfloat16.'),

@@ -42,7 +42,15 @@ class RoundLoop:
     self._checkpoints = checkpoints
     self._stalled = 0
 
-  def run(self, state, first_round, stop, progress, metric_logs):
+  def run(
+    self,
+    state,
+    first_round,
+    stop,
+    progress,
+    metric_logs,
+    evaluate_clients=None,
+  ):
     """Trains until the last round or until asked to stop.
 
     Args:
@@ -51,6 +59,8 @@ class RoundLoop:
       stop: `signals.GracefulStop`.
       progress: `progress.Progress`.
       metric_logs: Called with (round, row) for each finished round.
+      evaluate_clients: `(round, ModelWeights) -> dict`, called in the place of
+        `evaluate` where evaluations per client are due; gives its metrics too.
 
     Returns:
       The state after the last round done.
@@ -66,8 +76,7 @@ class RoundLoop:
       seconds = time.monotonic() - started
       done = round_num + 1
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
-      if done % self._settings.rounds_per_evaluation == 0 or done == total:
-        row.update(self._evaluate(self._process.get_model_weights(state)))
+      row.update(self._evaluated(done, state, evaluate_clients))
       # The row before the checkpoint: what a crash leaves between the two is
       # dropped and made again, never missing.
       for log in metric_logs:
@@ -81,6 +90,19 @@ class RoundLoop:
       progress.update(done, row)
       self._check_moves(row)
     return state
+
+  def _evaluated(self, done, state, evaluate_clients):
+    """Returns the test metrics that are due after a round."""
+    settings = self._settings
+    last = done == settings.total_rounds
+    if evaluate_clients is not None and (
+      last or done % settings.rounds_per_client_evaluation == 0
+    ):
+      weights = self._process.get_model_weights(state)
+      return evaluate_clients(done, weights)
+    if last or done % settings.rounds_per_evaluation == 0:
+      return self._evaluate(self._process.get_model_weights(state))
+    return {}
 
   def _keys(self, round_num):
     clients = self._settings.clients_per_round or 0

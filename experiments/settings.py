@@ -19,6 +19,7 @@ FREE = frozenset(
   {
     'total_rounds',
     'rounds_per_evaluation',
+    'rounds_per_client_evaluation',
     'rounds_per_checkpoint',
     'run_dir',
     'data_dir',
@@ -61,6 +62,7 @@ _AT_LEAST = {
   'total_rounds': 1,
   'clients_per_round': 1,
   'rounds_per_evaluation': 1,
+  'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'seed': 0,
 }
@@ -155,6 +157,12 @@ def _unused(values, spec) -> dict[str, str]:
   for name, used_by in _PARTITION_FLAGS.items():
     if values['partition'] not in used_by:
       unused[name] = f'--partition={values["partition"]} does not use it'
+  native = catalogue.SOURCES[values['dataset']].has_native_split
+  if values['partition'] != 'native' or not native:
+    unused['rounds_per_client_evaluation'] = (
+      'only clients of a native split have test examples of their own (choose '
+      '--partition=native and a data set whose examples have owners)'
+    )
   if values['schedule'] != 'cosine':
     unused.update(
       dict.fromkeys(_COSINE_FLAGS, 'only --schedule=cosine uses it')
