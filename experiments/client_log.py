@@ -45,6 +45,8 @@ class ClientLog(round_table.RoundTable):
         'or start anew in another folder.'
       )
     self._start(list(COLUMNS))
+    # Only a log that may get new columns needs them again.
+    self._rows = []
 
   def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
     """Appends the rows of a round: all of them, or none.

@@ -116,8 +116,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'rounds_per_client_evaluation',
       'integer',
-      'Native split: rounds between evaluations per client, which also are '
-      'evaluations; 0 for none, else at the end too.',
+      'Native split: rounds between evaluations of each client, and of the '
+      'whole, from the same pass (also one at the end); 0 for none.',
     ),
     Flag('rounds_per_checkpoint', 'integer', 'Rounds between checkpoints.'),
     Flag('seed', 'integer', 'Root of all randomness.'),
