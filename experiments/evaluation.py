@@ -1,5 +1,6 @@
-"""Accuracy and loss of a model on the whole test split."""
+"""Accuracy and loss of a model on the test split, example by example."""
 
+import dataclasses
 import hashlib
 
 import numpy as np
@@ -7,6 +8,26 @@ import tensorflow as tf
 
 # Bounds the memory of one forward pass.
 _BATCH = 512
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scores:
+  """How a model did on each of N examples.
+
+  Attributes:
+    correct: `bool [N]`, whether the likeliest class is the label.
+    losses: `float32 [N]`, cross-entropy in nats.
+  """
+
+  correct: np.ndarray
+  losses: np.ndarray
+
+  def mean(self) -> dict[str, float]:
+    """Returns `accuracy` in [0, 1] and `test_loss` in nats per example."""
+    return {
+      'accuracy': float(self.correct.mean()),
+      'test_loss': float(self.losses.mean(dtype=np.float64)),
+    }
 
 
 class Evaluator:
@@ -28,20 +49,18 @@ class Evaluator:
       )
       for start in range(0, len(split.labels), _BATCH)
     ]
-    self._num_examples = len(split.labels)
 
     @tf.function
-    def count(trainable, non_trainable, images, labels):
+    def score(trainable, non_trainable, images, labels):
       logits, _ = model.predict(
         trainable, non_trainable, views.plain(images), training=False
       )
       logits = tf.cast(logits, tf.float32)
       losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
       predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-      correct = tf.cast(tf.equal(predicted, labels), tf.int32)
-      return tf.reduce_sum(losses), tf.reduce_sum(correct)
+      return tf.equal(predicted, labels), losses
 
-    self._count = count
+    self._score = score
 
   def __call__(self, weights) -> dict[str, float]:
     """Returns `accuracy` in [0, 1] and `test_loss` in nats per example.
@@ -49,19 +68,24 @@ class Evaluator:
     Args:
       weights: `tff.learning.models.ModelWeights` of arrays.
     """
+    return self.scores(weights).mean()
+
+  def scores(self, weights) -> Scores:
+    """Evaluates each example of the split, in one pass.
+
+    Args:
+      weights: `tff.learning.models.ModelWeights` of arrays.
+    """
     trainable = [tf.constant(value) for value in weights.trainable]
     non_trainable = [tf.constant(value) for value in weights.non_trainable]
-    loss, correct = 0.0, 0
-    for images, labels in self._batches:
-      batch_loss, batch_correct = self._count(
-        trainable, non_trainable, images, labels
-      )
-      loss += float(batch_loss)
-      correct += int(batch_correct)
-    return {
-      'accuracy': correct / self._num_examples,
-      'test_loss': loss / self._num_examples,
-    }
+    correct, losses = zip(
+      *(
+        self._score(trainable, non_trainable, images, labels)
+        for images, labels in self._batches
+      ),
+      strict=True,
+    )
+    return Scores(np.concatenate(correct), np.concatenate(losses))
 
 
 def weights_sha256(weights) -> str:

@@ -157,6 +157,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'integer',
       'Rounds between measurements of gradient diversity.',
     ),
+    Flag(
+      'rounds_per_client_evaluation',
+      'integer',
+      'Native split: rounds between evaluations of each client, and of the '
+      'whole, from the same pass (also one at the end); 0 for none.',
+    ),
     Flag('rounds_per_checkpoint', 'integer', 'Rounds between checkpoints.'),
     Flag('seed', 'integer', 'Root of all randomness.'),
     Flag('precision', 'string', 'float32 or bfloat16.'),

@@ -1,26 +1,13 @@
 """Metrics of a run: a CSV that holds each round once, and TensorBoard."""
 
 import asyncio
-import contextlib
-import csv
-import io
 import math
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from experiments import run_folder
-
-_ROUND = 'round'
-# A spreadsheet takes a cell that begins so for a formula.
-_FORMULA_STARTS = ('=', '+', '-', '@')
-
-
-class MetricLogError(RuntimeError):
-  """Metrics cannot be written or read."""
+from experiments import round_table
+from experiments.round_table import ROUND, MetricLogError
 
 
 def flatten_metrics(metrics: Mapping[str, Any], prefix: str = '') -> dict:
@@ -42,37 +29,7 @@ def flatten_metrics(metrics: Mapping[str, Any], prefix: str = '') -> dict:
   return flat
 
 
-def _text_cell(text: str) -> str:
-  if '\n' in text or '\r' in text or '\0' in text:
-    raise ValueError(
-      f'The metric {text!r} holds a line break or NUL: a cell of the CSV is '
-      'one line; remove it.'
-    )
-  return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
-
-
-def _cell(name: str, value: Any) -> str:
-  """Returns the text from which `value` is read back exactly."""
-  if isinstance(value, str):
-    return _text_cell(value)
-  array = np.asarray(value)
-  if array.shape or array.dtype.kind not in 'biufV':
-    raise ValueError(
-      f'The metric {name} is {type(value).__name__} of shape {array.shape}: '
-      'log numbers and strings only, one metric for each element.'
-    )
-  if array.dtype.kind in 'biu':
-    return str(array.item())
-  return repr(float(array))
-
-
-def _line(cells: list[str]) -> str:
-  line = io.StringIO()
-  csv.writer(line, lineterminator='\n').writerow(cells)
-  return line.getvalue()
-
-
-class MetricLog:
+class MetricLog(round_table.RoundTable):
   """Appends to a CSV; each row is on the disk when `append` returns."""
 
   def __init__(self, path: str | os.PathLike, first_round: int):
@@ -89,57 +46,26 @@ class MetricLog:
       MetricLogError: If the file cannot be written, is not such a log, or
         lacks rounds before `first_round`.
     """
-    self._path = pathlib.Path(path)
-    columns, rows = [], []
-    if self._path.exists():
-      columns, rows = self._read(first_round)
-    self._last_round = int(rows[-1][0]) if rows else -math.inf
-    if first_round > 1 and len(rows) != first_round - 1:
+    super().__init__(path, first_round)
+    self._last_round = int(self._rows[-1][0]) if self._rows else -math.inf
+    if first_round > 1 and len(self._rows) != first_round - 1:
       raise MetricLogError(
-        f'{self._path} has {len(rows)} of the {first_round - 1} rounds that '
-        'were done: restore it from a copy, or start anew in another folder.'
+        f'{self._path} has {len(self._rows)} of the {first_round - 1} rounds '
+        'that were done: restore it from a copy, or start anew in another '
+        'folder.'
       )
-    try:
-      self._rewrite(columns, rows)
-    except OSError as error:
-      raise self._write_error(error) from error
+    self._start(self._columns)
 
-  def _read(self, first_round: int) -> tuple[list[str], list[list[str]]]:
-    """Returns the columns after the first and the rows to keep."""
-    if not self._path.is_file():
-      raise MetricLogError(f'{self._path} is not a file: move it away.')
-    try:
-      content = self._path.read_bytes()
-      text = content[: content.rfind(b'\n') + 1].decode()
-      header, *rows = list(csv.reader(io.StringIO(text))) or [[_ROUND]]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-      raise MetricLogError(
-        f'{self._path} cannot be read ({error}): repair or remove it.'
-      ) from error
-    if header[:1] != [_ROUND]:
-      raise MetricLogError(
-        f'{self._path} is not a metric log: its first line is {header} and '
-        f'does not begin with {_ROUND!r}; move the file away.'
-      )
-    for number, row in enumerate(rows, start=2):
-      if len(row) != len(header) or not row[0].isdecimal():
-        raise MetricLogError(
-          f'{self._path} is damaged at line {number}: repair or remove it.'
-        )
-    return header[1:], [row for row in rows if int(row[0]) < first_round]
+  def rounds_with(self, name: str) -> list[int]:
+    """Returns the rounds in the log that have a metric, in order.
 
-  def _rewrite(self, columns: list[str], rows: list[list[str]]) -> None:
-    """Writes the whole file anew, and opens it for the rows to come."""
-    lines = map(_line, [[_ROUND, *columns], *rows])
-    run_folder.write_durably(self._path, ''.join(lines).encode())
-    self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-    self._columns, self._rows = columns, rows
-
-  def _write_error(self, error: OSError) -> MetricLogError:
-    return MetricLogError(
-      f'{self._path} cannot be written: {error.strerror}; make room or restore '
-      'write access, and start again to continue.'
-    )
+    Args:
+      name: Name of the metric.
+    """
+    if name not in self._columns:
+      return []
+    place = 1 + self._columns.index(name)
+    return [int(row[0]) for row in self._rows if row[place]]
 
   def append(self, round_number: int, metrics: Mapping[str, Any]) -> None:
     """Appends the row of a round.
@@ -161,11 +87,11 @@ class MetricLog:
         f'of {self._path}: each round has one row.'
       )
     cells = {
-      _text_cell(name): _cell(name, value)
+      round_table.text_cell(name): round_table.cell(name, value)
       for name, value in flatten_metrics(metrics).items()
     }
-    if _ROUND in cells:
-      raise ValueError(f"The metric {_ROUND!r} has the first column's name.")
+    if ROUND in cells:
+      raise ValueError(f"The metric {ROUND!r} has the first column's name.")
     new = [name for name in cells if name not in self._columns]
     columns = self._columns + new
     row = [str(round_number), *(cells.get(name, '') for name in columns)]
@@ -176,32 +102,11 @@ class MetricLog:
         self._rewrite(columns, [*padded, row])
         os.close(replaced)
       else:
-        self._append_line(_line(row).encode())
+        self._append_lines(round_table.line(row))
         self._rows.append(row)
     except OSError as error:
       raise self._write_error(error) from error
     self._last_round = round_number
-
-  def _append_line(self, line: bytes) -> None:
-    size = os.fstat(self._descriptor).st_size
-    try:
-      run_folder.write_fully(self._descriptor, line)
-    except OSError:
-      # Whoever catches the error and appends again must not find half a line;
-      # should this fail too, the next start drops it.
-      with contextlib.suppress(OSError):
-        os.ftruncate(self._descriptor, size)
-      raise
-
-  def close(self) -> None:
-    """Closes the file."""
-    os.close(self._descriptor)
-
-  def __enter__(self) -> 'MetricLog':
-    return self
-
-  def __exit__(self, *unused) -> None:
-    self.close()
 
 
 class TensorBoardLog:

@@ -53,7 +53,15 @@ class RoundLoop:
     self._diversity = diversity
     self._stalled = 0
 
-  def run(self, state, first_round, stop, progress, metric_logs):
+  def run(
+    self,
+    state,
+    first_round,
+    stop,
+    progress,
+    metric_logs,
+    evaluate_clients=None,
+  ):
     """Trains until the last round or until asked to stop.
 
     Args:
@@ -62,6 +70,8 @@ class RoundLoop:
       stop: `signals.GracefulStop`.
       progress: `progress.Progress`.
       metric_logs: Called with (round, row) for each finished round.
+      evaluate_clients: `(round, ModelWeights) -> dict`, called in the place of
+        `evaluate` where evaluations per client are due; gives its metrics too.
 
     Returns:
       The state after the last round done.
@@ -77,8 +87,7 @@ class RoundLoop:
       seconds = time.monotonic() - started
       done = round_num + 1
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
-      if done % self._settings.rounds_per_evaluation == 0 or done == total:
-        row.update(self._evaluate(self._process.get_model_weights(state)))
+      row.update(self._evaluated(done, state, evaluate_clients))
       if self._diversity is not None and (
         done % self._settings.rounds_per_gradient_diversity == 0
         or done == total
@@ -97,6 +106,19 @@ class RoundLoop:
       progress.update(done, row)
       self._check_moves(row)
     return state
+
+  def _evaluated(self, done, state, evaluate_clients):
+    """Returns the test metrics that are due after a round."""
+    settings = self._settings
+    last = done == settings.total_rounds
+    if evaluate_clients is not None and (
+      last or done % settings.rounds_per_client_evaluation == 0
+    ):
+      weights = self._process.get_model_weights(state)
+      return evaluate_clients(done, weights)
+    if last or done % settings.rounds_per_evaluation == 0:
+      return self._evaluate(self._process.get_model_weights(state))
+    return {}
 
   def _keys(self, round_num):
     clients = self._settings.clients_per_round or 0

@@ -245,6 +245,11 @@ class RunFolder:
     return self.path / 'metrics.csv'
 
   @property
+  def clients(self) -> pathlib.Path:
+    """CSV of the evaluations per client, a row for each round and client."""
+    return self.path / 'clients.csv'
+
+  @property
   def tensorboard(self) -> pathlib.Path:
     """Folder of TensorBoard's event files."""
     return self.path / 'tensorboard'

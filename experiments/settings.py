@@ -19,6 +19,7 @@ FREE = frozenset(
   {
     'total_rounds',
     'rounds_per_evaluation',
+    'rounds_per_client_evaluation',
     'rounds_per_checkpoint',
     'gradient_diversity_clients',
     'rounds_per_gradient_diversity',
@@ -66,6 +67,7 @@ _AT_LEAST = {
   'total_rounds': 1,
   'clients_per_round': 1,
   'rounds_per_evaluation': 1,
+  'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'gradient_diversity_clients': 0,
   'rounds_per_gradient_diversity': 1,
@@ -176,6 +178,12 @@ def _unused(values, spec) -> dict[str, str]:
   if not values['gradient_diversity_clients']:
     unused['rounds_per_gradient_diversity'] = (
       'nothing is measured without --gradient_diversity_clients'
+    )
+  native = catalogue.SOURCES[values['dataset']].has_native_split
+  if values['partition'] != 'native' or not native:
+    unused['rounds_per_client_evaluation'] = (
+      'only clients of a native split have test examples of their own (choose '
+      '--partition=native and a data set whose examples have owners)'
     )
   if values['schedule'] != 'cosine':
     unused.update(

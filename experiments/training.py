@@ -11,6 +11,7 @@ import tensorflow as tf
 from experiments import (
   building,
   checkpoints,
+  client_evaluation,
   curves,
   diversity,
   evaluation,
@@ -72,6 +73,9 @@ def run(settings) -> int:
     folder.check_flags(settings.used, settings_lib.FREE)
     hardware.warn_of_slow_precision(settings.precision)
     data = data_lib.prepare(settings, spec)
+    owners = client_evaluation.find_owners(
+      settings, data.source, data.partition
+    )
     model = building.build_model(settings, data)
     over_data = building.build_process(settings, spec, model, data)
     process = building.read_from_store(over_data, data)
@@ -87,13 +91,16 @@ def run(settings) -> int:
     folder.write_versions()
     data_lib.write_records(data, spec, folder)
     _describe(data)
+    if owners is not None:
+      print(client_evaluation.describe(owners), flush=True)
+    evaluator = evaluation.Evaluator(
+      model, building.build_views(settings, data.source), data.source.test
+    )
     loop = round_loop.RoundLoop(
       process,
       settings=settings,
       num_clients=data.partition.num_clients,
-      evaluate=evaluation.Evaluator(
-        model, building.build_views(settings, data.source), data.source.test
-      ),
+      evaluate=evaluator,
       checkpoints=manager,
       diversity=(
         diversity.DiversityProbe(over_data, data, settings)
@@ -102,9 +109,12 @@ def run(settings) -> int:
       ),
     )
     try:
-      state = _train(loop, settings, folder, stop, first_round, state)
+      state = _train(
+        loop, settings, folder, stop, first_round, state, evaluator, owners
+      )
       if not stop.requested:
-        _sum_up(settings, folder, process.get_model_weights(state), data)
+        weights = process.get_model_weights(state)
+        _sum_up(settings, folder, weights, data, owners)
     except (ValueError, TypeError) as error:
       raise RunFailed(str(error)) from error
     # What follows the first line of these are TensorFlow's names of nodes.
@@ -148,22 +158,32 @@ def _check_rounds_left(settings, first_round) -> None:
     )
 
 
-def _train(loop, settings, folder, stop, first_round, state):
+def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):
   """Trains to the end, or until asked to stop, and returns the state."""
   if first_round:
     print(f'Resuming after round {first_round}.', flush=True)
   board = metric_log.TensorBoardLog(folder.tensorboard)
   progress = progress_lib.Progress(first_round, settings.total_rounds)
   try:
-    with metric_log.MetricLog(folder.metrics, first_round + 1) as log:
+    with (
+      metric_log.MetricLog(folder.metrics, first_round + 1) as log,
+      client_evaluation.opened(
+        evaluator, owners, folder.clients, first_round + 1, log
+      ) as evaluate_clients,
+    ):
       return loop.run(
-        state, first_round, stop, progress, (log.append, board.write)
+        state,
+        first_round,
+        stop,
+        progress,
+        (log.append, board.write),
+        evaluate_clients,
       )
   finally:
     progress.close()
 
 
-def _sum_up(settings, folder, weights, data) -> None:
+def _sum_up(settings, folder, weights, data, owners) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
   accuracy = table['accuracy'].dropna()
@@ -182,6 +202,8 @@ def _sum_up(settings, folder, weights, data) -> None:
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
     **data.describe(),
+    **({} if owners is None else owners.describe()),
+    **client_evaluation.last_figures(table),
     'flags': settings.used,
   }
   folder.write_summary(summary)

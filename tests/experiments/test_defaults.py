@@ -55,6 +55,20 @@ def test_partition_of_the_user_takes_what_belongs_to_it():
   assert (cut['noniid_r'], cut['num_clients']) == (0.4, 100)
 
 
+def test_clients_are_evaluated_where_writers_have_test_examples():
+  def interval(**given):
+    made = settings.make({'process': 'fedavg', **given})
+    return made.rounds_per_client_evaluation
+
+  assert interval(dataset='emnist') == 50
+  assert interval(dataset='emnist', partition='r') is None
+  assert interval(dataset='digits') is None
+  # Only the files tell whether there are owners of test examples.
+  assert interval(dataset='npz', partition='native') == 0
+  given = {'partition': 'native', 'rounds_per_client_evaluation': 7}
+  assert interval(dataset='npz', **given) == 7
+
+
 def test_server_learns_at_the_rate_of_the_clients_unless_told():
   assert resolve(learning_rate=0.2)['server_learning_rate'] == 0.2
   assert resolve(server_learning_rate=0.5)['server_learning_rate'] == 0.5

@@ -81,7 +81,7 @@ class Recorder:
     return [number for name, number, _ in self.calls if name == kind]
 
 
-def run(process, first_round=0, state=0, stop=None, **changed):
+def run(process, first_round=0, state=0, stop=None, clients=None, **changed):
   recorder = Recorder()
   settings = types.SimpleNamespace(
     **{
@@ -101,7 +101,9 @@ def run(process, first_round=0, state=0, stop=None, **changed):
     evaluate=lambda weights: {'accuracy': weights},
     checkpoints=recorder,
   )
-  end = loop.run(state, first_round, stop or Stop(), recorder, [recorder.log])
+  end = loop.run(
+    state, first_round, stop or Stop(), recorder, [recorder.log], clients
+  )
   return end, recorder
 
 
@@ -119,6 +121,20 @@ def test_order_and_intervals():
   ]
   assert evaluated == [2, 4, 5]
   assert recorder.calls[-1][2]['accuracy'] == state
+
+
+def test_clients_are_evaluated_at_their_intervals_and_at_the_end():
+  def clients(number, weights):
+    return {'accuracy': weights, 'client_accuracy_mean': number}
+
+  _, recorder = run(
+    Process(), clients=clients, total_rounds=7, rounds_per_client_evaluation=3
+  )
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  found = {n for n, row in rows.items() if 'client_accuracy_mean' in row}
+  assert found == {3, 6, 7}
+  # One evaluation a round, which gives the figures of the whole too.
+  assert {n for n, row in rows.items() if 'accuracy' in row} == {2, 3, 4, 6, 7}
 
 
 def test_continuing_equals_not_stopping():
@@ -201,7 +217,15 @@ CRASHES = """
 import contextlib, hashlib, json, os, pathlib, signal, sys, types
 import numpy as np
 import pandas as pd
-from experiments import checkpoints, metric_log, round_loop
+from experiments import (
+  checkpoints, client_evaluation, metric_log, round_loop)
+
+OWNERS = client_evaluation.Owners(
+  names=('a', 'b', 'c'), client=np.repeat(np.arange(3), 3),
+  held_out=np.zeros(9, bool))
+EVALUATOR = types.SimpleNamespace(
+  scores=lambda w: types.SimpleNamespace(
+    correct=w > 0, losses=np.abs(w), mean=lambda: {'accuracy': float(w.sum())}))
 
 class Process:
   def next(self, state, keys):
@@ -222,7 +246,7 @@ class Process:
 
 SETTINGS = types.SimpleNamespace(
   total_rounds=3, rounds_per_evaluation=2, rounds_per_checkpoint=1,
-  clients_per_round=2, num_groups=1, seed=0)
+  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=0)
 NEVER = types.SimpleNamespace(
   requested=False, droppable=contextlib.nullcontext)
 SILENT = types.SimpleNamespace(update=lambda *unused: None)
@@ -231,17 +255,24 @@ def train(folder):
   state = {'round': np.int32(0), 'w': np.zeros(9, np.float32)}
   manager = checkpoints.CheckpointManager(folder / 'checkpoints', state, {})
   first, state = manager.load_latest() or (0, state)
-  with metric_log.MetricLog(folder / 'metrics.csv', first + 1) as log:
+  with (
+    metric_log.MetricLog(folder / 'metrics.csv', first + 1) as log,
+    client_evaluation.opened(
+      EVALUATOR, OWNERS, folder / 'clients.csv', first + 1, log) as per_client,
+  ):
     loop = round_loop.RoundLoop(
       Process(), settings=SETTINGS, num_clients=5,
       evaluate=lambda w: {'accuracy': float(w.sum())}, checkpoints=manager,
     )
-    loop.run(state, first, NEVER, SILENT, [log.append])
+    loop.run(state, first, NEVER, SILENT, [log.append], per_client)
 
 def result(folder):
   table = pd.read_csv(folder / 'metrics.csv').drop(
     columns=['seconds', 'python_mib', 'worker_mib'])
   digest = hashlib.sha256(table.to_csv().encode())
+  clients = (folder / 'clients.csv').read_bytes()
+  assert clients.count(b'\\n') == 1 + 2 * 3, clients  # Rounds 2 and 3.
+  digest.update(clients)
   newest = max((folder / 'checkpoints').glob('round_*'))
   for path in sorted(newest.iterdir()):
     digest.update(f'{newest.name}/{path.name}'.encode() + path.read_bytes())

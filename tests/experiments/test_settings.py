@@ -143,6 +143,18 @@ def test_every_process_runs_on_its_defaults():
       {'num_clients': 5, 'partition': 'pooled'},
       ['--num_clients=5', '--partition=pooled'],
     ),
+    (
+      {'rounds_per_client_evaluation': 5},
+      ['--rounds_per_client_evaluation=5', 'choose --partition=native'],
+    ),
+    (
+      {
+        'rounds_per_client_evaluation': 0,
+        'dataset': 'mnist',
+        'partition': 'native',
+      },
+      ['--rounds_per_client_evaluation=0', 'whose examples have owners'],
+    ),
     ({'server_writers': 'everyone'}, ['--server_writers', '--partition=r']),
     ({'run_dir': ''}, ['--run_dir=', 'a folder']),
     ({'cache_dir': ''}, ['--cache_dir=', 'a folder']),

@@ -175,7 +175,9 @@ def build_gradient_diversity(
       _check_one_group(num_groups)
       group = tf.constant(0)
     vectors = (client_gradient(task), update.delta.trainable)
-    finite = finalizers.all_finite((vectors, update, examples))
+    finite = finalizers.all_finite(
+      (vectors, update.delta, update.weight, update.metrics, examples)
+    )
     empty = tf.equal(tf.shape(examples['y'])[0], 0)
     usable = finite & ~update.invalid & ~empty
     value = tf.nest.map_structure(
