@@ -20,6 +20,8 @@ FREE = frozenset(
     'total_rounds',
     'rounds_per_evaluation',
     'rounds_per_checkpoint',
+    'recipe',
+    'recipe_scale',
     'run_dir',
     'data_dir',
     'cache_dir',

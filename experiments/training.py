@@ -15,6 +15,7 @@ from experiments import (
   evaluation,
   hardware,
   metric_log,
+  recipes,
   round_loop,
   run_folder,
   signals,
@@ -69,6 +70,8 @@ def run(settings) -> int:
     signals.GracefulStop() as stop,
   ):
     folder.check_flags(settings.used, settings_lib.FREE)
+    # Read now: by the end of the run, the table may be another one.
+    recipe_facts = recipes.facts(settings)
     hardware.warn_of_slow_precision(settings.precision)
     data = data_lib.prepare(settings, spec)
     model = building.build_model(settings, data)
@@ -97,7 +100,13 @@ def run(settings) -> int:
     try:
       state = _train(loop, settings, folder, stop, first_round, state)
       if not stop.requested:
-        _sum_up(settings, folder, process.get_model_weights(state), data)
+        _sum_up(
+          settings,
+          folder,
+          process.get_model_weights(state),
+          data,
+          recipe_facts,
+        )
     except (ValueError, TypeError) as error:
       raise RunFailed(str(error)) from error
     # What follows the first line of these are TensorFlow's names of nodes.
@@ -156,7 +165,7 @@ def _train(loop, settings, folder, stop, first_round, state):
     progress.close()
 
 
-def _sum_up(settings, folder, weights, data) -> None:
+def _sum_up(settings, folder, weights, data, recipe_facts) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
   accuracy = table['accuracy'].dropna()
@@ -175,6 +184,7 @@ def _sum_up(settings, folder, weights, data) -> None:
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
     **data.describe(),
+    **recipe_facts,
     'flags': settings.used,
   }
   folder.write_summary(summary)
