@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 from cycler import cycler
-from matplotlib import figure
+from matplotlib import colormaps, figure
 
 from experiments.flags import UsageError
 from experiments.report_table import Group
@@ -20,7 +20,7 @@ _DIVERSITY = 'diversity'
 _MAX_IN_ONE_COLUMN = 3
 # More groups than colours: the same again with another stroke.
 _STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
-  color=[f'C{n}' for n in range(10)]
+  color=colormaps['tab10'].colors
 )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments import flags, recipes, settings
+from experiments import flags, recipes, run, settings
 
 ALL = [
   recipe
@@ -153,6 +153,20 @@ def test_flags_beside_a_recipe_win_and_are_told():
   assert facts['recipe_rounds'] == 200
   plain = settings.make({'process': 'fedavg', 'dataset': 'digits'})
   assert recipes.facts(plain) == recipes.changes(plain) == {}
+
+
+def test_the_runner_says_what_is_no_longer_the_recipe(tmp_path, capsys):
+  argv = [
+    *('run', '--recipe=ssfl_table2:c10_s2', '--data_dir=/nowhere'),
+    *(f'--cache_dir={tmp_path / "cache"}', f'--run_dir={tmp_path / "run"}'),
+  ]
+  assert run.main([*argv, '--learning_rate=0.5', '--total_rounds=9']) == 2
+  assert capsys.readouterr().out == (
+    'No longer the recipe ssfl_table2:c10_s2: learning_rate 0.03 -> 0.5, '
+    'server_learning_rate 0.03 -> 0.5.\n'
+  )
+  assert run.main(argv) == 2
+  assert capsys.readouterr().out == ''
 
 
 def test_scale_shortens_rounds_schedule_and_warmup(table):
