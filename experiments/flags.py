@@ -165,6 +165,24 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     Flag('rounds_per_checkpoint', 'integer', 'Rounds between checkpoints.'),
     Flag('seed', 'integer', 'Root of all randomness.'),
+    Flag(
+      'seeds',
+      'string',
+      'Several seeds instead, such as 0,1,2: a run each, one after the other, '
+      'in <run_dir>_seed<n>, and a line with mean and interval at the end.',
+    ),
+    Flag(
+      'recipe',
+      'string',
+      'TABLE:ROW, a row of a published table; flags given beside it win '
+      '(python -m experiments.reproduce --list names them).',
+    ),
+    Flag(
+      'recipe_scale',
+      'float',
+      "Share of the recipe's rounds, in (0, 1]: rounds, schedule and "
+      'server_warmup_rounds are shortened together.',
+    ),
     Flag('precision', 'string', 'float32 or bfloat16.'),
     Flag(
       'run_dir',

@@ -1,124 +1,96 @@
-"""Finished runs side by side: `python -m experiments.report RUN_DIR... OUTPUT`.
+"""Finished runs side by side: `python -m experiments.report --help`.
 
-Writes OUTPUT.csv, OUTPUT.md (the same table, with the commands that made the
-runs) and OUTPUT.png (test accuracy over rounds). Every figure is read from the
-runs' summary.json and metrics.csv.
+Runs that differ by seed only are one row: published accuracy, ours with its
+spread, and the difference.
 """
 
-import json
+import argparse
 import pathlib
 import sys
+from collections.abc import Sequence
 
 import pandas as pd
-from matplotlib import figure
 
+from experiments import report_curves, report_table
 from experiments.flags import UsageError
 
-# Columns of the table -> key in summary.json.
-_COLUMNS = {
-  'process': 'process',
-  'dataset': 'dataset',
-  'model': 'model',
-  'seed': 'seed',
-  'clients': 'clients',
-  'server labels': 'server_examples',
-  'rounds': 'rounds',
-  'accuracy': 'accuracy',
-  'best accuracy': 'best_accuracy',
-  's per round': 'seconds_per_round',
-}
 
-# Flags that tell where a run lay, not what it was.
-_PLACES = ('run_dir', 'cache_dir', 'data_dir')
-
-
-def report(run_dirs: list[pathlib.Path], output: pathlib.Path) -> pd.DataFrame:
-  """Writes the report of some finished runs.
+def report(
+  run_dirs: Sequence[pathlib.Path],
+  output: pathlib.Path | None = None,
+  curves: Sequence[str] | None = None,
+) -> pd.DataFrame:
+  """Compares finished runs.
 
   Args:
     run_dirs: Their folders.
-    output: Path of the files to write, without an ending.
+    output: Path without an ending: writes <output>.csv, <output>.md (with the
+      commands and the single runs) and <output>.png. `None` writes nothing.
+    curves: Columns of metrics.csv for the picture; `None` for the usual ones.
 
   Returns:
-    The table, a row per run.
+    The table, a row per group of seeds (`report_table.of_groups`).
 
   Raises:
-    UsageError: If a folder holds no finished run.
+    UsageError: If a folder holds no finished run or a curve is in none.
   """
-  summaries = [_summary(folder) for folder in run_dirs]
-  table = pd.DataFrame(
-    [
-      {column: summary[key] for column, key in _COLUMNS.items()}
-      for summary in summaries
-    ]
-  ).round({'accuracy': 4, 'best accuracy': 4, 's per round': 2})
-  output.parent.mkdir(parents=True, exist_ok=True)
-  table.to_csv(output.with_suffix('.csv'), index=False)
-  output.with_suffix('.md').write_text(_markdown(table, summaries))
-  _plot(run_dirs, summaries, output.with_suffix('.png'))
+  groups = report_table.read_groups(run_dirs)
+  table = report_table.of_groups(groups)
+  if output is not None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    report_curves.plot(groups, _with_ending(output, '.png'), curves)
+    table.to_csv(_with_ending(output, '.csv'), index=False)
+    _with_ending(output, '.md').write_text(_markdown(table, groups))
   return table
 
 
-def _summary(folder: pathlib.Path) -> dict:
-  path = folder / 'summary.json'
-  if not path.is_file():
-    raise UsageError(
-      f'{folder} holds no finished run (no summary.json): name the --run_dir '
-      'of a run that has ended.'
-    )
-  return json.loads(path.read_text())
+def _with_ending(path, ending) -> pathlib.Path:
+  # Not `with_suffix`: what follows a dot belongs to the name (scale0.1).
+  return path.with_name(path.name + ending)
 
 
-def _markdown(table: pd.DataFrame, summaries: list[dict]) -> str:
-  data = sorted({summary['data'] for summary in summaries})
-  commands = [
-    'python -m experiments.run '
-    + ' '.join(
-      f'--{name}={value}'
-      for name, value in summary['flags'].items()
-      if name not in _PLACES
-    )
-    for summary in summaries
-  ]
+def _markdown(table, groups) -> str:
   return (
     '\n\n'.join(
       [
-        table.to_markdown(index=False),
-        *(f'Data: {title}.' for title in data),
-        *(f'    {command}' for command in commands),
+        report_table.as_text(table),
+        'Single runs:',
+        report_table.of_runs(groups).to_markdown(index=False),
+        'Commands:',
+        *(f'    {group.command}' for group in groups),
       ]
     )
     + '\n'
   )
 
 
-def _plot(run_dirs, summaries, path: pathlib.Path) -> None:
-  picture = figure.Figure(figsize=(7, 4), layout='constrained')
-  axes = picture.subplots()
-  for folder, summary in zip(run_dirs, summaries, strict=True):
-    curve = pd.read_csv(folder / 'metrics.csv')[['round', 'accuracy']].dropna()
-    axes.plot(
-      curve['round'],
-      curve['accuracy'],
-      label='{process}, seed {seed}'.format(**summary),
-    )
-  axes.set(xlabel='round', ylabel='test accuracy')
-  axes.grid(alpha=0.3)
-  axes.legend(loc='lower right')
-  picture.savefig(path, dpi=120)
-
-
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
-  if len(argv) < 3 or any(argument.startswith('-') for argument in argv[1:]):
-    print(__doc__, file=sys.stderr)
-    return 2
-  *run_dirs, output = map(pathlib.Path, argv[1:])
+  parser = argparse.ArgumentParser(
+    'python -m experiments.report', description=__doc__.partition('\n\n')[2]
+  )
+  parser.add_argument(
+    'runs', nargs='+', type=pathlib.Path, metavar='RUN', help='run folder'
+  )
+  parser.add_argument(
+    '--output',
+    type=pathlib.Path,
+    help='path without an ending: writes OUTPUT.csv, .md and .png',
+  )
+  parser.add_argument(
+    '--curves',
+    help='columns of metrics.csv for the picture, such as accuracy,mask_rate',
+  )
+  arguments = parser.parse_args(argv[1:])
+  curves = arguments.curves.split(',') if arguments.curves else None
+  if curves and not arguments.output:
+    parser.error('--curves needs --output: it names what the picture shows')
   try:
-    print(report(run_dirs, output).to_markdown(index=False))
+    table = report(arguments.runs, arguments.output, curves)
   except UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return 2
+  print(report_table.as_text(table))
   return 0
 
 

@@ -4,8 +4,7 @@ import os
 import signal
 import sys
 
-from experiments import flags
-from experiments import settings as settings_lib
+from experiments import flags, recipes
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
 # that ended the run gives 128 plus its number.
@@ -23,7 +22,12 @@ def main(argv: list[str]) -> int:
     if given.get('list'):
       _list()
       return 0
-    settings = settings_lib.make(given)
+    if 'seeds' in given:
+      from experiments import seeds
+
+      return seeds.run(given)
+    settings = recipes.make(given)
+    _tell_changes(settings)
   except flags.UsageError as error:
     return _complain(error, _USAGE)
   # TensorFlow takes seconds to import and talks a lot while it does.
@@ -43,6 +47,18 @@ def main(argv: list[str]) -> int:
 def _complain(error: Exception, exit_code: int) -> int:
   print(f'error: {error}', file=sys.stderr)
   return exit_code
+
+
+def _tell_changes(settings) -> None:
+  changes = [
+    f'{name} {own} -> {now}'
+    for name, (own, now) in recipes.changes(settings).items()
+  ]
+  if changes:
+    print(
+      f'No longer the recipe {settings.recipe}: {", ".join(changes)}.',
+      flush=True,
+    )
 
 
 def _list() -> None:

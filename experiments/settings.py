@@ -23,6 +23,8 @@ FREE = frozenset(
     'rounds_per_checkpoint',
     'gradient_diversity_clients',
     'rounds_per_gradient_diversity',
+    'recipe',
+    'recipe_scale',
     'run_dir',
     'data_dir',
     'cache_dir',

@@ -17,6 +17,7 @@ from experiments import (
   evaluation,
   hardware,
   metric_log,
+  recipes,
   round_loop,
   run_folder,
   signals,
@@ -71,6 +72,8 @@ def run(settings) -> int:
     signals.GracefulStop() as stop,
   ):
     folder.check_flags(settings.used, settings_lib.FREE)
+    # Read now: by the end of the run, the table may be another one.
+    recipe_facts = recipes.facts(settings)
     hardware.warn_of_slow_precision(settings.precision)
     data = data_lib.prepare(settings, spec)
     owners = client_evaluation.find_owners(
@@ -114,7 +117,9 @@ def run(settings) -> int:
       )
       if not stop.requested:
         weights = process.get_model_weights(state)
-        _sum_up(settings, folder, weights, data, owners)
+        of_owners = {} if owners is None else owners.describe()
+        facts = {**data.describe(), **of_owners, **recipe_facts}
+        _sum_up(settings, folder, weights, data.source.title, facts)
     except (ValueError, TypeError) as error:
       raise RunFailed(str(error)) from error
     # What follows the first line of these are TensorFlow's names of nodes.
@@ -183,14 +188,14 @@ def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):
     progress.close()
 
 
-def _sum_up(settings, folder, weights, data, owners) -> None:
+def _sum_up(settings, folder, weights, title, facts) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
   accuracy = table['accuracy'].dropna()
   summary = {
     'process': settings.process,
     'dataset': settings.dataset,
-    'data': data.source.title,
+    'data': title,
     'model': settings.model,
     'norm': settings.norm,
     'seed': settings.seed,
@@ -201,8 +206,7 @@ def _sum_up(settings, folder, weights, data, owners) -> None:
     'weights_sha256': evaluation.weights_sha256(weights),
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
-    **data.describe(),
-    **({} if owners is None else owners.describe()),
+    **facts,
     **client_evaluation.last_figures(table),
     'flags': settings.used,
   }
@@ -215,7 +219,7 @@ def _sum_up(settings, folder, weights, data, owners) -> None:
   print(
     f'Final test accuracy {summary["accuracy"]:.4f} after '
     f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '
-    f'{data.describe()["test_examples"]} test examples).\n'
+    f'{facts["test_examples"]} test examples).\n'
     f'Results are in {folder.path}'
   )
 

@@ -4,61 +4,203 @@ import json
 
 import pandas as pd
 import pytest
+from PIL import Image
 
-from experiments import flags, report
+from experiments import flags, report, report_curves, report_table
+
+RECIPE = {
+  'recipe': 'ssfl_table2:c47_s5',
+  'published': 0.8295,
+  'recipe_rounds': 30,
+  'recipe_changes': [],
+}
 
 
-def _write_run(folder, process, accuracies):
+def _write_run(folder, process, accuracies, *, seed=3, columns=(), **more):
   folder.mkdir()
   table = pd.DataFrame(
     {'round': range(1, len(accuracies) + 1), 'accuracy': accuracies}
   )
-  table.to_csv(folder / 'metrics.csv', index=False)
+  table.assign(**dict(columns)).to_csv(folder / 'metrics.csv', index=False)
   summary = {
     'process': process,
     'dataset': 'digits',
     'data': 'some digits',
     'model': 'dense',
-    'seed': 3,
+    'seed': seed,
     'clients': 20,
     'server_examples': 100,
     'rounds': len(accuracies),
     'accuracy': accuracies[-1],
     'best_accuracy': max(accuracies),
     'seconds_per_round': 0.256,
-    'flags': {'process': process, 'run_dir': '/somewhere', 'num_groups': 2},
+    'flags': {
+      'process': process,
+      'run_dir': '/somewhere',
+      'num_groups': 2,
+      'seed': seed,
+      'total_rounds': len(accuracies),
+      'rounds_per_evaluation': seed + 1,
+    },
   }
-  (folder / 'summary.json').write_text(json.dumps(summary))
+  (folder / 'summary.json').write_text(json.dumps(summary | more))
+  return folder
 
 
-def test_table_and_files(tmp_path):
-  _write_run(tmp_path / 'a', 'grouping', [0.5, 0.75, 0.7])
-  _write_run(tmp_path / 'b', 'server_only', [0.25, 0.5])
-  table = report.report(
-    [tmp_path / 'a', tmp_path / 'b'], tmp_path / 'out' / 'table'
-  )
-  assert list(table['process']) == ['grouping', 'server_only']
-  assert list(table['accuracy']) == [0.7, 0.5]
-  assert list(table['best accuracy']) == [0.75, 0.5]
+def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
+  runs = [
+    _write_run(tmp_path / str(seed), 'grouping', [0.5, last], seed=seed, **more)
+    for seed, last, more in (
+      (2, 0.80, RECIPE),
+      (0, 0.81, RECIPE),
+      (1, 0.79, RECIPE),
+    )
+  ]
+  other = _write_run(tmp_path / 'b', 'server_only', [0.25, 0.5, 0.6])
+  table = report.report([other, *runs], tmp_path / 'out' / 'x_scale0.1')
+  assert list(table['name']) == ['server_only', 'c47_s5']
+  alone, row = table.to_dict('records')
+  assert (row['published'], row['mean'], row['n']) == (0.8295, 0.8, 3)
+  assert row['std'] == pytest.approx(0.01)
+  assert 0.79 <= row['low'] < 0.8 < row['high'] <= 0.81
+  assert row['difference'] == pytest.approx(0.8 - 0.8295)
+  assert (row['rounds'], row['scale']) == (2, round(2 / 30, 4))
+  assert (alone['mean'], alone['n'], alone['rounds']) == (0.6, 1, 3)
+  empty = ('published', 'std', 'low', 'high', 'difference', 'scale', 'changed')
+  assert all(pd.isna(alone[name]) for name in empty)
+
+  out = tmp_path / 'out'
+  names = {path.name for path in out.iterdir()}
+  assert names == {f'x_scale0.1.{ending}' for ending in ('csv', 'md', 'png')}
   pd.testing.assert_frame_equal(
-    pd.read_csv(tmp_path / 'out' / 'table.csv'), table
+    pd.read_csv(out / 'x_scale0.1.csv'), table.astype({'changed': float})
   )
-  text = (tmp_path / 'out' / 'table.md').read_text()
-  assert '--process=grouping --num_groups=2' in text
-  assert '/somewhere' not in text
-  png = (tmp_path / 'out' / 'table.png').read_bytes()
-  assert png.startswith(b'\x89PNG')
+  text = (out / 'x_scale0.1.md').read_text()
+  assert '--process=grouping --num_groups=2' in text and '--seeds=0,1,2' in text
+  assert '--seed=3' in text and '/somewhere' not in text
+  assert 'Data: some digits.' in text and 'nan' not in text
+  singles = text.partition('Single runs:')[2].partition('Commands:')[0]
+  cells = [
+    [cell.strip() for cell in line.split('|')]
+    for line in singles.splitlines()
+    if '| digits ' in line
+  ]
+  assert [(row[4], row[8]) for row in cells] == [
+    ('3', '0.6'),
+    ('0', '0.81'),
+    ('1', '0.79'),
+    ('2', '0.8'),
+  ]
+
+
+def test_no_difference_where_a_run_is_not_its_recipe(tmp_path):
+  changed = {**RECIPE, 'recipe_changes': ['learning_rate']}
+  run = _write_run(tmp_path / 'a', 'grouping', [0.8], **changed)
+  (row,) = report.report([run]).to_dict('records')
+  assert row['published'] == 0.8295 and pd.isna(row['difference'])
+  assert row['changed'] == 'learning_rate'
+  assert 'difference' not in report_table.as_text(report.report([run]))
+
+
+def test_groups_of_one_name_are_told_apart(tmp_path):
+  base = {'process': 'grouping', 'num_groups': 2, 'threshold': 0.9}
+  runs = [
+    _write_run(tmp_path / 'a', 'grouping', [0.5], flags=base),
+    _write_run(
+      tmp_path / 'b', 'grouping', [0.5], flags=base | {'num_groups': 5}
+    ),
+    _write_run(tmp_path / 'c', 'fedavg', [0.5], data='other digits'),
+  ]
+  table = report.report(runs)
+  assert list(table['name']) == [
+    'grouping num_groups=2',
+    'grouping num_groups=5',
+    'fedavg',
+  ]
+  text = report_table.as_text(table)
+  assert 'Data (fedavg): other digits.' in text
+  assert 'Data (grouping num_groups=2, grouping num_groups=5): some' in text
+
+
+def test_runs_of_other_lengths_or_data_are_not_averaged(tmp_path):
+  runs = [
+    _write_run(tmp_path / 'a', 'fedavg', [0.5, 0.6], seed=0),
+    _write_run(tmp_path / 'b', 'fedavg', [0.5], seed=1),
+    _write_run(tmp_path / 'c', 'fedavg', [0.5], seed=2, data='other digits'),
+  ]
+  assert list(report.report(runs)['n']) == [1, 1, 1]
+
+
+def test_the_same_run_twice(tmp_path):
+  for name in 'ab':
+    _write_run(tmp_path / name, 'fedavg', [0.5])
+  with pytest.raises(flags.UsageError, match='hold the same run'):
+    report.report([tmp_path / 'a', tmp_path / 'b'])
 
 
 def test_unfinished_run(tmp_path):
   with pytest.raises(flags.UsageError, match='no finished run'):
-    report.report([tmp_path], tmp_path / 'table')
+    report.report([tmp_path])
+
+
+def lines_drawn(monkeypatch, groups, path, curves=None):
+  """Returns {axis label: [(name, x, y, band)]} of the picture."""
+  from matplotlib import figure
+
+  drawn = {}
+  save = figure.Figure.savefig
+
+  def savefig(picture, *args, **kwargs):
+    for axes in picture.axes:
+      bands = [band.get_paths()[0].vertices for band in axes.collections]
+      drawn[axes.get_ylabel()] = [
+        (line.get_label(), *map(list, line.get_data()), band)
+        for line, band in zip(axes.lines, bands, strict=False)
+      ]
+    save(picture, *args, **kwargs)
+
+  monkeypatch.setattr(figure.Figure, 'savefig', savefig)
+  report_curves.plot(groups, path, curves)
+  return drawn
+
+
+def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
+  columns = {'mask_rate': [None, 0.5], 'diversity/x': [1.0, 3.0]}
+  runs = [
+    _write_run(tmp_path / 'a', 'fedavg', [0.2, 0.6], seed=0, columns=columns),
+    _write_run(
+      *(tmp_path / 'b', 'fedavg', [0.4, 0.9]),
+      seed=1,
+      columns={'accuracy': [0.4, None]},
+    ),
+  ]
+  (group,) = report_table.read_groups(runs)
+  drawn = lines_drawn(monkeypatch, [group], tmp_path / 'x.png')
+  assert list(drawn) == ['test accuracy', 'mask rate', 'diversity/x']
+  ((name, x, y, band),) = drawn['test accuracy']
+  # Round 2 was evaluated with one seed only: it is not drawn.
+  assert (name, x, y) == ('fedavg', [1], [pytest.approx(0.3)])
+  assert (band[:, 1].min(), band[:, 1].max()) == (0.2, 0.4)
+  ((_, x, y, _),) = drawn['mask rate']
+  assert (x, y) == ([2], [0.5])
+  with Image.open(tmp_path / 'x.png') as picture:
+    picture.verify()
+  only = lines_drawn(monkeypatch, [group], tmp_path / 'y.png', ['diversity/x'])
+  assert list(only) == ['diversity/x']
 
 
 def test_command_line(tmp_path, capsys):
-  _write_run(tmp_path / 'a', 'grouping', [0.5])
-  assert report.main(['report', str(tmp_path / 'a'), str(tmp_path / 'o')]) == 0
+  run = str(_write_run(tmp_path / 'a', 'grouping', [0.5]))
+  output = f'--output={tmp_path / "o"}'
+  assert report.main(['report', run, output, '--curves=accuracy']) == 0
   assert 'grouping' in capsys.readouterr().out
-  assert report.main(['report', str(tmp_path / 'no'), str(tmp_path / 'o')]) == 2
+  assert (tmp_path / 'o.png').read_bytes().startswith(b'\x89PNG')
+  assert report.main(['report', run]) == 0
+  assert report.main(['report', run, output, '--curves=no']) == 2
+  assert '--curves=no is in no metrics.csv' in capsys.readouterr().err
+  assert report.main(['report', run, str(tmp_path / 'no')]) == 2
   assert 'error: ' in capsys.readouterr().err
-  assert report.main(['report']) == 2
+  for wrong in ([], [run, '--curves=accuracy'], [run, '--what']):
+    with pytest.raises(SystemExit) as caught:
+      report.main(['report', *wrong])
+    assert caught.value.code == 2

@@ -72,7 +72,9 @@ def generate(rng):
     given['process'] = rng.choice(STRINGS['process'][: rng.choice([6, 8])])
   if rng.random() < 0.98:
     given['dataset'] = rng.choice(STRINGS['dataset'][: rng.choice([5, 7])])
-  others = [n for n in FLAGS if n not in ('process', 'dataset', 'list')]
+  # Recipes and seeds are resolved before `settings.make`.
+  elsewhere = ('process', 'dataset', 'list', 'seeds', 'recipe', 'recipe_scale')
+  others = [n for n in FLAGS if n not in elsewhere]
   for name in rng.sample(others, rng.choice([0, 1, 1, 2, 3, 6, 12])):
     choices = STRINGS.get(name) or VALUES[FLAGS[name].kind]
     given[name] = rng.choice(choices)

@@ -1,0 +1,109 @@
+"""Curves of groups of runs: the mean over seeds, in the band of all seeds."""
+
+import pathlib
+from collections.abc import Sequence
+
+import pandas as pd
+from cycler import cycler
+from matplotlib import colormaps, figure
+
+from experiments.flags import UsageError
+from experiments.report_table import Group
+
+# Columns of metrics.csv drawn where a run has them -> their names on the axis.
+_NAMES = {
+  'accuracy': 'test accuracy',
+  'mask_rate': 'mask rate',
+  'pseudo_label_accuracy': 'accuracy of pseudo-labels',
+}
+_DIVERSITY = 'diversity'
+_MAX_IN_ONE_COLUMN = 3
+# More groups than colours: the same again with another stroke.
+_STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
+  color=colormaps['tab10'].colors
+)
+
+
+def plot(
+  groups: Sequence[Group],
+  path: pathlib.Path,
+  curves: Sequence[str] | None = None,
+) -> None:
+  """Draws a panel for each curve and a line for each group.
+
+  Args:
+    groups: From `report_table.read_groups`.
+    path: The PNG file to write.
+    curves: Columns of metrics.csv; by default test accuracy, mask rate,
+      accuracy of pseudo-labels and gradient diversity, where runs have them.
+
+  Raises:
+    UsageError: If no run has a column.
+  """
+  tables = {
+    group.name: [
+      pd.read_csv(folder / 'metrics.csv', index_col='round')
+      for folder in group.folders
+    ]
+    for group in groups
+  }
+  columns = _columns([t for runs in tables.values() for t in runs], curves)
+  width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
+  height = -(-len(columns) // width)
+  picture = figure.Figure(
+    figsize=(7 * width, 1 + 3 * height), layout='constrained'
+  )
+  panels = picture.subplots(height, width, squeeze=False).flat
+  for axes, column in zip(panels, columns, strict=False):
+    axes.set_prop_cycle(_STYLES)
+    for name, runs in tables.items():
+      _draw(axes, name, [t[column].dropna() for t in runs if column in t])
+    axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
+    axes.grid(alpha=0.3)
+  for axes in list(panels)[len(columns) :]:
+    axes.remove()
+  handles, names = picture.axes[0].get_legend_handles_labels()
+  picture.legend(
+    handles,
+    names,
+    loc='outside lower center',
+    ncols=min(len(names), 3 * width),
+    fontsize='small',
+  )
+  picture.savefig(path, dpi=120)
+
+
+def _columns(tables, wanted) -> list[str]:
+  present = [
+    column
+    for column in dict.fromkeys(c for table in tables for c in table.columns)
+    if any(column in t and t[column].notna().any() for t in tables)
+  ]
+  if wanted is None:
+    return [column for column in _NAMES if column in present] + [
+      column for column in present if column.startswith(_DIVERSITY)
+    ]
+  for column in wanted:
+    if column not in present:
+      raise UsageError(
+        f'--curves={column} is in no metrics.csv of these runs; there are '
+        f'{", ".join(present)}.'
+      )
+  return list(wanted)
+
+
+def _draw(axes, name, curves) -> None:
+  """Draws one group where all of its seeds have a value."""
+  together = pd.concat(curves, axis='columns', join='inner') if curves else None
+  if together is None or together.empty:
+    axes.plot([], [], label=name)
+    return
+  (line,) = axes.plot(together.index, together.mean(axis='columns'), label=name)
+  axes.fill_between(
+    together.index,
+    together.min(axis='columns'),
+    together.max(axis='columns'),
+    color=line.get_color(),
+    alpha=0.2,
+    linewidth=0,
+  )

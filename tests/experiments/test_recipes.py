@@ -1,0 +1,247 @@
+"""Recipes are complete, can be run, and hold the papers' figures."""
+
+import pytest
+
+from experiments import flags, recipes, run, settings
+
+ALL = [
+  recipe
+  for table in recipes.tables()
+  for recipe in recipes.load(table).values()
+]
+HEADER = 'row,flags,published,source,seeds,note'
+ROW = (
+  '--process=grouping --dataset=digits --total_rounds=200 '
+  '--server_warmup_rounds=3 --rounds_per_evaluation=50'
+)
+
+# By hand from the paper, in percent (Zhang et al. 2021, arXiv 2008.11364).
+PUBLISHED = {
+  'ssfl_table2': {
+    'c10_fedavg': 83.07,
+    'c30_fedavg': 79.05,
+    'c47_fedavg': 65.48,
+    'c10_s2': 84.43,
+    'c30_s3': 83.12,
+    'c47_s5': 82.95,
+  },
+  'ssfl_table_j1': {
+    'c10_fedavg': 83.69,
+    'c10_s2': 83.94,
+    'c20_fedavg': 82.36,
+    'c20_s2': 83.66,
+    'c30_fedavg': 79.41,
+    'c30_s2': 81.31,
+  },
+  'ssfl_table_h1': {'r0.4_s5': 81.88, 'r0.6_s5': 81.40},
+  'ssfl_figure5': {
+    'cifar10_r0.0': 93.42,
+    'cifar10_r1.0': 81.7,
+    'svhn_r0.0': 95.32,
+    'svhn_r1.0': 92.49,
+    'emnist_r0.0': 84.43,
+    'emnist_r1.0': 82.69,
+  },
+  'ssfl_figure2': {},
+  'native_writers': {},
+  'native_writers_paper_steps': {},
+}
+# Table A.1: epochs of 65,536 / 64 = 1,024 steps, base rate, warm-up epochs.
+TABLE_A1 = {
+  'emnist_balanced': (100, 0.03, 0),
+  'cifar10': (300, 0.146, 5),
+  'svhn': (40, 0.146, 5),
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+  """Writes a table of one's own and returns its path."""
+
+  def write(*lines, header=HEADER):
+    path = tmp_path / 'own.csv'
+    path.write_text('\n'.join([header, *lines]) + '\n')
+    return str(path)
+
+  return write
+
+
+@pytest.mark.parametrize('recipe', ALL, ids=lambda recipe: recipe.name)
+def test_every_row_can_be_run(recipe):
+  from tff_ssl import models
+
+  made = recipes.make({'recipe': recipe.name})
+  assert made.model in models.MODELS
+  assert recipes.changes(made) == {}
+  assert made.total_rounds / made.rounds_per_evaluation >= 10
+  assert recipe.seeds and (recipe.published is None or recipe.source)
+  tenth = recipes.make({'recipe': recipe.name, 'recipe_scale': 0.1})
+  assert tenth.total_rounds == pytest.approx(made.total_rounds / 10, abs=0.5)
+  assert tenth.total_rounds / tenth.rounds_per_evaluation >= 10
+
+
+def test_published_figures_are_those_of_the_paper():
+  assert set(recipes.tables()) == set(PUBLISHED)
+  for name, figures in PUBLISHED.items():
+    printed = {
+      recipe.row: recipe.published
+      for recipe in recipes.load(name).values()
+      if recipe.published is not None and not recipe.row.endswith('_as_coded')
+    }
+    assert printed == {row: round(x / 100, 4) for row, x in figures.items()}
+
+
+def test_rows_as_coded_have_the_figure_of_their_table():
+  rows = recipes.load('ssfl_table2')
+  coded = [row for row in rows if row.endswith('_as_coded')]
+  assert len(coded) == 6
+  for row in coded:
+    plain = rows[row.removesuffix('_as_coded')]
+    assert rows[row].published == plain.published
+    assert rows[row].flags_text.startswith(plain.flags_text)
+
+
+@pytest.mark.parametrize(
+  'recipe',
+  [r for r in ALL if r.table.startswith('ssfl')],
+  ids=lambda recipe: recipe.name,
+)
+def test_rows_have_the_settings_of_table_a1(recipe):
+  texts = dict(part[2:].split('=') for part in recipe.flags_text.split())
+  epochs, rate, warmup = TABLE_A1[texts['dataset']]
+  steps = int(texts['local_steps'])
+  assert int(texts['total_rounds']) * steps == epochs * 1024
+  assert int(texts['schedule_warmup_steps']) == warmup * 1024
+  assert float(texts['learning_rate']) == rate
+  assert (texts['batch_size'], texts['momentum']) == ('64', '0.9')
+  assert texts['weight_decay'] == '0.0001'
+  assert texts.get('server_steps', texts['local_steps']) == str(steps)
+
+
+def test_native_writers_are_six_systems_at_four_sizes():
+  rows = recipes.load('native_writers')
+  assert len(rows) == 24
+  assert {recipe.seeds for recipe in rows.values()} == {(0, 1, 2)}
+  for size in (50, 100, 200, 1000):
+    weights = {
+      name: recipes.make({'recipe': f'native_writers:ns{size}_{name}'})
+      for name in ('fedavg_ssfl', 'control_s2', 'control_s5', 'grouping_s5')
+    }
+    assert [made.server_weight for made in weights.values()] == [1, 2, 5, 1]
+    assert {made.server_examples for made in weights.values()} == {size}
+    assert {made.server_warmup_rounds for made in weights.values()} == {10}
+
+
+def test_flags_beside_a_recipe_win_and_are_told():
+  given = {'recipe': 'native_writers:ns50_grouping_s2', 'seed': 4}
+  made = recipes.make(given)
+  assert (made.num_groups, made.seed) == (2, 4)
+  assert made.run_dir == 'runs/native_writers/ns50_grouping_s2_seed4'
+  assert recipes.changes(recipes.make(given | {'total_rounds': 5})) == {}
+  other = recipes.make(given | {'num_groups': 3, 'local_steps': 2})
+  assert recipes.changes(other) == {
+    'num_groups': (2, 3),
+    'local_epochs': (1, None),
+    'local_steps': (None, 2),
+  }
+  facts = recipes.facts(other)
+  assert facts['recipe_changes'] == [
+    'local_epochs',
+    'local_steps',
+    'num_groups',
+  ]
+  assert facts['recipe_rounds'] == 200
+  plain = settings.make({'process': 'fedavg', 'dataset': 'digits'})
+  assert recipes.facts(plain) == recipes.changes(plain) == {}
+
+
+def test_the_runner_says_what_is_no_longer_the_recipe(tmp_path, capsys):
+  argv = [
+    *('run', '--recipe=ssfl_table2:c10_s2', '--data_dir=/nowhere'),
+    *(f'--cache_dir={tmp_path / "cache"}', f'--run_dir={tmp_path / "run"}'),
+  ]
+  assert run.main([*argv, '--learning_rate=0.5', '--total_rounds=9']) == 2
+  assert capsys.readouterr().out == (
+    'No longer the recipe ssfl_table2:c10_s2: learning_rate 0.03 -> 0.5, '
+    'server_learning_rate 0.03 -> 0.5.\n'
+  )
+  assert run.main(argv) == 2
+  assert capsys.readouterr().out == ''
+
+
+def test_scale_shortens_rounds_schedule_and_warmup(table):
+  path = table(f'a,{ROW} --schedule=cosine --schedule_scale=2,,,0,')
+  made = recipes.make({'recipe': f'{path}:a', 'recipe_scale': 0.25, 'seed': 1})
+  assert (made.total_rounds, made.schedule_scale) == (50, 0.5)
+  assert made.server_warmup_rounds == 1
+  assert made.rounds_per_evaluation == 5
+  assert made.run_dir == 'runs/own/a_scale0.25_seed1'
+  assert recipes.changes(made) == {}
+  made = recipes.make({'recipe': f'{path}:a'})
+  assert (made.total_rounds, made.schedule_scale) == (200, 2)
+  assert (made.server_warmup_rounds, made.rounds_per_evaluation) == (3, 50)
+  # The same scale of the clock alone is a change.
+  made = recipes.make({'recipe': f'{path}:a', 'schedule_scale': 0.5})
+  assert recipes.changes(made) == {'schedule_scale': (2.0, 0.5)}
+
+
+@pytest.mark.parametrize(
+  'given, message',
+  [
+    ({'recipe': 'ssfl_tabel2:c10_s2'}, "Did you mean 'ssfl_table2'"),
+    ({'recipe': 'ssfl_table2:c10_s22'}, "Did you mean 'ssfl_table2:c10_s2'"),
+    ({'recipe': 'ssfl_table2'}, 'must be TABLE:ROW'),
+    ({'recipe': '/nowhere.csv:a'}, '/nowhere.csv cannot be read'),
+    ({'recipe_scale': 0.5}, 'only --recipe uses it'),
+    (
+      {'recipe': 'ssfl_table2:c10_s2', 'process': 'server_only'},
+      'flags of --recipe=ssfl_table2:c10_s2 count as given',
+    ),
+    *(
+      ({'recipe': 'ssfl_table2:c10_s2', 'recipe_scale': x}, 'above 0')
+      for x in (0.0, -1.0, 1.1, float('nan'))
+    ),
+  ],
+)
+def test_refusals(given, message):
+  with pytest.raises(flags.UsageError, match=message) as caught:
+    recipes.make(given)
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'lines, message',
+  [
+    ((f'a,{ROW},1.2,,0,',), "published='1.2' .* in \\[0, 1\\]"),
+    ((f'a,{ROW},nan,,0,',), "published='nan'"),
+    ((f'a/b,{ROW},,,0,',), "'a/b' .* cannot name a folder"),
+    ((f'a,{ROW},,,"0,0",',), '--seeds=0,0'),
+    ((f'a,{ROW},,,,',), '--seeds= '),
+    ((f'a,{ROW},,,0,', f'a,{ROW},,,0,'), "two rows 'a'"),
+    ((f'a,{ROW},,,0',), 'not 6 cells'),
+    ((f'a,{ROW},,,0,,more',), 'not 6 cells'),
+    ((f'a,{ROW} --seed=1,,,0,',), 'none of .*seed'),
+    (('a,--process=grouping --dataset=digits,,,0,',), '--total_rounds'),
+    ((f'a,{ROW} --tau=1,,,0,',), "own.csv:a cannot be read: .*'tau'"),
+    ((f"a,{ROW} --model='x,,,0,",), 'own.csv:a cannot be read: No closing'),
+  ],
+)
+def test_refused_tables(table, lines, message):
+  path = table(*lines)
+  with pytest.raises(flags.UsageError, match=message):
+    recipes.make({'recipe': f'{path}:a'})
+
+
+def test_table_with_other_columns(table):
+  with pytest.raises(flags.UsageError, match='has the columns'):
+    recipes.load(table('a,b', header='row,flags'))
+
+
+@pytest.mark.parametrize('text', ['', '1,', '1,1', 'a', '-1', '0 1', '1,01'])
+def test_refused_seeds(text):
+  with pytest.raises(flags.UsageError, match=f'--seeds={text}'):
+    recipes.parse_seeds(text)
+
+
+def test_seeds():
+  assert recipes.parse_seeds('3,0,12') == (3, 0, 12)

@@ -1,0 +1,158 @@
+"""A table of one's own, killed half-way, resumed and reported."""
+
+import contextlib
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from experiments import recipes, reproduce, run
+
+ROOT = pathlib.Path(__file__).parents[2]
+COMMON = (
+  '--dataset=digits --model=dense --num_clients=6 --clients_per_round=4 '
+  '--rounds_per_evaluation=3 --total_rounds=6'
+)
+TABLE = f"""row,flags,published,source,seeds,note
+low,--process=fedavg {COMMON} --learning_rate=0.01,0.5,Table 1,"0,1",
+high,--process=fedavg {COMMON} --learning_rate=0.1,,,"0,1",
+"""
+
+
+@contextlib.contextmanager
+def started(*arguments, output):
+  with output.open('w') as file:
+    process = subprocess.Popen(
+      [sys.executable, '-m', 'experiments.reproduce', *arguments],
+      stdout=file,
+      stderr=subprocess.STDOUT,
+      cwd=ROOT,
+    )
+    try:
+      yield process
+    finally:
+      process.kill()
+      process.wait()
+
+
+def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
+  table = tmp_path / 'tiny.csv'
+  table.write_text(TABLE)
+  runs = tmp_path / 'runs'
+  arguments = (
+    f'--table={table}',
+    '--scale=0.5',
+    f'--runs_dir={runs}',
+    f'--cache_dir={tmp_path / "cache"}',
+  )
+  first = runs / 'tiny' / 'low_scale0.5_seed0'
+  second = runs / 'tiny' / 'high_scale0.5_seed0'
+  with started(*arguments, output=tmp_path / 'out.txt') as process:
+    deadline = time.monotonic() + 240
+    while not (second / 'flags.txt').exists():
+      assert process.poll() is None, (tmp_path / 'out.txt').read_text()
+      assert time.monotonic() < deadline
+      time.sleep(0.02)
+    process.kill()
+  before = (first / 'summary.json').stat().st_mtime_ns
+  assert not list((runs / 'tiny').glob('*_seed1'))
+
+  assert reproduce.main(['reproduce', *arguments]) == 0
+  out = capfd.readouterr().out
+  assert '1/4 were done before.' in out or '2/4 were done before.' in out
+  assert '3/4 done, ETA 1 min' in out and '4/4 done\n' in out
+  assert (first / 'summary.json').stat().st_mtime_ns == before
+
+  summaries = {
+    (row, seed): json.loads(
+      (runs / 'tiny' / f'{row}_scale0.5_seed{seed}/summary.json').read_text()
+    )
+    for row in ('low', 'high')
+    for seed in (0, 1)
+  }
+  for (row, seed), summary in summaries.items():
+    assert summary['recipe'] == f'{table}:{row}'
+    assert (summary['seed'], summary['rounds']) == (seed, 3)
+    assert (summary['recipe_rounds'], summary['recipe_changes']) == (6, [])
+  means = {
+    row: (summaries[row, 0]['accuracy'] + summaries[row, 1]['accuracy']) / 2
+    for row in ('low', 'high')
+  }
+  rows = pd.read_csv(runs / 'tiny_scale0.5.csv', index_col='name')
+  assert list(rows.index) == ['low', 'high']
+  for row, mean in means.items():
+    assert rows['mean'][row] == pytest.approx(mean, abs=6e-5)
+  assert rows['difference']['low'] == pytest.approx(
+    means['low'] - 0.5, abs=6e-5
+  )
+  assert list(rows['scale']) == [0.5, 0.5]
+  assert list(rows['n']) == [2, 2]
+
+  # The same runs by hand: both seeds are there already.
+  one = tuple(a for a in arguments if a.startswith('--cache'))
+  argv = ['run', f'--recipe={table}:low', '--recipe_scale=0.5', *one]
+  monkeypatch.chdir(tmp_path)
+  assert run.main([*argv, '--seeds=0,1']) == 0
+  out = capfd.readouterr().out
+  assert out.splitlines() == [
+    '2/2 were done before.',
+    f'Final test accuracy: mean {means["low"]:.4f}, n 2 (no interval below 3 '
+    'seeds)',
+  ]
+
+
+def test_plan_takes_all_rows_of_the_first_seed_first(tmp_path):
+  table = tmp_path / 'tiny.csv'
+  table.write_text(TABLE)
+  plan = reproduce.plan(str(table))
+  assert [planned.name for planned in plan] == [
+    *('low, seed 0', 'high, seed 0', 'low, seed 1', 'high, seed 1'),
+  ]
+  assert plan[1].settings.run_dir == 'runs/tiny/high_seed0'
+  plan = reproduce.plan(str(table), rows=('high',), seeds=(7,), runs_dir='x')
+  assert [p.settings.run_dir for p in plan] == ['x/tiny/high_seed7']
+
+
+def test_list_names_every_row(capsys):
+  assert reproduce.main(['reproduce', '--list']) == 0
+  out = capsys.readouterr().out
+  for table in recipes.tables():
+    assert f'{table}:\n' in out
+    for row in recipes.load(table):
+      assert f'  {row} ' in out or f'  {row}\n' in out
+  assert '0.8443  Table 2' in out
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (('--table=ssfl_tabel2',), "'ssfl_table2'"),
+    (('--table=native_writers', '--rows=ns50_contrl_s2'), "'ns50_control_s2'"),
+    (('--table=native_writers', '--seeds=0;1'), '--seeds=0;1'),
+    (('--table=native_writers', '--scale=2'), 'above 0'),
+  ],
+)
+def test_refusals_come_before_the_first_run(arguments, message, capsys):
+  assert reproduce.main(['reproduce', *arguments]) == 2
+  error = capsys.readouterr().err
+  assert message in error and error.count('\n') == 1
+
+
+def test_one_bad_row_is_found_before_the_first_run(tmp_path, capsys):
+  table = tmp_path / 'tiny.csv'
+  table.write_text(TABLE + f'bad,--process=fedavg {COMMON} --norm=x,,,0,\n')
+  runs = tmp_path / 'runs'
+  argv = ['reproduce', f'--table={table}', f'--runs_dir={runs}']
+  assert reproduce.main(argv) == 2
+  assert '--norm=x' in capsys.readouterr().err
+  assert not runs.exists()
+
+
+def test_no_table():
+  with pytest.raises(SystemExit) as caught:
+    reproduce.main(['reproduce'])
+  assert caught.value.code == 2
