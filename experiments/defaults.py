@@ -25,6 +25,8 @@ _COMMON = {
   'rounds_per_evaluation': 10,
   'rounds_per_checkpoint': 1,
   'cache_dir': '~/.cache/tff_ssl',
+  'workers': 1,
+  'worker_timeout': 60.0,
 }
 
 # Clients with tens of examples each: one pass in small minibatches, and rounds

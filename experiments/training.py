@@ -18,6 +18,7 @@ from experiments import (
   round_loop,
   run_folder,
   signals,
+  worker_context,
 )
 from experiments import (
   data as data_lib,
@@ -30,7 +31,6 @@ from experiments import (
 )
 from experiments.flags import UsageError
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.simulation import workers
 
 # Wrong input, found before round 1.
 REFUSALS = (
@@ -73,9 +73,7 @@ def run(settings) -> int:
     data = data_lib.prepare(settings, spec)
     model = building.build_model(settings, data)
     process = building.build_process(settings, spec, model, data)
-    workers.install_context(
-      threads_per_op=workers.threads_for(settings.clients_per_round or 0)
-    )
+    worker_context.install(settings, data.store)
     state = process.initialize()
     folder.require_free_space(_bytes_needed(state))
     manager = _open_checkpoints(settings, folder, data, state)

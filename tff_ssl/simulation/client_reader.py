@@ -7,11 +7,13 @@ runs on the worker, in the same TensorFlow graph as the client's training.
 """
 
 import collections
+import os
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.simulation import client_sampling
+from tff_ssl.simulation.divided_context import DividedContext
 
 
 def compose_with_reader(
@@ -85,3 +87,29 @@ def compose_with_reader(
     get_hparams_fn=process.get_hparams,
     set_hparams_fn=process.set_hparams,
   )
+
+
+def check_readable(path: str | os.PathLike[str], context: DividedContext):
+  """Checks that every worker can read a file that readers will read.
+
+  Args:
+    path: The file's path, which is the same on all machines.
+    context: The workers.
+
+  Raises:
+    RuntimeError: If one cannot, with its name.
+  """
+
+  @tff.tensorflow.computation
+  def read_a_byte():
+    # `tf.io.read_file` would read all of it.
+    dataset = tf.data.FixedLengthRecordDataset(os.fspath(path), 1)
+    return dataset.take(1).get_single_element()
+
+  try:
+    context.run_on_each(read_a_byte)
+  except RuntimeError as error:
+    raise RuntimeError(
+      f'A worker cannot read {path} ({error}): the file must lie at the same '
+      'path on its machine, as on a shared disk.'
+    ) from error
