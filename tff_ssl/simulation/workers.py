@@ -10,10 +10,15 @@ TFF computes in a child process, the `worker_binary` of its wheel, which
   * none outlives Python: it is terminated at exit, and the Linux kernel kills
     it should Python itself be killed.
 
+Workers that run elsewhere, named by their addresses, are not started but
+watched: see `tff_ssl.simulation.remote_worker`. Where there are several, of
+either kind, `tff_ssl.simulation.divided_context` divides a round among them.
+
 It listens on all network interfaces without authentication (the binary has no
 option for that): use it behind a firewall.
 """
 
+import functools
 import os
 import sys
 import threading
@@ -27,6 +32,7 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation as _tensorflow,
 )
 
+from tff_ssl.simulation import addresses as address_lists
 from tff_ssl.simulation import background, divided_context, remote_worker
 from tff_ssl.simulation.local_worker import (
   LocalWorker,
@@ -187,58 +193,67 @@ def build_context(
       'some that run: give one of the two.'
     )
 
+  def start_worker():
+    return _RestartingFactory(
+      default_num_clients,
+      max_concurrent_calls,
+      start_timeout_s,
+      max_restarts,
+      threads_per_op,
+    )
+
+  compiler = _shared_compiler()
   if addresses:
-    context = divided_context.DividedContext(
-      _reach(addresses, answer_timeout_s, default_num_clients)
-    )
-  else:
-    contexts = [
-      _create_context(
-        _RestartingFactory(
-          default_num_clients,
-          max_concurrent_calls,
-          start_timeout_s,
-          max_restarts,
-          threads_per_op,
-        )
+    members = [
+      divided_context.Member(
+        f'the TFF worker at {worker.address}',
+        _create_context(
+          remote_worker.RemoteFactory(worker, default_num_clients), compiler
+        ),
+        worker.is_available,
       )
-      for _ in range(num_workers)
+      for worker in _reach(addresses, answer_timeout_s)
     ]
-    [context] = (
-      contexts
-      if num_workers == 1
-      else [
-        divided_context.DividedContext(
-          [
-            divided_context.Member(f'worker {index}', context)
-            for index, context in enumerate(contexts)
-          ]
-        )
-      ]
-    )
+    context = divided_context.DividedContext(members)
+  elif num_workers > 1:
+    members = [
+      divided_context.Member(
+        f'local worker {index}', _create_context(start_worker(), compiler)
+      )
+      for index in range(num_workers)
+    ]
+    context = divided_context.DividedContext(members)
+  else:
+    context = _create_context(start_worker(), compiler)
   return background.BackgroundContext(context) if asynchronous else context
 
 
-def _reach(addresses, answer_timeout_s, default_num_clients):
-  """Returns the members of a context on workers that run elsewhere."""
+def _reach(addresses, timeout_s) -> list[remote_worker.RemoteWorker]:
+  """Connects to workers that run elsewhere, with all of them at once."""
   reached = [
-    remote_worker.RemoteWorker(address, answer_timeout_s)
-    for address in addresses
+    remote_worker.RemoteWorker(address, timeout_s)
+    for address in address_lists.parse(','.join(addresses))
   ]
-  waiting = [background.start(worker.wait_until_ready) for worker in reached]
-  for future in waiting:
-    future.result()
-  return [
-    divided_context.Member(
-      f'the TFF worker at {worker.address}',
-      _create_context(remote_worker.RemoteFactory(worker, default_num_clients)),
-      worker.is_available,
-    )
-    for worker in reached
-  ]
+  for answer in [background.start(one.wait_until_ready) for one in reached]:
+    answer.result()
+  return reached
 
 
-def _create_context(factory) -> tff.framework.SyncContext:
+def _shared_compiler():
+  """Returns a compiler that does what several contexts ask for only once."""
+  compiled = functools.lru_cache(
+    tff.backends.native.desugar_and_transform_to_native
+  )
+  lock = threading.Lock()
+
+  def compile_once(comp):
+    with lock:
+      return compiled(comp)
+
+  return compile_once
+
+
+def _create_context(factory, compiler) -> tff.framework.SyncContext:
   """Returns a context on the one worker of a factory of this library."""
 
   def finish(result):
@@ -247,7 +262,7 @@ def _create_context(factory) -> tff.framework.SyncContext:
 
   return tff.framework.SyncExecutionContext(
     executor_fn=factory,
-    compiler_fn=tff.backends.native.desugar_and_transform_to_native,
+    compiler_fn=compiler,
     transform_args=_tensorflow.transform_args,
     transform_result=finish,
   )
