@@ -32,6 +32,8 @@ _COMMON = {
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'cache_dir': '~/.cache/tff_ssl',
+  'workers': 1,
+  'worker_timeout': 60.0,
 }
 
 # Clients with tens of examples each: one pass in small minibatches, and rounds

@@ -185,6 +185,35 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     Flag('precision', 'string', 'float32 or bfloat16.'),
     Flag(
+      'workers',
+      'integer',
+      'Worker processes on this machine, which share the clients of a round. '
+      'One uses all cores already: more of them are for trying this out. A '
+      'run may be resumed with another number; its results may then differ '
+      'in their last bits.',
+    ),
+    Flag(
+      'worker_addresses',
+      'string',
+      "Instead of --workers: host:port,... of TFF's worker_binary, started on "
+      'other machines. They must find the client store, a file in '
+      '--cache_dir, at the same path as this machine. One that is lost is '
+      'given up, and the others take over its clients.',
+    ),
+    Flag(
+      'worker_timeout',
+      'float',
+      'Seconds without an answer after which a worker of --worker_addresses is '
+      'given up.',
+    ),
+    Flag(
+      'insecure_workers',
+      'boolean',
+      'Allows --worker_addresses beyond this machine: workers know neither '
+      'encryption nor passwords, and whoever reaches their ports can run '
+      'programs there.',
+    ),
+    Flag(
       'run_dir',
       'string',
       'Folder of the results; a run that is there is resumed. By default '

@@ -10,7 +10,7 @@ import os
 import types
 
 from datasets import catalogue, partitions
-from experiments import defaults
+from experiments import defaults, worker_settings
 from experiments.flags import GROUPS, UsageError
 from tff_ssl.algorithms import PROCESSES
 
@@ -28,6 +28,10 @@ FREE = frozenset(
     'run_dir',
     'data_dir',
     'cache_dir',
+    'workers',
+    'worker_addresses',
+    'worker_timeout',
+    'insecure_workers',
   }
 )
 
@@ -36,7 +40,7 @@ _BUILDER_SETTINGS = frozenset(
   name for spec in PROCESSES.values() for name in spec.settings
 )
 _CLIENT_TRAINING = frozenset(
-  {'clients_per_round', 'gradient_diversity_clients'}
+  {'clients_per_round', 'gradient_diversity_clients', 'workers'}
 )
 _SERVER_TRAINING = frozenset({'server_learning_rate'})
 _PARTITION_FLAGS = {
@@ -74,6 +78,7 @@ _AT_LEAST = {
   'gradient_diversity_clients': 0,
   'rounds_per_gradient_diversity': 1,
   'seed': 0,
+  'workers': 1,
 }
 # TensorFlow counts in int32; a minibatch or the passes of a round multiply a
 # number of examples, and must leave room for that.
@@ -86,8 +91,14 @@ _AT_MOST = {
     ),
     10**6,
   ),
+  'workers': 256,
 }
-_INTERVALS = {'noniid_r': (0, 1), 'threshold': (0, 1), 'momentum': (0, 1)}
+_INTERVALS = {
+  'noniid_r': (0, 1),
+  'threshold': (0, 1),
+  'momentum': (0, 1),
+  'worker_timeout': (1, 86_400),
+}
 _POSITIVE = ('learning_rate', 'server_learning_rate', 'schedule_scale')
 _NOT_NEGATIVE = ('weight_decay', 'proximal_strength', 'schedule_coefficient')
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
@@ -140,6 +151,7 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
     )
   if 'data_dir' not in given and os.environ.get('TFF_SSL_DATA_DIR'):
     given = {**given, 'data_dir': os.environ['TFF_SSL_DATA_DIR']}
+  given = worker_settings.without_revoked(given)
   values = defaults.resolve(given)
   check_name('partition', values['partition'], partitions.PARTITIONS)
   unused = _unused(values, PROCESSES[values['process']])
@@ -149,6 +161,7 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
     values.pop(name, None)
   _check_ranges(values)
   _check_together(values)
+  worker_settings.check(values)
   names = [flag.name for group in GROUPS.values() for flag in group]
   settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
   settings.used = {
@@ -191,6 +204,7 @@ def _unused(values, spec) -> dict[str, str]:
     unused.update(
       dict.fromkeys(_COSINE_FLAGS, 'only --schedule=cosine uses it')
     )
+  unused.update(worker_settings.unused(values))
   return unused
 
 

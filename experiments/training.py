@@ -21,6 +21,7 @@ from experiments import (
   round_loop,
   run_folder,
   signals,
+  worker_context,
 )
 from experiments import (
   data as data_lib,
@@ -33,7 +34,6 @@ from experiments import (
 )
 from experiments.flags import UsageError
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.simulation import workers
 
 # Wrong input, found before round 1.
 REFUSALS = (
@@ -82,9 +82,7 @@ def run(settings) -> int:
     model = building.build_model(settings, data)
     over_data = building.build_process(settings, spec, model, data)
     process = building.read_from_store(over_data, data)
-    workers.install_context(
-      threads_per_op=workers.threads_for(settings.clients_per_round or 0)
-    )
+    worker_context.install(settings, data.store)
     state = process.initialize()
     folder.require_free_space(_bytes_needed(state))
     manager = _open_checkpoints(settings, folder, data, state)

@@ -90,6 +90,7 @@ def run(process, first_round=0, state=0, stop=None, clients=None, **changed):
       'rounds_per_checkpoint': 3,
       'clients_per_round': 4,
       'num_groups': 2,
+      'start_model': None,
       'seed': 1,
       **changed,
     }
@@ -246,7 +247,8 @@ class Process:
 
 SETTINGS = types.SimpleNamespace(
   total_rounds=3, rounds_per_evaluation=2, rounds_per_checkpoint=1,
-  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=0)
+  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=0,
+  start_model=None)
 NEVER = types.SimpleNamespace(
   requested=False, droppable=contextlib.nullcontext)
 SILENT = types.SimpleNamespace(update=lambda *unused: None)

@@ -16,7 +16,7 @@ import psutil
 import tensorflow_federated as tff
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
-_CHANNEL_OPTIONS = (
+CHANNEL_OPTIONS = (
   # TFF's own limit; gRPC's default of 4 MB is smaller than most models.
   ('grpc.max_receive_message_length', 2_000_000_000),
   ('grpc.max_send_message_length', 2_000_000_000),
@@ -107,7 +107,7 @@ class LocalWorker:
     )
     self.pid = self._process.pid
     self._channel = grpc.insecure_channel(
-      f'127.0.0.1:{self.port}', _CHANNEL_OPTIONS
+      f'127.0.0.1:{self.port}', CHANNEL_OPTIONS
     )
     self.stub = tff.framework.RemoteExecutorGrpcStub(self._channel)
     _workers.add(self)

@@ -10,15 +10,19 @@ TFF computes in a child process, the `worker_binary` of its wheel, which
   * none outlives Python: it is terminated at exit, and the Linux kernel kills
     it should Python itself be killed.
 
+Workers that run elsewhere, named by their addresses, are not started but
+watched: see `tff_ssl.simulation.remote_worker`. Where there are several, of
+either kind, `tff_ssl.simulation.divided_context` divides a round among them.
+
 It listens on all network interfaces without authentication (the binary has no
 option for that): use it behind a firewall.
 """
 
-import asyncio
-import concurrent.futures
+import functools
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -28,6 +32,8 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation as _tensorflow,
 )
 
+from tff_ssl.simulation import addresses as address_lists
+from tff_ssl.simulation import background, divided_context, remote_worker
 from tff_ssl.simulation.local_worker import (
   LocalWorker,
   stop_workers,
@@ -65,27 +71,20 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
     self._threads_per_op = threads_per_op
     self._max_restarts = max_restarts
     self.failures_in_a_row = 0
-    # Awaited calls come from several threads (see `_BackgroundContext`).
+    # Awaited calls come from several threads (see `BackgroundContext`).
     self._lock = threading.RLock()
     self._start()
 
   def _start(self) -> None:
-    # Executors of a dead worker are names that a new one does not know.
-    self._executors = tff.framework.ResourceManagingExecutorFactory(
-      self._create_stack
-    )
     self._worker = LocalWorker(
       max_concurrent_calls=self._max_concurrent_calls,
       start_timeout_s=self._start_timeout_s,
       threads_per_op=self._threads_per_op,
     )
-
-  def _create_stack(self, cardinalities) -> tff.framework.RemoteExecutor:
-    executor = tff.framework.RemoteExecutor(self._worker.stub)
-    executor.set_cardinalities(
-      {tff.CLIENTS: self._default_num_clients, **cardinalities}
+    # Executors of a dead worker are names that a new one does not know.
+    self._executors = remote_worker.executors_on(
+      self._worker.stub, self._default_num_clients
     )
-    return executor
 
   def _count_failure(self, what: str) -> None:
     self.failures_in_a_row += 1
@@ -124,33 +123,6 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
         )
 
 
-class _BackgroundContext(tff.framework.AsyncContext):
-  """Makes a synchronous context awaitable, with a thread for each call.
-
-  TFF's own asynchronous context blocks the caller's event loop, so that several
-  workers take turns. A thread pool would make the exit wait for the round.
-  """
-
-  def __init__(self, context: tff.framework.SyncContext):
-    self._context = context
-
-  async def invoke(self, comp, arg):
-    if asyncio.iscoroutine(arg):
-      arg = await arg
-    future = concurrent.futures.Future()
-
-    def run():
-      try:
-        future.set_result(self._context.invoke(comp, arg))
-      except BaseException as error:
-        future.set_exception(error)
-
-    # A running future cannot be cancelled, and so always takes the result.
-    future.set_running_or_notify_cancel()
-    threading.Thread(target=run, daemon=True).start()
-    return await asyncio.wrap_future(future)
-
-
 def threads_for(clients_per_round: int) -> int:
   """Returns the `threads_per_op` that shares the cores among the clients.
 
@@ -169,10 +141,15 @@ def build_context(
   max_restarts: int = 3,
   threads_per_op: int = 0,
   asynchronous: bool = False,
+  addresses: Sequence[str] = (),
+  answer_timeout_s: float = 60.0,
 ) -> tff.framework.SyncContext | tff.framework.AsyncContext:
-  """Starts workers and returns an execution context on them.
+  """Starts workers, or reaches some, and returns a context on them.
 
-  Several contexts may live side by side; `stop_workers` ends them all.
+  A round's clients are divided evenly, in order, and the parts' aggregates are
+  summed in that order: results with another number of workers may differ in
+  their last bits. Several contexts may live side by side; `stop_workers` ends
+  the processes that were started here.
 
   Args:
     num_workers: Number of processes among which the clients are divided.
@@ -186,13 +163,19 @@ def build_context(
       are computed side by side, so that where there are at least as many of
       them as cores, 1 is faster: see `threads_for`.
     asynchronous: Whether calls return awaitables, as `tff.program` needs.
+    addresses: Instead of starting any, `host:port` of each `worker_binary` that
+      runs elsewhere. One that is lost is not replaced: the others take over its
+      clients, and it takes part again once it answers. Anyone who reaches such
+      a port can run programs on that machine: use them in a closed network.
+    answer_timeout_s: Seconds without an answer after which a worker of
+      `addresses` counts as lost.
 
   Returns:
     The context; `tff.framework.get_context_stack().install` enters it.
 
   Raises:
     ValueError: If an argument is out of range.
-    RuntimeError: If a worker cannot start.
+    RuntimeError: If a worker cannot start or be reached.
   """
   for name, value, minimum in (
     ('num_workers', num_workers, 1),
@@ -200,12 +183,18 @@ def build_context(
     ('max_restarts', max_restarts, 0),
     ('threads_per_op', threads_per_op, 0),
     ('start_timeout_s', start_timeout_s, 1),
+    ('answer_timeout_s', answer_timeout_s, 1),
   ):
     if value < minimum:
       raise ValueError(f'{name}={value!r} must be at least {minimum}.')
+  if addresses and num_workers != 1:
+    raise ValueError(
+      f'num_workers={num_workers!r} starts workers here, and addresses names '
+      'some that run: give one of the two.'
+    )
 
-  def create_context():
-    factory = _RestartingFactory(
+  def start_worker():
+    return _RestartingFactory(
       default_num_clients,
       max_concurrent_calls,
       start_timeout_s,
@@ -213,24 +202,70 @@ def build_context(
       threads_per_op,
     )
 
-    def finish(result):
-      factory.failures_in_a_row = 0
-      return _tensorflow.transform_result(result)
-
-    return tff.framework.SyncExecutionContext(
-      executor_fn=factory,
-      compiler_fn=tff.backends.native.desugar_and_transform_to_native,
-      transform_args=_tensorflow.transform_args,
-      transform_result=finish,
-    )
-
-  if num_workers == 1:
-    context = create_context()
+  compiler = _shared_compiler()
+  if addresses:
+    members = [
+      divided_context.Member(
+        f'the TFF worker at {worker.address}',
+        _create_context(
+          remote_worker.RemoteFactory(worker, default_num_clients), compiler
+        ),
+        worker.is_available,
+      )
+      for worker in _reach(addresses, answer_timeout_s)
+    ]
+    context = divided_context.DividedContext(members)
+  elif num_workers > 1:
+    members = [
+      divided_context.Member(
+        f'local worker {index}', _create_context(start_worker(), compiler)
+      )
+      for index in range(num_workers)
+    ]
+    context = divided_context.DividedContext(members)
   else:
-    context = tff.backends.native.create_mergeable_comp_execution_context(
-      [_BackgroundContext(create_context()) for _ in range(num_workers)]
-    )
-  return _BackgroundContext(context) if asynchronous else context
+    context = _create_context(start_worker(), compiler)
+  return background.BackgroundContext(context) if asynchronous else context
+
+
+def _reach(addresses, timeout_s) -> list[remote_worker.RemoteWorker]:
+  """Connects to workers that run elsewhere, with all of them at once."""
+  reached = [
+    remote_worker.RemoteWorker(address, timeout_s)
+    for address in address_lists.parse(','.join(addresses))
+  ]
+  for answer in [background.start(one.wait_until_ready) for one in reached]:
+    answer.result()
+  return reached
+
+
+def _shared_compiler():
+  """Returns a compiler that does what several contexts ask for only once."""
+  compiled = functools.lru_cache(
+    tff.backends.native.desugar_and_transform_to_native
+  )
+  lock = threading.Lock()
+
+  def compile_once(comp):
+    with lock:
+      return compiled(comp)
+
+  return compile_once
+
+
+def _create_context(factory, compiler) -> tff.framework.SyncContext:
+  """Returns a context on the one worker of a factory of this library."""
+
+  def finish(result):
+    factory.failures_in_a_row = 0
+    return _tensorflow.transform_result(result)
+
+  return tff.framework.SyncExecutionContext(
+    executor_fn=factory,
+    compiler_fn=compiler,
+    transform_args=_tensorflow.transform_args,
+    transform_result=finish,
+  )
 
 
 def install_context(

@@ -128,6 +128,11 @@ def test_two_workers_count_each_client_once():
   assert len(my_workers()) == 2
   result = sum_of_walks([3, 5, 7])
   assert result == sum(map(expected_walk, [3, 5, 7]))
+  for worker in my_workers():
+    worker.kill()
+    worker.wait()
+    assert sum_of_walks([3, 5, 7]) == result
+    assert len(my_workers()) == 2
   workers.stop_workers()
 
 

@@ -1,0 +1,32 @@
+"""From the flags of workers to TFF's execution context."""
+
+from tff_ssl.simulation import addresses, client_reader, workers
+
+
+def install(settings, store) -> None:
+  """Starts or reaches the workers of a run, which then compute for TFF.
+
+  Args:
+    settings: From `experiments.settings.make`.
+    store: The client store, which every worker must be able to read.
+
+  Raises:
+    ValueError: If a worker of --worker_addresses cannot be used.
+    RuntimeError: If a local worker cannot start.
+  """
+  if not settings.worker_addresses:
+    workers.install_context(
+      settings.workers or 1,
+      threads_per_op=workers.threads_for(settings.clients_per_round or 0),
+    )
+    return
+  try:
+    context = workers.install_context(
+      addresses=addresses.parse(settings.worker_addresses),
+      answer_timeout_s=settings.worker_timeout,
+    )
+    client_reader.check_readable(store.path, context)
+  except RuntimeError as error:
+    raise ValueError(
+      f'--worker_addresses={settings.worker_addresses}: {error}'
+    ) from error

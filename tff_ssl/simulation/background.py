@@ -1,0 +1,55 @@
+"""Calls that run beside the caller."""
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable
+
+import tensorflow_federated as tff
+
+
+def start(function: Callable, *arguments) -> concurrent.futures.Future:
+  """Calls a function in a thread of its own.
+
+  A thread pool would make Python's exit wait for the round.
+
+  Args:
+    function: What to call.
+    *arguments: Its arguments.
+
+  Returns:
+    The future of its result. It cannot be cancelled.
+  """
+  future = concurrent.futures.Future()
+
+  def run():
+    try:
+      future.set_result(function(*arguments))
+    except BaseException as error:
+      future.set_exception(error)
+
+  # A running future cannot be cancelled, and so always takes the result.
+  future.set_running_or_notify_cancel()
+  threading.Thread(target=run, daemon=True).start()
+  return future
+
+
+class BackgroundContext(tff.framework.AsyncContext):
+  """Makes a synchronous context awaitable, with a thread for each call.
+
+  TFF's own asynchronous context blocks the caller's event loop.
+  """
+
+  def __init__(self, context: tff.framework.SyncContext):
+    """Initializes the context.
+
+    Args:
+      context: What computes.
+    """
+    self._context = context
+
+  async def invoke(self, comp, arg):
+    """Computes `comp` on `arg`, which may be awaitable itself."""
+    if asyncio.iscoroutine(arg):
+      arg = await arg
+    return await asyncio.wrap_future(start(self._context.invoke, comp, arg))
