@@ -157,13 +157,13 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
       ),
       ProcessSpec(
         'grouping_supervised',
-        'Supervised FL with averages within S groups, all labels at clients.',
-        f'{_PAPER_1}, Eq. 6 and Appendix F',
-        _AT_CLIENTS,
-        ('num_groups', *_LOCAL, *_SLOTS),
+        'The upper bound: all labels at clients, and the server data.',
+        f'{_PAPER_1}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
+        _GROUPING,
+        ('num_groups', *_LOCAL, *_SLOTS, *_SERVER),
         objective='Supervised',
         labels_at='clients',
-        has_server_training=False,
+        exceptions={'copies_count_as_one': _SERVER_COUNTS},
       ),
       ProcessSpec(
         'fedavg',

@@ -1,4 +1,4 @@
-"""Grouping-based averaging where clients hold the labels (paper 1, F and H).
+"""Grouping-based averaging where clients hold some labels (paper 1, H).
 
 Zhang et al., Improving Semi-supervised Federated Learning by Reducing the
 Gradient Diversity of Models (arXiv 2008.11364). The server has no data and
@@ -10,11 +10,10 @@ group             w_avg,i <- sum_{k in G_i} w_k / |G_i|
 all               w_avg   <- 1/S sum_i w_avg,i
 ```
 
-Appendix H, labels at some examples: L_k adds the server's loss, Eq. 3, on the
-client's labelled examples to CRL, Eq. 4, on all of them
-(`tff_ssl.objectives.SemiSupervised`). Appendix F, labels at all examples: L_k
-is Eq. 6, `tff_ssl.objectives.Supervised`. A group without usable clients keeps
-its model. `num_groups=1` is FedAvg with uniform weights.
+where L_k adds the server's loss, Eq. 3, on the client's labelled examples to
+CRL, Eq. 4, on all of them (`tff_ssl.objectives.SemiSupervised`). A group
+without usable clients keeps its model. `num_groups=1` is FedAvg with uniform
+weights.
 """
 
 import tensorflow_federated as tff
