@@ -14,8 +14,9 @@ import tensorflow as tf
 class GroupNormalization(tf.keras.layers.Layer):
   """Group normalisation over the last axis, fast on a CPU.
 
-  Computes what `tf.keras.layers.GroupNormalization` computes, in about a
-  quarter of its time. Its second derivatives are exact, too.
+  Computes what `tf.keras.layers.GroupNormalization` computes, in a quarter of
+  its time at 32x32x64 and less of a gain where images are smaller, which is the
+  time of batch normalisation. Its second derivatives are exact, too.
 
   With fewer channels than `groups`, or a number of channels which `groups` does
   not divide, the greatest common divisor of both is used: 48 channels and 32
@@ -85,7 +86,7 @@ class GroupNormalization(tf.keras.layers.Layer):
 def _normalise(x, gamma, beta, groups, epsilon):
   """Group normalisation of [batch, positions, channels].
 
-  Its derivative is written out, in half as many passes over the images as the
+  Its derivative is written out, in fewer passes over the images than the
   derivatives of the single operations take.
   """
 
