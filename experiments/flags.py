@@ -64,7 +64,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
   'process': (
     Flag('process', 'string', 'Name of the process (--list names them).'),
     Flag('model', 'string', 'Name of the model (--list names them).'),
-    Flag('norm', 'string', 'Normalisation: none, batch or group.'),
+    Flag(
+      'norm',
+      'string',
+      'Normalisation: none, batch or group. The published emnist_cnn has none, '
+      'though its paper says group.',
+    ),
     Flag('num_groups', 'integer', 'S, number of groups.'),
     Flag('threshold', 'float', 'tau, confidence of pseudo-labels, in [0, 1].'),
     Flag(

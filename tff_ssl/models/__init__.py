@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from tff_ssl.models import convolutional, dense
+from tff_ssl.models import convolutional, dense, resnet, vgg
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +16,11 @@ class ModelSpec:
   Attributes:
     description: One sentence for users.
     build: `build(input_shape, num_classes, norm)` returns a `tf.keras.Model`
-      with logits, for float32 inputs of `input_shape` (height, width,
-      channels); `norm` is 'none', 'batch' or 'group'.
+      from float32 inputs [batch, *input_shape], of height, width and channels,
+      to logits [batch, num_classes]. `norm` is 'none', 'batch' or 'group': what
+      follows each convolution, or each hidden layer where there is none, ahead
+      of its ReLU (`tff_ssl.models.normalization.make_norm`). Raises
+      `ValueError` if an argument is out of range.
   """
 
   description: str
@@ -31,12 +34,28 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
     ),
     'emnist_cnn': ModelSpec(
       'The EMNIST network of the grouping paper: two convolutions, channel '
-      'dropout, 1.2 million weights at 28x28x1.',
+      'dropout, 1.2 million weights at 28x28x1; norm "none" is the published '
+      'network, "group" what the paper describes.',
       convolutional.emnist_cnn,
+    ),
+    'resnet18': ModelSpec(
+      'ResNet-18 for CIFAR, of the grouping paper: 3x3 stem, 11.2 million '
+      'weights; slow on a CPU.',
+      resnet.resnet18,
+    ),
+    'resnet9': ModelSpec(
+      'ResNet-9 of FedMatch: 6.6 million weights; norm "none" is the published '
+      'network.',
+      resnet.resnet9,
     ),
     'small_cnn': ModelSpec(
       'Two narrow convolutions, small and fast, for images of 4x4 and more.',
       convolutional.small_cnn,
+    ),
+    'vgg11': ModelSpec(
+      'VGG11 for CIFAR: eight convolutions and one linear layer, 9.2 million '
+      'weights; norm "none" is the published network.',
+      vgg.vgg11,
     ),
   }
 )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tff_ssl.models import normalization
+from tff_ssl.models import arguments, normalization
 
 layers = tf.keras.layers
 
@@ -34,8 +34,7 @@ def dense(
   Raises:
     ValueError: If an argument is out of range.
   """
-  if num_classes < 1:
-    raise ValueError(f'num_classes is {num_classes}: give a positive number.')
+  arguments.check_network(num_classes, norm)
   if any(size < 1 for size in hidden):
     raise ValueError(f'hidden is {tuple(hidden)}: give positive sizes.')
   stack = [layers.Input(tuple(input_shape)), layers.Flatten()]

@@ -9,15 +9,14 @@ import math
 
 import tensorflow as tf
 
-NORMS = ('none', 'batch', 'group')
-
 
 @tf.keras.saving.register_keras_serializable(package='tff_ssl')
 class GroupNormalization(tf.keras.layers.Layer):
   """Group normalisation over the last axis, fast on a CPU.
 
-  Computes what `tf.keras.layers.GroupNormalization` computes, in about a
-  quarter of its time. Its second derivatives are exact, too.
+  Computes what `tf.keras.layers.GroupNormalization` computes, in a quarter of
+  its time at 32x32x64 and less of a gain where images are smaller, which is the
+  time of batch normalisation. Its second derivatives are exact, too.
 
   With fewer channels than `groups`, or a number of channels which `groups` does
   not divide, the greatest common divisor of both is used: 48 channels and 32
@@ -67,30 +66,14 @@ class GroupNormalization(tf.keras.layers.Layer):
     # Not -1, which an empty batch leaves undefined.
     positions = tf.reduce_prod(shape[1:-1])
     flat = tf.reshape(inputs, [shape[0], positions, channels])
-    mean = self._group_mean(flat)
-    # Squares of the raw inputs would cancel; a fixed centre leaves a reduction
-    # out of the backward pass. The second term is 0, its derivatives are not.
-    centre = tf.stop_gradient(mean)
-    variance = self._group_mean(tf.math.squared_difference(flat, centre))
-    variance -= tf.math.squared_difference(mean, centre)
-    scale = tf.math.rsqrt(variance + self._epsilon) * self.gamma
-    outputs = tf.reshape(flat * scale + (self.beta - mean * scale), shape)
-    return tf.ensure_shape(outputs, inputs.shape)
-
-  def _group_mean(self, flat):
-    """Averages groups: [batch, positions, channels] to [batch, 1, channels].
-
-    First over positions, along whole rows of memory: reducing the small axis of
-    a group's channels at full size is what takes the time.
-    """
-    channels = flat.shape[-1]
-    groups = math.gcd(self._groups, channels)
-    by_channel = tf.reshape(
-      tf.reduce_mean(flat, 1), [-1, groups, channels // groups]
+    normalised = _normalise(
+      flat,
+      tf.convert_to_tensor(self.gamma),
+      tf.convert_to_tensor(self.beta),
+      groups=math.gcd(self._groups, channels),
+      epsilon=self._epsilon,
     )
-    by_group = tf.reduce_mean(by_channel, 2, keepdims=True)
-    spread = tf.broadcast_to(by_group, tf.shape(by_channel))
-    return tf.reshape(spread, [-1, 1, channels])
+    return tf.ensure_shape(tf.reshape(normalised, shape), inputs.shape)
 
   def get_config(self):
     return {
@@ -98,6 +81,71 @@ class GroupNormalization(tf.keras.layers.Layer):
       'groups': self._groups,
       'epsilon': self._epsilon,
     }
+
+
+def _normalise(x, gamma, beta, groups, epsilon):
+  """Group normalisation of [batch, positions, channels].
+
+  Its derivative is written out, in fewer passes over the images than the
+  derivatives of the single operations take.
+  """
+
+  def group_mean(by_channel):
+    """Averages the channels of each group: [batch, 1, channels] to the same."""
+    grouped = tf.reshape(by_channel, [-1, groups, x.shape[-1] // groups])
+    by_group = tf.reduce_mean(grouped, 2, keepdims=True)
+    spread = tf.broadcast_to(by_group, tf.shape(grouped))
+    return tf.reshape(spread, [-1, 1, x.shape[-1]])
+
+  # Always first over positions, along whole rows of memory: reducing the small
+  # axis of a group's channels at full size is what would take the time.
+  def mean_of(values):
+    return tf.reduce_mean(values, 1, keepdims=True)
+
+  @tf.custom_gradient
+  def normalise(x, gamma, beta):
+    mean = group_mean(mean_of(x))
+    # Squares of the raw inputs would cancel.
+    variance = group_mean(mean_of(tf.math.squared_difference(x, mean)))
+    inverse = tf.math.rsqrt(variance + epsilon)
+    scale = inverse * gamma
+
+    def gradient(upstream):
+      # With n = (x - mean) * inverse and u = upstream * gamma,
+      # dx = inverse * (u - E[u] - n * E[u * n]), E over a group, which is
+      # linear in upstream and x with coefficients per channel.
+      total = tf.reduce_sum(upstream, 1, keepdims=True)
+      weighted = tf.reduce_sum(upstream * x, 1, keepdims=True)
+      weighted = (weighted - mean * total) * inverse
+      positions = tf.cast(tf.shape(x)[1], x.dtype)
+      slope = -(inverse**2) * group_mean(weighted * gamma) / positions
+      offset = -inverse * group_mean(total * gamma) / positions - slope * mean
+      return (
+        upstream * scale + (x * slope + offset),
+        tf.reduce_sum(weighted, [0, 1]),
+        tf.reduce_sum(total, [0, 1]),
+      )
+
+    return x * scale + (beta - mean * scale), gradient
+
+  return normalise(x, gamma, beta)
+
+
+# PyTorch's constants, with which the papers worked.
+_MAKERS = {
+  'none': tf.keras.layers.Identity,
+  'batch': lambda: tf.keras.layers.BatchNormalization(
+    momentum=0.9, epsilon=1e-5
+  ),
+  'group': GroupNormalization,
+}
+NORMS = tuple(_MAKERS)
+
+
+def check_norm(kind: str) -> None:
+  """Raises `ValueError` unless `kind` is one of `NORMS`."""
+  if kind not in NORMS:
+    raise ValueError(f'norm is {kind!r}: choose one of {", ".join(NORMS)}.')
 
 
 def make_norm(kind: str) -> tf.keras.layers.Layer:
@@ -115,10 +163,5 @@ def make_norm(kind: str) -> tf.keras.layers.Layer:
   Raises:
     ValueError: If `kind` is none of these.
   """
-  if kind == 'none':
-    return tf.keras.layers.Identity()
-  if kind == 'batch':
-    return tf.keras.layers.BatchNormalization(momentum=0.9, epsilon=1e-5)
-  if kind == 'group':
-    return GroupNormalization()
-  raise ValueError(f'norm is {kind!r}: choose one of {", ".join(NORMS)}.')
+  check_norm(kind)
+  return _MAKERS[kind]()

@@ -50,27 +50,44 @@ def test_large_mean_does_not_cancel():
   np.testing.assert_allclose(layer(x), expected.reshape(x.shape), atol=1e-3)
 
 
-def test_second_derivative_matches_finite_differences():
-  layer = normalization.GroupNormalization(1, epsilon=1e-2, dtype='float64')
+@pytest.mark.parametrize('wrap', [lambda f: f, tf.function])
+def test_second_derivatives_match_finite_differences(wrap):
+  layer = normalization.GroupNormalization(2, epsilon=1e-2, dtype='float64')
   rng = np.random.default_rng(0)
-  x, target, direction = (tf.constant(rng.normal(size=(1, 6))) for _ in 'abc')
+  x, target, direction = (rng.normal(size=(2, 3, 2, 6)) for _ in 'abc')
   layer(x)
+  layer.set_weights(rng.normal(size=(2, 6)))
+  weights = layer.trainable_weights
 
   def gradient(point):
     with tf.GradientTape() as tape:
       tape.watch(point)
-      loss = tf.reduce_sum(layer(point) * target)
+      loss = tf.reduce_sum(layer(point) ** 2 * target)
     return tape.gradient(loss, point)
 
-  with tf.GradientTape() as tape:
-    tape.watch(x)
-    slope = tf.reduce_sum(gradient(x) * direction)
-  exact = tape.gradient(slope, x)
+  @wrap
+  def curvature(point):
+    with tf.GradientTape() as tape:
+      tape.watch(point)
+      slope = tf.reduce_sum(gradient(point) * direction)
+    return tape.gradient(slope, [point, *weights])
+
+  by_point, *by_weights = curvature(tf.constant(x))
   step = 1e-5
   measured = (
-    gradient(x + step * direction) - gradient(x - step * direction)
+    gradient(tf.constant(x + step * direction))
+    - gradient(tf.constant(x - step * direction))
   ) / (2 * step)
-  np.testing.assert_allclose(exact, measured, atol=1e-6)
+  np.testing.assert_allclose(by_point, measured, atol=1e-6)
+  for weight, exact in zip(weights, by_weights, strict=True):
+    value, slopes = weight.numpy(), []
+    for sign in (1, -1):
+      # One entry suffices: channels differ by their place in the group only.
+      weight.assign(value + sign * step * np.eye(6)[0])
+      slopes.append(np.sum(gradient(tf.constant(x)) * direction))
+    weight.assign(value)
+    measured = (slopes[0] - slopes[1]) / (2 * step)
+    assert float(exact[0]) == pytest.approx(measured, abs=1e-6)
 
 
 @pytest.mark.parametrize('channels, groups', [(16, 16), (48, 16), (64, 32)])
