@@ -28,7 +28,9 @@ class ProcessSpec:
     fixed: Keyword arguments that make this process out of the builder.
     objective: Name of the class in `tff_ssl.objectives` for the clients, or
       `None` for the builder's default.
-    labels_at: Whose labels training sees: 'server' or 'clients'.
+    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs)
+      or 'dealt' (those of a few examples that each client was dealt, and -1
+      elsewhere).
     has_server_training: Whether the builder takes `server_data`.
     has_client_training: Whether clients train at all.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
