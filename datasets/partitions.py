@@ -10,6 +10,7 @@ import numpy as np
 from datasets import assignment, labelled_clients, partition_arguments
 from datasets.dirichlet_partition import dirichlet_partition
 from datasets.native_partition import HELD_OUT, native_partition
+from datasets.pooled_partition import pooled_partition
 from datasets.r_partition import r_partition
 from datasets.source import Source
 
@@ -131,30 +132,6 @@ class Partition(assignment.Assignment):
     for array in arrays:
       content.update(array.astype('<i8').tobytes())
     return content.hexdigest()
-
-
-def pooled_partition(
-  labels: np.ndarray, num_classes: int, *, server_examples: int, seed: int
-) -> assignment.Assignment:
-  """Gives one client everything that a class-uniform server set leaves.
-
-  Args:
-    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
-    num_classes: d.
-    server_examples: N_s; a remainder as in `r_partition`.
-    seed: Fixes the split.
-
-  Raises:
-    ValueError: If a class has too few examples, or nothing is left.
-  """
-  server = assignment.draw_server_set(
-    labels, num_classes, server_examples, seed
-  )
-  owner = np.zeros(len(labels), np.int64)
-  owner[server] = assignment.NOBODY
-  return assignment.from_owners(
-    owner, assignment.numbered_names(1), server, seed
-  )
 
 
 def _own_arguments(
