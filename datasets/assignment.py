@@ -24,6 +24,7 @@ class Purpose(enum.IntEnum):
   EXAMPLE_ORDER = 3
   HELD_OUT_WRITERS = 4
   CLIENT_SUBSET = 5
+  LABELLED_CLIENTS = 6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,6 +40,9 @@ class Assignment:
     client_names: The K names, an owner's id or `'client_00012'`.
     held_out_client_names: Owners whose data went to the server and who never
       take part.
+    labelled_indices: `int64 [L]`, those of `examples` whose labels the clients
+      know although the others are hidden, ascending
+      (`datasets.labelled_clients`).
   """
 
   server_indices: np.ndarray
@@ -46,11 +50,19 @@ class Assignment:
   offsets: np.ndarray
   client_names: tuple[str, ...]
   held_out_client_names: tuple[str, ...] = ()
+  labelled_indices: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.empty(0, np.int64)
+  )
 
   @property
   def num_clients(self) -> int:
     """K, the number of clients."""
     return len(self.client_names)
+
+  @property
+  def owners(self) -> np.ndarray:
+    """`int64 [M]`, the client of each of `examples`."""
+    return np.repeat(np.arange(self.num_clients), self.client_sizes)
 
   @property
   def client_sizes(self) -> np.ndarray:
@@ -122,11 +134,33 @@ def draw_class_uniform(
     members = shuffled[labels[shuffled] == label]
     if len(members) < quota:
       raise ValueError(
-        f'server_examples={quotas.sum()} asks for {quota} examples of class '
-        f'{label}, which has only {len(members)}: lower server_examples.'
+        f'server_examples={quotas.sum()} asks for {quota} labelled examples of '
+        f'class {label}, which has only {len(members)}: lower server_examples.'
       )
     drawn.append(members[:quota])
   return rng.permutation(np.concatenate(drawn))
+
+
+def draw_server_set(
+  labels: np.ndarray, num_classes: int, server_examples: int, seed: int
+) -> np.ndarray:
+  """Draws a class-uniform server set from all labelled examples.
+
+  Args:
+    labels: `int [N]`, the class of each example; -1, of no class, is not drawn.
+    num_classes: d.
+    server_examples: N_s; a remainder as in `class_quotas`.
+    seed: Fixes the draw.
+
+  Returns:
+    `int64 [N_s]`, in random order.
+
+  Raises:
+    ValueError: If a class has too few examples.
+  """
+  rng = generator(seed, Purpose.SERVER_SET)
+  quotas = class_quotas(server_examples, num_classes, rng)
+  return draw_class_uniform(labels, np.arange(len(labels)), quotas, rng)
 
 
 def from_owners(

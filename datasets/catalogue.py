@@ -21,17 +21,23 @@ class SourceSpec:
   Attributes:
     name: The name in the catalogue.
     description: One line for help texts.
-    load: `load(data_dir, cache_dir) -> Source`.
+    load: `load(data_dir, cache_dir, **options) -> Source`.
+    options: Names of the options that `load` takes, each with a default. The
+      runner's flag is `--<name>_<option>`.
     has_native_split: Whether examples can come with their owners. For `npz`
       they do when the files hold `client_ids`.
-    num_classes: Number of classes, or `None` when only the files tell.
+    has_unlabelled: Whether there are training images without labels.
+    num_classes: Number of classes unless an option changes it, or `None` when
+      only the files tell.
     input_shape: `(H, W, C)`, or `None` when only the files tell.
   """
 
   name: str
   description: str
-  load: Callable[[str | None, str], Source]
+  load: Callable[..., Source]
+  options: tuple[str, ...] = ()
   has_native_split: bool = False
+  has_unlabelled: bool = False
   num_classes: int | None = None
   input_shape: tuple[int, int, int] | None = None
 
@@ -42,6 +48,7 @@ def _tfds_specs() -> list[SourceSpec]:
       name=name,
       description=f'{entry.title} (TFDS {entry.tfds_name})',
       load=tfds_images.loader(name),
+      has_unlabelled=entry.has_unlabelled,
       num_classes=entry.num_classes,
       input_shape=entry.input_shape,
     )
@@ -61,10 +68,11 @@ SOURCES: dict[str, SourceSpec] = {
     ),
     SourceSpec(
       name='emnist',
-      description='federated EMNIST digits, native split by writer (TFF)',
+      description='federated EMNIST, native split by writer (TFF)',
       load=emnist_writers.load,
+      options=('only_digits',),
       has_native_split=True,
-      num_classes=emnist_writers.NUM_CLASSES,
+      num_classes=emnist_writers.DIGITS.num_classes,
       input_shape=emnist_writers.INPUT_SHAPE,
     ),
     *_tfds_specs(),
@@ -83,7 +91,9 @@ def names() -> list[str]:
   return list(SOURCES)
 
 
-def load(name: str, *, data_dir: str | None, cache_dir: str) -> Source:
+def load(
+  name: str, *, data_dir: str | None, cache_dir: str, **options
+) -> Source:
   """Loads a source.
 
   Args:
@@ -92,12 +102,15 @@ def load(name: str, *, data_dir: str | None, cache_dir: str) -> Source:
       module says; with `None`, a public source comes from its library's own
       cache or download. `digits` needs no file and does not look at it.
     cache_dir: A folder for unpacked and decoded copies; created when needed.
+    **options: Those of this source, by name: `only_digits` (bool, `True` unless
+      given) of `emnist`.
 
   Returns:
     The loaded source.
 
   Raises:
-    ValueError: If the name is unknown, or the files are absent or unusable.
+    ValueError: If the name or an option is unknown, or the files are absent or
+      unusable.
   """
   if name not in SOURCES:
     near = difflib.get_close_matches(str(name), SOURCES, n=1, cutoff=0.0)[0]
@@ -105,6 +118,13 @@ def load(name: str, *, data_dir: str | None, cache_dir: str) -> Source:
       f'dataset={name!r} is unknown: did you mean {near!r}? '
       f'The sources are {", ".join(SOURCES)}.'
     )
+  spec = SOURCES[name]
+  for option, value in options.items():
+    if option not in spec.options:
+      raise ValueError(
+        f'{option}={value!r} is no option of dataset={name!r}: leave it out '
+        f'(options: {", ".join(spec.options) or "none"}).'
+      )
   if data_dir is not None:
     data_dir = os.path.expanduser(data_dir)
-  return SOURCES[name].load(data_dir, os.path.expanduser(cache_dir))
+  return spec.load(data_dir, os.path.expanduser(cache_dir), **options)

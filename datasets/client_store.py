@@ -27,13 +27,18 @@ from datasets.client_store_format import (
   read_numpy,
 )
 from datasets.partitions import Partition
-from datasets.source import Source, Split
-from datasets.split_manifest import AT_CLIENTS, AT_SERVER
+from datasets.source import UNKNOWN, Source, Split
+from datasets.split_manifest import (
+  AT_CLIENTS,
+  AT_SERVER,
+  check_labels_at,
+  known_to_clients,
+)
 
 __all__ = ['HIDDEN', 'ClientStore', 'Part', 'StoreError']
 __all__ += ['build', 'client_sizes', 'open_store', 'read_numpy']
 
-HIDDEN = -1
+HIDDEN = UNKNOWN
 _LOCK = 'client_stores.lock'
 _TEMPORARY = re.compile(r'clients-[0-9a-f]{40}\.store\.\d+\.tmp')
 
@@ -55,19 +60,19 @@ def build(
     partition: Made from this source.
     cache_dir: Where stores lie; created if absent.
     labelled: Whose labels the process may see besides the server's:
-      `'server'` hides those of the clients (`y` is -1), `'clients'` shows them.
+      `'server'` hides those of the clients (`y` is -1), `'clients'` shows them,
+      `'dealt'` shows those of the partition's `labelled_indices` alone.
 
   Raises:
-    ValueError: If `labelled` is unknown, the partition is of another source, or
-      the images are not `uint8 [N, H, W, C]`.
+    ValueError: If `labelled` is unknown or not what the partition was made for,
+      the partition is of another source, or the images are not
+      `uint8 [N, H, W, C]`.
     OSError: If the folder cannot be written or the disk is too full.
   """
-  if labelled not in (AT_SERVER, AT_CLIENTS):
-    raise ValueError(
-      f'labelled={labelled!r} is unknown: choose {AT_SERVER!r} or '
-      f'{AT_CLIENTS!r}.'
-    )
+  check_labels_at('labelled', labelled, partition)
   _check_belongs(source, partition)
+  if labelled == AT_CLIENTS:
+    _check_all_known(source, partition)
   key = _key(source, partition, labelled)
   folder = os.path.abspath(cache_dir)
   path = os.path.join(folder, f'clients-{key[:40]}.store')
@@ -120,6 +125,17 @@ def _check_belongs(source: Source, partition: Partition):
     raise ValueError(
       f'source.train has images {shapes[0]} and source.test {shapes[1]}: give '
       'one shape.'
+    )
+
+
+def _check_all_known(source: Source, partition: Partition):
+  labels = source.train.labels[partition.examples]
+  unknown = np.count_nonzero(labels == UNKNOWN)
+  if unknown:
+    raise ValueError(
+      f'labelled={AT_CLIENTS!r} asks for the labels of all clients, and '
+      f'{unknown:,} of their images in {source.name} have none: choose '
+      f'{AT_SERVER!r}, or another source.'
     )
 
 
@@ -193,18 +209,22 @@ def _write(
 
 
 def _parts(source: Source, partition: Partition, labelled: str):
+  shown = np.zeros(len(source.train.labels), bool)
+  shown[known_to_clients(partition, labelled)] = True
   for client in range(partition.num_clients):
     indices = partition.client_indices(client)
-    yield _part(source.train, indices, hidden=labelled == AT_SERVER)
-  yield _part(source.train, partition.server_indices, hidden=False)
-  yield _part(source.test, slice(None), hidden=False)
+    yield _part(source.train, indices, shown[indices])
+  yield _part(source.train, partition.server_indices, True)
+  yield _part(source.test, slice(None), True)
 
 
-def _part(split: Split, indices: np.ndarray | slice, *, hidden: bool) -> Part:
+def _part(
+  split: Split, indices: np.ndarray | slice, shown: np.ndarray | bool
+) -> Part:
   true_y = split.labels[indices]
   return Part(
     images=split.images[indices],
-    y=np.full_like(true_y, HIDDEN) if hidden else true_y,
+    y=np.where(shown, true_y, np.int32(HIDDEN)),
     true_y=true_y,
   )
 

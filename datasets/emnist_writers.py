@@ -1,4 +1,4 @@
-"""Federated EMNIST digits with the native split by writer, in TFF's format.
+"""Federated EMNIST with the native split by writer, in TFF's format.
 
 The file is TFF's `emnist_all.sqlite`. It is looked for at
 
@@ -7,21 +7,17 @@ The file is TFF's `emnist_all.sqlite`. It is looked for at
 3. without a data directory, `~/.tff/emnist_all.sqlite`, TFF's own cache;
 4. else `tff.simulation.datasets.emnist.load_data` downloads it there.
 
-TFF's `ClientData` reads one client at a time and builds SQL from client ids.
-Here the table is read in one pass, read-only, and the decoded arrays are kept
-in `<cache_dir>/emnist/<identity of the file>/`.
+The file holds digits, and again all characters, in splits of their own. The
+decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
 """
 
-import collections
 import contextlib
+import dataclasses
 import hashlib
 import json
 import lzma
 import os
-import pathlib
 import shutil
-import sqlite3
-import struct
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -31,31 +27,67 @@ import numpy as np
 from absl import logging
 from tqdm import tqdm
 
+from datasets import emnist_database
 from datasets.source import Source, Split
 
-NUM_CLASSES = 10
-INPUT_SHAPE = (28, 28, 1)
+INPUT_SHAPE = emnist_database.INPUT_SHAPE
 FILE_NAME = 'emnist_all.sqlite'
-SPLITS = ('digits_only_train', 'digits_only_test')
-PUBLIC_WRITERS = 3_383
-PUBLIC_EXAMPLES = (341_873, 40_832)
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+  """A part of the file that is a data set.
+
+  Attributes:
+    title: Of the set, in reports.
+    key: Names it in `Source.version`.
+    splits: The names of train and test in the file.
+    num_classes: Number of classes.
+    public_writers: Number of writers of TFF's own file.
+    public_examples: Its train and test examples.
+    decoded_name: Of the cached arrays. The number changes with what is decoded
+      and how.
+  """
+
+  title: str
+  key: str
+  splits: tuple[str, str]
+  num_classes: int
+  public_writers: int
+  public_examples: tuple[int, int]
+  decoded_name: str
+
+
+DIGITS = Content(
+  'digits',
+  'digits',
+  ('digits_only_train', 'digits_only_test'),
+  10,
+  3_383,
+  (341_873, 40_832),
+  'digits-1.npz',
+)
+# 0-9 digits, 10-35 capitals, 36-61 small letters.
+CHARACTERS = Content(
+  'digits and letters',
+  'all',
+  ('all_train', 'all_test'),
+  62,
+  3_400,
+  (671_585, 77_483),
+  'all-1.npz',
+)
 
 # MNIST's .1307 is the share of ink; TFF stores black ink on white paper.
 _MEAN = 1 - 0.1307
 _STDDEV = 0.3081
 _BACKGROUND = 255
-
-_COLUMNS = {
-  'examples': {'split_name', 'client_id', 'serialized_example_proto'},
-  'client_metadata': {'split_name', 'client_id', 'num_examples'},
-}
-_ROWS_AT_ONCE = 4_096
 _CHUNK_BYTES = 2**20
-# The number in the name changes with what is decoded and how.
-_DECODED_NAME = 'digits-1.npz'
 
 
-def load(data_dir: str | None, cache_dir: str) -> Source:
+def load(
+  data_dir: str | None, cache_dir: str, only_digits: bool = True
+) -> Source:
   """Loads all writers.
 
   Examples stand in the order in which TFF gives them: client by client, ids
@@ -65,26 +97,37 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     data_dir: The folder that holds `tff/`, or `None` for TFF's own cache and
       download.
     cache_dir: Where the unpacked file and the decoded arrays are kept.
+    only_digits: Digits alone, 10 classes; or else letters as well, 62 classes.
 
   Returns:
     The source; both splits carry client ids.
 
   Raises:
-    ValueError: If no file is found, the one found is damaged or not in TFF's
-      format, or the download fails.
+    ValueError: If no file is found, the one found is damaged, not in TFF's
+      format or without letters where they are wanted, or the download fails.
     OSError: If the cache cannot be written.
   """
-  path = _locate(data_dir)
+  content = DIGITS if only_digits else CHARACTERS
+  path = located = _locate(data_dir)
   cache = os.path.join(cache_dir, 'emnist', _identity(path))
-  decoded_path = os.path.join(cache, _DECODED_NAME)
+  decoded_path = os.path.join(cache, content.decoded_name)
   arrays = _read_decoded(decoded_path)
   if arrays is None:
     if path.endswith('.lzma'):
       path = _unpack(path, os.path.join(cache, FILE_NAME))
-    arrays = _decode(path)
+    try:
+      arrays = _decode(path, content)
+    except emnist_database.MissingSplit as error:
+      if only_digits:
+        raise
+      raise ValueError(
+        f"dataset='emnist': {located} holds no letters (no splits "
+        f'{" and ".join(content.splits)}); take only_digits=True '
+        "(--emnist_only_digits=true), or put TFF's own file there."
+      ) from error
     with _atomic_file(decoded_path) as stream:
       np.savez(stream, **arrays)
-  return _as_source(arrays)
+  return _as_source(arrays, content)
 
 
 def _locate(data_dir: str | None) -> str:
@@ -118,7 +161,7 @@ def _download(path: str) -> None:
       only_digits=True, cache_dir=staging
     )
     downloaded = os.path.join(staging, FILE_NAME)
-    with _open_database(downloaded):
+    with emnist_database.open_database(downloaded, DIGITS.splits):
       os.replace(downloaded, path)
   except Exception as error:  # Network, lzma, sqlite, disk: TFF wraps none.
     raise ValueError(
@@ -189,76 +232,19 @@ def _unpack(archive: str, path: str) -> str:
   return path
 
 
-@contextlib.contextmanager
-def _open_database(path: str) -> Iterator[sqlite3.Connection]:
-  """Opens a database in TFF's format; whatever sqlite finds is a ValueError.
-
-  Read-only, since sqlite would create a missing file, and complete, since
-  sqlite notices a missing end only when it reads there.
-  """
-  _check_complete(path)
-  uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
-  try:
-    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-      for table, wanted in _COLUMNS.items():
-        rows = connection.execute(f'PRAGMA table_info({table})')
-        if missing := wanted - {row[1] for row in rows}:
-          raise _unusable(
-            path, f'the table {table} lacks the columns {sorted(missing)}'
-          )
-      for split in SPLITS:
-        clients = _clients_of(connection, split)
-        types = {(type(key), type(value)) for key, value in clients.items()}
-        if types != {(str, int)} or not sum(clients.values()):
-          raise _unusable(path, f'no examples by writer in the split {split}')
-      yield connection
-  except sqlite3.Error as error:
-    raise _unusable(path, str(error)) from error
-
-
-def _check_complete(path: str) -> None:
-  """Compares the size with what the database header declares."""
-  size = os.path.getsize(path)
-  with open(path, 'rb') as stream:
-    header = stream.read(100)
-  if len(header) < 100 or not header.startswith(b'SQLite format 3\0'):
-    raise _unusable(path, f'{size} bytes, no sqlite header')
-  (page_size,) = struct.unpack_from('>H', header, 16)
-  changes, pages = struct.unpack_from('>II', header, 24)
-  (pages_written_at,) = struct.unpack_from('>I', header, 92)
-  declared = pages * (65_536 if page_size == 1 else page_size)
-  # sqlite's rule: the page count holds if it was written at the last change.
-  if changes == pages_written_at and size < declared:
-    raise _unusable(path, f'cut short, {size} of {declared} bytes')
-
-
-def _unusable(path: str, found: str) -> ValueError:
-  return ValueError(
-    f"{path}: not TFF's federated EMNIST ({found}); delete or replace it."
-  )
-
-
-def _clients_of(
-  connection: sqlite3.Connection, split: str
-) -> collections.Counter[str]:
-  """Returns the number of examples by client id, as the metadata tell it."""
-  rows = connection.execute(
-    'SELECT client_id, num_examples FROM client_metadata WHERE split_name=?',
-    (split,),
-  )
-  return collections.Counter(dict(rows))
-
-
-def _decode(path: str) -> dict[str, np.ndarray]:
-  """Reads both splits into the arrays that the cache keeps.
+def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
+  """Reads train and test into the arrays that the cache keeps.
 
   Returns:
     For `train` and `test`: `*_images` uint8 [N, 28, 28, 1], `*_labels` int32
     [N], `*_clients` int32 [N], an index into the ids. `ids`: the sorted ids as
     JSON in UTF-8, which any string survives. `sha256`: the digest of the rest.
   """
-  with _open_database(path) as connection:
-    splits = [_read_split(connection, path, split) for split in SPLITS]
+  with emnist_database.open_database(path, content.splits) as connection:
+    splits = [
+      emnist_database.read_split(connection, path, split, content.num_classes)
+      for split in content.splits
+    ]
   ids = sorted({client for _, _, clients in splits for client in clients})
   index_of = {client: index for index, client in enumerate(ids)}
   arrays = {}
@@ -273,64 +259,6 @@ def _decode(path: str) -> dict[str, np.ndarray]:
   arrays['ids'] = np.frombuffer(json.dumps(ids).encode('utf-8'), np.uint8)
   arrays['sha256'] = _digest(arrays)
   return arrays
-
-
-def _read_split(
-  connection: sqlite3.Connection, path: str, split: str
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-  """Reads one split in one pass, in the order of the file."""
-  cursor = connection.execute(
-    'SELECT client_id, serialized_example_proto FROM examples '
-    'WHERE split_name=? ORDER BY rowid',
-    (split,),
-  )
-  images, labels, clients = [], [], []
-  declared = _clients_of(connection, split)
-  with tqdm(
-    desc=f'Reading {split}', total=sum(declared.values()), disable=None
-  ) as progress:
-    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
-      batch_images, batch_labels = _parse([row[1] for row in rows], path)
-      images.append(batch_images)
-      labels.append(batch_labels)
-      clients.extend(row[0] for row in rows)
-      progress.update(len(rows))
-  counts = collections.Counter(clients)
-  if counts != declared:
-    both = counts.keys() | declared.keys()
-    client = min((c for c in both if counts[c] != declared[c]), key=repr)
-    raise _unusable(
-      path,
-      f'{split} holds {counts[client]} examples of the client {client!r}, its '
-      f'metadata say {declared[client]}',
-    )
-  return np.concatenate(images), np.concatenate(labels), clients
-
-
-def _parse(protos: list[bytes], path: str) -> tuple[np.ndarray, np.ndarray]:
-  """Parses `tf.train.Example`s into uint8 images and int32 labels."""
-  import tensorflow as tf
-
-  try:
-    parsed = tf.io.parse_example(
-      protos,
-      {
-        'pixels': tf.io.FixedLenFeature(INPUT_SHAPE[:2], tf.float32),
-        'label': tf.io.FixedLenFeature((), tf.int64),
-      },
-    )
-  except (tf.errors.OpError, TypeError, ValueError) as error:
-    raise _unusable(
-      path, 'an example that cannot be parsed as pixels [28, 28] and a label'
-    ) from error
-  pixels, labels = parsed['pixels'].numpy(), parsed['label'].numpy()
-  # Negated, so that NaN is refused too.
-  if not (np.all(pixels >= 0) and np.all(pixels <= 1)):
-    raise _unusable(path, 'a pixel outside 0..1')
-  if labels.min() < 0 or labels.max() >= NUM_CLASSES:
-    raise _unusable(path, f'labels {labels.min()}..{labels.max()}, not 0..9')
-  images = np.rint(pixels * 255).astype(np.uint8)[..., np.newaxis]
-  return images, labels.astype(np.int32)
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
@@ -357,7 +285,7 @@ def _read_decoded(path: str) -> dict[str, np.ndarray] | None:
   return None
 
 
-def _as_source(arrays: dict[str, np.ndarray]) -> Source:
+def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
   ids = np.array(json.loads(arrays['ids'].tobytes()), dtype=object)
   train, test = (
     Split(
@@ -370,22 +298,23 @@ def _as_source(arrays: dict[str, np.ndarray]) -> Source:
   found = (len(train.labels), len(test.labels))
   writers = len(np.unique(arrays['train_clients']))
   title = (
-    f'Federated EMNIST digits: {writers:,} writers, {found[0]:,} train and '
-    f'{found[1]:,} test examples'
+    f'Federated EMNIST {content.title}: {writers:,} writers, '
+    f'{found[0]:,} train and {found[1]:,} test examples'
   )
-  if found != PUBLIC_EXAMPLES:
+  if found != content.public_examples:
+    whole_train, whole_test = content.public_examples
     title += (
-      f', not the public {PUBLIC_WRITERS:,} writers, {PUBLIC_EXAMPLES[0]:,} '
-      f'and {PUBLIC_EXAMPLES[1]:,}'
+      f', not the public {content.public_writers:,} writers, {whole_train:,} '
+      f'and {whole_test:,}'
     )
   digest = arrays['sha256'].tobytes().hex()[:12]
   return Source(
     name='emnist',
-    version=f'tff-emnist-digits-{found[0]}+{found[1]}-{digest}',
+    version=f'tff-emnist-{content.key}-{found[0]}+{found[1]}-{digest}',
     title=title,
     train=train,
     test=test,
-    num_classes=NUM_CLASSES,
+    num_classes=content.num_classes,
     mean=(_MEAN,),
     stddev=(_STDDEV,),
     background=_BACKGROUND,

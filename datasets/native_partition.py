@@ -3,6 +3,7 @@
 import numpy as np
 
 from datasets import assignment
+from datasets.source import UNKNOWN
 
 HELD_OUT = 'held_out'
 EVERYONE = 'everyone'
@@ -22,7 +23,7 @@ def native_partition(
 
   Args:
     client_ids: `[N]`, the owner of each example: any Python strings.
-    labels: `int [N]`, the class of each example.
+    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
     num_classes: d.
     server_examples: N_s. Where it is not divisible by d, the remainder goes to
       classes drawn by the seed, one example each.
@@ -99,8 +100,10 @@ def _owners(client_ids):
 def _writers_for(quotas, labels, owner, num_owners, seed):
   """Owners who together have the quota of each class, `int64 [n]`."""
   num_classes = len(quotas)
+  known = labels != UNKNOWN
   counts = np.bincount(
-    owner * num_classes + labels, minlength=num_owners * num_classes
+    owner[known] * num_classes + labels[known],
+    minlength=num_owners * num_classes,
   ).reshape(num_owners, num_classes)
   rng = assignment.generator(seed, assignment.Purpose.HELD_OUT_WRITERS)
   missing = quotas.copy()

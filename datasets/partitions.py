@@ -3,16 +3,16 @@
 import dataclasses
 import hashlib
 import json
-import math
-import numbers
 from collections.abc import Mapping
 
 import numpy as np
 
-from datasets import assignment
-from datasets.native_partition import EVERYONE, HELD_OUT, native_partition
+from datasets import assignment, labelled_clients, partition_arguments
+from datasets.dirichlet_partition import dirichlet_partition
+from datasets.native_partition import HELD_OUT, native_partition
+from datasets.pooled_partition import pooled_partition
 from datasets.r_partition import r_partition
-from datasets.source import Source, Split
+from datasets.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,25 +22,50 @@ class PartitionSpec:
   Attributes:
     name: The name in `PARTITIONS`.
     summary: One line.
-    needs_client_ids: Whether the source must say who owns each example; only
-      then `server_writers` applies.
-    uses_r: Whether `noniid_r` applies (and must be given).
+    arguments: Those arguments of `build` that apply to some partitions only and
+      to this one.
+    needs_client_ids: Whether the source must say who owns each example.
   """
 
   name: str
   summary: str
-  needs_client_ids: bool
-  uses_r: bool
+  arguments: tuple[str, ...]
+  needs_client_ids: bool = False
+
+  def needs_labels(self, noniid_r: float | None) -> bool:
+    """Returns whether the class of each example must be known."""
+    return self.name == 'dirichlet' or bool(noniid_r)
 
 
 PARTITIONS = {
   spec.name: spec
   for spec in (
-    PartitionSpec('r', 'clients of a chosen non-iidness R', False, True),
-    PartitionSpec('native', 'each writer is one client', True, False),
-    PartitionSpec('pooled', 'one client with all the data', False, False),
+    PartitionSpec(
+      'r', 'clients of a chosen non-iidness R', ('num_clients', 'noniid_r')
+    ),
+    PartitionSpec(
+      'dirichlet',
+      'shares of each class from Dir(alpha)',
+      ('num_clients', 'dirichlet_alpha', 'min_client_examples'),
+    ),
+    PartitionSpec(
+      'native',
+      'each writer is one client',
+      ('num_clients', 'server_writers'),
+      needs_client_ids=True,
+    ),
+    PartitionSpec('pooled', 'one client with all the data', ()),
   )
 }
+
+
+_DEFAULTS = {
+  'server_writers': HELD_OUT,
+  'min_client_examples': 10,
+}
+
+# The fields of a partition that hold indices or offsets.
+ARRAYS = ('server_indices', 'examples', 'offsets', 'labelled_indices')
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -85,14 +110,22 @@ class Partition(assignment.Assignment):
         f'offsets do not cut {len(self.examples)} examples into '
         f'{self.num_clients} clients: build the partition anew.'
       )
+    if (
+      len(np.unique(self.labelled_indices)) < len(self.labelled_indices)
+      or np.setdiff1d(self.labelled_indices, self.examples).size
+    ):
+      raise ValueError(
+        f'{len(self.labelled_indices)} labelled_indices are not as many '
+        "different examples of the clients': build the partition anew."
+      )
 
   def digest(self) -> str:
     """Returns the sha256 of everything above, in hexadecimal."""
-    arrays = (self.server_indices, self.examples, self.offsets)
+    arrays = [getattr(self, name) for name in ARRAYS]
     facts = {
       field.name: getattr(self, field.name)
       for field in dataclasses.fields(self)
-      if field.name not in ('server_indices', 'examples', 'offsets')
+      if field.name not in ARRAYS
     }
     facts['lengths'] = [len(array) for array in arrays]
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
@@ -101,40 +134,97 @@ class Partition(assignment.Assignment):
     return content.hexdigest()
 
 
-def pooled_partition(
-  labels: np.ndarray, num_classes: int, *, server_examples: int, seed: int
-) -> assignment.Assignment:
-  """Gives one client everything that a class-uniform server set leaves.
+def _own_arguments(
+  spec: PartitionSpec, given: Mapping[str, int | float | str | None]
+) -> dict[str, int | float | str | None]:
+  """Checks the arguments that only some partitions have.
 
   Args:
-    labels: `int [N]`, the class of each example.
-    num_classes: d.
-    server_examples: N_s; a remainder as in `r_partition`.
-    seed: Fixes the split.
+    spec: The partition.
+    given: All of them, `None` where not given.
+
+  Returns:
+    Those of this partition, as plain Python values, with defaults.
 
   Raises:
-    ValueError: If a class has too few examples, or nothing is left.
+    ValueError: If one is out of range, missing or does not apply.
+    TypeError: If one is of the wrong type.
   """
-  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
-  quotas = assignment.class_quotas(server_examples, num_classes, rng)
-  server = assignment.draw_class_uniform(
-    labels, np.arange(len(labels)), quotas, rng
-  )
-  owner = np.zeros(len(labels), np.int64)
-  owner[server] = assignment.NOBODY
-  return assignment.from_owners(
-    owner, assignment.numbered_names(1), server, seed
-  )
+  for argument, value in given.items():
+    if value is not None and argument not in spec.arguments:
+      users = [p.name for p in PARTITIONS.values() if argument in p.arguments]
+      raise ValueError(
+        f'{argument}={value!r} does not apply to partition {spec.name!r}: '
+        f'leave it out, or choose --partition={" or ".join(users)}.'
+      )
+  own = {argument: given[argument] for argument in spec.arguments}
+  for argument, default in _DEFAULTS.items():
+    if argument in own and own[argument] is None:
+      own[argument] = default
+  for argument, value in own.items():
+    if argument == 'num_clients' and spec.name == 'native' and value is None:
+      continue
+    if value is None:
+      raise ValueError(
+        f'{argument}=None: partition {spec.name!r} needs a number.'
+      )
+    own[argument] = partition_arguments.CHECKS[argument](value)
+  return own
+
+
+def _check_labelled(
+  source: Source,
+  server_examples: int,
+  labelled_examples: int,
+  server_writers: str | None,
+):
+  for argument, value in (
+    ('server_examples', server_examples),
+    ('labelled_examples', labelled_examples),
+  ):
+    partition_arguments.whole_number(argument, value, 0)
+    if value >= len(source.train.labels):
+      raise ValueError(
+        f'{argument}={value} leaves none of the {len(source.train.labels)} '
+        f'examples of {source.name} unlabelled at clients: lower it.'
+      )
+  if labelled_examples:
+    for argument, value in (
+      ('server_examples', server_examples),
+      ('server_writers', server_writers),
+    ):
+      if value:
+        raise ValueError(
+          f'{argument}={value!r} and labelled_examples={labelled_examples} '
+          'exclude each other: labels are at the server or at clients.'
+        )
+
+
+def _split(name, source, own, server_examples, seed) -> assignment.Assignment:
+  """Calls the partition of this name."""
+  labels, num_classes = source.train.labels, source.num_classes
+  own = {**own, 'server_examples': server_examples, 'seed': seed}
+  if name == 'native':
+    return native_partition(source.train.client_ids, labels, num_classes, **own)
+  function = {
+    'r': r_partition,
+    'dirichlet': dirichlet_partition,
+    'pooled': pooled_partition,
+  }[name]
+  return function(labels, num_classes, **own)
 
 
 def build(
   name: str,
   source: Source,
   *,
-  server_examples: int,
   seed: int,
+  server_examples: int = 0,
+  labelled_examples: int = 0,
   num_clients: int | None = None,
   noniid_r: float | None = None,
+  dirichlet_alpha: float | None = None,
+  min_client_examples: int | None = None,
   server_writers: str | None = None,
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
@@ -142,14 +232,22 @@ def build(
   Args:
     name: A name in `PARTITIONS`.
     source: The data.
+    seed: Fixes the partition; at least 0.
     server_examples: N_s, the number of labelled examples at the server, equally
       many of each class. May be 0.
-    seed: Fixes the partition; at least 0.
-    num_clients: K. Required for `'r'`; for `'native'`, `None` keeps every
-      client; for `'pooled'` it is 1.
-    noniid_r: R in [0, 1], for `'r'` only.
+    labelled_examples: N_s, if the labels of these examples are the clients'
+      instead (`datasets.labelled_clients`): they are drawn as the server's
+      would be, then dealt to the clients evenly; of `'native'` clients each
+      keeps his own, and nobody is held out.
+    num_clients: K. Required for `'r'` and `'dirichlet'`; for `'native'`, `None`
+      keeps every client.
+    noniid_r: R in [0, 1], for `'r'` only. Must be 0 where the source has images
+      without labels.
+    dirichlet_alpha: The concentration in [0.001, 1e6], for `'dirichlet'` only.
+    min_client_examples: The least number of examples of a client (10 if
+      `None`), for `'dirichlet'` only.
     server_writers: `'held_out'` (also if `None`) or `'everyone'`, for
-      `'native'` only; see `native_partition`.
+      `'native'` only and not with `labelled_examples`; see `native_partition`.
 
   Raises:
     ValueError: If an argument is out of range, missing or unused, or the source
@@ -161,46 +259,48 @@ def build(
       f'partition={name!r} is unknown: choose one of {sorted(PARTITIONS)}.'
     )
   spec = PARTITIONS[name]
-  train = source.train
-  _check_source(source.name, train, source.num_classes, spec)
-  _check_whole_number('seed', seed, 0)
-  _check_whole_number('server_examples', server_examples, 0)
-  if server_examples >= len(train.labels):
+  given = {
+    'num_clients': num_clients,
+    'noniid_r': noniid_r,
+    'dirichlet_alpha': dirichlet_alpha,
+    'min_client_examples': min_client_examples,
+    'server_writers': server_writers,
+  }
+  own = _own_arguments(spec, given)
+  partition_arguments.whole_number('seed', seed, 0)
+  train, num_classes = source.train, source.num_classes
+  partition_arguments.check_source(
+    source.name, train, num_classes, spec.needs_labels(noniid_r)
+  )
+  if spec.needs_client_ids and train.client_ids is None:
     raise ValueError(
-      f'server_examples={server_examples} leaves none of the '
-      f'{len(train.labels)} examples of {source.name} to clients: lower it.'
+      f'partition={name!r} needs to know who owns each example, which source '
+      f'{source.name!r} does not say: choose --partition=r.'
     )
-  if num_clients is not None:
-    _check_whole_number('num_clients', num_clients, 1)
-  _check_noniid_r(noniid_r, spec)
-  server_writers = _checked_server_writers(server_writers, spec)
-  drawn = {'server_examples': int(server_examples), 'seed': int(seed)}
-  if name == 'r':
-    if num_clients is None:
-      raise ValueError("num_clients=None: partition 'r' needs a number.")
-    held = r_partition(
-      train.labels,
-      source.num_classes,
-      num_clients=num_clients,
-      noniid_r=noniid_r,
-      **drawn,
-    )
-  elif name == 'native':
+  _check_labelled(source, server_examples, labelled_examples, server_writers)
+  if labelled_examples and name == 'native':
+    own['server_writers'] = None
     held = native_partition(
       train.client_ids,
       train.labels,
-      source.num_classes,
-      server_writers=server_writers,
-      num_clients=num_clients,
-      **drawn,
+      num_classes,
+      server_examples=0,
+      seed=int(seed),
+      num_clients=own['num_clients'],
     )
+    held = labelled_clients.label_own_examples(
+      held, train.labels, num_classes, int(labelled_examples), int(seed)
+    )
+  elif labelled_examples:
+    try:
+      held = _split(name, source, own, int(labelled_examples), int(seed))
+    except ValueError as error:
+      # Who gave no server set should not read of one.
+      text = str(error).replace('server_examples', 'labelled_examples')
+      raise ValueError(text) from error
+    held = labelled_clients.deal_server_set(held, train.labels, int(seed))
   else:
-    if num_clients not in (None, 1):
-      raise ValueError(
-        f"num_clients={num_clients}: partition 'pooled' has one client; "
-        'leave num_clients out.'
-      )
-    held = pooled_partition(train.labels, source.num_classes, **drawn)
+    held = _split(name, source, own, int(server_examples), int(seed))
   return Partition(
     **vars(held),
     name=name,
@@ -209,78 +309,9 @@ def build(
     num_train=len(train.labels),
     seed=int(seed),
     arguments={
-      'num_clients': None if num_clients is None else int(num_clients),
-      'noniid_r': None if noniid_r is None else float(noniid_r),
+      **given,
+      **own,
       'server_examples': int(server_examples),
-      'server_writers': server_writers,
+      'labelled_examples': int(labelled_examples),
     },
   )
-
-
-def _check_source(
-  name: str, train: Split, num_classes: int, spec: PartitionSpec
-):
-  labels = train.labels
-  if not len(labels):
-    raise ValueError(
-      f'source {name!r} has no training examples: choose another.'
-    )
-  if labels.min() < 0 or labels.max() >= num_classes:
-    raise ValueError(
-      f'source {name!r} has labels from {labels.min()} to {labels.max()}, '
-      f'outside [0, {num_classes}): correct them.'
-    )
-  if spec.needs_client_ids and train.client_ids is None:
-    raise ValueError(
-      f'partition={spec.name!r} needs to know who owns each example, which '
-      f'source {name!r} does not say: choose --partition=r.'
-    )
-
-
-def _check_whole_number(argument: str, value: int, lowest: int):
-  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-    raise TypeError(
-      f'{argument}={value!r} is a {type(value).__name__}: give a whole number.'
-    )
-  if value < lowest:
-    raise ValueError(f'{argument}={value} is too small: at least {lowest}.')
-
-
-def _check_noniid_r(value: float | None, spec: PartitionSpec):
-  if not spec.uses_r:
-    if value is not None:
-      raise ValueError(
-        f'noniid_r={value} does not apply to partition {spec.name!r}: leave it '
-        'out, or choose --partition=r.'
-      )
-    return
-  if value is None:
-    raise ValueError(
-      f'noniid_r=None: partition {spec.name!r} needs R in [0, 1].'
-    )
-  if isinstance(value, bool) or not isinstance(value, numbers.Real):
-    raise TypeError(
-      f'noniid_r={value!r} is a {type(value).__name__}: give one in [0, 1].'
-    )
-  if math.isnan(value) or not 0 <= value <= 1:
-    raise ValueError(f'noniid_r={value} is outside [0, 1]: choose one inside.')
-
-
-def _checked_server_writers(
-  value: str | None, spec: PartitionSpec
-) -> str | None:
-  if not spec.needs_client_ids:
-    if value is not None:
-      raise ValueError(
-        f'server_writers={value!r} does not apply to partition {spec.name!r}: '
-        'leave it out.'
-      )
-    return None
-  if value is None:
-    return HELD_OUT
-  if value not in (HELD_OUT, EVERYONE):
-    raise ValueError(
-      f'server_writers={value!r} is unknown: choose {HELD_OUT!r} or '
-      f'{EVERYONE!r}.'
-    )
-  return value

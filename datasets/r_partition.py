@@ -7,6 +7,7 @@ Gradient Diversity of Models" (arXiv:2008.11364), Definition 2 and Eqs. 9-10.
 import numpy as np
 
 from datasets import assignment
+from datasets.source import UNKNOWN
 
 
 def r_partition(
@@ -55,8 +56,11 @@ def r_partition(
   drops the leftovers, and for K = 470 it cuts each of 47 clients in ten by
   shuffling, which raises R from .4 to about .57.
 
+  Where images have no label (-1), R must be 0: all that the server leaves is
+  then dealt at random in K equal parts, whatever its class.
+
   Args:
-    labels: `int [N]`, the class of each example.
+    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
     num_classes: d.
     num_clients: K, from 1 to the number of examples the server leaves.
     noniid_r: R in [0, 1]; 0 is iid, 1 one main class each.
@@ -72,11 +76,12 @@ def r_partition(
     ValueError: If a class has too few examples for the server and at least one
       client, or there are fewer examples than clients.
   """
-  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
-  quotas = assignment.class_quotas(server_examples, num_classes, rng)
-  server = assignment.draw_class_uniform(
-    labels, np.arange(len(labels)), quotas, rng
+  server = assignment.draw_server_set(
+    labels, num_classes, server_examples, seed
   )
+  if np.any(labels == UNKNOWN):
+    # Of one class: Eq. 9 at R = 0 gives each client 1 / K of it.
+    labels, num_classes = np.zeros_like(labels), 1
   left = np.ones(len(labels), bool)
   left[server] = False
   sizes = np.bincount(labels[left], minlength=num_classes)

@@ -8,6 +8,8 @@ import dataclasses
 
 import numpy as np
 
+UNKNOWN = -1
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -15,7 +17,8 @@ class Split:
 
   Attributes:
     images: `uint8 [N, H, W, C]`.
-    labels: `int32 [N]`, each in `[0, num_classes)`.
+    labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN` for training
+      images that nobody has labelled.
     client_ids: For sources with a native split, `[N]` array of Python strings
       (any characters), the owner of each example; otherwise `None`.
   """

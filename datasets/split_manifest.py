@@ -14,12 +14,48 @@ import numpy as np
 
 from datasets import partitions
 
-FORMAT = 1
+FORMAT = 2
 AT_SERVER = 'server'
 AT_CLIENTS = 'clients'
+DEALT = 'dealt'
+_LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT)
 # RuntimeError: an encrypted file, or an unknown kind of compression.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
-_ARRAYS = ('server_indices', 'examples', 'offsets')
+
+
+def check_labels_at(argument: str, value: str, partition: partitions.Partition):
+  """Checks who may see labels, against the partition.
+
+  Args:
+    argument: The name under which the caller was given it.
+    value: `'server'`, `'clients'` or `'dealt'`; see `describe`.
+    partition: The partition.
+
+  Raises:
+    ValueError: If it is none of these, or only one of `value` and `partition`
+      says that some of the clients' examples are labelled.
+  """
+  if value not in _LABELS_AT:
+    raise ValueError(
+      f'{argument}={value!r} is unknown: choose one of {list(_LABELS_AT)}.'
+    )
+  labelled = len(partition.labelled_indices)
+  if (value == DEALT) != bool(labelled):
+    raise ValueError(
+      f'{argument}={value!r} does not fit a partition with {labelled} labelled '
+      f'examples at clients: labelled_examples goes with {DEALT!r} alone.'
+    )
+
+
+def known_to_clients(
+  partition: partitions.Partition, labels_at: str
+) -> np.ndarray:
+  """Returns the clients' examples whose labels they may see, `int64 [L]`."""
+  return {
+    AT_SERVER: partition.examples[:0],
+    AT_CLIENTS: partition.examples,
+    DEALT: partition.labelled_indices,
+  }[labels_at]
 
 
 def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
@@ -28,21 +64,17 @@ def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
   Args:
     partition: The partition.
     labels_at: Who may see labels: `'server'` (the clients' examples are
-      unlabelled) or `'clients'` (everybody's are labelled; a process may hide
-      some of them again).
+      unlabelled), `'clients'` (everybody's are labelled; a process may hide
+      some of them again) or `'dealt'` (the partition's `labelled_indices`).
 
   Raises:
-    ValueError: If `labels_at` is neither.
+    ValueError: If `labels_at` is none of these or does not fit the partition.
   """
-  if labels_at not in (AT_SERVER, AT_CLIENTS):
-    raise ValueError(
-      f'labels_at={labels_at!r} is unknown: choose {AT_SERVER!r} or '
-      f'{AT_CLIENTS!r}.'
-    )
+  check_labels_at('labels_at', labels_at, partition)
   sizes = partition.client_sizes
   server, clients = len(partition.server_indices), len(partition.examples)
-  at_clients = labels_at == AT_CLIENTS
-  unlabelled = partition.examples[: 0 if at_clients else clients]
+  known = known_to_clients(partition, labels_at)
+  unlabelled = np.setdiff1d(partition.examples, known)
   return {
     'format': FORMAT,
     'source': {
@@ -62,7 +94,7 @@ def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
     },
     'labels': {
       'labels_at': labels_at,
-      'labelled': server + (clients if at_clients else 0),
+      'labelled': server + len(known),
       'unlabelled': len(unlabelled),
       'labelled_also_in_unlabelled': bool(
         np.isin(partition.server_indices, unlabelled).any()
@@ -87,16 +119,16 @@ def write(
   Args:
     partition: The partition.
     path_json: Where the description goes.
-    path_npz: Where the indices go: `server_indices`, `examples` and `offsets`
-      as in `datasets.assignment.Assignment`.
+    path_npz: Where the indices go: `server_indices`, `examples`, `offsets` and
+      `labelled_indices` as in `datasets.assignment.Assignment`.
     labels_at: See `describe`.
 
   Raises:
-    ValueError: If `labels_at` is unknown.
+    ValueError: As `describe`.
     OSError: If a file cannot be written.
   """
   text = json.dumps(describe(partition, labels_at=labels_at), indent=2) + '\n'
-  arrays = {name: getattr(partition, name) for name in _ARRAYS}
+  arrays = {name: getattr(partition, name) for name in partitions.ARRAYS}
   _replace(path_npz, lambda file: np.savez_compressed(file, **arrays))
   _replace(path_json, lambda file: file.write(text.encode('ascii')))
 
@@ -147,7 +179,7 @@ def _load_arrays(path_npz):
   with open(path_npz, 'rb') as file:
     try:
       with np.load(file, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in _ARRAYS}
+        arrays = {name: stored[name] for name in partitions.ARRAYS}
     except _ZIP_ERRORS as error:
       raise ValueError(str(error)) from error
   for name, array in arrays.items():

@@ -8,6 +8,8 @@ import os
 
 import numpy as np
 
+from datasets.source import UNKNOWN
+
 MAX_ROWS_DRAWN = 400
 
 
@@ -20,7 +22,8 @@ def class_counts(
   """Counts the examples of each class at each client.
 
   Args:
-    labels: Integers `[N]` in `[0, num_classes)`.
+    labels: Integers `[N]` in `[0, num_classes)`, or -1 for examples of unknown
+      class, which are not counted.
     client_index: Integers `[N]` in `[0, num_clients)`: who holds the example.
     num_clients: K.
     num_classes: d.
@@ -32,31 +35,35 @@ def class_counts(
     ValueError: If the arrays differ in length, are not integer vectors, or
       hold a value out of range.
   """
-  labels = _indices('labels', labels, num_classes)
+  labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
   client_index = _indices('client_index', client_index, num_clients)
   if len(labels) != len(client_index):
     raise ValueError(
       f'labels has {len(labels)} entries and client_index '
       f'{len(client_index)}: give one of each per example.'
     )
+  known = labels != UNKNOWN
   flat = np.bincount(
-    client_index * num_classes + labels, minlength=num_clients * num_classes
+    client_index[known] * num_classes + labels[known],
+    minlength=num_clients * num_classes,
   )
   return flat.reshape(num_clients, num_classes).astype(np.int64)
 
 
-def _indices(name: str, values: np.ndarray, limit: int) -> np.ndarray:
-  """Checks for integers `[N]` in `[0, limit)` and widens them to int64."""
+def _indices(
+  name: str, values: np.ndarray, limit: int, lowest: int = 0
+) -> np.ndarray:
+  """Checks for integers `[N]` in `[lowest, limit)`, widens them to int64."""
   values = np.asarray(values)
   if values.ndim != 1 or (values.size and values.dtype.kind not in 'iu'):
     raise ValueError(
       f'{name} is {values.dtype} {list(values.shape)}: give a vector of '
       'integers.'
     )
-  if values.size and (values.min() < 0 or values.max() >= limit):
+  if values.size and (values.min() < lowest or values.max() >= limit):
     raise ValueError(
       f'{name} holds values from {values.min()} to {values.max()}: they must '
-      f'be in 0..{limit - 1}.'
+      f'be in {lowest}..{limit - 1}.'
     )
   return values.astype(np.int64)
 
@@ -96,24 +103,35 @@ def noniid_r(counts: np.ndarray) -> float:
   return float(np.clip(total / (num_clients * (num_clients - 1)), 0.0, 1.0))
 
 
-def summary(counts: np.ndarray) -> dict[str, int | float]:
+def summary(
+  counts: np.ndarray, sizes: np.ndarray | None = None
+) -> dict[str, int | float]:
   """Describes a partition in a few numbers.
 
   Args:
     counts: `[K, d]`, examples of each class at each client.
+    sizes: `[K]`, examples of each client, where some are of unknown class and
+      not among `counts`.
 
   Returns:
     `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`
-    (per client), `classes` (those that occur at any client) and `measured_r`
-    (Eq. 2).
+    (per client), `classes` (those that occur at any client),
+    `examples_of_known_class` and `measured_r` (Eq. 2; of these alone).
 
   Raises:
-    ValueError: If `counts` is no matrix of finite values >= 0, or has no row.
+    ValueError: If `counts` is no matrix of finite values >= 0, or has no row,
+      or a client's size is less than his counts.
   """
   counts = _checked_counts(counts)
   if not len(counts):
     raise ValueError('counts has no row: give at least one client.')
-  sizes = counts.sum(axis=1)
+  known = counts.sum(axis=1)
+  sizes = known if sizes is None else np.asarray(sizes)
+  if sizes.shape != known.shape or np.any(sizes < known):
+    raise ValueError(
+      f'sizes is {list(sizes.shape)} for {len(counts)} clients, or less than '
+      'what counts holds: give the number of examples of each client.'
+    )
   return {
     'clients': len(counts),
     'examples': int(sizes.sum()),
@@ -121,6 +139,7 @@ def summary(counts: np.ndarray) -> dict[str, int | float]:
     'median_examples': float(np.median(sizes)),
     'max_examples': int(sizes.max()),
     'classes': int(np.count_nonzero(counts.sum(axis=0))),
+    'examples_of_known_class': int(known.sum()),
     'measured_r': noniid_r(counts),
   }
 

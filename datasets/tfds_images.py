@@ -3,6 +3,10 @@
 With a data directory the prepared set is read from
 `<data_dir>/tfds/<tfds name>/<version>/`, and nothing is ever downloaded;
 without one, TFDS uses its default directory and its own download.
+
+STL-10 has a third split, of images without labels: they are part of the
+training split, with the label `UNKNOWN`, as TFDS stores them. So the server's
+examples are drawn from the labelled images, and the clients hold the rest.
 """
 
 import dataclasses
@@ -13,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from datasets.source import Source, Split
+from datasets.source import UNKNOWN, Source, Split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +31,13 @@ class TfdsImages:
     input_shape: `(H, W, C)`.
     mean: Per-channel mean of pixels scaled to [0, 1].
     stddev: Per-channel standard deviation.
-    mirrorable: Whether a mirrored image still is of its class.
-    public_examples: Train and test examples of the public set.
+    mirrorable: Whether a mirrored image still is of its class: not so for
+      digits and letters, also in photos. Paper 1's code mirrors SVHN and EMNIST
+      all the same; `--augment_flip` does that.
+    public_examples: Train (with what is unlabelled) and test examples of the
+      public set.
     transposed: Whether TFDS stores rows and columns exchanged.
+    train_split: What is read as the training split, in TFDS' terms.
   """
 
   title: str
@@ -41,10 +49,17 @@ class TfdsImages:
   mirrorable: bool
   public_examples: tuple[int, int]
   transposed: bool = False
+  train_split: str = 'train'
+
+  @property
+  def has_unlabelled(self) -> bool:
+    """Whether there are training images without labels."""
+    return 'unlabelled' in self.train_split
 
 
 # The constants with which the papers normalise: MNIST's, also for EMNIST, and
-# CIFAR-10's.
+# CIFAR-10's, also for SVHN. For STL-10, of which they say nothing, CIFAR-10's
+# too: both are photos of much the same classes.
 _INK = ((0.1307,), (0.3081,))
 _PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 
@@ -57,6 +72,13 @@ TABLE: dict[str, TfdsImages] = {
                       (28, 28, 1), *_INK, False, (60_000, 10_000)),
   'cifar10': TfdsImages('CIFAR-10', 'cifar10', 10,
                         (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+  'cifar100': TfdsImages('CIFAR-100', 'cifar100', 100,
+                         (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+  'svhn': TfdsImages('SVHN', 'svhn_cropped', 10,
+                     (32, 32, 3), *_PHOTO, False, (73_257, 26_032)),
+  'stl10': TfdsImages('STL-10', 'stl10', 10,
+                      (96, 96, 3), *_PHOTO, True, (105_000, 8_000),
+                      train_split='train+unlabelled'),
 }
 # fmt: on
 
@@ -88,13 +110,16 @@ def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
     if data_dir is None
     else _local_builder(name, entry, data_dir)
   )
-  train = _read_split(name, entry, builder, 'train')
+  train = _read_split(name, entry, builder, entry.train_split)
   test = _read_split(name, entry, builder, 'test')
   found = (len(train.labels), len(test.labels))
   title = f'{entry.title}: {found[0]:,} train and {found[1]:,} test examples'
   if found != entry.public_examples:
     whole_train, whole_test = entry.public_examples
     title += f', a subset of the public {whole_train:,} and {whole_test:,}'
+  if entry.has_unlabelled:
+    unlabelled = np.count_nonzero(train.labels == UNKNOWN)
+    title += f'; {unlabelled:,} of the training images have no label'
   return Source(
     name=name,
     version=f'tfds-{builder.version}-{found[0]}+{found[1]}',
@@ -173,10 +198,11 @@ def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
       f'{found[2]} images {found[0]} {list(found[1])} where {wanted[2]} of '
       f'{wanted[0]} {list(wanted[1])} were due; replace the folder.'
     )
-  if labels.min() < 0 or labels.max() >= entry.num_classes:
+  first = UNKNOWN if 'unlabelled' in split else 0
+  if labels.min() < first or labels.max() >= entry.num_classes:
     raise ValueError(
       f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
-      f'labels {labels.min()}..{labels.max()}, not 0..'
+      f'labels {labels.min()}..{labels.max()}, not {first}..'
       f'{entry.num_classes - 1}; replace the folder.'
     )
   if entry.transposed:

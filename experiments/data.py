@@ -18,6 +18,7 @@ from datasets import (
 )
 from datasets.source import Source
 from experiments.flags import UsageError
+from experiments.settings import source_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,18 +29,23 @@ class RunData:
     source: The data set.
     partition: Who has which examples.
     store: The packed client store.
-    counts: `int64 [K, d]`, examples per client and class.
+    counts: `int64 [K, d]`, examples per client and known class.
+    labels_at: Whose labels training sees, as in `ProcessSpec`.
   """
 
   source: Source
   partition: partitions.Partition
   store: client_store.ClientStore
   counts: np.ndarray
+  labels_at: str
 
   def describe(self) -> dict[str, object]:
     """Returns what a report says of the data: sizes, classes, measured R."""
-    summary = statistics.summary(self.counts)
+    summary = statistics.summary(self.counts, self.partition.client_sizes)
     summary['server_examples'] = len(self.partition.server_indices)
+    summary['labelled_client_examples'] = len(
+      split_manifest.known_to_clients(self.partition, self.labels_at)
+    )
     summary['test_examples'] = len(self.source.test.labels)
     return summary
 
@@ -65,15 +71,21 @@ def prepare(settings, spec) -> RunData:
       'choose another folder.'
     ) from error
   source = catalogue.load(
-    settings.dataset, data_dir=settings.data_dir, cache_dir=settings.cache_dir
+    settings.dataset,
+    data_dir=settings.data_dir,
+    cache_dir=settings.cache_dir,
+    **_options(settings),
   )
   partition = partitions.build(
     settings.partition,
     source,
     server_examples=settings.server_examples or 0,
+    labelled_examples=settings.labelled_examples or 0,
     seed=settings.seed,
     num_clients=settings.num_clients,
     noniid_r=settings.noniid_r,
+    dirichlet_alpha=settings.dirichlet_alpha,
+    min_client_examples=settings.min_client_examples,
     server_writers=settings.server_writers,
   )
   for name in ('clients_per_round', 'gradient_diversity_clients'):
@@ -83,10 +95,9 @@ def prepare(settings, spec) -> RunData:
         f'--{name}={clients} is more than the {partition.num_clients} clients '
         'of this partition: lower it.'
       )
-  owners = np.repeat(np.arange(partition.num_clients), partition.client_sizes)
   counts = statistics.class_counts(
     source.train.labels[partition.examples],
-    owners,
+    partition.owners,
     partition.num_clients,
     source.num_classes,
   )
@@ -96,7 +107,15 @@ def prepare(settings, spec) -> RunData:
     cache_dir=settings.cache_dir,
     labelled=spec.labels_at,
   )
-  return RunData(source, partition, store, counts)
+  return RunData(source, partition, store, counts, spec.labels_at)
+
+
+def _options(settings) -> dict[str, object]:
+  """The options of the data set, by the names of its loader."""
+  return {
+    option: getattr(settings, flag)
+    for flag, option in source_options(settings.dataset).items()
+  }
 
 
 def write_records(data: RunData, spec, folder) -> None:

@@ -44,6 +44,7 @@ _SMALL_CLIENTS = {
   'server_batch_size': 20,
   'local_epochs': 1,
   'server_examples': 100,
+  'labelled_examples': 100,
   'server_warmup_rounds': 10,
 }
 
@@ -57,6 +58,15 @@ _LARGE_CLIENTS = {
   'noniid_r': 0.4,
 }
 
+_PHOTOS = {
+  **_LARGE_CLIENTS,
+  'model': 'small_cnn',
+  'num_clients': 10,
+  'server_examples': 1000,
+  'labelled_examples': 1000,
+  'total_rounds': 200,
+}
+
 _BY_DATASET = {
   'digits': {
     **_SMALL_CLIENTS,
@@ -67,7 +77,9 @@ _BY_DATASET = {
   },
   'emnist': {
     **_SMALL_CLIENTS,
+    'emnist_only_digits': True,
     'partition': 'native',
+    'labelled_examples': 4000,
     'total_rounds': 150,
     # One pass over the test split gives every client's accuracy.
     'rounds_per_client_evaluation': 50,
@@ -77,6 +89,7 @@ _BY_DATASET = {
     'partition': 'r',
     'num_clients': 600,
     'noniid_r': 0.4,
+    'labelled_examples': 3000,
     'total_rounds': 150,
   },
   'emnist_balanced': {
@@ -84,15 +97,19 @@ _BY_DATASET = {
     'model': 'emnist_cnn',
     'num_clients': 47,
     'server_examples': 4700,
+    'labelled_examples': 4700,
     'total_rounds': 200,
   },
-  'cifar10': {
-    **_LARGE_CLIENTS,
-    'model': 'small_cnn',
-    'num_clients': 10,
-    'server_examples': 1000,
-    'total_rounds': 200,
+  'cifar10': _PHOTOS,
+  # As many labels of each class as of CIFAR-10.
+  'cifar100': {
+    **_PHOTOS,
+    'server_examples': 10_000,
+    'labelled_examples': 10_000,
   },
+  'svhn': _PHOTOS,
+  # Paper 1, appendix I.
+  'stl10': {**_PHOTOS, 'noniid_r': 0.0, 'clients_per_round': 2},
   'npz': {
     **_SMALL_CLIENTS,
     'partition': 'r',
@@ -102,12 +119,21 @@ _BY_DATASET = {
   },
 }
 
+# 62 classes instead of 10.
+_EMNIST_LETTERS = {'server_examples': 620, 'labelled_examples': 24_800}
+
 # Where the server alone moves the model, 0.03 is too high: with 100 labels of
 # the writers its loss grows again after 60 rounds. Averaging with clients damps
 # its steps.
 _BY_PROCESS = {'server_only': {'learning_rate': 0.01}}
 
-# Defaults that hold for one schedule or partition only.
+# Defaults that hold for one partition or schedule only. The least number of
+# examples is that of Li et al. 2022 (arXiv 2102.02079).
+_DIRICHLET = {
+  'num_clients': 100,
+  'dirichlet_alpha': 0.5,
+  'min_client_examples': 10,
+}
 _COSINE = {
   'schedule_steps': 100 * 1024,
   'schedule_coefficient': 7 / 16,
@@ -129,6 +155,8 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     **_BY_DATASET[given['dataset']],
     **_BY_PROCESS.get(given['process'], {}),
   }
+  if not given.get('emnist_only_digits', True):
+    values.update(_EMNIST_LETTERS)
   for chosen, other in (
     ('local_steps', 'local_epochs'),
     ('local_epochs', 'local_steps'),
@@ -138,13 +166,15 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   partition = given.get('partition', values['partition'])
   if partition == 'native':
     values['server_writers'] = 'held_out'
-  if partition != values['partition'] and partition != 'r':
+  if partition in ('native', 'pooled') and partition != values['partition']:
     values.pop('num_clients', None)
   if partition == 'r':
     values.setdefault('noniid_r', 0.4)
     values.setdefault('num_clients', 100)
   else:
     values.pop('noniid_r', None)
+  if partition == 'dirichlet':
+    values = {**_DIRICHLET, **values}
   if partition == 'pooled':
     values['clients_per_round'] = 1
     values['num_groups'] = 1

@@ -44,16 +44,41 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'string',
       'Folder of unpacked data and client stores; by default ~/.cache/tff_ssl.',
     ),
+    Flag(
+      'emnist_only_digits',
+      'boolean',
+      'Data set emnist: digits alone (10 classes), not letters as well (62).',
+    ),
   ),
   'partition': (
-    Flag('partition', 'string', 'How clients get data: native, r or pooled.'),
+    Flag(
+      'partition',
+      'string',
+      'How clients get data: native, r, dirichlet or pooled.',
+    ),
     Flag(
       'num_clients',
       'integer',
       'K, number of clients; by default all there are of a native split.',
     ),
     Flag('noniid_r', 'float', 'R of the r-partition, in [0, 1].'),
+    Flag(
+      'dirichlet_alpha',
+      'float',
+      'alpha of the Dirichlet partition, in [0.001, 1e6]; small is uneven.',
+    ),
+    Flag(
+      'min_client_examples',
+      'integer',
+      'Dirichlet partition: the least number of examples of a client.',
+    ),
     Flag('server_examples', 'integer', 'N_s, labelled examples at the server.'),
+    Flag(
+      'labelled_examples',
+      'integer',
+      'N_s of a process without labels at the server: labelled examples, dealt '
+      'to the clients evenly.',
+    ),
     Flag(
       'server_writers',
       'string',

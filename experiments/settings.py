@@ -10,6 +10,7 @@ import os
 import types
 
 from datasets import catalogue, partitions
+from datasets.partition_arguments import ALPHA_INTERVAL
 from experiments import defaults, worker_settings
 from experiments.flags import GROUPS, UsageError
 from tff_ssl.algorithms import PROCESSES
@@ -43,11 +44,9 @@ _CLIENT_TRAINING = frozenset(
   {'clients_per_round', 'gradient_diversity_clients', 'workers'}
 )
 _SERVER_TRAINING = frozenset({'server_learning_rate'})
-_PARTITION_FLAGS = {
-  'noniid_r': ('r',),
-  'server_writers': ('native',),
-  'num_clients': ('native', 'r'),
-}
+_PARTITION_FLAGS = frozenset(
+  name for spec in partitions.PARTITIONS.values() for name in spec.arguments
+)
 _COSINE_FLAGS = frozenset(
   {
     'schedule_steps',
@@ -60,6 +59,8 @@ _COSINE_FLAGS = frozenset(
 _AT_LEAST = {
   'num_clients': 1,
   'server_examples': 0,
+  'labelled_examples': 0,
+  'min_client_examples': 0,
   'num_groups': 1,
   'batch_size': 1,
   'labelled_batch_size': 1,
@@ -95,6 +96,7 @@ _AT_MOST = {
 }
 _INTERVALS = {
   'noniid_r': (0, 1),
+  'dirichlet_alpha': ALPHA_INTERVAL,
   'threshold': (0, 1),
   'momentum': (0, 1),
   'worker_timeout': (1, 86_400),
@@ -157,7 +159,9 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
   unused = _unused(values, PROCESSES[values['process']])
   for name, reason in unused.items():
     if name in given:
-      raise UsageError(f'--{name}={given[name]} has no effect: {reason}.')
+      value = given[name]
+      text = str(value).lower() if isinstance(value, bool) else value
+      raise UsageError(f'--{name}={text} has no effect: {reason}.')
     values.pop(name, None)
   _check_ranges(values)
   _check_together(values)
@@ -170,6 +174,12 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
   settings.cache_dir = os.path.expanduser(settings.cache_dir)
   settings.run_dir = os.path.expanduser(settings.run_dir)
   return settings
+
+
+def source_options(dataset: str) -> dict[str, str]:
+  """Returns the flags of a data set's own options: flag -> option."""
+  options = catalogue.SOURCES[dataset].options
+  return {f'{dataset}_{option}': option for option in options}
 
 
 def _unused(values, spec) -> dict[str, str]:
@@ -187,9 +197,6 @@ def _unused(values, spec) -> dict[str, str]:
       '--num_clients)'
     )
     unused['server_writers'] = why
-  for name, used_by in _PARTITION_FLAGS.items():
-    if values['partition'] not in used_by:
-      unused[name] = f'--partition={values["partition"]} does not use it'
   if not values['gradient_diversity_clients']:
     unused['rounds_per_gradient_diversity'] = (
       'nothing is measured without --gradient_diversity_clients'
@@ -200,6 +207,21 @@ def _unused(values, spec) -> dict[str, str]:
       'only clients of a native split have test examples of their own (choose '
       '--partition=native and a data set whose examples have owners)'
     )
+  if spec.labels_at == 'dealt':
+    why_dealt = (
+      f'the process {spec.name} has its labels at the clients (use '
+      '--labelled_examples)'
+    )
+    unused['server_examples'] = unused['server_writers'] = why_dealt
+  else:
+    unused['labelled_examples'] = why
+  partition = partitions.PARTITIONS[values['partition']]
+  for name in _PARTITION_FLAGS - set(partition.arguments):
+    unused[name] = f'--partition={partition.name} does not use it'
+  for source in catalogue.SOURCES.values():
+    if source.name != values['dataset']:
+      for flag in source_options(source.name):
+        unused[flag] = f'only --dataset={source.name} uses it'
   if values['schedule'] != 'cosine':
     unused.update(
       dict.fromkeys(_COSINE_FLAGS, 'only --schedule=cosine uses it')
@@ -218,7 +240,7 @@ def _check_ranges(values) -> None:
     elif name in _INTERVALS and not (
       _INTERVALS[name][0] <= value <= _INTERVALS[name][1]
     ):
-      expected = 'between {} and {}'.format(*_INTERVALS[name])
+      expected = 'between {:g} and {:g}'.format(*_INTERVALS[name])
     elif name in _POSITIVE and not 0 < value < float('inf'):
       expected = 'above 0'
     elif name in _NOT_NEGATIVE and not 0 <= value < float('inf'):
@@ -265,8 +287,32 @@ def _check_together(values) -> None:
       ': the warm-up is a part of the schedule.'
     )
   spec = PROCESSES[values['process']]
-  if spec.has_server_training and values['server_examples'] == 0:
+  for flag in ('server_examples', 'labelled_examples'):
+    if values.get(flag) == 0:
+      raise UsageError(
+        f'--{flag}=0 leaves the process {spec.name} without labels: give at '
+        'least one per class.'
+      )
+  if catalogue.SOURCES[values['dataset']].has_unlabelled:
+    _check_unlabelled(values, spec)
+
+
+def _check_unlabelled(values, spec) -> None:
+  """Refuses what needs labels of images that have none."""
+  partition = partitions.PARTITIONS[values['partition']]
+  if partition.needs_labels(values.get('noniid_r')):
+    given = (
+      f'--partition={partition.name}'
+      if values.get('noniid_r') is None
+      else f'--noniid_r={values["noniid_r"]}'
+    )
     raise UsageError(
-      f'--server_examples=0 leaves the process {spec.name} without labels: '
-      'give at least one per class.'
+      f'{given} needs the class of each image, and most of '
+      f'--dataset={values["dataset"]} have no label: choose --partition=r with '
+      '--noniid_r=0.'
+    )
+  if spec.labels_at == 'clients':
+    raise UsageError(
+      f'--dataset={values["dataset"]} has images without labels, and the '
+      f'process {spec.name} needs the labels of all clients: choose another.'
     )

@@ -229,7 +229,8 @@ def _describe(data) -> None:
     f'{facts["min_examples"]}/{facts["median_examples"]:g}/'
     f'{facts["max_examples"]} examples (min/median/max), '
     f'{facts["classes"]} classes, measured R {facts["measured_r"]:.3f}, '
-    f'{facts["server_examples"]} labelled server examples.',
+    f'{facts["server_examples"]} labelled server examples, '
+    f'{facts["labelled_client_examples"]} at clients.',
     flush=True,
   )
 

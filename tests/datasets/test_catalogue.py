@@ -34,6 +34,9 @@ def test_table():
     'emnist_balanced',
     'mnist',
     'cifar10',
+    'cifar100',
+    'svhn',
+    'stl10',
     'npz',
   ]
   specs = catalogue.SOURCES
@@ -43,6 +46,8 @@ def test_table():
   assert specs['emnist_balanced'].num_classes == 47
   assert specs['cifar10'].input_shape == (32, 32, 3)
   assert specs['npz'].num_classes is None
+  unlabelled = {name for name, spec in specs.items() if spec.has_unlabelled}
+  assert unlabelled == {'stl10'}
   assert all(spec.description for spec in specs.values())
 
 
@@ -55,6 +60,17 @@ def test_unknown_name_gets_the_nearest(name, near):
     catalogue.load(name, data_dir=None, cache_dir='unused')
   assert f'dataset={name!r}' in str(caught.value)
   assert 'digits, emnist, ' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'name, option, known',
+  [('digits', 'only_digits', 'none'), ('emnist', 'letters', 'only_digits')],
+)
+def test_unknown_option_is_refused(name, option, known):
+  with pytest.raises(ValueError, match=f'{option}=1 is no option') as caught:
+    catalogue.load(name, data_dir=None, cache_dir='unused', **{option: 1})
+  assert f'dataset={name!r}' in str(caught.value)
+  assert f'options: {known}' in str(caught.value)
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):

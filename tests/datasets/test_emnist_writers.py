@@ -41,19 +41,20 @@ def proto(label, pixels):
   return example.SerializeToString()
 
 
-def write_database(path, ids, seed=0):
+def write_database(path, ids, seed=0, contents=(emnist_writers.DIGITS,)):
   """Writes a file in TFF's schema; returns `{split: {id: (pixels, labels)}}`.
 
   Rows of different clients and splits alternate, as nothing orders them.
   """
   rng = np.random.default_rng(seed)
-  written = {split: {} for split in emnist_writers.SPLITS}
+  classes = {s: part.num_classes for part in contents for s in part.splits}
+  written = {split: {} for split in classes}
   rows = []
   for split in written:
     for client in ids:
       count = rng.integers(1, 4)
       pixels = rng.random([count, 28, 28], np.float32)
-      labels = rng.integers(0, 10, count)
+      labels = rng.integers(0, classes[split], count)
       written[split][client] = (pixels, labels)
       rows += [
         (place, split, client, proto(label, image))
@@ -104,9 +105,11 @@ def pack(database, archive):
   archive.write_bytes(data)
 
 
-def load(data_dir, cache_dir):
+def load(data_dir, cache_dir, **options):
   data_dir = None if data_dir is None else str(data_dir)
-  return catalogue.load('emnist', data_dir=data_dir, cache_dir=str(cache_dir))
+  return catalogue.load(
+    'emnist', data_dir=data_dir, cache_dir=str(cache_dir), **options
+  )
 
 
 def assert_holds(source, written):
@@ -419,12 +422,12 @@ def test_failed_download_leaves_nothing(
   assert not files_under(home)
 
 
-def assert_equals_tff(source, cache_dir, clients=None):
+def assert_equals_tff(source, cache_dir, clients=None, only_digits=True):
   """Compares with the clients that TFF's own loader gives."""
   import tensorflow_federated as tff
 
   by_tff = tff.simulation.datasets.emnist.load_data(
-    only_digits=True, cache_dir=str(cache_dir)
+    only_digits=only_digits, cache_dir=str(cache_dir)
   )
   splits = (source.train, source.test)
   for split, client_data in zip(splits, by_tff, strict=True):
@@ -446,6 +449,62 @@ def test_equals_tffs_client_data(folders):
   data_dir, cache_dir = folders
   write_database(database_in(data_dir), ['f0002_01', 'f0000_14', 'f0001_41'])
   assert_equals_tff(load(data_dir, cache_dir), data_dir / 'tff')
+
+
+BOTH = (emnist_writers.DIGITS, emnist_writers.CHARACTERS)
+
+
+def test_letters_are_a_set_of_their_own(folders):
+  data_dir, cache_dir = folders
+  written = write_database(database_in(data_dir), ['b', 'a'], contents=BOTH)
+  letters = load(data_dir, cache_dir, only_digits=False)
+  assert_holds(
+    letters, {split: written[split] for split in ('all_train', 'all_test')}
+  )
+  assert letters.num_classes == 62 and letters.train.labels.max() > 9
+  assert 'digits and letters: 2 writers' in letters.title
+  assert 'not the public 3,400 writers, 671,585 and 77,483' in letters.title
+  digits = load(data_dir, cache_dir, only_digits=True)
+  assert digits.num_classes == 10
+  assert digits.version == load(data_dir, cache_dir).version
+  assert letters.version != digits.version
+  assert [path.name for path in files_under(cache_dir)] == [
+    'all-1.npz',
+    'digits-1.npz',
+  ]
+  assert_equals_tff(letters, data_dir / 'tff', only_digits=False)
+
+
+@pytest.mark.parametrize('packed', [False, True])
+def test_file_without_letters_names_file_and_remedy(folders, tmp_path, packed):
+  data_dir, cache_dir = folders
+  write_database(tmp_path / 'plain', ['a'])
+  if packed:
+    pack(tmp_path / 'plain', archive_in(data_dir))
+  else:
+    shutil.copy(tmp_path / 'plain', database_in(data_dir))
+  with pytest.raises(ValueError, match='holds no letters') as caught:
+    load(data_dir, cache_dir, only_digits=False)
+  found = archive_in(data_dir) if packed else database_in(data_dir)
+  assert f'{found} holds' in str(caught.value)
+  assert '--emnist_only_digits=true' in str(caught.value)
+  assert '\n' not in str(caught.value)
+
+
+def test_label_beyond_the_letters_is_refused(folders):
+  data_dir, cache_dir = folders
+  database = database_in(data_dir)
+  write_database(database, ['a'], contents=BOTH)
+  run_sql(
+    database,
+    (
+      'UPDATE examples SET serialized_example_proto=? '
+      "WHERE split_name='all_test'",
+      (proto(62, pixels_with(0)),),
+    ),
+  )
+  with pytest.raises(ValueError, match=r'labels 62\.\.62, not 0\.\.61'):
+    load(data_dir, cache_dir, only_digits=False)
 
 
 @pytest.fixture(scope='module')

@@ -67,7 +67,10 @@ def test_description(partition, source):
   assert said['arguments'] == {
     'num_clients': 7,
     'noniid_r': 0.4,
+    'dirichlet_alpha': None,
+    'min_client_examples': None,
     'server_examples': 100,
+    'labelled_examples': 0,
     'server_writers': None,
   }
   sizes = [len(partition.client_indices(k)) for k in range(7)]
@@ -103,7 +106,10 @@ def test_unused_examples_are_counted(source):
 
 @pytest.mark.parametrize('name', partitions.PARTITIONS)
 def test_round_trip(source, tmp_path, name):
-  arguments = {'num_clients': 7, 'noniid_r': 0.1} if name == 'r' else {}
+  arguments = {
+    'r': {'num_clients': 7, 'noniid_r': 0.1},
+    'dirichlet': {'num_clients': 7, 'dirichlet_alpha': 0.5},
+  }.get(name, {})
   written = partitions.build(
     name, source, server_examples=50, seed=9, **arguments
   )

@@ -84,6 +84,7 @@ def test_class_counts_of_no_examples():
   'labels, owners, message',
   [
     ([0, 4], [0, 0], 'labels holds values from 0 to 4'),
+    ([0, -2], [0, 0], 'labels holds values from -2 to 0'),
     ([0, 1], [0, -1], 'client_index holds values from -1 to 0'),
     ([0, 1], [0], 'labels has 2 entries and client_index 1'),
     ([0.0, 1.0], [0, 0], 'labels is float64'),
@@ -104,8 +105,28 @@ def test_summary_by_hand():
     'median_examples': 4.0,
     'max_examples': 9,
     'classes': 2,
+    'examples_of_known_class': 15,
     'measured_r': pytest.approx(2 / 3),
   }
+
+
+def test_examples_of_unknown_class_count_in_sizes_only():
+  labels, owners = np.array([0, -1, 2, -1, -1]), np.array([0, 0, 1, 1, 1])
+  counts = statistics.class_counts(labels, owners, 2, 3)
+  np.testing.assert_array_equal(counts, [[1, 0, 0], [0, 0, 1]])
+  assert statistics.summary(counts, np.array([2, 3])) == {
+    'clients': 2,
+    'examples': 5,
+    'min_examples': 2,
+    'median_examples': 2.5,
+    'max_examples': 3,
+    'classes': 2,
+    'examples_of_known_class': 2,
+    'measured_r': 1.0,
+  }
+  for sizes in ([2], [0, 3]):
+    with pytest.raises(ValueError, match='sizes is'):
+      statistics.summary(counts, np.array(sizes))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ COUNTS = {'train': 12, 'test': 5}
 
 
 def write_set(
-  data_dir, tfds_name, version='3.1.0', shape=(28, 28, 1), max_label=9, seed=0
+  data_dir,
+  tfds_name,
+  version='3.1.0',
+  shape=(28, 28, 1),
+  max_label=9,
+  seed=0,
+  counts=COUNTS,
 ):
   """Writes random images and labels; returns them by split."""
   import tensorflow as tf
@@ -34,10 +40,12 @@ def write_set(
   )
   rng = np.random.default_rng(seed)
   written, infos = {}, []
-  for split, count in COUNTS.items():
+  for split, count in counts.items():
     images = rng.integers(0, 256, [count, *shape], np.uint8)
     labels = rng.permutation(np.arange(count) % (max_label + 1))
     labels[0] = max_label
+    if split == 'unlabelled':
+      labels[:] = -1
     info = tfds.core.SplitInfo(
       name=split,
       shard_lengths=[count],
@@ -96,6 +104,59 @@ def test_colour_images(tmp_path):
   source = load('cifar10', tmp_path)
   np.testing.assert_array_equal(source.train.images, written['train'][0])
   assert source.mirrorable and len(source.mean) == len(source.stddev) == 3
+
+
+@pytest.mark.parametrize(
+  'name, tfds_name, classes, mirrorable, public',
+  [
+    ('cifar100', 'cifar100', 100, True, '50,000 and 10,000'),
+    ('svhn', 'svhn_cropped', 10, False, '73,257 and 26,032'),
+  ],
+)
+def test_sets_like_cifar10(
+  tmp_path, name, tfds_name, classes, mirrorable, public
+):
+  _, written = write_set(
+    tmp_path, tfds_name, shape=(32, 32, 3), max_label=classes - 1
+  )
+  source = load(name, tmp_path)
+  np.testing.assert_array_equal(source.test.images, written['test'][0])
+  np.testing.assert_array_equal(source.test.labels, written['test'][1])
+  assert source.num_classes == classes and source.mirrorable == mirrorable
+  assert public in source.title
+  # Paper 1 normalises CIFAR and SVHN alike.
+  assert source.mean == (0.4914, 0.4822, 0.4465)
+  assert source.stddev == (0.2471, 0.2435, 0.2616)
+
+
+STL = {'shape': (96, 96, 3), 'version': '1.0.0'}
+
+
+def test_stl10_has_images_without_labels(tmp_path):
+  counts = {**COUNTS, 'unlabelled': 30}
+  _, written = write_set(tmp_path, 'stl10', counts=counts, **STL)
+  source = load('stl10', tmp_path)
+  np.testing.assert_array_equal(source.test.images, written['test'][0])
+  images = np.concatenate([written[s][0] for s in ('train', 'unlabelled')])
+  labels = np.concatenate([written['train'][1], [-1] * 30])
+  pairs = zip(source.train.images, source.train.labels, strict=True)
+  assert {(image.tobytes(), label) for image, label in pairs} == {
+    (image.tobytes(), label)
+    for image, label in zip(images, labels, strict=True)
+  }
+  assert source.version == 'tfds-1.0.0-42+5'
+  assert '30 of the training images have no label' in source.title
+  again = load('stl10', tmp_path)
+  np.testing.assert_array_equal(again.train.images, source.train.images)
+  assert tfds_images.TABLE['stl10'].public_examples == (105_000, 8_000)
+
+
+def test_stl10_without_its_third_split_is_refused(tmp_path):
+  folder, _ = write_set(tmp_path, 'stl10', **STL)
+  with pytest.raises(ValueError, match="dataset='stl10'.*replace") as caught:
+    load('stl10', tmp_path)
+  assert str(folder) in str(caught.value)
+  assert '\n' not in str(caught.value)
 
 
 def test_newest_version_wins(tmp_path):

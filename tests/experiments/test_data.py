@@ -1,5 +1,6 @@
 """What a run trains on, and what its folder keeps of that."""
 
+import dataclasses
 import json
 import types
 
@@ -61,8 +62,10 @@ def test_partition_store_and_report_agree(cache_dir):
     'median_examples': np.median(sizes),
     'max_examples': sizes.max(),
     'classes': 10,
+    'examples_of_known_class': 1437 - 50,
     'measured_r': pytest.approx(distance(run.counts)),
     'server_examples': 50,
+    'labelled_client_examples': 0,
     'test_examples': 360,
   }
   assert run.describe()['measured_r'] == pytest.approx(0.5, abs=0.03)
@@ -87,6 +90,61 @@ def test_supervised_clients_have_everything(cache_dir):
   run = prepare(cache_dir, 'fedavg', num_clients=6, clients_per_round=2)
   assert run.describe()['server_examples'] == 0
   assert run.describe()['examples'] == 1437
+  assert run.describe()['labelled_client_examples'] == 1437
+
+
+def test_dealt_labels_are_at_the_clients(cache_dir, tmp_path, monkeypatch):
+  spec = dataclasses.replace(
+    PROCESSES['fedavg'], name='dealt', labels_at='dealt'
+  )
+  monkeypatch.setattr(settings, 'PROCESSES', {**PROCESSES, 'dealt': spec})
+  made = settings.make(
+    {
+      'process': 'dealt',
+      'dataset': 'digits',
+      'cache_dir': cache_dir,
+      'num_clients': 6,
+      'clients_per_round': 2,
+      'labelled_examples': 60,
+    }
+  )
+  run = data.prepare(made, spec)
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == 60
+  assert facts['server_examples'] == 0 and facts['examples'] == 1437
+  for client in range(6):
+    part = client_store.read_numpy(run.store, client)
+    assert np.bincount(part.y[part.y >= 0]).tolist() == [1] * 10
+  data.write_records(run, spec, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())
+  assert said['labels']['labels_at'] == 'dealt'
+  assert said['labels']['labelled'] == 60
+
+
+def test_dirichlet_is_measured(cache_dir):
+  run = prepare(
+    cache_dir, partition='dirichlet', num_clients=6, clients_per_round=2
+  )
+  assert run.describe()['min_examples'] >= 10
+  assert run.describe()['measured_r'] == pytest.approx(distance(run.counts))
+  assert run.partition.arguments['dirichlet_alpha'] == 0.5
+
+
+def test_letters_are_asked_of_the_source(cache_dir, monkeypatch):
+  asked = {}
+
+  def load(name, **given):
+    asked.update(given, name=name)
+    raise ValueError('enough')
+
+  monkeypatch.setattr(data.catalogue, 'load', load)
+  with pytest.raises(ValueError, match='enough'):
+    prepare(cache_dir, dataset='emnist', emnist_only_digits=False)
+  assert asked['name'] == 'emnist' and asked['only_digits'] is False
+  with pytest.raises(ValueError, match='enough'):
+    asked.clear()
+    prepare(cache_dir)
+  assert 'only_digits' not in asked
 
 
 def test_pooled_is_one_client(cache_dir):

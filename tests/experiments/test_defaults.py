@@ -14,6 +14,8 @@ def resolve(**given):
 def test_every_process_has_defaults_on_every_data_set():
   for process in PROCESSES:
     for dataset, source in catalogue.SOURCES.items():
+      if source.has_unlabelled and PROCESSES[process].labels_at == 'clients':
+        continue
       made = settings.make({'process': process, 'dataset': dataset})
       assert source.has_native_split or made.partition != 'native'
       assert None in (made.local_steps, made.local_epochs)
@@ -67,6 +69,29 @@ def test_clients_are_evaluated_where_writers_have_test_examples():
   assert interval(dataset='npz', partition='native') == 0
   given = {'partition': 'native', 'rounds_per_client_evaluation': 7}
   assert interval(dataset='npz', **given) == 7
+
+
+def test_dirichlet_takes_what_belongs_to_it():
+  cut = resolve(dataset='emnist', partition='dirichlet')
+  assert (cut['num_clients'], cut['min_client_examples']) == (100, 10)
+  assert 'noniid_r' not in cut and 'server_writers' not in cut
+  assert resolve(partition='dirichlet')['num_clients'] == 20
+  assert 'dirichlet_alpha' not in resolve()
+
+
+def test_paper_values_of_stl10():
+  """Paper 1, appendix I: K = 10, C = 2, T = 16, N_s = 1000, R = 0."""
+  values = resolve(dataset='stl10')
+  names = ('num_clients', 'clients_per_round', 'local_steps')
+  assert [values[name] for name in names] == [10, 2, 16]
+  assert (values['server_examples'], values['noniid_r']) == (1000, 0.0)
+
+
+def test_letters_have_more_labels():
+  digits = resolve(dataset='emnist')
+  letters = resolve(dataset='emnist', emnist_only_digits=False)
+  assert digits['emnist_only_digits'] and not letters['emnist_only_digits']
+  assert digits['server_examples'] / 10 == letters['server_examples'] / 62
 
 
 def test_server_learns_at_the_rate_of_the_clients_unless_told():

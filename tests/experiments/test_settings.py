@@ -1,5 +1,6 @@
 """Flags are accepted, or refused in one line that names flag and value."""
 
+import dataclasses
 import random
 import resource
 import subprocess
@@ -17,8 +18,8 @@ MINIMAL = {'dataset': 'digits'}
 
 STRINGS = {
   'process': [*PROCESSES, 'groping', ''],
-  'dataset': ['digits', 'emnist', 'mnist', 'cifar10', 'npz', 'dgits', ''],
-  'partition': ['r', 'native', 'pooled', 'iid', ''],
+  'dataset': ['digits', 'emnist', 'stl10', 'cifar10', 'npz', 'dgits', ''],
+  'partition': ['r', 'native', 'pooled', 'dirichlet', 'iid', ''],
   'server_writers': ['held_out', 'everyone', 'nobody'],
   'model': ['dense', 'small_cnn'],
   'norm': ['none', 'batch', 'group', 'layer'],
@@ -164,6 +165,36 @@ def test_every_process_runs_on_its_defaults():
       ['--rounds_per_client_evaluation=0', 'whose examples have owners'],
     ),
     ({'server_writers': 'everyone'}, ['--server_writers', '--partition=r']),
+    ({'dirichlet_alpha': 0.5}, ['--dirichlet_alpha=0.5', '--partition=r']),
+    (
+      {'partition': 'dirichlet', 'dirichlet_alpha': 1e-4},
+      ['--dirichlet_alpha=0.0001', 'between 0.001 and 1e+06'],
+    ),
+    (
+      {'partition': 'dirichlet', 'min_client_examples': -1},
+      ['--min_client_examples=-1', 'at least 0'],
+    ),
+    (
+      {'partition': 'dirichlet', 'noniid_r': 0.4},
+      ['--noniid_r=0.4', '--partition=dirichlet'],
+    ),
+    (
+      {'emnist_only_digits': False},
+      ['--emnist_only_digits=false', '--dataset=emnist'],
+    ),
+    ({'labelled_examples': 50}, ['--labelled_examples=50', 'grouping']),
+    (
+      {'dataset': 'stl10', 'noniid_r': 0.4},
+      ['--noniid_r=0.4', '--dataset=stl10', '--noniid_r=0'],
+    ),
+    (
+      {'dataset': 'stl10', 'partition': 'dirichlet'},
+      ['--partition=dirichlet', '--dataset=stl10'],
+    ),
+    (
+      {'dataset': 'stl10', 'process': 'fedavg'},
+      ['--dataset=stl10', 'process fedavg', 'labels of all clients'],
+    ),
     ({'run_dir': ''}, ['--run_dir=', 'a folder']),
     ({'cache_dir': ''}, ['--cache_dir=', 'a folder']),
   ],
@@ -269,6 +300,39 @@ def test_foreign_flags_are_refused_and_own_ones_taken(process):
       assert getattr(make(process=process), name) is None
     else:
       assert getattr(make(**given), name) == value
+
+
+@pytest.fixture
+def dealt(monkeypatch):
+  """Adds a process whose labels are dealt to the clients."""
+  spec = dataclasses.replace(
+    PROCESSES['grouping'],
+    name='dealt',
+    settings=('threshold', 'batch_size', 'local_epochs', 'local_steps'),
+    labels_at='dealt',
+    has_server_training=False,
+  )
+  monkeypatch.setattr(settings, 'PROCESSES', {**PROCESSES, 'dealt': spec})
+
+
+def test_labelled_examples_take_the_place_of_the_server_s(dealt):
+  made = make(process='dealt', labelled_examples=70)
+  assert made.labelled_examples == 70 and made.server_examples is None
+  assert make(process='dealt').labelled_examples == 100
+  text = refusal(process='dealt', server_examples=70)
+  assert '--server_examples=70' in text and '--labelled_examples' in text
+  text = refusal(process='dealt', dataset='emnist', server_writers='everyone')
+  assert '--server_writers=everyone' in text
+  assert '--labelled_examples=0' in refusal(
+    process='dealt', labelled_examples=0
+  )
+
+
+def test_letters_flag_belongs_to_emnist():
+  assert make(process='grouping', dataset='emnist').emnist_only_digits is True
+  letters = make(process='grouping', dataset='emnist', emnist_only_digits=False)
+  assert letters.used['emnist_only_digits'] is False
+  assert 'emnist_only_digits' not in make(process='grouping').used
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""Checks of what `datasets.partitions.build` is asked for."""
+
+import math
+import numbers
+from collections.abc import Callable
+
+import numpy as np
+
+from datasets.native_partition import EVERYONE, HELD_OUT
+from datasets.source import UNKNOWN, Split
+
+# Below, numpy draws a Dirichlet distribution of few clients without end; above,
+# the shares are equal to six digits.
+ALPHA_INTERVAL = (1e-3, 1e6)
+
+
+def check_source(name: str, train: Split, num_classes: int, needs_labels: bool):
+  """Checks the labels of a source's training split.
+
+  Args:
+    name: Of the source.
+    train: The split.
+    num_classes: d.
+    needs_labels: Whether the partition needs the class of each example.
+
+  Raises:
+    ValueError: If they are not what a partition needs.
+  """
+  labels = train.labels
+  if not len(labels):
+    raise ValueError(
+      f'source {name!r} has no training examples: choose another.'
+    )
+  if labels.min() < UNKNOWN or labels.max() >= num_classes:
+    raise ValueError(
+      f'source {name!r} has labels from {labels.min()} to {labels.max()}, '
+      f'outside [0, {num_classes}): correct them.'
+    )
+  unknown = np.count_nonzero(labels == UNKNOWN)
+  if unknown and needs_labels:
+    raise ValueError(
+      f'source {name!r} has {unknown:,} training images without a label, and '
+      'this partition goes by labels: choose --partition=r with --noniid_r=0.'
+    )
+
+
+def whole_number(argument: str, value: int, lowest: int) -> int:
+  """Returns an integer that is at least `lowest`.
+
+  Raises:
+    TypeError: If it is no integer.
+    ValueError: If it is too small.
+  """
+  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    raise TypeError(
+      f'{argument}={value!r} is a {type(value).__name__}: give a whole number.'
+    )
+  if value < lowest:
+    raise ValueError(f'{argument}={value} is too small: at least {lowest}.')
+  return int(value)
+
+
+def _real_number(argument: str, value: float, interval) -> float:
+  low, high = interval
+  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    raise TypeError(
+      f'{argument}={value!r} is a {type(value).__name__}: give a number in '
+      f'[{low:g}, {high:g}].'
+    )
+  if math.isnan(value) or not low <= value <= high:
+    raise ValueError(
+      f'{argument}={value} is outside [{low:g}, {high:g}]: choose one inside.'
+    )
+  return float(value)
+
+
+def _server_writers(value: str) -> str:
+  if value not in (HELD_OUT, EVERYONE):
+    raise ValueError(
+      f'server_writers={value!r} is unknown: choose {HELD_OUT!r} or '
+      f'{EVERYONE!r}.'
+    )
+  return value
+
+
+# For each argument that some partitions have: value -> checked plain value.
+CHECKS: dict[str, Callable] = {
+  'num_clients': lambda value: whole_number('num_clients', value, 1),
+  'noniid_r': lambda value: _real_number('noniid_r', value, (0, 1)),
+  'dirichlet_alpha': lambda value: _real_number(
+    'dirichlet_alpha', value, ALPHA_INTERVAL
+  ),
+  'min_client_examples': lambda value: whole_number(
+    'min_client_examples', value, 0
+  ),
+  'server_writers': _server_writers,
+}
