@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from experiments import child_runs, seeds
+from experiments import settings as settings_lib
 from experiments.flags import UsageError
 
 # Columns of the table of runs -> key in summary.json.
@@ -28,9 +29,8 @@ _RUN_COLUMNS = {
   's per round': 'seconds_per_round',
 }
 
-# Flags that tell where a run lay, and how often it was looked at.
+# Flags that tell where a run lay.
 _PLACES = frozenset({'run_dir', 'cache_dir', 'data_dir'})
-_OBSERVING = frozenset({'rounds_per_evaluation', 'rounds_per_checkpoint'})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
 
 def _identity(summary) -> dict[str, object]:
   """Returns the flags that make a run what it is, without its seed."""
-  left_out = _PLACES | _OBSERVING | {'seed', 'total_rounds'}
+  left_out = settings_lib.FREE | {'seed'}
   return {k: v for k, v in summary['flags'].items() if k not in left_out}
 
 

@@ -155,9 +155,10 @@ def test_participants_follow_seed_and_round():
   run(other, seed=2)
   assert not np.array_equal(process.keys, other.keys)
   for keys in process.keys:
-    clients, groups = np.stack(keys).T
+    clients, groups, slots, starts = np.stack(keys).T
     assert len(set(clients)) == 4 and set(clients) <= set(range(9))
     assert sorted(groups) == [0, 0, 1, 1]
+    assert list(slots) == [0, 1, 2, 3] and list(starts) == list(groups)
   assert len({tuple(np.stack(k)[:, 0]) for k in process.keys}) > 1
 
 

@@ -341,6 +341,11 @@ OTHER_TEXTS = {
   'norm': 'group',
   'precision': 'bfloat16',
   'schedule': 'cosine',
+  'server_replicas': 'per_group',
+  'start_model': 'slot',
+  'client_momentum': 'slot',
+  'bn_statistics': 'local',
+  'views_forward': 'joint',
 }
 
 

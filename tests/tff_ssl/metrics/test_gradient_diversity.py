@@ -370,7 +370,7 @@ class TestOneGroup:
       round=np.int32(1),
       seed=np.int32(5),
     )
-    keys = [np.array([size, 0], np.int32) for size in self._SIZES]
+    keys = [np.array([size, 0, 0, 0], np.int32) for size in self._SIZES]
     return measure(state, keys)
 
   @staticmethod

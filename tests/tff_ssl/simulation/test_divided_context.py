@@ -65,55 +65,63 @@ def run(context, comp, *arguments):
     return comp(*arguments)
 
 
+@pytest.fixture
+def context_of_worker(tff_context):
+  """The context of a living worker: other modules may have replaced it."""
+  return tff.framework.get_context_stack().current
+
+
 @pytest.mark.parametrize('clients', [1, 2, 3, 7])
 @pytest.mark.parametrize('size', [1, 2, 3])
-def test_a_step_equals_numpy(tff_context, clients, size):
+def test_a_step_equals_numpy(context_of_worker, clients, size):
   values = np.arange(clients, dtype=np.float32) ** 2
-  context = divide(*(Worker(tff_context) for _ in range(size)))
+  context = divide(*(Worker(context_of_worker) for _ in range(size)))
   total, mean = run(context, step, 5.0, list(values))
   assert total == 2 * (5 * clients + values.sum())
   assert mean == pytest.approx(values.mean(), rel=1e-6)
 
 
-def test_no_clients(tff_context):
-  context = divide(Worker(tff_context), Worker(tff_context))
+def test_no_clients(context_of_worker):
+  context = divide(Worker(context_of_worker), Worker(context_of_worker))
   total, _ = run(context, step, 5.0, [])
   assert total == 0
 
 
 @pytest.mark.parametrize('lost', [0, 1])
 @pytest.mark.parametrize('call', [1, 2, 3])
-def test_a_lost_part_is_computed_by_another(tff_context, lost, call, caplog):
+def test_a_lost_part_is_computed_by_another(
+  context_of_worker, lost, call, caplog
+):
   """Calls of the first worker: its part, the merging, the server's work."""
-  members = [Worker(tff_context), Worker(tff_context)]
-  members[lost] = Worker(tff_context, lost_in=(call,))
+  members = [Worker(context_of_worker), Worker(context_of_worker)]
+  members[lost] = Worker(context_of_worker, lost_in=(call,))
   total, mean = run(divide(*members), step, 1.0, [1.0, 2.0, 4.0])
   assert (total, mean) == (2 * (3 + 7), pytest.approx(7 / 3))
   is_reached = lost == 0 or call == 1
   assert ('others take over' in caplog.text) == is_reached
 
 
-def test_losses_do_not_change_the_sum_of_floats(tff_context):
+def test_losses_do_not_change_the_sum_of_floats(context_of_worker):
   """The cut of the clients and the order of merging stay."""
   values = list(np.float32([1e8, 1.0, -1e8, 3.0, 1e-3]))
   whole = run(
-    divide(*(Worker(tff_context) for _ in range(3))), step, 0.0, values
+    divide(*(Worker(context_of_worker) for _ in range(3))), step, 0.0, values
   )
   fewer = divide(
-    Worker(tff_context, lost_in=(1,)),
-    Worker(tff_context, available=False),
-    Worker(tff_context),
+    Worker(context_of_worker, lost_in=(1,)),
+    Worker(context_of_worker, available=False),
+    Worker(context_of_worker),
   )
   assert run(fewer, step, 0.0, values) == whole
 
 
-def test_none_left(tff_context):
-  members = (Worker(tff_context, lost_in=(1,)) for _ in range(2))
+def test_none_left(context_of_worker):
+  members = (Worker(context_of_worker, lost_in=(1,)) for _ in range(2))
   with pytest.raises(RuntimeError, match='No TFF worker is left: lost in .*;'):
     run(divide(*members), step, 1.0, [1.0, 2.0])
 
 
-def test_an_error_of_a_computation_is_no_loss(tff_context):
+def test_an_error_of_a_computation_is_no_loss(context_of_worker):
   @tff.tensorflow.computation(np.float32)
   def fail(x):
     with tf.control_dependencies([tf.debugging.assert_less(x, 0.0)]):
@@ -123,14 +131,14 @@ def test_an_error_of_a_computation_is_no_loss(tff_context):
   def fail_everywhere(values):
     return tff.federated_sum(tff.federated_map(fail, values))
 
-  members = [Worker(tff_context), Worker(tff_context)]
+  members = [Worker(context_of_worker), Worker(context_of_worker)]
   with pytest.raises(Exception, match='assert'):
     run(divide(*members), fail_everywhere, [1.0, 2.0])
   assert [len(member.calls) for member in members] == [1, 1]
 
 
-def test_what_is_not_divided_runs_on_one_worker(tff_context):
-  members = [Worker(tff_context), Worker(tff_context)]
+def test_what_is_not_divided_runs_on_one_worker(context_of_worker):
+  members = [Worker(context_of_worker), Worker(context_of_worker)]
   context = divide(*members)
   assert run(context, double, 3.0) == 6
   at_clients = tff.federated_computation(
@@ -140,17 +148,21 @@ def test_what_is_not_divided_runs_on_one_worker(tff_context):
   assert [len(member.calls) for member in members] == [2, 0]
 
 
-def test_dependent_aggregations_are_refused(tff_context):
+def test_dependent_aggregations_are_refused(context_of_worker):
   @tff.federated_computation(_VALUES)
   def twice(values):
     total = tff.federated_broadcast(tff.federated_sum(values))
     return tff.federated_sum(total)
 
   with pytest.raises(ValueError, match='cannot be divided.*: use one worker'):
-    run(divide(Worker(tff_context), Worker(tff_context)), twice, [1.0, 2.0])
+    run(
+      divide(Worker(context_of_worker), Worker(context_of_worker)),
+      twice,
+      [1.0, 2.0],
+    )
 
 
-def test_parts_are_computed_side_by_side(tff_context):
+def test_parts_are_computed_side_by_side(context_of_worker):
   """Each part waits for the other: in turns they would never meet."""
   meeting = threading.Barrier(2, timeout=30)
 
@@ -161,13 +173,13 @@ def test_parts_are_computed_side_by_side(tff_context):
         meeting.wait()
       return super().invoke(comp, arg)
 
-  context = divide(Meeting(tff_context), Meeting(tff_context))
+  context = divide(Meeting(context_of_worker), Meeting(context_of_worker))
   total, _ = run(context, step, 0.0, [1.0, 2.0])
   assert total == 6
 
 
-def test_run_on_each_names_the_one_that_fails(tff_context):
-  members = [Worker(tff_context), Worker(tff_context, lost_in=(2,))]
+def test_run_on_each_names_the_one_that_fails(context_of_worker):
+  members = [Worker(context_of_worker), Worker(context_of_worker, lost_in=(2,))]
   context = divide(*members)
   comp = tff.tensorflow.computation(lambda: tf.constant(1))
   context.run_on_each(comp)
