@@ -42,7 +42,16 @@ PUBLISHED = {
     'emnist_r0.0': 84.43,
     'emnist_r1.0': 82.69,
   },
+  'ssfl_table_f1': {
+    'k47_fedavg': 84.71,
+    'k47_s5': 84.97,
+    'k20_fedavg': 86.14,
+    'k20_s2': 86.27,
+    'k10_fedavg': 86.19,
+    'k10_s2': 86.29,
+  },
   'ssfl_figure2': {},
+  'balanced_small_cnn': {},
   'native_writers': {},
   'native_writers_paper_steps': {},
 }
