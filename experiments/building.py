@@ -49,7 +49,12 @@ def build_process(settings, spec, model, data):
   Returns:
     A `tff_ssl.templates.composition.ComposedProcess`.
   """
-  arguments = {name: getattr(settings, name) for name in spec.settings}
+  # What is None was not given, or has no effect: the builder's default it is.
+  arguments = {
+    name: value
+    for name in spec.settings
+    if (value := getattr(settings, name)) is not None
+  }
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if settings.client_momentum == 'slot':
     arguments['num_slots'] = settings.clients_per_round

@@ -15,6 +15,8 @@ _COMMON = {
   'client_momentum': 'reset',
   'bn_statistics': 'averaged',
   'views_forward': 'auto',
+  'unlabelled_loss': 'crl',
+  'unlabelled_weight': 1.0,
   'proximal_strength': 0.01,
   'client_weighting': 'examples',
   'num_groups': 2,

@@ -128,6 +128,16 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'Weak and strong view in one forward pass: joint, separate, or auto '
       '(joint with batch normalisation).',
     ),
+    Flag(
+      'unlabelled_loss',
+      'string',
+      'Clients with some labels: crl, or self_training on both views.',
+    ),
+    Flag(
+      'unlabelled_weight',
+      'float',
+      "Clients with some labels: weight of the unlabelled examples' loss.",
+    ),
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'

@@ -102,7 +102,10 @@ _INTERVALS = {
   'worker_timeout': (1, 86_400),
 }
 _POSITIVE = ('learning_rate', 'server_learning_rate', 'schedule_scale')
-_NOT_NEGATIVE = ('weight_decay', 'proximal_strength', 'schedule_coefficient')
+_NOT_NEGATIVE = (
+  *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
+  'unlabelled_weight',
+)
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
   'norm': ('none', 'batch', 'group'),
@@ -115,6 +118,7 @@ _CHOICES = {
   'client_momentum': ('reset', 'slot'),
   'bn_statistics': ('averaged', 'local'),
   'views_forward': ('auto', 'joint', 'separate'),
+  'unlabelled_loss': ('crl', 'self_training'),
 }
 
 
@@ -201,6 +205,14 @@ def _unused(values, spec) -> dict[str, str]:
     unused['rounds_per_gradient_diversity'] = (
       'nothing is measured without --gradient_diversity_clients'
     )
+  if values['norm'] != 'batch':
+    unused['bn_statistics'] = 'only --norm=batch uses it'
+  if values['num_groups'] == 1:
+    unused['server_replicas'] = unused['start_model'] = (
+      '--num_groups=1 leaves nothing to choose'
+    )
+  if values['momentum'] == 0:
+    unused['client_momentum'] = '--momentum=0 leaves nothing to keep'
   native = catalogue.SOURCES[values['dataset']].has_native_split
   if values['partition'] != 'native' or not native:
     unused['rounds_per_client_evaluation'] = (

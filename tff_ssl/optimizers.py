@@ -27,7 +27,9 @@ class _NesterovSGD(tff.learning.optimizers.Optimizer):
   """See `build_nesterov_sgd`."""
 
   def __init__(self, learning_rate, momentum, nesterov, weight_decay):
-    self._hparams = collections.OrderedDict([(_LEARNING_RATE, learning_rate)])
+    self._hparams = collections.OrderedDict(
+      [(_LEARNING_RATE, float(learning_rate))]
+    )
     if momentum:
       self._hparams[_MOMENTUM] = momentum
     if weight_decay:

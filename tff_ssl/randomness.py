@@ -4,7 +4,22 @@ Seeds are `int32 [2]` tensors for the stateless ops of TensorFlow. Nothing here
 keeps a state: a round that is repeated draws the same numbers.
 """
 
+import enum
+import numbers
+
 import tensorflow as tf
+
+
+class Purpose(enum.IntEnum):
+  """What a participant's seed of a round is folded with, one per use."""
+
+  SHUFFLE = 0
+  STEP = 1
+  SHUFFLE_LABELLED = 2
+  FULL_GRADIENT = 3
+  DRAW_GROUP = 4
+  REPLICA = 5
+
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide
 # with the server.
@@ -37,7 +52,7 @@ def fold_in(seed: tf.Tensor, data) -> tf.Tensor:
 
 def check_seed(seed: int) -> None:
   """Raises `ValueError` unless `seed` is an int in [0, 2**31)."""
-  if not isinstance(seed, int) or not 0 <= seed < 2**31:
+  if not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**31:
     raise ValueError(
       f'seed must be an integer in [0, 2147483647], but is {seed!r}.'
     )

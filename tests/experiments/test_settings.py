@@ -30,6 +30,7 @@ STRINGS = {
   'client_momentum': ['reset', 'slot', ''],
   'bn_statistics': ['averaged', 'local', 'none'],
   'views_forward': ['auto', 'joint', 'separate', 'both'],
+  'unlabelled_loss': ['crl', 'self_training', 'entropy'],
   'precision': ['float32', 'bfloat16', 'float16'],
   'run_dir': ['runs/a b', '~/run', ''],
   'cache_dir': ['/tmp/cache', '~/cache', ''],

@@ -21,6 +21,8 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import checks
+
 
 class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
   """Weighted means of the clients' values within each of `num_groups` groups.
@@ -67,10 +69,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       ValueError: If `num_groups` is below 1, or both inner factories are given.
       TypeError: If an inner factory is not an unweighted aggregation factory.
     """
-    if not isinstance(num_groups, int) or num_groups < 1:
-      raise ValueError(
-        f'num_groups must be an integer >= 1, but is {num_groups!r}.'
-      )
+    checks.integers_at_least(1, num_groups=num_groups)
     if value_sum_factory is not None and mean_factory is not None:
       raise ValueError(
         'Give value_sum_factory or mean_factory, not both: each of them '

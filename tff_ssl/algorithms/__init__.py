@@ -83,7 +83,6 @@ _SERVER = (
   'server_batch_size',
   'server_warmup_rounds',
   'server_weight',
-  'server_replicas',
   'bn_statistics',
 )
 _SLOTS = ('start_model', 'client_momentum')
@@ -108,7 +107,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'CRL at clients, labels at the server, averages within S groups.',
         f'{_PAPER_1}, Eqs. 3, 4 and 7',
         _GROUPING,
-        ('num_groups', *_CRL, *_LOCAL, *_SLOTS, *_SERVER),
+        ('num_groups', *_CRL, *_LOCAL, *_SLOTS, *_SERVER, 'server_replicas'),
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
       ),
       ProcessSpec(
@@ -149,7 +148,8 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         f'{_PAPER_1}, Appendix H',
         _AT_CLIENTS,
         (
-          *('num_groups', *_CRL, 'labelled_batch_size'),
+          *('num_groups', *_CRL, 'unlabelled_loss', 'unlabelled_weight'),
+          'labelled_batch_size',
           *(*_LOCAL, *_SLOTS),
         ),
         labels_at='dealt',
@@ -160,7 +160,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'The upper bound: all labels at clients, and the server data.',
         f'{_PAPER_1}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
         _GROUPING,
-        ('num_groups', *_LOCAL, *_SLOTS, *_SERVER),
+        ('num_groups', *_LOCAL, *_SLOTS, *_SERVER, 'server_replicas'),
         objective='Supervised',
         labels_at='clients',
         exceptions={'copies_count_as_one': _SERVER_COUNTS},

@@ -63,7 +63,9 @@ def build_fed_avg(
     local_steps: Steps of a client in a round; 16 if neither this nor
       `local_epochs` is given.
     local_epochs: Instead of `local_steps`, passes over the client's examples.
-    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    client_weighting: 'examples' (processed in the round, repetitions counted:
+      with `local_epochs` in proportion to n_k, with `local_steps` the same for
+      all) or 'uniform'.
     schedule: Function of the global step to a factor on the clients' rate; it
       needs `local_steps`.
     model_distributor: By default the broadcast of weights, round and seed.

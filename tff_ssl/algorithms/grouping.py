@@ -25,13 +25,13 @@ effect.
 Where the authors' code departs from their text, or says what it leaves open:
 
   * `start_model`: 'group' is the model of the client's present group, as in the
-    code, where a slot never leaves its group; 'slot' is that of the group in
-    which its slot was before, as in the text, where groups change every round
-    and w_avg,i goes to the previous members of G_i.
+    code, where a slot never leaves its group; 'slot' is that of its previous
+    group, as in the text, where groups change every round and w_avg,i goes to
+    the previous members of G_i (a client that was in none takes its slot's).
   * `client_momentum`: 'reset' is fresh every round, as stateless clients have
     it; 'slot' stays with the slot, as in the code.
   * `bn_statistics`: 'averaged' as all weights are; 'local' are the server's
-    own, as in the code.
+    own, as in the code (of several replicas, their mean).
   * `server_replicas`: 'one' update for all groups (Eq. 7); 'per_group' has its
     own batches and momentum for each, as in the code.
   * `views_forward`: 'auto' is one pass for both views where there is batch
@@ -88,8 +88,8 @@ def build_grouping_ssfl(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
-    threshold: tau in Eqs. 4 and 5.
-    views_forward: 'auto', 'joint' or 'separate'; see above.
+    threshold: tau in Eqs. 4 and 5; for the default objective.
+    views_forward: 'auto', 'joint' or 'separate'; likewise, and see above.
     client_objective: L_k; by default CRL (Eq. 4) with `views`, `threshold`.
     client_optimizer: By default SGD of the paper: learning rate 0.03, Nesterov
       momentum 0.9, coupled weight decay 1e-4.
@@ -113,8 +113,8 @@ def build_grouping_ssfl(
     num_slots: C, for `client_momentum='slot'` only.
     bn_statistics: 'averaged' or 'local'.
     schedule: Function of the global step to a factor on both learning rates.
-      The step advances by `local_steps` a round; with `local_epochs`, by
-      `server_steps`.
+      The clients' step advances by `local_steps` a round, or with
+      `local_epochs` by `server_steps`; the server's by `server_steps`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `GroupMeanFactory(num_groups)`; give one with
       other inner factories for clipping, noise, compression or secure sums.

@@ -29,6 +29,8 @@ def build_grouping_at_clients(
   views,
   num_groups: int = 2,
   threshold: float = 0.95,
+  unlabelled_loss: str = 'crl',
+  unlabelled_weight: float = 1.0,
   views_forward: str = 'auto',
   client_objective=None,
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
@@ -54,10 +56,13 @@ def build_grouping_at_clients(
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
     threshold: tau in Eq. 4.
+    unlabelled_loss: 'crl' (Eq. 4), or 'self_training' on both views, as in the
+      authors' code.
+    unlabelled_weight: Weight of the unlabelled examples' loss, >= 0.
     views_forward: 'auto', 'joint' or 'separate'; see
       `tff_ssl.objectives.consistency.forward`.
-    client_objective: L_k; by default that of Appendix H with `views`,
-      `threshold` and `views_forward`.
+    client_objective: L_k; by default that of Appendix H with `views` and the
+      four arguments above, which belong to it alone.
     client_optimizer: By default SGD of the paper: learning rate 0.03, Nesterov
       momentum 0.9, coupled weight decay 1e-4.
     batch_size: Examples in a client's minibatch (B).
@@ -96,7 +101,9 @@ def build_grouping_at_clients(
   training = local_training.LocalTraining(
     model,
     client_objective
-    or objectives.SemiSupervised(views, threshold, views_forward=views_forward),
+    or objectives.SemiSupervised(
+      views, threshold, unlabelled_loss, unlabelled_weight, views_forward
+    ),
     client_optimizer or optimizers.build_paper_sgd(),
     batch_size,
     **local_training.steps_or_epochs(local_steps, local_epochs),

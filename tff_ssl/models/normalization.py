@@ -55,8 +55,12 @@ class GroupNormalization(tf.keras.layers.Layer):
         f'The input shape {input_shape} in {self._groups} groups leaves one '
         'value in each, which would normalise to 0: use fewer groups.'
       )
-    self.gamma = self.add_weight('gamma', [channels], initializer='ones')
-    self.beta = self.add_weight('beta', [channels], initializer='zeros')
+    self.gamma, self.beta = (
+      self.add_weight(
+        name, [channels], initializer=value, experimental_autocast=False
+      )
+      for name, value in (('gamma', 'ones'), ('beta', 'zeros'))
+    )
     super().build(input_shape)
 
   def call(self, inputs):
@@ -67,13 +71,15 @@ class GroupNormalization(tf.keras.layers.Layer):
     positions = tf.reduce_prod(shape[1:-1])
     flat = tf.reshape(inputs, [shape[0], positions, channels])
     normalised = _normalise(
-      flat,
+      # Moments of half precision would be wrong by percents.
+      tf.cast(flat, self.gamma.dtype),
       tf.convert_to_tensor(self.gamma),
       tf.convert_to_tensor(self.beta),
       groups=math.gcd(self._groups, channels),
       epsilon=self._epsilon,
     )
-    return tf.ensure_shape(tf.reshape(normalised, shape), inputs.shape)
+    normalised = tf.cast(tf.reshape(normalised, shape), inputs.dtype)
+    return tf.ensure_shape(normalised, inputs.shape)
 
   def get_config(self):
     return {

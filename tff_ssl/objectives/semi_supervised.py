@@ -4,8 +4,12 @@ import collections
 import dataclasses
 from typing import Any
 
+import tensorflow as tf
+
 from tff_ssl import checks, randomness
 from tff_ssl.objectives import consistency, losses
+
+UNLABELLED_LOSSES = ('crl', 'self_training')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +23,11 @@ class SemiSupervised:
   with L_s of paper 1, Eq. 3, and L_u of Eq. 4: "simply apply the same server
   loss function Eq. 3 to the labeled data at the users" (paper 1, Appendix H).
   Both losses see the weak view alike. Labelled images are among the unlabelled
-  ones, too, without their labels. The authors' code differs from their text: at
-  clients with labels it trains on pseudo-labels of both views.
+  ones, too, without their labels.
+
+  The authors' code differs from their text: where clients have labels, it does
+  self-training (Eq. 5) on the weak and on the strong view, each with its own
+  pseudo-labels. Here that is the mean over both views.
 
   Needs batches with a second minibatch `labelled`
   (`LocalTraining.labelled_batch_size`); where it is empty, L_s is 0.
@@ -28,6 +35,7 @@ class SemiSupervised:
   Attributes:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
     threshold: tau, the confidence from which a pseudo-label counts.
+    unlabelled_loss: 'crl', or 'self_training' on both views.
     unlabelled_weight: lambda_u >= 0; 1 in paper 1.
     views_forward: How the views go through the model; see
       `consistency.forward`.
@@ -35,6 +43,7 @@ class SemiSupervised:
 
   views: Any
   threshold: float = 0.95
+  unlabelled_loss: str = 'crl'
   unlabelled_weight: float = 1.0
   views_forward: str = 'auto'
 
@@ -47,11 +56,17 @@ class SemiSupervised:
     checks.numbers_at_least(
       0, threshold=self.threshold, unlabelled_weight=self.unlabelled_weight
     )
+    checks.one_of(UNLABELLED_LOSSES, unlabelled_loss=self.unlabelled_loss)
     checks.one_of(consistency.VIEWS_FORWARD, views_forward=self.views_forward)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
     del anchors
+    if self.views_forward == 'separate' and predict.has_moving_state:
+      raise ValueError(
+        "views_forward='separate' does not fit batch normalisation here: a "
+        "client may have no labelled examples to normalise; use 'joint'."
+      )
     labelled = batch['labelled']
     inputs = [
       self.views.weak(labelled['x'], randomness.fold_in(seed, 0)),
@@ -63,9 +78,22 @@ class SemiSupervised:
       predict, inputs, seeds, self.views_forward
     )
     supervised, counts = losses.supervised(labelled['y'], logits)
-    unlabelled, pseudo = consistency.pseudo_label_loss(
-      weak_logits, strong_logits, self.threshold, batch
-    )
+    unlabelled, pseudo = self._unlabelled(weak_logits, strong_logits, batch)
     pseudo['unlabelled_loss'] = pseudo.pop('loss')
     metrics = collections.OrderedDict({**counts, **pseudo})
     return supervised + self.unlabelled_weight * unlabelled, metrics
+
+  def _unlabelled(self, weak_logits, strong_logits, batch):
+    """Returns L_u and the metrics of pseudo-labels."""
+
+    def loss(teacher, student):
+      return consistency.pseudo_label_loss(
+        teacher, student, self.threshold, batch
+      )
+
+    if self.unlabelled_loss == 'crl':
+      return loss(weak_logits, strong_logits)
+    of_weak, weak = loss(weak_logits, weak_logits)
+    of_strong, strong = loss(strong_logits, strong_logits)
+    counts = tf.nest.map_structure(tf.add, weak, strong)
+    return (of_weak + of_strong) / 2, counts

@@ -42,16 +42,19 @@ def sample_keys(
     seed: The run's seed.
     round_num: Rounds before this one.
     redeal: Whether slots are dealt to groups anew in each round; then
-      `start_group` is the slot's group of the round before. Otherwise a slot
-      stays in its group, and clients start from the model of their group.
+      `start_group` is the group in which the client was in the round before, or
+      where it did not take part in that, its slot. Otherwise a slot stays in
+      its group, and clients start from the model of their group.
 
   Returns:
     A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
     in [0, C), group of the start model in [0, S).
   """
-  rng = np.random.default_rng([_PURPOSE, seed, round_num])
-  clients = rng.permutation(num_clients)[:clients_per_round]
   slots = np.arange(clients_per_round)
+
+  def draw(at_round):
+    rng = np.random.default_rng([_PURPOSE, seed, at_round])
+    return rng.permutation(num_clients)[:clients_per_round]
 
   def deal(at_round):
     groups = slots % num_groups
@@ -60,21 +63,34 @@ def sample_keys(
     rng = np.random.default_rng([_DEAL_PURPOSE, seed, at_round])
     return rng.permutation(groups)
 
-  # Before the first round all groups have the same model.
-  columns = (clients, deal(round_num), slots, deal(max(round_num - 1, 0)))
+  clients, groups = draw(round_num), deal(round_num)
+  starts = groups
+  if redeal and round_num > 0:  # Before the first round all models are equal.
+    before = deal(round_num - 1)
+    group_of = dict(zip(draw(round_num - 1), before, strict=True))
+    starts = [group_of.get(c, g) for c, g in zip(clients, before, strict=True)]
+  columns = (clients, groups, slots, starts)
   return list(np.stack(columns, axis=1).astype(np.int32))
 
 
 class ClientKeySource(tff.program.FederatedDataSource):
   """A data source of client keys for TFF programs (`train_model`)."""
 
-  def __init__(self, *, num_clients: int, num_groups: int = 1, seed: int = 0):
+  def __init__(
+    self,
+    *,
+    num_clients: int,
+    num_groups: int = 1,
+    seed: int = 0,
+    redeal: bool = False,
+  ):
     """Initializes the source.
 
     Args:
       num_clients: K >= 1, clients there are.
       num_groups: S >= 1, groups to deal the participants of a round to.
       seed: Root of the sampling, >= 0.
+      redeal: See `sample_keys`; processes with `start_model='slot'` need it.
 
     Raises:
       ValueError: If an argument is out of range.
@@ -86,7 +102,7 @@ class ClientKeySource(tff.program.FederatedDataSource):
     ):
       if value < least:
         raise ValueError(f'{name} must be at least {least}, but is {value}.')
-    self._fields = (num_clients, num_groups, seed)
+    self._fields = (num_clients, num_groups, seed, int(redeal))
 
   @property
   def federated_type(self) -> tff.FederatedType:
@@ -99,14 +115,20 @@ class ClientKeySource(tff.program.FederatedDataSource):
 class ClientKeyIterator(tff.program.FederatedDataSourceIterator):
   """Selects the participants of one round after the other."""
 
-  _FORMAT = '<4q'
+  _FORMAT = '<5q'
 
   def __init__(
-    self, num_clients: int, num_groups: int, seed: int, round_num: int
+    self,
+    num_clients: int,
+    num_groups: int,
+    seed: int,
+    redeal: int,
+    round_num: int,
   ):
     self._num_clients = num_clients
     self._num_groups = num_groups
     self._seed = seed
+    self._redeal = redeal
     self._round = round_num
 
   @classmethod
@@ -115,7 +137,12 @@ class ClientKeyIterator(tff.program.FederatedDataSourceIterator):
 
   def to_bytes(self) -> bytes:
     return struct.pack(
-      self._FORMAT, self._num_clients, self._num_groups, self._seed, self._round
+      self._FORMAT,
+      self._num_clients,
+      self._num_groups,
+      self._seed,
+      self._redeal,
+      self._round,
     )
 
   @property
@@ -142,6 +169,7 @@ class ClientKeyIterator(tff.program.FederatedDataSourceIterator):
       num_groups=self._num_groups,
       seed=self._seed,
       round_num=self._round,
+      redeal=bool(self._redeal),
     )
     self._round += 1
     return keys

@@ -198,8 +198,9 @@ def read_context(client_data, spec: ClientDataSpec):
     context = client_data['context'].take(1).get_single_element()
     return collect(client_data['examples'], spec), context
   examples = collect(client_data, spec)
+  # Not `true_y`, which may not have a part in training.
   content = tf.strings.join(
-    [tf.io.serialize_tensor(value) for value in examples.values()]
+    [tf.io.serialize_tensor(examples[key]) for key in _REQUIRED_KEYS]
   )
   digest = tf.strings.to_hash_bucket_fast(content, 2**31 - 1)
   context = collections.OrderedDict(

@@ -20,7 +20,8 @@ class LocalUpdate(NamedTuple):
   """What a client's local work gives.
 
   Attributes:
-    delta: `ModelWeights`, the client's weights minus those it started from.
+    delta: `ModelWeights`, the client's weights minus global ones: those it
+      started from, or where several models are global, those of its group.
     weight: `float32` scalar >= 0, the weight of the delta among clients.
     metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator.
     invalid: `bool` scalar: whether the client must be left out (a group that

@@ -19,7 +19,8 @@ class Parts:
 
   Attributes:
     training: The clients' `LocalTraining`.
-    local_update: What `build_client_work` was given.
+    local_update: As `build_client_work` takes it, but always with the delta
+      against the weights that the client starts from.
     start_of: From a `ClientTask` to the `ModelWeights` that it starts from.
     data_spec: The `ClientDataSpec`.
     weights_type: Unplaced type of the global weights.

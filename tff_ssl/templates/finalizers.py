@@ -103,10 +103,16 @@ class ServerTraining:
       )
 
     own_seed = randomness.server_seed(seed, round_num)
+
+    def seed_of(replica):
+      return randomness.fold_in(
+        randomness.fold_in(own_seed, randomness.Purpose.REPLICA), replica
+      )
+
     return _stack(
       train(
         slots.row(optimizer_state, i),
-        randomness.fold_in(own_seed, i) if self.num_replicas > 1 else own_seed,
+        own_seed if self.num_replicas == 1 else seed_of(i),
       )
       for i in range(self.num_replicas)
     )

@@ -14,9 +14,6 @@ import tensorflow_federated as tff
 from tff_ssl import checks, randomness
 from tff_ssl.templates import local_training, prediction
 
-# Purpose of the seed that views and dropout are drawn with here; training and
-# the drawing of groups use 0 to 2.
-_FULL_GRADIENT = 3
 _ORDER = 0
 _BATCH = 1
 
@@ -58,7 +55,7 @@ def full_gradient(
     ValueError: If `batch_size` is out of range.
   """
   checks.integers_at_least(1, batch_size=batch_size)
-  seed = randomness.fold_in(seed, _FULL_GRADIENT)
+  seed = randomness.fold_in(seed, randomness.Purpose.FULL_GRADIENT)
   size = tf.shape(examples['y'])[0]
   order = tf.random.experimental.stateless_shuffle(
     tf.range(size), randomness.fold_in(seed, _ORDER)

@@ -5,6 +5,8 @@ group models; a client reads its row, trains, and its delta goes to its row of
 the aggregate.
 """
 
+import functools
+
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -14,9 +16,6 @@ from tff_ssl.templates import client_work, composition, local_training, slots
 ASSIGNMENTS = ('sampler', 'in_process')
 START_MODELS = ('group', 'slot')
 CLIENT_MOMENTA = ('reset', 'slot')
-
-# Purpose of the seed that draws a group; training uses 0 and 1.
-_DRAW_GROUP = 2
 
 
 def check_assignment(assignment: str, num_groups: int, data_spec) -> None:
@@ -57,7 +56,7 @@ def group_of_client(
     return task.group, (task.group < 0) | (task.group >= num_groups)
   group = tf.random.stateless_uniform(
     [],
-    randomness.fold_in(task.client_seed, _DRAW_GROUP),
+    randomness.fold_in(task.client_seed, randomness.Purpose.DRAW_GROUP),
     maxval=num_groups,
     dtype=tf.int32,
   )
@@ -65,11 +64,16 @@ def group_of_client(
 
 
 def check_slots(
-  start_model: str, client_momentum: str, num_slots: int | None, data_spec
+  assignment: str,
+  start_model: str,
+  client_momentum: str,
+  num_slots: int | None,
+  data_spec,
 ) -> None:
   """Checks what of a slot outlives a round.
 
   Args:
+    assignment: Who assigns groups.
     start_model: 'group' or 'slot'.
     client_momentum: 'reset' or 'slot'.
     num_slots: C, where momentum stays with the slot.
@@ -86,6 +90,11 @@ def check_slots(
     raise ValueError(
       f'num_slots={num_slots} does not fit client_momentum='
       f"{client_momentum!r}: give the clients per round with 'slot' only."
+    )
+  if start_model == 'slot' and assignment != 'sampler':
+    raise ValueError(
+      f"start_model='slot' does not fit group_assignment={assignment!r}: only "
+      "the sampler knows the groups of the round before; use 'sampler'."
     )
   if 'slot' in (start_model, client_momentum) and not data_spec.in_slots:
     raise TypeError(
@@ -122,6 +131,7 @@ def build_local_update(
   start_model: str = 'group',
   client_momentum: str = 'reset',
   warmup_rounds: int = 0,
+  since_start: bool = False,
 ):
   """Returns the local update of a client that trains its group's model.
 
@@ -134,6 +144,8 @@ def build_local_update(
     client_momentum: 'reset': a fresh optimizer state. 'slot': the one that the
       slot's client of the round before left.
     warmup_rounds: First rounds in which clients do nothing.
+    since_start: Whether the delta is against the model that the client started
+      from, which tells what it learnt, and not against that of its group.
 
   Returns:
     A function of a `ClientTask` that returns a `LocalUpdate` of weight 1 and
@@ -160,7 +172,7 @@ def build_local_update(
       active=joined & ~invalid,
     )
     update = client_work.LocalUpdate(
-      client_work.subtract(result.weights, own),
+      client_work.subtract(result.weights, start if since_start else own),
       tf.cast(joined, tf.float32),
       result.metrics,
       invalid,
@@ -288,13 +300,14 @@ def compose(
     TypeError: If model, client data and aggregator do not fit each other.
   """
   check_assignment(assignment, num_groups, data_spec)
-  check_slots(start_model, client_momentum, num_slots, data_spec)
+  check_slots(assignment, start_model, client_momentum, num_slots, data_spec)
   data_spec.check_model(training.model)
   initial_weights = composition.stack_computation(
     composition.initial_weights_computation(training.model, seed), num_groups
   )
   stack_type = initial_weights.type_signature.result
-  local_update = build_local_update(
+  update_of = functools.partial(
+    build_local_update,
     training,
     num_groups,
     assignment=assignment,
@@ -303,7 +316,7 @@ def compose(
     warmup_rounds=warmup_rounds,
   )
   work = client_work.build_client_work(
-    local_update,
+    update_of(),
     data_spec=data_spec,
     weights_type=stack_type,
     initial_hparams=training.initial_hparams,
@@ -326,7 +339,7 @@ def compose(
     from_model_weights=lambda weights: composition.tile(weights, num_groups),
     parts=composition.Parts(
       training,
-      local_update,
+      update_of(since_start=True),
       lambda task: start_of(
         task, num_groups, assignment=assignment, start_model=start_model
       )[0],

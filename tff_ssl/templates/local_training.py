@@ -13,15 +13,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import randomness
+from tff_ssl import checks, randomness
 from tff_ssl.templates import prediction
 
 ModelWeights = tff.learning.models.ModelWeights
-
-# Purposes of the seeds that one training run uses.
-_SHUFFLE = 0
-_STEP = 1
-_SHUFFLE_LABELLED = 2
 
 
 # T of paper 1, where neither steps nor epochs are given.
@@ -95,16 +90,14 @@ class LocalTraining:
       raise ValueError(
         f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'
       )
-    for name in (
-      'batch_size',
-      'steps',
-      'epochs',
-      'steps_per_round',
-      'labelled_batch_size',
-    ):
-      value = getattr(self, name)
-      if value is not None and (not isinstance(value, int) or value < 1):
-        raise ValueError(f'{name} must be an integer >= 1, but is {value!r}.')
+    checks.integers_at_least(
+      1,
+      batch_size=self.batch_size,
+      steps=self.steps,
+      epochs=self.epochs,
+      steps_per_round=self.steps_per_round,
+      labelled_batch_size=self.labelled_batch_size,
+    )
     if self.schedule is not None and self._global_steps is None:
       raise ValueError(
         f'A schedule counts steps, which epochs={self.epochs} leaves open: '
@@ -176,7 +169,9 @@ class LocalTraining:
       if base_rate is not None:
         rate = base_rate * self.schedule(first_step + step)
         state = self._with_learning_rate(state, rate)
-      step_seed = randomness.fold_in(randomness.fold_in(seed, _STEP), step)
+      step_seed = randomness.fold_in(
+        randomness.fold_in(seed, randomness.Purpose.STEP), step
+      )
       weights, state, sums = take_step(weights, state, batch, step_seed)
       return step + 1, weights, state, totals + sums
 
@@ -242,12 +237,12 @@ class LocalTraining:
       tf.shape(rows)[0],
       self.labelled_batch_size,
       num_steps,
-      randomness.fold_in(seed, _SHUFFLE_LABELLED),
+      randomness.fold_in(seed, randomness.Purpose.SHUFFLE_LABELLED),
     )
     return lambda step: tf.gather(rows, batches.indices(step))
 
   def _batches(self, num_examples, seed):
-    shuffle_seed = randomness.fold_in(seed, _SHUFFLE)
+    shuffle_seed = randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
     if self.steps is not None:
       return _RepeatedBatches(
         num_examples, self.batch_size, self.steps, shuffle_seed

@@ -54,10 +54,17 @@ def scatter(value, slot, num_slots: int, counts: tf.Tensor):
 
 
 def merge(stacked, rows, taken: tf.Tensor):
-  """Returns the stack with the summed new rows where `taken` is not 0."""
+  """Returns the stack with the new rows.
+
+  Args:
+    stacked: Structure of `[C, ...]`, the old states.
+    rows: The same, summed over clients (`scatter`).
+    taken: `float32 [C]`, summed over clients. A slot that several clients claim
+      keeps its old state.
+  """
 
   def choose(old, new):
     shaped = tf.reshape(taken, [-1] + [1] * (old.shape.rank - 1))
-    return tf.where(shaped > 0, new, old)
+    return tf.where(tf.equal(shaped, 1), new, old)
 
   return tf.nest.map_structure(choose, stacked, rows)

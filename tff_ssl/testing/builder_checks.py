@@ -24,6 +24,14 @@ _BAD_SETTINGS = {
   'server_batch_size': (0, 2.5, 'large'),
   'server_warmup_rounds': (-1, 2.5, 'many'),
   'client_weighting': ('by_hand',),
+  'labelled_batch_size': (0, 2.5, 'large'),
+  'unlabelled_weight': (-1.0, float('nan'), 'heavy'),
+  'unlabelled_loss': ('by_hand',),
+  'views_forward': ('by_hand',),
+  'start_model': ('by_hand',),
+  'client_momentum': ('by_hand',),
+  'bn_statistics': ('by_hand',),
+  'server_replicas': ('by_hand',),
   'group_assignment': ('by_hand',),
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)

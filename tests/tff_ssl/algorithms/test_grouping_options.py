@@ -218,6 +218,35 @@ class TestServerReplicas:
     state = _rounds(process, [_client(0, group=5)])
     assert all(np.abs(w[0] - w[1]).max() > 1e-4 for w in _flat(state))
 
+  def test_each_replica_keeps_its_own_momentum(self):
+    """Two rounds of two steps, against servers that train alone."""
+    process = _build(
+      num_groups=2,
+      server_replicas='per_group',
+      server_batch_size=3,
+      server_optimizer=_sgd(0.3, momentum=0.9),
+    )
+    nobody = [_client(0, group=5)]
+    first = _rounds(process, nobody)
+    second = _rounds(process, nobody, state=first)
+    velocity = [
+      leaf
+      for leaf in map(np.asarray, tf.nest.flatten(first.finalizer['optimizer']))
+      if leaf.ndim == 3  # Of the kernels of both replicas.
+    ][0]
+    assert np.abs(velocity[0] - velocity[1]).max() > 1e-3
+    # With the replicas' momenta exchanged the next round is another one.
+    exchanged = tf.nest.map_structure(
+      lambda leaf: np.asarray(leaf)[::-1], first.finalizer['optimizer']
+    )
+    finalizer = collections.OrderedDict(first.finalizer, optimizer=exchanged)
+    other = _rounds(process, nobody, state=first._replace(finalizer=finalizer))
+    for replica in range(2):
+      assert any(
+        np.abs(a[replica] - b[replica]).max() > 1e-4
+        for a, b in zip(_flat(second), _flat(other), strict=True)
+      )
+
   def test_hyperparameters_reach_every_replica(self):
     process = _build(num_groups=2, server_replicas='per_group')
     state = process.initialize()

@@ -137,3 +137,18 @@ def test_make_norm():
   )
   with pytest.raises(ValueError, match='layer.*none, batch, group'):
     normalization.make_norm('layer')
+
+
+@pytest.mark.parametrize('mean', [0.0, 3.0])
+def test_half_precision_inputs_have_exact_moments(mean):
+  """Against Keras in float32, within the rounding of bfloat16 (2 ** -8)."""
+  rng = np.random.default_rng(2)
+  x = tf.cast(rng.normal(mean, 1.0, size=(4, 8, 8, 64)), tf.bfloat16)
+  ours = normalization.GroupNormalization(dtype='mixed_bfloat16')(x)
+  theirs = tf.keras.layers.GroupNormalization(epsilon=1e-5)(
+    tf.cast(x, tf.float32)
+  )
+  assert ours.dtype == tf.bfloat16
+  error = np.abs(tf.cast(ours, tf.float32) - theirs)
+  assert error.max() < 2**-8 * (1 + np.abs(theirs).max())
+  assert abs(float(tf.reduce_mean(tf.cast(ours, tf.float32)))) < 1e-3

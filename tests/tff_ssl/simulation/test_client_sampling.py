@@ -35,7 +35,8 @@ def test_keys_are_distinct_clients_in_equal_groups():
     assert keys[:, 3].tolist() == keys[:, 1].tolist()
 
 
-def test_redealt_slots_start_from_their_groups_of_the_round_before():
+def test_redealt_clients_start_from_their_groups_of_the_round_before():
+  """Newcomers start from the group in which their slot was."""
   before = _sample(0, redeal=True)
   assert before[:, 3].tolist() == before[:, 1].tolist()
   moved = 0
@@ -44,7 +45,9 @@ def test_redealt_slots_start_from_their_groups_of_the_round_before():
     plain = _sample(round_num)
     np.testing.assert_array_equal(keys[:, [0, 2]], plain[:, [0, 2]])
     assert sorted(np.bincount(keys[:, 1], minlength=3)) == [3, 3, 4]
-    np.testing.assert_array_equal(keys[:, 3], before[:, 1])
+    own = dict(before[:, :2])
+    for slot, (client, _, _, start) in enumerate(keys):
+      assert start == own.get(client, before[slot, 1])
     moved += (keys[:, 3] != keys[:, 1]).sum()
     before = keys
   # Two thirds of the slots change their group.
@@ -90,6 +93,17 @@ def test_a_function_of_seed_and_round_alone():
   np.testing.assert_array_equal(_sample(3), first)
   assert (_sample(4) != first).any()
   assert (_sample(3, seed=5) != first).any()
+
+
+def test_sources_redeal_as_sampling_does():
+  iterator = client_sampling.ClientKeySource(
+    num_clients=20, num_groups=3, seed=4, redeal=True
+  ).iterator()
+  iterator.select(10)
+  restored = client_sampling.ClientKeyIterator.from_bytes(iterator.to_bytes())
+  for source in (iterator, restored):
+    keys = np.stack(source.select(10))
+    np.testing.assert_array_equal(keys, _sample(1, redeal=True))
 
 
 class TestIterator:

@@ -162,5 +162,21 @@ class TestContext:
       arrays[key][2] += 1
       assert self._fingerprint(arrays) != reference
 
+  def test_true_labels_do_not_reach_training(self):
+    def fingerprint(truth):
+      arrays = {**_arrays(4), 'true_y': np.full([4], truth, np.int32)}
+      spec = client_data.ClientDataSpec(
+        client_data.image_element_spec(
+          arrays['x'].shape[1:],
+          dtype=arrays['x'].dtype,
+          batched=False,
+          true_labels=True,
+        )
+      )
+      dataset = _dataset(collections.OrderedDict(arrays))
+      return int(client_data.read_context(dataset, spec)[1]['client'])
+
+    assert fingerprint(1) == fingerprint(2)
+
   def test_empty_plain_data(self):
     assert self._fingerprint(_arrays(0)) == self._fingerprint(_arrays(0), 3)

@@ -61,13 +61,18 @@ def test_average_without_a_server_keeps_groups_without_clients():
 @pytest.mark.parametrize(
   'arguments, error, message',
   [
-    (('slot', 'reset', None), TypeError, 'in_slots=True'),
-    (('group', 'slot', 3), TypeError, 'in_slots=True'),
-    (('own', 'reset', None), ValueError, "start_model .* 'own'"),
-    (('group', 'kept', None), ValueError, "client_momentum .* 'kept'"),
-    (('group', 'reset', 3), ValueError, 'num_slots=3'),
-    (('group', 'slot', None), ValueError, 'num_slots=None'),
-    (('group', 'slot', 0), ValueError, 'num_slots'),
+    (('sampler', 'slot', 'reset', None), TypeError, 'in_slots=True'),
+    (('in_process', 'slot', 'reset', None), ValueError, "'in_process'"),
+    (('sampler', 'group', 'slot', 3), TypeError, 'in_slots=True'),
+    (('sampler', 'own', 'reset', None), ValueError, "start_model .* 'own'"),
+    (
+      ('sampler', 'group', 'kept', None),
+      ValueError,
+      "client_momentum .* 'kept'",
+    ),
+    (('sampler', 'group', 'reset', 3), ValueError, 'num_slots=3'),
+    (('sampler', 'group', 'slot', None), ValueError, 'num_slots=None'),
+    (('sampler', 'group', 'slot', 0), ValueError, 'num_slots'),
   ],
 )
 def test_slots_that_cannot_be(arguments, error, message):

@@ -1,0 +1,134 @@
+"""The two-term loss against its terms, each worked in numpy."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl import objectives
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.objectives import consistency
+from tff_ssl.templates import prediction
+
+_SEED = tf.constant([1, 2])
+
+
+class ShiftedViews(views.PlainViews):
+  """The strong view is the weak one plus 1, so that the two differ."""
+
+  def strong(self, examples, seed):
+    return self.plain(examples) + 1.0
+
+
+def _batch(num_labelled=3):
+  rng = np.random.default_rng(0)
+
+  def part(size):
+    return collections.OrderedDict(
+      x=tf.constant(rng.normal(size=(size, 4)), tf.float32),
+      y=tf.constant(rng.integers(0, 3, size), tf.int32),
+    )
+
+  batch = part(8)
+  batch['labelled'] = part(num_labelled)
+  return batch
+
+
+@pytest.fixture(scope='module')
+def model():
+  return functional.from_keras(dense.dense((4,), 3, hidden=()))
+
+
+def _predictor(model):
+  return prediction.Predictor(
+    model, *(list(map(tf.constant, w)) for w in model.initial_weights(5))
+  )
+
+
+def _log_probabilities(model, x):
+  kernel, bias = model.initial_weights(5).trainable
+  logits = np.asarray(x, np.float64) @ kernel + bias
+  return logits - np.log(np.exp(logits).sum(1, keepdims=True))
+
+
+def _terms(model, batch, threshold):
+  """L_s, and L_u of Eq. 4 and of self-training on both views."""
+  labelled = batch['labelled']
+  rows = np.arange(len(labelled['y']))
+  of_labels = _log_probabilities(model, labelled['x'])
+  supervised = -of_labels[rows, labelled['y']].mean()
+  weak = _log_probabilities(model, batch['x'])
+  strong = _log_probabilities(model, batch['x'] + 1)
+
+  def pseudo(teacher, student):
+    passed = np.exp(teacher.max(1)) >= threshold
+    loss = -student[np.arange(8), teacher.argmax(1)]
+    assert 0 < passed.sum() < 8
+    return (passed * loss).mean()
+
+  both = (pseudo(weak, weak) + pseudo(strong, strong)) / 2
+  return supervised, {'crl': pseudo(weak, strong), 'self_training': both}
+
+
+@pytest.mark.parametrize('unlabelled_loss', ['crl', 'self_training'])
+@pytest.mark.parametrize('weight', [1.0, 0.25])
+def test_loss_is_the_sum_of_both_terms(model, unlabelled_loss, weight):
+  objective = objectives.SemiSupervised(
+    ShiftedViews(), 0.6, unlabelled_loss, weight
+  )
+  batch = _batch()
+  loss, metrics = objective(_predictor(model), batch, None, _SEED)
+  supervised, unlabelled = _terms(model, batch, 0.6)
+  expected = supervised + weight * unlabelled[unlabelled_loss]
+  assert float(loss) == pytest.approx(expected, rel=1e-5)
+  numerator, denominator = metrics['loss']
+  assert float(numerator / denominator) == pytest.approx(supervised, rel=1e-5)
+  numerator, denominator = metrics['unlabelled_loss']
+  assert float(numerator / denominator) == pytest.approx(
+    unlabelled[unlabelled_loss], rel=1e-5
+  )
+  assert set(metrics) == set(objective.metric_names)
+
+
+def test_without_labels_the_supervised_term_is_zero(model):
+  batch = _batch(num_labelled=0)
+  objective = objectives.SemiSupervised(ShiftedViews(), 0.0)
+  loss, metrics = objective(_predictor(model), batch, None, _SEED)
+  numerator, denominator = metrics['unlabelled_loss']
+  assert float(loss) == pytest.approx(float(numerator / denominator))
+  assert [float(v) for v in metrics['loss']] == [0.0, 0.0]
+
+
+def test_separate_views_do_not_fit_batch_normalisation():
+  normalised = functional.from_keras(dense.dense((4,), 3, 'batch', hidden=(5,)))
+  objective = objectives.SemiSupervised(
+    ShiftedViews(), views_forward='separate'
+  )
+  with pytest.raises(ValueError, match="views_forward='separate'"):
+    objective(_predictor(normalised), _batch(), None, _SEED)
+
+
+@pytest.mark.parametrize('norm', ['none', 'batch'])
+@pytest.mark.parametrize('views_forward', consistency.VIEWS_FORWARD)
+def test_number_of_forward_passes(norm, views_forward):
+  model = functional.from_keras(dense.dense((4,), 3, norm, hidden=(5,)))
+  sizes = []
+  predictor = _predictor(model)
+
+  class Counting:
+    has_moving_state = predictor.has_moving_state
+
+    def __call__(self, x, **kwargs):
+      sizes.append(x.shape[0])
+      return predictor(x, **kwargs)
+
+  objective = objectives.ConsistencyRegularization(
+    ShiftedViews(), 0.5, views_forward
+  )
+  objective(Counting(), _batch(), None, _SEED)
+  is_joint = views_forward == 'joint' or (
+    views_forward == 'auto' and norm == 'batch'
+  )
+  assert sizes == ([16] if is_joint else [8, 8])
