@@ -112,10 +112,27 @@ def test_generated_flags_are_accepted_or_refused():
   assert 300 < accepted < 2200, accepted
 
 
+@pytest.mark.parametrize(
+  'given',
+  [
+    {'bn_statistics': 'local'},
+    {'num_groups': 1, 'server_replicas': 'per_group'},
+    {'num_groups': 1, 'start_model': 'slot'},
+    {'momentum': 0.0, 'client_momentum': 'slot'},
+    {'rounds_per_gradient_diversity': 5},
+  ],
+)
+def test_options_without_effect_are_refused(given):
+  name = list(given)[-1]
+  assert refusal(process='grouping', **given).startswith(f'--{name}=')
+
+
 def test_every_process_runs_on_its_defaults():
   for process in PROCESSES:
     made = make(process=process)
-    assert set(PROCESSES[process].settings) - set(made.used) <= {'local_steps'}
+    unused = set(PROCESSES[process].settings) - set(made.used)
+    # The one for lack of batch normalisation, the other of `local_epochs`.
+    assert unused <= {'bn_statistics', 'local_steps'}
     assert made.run_dir == f'runs/{process}_digits_seed0'
 
 

@@ -17,11 +17,10 @@ client shows that client's value to the server, under secure aggregation too.
 """
 
 import collections
+import numbers
 
 import tensorflow as tf
 import tensorflow_federated as tff
-
-from tff_ssl import checks
 
 
 class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -69,7 +68,11 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       ValueError: If `num_groups` is below 1, or both inner factories are given.
       TypeError: If an inner factory is not an unweighted aggregation factory.
     """
-    checks.integers_at_least(1, num_groups=num_groups)
+    is_integer = isinstance(num_groups, numbers.Integral)
+    if not is_integer or isinstance(num_groups, bool) or num_groups < 1:
+      raise ValueError(
+        f'num_groups must be an integer >= 1, but is {num_groups!r}.'
+      )
     if value_sum_factory is not None and mean_factory is not None:
       raise ValueError(
         'Give value_sum_factory or mean_factory, not both: each of them '

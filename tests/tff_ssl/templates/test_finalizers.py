@@ -130,7 +130,12 @@ class TestServerTraining:
     expected = (
       [own]
       if num_replicas == 1
-      else [randomness.fold_in(own, i) for i in range(2)]
+      else [
+        randomness.fold_in(
+          randomness.fold_in(own, randomness.Purpose.REPLICA), i
+        )
+        for i in range(2)
+      ]
     )
     np.testing.assert_array_equal(seen['seed'], np.stack(expected))
     np.testing.assert_array_equal(seen['round'], [5] * num_replicas)
