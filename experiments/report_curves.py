@@ -10,6 +10,11 @@ from matplotlib import colormaps, figure
 from experiments.flags import UsageError
 from experiments.report_table import Group
 
+# Letters of small print that fit beside each other in a panel, and those that
+# the key before a name takes.
+_LETTERS = 90
+_KEY_LETTERS = 7
+
 # Columns of metrics.csv drawn where a run has them -> their names on the axis.
 _NAMES = {
   'accuracy': 'test accuracy',
@@ -50,8 +55,13 @@ def plot(
   columns = _columns([t for runs in tables.values() for t in runs], curves)
   width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
   height = -(-len(columns) // width)
+  # A column of the legend is as wide as its longest name.
+  longest = max(map(len, tables))
+  legend_columns = max(1, _LETTERS * width // (longest + _KEY_LETTERS))
+  legend_lines = -(-len(tables) // legend_columns)
   picture = figure.Figure(
-    figsize=(7 * width, 1 + 3 * height), layout='constrained'
+    figsize=(7 * width, 3 * height + 0.3 + 0.2 * legend_lines),
+    layout='constrained',
   )
   panels = picture.subplots(height, width, squeeze=False).flat
   for axes, column in zip(panels, columns, strict=False):
@@ -67,7 +77,7 @@ def plot(
     handles,
     names,
     loc='outside lower center',
-    ncols=min(len(names), 3 * width),
+    ncols=min(len(names), legend_columns),
     fontsize='small',
   )
   picture.savefig(path, dpi=120)
