@@ -13,6 +13,7 @@ _MODULE_OF = {
   'PROCESSES': 'algorithms',
   'ProcessSpec': 'algorithms',
   'build_fed_avg': 'algorithms.fed_avg',
+  'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_ssfl': 'algorithms.grouping',
   # Models and optimizers.
   'FunctionalModel': 'models.functional',
@@ -29,15 +30,19 @@ _MODULE_OF = {
   'ConsistencyRegularization': 'objectives',
   'Proximal': 'objectives',
   'SelfTraining': 'objectives',
+  'SemiSupervised': 'objectives',
   'Supervised': 'objectives',
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
   # Measurements.
   'ServerTask': 'metrics',
   'build_gradient_diversity': 'metrics',
+  'build_process_diversity': 'metrics',
   'full_gradient': 'templates.full_gradient',
+  'measured_state': 'metrics',
   # Simulation.
   'ClientKeySource': 'simulation.client_sampling',
+  'build_context': 'simulation.workers',
   'compose_computation_with_reader': 'simulation.client_reader',
   'compose_with_reader': 'simulation.client_reader',
   'install_context': 'simulation.workers',
