@@ -1,7 +1,7 @@
 """Grouping-based semi-supervised FL inside a TFF program with `train_model`.
 
 Clients are keys, read inside TFF, and nobody outside the process knows of
-groups: `python examples/train_model_program.py OUTPUT_FOLDER`.
+groups: `python -m examples.train_model_program OUTPUT_FOLDER`.
 """
 
 import asyncio
@@ -67,4 +67,6 @@ async def main(folder):
 
 
 if __name__ == '__main__':
+  if len(sys.argv) != 2:
+    sys.exit('usage: python -m examples.train_model_program OUTPUT_FOLDER')
   asyncio.run(main(sys.argv[1]))

@@ -3,7 +3,6 @@
 import tensorflow as tf
 
 from datasets import store_readers
-from experiments.settings import check_name
 from tff_ssl import augmentation, models, optimizers
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader
@@ -12,7 +11,6 @@ from tff_ssl.templates import client_data
 
 def build_model(settings, data):
   """Returns the `FunctionalModel` of a run; its weights are float32."""
-  check_name('model', settings.model, models.MODELS)
   earlier = tf.keras.mixed_precision.global_policy()
   if settings.precision == 'bfloat16':
     tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')

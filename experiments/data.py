@@ -76,6 +76,13 @@ def prepare(settings, spec) -> RunData:
     cache_dir=settings.cache_dir,
     **_options(settings),
   )
+  for name in ('server_examples', 'labelled_examples'):
+    labels = getattr(settings, name)
+    if labels and labels < source.num_classes:
+      raise UsageError(
+        f'--{name}={labels} is less than the {source.num_classes} classes of '
+        f'{settings.dataset}: give at least one example of each.'
+      )
   partition = partitions.build(
     settings.partition,
     source,

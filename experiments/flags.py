@@ -108,8 +108,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'start_model',
       'string',
-      "A client starts from the model of its group, or of its slot's previous "
-      'group (slot).',
+      'A client starts from the model of its group, or (slot) of its previous '
+      "one; where it had none, of its slot's.",
     ),
     Flag(
       'client_momentum',

@@ -228,7 +228,8 @@ def make(given: dict[str, object]):
   """Resolves and checks the flags of a run, with those of its recipe.
 
   Args:
-    given: The flags that were given, by name; they win over the recipe's.
+    given: The flags that were given, by name; they win over the recipe's, of
+      which those are left out that have no effect any more.
 
   Returns:
     What `settings.make` returns.
@@ -254,8 +255,11 @@ def make(given: dict[str, object]):
   base['run_dir'] = default_run_dir(
     recipe, given.get('recipe_scale', 1.0), given.get('seed', 0)
   )
+  # Beside other flags, some of the recipe's may have no effect any more.
+  overrides = given.keys() - settings_lib.FREE - {'seed'}
+  optional = base.keys() - given.keys() if overrides else ()
   try:
-    return settings_lib.make({**base, **given})
+    return settings_lib.make({**base, **given}, optional)
   except UsageError as error:
     raise UsageError(
       f'{error} (The flags of --recipe={recipe.name} count as given.)'
@@ -278,14 +282,16 @@ def changes(settings) -> dict[str, tuple[object, object]]:
     settings: From `make`.
 
   Returns:
-    (Recipe's value, this run's value) by name, `None` where there is none. What
-    `settings.FREE` names and the seed are no part of a recipe.
+    (Recipe's value, this run's value) by name, `None` where there is none. The
+    seed and what `settings.FREE` names, but for the number of rounds, are no
+    part of a recipe.
   """
   if settings.recipe is None:
     return {}
   recipe = find(settings.recipe)
   own = settings_lib.make(recipe.flags(settings.recipe_scale or 1.0)).used
-  names = (own.keys() | settings.used.keys()) - settings_lib.FREE - {'seed'}
+  no_part = (settings_lib.FREE | {'seed'}) - {'total_rounds'}
+  names = (own.keys() | settings.used.keys()) - no_part
   return {
     name: (own.get(name), settings.used.get(name))
     for name in sorted(names)

@@ -8,12 +8,14 @@ do.
 import difflib
 import os
 import types
+from collections.abc import Collection
 
 from datasets import catalogue, partitions
 from datasets.partition_arguments import ALPHA_INTERVAL
 from experiments import defaults, worker_settings
 from experiments.flags import GROUPS, UsageError
 from tff_ssl.algorithms import PROCESSES
+from tff_ssl.models import MODELS
 
 # What may change between the start of a run and its resumption.
 FREE = frozenset(
@@ -132,11 +134,15 @@ def check_name(flag: str, value: object, known) -> None:
     )
 
 
-def make(given: dict[str, object]) -> types.SimpleNamespace:
+def make(
+  given: dict[str, object], optional: Collection[str] = ()
+) -> types.SimpleNamespace:
   """Resolves and checks the flags of a run.
 
   Args:
     given: The flags that were given, by name (`flags.parse`).
+    optional: Names of those among them that are left out where they have no
+      effect; for the others this is an error.
 
   Returns:
     A namespace with all flags as attributes: `None` where the run does not use
@@ -160,9 +166,10 @@ def make(given: dict[str, object]) -> types.SimpleNamespace:
   given = worker_settings.without_revoked(given)
   values = defaults.resolve(given)
   check_name('partition', values['partition'], partitions.PARTITIONS)
+  check_name('model', values['model'], MODELS)
   unused = _unused(values, PROCESSES[values['process']])
   for name, reason in unused.items():
-    if name in given:
+    if name in given and name not in optional:
       value = given[name]
       text = str(value).lower() if isinstance(value, bool) else value
       raise UsageError(f'--{name}={text} has no effect: {reason}.')

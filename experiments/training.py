@@ -92,6 +92,7 @@ def run(settings) -> int:
     folder.write_versions()
     data_lib.write_records(data, spec, folder)
     _describe(data)
+    _warn_of_warmup(settings)
     if owners is not None:
       print(client_evaluation.describe(owners), flush=True)
     evaluator = evaluation.Evaluator(
@@ -233,6 +234,17 @@ def _describe(data) -> None:
     f'{facts["labelled_client_examples"]} at clients.',
     flush=True,
   )
+
+
+def _warn_of_warmup(settings) -> None:
+  warmup = settings.server_warmup_rounds or 0
+  if settings.clients_per_round and warmup >= settings.total_rounds:
+    print(
+      f'Note: clients do not train in this run: its {settings.total_rounds} '
+      f'rounds are all among the first {warmup} of the server alone '
+      '(--server_warmup_rounds).',
+      flush=True,
+    )
 
 
 def _bytes_needed(state) -> int:

@@ -32,7 +32,10 @@ def unused(values: dict[str, object]) -> dict[str, str]:
     values: All flags that have a value.
   """
   if values.get('worker_addresses'):
-    return {'workers': '--worker_addresses names workers that run already'}
+    return {
+      'workers': '--worker_addresses names workers that run already (give '
+      '--workers=1 to take back that of a flag file)'
+    }
   return {'worker_timeout': 'only --worker_addresses uses it'}
 
 

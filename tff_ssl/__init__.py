@@ -20,7 +20,9 @@ _MODULE_OF = {
   'MODELS': 'models',
   'build_nesterov_sgd': 'optimizers',
   'build_paper_sgd': 'optimizers',
+  'cosine': 'optimizers',
   'from_keras': 'models.functional',
+  'from_tff_functional_model': 'models.functional',
   # Data and augmentation.
   'ClientDataSpec': 'templates.client_data',
   'ImageViews': 'augmentation',
@@ -46,6 +48,9 @@ _MODULE_OF = {
   'compose_computation_with_reader': 'simulation.client_reader',
   'compose_with_reader': 'simulation.client_reader',
   'install_context': 'simulation.workers',
+  'sample_keys': 'simulation.client_sampling',
+  'stop_workers': 'simulation.workers',
+  'threads_for': 'simulation.workers',
 }
 
 __all__ = sorted(_MODULE_OF)

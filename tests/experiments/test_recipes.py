@@ -89,6 +89,26 @@ def test_every_row_can_be_run(recipe):
   assert tenth.total_rounds / tenth.rounds_per_evaluation >= 10
 
 
+@pytest.mark.parametrize(
+  'row, given, gone',
+  [
+    ('ssfl_table2:c47_s5', {'process': 'fedavg_ssfl'}, 'num_groups'),
+    ('ssfl_table2:c47_s5', {'process': 'server_only'}, 'local_steps'),
+    ('ssfl_table2:c47_s5', {'schedule': 'constant'}, 'schedule_steps'),
+    ('ssfl_figure2:r0_crl_bn', {'norm': 'group'}, 'bn_statistics'),
+  ],
+)
+def test_flags_that_an_override_makes_useless_are_left_out(row, given, gone):
+  made = recipes.make({'recipe': row, **given})
+  assert getattr(made, gone) is None
+  assert {*given, gone} <= set(recipes.changes(made))
+
+
+def test_other_rounds_are_another_run():
+  made = recipes.make({'recipe': 'ssfl_table2:c47_s5', 'total_rounds': 7})
+  assert recipes.changes(made) == {'total_rounds': (6400, 7)}
+
+
 def test_published_figures_are_those_of_the_paper():
   assert set(recipes.tables()) == set(PUBLISHED)
   for name, figures in PUBLISHED.items():
@@ -146,7 +166,7 @@ def test_flags_beside_a_recipe_win_and_are_told():
   made = recipes.make(given)
   assert (made.num_groups, made.seed) == (2, 4)
   assert made.run_dir == 'runs/native_writers/ns50_grouping_s2_seed4'
-  assert recipes.changes(recipes.make(given | {'total_rounds': 5})) == {}
+  assert recipes.changes(recipes.make(given | {'run_dir': 'x'})) == {}
   other = recipes.make(given | {'num_groups': 3, 'local_steps': 2})
   assert recipes.changes(other) == {
     'num_groups': (2, 3),
@@ -172,7 +192,7 @@ def test_the_runner_says_what_is_no_longer_the_recipe(tmp_path, capsys):
   assert run.main([*argv, '--learning_rate=0.5', '--total_rounds=9']) == 2
   assert capsys.readouterr().out == (
     'No longer the recipe ssfl_table2:c10_s2: learning_rate 0.03 -> 0.5, '
-    'server_learning_rate 0.03 -> 0.5.\n'
+    'server_learning_rate 0.03 -> 0.5, total_rounds 6400 -> 9.\n'
   )
   assert run.main(argv) == 2
   assert capsys.readouterr().out == ''
@@ -203,7 +223,7 @@ def test_scale_shortens_rounds_schedule_and_warmup(table):
     ({'recipe': '/nowhere.csv:a'}, '/nowhere.csv cannot be read'),
     ({'recipe_scale': 0.5}, 'only --recipe uses it'),
     (
-      {'recipe': 'ssfl_table2:c10_s2', 'process': 'server_only'},
+      {'recipe': 'ssfl_table2:c10_s2', 'clients_per_round': 1},
       'flags of --recipe=ssfl_table2:c10_s2 count as given',
     ),
     *(

@@ -1,12 +1,14 @@
-"""Models: the door to one functional form, and a registry of networks."""
+"""Models: the door to one functional form, and a registry of networks.
+
+Importing the registry is cheap: a network's module is imported when it is
+built.
+"""
 
 import dataclasses
+import importlib
 import types
 from collections.abc import Callable, Mapping
-
-import tensorflow as tf
-
-from tff_ssl.models import convolutional, dense, resnet, vgg
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,47 +17,55 @@ class ModelSpec:
 
   Attributes:
     description: One sentence for users.
-    build: `build(input_shape, num_classes, norm)` returns a `tf.keras.Model`
-      from float32 inputs [batch, *input_shape], of height, width and channels,
-      to logits [batch, num_classes]. `norm` is 'none', 'batch' or 'group': what
-      follows each convolution, or each hidden layer where there is none, ahead
-      of its ReLU (`tff_ssl.models.normalization.make_norm`). Raises
-      `ValueError` if an argument is out of range.
+    builder: `module.function` below `tff_ssl.models`; call `build`.
   """
 
   description: str
-  build: Callable[[tuple[int, ...], int, str], tf.keras.Model]
+  builder: str
+
+  @property
+  def build(self) -> Callable[..., Any]:
+    """`build(input_shape, num_classes, norm)` returns a `tf.keras.Model`.
+
+    It maps float32 inputs [batch, *input_shape], of height, width and channels,
+    to logits [batch, num_classes]. `norm` is 'none', 'batch' or 'group': what
+    follows each convolution, or each hidden layer where there is none, ahead of
+    its ReLU (`tff_ssl.models.normalization.make_norm`). Raises `ValueError` if
+    an argument is out of range.
+    """
+    module, name = self.builder.split('.')
+    return getattr(importlib.import_module(f'tff_ssl.models.{module}'), name)
 
 
 MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
   {
     'dense': ModelSpec(
-      'Multilayer perceptron with one hidden layer of 200.', dense.dense
+      'Multilayer perceptron with one hidden layer of 200.', 'dense.dense'
     ),
     'emnist_cnn': ModelSpec(
       'The EMNIST network of the grouping paper: two convolutions, channel '
       'dropout, 1.2 million weights at 28x28x1; norm "none" is the published '
       'network, "group" what the paper describes.',
-      convolutional.emnist_cnn,
+      'convolutional.emnist_cnn',
     ),
     'resnet18': ModelSpec(
       'ResNet-18 for CIFAR, of the grouping paper: 3x3 stem, 11.2 million '
       'weights; slow on a CPU.',
-      resnet.resnet18,
+      'resnet.resnet18',
     ),
     'resnet9': ModelSpec(
       'ResNet-9 of FedMatch: 6.6 million weights; norm "none" is the published '
       'network.',
-      resnet.resnet9,
+      'resnet.resnet9',
     ),
     'small_cnn': ModelSpec(
       'Two narrow convolutions, small and fast, for images of 4x4 and more.',
-      convolutional.small_cnn,
+      'convolutional.small_cnn',
     ),
     'vgg11': ModelSpec(
       'VGG11 for CIFAR: eight convolutions and one linear layer, 9.2 million '
       'weights; norm "none" is the published network.',
-      vgg.vgg11,
+      'vgg.vgg11',
     ),
   }
 )

@@ -138,6 +138,11 @@ class ClientDataSpec:
 
   def check_model(self, model) -> None:
     """Raises `TypeError` unless `model` takes these examples."""
+    if not hasattr(model, 'weights_spec'):
+      raise TypeError(
+        f'model is a {type(model).__name__}, not a FunctionalModel: convert '
+        'it with tff_ssl.from_keras or from_tff_functional_model.'
+      )
     wanted = tuple(model.input_spec.shape.as_list()[1:])
     if self.example_shape != wanted:
       raise TypeError(

@@ -53,7 +53,8 @@ class ServerTraining:
     ):
       raise TypeError(
         'server_data must be a tff.Computation without arguments that returns '
-        f'a sequence of labelled examples <x=..., y=...>*, but is {signature}: '
+        'a sequence of labelled examples <x=..., y=...>*, but is '
+        f'{signature or type(self.data).__name__}: '
         'wrap the data set in tff.tensorflow.computation.'
       )
 

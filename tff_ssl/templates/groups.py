@@ -140,7 +140,7 @@ def build_local_update(
     num_groups: S.
     assignment: Who assigns groups; see `group_of_client`.
     start_model: 'group': the model of the client's group. 'slot': that of the
-      group in which its slot was in the round before.
+      group which the context calls `start_group`, the client's previous one.
     client_momentum: 'reset': a fresh optimizer state. 'slot': the one that the
       slot's client of the round before left.
     warmup_rounds: First rounds in which clients do nothing.

@@ -86,6 +86,12 @@ class LocalTraining:
   labelled_batch_size: int | None = None
 
   def __post_init__(self):
+    if not isinstance(self.optimizer, tff.learning.optimizers.Optimizer):
+      raise TypeError(
+        f'The optimizer is a {type(self.optimizer).__name__}: give a '
+        'tff.learning.optimizers.Optimizer, such as '
+        'tff_ssl.build_nesterov_sgd(0.03).'
+      )
     if (self.steps is None) == (self.epochs is None):
       raise ValueError(
         f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'

@@ -79,12 +79,17 @@ class TestSpec:
   @pytest.mark.parametrize('labels', [[None], []])
   def test_model_of_another_input(self, labels):
     class Model:
+      weights_spec = ()
       input_spec = tf.TensorSpec([None, 3, 3, 1], tf.float32)
 
     with pytest.raises(TypeError, match=r'\(2, 2, 1\).*\(3, 3, 1\)'):
       _spec(batched=bool(labels)).check_model(Model())
     Model.input_spec = tf.TensorSpec([None, 2, 2, 1], tf.float32)
     _spec(batched=bool(labels)).check_model(Model())
+
+  def test_a_keras_model_is_told_where_to_go(self):
+    with pytest.raises(TypeError, match='Sequential.*tff_ssl.from_keras'):
+      _spec().check_model(tf.keras.Sequential())
 
 
 class TestCollect:
