@@ -266,6 +266,9 @@ def end_as(end):
   if end == 'exception':
     raise ZeroDivisionError
   if end.startswith('SIG'):
+    # Under nohup, or in the background, some are ignored from the start.
+    if end != 'SIGKILL':
+      signal.signal(getattr(signal, end), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.kill(os.getpid(), getattr(signal, end))
     time.sleep(60)
@@ -311,7 +314,8 @@ def test_no_worker_outlives_python():
   seconds = dict(line.split() for line in done.stdout.splitlines())
   assert list(seconds) == ends
   # 1 to 3 s where nothing else runs; a worker left behind never ends.
-  assert all(float(value) < 30 for value in seconds.values()), seconds
+  slow = {end: value for end, value in seconds.items() if float(value) >= 30}
+  assert not slow
 
 
 def test_a_forked_copy_leaves_the_worker_alone():
