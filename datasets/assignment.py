@@ -163,6 +163,32 @@ def draw_server_set(
   return draw_class_uniform(labels, np.arange(len(labels)), quotas, rng)
 
 
+def deal(
+  labels: np.ndarray,
+  available: np.ndarray,
+  counts: np.ndarray,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Deals each class to the clients at random, in given numbers.
+
+  Args:
+    labels: `int [N]`, the class of each example.
+    available: `bool [N]`, which examples there are to deal.
+    counts: `int64 [K, d]`, how many of each class each client receives: all
+      that are available.
+    rng: The random stream.
+
+  Returns:
+    `int64 [N]`, the client of each example, or `NOBODY`.
+  """
+  num_clients, num_classes = counts.shape
+  owner = np.full(len(labels), NOBODY, np.int64)
+  for label in range(num_classes):
+    members = rng.permutation(np.flatnonzero(available & (labels == label)))
+    owner[members] = np.repeat(np.arange(num_clients), counts[:, label])
+  return owner
+
+
 def from_owners(
   owner: np.ndarray,
   client_names: tuple[str, ...],

@@ -78,12 +78,11 @@ def dirichlet_partition(
       f'draws for {num_clients} clients: raise dirichlet_alpha, or lower '
       'min_client_examples or num_clients.'
     )
-  owner = np.full(len(labels), assignment.NOBODY, np.int64)
-  for label in range(num_classes):
-    members = rng.permutation(np.flatnonzero(left & (labels == label)))
-    owner[members] = np.repeat(np.arange(num_clients), counts[label])
   return assignment.from_owners(
-    owner, assignment.numbered_names(num_clients), server, seed
+    assignment.deal(labels, left, counts.T, rng),
+    assignment.numbered_names(num_clients),
+    server,
+    seed,
   )
 
 

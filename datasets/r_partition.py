@@ -98,12 +98,11 @@ def r_partition(
     )
   counts = _whole_counts(sizes, _shares(sizes, num_clients, noniid_r))
   rng = assignment.generator(seed, assignment.Purpose.CLIENT_EXAMPLES)
-  owner = np.full(len(labels), assignment.NOBODY, np.int64)
-  for label in range(num_classes):
-    members = rng.permutation(np.flatnonzero(left & (labels == label)))
-    owner[members] = np.repeat(np.arange(num_clients), counts[:, label])
   return assignment.from_owners(
-    owner, assignment.numbered_names(num_clients), server, seed
+    assignment.deal(labels, left, counts, rng),
+    assignment.numbered_names(num_clients),
+    server,
+    seed,
   )
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -16,9 +15,9 @@ import types
 from collections.abc import Sequence
 
 from experiments import settings as settings_lib
+from experiments import signals
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 # A run must not outlast the process that counts on it: it would hold its folder
 # when the same command is started again. It loses nothing by being killed.
@@ -128,7 +127,7 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
   return Outcome(tuple(failed), relay.signal_number)
 
 
-class _Relay:
+class _Relay(signals.SignalHandler):
   """Passes the signals that come to this process on to the run it waits for."""
 
   def __init__(self):
@@ -160,13 +159,3 @@ class _Relay:
       self.signal_number = signal_number
     if self._process is not None:
       self._process.send_signal(signal_number)
-
-  def __enter__(self) -> '_Relay':
-    self._earlier = {
-      number: signal.signal(number, self._handle) for number in _SIGNALS
-    }
-    return self
-
-  def __exit__(self, *unused) -> None:
-    for number, handler in self._earlier.items():
-      signal.signal(number, handler)

@@ -6,6 +6,8 @@ epoch for a client with 2,283 images, but 13 epochs for a writer with 76, who
 then fits his own pseudo-labels.
 """
 
+from collections.abc import Collection
+
 _COMMON = {
   'norm': 'none',
   'threshold': 0.95,
@@ -143,6 +145,12 @@ _COSINE = {
 }
 
 
+def displaced(given: Collection[str]) -> set[str]:
+  """Returns the names of the flags whose place the given ones take."""
+  steps = {'local_steps', 'local_epochs'}
+  return steps - set(given) if steps & set(given) else set()
+
+
 def resolve(given: dict[str, object]) -> dict[str, object]:
   """Fills in what was not given.
 
@@ -159,12 +167,8 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   }
   if not given.get('emnist_only_digits', True):
     values.update(_EMNIST_LETTERS)
-  for chosen, other in (
-    ('local_steps', 'local_epochs'),
-    ('local_epochs', 'local_steps'),
-  ):
-    if chosen in given:
-      values.pop(other, None)
+  for name in displaced(given):
+    values.pop(name, None)
   partition = given.get('partition', values['partition'])
   if partition == 'native':
     values['server_writers'] = 'held_out'

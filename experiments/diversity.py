@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from datasets import store_readers
 from tff_ssl import metrics
 from tff_ssl.simulation import client_reader, client_sampling
@@ -28,7 +26,7 @@ class DiversityProbe:
       metrics.build_process_diversity(process),
       store_readers.client_reader(data.store),
     )
-    self._has_server = process.parts.server is not None
+    self._process = process
     self._seed = settings.seed
     self._keys = client_sampling.sample_keys(
       num_clients=data.partition.num_clients,
@@ -48,10 +46,7 @@ class DiversityProbe:
     """
     measured = self._measure(
       metrics.measured_state(
-        state,
-        round_num=np.int32(round_num),
-        seed=np.int32(self._seed),
-        has_server=self._has_server,
+        self._process, state, round_num=round_num, seed=self._seed
       ),
       self._keys,
     )

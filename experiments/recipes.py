@@ -21,6 +21,7 @@ import pathlib
 import re
 import shlex
 
+from experiments import defaults
 from experiments import flags as flags_lib
 from experiments import settings as settings_lib
 from experiments.flags import UsageError
@@ -246,12 +247,8 @@ def make(given: dict[str, object]):
     return settings_lib.make(given)
   recipe = find(given['recipe'])
   base = recipe.flags(given.get('recipe_scale', 1.0))
-  for chosen, other in (
-    ('local_steps', 'local_epochs'),
-    ('local_epochs', 'local_steps'),
-  ):
-    if chosen in given:
-      base.pop(other, None)
+  for name in defaults.displaced(given):
+    base.pop(name, None)
   base['run_dir'] = default_run_dir(
     recipe, given.get('recipe_scale', 1.0), given.get('seed', 0)
   )

@@ -14,6 +14,7 @@ from datasets import catalogue, partitions
 from datasets.partition_arguments import ALPHA_INTERVAL
 from experiments import defaults, worker_settings
 from experiments.flags import GROUPS, UsageError
+from tff_ssl import checks
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import MODELS
 
@@ -110,17 +111,10 @@ _NOT_NEGATIVE = (
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
-  'norm': ('none', 'batch', 'group'),
+  **checks.CHOICES,
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine'),
-  'client_weighting': ('examples', 'uniform'),
   'server_writers': ('held_out', 'everyone'),
-  'server_replicas': ('one', 'per_group'),
-  'start_model': ('group', 'slot'),
-  'client_momentum': ('reset', 'slot'),
-  'bn_statistics': ('averaged', 'local'),
-  'views_forward': ('auto', 'joint', 'separate'),
-  'unlabelled_loss': ('crl', 'self_training'),
 }
 
 

@@ -14,11 +14,30 @@ class RoundDropped(BaseException):
   """
 
 
-class GracefulStop:
+class SignalHandler:
+  """Handles SIGTERM and SIGINT in the way of a subclass while it is entered.
+
+  Only the main thread can use this; the earlier handlers come back at the end.
+  """
+
+  def _handle(self, signal_number: int, frame) -> None:
+    raise NotImplementedError
+
+  def __enter__(self):
+    self._earlier = {
+      number: signal.signal(number, self._handle) for number in _SIGNALS
+    }
+    return self
+
+  def __exit__(self, *unused) -> None:
+    for number, handler in self._earlier.items():
+      signal.signal(number, handler)
+
+
+class GracefulStop(SignalHandler):
   """Turns the first SIGTERM or SIGINT into a request to stop.
 
-  The second one ends the process at once with exit code 128 + its number. Only
-  the main thread can use this; the earlier handlers come back at the end:
+  The second one ends the process at once with exit code 128 + its number:
 
     with GracefulStop() as stop:
       for round_number in rounds:
@@ -71,13 +90,3 @@ class GracefulStop:
     os.write(2, f'{name}: stopping; send it again to end at once.\n'.encode())
     if self._is_droppable:
       raise RoundDropped
-
-  def __enter__(self) -> 'GracefulStop':
-    self._earlier = {
-      number: signal.signal(number, self._handle) for number in _SIGNALS
-    }
-    return self
-
-  def __exit__(self, *unused) -> None:
-    for number, handler in self._earlier.items():
-      signal.signal(number, handler)

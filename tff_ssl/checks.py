@@ -3,6 +3,21 @@
 import math
 import numbers
 
+# The values of arguments that have names for values. They stand here, and not
+# with the code that tells them apart, so that a runner can refuse others before
+# it imports TensorFlow.
+CHOICES = {
+  'bn_statistics': ('averaged', 'local'),
+  'client_momentum': ('reset', 'slot'),
+  'client_weighting': ('examples', 'uniform'),
+  'group_assignment': ('sampler', 'in_process'),
+  'norm': ('none', 'batch', 'group'),
+  'server_replicas': ('one', 'per_group'),
+  'start_model': ('group', 'slot'),
+  'unlabelled_loss': ('crl', 'self_training'),
+  'views_forward': ('auto', 'joint', 'separate'),
+}
+
 
 def integers_at_least(least: int, **arguments) -> None:
   """Raises `ValueError` unless each argument is an integer >= `least`.
@@ -39,13 +54,14 @@ def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
       )
 
 
-def one_of(choices: tuple[str, ...], **arguments) -> None:
-  """Raises `ValueError` unless each argument is one of `choices`.
+def choice(**arguments) -> None:
+  """Raises `ValueError` unless each argument is one of its `CHOICES`.
 
   Args:
-    choices: What is allowed.
     **arguments: The values, by the name that the caller's user knows.
   """
   for name, value in arguments.items():
-    if value not in choices:
-      raise ValueError(f'{name} must be one of {choices}, but is {value!r}.')
+    if value not in CHOICES[name]:
+      raise ValueError(
+        f'{name} must be one of {CHOICES[name]}, but is {value!r}.'
+      )

@@ -24,8 +24,6 @@ from tff_ssl.templates import (
   local_training,
 )
 
-CLIENT_WEIGHTINGS = ('examples', 'uniform')
-
 
 def build_fed_avg(
   model,
@@ -89,11 +87,7 @@ def build_fed_avg(
     local_epochs=local_epochs,
   )
   checks.numbers_at_least(0, proximal_strength=proximal_strength)
-  if client_weighting not in CLIENT_WEIGHTINGS:
-    raise ValueError(
-      f'client_weighting must be one of {CLIENT_WEIGHTINGS}, but is '
-      f'{client_weighting!r}.'
-    )
+  checks.choice(client_weighting=client_weighting)
   objective = client_objective or objectives.Supervised(views)
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)

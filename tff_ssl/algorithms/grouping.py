@@ -42,10 +42,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, optimizers
-from tff_ssl.templates import composition, finalizers, groups, local_training
-
-BN_STATISTICS = ('averaged', 'local')
-SERVER_REPLICAS = ('one', 'per_group')
+from tff_ssl.templates import finalizers, groups, local_training, stacks
 
 
 def build_grouping_ssfl(
@@ -141,8 +138,7 @@ def build_grouping_ssfl(
   )
   checks.integers_at_least(0, server_warmup_rounds=server_warmup_rounds)
   checks.numbers_at_least(0, above=True, server_weight=server_weight)
-  checks.one_of(BN_STATISTICS, bn_statistics=bn_statistics)
-  checks.one_of(SERVER_REPLICAS, server_replicas=server_replicas)
+  checks.choice(bn_statistics=bn_statistics, server_replicas=server_replicas)
 
   client_training = local_training.LocalTraining(
     model,
@@ -182,7 +178,7 @@ def build_grouping_ssfl(
     return finalizers.build_server_training(
       server,
       combine,
-      server_start=composition.mean_of_stack,
+      server_start=stacks.mean,
       seed=seed,
       **types,
     )

@@ -60,7 +60,7 @@ import tensorflow_federated as tff
 from tff_ssl import aggregators, checks, randomness
 from tff_ssl.metrics import diversity_ratios
 from tff_ssl.templates import client_data as client_data_lib
-from tff_ssl.templates import client_work, finalizers
+from tff_ssl.templates import client_work
 
 _PREFIX = 'diversity'
 _KINDS = ('gradient', 'update')
@@ -159,31 +159,14 @@ def build_gradient_diversity(
 
   @tff.tensorflow.computation(sent_type, data_spec.type)
   def measure_client(sent, data):
-    examples, context = client_data_lib.read_context(data, data_spec)
-    task = client_work.ClientTask(
-      weights=sent['weights'],
-      round=sent['round'],
-      seed=sent['seed'],
-      hparams=initial_hparams(),
-      examples=examples,
-      client=context['client'],
-      group=context['group'],
-      start_group=context.get('start_group'),
-    )
+    task, _ = client_work.read_task(sent, initial_hparams(), data, data_spec)
     update, group = local_update(task)
     if group is None:
       _check_one_group(num_groups)
       group = tf.constant(0)
     vectors = (client_gradient(task), update.delta.trainable)
-    finite = finalizers.all_finite(
-      (vectors, update.delta, update.weight, update.metrics, examples)
-    )
-    empty = tf.equal(tf.shape(examples['y'])[0], 0)
-    usable = finite & ~update.invalid & ~empty
-    value = tf.nest.map_structure(
-      lambda term: tf.where(usable, term, tf.zeros_like(term)),
-      _terms_by_kind(*vectors),
-    )
+    _, usable = client_work.find_faults(update, task.examples, vectors)
+    value = client_work.zero_unless(usable, _terms_by_kind(*vectors))
     member = collections.OrderedDict(value=value, group=group)
     return member, tf.cast(usable, tf.float32)
 

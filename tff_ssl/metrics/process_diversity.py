@@ -2,11 +2,12 @@
 
 import collections
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.metrics import gradient_diversity
-from tff_ssl.templates import composition, full_gradient, slots
+from tff_ssl.templates import composition, full_gradient, stacks
 
 
 def build_process_diversity(
@@ -70,7 +71,7 @@ def build_process_diversity(
         start, task.optimizer_state, seed=task.seed, round_num=task.round
       )
       return tf.nest.map_structure(
-        tf.subtract, slots.row(result.weights, 0).trainable, start.trainable
+        tf.subtract, stacks.row(result.weights, 0).trainable, start.trainable
       )
 
     state_type = process.initialize.type_signature.result.member
@@ -92,19 +93,21 @@ def build_process_diversity(
 
 
 def measured_state(
-  state, *, round_num: int, seed: int, has_server: bool
+  process: composition.ComposedProcess, state, *, round_num: int, seed: int
 ) -> collections.OrderedDict:
   """Returns what the measurement takes of a process's state.
 
   Args:
-    state: The process's state.
+    process: The process that is measured.
+    state: Its state.
     round_num: Rounds done.
     seed: The run's seed.
-    has_server: Whether the server trains.
   """
   fields = collections.OrderedDict(
-    weights=state.global_model_weights, round=round_num, seed=seed
+    weights=state.global_model_weights,
+    round=np.int32(round_num),
+    seed=np.int32(seed),
   )
-  if has_server:
+  if process.parts.server is not None:
     fields['server_optimizer'] = state.finalizer['optimizer']
   return fields

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tff_ssl.models import normalization
+from tff_ssl import checks
 
 
 def check_network(num_classes: int, norm: str) -> None:
@@ -17,7 +17,7 @@ def check_network(num_classes: int, norm: str) -> None:
   """
   if num_classes < 1:
     raise ValueError(f'num_classes is {num_classes}: give a positive number.')
-  normalization.check_norm(norm)
+  checks.choice(norm=norm)
 
 
 def check_image_network(

@@ -9,6 +9,8 @@ import math
 
 import tensorflow as tf
 
+from tff_ssl import checks
+
 
 @tf.keras.saving.register_keras_serializable(package='tff_ssl')
 class GroupNormalization(tf.keras.layers.Layer):
@@ -145,13 +147,6 @@ _MAKERS = {
   ),
   'group': GroupNormalization,
 }
-NORMS = tuple(_MAKERS)
-
-
-def check_norm(kind: str) -> None:
-  """Raises `ValueError` unless `kind` is one of `NORMS`."""
-  if kind not in NORMS:
-    raise ValueError(f'norm is {kind!r}: choose one of {", ".join(NORMS)}.')
 
 
 def make_norm(kind: str) -> tf.keras.layers.Layer:
@@ -169,5 +164,5 @@ def make_norm(kind: str) -> tf.keras.layers.Layer:
   Raises:
     ValueError: If `kind` is none of these.
   """
-  check_norm(kind)
+  checks.choice(norm=kind)
   return _MAKERS[kind]()

@@ -22,8 +22,6 @@ import tensorflow as tf
 from tff_ssl import checks, randomness
 from tff_ssl.objectives import losses
 
-VIEWS_FORWARD = ('auto', 'joint', 'separate')
-
 
 @dataclasses.dataclass(frozen=True)
 class ConsistencyRegularization:
@@ -43,7 +41,7 @@ class ConsistencyRegularization:
 
   def __post_init__(self):
     checks.numbers_at_least(0, threshold=self.threshold)
-    checks.one_of(VIEWS_FORWARD, views_forward=self.views_forward)
+    checks.choice(views_forward=self.views_forward)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

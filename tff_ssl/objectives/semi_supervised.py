@@ -9,8 +9,6 @@ import tensorflow as tf
 from tff_ssl import checks, randomness
 from tff_ssl.objectives import consistency, losses
 
-UNLABELLED_LOSSES = ('crl', 'self_training')
-
 
 @dataclasses.dataclass(frozen=True)
 class SemiSupervised:
@@ -56,8 +54,9 @@ class SemiSupervised:
     checks.numbers_at_least(
       0, threshold=self.threshold, unlabelled_weight=self.unlabelled_weight
     )
-    checks.one_of(UNLABELLED_LOSSES, unlabelled_loss=self.unlabelled_loss)
-    checks.one_of(consistency.VIEWS_FORWARD, views_forward=self.views_forward)
+    checks.choice(
+      unlabelled_loss=self.unlabelled_loss, views_forward=self.views_forward
+    )
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -38,10 +38,7 @@ def compose_with_reader(
   state_type = process.next.type_signature.parameter[0]
   one_graph = _read_in_one_graph(process.next, reader)
 
-  # The form forgets Python's containers, such as the state's named tuple.
-  @tff.tensorflow.computation(state_type.member)
-  def with_containers(state):
-    return state
+  with_containers = _restore_containers(state_type)
 
   @tff.federated_computation(state_type, _KEYS_TYPE)
   def next_fn(state, keys):
@@ -87,10 +84,7 @@ def compose_computation_with_reader(
   one_graph = _read_in_one_graph(as_round, reader)
   result_type = computation.type_signature.result
 
-  # The form forgets Python's containers.
-  @tff.tensorflow.computation(result_type.member)
-  def with_containers(result):
-    return result
+  with_containers = _restore_containers(result_type)
 
   @tff.federated_computation(server_type, _KEYS_TYPE)
   def read_then_compute(server_value, keys):
@@ -98,6 +92,19 @@ def compose_computation_with_reader(
     return tff.federated_map(with_containers, result)
 
   return read_then_compute
+
+
+def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
+  """Returns the identity of a type with Python containers.
+
+  The form of `_read_in_one_graph` forgets them, such as a state's named tuple.
+  """
+
+  @tff.tensorflow.computation(type_.member)
+  def with_containers(value):
+    return value
+
+  return with_containers
 
 
 def _read_in_one_graph(

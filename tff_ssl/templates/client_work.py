@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from tff_ssl import randomness
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import finalizers as finalizers_lib
-from tff_ssl.templates import slots
+from tff_ssl.templates import slots, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -67,6 +67,64 @@ class ClientTask(NamedTuple):
     return randomness.client_seed(self.seed, self.round, self.client)
 
 
+def read_task(
+  sent, hparams, data, data_spec: client_data_lib.ClientDataSpec
+) -> tuple[ClientTask, collections.OrderedDict[str, tf.Tensor]]:
+  """Returns a client's task, without slot state, and its context.
+
+  Args:
+    sent: What the distributor sends, `<weights, round, seed>`.
+    hparams: The client optimizer's hyperparameters.
+    data: The client's data, of `data_spec.type`.
+    data_spec: The type of the client data.
+  """
+  examples, context = client_data_lib.read_context(data, data_spec)
+  task = ClientTask(
+    weights=sent['weights'],
+    round=sent['round'],
+    seed=sent['seed'],
+    hparams=hparams,
+    examples=examples,
+    client=context['client'],
+    group=context['group'],
+    start_group=context.get('start_group'),
+  )
+  return task, context
+
+
+def find_faults(
+  update: LocalUpdate, examples, further=()
+) -> tuple[collections.OrderedDict[str, tf.Tensor], tf.Tensor]:
+  """Says why a client must be left out, and whether it may count.
+
+  Args:
+    update: Its `LocalUpdate`.
+    examples: Tensors of its examples.
+    further: Whatever else must be finite.
+
+  Returns:
+    The `bool` scalars `empty`, `non_finite` and `invalid`, and one that is true
+    where none of them is.
+  """
+  # The examples too: augmentation may turn NaN pixels into finite ones.
+  finite = finalizers_lib.all_finite(
+    (update.delta, update.weight, update.metrics, examples, further)
+  )
+  faults = collections.OrderedDict(
+    empty=tf.equal(tf.shape(examples['y'])[0], 0),
+    non_finite=~finite,
+    invalid=update.invalid,
+  )
+  return faults, ~tf.reduce_any(list(faults.values()))
+
+
+def zero_unless(usable: tf.Tensor, values):
+  """Returns a structure of tensors, or zeros where a client may not count."""
+  return tf.nest.map_structure(
+    lambda value: tf.where(usable, value, tf.zeros_like(value)), values
+  )
+
+
 def build_client_work(
   local_update: Callable[[ClientTask], tuple[LocalUpdate, Any]],
   *,
@@ -109,7 +167,7 @@ def build_client_work(
   def initial():
     state = collections.OrderedDict(hparams=initial_hparams())
     if num_slots:
-      state['slots'] = slots.stack(initial_slot_state(), num_slots)
+      state['slots'] = stacks.tile(initial_slot_state(), num_slots)
     return state
 
   state_type = initial.type_signature.result
@@ -119,40 +177,22 @@ def build_client_work(
 
   @tff.tensorflow.computation(sent_type, state_type, data_spec.type)
   def work(sent, state, data):
-    examples, context = client_data_lib.read_context(data, data_spec)
-    task = ClientTask(
-      sent['weights'],
-      sent['round'],
-      sent['seed'],
-      state['hparams'],
-      examples,
-      context['client'],
-      context['group'],
-      context.get('start_group'),
-    )
+    task, context = read_task(sent, state['hparams'], data, data_spec)
     if num_slots:
       slot = context['slot']
-      task = task._replace(slot_state=slots.row(state['slots'], slot))
+      task = task._replace(slot_state=stacks.row(state['slots'], slot))
     update, tag = local_update(task)
-    invalid = update.invalid
     if num_slots:
-      invalid |= slots.is_missing(slot, num_slots)
-    empty = tf.equal(tf.shape(examples['y'])[0], 0)
-    # The examples too: augmentation may turn NaN pixels into finite ones.
-    finite = finalizers_lib.all_finite(
-      (update.delta, update.weight, update.metrics, examples)
-    )
-    usable = finite & ~invalid & ~empty
-    delta, weight, metrics = tf.nest.map_structure(
-      lambda value: tf.where(usable, value, tf.zeros_like(value)),
-      (update.delta, update.weight, update.metrics),
+      missing = stacks.is_missing(slot, num_slots)
+      update = update._replace(invalid=update.invalid | missing)
+    faults, usable = find_faults(update, task.examples)
+    delta, weight, metrics = zero_unless(
+      usable, (update.delta, update.weight, update.metrics)
     )
     finalizers.update((name, _ratio) for name in metrics)
-    clients = collections.OrderedDict(
-      participating=tf.cast(weight > 0, tf.int32),
-      empty=tf.cast(empty, tf.int32),
-      non_finite=tf.cast(~finite, tf.int32),
-      invalid=tf.cast(invalid, tf.int32),
+    clients = tf.nest.map_structure(
+      lambda flag: tf.cast(flag, tf.int32),
+      collections.OrderedDict(participating=weight > 0, **faults),
     )
     if tag is not None:
       delta = collections.OrderedDict(value=delta, group=tag)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
-from tff_ssl.templates import distributors
+from tff_ssl.templates import distributors, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -81,22 +81,9 @@ def stack_computation(weights: tff.Computation, size: int) -> tff.Computation:
 
   @tff.tensorflow.computation
   def stacked():
-    return tile(weights(), size)
+    return stacks.tile(weights(), size)
 
   return stacked
-
-
-def tile(weights: ModelWeights, size: int) -> ModelWeights:
-  """Stacks `size` copies of each weight along a new first dimension."""
-  return tf.nest.map_structure(
-    lambda value: tf.tile(value[tf.newaxis], [size] + [1] * value.shape.rank),
-    weights,
-  )
-
-
-def mean_of_stack(stack: ModelWeights) -> ModelWeights:
-  """Returns the mean of stacked weights over their first dimension."""
-  return tf.nest.map_structure(lambda value: tf.reduce_mean(value, 0), stack)
 
 
 def compose(

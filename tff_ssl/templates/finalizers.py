@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
-from tff_ssl.templates import client_data, local_training, slots
+from tff_ssl.templates import client_data, local_training, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -61,18 +61,17 @@ class ServerTraining:
   def initial_optimizer_state(self):
     """Returns fresh optimizer states, stacked `[R, ...]`."""
     state = self.training.initial_optimizer_state()
-    return slots.stack(state, self.num_replicas)
+    return stacks.tile(state, self.num_replicas)
 
   def get_hparams(self, optimizer_state):
     """Returns the hyperparameters, which all replicas share."""
-    return self.training.optimizer.get_hparams(slots.row(optimizer_state, 0))
+    return self.training.optimizer.get_hparams(stacks.row(optimizer_state, 0))
 
   def set_hparams(self, optimizer_state, hparams):
     """Sets the hyperparameters of all replicas."""
-    return _stack(
-      self.training.optimizer.set_hparams(
-        slots.row(optimizer_state, i), hparams
-      )
+    set_hparams = self.training.optimizer.set_hparams
+    return stacks.stack(
+      set_hparams(stacks.row(optimizer_state, i), hparams)
       for i in range(self.num_replicas)
     )
 
@@ -110,9 +109,9 @@ class ServerTraining:
         randomness.fold_in(own_seed, randomness.Purpose.REPLICA), replica
       )
 
-    return _stack(
+    return stacks.stack(
       train(
-        slots.row(optimizer_state, i),
+        stacks.row(optimizer_state, i),
         own_seed if self.num_replicas == 1 else seed_of(i),
       )
       for i in range(self.num_replicas)
@@ -124,11 +123,6 @@ class ServerTraining:
     spec = client_data.ClientDataSpec(dataset.element_spec)
     spec.check_model(self.training.model)
     return client_data.collect(dataset, spec)
-
-
-def _stack(results):
-  """Stacks structures of tensors."""
-  return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *results)
 
 
 def ratios(metrics) -> collections.OrderedDict[str, tf.Tensor]:

@@ -64,17 +64,10 @@ def full_gradient(
   # A function of its own, as the training loop's step is and for its reason.
   @tf.function(autograph=False, experimental_attributes={'_noinline': True})
   def batch_gradient(weights, batch, seed):
-    with tf.GradientTape() as tape:
-      tape.watch(weights.trainable)
-      predict = prediction.Predictor(
-        model, weights.trainable, weights.non_trainable
-      )
-      loss, _ = objective(predict, batch, weights, seed)
-    return tape.gradient(
-      loss,
-      weights.trainable,
-      unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    gradient, _, _ = prediction.objective_gradient(
+      model, objective, weights, batch, weights, seed
     )
+    return gradient
 
   def body(step, mean):
     indices = order[step * batch_size : (step + 1) * batch_size]

@@ -11,11 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import aggregators, checks, randomness
-from tff_ssl.templates import client_work, composition, local_training, slots
-
-ASSIGNMENTS = ('sampler', 'in_process')
-START_MODELS = ('group', 'slot')
-CLIENT_MOMENTA = ('reset', 'slot')
+from tff_ssl.templates import client_work, composition, local_training, stacks
 
 
 def check_assignment(assignment: str, num_groups: int, data_spec) -> None:
@@ -30,7 +26,7 @@ def check_assignment(assignment: str, num_groups: int, data_spec) -> None:
     ValueError: If `assignment` is unknown.
     TypeError: If the sampler has no place to write the group to.
   """
-  checks.one_of(ASSIGNMENTS, group_assignment=assignment)
+  checks.choice(group_assignment=assignment)
   if assignment == 'sampler' and num_groups > 1 and not data_spec.in_context:
     raise TypeError(
       "group_assignment='sampler' needs client data with a context that holds "
@@ -53,7 +49,7 @@ def group_of_client(
   if num_groups == 1:
     return tf.constant(0), tf.constant(False)
   if assignment == 'sampler':
-    return task.group, (task.group < 0) | (task.group >= num_groups)
+    return task.group, stacks.is_missing(task.group, num_groups)
   group = tf.random.stateless_uniform(
     [],
     randomness.fold_in(task.client_seed, randomness.Purpose.DRAW_GROUP),
@@ -83,8 +79,7 @@ def check_slots(
     ValueError: If a value is unknown, missing or unused.
     TypeError: If the client data do not name slots where they must.
   """
-  checks.one_of(START_MODELS, start_model=start_model)
-  checks.one_of(CLIENT_MOMENTA, client_momentum=client_momentum)
+  checks.choice(start_model=start_model, client_momentum=client_momentum)
   checks.integers_at_least(1, num_slots=num_slots)
   if (num_slots is not None) != (client_momentum == 'slot'):
     raise ValueError(
@@ -117,10 +112,10 @@ def start_of(
   """
   if start_model == 'slot':
     group = task.start_group
-    invalid = slots.is_missing(group, num_groups)
+    invalid = stacks.is_missing(group, num_groups)
   else:
     group, invalid = group_of_client(task, num_groups, assignment)
-  return slots.row(task.weights, group), invalid
+  return stacks.row(task.weights, group), invalid
 
 
 def build_local_update(
@@ -156,7 +151,7 @@ def build_local_update(
 
   def local_update(task):
     group, invalid = group_of_client(task, num_groups, assignment)
-    own = slots.row(task.weights, group)
+    own = stacks.row(task.weights, group)
     start, start_invalid = start_of(
       task, num_groups, assignment=assignment, start_model=start_model
     )
@@ -335,8 +330,8 @@ def compose(
       weights_type=stack_type,
       aggregate_type=aggregator.next.type_signature.result.result.member,
     ),
-    to_model_weights=composition.mean_of_stack,
-    from_model_weights=lambda weights: composition.tile(weights, num_groups),
+    to_model_weights=stacks.mean,
+    from_model_weights=lambda weights: stacks.tile(weights, num_groups),
     parts=composition.Parts(
       training,
       update_of(since_start=True),
@@ -347,6 +342,6 @@ def compose(
       stack_type,
       num_groups,
       server,
-      composition.mean_of_stack,
+      stacks.mean,
     ),
   )

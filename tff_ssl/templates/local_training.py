@@ -210,16 +210,8 @@ class LocalTraining:
     # the slow kernel of MaxPoolGrad, which it does for some loops over tensors.
     @tf.function(autograph=False, experimental_attributes={'_noinline': True})
     def take_step(weights, state, batch, seed):
-      with tf.GradientTape() as tape:
-        tape.watch(weights.trainable)
-        predict = prediction.Predictor(
-          self.model, weights.trainable, weights.non_trainable
-        )
-        loss, metrics = self.objective(predict, batch, anchors, seed)
-      gradients = tape.gradient(
-        loss,
-        weights.trainable,
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+      gradients, metrics, non_trainable = prediction.objective_gradient(
+        self.model, self.objective, weights, batch, anchors, seed
       )
       state, trainable = self.optimizer.next(
         state, weights.trainable, gradients
@@ -229,7 +221,7 @@ class LocalTraining:
         [tf.stack([size, size])]
         + [tf.stack(metrics[name]) for name in self.metric_names]
       )
-      new_weights = ModelWeights(trainable, predict.non_trainable)
+      new_weights = ModelWeights(trainable, non_trainable)
       return new_weights, state, sums
 
     return take_step

@@ -31,3 +31,30 @@ class Predictor:
   def has_moving_state(self) -> bool:
     """Whether train-mode calls change weights (batch normalisation)."""
     return bool(tf.nest.flatten(self.non_trainable))
+
+
+def objective_gradient(model, objective, weights, batch, anchors, seed):
+  """Calls an objective in train mode and differentiates its loss.
+
+  Args:
+    model: The `FunctionalModel`.
+    objective: See `tff_ssl.objectives`.
+    weights: `ModelWeights` of tensors.
+    batch: The minibatch.
+    anchors: `ModelWeights` that training started from.
+    seed: `int32 [2]`.
+
+  Returns:
+    The gradient in the structure of `weights.trainable`, the objective's
+    metrics, and the new non-trainable weights.
+  """
+  with tf.GradientTape() as tape:
+    tape.watch(weights.trainable)
+    predict = Predictor(model, weights.trainable, weights.non_trainable)
+    loss, metrics = objective(predict, batch, anchors, seed)
+  gradient = tape.gradient(
+    loss,
+    weights.trainable,
+    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+  )
+  return gradient, metrics, predict.non_trainable

@@ -10,26 +10,6 @@ is for small models, and for comparison with that code.
 import tensorflow as tf
 
 
-def stack(value, num_slots: int):
-  """Returns `num_slots` copies of a structure of tensors, stacked."""
-  return tf.nest.map_structure(
-    lambda leaf: tf.stack([leaf] * num_slots),
-    tf.nest.map_structure(tf.convert_to_tensor, value),
-  )
-
-
-def row(stacked, slot):
-  """Returns the structure of one slot; the nearest if it does not exist."""
-  return tf.nest.map_structure(
-    lambda leaf: leaf[tf.clip_by_value(slot, 0, leaf.shape[0] - 1)], stacked
-  )
-
-
-def is_missing(slot, num_slots: int) -> tf.Tensor:
-  """Returns whether there is no such slot, `bool` scalar."""
-  return (slot < 0) | (slot >= num_slots)
-
-
 def scatter(value, slot, num_slots: int, counts: tf.Tensor):
   """Puts a client's new state into its row; summed over clients for `merge`.
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers
+from tff_ssl import checks, objectives, optimizers
 from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -145,7 +145,7 @@ class TestStartModel:
     output = process.next(state, clients)
     return _flat(state), _flat(output.state), output.metrics
 
-  @pytest.mark.parametrize('start_model', grouping.groups.START_MODELS)
+  @pytest.mark.parametrize('start_model', checks.CHOICES['start_model'])
   def test_round_is_eq_7_with_the_start_models(self, start_model):
     old, new, _ = self._round(start_model, self._STARTS)
     starts = self._STARTS if start_model == 'slot' else self._GROUPS

@@ -18,5 +18,5 @@ def test_refuses_shapes(input_shape):
 def test_refuses_before_anything_is_built():
   with pytest.raises(ValueError, match='num_classes is -1: give a positive'):
     arguments.check_network(-1, 'none')
-  with pytest.raises(ValueError, match="norm is 'layer': choose one of none"):
+  with pytest.raises(ValueError, match="norm must be one of .*but is 'layer'"):
     arguments.check_image_network((8, 8, 3), 10, 'layer', smallest=8)

@@ -124,7 +124,7 @@ def test_registry_builds_every_model(name, norm):
 def test_bad_arguments(name):
   with pytest.raises(ValueError, match='num_classes is 0'):
     MODELS[name].build((28, 28, 1), 0, 'none')
-  with pytest.raises(ValueError, match="norm is 'layer'"):
+  with pytest.raises(ValueError, match="norm must be one of .*but is 'layer'"):
     MODELS[name].build((28, 28, 1), 10, 'layer')
 
 

@@ -135,7 +135,7 @@ def test_make_norm():
   assert isinstance(
     normalization.make_norm('group'), normalization.GroupNormalization
   )
-  with pytest.raises(ValueError, match='layer.*none, batch, group'):
+  with pytest.raises(ValueError, match='none.*batch.*group.*layer'):
     normalization.make_norm('layer')
 
 

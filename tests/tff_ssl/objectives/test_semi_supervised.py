@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_ssl import objectives
+from tff_ssl import checks, objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
-from tff_ssl.objectives import consistency
 from tff_ssl.templates import prediction
 
 _SEED = tf.constant([1, 2])
@@ -111,7 +110,7 @@ def test_separate_views_do_not_fit_batch_normalisation():
 
 
 @pytest.mark.parametrize('norm', ['none', 'batch'])
-@pytest.mark.parametrize('views_forward', consistency.VIEWS_FORWARD)
+@pytest.mark.parametrize('views_forward', checks.CHOICES['views_forward'])
 def test_number_of_forward_passes(norm, views_forward):
   model = functional.from_keras(dense.dense((4,), 3, norm, hidden=(5,)))
   sizes = []

@@ -13,22 +13,10 @@ from tff_ssl.templates import (
   client_work,
   composition,
   finalizers,
+  stacks,
 )
 
 ModelWeights = tff.learning.models.ModelWeights
-
-
-def test_tile_and_mean_of_stack():
-  weights = ModelWeights(
-    [tf.constant([[1.0, 2.0]]), tf.constant(3.0)], [tf.constant([4.0])]
-  )
-  stack = composition.tile(weights, 3)
-  np.testing.assert_array_equal(stack.trainable[0], [[[1, 2]]] * 3)
-  np.testing.assert_array_equal(stack.trainable[1], [3, 3, 3])
-  np.testing.assert_array_equal(stack.non_trainable[0], [[4]] * 3)
-  rows = ModelWeights([tf.constant([[1.0, 5.0], [2.0, 7.0]])], [])
-  mean = composition.mean_of_stack(rows)
-  np.testing.assert_array_equal(mean.trainable[0], [1.5, 6])
 
 
 def test_initial_weights_are_the_models_for_the_seed(tff_context):
@@ -102,7 +90,7 @@ class TestCompose:
         [tf.TensorSpec([2], tf.float32)],
       ),
       to_model_weights=lambda w: tf.nest.map_structure(tf.reduce_mean, w),
-      from_model_weights=lambda w: composition.tile(w, 2),
+      from_model_weights=lambda w: stacks.tile(w, 2),
     )
 
   def _clients(self, *values):

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tff_ssl import objectives, optimizers, randomness
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
-from tff_ssl.templates import finalizers, local_training, slots
+from tff_ssl.templates import finalizers, local_training, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -86,7 +86,7 @@ class TestServerTraining:
         result = server.run(
           weights, state, seed=tf.constant(3), round_num=tf.constant(round_num)
         )
-        weights = slots.row(result.weights, 0)
+        weights = stacks.row(result.weights, 0)
         state = result.optimizer_state
       return collections.OrderedDict(
         kernel=weights.trainable[0],

@@ -1,16 +1,9 @@
-"""Rows of a stack of slots: read, scattered by clients, and merged."""
+"""Rows of a stack of slots: scattered by clients, and merged."""
 
 import numpy as np
 import tensorflow as tf
 
 from tff_ssl.templates import slots
-
-
-def test_row_reads_the_slot():
-  stacked = slots.stack({'a': tf.constant([1.0, 2.0]), 'n': 3}, num_slots=4)
-  assert stacked['a'].shape == (4, 2)
-  stacked['n'] = tf.range(4)
-  assert [int(slots.row(stacked, i)['n']) for i in range(4)] == [0, 1, 2, 3]
 
 
 def test_summed_rows_replace_the_slots_of_those_who_count():
@@ -33,8 +26,3 @@ def test_summed_rows_replace_the_slots_of_those_who_count():
   new = slots.merge(old, rows, taken)
   assert new['v'].numpy().tolist() == [[1.0], [2.0], [30.0]]
   assert new['n'].numpy().tolist() == [7, 8, 90]
-
-
-def test_missing_slots():
-  missing = [bool(slots.is_missing(tf.constant(i), 3)) for i in (-1, 0, 2, 3)]
-  assert missing == [True, False, False, True]
