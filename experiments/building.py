@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from datasets import store_readers
-from tff_ssl import augmentation, models, optimizers
-from tff_ssl.models import functional
+from tff_ssl import augmentation, models, objectives, optimizers
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
 
@@ -15,17 +15,20 @@ def build_model(settings, data):
   if settings.precision == 'bfloat16':
     tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
   try:
-    return functional.from_keras(
-      models.MODELS[settings.model].build(
-        data.store.input_shape, data.source.num_classes, settings.norm
-      )
+    return models.build(
+      settings.model,
+      data.store.input_shape,
+      data.source.num_classes,
+      settings.norm,
     )
   finally:
     tf.keras.mixed_precision.set_global_policy(earlier)
 
 
-def build_views(settings, source) -> augmentation.ImageViews:
+def build_views(settings, source):
   """Returns the augmentation of a run."""
+  if not PROCESSES[settings.process].augments:
+    return augmentation.PlainViews()
   flip = settings.augment_flip
   return augmentation.ImageViews(
     mean=source.mean,
@@ -56,6 +59,10 @@ def build_process(settings, spec, model, data):
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if settings.client_momentum == 'slot':
     arguments['num_slots'] = settings.clients_per_round
+  if 'proxy_task' in arguments:
+    arguments['proxy_task'] = objectives.PROXY_TASKS[settings.proxy_task]
+  if arguments.pop('mask', None) == 'redrawn':
+    arguments['redrawn_mask_ratio'] = settings.mask_ratio
   arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
@@ -85,13 +92,18 @@ def read_from_store(process, data):
 
 def _sgd(settings, learning_rate):
   return optimizers.build_nesterov_sgd(
-    learning_rate, settings.momentum, weight_decay=settings.weight_decay
+    learning_rate,
+    settings.momentum,
+    nesterov=bool(settings.nesterov),
+    weight_decay=settings.weight_decay,
   )
 
 
 def _schedule(settings):
   if settings.schedule == 'constant':
     return None
+  if settings.schedule == 'exponential':
+    return optimizers.exponential(settings.schedule_decay)
   return optimizers.cosine(
     settings.schedule_steps,
     settings.schedule_coefficient,

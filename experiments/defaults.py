@@ -25,6 +25,7 @@ _COMMON = {
   'clients_per_round': 10,
   'learning_rate': 0.03,
   'momentum': 0.9,
+  'nesterov': True,
   'weight_decay': 1e-4,
   'schedule': 'constant',
   'schedule_scale': 1.0,
@@ -32,6 +33,14 @@ _COMMON = {
   'seed': 0,
   'precision': 'float32',
   'rounds_per_evaluation': 10,
+  'evaluation_offset': 0,
+  'epoch_batches': 'separate',
+  'match_local_steps': False,
+  'proxy_task': 'reconstruction',
+  'ssjo_loss_weight': 1.0,
+  'pretraining_images': 'all',
+  'encoder_training': 'fine_tuned',
+  'setting': 'federated',
   'gradient_diversity_clients': 0,
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
@@ -131,6 +140,23 @@ _EMNIST_LETTERS = {'server_examples': 620, 'labelled_examples': 24_800}
 # its steps.
 _BY_PROCESS = {'server_only': {'learning_rate': 0.01}}
 
+# Chart 1 of the label-hungry paper (Hegde et al.), and batches as its code made
+# them. Most labels are hidden, so that a first run shows what it is about.
+_LABEL_HUNGRY = {
+  'model': 'dense_encoder',
+  'batch_size': 20,
+  'local_epochs': 10,
+  'epoch_batches': 'continuous',
+  'learning_rate': 1e-3,
+  'momentum': 0.99,
+  'nesterov': False,
+  'weight_decay': 0.0,
+  'mask_ratio': 0.9,
+}
+_LABEL_HUNGRY_EMNIST = {'clients_per_round': 100, 'total_rounds': 100}
+_LABEL_HUNGRY_CENTRAL = {'learning_rate': 1e-4, 'total_rounds': 10}
+_LABEL_HUNGRY_PROCESSES = ('fsl', 'sspt', 'ssjo')
+
 # Defaults that hold for one partition or schedule only. The least number of
 # examples is that of Li et al. 2022 (arXiv 2102.02079).
 _DIRICHLET = {
@@ -138,11 +164,27 @@ _DIRICHLET = {
   'dirichlet_alpha': 0.5,
   'min_client_examples': 10,
 }
+# The momentum of the one client goes on, and a round is an epoch.
+_CENTRAL = {
+  'partition': 'pooled',
+  'local_epochs': 1,
+  'client_momentum': 'slot',
+  'rounds_per_evaluation': 1,
+}
 _COSINE = {
   'schedule_steps': 100 * 1024,
   'schedule_coefficient': 7 / 16,
   'schedule_warmup_steps': 0,
 }
+
+
+def _label_hungry(dataset: str, is_central: bool) -> dict[str, object]:
+  values = dict(_LABEL_HUNGRY)
+  if is_central:
+    values.update(_LABEL_HUNGRY_CENTRAL)
+  elif dataset == 'emnist':
+    values.update(_LABEL_HUNGRY_EMNIST)
+  return values
 
 
 def displaced(given: Collection[str]) -> set[str]:
@@ -160,11 +202,18 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   Returns:
     All flags that have a value.
   """
+  is_central = given.get('setting') == 'central'
   values = {
     **_COMMON,
     **_BY_DATASET[given['dataset']],
     **_BY_PROCESS.get(given['process'], {}),
   }
+  if given['process'] in _LABEL_HUNGRY_PROCESSES:
+    values.update(_label_hungry(given['dataset'], is_central))
+    values.pop('local_steps', None)
+  if is_central:
+    values.update(_CENTRAL)
+    values.pop('local_steps', None)
   if not given.get('emnist_only_digits', True):
     values.update(_EMNIST_LETTERS)
   for name in displaced(given):
@@ -172,7 +221,9 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   partition = given.get('partition', values['partition'])
   if partition == 'native':
     values['server_writers'] = 'held_out'
-  if partition in ('native', 'pooled') and partition != values['partition']:
+  if partition == 'pooled' or (
+    partition == 'native' and partition != values['partition']
+  ):
     values.pop('num_clients', None)
   if partition == 'r':
     values.setdefault('noniid_r', 0.4)
@@ -184,11 +235,18 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   if partition == 'pooled':
     values['clients_per_round'] = 1
     values['num_groups'] = 1
-  if given.get('schedule', values['schedule']) == 'cosine':
+  schedule = given.get('schedule', values['schedule'])
+  if schedule == 'cosine':
     values.update(_COSINE)
   else:
     values.pop('schedule_scale')
+  if schedule == 'exponential':
+    values['schedule_decay'] = 0.97
   values.update(given)
+  if given['process'] == 'sspt':
+    if 'total_rounds' not in given:
+      values['total_rounds'] *= 2
+    values.setdefault('pretraining_rounds', values['total_rounds'] // 2)
   values.setdefault('server_learning_rate', values['learning_rate'])
   values.setdefault('labelled_batch_size', values['batch_size'])
   if values['gradient_diversity_clients']:

@@ -142,6 +142,45 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'
     ),
+    Flag(
+      'proxy_task',
+      'string',
+      'What encoders learn without labels: reconstruction (binary '
+      'cross-entropy), reconstruction_mse or rotation.',
+    ),
+    Flag(
+      'ssjo_loss_weight',
+      'float',
+      "Weight of the proxy task's loss beside the classifier's.",
+    ),
+    Flag(
+      'labelled_batch_probability',
+      'float',
+      'Probability of a labelled minibatch, in [0, 1]; by default the labelled '
+      "examples' share of the client's.",
+    ),
+    Flag(
+      'pretraining_rounds',
+      'integer',
+      'Rounds of --total_rounds that go to the proxy task, the first ones; by '
+      'default half of them.',
+    ),
+    Flag(
+      'pretraining_images',
+      'string',
+      'Images of the pre-training: all, or the unlabelled ones alone.',
+    ),
+    Flag(
+      'encoder_training',
+      'string',
+      'The encoder after the pre-training: fine_tuned or frozen.',
+    ),
+    Flag(
+      'setting',
+      'string',
+      'federated, or central: one client that holds all the data and keeps its '
+      'momentum, in rounds of one epoch.',
+    ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
   ),
   'client optimiser': (
@@ -157,10 +196,33 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'integer',
       "Passes over a client's examples in a round, instead of --local_steps.",
     ),
+    Flag(
+      'epoch_batches',
+      'string',
+      'Passes of --local_epochs: separate (the last minibatch of each may be '
+      'smaller) or continuous (only the very last one).',
+    ),
+    Flag(
+      'match_local_steps',
+      'boolean',
+      'As many steps as --local_epochs passes over all examples would take, '
+      'labelled or not: those of ssjo.',
+    ),
     Flag('learning_rate', 'float', "The clients' learning rate."),
-    Flag('momentum', 'float', 'Nesterov momentum, in [0, 1).'),
+    Flag('momentum', 'float', 'Momentum, in [0, 1).'),
+    Flag('nesterov', 'boolean', "Whether momentum is Nesterov's."),
     Flag('weight_decay', 'float', 'Coupled weight decay.'),
-    Flag('schedule', 'string', 'Learning rate: constant or cosine (Eq. 11).'),
+    Flag(
+      'schedule',
+      'string',
+      'Learning rate: constant, cosine over steps (paper 1, Eq. 11) or '
+      'exponential over rounds.',
+    ),
+    Flag(
+      'schedule_decay',
+      'float',
+      'Exponential: the factor of each round, in (0, 1].',
+    ),
     Flag(
       'schedule_steps', 'integer', 'Cosine: steps EM/B of the whole schedule.'
     ),
@@ -186,6 +248,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag('total_rounds', 'integer', 'Rounds to train.'),
     Flag('clients_per_round', 'integer', 'C, participating clients.'),
     Flag('rounds_per_evaluation', 'integer', 'Rounds between evaluations.'),
+    Flag(
+      'evaluation_offset',
+      'integer',
+      'Rounds before the first evaluation, if fewer: with 1 and 10 rounds '
+      'between, it is after rounds 1, 11, 21 and so on, and the last.',
+    ),
     Flag(
       'gradient_diversity_clients',
       'integer',

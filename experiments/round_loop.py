@@ -116,7 +116,8 @@ class RoundLoop:
     ):
       weights = self._process.get_model_weights(state)
       return evaluate_clients(done, weights)
-    if last or done % settings.rounds_per_evaluation == 0:
+    per = settings.rounds_per_evaluation
+    if last or (done - settings.evaluation_offset) % per == 0:
       return self._evaluate(self._process.get_model_weights(state))
     return {}
 

@@ -16,13 +16,14 @@ from experiments import defaults, worker_settings
 from experiments.flags import GROUPS, UsageError
 from tff_ssl import checks
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.models import MODELS
+from tff_ssl.models import ENCODERS, MODELS
 
 # What may change between the start of a run and its resumption.
 FREE = frozenset(
   {
     'total_rounds',
     'rounds_per_evaluation',
+    'evaluation_offset',
     'rounds_per_client_evaluation',
     'rounds_per_checkpoint',
     'gradient_diversity_clients',
@@ -46,6 +47,7 @@ _BUILDER_SETTINGS = frozenset(
 _CLIENT_TRAINING = frozenset(
   {'clients_per_round', 'gradient_diversity_clients', 'workers'}
 )
+_GRADIENT_DIVERSITY = ('gradient_diversity_clients',)
 _SERVER_TRAINING = frozenset({'server_learning_rate'})
 _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
@@ -77,6 +79,8 @@ _AT_LEAST = {
   'total_rounds': 1,
   'clients_per_round': 1,
   'rounds_per_evaluation': 1,
+  'evaluation_offset': 0,
+  'pretraining_rounds': 0,
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'gradient_diversity_clients': 0,
@@ -102,18 +106,23 @@ _INTERVALS = {
   'dirichlet_alpha': ALPHA_INTERVAL,
   'threshold': (0, 1),
   'momentum': (0, 1),
+  'labelled_batch_probability': (0, 1),
   'worker_timeout': (1, 86_400),
 }
-_POSITIVE = ('learning_rate', 'server_learning_rate', 'schedule_scale')
+_POSITIVE = (
+  *('learning_rate', 'server_learning_rate'),
+  *('schedule_scale', 'schedule_decay'),
+)
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
-  'unlabelled_weight',
+  *('unlabelled_weight', 'ssjo_loss_weight'),
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
   **checks.CHOICES,
   'precision': ('float32', 'bfloat16'),
-  'schedule': ('constant', 'cosine'),
+  'schedule': ('constant', 'cosine', 'exponential'),
+  'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
 }
 
@@ -160,7 +169,7 @@ def make(
   given = worker_settings.without_revoked(given)
   values = defaults.resolve(given)
   check_name('partition', values['partition'], partitions.PARTITIONS)
-  check_name('model', values['model'], MODELS)
+  check_name('model', values['model'], {**MODELS, **ENCODERS})
   unused = _unused(values, PROCESSES[values['process']])
   for name, reason in unused.items():
     if name in given and name not in optional:
@@ -195,6 +204,18 @@ def _unused(values, spec) -> dict[str, str]:
     unused[name] = why
   if not spec.has_client_training:
     unused.update(dict.fromkeys(_CLIENT_TRAINING, why))
+  if not spec.has_gradient_diversity:
+    unused.update(dict.fromkeys(_GRADIENT_DIVERSITY, why))
+  if not spec.augments:
+    unused['augment_flip'] = why
+  if spec.has_server_training or spec.labels_at != 'clients':
+    unused['setting'] = f'{why}, there is nothing central in it'
+  if values['match_local_steps']:
+    unused['epoch_batches'] = '--match_local_steps=true leaves no passes'
+  if 'local_epochs' not in values:
+    unused['epoch_batches'] = unused['match_local_steps'] = (
+      'only --local_epochs uses it'
+    )
   if not spec.has_server_training:
     unused.update(dict.fromkeys(_SERVER_TRAINING, why))
     unused['server_examples'] = (
@@ -214,6 +235,7 @@ def _unused(values, spec) -> dict[str, str]:
     )
   if values['momentum'] == 0:
     unused['client_momentum'] = '--momentum=0 leaves nothing to keep'
+    unused['nesterov'] = '--momentum=0 leaves nothing to look ahead to'
   native = catalogue.SOURCES[values['dataset']].has_native_split
   if values['partition'] != 'native' or not native:
     unused['rounds_per_client_evaluation'] = (
@@ -239,6 +261,8 @@ def _unused(values, spec) -> dict[str, str]:
     unused.update(
       dict.fromkeys(_COSINE_FLAGS, 'only --schedule=cosine uses it')
     )
+  if values['schedule'] != 'exponential':
+    unused['schedule_decay'] = 'only --schedule=exponential uses it'
   unused.update(worker_settings.unused(values))
   return unused
 
@@ -264,6 +288,10 @@ def _check_ranges(values) -> None:
       check_name(name, value, _CHOICES[name])
     if expected is not None:
       raise UsageError(f'--{name}={value} must be {expected}.')
+  if values.get('schedule_decay', 1) > 1:
+    raise UsageError(
+      f'--schedule_decay={values["schedule_decay"]} must be at most 1.'
+    )
   if values['momentum'] == 1:
     raise UsageError('--momentum=1.0 must be below 1.')
   if 'server_weight' in values and not 0 < values['server_weight'] < 1e9:
@@ -299,7 +327,13 @@ def _check_together(values) -> None:
       f'--schedule_warmup_steps={warmup} must be below --schedule_steps={steps}'
       ': the warm-up is a part of the schedule.'
     )
+  if values['evaluation_offset'] >= values['rounds_per_evaluation'] > 1:
+    raise UsageError(
+      f'--evaluation_offset={values["evaluation_offset"]} must be below '
+      f'--rounds_per_evaluation={values["rounds_per_evaluation"]}.'
+    )
   spec = PROCESSES[values['process']]
+  _check_label_hungry(values, spec)
   for flag in ('server_examples', 'labelled_examples'):
     if values.get(flag) == 0:
       raise UsageError(
@@ -308,6 +342,29 @@ def _check_together(values) -> None:
       )
   if catalogue.SOURCES[values['dataset']].has_unlabelled:
     _check_unlabelled(values, spec)
+
+
+def _check_label_hungry(values, spec) -> None:
+  """Checks flags of encoders, pre-training and central training."""
+  if spec.needs_encoder and values['model'] not in ENCODERS:
+    raise UsageError(
+      f'--model={values["model"]} has no encoder of its own, which the process '
+      f'{spec.name} trains: choose --model={" or ".join(ENCODERS)}.'
+    )
+  pretraining, total = (
+    values.get('pretraining_rounds', 0),
+    values['total_rounds'],
+  )
+  if pretraining >= total:
+    raise UsageError(
+      f'--pretraining_rounds={pretraining} leaves none of --total_rounds='
+      f'{total} for the classifier: lower the first or raise the second.'
+    )
+  if values.get('setting') == 'central' and values['partition'] != 'pooled':
+    raise UsageError(
+      f'--partition={values["partition"]} does not fit --setting=central: one '
+      'client holds all the data there; leave it out.'
+    )
 
 
 def _check_unlabelled(values, spec) -> None:

@@ -10,8 +10,14 @@ CHOICES = {
   'bn_statistics': ('averaged', 'local'),
   'client_momentum': ('reset', 'slot'),
   'client_weighting': ('examples', 'uniform'),
+  'encoder_training': ('fine_tuned', 'frozen'),
+  'epoch_batches': ('separate', 'continuous', 'matched'),
   'group_assignment': ('sampler', 'in_process'),
   'norm': ('none', 'batch', 'group'),
+  'pretraining_images': ('all', 'unlabelled'),
+  'proxy_task': ('reconstruction', 'reconstruction_mse', 'rotation'),
+  'reconstruction_loss': ('binary_crossentropy', 'mean_squared_error'),
+  'rows': ('all', 'labelled', 'unlabelled', 'either'),
   'server_replicas': ('one', 'per_group'),
   'start_model': ('group', 'slot'),
   'unlabelled_loss': ('crl', 'self_training'),
@@ -51,6 +57,19 @@ def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
       raise ValueError(
         f'{name} must be a number {">" if above else ">="} {least}, but is '
         f'{value!r}.'
+      )
+
+
+def fractions(**arguments) -> None:
+  """Raises `ValueError` unless each argument is a number in [0, 1].
+
+  Args:
+    **arguments: The values, by the name that the caller's user knows.
+  """
+  for name, value in arguments.items():
+    if not isinstance(value, numbers.Real) or not 0 <= value <= 1:
+      raise ValueError(
+        f'{name} must be a number between 0 and 1, but is {value!r}.'
       )
 
 

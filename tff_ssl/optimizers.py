@@ -8,6 +8,7 @@ every round.
 """
 
 import collections
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,22 @@ _WEIGHT_DECAY = 'weight_decay'
 _VELOCITY = 'velocity'
 
 Schedule = Callable[[Any], tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundSchedule:
+  """A schedule over rounds, for participants that train for epochs.
+
+  Attributes:
+    factor: From the rounds before the present one, a scalar integer, to the
+      float32 factor of the learning rate.
+  """
+
+  factor: Schedule
+
+  def __call__(self, round_num) -> tf.Tensor:
+    """Returns the factor after `round_num` rounds."""
+    return self.factor(round_num)
 
 
 class _NesterovSGD(tff.learning.optimizers.Optimizer):
@@ -220,3 +237,21 @@ def cosine(
     return tf.where(time < warmup_steps, time / warmup_steps, decayed)
 
   return schedule
+
+
+def exponential(decay: float) -> RoundSchedule:
+  """Returns the schedule that multiplies the rate by `decay` after each round.
+
+  Args:
+    decay: In (0, 1].
+
+  Raises:
+    ValueError: If it is out of range.
+  """
+  if not 0 < decay <= 1:
+    raise ValueError(f'decay is {decay}: give a number above 0, at most 1.')
+  return RoundSchedule(
+    lambda round_num: tf.pow(
+      tf.constant(decay, tf.float32), tf.cast(round_num, tf.float32)
+    )
+  )

@@ -19,6 +19,7 @@ class Purpose(enum.IntEnum):
   FULL_GRADIENT = 3
   DRAW_GROUP = 4
   REPLICA = 5
+  DRAW_KIND = 6
 
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide

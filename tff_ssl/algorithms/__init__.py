@@ -32,6 +32,10 @@ class ProcessSpec:
       or 'dealt' (some labelled examples of the clients).
     has_server_training: Whether the builder takes `server_data`.
     has_client_training: Whether clients train at all.
+    needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
+    augments: Whether examples go in augmented and standardised; if not, as
+      pixels in [0, 1].
+    has_gradient_diversity: Whether it can be measured.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
       reason.
   """
@@ -46,6 +50,9 @@ class ProcessSpec:
   labels_at: str = 'server'
   has_server_training: bool = True
   has_client_training: bool = True
+  needs_encoder: bool = False
+  augments: bool = True
+  has_gradient_diversity: bool = True
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   @property
@@ -89,6 +96,11 @@ _SLOTS = ('start_model', 'client_momentum')
 _CRL = ('threshold', 'views_forward')
 _GROUPING = 'grouping.build_grouping_ssfl'
 _AT_CLIENTS = 'grouping_at_clients.build_grouping_at_clients'
+_LABEL_HUNGRY = (
+  *('batch_size', 'local_steps', 'local_epochs', 'client_weighting'),
+  *('client_momentum', 'mask'),
+)
+_PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
 _SERVER_COUNTS = (
   'the server model is one of the models that are averaged, so n copies of a '
@@ -170,7 +182,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'Supervised FedAvg, all labels at clients: the upper bound.',
         'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
         'fed_avg.build_fed_avg',
-        ('client_weighting', *_LOCAL),
+        ('client_weighting', 'client_momentum', 'mask', *_LOCAL),
         labels_at='clients',
         has_server_training=False,
       ),
@@ -179,9 +191,52 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'Supervised FedProx, all labels at clients.',
         'Li et al. 2020, arXiv 1812.06127, Eq. 2',
         'fed_avg.build_fed_avg',
-        ('client_weighting', 'proximal_strength', *_LOCAL),
+        (
+          *('client_weighting', 'proximal_strength', 'client_momentum', 'mask'),
+          *_LOCAL,
+        ),
         labels_at='clients',
         has_server_training=False,
+      ),
+      ProcessSpec(
+        'fsl',
+        'Supervised FedAvg on what has a label: the label-hungry baseline.',
+        f'{_PAPER_3}, Experimental Setup (FSL)',
+        'fed_avg.build_fed_avg',
+        (*_LABEL_HUNGRY, 'epoch_batches', 'match_local_steps'),
+        labels_at='clients',
+        has_server_training=False,
+        augments=False,
+      ),
+      ProcessSpec(
+        'sspt',
+        'Self-supervised pre-training, then supervised FedAvg, in one run.',
+        f'{_PAPER_3}, Methods 1 and Figure 3',
+        'sspt.build_sspt',
+        (
+          *(*_LABEL_HUNGRY, 'epoch_batches', 'proxy_task'),
+          *('pretraining_rounds', 'pretraining_images', 'encoder_training'),
+        ),
+        labels_at='clients',
+        has_server_training=False,
+        needs_encoder=True,
+        augments=False,
+        has_gradient_diversity=False,
+      ),
+      ProcessSpec(
+        'ssjo',
+        'Classifier and self-supervised task trained jointly, FedAvg.',
+        f'{_PAPER_3}, Methods 2 and Figure 4',
+        'ssjo.build_ssjo',
+        (
+          *(*_LABEL_HUNGRY, 'proxy_task', 'ssjo_loss_weight'),
+          'labelled_batch_probability',
+        ),
+        labels_at='clients',
+        has_server_training=False,
+        needs_encoder=True,
+        augments=False,
+        has_gradient_diversity=False,
       ),
     )
   }

@@ -13,16 +13,10 @@ and SGD with learning rate 1 at the server gives FedAvg. FedProx (Li et al.,
 arXiv 1812.06127) adds mu/2 ||w_k - w||^2 to the clients' objective.
 """
 
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, optimizers
-from tff_ssl.templates import client_work as client_work_lib
-from tff_ssl.templates import (
-  composition,
-  finalizers,
-  local_training,
-)
+from tff_ssl.templates import averaging, local_training, minibatches
 
 
 def build_fed_avg(
@@ -37,6 +31,11 @@ def build_fed_avg(
   batch_size: int = 64,
   local_steps: int | None = None,
   local_epochs: int | None = None,
+  epoch_batches: str = 'separate',
+  match_local_steps: bool = False,
+  redrawn_mask_ratio: float | None = None,
+  client_momentum: str = 'reset',
+  num_slots: int | None = None,
   client_weighting: str = 'examples',
   schedule=None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
@@ -52,7 +51,8 @@ def build_fed_avg(
     model: A `tff_ssl.models.FunctionalModel`.
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    client_objective: By default `tff_ssl.objectives.Supervised(views)`.
+    client_objective: By default `tff_ssl.objectives.Supervised(views)`, on
+      those examples that have a label; another one gets all examples.
     proximal_strength: mu of FedProx, >= 0.
     client_optimizer: By default SGD with learning rate 0.03, Nesterov momentum
       0.9 and coupled weight decay 1e-4, as in paper 1.
@@ -61,11 +61,21 @@ def build_fed_avg(
     local_steps: Steps of a client in a round; 16 if neither this nor
       `local_epochs` is given.
     local_epochs: Instead of `local_steps`, passes over the client's examples.
+    epoch_batches: With `local_epochs`, 'separate' or 'continuous' passes; see
+      `tff_ssl.templates.minibatches`.
+    match_local_steps: With `local_epochs`, whether to take as many steps as the
+      passes would take if all examples had a label: those of SSJO.
+    redrawn_mask_ratio: If given, the share of a client's labels that is hidden,
+      others in each pass; one is left.
+    client_momentum: 'reset', or 'slot': a client goes on with the momentum that
+      the slot's client of the round before left. With one client, the momentum
+      of central training.
+    num_slots: C, for `client_momentum='slot'` only.
     client_weighting: 'examples' (processed in the round, repetitions counted:
       with `local_epochs` in proportion to n_k, with `local_steps` the same for
       all) or 'uniform'.
-    schedule: Function of the global step to a factor on the clients' rate; it
-      needs `local_steps`.
+    schedule: Function of the global step to a factor on the clients' rate; with
+      `local_epochs`, an `optimizers.RoundSchedule`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `tff.aggregators.MeanFactory()`. Unweighted
       factories (differential privacy) need `client_weighting='uniform'`.
@@ -79,7 +89,6 @@ def build_fed_avg(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  data_spec.check_model(model)
   checks.integers_at_least(
     1,
     batch_size=batch_size,
@@ -87,7 +96,7 @@ def build_fed_avg(
     local_epochs=local_epochs,
   )
   checks.numbers_at_least(0, proximal_strength=proximal_strength)
-  checks.choice(client_weighting=client_weighting)
+  data_spec.check_model(model)
   objective = client_objective or objectives.Supervised(views)
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)
@@ -98,70 +107,26 @@ def build_fed_avg(
     batch_size,
     **local_training.steps_or_epochs(local_steps, local_epochs),
     schedule=schedule,
+    epoch_batches='matched' if match_local_steps else epoch_batches,
+    selection=minibatches.Selection(
+      'labelled' if client_objective is None else 'all',
+      redrawn_mask_ratio=redrawn_mask_ratio,
+    ),
   )
 
-  def local_update(task):
-    result = training.run(
-      task.weights,
-      task.examples,
-      seed=task.client_seed,
-      round_num=task.round,
-      hparams=task.hparams,
-    )
-    weight = (
-      result.num_examples
-      if client_weighting == 'examples'
-      else tf.constant(1.0)
-    )
-    update = client_work_lib.LocalUpdate(
-      client_work_lib.subtract(result.weights, task.weights),
-      weight,
-      result.metrics,
-      tf.constant(False),
-    )
-    return update, None
-
-  initial_weights = composition.initial_weights_computation(model, seed)
-  weights_type = initial_weights.type_signature.result
-  client_work = client_work_lib.build_client_work(
-    local_update,
+  return averaging.compose(
+    averaging.train_all(training),
+    model=model,
     data_spec=data_spec,
-    weights_type=weights_type,
     initial_hparams=training.initial_hparams,
+    initial_optimizer_state=training.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    client_momentum=client_momentum,
+    num_slots=num_slots,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
     metrics_aggregator=metrics_aggregator,
-  )
-  result_type = client_work.next.type_signature.result.result.member
-  return composition.compose(
-    initial_weights,
+    measured_training=training,
     seed=seed,
-    distributor=model_distributor,
-    client_work=client_work,
-    aggregator=_weighted_aggregator(
-      model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
-      client_weighting,
-      result_type,
-    ),
-    finalizer=finalizers.build_apply_mean_delta(
-      server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
-      weights_type,
-      model.weights_spec.trainable,
-    ),
-    parts=composition.Parts(
-      training,
-      local_update,
-      lambda task: task.weights,
-      data_spec,
-      weights_type,
-    ),
   )
-
-
-def _weighted_aggregator(factory, client_weighting, result_type):
-  if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
-    if client_weighting != 'uniform':
-      raise ValueError(
-        'model_aggregator ignores weights (it is unweighted), but '
-        f"client_weighting is {client_weighting!r}: use 'uniform'."
-      )
-    factory = tff.aggregators.as_weighted_aggregator(factory)
-  return factory.create(result_type.update, result_type.update_weight)

@@ -43,7 +43,7 @@ def build_process_diversity(
       training.model,
       training.objective,
       weights,
-      examples,
+      training.selection.of(examples),
       batch_size=training.batch_size,
       seed=seed,
       with_labelled=training.labelled_batch_size is not None,

@@ -69,3 +69,51 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
     ),
   }
 )
+
+# Networks without a head: `build(input_shape, norm)` returns a `tf.keras.Model`
+# to features [batch, n].
+ENCODERS: Mapping[str, ModelSpec] = types.MappingProxyType(
+  {
+    'dense_encoder': ModelSpec(
+      'One hidden layer of 256 with a linear classifier, as an encoder and its '
+      'head: the network of the label-hungry paper.',
+      'dense.dense_encoder',
+    ),
+    'cnn_encoder': ModelSpec(
+      'The convolutions of small_cnn with a linear classifier, as an encoder '
+      'and its head.',
+      'convolutional.cnn_encoder',
+    ),
+  }
+)
+
+
+def build(name: str, input_shape, num_classes: int, norm: str):
+  """Builds a classifier by name.
+
+  Args:
+    name: Of `MODELS` or `ENCODERS`; the latter get a linear head.
+    input_shape: Height, width and channels.
+    num_classes: Number of classes.
+    norm: 'none', 'batch' or 'group'.
+
+  Returns:
+    A `FunctionalModel` from float32 [batch, *input_shape] to logits
+    [batch, num_classes]; a `SplitModel` where the name is an encoder's.
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  functional, heads, split = (
+    importlib.import_module(f'tff_ssl.models.{module}')
+    for module in ('functional', 'heads', 'split')
+  )
+  if name in MODELS:
+    return functional.from_keras(
+      MODELS[name].build(input_shape, num_classes, norm)
+    )
+  encoder = functional.from_keras(ENCODERS[name].build(input_shape, norm))
+  (num_features,) = split.features_spec(encoder).shape[1:]
+  return split.join(
+    encoder, functional.from_keras(heads.linear_head(num_features, num_classes))
+  )

@@ -80,17 +80,53 @@ def small_cnn(
     ValueError: If an argument is out of range.
   """
   arguments.check_image_network(input_shape, num_classes, norm, smallest=4)
-  stack = [layers.Input(tuple(input_shape))]
-  for channels in (16, 32):
-    stack += [
+  return tf.keras.Sequential(
+    [
+      layers.Input(tuple(input_shape)),
+      *_small_convolutions(norm),
+      layers.Flatten(),
+      layers.Dense(64, activation='relu'),
+      layers.Dense(num_classes),
+    ],
+    name='small_cnn',
+  )
+
+
+def cnn_encoder(
+  input_shape: Sequence[int] = (28, 28, 1), norm: str = 'none'
+) -> tf.keras.Model:
+  """Builds the convolutions of `small_cnn` as an encoder.
+
+  Args:
+    input_shape: Height, width and channels; at least 4 by 4.
+    norm: 'none', 'batch' or 'group', ahead of each ReLU.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, *input_shape] to float32
+    [batch, (height // 4) * (width // 4) * 32].
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  arguments.check_image_network(input_shape, 1, norm, smallest=4)
+  return tf.keras.Sequential(
+    [
+      layers.Input(tuple(input_shape)),
+      *_small_convolutions(norm),
+      layers.Flatten(),
+    ],
+    name='cnn_encoder',
+  )
+
+
+def _small_convolutions(norm):
+  return [
+    layer
+    for channels in (16, 32)
+    for layer in (
       layers.Conv2D(channels, 3, padding='same'),
       normalization.make_norm(norm),
       layers.ReLU(),
       layers.MaxPool2D(),
-    ]
-  stack += [
-    layers.Flatten(),
-    layers.Dense(64, activation='relu'),
-    layers.Dense(num_classes),
+    )
   ]
-  return tf.keras.Sequential(stack, name='small_cnn')

@@ -46,3 +46,38 @@ def dense(
     ]
   stack.append(layers.Dense(num_classes))
   return tf.keras.Sequential(stack, name='dense')
+
+
+def dense_encoder(
+  input_shape: Sequence[int] = (28, 28, 1),
+  norm: str = 'none',
+  features: int = 256,
+) -> tf.keras.Model:
+  """Builds one fully connected layer with ReLU, 784-256 with the defaults.
+
+  The encoder of Hegde et al., "Label Hungry? Not Anymore: Towards Federated
+  Semi-supervised Learning".
+
+  Args:
+    input_shape: Shape of one example, flattened by the network.
+    norm: 'none', 'batch' or 'group': normalisation ahead of the ReLU.
+    features: Number of outputs.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, *input_shape] to float32
+    [batch, features].
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  arguments.check_network(features, norm)
+  return tf.keras.Sequential(
+    [
+      layers.Input(tuple(input_shape)),
+      layers.Flatten(),
+      layers.Dense(features),
+      normalization.make_norm(norm),
+      layers.ReLU(),
+    ],
+    name='dense_encoder',
+  )

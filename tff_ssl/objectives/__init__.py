@@ -20,12 +20,28 @@ from tff_ssl.objectives.consistency import (
   SelfTraining,
 )
 from tff_ssl.objectives.proximal import Proximal
+from tff_ssl.objectives.proxy_tasks import (
+  PROXY_TASKS,
+  ProxyTask,
+  Reconstruction,
+  Rotation,
+)
+from tff_ssl.objectives.self_supervised import (
+  JointlyOptimized,
+  SelfSupervised,
+)
 from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
 
 __all__ = [
   'ConsistencyRegularization',
+  'JointlyOptimized',
+  'PROXY_TASKS',
   'Proximal',
+  'ProxyTask',
+  'Reconstruction',
+  'Rotation',
+  'SelfSupervised',
   'SelfTraining',
   'SemiSupervised',
   'Supervised',

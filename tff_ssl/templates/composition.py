@@ -109,7 +109,7 @@ def compose(
     finalizer: What the server makes of it.
     to_model_weights: TensorFlow function from the global weights W to the one
       model that is evaluated, where they differ.
-    from_model_weights: The converse, from one model to W.
+    from_model_weights: The converse, from one model and the W before to W.
     parts: What measurements need; without, the process cannot be measured.
 
   Returns:
@@ -143,7 +143,11 @@ def _with_model_weights(process, to_model_weights, from_model_weights):
     state_type, get_model_weights.type_signature.result
   )
   def set_model_weights(state, weights):
-    return state._replace(global_model_weights=from_model_weights(weights))
+    return state._replace(
+      global_model_weights=from_model_weights(
+        weights, state.global_model_weights
+      )
+    )
 
   return tff.learning.templates.LearningProcess(
     process.initialize,

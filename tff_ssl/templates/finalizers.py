@@ -313,6 +313,8 @@ def build_apply_mean_delta(
   server_optimizer: tff.learning.optimizers.Optimizer,
   weights_type: tff.Type,
   trainable_spec: Any,
+  *,
+  restart_round: int | None = None,
 ) -> tff.learning.templates.FinalizerProcess:
   """Applies the mean model delta with a server optimizer, as FedAvg/FedOpt do.
 
@@ -325,30 +327,52 @@ def build_apply_mean_delta(
     server_optimizer: SGD with learning rate 1 is plain FedAvg.
     weights_type: Unplaced type of the `ModelWeights`.
     trainable_spec: `tf.TensorSpec`s of the trainable weights.
+    restart_round: If given, after so many rounds the optimizer starts afresh,
+      with the hyperparameters that it has.
 
   Returns:
     A `tff.learning.templates.FinalizerProcess`.
   """
 
+  counts_rounds = restart_round is not None
+
   def initial_state():
-    return collections.OrderedDict(
+    state = collections.OrderedDict(
       optimizer=server_optimizer.initialize(trainable_spec)
+    )
+    if counts_rounds:
+      state['round'] = tf.constant(0, tf.int32)
+    return state
+
+  def begin(state):
+    if not counts_rounds:
+      return state['optimizer']
+    hparams = server_optimizer.get_hparams(state['optimizer'])
+    fresh = server_optimizer.set_hparams(
+      server_optimizer.initialize(trainable_spec), hparams
+    )
+    return _choose(
+      tf.equal(state['round'], restart_round), fresh, state['optimizer']
     )
 
   def update(state, weights, delta):
     gradients = tf.nest.map_structure(tf.negative, delta.trainable)
+    before = begin(state)
     optimizer_state, trainable = server_optimizer.next(
-      state['optimizer'], weights.trainable, gradients
+      before, weights.trainable, gradients
     )
     non_trainable = tf.nest.map_structure(
       tf.add, weights.non_trainable, delta.non_trainable
     )
     finite = all_finite(delta)
-    new = (
-      collections.OrderedDict(optimizer=optimizer_state),
-      ModelWeights(trainable, non_trainable),
+    optimizer_state, weights = _choose(
+      finite,
+      (optimizer_state, ModelWeights(trainable, non_trainable)),
+      (before, weights),
     )
-    state, weights = _choose(finite, new, (state, weights))
+    state = collections.OrderedDict(optimizer=optimizer_state) | (
+      {'round': state['round'] + 1} if counts_rounds else {}
+    )
     measurements = collections.OrderedDict(
       update_non_finite=tf.cast(~finite, tf.int32)
     )

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import checks, randomness
-from tff_ssl.templates import local_training, prediction
+from tff_ssl.templates import minibatches, prediction
 
 _ORDER = 0
 _BATCH = 1
@@ -71,9 +71,9 @@ def full_gradient(
 
   def body(step, mean):
     indices = order[step * batch_size : (step + 1) * batch_size]
-    batch = local_training.gather(examples, indices)
+    batch = minibatches.gather(examples, indices)
     if with_labelled:
-      batch['labelled'] = local_training.gather(
+      batch['labelled'] = minibatches.gather(
         batch, tf.where(batch['y'] >= 0)[:, 0]
       )
     batch_seed = randomness.fold_in(randomness.fold_in(seed, _BATCH), step)

@@ -11,7 +11,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import aggregators, checks, randomness
-from tff_ssl.templates import client_work, composition, local_training, stacks
+from tff_ssl.templates import (
+  client_work,
+  composition,
+  local_training,
+  slots,
+  stacks,
+)
 
 
 def check_assignment(assignment: str, num_groups: int, data_spec) -> None:
@@ -79,24 +85,14 @@ def check_slots(
     ValueError: If a value is unknown, missing or unused.
     TypeError: If the client data do not name slots where they must.
   """
-  checks.choice(start_model=start_model, client_momentum=client_momentum)
-  checks.integers_at_least(1, num_slots=num_slots)
-  if (num_slots is not None) != (client_momentum == 'slot'):
-    raise ValueError(
-      f'num_slots={num_slots} does not fit client_momentum='
-      f"{client_momentum!r}: give the clients per round with 'slot' only."
-    )
+  checks.choice(start_model=start_model)
+  slots.check_momentum(client_momentum, num_slots, data_spec)
   if start_model == 'slot' and assignment != 'sampler':
     raise ValueError(
       f"start_model='slot' does not fit group_assignment={assignment!r}: only "
       "the sampler knows the groups of the round before; use 'sampler'."
     )
-  if 'slot' in (start_model, client_momentum) and not data_spec.in_slots:
-    raise TypeError(
-      f'start_model={start_model!r} and client_momentum={client_momentum!r} '
-      'need client data with a context that names the slot: use '
-      'ClientDataSpec(..., in_context=True, in_slots=True).'
-    )
+  slots.check_data(data_spec, start_model=start_model)
 
 
 def start_of(
@@ -331,7 +327,7 @@ def compose(
       aggregate_type=aggregator.next.type_signature.result.result.member,
     ),
     to_model_weights=stacks.mean,
-    from_model_weights=lambda weights: stacks.tile(weights, num_groups),
+    from_model_weights=lambda weights, _: stacks.tile(weights, num_groups),
     parts=composition.Parts(
       training,
       update_of(since_start=True),

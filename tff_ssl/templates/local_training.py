@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, randomness
-from tff_ssl.templates import prediction
+from tff_ssl import checks, optimizers, randomness
+from tff_ssl.templates import minibatches, prediction
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -24,11 +24,20 @@ _DEFAULT_STEPS = 16
 
 
 def steps_or_epochs(
-  local_steps: int | None, local_epochs: int | None
+  local_steps: int | None,
+  local_epochs: int | None,
+  default_epochs: int | None = None,
 ) -> dict[str, int | None]:
-  """Returns `LocalTraining`'s `steps` and `epochs`: 16 steps by default."""
+  """Returns `LocalTraining`'s `steps` and `epochs`.
+
+  Args:
+    local_steps: Steps, where they are given.
+    local_epochs: Epochs, likewise.
+    default_epochs: Epochs where neither is; without, it is 16 steps.
+  """
   if local_steps is None and local_epochs is None:
-    local_steps = _DEFAULT_STEPS
+    local_epochs = default_epochs
+    local_steps = _DEFAULT_STEPS if default_epochs is None else None
   return {'steps': local_steps, 'epochs': local_epochs}
 
 
@@ -63,16 +72,18 @@ class LocalTraining:
     batch_size: Examples in a minibatch (B).
     steps: Number of steps (T). The examples are reshuffled and repeated as
       often as it takes, and every minibatch is full.
-    epochs: Passes over the examples; the last minibatch of a pass may be
-      smaller.
+    epochs: Passes over the examples (E).
     schedule: Optional function of the global step (`int32` scalar) to a
-      `float32` factor on the learning rate. The optimizer must have a
-      hyperparameter `learning_rate` then.
+      `float32` factor on the learning rate; an `optimizers.RoundSchedule`
+      takes the rounds before the present one instead. The optimizer must have
+      a hyperparameter `learning_rate` then.
     steps_per_round: How far the global step advances per round; by default
       `steps`. With `epochs`, a schedule needs it.
     labelled_batch_size: If given, each batch holds a second minibatch beside
       its own, `labelled`, of this many of those examples that have a label
       (reshuffled and repeated; empty where none has one).
+    epoch_batches: With `epochs`, where passes end; see `minibatches`.
+    selection: Which examples minibatches are cut from.
   """
 
   model: Any
@@ -84,6 +95,8 @@ class LocalTraining:
   schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
   steps_per_round: int | None = None
   labelled_batch_size: int | None = None
+  epoch_batches: str = 'separate'
+  selection: minibatches.Selection = minibatches.Selection()
 
   def __post_init__(self):
     if not isinstance(self.optimizer, tff.learning.optimizers.Optimizer):
@@ -92,23 +105,29 @@ class LocalTraining:
         'tff.learning.optimizers.Optimizer, such as '
         'tff_ssl.build_nesterov_sgd(0.03).'
       )
-    if (self.steps is None) == (self.epochs is None):
-      raise ValueError(
-        f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'
-      )
+    self._minibatches()
     checks.integers_at_least(
       1,
-      batch_size=self.batch_size,
-      steps=self.steps,
-      epochs=self.epochs,
       steps_per_round=self.steps_per_round,
       labelled_batch_size=self.labelled_batch_size,
     )
-    if self.schedule is not None and self._global_steps is None:
+    if (
+      self.schedule is not None
+      and not isinstance(self.schedule, optimizers.RoundSchedule)
+      and self._global_steps is None
+    ):
       raise ValueError(
         f'A schedule counts steps, which epochs={self.epochs} leaves open: '
         'give steps instead, or steps_per_round.'
       )
+
+  def _minibatches(self) -> minibatches.Minibatches:
+    return minibatches.Minibatches(
+      **{
+        field.name: getattr(self, field.name)
+        for field in dataclasses.fields(minibatches.Minibatches)
+      }
+    )
 
   @property
   def _global_steps(self) -> int | None:
@@ -160,20 +179,22 @@ class LocalTraining:
     base_rate = None
     if self.schedule is not None:
       base_rate = self.optimizer.get_hparams(optimizer_state)['learning_rate']
-      first_step = round_num * self._global_steps
 
-    num_examples = tf.shape(examples['y'])[0]
-    batches = self._batches(num_examples, seed)
+    batches = self._minibatches().draw(examples['y'], seed)
     num_steps = tf.where(active, batches.num_steps, 0)
-    labelled = self._labelled_batches(examples, batches.num_steps, seed)
+    labelled = None
+    if self.labelled_batch_size is not None:
+      labelled = minibatches.draw_labelled(
+        examples['y'], self.labelled_batch_size, batches.num_steps, seed
+      )
     take_step = self._build_step(start)
 
     def body(step, weights, state, totals):
-      batch = gather(examples, batches.indices(step))
+      batch = batches.cut(examples, step)
       if labelled is not None:
-        batch['labelled'] = gather(examples, labelled(step))
+        batch['labelled'] = labelled.cut(examples, step)
       if base_rate is not None:
-        rate = base_rate * self.schedule(first_step + step)
+        rate = base_rate * self.schedule(self._time(round_num, step))
         state = self._with_learning_rate(state, rate)
       step_seed = randomness.fold_in(
         randomness.fold_in(seed, randomness.Purpose.STEP), step
@@ -197,6 +218,12 @@ class LocalTraining:
       zip(self.metric_names, tf.unstack(totals[1:]), strict=True)
     )
     return TrainingResult(weights, optimizer_state, metrics, totals[0, 0])
+
+  def _time(self, round_num, step):
+    """Returns what the schedule takes for the time."""
+    if isinstance(self.schedule, optimizers.RoundSchedule):
+      return round_num
+    return round_num * self._global_steps + step
 
   def _with_learning_rate(self, state, rate):
     hparams = self.optimizer.get_hparams(state)
@@ -225,73 +252,3 @@ class LocalTraining:
       return new_weights, state, sums
 
     return take_step
-
-  def _labelled_batches(self, examples, num_steps, seed):
-    """Returns a function of the step to the indices of labelled examples."""
-    if self.labelled_batch_size is None:
-      return None
-    rows = tf.where(examples['y'] >= 0)[:, 0]
-    batches = _RepeatedBatches(
-      tf.shape(rows)[0],
-      self.labelled_batch_size,
-      num_steps,
-      randomness.fold_in(seed, randomness.Purpose.SHUFFLE_LABELLED),
-    )
-    return lambda step: tf.gather(rows, batches.indices(step))
-
-  def _batches(self, num_examples, seed):
-    shuffle_seed = randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
-    if self.steps is not None:
-      return _RepeatedBatches(
-        num_examples, self.batch_size, self.steps, shuffle_seed
-      )
-    return _EpochBatches(
-      num_examples, self.batch_size, self.epochs, shuffle_seed
-    )
-
-
-def gather(
-  examples: collections.OrderedDict[str, tf.Tensor], indices: tf.Tensor
-) -> collections.OrderedDict[str, tf.Tensor]:
-  """Returns the examples with these indices, `int [n]`, as a batch."""
-  return collections.OrderedDict(
-    (key, tf.gather(value, indices)) for key, value in examples.items()
-  )
-
-
-def _shuffled_passes(num_examples, num_passes, seed):
-  """Returns `num_passes` independent permutations, concatenated."""
-  keys = tf.random.stateless_uniform([num_passes, num_examples], seed)
-  return tf.reshape(tf.argsort(keys, axis=1), [-1])
-
-
-class _RepeatedBatches:
-  """`steps` full minibatches of an endless, reshuffled repetition."""
-
-  def __init__(self, num_examples, batch_size, steps, seed):
-    self.num_steps = tf.where(num_examples > 0, steps, 0)
-    self._batch_size = batch_size
-    passes = -(-steps * batch_size // tf.maximum(num_examples, 1))
-    self._order = _shuffled_passes(num_examples, passes, seed)
-
-  def indices(self, step):
-    start = step * self._batch_size
-    return self._order[start : start + self._batch_size]
-
-
-class _EpochBatches:
-  """The minibatches of `epochs` passes, the last of each maybe smaller."""
-
-  def __init__(self, num_examples, batch_size, epochs, seed):
-    self._num_examples = num_examples
-    self._batch_size = batch_size
-    self._steps_per_epoch = -(-num_examples // batch_size)
-    self.num_steps = epochs * self._steps_per_epoch
-    self._order = _shuffled_passes(num_examples, epochs, seed)
-
-  def indices(self, step):
-    epoch = step // self._steps_per_epoch
-    begin = (step % self._steps_per_epoch) * self._batch_size
-    end = tf.minimum(begin + self._batch_size, self._num_examples)
-    offset = epoch * self._num_examples
-    return self._order[offset + begin : offset + end]

@@ -9,6 +9,50 @@ is for small models, and for comparison with that code.
 
 import tensorflow as tf
 
+from tff_ssl import checks
+
+
+def check_momentum(
+  client_momentum: str, num_slots: int | None, data_spec
+) -> None:
+  """Checks whether momentum can stay with the slot where it is asked to.
+
+  Args:
+    client_momentum: 'reset' or 'slot'.
+    num_slots: C, where momentum stays with the slot.
+    data_spec: `ClientDataSpec`, the type of client data.
+
+  Raises:
+    ValueError: If a value is unknown, missing or unused.
+    TypeError: If the client data do not name slots where they must.
+  """
+  checks.choice(client_momentum=client_momentum)
+  checks.integers_at_least(1, num_slots=num_slots)
+  if (num_slots is not None) != (client_momentum == 'slot'):
+    raise ValueError(
+      f'num_slots={num_slots} does not fit client_momentum='
+      f"{client_momentum!r}: give the clients per round with 'slot' only."
+    )
+  check_data(data_spec, client_momentum=client_momentum)
+
+
+def check_data(data_spec, **arguments) -> None:
+  """Checks that client data name slots where an argument is 'slot'.
+
+  Args:
+    data_spec: `ClientDataSpec`, the type of client data.
+    **arguments: The values, by the name that the caller's user knows.
+
+  Raises:
+    TypeError: If they do not.
+  """
+  for name, value in arguments.items():
+    if value == 'slot' and not data_spec.in_slots:
+      raise TypeError(
+        f'{name}={value!r} needs client data with a context that names the '
+        'slot: use ClientDataSpec(..., in_context=True, in_slots=True).'
+      )
+
 
 def scatter(value, slot, num_slots: int, counts: tf.Tensor):
   """Puts a client's new state into its row; summed over clients for `merge`.

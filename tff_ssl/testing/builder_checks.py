@@ -33,12 +33,20 @@ _BAD_SETTINGS = {
   'bn_statistics': ('by_hand',),
   'server_replicas': ('by_hand',),
   'group_assignment': ('by_hand',),
+  'epoch_batches': ('by_hand',),
+  'pretraining_rounds': (-1, 2.5, 'many'),
+  'pretraining_images': ('by_hand',),
+  'encoder_training': ('by_hand',),
+  'ssjo_loss_weight': (-1.0, float('nan'), 'heavy'),
+  'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)
 
 _NUM_CLIENTS = len(tiny_problems.CLIENT_SIZES)
 
-_PAPER = re.compile(r'arXiv:? ?\d{4}\.\d{4,5}|arxiv\.org/abs/\d|doi\.org/|\bEq')
+_PAPER = re.compile(
+  r'arXiv:? ?\d{4}\.\d{4,5}|arxiv\.org/abs/\d|doi\.org/|\bEq|\bFigure \d'
+)
 
 
 def norms_and_aggregators_compose(problem: TinyProblem) -> None:
@@ -59,7 +67,7 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
   ):
     what = f'A round with norm={norm!r} and a {name} aggregator'
     process = problem.build(
-      model=tiny_problems.build_tiny_model(norm),
+      model=problem.build_model(norm),
       **overrides,
       **_aggregation(problem, factory),
     )
@@ -152,8 +160,8 @@ def documented(problem: TinyProblem) -> None:
   text = f'{module.__doc__ if module else ""}\n{docstring}'
   assertions.require(
     bool(_PAPER.search(text)) and bool(problem.spec.source),
-    f'{function.__name__} or its module must cite the paper (arXiv number, DOI '
-    'or equation), and the spec must name its source.',
+    f'{function.__name__} or its module must cite the paper (arXiv number, DOI, '
+    'equation or figure), and the spec must name its source.',
   )
 
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import algorithms, augmentation, optimizers, templates
-from tff_ssl.models import dense, functional
+from tff_ssl.models import dense, functional, heads, split
 
 INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10
@@ -44,6 +44,7 @@ _SETTINGS = {
   'server_weight': 2.0,
   'server_batch_size': BATCH_SIZE,
   'proximal_strength': 0.01,
+  'pretraining_rounds': 1,
 }
 
 
@@ -74,6 +75,16 @@ def build_tiny_model(norm: str = 'none') -> functional.FunctionalModel:
   """Returns a 64-24-10 network; `norm` is 'none', 'batch' or 'group'."""
   return functional.from_keras(
     lambda: dense.dense(INPUT_SHAPE, NUM_CLASSES, norm, hidden=(24,))
+  )
+
+
+@functools.cache
+def build_tiny_split_model(norm: str = 'none') -> split.SplitModel:
+  """Returns the same network as an encoder with a head."""
+  encoder = dense.dense_encoder(INPUT_SHAPE, norm, features=24)
+  return split.join(
+    functional.from_keras(encoder),
+    functional.from_keras(heads.linear_head(24, NUM_CLASSES)),
   )
 
 
@@ -148,13 +159,19 @@ class TinyProblem:
       given['server_optimizer'] = optimizers.build_paper_sgd(0.1)
     return {**given, 'seed': 1, **self.arguments}
 
+  def build_model(self, norm: str = 'none') -> functional.FunctionalModel:
+    """Returns the model that the process gets."""
+    if self.spec.needs_encoder:
+      return build_tiny_split_model(norm)
+    return build_tiny_model(norm)
+
   def build(
     self, *, model=None, without: Sequence[str] = (), **overrides
   ) -> tff.learning.templates.LearningProcess:
     """Builds the process.
 
     Args:
-      model: By default `build_tiny_model()`.
+      model: By default `build_model()`.
       without: Names of arguments to leave out.
       **overrides: Arguments that replace `tiny_arguments`.
 
@@ -164,7 +181,7 @@ class TinyProblem:
     arguments = {**self.tiny_arguments, **overrides}
     for name in without:
       del arguments[name]
-    model = model or build_tiny_model()
+    model = model or self.build_model()
     if self.builder is None:
       return self.spec.build(model, **arguments)
     return self.builder(model, **self.spec.fixed, **arguments)
@@ -172,13 +189,17 @@ class TinyProblem:
   @functools.cached_property
   def process(self) -> tff.learning.templates.LearningProcess:
     """The process that checks share; `num_traces` counts calls of its model."""
-    model = build_tiny_model()
+    model = self.build_model()
+    counted = model.encoder if self.spec.needs_encoder else model
 
     def predict(*args, **kwargs):
       self.num_traces += 1
-      return model.predict(*args, **kwargs)
+      return counted.predict(*args, **kwargs)
 
-    return self.build(model=dataclasses.replace(model, predict=predict))
+    counting = dataclasses.replace(counted, predict=predict)
+    if self.spec.needs_encoder:
+      counting = split.join(counting, *model.heads)
+    return self.build(model=counting)
 
   @functools.cached_property
   def rebuilt(self) -> tff.learning.templates.LearningProcess:
@@ -295,7 +316,7 @@ class TinyProblem:
   def accuracy(self, weights: tff.learning.models.ModelWeights) -> float:
     """Returns the share of held-out digits that a model gets right."""
     images, labels = load_digits()
-    logits, _ = build_tiny_model().predict(
+    logits, _ = self.build_model().predict(
       weights.trainable,
       weights.non_trainable,
       images[:_NUM_TEST],

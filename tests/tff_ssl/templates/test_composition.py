@@ -90,7 +90,7 @@ class TestCompose:
         [tf.TensorSpec([2], tf.float32)],
       ),
       to_model_weights=lambda w: tf.nest.map_structure(tf.reduce_mean, w),
-      from_model_weights=lambda w: stacks.tile(w, 2),
+      from_model_weights=lambda w, _: stacks.tile(w, 2),
     )
 
   def _clients(self, *values):

@@ -1,0 +1,48 @@
+"""Heads: what is put on an encoder (`tff_ssl.models.split`)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+layers = tf.keras.layers
+
+
+def linear_head(num_features: int, num_outputs: int) -> tf.keras.Model:
+  """Builds one linear layer, such as a classifier that gives logits.
+
+  Args:
+    num_features: Number of features of the encoder.
+    num_outputs: Number of outputs, such as classes.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, num_features] to float32
+    [batch, num_outputs].
+  """
+  return tf.keras.Sequential(
+    [layers.Input((num_features,)), layers.Dense(num_outputs)],
+    name='linear_head',
+  )
+
+
+def dense_decoder(
+  num_features: int, output_shape: Sequence[int]
+) -> tf.keras.Model:
+  """Builds one linear layer to the pixels of an image.
+
+  Args:
+    num_features: Number of features of the encoder.
+    output_shape: Height, width and channels.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, num_features] to float32
+    [batch, *output_shape]: logits of pixels, of which the sigmoid is an image.
+  """
+  return tf.keras.Sequential(
+    [
+      layers.Input((num_features,)),
+      layers.Dense(int(np.prod(output_shape))),
+      layers.Reshape(tuple(output_shape)),
+    ],
+    name='dense_decoder',
+  )

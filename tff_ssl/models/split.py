@@ -1,0 +1,316 @@
+"""Models made of an encoder and heads, joined and taken apart.
+
+An encoder turns an example into features; each head turns features into
+outputs of its own. All of them are ordinary functional models, converted one by
+one from Keras, so that either is easily replaced:
+
+```
+encoder = tff_ssl.from_keras(encoders.dense_encoder((28, 28, 1)))
+classifier = tff_ssl.from_keras(encoders.linear_head(256, 10))
+model = tff_ssl.join(encoder, classifier)      # a classifier like any other
+```
+
+The weights of a joint model are those of its parts one after the other, the
+encoder's first. So the weights of a model with one head are the first of those
+of the same model with a further one.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import randomness
+from tff_ssl.models import functional
+
+ModelWeights = tff.learning.models.ModelWeights
+
+ENCODER = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitModel(functional.FunctionalModel):
+  """A `FunctionalModel` that knows its encoder and its heads.
+
+  Its outputs are those of its only head, or a tuple with each head's.
+
+  Attributes:
+    parts: The encoder and the heads, `FunctionalModel`s.
+  """
+
+  parts: tuple[functional.FunctionalModel, ...] = ()
+
+  @property
+  def encoder(self) -> functional.FunctionalModel:
+    """The encoder."""
+    return self.parts[ENCODER]
+
+  @property
+  def heads(self) -> tuple[functional.FunctionalModel, ...]:
+    """The heads."""
+    return self.parts[1:]
+
+  def take(self, weights: ModelWeights, parts: Sequence[int]) -> ModelWeights:
+    """Returns the weights of some parts.
+
+    Args:
+      weights: Of this model.
+      parts: Positions in `parts`; the encoder's is 0.
+    """
+    separate = _separate(weights, self.parts)
+    return _concatenate(separate[part] for part in parts)
+
+  def put(
+    self, weights: ModelWeights, parts: Sequence[int], new: ModelWeights
+  ) -> ModelWeights:
+    """Returns the weights with those of some parts replaced.
+
+    Args:
+      weights: Of this model.
+      parts: Positions in `parts`; the encoder's is 0.
+      new: As `take` returns them.
+
+    Raises:
+      ValueError: If their shapes or dtypes are not those of the parts.
+    """
+    wanted = self.take(self.weights_spec, parts)
+    for kind in ('trainable', 'non_trainable'):
+      given = tf.nest.flatten(getattr(new, kind))
+      specs = getattr(wanted, kind)
+      if [_signature(value) for value in given] != [
+        _signature(spec) for spec in specs
+      ]:
+        raise ValueError(
+          f'The new {kind} weights are {[_signature(v) for v in given]}, but '
+          f'this model has {[_signature(spec) for spec in specs]} there: take '
+          'them from a model of the same architecture.'
+        )
+    separate = _separate(weights, self.parts)
+    chosen = _separate(new, [self.parts[part] for part in parts])
+    for part, own in zip(parts, chosen, strict=True):
+      separate[part] = own
+    return _concatenate(separate)
+
+  def encoder_weights(self, weights: ModelWeights) -> ModelWeights:
+    """Returns the encoder's among the weights of this model."""
+    return self.take(weights, [ENCODER])
+
+  def with_encoder_weights(
+    self, weights: ModelWeights, encoder_weights: ModelWeights
+  ) -> ModelWeights:
+    """Returns the weights of this model with a pretrained encoder's in place.
+
+    With `get_model_weights` and `set_model_weights` this carries an encoder
+    from one process to another.
+
+    Args:
+      weights: Of this model.
+      encoder_weights: Of an encoder with the same architecture.
+
+    Raises:
+      ValueError: If their shapes or dtypes are others.
+    """
+    return self.put(weights, [ENCODER], encoder_weights)
+
+
+def join(
+  encoder: functional.FunctionalModel, *heads: functional.FunctionalModel
+) -> SplitModel:
+  """Joins an encoder and one or more heads.
+
+  Args:
+    encoder: A `FunctionalModel` from examples to features.
+    *heads: `FunctionalModel`s from such features to outputs.
+
+  Returns:
+    A `SplitModel`. With one head it is a model like any other, whose outputs
+    are that head's.
+
+  Raises:
+    TypeError: If a part is no `FunctionalModel`.
+    ValueError: If there is no head, or one does not take the features.
+  """
+  parts = (encoder, *heads)
+  for part in parts:
+    if not isinstance(part, functional.FunctionalModel):
+      raise TypeError(
+        f'A part is a {type(part).__name__}, not a FunctionalModel: convert it '
+        'with tff_ssl.from_keras.'
+      )
+  if not heads:
+    raise ValueError('heads is empty: give at least one head.')
+  features = features_spec(encoder)
+  for head in heads:
+    if not head.input_spec.is_compatible_with(features):
+      raise ValueError(
+        f'A head takes {_describe(head.input_spec)}, but the encoder gives '
+        f'{_describe(features)}: build the head for these features.'
+      )
+
+  def initial_weights(seed):
+    return _concatenate(
+      part.initial_weights(_part_seed(seed, position))
+      for position, part in enumerate(parts)
+    )
+
+  def predict(trainable, non_trainable, x, *, training, seed=None):
+    calls = _Calls(parts, trainable, non_trainable, training, seed)
+    features = calls(ENCODER, x)
+    outputs = tuple(calls(head, features) for head in range(1, len(parts)))
+    state = tf.nest.pack_sequence_as(non_trainable, calls.state())
+    return outputs if len(heads) > 1 else outputs[0], state
+
+  return SplitModel(
+    initial_weights=initial_weights,
+    predict=predict,
+    input_spec=encoder.input_spec,
+    weights_spec=_concatenate(part.weights_spec for part in parts),
+    is_random=any(part.is_random for part in parts),
+    parts=parts,
+  )
+
+
+def freeze_encoder(model: SplitModel) -> functional.FunctionalModel:
+  """Returns the model with an encoder that training leaves alone.
+
+  Only the heads' weights are trainable. The encoder's are non-trainable, in
+  front of the others, and it runs as at inference: without dropout, and with
+  moving statistics as they are. `freeze_weights` and `thaw_weights` convert.
+
+  Args:
+    model: The model.
+  """
+  encoder = model.encoder
+  encoder_size = len(tf.nest.flatten(encoder.weights_spec))
+
+  def predict(trainable, non_trainable, x, *, training, seed=None):
+    weights = thaw_weights(model, ModelWeights(trainable, non_trainable))
+    calls = _Calls(
+      model.parts, weights.trainable, weights.non_trainable, training, seed
+    )
+    features = calls(ENCODER, x, training=False)
+    outputs = tuple(
+      calls(head, features) for head in range(1, len(model.parts))
+    )
+    frozen = tf.nest.flatten(non_trainable)[:encoder_size]
+    kept = len(encoder.weights_spec.non_trainable)
+    state = tf.nest.pack_sequence_as(
+      non_trainable, [*frozen, *calls.state()[kept:]]
+    )
+    return outputs if len(model.heads) > 1 else outputs[0], state
+
+  return functional.FunctionalModel(
+    initial_weights=lambda seed: freeze_weights(
+      model, model.initial_weights(seed)
+    ),
+    predict=predict,
+    input_spec=model.input_spec,
+    weights_spec=freeze_weights(model, model.weights_spec),
+    is_random=any(head.is_random for head in model.heads),
+  )
+
+
+def freeze_weights(model: SplitModel, weights: ModelWeights) -> ModelWeights:
+  """Returns a model's weights as `freeze_encoder(model)` has them."""
+  encoder, *heads = _separate(weights, model.parts)
+  rest = _concatenate(heads)
+  return ModelWeights(
+    rest.trainable,
+    [*encoder.trainable, *encoder.non_trainable, *rest.non_trainable],
+  )
+
+
+def thaw_weights(model: SplitModel, weights: ModelWeights) -> ModelWeights:
+  """Returns the weights of `freeze_encoder(model)` as the model has them."""
+  trainable = len(model.encoder.weights_spec.trainable)
+  flat = tf.nest.flatten(weights.non_trainable)
+  return ModelWeights(
+    [*flat[:trainable], *tf.nest.flatten(weights.trainable)], flat[trainable:]
+  )
+
+
+def features_spec(encoder: functional.FunctionalModel) -> tf.TensorSpec:
+  """Returns the `tf.TensorSpec` of a batch of an encoder's features."""
+
+  @tf.function
+  def call(weights, x):
+    features, _ = encoder.predict(
+      weights.trainable, weights.non_trainable, x, training=False
+    )
+    return features
+
+  features = call.get_concrete_function(
+    encoder.weights_spec, encoder.input_spec
+  ).structured_outputs
+  return tf.TensorSpec([None, *features.shape[1:]], features.dtype)
+
+
+class _Calls:
+  """Calls of the parts of a model at given weights."""
+
+  def __init__(self, parts, trainable, non_trainable, training, seed):
+    self._parts = parts
+    self._weights = _separate(ModelWeights(trainable, non_trainable), parts)
+    self._training = training
+    self._seed = seed
+    self._states = [own.non_trainable for own in self._weights]
+
+  def __call__(self, part, inputs, training=None):
+    own = self._weights[part]
+    seed = self._seed
+    outputs, self._states[part] = self._parts[part].predict(
+      own.trainable,
+      own.non_trainable,
+      inputs,
+      training=self._training if training is None else training,
+      seed=None if seed is None else randomness.fold_in(seed, part),
+    )
+    return outputs
+
+  def state(self):
+    """Returns the non-trainable weights of all parts, flat."""
+    return tf.nest.flatten(self._states)
+
+
+def _part_seed(seed: int, position: int) -> int:
+  sequence = np.random.SeedSequence([seed, position])
+  return int(sequence.generate_state(1)[0]) >> 1
+
+
+def _concatenate(weights) -> ModelWeights:
+  weights = list(weights)
+  return ModelWeights(
+    *(
+      [value for part in weights for value in tf.nest.flatten(getattr(part, k))]
+      for k in ('trainable', 'non_trainable')
+    )
+  )
+
+
+def _separate(weights: ModelWeights, parts) -> list[ModelWeights]:
+  """Cuts weights of a joint model into those of its parts."""
+  trainable = tf.nest.flatten(weights.trainable)
+  non_trainable = tf.nest.flatten(weights.non_trainable)
+  separate = []
+  for part in parts:
+    sizes = [
+      len(part.weights_spec.trainable),
+      len(part.weights_spec.non_trainable),
+    ]
+    separate.append(
+      ModelWeights(trainable[: sizes[0]], non_trainable[: sizes[1]])
+    )
+    trainable, non_trainable = trainable[sizes[0] :], non_trainable[sizes[1] :]
+  return separate
+
+
+def _signature(value) -> str:
+  if isinstance(value, tf.TensorSpec):
+    return f'{value.dtype.name}{value.shape.as_list()}'
+  return f'{tf.as_dtype(value.dtype).name}{list(value.shape)}'
+
+
+def _describe(spec: tf.TensorSpec) -> str:
+  return f'{spec.dtype.name}{spec.shape}'

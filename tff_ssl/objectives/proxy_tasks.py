@@ -1,0 +1,216 @@
+"""Proxy tasks: what an encoder learns from examples without labels.
+
+A proxy task makes inputs and targets out of a batch, brings the head that
+predicts them, and says how wrong a prediction is. Source of reconstruction as a
+proxy task in federated learning: Hegde et al., "Label Hungry? Not Anymore:
+Towards Federated Semi-supervised Learning"; of rotations: Gidaris et al.,
+arXiv 1803.07728. `examples/own_proxy_task.py` adds another one.
+"""
+
+import abc
+import dataclasses
+import types
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from tff_ssl import checks
+from tff_ssl.models import functional, heads, split
+
+_TURNS = 4
+
+
+class ProxyTask(abc.ABC):
+  """A task whose targets come from the examples themselves."""
+
+  @abc.abstractmethod
+  def build_head(
+    self, num_features: int, input_shape: tuple[int, ...]
+  ) -> tf.keras.Model:
+    """Returns a head for features `float32 [batch, num_features]`.
+
+    Args:
+      num_features: Of the encoder.
+      input_shape: Of one example.
+    """
+
+  @abc.abstractmethod
+  def make(self, x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns inputs for the encoder and targets for the head.
+
+    Args:
+      x: `float32 [n, ...]`, examples as the model sees them. To return it as
+        the inputs saves a pass of the encoder where another head needs its
+        features, too.
+      seed: `int32 [2]`.
+
+    Returns:
+      Inputs `float32 [m, ...]` and targets with a first dimension m; m may
+      differ from n.
+    """
+
+  @abc.abstractmethod
+  def losses(self, outputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+    """Returns the loss of each prediction, `float32 [m]`.
+
+    Args:
+      outputs: The head's.
+      targets: From `make`.
+    """
+
+  def check_views(self, views, input_shape: tuple[int, ...]) -> None:
+    """Raises `ValueError` if examples of these views do not suit the task.
+
+    Args:
+      views: Augmentation, as `tff_ssl.augmentation.PlainViews`.
+      input_shape: Of one example.
+    """
+    del views, input_shape
+
+
+@dataclasses.dataclass(frozen=True)
+class Reconstruction(ProxyTask):
+  """To give the example back: an autoencoder.
+
+  Attributes:
+    loss: 'binary_crossentropy' between pixels in [0, 1] (the label-hungry
+      paper's), or 'mean_squared_error'; either is the mean over an example's
+      pixels. The decoder's outputs are logits, their sigmoid is the image.
+  """
+
+  loss: str = 'binary_crossentropy'
+
+  def __post_init__(self):
+    checks.choice(reconstruction_loss=self.loss)
+
+  def build_head(self, num_features, input_shape):
+    return heads.dense_decoder(num_features, input_shape)
+
+  def make(self, x, seed):
+    del seed
+    return x, x
+
+  def losses(self, outputs, targets):
+    if self.loss == 'mean_squared_error':
+      errors = tf.square(self.reconstruct(outputs) - targets)
+    else:
+      errors = tf.nn.sigmoid_cross_entropy_with_logits(targets, outputs)
+    return tf.reduce_mean(tf.reshape(errors, [tf.shape(errors)[0], -1]), 1)
+
+  def reconstruct(self, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns the images, `float32 [m, ...]` in [0, 1], from the outputs."""
+    return tf.sigmoid(outputs)
+
+  def check_views(self, views, input_shape):
+    extremes = np.stack([np.zeros(input_shape), np.ones(input_shape)])
+    x = views.plain(extremes.astype(np.float32))
+    low, high = float(tf.reduce_min(x)), float(tf.reduce_max(x))
+    if low < 0 or high > 1:
+      raise ValueError(
+        f'Pixels from {low:.2f} to {high:.2f} cannot be reconstructed by a '
+        'sigmoid: give views that leave them in [0, 1], such as '
+        'tff_ssl.PlainViews().'
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rotation(ProxyTask):
+  """To tell by how many quarter turns a square image was rotated.
+
+  One batch holds four copies of each image, one of each turn (Gidaris et al.,
+  arXiv 1803.07728, Eqs. 2 and 3; the label-hungry paper's future work).
+  """
+
+  def build_head(self, num_features, input_shape):
+    if len(input_shape) != 3 or input_shape[0] != input_shape[1]:
+      raise ValueError(
+        f'proxy_task=Rotation() needs square images, but examples have shape '
+        f'{tuple(input_shape)}: choose another task.'
+      )
+    return heads.linear_head(num_features, _TURNS)
+
+  def make(self, x, seed):
+    del seed
+    inputs = tf.concat([tf.image.rot90(x, turn) for turn in range(_TURNS)], 0)
+    targets = tf.repeat(tf.range(_TURNS), tf.shape(x)[0])
+    return inputs, targets
+
+  def losses(self, outputs, targets):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
+
+
+PROXY_TASKS: Mapping[str, ProxyTask] = types.MappingProxyType(
+  {
+    'reconstruction': Reconstruction(),
+    'reconstruction_mse': Reconstruction('mean_squared_error'),
+    'rotation': Rotation(),
+  }
+)
+
+
+def add_head(
+  model: split.SplitModel, task: ProxyTask, views
+) -> split.SplitModel:
+  """Returns a model with the task's head behind the model's own heads.
+
+  Args:
+    model: A `SplitModel`.
+    task: The proxy task.
+    views: Augmentation, as `tff_ssl.augmentation.PlainViews`.
+
+  Raises:
+    TypeError: If model or task is none.
+    ValueError: If task, head, encoder and views do not fit each other.
+  """
+  if not isinstance(model, split.SplitModel):
+    raise TypeError(
+      f'model is a {type(model).__name__} without an encoder of its own: give '
+      'tff_ssl.join(encoder, classifier).'
+    )
+  if not isinstance(task, ProxyTask):
+    raise TypeError(
+      f'proxy_task is a {type(task).__name__}: give a tff_ssl.ProxyTask, such '
+      'as tff_ssl.Reconstruction().'
+    )
+  input_shape = tuple(model.input_spec.shape[1:])
+  features = split.features_spec(model.encoder)
+  if features.shape.rank != 2:
+    raise ValueError(
+      f'The encoder gives features of shape {features.shape}: let it end with '
+      'a layer that flattens them.'
+    )
+  task.check_views(views, input_shape)
+  head = functional.from_keras(task.build_head(features.shape[1], input_shape))
+  joint = split.join(model.encoder, *model.heads, head)
+  _check_losses(joint, task)
+  return joint
+
+
+def _check_losses(joint, task) -> None:
+  """Traces the task once, so that shapes that do not fit are found early."""
+
+  @tf.function
+  def losses(weights, x, seed):
+    inputs, targets = task.make(x, seed)
+    outputs, _ = joint.predict(
+      weights.trainable, weights.non_trainable, inputs, training=False
+    )
+    return task.losses(outputs[-1], targets)
+
+  spec = joint.input_spec
+  # A size that no layer has by chance.
+  batch = tf.TensorSpec([3, *spec.shape[1:]], spec.dtype)
+  try:
+    result = losses.get_concrete_function(
+      joint.weights_spec, batch, tf.TensorSpec([2], tf.int32)
+    ).structured_outputs
+  except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+    raise ValueError(
+      f'proxy_task={task!r} does not fit its head or the encoder: {error}'
+    ) from error
+  if result.shape.rank != 1:
+    raise ValueError(
+      f'proxy_task={task!r} gives losses of shape {result.shape}: give one per '
+      'prediction, a vector.'
+    )

@@ -1,0 +1,163 @@
+"""A round whose server step is that of FedAvg and FedOpt, whatever clients do.
+
+McMahan et al. (arXiv 1602.05629), Algorithm 1, in the form of Reddi et al.
+(arXiv 2003.00295): the mean of the clients' model deltas, weighted by the
+examples that they processed, is a gradient for the server optimizer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks
+from tff_ssl.templates import (
+  client_work,
+  composition,
+  finalizers,
+  local_training,
+  slots,
+)
+
+
+def train_all(
+  training: local_training.LocalTraining,
+) -> Callable[[client_work.ClientTask], local_training.TrainingResult]:
+  """Returns the `train` of `compose` that trains all of the global model."""
+
+  def train(task):
+    return training.run(
+      task.weights,
+      task.examples,
+      seed=task.client_seed,
+      round_num=task.round,
+      optimizer_state=task.slot_state,
+      hparams=task.hparams,
+    )
+
+  return train
+
+
+def compose(
+  train: Callable[[client_work.ClientTask], local_training.TrainingResult],
+  *,
+  model,
+  data_spec,
+  initial_hparams: Callable[[], Any],
+  initial_optimizer_state: Callable[[], Any],
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_weighting: str = 'examples',
+  client_momentum: str = 'reset',
+  num_slots: int | None = None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator=None,
+  metrics_aggregator=None,
+  to_model_weights: Callable | None = None,
+  from_model_weights: Callable | None = None,
+  server_restart_round: int | None = None,
+  measured_training: local_training.LocalTraining | None = None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Composes the learning process.
+
+  Args:
+    train: What a client does with its task. The result's weights are those of
+      `model`; where momentum stays with the slot, it goes on from the task's
+      `slot_state`, and the result's optimizer state is the next one.
+    model: The `FunctionalModel` whose weights are global.
+    data_spec: `ClientDataSpec`, the type of client data.
+    initial_hparams: Returns the client optimizer's hyperparameters.
+    initial_optimizer_state: Returns a fresh state of the client optimizer.
+    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
+    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    client_momentum: 'reset': a fresh optimizer state every round. 'slot': the
+      one that the slot's client of the round before left.
+    num_slots: C, where momentum stays with the slot.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: By default `tff.aggregators.MeanFactory()`.
+    metrics_aggregator: As in TFF's builders.
+    to_model_weights: See `composition.compose`.
+    from_model_weights: See `composition.compose`.
+    server_restart_round: See `finalizers.build_apply_mean_delta`.
+    measured_training: What gradient diversity is measured of, if of anything.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model and client data do not fit each other.
+  """
+  data_spec.check_model(model)
+  checks.choice(client_weighting=client_weighting)
+  slots.check_momentum(client_momentum, num_slots, data_spec)
+
+  def local_update(task):
+    result = train(task)
+    weight = (
+      result.num_examples
+      if client_weighting == 'examples'
+      else tf.constant(1.0)
+    )
+    update = client_work.LocalUpdate(
+      client_work.subtract(result.weights, task.weights),
+      weight,
+      result.metrics,
+      tf.constant(False),
+      result.optimizer_state,
+    )
+    return update, None
+
+  initial_weights = composition.initial_weights_computation(model, seed)
+  weights_type = initial_weights.type_signature.result
+  work = client_work.build_client_work(
+    local_update,
+    data_spec=data_spec,
+    weights_type=weights_type,
+    initial_hparams=initial_hparams,
+    num_slots=num_slots or 0,
+    initial_slot_state=initial_optimizer_state,
+    metrics_aggregator=metrics_aggregator,
+  )
+  parts = None
+  if measured_training is not None:
+    parts = composition.Parts(
+      measured_training,
+      local_update,
+      lambda task: task.weights,
+      data_spec,
+      weights_type,
+    )
+  return composition.compose(
+    initial_weights,
+    seed=seed,
+    distributor=model_distributor,
+    client_work=work,
+    aggregator=_weighted_aggregator(
+      model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
+      client_weighting,
+      work.next.type_signature.result.result.member,
+    ),
+    finalizer=finalizers.build_apply_mean_delta(
+      server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
+      weights_type,
+      model.weights_spec.trainable,
+      restart_round=server_restart_round,
+    ),
+    to_model_weights=to_model_weights,
+    from_model_weights=from_model_weights,
+    parts=parts,
+  )
+
+
+def _weighted_aggregator(factory, client_weighting, result_type):
+  if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
+    if client_weighting != 'uniform':
+      raise ValueError(
+        'model_aggregator ignores weights (it is unweighted), but '
+        f"client_weighting is {client_weighting!r}: use 'uniform'."
+      )
+    factory = tff.aggregators.as_weighted_aggregator(factory)
+  return factory.create(result_type.update, result_type.update_weight)

@@ -1,0 +1,341 @@
+"""Which examples make up the minibatches of a participant's local training.
+
+A stream is the sequence of indices that minibatches are cut from: passes, each
+a new permutation of the examples that are selected. How many minibatches there
+are and where they end is another choice:
+
+```
+steps                    T minibatches, all of them full, of as many passes as
+                         that takes
+epochs, 'separate'       E passes; the last minibatch of each may be smaller
+epochs, 'continuous'     E passes without a cut between them; only the last
+                         minibatch of all may be smaller. The batches of TFF's
+                         own `repeat(E).batch(B)`
+epochs, 'matched'        as many full minibatches as E continuous passes over
+                         *all* examples would have, selected or not
+```
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tff_ssl import checks, randomness
+
+# The label of an example whose label may not be seen.
+_HIDDEN = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+  """Which of its examples a participant trains on.
+
+  Attributes:
+    rows: 'all', 'labelled', 'unlabelled', or 'either': each minibatch is all
+      labelled or all unlabelled, drawn at random (Hegde et al., Label Hungry?
+      Not Anymore, the joint method).
+    labelled_probability: For 'either', the probability of a labelled minibatch;
+      by default the labelled examples' share of all. Where there is but one
+      kind of examples, minibatches are of that kind.
+    redrawn_mask_ratio: If given, the share of labels that is hidden at random,
+      others in every pass: `min(int(ratio * n), n - 1)` of n, so that one is
+      left. Every example must have a label then.
+  """
+
+  rows: str = 'all'
+  labelled_probability: float | None = None
+  redrawn_mask_ratio: float | None = None
+
+  def __post_init__(self):
+    checks.choice(rows=self.rows)
+    if self.labelled_probability is not None:
+      checks.fractions(labelled_probability=self.labelled_probability)
+      if self.rows != 'either':
+        raise ValueError(
+          f'labelled_probability={self.labelled_probability} does not fit '
+          f"rows={self.rows!r}: only 'either' draws."
+        )
+    if self.redrawn_mask_ratio is not None:
+      checks.fractions(redrawn_mask_ratio=self.redrawn_mask_ratio)
+
+  def of(
+    self, examples: collections.OrderedDict[str, tf.Tensor]
+  ) -> collections.OrderedDict[str, tf.Tensor]:
+    """Returns those examples that some minibatch may hold."""
+    if self.rows not in ('labelled', 'unlabelled'):
+      return examples
+    if self.redrawn_mask_ratio is not None:
+      return examples
+    wanted = examples['y'] >= 0
+    if self.rows == 'unlabelled':
+      wanted = ~wanted
+    return gather(examples, tf.where(wanted)[:, 0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Minibatches:
+  """How minibatches are cut; exactly one of `steps` and `epochs` is given.
+
+  Attributes:
+    batch_size: B.
+    steps: T, the number of minibatches.
+    epochs: E, the number of passes.
+    epoch_batches: 'separate', 'continuous' or 'matched'; see above.
+    selection: The examples in question.
+  """
+
+  batch_size: int
+  steps: int | None = None
+  epochs: int | None = None
+  epoch_batches: str = 'separate'
+  selection: Selection = Selection()
+
+  def __post_init__(self):
+    if (self.steps is None) == (self.epochs is None):
+      raise ValueError(
+        f'Give exactly one of steps={self.steps} and epochs={self.epochs}.'
+      )
+    checks.integers_at_least(
+      1, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs
+    )
+    checks.choice(epoch_batches=self.epoch_batches)
+
+  def draw(self, labels: tf.Tensor, seed: tf.Tensor) -> 'Batches':
+    """Draws the minibatches of one local training.
+
+    Args:
+      labels: `int32 [n]`, -1 where an example has none.
+      seed: `int32 [2]`.
+    """
+    num_examples = tf.shape(labels)[0]
+    selection = self.selection
+    if selection.rows == 'either':
+      return _either(
+        labels, selection, self._full_steps(num_examples), self.batch_size, seed
+      )
+    stream = _stream(labels, selection.rows, selection.redrawn_mask_ratio)
+    shuffle_seed = randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
+    if self.steps is None and self.epoch_batches != 'matched':
+      cut = _separate if self.epoch_batches == 'separate' else _continuous
+      return cut(stream, self.batch_size, self.epochs, shuffle_seed)
+    steps = self._full_steps(num_examples)
+    return _repeated(stream, self.batch_size, steps, shuffle_seed)
+
+  def _full_steps(self, num_examples):
+    """Returns the number of minibatches where all of them are full."""
+    if self.steps is not None:
+      return self.steps
+    return -(-self.epochs * num_examples // self.batch_size)
+
+
+class Batches(NamedTuple):
+  """The minibatches of one local training.
+
+  Attributes:
+    num_steps: `int32` scalar, how many there are.
+    indices: From a step to the indices of its examples, `int [b]`.
+    is_hidden: From a step to a `bool` scalar, whether the labels of its
+      minibatch are hidden from the process; `None` where they never are.
+  """
+
+  num_steps: tf.Tensor
+  indices: Callable[[tf.Tensor], tf.Tensor]
+  is_hidden: Callable[[tf.Tensor], tf.Tensor] | None = None
+
+  def cut(
+    self, examples: collections.OrderedDict[str, tf.Tensor], step: tf.Tensor
+  ) -> collections.OrderedDict[str, tf.Tensor]:
+    """Returns the minibatch of a step."""
+    batch = gather(examples, self.indices(step))
+    if self.is_hidden is not None:
+      labels = batch['y']
+      hidden = tf.fill(tf.shape(labels), _HIDDEN)
+      batch['y'] = tf.where(self.is_hidden(step), hidden, labels)
+    return batch
+
+
+def draw_labelled(
+  labels: tf.Tensor, batch_size: int, num_steps: tf.Tensor, seed: tf.Tensor
+) -> Batches:
+  """Draws full minibatches of those examples that have a label.
+
+  Args:
+    labels: `int32 [n]`, -1 where an example has none.
+    batch_size: Examples in each; all are empty where no example has a label.
+    num_steps: How many minibatches.
+    seed: `int32 [2]`.
+  """
+  return _repeated(
+    _stream(labels, 'labelled'),
+    batch_size,
+    num_steps,
+    randomness.fold_in(seed, randomness.Purpose.SHUFFLE_LABELLED),
+  )
+
+
+def gather(
+  examples: collections.OrderedDict[str, tf.Tensor], indices: tf.Tensor
+) -> collections.OrderedDict[str, tf.Tensor]:
+  """Returns the examples with these indices, `int [n]`, as a batch."""
+  return collections.OrderedDict(
+    (key, tf.gather(value, indices)) for key, value in examples.items()
+  )
+
+
+class _Stream(NamedTuple):
+  """Passes over selected examples.
+
+  Attributes:
+    size: `int32` scalar, examples in a pass.
+    order: From (passes, seed) to the indices of all passes, `int [passes *
+      size]`.
+    is_hidden: Whether the labels may not be seen though they are there.
+  """
+
+  size: tf.Tensor
+  order: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+  is_hidden: bool = False
+
+
+def _shuffled_passes(num_examples, num_passes, seed):
+  """Returns `num_passes` independent permutations, `int32 [passes, n]`."""
+  keys = tf.random.stateless_uniform([num_passes, num_examples], seed)
+  return tf.argsort(keys, axis=1)
+
+
+def _stream(labels, rows, redrawn_mask_ratio=None) -> _Stream:
+  num_examples = tf.shape(labels)[0]
+  if rows == 'all':
+    return _Stream(
+      num_examples,
+      lambda passes, seed: tf.reshape(
+        _shuffled_passes(num_examples, passes, seed), [-1]
+      ),
+    )
+  is_labelled = rows == 'labelled'
+  if redrawn_mask_ratio is not None:
+    masked = _num_masked(num_examples, redrawn_mask_ratio)
+    part = slice(masked, None) if is_labelled else slice(masked)
+    return _Stream(
+      num_examples - masked if is_labelled else masked,
+      lambda passes, seed: tf.reshape(
+        _shuffled_passes(num_examples, passes, seed)[:, part], [-1]
+      ),
+      not is_labelled,
+    )
+  wanted = labels >= 0 if is_labelled else labels < 0
+  members = tf.cast(tf.where(wanted)[:, 0], tf.int32)
+  size = tf.shape(members)[0]
+  return _Stream(
+    size,
+    lambda passes, seed: tf.gather(
+      members, tf.reshape(_shuffled_passes(size, passes, seed), [-1])
+    ),
+  )
+
+
+def _num_masked(num_examples, ratio):
+  """Returns `min(int(ratio * n), n - 1)`, at least 0, as Python counts it."""
+  share = tf.cast(ratio * tf.cast(num_examples, tf.float64), tf.int32)
+  return tf.maximum(tf.minimum(share, num_examples - 1), 0)
+
+
+def _passes_for(stream, batch_size, steps):
+  """Returns how many passes fill so many minibatches; 0 without examples."""
+  passes = -(-steps * batch_size // tf.maximum(stream.size, 1))
+  return tf.where(stream.size > 0, passes, 0)
+
+
+def _batches(num_steps, indices, stream):
+  hidden = (lambda step: tf.constant(True)) if stream.is_hidden else None
+  return Batches(num_steps, indices, hidden)
+
+
+def _repeated(stream, batch_size, steps, seed) -> Batches:
+  order = stream.order(_passes_for(stream, batch_size, steps), seed)
+  return _batches(
+    tf.where(stream.size > 0, steps, 0),
+    lambda step: order[step * batch_size : (step + 1) * batch_size],
+    stream,
+  )
+
+
+def _separate(stream, batch_size, epochs, seed) -> Batches:
+  order = stream.order(epochs, seed)
+  steps_per_epoch = -(-stream.size // batch_size)
+
+  def indices(step):
+    begin = (step % steps_per_epoch) * batch_size
+    end = tf.minimum(begin + batch_size, stream.size)
+    offset = (step // steps_per_epoch) * stream.size
+    return order[offset + begin : offset + end]
+
+  return _batches(epochs * steps_per_epoch, indices, stream)
+
+
+def _continuous(stream, batch_size, epochs, seed) -> Batches:
+  order = stream.order(epochs, seed)
+  return _batches(
+    -(-epochs * stream.size // batch_size),
+    lambda step: order[step * batch_size : (step + 1) * batch_size],
+    stream,
+  )
+
+
+def _either(labels, selection, steps, batch_size, seed) -> Batches:
+  """Full minibatches, each out of one of two streams, by lot."""
+  ratio = selection.redrawn_mask_ratio
+  labelled = _stream(labels, 'labelled', ratio)
+  unlabelled = _stream(labels, 'unlabelled', ratio)
+  labelled_passes, unlabelled_passes = (
+    _passes_for(stream, batch_size, steps) for stream in (labelled, unlabelled)
+  )
+  seed_of = {
+    purpose: randomness.fold_in(seed, purpose)
+    for purpose in (
+      randomness.Purpose.SHUFFLE,
+      randomness.Purpose.SHUFFLE_LABELLED,
+      randomness.Purpose.DRAW_KIND,
+    )
+  }
+  unlabelled_seed = seed_of[randomness.Purpose.SHUFFLE]
+  labelled_seed = seed_of[randomness.Purpose.SHUFFLE_LABELLED]
+  if ratio is not None:
+    # One mask for both kinds in each pass.
+    labelled_seed = unlabelled_seed
+    labelled_passes = unlabelled_passes = tf.maximum(
+      labelled_passes, unlabelled_passes
+    )
+  labelled_order = labelled.order(labelled_passes, labelled_seed)
+  order = tf.concat(
+    [labelled_order, unlabelled.order(unlabelled_passes, unlabelled_seed)], 0
+  )
+  num_examples = labelled.size + unlabelled.size
+  probability = selection.labelled_probability
+  if probability is None:
+    probability = labelled.size / tf.maximum(num_examples, 1)
+  probability = tf.cast(probability, tf.float32)
+  probability = tf.where(labelled.size > 0, probability, 0.0)
+  probability = tf.where(unlabelled.size > 0, probability, 1.0)
+  draws = tf.random.stateless_uniform(
+    [steps], seed_of[randomness.Purpose.DRAW_KIND]
+  )
+  is_labelled = draws < probability
+  labelled_so_far = tf.cumsum(tf.cast(is_labelled, tf.int32))
+
+  def indices(step):
+    start = tf.where(
+      is_labelled[step],
+      (labelled_so_far[step] - 1) * batch_size,
+      tf.size(labelled_order) + (step - labelled_so_far[step]) * batch_size,
+    )
+    return order[start : start + batch_size]
+
+  return Batches(
+    tf.where(num_examples > 0, steps, 0),
+    indices,
+    lambda step: ~is_labelled[step],
+  )
