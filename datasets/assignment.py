@@ -25,6 +25,7 @@ class Purpose(enum.IntEnum):
   HELD_OUT_WRITERS = 4
   CLIENT_SUBSET = 5
   LABELLED_CLIENTS = 6
+  LABEL_MASKS = 7
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Assignment:
       take part.
     labelled_indices: `int64 [L]`, those of `examples` whose labels the clients
       know although the others are hidden, ascending
-      (`datasets.labelled_clients`).
+      (`datasets.labelled_clients`, `datasets.label_masks`).
   """
 
   server_indices: np.ndarray

@@ -74,6 +74,56 @@ def _real_number(argument: str, value: float, interval) -> float:
   return float(value)
 
 
+def share(argument: str, value: float) -> float:
+  """Returns a number in [0, 1].
+
+  Raises:
+    TypeError: If it is no number.
+    ValueError: If it is outside, or NaN.
+  """
+  return _real_number(argument, value, (0, 1))
+
+
+def check_mask(mask_ratio: float, labelled_examples: int):
+  """Checks a label mask before the partition is made.
+
+  Args:
+    mask_ratio: The share of each client's labels that is hidden.
+    labelled_examples: See `datasets.partitions.build`.
+
+  Raises:
+    ValueError: If the ratio is outside [0, 1], or both say whose labels are
+      hidden.
+    TypeError: If the ratio is no number.
+  """
+  share('mask_ratio', mask_ratio)
+  if labelled_examples:
+    raise ValueError(
+      f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
+      'exclude each other: both say which labels clients have; give one.'
+    )
+
+
+def check_maskable(name: str, labels: np.ndarray, mask_ratio: float):
+  """Checks that a mask finds labels to hide.
+
+  Args:
+    name: Of the source.
+    labels: `int [M]`, the classes of the clients' examples.
+    mask_ratio: The share of each client's labels that is hidden.
+
+  Raises:
+    ValueError: If some of them are unknown.
+  """
+  unknown = np.count_nonzero(labels == UNKNOWN)
+  if unknown:
+    raise ValueError(
+      f'mask_ratio={mask_ratio} hides a share of known labels, and '
+      f"{unknown:,} of the clients' images in source {name!r} have none: "
+      'leave it out, or choose another source.'
+    )
+
+
 def _server_writers(value: str) -> str:
   if value not in (HELD_OUT, EVERYONE):
     raise ValueError(
@@ -86,7 +136,7 @@ def _server_writers(value: str) -> str:
 # For each argument that some partitions have: value -> checked plain value.
 CHECKS: dict[str, Callable] = {
   'num_clients': lambda value: whole_number('num_clients', value, 1),
-  'noniid_r': lambda value: _real_number('noniid_r', value, (0, 1)),
+  'noniid_r': lambda value: share('noniid_r', value),
   'dirichlet_alpha': lambda value: _real_number(
     'dirichlet_alpha', value, ALPHA_INTERVAL
   ),

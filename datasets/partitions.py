@@ -7,7 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from datasets import assignment, labelled_clients, partition_arguments
+from datasets import (
+  assignment,
+  label_masks,
+  labelled_clients,
+  partition_arguments,
+)
 from datasets.dirichlet_partition import dirichlet_partition
 from datasets.native_partition import HELD_OUT, native_partition
 from datasets.pooled_partition import pooled_partition
@@ -226,6 +231,7 @@ def build(
   dirichlet_alpha: float | None = None,
   min_client_examples: int | None = None,
   server_writers: str | None = None,
+  mask_ratio: float | None = None,
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
 
@@ -248,6 +254,10 @@ def build(
       `None`), for `'dirichlet'` only.
     server_writers: `'held_out'` (also if `None`) or `'everyone'`, for
       `'native'` only and not with `labelled_examples`; see `native_partition`.
+    mask_ratio: The share in [0, 1] of each client's labels that is hidden
+      (`datasets.label_masks`), where all are known and not with
+      `labelled_examples`. `None` stands for no mask and is not among
+      `arguments`, so partitions without one keep their digest.
 
   Raises:
     ValueError: If an argument is out of range, missing or unused, or the source
@@ -278,6 +288,8 @@ def build(
       f'{source.name!r} does not say: choose --partition=r.'
     )
   _check_labelled(source, server_examples, labelled_examples, server_writers)
+  if mask_ratio is not None:
+    partition_arguments.check_mask(mask_ratio, labelled_examples)
   if labelled_examples and name == 'native':
     own['server_writers'] = None
     held = native_partition(
@@ -301,6 +313,13 @@ def build(
     held = labelled_clients.deal_server_set(held, train.labels, int(seed))
   else:
     held = _split(name, source, own, int(server_examples), int(seed))
+  masks = {}
+  if mask_ratio is not None:
+    partition_arguments.check_maskable(
+      source.name, train.labels[held.examples], mask_ratio
+    )
+    held = label_masks.mask_labels(held, mask_ratio, int(seed))
+    masks['mask_ratio'] = float(mask_ratio)
   return Partition(
     **vars(held),
     name=name,
@@ -313,5 +332,6 @@ def build(
       **own,
       'server_examples': int(server_examples),
       'labelled_examples': int(labelled_examples),
+      **masks,
     },
   )

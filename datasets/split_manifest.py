@@ -12,12 +12,14 @@ import zlib
 
 import numpy as np
 
-from datasets import partitions
+from datasets import label_masks, partitions
 
 FORMAT = 2
 AT_SERVER = 'server'
 AT_CLIENTS = 'clients'
 DEALT = 'dealt'
+FIXED = 'fixed'
+REDRAWN = 'redrawn'
 _LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT)
 # RuntimeError: an encrypted file, or an unknown kind of compression.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
@@ -43,7 +45,8 @@ def check_labels_at(argument: str, value: str, partition: partitions.Partition):
   if (value == DEALT) != bool(labelled):
     raise ValueError(
       f'{argument}={value!r} does not fit a partition with {labelled} labelled '
-      f'examples at clients: labelled_examples goes with {DEALT!r} alone.'
+      'examples at clients: labelled_examples and mask_ratio go with '
+      f'{DEALT!r} alone.'
     )
 
 
@@ -58,7 +61,34 @@ def known_to_clients(
   }[labels_at]
 
 
-def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
+def labels_per_client(
+  partition: partitions.Partition,
+  labels_at: str,
+  redrawn_ratio: float | None = None,
+) -> np.ndarray:
+  """Returns how many labels each client sees in one pass, `int64 [K]`.
+
+  Args:
+    partition: The partition.
+    labels_at: See `describe`.
+    redrawn_ratio: See `describe`.
+  """
+  known = known_to_clients(partition, labels_at)
+  counts = np.bincount(
+    partition.owners[np.isin(partition.examples, known)],
+    minlength=partition.num_clients,
+  )
+  if redrawn_ratio is not None:
+    counts = counts - label_masks.num_masked(counts, redrawn_ratio)
+  return counts
+
+
+def describe(
+  partition: partitions.Partition,
+  *,
+  labels_at: str,
+  redrawn_ratio: float | None = None,
+) -> dict:
   """Returns what split.json holds: JSON types only, no indices.
 
   Args:
@@ -66,11 +96,20 @@ def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
     labels_at: Who may see labels: `'server'` (the clients' examples are
       unlabelled), `'clients'` (everybody's are labelled; a process may hide
       some of them again) or `'dealt'` (the partition's `labelled_indices`).
+    redrawn_ratio: The share of each client's labels that the process hides,
+      others in every pass, or `None`. It hides them from what `labels_at`
+      shows, so `labelled` counts every label that is seen at some time.
 
   Raises:
-    ValueError: If `labels_at` is none of these or does not fit the partition.
+    ValueError: If `labels_at` is none of these or does not fit the partition,
+      or there is a redrawn mask where clients do not have all labels.
   """
   check_labels_at('labels_at', labels_at, partition)
+  if redrawn_ratio is not None and labels_at != AT_CLIENTS:
+    raise ValueError(
+      f'redrawn_ratio={redrawn_ratio} does not fit labels_at={labels_at!r}: a '
+      f'redrawn mask goes with {AT_CLIENTS!r} alone.'
+    )
   sizes = partition.client_sizes
   server, clients = len(partition.server_indices), len(partition.examples)
   known = known_to_clients(partition, labels_at)
@@ -99,6 +138,7 @@ def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
       'labelled_also_in_unlabelled': bool(
         np.isin(partition.server_indices, unlabelled).any()
       ),
+      **_mask(partition, redrawn_ratio),
     },
     'num_clients': partition.num_clients,
     'client_names': list(partition.client_names),
@@ -107,12 +147,27 @@ def describe(partition: partitions.Partition, *, labels_at: str) -> dict:
   }
 
 
+def _mask(partition, redrawn_ratio) -> dict[str, str | float | int]:
+  """Returns what is to say of the mask; nothing without one."""
+  if redrawn_ratio is not None:
+    in_a_pass = labels_per_client(partition, AT_CLIENTS, redrawn_ratio)
+    return {
+      'mask': REDRAWN,
+      'mask_ratio': redrawn_ratio,
+      'labelled_at_clients_in_a_pass': int(in_a_pass.sum()),
+    }
+  if 'mask_ratio' in partition.arguments:
+    return {'mask': FIXED, 'mask_ratio': partition.arguments['mask_ratio']}
+  return {}
+
+
 def write(
   partition: partitions.Partition,
   path_json: str | os.PathLike,
   path_npz: str | os.PathLike,
   *,
   labels_at: str,
+  redrawn_ratio: float | None = None,
 ):
   """Writes both files; equal partitions give equal bytes.
 
@@ -122,12 +177,16 @@ def write(
     path_npz: Where the indices go: `server_indices`, `examples`, `offsets` and
       `labelled_indices` as in `datasets.assignment.Assignment`.
     labels_at: See `describe`.
+    redrawn_ratio: See `describe`.
 
   Raises:
     ValueError: As `describe`.
     OSError: If a file cannot be written.
   """
-  text = json.dumps(describe(partition, labels_at=labels_at), indent=2) + '\n'
+  description = describe(
+    partition, labels_at=labels_at, redrawn_ratio=redrawn_ratio
+  )
+  text = json.dumps(description, indent=2) + '\n'
   arrays = {name: getattr(partition, name) for name in partitions.ARRAYS}
   _replace(path_npz, lambda file: np.savez_compressed(file, **arrays))
   _replace(path_json, lambda file: file.write(text.encode('ascii')))
@@ -165,8 +224,13 @@ def load(
       client_names=tuple(description['client_names']),
       held_out_client_names=tuple(description['held_out_client_names']),
     )
+    labels = description['labels']
     rewritten = describe(
-      partition, labels_at=description['labels']['labels_at']
+      partition,
+      labels_at=labels['labels_at'],
+      redrawn_ratio=(
+        labels['mask_ratio'] if labels.get('mask') == REDRAWN else None
+      ),
     )
   except (ValueError, TypeError, KeyError, IndexError) as error:
     raise _damaged(path_json, path_npz) from error

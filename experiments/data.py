@@ -30,7 +30,10 @@ class RunData:
     partition: Who has which examples.
     store: The packed client store.
     counts: `int64 [K, d]`, examples per client and known class.
-    labels_at: Whose labels training sees, as in `ProcessSpec`.
+    labels_at: Whose labels training sees, as in `ProcessSpec`; `'dealt'` with a
+      fixed mask.
+    redrawn_ratio: The share of labels that the process hides, others in every
+      pass, or `None`.
   """
 
   source: Source
@@ -38,14 +41,27 @@ class RunData:
   store: client_store.ClientStore
   counts: np.ndarray
   labels_at: str
+  redrawn_ratio: float | None = None
 
   def describe(self) -> dict[str, object]:
-    """Returns what a report says of the data: sizes, classes, measured R."""
+    """Returns what a report says of the data: sizes, classes, measured R.
+
+    `labelled_client_examples` are those whose labels are seen at some time, and
+    `min_labels`, `median_labels` and `max_labels`, where clients have only some
+    of their labels, those that a client sees in one pass.
+    """
     summary = statistics.summary(self.counts, self.partition.client_sizes)
     summary['server_examples'] = len(self.partition.server_indices)
     summary['labelled_client_examples'] = len(
       split_manifest.known_to_clients(self.partition, self.labels_at)
     )
+    if self.labels_at == split_manifest.DEALT or self.redrawn_ratio:
+      labels = split_manifest.labels_per_client(
+        self.partition, self.labels_at, self.redrawn_ratio
+      )
+      summary['min_labels'] = int(labels.min())
+      summary['median_labels'] = float(np.median(labels))
+      summary['max_labels'] = int(labels.max())
     summary['test_examples'] = len(self.source.test.labels)
     return summary
 
@@ -83,6 +99,8 @@ def prepare(settings, spec) -> RunData:
         f'--{name}={labels} is less than the {source.num_classes} classes of '
         f'{settings.dataset}: give at least one example of each.'
       )
+  fixed = settings.mask == split_manifest.FIXED
+  redrawn = settings.mask == split_manifest.REDRAWN
   partition = partitions.build(
     settings.partition,
     source,
@@ -94,6 +112,7 @@ def prepare(settings, spec) -> RunData:
     dirichlet_alpha=settings.dirichlet_alpha,
     min_client_examples=settings.min_client_examples,
     server_writers=settings.server_writers,
+    mask_ratio=settings.mask_ratio if fixed else None,
   )
   for name in ('clients_per_round', 'gradient_diversity_clients'):
     clients = getattr(settings, name)
@@ -108,13 +127,21 @@ def prepare(settings, spec) -> RunData:
     partition.num_clients,
     source.num_classes,
   )
+  labels_at = split_manifest.DEALT if fixed else spec.labels_at
   store = client_store.build(
     source,
     partition,
     cache_dir=settings.cache_dir,
-    labelled=spec.labels_at,
+    labelled=labels_at,
   )
-  return RunData(source, partition, store, counts, spec.labels_at)
+  return RunData(
+    source,
+    partition,
+    store,
+    counts,
+    labels_at,
+    redrawn_ratio=settings.mask_ratio if redrawn else None,
+  )
 
 
 def _options(settings) -> dict[str, object]:
@@ -125,13 +152,14 @@ def _options(settings) -> dict[str, object]:
   }
 
 
-def write_records(data: RunData, spec, folder) -> None:
+def write_records(data: RunData, folder) -> None:
   """Writes the split manifest and the partition picture to a run folder."""
   split_manifest.write(
     data.partition,
     folder.path / 'split.json',
     folder.path / 'split.npz',
-    labels_at=spec.labels_at,
+    labels_at=data.labels_at,
+    redrawn_ratio=data.redrawn_ratio,
   )
   statistics.plot_partition(
     data.counts,

@@ -21,6 +21,8 @@ _COMMON = {
   'unlabelled_weight': 1.0,
   'proximal_strength': 0.01,
   'client_weighting': 'examples',
+  'mask_ratio': 0.0,
+  'mask': 'fixed',
   'num_groups': 2,
   'clients_per_round': 10,
   'learning_rate': 0.03,

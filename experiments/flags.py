@@ -85,6 +85,18 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       "Native split: the server's examples come from writers who are held_out "
       'afterwards, or from everyone.',
     ),
+    Flag(
+      'mask_ratio',
+      'float',
+      "Share of each client's labels that is hidden, in [0, 1]; each keeps at "
+      'least one.',
+    ),
+    Flag(
+      'mask',
+      'string',
+      'Which labels --mask_ratio hides: the same ones in the whole run '
+      '(fixed), or others in every pass over the data (redrawn).',
+    ),
   ),
   'process': (
     Flag('process', 'string', 'Name of the process (--list names them).'),

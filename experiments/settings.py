@@ -52,6 +52,9 @@ _SERVER_TRAINING = frozenset({'server_learning_rate'})
 _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
+# A fixed mask is the partition's and asks nothing of a process; a process that
+# redraws it has the setting `mask`.
+_MASK_FLAGS = frozenset({'mask_ratio', 'mask'})
 _COSINE_FLAGS = frozenset(
   {
     'schedule_steps',
@@ -104,6 +107,7 @@ _AT_MOST = {
 _INTERVALS = {
   'noniid_r': (0, 1),
   'dirichlet_alpha': ALPHA_INTERVAL,
+  'mask_ratio': (0, 1),
   'threshold': (0, 1),
   'momentum': (0, 1),
   'labelled_batch_probability': (0, 1),
@@ -124,6 +128,7 @@ _CHOICES = {
   'schedule': ('constant', 'cosine', 'exponential'),
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
+  'mask': ('fixed', 'redrawn'),
 }
 
 
@@ -200,7 +205,7 @@ def _unused(values, spec) -> dict[str, str]:
   """Returns the flags that this run does not use, with the reason."""
   unused = {}
   why = f'the process {spec.name} does not use it'
-  for name in _BUILDER_SETTINGS - set(spec.settings):
+  for name in _BUILDER_SETTINGS - _MASK_FLAGS - set(spec.settings):
     unused[name] = why
   if not spec.has_client_training:
     unused.update(dict.fromkeys(_CLIENT_TRAINING, why))
@@ -250,6 +255,12 @@ def _unused(values, spec) -> dict[str, str]:
     unused['server_examples'] = unused['server_writers'] = why_dealt
   else:
     unused['labelled_examples'] = why
+  if spec.labels_at != 'clients':
+    unused.update(
+      dict.fromkeys(_MASK_FLAGS, f'{why}, clients do not have all their labels')
+    )
+  elif values['mask_ratio'] == 0:
+    unused['mask'] = '--mask_ratio=0 hides no label'
   partition = partitions.PARTITIONS[values['partition']]
   for name in _PARTITION_FLAGS - set(partition.arguments):
     unused[name] = f'--partition={partition.name} does not use it'
@@ -340,6 +351,11 @@ def _check_together(values) -> None:
         f'--{flag}=0 leaves the process {spec.name} without labels: give at '
         'least one per class.'
       )
+  if values.get('mask') == 'redrawn' and 'mask' not in spec.settings:
+    raise UsageError(
+      f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
+      'every pass: choose --mask=fixed.'
+    )
   if catalogue.SOURCES[values['dataset']].has_unlabelled:
     _check_unlabelled(values, spec)
 

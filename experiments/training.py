@@ -90,7 +90,7 @@ def run(settings) -> int:
     _check_rounds_left(settings, first_round)
     folder.write_flags(settings.used)
     folder.write_versions()
-    data_lib.write_records(data, spec, folder)
+    data_lib.write_records(data, folder)
     _describe(data)
     _warn_of_warmup(settings)
     if owners is not None:
@@ -234,6 +234,13 @@ def _describe(data) -> None:
     f'{facts["labelled_client_examples"]} at clients.',
     flush=True,
   )
+  if 'min_labels' in facts:
+    print(
+      f'Each client has {facts["min_labels"]}/{facts["median_labels"]:g}/'
+      f'{facts["max_labels"]} labels (min/median/max)'
+      + (', others in every pass.' if data.redrawn_ratio else '.'),
+      flush=True,
+    )
 
 
 def _warn_of_warmup(settings) -> None:

@@ -42,6 +42,13 @@ def test_other_partitions_draw_the_server_set_from_the_labelled(source, name):
   assert np.bincount(at_server).tolist() == [3] * 4
 
 
+def test_there_is_no_mask_of_labels_that_nobody_knows(source):
+  with pytest.raises(ValueError, match="mask_ratio=0.5 .* 900 of .*'half'"):
+    partitions.build(
+      'r', source, num_clients=8, noniid_r=0, seed=1, mask_ratio=0.5
+    )
+
+
 def test_dealt_labels_are_known_ones(source):
   held = partitions.build(
     'r', source, num_clients=8, noniid_r=0, labelled_examples=40, seed=1

@@ -115,10 +115,75 @@ def test_dealt_labels_are_at_the_clients(cache_dir, tmp_path, monkeypatch):
   for client in range(6):
     part = client_store.read_numpy(run.store, client)
     assert np.bincount(part.y[part.y >= 0]).tolist() == [1] * 10
-  data.write_records(run, spec, types.SimpleNamespace(path=tmp_path))
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
   said = json.loads((tmp_path / 'split.json').read_text())
   assert said['labels']['labels_at'] == 'dealt'
   assert said['labels']['labelled'] == 60
+
+
+MASKED = {'num_clients': 6, 'clients_per_round': 2, 'mask_ratio': 0.9}
+
+
+def test_a_fixed_mask_hides_labels_in_store_and_records(cache_dir, tmp_path):
+  run = prepare(cache_dir, 'fedavg', **MASKED)
+  sizes = client_store.client_sizes(run.store)
+  shown = [int(n - int(0.9 * n)) for n in sizes]
+  for client in range(6):
+    y = client_store.read_numpy(run.store, client).y
+    assert np.count_nonzero(y >= 0) == shown[client]
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == sum(shown)
+  assert facts['min_labels'] == min(shown)
+  assert facts['median_labels'] == np.median(shown)
+  assert facts['max_labels'] == max(shown)
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())
+  assert said['labels']['labelled'] == sum(shown)
+  assert (said['labels']['mask'], said['labels']['mask_ratio']) == (
+    'fixed',
+    0.9,
+  )
+
+
+def test_one_mask_for_every_process(cache_dir):
+  masks = [
+    prepare(cache_dir, process, **MASKED) for process in ('fedavg', 'fedprox')
+  ]
+  assert masks[0].store.key == masks[1].store.key
+  assert masks[0].partition.digest() == masks[1].partition.digest()
+
+
+def test_the_process_hides_the_labels_of_a_redrawn_mask(
+  cache_dir, tmp_path, monkeypatch
+):
+  spec = dataclasses.replace(
+    PROCESSES['fedavg'],
+    name='redraws',
+    settings=(*PROCESSES['fedavg'].settings, 'mask'),
+  )
+  monkeypatch.setattr(settings, 'PROCESSES', {**PROCESSES, 'redraws': spec})
+  made = settings.make(
+    {
+      'process': 'redraws',
+      'dataset': 'digits',
+      'cache_dir': cache_dir,
+      'mask': 'redrawn',
+      **MASKED,
+    }
+  )
+  run = data.prepare(made, spec)
+  plain = prepare(cache_dir, 'fedavg', **{**MASKED, 'mask_ratio': 0.0})
+  assert run.store.key == plain.store.key
+  assert run.partition.digest() == plain.partition.digest()
+  assert 'min_labels' not in plain.describe()
+  seen = [n - int(0.9 * n) for n in client_store.client_sizes(run.store)]
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == 1437
+  assert facts['max_labels'] == max(seen)
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())['labels']
+  assert (said['mask'], said['mask_ratio']) == ('redrawn', 0.9)
+  assert said['labelled_at_clients_in_a_pass'] == sum(seen)
 
 
 def test_dirichlet_is_measured(cache_dir):
@@ -184,7 +249,7 @@ def test_cache_that_is_a_file_is_refused(tmp_path):
 def test_records(cache_dir, tmp_path):
   run = prepare(cache_dir, num_clients=6, clients_per_round=2)
   folder = types.SimpleNamespace(path=tmp_path)
-  data.write_records(run, PROCESSES['grouping'], folder)
+  data.write_records(run, folder)
   json.loads((tmp_path / 'split.json').read_text())
   with np.load(tmp_path / 'split.npz', allow_pickle=False) as split:
     held = [split['server_indices'], split['examples']]

@@ -31,6 +31,7 @@ STRINGS = {
   'bn_statistics': ['averaged', 'local', 'none'],
   'views_forward': ['auto', 'joint', 'separate', 'both'],
   'unlabelled_loss': ['crl', 'self_training', 'entropy'],
+  'mask': ['fixed', 'redrawn', 'none'],
   'precision': ['float32', 'bfloat16', 'float16'],
   'run_dir': ['runs/a b', '~/run', ''],
   'cache_dir': ['/tmp/cache', '~/cache', ''],
@@ -131,8 +132,8 @@ def test_every_process_runs_on_its_defaults():
   for process in PROCESSES:
     made = make(process=process)
     unused = set(PROCESSES[process].settings) - set(made.used)
-    # The one for lack of batch normalisation, the other of `local_epochs`.
-    assert unused <= {'bn_statistics', 'local_steps'}
+    # For lack of batch normalisation, of `local_epochs` and of a mask.
+    assert unused <= {'bn_statistics', 'local_steps', 'mask'}
     assert made.run_dir == f'runs/{process}_digits_seed0'
 
 
@@ -212,6 +213,24 @@ def test_every_process_runs_on_its_defaults():
     (
       {'dataset': 'stl10', 'process': 'fedavg'},
       ['--dataset=stl10', 'process fedavg', 'labels of all clients'],
+    ),
+    ({'mask_ratio': 0.5}, ['--mask_ratio=0.5', 'process grouping']),
+    ({'mask': 'fixed'}, ['--mask=fixed', 'process grouping']),
+    (
+      {'process': 'fedavg', 'mask': 'fixed'},
+      ['--mask=fixed', '--mask_ratio=0 hides no label'],
+    ),
+    (
+      {'process': 'fedavg', 'mask_ratio': 0.0, 'mask': 'redrawn'},
+      ['--mask=redrawn', '--mask_ratio=0 hides no label'],
+    ),
+    (
+      {'process': 'grouping_supervised', 'mask_ratio': 0.5, 'mask': 'redrawn'},
+      ['--mask=redrawn', 'process grouping_supervised', '--mask=fixed'],
+    ),
+    (
+      {'process': 'fedavg', 'mask_ratio': 0.5, 'mask': 'fixd'},
+      ['--mask=fixd', "'fixed'?"],
     ),
     ({'run_dir': ''}, ['--run_dir=', 'a folder']),
     ({'cache_dir': ''}, ['--cache_dir=', 'a folder']),
@@ -344,6 +363,51 @@ def test_labelled_examples_take_the_place_of_the_server_s(dealt):
   assert '--labelled_examples=0' in refusal(
     process='dealt', labelled_examples=0
   )
+
+
+@pytest.mark.parametrize('value', [-0.01, 1.01, NAN, INF])
+def test_mask_ratio_is_a_share(value):
+  text = refusal(process='fedavg', mask_ratio=value)
+  assert f'--mask_ratio={value} must be between 0 and 1' in text
+
+
+def test_masks():
+  made = make(process='fedavg')
+  assert (made.mask_ratio, made.mask) == (0.0, None)
+  assert 'mask' not in made.used
+  for ratio in (0.5, 1.0):
+    made = make(process='grouping_supervised', mask_ratio=ratio)
+    assert (made.used['mask_ratio'], made.used['mask']) == (ratio, 'fixed')
+  for process in ('grouping', 'grouping_client_labels'):
+    made = make(process=process)
+    assert made.mask_ratio is made.mask is None
+
+
+def test_only_a_process_that_redraws_masks_takes_redrawn(monkeypatch):
+  fedavg = PROCESSES['fedavg']
+  redraws = dataclasses.replace(
+    fedavg, name='redraws', settings=(*fedavg.settings, 'mask')
+  )
+  cannot = dataclasses.replace(
+    fedavg,
+    name='cannot',
+    settings=tuple(name for name in fedavg.settings if name != 'mask'),
+  )
+  added = {'redraws': redraws, 'cannot': cannot}
+  monkeypatch.setattr(settings, 'PROCESSES', {**PROCESSES, **added})
+  # As when the registry has such a process.
+  monkeypatch.setattr(
+    settings, '_BUILDER_SETTINGS', settings._BUILDER_SETTINGS | {'mask'}
+  )
+  made = make(process='redraws', mask_ratio=0.5, mask='redrawn')
+  assert made.used['mask'] == 'redrawn'
+  assert make(process='redraws', mask_ratio=0.5).mask == 'fixed'
+  assert make(process='redraws').mask is None
+  assert make(process='cannot', mask_ratio=0.5, mask='fixed').mask == 'fixed'
+  text = refusal(process='cannot', mask_ratio=0.5, mask='redrawn')
+  assert text.startswith('--mask=redrawn: the process cannot')
+  text = refusal(process='grouping', mask_ratio=0.5)
+  assert text.startswith('--mask_ratio=0.5 has no effect')
 
 
 def test_letters_flag_belongs_to_emnist():

@@ -1,0 +1,74 @@
+"""Label masks: a share of each client's examples loses its label.
+
+The setting of "Label Hungry? Not Anymore: Towards Federated Semi-supervised
+Learning" (Hegde et al.): at every mask ratio each client keeps a few labels.
+Its code draws the mask anew in each pass over the data, so that in time every
+label is seen; here it is drawn once, which is the harder task.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from datasets import assignment, partition_arguments
+
+
+def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
+  """Returns how many of n examples lose their label.
+
+  It is `int(mask_ratio * n)` in double precision, as in the paper's code, but
+  at most n - 1: one label remains.
+
+  Args:
+    n: Integers of any shape, numbers of examples of clients.
+    mask_ratio: The share in [0, 1].
+
+  Returns:
+    `int64`, of the shape of `n`.
+
+  Raises:
+    ValueError: If `mask_ratio` is outside [0, 1] or an entry of `n` negative.
+    TypeError: If `mask_ratio` is no number or `n` not of integers.
+  """
+  mask_ratio = partition_arguments.share('mask_ratio', mask_ratio)
+  n = np.asarray(n)
+  if n.dtype.kind not in 'iu':
+    raise TypeError(f'n is of {n.dtype}: give integers.')
+  if n.size and n.min() < 0:
+    raise ValueError(f'n={n.min()} is too small: at least 0.')
+  n = n.astype(np.int64)
+  masked = np.minimum((mask_ratio * n).astype(np.int64), n - 1)
+  return np.maximum(masked, 0)
+
+
+def mask_labels(
+  held: assignment.Assignment, mask_ratio: float, seed: int
+) -> assignment.Assignment:
+  """Hides labels of the clients' examples, the same ones for a whole run.
+
+  Each client's examples are shuffled once, and the first `num_masked` lose
+  their label. The shuffle does not depend on the ratio, so what one ratio hides
+  is hidden by all higher ones, too.
+
+  Args:
+    held: Who has what; all labels of clients are known.
+    mask_ratio: The share of each client's labels that is hidden, in [0, 1].
+    seed: Fixes which.
+
+  Returns:
+    The assignment with `labelled_indices`: the examples that keep their label.
+
+  Raises:
+    ValueError: If `mask_ratio` is outside [0, 1].
+    TypeError: If it is no number.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
+  shuffled = rng.permutation(len(held.examples))
+  # Client by client, and within one in the order of the shuffle.
+  shuffled = shuffled[np.argsort(held.owners[shuffled], kind='stable')]
+  sizes = held.client_sizes
+  place = np.arange(len(shuffled)) - np.repeat(held.offsets[:-1], sizes)
+  keeps = place >= np.repeat(num_masked(sizes, mask_ratio), sizes)
+  return dataclasses.replace(
+    held, labelled_indices=np.sort(held.examples[shuffled[keeps]])
+  )
