@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from datasets import catalogue, partitions
 from datasets.partition_arguments import ALPHA_INTERVAL
-from experiments import defaults, worker_settings
+from experiments import defaults, flag_conflicts, worker_settings
 from experiments.flags import GROUPS, UsageError
 from tff_ssl import checks
 from tff_ssl.algorithms import PROCESSES
@@ -183,7 +183,7 @@ def make(
       raise UsageError(f'--{name}={text} has no effect: {reason}.')
     values.pop(name, None)
   _check_ranges(values)
-  _check_together(values)
+  flag_conflicts.check(values)
   worker_settings.check(values)
   names = [flag.name for group in GROUPS.values() for flag in group]
   settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
@@ -307,98 +307,3 @@ def _check_ranges(values) -> None:
     raise UsageError('--momentum=1.0 must be below 1.')
   if 'server_weight' in values and not 0 < values['server_weight'] < 1e9:
     raise UsageError(f'--server_weight={values["server_weight"]} must be > 0.')
-
-
-def _check_together(values) -> None:
-  """Checks flags against each other; the data are checked once loaded."""
-  clients, groups = values.get('clients_per_round'), values.get('num_groups')
-  if clients and groups and groups > clients:
-    raise UsageError(
-      f'--num_groups={groups} is more than --clients_per_round={clients}: some '
-      'groups would always be empty; lower the first or raise the second.'
-    )
-  probed = values.get('gradient_diversity_clients')
-  if probed and groups and groups > probed:
-    raise UsageError(
-      f'--gradient_diversity_clients={probed} is less than --num_groups='
-      f'{groups}: some groups would have no client; raise the first.'
-    )
-  population = values.get('num_clients')
-  if clients and population and clients > population:
-    raise UsageError(
-      f'--clients_per_round={clients} is more than --num_clients={population}: '
-      'a client takes part once a round; lower the first.'
-    )
-  warmup, steps = (
-    values.get('schedule_warmup_steps'),
-    values.get('schedule_steps'),
-  )
-  if steps and warmup >= steps:
-    raise UsageError(
-      f'--schedule_warmup_steps={warmup} must be below --schedule_steps={steps}'
-      ': the warm-up is a part of the schedule.'
-    )
-  if values['evaluation_offset'] >= values['rounds_per_evaluation'] > 1:
-    raise UsageError(
-      f'--evaluation_offset={values["evaluation_offset"]} must be below '
-      f'--rounds_per_evaluation={values["rounds_per_evaluation"]}.'
-    )
-  spec = PROCESSES[values['process']]
-  _check_label_hungry(values, spec)
-  for flag in ('server_examples', 'labelled_examples'):
-    if values.get(flag) == 0:
-      raise UsageError(
-        f'--{flag}=0 leaves the process {spec.name} without labels: give at '
-        'least one per class.'
-      )
-  if values.get('mask') == 'redrawn' and 'mask' not in spec.settings:
-    raise UsageError(
-      f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
-      'every pass: choose --mask=fixed.'
-    )
-  if catalogue.SOURCES[values['dataset']].has_unlabelled:
-    _check_unlabelled(values, spec)
-
-
-def _check_label_hungry(values, spec) -> None:
-  """Checks flags of encoders, pre-training and central training."""
-  if spec.needs_encoder and values['model'] not in ENCODERS:
-    raise UsageError(
-      f'--model={values["model"]} has no encoder of its own, which the process '
-      f'{spec.name} trains: choose --model={" or ".join(ENCODERS)}.'
-    )
-  pretraining, total = (
-    values.get('pretraining_rounds', 0),
-    values['total_rounds'],
-  )
-  if pretraining >= total:
-    raise UsageError(
-      f'--pretraining_rounds={pretraining} leaves none of --total_rounds='
-      f'{total} for the classifier: lower the first or raise the second.'
-    )
-  if values.get('setting') == 'central' and values['partition'] != 'pooled':
-    raise UsageError(
-      f'--partition={values["partition"]} does not fit --setting=central: one '
-      'client holds all the data there; leave it out.'
-    )
-
-
-def _check_unlabelled(values, spec) -> None:
-  """Refuses what needs labels of images that have none."""
-  partition = partitions.PARTITIONS[values['partition']]
-  if partition.needs_labels(values.get('noniid_r')):
-    given = (
-      f'--partition={partition.name}'
-      if values.get('noniid_r') is None
-      else f'--noniid_r={values["noniid_r"]}'
-    )
-    raise UsageError(
-      f'{given} needs the class of each image, and most of '
-      f'--dataset={values["dataset"]} have no label: choose --partition=r with '
-      '--noniid_r=0.'
-    )
-  if spec.labels_at == 'clients':
-    raise UsageError(
-      f'--dataset={values["dataset"]} has images without labels, and the '
-      f'process {spec.name} needs the labels of all clients: choose another.'
-    )

@@ -160,8 +160,8 @@ def documented(problem: TinyProblem) -> None:
   text = f'{module.__doc__ if module else ""}\n{docstring}'
   assertions.require(
     bool(_PAPER.search(text)) and bool(problem.spec.source),
-    f'{function.__name__} or its module must cite the paper (arXiv number, DOI, '
-    'equation or figure), and the spec must name its source.',
+    f'{function.__name__} or its module must cite the paper (arXiv number, '
+    'DOI, equation or figure), and the spec must name its source.',
   )
 
 

@@ -1,0 +1,337 @@
+"""The table of the runner's flags, grouped by what they belong to.
+
+Flags of the group "process" are the settings of the builders in
+`tff_ssl.algorithms`, under the same names. No flag has a default here: what is
+not given comes from `experiments.defaults`, by data set.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+  """A flag of the runner.
+
+  Attributes:
+    name: Its name.
+    kind: 'string', 'integer', 'float' or 'boolean'.
+    help: What it does, with its unit.
+  """
+
+  name: str
+  kind: str
+  help: str
+
+
+GROUPS: dict[str, tuple[Flag, ...]] = {
+  'data': (
+    Flag('dataset', 'string', 'Name of the data set (--list names them).'),
+    Flag(
+      'data_dir',
+      'string',
+      'Folder of the data files; by default TFF_SSL_DATA_DIR, or else the '
+      'download folders of TFF and TFDS.',
+    ),
+    Flag(
+      'cache_dir',
+      'string',
+      'Folder of unpacked data and client stores; by default ~/.cache/tff_ssl.',
+    ),
+    Flag(
+      'emnist_only_digits',
+      'boolean',
+      'Data set emnist: digits alone (10 classes), not letters as well (62).',
+    ),
+  ),
+  'partition': (
+    Flag(
+      'partition',
+      'string',
+      'How clients get data: native, r, dirichlet or pooled.',
+    ),
+    Flag(
+      'num_clients',
+      'integer',
+      'K, number of clients; by default all there are of a native split.',
+    ),
+    Flag('noniid_r', 'float', 'R of the r-partition, in [0, 1].'),
+    Flag(
+      'dirichlet_alpha',
+      'float',
+      'alpha of the Dirichlet partition, in [0.001, 1e6]; small is uneven.',
+    ),
+    Flag(
+      'min_client_examples',
+      'integer',
+      'Dirichlet partition: the least number of examples of a client.',
+    ),
+    Flag('server_examples', 'integer', 'N_s, labelled examples at the server.'),
+    Flag(
+      'labelled_examples',
+      'integer',
+      'N_s of a process without labels at the server: labelled examples, dealt '
+      'to the clients evenly.',
+    ),
+    Flag(
+      'server_writers',
+      'string',
+      "Native split: the server's examples come from writers who are held_out "
+      'afterwards, or from everyone.',
+    ),
+    Flag(
+      'mask_ratio',
+      'float',
+      "Share of each client's labels that is hidden, in [0, 1]; each keeps at "
+      'least one.',
+    ),
+    Flag(
+      'mask',
+      'string',
+      'Which labels --mask_ratio hides: the same ones in the whole run '
+      '(fixed), or others in every pass over the data (redrawn).',
+    ),
+  ),
+  'process': (
+    Flag('process', 'string', 'Name of the process (--list names them).'),
+    Flag('model', 'string', 'Name of the model (--list names them).'),
+    Flag(
+      'norm',
+      'string',
+      'Normalisation: none, batch or group. The published emnist_cnn has none, '
+      'though its paper says group.',
+    ),
+    Flag('num_groups', 'integer', 'S, number of groups.'),
+    Flag('threshold', 'float', 'tau, confidence of pseudo-labels, in [0, 1].'),
+    Flag(
+      'server_weight', 'float', 'Weight of the server model in each average.'
+    ),
+    Flag(
+      'server_replicas',
+      'string',
+      'Server models in each round: one, or one per_group.',
+    ),
+    Flag(
+      'start_model',
+      'string',
+      'A client starts from the model of its group, or (slot) of its previous '
+      "one; where it had none, of its slot's.",
+    ),
+    Flag(
+      'client_momentum',
+      'string',
+      "The clients' momentum: reset every round, or kept with the slot.",
+    ),
+    Flag(
+      'bn_statistics',
+      'string',
+      "Batch normalisation's moving statistics: averaged, or the server's own "
+      '(local).',
+    ),
+    Flag(
+      'views_forward',
+      'string',
+      'Weak and strong view in one forward pass: joint, separate, or auto '
+      '(joint with batch normalisation).',
+    ),
+    Flag(
+      'unlabelled_loss',
+      'string',
+      'Clients with some labels: crl, or self_training on both views.',
+    ),
+    Flag(
+      'unlabelled_weight',
+      'float',
+      "Clients with some labels: weight of the unlabelled examples' loss.",
+    ),
+    Flag('proximal_strength', 'float', 'mu of FedProx.'),
+    Flag(
+      'client_weighting', 'string', 'Weights of clients: examples or uniform.'
+    ),
+    Flag(
+      'proxy_task',
+      'string',
+      'What encoders learn without labels: reconstruction (binary '
+      'cross-entropy), reconstruction_mse or rotation.',
+    ),
+    Flag(
+      'ssjo_loss_weight',
+      'float',
+      "Weight of the proxy task's loss beside the classifier's.",
+    ),
+    Flag(
+      'labelled_batch_probability',
+      'float',
+      'Probability of a labelled minibatch, in [0, 1]; by default the labelled '
+      "examples' share of the client's.",
+    ),
+    Flag(
+      'pretraining_rounds',
+      'integer',
+      'Rounds of --total_rounds that go to the proxy task, the first ones; by '
+      'default half of them.',
+    ),
+    Flag(
+      'pretraining_images',
+      'string',
+      'Images of the pre-training: all, or the unlabelled ones alone.',
+    ),
+    Flag(
+      'encoder_training',
+      'string',
+      'The encoder after the pre-training: fine_tuned or frozen.',
+    ),
+    Flag(
+      'setting',
+      'string',
+      'federated, or central: one client that holds all the data and keeps its '
+      'momentum, in rounds of one epoch.',
+    ),
+    Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
+  ),
+  'client optimiser': (
+    Flag('batch_size', 'integer', 'B, examples in a minibatch.'),
+    Flag(
+      'labelled_batch_size',
+      'integer',
+      'Labelled examples beside the minibatch; by default --batch_size.',
+    ),
+    Flag('local_steps', 'integer', 'T, steps of a client in a round.'),
+    Flag(
+      'local_epochs',
+      'integer',
+      "Passes over a client's examples in a round, instead of --local_steps.",
+    ),
+    Flag(
+      'epoch_batches',
+      'string',
+      'Passes of --local_epochs: separate (the last minibatch of each may be '
+      'smaller) or continuous (only the very last one).',
+    ),
+    Flag(
+      'match_local_steps',
+      'boolean',
+      'As many steps as --local_epochs passes over all examples would take, '
+      'labelled or not: those of ssjo.',
+    ),
+    Flag('learning_rate', 'float', "The clients' learning rate."),
+    Flag('momentum', 'float', 'Momentum, in [0, 1).'),
+    Flag('nesterov', 'boolean', "Whether momentum is Nesterov's."),
+    Flag('weight_decay', 'float', 'Coupled weight decay.'),
+    Flag(
+      'schedule',
+      'string',
+      'Learning rate: constant, cosine over steps (paper 1, Eq. 11) or '
+      'exponential over rounds.',
+    ),
+    Flag(
+      'schedule_decay',
+      'float',
+      'Exponential: the factor of each round, in (0, 1].',
+    ),
+    Flag(
+      'schedule_steps', 'integer', 'Cosine: steps EM/B of the whole schedule.'
+    ),
+    Flag('schedule_coefficient', 'float', 'Cosine: the coefficient c.'),
+    Flag('schedule_warmup_steps', 'integer', 'Cosine: steps of warm-up eM/B.'),
+    Flag('schedule_scale', 'float', 'Stretches the schedule by this factor.'),
+  ),
+  'server': (
+    Flag('server_steps', 'integer', 'Labelled steps of the server in a round.'),
+    Flag('server_batch_size', 'integer', "Examples in the server's minibatch."),
+    Flag(
+      'server_learning_rate',
+      'float',
+      "The server's learning rate; by default --learning_rate.",
+    ),
+    Flag(
+      'server_warmup_rounds',
+      'integer',
+      'First rounds, in which only the server trains.',
+    ),
+  ),
+  'run': (
+    Flag('total_rounds', 'integer', 'Rounds to train.'),
+    Flag('clients_per_round', 'integer', 'C, participating clients.'),
+    Flag('rounds_per_evaluation', 'integer', 'Rounds between evaluations.'),
+    Flag(
+      'evaluation_offset',
+      'integer',
+      'Rounds before the first evaluation, if fewer: with 1 and 10 rounds '
+      'between, it is after rounds 1, 11, 21 and so on, and the last.',
+    ),
+    Flag(
+      'gradient_diversity_clients',
+      'integer',
+      'Clients on which gradient diversity is measured, the same ones for '
+      'every process; 0 for none.',
+    ),
+    Flag(
+      'rounds_per_gradient_diversity',
+      'integer',
+      'Rounds between measurements of gradient diversity.',
+    ),
+    Flag(
+      'rounds_per_client_evaluation',
+      'integer',
+      'Native split: rounds between evaluations of each client, and of the '
+      'whole, from the same pass (also one at the end); 0 for none.',
+    ),
+    Flag('rounds_per_checkpoint', 'integer', 'Rounds between checkpoints.'),
+    Flag('seed', 'integer', 'Root of all randomness.'),
+    Flag(
+      'seeds',
+      'string',
+      'Several seeds instead, such as 0,1,2: a run each, one after the other, '
+      'in <run_dir>_seed<n>, and a line with mean and interval at the end.',
+    ),
+    Flag(
+      'recipe',
+      'string',
+      'TABLE:ROW, a row of a published table; flags given beside it win '
+      '(python -m experiments.reproduce --list names them).',
+    ),
+    Flag(
+      'recipe_scale',
+      'float',
+      "Share of the recipe's rounds, in (0, 1]: rounds, schedule and "
+      'server_warmup_rounds are shortened together.',
+    ),
+    Flag('precision', 'string', 'float32 or bfloat16.'),
+    Flag(
+      'workers',
+      'integer',
+      'Worker processes on this machine, which share the clients of a round. '
+      'One uses all cores already: more of them are for trying this out. A '
+      'run may be resumed with another number; its results may then differ '
+      'in their last bits.',
+    ),
+    Flag(
+      'worker_addresses',
+      'string',
+      "Instead of --workers: host:port,... of TFF's worker_binary, started on "
+      'other machines. They must find the client store, a file in '
+      '--cache_dir, at the same path as this machine. One that is lost is '
+      'given up, and the others take over its clients.',
+    ),
+    Flag(
+      'worker_timeout',
+      'float',
+      'Seconds without an answer after which a worker of --worker_addresses is '
+      'given up.',
+    ),
+    Flag(
+      'insecure_workers',
+      'boolean',
+      'Allows --worker_addresses beyond this machine: workers know neither '
+      'encryption nor passwords, and whoever reaches their ports can run '
+      'programs there.',
+    ),
+    Flag(
+      'run_dir',
+      'string',
+      'Folder of the results; a run that is there is resumed. By default '
+      'runs/<process>_<dataset>_seed<seed>.',
+    ),
+    Flag('list', 'boolean', 'Lists processes, data sets and models, and ends.'),
+  ),
+}
