@@ -5,10 +5,16 @@
     row        name of the row, which is also part of a folder's name
     flags      a command line of `experiments.run`, in full, without seed and
                folders
-    published  the accuracy in print, in [0, 1]; empty where there is none
+    published  the figure in print: an accuracy in [0, 1] or a number of rounds;
+               empty where there is none
+    measure    what of a run is compared with it (`measures`), by default its
+               final accuracy; a table need not have this column
     source     where it stands in print
     seeds      seeds to run, such as 0,1,2
     note       what a reader must know to compare
+
+A row whose flags are `same_as=TABLE:ROW` is another reading of that row's run:
+it has no run of its own, and its seeds, too, unless it gives others.
 
 `--recipe=TABLE:ROW` runs a row. TABLE is a name from that folder, or the path
 of a CSV file of one's own.
@@ -16,18 +22,20 @@ of a CSV file of one's own.
 
 import csv
 import dataclasses
-import math
+import functools
 import pathlib
 import re
 import shlex
 
-from experiments import defaults
+from experiments import defaults, measures, shortening
 from experiments import flags as flags_lib
 from experiments import settings as settings_lib
 from experiments.flags import UsageError
 
 FOLDER = pathlib.Path(__file__).parent / 'recipes'
 _COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
+_COLUMNS_WITH_MEASURE = (*_COLUMNS[:3], 'measure', *_COLUMNS[3:])
+_SAME_AS = 'same_as='
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 # What a row does not say: it belongs to the one who runs it.
 _OF_THE_USER = frozenset(
@@ -42,11 +50,13 @@ class Recipe:
   Attributes:
     table: Name of the table, or path of its file.
     row: Name of the row.
-    flags_text: Its flags as written.
-    published: Accuracy in [0, 1], or `None`.
+    flags_text: The flags of its run as written.
+    published: Figure of `measure`, or `None`.
     source: Where that is printed.
     seeds: Seeds to run.
     note: What a reader must know.
+    measure: What of a run is compared with `published`.
+    same_as: TABLE:ROW of the row whose run it reads; `None` if it is its own.
   """
 
   table: str
@@ -56,19 +66,23 @@ class Recipe:
   source: str
   seeds: tuple[int, ...]
   note: str
+  measure: measures.Measure = measures.ACCURACY
+  same_as: str | None = None
 
   @property
   def name(self) -> str:
     """What `--recipe` takes."""
     return f'{self.table}:{self.row}'
 
+  @property
+  def run_name(self) -> str:
+    """TABLE:ROW of the row whose run it reads, its own or another's."""
+    return self.same_as or self.name
+
   def flags(self, scale: float = 1.0) -> dict[str, object]:
     """Returns the row's flags by name, shortened by `scale`.
 
-    A shortened run is a picture of the whole one: rounds, the schedule's clock
-    and the server's warm-up rounds shrink together (of these, what the row
-    gives), the warm-up to one round at least. It is evaluated ten times or
-    more.
+    A shortened run is a picture of the whole one (`shortening.shorten`).
 
     Args:
       scale: Share of the rounds, in (0, 1].
@@ -94,24 +108,8 @@ class Recipe:
         f'{", ".join(sorted(_OF_THE_USER))}.'
       )
     if scale < 1:
-      given.update(_shortened(given, scale))
+      given.update(shortening.shorten(given, scale))
     return given
-
-
-def _shortened(given, scale) -> dict[str, object]:
-  rounds = max(1, round(given['total_rounds'] * scale))
-  shorter = {'total_rounds': rounds}
-  if given.get('schedule') == 'cosine':
-    shorter['schedule_scale'] = given.get('schedule_scale', 1.0) * scale
-  if 'server_warmup_rounds' in given:
-    shorter['server_warmup_rounds'] = math.ceil(
-      given['server_warmup_rounds'] * scale
-    )
-  if 'rounds_per_evaluation' in given:
-    shorter['rounds_per_evaluation'] = max(
-      1, min(given['rounds_per_evaluation'], rounds // 10)
-    )
-  return shorter
 
 
 def tables() -> list[str]:
@@ -131,6 +129,15 @@ def load(table: str) -> dict[str, Recipe]:
   Raises:
     UsageError: If there is no such table or it cannot be read.
   """
+  read = functools.cache(_read)  # Many rows may name one other table.
+  return {
+    name: recipe if recipe.same_as is None else _resolved(recipe, read)
+    for name, recipe in read(table).items()
+  }
+
+
+def _read(table) -> dict[str, Recipe]:
+  """Returns the rows of a table as written."""
   path = pathlib.Path(table)
   if path.suffix != '.csv':
     settings_lib.check_name('table', table, tables())
@@ -143,14 +150,15 @@ def load(table: str) -> dict[str, Recipe]:
     raise UsageError(
       f'The table of recipes {path} cannot be read: {error}.'
     ) from error
-  if tuple(reader.fieldnames or ()) != _COLUMNS:
+  columns = tuple(reader.fieldnames or ())
+  if columns not in (_COLUMNS, _COLUMNS_WITH_MEASURE):
     raise UsageError(
       f'The table of recipes {path} has the columns {reader.fieldnames}: give '
-      f'{", ".join(_COLUMNS)}.'
+      f'{", ".join(_COLUMNS)}, and measure behind published if it has one.'
     )
   recipes = {}
   for line in rows:
-    recipe = _read_row(table, line)
+    recipe = _read_row(table, line, len(columns))
     if recipe.row in recipes:
       raise UsageError(
         f'The table of recipes {path} has two rows {recipe.row!r}: rename one.'
@@ -159,10 +167,10 @@ def load(table: str) -> dict[str, Recipe]:
   return recipes
 
 
-def _read_row(table, line) -> Recipe:
+def _read_row(table, line, columns) -> Recipe:
   if None in line or None in line.values():
     raise UsageError(
-      f'The row {line["row"]!r} of {table} has not {len(_COLUMNS)} cells: '
+      f'The row {line["row"]!r} of {table} has not {columns} cells: '
       'write cells that hold commas in quotes.'
     )
   if not _ROW_NAME.fullmatch(line['row']):
@@ -170,23 +178,58 @@ def _read_row(table, line) -> Recipe:
       f'The row {line["row"]!r} of {table} cannot name a folder: use letters, '
       'digits, "_", "-" and ".".'
     )
+  cell = 'measure'
   try:
-    published = float(line['published']) if line['published'] else None
-    if published is not None and not 0 <= published <= 1:
-      raise ValueError(line['published'])
-  except ValueError:
-    raise UsageError(
-      f'published={line["published"]!r} of {table}:{line["row"]} must be an '
-      'accuracy in [0, 1], or empty.'
-    ) from None
+    measure = measures.parse(line.get('measure', ''))
+    cell = 'published'
+    published = line['published'] and measure.published(line['published'])
+  except ValueError as error:
+    raise UsageError(f'{table}:{line["row"]}: {cell}={error}.') from None
+  shares = line['flags'].startswith(_SAME_AS)
   return Recipe(
     table=table,
     row=line['row'],
     flags_text=line['flags'],
-    published=published,
+    published=None if published == '' else published,
     source=line['source'],
-    seeds=parse_seeds(line['seeds']),
+    # No seeds of its own: those of the row whose run it reads.
+    seeds=parse_seeds(line['seeds']) if line['seeds'] or not shares else (),
     note=line['note'],
+    measure=measure,
+    same_as=line['flags'].removeprefix(_SAME_AS) if shares else None,
+  )
+
+
+def _resolved(recipe, read) -> Recipe:
+  """Returns a row that reads another's run, with what it has from that."""
+  table, _, row = recipe.same_as.rpartition(':')
+  if not table or not _ROW_NAME.fullmatch(row):
+    raise UsageError(
+      f'{recipe.name}: flags={recipe.flags_text!r} must be '
+      f'{_SAME_AS}TABLE:ROW and nothing else.'
+    )
+  if table.endswith('.csv'):
+    # Relative to the table that names it, from wherever that is read.
+    folder = pathlib.Path(recipe.table).parent
+    table = str(folder / table)
+  try:
+    known = {other.name: other for other in read(table).values()}
+    settings_lib.check_name('recipe', f'{table}:{row}', known)
+  except UsageError as error:
+    raise UsageError(
+      f'{recipe.name}: flags={recipe.flags_text!r} names no row: {error}'
+    ) from error
+  other = known[f'{table}:{row}']
+  if other.same_as is not None:
+    raise UsageError(
+      f'{recipe.name}: flags={recipe.flags_text!r} names a row without a run '
+      f'of its own: name {other.same_as}, which that one reads.'
+    )
+  return dataclasses.replace(
+    recipe,
+    flags_text=other.flags_text,
+    seeds=recipe.seeds or other.seeds,
+    same_as=other.name,
   )
 
 
@@ -268,8 +311,8 @@ def default_run_dir(
 ) -> str:
   """Returns the folder of a run of a recipe; each scale has its own."""
   scaled = '' if scale == 1 else f'_scale{scale:g}'
-  table = pathlib.Path(recipe.table).stem
-  return f'{runs_dir}/{table}/{recipe.row}{scaled}_seed{seed}'
+  table, _, row = recipe.run_name.rpartition(':')
+  return f'{runs_dir}/{pathlib.Path(table).stem}/{row}{scaled}_seed{seed}'
 
 
 def changes(settings) -> dict[str, tuple[object, object]]:
@@ -297,11 +340,20 @@ def changes(settings) -> dict[str, tuple[object, object]]:
 
 
 def facts(settings) -> dict[str, object]:
-  """Returns what a run's summary says of its recipe: nothing without one."""
+  """Returns what a run's summary says of its recipe: nothing without one.
+
+  Of rows that share a run, it is the one whose run it is.
+  """
   if settings.recipe is None:
     return {}
-  recipe = find(settings.recipe)
+  recipe = find(find(settings.recipe).run_name)
+  measured = (
+    {}
+    if recipe.measure == measures.ACCURACY
+    else {'measure': str(recipe.measure)}
+  )
   return {
+    **measured,
     'recipe': recipe.name,
     'published': recipe.published,
     'published_in': recipe.source,

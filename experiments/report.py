@@ -1,6 +1,6 @@
 """Finished runs side by side: `python -m experiments.report --help`.
 
-Runs that differ by seed only are one row: published accuracy, ours with its
+Runs that differ by seed only are one row: the published figure, ours with its
 spread, and the difference.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments import report_curves, report_table
+from experiments import report_curves, report_groups, report_table
 from experiments.flags import UsageError
 
 
@@ -20,13 +20,12 @@ def report(
   output: pathlib.Path | None = None,
   curves: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-  """Compares finished runs.
+  """Compares finished runs, with what was published for the recipes they name.
 
   Args:
     run_dirs: Their folders.
-    output: Path without an ending: writes <output>.csv, <output>.md (with the
-      commands and the single runs) and <output>.png. `None` writes nothing.
-    curves: Columns of metrics.csv for the picture; `None` for the usual ones.
+    output: As in `write`.
+    curves: As in `write`.
 
   Returns:
     The table, a row per group of seeds (`report_table.of_groups`).
@@ -34,13 +33,35 @@ def report(
   Raises:
     UsageError: If a folder holds no finished run or a curve is in none.
   """
-  groups = report_table.read_groups(run_dirs)
+  return write(report_groups.read_groups(run_dirs), output, curves)
+
+
+def write(
+  groups: Sequence[report_groups.Group],
+  output: pathlib.Path | None = None,
+  curves: Sequence[str] | None = None,
+) -> pd.DataFrame:
+  """Compares groups of runs.
+
+  Args:
+    groups: From `report_groups`.
+    output: Path without an ending: writes <output>.csv, <output>.md (with the
+      commands and the single runs) and <output>.png. `None` writes nothing.
+    curves: Columns of metrics.csv for the picture; `None` for the usual ones.
+
+  Returns:
+    The table, a row per group (`report_table.of_groups`).
+
+  Raises:
+    UsageError: If a curve is in none of the runs.
+  """
   table = report_table.of_groups(groups)
   if output is not None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    report_curves.plot(groups, _with_ending(output, '.png'), curves)
+    runs = report_groups.by_run(groups)
+    report_curves.plot(runs, _with_ending(output, '.png'), curves)
     table.to_csv(_with_ending(output, '.csv'), index=False)
-    _with_ending(output, '.md').write_text(_markdown(table, groups))
+    _with_ending(output, '.md').write_text(_markdown(table, groups, runs))
   return table
 
 
@@ -49,19 +70,18 @@ def _with_ending(path, ending) -> pathlib.Path:
   return path.with_name(path.name + ending)
 
 
-def _markdown(table, groups) -> str:
-  return (
-    '\n\n'.join(
-      [
-        report_table.as_text(table),
-        'Single runs:',
-        report_table.of_runs(groups).to_markdown(index=False),
-        'Commands:',
-        *(f'    {group.command}' for group in groups),
-      ]
-    )
-    + '\n'
-  )
+def _markdown(table, groups, runs) -> str:
+  parts = [report_table.as_text(table)]
+  if report_table.has_measures(groups):
+    values = report_table.of_seeds(groups)
+    parts += ['Values by seed:', report_table.as_markdown(values)]
+  parts += [
+    'Single runs:',
+    report_table.of_runs(runs).to_markdown(index=False),
+    'Commands:',
+    *(f'    {run.command}' for run in runs),
+  ]
+  return '\n\n'.join(parts) + '\n'
 
 
 def main(argv: list[str]) -> int:

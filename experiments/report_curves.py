@@ -8,7 +8,7 @@ from cycler import cycler
 from matplotlib import colormaps, figure
 
 from experiments.flags import UsageError
-from experiments.report_table import Group
+from experiments.report_groups import Group
 
 # Letters of small print that fit beside each other in a panel, and those that
 # the key before a name takes.
@@ -37,7 +37,7 @@ def plot(
   """Draws a panel for each curve and a line for each group.
 
   Args:
-    groups: From `report_table.read_groups`.
+    groups: From `report_groups.by_run`.
     path: The PNG file to write.
     curves: Columns of metrics.csv; by default test accuracy, mask rate,
       accuracy of pseudo-labels and gradient diversity, where runs have them.

@@ -1,19 +1,15 @@
 """Finished runs as tables: groups that differ by seed, and what was published.
 
-Every figure is read from the runs' summary.json.
+Every figure is read from the runs' summary.json and metrics.csv.
 """
 
 import dataclasses
-import json
-import pathlib
-import shlex
 from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments import child_runs, seeds
-from experiments import settings as settings_lib
-from experiments.flags import UsageError
+from experiments import measures, seeds
+from experiments.report_groups import Group
 
 # Columns of the table of runs -> key in summary.json.
 _RUN_COLUMNS = {
@@ -29,154 +25,97 @@ _RUN_COLUMNS = {
   's per round': 'seconds_per_round',
 }
 
-# Flags that tell where a run lay.
-_PLACES = frozenset({'run_dir', 'cache_dir', 'data_dir'})
 
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-  """Runs that differ by seed only.
-
-  Attributes:
-    name: Row of the recipe, or process and the flags that tell it from others.
-    folders: The run folders, by seed.
-    summaries: Their summary.json, likewise.
-  """
-
-  name: str
-  folders: tuple[pathlib.Path, ...]
-  summaries: tuple[dict, ...]
-
-  @property
-  def command(self) -> str:
-    """The command line that makes these runs."""
-    flags = {
-      name: value
-      for name, value in self.summaries[0]['flags'].items()
-      if name not in _PLACES | {'seed'}
-    }
-    numbers = [str(summary['seed']) for summary in self.summaries]
-    flags['seed' if len(numbers) == 1 else 'seeds'] = ','.join(numbers)
-    return 'python -m experiments.run ' + ' '.join(
-      f'--{name}={shlex.quote(str(value))}' for name, value in flags.items()
-    )
-
-
-def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
-  """Reads finished runs and puts those together that differ by seed only.
-
-  Args:
-    run_dirs: Their folders.
-
-  Returns:
-    The groups, in the order of their first runs.
-
-  Raises:
-    UsageError: If a folder holds no finished run, or two have the same seed and
-      settings.
-  """
-  members = {}
-  for folder in run_dirs:
-    summary = child_runs.read_summary(folder)
-    if summary is None:
-      raise UsageError(
-        f'{folder} holds no finished run (no summary.json): name the --run_dir '
-        'of a run that has ended.'
-      )
-    members.setdefault(_key(summary), []).append((folder, summary))
-  names = _names([runs[0][1] for runs in members.values()])
-  groups = []
-  for name, runs in zip(names, members.values(), strict=True):
-    runs.sort(key=lambda run: run[1]['seed'])
-    for (folder, one), (other, two) in zip(runs, runs[1:], strict=False):
-      if one['seed'] == two['seed']:
-        raise UsageError(
-          f'{folder} and {other} hold the same run (seed {one["seed"]}): name '
-          'one of them.'
-        )
-    groups.append(Group(name, *map(tuple, zip(*runs, strict=True))))
-  return groups
-
-
-def _identity(summary) -> dict[str, object]:
-  """Returns the flags that make a run what it is, without its seed."""
-  left_out = settings_lib.FREE | {'seed'}
-  return {k: v for k, v in summary['flags'].items() if k not in left_out}
-
-
-def _key(summary) -> str:
-  """Returns what the runs of a group have in common, as text."""
-  facts = [summary['data'], summary['rounds'], _identity(summary)]
-  return json.dumps(facts, sort_keys=True)
-
-
-def _names(summaries) -> list[str]:
-  """Names groups: row or process, and what sets one apart from namesakes."""
-  stems = [
-    summary.get('recipe', summary['process']).rpartition(':')[2]
-    for summary in summaries
-  ]
-  facts = [
-    _identity(summary) | {k: summary[k] for k in ('rounds', 'data')}
-    for summary in summaries
-  ]
-  names = []
-  for stem, own in zip(stems, facts, strict=True):
-    namesakes = [
-      other
-      for other, other_stem in zip(facts, stems, strict=True)
-      if other_stem == stem
-    ]
-    apart = [
-      f'{fact}={own.get(fact)}'
-      for fact in sorted(set().union(*namesakes))
-      if any(other.get(fact) != own.get(fact) for other in namesakes)
-    ]
-    names.append(' '.join([stem, *apart]))
-  return names
+def has_measures(groups: Sequence[Group]) -> bool:
+  """Whether anything but final accuracies is compared."""
+  return any(group.reading.measure != measures.ACCURACY for group in groups)
 
 
 def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
   """Returns the table of groups, a row each.
 
-  Columns: `published` accuracy; `mean`, `std` (n - 1), `low` and `high` (95%
-  bootstrap interval of the mean) of the final test accuracy over `n` seeds,
-  the last three empty below three seeds; `difference` of mean and published,
-  empty where the run is not its recipe; `rounds` and their share `scale` of the
-  recipe's; `changed` settings; `data`, which names a subset.
+  Columns: `published` figure; `mean`, `std` (n - 1), `low` and `high` (95%
+  bootstrap interval of the mean) of the measure over the `n` seeds that have a
+  value, the last three empty below three of them; `difference` of mean and
+  published, empty where the run is not its recipe or a seed has no value;
+  `rounds` and their share `scale` of the recipe's; `changed` settings; `data`,
+  which names a subset. Where any row has another measure than the final
+  accuracy: `measure`, and `reached`, for numbers of rounds: how many of the
+  seeds reached the accuracy.
 
   Args:
-    groups: From `read_groups`.
+    groups: From `report_groups`.
   """
+  measured = has_measures(groups)
   rows = []
   for group in groups:
-    first = group.summaries[0]
-    ours = seeds.spread([summary['accuracy'] for summary in group.summaries])
-    published, changed = first.get('published'), first.get('recipe_changes', [])
+    first, reading = group.summaries[0], group.reading
+    values = group.values()
+    found = [value for value in values if value is not None]
+    ours = dataclasses.asdict(seeds.spread(found)) if found else {'n': 0}
+    comparable = (
+      reading.published is not None
+      and not reading.changed
+      and len(found) == len(values)
+    )
     rows.append(
       {
         'name': group.name,
-        'published': published,
-        **{k: getattr(ours, k) for k in ('mean', 'std', 'n', 'low', 'high')},
-        'difference': ours.mean - published
-        if published is not None and not changed
-        else None,
+        **({'measure': str(reading.measure)} if measured else {}),
+        'published': reading.published,
+        **{k: ours.get(k) for k in ('mean', 'std', 'n', 'low', 'high')},
+        **({'reached': _reached(reading, found, values)} if measured else {}),
+        'difference': ours['mean'] - reading.published if comparable else None,
         'rounds': first['rounds'],
-        'scale': first['rounds'] / first['recipe_rounds']
-        if 'recipe_rounds' in first
+        'scale': first['rounds'] / reading.recipe_rounds
+        if reading.recipe_rounds is not None
         else None,
-        'changed': ' '.join(changed) or None,
+        'changed': ' '.join(reading.changed) or None,
         'data': first['data'],
       }
     )
   return pd.DataFrame(rows).round(4)
 
 
+def _reached(reading, found, values) -> str | None:
+  if not reading.measure.counts_rounds:
+    return None
+  return f'{len(found)} of {len(values)}'
+
+
+def of_seeds(groups: Sequence[Group]) -> pd.DataFrame:
+  """Returns the measure's value for each seed, a row per group.
+
+  Columns: `name`, `measure` and one per seed, empty where it has no value.
+
+  Args:
+    groups: From `report_groups`.
+  """
+  rows = []
+  for group in groups:
+    numbers = [f'seed {summary["seed"]}' for summary in group.summaries]
+    rows.append(
+      {
+        'name': group.name,
+        'measure': str(group.reading.measure),
+        **dict(zip(numbers, group.values(), strict=True)),
+      }
+    )
+  return pd.DataFrame(rows).round(4)
+
+
 def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
-  """Returns the table of runs, a row each."""
+  """Returns the table of runs, a row each.
+
+  Args:
+    groups: From `report_groups.by_run`.
+  """
   return pd.DataFrame(
     [
-      {column: summary[key] for column, key in _RUN_COLUMNS.items()}
+      {
+        'name': group.name,
+        **{column: summary[key] for column, key in _RUN_COLUMNS.items()},
+      }
       for group in groups
       for summary in group.summaries
     ]
@@ -185,10 +124,15 @@ def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
 
 def as_text(table: pd.DataFrame) -> str:
   """Returns a table of groups for people: data below it, no empty columns."""
-  shown = table.drop(columns='data').dropna(axis='columns', how='all')
-  cells = shown.astype(object).where(shown.notna(), None)
-  lines = [cells.to_markdown(index=False, missingval='')]
+  lines = [as_markdown(table.drop(columns='data'))]
   for data, rows in table.groupby('data', sort=False):
     which = '' if len(rows) == len(table) else f' ({", ".join(rows["name"])})'
     lines.append(f'Data{which}: {data}.')
   return '\n\n'.join(lines)
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+  """Returns a table as Markdown, without columns that are empty."""
+  shown = table.dropna(axis='columns', how='all')
+  cells = shown.astype(object).where(shown.notna(), None)
+  return cells.to_markdown(index=False, missingval='')

@@ -1,7 +1,7 @@
 """Runs the rows of a published table: `python -m experiments.reproduce --help`.
 
 All rows, each with all its seeds; what is finished is skipped, what was cut
-goes on. It ends with the published accuracies beside ours.
+goes on. It ends with the published figures beside ours.
 """
 
 import argparse
@@ -23,8 +23,10 @@ def plan(
   scale: float = 1.0,
   runs_dir: str = 'runs',
   folders: dict[str, str] | None = None,
-) -> list[child_runs.ChildRun]:
-  """Returns the runs of a table, all rows of the first seed first.
+) -> list[tuple[recipes.Recipe, child_runs.ChildRun]]:
+  """Returns what a table reads of which run, all rows of the first seed first.
+
+  Rows that share a run have the same object.
 
   Args:
     table: Name of the table or path of its CSV.
@@ -40,30 +42,38 @@ def plan(
   known = recipes.load(table)
   for row in rows or ():
     settings_lib.check_name('rows', row, known)
-  runs = []
-  for recipe in (known[row] for row in rows or known):
+  runs, readings = {}, []
+  for recipe in (known[row] for row in dict.fromkeys(rows or known)):
     for place, seed in enumerate(seeds or recipe.seeds):
-      given = {
-        'recipe': recipe.name,
-        'seed': seed,
-        'run_dir': recipes.default_run_dir(recipe, scale, seed, runs_dir),
-        **(folders or {}),
-      }
-      if scale != 1:
-        given['recipe_scale'] = scale
-      run = child_runs.ChildRun(
-        f'{recipe.row}, seed {seed}', given, recipes.make(given)
-      )
-      runs.append((place, run))
+      run_dir = recipes.default_run_dir(recipe, scale, seed, runs_dir)
+      if run_dir not in runs:
+        given = {
+          'recipe': recipe.run_name,
+          'seed': seed,
+          'run_dir': run_dir,
+          **(folders or {}),
+        }
+        if scale != 1:
+          given['recipe_scale'] = scale
+        runs[run_dir] = child_runs.ChildRun(
+          f'{recipe.same_as or recipe.row}, seed {seed}',
+          given,
+          recipes.make(given),
+        )
+      readings.append((place, recipe, runs[run_dir]))
   # A table with one seed in every cell comes before a first row with all seeds.
-  return [run for _, run in sorted(runs, key=lambda item: item[0])]
+  readings.sort(key=lambda reading: reading[0])
+  return [(recipe, run) for _, recipe, run in readings]
 
 
 def _list() -> None:
   for table in recipes.tables():
     print(f'{table}:')
     for recipe in recipes.load(table).values():
-      published = '' if recipe.published is None else f'{recipe.published:.4f}'
+      digits = '.0f' if recipe.measure.counts_rounds else '.4f'
+      published = (
+        '' if recipe.published is None else f'{recipe.published:{digits}}'
+      )
       print(f'  {recipe.row:26} {published:6}  {recipe.source}'.rstrip())
 
 
@@ -80,8 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     '--scale',
     type=float,
     default=1.0,
-    help='share of the rounds, in (0, 1]: rounds, schedule and server warm-up '
-    'are shortened together (the warm-up to one round at least)',
+    help='share of the rounds, in (0, 1]: rounds, pre-training, schedule and '
+    'server warm-up are shortened together (pre-training and warm-up to one '
+    'round at least)',
   )
   add('--runs_dir', default='runs', help='folder of the results (runs)')
   add('--data_dir', help='as in experiments.run')
@@ -99,7 +110,7 @@ def main(argv: list[str]) -> int:
       return 0
     if arguments.table is None:
       parser.error('--table is missing; --list names what there is')
-    runs = plan(
+    readings = plan(
       arguments.table,
       rows=arguments.rows and tuple(arguments.rows.split(',')),
       seeds=arguments.seeds and recipes.parse_seeds(arguments.seeds),
@@ -114,28 +125,38 @@ def main(argv: list[str]) -> int:
   except UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return _USAGE
-  outcome = child_runs.run_all(runs)
-  _report(runs, arguments)
+  outcome = child_runs.run_all(_distinct(run for _, run in readings))
+  _report(readings, arguments)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
 
 
-def _report(runs, arguments) -> None:
+def _distinct(runs) -> list[child_runs.ChildRun]:
+  return list({run.settings.run_dir: run for run in runs}.values())
+
+
+def _report(readings, arguments) -> None:
   """Prints and writes the table of what is finished."""
   # pandas and matplotlib take seconds to import.
-  from experiments import report, report_table
+  from experiments import report, report_groups, report_table
 
-  finished = [
-    pathlib.Path(run.settings.run_dir)
-    for run in runs
-    if child_runs.is_finished(run.settings)
-  ]
+  runs = _distinct(run for _, run in readings)
+  finished = {
+    run.settings.run_dir for run in runs if child_runs.is_finished(run.settings)
+  }
   if finished:
     scaled = '' if arguments.scale == 1 else f'_scale{arguments.scale:g}'
     stem = pathlib.Path(arguments.table).stem + scaled
     output = pathlib.Path(arguments.runs_dir).expanduser() / stem
-    print(report_table.as_text(report.report(finished, output)))
+    groups = report_groups.of_recipes(
+      [
+        (recipe, pathlib.Path(run.settings.run_dir))
+        for recipe, run in readings
+        if run.settings.run_dir in finished
+      ]
+    )
+    print(report_table.as_text(report.write(groups, output)))
     print(f'\nWritten to {output}.csv, .md and .png.')
   if len(finished) < len(runs):
     print(f'{len(runs) - len(finished)} of {len(runs)} runs are not finished.')

@@ -6,7 +6,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from experiments import flags, report, report_curves, report_table
+from experiments import (
+  flags,
+  report,
+  report_curves,
+  report_groups,
+  report_table,
+)
 
 RECIPE = {
   'recipe': 'ssfl_table2:c47_s5',
@@ -85,7 +91,7 @@ def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
     for line in singles.splitlines()
     if '| digits ' in line
   ]
-  assert [(row[4], row[8]) for row in cells] == [
+  assert [(row[5], row[9]) for row in cells] == [
     ('3', '0.6'),
     ('0', '0.81'),
     ('1', '0.79'),
@@ -174,7 +180,7 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
       columns={'accuracy': [0.4, None]},
     ),
   ]
-  (group,) = report_table.read_groups(runs)
+  (group,) = report_groups.read_groups(runs)
   drawn = lines_drawn(monkeypatch, [group], tmp_path / 'x.png')
   assert list(drawn) == ['test accuracy', 'mask rate', 'diversity/x']
   ((name, x, y, band),) = drawn['test accuracy']

@@ -21,6 +21,10 @@ TABLE = f"""row,flags,published,source,seeds,note
 low,--process=fedavg {COMMON} --learning_rate=0.01,0.5,Table 1,"0,1",
 high,--process=fedavg {COMMON} --learning_rate=0.1,,,"0,1",
 """
+READINGS = """row,flags,published,measure,source,seeds,note
+three,same_as=tiny.csv:low,0.5,accuracy@2,Table 2,,
+half,same_as=tiny.csv:low,7,rounds_to@0.05,Table 3,0,
+"""
 
 
 @contextlib.contextmanager
@@ -92,6 +96,21 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   assert list(rows['scale']) == [0.5, 0.5]
   assert list(rows['n']) == [2, 2]
 
+  # Another table reads them, and makes none of its own.
+  other = tmp_path / 'other.csv'
+  other.write_text(READINGS)
+  argv = ['reproduce', f'--table={other}', *arguments[1:]]
+  assert reproduce.main(argv) == 0
+  assert '2/2 were done before.' in capfd.readouterr().out
+  assert not (runs / 'other').exists()
+  rows = pd.read_csv(runs / 'other_scale0.5.csv', index_col='name')
+  assert list(rows['measure']) == ['accuracy@2', 'rounds_to@0.05']
+  assert list(rows['published']) == [0.5, 7]
+  assert rows['mean']['three'] == pytest.approx(means['low'], abs=6e-5)
+  curve = pd.read_csv(first / 'metrics.csv')['accuracy']
+  assert rows['mean']['half'] == curve.ge(0.05).idxmax()
+  assert rows['reached']['half'] == '1 of 1'
+
   # The same runs by hand: both seeds are there already.
   one = tuple(a for a in arguments if a.startswith('--cache'))
   argv = ['run', f'--recipe={table}:low', '--recipe_scale=0.5', *one]
@@ -109,12 +128,31 @@ def test_plan_takes_all_rows_of_the_first_seed_first(tmp_path):
   table = tmp_path / 'tiny.csv'
   table.write_text(TABLE)
   plan = reproduce.plan(str(table))
-  assert [planned.name for planned in plan] == [
+  assert [run.name for _, run in plan] == [
     *('low, seed 0', 'high, seed 0', 'low, seed 1', 'high, seed 1'),
   ]
-  assert plan[1].settings.run_dir == 'runs/tiny/high_seed0'
-  plan = reproduce.plan(str(table), rows=('high',), seeds=(7,), runs_dir='x')
-  assert [p.settings.run_dir for p in plan] == ['x/tiny/high_seed7']
+  assert plan[1][1].settings.run_dir == 'runs/tiny/high_seed0'
+  plan = reproduce.plan(
+    str(table), rows=('high', 'high'), seeds=(7,), runs_dir='x'
+  )
+  ((recipe, run),) = plan
+  assert (recipe.row, run.settings.run_dir) == ('high', 'x/tiny/high_seed7')
+
+
+def test_rows_that_share_a_run_plan_it_once(tmp_path):
+  table = tmp_path / 'tiny.csv'
+  table.write_text(TABLE)
+  other = tmp_path / 'other.csv'
+  other.write_text(READINGS)
+  plan = reproduce.plan(str(other), runs_dir='x')
+  assert [(recipe.row, run.name) for recipe, run in plan] == [
+    ('three', f'{table}:low, seed 0'),
+    ('half', f'{table}:low, seed 0'),
+    ('three', f'{table}:low, seed 1'),
+  ]
+  assert plan[0][1] is plan[1][1]
+  own = reproduce.plan(str(table), rows=('low',), runs_dir='x')
+  assert [run.given for _, run in own] == [plan[0][1].given, plan[2][1].given]
 
 
 def test_list_names_every_row(capsys):
@@ -125,6 +163,7 @@ def test_list_names_every_row(capsys):
     for row in recipes.load(table):
       assert f'  {row} ' in out or f'  {row}\n' in out
   assert '0.8443  Table 2' in out
+  assert '80      Chart 3, FSL-FedAvg, mask ratio 0.9' in out
 
 
 @pytest.mark.parametrize(

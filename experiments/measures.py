@@ -1,0 +1,133 @@
+"""Measures: what of a run is compared with a published figure.
+
+    accuracy       test accuracy after the last round
+    best_accuracy  the highest test accuracy of the rounds that were evaluated
+    accuracy@R     test accuracy after round R
+    rounds_to@A    the first evaluated round after which test accuracy is A or
+                   more
+
+Rounds are counted from 0, as the tables do that need this: accuracy@0 is what
+one round gives. Where a run has rounds of pre-training, they do not count: the
+first round after them is number 0.
+"""
+
+import csv
+import dataclasses
+import os
+import pathlib
+import re
+
+_FORMS = 'accuracy, best_accuracy, accuracy@ROUND or rounds_to@ACCURACY'
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+  """What is read from a run.
+
+  Attributes:
+    kind: What comes before the "@".
+    argument: What comes behind it: a round, counted from 0, or an accuracy in
+      (0, 1]; `None` for a measure without one.
+  """
+
+  kind: str
+  argument: int | float | None = None
+
+  def __str__(self) -> str:
+    return (
+      self.kind if self.argument is None else f'{self.kind}@{self.argument}'
+    )
+
+  @property
+  def counts_rounds(self) -> bool:
+    """Whether the value is a number of rounds, and no accuracy."""
+    return self.kind == 'rounds_to'
+
+  def published(self, text: str) -> float:
+    """Returns a published figure.
+
+    Args:
+      text: The figure as a table of recipes has it.
+
+    Raises:
+      ValueError: If it is no such figure.
+    """
+    if self.counts_rounds:
+      if not re.fullmatch('[0-9]+', text):
+        raise ValueError(f'{text!r} must be a whole number of rounds, or empty')
+      return float(text)
+    error = ValueError(f'{text!r} must be an accuracy in [0, 1], or empty')
+    try:
+      value = float(text)
+    except ValueError:
+      raise error from None
+    if not 0 <= value <= 1:
+      raise error
+    return value
+
+  def of_run(
+    self, run_dir: str | os.PathLike, pretraining_rounds: int = 0
+  ) -> float | None:
+    """Returns its value for a run.
+
+    Args:
+      run_dir: The run's folder, with metrics.csv, in which the first round is
+        number 1.
+      pretraining_rounds: Rounds of pre-training at the beginning.
+
+    Returns:
+      An accuracy in [0, 1] or a number of rounds; `None` if the accuracy was
+      not reached, or the round is not among those that were evaluated.
+    """
+    rounds, accuracies = _read(run_dir, pretraining_rounds)
+    if not accuracies:
+      return None
+    if self.kind == 'best_accuracy':
+      return max(accuracies.values())
+    if self.counts_rounds:
+      enough = (n for n, x in accuracies.items() if x >= self.argument)
+      return min(enough, default=None)
+    # Tables that end with "round 100" of 100 rounds mean the last one by it.
+    last = self.argument is None or self.argument == rounds
+    return accuracies.get(rounds - 1 if last else self.argument)
+
+
+ACCURACY = Measure('accuracy')
+
+
+def parse(text: str) -> Measure:
+  """Returns the measure that a text names.
+
+  Args:
+    text: One of the forms above; an empty one is `accuracy`.
+
+  Raises:
+    ValueError: If it names none.
+  """
+  if text in ('', 'accuracy', 'best_accuracy'):
+    return Measure(text or 'accuracy')
+  kind, _, argument = text.partition('@')
+  if kind == 'accuracy' and re.fullmatch('[0-9]+', argument):
+    return Measure(kind, int(argument))
+  if kind == 'rounds_to' and re.fullmatch(r'[0-9]*\.?[0-9]+', argument):
+    accuracy = float(argument)
+    if 0 < accuracy <= 1:
+      return Measure(kind, accuracy)
+  raise ValueError(
+    f'{text!r} must be {_FORMS}, with rounds counted from 0 and an accuracy '
+    'above 0 and at most 1'
+  )
+
+
+def _read(run_dir, pretraining_rounds) -> tuple[int, dict[int, float]]:
+  """Returns the number of rounds and the accuracies by round, from 0."""
+  path = pathlib.Path(run_dir) / 'metrics.csv'
+  rounds, accuracies = 0, {}
+  with path.open(newline='', encoding='utf-8') as file:
+    for row in csv.DictReader(file):
+      number = int(row['round']) - pretraining_rounds - 1
+      if number >= 0:
+        rounds = number + 1
+        if row['accuracy']:
+          accuracies[number] = float(row['accuracy'])
+  return rounds, accuracies
