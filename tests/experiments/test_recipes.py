@@ -88,7 +88,7 @@ def test_every_row_can_be_run(recipe):
   from tff_ssl import models
 
   made = recipes.make({'recipe': recipe.name})
-  assert made.model in models.MODELS
+  assert made.model in {**models.MODELS, **models.ENCODERS}
   assert recipes.changes(made) == {}
   assert made.total_rounds / made.rounds_per_evaluation >= 10
   assert recipe.seeds and (recipe.published is None or recipe.source)
