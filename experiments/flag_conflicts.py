@@ -2,15 +2,15 @@
 
 from datasets import catalogue, partitions
 from experiments.flags import UsageError
-from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import ENCODERS
 
 
-def check(values) -> None:
+def check(values, spec) -> None:
   """Checks flags against each other; the data are checked once loaded.
 
   Args:
     values: The flags that the run uses, by name.
+    spec: The process's `ProcessSpec`.
 
   Raises:
     UsageError: If some cannot be had together.
@@ -47,7 +47,6 @@ def check(values) -> None:
       f'--evaluation_offset={values["evaluation_offset"]} must be below '
       f'--rounds_per_evaluation={values["rounds_per_evaluation"]}.'
     )
-  spec = PROCESSES[values['process']]
   _check_label_hungry(values, spec)
   for flag in ('server_examples', 'labelled_examples'):
     if values.get(flag) == 0:

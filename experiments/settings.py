@@ -126,6 +126,7 @@ _CHOICES = {
   **checks.CHOICES,
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine', 'exponential'),
+  'epoch_batches': ('separate', 'continuous'),
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
   'mask': ('fixed', 'redrawn'),
@@ -183,7 +184,7 @@ def make(
       raise UsageError(f'--{name}={text} has no effect: {reason}.')
     values.pop(name, None)
   _check_ranges(values)
-  flag_conflicts.check(values)
+  flag_conflicts.check(values, PROCESSES[values['process']])
   worker_settings.check(values)
   names = [flag.name for group in GROUPS.values() for flag in group]
   settings = types.SimpleNamespace(**{name: values.get(name) for name in names})

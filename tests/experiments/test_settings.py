@@ -21,10 +21,15 @@ STRINGS = {
   'dataset': ['digits', 'emnist', 'stl10', 'cifar10', 'npz', 'dgits', ''],
   'partition': ['r', 'native', 'pooled', 'dirichlet', 'iid', ''],
   'server_writers': ['held_out', 'everyone', 'nobody'],
-  'model': ['dense', 'small_cnn'],
+  'model': ['dense', 'small_cnn', 'dense_encoder'],
   'norm': ['none', 'batch', 'group', 'layer'],
   'client_weighting': ['examples', 'uniform', 'equal'],
-  'schedule': ['constant', 'cosine', 'linear'],
+  'schedule': ['constant', 'cosine', 'exponential', 'linear'],
+  'setting': ['federated', 'central', 'local'],
+  'proxy_task': ['reconstruction', 'rotation', 'jigsaw'],
+  'pretraining_images': ['all', 'unlabelled', 'none'],
+  'encoder_training': ['fine_tuned', 'frozen', 'none'],
+  'epoch_batches': ['separate', 'continuous', 'none'],
   'server_replicas': ['one', 'per_group', 'two'],
   'start_model': ['group', 'slot', 'own'],
   'client_momentum': ['reset', 'slot', ''],
@@ -132,8 +137,12 @@ def test_every_process_runs_on_its_defaults():
   for process in PROCESSES:
     made = make(process=process)
     unused = set(PROCESSES[process].settings) - set(made.used)
-    # For lack of batch normalisation, of `local_epochs` and of a mask.
-    assert unused <= {'bn_statistics', 'local_steps', 'mask'}
+    # For lack of batch normalisation, of `local_epochs` and of a mask, and
+    # where the data decide.
+    assert unused <= {
+      *('bn_statistics', 'local_steps', 'mask'),
+      'labelled_batch_probability',
+    }
     assert made.run_dir == f'runs/{process}_digits_seed0'
 
 
@@ -383,29 +392,15 @@ def test_masks():
     assert made.mask_ratio is made.mask is None
 
 
-def test_only_a_process_that_redraws_masks_takes_redrawn(monkeypatch):
-  fedavg = PROCESSES['fedavg']
-  redraws = dataclasses.replace(
-    fedavg, name='redraws', settings=(*fedavg.settings, 'mask')
-  )
-  cannot = dataclasses.replace(
-    fedavg,
-    name='cannot',
-    settings=tuple(name for name in fedavg.settings if name != 'mask'),
-  )
-  added = {'redraws': redraws, 'cannot': cannot}
-  monkeypatch.setattr(settings, 'PROCESSES', {**PROCESSES, **added})
-  # As when the registry has such a process.
-  monkeypatch.setattr(
-    settings, '_BUILDER_SETTINGS', settings._BUILDER_SETTINGS | {'mask'}
-  )
-  made = make(process='redraws', mask_ratio=0.5, mask='redrawn')
+def test_only_a_process_that_redraws_masks_takes_redrawn():
+  made = make(process='fedavg', mask_ratio=0.5, mask='redrawn')
   assert made.used['mask'] == 'redrawn'
-  assert make(process='redraws', mask_ratio=0.5).mask == 'fixed'
-  assert make(process='redraws').mask is None
-  assert make(process='cannot', mask_ratio=0.5, mask='fixed').mask == 'fixed'
-  text = refusal(process='cannot', mask_ratio=0.5, mask='redrawn')
-  assert text.startswith('--mask=redrawn: the process cannot')
+  assert make(process='fedavg', mask_ratio=0.5).mask == 'fixed'
+  assert make(process='fedavg').mask is None
+  fixed = {'process': 'grouping_supervised', 'mask_ratio': 0.5}
+  assert make(**fixed, mask='fixed').mask == 'fixed'
+  text = refusal(**fixed, mask='redrawn')
+  assert text.startswith('--mask=redrawn: the process grouping_supervised')
   text = refusal(process='grouping', mask_ratio=0.5)
   assert text.startswith('--mask_ratio=0.5 has no effect')
 
@@ -418,12 +413,92 @@ def test_letters_flag_belongs_to_emnist():
 
 
 @pytest.mark.parametrize(
-  'name', [name for name in FLAGS if name.startswith('schedule_')]
+  'name',
+  [
+    name
+    for name in FLAGS
+    if name.startswith('schedule_') and name != 'schedule_decay'
+  ],
 )
 def test_schedule_flags_need_the_cosine(name):
   assert '--schedule=cosine' in refusal(process='grouping', **{name: 2})
   made = make(process='grouping', schedule='cosine', **{name: 2})
   assert getattr(made, name) == 2
+
+
+def test_the_decay_needs_the_exponential_schedule():
+  given = {'process': 'grouping', 'schedule_decay': 0.5}
+  assert '--schedule=exponential' in refusal(**given)
+  assert make(**given, schedule='exponential').schedule_decay == 0.5
+  for value in (0.0, 1.5):
+    given = {'process': 'fsl', 'schedule': 'exponential'}
+    assert f'--schedule_decay={value} must be' in refusal(
+      **given, schedule_decay=value
+    )
+
+
+def test_label_hungry_defaults_are_those_of_the_paper():
+  # Chart 1; the rounds of SSPT's first stage come on top.
+  for process, rounds in (('fsl', 100), ('ssjo', 100), ('sspt', 200)):
+    made = make(process=process, dataset='emnist')
+    chart = (made.batch_size, made.learning_rate, made.momentum)
+    assert chart == (20, 1e-3, 0.99) and not made.nesterov
+    assert (made.local_epochs, made.clients_per_round) == (10, 100)
+    assert made.total_rounds == rounds and made.weight_decay == 0
+    central = make(process=process, dataset='emnist', setting='central')
+    assert (central.learning_rate, central.local_epochs) == (1e-4, 1)
+    assert central.partition == 'pooled' and central.clients_per_round == 1
+    assert central.total_rounds == rounds // 10
+    assert central.client_momentum == 'slot'
+  assert made.pretraining_rounds == 100 and central.pretraining_rounds == 10
+
+
+@pytest.mark.parametrize(
+  'given, texts',
+  [
+    (
+      {'process': 'ssjo', 'model': 'small_cnn'},
+      ['--model=small_cnn', '--model=dense_encoder'],
+    ),
+    (
+      {'process': 'sspt', 'pretraining_rounds': 10, 'total_rounds': 10},
+      ['--pretraining_rounds=10', '--total_rounds=10'],
+    ),
+    (
+      {
+        'process': 'sspt', 'mask_ratio': 0.0,
+        'pretraining_images': 'unlabelled',
+      },
+      ['--pretraining_images=unlabelled', '--mask_ratio=0'],
+    ),
+    (
+      {'process': 'fsl', 'setting': 'central', 'partition': 'r'},
+      ['--partition=r', '--setting=central'],
+    ),
+    (
+      {'process': 'grouping', 'setting': 'central'},
+      ['--setting=central has no effect'],
+    ),
+    (
+      {
+        'process': 'fsl', 'match_local_steps': True,
+        'epoch_batches': 'separate',
+      },
+      ['--epoch_batches=separate has no effect', '--match_local_steps'],
+    ),
+    (
+      {'process': 'fsl', 'evaluation_offset': 10},
+      ['--evaluation_offset=10', '--rounds_per_evaluation=10'],
+    ),
+    (
+      {'process': 'ssjo', 'gradient_diversity_clients': 5},
+      ['--gradient_diversity_clients=5 has no effect'],
+    ),
+  ],
+)
+def test_label_hungry_conflicts_are_refused(given, texts):
+  text = refusal(**given)
+  assert all(part in text for part in texts), text
 
 
 def test_folders_are_expanded_and_data_dir_comes_from_the_environment(
