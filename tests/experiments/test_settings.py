@@ -466,7 +466,8 @@ def test_label_hungry_defaults_are_those_of_the_paper():
     ),
     (
       {
-        'process': 'sspt', 'mask_ratio': 0.0,
+        'process': 'sspt',
+        'mask_ratio': 0.0,
         'pretraining_images': 'unlabelled',
       },
       ['--pretraining_images=unlabelled', '--mask_ratio=0'],
@@ -481,7 +482,8 @@ def test_label_hungry_defaults_are_those_of_the_paper():
     ),
     (
       {
-        'process': 'fsl', 'match_local_steps': True,
+        'process': 'fsl',
+        'match_local_steps': True,
         'epoch_batches': 'separate',
       },
       ['--epoch_batches=separate has no effect', '--match_local_steps'],

@@ -248,3 +248,15 @@ def test_cosine_bad_arguments():
     optimizers.cosine(10, floor=-1)
   with pytest.raises(ValueError, match='scale is 0'):
     optimizers.cosine(10, scale=0)
+
+
+def test_exponential_multiplies_after_each_round():
+  schedule = optimizers.exponential(0.9)
+  factors = [float(schedule(tf.constant(r))) for r in range(4)]
+  np.testing.assert_allclose(factors, [1, 0.9, 0.81, 0.729], rtol=1e-6)
+
+
+@pytest.mark.parametrize('decay', [0.0, -0.5, 1.01, float('nan')])
+def test_exponential_refuses(decay):
+  with pytest.raises(ValueError, match=f'decay is {decay}: give a number'):
+    optimizers.exponential(decay)

@@ -60,6 +60,11 @@ class Selection:
         )
     if self.redrawn_mask_ratio is not None:
       checks.fractions(redrawn_mask_ratio=self.redrawn_mask_ratio)
+      if self.rows == 'all':
+        raise ValueError(
+          f'redrawn_mask_ratio={self.redrawn_mask_ratio} does not fit '
+          "rows='all', which are used whatever their labels: take 'labelled'."
+        )
 
   def of(
     self, examples: collections.OrderedDict[str, tf.Tensor]

@@ -1,0 +1,340 @@
+"""SSPT hands its encoder over exactly; SSJO and FSL meet where they must."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms import fed_avg, ssjo, sspt
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.objectives import proxy_tasks
+from tff_ssl.templates import client_data
+
+_SHAPE, _FEATURES, _CLASSES = (4, 4, 1), 6, 3
+_SGD = tff.learning.optimizers.build_sgdm(0.5, 0.9)
+_PLAIN = client_data.ClientDataSpec(
+  client_data.image_element_spec(_SHAPE, dtype=tf.float32)
+)
+_IN_SLOTS = client_data.ClientDataSpec(
+  client_data.image_element_spec(_SHAPE, dtype=tf.float32),
+  in_context=True,
+  in_slots=True,
+)
+_CASES = {
+  'fsl': fed_avg.build_fed_avg,
+  'sspt': sspt.build_sspt,
+  'ssjo': ssjo.build_ssjo,
+}
+
+
+@pytest.fixture(scope='module')
+def model():
+  return split.join(
+    functional.from_keras(dense.dense_encoder(_SHAPE, features=_FEATURES)),
+    functional.from_keras(heads.linear_head(_FEATURES, _CLASSES)),
+  )
+
+
+@pytest.fixture(scope='module')
+def build(model, tff_context):
+  def build_process(name, **changes):
+    arguments = {
+      'data_spec': _PLAIN,
+      'views': views.PlainViews(),
+      'client_optimizer': _SGD,
+      'batch_size': 4,
+      'local_epochs': 2,
+      'seed': 3,
+      **changes,
+    }
+    return _CASES[name](model, **arguments)
+
+  return build_process
+
+
+def client(seed, labelled, size=8):
+  """A client of which the first `labelled` examples have labels."""
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
+  return collections.OrderedDict(
+    x=rng.random((size, *_SHAPE)).astype(np.float32),
+    y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32),
+  )
+
+
+def dataset(arrays):
+  return tf.data.Dataset.from_tensors(arrays)
+
+
+CLIENTS = [client(0, 2), client(1, 5), client(2, 0)]
+
+
+def train(process, rounds, clients=CLIENTS):
+  """Returns the states, the first one among them, and the metrics."""
+  states, metrics = [process.initialize()], []
+  for _ in range(rounds):
+    output = process.next(states[-1], [dataset(c) for c in clients])
+    states.append(output.state)
+    metrics.append(output.metrics['client_work']['train'])
+  return states, metrics
+
+
+def equal(weights, others):
+  pairs = zip(tf.nest.flatten(weights), tf.nest.flatten(others), strict=True)
+  return [bool(np.array_equal(a, b)) for a, b in pairs]
+
+
+def parts_of(process, model, state):
+  """Returns encoder and classifier of a state, each as flat arrays."""
+  weights = process.get_model_weights(state)
+  return [model.take(weights, [part]).trainable for part in (0, 1)]
+
+
+class TestSSPT:
+  def test_the_second_stage_starts_from_the_pretrained_encoder(
+    self, build, model
+  ):
+    process = build('sspt', pretraining_rounds=2)
+    states, metrics = train(process, 3)
+    encoders, classifiers = zip(
+      *(parts_of(process, model, state) for state in states), strict=True
+    )
+    # The first stage moves the encoder and leaves the classifier as it was.
+    assert not any(equal(encoders[0], encoders[1]))
+    assert all(equal(classifiers[0], classifiers[2]))
+    # Supervised FedAvg from the pretrained weights gives the second stage.
+    supervised = build('fsl', epoch_batches='continuous')
+    start = supervised.set_model_weights(
+      supervised.initialize(), process.get_model_weights(states[2])
+    )
+    assert all(equal(parts_of(supervised, model, start)[0], encoders[2]))
+    # Its round counts from 0, that of the process does not.
+    start = start._replace(distributor=states[2].distributor)
+    after = supervised.next(start, [dataset(c) for c in CLIENTS]).state
+    np.testing.assert_array_equal(
+      tf.nest.flatten(supervised.get_model_weights(after))[0],
+      tf.nest.flatten(process.get_model_weights(states[3]))[0],
+    )
+    assert all(
+      equal(
+        supervised.get_model_weights(after),
+        process.get_model_weights(states[3]),
+      )
+    )
+    assert [np.isnan(m['proxy_loss']) for m in metrics] == [False] * 2 + [True]
+    assert [np.isnan(m['accuracy']) for m in metrics] == [True] * 2 + [False]
+    assert metrics[0]['loss'] == metrics[0]['proxy_loss']
+
+  def test_the_first_stage_is_an_autoencoder_by_itself(self, build, model):
+    """Against TFF's FedAvg of the autoencoder as a Keras model."""
+    process = build(
+      'sspt',
+      pretraining_rounds=5,
+      client_optimizer=tff.learning.optimizers.build_sgdm(0.5),
+      batch_size=16,
+      local_epochs=1,
+    )
+    state = process.initialize()
+    joint = proxy_tasks.add_head(
+      model, proxy_tasks.Reconstruction(), views.PlainViews()
+    )
+    start = joint.take(state.global_model_weights, (0, 2)).trainable
+
+    def keras_model():
+      return tf.keras.Sequential(
+        [
+          tf.keras.layers.Flatten(input_shape=_SHAPE),
+          tf.keras.layers.Dense(_FEATURES, 'relu'),
+          tf.keras.layers.Dense(16),
+          tf.keras.layers.Reshape(_SHAPE),
+        ]
+      )
+
+    # Both clients have as many examples: the mean of their losses' gradients.
+    clients = CLIENTS[:2]
+    keras = keras_model()
+    updates = []
+    for arrays in clients:
+      keras.set_weights(start)
+      with tf.GradientTape() as tape:
+        loss = tf.keras.losses.BinaryCrossentropy(from_logits=True)(
+          arrays['x'], keras(arrays['x'])
+        )
+      gradients = tape.gradient(loss, keras.trainable_weights)
+      updates.append([0.5 * gradient.numpy() for gradient in gradients])
+    expected = [
+      w - (a + b) / 2 for w, a, b in zip(start, *updates, strict=True)
+    ]
+    after = process.next(state, [dataset(c) for c in clients]).state
+    actual = joint.take(after.global_model_weights, (0, 2)).trainable
+    for a, b in zip(actual, expected, strict=True):
+      np.testing.assert_allclose(a, b, atol=1e-6)
+
+  def test_a_frozen_encoder_stays_bit_for_bit(self, build, model):
+    # A server with momentum would carry the first stage's into the second.
+    process = build(
+      'sspt',
+      pretraining_rounds=1,
+      encoder_training='frozen',
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+      client_optimizer=tff.learning.optimizers.build_sgdm(0.5, 0.9),
+    )
+    states, metrics = train(process, 3)
+    encoders, classifiers = zip(
+      *(parts_of(process, model, state) for state in states), strict=True
+    )
+    assert not any(equal(encoders[0], encoders[1]))
+    assert all(equal(encoders[1], encoders[3]))
+    assert not any(equal(classifiers[1], classifiers[2]))
+    assert metrics[2]['loss'] < metrics[1]['loss']
+
+  def test_the_first_stage_may_see_unlabelled_images_alone(self, build):
+    other = [collections.OrderedDict(c, x=c['x'].copy()) for c in CLIENTS]
+    for arrays in other:
+      arrays['x'][arrays['y'] >= 0] = 0.5
+
+    def pretrained(clients, images):
+      process = build(
+        'sspt',
+        data_spec=_IN_SLOTS,
+        pretraining_rounds=1,
+        pretraining_images=images,
+      )
+      state = process.initialize()
+      data = [in_slot(arrays, slot) for slot, arrays in enumerate(clients)]
+      return process.next(state, data).state.global_model_weights
+
+    same = equal(
+      pretrained(CLIENTS, 'unlabelled'), pretrained(other, 'unlabelled')
+    )
+    assert all(same)
+    assert not all(equal(pretrained(CLIENTS, 'all'), pretrained(other, 'all')))
+
+  def test_an_encoder_of_another_process_is_carried_over(self, build, model):
+    pretraining = build('ssjo')
+    trained = pretraining.get_model_weights(train(pretraining, 1)[0][-1])
+    process = build('sspt', pretraining_rounds=0)
+    state = process.initialize()
+    weights = model.with_encoder_weights(
+      process.get_model_weights(state), model.encoder_weights(trained)
+    )
+    state = process.set_model_weights(state, weights)
+    encoder, classifier = parts_of(process, model, state)
+    assert all(equal(encoder, model.encoder_weights(trained).trainable))
+    assert all(
+      equal(classifier, parts_of(process, model, process.initialize())[1])
+    )
+    other = functional.from_keras(dense.dense_encoder(_SHAPE, features=7))
+    with pytest.raises(ValueError, match=r'float32\[16, 7\].*\[16, 6\]'):
+      model.with_encoder_weights(weights, other.initial_weights(0))
+
+
+class TestSSJO:
+  def test_all_methods_start_from_the_same_classifier(self, build):
+    first, *others = (
+      process.get_model_weights(process.initialize())
+      for process in map(build, _CASES)
+    )
+    assert all(all(equal(first, other)) for other in others)
+
+  def test_unlabelled_clients_train_encoder_and_decoder_alone(
+    self, build, model
+  ):
+    process = build('ssjo')
+    states, metrics = train(process, 1, [client(0, 0), client(1, 0)])
+    before, after = (parts_of(process, model, state) for state in states)
+    assert not any(equal(before[0], after[0]))
+    assert all(equal(before[1], after[1]))
+    assert np.isnan(metrics[0]['loss']) and metrics[0]['proxy_loss'] > 0
+
+  def test_without_weight_it_is_supervised_training(self, build):
+    """Labelled examples divide the minibatch, so that their order is idle."""
+    clients = [client(0, 2), client(1, 4)]
+    joint = build('ssjo', ssjo_loss_weight=0.0, labelled_batch_probability=1.0)
+    supervised = build('fsl', match_local_steps=True)
+    results = [
+      process.get_model_weights(train(process, 2, clients)[0][-1])
+      for process in (joint, supervised)
+    ]
+    for actual, expected in zip(*map(tf.nest.flatten, results), strict=True):
+      np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+  def test_the_decoder_outlives_a_new_classifier(self, build, model):
+    process = build('ssjo')
+    state = train(process, 1)[0][-1]
+    fresh = process.get_model_weights(process.initialize())
+    replaced = process.set_model_weights(state, fresh)
+    assert all(equal(process.get_model_weights(replaced), fresh))
+    kept = len(tf.nest.flatten(fresh))
+    assert all(
+      equal(
+        replaced.global_model_weights.trainable[kept:],
+        state.global_model_weights.trainable[kept:],
+      )
+    )
+
+  def test_a_model_without_an_encoder_is_refused(self):
+    plain = functional.from_keras(lambda: dense.dense(_SHAPE, _CLASSES))
+    for name in ('ssjo', 'sspt'):
+      with pytest.raises(TypeError, match='without an encoder'):
+        _CASES[name](plain, data_spec=_PLAIN, views=views.PlainViews())
+
+
+def in_slot(arrays, slot):
+  """Returns client data with a context."""
+  context = collections.OrderedDict(
+    (name, np.int32(slot))
+    for name in ('client', 'group', 'slot', 'start_group')
+  )
+  return collections.OrderedDict(
+    examples=dataset(arrays), context=tf.data.Dataset.from_tensors(context)
+  )
+
+
+@pytest.mark.parametrize('name', _CASES)
+def test_momentum_of_a_slot_goes_on_as_in_central_training(build, name):
+  """Two rounds of one epoch are one round of two, for one client."""
+  arrays = client(5, 8)
+  # One minibatch of all examples: the order does not matter.
+  changes = {'data_spec': _IN_SLOTS, 'batch_size': 8}
+  if name == 'ssjo':
+    changes['labelled_batch_probability'] = 1.0
+  slots = {'client_momentum': 'slot', 'num_slots': 1}
+  stages = 1
+  if name == 'sspt':
+    stages = 2
+
+  def run(rounds, epochs, **arguments):
+    if name == 'sspt':
+      arguments['pretraining_rounds'] = rounds
+    process = build(name, **changes, local_epochs=epochs, **arguments)
+    state = process.initialize()
+    for _ in range(stages * rounds):
+      state = process.next(state, [in_slot(arrays, 0)]).state
+    return process.get_model_weights(state).trainable
+
+  at_once, kept, reset = run(1, 2), run(2, 1, **slots), run(2, 1)
+  for a, b, c in zip(at_once, kept, reset, strict=True):
+    np.testing.assert_allclose(a, b, atol=2e-6)
+    assert not np.allclose(b, c, atol=1e-4)
+
+
+def test_slots_need_data_that_name_them(build):
+  with pytest.raises(TypeError, match="client_momentum='slot' needs client"):
+    build('ssjo', client_momentum='slot', num_slots=1)
+  with pytest.raises(ValueError, match='num_slots=None does not fit'):
+    build('fsl', client_momentum='slot', data_spec=_IN_SLOTS)
+
+
+def test_decay_over_rounds(build):
+  """With the rate at zero from round 2 on, nothing moves any more."""
+  for name in ('fsl', 'ssjo'):
+    process = build(name, schedule=optimizers.exponential(1e-30))
+    states, _ = train(process, 2)
+    weights = [process.get_model_weights(state) for state in states]
+    assert not all(equal(weights[0], weights[1]))
+    assert all(equal(weights[1], weights[2]))

@@ -1,0 +1,247 @@
+"""Minibatches hold what they should, as often as they should."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl.templates import minibatches
+
+SEED = tf.constant([3, 4])
+
+
+def draw(labels, seed=SEED, **arguments):
+  """Returns the minibatches' indices and labels, as lists of arrays."""
+  labels = np.asarray(labels, np.int32)
+  selection = minibatches.Selection(
+    **{
+      name: arguments.pop(name)
+      for name in ('rows', 'labelled_probability', 'redrawn_mask_ratio')
+      if name in arguments
+    }
+  )
+  plan = minibatches.Minibatches(**arguments, selection=selection)
+  examples = collections.OrderedDict(
+    x=tf.range(len(labels)), y=tf.constant(labels)
+  )
+
+  drawn = plan.draw(examples['y'], seed)
+  batches = [
+    drawn.cut(examples, tf.constant(step)) for step in range(drawn.num_steps)
+  ]
+  return [b['x'].numpy() for b in batches], [b['y'].numpy() for b in batches]
+
+
+def sizes(batches):
+  return [len(batch) for batch in batches]
+
+
+def test_steps_give_full_minibatches_of_whole_passes():
+  batches, _ = draw(np.zeros(7), batch_size=4, steps=5)
+  assert sizes(batches) == [4] * 5
+  stream = np.concatenate(batches)
+  for start in (0, 7):
+    assert sorted(stream[start : start + 7]) == list(range(7))
+
+
+@pytest.mark.parametrize(
+  'epoch_batches, expected',
+  [('separate', [4, 3] * 3), ('continuous', [4, 4, 4, 4, 4, 1])],
+)
+def test_passes_end_where_they_should(epoch_batches, expected):
+  batches, _ = draw(
+    np.zeros(7), batch_size=4, epochs=3, epoch_batches=epoch_batches
+  )
+  assert sizes(batches) == expected
+  stream = np.concatenate(batches).reshape(3, 7)
+  assert (np.sort(stream, axis=1) == np.arange(7)).all()
+  assert not (stream == stream[0]).all()
+
+
+def test_one_label_for_ten_continuous_passes_is_one_step():
+  # As in the published code at mask ratio 0.99: ten copies in one minibatch.
+  labels = [-1] * 99 + [5]
+  batches, seen = draw(
+    labels,
+    batch_size=20,
+    epochs=10,
+    epoch_batches='continuous',
+    rows='labelled',
+  )
+  assert [b.tolist() for b in batches] == [[99] * 10]
+  assert seen[0].tolist() == [5] * 10
+
+
+def test_matched_steps_are_those_of_all_examples():
+  labels = [-1] * 15 + [1, 2]
+  matched, _ = draw(
+    labels, batch_size=4, epochs=2, epoch_batches='matched', rows='labelled'
+  )
+  either, _ = draw(labels, batch_size=4, epochs=2, rows='either')
+  # 2 * 17 / 4, rounded up.
+  assert sizes(matched) == sizes(either) == [4] * 9
+  assert set(np.concatenate(matched)) == {15, 16}
+
+
+@pytest.mark.parametrize(
+  'rows, expected', [('labelled', {0, 3}), ('unlabelled', {1, 2, 4})]
+)
+def test_rows_are_selected_by_their_label(rows, expected):
+  labels = [7, -1, -1, 8, -1]
+  batches, seen = draw(labels, batch_size=2, epochs=2, rows=rows)
+  assert set(np.concatenate(batches)) == expected
+  assert (np.concatenate(seen) >= 0).all() == (rows == 'labelled')
+
+
+def test_without_examples_of_a_kind_there_are_no_steps():
+  for rows, labels in (('labelled', [-1, -1]), ('unlabelled', [1, 2])):
+    for arguments in ({'steps': 3}, {'epochs': 2}):
+      assert draw(labels, batch_size=2, rows=rows, **arguments) == ([], [])
+  assert draw([], batch_size=2, rows='either', epochs=2) == ([], [])
+
+
+def counts_of_kinds(seen):
+  kinds = [np.unique(batch >= 0).tolist() for batch in seen]
+  assert all(len(kind) == 1 for kind in kinds)
+  return sum(kind == [True] for kind in kinds), len(kinds)
+
+
+def test_each_minibatch_is_labelled_or_unlabelled_in_proportion():
+  labels = np.where(np.arange(1000) % 5 == 0, 3, -1)
+  batches, seen = draw(labels, batch_size=50, epochs=20, rows='either')
+  labelled, total = counts_of_kinds(seen)
+  assert total == 400
+  # Binomial(400, 1/5): four standard deviations are 32.
+  assert abs(labelled - 80) < 32
+  for batch, own in zip(batches, seen, strict=True):
+    assert (labels[batch] == own).all()
+  # Each kind is gone through in passes: no example is far ahead of another.
+  for kind in (True, False):
+    stream = np.concatenate(
+      [b for b, s in zip(batches, seen, strict=True) if (s[0] >= 0) == kind]
+    )
+    appearances = np.bincount(stream, minlength=1000)[(labels >= 0) == kind]
+    assert appearances.max() - appearances.min() <= 1
+
+
+@pytest.mark.parametrize('probability', [0.0, 0.3, 1.0])
+def test_the_probability_of_labelled_minibatches_can_be_chosen(probability):
+  labels = np.where(np.arange(100) < 50, 3, -1)
+  _, seen = draw(
+    labels,
+    batch_size=10,
+    steps=200,
+    rows='either',
+    labelled_probability=probability,
+  )
+  labelled, total = counts_of_kinds(seen)
+  deviation = (total * probability * (1 - probability)) ** 0.5
+  assert abs(labelled - total * probability) <= 4 * deviation
+
+
+def test_where_there_is_one_kind_only_it_is_drawn():
+  for labels, expected in (([1, 2, 3], 4), ([-1, -1, -1], 0)):
+    _, seen = draw(
+      labels, batch_size=2, steps=4, rows='either', labelled_probability=0.5
+    )
+    assert counts_of_kinds(seen) == (expected, 4)
+
+
+def test_a_redrawn_mask_shows_others_in_every_pass():
+  n, ratio, passes = 20, 0.8, 300
+  batches, seen = draw(
+    np.arange(n),
+    batch_size=4,
+    epochs=passes,
+    rows='labelled',
+    redrawn_mask_ratio=ratio,
+  )
+  # Of 20, int(0.8 * 20) are hidden: each pass is one minibatch of 4.
+  assert sizes(batches) == [4] * passes
+  assert all(len(set(batch)) == 4 for batch in batches)
+  appearances = np.bincount(np.concatenate(batches), minlength=n)
+  # Binomial(300, 1/5), five standard deviations for 20 of them.
+  assert abs(appearances - 60).max() < 35
+  assert (np.concatenate(seen) == np.concatenate(batches)).all()
+
+
+def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
+  n, ratio = 10, 0.7
+  batches, seen = draw(
+    np.arange(n),
+    batch_size=1,
+    steps=400,
+    rows='either',
+    redrawn_mask_ratio=ratio,
+  )
+  kinds = np.array([own[0] >= 0 for own in seen])
+  assert abs(kinds.sum() - 120) < 4 * (400 * 0.3 * 0.7) ** 0.5
+  stream = np.concatenate(batches)
+  passes = min(kinds.sum() // 3, (~kinds).sum() // 7)
+  labelled = stream[kinds][: 3 * passes].reshape(passes, 3)
+  unlabelled = stream[~kinds][: 7 * passes].reshape(passes, 7)
+  together = np.sort(np.concatenate([labelled, unlabelled], axis=1), axis=1)
+  assert (together == np.arange(n)).all()
+
+
+@pytest.mark.parametrize('n', [1, 2, 9, 20, 50, 100])
+@pytest.mark.parametrize('ratio', [0.0, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0])
+def test_as_many_labels_are_hidden_as_python_would_count(n, ratio):
+  batches, _ = draw(
+    np.arange(n),
+    batch_size=200,
+    epochs=1,
+    rows='labelled',
+    redrawn_mask_ratio=ratio,
+  )
+  assert sizes(batches) == [n - min(int(ratio * n), n - 1)]
+
+
+def test_seeds_differ_and_repeat():
+  def first(seed):
+    return np.concatenate(
+      draw(
+        np.where(np.arange(50) < 25, 1, -1),
+        seed=tf.constant(seed),
+        batch_size=5,
+        epochs=1,
+        rows='either',
+      )[0]
+    )
+
+  assert (first([1, 2]) == first([1, 2])).all()
+  assert not (first([1, 2]) == first([1, 3])).all()
+
+
+@pytest.mark.parametrize(
+  'arguments, text',
+  [
+    ({'rows': 'some'}, "rows must be one of .*'some'"),
+    ({'rows': 'either', 'labelled_probability': 1.5}, 'labelled_prob.* 1.5'),
+    ({'rows': 'all', 'labelled_probability': 0.5}, "only 'either' draws"),
+    ({'rows': 'labelled', 'redrawn_mask_ratio': -0.1}, 'redrawn_mask.* -0.1'),
+    (
+      {'rows': 'labelled', 'redrawn_mask_ratio': float('nan')},
+      'redrawn_mask_ratio must be a number between 0 and 1, but is nan',
+    ),
+    ({'rows': 'all', 'redrawn_mask_ratio': 0.5}, "rows='all'"),
+  ],
+)
+def test_refused_selections(arguments, text):
+  with pytest.raises(ValueError, match=text):
+    minibatches.Selection(**arguments)
+
+
+@pytest.mark.parametrize(
+  'arguments, text',
+  [
+    ({'batch_size': 0, 'steps': 1}, 'batch_size must be an integer >= 1'),
+    ({'batch_size': 1}, 'exactly one of steps=None and epochs=None'),
+    ({'batch_size': 1, 'steps': 1, 'epochs': 2}, 'exactly one of steps=1'),
+    ({'batch_size': 1, 'epochs': 1, 'epoch_batches': 'x'}, 'epoch_batches'),
+  ],
+)
+def test_refused_minibatches(arguments, text):
+  with pytest.raises(ValueError, match=text):
+    minibatches.Minibatches(**arguments)
