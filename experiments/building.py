@@ -8,6 +8,9 @@ from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
 
+# Operations and strength.
+_RAND_AUGMENT = {'rand_augment_1_10': (1, 10), 'rand_augment_10_1': (10, 1)}
+
 
 def build_model(settings, data):
   """Returns the `FunctionalModel` of a run; its weights are float32."""
@@ -30,12 +33,16 @@ def build_views(settings, source):
   if not PROCESSES[settings.process].augments:
     return augmentation.PlainViews()
   flip = settings.augment_flip
-  return augmentation.ImageViews(
-    mean=source.mean,
-    stddev=source.stddev,
-    flip=source.mirrorable if flip is None else flip,
-    fill=source.background,
-  )
+  common = {
+    'mean': source.mean,
+    'stddev': source.stddev,
+    'flip': source.mirrorable if flip is None else flip,
+    'fill': source.background,
+  }
+  if settings.augmentation == 'fixmatch':
+    return augmentation.ImageViews(**common)
+  num_ops, strength = _RAND_AUGMENT[settings.augmentation]
+  return augmentation.rand_augment_views(num_ops, strength, **common)
 
 
 def build_process(settings, spec, model, data):

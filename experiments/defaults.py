@@ -36,6 +36,15 @@ _COMMON = {
   'precision': 'float32',
   'rounds_per_evaluation': 10,
   'evaluation_offset': 0,
+  'augmentation': 'fixmatch',
+  'temperature': 0.4,
+  'consistency_weight': 1.0,
+  'confidence': 'variance',
+  'experts': 'both',
+  'expert_view': 'plain',
+  'consistency_view': 'plain',
+  'kl_direction': 'printed',
+  'labelled_steps': 16,
   'epoch_batches': 'separate',
   'match_local_steps': False,
   'proxy_task': 'reconstruction',
@@ -140,7 +149,23 @@ _EMNIST_LETTERS = {'server_examples': 620, 'labelled_examples': 24_800}
 # Where the server alone moves the model, 0.03 is too high: with 100 labels of
 # the writers its loss grows again after 60 rounds. Averaging with clients damps
 # its steps.
-_BY_PROCESS = {'server_only': {'learning_rate': 0.01}}
+_BY_PROCESS = {
+  'server_only': {'learning_rate': 0.01},
+  # Labels of 20% of each client's examples as in FedLabel's Table 2, and one
+  # strong view for all that it compares.
+  **{
+    name: {
+      'mask_ratio': 0.8,
+      'threshold': threshold,
+      'augmentation': 'rand_augment_1_10',
+    }
+    for name, threshold in (
+      ('fedlabel', 0.5),
+      *(('fedavg_uda', 0.8), ('fedprox_uda', 0.8)),
+      *(('fedavg_fixmatch', 0.95), ('fedprox_fixmatch', 0.95)),
+    )
+  },
+}
 
 # Chart 1 of the label-hungry paper (Hegde et al.), and batches as its code made
 # them. Most labels are hidden, so that a first run shows what it is about.

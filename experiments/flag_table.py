@@ -79,6 +79,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'afterwards, or from everyone.',
     ),
     Flag(
+      'labelled_fraction',
+      'float',
+      'Instead of --mask_ratio: the share of labels that is left.',
+    ),
+    Flag(
       'mask_ratio',
       'float',
       "Share of each client's labels that is hidden, in [0, 1]; each keeps at "
@@ -143,6 +148,37 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'float',
       "Clients with some labels: weight of the unlabelled examples' loss.",
     ),
+    Flag('temperature', 'float', 'T of UDA, above 0.'),
+    Flag(
+      'consistency_weight',
+      'float',
+      'lambda_0 of FedLabel, weight of its global-local consistency.',
+    ),
+    Flag(
+      'confidence',
+      'string',
+      'h of FedLabel, by which an expert is chosen: variance or entropy.',
+    ),
+    Flag(
+      'experts',
+      'string',
+      'FedLabel: who gives pseudo-labels: both, global or local.',
+    ),
+    Flag(
+      'expert_view',
+      'string',
+      'FedLabel: the view that the experts see: plain, weak or strong.',
+    ),
+    Flag(
+      'consistency_view',
+      'string',
+      'FedLabel: the view of the consistency term: plain or strong.',
+    ),
+    Flag(
+      'kl_direction',
+      'string',
+      'FedLabel: the divergence as printed, or its reverse.',
+    ),
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'
@@ -186,6 +222,13 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'federated, or central: one client that holds all the data and keeps its '
       'momentum, in rounds of one epoch.',
     ),
+    Flag(
+      'augmentation',
+      'string',
+      'The strong view: fixmatch (2 operations of random strength and a grey '
+      'square), or RandAugment with N operations of strength M: '
+      'rand_augment_1_10, rand_augment_10_1.',
+    ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
   ),
   'client optimiser': (
@@ -194,6 +237,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'labelled_batch_size',
       'integer',
       'Labelled examples beside the minibatch; by default --batch_size.',
+    ),
+    Flag('labelled_steps', 'integer', 'tau of FedLabel, in a round.'),
+    Flag(
+      'unlabelled_steps',
+      'integer',
+      "tau' of FedLabel, in a round; by default --labelled_steps.",
     ),
     Flag('local_steps', 'integer', 'T, steps of a client in a round.'),
     Flag(

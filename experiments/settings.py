@@ -73,6 +73,8 @@ _AT_LEAST = {
   'batch_size': 1,
   'labelled_batch_size': 1,
   'local_steps': 1,
+  'labelled_steps': 1,
+  'unlabelled_steps': 1,
   'local_epochs': 1,
   'schedule_steps': 1,
   'schedule_warmup_steps': 0,
@@ -115,17 +117,18 @@ _INTERVALS = {
 }
 _POSITIVE = (
   *('learning_rate', 'server_learning_rate'),
-  *('schedule_scale', 'schedule_decay'),
+  *('schedule_scale', 'schedule_decay', 'temperature'),
 )
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
-  *('unlabelled_weight', 'ssjo_loss_weight'),
+  *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
   **checks.CHOICES,
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine', 'exponential'),
+  'augmentation': ('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1'),
   'epoch_batches': ('separate', 'continuous'),
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
@@ -172,6 +175,8 @@ def make(
     )
   if 'data_dir' not in given and os.environ.get('TFF_SSL_DATA_DIR'):
     given = {**given, 'data_dir': os.environ['TFF_SSL_DATA_DIR']}
+  written = given
+  given = _with_mask_ratio(given)
   given = worker_settings.without_revoked(given)
   values = defaults.resolve(given)
   check_name('partition', values['partition'], partitions.PARTITIONS)
@@ -179,7 +184,9 @@ def make(
   unused = _unused(values, PROCESSES[values['process']])
   for name, reason in unused.items():
     if name in given and name not in optional:
-      value = given[name]
+      if name not in written:
+        name = 'labelled_fraction'
+      value = written[name]
       text = str(value).lower() if isinstance(value, bool) else value
       raise UsageError(f'--{name}={text} has no effect: {reason}.')
     values.pop(name, None)
@@ -194,6 +201,26 @@ def make(
   settings.cache_dir = os.path.expanduser(settings.cache_dir)
   settings.run_dir = os.path.expanduser(settings.run_dir)
   return settings
+
+
+def _with_mask_ratio(given: dict[str, object]) -> dict[str, object]:
+  """Returns the flags with a mask ratio for the labelled fraction."""
+  if 'labelled_fraction' not in given:
+    return given
+  fraction = given['labelled_fraction']
+  if not 0 < fraction <= 1:
+    raise UsageError(
+      f'--labelled_fraction={fraction} must be above 0 (else nobody has a '
+      'label) and at most 1.'
+    )
+  if 'mask_ratio' in given:
+    raise UsageError(
+      f'--mask_ratio={given["mask_ratio"]} and --labelled_fraction={fraction} '
+      'exclude each other: give one.'
+    )
+  rest = {k: v for k, v in given.items() if k != 'labelled_fraction'}
+  # In the digits that people write: 1 - 0.9 is a little less than 0.1.
+  return {**rest, 'mask_ratio': round(1 - fraction, 12)}
 
 
 def source_options(dataset: str) -> dict[str, str]:
@@ -213,7 +240,7 @@ def _unused(values, spec) -> dict[str, str]:
   if not spec.has_gradient_diversity:
     unused.update(dict.fromkeys(_GRADIENT_DIVERSITY, why))
   if not spec.augments:
-    unused['augment_flip'] = why
+    unused['augment_flip'] = unused['augmentation'] = why
   if spec.has_server_training or spec.labels_at != 'clients':
     unused['setting'] = f'{why}, there is nothing central in it'
   if values['match_local_steps']:

@@ -15,6 +15,7 @@ _MODULE_OF = {
   'build_fed_avg': 'algorithms.fed_avg',
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_ssfl': 'algorithms.grouping',
+  'build_fedlabel': 'algorithms.fedlabel',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
   # Models and optimizers.
@@ -34,6 +35,7 @@ _MODULE_OF = {
   'ImageViews': 'augmentation',
   'PlainViews': 'augmentation',
   'image_element_spec': 'templates.client_data',
+  'rand_augment_views': 'augmentation',
   # Client objectives.
   'ConsistencyRegularization': 'objectives',
   'JointlyOptimized': 'objectives',
@@ -46,6 +48,7 @@ _MODULE_OF = {
   'SelfTraining': 'objectives',
   'SemiSupervised': 'objectives',
   'Supervised': 'objectives',
+  'TwoExperts': 'objectives',
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
   # Measurements.

@@ -9,10 +9,15 @@ import numbers
 CHOICES = {
   'bn_statistics': ('averaged', 'local'),
   'client_momentum': ('reset', 'slot'),
+  'confidence': ('variance', 'entropy'),
+  'consistency_view': ('plain', 'strong'),
   'client_weighting': ('examples', 'uniform'),
   'encoder_training': ('fine_tuned', 'frozen'),
   'epoch_batches': ('separate', 'continuous', 'matched'),
+  'expert_view': ('plain', 'weak', 'strong'),
+  'experts': ('both', 'global', 'local'),
   'group_assignment': ('sampler', 'in_process'),
+  'kl_direction': ('printed', 'reverse'),
   'norm': ('none', 'batch', 'group'),
   'pretraining_images': ('all', 'unlabelled'),
   'proxy_task': ('reconstruction', 'reconstruction_mse', 'rotation'),
@@ -20,7 +25,7 @@ CHOICES = {
   'rows': ('all', 'labelled', 'unlabelled', 'either'),
   'server_replicas': ('one', 'per_group'),
   'start_model': ('group', 'slot'),
-  'unlabelled_loss': ('crl', 'self_training'),
+  'unlabelled_loss': ('crl', 'self_training', 'uda'),
   'views_forward': ('auto', 'joint', 'separate'),
 }
 

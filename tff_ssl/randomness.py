@@ -20,6 +20,7 @@ class Purpose(enum.IntEnum):
   DRAW_GROUP = 4
   REPLICA = 5
   DRAW_KIND = 6
+  UNLABELLED = 7
 
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide

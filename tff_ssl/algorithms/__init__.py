@@ -32,6 +32,8 @@ class ProcessSpec:
       or 'dealt' (some labelled examples of the clients).
     has_server_training: Whether the builder takes `server_data`.
     has_client_training: Whether clients train at all.
+    uses_unlabelled: Whether clients train on what has no label beside what has
+      one, so that it takes some of each to show anything.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
       pixels in [0, 1].
@@ -50,6 +52,7 @@ class ProcessSpec:
   labels_at: str = 'server'
   has_server_training: bool = True
   has_client_training: bool = True
+  uses_unlabelled: bool = False
   needs_encoder: bool = False
   augments: bool = True
   has_gradient_diversity: bool = True
@@ -73,13 +76,14 @@ class ProcessSpec:
     builder = self.function
 
     def build(model, *, views, **arguments):
+      arguments = {**self.fixed, **arguments}
       if self.objective is not None:
         objectives = importlib.import_module('tff_ssl.objectives')
         objective = getattr(objectives, self.objective)
         fields = {field.name for field in dataclasses.fields(objective)}
         chosen = {name: arguments.pop(name) for name in fields & set(arguments)}
         arguments['client_objective'] = objective(views, **chosen)
-      return builder(model, views=views, **self.fixed, **arguments)
+      return builder(model, views=views, **arguments)
 
     return build
 
@@ -94,12 +98,18 @@ _SERVER = (
 )
 _SLOTS = ('start_model', 'client_momentum')
 _CRL = ('threshold', 'views_forward')
+_FIXMATCH = (
+  *('client_weighting', 'labelled_batch_size', *_LOCAL),
+  *(*_CRL, 'unlabelled_weight'),
+)
+_UDA = (*_FIXMATCH, 'temperature')
 _GROUPING = 'grouping.build_grouping_ssfl'
 _AT_CLIENTS = 'grouping_at_clients.build_grouping_at_clients'
 _LABEL_HUNGRY = (
   *('batch_size', 'local_steps', 'local_epochs', 'client_weighting'),
   *('client_momentum', 'mask'),
 )
+_PAPER_2 = 'Cho et al. 2023, arXiv 2307.08809'
 _PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
 _SERVER_COUNTS = (
@@ -199,6 +209,70 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         has_server_training=False,
       ),
       ProcessSpec(
+        'fedavg_uda',
+        'FedAvg with UDA at clients, some of whose examples have labels.',
+        f'{_PAPER_2}, Section 5.1 (baselines); arXiv 1904.12848',
+        'fed_avg.build_fed_avg',
+        _UDA,
+        fixed={'unlabelled_loss': 'uda'},
+        objective='SemiSupervised',
+        labels_at='clients',
+        uses_unlabelled=True,
+        has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedavg_fixmatch',
+        'FedAvg with FixMatch at clients, some of whose examples have labels.',
+        f'{_PAPER_2}, Section 5.1 (baselines); arXiv 2001.07685',
+        'fed_avg.build_fed_avg',
+        _FIXMATCH,
+        fixed={'unlabelled_loss': 'crl'},
+        objective='SemiSupervised',
+        labels_at='clients',
+        uses_unlabelled=True,
+        has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedprox_uda',
+        'FedProx with UDA at clients, some of whose examples have labels.',
+        f'{_PAPER_2}, Section 5.1 (baselines); arXiv 1904.12848',
+        'fed_avg.build_fed_avg',
+        (*_UDA, 'proximal_strength'),
+        fixed={'unlabelled_loss': 'uda'},
+        objective='SemiSupervised',
+        labels_at='clients',
+        uses_unlabelled=True,
+        has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedprox_fixmatch',
+        'FedProx with FixMatch at clients, some of whose examples have labels.',
+        f'{_PAPER_2}, Section 5.1 (baselines); arXiv 2001.07685',
+        'fed_avg.build_fed_avg',
+        (*_FIXMATCH, 'proximal_strength'),
+        fixed={'unlabelled_loss': 'crl'},
+        objective='SemiSupervised',
+        labels_at='clients',
+        uses_unlabelled=True,
+        has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedlabel',
+        'Local or global model, the surer one, labels unlabelled examples.',
+        f'{_PAPER_2}, Algorithm 1',
+        'fedlabel.build_fedlabel',
+        (
+          *('threshold', 'consistency_weight', 'confidence', 'experts'),
+          *('expert_view', 'consistency_view', 'kl_direction'),
+          *('batch_size', 'labelled_steps', 'unlabelled_steps'),
+          'client_weighting',
+        ),
+        labels_at='clients',
+        uses_unlabelled=True,
+        has_server_training=False,
+        has_gradient_diversity=False,
+      ),
+      ProcessSpec(
         'fsl',
         'Supervised FedAvg on what has a label: the label-hungry baseline.',
         f'{_PAPER_3}, Experimental Setup (FSL)',
@@ -218,6 +292,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           *('pretraining_rounds', 'pretraining_images', 'encoder_training'),
         ),
         labels_at='clients',
+        uses_unlabelled=True,
         has_server_training=False,
         needs_encoder=True,
         augments=False,
@@ -233,6 +308,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           'labelled_batch_probability',
         ),
         labels_at='clients',
+        uses_unlabelled=True,
         has_server_training=False,
         needs_encoder=True,
         augments=False,

@@ -29,6 +29,7 @@ def build_fed_avg(
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   batch_size: int = 64,
+  labelled_batch_size: int | None = None,
   local_steps: int | None = None,
   local_epochs: int | None = None,
   epoch_batches: str = 'separate',
@@ -58,6 +59,9 @@ def build_fed_avg(
       0.9 and coupled weight decay 1e-4, as in paper 1.
     server_optimizer: By default SGD with learning rate 1.
     batch_size: Examples in a client's minibatch.
+    labelled_batch_size: If given, examples in a second minibatch beside it, of
+      those that have a label, for objectives that want one
+      (`tff_ssl.objectives.SemiSupervised`).
     local_steps: Steps of a client in a round; 16 if neither this nor
       `local_epochs` is given.
     local_epochs: Instead of `local_steps`, passes over the client's examples.
@@ -92,6 +96,7 @@ def build_fed_avg(
   checks.integers_at_least(
     1,
     batch_size=batch_size,
+    labelled_batch_size=labelled_batch_size,
     local_steps=local_steps,
     local_epochs=local_epochs,
   )
@@ -107,6 +112,7 @@ def build_fed_avg(
     batch_size,
     **local_training.steps_or_epochs(local_steps, local_epochs),
     schedule=schedule,
+    labelled_batch_size=labelled_batch_size,
     epoch_batches='matched' if match_local_steps else epoch_batches,
     selection=minibatches.Selection(
       'labelled' if client_objective is None else 'all',

@@ -1,6 +1,16 @@
 """Weak and strong views of examples for consistency training."""
 
 from tff_ssl.augmentation.image_ops import Operation, apply_operations
-from tff_ssl.augmentation.views import ImageViews, PlainViews
+from tff_ssl.augmentation.views import (
+  ImageViews,
+  PlainViews,
+  rand_augment_views,
+)
 
-__all__ = ['ImageViews', 'Operation', 'PlainViews', 'apply_operations']
+__all__ = [
+  'ImageViews',
+  'Operation',
+  'PlainViews',
+  'apply_operations',
+  'rand_augment_views',
+]

@@ -20,7 +20,8 @@ _DRAWS_FOR_CROP = 3
 _DRAWS_PER_STAGE = 4
 _DRAWS_FOR_CUTOUT = 2
 _MAX_STRENGTH = 9
-_APPLY_PROBABILITY = 0.5
+# What the operations take for their full magnitude.
+_FULL_STRENGTH = 10
 
 # Keeps the views apart for a caller who gives both the same seed.
 _WEAK, _STRONG = 0, 1
@@ -51,6 +52,8 @@ class ImageViews:
       of 32 pixels and more on the shorter side, 3 for 28 pixels, and an eighth
       of the shorter side, rounded and at least 1, otherwise.
     num_ops: Operations drawn per strong view.
+    strength: Strength of all operations, 1 to 10; None draws 1 to 9.
+    apply_probability: Of each operation drawn.
     cutout_size: Size v of the square, in pixels. The square begins v / 2 before
       its centre or at the border and reaches v pixels further, both ends
       included as Pillow draws it: v + 1 pixels a side, less where it leaves the
@@ -65,6 +68,8 @@ class ImageViews:
   flip: bool = True
   crop_padding: int | None = None
   num_ops: int = 2
+  strength: int | None = None
+  apply_probability: float = 0.5
   cutout_size: int | None = None
   fill: int = 0
   cutout_fill: int = 127
@@ -81,6 +86,15 @@ class ImageViews:
       value = getattr(self, name)
       if value is not None and value < 0:
         raise ValueError(f'{name} must be 0 or more, got {value}.')
+    if self.strength is not None and not (1 <= self.strength <= _FULL_STRENGTH):
+      raise ValueError(
+        f'strength must be from 1 to {_FULL_STRENGTH}, got {self.strength}.'
+      )
+    if not 0 <= self.apply_probability <= 1:
+      raise ValueError(
+        'apply_probability must be between 0 and 1, got '
+        f'{self.apply_probability}.'
+      )
     for name in ('fill', 'cutout_fill'):
       value = getattr(self, name)
       if not 0 <= value <= 255:
@@ -171,14 +185,17 @@ class ImageViews:
     """One RandAugment stage; draws are [4, batch] in [0, 1)."""
     operation, applied, strength, sign = tf.unstack(draws)
     operations = tf.where(
-      applied < _APPLY_PROBABILITY,
+      applied < self.apply_probability,
       _uniform_int(operation, len(image_ops.Operation)),
       image_ops.Operation.IDENTITY,
     )
+    strengths = 1 + _uniform_int(strength, _MAX_STRENGTH)
+    if self.strength is not None:
+      strengths = tf.fill(tf.shape(strengths), self.strength)
     return image_ops.apply_operations(
       images,
       operations,
-      strengths=1 + _uniform_int(strength, _MAX_STRENGTH),
+      strengths=strengths,
       signs=tf.where(sign < 0.5, 1, -1),
       fill=self.fill,
     )
@@ -199,6 +216,45 @@ class ImageViews:
     pixels = tf.reshape(images, [-1, height, width * channels])
     pixels = tf.where(covered, tf.constant(self.cutout_fill, tf.uint8), pixels)
     return tf.reshape(pixels, [-1, height, width, channels])
+
+
+def rand_augment_views(
+  num_ops: int,
+  strength: int,
+  *,
+  mean: tuple[float, ...],
+  stddev: tuple[float, ...],
+  flip: bool = True,
+  fill: int = 0,
+) -> ImageViews:
+  """Returns views of which the strong one is RandAugment alone.
+
+  Cubuk et al., arXiv 1909.13719, Figure 2: N operations, each applied, at one
+  strength M; no grey square. FedLabel (arXiv 2307.08809) writes (1, 10) below
+  Eq. 5, N = 1 and M = 10 in that notation, but in Section 5.2 speaks of 10
+  operations at strength 1.
+
+  Args:
+    num_ops: N.
+    strength: M, 1 to 10, where 10 is the operations' full magnitude.
+    mean: As in `ImageViews`.
+    stddev: As in `ImageViews`.
+    flip: As in `ImageViews`.
+    fill: As in `ImageViews`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  return ImageViews(
+    mean,
+    stddev,
+    flip=flip,
+    num_ops=num_ops,
+    strength=strength,
+    apply_probability=1.0,
+    cutout_size=0,
+    fill=fill,
+  )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,9 +32,11 @@ from tff_ssl.objectives.self_supervised import (
 )
 from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
+from tff_ssl.objectives.two_experts import Experts, TwoExperts
 
 __all__ = [
   'ConsistencyRegularization',
+  'Experts',
   'JointlyOptimized',
   'PROXY_TASKS',
   'Proximal',
@@ -45,4 +47,5 @@ __all__ = [
   'SelfTraining',
   'SemiSupervised',
   'Supervised',
+  'TwoExperts',
 ]

@@ -122,14 +122,6 @@ def pseudo_label_loss(teacher_logits, student_logits, threshold, batch):
   metrics = collections.OrderedDict(
     loss=(total, size),
     mask_rate=(tf.reduce_sum(mask), size),
-    pseudo_label_accuracy=_pseudo_label_accuracy(labels, mask, batch),
+    pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
   )
   return total / tf.maximum(size, 1.0), metrics
-
-
-def _pseudo_label_accuracy(labels, mask, batch):
-  """Counts right and known pseudo-labels; `true_y` is used nowhere else."""
-  truth = batch.get('true_y', batch['y'])
-  known = mask * tf.cast(truth >= 0, tf.float32)
-  correct = known * tf.cast(tf.equal(labels, truth), tf.float32)
-  return tf.reduce_sum(correct), tf.reduce_sum(known)

@@ -68,3 +68,48 @@ def pseudo_labels(
   labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
   confident = tf.reduce_max(probabilities, axis=-1) >= threshold
   return labels, tf.cast(confident, tf.float32)
+
+
+def sharpened_divergence(
+  teacher_logits: tf.Tensor,
+  student_logits: tf.Tensor,
+  threshold: float,
+  temperature: float,
+) -> tf.Tensor:
+  """UDA's loss of each example (arXiv 1904.12848, Eq. 1 and Section 3.2).
+
+  Args:
+    teacher_logits: `float [n, d]`; no gradient flows through them.
+    student_logits: `float [n, d]`.
+    threshold: The teacher's largest probability, not sharpened, from which an
+      example counts.
+    temperature: What the teacher's logits are divided by.
+
+  Returns:
+    `float32 [n]`, the divergence from the sharpened teacher to the student in
+    nats, zero where the example does not count.
+  """
+  _, mask = pseudo_labels(teacher_logits, threshold)
+  teacher = tf.cast(tf.stop_gradient(teacher_logits), tf.float32) / temperature
+  log_teacher = tf.nn.log_softmax(teacher)
+  log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
+  terms = tf.exp(log_teacher) * (log_teacher - log_student)
+  return mask * tf.reduce_sum(terms, axis=-1)
+
+
+def pseudo_label_accuracy(
+  labels: tf.Tensor,
+  mask: tf.Tensor,
+  batch: collections.OrderedDict[str, tf.Tensor],
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Counts right pseudo-labels and known ones; `true_y` is read nowhere else.
+
+  Args:
+    labels: `int32 [n]`, pseudo-labels.
+    mask: `float32 [n]` of zeros and ones, those that count.
+    batch: The minibatch; without `true_y`, `y` is the truth.
+  """
+  truth = batch.get('true_y', batch['y'])
+  known = mask * tf.cast(truth >= 0, tf.float32)
+  correct = known * tf.cast(tf.equal(labels, truth), tf.float32)
+  return tf.reduce_sum(correct), tf.reduce_sum(known)

@@ -156,11 +156,12 @@ class LocalTraining:
     optimizer_state=None,
     hparams=None,
     active: tf.Tensor | bool = True,
+    anchors=None,
   ) -> TrainingResult:
     """Trains from `start` on `examples`.
 
     Args:
-      start: `ModelWeights` of tensors; they are the objective's anchors too.
+      start: `ModelWeights` of tensors.
       examples: Tensors with a leading dimension n (`client_data.collect`). With
         n = 0 nothing is trained.
       seed: `int32 [2]`.
@@ -168,6 +169,7 @@ class LocalTraining:
       optimizer_state: State to go on from; by default a fresh one.
       hparams: Optimizer hyperparameters to set before the first step.
       active: Whether to train at all; a `bool` scalar, maybe a tensor.
+      anchors: What the objective compares with; by default `start`.
 
     Returns:
       A `TrainingResult`.
@@ -187,7 +189,7 @@ class LocalTraining:
       labelled = minibatches.draw_labelled(
         examples['y'], self.labelled_batch_size, batches.num_steps, seed
       )
-    take_step = self._build_step(start)
+    take_step = self._build_step(start if anchors is None else anchors)
 
     def body(step, weights, state, totals):
       batch = batches.cut(examples, step)

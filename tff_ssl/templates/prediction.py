@@ -27,6 +27,18 @@ class Predictor:
     )
     return outputs
 
+  def at(self, weights, x: tf.Tensor) -> tf.Tensor:
+    """Returns the outputs of the same model at other weights, at inference.
+
+    Args:
+      weights: `ModelWeights`; no gradient flows to them.
+      x: Inputs.
+    """
+    outputs, _ = self.model.predict(
+      weights.trainable, weights.non_trainable, x, training=False
+    )
+    return tf.nest.map_structure(tf.stop_gradient, outputs)
+
   @property
   def has_moving_state(self) -> bool:
     """Whether train-mode calls change weights (batch normalisation)."""

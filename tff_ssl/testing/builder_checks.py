@@ -38,6 +38,15 @@ _BAD_SETTINGS = {
   'pretraining_images': ('by_hand',),
   'encoder_training': ('by_hand',),
   'ssjo_loss_weight': (-1.0, float('nan'), 'heavy'),
+  'consistency_weight': (-1.0, float('nan'), 'heavy'),
+  'temperature': (0.0, float('nan'), 'hot'),
+  'confidence': ('by_hand',),
+  'experts': ('by_hand',),
+  'expert_view': ('by_hand',),
+  'consistency_view': ('by_hand',),
+  'kl_direction': ('by_hand',),
+  'labelled_steps': (0, 2.5, 'many'),
+  'unlabelled_steps': (0, 2.5, 'many'),
   'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)

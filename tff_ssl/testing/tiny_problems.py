@@ -45,6 +45,8 @@ _SETTINGS = {
   'server_batch_size': BATCH_SIZE,
   'proximal_strength': 0.01,
   'pretraining_rounds': 1,
+  'labelled_steps': 3,
+  'unlabelled_steps': 3,
 }
 
 
@@ -251,13 +253,18 @@ class TinyProblem:
       digits_of: Index of the client whose digits they are, 0 to 42.
 
     Returns:
-      `x`, `y` (-1 where clients have no labels; where some are dealt to them,
-      behind the first third) and `true_y`.
+      `x`, `y` (-1 where clients have no labels; where they have some, behind
+      the first third) and `true_y`.
     """
     images, labels = load_digits()
     start = _NUM_TEST + _NUM_SERVER + _STRIDE * digits_of
     part = slice(start, start + size)
-    shown = {'server': 0, 'clients': size, 'dealt': (size + 2) // 3}
+    third = (size + 2) // 3
+    shown = {
+      'server': 0,
+      'clients': third if self.spec.uses_unlabelled else size,
+      'dealt': third,
+    }
     visible = np.arange(size) < shown[self.spec.labels_at]
     return collections.OrderedDict(
       x=images[part],

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
@@ -96,3 +97,30 @@ def test_no_gradient_flows_through_pseudo_labels():
     _, mask = losses.pseudo_labels(logits, 0.5)
     total = tf.reduce_sum(mask)
   assert tape.gradient(total, logits) is None
+
+
+def test_sharpened_divergence_is_that_of_numpy():
+  rng = np.random.default_rng(0)
+  teacher = rng.normal(size=(20, 4), scale=3).astype(np.float32)
+  student = rng.normal(size=(20, 4)).astype(np.float32)
+  actual = losses.sharpened_divergence(
+    tf.constant(teacher), tf.constant(student), 0.8, 0.4
+  )
+  plain, sharp, other = (
+    scipy.special.softmax(z.astype(np.float64), axis=1)
+    for z in (teacher, teacher / 0.4, student)
+  )
+  counts = plain.max(axis=1) >= 0.8
+  assert 0 < counts.sum() < 20
+  expected = counts * scipy.stats.entropy(sharp, other, axis=1)
+  np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_no_gradient_flows_through_the_sharpened_teacher():
+  logits = tf.constant([[3.0, 0.0], [0.0, 4.0]])
+  with tf.GradientTape() as tape:
+    tape.watch(logits)
+    loss = tf.reduce_sum(
+      losses.sharpened_divergence(logits, tf.zeros([2, 2]), 0.5, 0.4)
+    )
+  assert tape.gradient(loss, logits) is None

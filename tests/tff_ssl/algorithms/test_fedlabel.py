@@ -1,0 +1,128 @@
+"""FedLabel where it must meet FedAvg, and where its two models meet."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms import fed_avg, fedlabel
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES, _STEPS = 5, 3, 4
+_SPEC = client_data.ClientDataSpec(
+  client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+)
+
+
+def client(seed, labelled, size=9):
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
+  return collections.OrderedDict(
+    x=rng.normal(size=(size, _FEATURES)).astype(np.float32),
+    y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32),
+  )
+
+
+@pytest.fixture(scope='module')
+def run(tff_context):
+  models = {
+    norm: functional.from_keras(
+      lambda norm=norm: dense.dense((_FEATURES,), _CLASSES, norm, hidden=(4,))
+    )
+    for norm in ('none', 'batch')
+  }
+
+  def run_rounds(builder, clients, *, norm='none', rounds=2, **arguments):
+    process = builder(
+      models[norm],
+      data_spec=_SPEC,
+      views=views.PlainViews(),
+      client_optimizer=optimizers.build_nesterov_sgd(0.3),
+      batch_size=4,
+      seed=5,
+      **arguments,
+    )
+    state = process.initialize()
+    start = process.get_model_weights(state)
+    data = [tf.data.Dataset.from_tensors(c) for c in clients]
+    for _ in range(rounds):
+      output = process.next(state, data)
+      state = output.state
+    return start, process.get_model_weights(state), output.metrics
+
+  return run_rounds
+
+
+def require_equal(weights, others):
+  for a, b in zip(
+    tf.nest.flatten(weights), tf.nest.flatten(others), strict=True
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def supervised(run, clients, **arguments):
+  return run(fed_avg.build_fed_avg, clients, local_steps=_STEPS, **arguments)
+
+
+def label(run, clients, **arguments):
+  return run(
+    fedlabel.build_fedlabel, clients, labelled_steps=_STEPS, **arguments
+  )
+
+
+CLIENTS = [client(0, 3), client(1, 6)]
+
+
+def test_without_pseudo_labels_it_is_fedavg_on_the_labels(run):
+  _, expected, _ = supervised(run, CLIENTS)
+  _, actual, metrics = label(run, CLIENTS, threshold=1.0)
+  require_equal(actual, expected)
+  train = metrics['client_work']['train']
+  assert train['mask_rate'] == 0 and np.isnan(train['pseudo_label_accuracy'])
+
+
+def test_without_unlabelled_examples_it_is_fedavg(run):
+  clients = [client(0, 9), client(1, 9)]
+  _, expected, _ = supervised(run, clients)
+  require_equal(label(run, clients, threshold=0.0)[1], expected)
+
+
+def test_a_client_without_labels_learns_from_the_global_model(run):
+  clients = [client(0, 0)]
+  start, end, metrics = label(run, clients, threshold=0.0, rounds=1)
+  assert not np.array_equal(start.trainable[0], end.trainable[0])
+  train = metrics['client_work']['train']
+  # Local and global model are one; ties are the global one's.
+  assert train['local_expert_rate'] == 0 and train['agreement_rate'] == 1
+  assert metrics['client_work']['clients']['participating'] == 1
+
+
+def test_the_update_is_the_sum_and_its_weight_counts_what_passed(run):
+  """Two clients by hand from rounds of each alone."""
+  alone = [label(run, [c], threshold=0.4, rounds=1) for c in CLIENTS]
+  start, together, _ = label(run, CLIENTS, threshold=0.4, rounds=1)
+  weights = [
+    # Labelled examples used, and those of the unlabelled that passed.
+    _STEPS * 4 * (1 + metrics['client_work']['train']['mask_rate'])
+    for _, _, metrics in alone
+  ]
+  assert weights[0] != weights[1]
+  for i, initial in enumerate(start.trainable):
+    changes = [end.trainable[i] - initial for _, end, _ in alone]
+    mean = np.average(changes, axis=0, weights=weights)
+    np.testing.assert_allclose(together.trainable[i] - initial, mean, atol=1e-6)
+
+
+def test_moving_variances_stay_positive(run):
+  """Each of the two trainings shrinks them by more than half."""
+  clients = [client(0, 5)]
+  clients[0]['x'] *= 0.01
+  _, end, _ = label(
+    run, clients, norm='batch', threshold=0.0, rounds=1, unlabelled_steps=100
+  )
+  _, variance = end.non_trainable
+  assert (variance > 0).all() and (variance < 0.9).all()

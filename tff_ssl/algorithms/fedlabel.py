@@ -1,0 +1,178 @@
+"""FedLabel: local or global model, the surer one labels a client's examples.
+
+Cho et al., Local or Global: Selective Knowledge Assimilation for Federated
+Learning with Limited Labels (arXiv 2307.08809), Algorithm 1. For client k in a
+round from global weights w,
+
+```
+local model   w_L = tau SGD steps on labelled examples from w        (Eqs. 1, 2)
+second model  w_U = tau' SGD steps on unlabelled examples from w,
+              labelled by w or w_L, whichever is surer           (Eqs. 3 to 10)
+update        delta_k = (w_L - w) + (w_U - w), with weight r_k
+server        w <- w + sum_k r_k delta_k / sum_k r_k
+```
+
+and r_k the labelled examples that it used plus the unlabelled ones that got a
+pseudo-label. `tff_ssl.objectives.TwoExperts` is the second model's objective.
+
+No code was published. Where the paper leaves a choice, it is an argument, and
+these are the defaults: tau = tau' = 16 steps in minibatches of 64, SGD as in
+paper 1, beta = 0.5 (Figure 10 finds 0.3 to 0.5 best), lambda_0 = 1. Moving
+statistics of batch normalisation are not added up: the sum of two changes may
+overshoot (a negative variance), so the client sends their mean.
+"""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives, optimizers, randomness
+from tff_ssl.templates import averaging, local_training, minibatches
+
+
+def build_fedlabel(
+  model,
+  *,
+  data_spec,
+  views,
+  threshold: float = 0.5,
+  consistency_weight: float = 1.0,
+  confidence: str = 'variance',
+  experts: str = 'both',
+  expert_view: str = 'plain',
+  consistency_view: str = 'plain',
+  kl_direction: str = 'printed',
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  batch_size: int = 64,
+  labelled_steps: int = 16,
+  unlabelled_steps: int | None = None,
+  client_weighting: str = 'examples',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedLabel.
+
+  A client without labelled examples has the global model for a local one; one
+  without unlabelled examples sends its local model's change alone.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation; its strong view is psi of Eq. 5.
+    threshold: beta of Eq. 4, in [0, 1].
+    consistency_weight: lambda_0 of Eq. 7, >= 0.
+    confidence: h of Eq. 3, 'variance' or 'entropy'.
+    experts: 'both', 'global' or 'local'; see `objectives.TwoExperts`.
+    expert_view: 'plain', 'weak' or 'strong'; likewise.
+    consistency_view: 'plain' or 'strong'; likewise.
+    kl_direction: 'printed' or 'reverse'; likewise.
+    client_optimizer: By default paper 1's SGD (`optimizers.build_paper_sgd`).
+    server_optimizer: By default SGD with learning rate 1.
+    batch_size: b, examples in a minibatch of either kind.
+    labelled_steps: tau.
+    unlabelled_steps: tau'; by default tau.
+    client_weighting: 'examples' (r_k) or 'uniform'.
+    schedule: Function of the global step to a factor on the learning rate; each
+      kind of steps has a clock of its own.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model and client data do not fit each other.
+  """
+  checks.integers_at_least(
+    1,
+    batch_size=batch_size,
+    labelled_steps=labelled_steps,
+    unlabelled_steps=unlabelled_steps,
+  )
+  data_spec.check_model(model)
+
+  def build_training(objective, steps, rows):
+    return local_training.LocalTraining(
+      model,
+      objective,
+      client_optimizer or optimizers.build_paper_sgd(),
+      batch_size,
+      steps=steps,
+      schedule=schedule,
+      selection=minibatches.Selection(rows),
+    )
+
+  labelled = build_training(
+    objectives.Supervised(views), labelled_steps, 'labelled'
+  )
+  unlabelled = build_training(
+    objectives.TwoExperts(
+      views,
+      threshold,
+      consistency_weight,
+      confidence,
+      experts,
+      expert_view,
+      consistency_view,
+      kl_direction,
+    ),
+    unlabelled_steps or labelled_steps,
+    'unlabelled',
+  )
+
+  def train(task):
+    common = {'round_num': task.round, 'hparams': task.hparams}
+    local = labelled.run(
+      task.weights, task.examples, seed=task.client_seed, **common
+    )
+    second = unlabelled.run(
+      task.weights,
+      task.examples,
+      seed=randomness.fold_in(task.client_seed, randomness.Purpose.UNLABELLED),
+      anchors=objectives.Experts(task.weights, local.weights),
+      **common,
+    )
+    return local._replace(
+      weights=_add_changes(task.weights, local.weights, second.weights),
+      metrics=collections.OrderedDict({**local.metrics, **second.metrics}),
+      num_examples=local.num_examples + second.metrics['mask_rate'][0],
+    )
+
+  return averaging.compose(
+    train,
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=labelled.initial_hparams,
+    initial_optimizer_state=labelled.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
+  )
+
+
+def _add_changes(start, local, second):
+  """Returns the start with both changes; of moving statistics, their mean."""
+  return tff.learning.models.ModelWeights(
+    tf.nest.map_structure(
+      lambda w, a, b: a + (b - w),
+      start.trainable,
+      local.trainable,
+      second.trainable,
+    ),
+    tf.nest.map_structure(
+      lambda a, b: (a + b) / 2, local.non_trainable, second.non_trainable
+    ),
+  )

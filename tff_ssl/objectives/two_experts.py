@@ -1,0 +1,166 @@
+"""FedLabel's objective on unlabelled examples: the surer of two experts.
+
+Cho et al., Local or Global: Selective Knowledge Assimilation for Federated
+Learning with Limited Labels (arXiv 2307.08809), Section 4.1. On each unlabelled
+example x, the global model and the client's local one give probabilities; s* is
+the more confident one, s- the other,
+
+```
+s*(x)    = argmax of h(s) over both experts                          (Eq. 3)
+y_hat(x) = argmax s*(x), where max s*(x) > beta                      (Eq. 4)
+loss(x)  = CE(f(psi(x)), y_hat) + lambda(x) KL(f(x), s-(x)) 1[argmax s- = y_hat]
+lambda(x) = lambda_0 h(s-) / h(s*)                             (Eqs. 5 to 8)
+```
+
+with psi the strong view; an example without a pseudo-label adds nothing.
+"""
+
+import collections
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_ssl import checks, randomness
+from tff_ssl.objectives import losses
+
+_EPSILON = 1e-12
+
+
+class Experts(NamedTuple):
+  """The anchors of `TwoExperts`.
+
+  Attributes:
+    broad: `ModelWeights` of the global model.
+    local: `ModelWeights` of the client's local model.
+  """
+
+  broad: Any
+  local: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoExperts:
+  """The mean of the loss above over a minibatch (Eq. 8).
+
+  The mean is over the whole minibatch, as Eq. 8 divides by all unlabelled
+  examples, whether or not they pass the threshold.
+
+  Attributes:
+    views: Gives the plain, the weak and the strong view
+      (`tff_ssl.augmentation`).
+    threshold: beta in [0, 1]; the paper finds 0.3 to 0.5 best (Figure 10).
+    consistency_weight: lambda_0 >= 0.
+    confidence: h: 'variance' over the classes, or 'entropy', the negative one
+      (Appendix A), shifted by the entropy of the uniform distribution, so that
+      it is nonnegative and Eq. 7's ratio keeps its meaning.
+    experts: 'both', or one alone, 'global' or 'local' (Figure 2), which leaves
+      no s- to be consistent with.
+    expert_view: The view that the experts see: 'plain' (x in Eq. 3), 'weak', or
+      'strong', of which Appendix A speaks.
+    consistency_view: The view on which the model is compared with s-: 'plain'
+      (x in Eq. 6), or 'strong', which saves a forward pass.
+    kl_direction: 'printed', KL(f, s-), or 'reverse', KL(s-, f).
+  """
+
+  views: Any
+  threshold: float = 0.5
+  consistency_weight: float = 1.0
+  confidence: str = 'variance'
+  experts: str = 'both'
+  expert_view: str = 'plain'
+  consistency_view: str = 'plain'
+  kl_direction: str = 'printed'
+
+  metric_names = (
+    *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
+    *('local_expert_rate', 'agreement_rate'),
+  )
+
+  def __post_init__(self):
+    checks.fractions(threshold=self.threshold)
+    checks.numbers_at_least(0, consistency_weight=self.consistency_weight)
+    checks.choice(
+      confidence=self.confidence,
+      experts=self.experts,
+      expert_view=self.expert_view,
+      consistency_view=self.consistency_view,
+      kl_direction=self.kl_direction,
+    )
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator.
+
+    Args:
+      predict: A `Predictor`.
+      batch: The minibatch of unlabelled examples.
+      anchors: `Experts`.
+      seed: `int32 [2]`.
+    """
+    strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
+    plain = self.views.plain(batch['x'])
+    seen = {
+      'plain': lambda: plain,
+      'weak': lambda: self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
+      'strong': lambda: strong,
+    }[self.expert_view]()
+    broad, local = (
+      tf.nn.softmax(tf.cast(predict.at(weights, seen), tf.float32))
+      for weights in anchors
+    )
+    chosen, other, is_local = self._select(broad, local)
+    labels = tf.argmax(chosen, axis=-1, output_type=tf.int32)
+    mask = tf.cast(tf.reduce_max(chosen, axis=-1) > self.threshold, tf.float32)
+    agrees = mask * tf.cast(
+      tf.equal(labels, tf.argmax(other, axis=-1, output_type=tf.int32)),
+      tf.float32,
+    )
+    logits = predict(strong, seed=randomness.fold_in(seed, 2))
+    each = losses.masked_cross_entropy(labels, logits, mask)
+    if self.consistency_weight and self.experts == 'both':
+      if self.consistency_view == 'plain':
+        logits = predict(plain, seed=randomness.fold_in(seed, 3))
+      weight = self.consistency_weight * self._ratio(other, chosen)
+      each += agrees * weight * self._divergence(logits, other)
+    total, size = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)
+    return total / tf.maximum(size, 1.0), collections.OrderedDict(
+      unlabelled_loss=(total, size),
+      mask_rate=(tf.reduce_sum(mask), size),
+      pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
+      local_expert_rate=(tf.reduce_sum(mask * is_local), tf.reduce_sum(mask)),
+      agreement_rate=(tf.reduce_sum(agrees), tf.reduce_sum(mask)),
+    )
+
+  def _select(self, broad, local):
+    """Returns s*, s- and 1 where s* is the local model's (Eq. 3)."""
+    if self.experts == 'both':
+      prefers_local = self._h(local) > self._h(broad)
+    else:
+      prefers_local = tf.fill([tf.shape(local)[0]], self.experts == 'local')
+    chosen = tf.where(prefers_local[:, tf.newaxis], local, broad)
+    other = tf.where(prefers_local[:, tf.newaxis], broad, local)
+    return chosen, other, tf.cast(prefers_local, tf.float32)
+
+  def _h(self, probabilities):
+    """Returns the confidence of each row."""
+    if self.confidence == 'variance':
+      return tf.math.reduce_variance(probabilities, axis=-1)
+    num_classes = tf.cast(tf.shape(probabilities)[-1], tf.float32)
+    negative = tf.reduce_sum(
+      tf.math.xlogy(probabilities, probabilities), axis=-1
+    )
+    return tf.maximum(negative + tf.math.log(num_classes), 0.0)
+
+  def _ratio(self, other, chosen):
+    """Returns h(s-) / h(s*), at most 1; 0 where no expert is confident."""
+    return tf.math.divide_no_nan(self._h(other), self._h(chosen))
+
+  def _divergence(self, logits, other):
+    """Returns the Kullback-Leibler divergence of each example, in nats."""
+    log_student = tf.nn.log_softmax(tf.cast(logits, tf.float32))
+    log_expert = tf.math.log(tf.maximum(other, _EPSILON))
+    if self.kl_direction == 'printed':
+      terms = tf.exp(log_student) * (log_student - log_expert)
+    else:
+      terms = other * (log_expert - log_student)
+    return tf.reduce_sum(terms, axis=-1)
