@@ -1,9 +1,9 @@
 """The ways to run a round that are compared; all do the same training.
 
 A candidate is a function without arguments that runs one round and returns when
-its result is there. Every client takes the same number of steps of plain SGD
-over its own examples, and the server averages. Each that runs on TFF has a
-worker of its own, with the threads that its users get: ours as
+its result is there. In `build_all`, every client takes the same number of steps
+of plain SGD over its own examples, and the server averages. Each that runs on
+TFF has a worker of its own, with the threads that its users get: ours as
 `experiments.run` starts it, stock TFF with its default.
 """
 
@@ -58,11 +58,8 @@ def build_crl(
 
 
 def _build_process(workload, store, views, objective) -> Round:
-  data_spec = client_data.ClientDataSpec(
-    store_readers.element_spec(store), in_context=True
-  )
-  process = client_reader.compose_with_reader(
-    fed_avg.build_fed_avg(
+  def build(data_spec):
+    return fed_avg.build_fed_avg(
       functional.from_keras(workload.build_model()),
       data_spec=data_spec,
       views=views,
@@ -70,45 +67,98 @@ def _build_process(workload, store, views, objective) -> Round:
       client_optimizer=_sgd(),
       batch_size=workload.batch_size,
       local_steps=workload.steps,
-    ),
-    store_readers.client_reader(store),
+    )
+
+  return rounds_over_store(build, store, workload.clients)
+
+
+def rounds_over_store(
+  build_process: Callable[
+    [client_data.ClientDataSpec], tff.learning.templates.LearningProcess
+  ],
+  store: client_store.ClientStore,
+  clients: int,
+) -> Round:
+  """Rounds of a process of this library that reads its clients inside TFF.
+
+  Args:
+    build_process: From the type of client data to the process.
+    store: The clients.
+    clients: C, drawn anew for each round.
+  """
+  data_spec = client_data.ClientDataSpec(
+    store_readers.element_spec(store), in_context=True
+  )
+  process = client_reader.compose_with_reader(
+    build_process(data_spec), store_readers.client_reader(store)
   )
   keys = (
     client_sampling.sample_keys(
       num_clients=store.num_clients,
-      clients_per_round=workload.clients,
+      clients_per_round=clients,
       num_groups=1,
       seed=0,
       round_num=round_num,
     )
     for round_num in itertools.count()
   )
-  threads_per_op = workers.threads_for(workload.clients)
-  return _rounds_of(process, keys, threads_per_op)
+  return _rounds_of(process, keys, workers.threads_for(clients))
 
 
 def build_stock_tff(
   workload: workloads.Workload, store: client_store.ClientStore
 ) -> Round:
   """TFF's own FedAvg, fed with datasets as its tutorials do."""
+  return rounds_of_stock_tff(
+    workload.build_model,
+    store,
+    workload.clients,
+    batch_size=workload.batch_size,
+    epochs=1,
+    client_optimizer=_sgd(),
+  )
+
+
+def rounds_of_stock_tff(
+  build_model: Callable[[], tf.keras.Model],
+  store: client_store.ClientStore,
+  clients: int,
+  *,
+  batch_size: int,
+  epochs: int,
+  client_optimizer: tff.learning.optimizers.Optimizer,
+) -> Round:
+  """Rounds of TFF's own weighted FedAvg.
+
+  Args:
+    build_model: Returns a new classifier.
+    store: Its first clients take part in every round.
+    clients: C, how many.
+    batch_size: Examples in a minibatch.
+    epochs: Passes of a client over its examples.
+    client_optimizer: Of the clients.
+  """
 
   def dataset(part):
     examples = (part.images, part.true_y)
     return (
       tf.data.Dataset.from_tensor_slices(examples)
-      .shuffle(workload.examples)
-      .batch(workload.batch_size)
+      .shuffle(len(part.true_y))
+      .repeat(epochs)
+      .batch(batch_size)
       .map(lambda x, y: (tf.cast(x, tf.float32) / 255, y))
     )
 
-  datasets = [dataset(part) for part in _parts(workload, store)]
+  datasets = [dataset(part) for part in _parts(store, clients)]
 
   def model_fn():
     return tff.learning.models.from_keras_model(
-      workload.build_model(), loss=_loss(), input_spec=datasets[0].element_spec
+      build_model(), loss=_loss(), input_spec=datasets[0].element_spec
     )
 
-  process = tff.learning.algorithms.build_weighted_fed_avg(model_fn, _sgd())
+  process = tff.learning.algorithms.build_weighted_fed_avg(
+    model_fn, client_optimizer
+  )
   return _rounds_of(process, itertools.repeat(datasets), threads_per_op=0)
 
 
@@ -135,7 +185,7 @@ def build_bare_loop(
   variables = model.trainable_variables
   clients = [
     (tf.constant(part.images), tf.constant(part.true_y))
-    for part in _parts(workload, store)
+    for part in _parts(store, workload.clients)
   ]
   size = workload.batch_size
 
@@ -163,8 +213,8 @@ def build_bare_loop(
   return run_round
 
 
-def _parts(workload, store):
-  return [client_store.read_numpy(store, i) for i in range(workload.clients)]
+def _parts(store, clients):
+  return [client_store.read_numpy(store, i) for i in range(clients)]
 
 
 def _sgd():

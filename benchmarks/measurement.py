@@ -61,13 +61,8 @@ def compare(
   """
   store = workloads.build_store(workload.clients, workload.examples, folder)
   seconds = time_rounds(candidates.build_all(workload, store), repetitions)
-  to_ms = 1000 / workload.clients
-  best = {name: min(values) * to_ms for name, values in seconds.items()}
-  result = {f'{name}_ms': round(value, 2) for name, value in best.items()}
-  result['median_ms'] = {
-    name: round(statistics.median(values) * to_ms, 2)
-    for name, values in seconds.items()
-  }
+  best = {name: min(values) for name, values in seconds.items()}
+  result = per_client(seconds, workload.clients)
   result['ours_over_stock'] = round(best['ours'] / best['stock_tff'], 3)
   result['ours_over_bare'] = round(best['ours'] / best['bare_loop'], 3)
   if 'crl' in best:
@@ -77,6 +72,28 @@ def compare(
     'steps': workload.steps,
     'batch_size': workload.batch_size,
     **result,
+  }
+
+
+def per_client(
+  seconds: dict[str, list[float]], clients: int
+) -> dict[str, float | dict[str, float]]:
+  """Returns what `compare` says of each candidate.
+
+  Args:
+    seconds: From `time_rounds`.
+    clients: C, clients in each of these rounds.
+  """
+  to_ms = 1000 / clients
+  return {
+    **{
+      f'{name}_ms': round(min(values) * to_ms, 2)
+      for name, values in seconds.items()
+    },
+    'median_ms': {
+      name: round(statistics.median(values) * to_ms, 2)
+      for name, values in seconds.items()
+    },
   }
 
 

@@ -7,6 +7,7 @@ what is compared.
 """
 
 import argparse
+import functools
 import json
 import os
 import sys
@@ -29,15 +30,26 @@ def main(arguments: list[str] | None = None) -> None:
 def run(flags: argparse.Namespace) -> dict:
   """Returns the results for parsed flags, a dict of JSON types."""
   # Imported here: parsing and its errors should not wait for TensorFlow.
-  from benchmarks import candidates, machine, measurement, workloads
+  from benchmarks import (
+    candidates,
+    label_hungry,
+    machine,
+    measurement,
+    workloads,
+  )
 
-  names = [flags.only] if flags.only else list(workloads.WORKLOADS)
+  comparisons = {
+    name: functools.partial(measurement.compare, workload)
+    for name, workload in workloads.WORKLOADS.items()
+  }
+  comparisons['label_hungry'] = functools.partial(
+    label_hungry.compare, label_hungry.WORKLOAD
+  )
+  names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
   with tempfile.TemporaryDirectory() as folder:
     for name in names:
-      results[name] = measurement.compare(
-        workloads.WORKLOADS[name], folder, flags.repetitions
-      )
+      results[name] = comparisons[name](folder, flags.repetitions)
     dense = workloads.WORKLOADS['dense']
     if flags.scaling:
       results |= measurement.scale(dense, folder, flags.repetitions)
@@ -66,7 +78,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     '--repetitions', type=int, default=6, help='timed rounds of each candidate'
   )
   parser.add_argument(
-    '--only', choices=('dense', 'cnn'), help='measure one model only'
+    '--only',
+    choices=('dense', 'cnn', 'label_hungry'),
+    help='measure one section only',
   )
   parser.add_argument(
     '--scaling',

@@ -77,25 +77,34 @@ def enlarged_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def build_store(
-  num_clients: int, examples: int, folder: str
+  num_clients: int,
+  examples: int,
+  folder: str,
+  *,
+  most_examples: int | None = None,
+  mask_ratio: float | None = None,
 ) -> client_store.ClientStore:
-  """Packs equal clients; the digits are repeated as often as it takes.
+  """Packs clients; the digits are repeated as often as it takes.
 
   Args:
     num_clients: K.
-    examples: Examples of each client.
+    examples: Examples of each client, or of the smallest one.
     folder: Where the file goes.
+    most_examples: If given, examples of the largest client; those of the others
+      lie between at equal distances.
+    mask_ratio: If given, the share of each client's labels that is hidden.
 
   Returns:
     The store, with labels at the clients.
   """
   images, labels = enlarged_digits()
-  total = num_clients * examples
-  chosen = np.arange(total) % len(labels)
-  owners = (np.arange(total) // examples).astype(str).astype(object)
+  most = most_examples or examples
+  sizes = np.rint(np.linspace(examples, most, num_clients)).astype(int)
+  chosen = np.arange(sizes.sum()) % len(labels)
+  owners = np.repeat(np.arange(num_clients), sizes).astype(str).astype(object)
   source = Source(
     name='enlarged-digits',
-    version=f'sklearn-digits-{num_clients}x{examples}',
+    version=f'sklearn-digits-{num_clients}x{examples}-{most}',
     title='scikit-learn digits enlarged to 28x28 pixels and repeated',
     train=Split(images[chosen], labels[chosen], owners),
     test=Split(images[:0], labels[:0]),
@@ -106,8 +115,14 @@ def build_store(
     mirrorable=False,
   )
   partition = partitions.build(
-    'native', source, server_examples=0, seed=0, server_writers='everyone'
+    'native',
+    source,
+    server_examples=0,
+    seed=0,
+    server_writers='everyone',
+    mask_ratio=mask_ratio,
   )
+  labelled = 'clients' if mask_ratio is None else 'dealt'
   return client_store.build(
-    source, partition, cache_dir=folder, labelled='clients'
+    source, partition, cache_dir=folder, labelled=labelled
   )

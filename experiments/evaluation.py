@@ -42,13 +42,7 @@ class Evaluator:
       views: Gives `plain`, the normalised images.
       split: `datasets.source.Split`.
     """
-    self._batches = [
-      (
-        tf.constant(split.images[start : start + _BATCH]),
-        tf.constant(split.labels[start : start + _BATCH], tf.int32),
-      )
-      for start in range(0, len(split.labels), _BATCH)
-    ]
+    self._batches = batches(split)
 
     @tf.function
     def score(trainable, non_trainable, images, labels):
@@ -86,6 +80,21 @@ class Evaluator:
       strict=True,
     )
     return Scores(np.concatenate(correct), np.concatenate(losses))
+
+
+def batches(split) -> list[tuple[tf.Tensor, tf.Tensor]]:
+  """Returns the images and the `int32` labels of a split, in its order.
+
+  Args:
+    split: `datasets.source.Split`.
+  """
+  return [
+    (
+      tf.constant(split.images[start : start + _BATCH]),
+      tf.constant(split.labels[start : start + _BATCH], tf.int32),
+    )
+    for start in range(0, len(split.labels), _BATCH)
+  ]
 
 
 def weights_sha256(weights) -> str:

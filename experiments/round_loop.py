@@ -34,6 +34,7 @@ class RoundLoop:
     evaluate,
     checkpoints,
     diversity=None,
+    observe=None,
   ):
     """Initializes the loop.
 
@@ -44,6 +45,8 @@ class RoundLoop:
       evaluate: `(ModelWeights) -> dict` of test metrics.
       checkpoints: `CheckpointManager`.
       diversity: `(state, rounds done) -> dict` of further metrics, or `None`.
+      observe: `(rounds done, state, whether test metrics are due) -> dict` of
+        further metrics, called after each round, or `None`.
     """
     self._process = process
     self._settings = settings
@@ -51,6 +54,7 @@ class RoundLoop:
     self._evaluate = evaluate
     self._checkpoints = checkpoints
     self._diversity = diversity
+    self._observe = observe
     self._stalled = 0
 
   def run(
@@ -87,7 +91,10 @@ class RoundLoop:
       seconds = time.monotonic() - started
       done = round_num + 1
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
-      row.update(self._evaluated(done, state, evaluate_clients))
+      evaluated = self._evaluated(done, state, evaluate_clients)
+      row.update(evaluated)
+      if self._observe is not None:
+        row.update(self._observe(done, state, bool(evaluated)))
       if self._diversity is not None and (
         done % self._settings.rounds_per_gradient_diversity == 0
         or done == total

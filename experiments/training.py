@@ -17,6 +17,7 @@ from experiments import (
   evaluation,
   hardware,
   metric_log,
+  proxy_evaluation,
   recipes,
   round_loop,
   run_folder,
@@ -95,9 +96,8 @@ def run(settings) -> int:
     _warn_of_warmup(settings)
     if owners is not None:
       print(client_evaluation.describe(owners), flush=True)
-    evaluator = evaluation.Evaluator(
-      model, building.build_views(settings, data.source), data.source.test
-    )
+    views = building.build_views(settings, data.source)
+    evaluator = evaluation.Evaluator(model, views, data.source.test)
     loop = round_loop.RoundLoop(
       process,
       settings=settings,
@@ -108,6 +108,9 @@ def run(settings) -> int:
         diversity.DiversityProbe(over_data, data, settings)
         if settings.gradient_diversity_clients
         else None
+      ),
+      observe=proxy_evaluation.observer(
+        settings, model, views, data.source.test, folder.path
       ),
     )
     try:
@@ -191,6 +194,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
   accuracy = table['accuracy'].dropna()
+  half = table.loc[table['accuracy'] >= 0.5, 'round']
   summary = {
     'process': settings.process,
     'dataset': settings.dataset,
@@ -201,12 +205,14 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
     'rounds': int(table['round'].iloc[-1]),
     'accuracy': accuracy.iloc[-1],
     'best_accuracy': accuracy.max(),
+    'rounds_to_half': int(half.iloc[0]) if len(half) else None,
     'test_loss': table['test_loss'].dropna().iloc[-1],
     'weights_sha256': evaluation.weights_sha256(weights),
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
     **facts,
     **client_evaluation.last_figures(table),
+    **proxy_evaluation.last_loss(table),
     'flags': settings.used,
   }
   folder.write_summary(summary)

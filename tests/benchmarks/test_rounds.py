@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from benchmarks import candidates, machine, measurement, rounds, workloads
+from benchmarks import (
+  candidates,
+  label_hungry,
+  machine,
+  measurement,
+  rounds,
+  workloads,
+)
 from datasets import client_store
 from tff_ssl.models import dense
 from tff_ssl.simulation import workers
@@ -62,14 +69,16 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
 
   fake_result = {'ours_ms': 1.0}
   monkeypatch.setattr(candidates, 'build_ours', build_fake)
-  monkeypatch.setattr(measurement, 'compare', lambda *_: fake_result)
+  for module in (measurement, label_hungry):
+    monkeypatch.setattr(module, 'compare', lambda *_: fake_result)
   monkeypatch.setattr(measurement, 'CLIENTS_SCALE', (2, 3))
   monkeypatch.setattr(measurement, 'POPULATION_SCALE', (25,))
   monkeypatch.setattr(measurement, 'MEMORY_AT_ROUNDS', (2, 99))
   rounds.main(['--json', '--repetitions=1', '--scaling', '--memory_rounds=3'])
   results = json.loads(capsys.readouterr().out)
 
-  assert results['dense'] == results['cnn'] == fake_result
+  sections = ('dense', 'cnn', 'label_hungry')
+  assert all(results[section] == fake_result for section in sections)
   assert set(results['per_round_by_clients']) == {'2', '3'}
   assert set(results['per_round_by_population']) == {'25'}
   # The memory run comes last, with a store for the clients of one round.

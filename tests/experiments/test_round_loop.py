@@ -81,12 +81,21 @@ class Recorder:
     return [number for name, number, _ in self.calls if name == kind]
 
 
-def run(process, first_round=0, state=0, stop=None, clients=None, **changed):
+def run(
+  process,
+  first_round=0,
+  state=0,
+  stop=None,
+  clients=None,
+  observe=None,
+  **changed,
+):
   recorder = Recorder()
   settings = types.SimpleNamespace(
     **{
       'total_rounds': 5,
       'rounds_per_evaluation': 2,
+      'evaluation_offset': 0,
       'rounds_per_checkpoint': 3,
       'clients_per_round': 4,
       'num_groups': 2,
@@ -101,6 +110,7 @@ def run(process, first_round=0, state=0, stop=None, clients=None, **changed):
     num_clients=9,
     evaluate=lambda weights: {'accuracy': weights},
     checkpoints=recorder,
+    observe=observe,
   )
   end = loop.run(
     state, first_round, stop or Stop(), recorder, [recorder.log], clients
@@ -136,6 +146,25 @@ def test_clients_are_evaluated_at_their_intervals_and_at_the_end():
   assert found == {3, 6, 7}
   # One evaluation a round, which gives the figures of the whole too.
   assert {n for n, row in rows.items() if 'accuracy' in row} == {2, 3, 4, 6, 7}
+
+
+def test_every_round_is_observed_and_its_metrics_join_the_row():
+  seen = []
+
+  def observe(done, state, is_evaluated):
+    seen.append((done, state, is_evaluated))
+    return {'further': done} if is_evaluated else {}
+
+  end, recorder = run(Process(), observe=observe)
+  due = [done for done, _, is_evaluated in seen if is_evaluated]
+  assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5] and due == [2, 4, 5]
+  assert seen[-1][1] == end
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  assert {n: row['further'] for n, row in rows.items() if 'further' in row} == {
+    2: 2,
+    4: 4,
+    5: 5,
+  }
 
 
 def test_continuing_equals_not_stopping():
@@ -247,7 +276,8 @@ class Process:
     return state['w']
 
 SETTINGS = types.SimpleNamespace(
-  total_rounds=3, rounds_per_evaluation=2, rounds_per_checkpoint=1,
+  total_rounds=3, rounds_per_evaluation=2, evaluation_offset=0,
+  rounds_per_checkpoint=1,
   rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=0,
   start_model=None)
 NEVER = types.SimpleNamespace(

@@ -163,6 +163,8 @@ def test_summary_agrees_with_the_other_files(whole):
   assert summary['seconds_per_round'] == table['seconds'].median()
   assert 0 < summary['accuracy'] <= summary['best_accuracy'] <= 1
   assert summary['best_accuracy'] == table['accuracy'].max()
+  reached = table['round'][table['accuracy'] >= 0.5].tolist()
+  assert summary['rounds_to_half'] == (reached[0] if reached else None)
   assert summary['measured_r'] == pytest.approx(0.4, abs=0.02)
   split = json.loads((whole / 'split.json').read_text())
   assert split['num_clients'] == 6
