@@ -104,14 +104,17 @@ def build(name: str, input_shape, num_classes: int, norm: str):
   Raises:
     ValueError: If an argument is out of range.
   """
-  functional, heads, split = (
+  if name not in MODELS and name not in ENCODERS:
+    raise ValueError(f'name is {name!r}: give one of {(*MODELS, *ENCODERS)}.')
+  arguments, functional, heads, split = (
     importlib.import_module(f'tff_ssl.models.{module}')
-    for module in ('functional', 'heads', 'split')
+    for module in ('arguments', 'functional', 'heads', 'split')
   )
   if name in MODELS:
     return functional.from_keras(
       MODELS[name].build(input_shape, num_classes, norm)
     )
+  arguments.check_network(num_classes, norm)
   encoder = functional.from_keras(ENCODERS[name].build(input_shape, norm))
   (num_features,) = split.features_spec(encoder).shape[1:]
   return split.join(

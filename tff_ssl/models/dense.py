@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tff_ssl import checks
 from tff_ssl.models import arguments, normalization
 
 layers = tf.keras.layers
@@ -70,7 +71,8 @@ def dense_encoder(
   Raises:
     ValueError: If an argument is out of range.
   """
-  arguments.check_network(features, norm)
+  checks.integers_at_least(1, features=features)
+  checks.choice(norm=norm)
   return tf.keras.Sequential(
     [
       layers.Input(tuple(input_shape)),

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tff_ssl import checks
+
 layers = tf.keras.layers
 
 
@@ -18,7 +20,13 @@ def linear_head(num_features: int, num_outputs: int) -> tf.keras.Model:
   Returns:
     A `tf.keras.Model` from float32 [batch, num_features] to float32
     [batch, num_outputs].
+
+  Raises:
+    ValueError: If an argument is out of range.
   """
+  checks.integers_at_least(
+    1, num_features=num_features, num_outputs=num_outputs
+  )
   return tf.keras.Sequential(
     [layers.Input((num_features,)), layers.Dense(num_outputs)],
     name='linear_head',
@@ -37,7 +45,15 @@ def dense_decoder(
   Returns:
     A `tf.keras.Model` from float32 [batch, num_features] to float32
     [batch, *output_shape]: logits of pixels, of which the sigmoid is an image.
+
+  Raises:
+    ValueError: If an argument is out of range.
   """
+  checks.integers_at_least(1, num_features=num_features)
+  if not output_shape or min(output_shape) < 1:
+    raise ValueError(
+      f'output_shape is {tuple(output_shape)}: give positive sizes.'
+    )
   return tf.keras.Sequential(
     [
       layers.Input((num_features,)),

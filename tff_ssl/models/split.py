@@ -150,6 +150,7 @@ def join(
       )
 
   def initial_weights(seed):
+    randomness.check_seed(seed)
     return _concatenate(
       part.initial_weights(_part_seed(seed, position))
       for position, part in enumerate(parts)
@@ -159,8 +160,10 @@ def join(
     calls = _Calls(parts, trainable, non_trainable, training, seed)
     features = calls(ENCODER, x)
     outputs = tuple(calls(head, features) for head in range(1, len(parts)))
-    state = tf.nest.pack_sequence_as(non_trainable, calls.state())
-    return outputs if len(heads) > 1 else outputs[0], state
+    outputs = outputs if len(heads) > 1 else outputs[0]
+    if not training:
+      return outputs, non_trainable
+    return outputs, tf.nest.pack_sequence_as(non_trainable, calls.state())
 
   return SplitModel(
     initial_weights=initial_weights,
@@ -194,12 +197,15 @@ def freeze_encoder(model: SplitModel) -> functional.FunctionalModel:
     outputs = tuple(
       calls(head, features) for head in range(1, len(model.parts))
     )
+    outputs = outputs if len(model.heads) > 1 else outputs[0]
+    if not training:
+      return outputs, non_trainable
     frozen = tf.nest.flatten(non_trainable)[:encoder_size]
     kept = len(encoder.weights_spec.non_trainable)
     state = tf.nest.pack_sequence_as(
       non_trainable, [*frozen, *calls.state()[kept:]]
     )
-    return outputs if len(model.heads) > 1 else outputs[0], state
+    return outputs, state
 
   return functional.FunctionalModel(
     initial_weights=lambda seed: freeze_weights(
@@ -232,9 +238,16 @@ def thaw_weights(model: SplitModel, weights: ModelWeights) -> ModelWeights:
 
 
 def features_spec(encoder: functional.FunctionalModel) -> tf.TensorSpec:
-  """Returns the `tf.TensorSpec` of a batch of an encoder's features."""
+  """Returns the `tf.TensorSpec` of a batch of an encoder's features.
 
-  @tf.function
+  Args:
+    encoder: The encoder.
+
+  Raises:
+    ValueError: If it gives several outputs.
+  """
+
+  @tf.function(autograph=False)
   def call(weights, x):
     features, _ = encoder.predict(
       weights.trainable, weights.non_trainable, x, training=False
@@ -244,6 +257,11 @@ def features_spec(encoder: functional.FunctionalModel) -> tf.TensorSpec:
   features = call.get_concrete_function(
     encoder.weights_spec, encoder.input_spec
   ).structured_outputs
+  if not tf.is_tensor(features):
+    raise ValueError(
+      f'The encoder gives a {type(features).__name__} of outputs: give one '
+      'that ends with a single tensor of features.'
+    )
   return tf.TensorSpec([None, *features.shape[1:]], features.dtype)
 
 

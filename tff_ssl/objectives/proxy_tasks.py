@@ -92,11 +92,16 @@ class Reconstruction(ProxyTask):
     return x, x
 
   def losses(self, outputs, targets):
+    if not outputs.shape.is_compatible_with(targets.shape):
+      raise ValueError(
+        f'The head gives images of shape {outputs.shape[1:]}, but examples '
+        f'have {targets.shape[1:]}: build it for these.'
+      )
     if self.loss == 'mean_squared_error':
       errors = tf.square(self.reconstruct(outputs) - targets)
     else:
       errors = tf.nn.sigmoid_cross_entropy_with_logits(targets, outputs)
-    return tf.reduce_mean(tf.reshape(errors, [tf.shape(errors)[0], -1]), 1)
+    return tf.reduce_mean(errors, axis=tuple(range(1, errors.shape.rank)))
 
   def reconstruct(self, outputs: tf.Tensor) -> tf.Tensor:
     """Returns the images, `float32 [m, ...]` in [0, 1], from the outputs."""
@@ -108,8 +113,8 @@ class Reconstruction(ProxyTask):
     low, high = float(tf.reduce_min(x)), float(tf.reduce_max(x))
     if low < 0 or high > 1:
       raise ValueError(
-        f'Pixels from {low:.2f} to {high:.2f} cannot be reconstructed by a '
-        'sigmoid: give views that leave them in [0, 1], such as '
+        f'views give pixels from {low:.2f} to {high:.2f}, which no sigmoid '
+        'reconstructs: give views that leave them in [0, 1], such as '
         'tff_ssl.PlainViews().'
       )
 
@@ -160,7 +165,7 @@ def add_head(
     views: Augmentation, as `tff_ssl.augmentation.PlainViews`.
 
   Raises:
-    TypeError: If model or task is none.
+    TypeError: If model, task or the task's head is none.
     ValueError: If task, head, encoder and views do not fit each other.
   """
   if not isinstance(model, split.SplitModel):
@@ -170,8 +175,8 @@ def add_head(
     )
   if not isinstance(task, ProxyTask):
     raise TypeError(
-      f'proxy_task is a {type(task).__name__}: give a tff_ssl.ProxyTask, such '
-      'as tff_ssl.Reconstruction().'
+      f'proxy_task is {task!r}: give a tff_ssl.ProxyTask, such as '
+      'tff_ssl.Reconstruction().'
     )
   input_shape = tuple(model.input_spec.shape[1:])
   features = split.features_spec(model.encoder)
@@ -181,7 +186,13 @@ def add_head(
       'a layer that flattens them.'
     )
   task.check_views(views, input_shape)
-  head = functional.from_keras(task.build_head(features.shape[1], input_shape))
+  head = task.build_head(features.shape[1], input_shape)
+  if not isinstance(head, tf.keras.Model):
+    raise TypeError(
+      f'proxy_task ({type(task).__name__}) builds a {type(head).__name__} as '
+      'its head: let build_head return a tf.keras.Model.'
+    )
+  head = functional.from_keras(head)
   joint = split.join(model.encoder, *model.heads, head)
   _check_losses(joint, task)
   return joint
@@ -190,27 +201,32 @@ def add_head(
 def _check_losses(joint, task) -> None:
   """Traces the task once, so that shapes that do not fit are found early."""
 
-  @tf.function
+  @tf.function(autograph=False)
   def losses(weights, x, seed):
     inputs, targets = task.make(x, seed)
     outputs, _ = joint.predict(
       weights.trainable, weights.non_trainable, inputs, training=False
     )
-    return task.losses(outputs[-1], targets)
+    return inputs, task.losses(outputs[-1], targets)
 
   spec = joint.input_spec
   # A size that no layer has by chance.
   batch = tf.TensorSpec([3, *spec.shape[1:]], spec.dtype)
   try:
-    result = losses.get_concrete_function(
+    inputs, result = losses.get_concrete_function(
       joint.weights_spec, batch, tf.TensorSpec([2], tf.int32)
     ).structured_outputs
   except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
     raise ValueError(
-      f'proxy_task={task!r} does not fit its head or the encoder: {error}'
+      f'proxy_task ({type(task).__name__}) does not fit its head or the '
+      f'encoder: {error}'
     ) from error
-  if result.shape.rank != 1:
+  wanted = tf.TensorSpec(inputs.shape[:1], tf.float32)
+  if not tf.is_tensor(result) or not wanted.is_compatible_with(result):
+    given = type(result).__name__
+    if tf.is_tensor(result):
+      given = f'{result.dtype.name}{result.shape}'
     raise ValueError(
-      f'proxy_task={task!r} gives losses of shape {result.shape}: give one per '
-      'prediction, a vector.'
+      f'proxy_task ({type(task).__name__}) gives losses {given} for inputs of '
+      f'shape {inputs.shape}: give a float32 vector with one loss per input.'
     )

@@ -133,3 +133,29 @@ def test_too_small_images():
     convolutional.emnist_cnn((5, 8, 1))
   with pytest.raises(ValueError, match='at least 4 by 4'):
     convolutional.small_cnn((8, 8))
+
+
+def test_encoder_is_the_front_of_small_cnn():
+  encoder = convolutional.cnn_encoder((8, 12, 3))
+  # Two convolutions, see _SMALL, here of three channels.
+  assert encoder.count_params() == 3 * 3 * 3 * 16 + 16 + 4_640
+  whole = convolutional.small_cnn((8, 12, 3))
+  encoder.set_weights(whole.get_weights()[:4])
+  x = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype(np.float32)
+  features = encoder(x).numpy()
+  assert features.shape == (2, (8 // 4) * (12 // 4) * 32)
+  hidden, hidden_bias, last, last_bias = whole.get_weights()[4:]
+  logits = np.maximum(features @ hidden + hidden_bias, 0) @ last + last_bias
+  np.testing.assert_allclose(whole(x), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize('norm, more', [('group', 2 * 48), ('batch', 4 * 48)])
+def test_encoder_normalises_each_channel(norm, more):
+  plain = convolutional.cnn_encoder((8, 8, 1)).count_params()
+  model = convolutional.cnn_encoder((8, 8, 1), norm)
+  assert model.count_params() == plain + more
+
+
+def test_too_small_images_for_the_encoder():
+  with pytest.raises(ValueError, match='at least 4 by 4'):
+    convolutional.cnn_encoder((3, 8, 1))

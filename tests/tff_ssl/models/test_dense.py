@@ -28,3 +28,30 @@ def test_equals_numpy():
 def test_bad_hidden_size():
   with pytest.raises(ValueError, match=r'hidden is \(10, 0\)'):
     dense.dense(hidden=(10, 0))
+
+
+def test_encoder_parameter_counts():
+  # The label-hungry paper's encoder.
+  assert dense.dense_encoder().count_params() == 784 * 256 + 256
+  # A scale and an offset for each unit; batch has two moving averages as well.
+  small = dense.dense_encoder((8, 8, 3), 'none', 5).count_params()
+  assert small == 192 * 5 + 5
+  for norm, more in (('group', 2 * 5), ('batch', 4 * 5)):
+    model = dense.dense_encoder((8, 8, 3), norm, 5)
+    assert model.count_params() == small + more
+
+
+def test_encoder_equals_numpy():
+  model = dense.dense_encoder((4, 4, 2), features=7)
+  x = np.random.default_rng(0).normal(size=(3, 4, 4, 2)).astype(np.float32)
+  kernel, bias = model.get_weights()
+  expected = np.maximum(x.reshape(3, -1) @ kernel + bias, 0)
+  assert 0 < (expected == 0).mean() < 1
+  np.testing.assert_allclose(model(x), expected, atol=1e-5)
+
+
+def test_bad_encoder():
+  with pytest.raises(ValueError, match='features must be .* but is 0'):
+    dense.dense_encoder(features=0)
+  with pytest.raises(ValueError, match="norm must be .* but is 'layer'"):
+    dense.dense_encoder(norm='layer')

@@ -1,0 +1,283 @@
+"""Proxy tasks against numpy, scikit-learn and Keras, and their refusals."""
+
+import re
+
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.metrics
+import tensorflow as tf
+
+from tff_ssl import checks, models
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.objectives import proxy_tasks
+
+layers = tf.keras.layers
+
+_SHAPE = (4, 4, 1)
+_SEED = tf.constant([1, 2])
+_PLAIN = views.PlainViews()
+
+
+def _images(size=3, shape=_SHAPE, seed=0):
+  rng = np.random.default_rng(seed)
+  return rng.uniform(size=(size, *shape)).astype(np.float32)
+
+
+def _logits(size=3, shape=_SHAPE):
+  rng = np.random.default_rng(1)
+  return rng.normal(0, 3, (size, *shape)).astype(np.float32)
+
+
+@pytest.fixture(scope='module')
+def model():
+  return models.build('dense_encoder', _SHAPE, 3, 'none')
+
+
+class TestReconstruction:
+  def test_cross_entropy_is_the_mean_over_pixels(self):
+    images, logits = _images(shape=(2, 3, 2)), _logits(shape=(2, 3, 2))
+    losses = proxy_tasks.Reconstruction().losses(
+      tf.constant(logits), tf.constant(images)
+    )
+    p = scipy.special.expit(logits.astype(np.float64))
+    entropies = -images * np.log(p) - (1 - images) * np.log(1 - p)
+    np.testing.assert_allclose(losses, entropies.mean((1, 2, 3)), rtol=1e-5)
+    # The paper's loss, as Keras has it, is the mean over the batch as well.
+    keras = tf.keras.losses.BinaryCrossentropy(from_logits=True)
+    assert float(tf.reduce_mean(losses)) == pytest.approx(
+      float(keras(images, logits)), rel=1e-5
+    )
+
+  def test_squared_error_equals_scikit_learn(self):
+    images, logits = _images(), _logits()
+    losses = proxy_tasks.Reconstruction('mean_squared_error').losses(
+      tf.constant(logits), tf.constant(images)
+    )
+    expected = [
+      sklearn.metrics.mean_squared_error(image.ravel(), p.ravel())
+      for image, p in zip(images, scipy.special.expit(logits), strict=True)
+    ]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
+  @pytest.mark.parametrize('loss', checks.CHOICES['reconstruction_loss'])
+  def test_the_best_logits_give_the_images_back(self, loss):
+    task = proxy_tasks.Reconstruction(loss)
+    images = tf.constant(_images())
+    best = tf.constant(scipy.special.logit(_images()))
+    np.testing.assert_allclose(task.reconstruct(best), images, atol=1e-6)
+    with tf.GradientTape() as tape:
+      tape.watch(best)
+      losses = task.losses(best, images)
+    np.testing.assert_allclose(tape.gradient(losses, best), 0 * best, atol=1e-6)
+
+  @pytest.mark.parametrize('loss', checks.CHOICES['reconstruction_loss'])
+  def test_a_batch_without_examples(self, loss):
+    none = tf.zeros([0, *_SHAPE])
+    losses = proxy_tasks.Reconstruction(loss).losses(none, none)
+    assert losses.shape == (0,)
+
+  def test_the_example_is_input_and_target(self):
+    x = tf.constant(_images())
+    inputs, targets = proxy_tasks.Reconstruction().make(x, _SEED)
+    # The very tensor: that is how objectives know that one pass is enough.
+    assert inputs is x
+    assert targets is x
+
+  def test_head_is_the_papers_decoder(self):
+    head = proxy_tasks.Reconstruction().build_head(256, (28, 28, 1))
+    assert head.count_params() == 256 * 784 + 784
+
+  def test_unknown_loss(self):
+    with pytest.raises(ValueError, match="reconstruction_loss must be .*'bce'"):
+      proxy_tasks.Reconstruction('bce')
+
+
+class TestRotation:
+  @pytest.mark.parametrize('channels', [1, 3])
+  def test_inputs_equal_numpy(self, channels):
+    images = _images(5, (4, 4, channels))
+    inputs, targets = proxy_tasks.Rotation().make(tf.constant(images), _SEED)
+    for turn in range(4):
+      block = slice(5 * turn, 5 * turn + 5)
+      np.testing.assert_array_equal(
+        inputs[block], np.rot90(images, turn, axes=(1, 2))
+      )
+      np.testing.assert_array_equal(targets[block], [turn] * 5)
+    assert inputs.shape == (20, 4, 4, channels)
+    assert targets.dtype == tf.int32
+
+  def test_losses_equal_scikit_learn(self):
+    logits = _logits(8, (4,))
+    targets = np.repeat(np.arange(4, dtype=np.int32), 2)
+    losses = proxy_tasks.Rotation().losses(
+      tf.constant(logits), tf.constant(targets)
+    )
+    p = scipy.special.softmax(logits.astype(np.float64), axis=1)
+    np.testing.assert_allclose(losses, -np.log(p[range(8), targets]), rtol=1e-5)
+    assert float(tf.reduce_mean(losses)) == pytest.approx(
+      sklearn.metrics.log_loss(targets, p), rel=1e-5
+    )
+
+  def test_head_and_its_refusal(self):
+    task = proxy_tasks.Rotation()
+    assert task.build_head(6, (8, 8, 3)).count_params() == 6 * 4 + 4
+    for shape in ((4, 5, 1), (16,)):
+      with pytest.raises(ValueError, match='needs square images') as refusal:
+        task.build_head(6, shape)
+      assert str(shape) in str(refusal.value)
+
+
+def test_registry_has_a_name_for_each_choice():
+  assert set(proxy_tasks.PROXY_TASKS) == set(checks.CHOICES['proxy_task'])
+  by_name = proxy_tasks.PROXY_TASKS
+  assert by_name['reconstruction'].loss == 'binary_crossentropy'
+  assert by_name['reconstruction_mse'].loss == 'mean_squared_error'
+  assert isinstance(by_name['rotation'], proxy_tasks.Rotation)
+
+
+class _Counting(proxy_tasks.ProxyTask):
+  """Sums of pixels to predict; a task to vary."""
+
+  def build_head(self, num_features, input_shape):
+    return heads.linear_head(num_features, 1)
+
+  def make(self, x, seed):
+    return x, tf.reduce_sum(x, [1, 2])
+
+  def losses(self, outputs, targets):
+    return tf.square(outputs - targets)[:, 0]
+
+
+class TestAddHead:
+  @pytest.mark.parametrize('name', proxy_tasks.PROXY_TASKS)
+  def test_adds_a_head_behind_the_models_own(self, model, name):
+    joint = proxy_tasks.add_head(model, proxy_tasks.PROXY_TASKS[name], _PLAIN)
+    assert joint.encoder is model.encoder
+    assert joint.heads[:-1] == model.heads
+    size = 4 if name == 'rotation' else 16
+    kernel, bias = joint.heads[-1].weights_spec.trainable
+    assert (kernel.shape, bias.shape) == ((256, size), (size,))
+    # The classifier starts as it does without the task.
+    for alone, together in zip(
+      model.initial_weights(3).trainable,
+      joint.initial_weights(3).trainable[:4],
+      strict=True,
+    ):
+      np.testing.assert_array_equal(alone, together)
+
+  def test_takes_a_task_of_ones_own(self, model):
+    joint = proxy_tasks.add_head(model, _Counting(), _PLAIN)
+    assert joint.heads[-1].weights_spec.trainable[0].shape == (256, 1)
+
+  def test_views_may_do_anything_within_the_unit_interval(self, model):
+    crops = views.ImageViews(mean=(0.0,), stddev=(1.0,))
+    proxy_tasks.add_head(model, proxy_tasks.Reconstruction(), crops)
+    # And anything at all where pixels are no targets.
+    shifted = views.PlainViews(mean=0.5, stddev=0.25)
+    proxy_tasks.add_head(model, proxy_tasks.Rotation(), shifted)
+
+  @pytest.mark.parametrize(
+    'given, extremes',
+    [
+      # (0 - .3) / .4 and (1 - .3) / .4.
+      (views.ImageViews(mean=(0.3,), stddev=(0.4,)), '-0.75 to 1.75'),
+      (views.PlainViews(mean=-0.5), '0.50 to 1.50'),
+    ],
+  )
+  def test_pixels_outside_the_unit_interval(self, model, given, extremes):
+    for loss in checks.CHOICES['reconstruction_loss']:
+      task = proxy_tasks.Reconstruction(loss)
+      message = f'views give pixels from {extremes}, .*PlainViews'
+      _assert_refused(ValueError, message, model, task, given)
+
+  def test_model_without_an_encoder(self):
+    whole = functional.from_keras(dense.dense(_SHAPE, 3))
+    message = r'model is a FunctionalModel .*tff_ssl\.join'
+    _assert_refused(TypeError, message, whole, proxy_tasks.Rotation())
+
+  @pytest.mark.parametrize('task', ['rotation', proxy_tasks.Rotation, None])
+  def test_no_proxy_task(self, model, task):
+    message = f'proxy_task is {re.escape(repr(task))}: give a .*ProxyTask'
+    _assert_refused(TypeError, message, model, task)
+
+  def test_rotation_of_images_that_are_not_square(self):
+    flat = models.build('dense_encoder', (4, 5, 1), 3, 'none')
+    message = r'needs square images, .*\(4, 5, 1\)'
+    _assert_refused(ValueError, message, flat, proxy_tasks.Rotation())
+
+  def test_features_that_are_not_flat(self):
+    encoder = tf.keras.Sequential([layers.Input(_SHAPE), layers.Conv2D(2, 3)])
+    head = tf.keras.Sequential(
+      [layers.Input((2, 2, 2)), layers.Flatten(), layers.Dense(3)]
+    )
+    maps = split.join(*map(functional.from_keras, (encoder, head)))
+    message = r'features of shape \(None, 2, 2, 2\): .*flattens'
+    _assert_refused(ValueError, message, maps, proxy_tasks.Rotation())
+
+  @pytest.mark.parametrize('loss', checks.CHOICES['reconstruction_loss'])
+  def test_head_for_images_of_another_shape(self, model, loss):
+    class Coloured(proxy_tasks.Reconstruction):
+      def build_head(self, num_features, input_shape):
+        return heads.dense_decoder(num_features, (4, 4, 3))
+
+    message = (
+      r'proxy_task \(Coloured\) does not fit its head or the encoder: .*'
+      r'shape \(4, 4, 3\), but examples have \(4, 4, 1\)'
+    )
+    _assert_refused(ValueError, message, model, Coloured(loss))
+
+  def test_head_of_another_shape_than_its_targets(self, model):
+    task = _vary(build_head=lambda self, n, shape: heads.linear_head(n, 7))
+    # Here 7 outputs meet 2 targets.
+    task.make = lambda x, seed: (x, tf.zeros([tf.shape(x)[0], 2]))
+    message = r'proxy_task \(Varied\) does not fit .*must be equal.*7 and 2'
+    _assert_refused(ValueError, message, model, task)
+
+  def test_head_for_other_features(self, model):
+    task = _vary(build_head=lambda self, n, shape: heads.linear_head(7, 1))
+    message = r'head takes .*\(None, 7\), but the encoder gives .*\(None, 256\)'
+    _assert_refused(ValueError, message, model, task)
+
+  def test_no_head(self, model):
+    task = _vary(build_head=lambda self, n, shape: None)
+    message = r'proxy_task \(Varied\) builds a NoneType as its head'
+    _assert_refused(TypeError, message, model, task)
+
+  def test_inputs_that_the_encoder_does_not_take(self, model):
+    task = _vary(make=lambda self, x, seed: (x[:, 1:], x))
+    message = r'\(Varied\) does not fit .*x is float32\(3, 3, 4, 1\)'
+    _assert_refused(ValueError, message, model, task)
+
+  @pytest.mark.parametrize(
+    'losses, given',
+    [
+      (lambda self, outputs, _: tf.reduce_mean(outputs), r'float32\(\)'),
+      (lambda self, outputs, _: outputs, r'float32\(3, 1\)'),
+      # Of the batch, but not one for each input.
+      (lambda self, outputs, _: outputs[1:, 0], r'float32\(2,\)'),
+      (
+        lambda self, outputs, _: tf.cast(outputs[:, 0], tf.float64),
+        r'float64\(3,\)',
+      ),
+      (lambda self, outputs, _: None, 'NoneType'),
+    ],
+  )
+  def test_losses_that_are_no_vector(self, model, losses, given):
+    message = rf'proxy_task \(Varied\) gives losses {given} for inputs of shape'
+    _assert_refused(ValueError, message, model, _vary(losses=losses))
+
+
+def _vary(**methods):
+  return type('Varied', (_Counting,), methods)()
+
+
+def _assert_refused(kind, message, model, task, given=_PLAIN):
+  """Asserts that `add_head` raises, and in one sentence."""
+  with pytest.raises(kind, match=message) as refusal:
+    proxy_tasks.add_head(model, task, given)
+  text = str(refusal.value)
+  assert text.endswith('.')
+  assert '\n' not in text
+  assert '. ' not in text
