@@ -48,7 +48,7 @@ class CoveredSquare(tff_ssl.ProxyTask):
     pixels = tf.range(x.shape[1])
     rows, columns = tf.unstack((pixels >= first) & (pixels < first + self.size))
     covered = rows[:, :, None, None] & columns[:, None, :, None]
-    # As inputs are not x, the classifier gets a pass of its own, on whole images.
+    # As inputs are not x, the classifier gets a pass of its own, on all of x.
     targets = tf.concat([x, tf.cast(covered, tf.float32)], axis=-1)
     return tf.where(covered, 0.5, x), targets
 

@@ -68,7 +68,7 @@ def build_process(settings, spec, model, data):
     arguments['num_slots'] = settings.clients_per_round
   if 'proxy_task' in arguments:
     arguments['proxy_task'] = objectives.PROXY_TASKS[settings.proxy_task]
-  if arguments.pop('mask', None) == 'redrawn':
+  if settings.mask == 'redrawn':
     arguments['redrawn_mask_ratio'] = settings.mask_ratio
   arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)
   if spec.has_server_training:

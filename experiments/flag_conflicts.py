@@ -54,7 +54,7 @@ def check(values, spec) -> None:
         f'--{flag}=0 leaves the process {spec.name} without labels: give at '
         'least one per class.'
       )
-  if values.get('mask') == 'redrawn' and 'mask' not in spec.settings:
+  if values.get('mask') == 'redrawn' and not spec.redraws_masks:
     raise UsageError(
       f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
       'every pass: choose --mask=fixed.'

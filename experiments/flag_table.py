@@ -162,22 +162,22 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'experts',
       'string',
-      'FedLabel: who gives pseudo-labels: both, global or local.',
+      'Who gives the pseudo-labels of FedLabel, both, global or local.',
     ),
     Flag(
       'expert_view',
       'string',
-      'FedLabel: the view that the experts see: plain, weak or strong.',
+      'The view that the experts of FedLabel see, plain, weak or strong.',
     ),
     Flag(
       'consistency_view',
       'string',
-      'FedLabel: the view of the consistency term: plain or strong.',
+      "The view of FedLabel's consistency term, plain or strong.",
     ),
     Flag(
       'kl_direction',
       'string',
-      'FedLabel: the divergence as printed, or its reverse.',
+      "The divergence in FedLabel's consistency, printed or reverse.",
     ),
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
     Flag(
@@ -226,7 +226,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'augmentation',
       'string',
       'The strong view: fixmatch (2 operations of random strength and a grey '
-      'square), or RandAugment with N operations of strength M: '
+      'square), or RandAugment, N operations of strength M, '
       'rand_augment_1_10, rand_augment_10_1.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),

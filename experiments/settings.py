@@ -52,8 +52,6 @@ _SERVER_TRAINING = frozenset({'server_learning_rate'})
 _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
-# A fixed mask is the partition's and asks nothing of a process; a process that
-# redraws it has the setting `mask`.
 _MASK_FLAGS = frozenset({'mask_ratio', 'mask'})
 _COSINE_FLAGS = frozenset(
   {
@@ -233,7 +231,7 @@ def _unused(values, spec) -> dict[str, str]:
   """Returns the flags that this run does not use, with the reason."""
   unused = {}
   why = f'the process {spec.name} does not use it'
-  for name in _BUILDER_SETTINGS - _MASK_FLAGS - set(spec.settings):
+  for name in _BUILDER_SETTINGS - set(spec.settings):
     unused[name] = why
   if not spec.has_client_training:
     unused.update(dict.fromkeys(_CLIENT_TRAINING, why))

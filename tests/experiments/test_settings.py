@@ -26,6 +26,12 @@ STRINGS = {
   'client_weighting': ['examples', 'uniform', 'equal'],
   'schedule': ['constant', 'cosine', 'exponential', 'linear'],
   'setting': ['federated', 'central', 'local'],
+  'augmentation': ['fixmatch', 'rand_augment_1_10', 'none'],
+  'confidence': ['variance', 'entropy', 'none'],
+  'experts': ['both', 'global', 'local', 'none'],
+  'expert_view': ['plain', 'weak', 'strong', 'none'],
+  'consistency_view': ['plain', 'strong', 'none'],
+  'kl_direction': ['printed', 'reverse', 'none'],
   'proxy_task': ['reconstruction', 'rotation', 'jigsaw'],
   'pretraining_images': ['all', 'unlabelled', 'none'],
   'encoder_training': ['fine_tuned', 'frozen', 'none'],
@@ -141,7 +147,7 @@ def test_every_process_runs_on_its_defaults():
     # where the data decide.
     assert unused <= {
       *('bn_statistics', 'local_steps', 'mask'),
-      'labelled_batch_probability',
+      *('labelled_batch_probability', 'unlabelled_steps'),
     }
     assert made.run_dir == f'runs/{process}_digits_seed0'
 
@@ -424,6 +430,20 @@ def test_schedule_flags_need_the_cosine(name):
   assert '--schedule=cosine' in refusal(process='grouping', **{name: 2})
   made = make(process='grouping', schedule='cosine', **{name: 2})
   assert getattr(made, name) == 2
+
+
+def test_a_labelled_fraction_is_what_a_mask_leaves():
+  for fraction, ratio in ((0.2, 0.8), (0.1, 0.9), (0.05, 0.95), (1.0, 0.0)):
+    made = make(process='fedavg', labelled_fraction=fraction)
+    # As a float: int(ratio * n) examples are hidden.
+    assert made.mask_ratio == ratio and made.labelled_fraction is None
+  for fraction in (0.0, -0.5, 1.5, NAN):
+    text = refusal(process='fedlabel', labelled_fraction=fraction)
+    assert text.startswith(f'--labelled_fraction={fraction} must be above 0')
+  text = refusal(process='fedavg', labelled_fraction=0.5, mask_ratio=0.5)
+  assert '--mask_ratio=0.5' in text and '--labelled_fraction=0.5' in text
+  text = refusal(process='grouping', labelled_fraction=0.5)
+  assert text.startswith('--labelled_fraction=0.5 has no effect')
 
 
 def test_the_decay_needs_the_exponential_schedule():

@@ -34,6 +34,7 @@ class ProcessSpec:
     has_client_training: Whether clients train at all.
     uses_unlabelled: Whether clients train on what has no label beside what has
       one, so that it takes some of each to show anything.
+    redraws_masks: Whether it takes `redrawn_mask_ratio`.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
       pixels in [0, 1].
@@ -53,6 +54,7 @@ class ProcessSpec:
   has_server_training: bool = True
   has_client_training: bool = True
   uses_unlabelled: bool = False
+  redraws_masks: bool = False
   needs_encoder: bool = False
   augments: bool = True
   has_gradient_diversity: bool = True
@@ -76,6 +78,8 @@ class ProcessSpec:
     builder = self.function
 
     def build(model, *, views, **arguments):
+      if clash := sorted(self.fixed.keys() & arguments.keys()):
+        raise TypeError(f'{clash} cannot be given: {self.name} fixes them.')
       arguments = {**self.fixed, **arguments}
       if self.objective is not None:
         objectives = importlib.import_module('tff_ssl.objectives')
@@ -107,7 +111,7 @@ _GROUPING = 'grouping.build_grouping_ssfl'
 _AT_CLIENTS = 'grouping_at_clients.build_grouping_at_clients'
 _LABEL_HUNGRY = (
   *('batch_size', 'local_steps', 'local_epochs', 'client_weighting'),
-  *('client_momentum', 'mask'),
+  'client_momentum',
 )
 _PAPER_2 = 'Cho et al. 2023, arXiv 2307.08809'
 _PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
@@ -192,8 +196,9 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'Supervised FedAvg, all labels at clients: the upper bound.',
         'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
         'fed_avg.build_fed_avg',
-        ('client_weighting', 'client_momentum', 'mask', *_LOCAL),
+        ('client_weighting', 'client_momentum', *_LOCAL),
         labels_at='clients',
+        redraws_masks=True,
         has_server_training=False,
       ),
       ProcessSpec(
@@ -202,10 +207,11 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'Li et al. 2020, arXiv 1812.06127, Eq. 2',
         'fed_avg.build_fed_avg',
         (
-          *('client_weighting', 'proximal_strength', 'client_momentum', 'mask'),
+          *('client_weighting', 'proximal_strength', 'client_momentum'),
           *_LOCAL,
         ),
         labels_at='clients',
+        redraws_masks=True,
         has_server_training=False,
       ),
       ProcessSpec(
@@ -279,6 +285,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'fed_avg.build_fed_avg',
         (*_LABEL_HUNGRY, 'epoch_batches', 'match_local_steps'),
         labels_at='clients',
+        redraws_masks=True,
         has_server_training=False,
         augments=False,
       ),
@@ -292,6 +299,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           *('pretraining_rounds', 'pretraining_images', 'encoder_training'),
         ),
         labels_at='clients',
+        redraws_masks=True,
         uses_unlabelled=True,
         has_server_training=False,
         needs_encoder=True,
@@ -308,6 +316,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           'labelled_batch_probability',
         ),
         labels_at='clients',
+        redraws_masks=True,
         uses_unlabelled=True,
         has_server_training=False,
         needs_encoder=True,

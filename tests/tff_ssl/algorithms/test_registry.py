@@ -1,5 +1,6 @@
 """The registry of processes: what its entries claim must be so."""
 
+import dataclasses
 import importlib
 import inspect
 import subprocess
@@ -32,6 +33,14 @@ def _record_builder(spec, monkeypatch):
   )
 
 
+def _fields_of_objective(spec):
+  """Returns the names of what the spec's objective takes beside views."""
+  if spec.objective is None:
+    return set()
+  fields = dataclasses.fields(getattr(objectives, spec.objective))
+  return {field.name for field in fields} - {'views'}
+
+
 def test_names_are_keys_and_the_registry_cannot_be_changed():
   for name, spec in algorithms.PROCESSES.items():
     assert spec.name == name
@@ -45,8 +54,10 @@ def test_settings_are_arguments_of_the_builder(spec):
   parameters = inspect.signature(_builder(spec)).parameters
   settings = set(spec.settings)
   assert len(settings) == len(spec.settings)
-  assert settings <= set(parameters)
-  assert set(spec.fixed) <= set(parameters)
+  known = set(parameters) | _fields_of_objective(spec)
+  assert settings <= known
+  assert set(spec.fixed) <= known
+  assert ('redrawn_mask_ratio' in parameters) or not spec.redraws_masks
   assert not settings & set(spec.fixed)
   assert ('server_data' in parameters) == spec.has_server_training
   assert spec.labels_at in ('server', 'clients', 'dealt')
@@ -65,11 +76,15 @@ def test_build_passes_fixed_arguments_and_settings(spec, monkeypatch):
   plain = views.PlainViews()
   setting = spec.settings[-1]
   arguments = spec.build('a model', views=plain, seed=3, **{setting: 2})
+  if setting in _fields_of_objective(spec):
+    arguments[setting] = getattr(arguments['client_objective'], setting)
   assert arguments['model'] == 'a model'
   assert arguments['views'] is plain
   assert arguments['seed'] == 3
   assert arguments[setting] == 2
   for key, value in spec.fixed.items():
+    if key in _fields_of_objective(spec):
+      arguments[key] = getattr(arguments['client_objective'], key)
     assert arguments[key] == value
 
 
