@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import models
 from tff_ssl.models import dense, functional, heads, normalization, split
 from tff_ssl.templates import prediction
 
@@ -365,43 +364,6 @@ class TestDropout:
     outputs, _ = _predict(model, weights, x, training=True)
     expected = np.sum(weights.trainable[0], axis=0, keepdims=True)
     np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
-
-
-class TestBuild:
-  @pytest.mark.parametrize('norm', ['none', 'batch', 'group'])
-  @pytest.mark.parametrize('name', [*models.ENCODERS, 'dense', 'small_cnn'])
-  def test_every_kind(self, name, norm):
-    model = models.build(name, (8, 8, 1), 5, norm)
-    assert isinstance(model, split.SplitModel) == (name in models.ENCODERS)
-    outputs, _ = _predict(
-      model, model.initial_weights(0), tf.zeros([2, 8, 8, 1]), training=False
-    )
-    assert outputs.shape == (2, 5)
-    assert bool(model.weights_spec.non_trainable) == (norm == 'batch')
-
-  def test_the_papers_network(self):
-    model = models.build('dense_encoder', (28, 28, 1), 10, 'none')
-    sizes = [spec.shape.num_elements() for spec in model.weights_spec.trainable]
-    assert sizes == [784 * 256, 256, 256 * 10, 10]
-    assert model.encoder.input_spec.shape.as_list() == [None, 28, 28, 1]
-
-  @pytest.mark.parametrize('name', models.ENCODERS)
-  def test_registry(self, name):
-    assert models.ENCODERS[name].description.endswith('.')
-    assert name not in models.MODELS
-
-  @pytest.mark.parametrize(
-    'arguments, message',
-    [
-      (('mlp', _SHAPE, 3, 'none'), "name is 'mlp': give one of .*'dense'"),
-      (('dense_encoder', _SHAPE, 0, 'none'), 'num_classes is 0'),
-      (('cnn_encoder', _SHAPE, 3, 'layer'), "norm must be .* is 'layer'"),
-      (('cnn_encoder', (2, 8, 1), 3, 'none'), 'at least 4 by 4'),
-    ],
-  )
-  def test_bad_arguments(self, arguments, message):
-    with pytest.raises(ValueError, match=message):
-      models.build(*arguments)
 
 
 def _sgd_step(model, weights, x):

@@ -1,0 +1,45 @@
+"""Classifiers by name."""
+
+import pytest
+import tensorflow as tf
+
+from tff_ssl import models
+from tff_ssl.models import split
+
+
+@pytest.mark.parametrize('norm', ['none', 'batch', 'group'])
+@pytest.mark.parametrize('name', [*models.ENCODERS, 'dense', 'small_cnn'])
+def test_every_kind(name, norm):
+  model = models.build(name, (8, 8, 1), 5, norm)
+  assert isinstance(model, split.SplitModel) == (name in models.ENCODERS)
+  weights = model.initial_weights(0)
+  outputs, _ = model.predict(*weights, tf.zeros([2, 8, 8, 1]), training=False)
+  assert outputs.shape == (2, 5)
+  assert bool(model.weights_spec.non_trainable) == (norm == 'batch')
+
+
+def test_the_papers_network():
+  model = models.build('dense_encoder', (28, 28, 1), 10, 'none')
+  sizes = [spec.shape.num_elements() for spec in model.weights_spec.trainable]
+  assert sizes == [784 * 256, 256, 256 * 10, 10]
+  assert model.encoder.input_spec.shape.as_list() == [None, 28, 28, 1]
+
+
+@pytest.mark.parametrize('name', models.ENCODERS)
+def test_registry(name):
+  assert models.ENCODERS[name].description.endswith('.')
+  assert name not in models.MODELS
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (('mlp', (4, 4, 1), 3, 'none'), "name is 'mlp': give one of .*'dense'"),
+    (('dense_encoder', (4, 4, 1), 0, 'none'), 'num_classes is 0'),
+    (('cnn_encoder', (4, 4, 1), 3, 'layer'), "norm must be .* is 'layer'"),
+    (('cnn_encoder', (2, 8, 1), 3, 'none'), 'at least 4 by 4'),
+  ],
+)
+def test_bad_arguments(arguments, message):
+  with pytest.raises(ValueError, match=message):
+    models.build(*arguments)
