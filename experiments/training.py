@@ -34,6 +34,7 @@ from experiments import (
   settings as settings_lib,
 )
 from experiments.flags import UsageError
+from tff_ssl import metrics
 from tff_ssl.algorithms import PROCESSES
 
 # Wrong input, found before round 1.
@@ -120,7 +121,12 @@ def run(settings) -> int:
       if not stop.requested:
         weights = process.get_model_weights(state)
         of_owners = {} if owners is None else owners.describe()
-        facts = {**data.describe(), **of_owners, **recipe_facts}
+        facts = {
+          **data.describe(),
+          **of_owners,
+          **recipe_facts,
+          **_communication(settings, over_data),
+        }
         _sum_up(settings, folder, weights, data.source.title, facts)
     except (ValueError, TypeError) as error:
       raise RunFailed(str(error)) from error
@@ -190,6 +196,17 @@ def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):
     progress.close()
 
 
+def _communication(settings, process) -> dict[str, int]:
+  """Returns what summary.json says of messages; nothing without clients."""
+  if not settings.clients_per_round:
+    return {}
+  measured = metrics.measure_communication(process)
+  return {
+    'bytes_down_per_client': measured.down,
+    'bytes_up_per_client': measured.up,
+  }
+
+
 def _sum_up(settings, folder, weights, title, facts) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
@@ -210,6 +227,11 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
     'weights_sha256': evaluation.weights_sha256(weights),
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
+    'seconds_per_client': (
+      table['seconds'].median() / settings.clients_per_round
+      if settings.clients_per_round
+      else None
+    ),
     **facts,
     **client_evaluation.last_figures(table),
     **proxy_evaluation.last_loss(table),

@@ -52,10 +52,12 @@ _MODULE_OF = {
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
   # Measurements.
+  'Communication': 'metrics',
   'ServerTask': 'metrics',
   'build_gradient_diversity': 'metrics',
   'build_process_diversity': 'metrics',
   'full_gradient': 'templates.full_gradient',
+  'measure_communication': 'metrics',
   'measured_state': 'metrics',
   # Simulation.
   'ClientKeySource': 'simulation.client_sampling',

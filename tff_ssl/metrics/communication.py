@@ -1,0 +1,57 @@
+"""What a round sends to a client and gets back, read off the compiled process."""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow_federated as tff
+
+
+@dataclasses.dataclass(frozen=True)
+class Communication:
+  """Bytes per participating client and round, uncompressed.
+
+  Attributes:
+    down: What the server sends: weights, round, seed, hyperparameters.
+    up: What the client sends: what is summed over clients, metrics included.
+  """
+
+  down: int
+  up: int
+
+
+def measure_communication(
+  process: tff.learning.templates.LearningProcess,
+) -> Communication:
+  """Counts the bytes of a process's MapReduceForm.
+
+  In this form nothing else passes between server and clients. The client's own
+  data do not count. Messages of a real system are longer by their framing, and
+  shorter by its compression.
+
+  Args:
+    process: A learning process whose clients' data are its second argument.
+
+  Returns:
+    A `Communication`.
+
+  Raises:
+    ValueError: If a message has a part of unknown size.
+  """
+  form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
+    process.next
+  )
+  _, sent = form.work.type_signature.parameter
+  return Communication(
+    down=_num_bytes(sent), up=_num_bytes(form.work.type_signature.result)
+  )
+
+
+def _num_bytes(type_: tff.Type) -> int:
+  if isinstance(type_, tff.TensorType):
+    if type_.shape is None or None in type_.shape:
+      raise ValueError(
+        f'A message holds {type_}, whose size is unknown: give it a shape.'
+      )
+    return math.prod(type_.shape) * np.dtype(type_.dtype).itemsize
+  return sum(_num_bytes(part) for _, part in tff.structure.iter_elements(type_))
