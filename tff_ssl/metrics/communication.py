@@ -1,4 +1,4 @@
-"""What a round sends to a client and gets back, read off the compiled process."""
+"""What a round sends to a client and gets back, read off the compiled form."""
 
 import dataclasses
 import math
