@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from datasets import store_readers
+from experiments import client_states
 from tff_ssl import augmentation, models, objectives, optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import client_reader
@@ -68,6 +69,8 @@ def build_process(settings, spec, model, data):
     arguments['num_slots'] = settings.clients_per_round
   if 'proxy_task' in arguments:
     arguments['proxy_task'] = objectives.PROXY_TASKS[settings.proxy_task]
+  if spec.keeps_client_state:
+    arguments['client_state_dir'] = client_states.folder(settings)
   if settings.mask == 'redrawn':
     arguments['redrawn_mask_ratio'] = settings.mask_ratio
   arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)

@@ -136,6 +136,10 @@ class CheckpointManager:
     numbers = sorted((int(m[1]), int(m[2] or 0), m[0]) for m in matches if m)
     return {self._folder / name: number for number, _, name in numbers}
 
+  def oldest_round(self) -> int:
+    """Returns the round of the oldest checkpoint that is kept, 0 without."""
+    return min(self._checkpoints().values(), default=0)
+
   def save(self, round_number: int, state: Any) -> None:
     """Saves `state`; on return it is on the disk.
 

@@ -165,6 +165,17 @@ _BY_PROCESS = {
       *(('fedavg_fixmatch', 0.95), ('fedprox_fixmatch', 0.95)),
     )
   },
+  # Its authors' demonstration code.
+  'fedtrinet': {
+    'mask_ratio': 0.8,
+    'model': 'cnn_encoder',
+    'batch_size': 50,
+    'local_epochs': 5,
+    'learning_rate': 0.01,
+    'momentum': 0.5,
+    'nesterov': False,
+    'weight_decay': 0.0,
+  },
 }
 
 # Chart 1 of the label-hungry paper (Hegde et al.), and batches as its code made
@@ -230,17 +241,14 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     All flags that have a value.
   """
   is_central = given.get('setting') == 'central'
-  values = {
-    **_COMMON,
-    **_BY_DATASET[given['dataset']],
-    **_BY_PROCESS.get(given['process'], {}),
-  }
+  of_process = dict(_BY_PROCESS.get(given['process'], {}))
   if given['process'] in _LABEL_HUNGRY_PROCESSES:
-    values.update(_label_hungry(given['dataset'], is_central))
-    values.pop('local_steps', None)
+    of_process.update(_label_hungry(given['dataset'], is_central))
   if is_central:
-    values.update(_CENTRAL)
-    values.pop('local_steps', None)
+    of_process.update(_CENTRAL)
+  values = {**_COMMON, **_BY_DATASET[given['dataset']], **of_process}
+  for name in displaced(of_process):
+    values.pop(name, None)
   if not given.get('emnist_only_digits', True):
     values.update(_EMNIST_LETTERS)
   for name in displaced(given):
@@ -274,6 +282,8 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     if 'total_rounds' not in given:
       values['total_rounds'] *= 2
     values.setdefault('pretraining_rounds', values['total_rounds'] // 2)
+  if given['process'] == 'fedtrinet':
+    values.setdefault('pretraining_rounds', values['total_rounds'] * 2 // 5)
   values.setdefault('server_learning_rate', values['learning_rate'])
   values.setdefault('labelled_batch_size', values['batch_size'])
   if values['gradient_diversity_clients']:

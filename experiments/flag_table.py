@@ -203,8 +203,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'pretraining_rounds',
       'integer',
-      'Rounds of --total_rounds that go to the proxy task, the first ones; by '
-      'default half of them.',
+      'The first of --total_rounds: those of the proxy task (sspt; by default '
+      'half), or before pseudo-labels (fedtrinet; by default 40%).',
     ),
     Flag(
       'pretraining_images',

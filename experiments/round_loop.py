@@ -35,6 +35,7 @@ class RoundLoop:
     checkpoints,
     diversity=None,
     observe=None,
+    after_save=None,
   ):
     """Initializes the loop.
 
@@ -47,6 +48,8 @@ class RoundLoop:
       diversity: `(state, rounds done) -> dict` of further metrics, or `None`.
       observe: `(rounds done, state, whether test metrics are due) -> dict` of
         further metrics, called after each round, or `None`.
+      after_save: `(participants) -> None`, called after each checkpoint with
+        the indices of its round's clients, or `None`.
     """
     self._process = process
     self._settings = settings
@@ -55,6 +58,7 @@ class RoundLoop:
     self._checkpoints = checkpoints
     self._diversity = diversity
     self._observe = observe
+    self._after_save = after_save
     self._stalled = 0
 
   def run(
@@ -85,8 +89,9 @@ class RoundLoop:
       if stop.requested:
         break
       started = time.monotonic()
+      keys = self._keys(round_num)
       with stop.droppable():
-        output = self._process.next(state, self._keys(round_num))
+        output = self._process.next(state, keys)
       state = output.state
       seconds = time.monotonic() - started
       done = round_num + 1
@@ -110,6 +115,8 @@ class RoundLoop:
         or stop.requested
       ):
         self._checkpoints.save(done, state)
+        if self._after_save is not None:
+          self._after_save({int(key[0]) for key in keys})
       progress.update(done, row)
       self._check_moves(row)
     return state

@@ -12,6 +12,7 @@ from experiments import (
   building,
   checkpoints,
   client_evaluation,
+  client_states,
   curves,
   diversity,
   evaluation,
@@ -86,7 +87,12 @@ def run(settings) -> int:
     process = building.read_from_store(over_data, data)
     worker_context.install(settings, data.store)
     state = process.initialize()
-    folder.require_free_space(_bytes_needed(state))
+    folder.require_free_space(
+      _bytes_needed(state)
+      + client_states.bytes_needed(
+        spec, _size(state.global_model_weights), data.partition.num_clients
+      )
+    )
     manager = _open_checkpoints(settings, folder, data, state)
     first_round, state = manager.load_latest() or (0, state)
     _check_rounds_left(settings, first_round)
@@ -110,6 +116,7 @@ def run(settings) -> int:
         if settings.gradient_diversity_clients
         else None
       ),
+      after_save=client_states.pruner(settings, spec, manager),
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),
@@ -284,5 +291,8 @@ def _warn_of_warmup(settings) -> None:
 
 def _bytes_needed(state) -> int:
   """Three checkpoints (two kept, one being written) and the other files."""
-  size = sum(np.asarray(value).nbytes for value in tf.nest.flatten(state))
-  return 3 * size + 32 * 2**20
+  return 3 * _size(state) + 32 * 2**20
+
+
+def _size(values) -> int:
+  return sum(np.asarray(value).nbytes for value in tf.nest.flatten(values))

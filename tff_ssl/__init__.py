@@ -16,6 +16,7 @@ _MODULE_OF = {
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_ssfl': 'algorithms.grouping',
   'build_fedlabel': 'algorithms.fedlabel',
+  'build_fedtrinet': 'algorithms.fedtrinet',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
   # Models and optimizers.

@@ -34,6 +34,7 @@ class ProcessSpec:
     has_client_training: Whether clients train at all.
     uses_unlabelled: Whether clients train on what has no label beside what has
       one, so that it takes some of each to show anything.
+    keeps_client_state: Whether it takes `client_state_dir`.
     redraws_masks: Whether it takes `redrawn_mask_ratio`.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
@@ -54,6 +55,7 @@ class ProcessSpec:
   has_server_training: bool = True
   has_client_training: bool = True
   uses_unlabelled: bool = False
+  keeps_client_state: bool = False
   redraws_masks: bool = False
   needs_encoder: bool = False
   augments: bool = True
@@ -261,6 +263,19 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         labels_at='clients',
         uses_unlabelled=True,
         has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedtrinet',
+        'Global, old and new model of a client label its examples together.',
+        "Che et al. 2021, arXiv 2109.05612, and its authors' code",
+        'fedtrinet.build_fedtrinet',
+        ('pretraining_rounds', 'client_weighting', *_LOCAL),
+        labels_at='clients',
+        uses_unlabelled=True,
+        needs_encoder=True,
+        keeps_client_state=True,
+        has_server_training=False,
+        has_gradient_diversity=False,
       ),
       ProcessSpec(
         'fedlabel',

@@ -115,6 +115,15 @@ class SplitModel(functional.FunctionalModel):
     return self.put(weights, [ENCODER], encoder_weights)
 
 
+def check(model) -> None:
+  """Raises `TypeError` unless the model is a `SplitModel`."""
+  if not isinstance(model, SplitModel):
+    raise TypeError(
+      f'model is a {type(model).__name__} without an encoder of its own: give '
+      'tff_ssl.join(encoder, classifier).'
+    )
+
+
 def join(
   encoder: functional.FunctionalModel, *heads: functional.FunctionalModel
 ) -> SplitModel:

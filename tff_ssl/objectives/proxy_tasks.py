@@ -168,11 +168,7 @@ def add_head(
     TypeError: If model, task or the task's head is none.
     ValueError: If task, head, encoder and views do not fit each other.
   """
-  if not isinstance(model, split.SplitModel):
-    raise TypeError(
-      f'model is a {type(model).__name__} without an encoder of its own: give '
-      'tff_ssl.join(encoder, classifier).'
-    )
+  split.check(model)
   if not isinstance(task, ProxyTask):
     raise TypeError(
       f'proxy_task is {task!r}: give a tff_ssl.ProxyTask, such as '

@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks
 from tff_ssl.templates import (
+  client_state,
   client_work,
   composition,
   finalizers,
@@ -50,6 +51,8 @@ def compose(
   client_weighting: str = 'examples',
   client_momentum: str = 'reset',
   num_slots: int | None = None,
+  client_state_dir: str | None = None,
+  initial_client_state: Callable[[client_work.ClientTask], Any] | None = None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator=None,
   metrics_aggregator=None,
@@ -74,6 +77,8 @@ def compose(
     client_momentum: 'reset': a fresh optimizer state every round. 'slot': the
       one that the slot's client of the round before left.
     num_slots: C, where momentum stays with the slot.
+    client_state_dir: See `client_work.build_client_work`.
+    initial_client_state: Likewise.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `tff.aggregators.MeanFactory()`.
     metrics_aggregator: As in TFF's builders.
@@ -93,6 +98,8 @@ def compose(
   data_spec.check_model(model)
   checks.choice(client_weighting=client_weighting)
   slots.check_momentum(client_momentum, num_slots, data_spec)
+  if client_state_dir is not None:
+    client_state.check_folder(client_state_dir)
 
   def local_update(task):
     result = train(task)
@@ -107,6 +114,7 @@ def compose(
       result.metrics,
       tf.constant(False),
       result.optimizer_state,
+      result.client_state,
     )
     return update, None
 
@@ -119,6 +127,8 @@ def compose(
     initial_hparams=initial_hparams,
     num_slots=num_slots or 0,
     initial_slot_state=initial_optimizer_state,
+    client_state_dir=client_state_dir,
+    initial_client_state=initial_client_state,
     metrics_aggregator=metrics_aggregator,
   )
   parts = None

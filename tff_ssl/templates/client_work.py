@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import randomness
 from tff_ssl.templates import client_data as client_data_lib
+from tff_ssl.templates import client_state as client_state_lib
 from tff_ssl.templates import finalizers as finalizers_lib
 from tff_ssl.templates import slots, stacks
 
@@ -27,6 +28,7 @@ class LocalUpdate(NamedTuple):
     invalid: `bool` scalar: whether the client must be left out (a group that
       does not exist).
     slot_state: The slot's new state, where slots have one.
+    client_state: The client's new state, where clients have one.
   """
 
   delta: Any
@@ -34,6 +36,7 @@ class LocalUpdate(NamedTuple):
   metrics: Any
   invalid: tf.Tensor
   slot_state: Any = None
+  client_state: Any = None
 
 
 class ClientTask(NamedTuple):
@@ -49,6 +52,7 @@ class ClientTask(NamedTuple):
     group: `int32` scalar, -1 where none was assigned.
     start_group: `int32` scalar, where the context names it.
     slot_state: The slot's state, where slots have one.
+    client_state: The client's own state, where clients have one.
   """
 
   weights: Any
@@ -60,6 +64,7 @@ class ClientTask(NamedTuple):
   group: tf.Tensor
   start_group: tf.Tensor | None = None
   slot_state: Any = None
+  client_state: Any = None
 
   @property
   def client_seed(self) -> tf.Tensor:
@@ -133,6 +138,8 @@ def build_client_work(
   initial_hparams: Callable[[], Any],
   num_slots: int = 0,
   initial_slot_state: Callable[[], Any] | None = None,
+  client_state_dir: str | None = None,
+  initial_client_state: Callable[[ClientTask], Any] | None = None,
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
@@ -152,6 +159,9 @@ def build_client_work(
       context of the client data names the slot then (`ClientDataSpec.in_slots`)
       and a client whose slot does not exist is invalid.
     initial_slot_state: Returns the first state of a slot, where they have one.
+    client_state_dir: Where clients keep a state, if they do (see
+      `client_state.py`).
+    initial_client_state: Returns the first state of a client, where they do.
     metrics_aggregator: As in TFF's own builders; by default
       `tff.learning.metrics.sum_then_finalize`.
 
@@ -181,14 +191,26 @@ def build_client_work(
     if num_slots:
       slot = context['slot']
       task = task._replace(slot_state=stacks.row(state['slots'], slot))
+    if client_state_dir is not None:
+      own, _ = client_state_lib.read(
+        client_state_dir, task, lambda: initial_client_state(task)
+      )
+      task = task._replace(client_state=own)
     update, tag = local_update(task)
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
       update = update._replace(invalid=update.invalid | missing)
     faults, usable = find_faults(update, task.examples)
-    delta, weight, metrics = zero_unless(
+    sent_back = zero_unless(
       usable, (update.delta, update.weight, update.metrics)
     )
+    if client_state_dir is not None:
+      written = client_state_lib.write(
+        client_state_dir, task, update.client_state, usable
+      )
+      with tf.control_dependencies([written]):
+        sent_back = tf.nest.map_structure(tf.identity, sent_back)
+    delta, weight, metrics = sent_back
     finalizers.update((name, _ratio) for name in metrics)
     clients = tf.nest.map_structure(
       lambda flag: tf.cast(flag, tf.int32),

@@ -50,12 +50,14 @@ class TrainingResult(NamedTuple):
     metrics: Ordered dict: metric name -> `float32 [2]`, numerator and
       denominator summed over all steps.
     num_examples: `float32` scalar, examples processed, repetitions counted.
+    client_state: The client's new state, where clients have one.
   """
 
   weights: Any
   optimizer_state: Any
   metrics: Any
   num_examples: tf.Tensor
+  client_state: Any = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,6 +45,38 @@ class Predictor:
     return bool(tf.nest.flatten(self.non_trainable))
 
 
+def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
+  """Returns a classifier's probabilities at inference, `float32 [n, d]`.
+
+  Args:
+    model: The `FunctionalModel`.
+    weights: `ModelWeights` of tensors.
+    x: Inputs `[n, ...]`, as the model takes them.
+    batch_size: Inputs of one forward pass, which bounds its memory.
+  """
+  size = tf.shape(x)[0]
+  num_batches = -(-size // batch_size)
+
+  def body(step, parts):
+    logits, _ = model.predict(
+      weights.trainable,
+      weights.non_trainable,
+      x[step * batch_size : (step + 1) * batch_size],
+      training=False,
+    )
+    return step + 1, parts.write(
+      step, tf.nn.softmax(tf.cast(logits, tf.float32))
+    )
+
+  parts = tf.TensorArray(
+    tf.float32, num_batches, infer_shape=False, element_shape=[None, None]
+  )
+  _, parts = tf.while_loop(
+    lambda step, _: step < num_batches, body, (tf.constant(0), parts)
+  )
+  return parts.concat()
+
+
 def objective_gradient(model, objective, weights, batch, anchors, seed):
   """Calls an objective in train mode and differentiates its loss.
 

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -156,6 +157,9 @@ class TinyProblem:
     given['views'] = NoisyViews()
     given['data_spec'] = self.data_spec()
     given['client_optimizer'] = optimizers.build_paper_sgd(0.1)
+    if self.spec.keeps_client_state:
+      self._state_folder = tempfile.TemporaryDirectory()
+      given['client_state_dir'] = self._state_folder.name
     if self.spec.has_server_training:
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_paper_sgd(0.1)

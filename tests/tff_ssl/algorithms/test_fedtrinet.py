@@ -1,0 +1,198 @@
+"""FedTriNet's second phase, step by step, and what stays with a client."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import fed_avg, fedtrinet
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 5, 3
+_SPEC = client_data.ClientDataSpec(
+  client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
+  in_context=True,
+)
+_SGD = tff.learning.optimizers.build_sgdm(0.3)
+
+
+@pytest.fixture(scope='module')
+def model():
+  return split.join(
+    functional.from_keras(dense.dense_encoder((_FEATURES,), features=4)),
+    functional.from_keras(heads.linear_head(4, _CLASSES)),
+  )
+
+
+def arrays(seed, labelled, size=12):
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
+  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
+  # Classes that can be told apart.
+  x[:, 0] += 3 * labels
+  return collections.OrderedDict(
+    x=x, y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32)
+  )
+
+
+def client(index, labelled=4):
+  context = collections.OrderedDict(client=np.int32(index), group=np.int32(-1))
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(arrays(index, labelled)),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+@pytest.fixture
+def build(model, tmp_path, tff_context):
+  def build_process(folder='states', **arguments):
+    return fedtrinet.build_fedtrinet(
+      model,
+      data_spec=_SPEC,
+      views=views.PlainViews(),
+      client_state_dir=str(tmp_path / folder),
+      client_optimizer=_SGD,
+      # One step on all labelled examples: their order does not matter.
+      batch_size=12,
+      local_epochs=1,
+      seed=3,
+      **arguments,
+    )
+
+  return build_process
+
+
+def probabilities(weights, x):
+  w1, b1, w2, b2 = (np.asarray(w, np.float64) for w in weights)
+  return scipy.special.softmax(np.maximum(x @ w1 + b1, 0) @ w2 + b2, axis=1)
+
+
+def step(model, weights, x, y, frozen=False):
+  """Returns the weights after one step of SGD, by TensorFlow's gradients."""
+  tensors = [tf.constant(w) for w in weights]
+  with tf.GradientTape() as tape:
+    tape.watch(tensors)
+    logits, _ = model.predict(tensors, [], x, training=True, seed=None)
+    loss = tf.reduce_mean(
+      tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+    )
+  gradients = tape.gradient(loss, tensors)
+  new = [(w - 0.3 * g).numpy() for w, g in zip(tensors, gradients, strict=True)]
+  return [*map(np.asarray, weights[:2]), *new[2:]] if frozen else new
+
+
+def test_the_first_phase_is_fedavg(build, model):
+  process = build(pretraining_rounds=3)
+  reference = fed_avg.build_fed_avg(
+    model,
+    data_spec=_SPEC,
+    views=views.PlainViews(),
+    client_optimizer=_SGD,
+    batch_size=12,
+    local_epochs=1,
+    seed=3,
+  )
+  states = [p.initialize() for p in (process, reference)]
+  for _ in range(2):
+    clients = [client(0), client(1, 7)]
+    states = [
+      p.next(s, clients).state
+      for p, s in zip((process, reference), states, strict=True)
+    ]
+  ours, theirs = (
+    p.get_model_weights(s).trainable
+    for p, s in zip((process, reference), states, strict=True)
+  )
+  for a, b in zip(ours, theirs, strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_a_round_of_the_second_phase_by_hand(build, model):
+  process = build(pretraining_rounds=1)
+  data, labels = arrays(0, 4)['x'], arrays(0, 4)['y']
+  x, y = data[:4], labels[:4]
+  state = process.initialize()
+  start = process.get_model_weights(state).trainable
+  first = process.next(state, [client(0)])
+  broad = process.get_model_weights(first.state).trainable
+  # Alone in the round, the client's model is the global one, and its old one.
+  for a, b in zip(broad, step(model, start, x, y), strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-6)
+  second = process.next(first.state, [client(0)])
+
+  new = step(model, broad, x, y, frozen=True)
+  mean = (2 * probabilities(broad, data) + probabilities(new, data)) / 3
+  threshold = 1.1 * probabilities(broad, data[4:]).max(axis=1).mean()
+  passes = mean[4:].max(axis=1) >= threshold
+  assert 0 < passes.sum() < 8
+  chosen = np.concatenate([np.full(4, True), passes])
+  joined = np.concatenate([y, mean[4:].argmax(axis=1)])[chosen]
+  expected = step(model, new, data[chosen], joined.astype(np.int32))
+  actual = process.get_model_weights(second.state).trainable
+  for a, b in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-5)
+  train = second.metrics['client_work']['train']
+  np.testing.assert_allclose(train['mask_rate'], passes.mean(), rtol=1e-6)
+
+
+def rounds(process, state, participants):
+  for client_indices in participants:
+    state = process.next(state, [client(i) for i in client_indices]).state
+  return state
+
+
+def same(a, b):
+  return all(
+    np.array_equal(x, y)
+    for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
+  )
+
+
+def test_a_client_goes_on_with_its_own_old_model(build):
+  """With another past of client 1 alone, its next round is another."""
+  ends = []
+  for folder, past in (('a', [[0, 1]]), ('b', [[0, 1], [0, 1]])):
+    process = build(folder, pretraining_rounds=0)
+    state = rounds(process, process.initialize(), past)
+    # The same global weights and round for both.
+    fresh = process.initialize()
+    state = process.set_model_weights(state, process.get_model_weights(fresh))
+    state = state._replace(
+      distributor=rounds(process, fresh, [[7], [7], [7]]).distributor
+    )
+    ends.append(process.get_model_weights(rounds(process, state, [[1]])))
+  assert not same(*ends)
+
+
+def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(build):
+  participants = [[0, 1], [1, 2], [0, 2], [0, 1]]
+  process = build('a', pretraining_rounds=1)
+  whole = rounds(process, process.initialize(), participants)
+  # Beside states of later rounds, which the first run left.
+  assert same(whole, rounds(process, process.initialize(), participants))
+  other = build('b', pretraining_rounds=1)
+  half = rounds(other, other.initialize(), participants[:2])
+  assert same(
+    whole, rounds(build('b', pretraining_rounds=1), half, participants[2:])
+  )
+
+
+@pytest.mark.parametrize(
+  'round_num, share', [(0, 1), (10, 1), (22.5, 0.75), (35, 0.5), (60, 0.5)]
+)
+def test_the_threshold_falls_to_half(round_num, share):
+  np.testing.assert_allclose(fedtrinet._share(round_num), share, rtol=1e-6)
+
+
+def test_refusals(model):
+  common = {'data_spec': _SPEC, 'views': views.PlainViews()}
+  with pytest.raises(ValueError, match="client_state_dir='x' must be an abs"):
+    fedtrinet.build_fedtrinet(model, client_state_dir='x', **common)
+  plain = functional.from_keras(lambda: dense.dense((_FEATURES,), _CLASSES))
+  with pytest.raises(TypeError, match='without an encoder'):
+    fedtrinet.build_fedtrinet(plain, client_state_dir='/x', **common)

@@ -1,0 +1,235 @@
+"""FedTriNet: three models of a client label its examples by a joint vote.
+
+Che et al., FedTriNet: A Pseudo Labeling Method with Three Players for Federated
+Semi-supervised Learning (arXiv 2109.05612), as its authors' demonstration code
+does it:
+
+```
+rounds 1 ... P   FedAvg on labelled examples
+after that       old     what the client's last local training ended with
+                 new     the global encoder, and old's head fine-tuned to it on
+                         labelled examples
+                 label   argmax of the sum of the softmaxes of global, old and
+                         new, where the largest of their mean passes a threshold
+                 new is trained on labelled and so labelled examples; it is the
+                 client's update, and its next old
+```
+
+The threshold is 1.1 times the mean largest probability that the global model of
+the client's first round after P gives the client's unlabelled examples; for 10
+of those rounds it is constant, then it falls linearly to half at the 35th. An
+example is labelled once and keeps its label. The old model, the labels and the
+threshold stay with the client (`tff_ssl.templates.client_state`); one that has
+no old model takes the global one. The code's options to weigh pseudo-labelled
+examples less are left out.
+"""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives, randomness
+from tff_ssl.models import split
+from tff_ssl.objectives import losses
+from tff_ssl.templates import averaging, local_training, minibatches, prediction
+
+_HEAD = (1,)
+_FACTOR = 1.1
+_CONSTANT_ROUNDS, _HALVED_ROUND = 10, 35
+# Examples of one forward pass where nothing is trained.
+_PREDICTED = 256
+_NONE = -1
+
+
+def build_fedtrinet(
+  model,
+  *,
+  data_spec,
+  views,
+  client_state_dir: str,
+  pretraining_rounds: int = 40,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  batch_size: int = 50,
+  local_steps: int | None = None,
+  local_epochs: int | None = None,
+  client_weighting: str = 'examples',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedTriNet.
+
+  Args:
+    model: A classifier that `tff_ssl.join` made: its encoder are the shallow
+      layers, its head the deep ones.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation; the three models see the plain view.
+    client_state_dir: Absolute path of the folder where clients keep their
+      state; see `tff_ssl.templates.client_state`.
+    pretraining_rounds: P >= 0; 40 of 100 rounds in the authors' code.
+    client_optimizer: By default the authors' SGD: learning rate 0.01, momentum
+      0.5.
+    server_optimizer: By default SGD with learning rate 1.
+    batch_size: Examples in a minibatch.
+    local_steps: Steps of each local training; there are two after P.
+    local_epochs: Instead of `local_steps`, passes; 5 if neither is given.
+    client_weighting: 'examples' (processed in the training that is sent) or
+      'uniform'.
+    schedule: As in `build_fed_avg`.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` of
+    the training that is sent, clients report `mask_rate`, the share of
+    unlabelled examples with a pseudo-label, and `pseudo_label_accuracy`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If the model has no encoder of its own, or does not fit the
+      client data.
+  """
+  checks.integers_at_least(0, pretraining_rounds=pretraining_rounds)
+  checks.integers_at_least(
+    1,
+    batch_size=batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+  )
+  split.check(model)
+  data_spec.check_model(model)
+
+  def build_training(part):
+    return local_training.LocalTraining(
+      part,
+      objectives.Supervised(views),
+      client_optimizer or tff.learning.optimizers.build_sgdm(0.01, 0.5),
+      batch_size,
+      **local_training.steps_or_epochs(
+        local_steps, local_epochs, default_epochs=5
+      ),
+      schedule=schedule,
+      selection=minibatches.Selection('labelled'),
+    )
+
+  training = build_training(model)
+  head_training = build_training(split.freeze_encoder(model))
+
+  def train(task):
+    state = task.client_state
+    examples = task.examples
+    unlabelled = tf.cast(examples['y'] < 0, tf.float32)
+
+    def run(part, start, labelled, purpose):
+      return part.run(
+        start,
+        labelled,
+        seed=randomness.fold_in(task.client_seed, purpose),
+        round_num=task.round,
+        hparams=task.hparams,
+      )
+
+    def pretrain():
+      result = run(training, task.weights, examples, 0)
+      return result, {**state, 'old': result.weights}
+
+    def vote():
+      x = views.plain(examples['x'])
+      old = state['old']
+      new = split.thaw_weights(
+        model,
+        run(
+          head_training,
+          split.freeze_weights(
+            model, model.put(task.weights, _HEAD, model.take(old, _HEAD))
+          ),
+          examples,
+          1,
+        ).weights,
+      )
+      votes = [
+        prediction.probabilities(model, weights, x, _PREDICTED)
+        for weights in (task.weights, old, new)
+      ]
+      threshold = tf.where(
+        state['threshold'] > 0,
+        state['threshold'],
+        _FACTOR * _mean(tf.reduce_max(votes[0], axis=1), unlabelled),
+      )
+      mean = tf.add_n(votes) / len(votes)
+      passes = tf.reduce_max(mean, axis=1) >= threshold * _share(
+        task.round - pretraining_rounds
+      )
+      is_new = passes & tf.equal(state['labels'], _NONE) & (unlabelled > 0)
+      labels = tf.where(
+        is_new,
+        tf.argmax(mean, axis=1, output_type=tf.int32),
+        state['labels'],
+      )
+      labelled = collections.OrderedDict(
+        examples, y=tf.where(unlabelled > 0, labels, examples['y'])
+      )
+      result = run(training, new, labelled, 2)
+      return result, {
+        'old': result.weights,
+        'labels': labels,
+        'threshold': threshold,
+      }
+
+    result, kept = tf.cond(task.round < pretraining_rounds, pretrain, vote)
+    given = unlabelled * tf.cast(kept['labels'] >= 0, tf.float32)
+    metrics = collections.OrderedDict(
+      result.metrics,
+      mask_rate=(tf.reduce_sum(given), tf.reduce_sum(unlabelled)),
+      pseudo_label_accuracy=losses.pseudo_label_accuracy(
+        kept['labels'], given, examples
+      ),
+    )
+    return result._replace(
+      metrics=tf.nest.map_structure(tf.stack, metrics), client_state=kept
+    )
+
+  def initial_client_state(task):
+    return {
+      'old': tf.nest.map_structure(tf.convert_to_tensor, task.weights),
+      'labels': tf.fill(tf.shape(task.examples['y']), _NONE),
+      'threshold': tf.constant(0.0),
+    }
+
+  return averaging.compose(
+    train,
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    initial_optimizer_state=training.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    client_state_dir=client_state_dir,
+    initial_client_state=initial_client_state,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
+  )
+
+
+def _mean(values, weights):
+  """Returns the weighted mean, 0 where all weights are 0."""
+  return tf.math.divide_no_nan(
+    tf.reduce_sum(weights * values), tf.reduce_sum(weights)
+  )
+
+
+def _share(round_num):
+  """Returns the share of the threshold that holds after so many rounds."""
+  span = _HALVED_ROUND - _CONSTANT_ROUNDS
+  done = tf.cast(round_num - _CONSTANT_ROUNDS, tf.float32) / span
+  return 1 - 0.5 * tf.clip_by_value(done, 0.0, 1.0)

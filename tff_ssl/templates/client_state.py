@@ -1,0 +1,131 @@
+"""State that stays with a client from one of its rounds to the next.
+
+On a device it lies in the application's storage. Here it is a file for each
+version, `<folder>/seed-<seed>/<client>/<round>.state`, which the client's own
+computation writes in a round and reads when it takes part again: the newest
+version of an earlier round. So nothing of it passes the server, a round that
+is repeated reads what it read before and writes the same bytes, and a run that
+goes on from a checkpoint finds the versions that belong to it, whatever later
+ones a crash has left. Whoever runs the process removes old ones (`prune`).
+"""
+
+import os
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+_SUFFIX = '.state'
+# Names of rounds have one length, and so a fixed place in a path.
+_DIGITS = 10
+
+
+def check_folder(folder: str) -> None:
+  """Raises `ValueError` unless the folder's path is absolute."""
+  if not isinstance(folder, str) or not os.path.isabs(folder):
+    raise ValueError(
+      f'client_state_dir={folder!r} must be an absolute path, which all '
+      'workers share: they do not run in the working folder.'
+    )
+
+
+def read(folder: str, task, initial: Callable[[], Any]):
+  """Returns a client's state, and whether it has one of an earlier round.
+
+  Args:
+    folder: `client_state_dir`.
+    task: The `ClientTask`.
+    initial: Returns the state of a client that has none: a structure of
+      tensors, with the dtypes and the static shapes of all later ones.
+
+  Returns:
+    The state and a `bool` scalar.
+  """
+  paths = tf.io.matching_files(
+    tf.strings.join([_folder_of(folder, task), '/*', _SUFFIX])
+  )
+  place = -(_DIGITS + len(_SUFFIX))
+  rounds = tf.strings.to_number(
+    tf.strings.substr(paths, place, _DIGITS), tf.int32
+  )
+  earlier = rounds < task.round
+  found = tf.reduce_any(earlier)
+  template = initial()
+
+  def load():
+    newest = tf.argmax(tf.where(earlier, rounds, -1))
+    leaves = tf.io.parse_tensor(tf.io.read_file(paths[newest]), tf.string)
+    flat = tf.nest.flatten(template)
+    values = [
+      tf.ensure_shape(
+        tf.io.parse_tensor(leaves[i], leaf.dtype), [None] * leaf.shape.rank
+      )
+      for i, leaf in enumerate(flat)
+    ]
+    return tf.nest.pack_sequence_as(template, values)
+
+  def begin():
+    return tf.nest.map_structure(tf.identity, template)
+
+  state = tf.cond(found, load, begin)
+  for loaded, leaf in zip(
+    tf.nest.flatten(state), tf.nest.flatten(template), strict=True
+  ):
+    loaded.set_shape(leaf.shape)
+  return state, found
+
+
+def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
+  """Writes a client's state of this round.
+
+  Args:
+    folder: `client_state_dir`.
+    task: The `ClientTask`.
+    state: As `read` returned it, with new values.
+    counts: `bool` scalar: whether to write at all; a client that is left out of
+      the round keeps the state that it has.
+
+  Returns:
+    The operation; whatever the computation returns must depend on it.
+  """
+  content = tf.io.serialize_tensor(
+    tf.stack([tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)])
+  )
+  name = tf.strings.as_string(task.round, width=_DIGITS, fill='0')
+  path = tf.strings.join([_folder_of(folder, task), '/', name, _SUFFIX])
+
+  def write_file():
+    with tf.control_dependencies([tf.io.write_file(path, content)]):
+      return tf.constant(True)
+
+  return tf.cond(counts, write_file, lambda: tf.constant(False))
+
+
+def prune(folder: str, seed: int, clients: Iterable[int], round_num: int):
+  """Removes what a run that goes on after `round_num` rounds cannot need.
+
+  Args:
+    folder: `client_state_dir`.
+    seed: The run's seed.
+    clients: Whose states to look at.
+    round_num: Rounds done at the oldest checkpoint that is kept.
+  """
+  for client in clients:
+    own = pathlib.Path(folder, f'seed-{seed}', str(client))
+    earlier = sorted(
+      path for path in own.glob(f'*{_SUFFIX}') if int(path.stem) < round_num
+    )
+    for path in earlier[:-1]:
+      path.unlink()
+
+
+def _folder_of(folder, task):
+  return tf.strings.join(
+    [
+      f'{folder}/seed-',
+      tf.strings.as_string(task.seed),
+      '/',
+      tf.strings.as_string(task.client),
+    ]
+  )
