@@ -35,6 +35,7 @@ class RoundLoop:
     checkpoints,
     diversity=None,
     observe=None,
+    validate=None,
   ):
     """Initializes the loop.
 
@@ -47,6 +48,8 @@ class RoundLoop:
       diversity: `(state, rounds done) -> dict` of further metrics, or `None`.
       observe: `(rounds done, state, whether test metrics are due) -> dict` of
         further metrics, called after each round, or `None`.
+      validate: `(ModelWeights) -> dict` of metrics on a validation split,
+        called where test metrics are due, or `None`.
     """
     self._process = process
     self._settings = settings
@@ -55,6 +58,7 @@ class RoundLoop:
     self._checkpoints = checkpoints
     self._diversity = diversity
     self._observe = observe
+    self._validate = validate
     self._stalled = 0
 
   def run(
@@ -93,6 +97,8 @@ class RoundLoop:
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
       evaluated = self._evaluated(done, state, evaluate_clients)
       row.update(evaluated)
+      if evaluated and self._validate is not None:
+        row.update(self._validate(self._process.get_model_weights(state)))
       if self._observe is not None:
         row.update(self._observe(done, state, bool(evaluated)))
       if self._diversity is not None and (

@@ -112,6 +112,7 @@ def run(settings) -> int:
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),
+      validate=evaluation.validator(model, views, data.source.validation),
     )
     try:
       state = _train(
@@ -211,6 +212,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
     **facts,
+    **evaluation.validation_figures(table),
     **client_evaluation.last_figures(table),
     **proxy_evaluation.last_loss(table),
     'flags': settings.used,
