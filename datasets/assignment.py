@@ -26,6 +26,7 @@ class Purpose(enum.IntEnum):
   CLIENT_SUBSET = 5
   LABELLED_CLIENTS = 6
   LABEL_MASKS = 7
+  SPLIT = 8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,7 +10,13 @@ import difflib
 import os
 from collections.abc import Callable
 
-from datasets import embedded, emnist_writers, local_files, tfds_images
+from datasets import (
+  embedded,
+  emnist_writers,
+  local_files,
+  medmnist,
+  tfds_images,
+)
 from datasets.source import Source
 
 
@@ -56,6 +62,19 @@ def _tfds_specs() -> list[SourceSpec]:
   ]
 
 
+def _medmnist_specs() -> list[SourceSpec]:
+  return [
+    SourceSpec(
+      name=name,
+      description=f'{entry.title}, {entry.motif} (MedMNIST v2)',
+      load=medmnist.loader(name),
+      num_classes=entry.num_classes,
+      input_shape=entry.input_shape,
+    )
+    for name, entry in medmnist.TABLE.items()
+  ]
+
+
 SOURCES: dict[str, SourceSpec] = {
   spec.name: spec
   for spec in [
@@ -76,6 +95,7 @@ SOURCES: dict[str, SourceSpec] = {
       input_shape=emnist_writers.INPUT_SHAPE,
     ),
     *_tfds_specs(),
+    *_medmnist_specs(),
     SourceSpec(
       name='npz',
       description='your own <data_dir>/train.npz and test.npz',
@@ -100,7 +120,8 @@ def load(
     name: One of `names()`.
     data_dir: The folder that holds the data files, laid out as each loader's
       module says; with `None`, a public source comes from its library's own
-      cache or download. `digits` needs no file and does not look at it.
+      cache or download, except MedMNIST's, which is not downloaded. `digits`
+      needs no file and does not look at it.
     cache_dir: A folder for unpacked and decoded copies; created when needed.
     **options: Those of this source, by name: `only_digits` (bool, `True` unless
       given) of `emnist`.

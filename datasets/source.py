@@ -46,6 +46,8 @@ class Source:
     background: Grey value in [0, 255] of an empty image; geometric augmentation
       fills with it.
     mirrorable: Whether a mirrored image still is of its class (a digit is not).
+    validation: A split on which hyperparameters are chosen, so that the test
+      split is not; `None` where the source has none.
   """
 
   name: str
@@ -58,3 +60,4 @@ class Source:
   stddev: tuple[float, ...]
   background: int
   mirrorable: bool
+  validation: Split | None = None

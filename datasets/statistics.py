@@ -88,7 +88,7 @@ def noniid_r(counts: np.ndarray) -> float:
   Raises:
     ValueError: If `counts` is no matrix of finite values >= 0.
   """
-  counts = _checked_counts(counts).astype(np.float64)
+  counts = checked_counts(counts).astype(np.float64)
   sizes = counts.sum(axis=1)
   distributions = counts[sizes > 0] / sizes[sizes > 0, np.newaxis]
   num_clients = len(distributions)
@@ -122,7 +122,7 @@ def summary(
     ValueError: If `counts` is no matrix of finite values >= 0, or has no row,
       or a client's size is less than his counts.
   """
-  counts = _checked_counts(counts)
+  counts = checked_counts(counts)
   if not len(counts):
     raise ValueError('counts has no row: give at least one client.')
   known = counts.sum(axis=1)
@@ -160,7 +160,7 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   """
   from matplotlib.figure import Figure
 
-  counts = _checked_counts(counts)
+  counts = checked_counts(counts)
   if not counts.size:
     raise ValueError(
       f'counts is {list(counts.shape)}: give at least one client and class.'
@@ -185,7 +185,15 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   figure.savefig(path, format='png', dpi=120)
 
 
-def _checked_counts(counts: np.ndarray) -> np.ndarray:
+def checked_counts(counts: np.ndarray) -> np.ndarray:
+  """Returns counts as an array, once they are known to be counts.
+
+  Args:
+    counts: `[K, d]`, examples of each class at each client.
+
+  Raises:
+    ValueError: If `counts` is no matrix of finite values >= 0.
+  """
   counts = np.asarray(counts)
   if counts.ndim != 2 or counts.dtype.kind not in 'iuf':
     raise ValueError(

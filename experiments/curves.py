@@ -6,6 +6,7 @@ from matplotlib import figure
 # Share or accuracy in [0, 1] -> its name in the picture.
 _LINES = {
   'accuracy': 'test accuracy',
+  'validation_accuracy': 'validation accuracy',
   'mask_rate': 'mask rate',
   'pseudo_label_accuracy': 'accuracy of pseudo-labels',
 }

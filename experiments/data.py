@@ -8,15 +8,19 @@ import dataclasses
 import os
 
 import numpy as np
+import pandas as pd
 
 from datasets import (
   catalogue,
   client_store,
+  label_mismatch,
   partitions,
+  pooled_split,
   split_manifest,
   statistics,
 )
 from datasets.source import Source
+from experiments import run_folder
 from experiments.flags import UsageError
 from experiments.settings import source_options
 
@@ -48,7 +52,8 @@ class RunData:
 
     `labelled_client_examples` are those whose labels are seen at some time, and
     `min_labels`, `median_labels` and `max_labels`, where clients have only some
-    of their labels, those that a client sees in one pass.
+    of their labels, those that a client sees in one pass. `label_mismatch_...`
+    are from `label_mismatch.Mismatch`, over the clients.
     """
     summary = statistics.summary(self.counts, self.partition.client_sizes)
     summary['server_examples'] = len(self.partition.server_indices)
@@ -62,8 +67,29 @@ class RunData:
       summary['min_labels'] = int(labels.min())
       summary['median_labels'] = float(np.median(labels))
       summary['max_labels'] = int(labels.max())
+    mismatch = self.mismatch()
+    if mismatch is not None:
+      summary.update(mismatch.describe())
+    if self.source.validation is not None:
+      summary['validation_examples'] = len(self.source.validation.labels)
     summary['test_examples'] = len(self.source.test.labels)
     return summary
+
+  def mismatch(self) -> label_mismatch.Mismatch | None:
+    """Returns how far the clients' labelled data are from their others.
+
+    `None` where it is not the same examples all the time that have labels.
+    """
+    if self.labels_at != split_manifest.DEALT:
+      return None
+    partition = self.partition
+    return label_mismatch.of_examples(
+      self.source.train.labels[partition.examples],
+      partition.owners,
+      np.isin(partition.examples, partition.labelled_indices),
+      partition.num_clients,
+      self.source.num_classes,
+    )
 
 
 def prepare(settings, spec) -> RunData:
@@ -92,6 +118,8 @@ def prepare(settings, spec) -> RunData:
     cache_dir=settings.cache_dir,
     **_options(settings),
   )
+  if settings.split == pooled_split.CUT:
+    source = pooled_split.cut(source, settings.seed)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(settings, name)
     if labels and labels < source.num_classes:
@@ -153,7 +181,7 @@ def _options(settings) -> dict[str, object]:
 
 
 def write_records(data: RunData, folder) -> None:
-  """Writes the split manifest and the partition picture to a run folder."""
+  """Writes what a run folder keeps of the data: who has what, and labels."""
   split_manifest.write(
     data.partition,
     folder.path / 'split.json',
@@ -167,3 +195,17 @@ def write_records(data: RunData, folder) -> None:
     f'{data.source.name}, {data.partition.name}: '
     f'R = {statistics.noniid_r(data.counts):.3f}',
   )
+  mismatch = data.mismatch()
+  if mismatch is not None:
+    table = pd.DataFrame(
+      {
+        'labelled': mismatch.labelled.sum(axis=1),
+        'unlabelled': mismatch.unlabelled.sum(axis=1),
+        'kl': mismatch.kl,
+        'total_variation': mismatch.total_variation,
+      }
+    )
+    run_folder.write_durably(
+      folder.path / 'label_mismatch.csv',
+      table.to_csv(index_label='client').encode(),
+    )

@@ -91,6 +91,15 @@ _PHOTOS = {
   'total_rounds': 200,
 }
 
+# Hospitals, not devices: few clients with uneven classes.
+_CROSS_SILO = {
+  **_LARGE_CLIENTS,
+  'model': 'small_cnn',
+  'partition': 'dirichlet',
+  'dirichlet_alpha': 0.1,
+  'total_rounds': 200,
+}
+
 _BY_DATASET = {
   'digits': {
     **_SMALL_CLIENTS,
@@ -134,6 +143,21 @@ _BY_DATASET = {
   'svhn': _PHOTOS,
   # Paper 1, appendix I.
   'stl10': {**_PHOTOS, 'noniid_r': 0.0, 'clients_per_round': 2},
+  # FedLabel, section 5.1.
+  'organamnist': {
+    **_CROSS_SILO,
+    'num_clients': 10,
+    'clients_per_round': 3,
+    'server_examples': 1100,
+    'labelled_examples': 1100,
+  },
+  'bloodmnist': {
+    **_CROSS_SILO,
+    'num_clients': 5,
+    'clients_per_round': 5,
+    'server_examples': 800,
+    'labelled_examples': 800,
+  },
   'npz': {
     **_SMALL_CLIENTS,
     'partition': 'r',
@@ -177,6 +201,10 @@ _BY_PROCESS = {
     'weight_decay': 0.0,
   },
 }
+
+# 5% of a cross-silo client's examples have labels in that table.
+_CROSS_SILO_MASK_RATIO = 0.95
+_CROSS_SILO_DATASETS = ('organamnist', 'bloodmnist')
 
 # Chart 1 of the label-hungry paper (Hegde et al.), and batches as its code made
 # them. Most labels are hidden, so that a first run shows what it is about.
@@ -242,6 +270,8 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
   """
   is_central = given.get('setting') == 'central'
   of_process = dict(_BY_PROCESS.get(given['process'], {}))
+  if 'mask_ratio' in of_process and given['dataset'] in _CROSS_SILO_DATASETS:
+    of_process['mask_ratio'] = _CROSS_SILO_MASK_RATIO
   if given['process'] in _LABEL_HUNGRY_PROCESSES:
     of_process.update(_label_hungry(given['dataset'], is_central))
   if is_central:

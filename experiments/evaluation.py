@@ -1,13 +1,15 @@
-"""Accuracy and loss of a model on the test split, example by example."""
+"""Accuracy and loss of a model on test and validation split."""
 
 import dataclasses
 import hashlib
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 
 # Bounds the memory of one forward pass.
 _BATCH = 512
+_VALIDATION = 'validation_accuracy'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,6 +82,43 @@ class Evaluator:
       strict=True,
     )
     return Scores(np.concatenate(correct), np.concatenate(losses))
+
+
+def validator(model, views, split):
+  """Returns what evaluates weights on a validation split.
+
+  Args:
+    model: A `FunctionalModel`.
+    views: Gives `plain`, the normalised images.
+    split: `datasets.source.Split`, or `None` where there is none.
+
+  Returns:
+    `(ModelWeights) -> dict` of `validation_accuracy` in [0, 1], or `None`
+    without a split.
+  """
+  if split is None:
+    return None
+  evaluator = Evaluator(model, views, split)
+  return lambda weights: {_VALIDATION: evaluator(weights)['accuracy']}
+
+
+def validation_figures(table: pd.DataFrame) -> dict[str, float]:
+  """Returns what summary.json has of the validation split, if there is one.
+
+  Args:
+    table: metrics.csv.
+
+  Returns:
+    `validation_accuracy`, the last one, and `best_validation_accuracy`, or
+    nothing.
+  """
+  if _VALIDATION not in table:
+    return {}
+  accuracy = table[_VALIDATION].dropna()
+  return {
+    _VALIDATION: float(accuracy.iloc[-1]),
+    f'best_{_VALIDATION}': float(accuracy.max()),
+  }
 
 
 def batches(split) -> list[tuple[tf.Tensor, tf.Tensor]]:

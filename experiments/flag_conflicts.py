@@ -1,6 +1,6 @@
 """Flags that cannot be had together; no TensorFlow here."""
 
-from datasets import catalogue, partitions
+from datasets import catalogue, partitions, pooled_split
 from experiments.flags import UsageError
 from tff_ssl.models import ENCODERS
 
@@ -59,6 +59,8 @@ def check(values, spec) -> None:
       f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
       'every pass: choose --mask=fixed.'
     )
+  if values.get('split') == pooled_split.CUT:
+    _check_cut(values)
   if catalogue.SOURCES[values['dataset']].has_unlabelled:
     _check_unlabelled(values, spec)
 
@@ -91,6 +93,20 @@ def _check_label_hungry(values, spec) -> None:
     raise UsageError(
       f'--partition={values["partition"]} does not fit --setting=central: one '
       'client holds all the data there; leave it out.'
+    )
+
+
+def _check_cut(values) -> None:
+  """Refuses to cut data anew that clients own or nobody has labelled."""
+  if values['partition'] == 'native':
+    raise UsageError(
+      f'--split={values["split"]} does not fit --partition=native, whose '
+      'clients own their examples: choose another partition, or --split=own.'
+    )
+  if catalogue.SOURCES[values['dataset']].has_unlabelled:
+    raise UsageError(
+      f'--split={values["split"]} would test on images without labels, as most '
+      f'of --dataset={values["dataset"]} are: choose --split=own.'
     )
 
 

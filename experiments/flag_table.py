@@ -42,6 +42,13 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'boolean',
       'Data set emnist: digits alone (10 classes), not letters as well (62).',
     ),
+    Flag(
+      'split',
+      'string',
+      "Train and test: the data set's own (the default), or 80_5_15: all "
+      'examples pooled and cut anew by the seed, 80% train, 5% validation and '
+      '15% test.',
+    ),
   ),
   'partition': (
     Flag(

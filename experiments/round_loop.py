@@ -36,6 +36,7 @@ class RoundLoop:
     diversity=None,
     observe=None,
     after_save=None,
+    validate=None,
   ):
     """Initializes the loop.
 
@@ -50,6 +51,8 @@ class RoundLoop:
         further metrics, called after each round, or `None`.
       after_save: `(participants) -> None`, called after each checkpoint with
         the indices of its round's clients, or `None`.
+      validate: `(ModelWeights) -> dict` of metrics on a validation split,
+        called where test metrics are due, or `None`.
     """
     self._process = process
     self._settings = settings
@@ -59,6 +62,7 @@ class RoundLoop:
     self._diversity = diversity
     self._observe = observe
     self._after_save = after_save
+    self._validate = validate
     self._stalled = 0
 
   def run(
@@ -98,6 +102,8 @@ class RoundLoop:
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
       evaluated = self._evaluated(done, state, evaluate_clients)
       row.update(evaluated)
+      if evaluated and self._validate is not None:
+        row.update(self._validate(self._process.get_model_weights(state)))
       if self._observe is not None:
         row.update(self._observe(done, state, bool(evaluated)))
       if self._diversity is not None and (

@@ -10,7 +10,7 @@ import os
 import types
 from collections.abc import Collection
 
-from datasets import catalogue, partitions
+from datasets import catalogue, partitions, pooled_split
 from datasets.partition_arguments import ALPHA_INTERVAL
 from experiments import defaults, flag_conflicts, worker_settings
 from experiments.flags import GROUPS, UsageError
@@ -131,6 +131,7 @@ _CHOICES = {
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
   'mask': ('fixed', 'redrawn'),
+  'split': (pooled_split.OWN, pooled_split.CUT),
 }
 
 

@@ -120,6 +120,7 @@ def run(settings) -> int:
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),
+      validate=evaluation.validator(model, views, data.source.validation),
     )
     try:
       state = _train(
@@ -240,6 +241,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
       else None
     ),
     **facts,
+    **evaluation.validation_figures(table),
     **client_evaluation.last_figures(table),
     **proxy_evaluation.last_loss(table),
     'flags': settings.used,

@@ -37,6 +37,8 @@ def test_table():
     'cifar100',
     'svhn',
     'stl10',
+    'organamnist',
+    'bloodmnist',
     'npz',
   ]
   specs = catalogue.SOURCES

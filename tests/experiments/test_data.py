@@ -5,8 +5,10 @@ import json
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
+from scipy import stats
 
 from datasets import client_store
 from experiments import data, settings
@@ -143,6 +145,58 @@ def test_a_fixed_mask_hides_labels_in_store_and_records(cache_dir, tmp_path):
     'fixed',
     0.9,
   )
+
+
+def test_labelled_against_unlabelled_examples_of_each_client(
+  cache_dir, tmp_path
+):
+  run = prepare(
+    cache_dir, 'fedavg', **{**MASKED, 'noniid_r': 0.6}, partition='r'
+  )
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  table = pd.read_csv(tmp_path / 'label_mismatch.csv')
+  assert table['client'].tolist() == list(range(6))
+  for client in range(6):
+    part = client_store.read_numpy(run.store, client)
+    shown = np.bincount(part.true_y[part.y >= 0], minlength=10)
+    hidden = np.bincount(part.true_y[part.y < 0], minlength=10)
+    row = table.iloc[client]
+    assert (row['labelled'], row['unlabelled']) == (shown.sum(), hidden.sum())
+    assert row['kl'] == pytest.approx(stats.entropy(shown, hidden + 0.1))
+    distances = np.abs(shown / shown.sum() - hidden / hidden.sum())
+    assert row['total_variation'] == pytest.approx(distances.sum() / 2)
+  facts = run.describe()
+  for name, column in (('kl', 'kl'), ('tv', 'total_variation')):
+    values = table[column]
+    assert facts[f'label_mismatch_{name}_mean'] == pytest.approx(values.mean())
+    assert facts[f'label_mismatch_{name}_max'] == pytest.approx(values.max())
+
+
+def test_without_fixed_labels_there_is_no_mismatch(cache_dir, tmp_path):
+  run = prepare(cache_dir, 'fedavg', **{**MASKED, 'mask_ratio': 0.0})
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  assert not (tmp_path / 'label_mismatch.csv').exists()
+  assert not [name for name in run.describe() if 'mismatch' in name]
+
+
+def test_a_cut_has_its_own_store_and_a_validation_split(cache_dir):
+  own, same, cut, other = (
+    prepare(cache_dir, 'fedavg', num_clients=6, clients_per_round=2, **given)
+    for given in (
+      {},
+      {'split': 'own'},
+      {'split': '80_5_15'},
+      {'split': '80_5_15', 'seed': 1},
+    )
+  )
+  assert own.store.key == same.store.key
+  assert len({own.store.key, cut.store.key, other.store.key}) == 3
+  assert 'validation_examples' not in own.describe()
+  facts = cut.describe()
+  assert facts['examples'] == 1797 - 89 - 269
+  assert facts['validation_examples'] == len(cut.source.validation.labels) == 89
+  assert facts['test_examples'] == 269
+  assert other.source.version.endswith('-80_5_15-seed1')
 
 
 def test_one_mask_for_every_process(cache_dir):

@@ -87,6 +87,21 @@ def test_paper_values_of_stl10():
   assert (values['server_examples'], values['noniid_r']) == (1000, 0.0)
 
 
+@pytest.mark.parametrize(
+  'dataset, clients', [('organamnist', (10, 3)), ('bloodmnist', (5, 5))]
+)
+def test_cross_silo_values_of_fedlabel(dataset, clients):
+  """Section 5.1: alpha = 0.1, 30% of 10 and all of 5 clients, 5% labels."""
+  made = settings.make({'process': 'fedlabel', 'dataset': dataset})
+  assert (made.num_clients, made.clients_per_round) == clients
+  assert (made.partition, made.dirichlet_alpha) == ('dirichlet', 0.1)
+  assert made.mask_ratio == 0.95
+  given = {'process': 'fedavg', 'dataset': dataset}
+  assert settings.make(given).mask_ratio == 0.0
+  given = {'process': 'fedlabel', 'dataset': 'cifar10'}
+  assert settings.make(given).mask_ratio == 0.8
+
+
 def test_letters_have_more_labels():
   digits = resolve(dataset='emnist')
   letters = resolve(dataset='emnist', emnist_only_digits=False)

@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow_federated as tff
 
@@ -75,6 +76,26 @@ def test_one_evaluator_takes_any_weights(model):
   first, second = model.initial_weights(1), model.initial_weights(2)
   losses = [evaluator(w)['test_loss'] for w in (first, second, first)]
   assert losses[0] == losses[2] != losses[1]
+
+
+def test_validation_is_of_its_own_split(model):
+  data, weights = split(90), model.initial_weights(3)
+  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
+  validate = evaluation.validator(model, views, data)
+  right = expected(data, weights)['accuracy']
+  assert validate(weights) == {'validation_accuracy': right}
+  assert evaluation.validator(model, views, None) is None
+
+
+def test_summary_has_the_last_and_the_best_validation():
+  nan = float('nan')
+  table = pd.DataFrame({'validation_accuracy': [nan, 0.75, nan, 0.5]})
+  assert evaluation.validation_figures(table) == {
+    'validation_accuracy': 0.5,
+    'best_validation_accuracy': 0.75,
+  }
+  without = table.rename(columns={'validation_accuracy': 'accuracy'})
+  assert evaluation.validation_figures(without) == {}
 
 
 def test_digest_is_that_of_the_bytes_in_order():

@@ -88,6 +88,7 @@ def run(
   stop=None,
   clients=None,
   observe=None,
+  validate=None,
   **changed,
 ):
   recorder = Recorder()
@@ -111,6 +112,7 @@ def run(
     evaluate=lambda weights: {'accuracy': weights},
     checkpoints=recorder,
     observe=observe,
+    validate=validate,
   )
   end = loop.run(
     state, first_round, stop or Stop(), recorder, [recorder.log], clients
@@ -165,6 +167,28 @@ def test_every_round_is_observed_and_its_metrics_join_the_row():
     4: 4,
     5: 5,
   }
+
+
+def test_validation_goes_with_the_test():
+  def validate(weights):
+    return {'validation_accuracy': -weights}
+
+  def clients(number, weights):
+    return {'accuracy': weights}
+
+  _, recorder = run(
+    Process(),
+    clients=clients,
+    validate=validate,
+    rounds_per_client_evaluation=3,
+  )
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  due = {n for n, row in rows.items() if 'accuracy' in row}
+  assert due == {2, 3, 4, 5}
+  for number, row in rows.items():
+    assert ('validation_accuracy' in row) == (number in due)
+    if number in due:
+      assert row['validation_accuracy'] == -row['accuracy']
 
 
 def test_continuing_equals_not_stopping():

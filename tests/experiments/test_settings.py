@@ -43,6 +43,7 @@ STRINGS = {
   'views_forward': ['auto', 'joint', 'separate', 'both'],
   'unlabelled_loss': ['crl', 'self_training', 'entropy'],
   'mask': ['fixed', 'redrawn', 'none'],
+  'split': ['own', '80_5_15', '80_20'],
   'precision': ['float32', 'bfloat16', 'float16'],
   'run_dir': ['runs/a b', '~/run', ''],
   'cache_dir': ['/tmp/cache', '~/cache', ''],
@@ -212,6 +213,15 @@ def test_every_process_runs_on_its_defaults():
       {'partition': 'dirichlet', 'noniid_r': 0.4},
       ['--noniid_r=0.4', '--partition=dirichlet'],
     ),
+    (
+      {'split': '80_5_15', 'dataset': 'emnist'},
+      ['--split=80_5_15', '--partition=native', '--split=own'],
+    ),
+    (
+      {'split': '80_5_15', 'dataset': 'stl10'},
+      ['--split=80_5_15', '--dataset=stl10', 'without labels'],
+    ),
+    ({'split': '80_5_51'}, ['--split=80_5_51', "'80_5_15'?"]),
     (
       {'emnist_only_digits': False},
       ['--emnist_only_digits=false', '--dataset=emnist'],
