@@ -41,8 +41,9 @@ class Selection:
       by default the labelled examples' share of all. Where there is but one
       kind of examples, minibatches are of that kind.
     redrawn_mask_ratio: If given, the share of labels that is hidden at random,
-      others in every pass: `min(int(ratio * n), n - 1)` of n, so that one is
-      left. Every example must have a label then.
+      others in every epoch: `min(int(ratio * n), n - 1)` of n, so that one is
+      left. Every example must have a label then. An epoch is a pass; where all
+      minibatches are full, it is as many of them as hold n examples.
   """
 
   rows: str = 'all'
@@ -121,9 +122,18 @@ class Minibatches:
       return _either(
         labels, selection, self._full_steps(num_examples), self.batch_size, seed
       )
+    is_full = self.steps is not None or self.epoch_batches == 'matched'
+    if is_full and selection.redrawn_mask_ratio is not None:
+      return _redrawn(
+        num_examples,
+        selection,
+        self._full_steps(num_examples),
+        self.batch_size,
+        seed,
+      )
     stream = _stream(labels, selection.rows, selection.redrawn_mask_ratio)
     shuffle_seed = randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
-    if self.steps is None and self.epoch_batches != 'matched':
+    if not is_full:
       cut = _separate if self.epoch_batches == 'separate' else _continuous
       return cut(stream, self.batch_size, self.epochs, shuffle_seed)
     steps = self._full_steps(num_examples)
@@ -292,51 +302,29 @@ def _continuous(stream, batch_size, epochs, seed) -> Batches:
 
 def _either(labels, selection, steps, batch_size, seed) -> Batches:
   """Full minibatches, each out of one of two streams, by lot."""
-  ratio = selection.redrawn_mask_ratio
-  labelled = _stream(labels, 'labelled', ratio)
-  unlabelled = _stream(labels, 'unlabelled', ratio)
-  labelled_passes, unlabelled_passes = (
-    _passes_for(stream, batch_size, steps) for stream in (labelled, unlabelled)
+  num_examples = tf.shape(labels)[0]
+  if selection.redrawn_mask_ratio is not None:
+    return _redrawn(num_examples, selection, steps, batch_size, seed)
+  labelled, unlabelled = (
+    _stream(labels, rows) for rows in ('labelled', 'unlabelled')
   )
-  seed_of = {
-    purpose: randomness.fold_in(seed, purpose)
-    for purpose in (
-      randomness.Purpose.SHUFFLE,
-      randomness.Purpose.SHUFFLE_LABELLED,
-      randomness.Purpose.DRAW_KIND,
+  is_labelled, count = _draw_kinds(
+    selection, labelled.size, unlabelled.size, steps, seed
+  )
+  orders = [
+    stream.order(
+      _passes_for(stream, batch_size, steps), randomness.fold_in(seed, purpose)
     )
-  }
-  unlabelled_seed = seed_of[randomness.Purpose.SHUFFLE]
-  labelled_seed = seed_of[randomness.Purpose.SHUFFLE_LABELLED]
-  if ratio is not None:
-    # One mask for both kinds in each pass.
-    labelled_seed = unlabelled_seed
-    labelled_passes = unlabelled_passes = tf.maximum(
-      labelled_passes, unlabelled_passes
+    for stream, purpose in (
+      (labelled, randomness.Purpose.SHUFFLE_LABELLED),
+      (unlabelled, randomness.Purpose.SHUFFLE),
     )
-  labelled_order = labelled.order(labelled_passes, labelled_seed)
-  order = tf.concat(
-    [labelled_order, unlabelled.order(unlabelled_passes, unlabelled_seed)], 0
-  )
-  num_examples = labelled.size + unlabelled.size
-  probability = selection.labelled_probability
-  if probability is None:
-    probability = labelled.size / tf.maximum(num_examples, 1)
-  probability = tf.cast(probability, tf.float32)
-  probability = tf.where(labelled.size > 0, probability, 0.0)
-  probability = tf.where(unlabelled.size > 0, probability, 1.0)
-  draws = tf.random.stateless_uniform(
-    [steps], seed_of[randomness.Purpose.DRAW_KIND]
-  )
-  is_labelled = draws < probability
-  labelled_so_far = tf.cumsum(tf.cast(is_labelled, tf.int32))
+  ]
+  order = tf.concat(orders, 0)
 
   def indices(step):
-    start = tf.where(
-      is_labelled[step],
-      (labelled_so_far[step] - 1) * batch_size,
-      tf.size(labelled_order) + (step - labelled_so_far[step]) * batch_size,
-    )
+    start = count(step) * batch_size
+    start += tf.where(is_labelled[step], 0, tf.size(orders[0]))
     return order[start : start + batch_size]
 
   return Batches(
@@ -344,3 +332,61 @@ def _either(labels, selection, steps, batch_size, seed) -> Batches:
     indices,
     lambda step: ~is_labelled[step],
   )
+
+
+def _redrawn(num_examples, selection, steps, batch_size, seed) -> Batches:
+  """Full minibatches under a mask that changes with each epoch."""
+  masked = _num_masked(num_examples, selection.redrawn_mask_ratio)
+  sizes = (num_examples - masked, masked)
+  epochs = -(-steps * batch_size // tf.maximum(num_examples, 1))
+  orders = _shuffled_passes(
+    num_examples, epochs, randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
+  )
+  if selection.rows == 'either':
+    is_labelled, count = _draw_kinds(selection, *sizes, steps, seed)
+  else:
+    is_labelled = tf.fill([steps], selection.rows == 'labelled')
+    count = lambda step: step
+
+  def indices(step):
+    epoch = step * batch_size // num_examples
+    begin = tf.where(is_labelled[step], masked, 0)
+    size = tf.where(is_labelled[step], *sizes)
+    places = (count(step) * batch_size + tf.range(batch_size)) % size
+    return tf.gather(orders[epoch], begin + places)
+
+  usable = (
+    num_examples
+    if selection.rows == 'either'
+    else sizes[selection.rows == 'unlabelled']
+  )
+  return Batches(
+    tf.where(usable > 0, steps, 0), indices, lambda step: ~is_labelled[step]
+  )
+
+
+def _draw_kinds(selection, num_labelled, num_unlabelled, steps, seed):
+  """Draws of which kind each minibatch is.
+
+  Returns:
+    `bool [steps]`, whether it is labelled, and a function of the step to how
+    many of its kind came before.
+  """
+  probability = selection.labelled_probability
+  if probability is None:
+    probability = num_labelled / tf.maximum(num_labelled + num_unlabelled, 1)
+  probability = tf.cast(probability, tf.float32)
+  probability = tf.where(num_labelled > 0, probability, 0.0)
+  probability = tf.where(num_unlabelled > 0, probability, 1.0)
+  draws = tf.random.stateless_uniform(
+    [steps], randomness.fold_in(seed, randomness.Purpose.DRAW_KIND)
+  )
+  is_labelled = draws < probability
+  labelled_so_far = tf.cumsum(tf.cast(is_labelled, tf.int32))
+
+  def count(step):
+    return tf.where(
+      is_labelled[step], labelled_so_far[step] - 1, step - labelled_so_far[step]
+    )
+
+  return is_labelled, count

@@ -167,22 +167,49 @@ def test_a_redrawn_mask_shows_others_in_every_pass():
 
 
 def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
-  n, ratio = 10, 0.7
+  n, ratio, batch_size, epochs = 12, 0.75, 4, 200
   batches, seen = draw(
     np.arange(n),
-    batch_size=1,
-    steps=400,
+    batch_size=batch_size,
+    epochs=epochs,
     rows='either',
     redrawn_mask_ratio=ratio,
   )
   kinds = np.array([own[0] >= 0 for own in seen])
-  assert abs(kinds.sum() - 120) < 4 * (400 * 0.3 * 0.7) ** 0.5
-  stream = np.concatenate(batches)
-  passes = min(kinds.sum() // 3, (~kinds).sum() // 7)
-  labelled = stream[kinds][: 3 * passes].reshape(passes, 3)
-  unlabelled = stream[~kinds][: 7 * passes].reshape(passes, 7)
-  together = np.sort(np.concatenate([labelled, unlabelled], axis=1), axis=1)
-  assert (together == np.arange(n)).all()
+  assert abs(kinds.sum() - 150) < 4 * (600 * 0.25 * 0.75) ** 0.5
+  # An epoch is three minibatches of four.
+  masks = []
+  for epoch in range(epochs):
+    steps = range(3 * epoch, 3 * epoch + 3)
+    labelled, unlabelled = (
+      {i for step in steps if kinds[step] == kind for i in batches[step]}
+      for kind in (True, False)
+    )
+    assert not labelled & unlabelled
+    assert len(labelled) in (0, 3) and len(unlabelled) <= 9
+    masks.append(frozenset(labelled))
+  assert len(set(masks)) > 50
+
+
+@pytest.mark.parametrize('epochs', [1, 3])
+def test_matched_steps_see_one_mask_in_each_epoch(epochs):
+  n, ratio = 50, 0.99
+  batches, seen = draw(
+    np.arange(n),
+    batch_size=10,
+    epochs=epochs,
+    epoch_batches='matched',
+    rows='labelled',
+    redrawn_mask_ratio=ratio,
+  )
+  # int(0.99 * 50) labels are hidden: one is left, for five minibatches.
+  assert sizes(batches) == [10] * (5 * epochs)
+  assert all(len(set(batch)) == 1 for batch in batches)
+  per_epoch = [
+    set(np.concatenate(batches[5 * e : 5 * e + 5])) for e in range(epochs)
+  ]
+  assert all(len(labels) == 1 for labels in per_epoch)
+  assert (np.concatenate(seen) == np.concatenate(batches)).all()
 
 
 @pytest.mark.parametrize('n', [1, 2, 9, 20, 50, 100])
