@@ -182,6 +182,8 @@ _BY_PROCESS = {
       'mask_ratio': 0.8,
       'threshold': threshold,
       'augmentation': 'rand_augment_1_10',
+      # The baselines take as many steps as FedLabel takes of each kind.
+      **({} if name == 'fedlabel' else {'local_steps': 16}),
     }
     for name, threshold in (
       ('fedlabel', 0.5),
@@ -255,8 +257,14 @@ def _label_hungry(dataset: str, is_central: bool) -> dict[str, object]:
 
 def displaced(given: Collection[str]) -> set[str]:
   """Returns the names of the flags whose place the given ones take."""
-  steps = {'local_steps', 'local_epochs'}
-  return steps - set(given) if steps & set(given) else set()
+  taken = set()
+  for pair in (
+    {'local_steps', 'local_epochs'},
+    {'mask_ratio', 'labelled_fraction'},
+  ):
+    if pair & set(given):
+      taken |= pair - set(given)
+  return taken
 
 
 def resolve(given: dict[str, object]) -> dict[str, object]:
@@ -307,13 +315,18 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     values.pop('schedule_scale')
   if schedule == 'exponential':
     values['schedule_decay'] = 0.97
-  values.update(given)
+  rounds = values['total_rounds']
   if given['process'] == 'sspt':
-    if 'total_rounds' not in given:
-      values['total_rounds'] *= 2
-    values.setdefault('pretraining_rounds', values['total_rounds'] // 2)
+    values['total_rounds'] *= 2
+  values.update(given)
+  # Of the default rounds, so that a run may go on for longer than it was asked
+  # to at first; less where it is shorter.
+  rounds = min(rounds, values['total_rounds'])
+  if given['process'] == 'sspt':
+    half = max(1, values['total_rounds'] // 2)
+    values.setdefault('pretraining_rounds', min(rounds, half))
   if given['process'] == 'fedtrinet':
-    values.setdefault('pretraining_rounds', values['total_rounds'] * 2 // 5)
+    values.setdefault('supervised_rounds', rounds * 2 // 5)
   values.setdefault('server_learning_rate', values['learning_rate'])
   values.setdefault('labelled_batch_size', values['batch_size'])
   if values['gradient_diversity_clients']:

@@ -210,8 +210,13 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'pretraining_rounds',
       'integer',
-      'The first of --total_rounds: those of the proxy task (sspt; by default '
-      'half), or before pseudo-labels (fedtrinet; by default 40%).',
+      'Rounds of --total_rounds that go to the proxy task, the first ones; by '
+      'default half of them.',
+    ),
+    Flag(
+      'supervised_rounds',
+      'integer',
+      'Rounds of --total_rounds before there are pseudo-labels; by default 40%.',
     ),
     Flag(
       'pretraining_images',
@@ -232,9 +237,9 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'augmentation',
       'string',
-      'The strong view: fixmatch (2 operations of random strength and a grey '
-      'square), or RandAugment, N operations of strength M, '
-      'rand_augment_1_10, rand_augment_10_1.',
+      'The strong view behind mirror and crop: fixmatch (2 operations '
+      'of random strength and a grey square), or RandAugment, N operations of '
+      'strength M, rand_augment_1_10, rand_augment_10_1.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
   ),

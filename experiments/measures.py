@@ -66,7 +66,10 @@ class Measure:
     return value
 
   def of_run(
-    self, run_dir: str | os.PathLike, pretraining_rounds: int = 0
+    self,
+    run_dir: str | os.PathLike,
+    pretraining_rounds: int = 0,
+    scale: float = 1.0,
   ) -> float | None:
     """Returns its value for a run.
 
@@ -74,6 +77,8 @@ class Measure:
       run_dir: The run's folder, with metrics.csv, in which the first round is
         number 1.
       pretraining_rounds: Rounds of pre-training at the beginning.
+      scale: The run's share of the rounds of the whole one, to which `@R`
+        refers: the round in its place is read.
 
     Returns:
       An accuracy in [0, 1] or a number of rounds; `None` if the accuracy was
@@ -88,8 +93,10 @@ class Measure:
       enough = (n for n, x in accuracies.items() if x >= self.argument)
       return min(enough, default=None)
     # Tables that end with "round 100" of 100 rounds mean the last one by it.
-    last = self.argument is None or self.argument == rounds
-    return accuracies.get(rounds - 1 if last else self.argument)
+    if self.argument is None:
+      return accuracies.get(rounds - 1)
+    wanted = round(self.argument * scale)
+    return accuracies.get(rounds - 1 if wanted == rounds else wanted)
 
 
 ACCURACY = Measure('accuracy')

@@ -43,7 +43,7 @@ class ProxyTest:
       outputs, _ = joint.predict(
         weights.trainable, weights.non_trainable, inputs, training=False
       )
-      return outputs[-1], targets
+      return tf.cast(outputs[-1], tf.float32), targets
 
     @tf.function
     def losses(weights, images, seed):

@@ -331,6 +331,9 @@ def changes(settings) -> dict[str, tuple[object, object]]:
   recipe = find(settings.recipe)
   own = settings_lib.make(recipe.flags(settings.recipe_scale or 1.0)).used
   no_part = (settings_lib.FREE | {'seed'}) - {'total_rounds'}
+  if recipe.measure != measures.ACCURACY:
+    # What is evaluated decides what is read.
+    no_part -= {'rounds_per_evaluation', 'evaluation_offset'}
   names = (own.keys() | settings.used.keys()) - no_part
   return {
     name: (own.get(name), settings.used.get(name))

@@ -66,11 +66,18 @@ class Group:
       f'--{name}={shlex.quote(str(value))}' for name, value in flags.items()
     )
 
+  @property
+  def scale(self) -> float | None:
+    """The runs' share of the recipe's rounds, if they have one."""
+    if self.reading.recipe_rounds is None:
+      return None
+    return self.summaries[0]['rounds'] / self.reading.recipe_rounds
+
   def values(self) -> list[float | None]:
     """Returns the measure's value for each seed, `None` where it has none."""
     return [
       self.reading.measure.of_run(
-        folder, summary['flags'].get('pretraining_rounds', 0)
+        folder, summary['flags'].get('pretraining_rounds', 0), self.scale or 1
       )
       for folder, summary in zip(self.folders, self.summaries, strict=True)
     ]

@@ -57,6 +57,8 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
       reading.published is not None
       and not reading.changed
       and len(found) == len(values)
+      # Rounds of a shortened run are not those in print.
+      and (group.scale == 1 or not reading.measure.counts_rounds)
     )
     rows.append(
       {
@@ -67,9 +69,7 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
         **({'reached': _reached(reading, found, values)} if measured else {}),
         'difference': ours['mean'] - reading.published if comparable else None,
         'rounds': first['rounds'],
-        'scale': first['rounds'] / reading.recipe_rounds
-        if reading.recipe_rounds is not None
-        else None,
+        'scale': group.scale,
         'changed': ' '.join(reading.changed) or None,
         'data': first['data'],
       }

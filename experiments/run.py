@@ -71,6 +71,7 @@ def _list() -> None:
     ('data sets', {k: v.description for k, v in catalogue.SOURCES.items()}),
     ('partitions', {k: v.summary for k, v in partitions.PARTITIONS.items()}),
     ('models', {k: v.description for k, v in models.MODELS.items()}),
+    ('encoders', {k: v.description for k, v in models.ENCODERS.items()}),
   ):
     print(f'{title}:')
     for name, description in rows.items():

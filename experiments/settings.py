@@ -84,6 +84,7 @@ _AT_LEAST = {
   'rounds_per_evaluation': 1,
   'evaluation_offset': 0,
   'pretraining_rounds': 0,
+  'supervised_rounds': 0,
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'gradient_diversity_clients': 0,
@@ -240,8 +241,13 @@ def _unused(values, spec) -> dict[str, str]:
     unused.update(dict.fromkeys(_GRADIENT_DIVERSITY, why))
   if not spec.augments:
     unused['augment_flip'] = unused['augmentation'] = why
-  if spec.has_server_training or spec.labels_at != 'clients':
-    unused['setting'] = f'{why}, there is nothing central in it'
+  if not {'client_momentum', 'local_epochs'} <= set(spec.settings) or (
+    spec.has_server_training or spec.labels_at != 'clients'
+  ):
+    unused['setting'] = f'{why}, it cannot be trained centrally'
+  if not spec.has_strong_view:
+    unused['augmentation'] = f'{why}, it takes no strong view'
+  unused.update(_unused_of_objectives(values))
   if values['match_local_steps']:
     unused['epoch_batches'] = '--match_local_steps=true leaves no passes'
   if 'local_epochs' not in values:
@@ -302,6 +308,29 @@ def _unused(values, spec) -> dict[str, str]:
   if values['schedule'] != 'exponential':
     unused['schedule_decay'] = 'only --schedule=exponential uses it'
   unused.update(worker_settings.unused(values))
+  return unused
+
+
+def _unused_of_objectives(values) -> dict[str, str]:
+  """Returns what other settings of an objective leave without effect."""
+  unused = {}
+  if values['experts'] != 'both':
+    names = ('consistency_weight', 'consistency_view', 'kl_direction')
+    unused.update(
+      dict.fromkeys(
+        (*names, 'confidence'), '--experts=both has a second expert, this none'
+      )
+    )
+  elif values['consistency_weight'] == 0:
+    unused.update(
+      dict.fromkeys(
+        ('consistency_view', 'kl_direction'), '--consistency_weight=0'
+      )
+    )
+  if values['mask_ratio'] == 0:
+    unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
+  if values.get('pretraining_rounds') == 0:
+    unused['pretraining_images'] = '--pretraining_rounds=0'
   return unused
 
 

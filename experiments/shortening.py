@@ -21,7 +21,9 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   rounds = max(1, round(given['total_rounds'] * scale))
   shorter = {}
   if 'pretraining_rounds' in given:
-    pretraining = max(1, round(given['pretraining_rounds'] * scale))
+    pretraining = round(given['pretraining_rounds'] * scale)
+    if given['pretraining_rounds']:
+      pretraining = max(1, pretraining)
     shorter['pretraining_rounds'] = pretraining
     rounds = max(rounds, pretraining + 1)
   shorter['total_rounds'] = rounds

@@ -218,8 +218,10 @@ def _communication(settings, process) -> dict[str, int]:
 def _sum_up(settings, folder, weights, title, facts) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
-  accuracy = table['accuracy'].dropna()
-  half = table.loc[table['accuracy'] >= 0.5, 'round']
+  # Before, the classifier does not train.
+  pretraining = settings.pretraining_rounds or 0
+  accuracy = table.loc[table['round'] > pretraining, 'accuracy'].dropna()
+  half = table.loc[accuracy.index[accuracy >= 0.5], 'round'] - pretraining
   summary = {
     'process': settings.process,
     'dataset': settings.dataset,

@@ -13,7 +13,7 @@ CHOICES = {
   'consistency_view': ('plain', 'strong'),
   'client_weighting': ('examples', 'uniform'),
   'encoder_training': ('fine_tuned', 'frozen'),
-  'epoch_batches': ('separate', 'continuous', 'matched'),
+  'epoch_batches': ('separate', 'continuous'),
   'expert_view': ('plain', 'weak', 'strong'),
   'experts': ('both', 'global', 'local'),
   'group_assignment': ('sampler', 'in_process'),

@@ -63,6 +63,23 @@ def test_rounds_count_from_the_end_of_pretraining(run_dir, text, value):
   assert measures.parse(text).of_run(run_dir, pretraining_rounds=2) == value
 
 
+@pytest.mark.parametrize(
+  'text, value',
+  [
+    ('accuracy@20', 0.5),
+    ('accuracy@40', 0.75),
+    ('accuracy@60', 0.625),
+    ('accuracy@0', 0.1),
+    ('best_accuracy', 0.75),
+    ('accuracy', 0.625),
+  ],
+)
+def test_rounds_of_a_shortened_run_are_those_in_their_place(
+  run_dir, text, value
+):
+  assert measures.parse(text).of_run(run_dir, scale=0.1) == value
+
+
 def test_the_best_of_pretraining_does_not_count(run_dir):
   assert measures.parse('best_accuracy').of_run(run_dir, 5) == 0.625
 

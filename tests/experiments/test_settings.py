@@ -90,7 +90,8 @@ def generate(rng):
   """Returns random flags: mostly valid ones, so that some are accepted."""
   given = {}
   if rng.random() < 0.98:
-    given['process'] = rng.choice(STRINGS['process'][: rng.choice([6, 8])])
+    known = STRINGS['process'][: rng.choice([len(PROCESSES), None])]
+    given['process'] = rng.choice(known)
   if rng.random() < 0.98:
     given['dataset'] = rng.choice(STRINGS['dataset'][: rng.choice([5, 7])])
   # Recipes and seeds are resolved before `settings.make`.
@@ -147,7 +148,7 @@ def test_every_process_runs_on_its_defaults():
     # For lack of batch normalisation, of `local_epochs` and of a mask, and
     # where the data decide.
     assert unused <= {
-      *('bn_statistics', 'local_steps', 'mask'),
+      *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),
     }
     assert made.run_dir == f'runs/{process}_digits_seed0'

@@ -39,6 +39,7 @@ class ProcessSpec:
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
       pixels in [0, 1].
+    has_strong_view: Whether it takes the strong view of images.
     has_gradient_diversity: Whether it can be measured.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
       reason.
@@ -59,6 +60,7 @@ class ProcessSpec:
   redraws_masks: bool = False
   needs_encoder: bool = False
   augments: bool = True
+  has_strong_view: bool = True
   has_gradient_diversity: bool = True
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -156,6 +158,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         fixed={'num_groups': 1},
         objective='SelfTraining',
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
+        has_strong_view=False,
       ),
       ProcessSpec(
         'server_only',
@@ -169,6 +172,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
         },
         has_client_training=False,
+        has_strong_view=False,
       ),
       ProcessSpec(
         'grouping_client_labels',
@@ -192,6 +196,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         objective='Supervised',
         labels_at='clients',
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
+        has_strong_view=False,
       ),
       ProcessSpec(
         'fedavg',
@@ -202,6 +207,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         labels_at='clients',
         redraws_masks=True,
         has_server_training=False,
+        has_strong_view=False,
       ),
       ProcessSpec(
         'fedprox',
@@ -213,6 +219,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           *_LOCAL,
         ),
         labels_at='clients',
+        has_strong_view=False,
         redraws_masks=True,
         has_server_training=False,
       ),
@@ -269,13 +276,14 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         'Global, old and new model of a client label its examples together.',
         "Che et al. 2021, arXiv 2109.05612, and its authors' code",
         'fedtrinet.build_fedtrinet',
-        ('pretraining_rounds', 'client_weighting', *_LOCAL),
+        ('supervised_rounds', 'client_weighting', *_LOCAL),
         labels_at='clients',
         uses_unlabelled=True,
         needs_encoder=True,
         keeps_client_state=True,
         has_server_training=False,
         has_gradient_diversity=False,
+        has_strong_view=False,
       ),
       ProcessSpec(
         'fedlabel',
@@ -303,6 +311,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         redraws_masks=True,
         has_server_training=False,
         augments=False,
+        has_strong_view=False,
       ),
       ProcessSpec(
         'sspt',
@@ -314,6 +323,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           *('pretraining_rounds', 'pretraining_images', 'encoder_training'),
         ),
         labels_at='clients',
+        has_strong_view=False,
         redraws_masks=True,
         uses_unlabelled=True,
         has_server_training=False,
@@ -331,6 +341,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
           'labelled_batch_probability',
         ),
         labels_at='clients',
+        has_strong_view=False,
         redraws_masks=True,
         uses_unlabelled=True,
         has_server_training=False,

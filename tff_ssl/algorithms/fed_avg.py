@@ -60,8 +60,8 @@ def build_fed_avg(
     server_optimizer: By default SGD with learning rate 1.
     batch_size: Examples in a client's minibatch.
     labelled_batch_size: If given, examples in a second minibatch beside it, of
-      those that have a label, for objectives that want one
-      (`tff_ssl.objectives.SemiSupervised`).
+      those that have a label. `tff_ssl.objectives.SemiSupervised` needs it and
+      has `batch_size` by default.
     local_steps: Steps of a client in a round; 16 if neither this nor
       `local_epochs` is given.
     local_epochs: Instead of `local_steps`, passes over the client's examples.
@@ -102,7 +102,19 @@ def build_fed_avg(
   )
   checks.numbers_at_least(0, proximal_strength=proximal_strength)
   data_spec.check_model(model)
+  if match_local_steps and (local_steps or epoch_batches != 'separate'):
+    raise ValueError(
+      f'match_local_steps=True decides on steps itself: leave out local_steps='
+      f'{local_steps} and epoch_batches={epoch_batches!r}.'
+    )
+  if redrawn_mask_ratio is not None and client_objective is not None:
+    raise ValueError(
+      f'redrawn_mask_ratio={redrawn_mask_ratio} goes with the default '
+      'client_objective alone: hide labels in the data instead.'
+    )
   objective = client_objective or objectives.Supervised(views)
+  if isinstance(objective, objectives.SemiSupervised):
+    labelled_batch_size = labelled_batch_size or batch_size
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)
   training = local_training.LocalTraining(

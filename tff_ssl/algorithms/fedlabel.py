@@ -19,7 +19,8 @@ No code was published. Where the paper leaves a choice, it is an argument, and
 these are the defaults: tau = tau' = 16 steps in minibatches of 64, SGD as in
 paper 1, beta = 0.5 (Figure 10 finds 0.3 to 0.5 best), lambda_0 = 1. Moving
 statistics of batch normalisation are not added up: the sum of two changes may
-overshoot (a negative variance), so the client sends their mean.
+overshoot (a negative variance), so the client sends their mean, weighted by
+the examples that each training processed.
 """
 
 import collections
@@ -143,7 +144,7 @@ def build_fedlabel(
       **common,
     )
     return local._replace(
-      weights=_add_changes(task.weights, local.weights, second.weights),
+      weights=_add_changes(task.weights, local, second),
       metrics=collections.OrderedDict({**local.metrics, **second.metrics}),
       num_examples=local.num_examples + second.metrics['mask_rate'][0],
     )
@@ -165,14 +166,19 @@ def build_fedlabel(
 
 def _add_changes(start, local, second):
   """Returns the start with both changes; of moving statistics, their mean."""
+  share = tf.math.divide_no_nan(
+    second.num_examples, local.num_examples + second.num_examples
+  )
   return tff.learning.models.ModelWeights(
     tf.nest.map_structure(
       lambda w, a, b: a + (b - w),
       start.trainable,
-      local.trainable,
-      second.trainable,
+      local.weights.trainable,
+      second.weights.trainable,
     ),
     tf.nest.map_structure(
-      lambda a, b: (a + b) / 2, local.non_trainable, second.non_trainable
+      lambda a, b: a + tf.cast(share, a.dtype) * (b - a),
+      local.weights.non_trainable,
+      second.weights.non_trainable,
     ),
   )

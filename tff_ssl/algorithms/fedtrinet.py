@@ -31,7 +31,6 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, randomness
 from tff_ssl.models import split
-from tff_ssl.objectives import losses
 from tff_ssl.templates import averaging, local_training, minibatches, prediction
 
 _HEAD = (1,)
@@ -48,7 +47,7 @@ def build_fedtrinet(
   data_spec,
   views,
   client_state_dir: str,
-  pretraining_rounds: int = 40,
+  supervised_rounds: int = 40,
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   batch_size: int = 50,
@@ -72,7 +71,7 @@ def build_fedtrinet(
     views: Augmentation; the three models see the plain view.
     client_state_dir: Absolute path of the folder where clients keep their
       state; see `tff_ssl.templates.client_state`.
-    pretraining_rounds: P >= 0; 40 of 100 rounds in the authors' code.
+    supervised_rounds: P >= 0; 40 of 100 rounds in the authors' code.
     client_optimizer: By default the authors' SGD: learning rate 0.01, momentum
       0.5.
     server_optimizer: By default SGD with learning rate 1.
@@ -97,7 +96,7 @@ def build_fedtrinet(
     TypeError: If the model has no encoder of its own, or does not fit the
       client data.
   """
-  checks.integers_at_least(0, pretraining_rounds=pretraining_rounds)
+  checks.integers_at_least(0, supervised_rounds=supervised_rounds)
   checks.integers_at_least(
     1,
     batch_size=batch_size,
@@ -166,7 +165,7 @@ def build_fedtrinet(
       )
       mean = tf.add_n(votes) / len(votes)
       passes = tf.reduce_max(mean, axis=1) >= threshold * _share(
-        task.round - pretraining_rounds
+        task.round - supervised_rounds
       )
       is_new = passes & tf.equal(state['labels'], _NONE) & (unlabelled > 0)
       labels = tf.where(
@@ -184,12 +183,12 @@ def build_fedtrinet(
         'threshold': threshold,
       }
 
-    result, kept = tf.cond(task.round < pretraining_rounds, pretrain, vote)
+    result, kept = tf.cond(task.round < supervised_rounds, pretrain, vote)
     given = unlabelled * tf.cast(kept['labels'] >= 0, tf.float32)
     metrics = collections.OrderedDict(
       result.metrics,
       mask_rate=(tf.reduce_sum(given), tf.reduce_sum(unlabelled)),
-      pseudo_label_accuracy=losses.pseudo_label_accuracy(
+      pseudo_label_accuracy=objectives.losses.pseudo_label_accuracy(
         kept['labels'], given, examples
       ),
     )

@@ -77,7 +77,8 @@ def build_sspt(
     client_optimizer: Of both stages; by default the paper's SGD: learning rate
       0.001, momentum 0.99.
     server_optimizer: By default SGD with learning rate 1. It starts afresh with
-      the second stage; one with weight decay moves parts that do not train.
+      the second stage. One with weight decay, or noise from the aggregator,
+      moves the parts that do not train, too.
     batch_size: Examples in a minibatch (B).
     local_steps: Steps of a client in a round.
     local_epochs: Instead of `local_steps`, passes over the stage's examples; 10

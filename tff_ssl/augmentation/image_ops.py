@@ -119,7 +119,8 @@ def apply_operations(
     images: A `uint8` tensor of shape [batch, height, width, channels], with 1
       (grey) or 3 (RGB) channels. Only the batch may be unknown; it may be 0.
     operations: An `int32` tensor of shape [batch]: values of `Operation`.
-    strengths: A tensor of shape [batch], of integers or floats in 1 to 9.
+    strengths: A tensor of shape [batch], of numbers in 1 to 10, where
+      10 is the full magnitude.
     signs: A tensor of shape [batch] of +1 and -1, the direction of the signed
       operations.
     fill: The grey value, 0 to 255, of pixels that come from outside the image.

@@ -227,7 +227,9 @@ def rand_augment_views(
   flip: bool = True,
   fill: int = 0,
 ) -> ImageViews:
-  """Returns views of which the strong one is RandAugment alone.
+  """Returns views of which the strong one is RandAugment, behind the weak one.
+
+  An image is mirrored and cropped as in the weak view, then distorted.
 
   Cubuk et al., arXiv 1909.13719, Figure 2: N operations, each applied, at one
   strength M; no grey square. FedLabel (arXiv 2307.08809) writes (1, 10) below

@@ -30,6 +30,11 @@ def build_process_diversity(
   Raises:
     TypeError: If the process was not built by this library.
   """
+  if isinstance(process, composition.ComposedProcess) and process.parts is None:
+    raise TypeError(
+      'The clients of this process train more than one model or objective, so '
+      'that they have no single gradient to measure: choose another process.'
+    )
   if not isinstance(process, composition.ComposedProcess):
     raise TypeError(
       f'The process is a {type(process).__name__}, which does not know its '

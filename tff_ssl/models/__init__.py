@@ -70,8 +70,8 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
   }
 )
 
-# Networks without a head: `build(input_shape, norm)` returns a `tf.keras.Model`
-# to features [batch, n].
+# Networks without a head. Other than `ModelSpec` says, their `build` takes
+# (input_shape, norm) and returns a `tf.keras.Model` to features [batch, n].
 ENCODERS: Mapping[str, ModelSpec] = types.MappingProxyType(
   {
     'dense_encoder': ModelSpec(

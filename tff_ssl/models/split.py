@@ -152,7 +152,7 @@ def join(
     raise ValueError('heads is empty: give at least one head.')
   features = features_spec(encoder)
   for head in heads:
-    if not head.input_spec.is_compatible_with(features):
+    if not head.input_spec.shape.is_compatible_with(features.shape):
       raise ValueError(
         f'A head takes {_describe(head.input_spec)}, but the encoder gives '
         f'{_describe(features)}: build the head for these features.'
@@ -287,6 +287,8 @@ class _Calls:
   def __call__(self, part, inputs, training=None):
     own = self._weights[part]
     seed = self._seed
+    # Features of a mixed-precision encoder are of a lower one.
+    inputs = tf.cast(inputs, self._parts[part].input_spec.dtype)
     outputs, self._states[part] = self._parts[part].predict(
       own.trainable,
       own.non_trainable,

@@ -203,11 +203,16 @@ def _check_losses(joint, task) -> None:
     outputs, _ = joint.predict(
       weights.trainable, weights.non_trainable, inputs, training=False
     )
-    return inputs, task.losses(outputs[-1], targets)
+    return inputs, task.losses(tf.cast(outputs[-1], tf.float32), targets)
 
+  # Of two sizes, one at least is not that of another dimension by chance.
+  for size in (7, 11):
+    _check_losses_of(joint, task, losses, size)
+
+
+def _check_losses_of(joint, task, losses, size) -> None:
   spec = joint.input_spec
-  # A size that no layer has by chance.
-  batch = tf.TensorSpec([3, *spec.shape[1:]], spec.dtype)
+  batch = tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
   try:
     inputs, result = losses.get_concrete_function(
       joint.weights_spec, batch, tf.TensorSpec([2], tf.int32)

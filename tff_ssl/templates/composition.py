@@ -43,10 +43,10 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
   """A learning process that knows its parts.
 
   Attributes:
-    parts: `Parts`.
+    parts: `Parts`, or `None` where there is nothing to measure them for.
   """
 
-  def __init__(self, process, parts: Parts):
+  def __init__(self, process, parts: Parts | None):
     """Initializes the process.
 
     Args:
@@ -113,8 +113,7 @@ def compose(
     parts: What measurements need; without, the process cannot be measured.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`; with `parts`, a
-    `ComposedProcess`.
+    A `ComposedProcess`.
   """
   process = tff.learning.templates.compose_learning_process(
     initial_weights,
@@ -128,7 +127,7 @@ def compose(
   )
   if to_model_weights is not None:
     process = _with_model_weights(process, to_model_weights, from_model_weights)
-  return process if parts is None else ComposedProcess(process, parts)
+  return ComposedProcess(process, parts)
 
 
 def _with_model_weights(process, to_model_weights, from_model_weights):

@@ -107,7 +107,8 @@ class Minibatches:
     checks.integers_at_least(
       1, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs
     )
-    checks.choice(epoch_batches=self.epoch_batches)
+    if self.epoch_batches != 'matched':
+      checks.choice(epoch_batches=self.epoch_batches)
 
   def draw(self, labels: tf.Tensor, seed: tf.Tensor) -> 'Batches':
     """Draws the minibatches of one local training.

@@ -35,6 +35,7 @@ _BAD_SETTINGS = {
   'group_assignment': ('by_hand',),
   'epoch_batches': ('by_hand',),
   'pretraining_rounds': (-1, 2.5, 'many'),
+  'supervised_rounds': (-1, 2.5, 'many'),
   'pretraining_images': ('by_hand',),
   'encoder_training': ('by_hand',),
   'ssjo_loss_weight': (-1.0, float('nan'), 'heavy'),

@@ -46,6 +46,7 @@ _SETTINGS = {
   'server_batch_size': BATCH_SIZE,
   'proximal_strength': 0.01,
   'pretraining_rounds': 1,
+  'supervised_rounds': 1,
   'labelled_steps': 3,
   'unlabelled_steps': 3,
 }

@@ -1,6 +1,7 @@
 """FedLabel where it must meet FedAvg, and where its two models meet."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ _FEATURES, _CLASSES, _STEPS = 5, 3, 4
 _SPEC = client_data.ClientDataSpec(
   client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
 )
+
+_IN_CONTEXT = dataclasses.replace(_SPEC, in_context=True)
 
 
 def client(seed, labelled, size=9):
@@ -36,10 +39,12 @@ def run(tff_context):
     for norm in ('none', 'batch')
   }
 
-  def run_rounds(builder, clients, *, norm='none', rounds=2, **arguments):
+  def run_rounds(
+    builder, clients, *, norm='none', rounds=2, data_spec=_SPEC, **arguments
+  ):
     process = builder(
       models[norm],
-      data_spec=_SPEC,
+      data_spec=data_spec,
       views=views.PlainViews(),
       client_optimizer=optimizers.build_nesterov_sgd(0.3),
       batch_size=4,
@@ -48,7 +53,9 @@ def run(tff_context):
     )
     state = process.initialize()
     start = process.get_model_weights(state)
-    data = [tf.data.Dataset.from_tensors(c) for c in clients]
+    data = clients
+    if data_spec is _SPEC:
+      data = [tf.data.Dataset.from_tensors(c) for c in clients]
     for _ in range(rounds):
       output = process.next(state, data)
       state = output.state
@@ -74,6 +81,16 @@ def label(run, clients, **arguments):
   )
 
 
+def in_context(run, arrays, **arguments):
+  """As `label`, for one client whose randomness does not hang on its data."""
+  context = collections.OrderedDict(client=np.int32(4), group=np.int32(-1))
+  data = collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(arrays),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+  return label(run, [data], data_spec=_IN_CONTEXT, **arguments)
+
+
 CLIENTS = [client(0, 3), client(1, 6)]
 
 
@@ -85,10 +102,11 @@ def test_without_pseudo_labels_it_is_fedavg_on_the_labels(run):
   assert train['mask_rate'] == 0 and np.isnan(train['pseudo_label_accuracy'])
 
 
-def test_without_unlabelled_examples_it_is_fedavg(run):
+@pytest.mark.parametrize('norm', ['none', 'batch'])
+def test_without_unlabelled_examples_it_is_fedavg(run, norm):
   clients = [client(0, 9), client(1, 9)]
-  _, expected, _ = supervised(run, clients)
-  require_equal(label(run, clients, threshold=0.0)[1], expected)
+  _, expected, _ = supervised(run, clients, norm=norm)
+  require_equal(label(run, clients, norm=norm, threshold=0.0)[1], expected)
 
 
 def test_a_client_without_labels_learns_from_the_global_model(run):
@@ -101,7 +119,30 @@ def test_a_client_without_labels_learns_from_the_global_model(run):
   assert metrics['client_work']['clients']['participating'] == 1
 
 
-def test_the_update_is_the_sum_and_its_weight_counts_what_passed(run):
+def test_the_update_is_the_sum_of_both_changes(run):
+  """With the global expert alone, neither change depends on the other."""
+  arguments = {'rounds': 1, 'experts': 'global'}
+  whole = CLIENTS[0]
+  rows = {
+    kind: collections.OrderedDict(
+      (key, value[(whole['y'] >= 0) == (kind == 'labelled')])
+      for key, value in whole.items()
+    )
+    for kind in ('labelled', 'unlabelled')
+  }
+  start, both, _ = in_context(run, whole, threshold=0.0, **arguments)
+  changes = [
+    in_context(run, rows[kind], threshold=0.0, **arguments)[1].trainable
+    for kind in rows
+  ]
+  for w, end, a, b in zip(
+    start.trainable, both.trainable, *changes, strict=True
+  ):
+    assert not np.allclose(a, w) and not np.allclose(b, w)
+    np.testing.assert_allclose(end - w, (a - w) + (b - w), atol=1e-6)
+
+
+def test_the_weight_of_an_update_counts_what_passed(run):
   """Two clients by hand from rounds of each alone."""
   alone = [label(run, [c], threshold=0.4, rounds=1) for c in CLIENTS]
   start, together, _ = label(run, CLIENTS, threshold=0.4, rounds=1)

@@ -87,7 +87,7 @@ def step(model, weights, x, y, frozen=False):
 
 
 def test_the_first_phase_is_fedavg(build, model):
-  process = build(pretraining_rounds=3)
+  process = build(supervised_rounds=3)
   reference = fed_avg.build_fed_avg(
     model,
     data_spec=_SPEC,
@@ -113,7 +113,7 @@ def test_the_first_phase_is_fedavg(build, model):
 
 
 def test_a_round_of_the_second_phase_by_hand(build, model):
-  process = build(pretraining_rounds=1)
+  process = build(supervised_rounds=1)
   data, labels = arrays(0, 4)['x'], arrays(0, 4)['y']
   x, y = data[:4], labels[:4]
   state = process.initialize()
@@ -157,7 +157,7 @@ def test_a_client_goes_on_with_its_own_old_model(build):
   """With another past of client 1 alone, its next round is another."""
   ends = []
   for folder, past in (('a', [[0, 1]]), ('b', [[0, 1], [0, 1]])):
-    process = build(folder, pretraining_rounds=0)
+    process = build(folder, supervised_rounds=0)
     state = rounds(process, process.initialize(), past)
     # The same global weights and round for both.
     fresh = process.initialize()
@@ -171,14 +171,14 @@ def test_a_client_goes_on_with_its_own_old_model(build):
 
 def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(build):
   participants = [[0, 1], [1, 2], [0, 2], [0, 1]]
-  process = build('a', pretraining_rounds=1)
+  process = build('a', supervised_rounds=1)
   whole = rounds(process, process.initialize(), participants)
   # Beside states of later rounds, which the first run left.
   assert same(whole, rounds(process, process.initialize(), participants))
-  other = build('b', pretraining_rounds=1)
+  other = build('b', supervised_rounds=1)
   half = rounds(other, other.initialize(), participants[:2])
   assert same(
-    whole, rounds(build('b', pretraining_rounds=1), half, participants[2:])
+    whole, rounds(build('b', supervised_rounds=1), half, participants[2:])
   )
 
 

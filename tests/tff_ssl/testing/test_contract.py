@@ -7,7 +7,7 @@ import pytest
 from tff_ssl import algorithms, testing
 
 # Its votes need a model that knows something, as that of its first phase.
-ARGUMENTS = {'fedtrinet': {'pretraining_rounds': 15}}
+ARGUMENTS = {'fedtrinet': {'supervised_rounds': 15}}
 
 
 @functools.cache
