@@ -216,7 +216,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'supervised_rounds',
       'integer',
-      'Rounds of --total_rounds before there are pseudo-labels; by default 40%.',
+      'Rounds before there are pseudo-labels; by default 40% of them.',
     ),
     Flag(
       'pretraining_images',

@@ -57,7 +57,7 @@ class TrainingResult(NamedTuple):
   optimizer_state: Any
   metrics: Any
   num_examples: tf.Tensor
-  client_state: Any = None
+  client_state: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -247,19 +247,19 @@ class TestAddHead:
 
   def test_inputs_that_the_encoder_does_not_take(self, model):
     task = _vary(make=lambda self, x, seed: (x[:, 1:], x))
-    message = r'\(Varied\) does not fit .*x is float32\(3, 3, 4, 1\)'
+    message = r'\(Varied\) does not fit .*x is float32\(7, 3, 4, 1\)'
     _assert_refused(ValueError, message, model, task)
 
   @pytest.mark.parametrize(
     'losses, given',
     [
       (lambda self, outputs, _: tf.reduce_mean(outputs), r'float32\(\)'),
-      (lambda self, outputs, _: outputs, r'float32\(3, 1\)'),
+      (lambda self, outputs, _: outputs, r'float32\(7, 1\)'),
       # Of the batch, but not one for each input.
-      (lambda self, outputs, _: outputs[1:, 0], r'float32\(2,\)'),
+      (lambda self, outputs, _: outputs[1:, 0], r'float32\(6,\)'),
       (
         lambda self, outputs, _: tf.cast(outputs[:, 0], tf.float64),
-        r'float64\(3,\)',
+        r'float64\(7,\)',
       ),
       (lambda self, outputs, _: None, 'NoneType'),
     ],
