@@ -40,7 +40,8 @@ def build_views(settings, source):
     'flip': source.mirrorable if flip is None else flip,
     'fill': source.background,
   }
-  if settings.augmentation == 'fixmatch':
+  # None where the process takes no strong view.
+  if settings.augmentation in (None, 'fixmatch'):
     return augmentation.ImageViews(**common)
   num_ops, strength = _RAND_AUGMENT[settings.augmentation]
   return augmentation.rand_augment_views(num_ops, strength, **common)
