@@ -3,6 +3,9 @@
 import os
 from collections.abc import Callable, Iterable
 
+import numpy as np
+import tensorflow as tf
+
 from tff_ssl.templates import client_state
 
 
@@ -35,13 +38,17 @@ def pruner(settings, spec, manager) -> Callable[[Iterable[int]], None] | None:
   return prune
 
 
-def bytes_needed(spec, weights_bytes: int, num_clients: int) -> int:
-  """Returns a bound on the space of all states.
+def bytes_needed(spec, state, num_clients: int) -> int:
+  """Returns about how much space all states take.
 
   Args:
     spec: The process's `ProcessSpec`.
-    weights_bytes: Size of the model's weights; a state is little more.
+    state: The process's state; a client's is little more than a model.
     num_clients: K.
   """
+  if not spec.keeps_client_state:
+    return 0
+  weights = tf.nest.flatten(state.global_model_weights)
+  size = sum(np.asarray(value).nbytes for value in weights)
   # Two checkpoints are kept, and a version before the older one.
-  return 3 * weights_bytes * num_clients if spec.keeps_client_state else 0
+  return 3 * size * num_clients

@@ -89,9 +89,7 @@ def run(settings) -> int:
     state = process.initialize()
     folder.require_free_space(
       _bytes_needed(state)
-      + client_states.bytes_needed(
-        spec, _size(state.global_model_weights), data.partition.num_clients
-      )
+      + client_states.bytes_needed(spec, state, data.partition.num_clients)
     )
     manager = _open_checkpoints(settings, folder, data, state)
     first_round, state = manager.load_latest() or (0, state)
@@ -295,8 +293,5 @@ def _warn_of_warmup(settings) -> None:
 
 def _bytes_needed(state) -> int:
   """Three checkpoints (two kept, one being written) and the other files."""
-  return 3 * _size(state) + 32 * 2**20
-
-
-def _size(values) -> int:
-  return sum(np.asarray(value).nbytes for value in tf.nest.flatten(values))
+  size = sum(np.asarray(value).nbytes for value in tf.nest.flatten(state))
+  return 3 * size + 32 * 2**20

@@ -106,8 +106,19 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   rows = pd.read_csv(runs / 'other_scale0.5.csv', index_col='name')
   assert list(rows['measure']) == ['accuracy@2', 'rounds_to@0.05']
   assert list(rows['published']) == [0.5, 7]
-  assert rows['mean']['three'] == pytest.approx(means['low'], abs=6e-5)
-  curve = pd.read_csv(first / 'metrics.csv')['accuracy']
+  curve, other_curve = (
+    pd.read_csv(folder / 'metrics.csv')['accuracy']
+    for folder in (
+      first,
+      first.with_name(first.name.replace('_seed0', '_seed1')),
+    )
+  )
+  # In half of the rounds, number 1 stands for number 2.
+  assert rows['mean']['three'] == pytest.approx(
+    (curve[1] + other_curve[1]) / 2, abs=6e-5
+  )
+  # Which is why no difference to published rounds is shown.
+  assert rows['difference'].notna().tolist() == [True, False]
   assert rows['mean']['half'] == curve.ge(0.05).idxmax()
   assert rows['reached']['half'] == '1 of 1'
 

@@ -336,6 +336,7 @@ def test_metrics_that_were_lost_are_not_passed_over(
 
 
 OTHER_TEXTS = {
+  'augmentation': 'rand_augment_1_10',
   'dataset': 'mnist',
   'partition': 'pooled',
   'process': 'fedavg',

@@ -18,7 +18,8 @@ after that       old     what the client's last local training ended with
 The threshold is 1.1 times the mean largest probability that the global model of
 the client's first round after P gives the client's unlabelled examples; for 10
 of those rounds it is constant, then it falls linearly to half at the 35th. An
-example is labelled once and keeps its label. The old model, the labels and the
+example is labelled once and keeps its label, as long as the client's number of
+examples is the same. The old model, the labels and the
 threshold stay with the client (`tff_ssl.templates.client_state`); one that has
 no old model takes the global one. The code's options to weigh pseudo-labelled
 examples less are left out.
@@ -123,8 +124,8 @@ def build_fedtrinet(
   head_training = build_training(split.freeze_encoder(model))
 
   def train(task):
-    state = task.client_state
     examples = task.examples
+    state = _for_these(task.client_state, examples)
     unlabelled = tf.cast(examples['y'] < 0, tf.float32)
 
     def run(part, start, labelled, purpose):
@@ -218,6 +219,20 @@ def build_fedtrinet(
     metrics_aggregator=metrics_aggregator,
     seed=seed,
   )
+
+
+def _for_these(state, examples):
+  """Returns the state with as many labels as the client has examples.
+
+  Labels of other examples than those of its last round say nothing.
+  """
+  size = tf.shape(examples['y'])[0]
+  labels = tf.cond(
+    tf.equal(tf.size(state['labels']), size),
+    lambda: state['labels'],
+    lambda: tf.fill([size], _NONE),
+  )
+  return {**state, 'labels': labels}
 
 
 def _mean(values, weights):
