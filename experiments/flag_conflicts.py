@@ -72,15 +72,16 @@ def _check_label_hungry(values, spec) -> None:
       f'--model={values["model"]} has no encoder of its own, which the process '
       f'{spec.name} trains: choose --model={" or ".join(ENCODERS)}.'
     )
-  pretraining, total = (
-    values.get('pretraining_rounds', 0),
-    values['total_rounds'],
-  )
-  if pretraining >= total:
-    raise UsageError(
-      f'--pretraining_rounds={pretraining} leaves none of --total_rounds='
-      f'{total} for the classifier: lower the first or raise the second.'
-    )
+  total = values['total_rounds']
+  for flag, purpose in (
+    ('pretraining_rounds', 'the classifier'),
+    ('supervised_rounds', 'pseudo-labels'),
+  ):
+    if values.get(flag, 0) >= total:
+      raise UsageError(
+        f'--{flag}={values[flag]} leaves none of --total_rounds={total} for '
+        f'{purpose}: lower the first or raise the second.'
+      )
   if (
     values.get('pretraining_images') == 'unlabelled'
     and not values['mask_ratio']

@@ -231,7 +231,8 @@ def source_options(dataset: str) -> dict[str, str]:
 
 def _unused(values, spec) -> dict[str, str]:
   """Returns the flags that this run does not use, with the reason."""
-  unused = {}
+  # First, so that where the process has no use at all for a flag, this is said.
+  unused = _unused_beside_others(values)
   why = f'the process {spec.name} does not use it'
   for name in _BUILDER_SETTINGS - set(spec.settings):
     unused[name] = why
@@ -247,13 +248,6 @@ def _unused(values, spec) -> dict[str, str]:
     unused['setting'] = f'{why}, it cannot be trained centrally'
   if not spec.has_strong_view:
     unused['augmentation'] = f'{why}, it takes no strong view'
-  unused.update(_unused_of_objectives(values))
-  if values['match_local_steps']:
-    unused['epoch_batches'] = '--match_local_steps=true leaves no passes'
-  if 'local_epochs' not in values:
-    unused['epoch_batches'] = unused['match_local_steps'] = (
-      'only --local_epochs uses it'
-    )
   if not spec.has_server_training:
     unused.update(dict.fromkeys(_SERVER_TRAINING, why))
     unused['server_examples'] = (
@@ -311,9 +305,15 @@ def _unused(values, spec) -> dict[str, str]:
   return unused
 
 
-def _unused_of_objectives(values) -> dict[str, str]:
-  """Returns what other settings of an objective leave without effect."""
+def _unused_beside_others(values) -> dict[str, str]:
+  """Returns the settings of builders to which others leave no effect."""
   unused = {}
+  if values['match_local_steps']:
+    unused['epoch_batches'] = '--match_local_steps=true leaves no passes'
+  if 'local_epochs' not in values:
+    unused['epoch_batches'] = unused['match_local_steps'] = (
+      'only --local_epochs uses it'
+    )
   if values['experts'] != 'both':
     names = ('consistency_weight', 'consistency_view', 'kl_direction')
     unused.update(

@@ -128,11 +128,11 @@ def build_fedtrinet(
     state = _for_these(task.client_state, examples)
     unlabelled = tf.cast(examples['y'] < 0, tf.float32)
 
-    def run(part, start, labelled, purpose):
-      return part.run(
+    def run(which, start, labelled, place):
+      return which.run(
         start,
         labelled,
-        seed=randomness.fold_in(task.client_seed, purpose),
+        seed=randomness.fold_in(task.client_seed, place),
         round_num=task.round,
         hparams=task.hparams,
       )

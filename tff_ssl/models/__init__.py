@@ -37,6 +37,19 @@ class ModelSpec:
     return getattr(importlib.import_module(f'tff_ssl.models.{module}'), name)
 
 
+@dataclasses.dataclass(frozen=True)
+class EncoderSpec(ModelSpec):
+  """How to build a network without a head."""
+
+  @property
+  def build(self) -> Callable[..., Any]:
+    """`build(input_shape, norm)` returns a `tf.keras.Model`.
+
+    As that of a `ModelSpec`, but to features [batch, n].
+    """
+    return super().build
+
+
 MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
   {
     'dense': ModelSpec(
@@ -70,16 +83,14 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
   }
 )
 
-# Networks without a head. Other than `ModelSpec` says, their `build` takes
-# (input_shape, norm) and returns a `tf.keras.Model` to features [batch, n].
-ENCODERS: Mapping[str, ModelSpec] = types.MappingProxyType(
+ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
   {
-    'dense_encoder': ModelSpec(
+    'dense_encoder': EncoderSpec(
       'One hidden layer of 256 with a linear classifier, as an encoder and its '
       'head: the network of the label-hungry paper.',
       'dense.dense_encoder',
     ),
-    'cnn_encoder': ModelSpec(
+    'cnn_encoder': EncoderSpec(
       'The convolutions of small_cnn with a linear classifier, as an encoder '
       'and its head.',
       'convolutional.cnn_encoder',

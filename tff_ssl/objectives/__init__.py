@@ -7,10 +7,12 @@ objective(predict, batch, anchors, seed) -> (loss, metrics)
 ```
 
 where `predict(x, training=..., seed=...)` calls the model at the present
-weights (`tff_ssl.templates.prediction.Predictor`), `batch` is an ordered dict
+weights and `predict.at(weights, x)` at others
+(`tff_ssl.templates.prediction.Predictor`), `batch` is an ordered dict
 with `x`, `y` and maybe `true_y` (and `labelled`, a second minibatch of labelled
 examples, where `LocalTraining` was asked for one), `anchors` are the
-`ModelWeights` that training started from, and `seed` is `int32 [2]`, other for
+`ModelWeights` that training started from, or what else an objective compares
+with (`Experts`), and `seed` is `int32 [2]`, other for
 each step. `metrics` maps each name of the attribute `metric_names` to a pair
 (numerator, denominator) of scalars.
 """

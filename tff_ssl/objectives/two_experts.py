@@ -31,12 +31,12 @@ class Experts(NamedTuple):
   """The anchors of `TwoExperts`.
 
   Attributes:
-    broad: `ModelWeights` of the global model.
-    local: `ModelWeights` of the client's local model.
+    global_model: Its `ModelWeights`.
+    local_model: Those of the client's local model.
   """
 
-  broad: Any
-  local: Any
+  global_model: Any
+  local_model: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +104,11 @@ class TwoExperts:
       'weak': lambda: self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
       'strong': lambda: strong,
     }[self.expert_view]()
-    broad, local = (
+    of_global, of_local = (
       tf.nn.softmax(tf.cast(predict.at(weights, seen), tf.float32))
       for weights in anchors
     )
-    chosen, other, is_local = self._select(broad, local)
+    chosen, other, is_local = self._select(of_global, of_local)
     labels = tf.argmax(chosen, axis=-1, output_type=tf.int32)
     mask = tf.cast(tf.reduce_max(chosen, axis=-1) > self.threshold, tf.float32)
     agrees = mask * tf.cast(
@@ -131,14 +131,14 @@ class TwoExperts:
       agreement_rate=(tf.reduce_sum(agrees), tf.reduce_sum(mask)),
     )
 
-  def _select(self, broad, local):
+  def _select(self, of_global, of_local):
     """Returns s*, s- and 1 where s* is the local model's (Eq. 3)."""
     if self.experts == 'both':
-      prefers_local = self._h(local) > self._h(broad)
+      prefers_local = self._h(of_local) > self._h(of_global)
     else:
-      prefers_local = tf.fill([tf.shape(local)[0]], self.experts == 'local')
-    chosen = tf.where(prefers_local[:, tf.newaxis], local, broad)
-    other = tf.where(prefers_local[:, tf.newaxis], broad, local)
+      prefers_local = tf.fill([tf.shape(of_local)[0]], self.experts == 'local')
+    chosen = tf.where(prefers_local[:, tf.newaxis], of_local, of_global)
+    other = tf.where(prefers_local[:, tf.newaxis], of_global, of_local)
     return chosen, other, tf.cast(prefers_local, tf.float32)
 
   def _h(self, probabilities):

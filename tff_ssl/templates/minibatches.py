@@ -117,34 +117,21 @@ class Minibatches:
       labels: `int32 [n]`, -1 where an example has none.
       seed: `int32 [2]`.
     """
-    num_examples = tf.shape(labels)[0]
-    selection = self.selection
-    if selection.rows == 'either':
-      return _either(
-        labels, selection, self._full_steps(num_examples), self.batch_size, seed
-      )
-    is_full = self.steps is not None or self.epoch_batches == 'matched'
-    if is_full and selection.redrawn_mask_ratio is not None:
-      return _redrawn(
-        num_examples,
-        selection,
-        self._full_steps(num_examples),
-        self.batch_size,
-        seed,
-      )
+    selection, batch_size = self.selection, self.batch_size
+    is_either = selection.rows == 'either'
+    steps = self.steps
+    if steps is None and (is_either or self.epoch_batches == 'matched'):
+      steps = -(-self.epochs * tf.shape(labels)[0] // batch_size)
+    if steps is not None and selection.redrawn_mask_ratio is not None:
+      return _redrawn(labels, selection, steps, batch_size, seed)
+    if is_either:
+      return _either(labels, selection, steps, batch_size, seed)
     stream = _stream(labels, selection.rows, selection.redrawn_mask_ratio)
     shuffle_seed = randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
-    if not is_full:
-      cut = _separate if self.epoch_batches == 'separate' else _continuous
-      return cut(stream, self.batch_size, self.epochs, shuffle_seed)
-    steps = self._full_steps(num_examples)
-    return _repeated(stream, self.batch_size, steps, shuffle_seed)
-
-  def _full_steps(self, num_examples):
-    """Returns the number of minibatches where all of them are full."""
-    if self.steps is not None:
-      return self.steps
-    return -(-self.epochs * num_examples // self.batch_size)
+    if steps is not None:
+      return _repeated(stream, batch_size, steps, shuffle_seed)
+    cut = _separate if self.epoch_batches == 'separate' else _continuous
+    return cut(stream, batch_size, self.epochs, shuffle_seed)
 
 
 class Batches(NamedTuple):
@@ -303,9 +290,6 @@ def _continuous(stream, batch_size, epochs, seed) -> Batches:
 
 def _either(labels, selection, steps, batch_size, seed) -> Batches:
   """Full minibatches, each out of one of two streams, by lot."""
-  num_examples = tf.shape(labels)[0]
-  if selection.redrawn_mask_ratio is not None:
-    return _redrawn(num_examples, selection, steps, batch_size, seed)
   labelled, unlabelled = (
     _stream(labels, rows) for rows in ('labelled', 'unlabelled')
   )
@@ -329,14 +313,15 @@ def _either(labels, selection, steps, batch_size, seed) -> Batches:
     return order[start : start + batch_size]
 
   return Batches(
-    tf.where(num_examples > 0, steps, 0),
+    tf.where(tf.size(labels) > 0, steps, 0),
     indices,
     lambda step: ~is_labelled[step],
   )
 
 
-def _redrawn(num_examples, selection, steps, batch_size, seed) -> Batches:
+def _redrawn(labels, selection, steps, batch_size, seed) -> Batches:
   """Full minibatches under a mask that changes with each epoch."""
+  num_examples = tf.shape(labels)[0]
   masked = _num_masked(num_examples, selection.redrawn_mask_ratio)
   sizes = (num_examples - masked, masked)
   epochs = -(-steps * batch_size // tf.maximum(num_examples, 1))

@@ -54,27 +54,33 @@ def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
     x: Inputs `[n, ...]`, as the model takes them.
     batch_size: Inputs of one forward pass, which bounds its memory.
   """
-  size = tf.shape(x)[0]
-  num_batches = -(-size // batch_size)
 
-  def body(step, parts):
+  def predict(inputs):
     logits, _ = model.predict(
-      weights.trainable,
-      weights.non_trainable,
-      x[step * batch_size : (step + 1) * batch_size],
-      training=False,
+      weights.trainable, weights.non_trainable, inputs, training=False
     )
-    return step + 1, parts.write(
-      step, tf.nn.softmax(tf.cast(logits, tf.float32))
-    )
+    return tf.nn.softmax(tf.cast(logits, tf.float32))
 
+  num_batches = -(-tf.shape(x)[0] // batch_size)
+  # Of no inputs, too, it must be known how many classes there are.
+  none = predict(x[:0])
   parts = tf.TensorArray(
-    tf.float32, num_batches, infer_shape=False, element_shape=[None, None]
+    tf.float32,
+    num_batches,
+    infer_shape=False,
+    element_shape=[None, none.shape[1]],
   )
   _, parts = tf.while_loop(
-    lambda step, _: step < num_batches, body, (tf.constant(0), parts)
+    lambda step, _: step < num_batches,
+    lambda step, parts: (
+      step + 1,
+      parts.write(
+        step, predict(x[step * batch_size : (step + 1) * batch_size])
+      ),
+    ),
+    (tf.constant(0), parts),
   )
-  return parts.concat()
+  return tf.concat([none, parts.concat()], 0)
 
 
 def objective_gradient(model, objective, weights, batch, anchors, seed):

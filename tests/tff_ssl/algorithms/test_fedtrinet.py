@@ -182,6 +182,25 @@ def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(build):
   )
 
 
+def test_an_empty_client_changes_nothing_in_the_second_phase(build):
+  process = build(supervised_rounds=1)
+  state = rounds(process, process.initialize(), [[0, 1]])
+  clients = [client(0), client(1)]
+  nobody = client(2)
+  nobody['examples'] = nobody['examples'].map(
+    lambda arrays: tf.nest.map_structure(lambda value: value[:0], arrays)
+  )
+  alone = process.next(state, clients)
+  together = process.next(state, [*clients, nobody])
+  assert together.metrics['client_work']['clients']['empty'] == 1
+  for a, b in zip(
+    process.get_model_weights(alone.state).trainable,
+    process.get_model_weights(together.state).trainable,
+    strict=True,
+  ):
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 @pytest.mark.parametrize(
   'round_num, share', [(0, 1), (10, 1), (22.5, 0.75), (35, 0.5), (60, 0.5)]
 )
