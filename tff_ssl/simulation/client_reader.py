@@ -26,7 +26,9 @@ def compose_with_reader(
   Args:
     process: A learning process of this library, or any other whose client data
       are what `reader` returns.
-    reader: `(int32 -> D)`, from a client's index to its examples.
+    reader: `(int32 -> D)`, from a client's index to its examples; or, where
+      the client's context has fields that no key holds, to
+      `<examples=D, context=<...>>` with these.
 
   Returns:
     A `tff.learning.templates.LearningProcess` whose `next` takes
@@ -134,12 +136,24 @@ def _read_in_one_graph(
     else []
   )
 
+  has_own_context = isinstance(reader.type_signature.result, tff.StructType)
+
   @tff.tensorflow.computation(client_sampling.KEY_TYPE)
   def read(key):
-    examples = reader(key[0])
+    data = reader(key[0])
     if not in_context:
-      return examples
+      return data
+    examples, own = data, {}
+    if has_own_context:
+      examples, own = data['examples'], data['context']
     fields = dict(zip(client_sampling.KEY_FIELDS, tf.unstack(key), strict=True))
+    fields.update(own)
+    missing = sorted(set(context_names) - fields.keys())
+    if missing:
+      raise TypeError(
+        f'The process takes {missing} in the context, which neither keys nor '
+        'the reader give: read the client data with a reader of sets.'
+      )
     context = collections.OrderedDict(
       (name, fields[name]) for name in context_names
     )

@@ -6,6 +6,8 @@ Two forms of client data are accepted by every process of this library:
 plain       <x=..., y=...>*                                   a Sequence
 in context  <examples=<x=..., y=...>*, context=<client=int32, group=int32>*>
 in slots    the same with context=<client, group, slot, start_group>*
+in sets     the same with context=<client, group, class_priors=float32[M,d],
+            set_shares=float32[M]>*
 ```
 
 `x` are images (`uint8` or `float32` in [0, 1]) or feature vectors. `y` is the
@@ -22,12 +24,16 @@ this round: `client`, an index that its randomness derives from, and `group`,
 the group it was assigned to by whoever sampled it. Processes with a state for
 each of the C slots of a round need `slot` too, in [0, C), and `start_group`,
 the group whose model the client starts from.
+
+In sets (paper 4), `y` is the index of the set that an example lies in, in
+[0, M), and nobody has labels. Row m of `class_priors` are the shares of the d
+classes in set m, and `set_shares[m]` is the set's share of the client's
+examples. A client with fewer than M sets has rows of zeros at the end.
 """
 
 import collections
 import dataclasses
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -35,6 +41,7 @@ from tff_ssl import types
 
 _CONTEXT_NAMES = ('client', 'group')
 _SLOT_NAMES = ('slot', 'start_group')
+_SET_NAMES = ('class_priors', 'set_shares')
 
 _REQUIRED_KEYS = ('x', 'y')
 _OPTIONAL_KEYS = ('true_y',)
@@ -76,11 +83,14 @@ class ClientDataSpec:
     element_spec: Spec of one element of the examples (`image_element_spec`).
     in_context: Whether a context sequence stands beside the examples.
     in_slots: Whether the context names slot and start group, too.
+    priors_shape: `(M, d)`, the largest number of sets of a client and the
+      number of classes, where examples lie in sets.
   """
 
   element_spec: collections.OrderedDict[str, tf.TensorSpec]
   in_context: bool = False
   in_slots: bool = False
+  priors_shape: tuple[int, int] | None = None
 
   def __post_init__(self):
     keys = tuple(self.element_spec)
@@ -108,11 +118,24 @@ class ClientDataSpec:
         'in_slots=True needs in_context=True: slot and start group are fields '
         'of the context.'
       )
+    if self.priors_shape is not None and not self.in_context:
+      raise TypeError(
+        f'priors_shape={self.priors_shape} needs in_context=True: class priors '
+        'and shares of sets are fields of the context.'
+      )
 
   @property
-  def context_names(self) -> tuple[str, ...]:
-    """Names of the fields of the context, `int32` scalars."""
-    return _CONTEXT_NAMES + (_SLOT_NAMES if self.in_slots else ())
+  def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:
+    """The fields of the context, in order."""
+    names = _CONTEXT_NAMES + (_SLOT_NAMES if self.in_slots else ())
+    fields = [(name, tf.TensorSpec([], tf.int32)) for name in names]
+    if self.priors_shape is not None:
+      shapes = (self.priors_shape, self.priors_shape[:1])
+      fields += [
+        (name, tf.TensorSpec(shape, tf.float32))
+        for name, shape in zip(_SET_NAMES, shapes, strict=True)
+      ]
+    return collections.OrderedDict(fields)
 
   @property
   def batched(self) -> bool:
@@ -130,8 +153,7 @@ class ClientDataSpec:
     examples = tff.SequenceType(types.type_from_specs(self.element_spec))
     if not self.in_context:
       return examples
-    fields = [(name, np.int32) for name in self.context_names]
-    context = tff.SequenceType(collections.OrderedDict(fields))
+    context = tff.SequenceType(types.type_from_specs(self.context_fields))
     return tff.types.to_type(
       collections.OrderedDict(examples=examples, context=context)
     )
@@ -194,8 +216,8 @@ def read_context(client_data, spec: ClientDataSpec):
     spec: The type of the client data.
 
   Returns:
-    The examples' tensors (see `collect`), and an ordered dict of `int32`
-    scalars with the fields of `context_names`. Without a context, `client` is a
+    The examples' tensors (see `collect`), and an ordered dict of tensors, the
+    `context_fields`. Without a context, `client` is a
     fingerprint of the examples, so that equal data give equal randomness in any
     order of clients, and `group` is -1, "not assigned".
   """

@@ -51,6 +51,8 @@ class ClientTask(NamedTuple):
     client: `int32` scalar, index that the client's randomness derives from.
     group: `int32` scalar, -1 where none was assigned.
     start_group: `int32` scalar, where the context names it.
+    class_priors: `float32 [M, d]`, where examples lie in sets.
+    set_shares: `float32 [M]`, likewise.
     slot_state: The slot's state, where slots have one.
     client_state: The client's own state, where clients have one.
   """
@@ -63,6 +65,8 @@ class ClientTask(NamedTuple):
   client: tf.Tensor
   group: tf.Tensor
   start_group: tf.Tensor | None = None
+  class_priors: tf.Tensor | None = None
+  set_shares: tf.Tensor | None = None
   slot_state: Any = None
   client_state: Any = None
 
@@ -93,6 +97,8 @@ def read_task(
     client=context['client'],
     group=context['group'],
     start_group=context.get('start_group'),
+    class_priors=context.get('class_priors'),
+    set_shares=context.get('set_shares'),
   )
   return task, context
 

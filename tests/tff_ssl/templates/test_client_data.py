@@ -185,3 +185,42 @@ class TestContext:
 
   def test_empty_plain_data(self):
     assert self._fingerprint(_arrays(0)) == self._fingerprint(_arrays(0), 3)
+
+
+class TestSets:
+  def test_context_names_priors_and_shares(self):
+    elements = client_data.image_element_spec((2, 2, 1))
+    spec = client_data.ClientDataSpec(
+      elements, in_context=True, priors_shape=(3, 2)
+    )
+    assert str(spec.type['context'].element) == (
+      '<client=int32,group=int32,class_priors=float32[3,2],'
+      'set_shares=float32[3]>'
+    )
+
+  def test_sets_need_a_context(self):
+    elements = client_data.image_element_spec((2, 2, 1))
+    with pytest.raises(TypeError, match=r'priors_shape=\(3, 2\) needs in_cont'):
+      client_data.ClientDataSpec(elements, priors_shape=(3, 2))
+
+  def test_context_is_read(self):
+    spec = client_data.ClientDataSpec(
+      client_data.image_element_spec((2, 2, 1)),
+      in_context=True,
+      priors_shape=(3, 2),
+    )
+    priors = np.array([[0.25, 0.75], [0.5, 0.5], [0, 0]], np.float32)
+    sent = collections.OrderedDict(
+      client=np.int32(4),
+      group=np.int32(0),
+      class_priors=priors,
+      set_shares=np.array([0.4, 0.6, 0], np.float32),
+    )
+    data = collections.OrderedDict(
+      examples=_dataset(_arrays(5)).batch(2),
+      context=tf.data.Dataset.from_tensors(sent),
+    )
+    _, context = client_data.read_context(data, spec)
+    assert list(context) == list(sent)
+    np.testing.assert_array_equal(context['class_priors'], priors)
+    np.testing.assert_array_equal(context['set_shares'], sent['set_shares'])
