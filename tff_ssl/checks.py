@@ -17,6 +17,7 @@ CHOICES = {
   'expert_view': ('plain', 'weak', 'strong'),
   'experts': ('both', 'global', 'local'),
   'group_assignment': ('sampler', 'in_process'),
+  'idle_momentum': ('coasts', 'rests'),
   'kl_direction': ('printed', 'reverse'),
   'norm': ('none', 'batch', 'group'),
   'pretraining_images': ('all', 'unlabelled'),

@@ -172,6 +172,54 @@ def build_paper_sgd(
   return build_nesterov_sgd(learning_rate, momentum=0.9, weight_decay=1e-4)
 
 
+class _Resting(tff.learning.optimizers.Optimizer):
+  """See `rest_without_gradient`."""
+
+  def __init__(self, optimizer):
+    self._optimizer = optimizer
+
+  def initialize(self, specs):
+    return self._optimizer.initialize(specs)
+
+  def next(self, state, weights, gradients):
+    new_state, new_weights = self._optimizer.next(state, weights, gradients)
+    moves = tf.nest.map_structure(
+      lambda gradient: tf.reduce_any(tf.not_equal(gradient, 0)), gradients
+    )
+
+    def unless_idle(new, old):
+      return tf.nest.map_structure(tf.where, moves, new, old)
+
+    for key, old in state.items():
+      # Whatever has one entry per weight: a velocity, an accumulator.
+      if tf.nest.is_nested(old):
+        new_state[key] = unless_idle(new_state[key], old)
+    return new_state, unless_idle(new_weights, weights)
+
+  def get_hparams(self, state):
+    return self._optimizer.get_hparams(state)
+
+  def set_hparams(self, state, hparams):
+    return self._optimizer.set_hparams(state, hparams)
+
+
+def rest_without_gradient(
+  optimizer: tff.learning.optimizers.Optimizer,
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the optimizer with weights that rest where they get no gradient.
+
+  A weight tensor whose gradient is 0 everywhere stays as it is in that step,
+  and so do its velocity and other accumulators: momentum does not carry it on,
+  decay does not shrink it. Counters of steps go on.
+
+  Args:
+    optimizer: One whose state is a dictionary, with a structure like the
+      weights for each accumulator, as of `build_nesterov_sgd` and of TFF's SGD
+      and Adam.
+  """
+  return _Resting(optimizer)
+
+
 def constant() -> Schedule:
   """Returns the schedule that leaves the learning rate alone.
 

@@ -260,3 +260,43 @@ def test_exponential_multiplies_after_each_round():
 def test_exponential_refuses(decay):
   with pytest.raises(ValueError, match=f'decay is {decay}: give a number'):
     optimizers.exponential(decay)
+
+
+class TestRestWithoutGradient:
+  @pytest.mark.parametrize(
+    'optimizer',
+    [
+      optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.01),
+      tff.learning.optimizers.build_sgdm(0.1, 0.9),
+      tff.learning.optimizers.build_adagrad(0.1),
+    ],
+    ids=['nesterov', 'sgdm', 'adagrad'],
+  )
+  def test_a_weight_knows_of_no_step_without_gradient(self, optimizer):
+    """The first weight has gradients in even steps only."""
+    resting = optimizers.rest_without_gradient(optimizer)
+    weights = [tf.constant(w) for w in _start()]
+    state = resting.initialize(_specs())
+    for step in range(6):
+      gradients = [tf.constant(g) for g in _gradients(step)]
+      if step % 2:
+        gradients[0] = tf.zeros_like(gradients[0])
+      state, weights = resting.next(state, weights, gradients)
+
+    _, expected = _run(optimizer)
+    first = [tf.constant(_start()[0])]
+    alone = optimizer.initialize(_specs()[:1])
+    for step in (0, 2, 4):
+      gradient = [tf.constant(_gradients(step)[0])]
+      alone, first = optimizer.next(alone, first, gradient)
+    _assert_close(weights, [*first, *expected[1:]])
+
+  def test_hyperparameters_are_those_of_the_optimizer(self):
+    optimizer = optimizers.rest_without_gradient(
+      optimizers.build_nesterov_sgd(0.1, 0.9)
+    )
+    state = optimizer.set_hparams(
+      optimizer.initialize(_specs()), {'learning_rate': 0.5}
+    )
+    assert optimizer.get_hparams(state)['learning_rate'] == 0.5
+    assert list(optimizer.get_hparams(state)) == ['learning_rate', 'momentum']

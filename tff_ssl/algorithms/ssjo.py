@@ -11,12 +11,12 @@ things open. Which share of minibatches is labelled: here the labelled examples'
 share of all, or `labelled_batch_probability`. How the losses are weighed: here
 1, or `ssjo_loss_weight`. Where a minibatch has no labels, the classifier's
 gradient is 0; its momentum goes on all the same, as in any optimizer over one
-loss.
+loss, or rests (`idle_momentum`).
 """
 
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives
+from tff_ssl import checks, objectives, optimizers
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.templates import averaging, local_training, minibatches
 
@@ -37,6 +37,7 @@ def build_ssjo(
   batch_size: int = 20,
   local_steps: int | None = None,
   local_epochs: int | None = None,
+  idle_momentum: str = 'coasts',
   client_momentum: str = 'reset',
   num_slots: int | None = None,
   client_weighting: str = 'examples',
@@ -70,6 +71,9 @@ def build_ssjo(
     local_steps: Steps of a client in a round.
     local_epochs: Instead of `local_steps`, as many steps as so many passes over
       all of the client's examples; 10 if neither is given.
+    idle_momentum: What a step does to weights that get no gradient in it:
+      'coasts', momentum carries them on, or 'rests', neither they nor their
+      momentum change (`tff_ssl.optimizers.rest_without_gradient`).
     client_momentum: 'reset' or 'slot'; see `tff_ssl.algorithms.fed_avg`.
     num_slots: C, for `client_momentum='slot'` only.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
@@ -98,13 +102,19 @@ def build_ssjo(
   )
   if labelled_batch_probability is not None:
     checks.fractions(labelled_batch_probability=labelled_batch_probability)
+  checks.choice(idle_momentum=idle_momentum)
   data_spec.check_model(model)
+  client_optimizer = client_optimizer or tff.learning.optimizers.build_sgdm(
+    0.001, 0.99
+  )
+  if idle_momentum == 'rests':
+    client_optimizer = optimizers.rest_without_gradient(client_optimizer)
   task = proxy_task or proxy_tasks.Reconstruction()
   joint = proxy_tasks.add_head(model, task, views)
   training = local_training.LocalTraining(
     joint,
     objectives.JointlyOptimized(views, task, ssjo_loss_weight),
-    client_optimizer or tff.learning.optimizers.build_sgdm(0.001, 0.99),
+    client_optimizer,
     batch_size,
     **local_training.steps_or_epochs(
       local_steps, local_epochs, default_epochs=10

@@ -338,3 +338,34 @@ def test_decay_over_rounds(build):
     weights = [process.get_model_weights(state) for state in states]
     assert not all(equal(weights[0], weights[1]))
     assert all(equal(weights[1], weights[2]))
+
+
+class TestIdleMomentum:
+  def weights(self, build, labelled, idle_momentum):
+    """Weights after one round of one client, in steps of 4 of 8 examples."""
+    process = build(
+      'ssjo',
+      idle_momentum=idle_momentum,
+      ssjo_loss_weight=0.0,
+      local_epochs=5,
+    )
+    states, _ = train(process, 1, [client(0, labelled)])
+    return self.flat(states[-1])
+
+  def flat(self, state):
+    weights = tf.nest.flatten(state.global_model_weights)
+    return np.concatenate([np.ravel(weight) for weight in weights])
+
+  def test_both_are_one_where_every_step_has_labels(self, build):
+    coasting, resting = (
+      self.weights(build, 8, how) for how in ('coasts', 'rests')
+    )
+    np.testing.assert_allclose(coasting, resting, rtol=1e-6)
+
+  def test_momentum_carries_on_only_where_it_coasts(self, build):
+    start = self.flat(build('ssjo').initialize())
+    coasting, resting = (
+      np.abs(self.weights(build, 2, how) - start).sum()
+      for how in ('coasts', 'rests')
+    )
+    assert 0 < resting < 0.7 * coasting
