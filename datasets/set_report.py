@@ -38,8 +38,9 @@ def lines(partition: SetPartition) -> list[str]:
   """Returns what a run prints of its sets, with warnings."""
   facts = describe(partition)
   numbers, conditions = facts['sets_of_each_client'], facts['condition_numbers']
+  few, many = min(numbers), max(numbers)
   said = [
-    f'{min(numbers)} to {max(numbers)} sets at each client with '
+    f'{few if few == many else f"{few} to {many}"} sets at each client with '
     f'{facts["min_set_examples"]}/{facts["median_set_examples"]:g}/'
     f'{facts["max_set_examples"]} examples (min/median/max), condition numbers '
     f'of the class priors {min(conditions):.3g} to {max(conditions):.3g}.'

@@ -58,7 +58,8 @@ def test_figures(partition):
 def test_a_warning_close_to_singular():
   partition = partition_of([NEAR], [[[0, 1], [2, 3]]])
   assert np.linalg.cond(NEAR) > 1000
-  _, warning = set_report.lines(partition)
+  line, warning = set_report.lines(partition)
+  assert line.startswith('2 sets at each client')
   assert warning.startswith("Warning: the class priors of '$north'")
 
 
