@@ -13,8 +13,10 @@ from collections.abc import Callable
 from datasets import (
   embedded,
   emnist_writers,
+  image_sets,
   local_files,
   medmnist,
+  npz_sets,
   tfds_images,
 )
 from datasets.source import Source
@@ -32,7 +34,9 @@ class SourceSpec:
       runner's flag is `--<name>_<option>`.
     has_native_split: Whether examples can come with their owners. For `npz`
       they do when the files hold `client_ids`.
-    has_unlabelled: Whether there are training images without labels.
+    has_unlabelled: Whether there are training images without labels. For
+      `npz_sets` only the file tells.
+    has_sets: Whether training examples come in sets of known class priors.
     num_classes: Number of classes unless an option changes it, or `None` when
       only the files tell.
     input_shape: `(H, W, C)`, or `None` when only the files tell.
@@ -44,6 +48,7 @@ class SourceSpec:
   options: tuple[str, ...] = ()
   has_native_split: bool = False
   has_unlabelled: bool = False
+  has_sets: bool = False
   num_classes: int | None = None
   input_shape: tuple[int, int, int] | None = None
 
@@ -101,6 +106,21 @@ SOURCES: dict[str, SourceSpec] = {
       description='your own <data_dir>/train.npz and test.npz',
       load=local_files.load,
       has_native_split=True,
+    ),
+    SourceSpec(
+      name='npz_sets',
+      description='your own sets of known class priors, <data_dir>/train.npz, '
+      'test.npz and priors.csv',
+      load=npz_sets.load,
+      has_sets=True,
+    ),
+    SourceSpec(
+      name='image_sets',
+      description='your own sets as PNG files, <data_dir>/train/<system>/'
+      '<hospital>/, test/<class>/ and prevalence.csv',
+      load=image_sets.load,
+      has_unlabelled=True,
+      has_sets=True,
     ),
   ]
 }

@@ -6,6 +6,7 @@ one cache folder serves any number of runs, one after another or at once.
 """
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -31,6 +32,7 @@ from datasets.source import UNKNOWN, Source, Split
 from datasets.split_manifest import (
   AT_CLIENTS,
   AT_SERVER,
+  IN_SETS,
   check_labels_at,
   known_to_clients,
 )
@@ -61,7 +63,8 @@ def build(
     cache_dir: Where stores lie; created if absent.
     labelled: Whose labels the process may see besides the server's:
       `'server'` hides those of the clients (`y` is -1), `'clients'` shows them,
-      `'dealt'` shows those of the partition's `labelled_indices` alone.
+      `'dealt'` shows those of the partition's `labelled_indices` alone, and
+      `'sets'` shows, as `y`, the set of each example instead.
 
   Raises:
     ValueError: If `labelled` is unknown or not what the partition was made for,
@@ -213,7 +216,11 @@ def _parts(source: Source, partition: Partition, labelled: str):
   shown[known_to_clients(partition, labelled)] = True
   for client in range(partition.num_clients):
     indices = partition.client_indices(client)
-    yield _part(source.train, indices, shown[indices])
+    part = _part(source.train, indices, shown[indices])
+    if labelled == IN_SETS:
+      own = slice(*partition.offsets[client : client + 2])
+      part = dataclasses.replace(part, y=np.int32(partition.set_ids[own]))
+    yield part
   yield _part(source.train, partition.server_indices, True)
   yield _part(source.test, slice(None), True)
 

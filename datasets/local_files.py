@@ -82,7 +82,7 @@ def load(
 def _read_split(file: NpzFile) -> Split:
   arrays = file.read(
     ('images', 'labels'),
-    lambda headers: _check_headers(file, headers),
+    lambda headers: check_headers(file, headers),
     optional=('client_ids',),
   )
   images, labels = arrays['images'], arrays['labels']
@@ -96,14 +96,22 @@ def _read_split(file: NpzFile) -> Split:
     images = images[..., np.newaxis]
   client_ids = arrays.get('client_ids')
   if client_ids is not None:
-    client_ids = _as_strings(file, client_ids)
+    client_ids = as_strings(file, 'client_ids', client_ids)
   return Split(
     np.ascontiguousarray(images), labels.astype(np.int32), client_ids
   )
 
 
-def _check_headers(file: NpzFile, headers: Headers) -> None:
-  """Checks shapes and types."""
+def check_headers(file: NpzFile, headers: Headers) -> None:
+  """Checks shapes and types of images, labels and ids.
+
+  Args:
+    file: The file, for messages.
+    headers: Its headers, `images` and any of the others among them.
+
+  Raises:
+    ValueError: If one is not what it should be.
+  """
   shape, dtype = headers['images']
   if dtype != np.uint8:
     raise file.wrong('images', dtype, 'scale them to 0..255 as uint8')
@@ -115,7 +123,10 @@ def _check_headers(file: NpzFile, headers: Headers) -> None:
     raise file.wrong('images', shape, 'channels come last, 1 or 3 of them')
   for key, kinds, remedy in [
     ('labels', 'iu', 'labels are integers from 0'),
-    ('client_ids', 'iuU', 'ids are unicode strings or integers'),
+    *(
+      (key, 'iuU', 'ids are unicode strings or integers')
+      for key in ('client_ids', 'client_id', 'set_id')
+    ),
   ]:
     if key not in headers:
       continue
@@ -126,18 +137,25 @@ def _check_headers(file: NpzFile, headers: Headers) -> None:
       raise file.wrong(key, key_shape, f'there are {shape[0]} images')
 
 
-def _as_strings(file: NpzFile, client_ids: np.ndarray) -> np.ndarray:
-  """Turns ids into an object array that shares one string per client."""
-  unique, index = np.unique(client_ids, return_inverse=True)
+def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
+  """Turns ids into an object array that shares one string per id.
+
+  Args:
+    file: Where they come from, for messages.
+    key: Their key in it.
+    ids: Strings or integers `[N]`.
+
+  Raises:
+    ValueError: If a string is not unicode.
+  """
+  unique, index = np.unique(ids, return_inverse=True)
   if unique.dtype.kind == 'U':
     native = unique.astype(unique.dtype.newbyteorder('='), copy=False)
     codes = np.frombuffer(native.tobytes(), np.uint32)
     # numpy keeps such codes, and Python makes strings of them, unasked.
     if np.any(((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)):
-      raise file.wrong(
-        'client_ids', 'a string that is not unicode', 'repair the id'
-      )
-  strings = [str(client_id) for client_id in unique.tolist()]
+      raise file.wrong(key, 'a string that is not unicode', 'repair the id')
+  strings = [str(one) for one in unique.tolist()]
   return np.array(strings, dtype=object)[index]
 
 

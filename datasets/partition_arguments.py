@@ -2,7 +2,9 @@
 
 import math
 import numbers
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -82,6 +84,53 @@ def share(argument: str, value: float) -> float:
     ValueError: If it is outside, or NaN.
   """
   return _real_number(argument, value, (0, 1))
+
+
+def not_negative(argument: str, value: float) -> float:
+  """Returns a finite number of at least 0.
+
+  Raises:
+    TypeError: If it is no number.
+    ValueError: If it is negative, infinite or NaN.
+  """
+  return _real_number(argument, value, (0, sys.float_info.max))
+
+
+def choice(argument: str, value: str, choices: Sequence[str]) -> str:
+  """Returns a value that is among the choices.
+
+  Raises:
+    ValueError: If it is not.
+  """
+  if value not in choices:
+    raise ValueError(
+      f'{argument}={value!r} is unknown: choose {" or ".join(choices)}.'
+    )
+  return value
+
+
+def numbers_of_sets(value: int | str, num_clients: int) -> list[int]:
+  """Returns M_c, the number of sets of each client.
+
+  Args:
+    value: One number for all, or one for each, separated by commas.
+    num_clients: C.
+
+  Raises:
+    ValueError: If it is no such list.
+  """
+  given = str(value).split(',')
+  if not all(re.fullmatch('[1-9][0-9]{0,5}', number) for number in given):
+    raise ValueError(
+      f'sets_per_client={value} must be a whole number of at least 1, or one '
+      'for each client, separated by commas.'
+    )
+  if len(given) not in (1, num_clients):
+    raise ValueError(
+      f'sets_per_client={value} has {len(given)} numbers for {num_clients} '
+      'clients: give one number for all, or one for each.'
+    )
+  return [int(number) for number in given] * (num_clients // len(given))
 
 
 def check_mask(mask_ratio: float, labelled_examples: int):

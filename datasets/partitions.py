@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,16 +31,19 @@ class PartitionSpec:
     arguments: Those arguments of `build` that apply to some partitions only and
       to this one.
     needs_client_ids: Whether the source must say who owns each example.
+    in_sets: Whether each client's examples lie in sets; such a one is built by
+      `datasets.set_partitions`.
   """
 
   name: str
   summary: str
   arguments: tuple[str, ...]
   needs_client_ids: bool = False
+  in_sets: bool = False
 
   def needs_labels(self, noniid_r: float | None) -> bool:
     """Returns whether the class of each example must be known."""
-    return self.name == 'dirichlet' or bool(noniid_r)
+    return self.name in ('dirichlet', 'u_sets') or bool(noniid_r)
 
 
 PARTITIONS = {
@@ -60,6 +64,21 @@ PARTITIONS = {
       needs_client_ids=True,
     ),
     PartitionSpec('pooled', 'one client with all the data', ()),
+    PartitionSpec(
+      'u_sets',
+      'sets of known class priors, without labels',
+      (
+        *('num_clients', 'sets_per_client', 'client_examples', 'priors'),
+        *('u_set_recipe', 'set_repeats', 'known_priors', 'prior_noise'),
+      ),
+      in_sets=True,
+    ),
+    PartitionSpec(
+      'own_sets',
+      'the sets that the data come in',
+      ('prior_noise',),
+      in_sets=True,
+    ),
   )
 }
 
@@ -93,17 +112,14 @@ class Partition(assignment.Assignment):
   seed: int
   arguments: Mapping[str, int | float | str | None]
 
+  array_names: ClassVar[tuple[str, ...]] = ARRAYS
+
   def __post_init__(self):
     held = np.concatenate([self.server_indices, self.examples])
     if held.size and not 0 <= held.min() <= held.max() < self.num_train:
       raise ValueError(
         f'examples from {held.min()} to {held.max()} are not all in '
         f'[0, {self.num_train}): take the source the partition was made for.'
-      )
-    if held.size and np.bincount(held).max() > 1:
-      raise ValueError(
-        f'example {np.argmax(np.bincount(held))} is given away more than once: '
-        'build the partition anew.'
       )
     if (
       len(self.offsets) != self.num_clients + 1
@@ -115,6 +131,7 @@ class Partition(assignment.Assignment):
         f'offsets do not cut {len(self.examples)} examples into '
         f'{self.num_clients} clients: build the partition anew.'
       )
+    self._check_given_once()
     if (
       len(np.unique(self.labelled_indices)) < len(self.labelled_indices)
       or np.setdiff1d(self.labelled_indices, self.examples).size
@@ -124,18 +141,29 @@ class Partition(assignment.Assignment):
         "different examples of the clients': build the partition anew."
       )
 
+  def _check_given_once(self) -> None:
+    held = np.concatenate([self.server_indices, self.examples])
+    if held.size and np.bincount(held).max() > 1:
+      raise ValueError(
+        f'example {np.argmax(np.bincount(held))} is given away more than once: '
+        'build the partition anew.'
+      )
+
   def digest(self) -> str:
     """Returns the sha256 of everything above, in hexadecimal."""
-    arrays = [getattr(self, name) for name in ARRAYS]
+    arrays = [getattr(self, name) for name in self.array_names]
     facts = {
       field.name: getattr(self, field.name)
       for field in dataclasses.fields(self)
-      if field.name not in ARRAYS
+      if field.name not in self.array_names
     }
-    facts['lengths'] = [len(array) for array in arrays]
+    facts['lengths'] = [
+      len(array) if array.ndim == 1 else list(array.shape) for array in arrays
+    ]
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for array in arrays:
-      content.update(array.astype('<i8').tobytes())
+      kind = '<f8' if array.dtype.kind == 'f' else '<i8'
+      content.update(array.astype(kind).tobytes())
     return content.hexdigest()
 
 
@@ -269,6 +297,11 @@ def build(
       f'partition={name!r} is unknown: choose one of {sorted(PARTITIONS)}.'
     )
   spec = PARTITIONS[name]
+  if spec.in_sets:
+    raise ValueError(
+      f'partition={name!r} lays examples in sets: build it with '
+      'datasets.set_partitions.build.'
+    )
   given = {
     'num_clients': num_clients,
     'noniid_r': noniid_r,

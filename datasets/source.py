@@ -29,6 +29,26 @@ class Split:
 
 
 @dataclasses.dataclass(frozen=True)
+class SourceSets:
+  """The sets that training examples come in, with their class priors.
+
+  Attributes:
+    client_names: The C names.
+    client_index: `int64 [N]`, the client of each example, in [0, C).
+    set_index: `int64 [N]`, its set, from 0 at each client.
+    class_priors: `float64 [C, M, d]`, the shares of the classes in each set;
+      rows of zeros for sets that a client does not have.
+    class_names: The d names of the classes.
+  """
+
+  client_names: tuple[str, ...]
+  client_index: np.ndarray
+  set_index: np.ndarray
+  class_priors: np.ndarray
+  class_names: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Source:
   """A data set as the rest of the code sees it.
 
@@ -48,6 +68,7 @@ class Source:
     mirrorable: Whether a mirrored image still is of its class (a digit is not).
     validation: A split on which hyperparameters are chosen, so that the test
       split is not; `None` where the source has none.
+    sets: The sets of the training examples, where the data come in sets.
   """
 
   name: str
@@ -61,3 +82,4 @@ class Source:
   background: int
   mirrorable: bool
   validation: Split | None = None
+  sets: SourceSets | None = None

@@ -13,14 +13,18 @@ import zlib
 import numpy as np
 
 from datasets import label_masks, partitions
+from datasets.set_partition import SetPartition
 
 FORMAT = 2
 AT_SERVER = 'server'
 AT_CLIENTS = 'clients'
 DEALT = 'dealt'
+IN_SETS = 'sets'
 FIXED = 'fixed'
 REDRAWN = 'redrawn'
-_LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT)
+_LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT, IN_SETS)
+# Type and rank of arrays that hold no indices.
+_FORMS = {'class_priors': (np.float64, 3)}
 # RuntimeError: an encrypted file, or an unknown kind of compression.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
@@ -30,16 +34,22 @@ def check_labels_at(argument: str, value: str, partition: partitions.Partition):
 
   Args:
     argument: The name under which the caller was given it.
-    value: `'server'`, `'clients'` or `'dealt'`; see `describe`.
+    value: `'server'`, `'clients'`, `'dealt'` or `'sets'`; see `describe`.
     partition: The partition.
 
   Raises:
     ValueError: If it is none of these, or only one of `value` and `partition`
-      says that some of the clients' examples are labelled.
+      says that some of the clients' examples are labelled, or `value` speaks of
+      sets and the partition has none.
   """
   if value not in _LABELS_AT:
     raise ValueError(
       f'{argument}={value!r} is unknown: choose one of {list(_LABELS_AT)}.'
+    )
+  if value == IN_SETS and not isinstance(partition, SetPartition):
+    raise ValueError(
+      f'{argument}={value!r} does not fit partition {partition.name!r}, which '
+      'lays no examples in sets: choose --partition=u_sets.'
     )
   labelled = len(partition.labelled_indices)
   if (value == DEALT) != bool(labelled):
@@ -58,6 +68,7 @@ def known_to_clients(
     AT_SERVER: partition.examples[:0],
     AT_CLIENTS: partition.examples,
     DEALT: partition.labelled_indices,
+    IN_SETS: partition.examples[:0],
   }[labels_at]
 
 
@@ -95,7 +106,8 @@ def describe(
     partition: The partition.
     labels_at: Who may see labels: `'server'` (the clients' examples are
       unlabelled), `'clients'` (everybody's are labelled; a process may hide
-      some of them again) or `'dealt'` (the partition's `labelled_indices`).
+      some of them again), `'dealt'` (the partition's `labelled_indices`) or
+      `'sets'` (nobody: clients see the sets of their examples).
     redrawn_ratio: The share of each client's labels that the process hides,
       others in every pass, or `None`. It hides them from what `labels_at`
       shows, so `labelled` counts every label that is seen at some time.
@@ -140,10 +152,26 @@ def describe(
       ),
       **_mask(partition, redrawn_ratio),
     },
+    **_sets(partition),
     'num_clients': partition.num_clients,
     'client_names': list(partition.client_names),
     'held_out_client_names': list(partition.held_out_client_names),
     'sha256': partition.digest(),
+  }
+
+
+def _sets(partition) -> dict[str, dict]:
+  """Returns what is to say of the sets; nothing without any."""
+  if not isinstance(partition, SetPartition):
+    return {}
+  sizes = partition.set_sizes
+  return {
+    'sets': {
+      'sets_of_each_client': partition.num_sets.tolist(),
+      'examples_of_each_set': [own[own > 0].tolist() for own in sizes],
+      'different_examples': len(np.unique(partition.examples)),
+      'classes': partition.class_priors.shape[2],
+    }
   }
 
 
@@ -175,7 +203,8 @@ def write(
     partition: The partition.
     path_json: Where the description goes.
     path_npz: Where the indices go: `server_indices`, `examples`, `offsets` and
-      `labelled_indices` as in `datasets.assignment.Assignment`.
+      `labelled_indices` as in `datasets.assignment.Assignment`; of sets also
+      `set_ids` and `class_priors` (`datasets.set_partition.SetPartition`).
     labels_at: See `describe`.
     redrawn_ratio: See `describe`.
 
@@ -187,7 +216,7 @@ def write(
     partition, labels_at=labels_at, redrawn_ratio=redrawn_ratio
   )
   text = json.dumps(description, indent=2) + '\n'
-  arrays = {name: getattr(partition, name) for name in partitions.ARRAYS}
+  arrays = {name: getattr(partition, name) for name in partition.array_names}
   _replace(path_npz, lambda file: np.savez_compressed(file, **arrays))
   _replace(path_json, lambda file: file.write(text.encode('ascii')))
 
@@ -212,8 +241,9 @@ def load(
     text = file.read()
   try:
     description = json.loads(text)
-    arrays = _load_arrays(path_npz)
-    partition = partitions.Partition(
+    kind = SetPartition if 'sets' in description else partitions.Partition
+    arrays = _load_arrays(path_npz, kind.array_names)
+    partition = kind(
       **arrays,
       name=description['partition'],
       source_name=description['source']['name'],
@@ -239,15 +269,16 @@ def load(
   return partition, description
 
 
-def _load_arrays(path_npz):
+def _load_arrays(path_npz, names):
   with open(path_npz, 'rb') as file:
     try:
       with np.load(file, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in partitions.ARRAYS}
+        arrays = {name: stored[name] for name in names}
     except _ZIP_ERRORS as error:
       raise ValueError(str(error)) from error
   for name, array in arrays.items():
-    if array.dtype != np.int64 or array.ndim != 1:
+    wanted = _FORMS.get(name, (np.int64, 1))
+    if (array.dtype, array.ndim) != wanted:
       raise ValueError(f'{name} is {array.dtype}{list(array.shape)}')
   return arrays
 

@@ -7,6 +7,7 @@ slices one tensor is faster than a dataset of single examples.
 
 import collections
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -42,6 +43,34 @@ def client_reader(store: ClientStore) -> tff.Computation:
   @tff.tensorflow.computation(tf.int32)
   def read_client(index):
     return client_dataset(store, index)
+
+  return read_client
+
+
+def set_reader(
+  store: ClientStore, class_priors: np.ndarray, set_shares: np.ndarray
+) -> tff.Computation:
+  """Returns a reader of clients whose examples lie in sets.
+
+  Args:
+    store: The store, in which `y` is the set of an example.
+    class_priors: `float [K, M, d]`, what clients know of their sets.
+    set_shares: `float [K, M]`, each set's share of its client's examples.
+
+  Returns:
+    `(int32 -> <examples={element_type}*, context=<class_priors=float32[M,d],
+    set_shares=float32[M]>>)`, from a client's index; as `client_reader`.
+  """
+
+  @tff.tensorflow.computation(tf.int32)
+  def read_client(index):
+    return collections.OrderedDict(
+      examples=client_dataset(store, index),
+      context=collections.OrderedDict(
+        class_priors=tf.constant(class_priors, tf.float32)[index],
+        set_shares=tf.constant(set_shares, tf.float32)[index],
+      ),
+    )
 
   return read_client
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from datasets import store_readers
+from datasets import split_manifest, store_readers
 from experiments import client_states
 from tff_ssl import augmentation, models, objectives, optimizers
 from tff_ssl.algorithms import PROCESSES
@@ -86,6 +86,9 @@ def build_process(settings, spec, model, data):
       store_readers.element_spec(data.store),
       in_context=True,
       in_slots=in_slots,
+      priors_shape=(
+        data.partition.class_priors.shape[1:] if _sees_sets(data) else None
+      ),
     ),
     views=build_views(settings, data.source),
     schedule=_schedule(settings),
@@ -96,9 +99,20 @@ def build_process(settings, spec, model, data):
 
 def read_from_store(process, data):
   """Returns the process over client keys, reading from the client store."""
-  return client_reader.compose_with_reader(
-    process, store_readers.client_reader(data.store)
+  return client_reader.compose_with_reader(process, build_reader(data))
+
+
+def build_reader(data):
+  """Returns the reader of a run's clients, with priors of sets if seen."""
+  if not _sees_sets(data):
+    return store_readers.client_reader(data.store)
+  return store_readers.set_reader(
+    data.store, data.partition.class_priors, data.partition.set_shares
   )
+
+
+def _sees_sets(data):
+  return data.labels_at == split_manifest.IN_SETS
 
 
 def _sgd(settings, learning_rate):

@@ -13,9 +13,12 @@ import pandas as pd
 from datasets import (
   catalogue,
   client_store,
+  held_out_split,
   label_mismatch,
   partitions,
   pooled_split,
+  set_partitions,
+  set_report,
   split_manifest,
   statistics,
 )
@@ -47,15 +50,23 @@ class RunData:
   labels_at: str
   redrawn_ratio: float | None = None
 
+  @property
+  def in_sets(self) -> bool:
+    """Whether the clients' examples lie in sets."""
+    return partitions.PARTITIONS[self.partition.name].in_sets
+
   def describe(self) -> dict[str, object]:
     """Returns what a report says of the data: sizes, classes, measured R.
 
     `labelled_client_examples` are those whose labels are seen at some time, and
     `min_labels`, `median_labels` and `max_labels`, where clients have only some
     of their labels, those that a client sees in one pass. `label_mismatch_...`
-    are from `label_mismatch.Mismatch`, over the clients.
+    are from `label_mismatch.Mismatch`, over the clients. Where examples lie in
+    sets, figures of `set_report.describe` are among them.
     """
     summary = statistics.summary(self.counts, self.partition.client_sizes)
+    if self.in_sets:
+      summary.update(set_report.describe(self.partition))
     summary['server_examples'] = len(self.partition.server_indices)
     summary['labelled_client_examples'] = len(
       split_manifest.known_to_clients(self.partition, self.labels_at)
@@ -118,8 +129,7 @@ def prepare(settings, spec) -> RunData:
     cache_dir=settings.cache_dir,
     **_options(settings),
   )
-  if settings.split == pooled_split.CUT:
-    source = pooled_split.cut(source, settings.seed)
+  source = _resplit(source, settings)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(settings, name)
     if labels and labels < source.num_classes:
@@ -129,18 +139,8 @@ def prepare(settings, spec) -> RunData:
       )
   fixed = settings.mask == split_manifest.FIXED
   redrawn = settings.mask == split_manifest.REDRAWN
-  partition = partitions.build(
-    settings.partition,
-    source,
-    server_examples=settings.server_examples or 0,
-    labelled_examples=settings.labelled_examples or 0,
-    seed=settings.seed,
-    num_clients=settings.num_clients,
-    noniid_r=settings.noniid_r,
-    dirichlet_alpha=settings.dirichlet_alpha,
-    min_client_examples=settings.min_client_examples,
-    server_writers=settings.server_writers,
-    mask_ratio=settings.mask_ratio if fixed else None,
+  partition = _partition(
+    settings, source, settings.mask_ratio if fixed else None
   )
   for name in ('clients_per_round', 'gradient_diversity_clients'):
     clients = getattr(settings, name)
@@ -172,6 +172,43 @@ def prepare(settings, spec) -> RunData:
   )
 
 
+def _resplit(source: Source, settings) -> Source:
+  """Returns the source with the train, validation and test of --split."""
+  if settings.split == pooled_split.CUT:
+    return pooled_split.cut(source, settings.seed)
+  if settings.split in (pooled_split.OWN, None):
+    return source
+  source = held_out_split.hold_out(source)
+  if settings.split == held_out_split.HELD_OUT_UNIFORM:
+    source = held_out_split.with_uniform_test(source, settings.seed)
+  return source
+
+
+def _partition(settings, source, mask_ratio) -> partitions.Partition:
+  spec = partitions.PARTITIONS[settings.partition]
+  if spec.in_sets:
+    return set_partitions.build(
+      settings.partition,
+      source,
+      seed=settings.seed,
+      mask_ratio=mask_ratio,
+      **{name: getattr(settings, name) for name in spec.arguments},
+    )
+  return partitions.build(
+    settings.partition,
+    source,
+    server_examples=settings.server_examples or 0,
+    labelled_examples=settings.labelled_examples or 0,
+    seed=settings.seed,
+    num_clients=settings.num_clients,
+    noniid_r=settings.noniid_r,
+    dirichlet_alpha=settings.dirichlet_alpha,
+    min_client_examples=settings.min_client_examples,
+    server_writers=settings.server_writers,
+    mask_ratio=mask_ratio,
+  )
+
+
 def _options(settings) -> dict[str, object]:
   """The options of the data set, by the names of its loader."""
   return {
@@ -195,6 +232,12 @@ def write_records(data: RunData, folder) -> None:
     f'{data.source.name}, {data.partition.name}: '
     f'R = {statistics.noniid_r(data.counts):.3f}',
   )
+  if data.in_sets:
+    set_report.plot_priors(
+      data.partition,
+      folder.path / 'class_priors.png',
+      f'{data.source.name}, {data.partition.name}',
+    )
   mismatch = data.mismatch()
   if mismatch is not None:
     table = pd.DataFrame(

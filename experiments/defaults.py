@@ -167,6 +167,14 @@ _BY_DATASET = {
   },
 }
 
+# FedUL, Section 4.3: five systems of hospitals, all in each round.
+_BY_DATASET['npz_sets'] = _BY_DATASET['image_sets'] = {
+  **_SMALL_CLIENTS,
+  'partition': 'own_sets',
+  'clients_per_round': 5,
+  'total_rounds': 100,
+}
+
 # 62 classes instead of 10.
 _EMNIST_LETTERS = {'server_examples': 620, 'labelled_examples': 24_800}
 
@@ -232,6 +240,15 @@ _DIRICHLET = {
   'dirichlet_alpha': 0.5,
   'min_client_examples': 10,
 }
+# FedUL, Section 4.1: all of five clients with ten sets each.
+_U_SETS = {
+  'num_clients': 5,
+  'sets_per_client': '10',
+  'priors': 'iid',
+  'u_set_recipe': 'paper',
+  'set_repeats': 'none',
+  'known_priors': 'exact',
+}
 # The momentum of the one client goes on, and a round is an epoch.
 _CENTRAL = {
   'partition': 'pooled',
@@ -267,11 +284,14 @@ def displaced(given: Collection[str]) -> set[str]:
   return taken
 
 
-def resolve(given: dict[str, object]) -> dict[str, object]:
+def resolve(
+  given: dict[str, object], in_sets: bool = False
+) -> dict[str, object]:
   """Fills in what was not given.
 
   Args:
     given: Flags by name; `process` and `dataset` are known ones.
+    in_sets: Whether the process takes examples in sets.
 
   Returns:
     All flags that have a value.
@@ -291,6 +311,8 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     values.update(_EMNIST_LETTERS)
   for name in displaced(given):
     values.pop(name, None)
+  if in_sets and values['partition'] != 'own_sets':
+    values['partition'] = 'u_sets'
   partition = given.get('partition', values['partition'])
   if partition == 'native':
     values['server_writers'] = 'held_out'
@@ -305,6 +327,17 @@ def resolve(given: dict[str, object]) -> dict[str, object]:
     values.pop('noniid_r', None)
   if partition == 'dirichlet':
     values = {**_DIRICHLET, **values}
+  if partition == 'u_sets':
+    values.update(_U_SETS)
+    values['clients_per_round'] = min(
+      max(1, given.get('num_clients', values['num_clients'])), 100
+    )
+    if given.get('u_set_recipe') == 'code':
+      values['set_repeats'] = 'across_sets'
+  if partition in ('u_sets', 'own_sets'):
+    values['prior_noise'] = 0.0
+  if partition == 'own_sets':
+    values.pop('num_clients', None)
   if partition == 'pooled':
     values['clients_per_round'] = 1
     values['num_groups'] = 1

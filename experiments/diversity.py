@@ -2,7 +2,7 @@
 
 import math
 
-from datasets import store_readers
+from experiments import building
 from tff_ssl import metrics
 from tff_ssl.simulation import client_reader, client_sampling
 
@@ -24,7 +24,7 @@ class DiversityProbe:
     """
     self._measure = client_reader.compose_computation_with_reader(
       metrics.build_process_diversity(process),
-      store_readers.client_reader(data.store),
+      building.build_reader(data),
     )
     self._process = process
     self._seed = settings.seed

@@ -109,8 +109,9 @@ def validation_figures(table: pd.DataFrame) -> dict[str, float]:
     table: metrics.csv.
 
   Returns:
-    `validation_accuracy`, the last one, and `best_validation_accuracy`, or
-    nothing.
+    `validation_accuracy`, the last one, `best_validation_accuracy`, and
+    `accuracy_at_best_validation`, the test accuracy after the (first) round of
+    the best one, or nothing.
   """
   if _VALIDATION not in table:
     return {}
@@ -118,6 +119,9 @@ def validation_figures(table: pd.DataFrame) -> dict[str, float]:
   return {
     _VALIDATION: float(accuracy.iloc[-1]),
     f'best_{_VALIDATION}': float(accuracy.max()),
+    'accuracy_at_best_validation': float(
+      table.loc[accuracy.idxmax(), 'accuracy']
+    ),
   }
 
 

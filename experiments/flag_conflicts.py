@@ -1,6 +1,11 @@
 """Flags that cannot be had together; no TensorFlow here."""
 
-from datasets import catalogue, partitions, pooled_split
+from datasets import (
+  catalogue,
+  partition_arguments,
+  partitions,
+  pooled_split,
+)
 from experiments.flags import UsageError
 from tff_ssl.models import ENCODERS
 
@@ -59,8 +64,9 @@ def check(values, spec) -> None:
       f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
       'every pass: choose --mask=fixed.'
     )
-  if values.get('split') == pooled_split.CUT:
+  if values.get('split', pooled_split.OWN) != pooled_split.OWN:
     _check_cut(values)
+  _check_sets(values, spec)
   if catalogue.SOURCES[values['dataset']].has_unlabelled:
     _check_unlabelled(values, spec)
 
@@ -109,6 +115,44 @@ def _check_cut(values) -> None:
       f'--split={values["split"]} would test on images without labels, as most '
       f'of --dataset={values["dataset"]} are: choose --split=own.'
     )
+  if catalogue.SOURCES[values['dataset']].has_sets:
+    raise UsageError(
+      f'--split={values["split"]} does not fit --dataset={values["dataset"]}, '
+      'whose examples come in sets: choose --split=own.'
+    )
+
+
+def _check_sets(values, spec) -> None:
+  """Checks process, partition and data against each other as to sets."""
+  partition = partitions.PARTITIONS[values['partition']]
+  asked = f'--partition={partition.name}'
+  source = f'--dataset={values["dataset"]}'
+  has_sets = catalogue.SOURCES[values['dataset']].has_sets
+  if has_sets != (partition.name == 'own_sets'):
+    raise UsageError(
+      f'{asked} does not fit {source}, whose examples come in sets: choose '
+      '--partition=own_sets.'
+      if has_sets
+      else f'{asked} does not fit {source}, whose examples come in no sets: '
+      'choose --partition=u_sets.'
+    )
+  if spec.labels_at == 'sets' and not partition.in_sets:
+    raise UsageError(
+      f'{asked} lays no examples in sets, which the process {spec.name} needs: '
+      'choose --partition=u_sets.'
+    )
+  if partition.in_sets and spec.labels_at not in ('sets', 'clients'):
+    raise UsageError(
+      f'{asked} of {source} has no labels for the process {spec.name}, some of '
+      'whose examples are labelled: choose another process or partition.'
+    )
+  if partition.name == 'u_sets':
+    try:
+      partition_arguments.numbers_of_sets(
+        values['sets_per_client'], values['num_clients']
+      )
+    except ValueError as error:
+      raise UsageError(f'--{error}') from error
 
 
 def _check_unlabelled(values, spec) -> None:

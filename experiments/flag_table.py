@@ -5,23 +5,8 @@ Flags of the group "process" are the settings of the builders in
 not given comes from `experiments.defaults`, by data set.
 """
 
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Flag:
-  """A flag of the runner.
-
-  Attributes:
-    name: Its name.
-    kind: 'string', 'integer', 'float' or 'boolean'.
-    help: What it does, with its unit.
-  """
-
-  name: str
-  kind: str
-  help: str
-
+from experiments.flag import Flag
+from experiments.partition_flags import PARTITION_FLAGS
 
 GROUPS: dict[str, tuple[Flag, ...]] = {
   'data': (
@@ -45,64 +30,13 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'split',
       'string',
-      "Train and test: the data set's own (the default), or 80_5_15: all "
-      'examples pooled and cut anew by the seed, 80% train, 5% validation and '
-      '15% test.',
+      "Train and test: the data set's own (the default), 80_5_15 (all examples "
+      'pooled and cut anew by the seed, 80% train, 5% validation, 15% test), '
+      '80_20 (the last fifth of train is for validation), or 80_20_uniform '
+      '(and as many test examples of each class).',
     ),
   ),
-  'partition': (
-    Flag(
-      'partition',
-      'string',
-      'How clients get data: native, r, dirichlet or pooled.',
-    ),
-    Flag(
-      'num_clients',
-      'integer',
-      'K, number of clients; by default all there are of a native split.',
-    ),
-    Flag('noniid_r', 'float', 'R of the r-partition, in [0, 1].'),
-    Flag(
-      'dirichlet_alpha',
-      'float',
-      'alpha of the Dirichlet partition, in [0.001, 1e6]; small is uneven.',
-    ),
-    Flag(
-      'min_client_examples',
-      'integer',
-      'Dirichlet partition: the least number of examples of a client.',
-    ),
-    Flag('server_examples', 'integer', 'N_s, labelled examples at the server.'),
-    Flag(
-      'labelled_examples',
-      'integer',
-      'N_s of a process without labels at the server: labelled examples, dealt '
-      'to the clients evenly.',
-    ),
-    Flag(
-      'server_writers',
-      'string',
-      "Native split: the server's examples come from writers who are held_out "
-      'afterwards, or from everyone.',
-    ),
-    Flag(
-      'labelled_fraction',
-      'float',
-      'Instead of --mask_ratio: the share of labels that is left.',
-    ),
-    Flag(
-      'mask_ratio',
-      'float',
-      "Share of each client's labels that is hidden, in [0, 1]; each keeps at "
-      'least one.',
-    ),
-    Flag(
-      'mask',
-      'string',
-      'Which labels --mask_ratio hides: the same ones in the whole run '
-      '(fixed), or others in every pass over the data (redrawn).',
-    ),
-  ),
+  'partition': PARTITION_FLAGS,
   'process': (
     Flag('process', 'string', 'Name of the process (--list names them).'),
     Flag('model', 'string', 'Name of the model (--list names them).'),

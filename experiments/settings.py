@@ -10,7 +10,13 @@ import os
 import types
 from collections.abc import Collection
 
-from datasets import catalogue, partitions, pooled_split
+from datasets import (
+  catalogue,
+  held_out_split,
+  partitions,
+  pooled_split,
+  set_partitions,
+)
 from datasets.partition_arguments import ALPHA_INTERVAL
 from experiments import defaults, flag_conflicts, worker_settings
 from experiments.flags import GROUPS, UsageError
@@ -67,6 +73,7 @@ _AT_LEAST = {
   'server_examples': 0,
   'labelled_examples': 0,
   'min_client_examples': 0,
+  'client_examples': 1,
   'num_groups': 1,
   'batch_size': 1,
   'labelled_batch_size': 1,
@@ -121,6 +128,7 @@ _POSITIVE = (
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
   *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
+  'prior_noise',
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
@@ -132,7 +140,14 @@ _CHOICES = {
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
   'mask': ('fixed', 'redrawn'),
-  'split': (pooled_split.OWN, pooled_split.CUT),
+  'split': (
+    *(pooled_split.OWN, pooled_split.CUT),
+    *(held_out_split.HELD_OUT, held_out_split.HELD_OUT_UNIFORM),
+  ),
+  'priors': set_partitions.PRIORS,
+  'u_set_recipe': set_partitions.RECIPES,
+  'set_repeats': set_partitions.REPEATS,
+  'known_priors': set_partitions.KNOWN_PRIORS,
 }
 
 
@@ -178,7 +193,9 @@ def make(
   written = given
   given = _with_mask_ratio(given)
   given = worker_settings.without_revoked(given)
-  values = defaults.resolve(given)
+  values = defaults.resolve(
+    given, in_sets=PROCESSES[given['process']].labels_at == 'sets'
+  )
   check_name('partition', values['partition'], partitions.PARTITIONS)
   check_name('model', values['model'], {**MODELS, **ENCODERS})
   unused = _unused(values, PROCESSES[values['process']])

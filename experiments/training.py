@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
+from datasets import set_report
 from experiments import (
   building,
   checkpoints,
@@ -271,6 +272,8 @@ def _describe(data) -> None:
     f'{facts["labelled_client_examples"]} at clients.',
     flush=True,
   )
+  if data.in_sets:
+    print(*set_report.lines(data.partition), sep='\n', flush=True)
   if 'min_labels' in facts:
     print(
       f'Each client has {facts["min_labels"]}/{facts["median_labels"]:g}/'

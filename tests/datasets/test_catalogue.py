@@ -40,6 +40,8 @@ def test_table():
     'organamnist',
     'bloodmnist',
     'npz',
+    'npz_sets',
+    'image_sets',
   ]
   specs = catalogue.SOURCES
   assert all(name == spec.name for name, spec in specs.items())
@@ -49,7 +51,9 @@ def test_table():
   assert specs['cifar10'].input_shape == (32, 32, 3)
   assert specs['npz'].num_classes is None
   unlabelled = {name for name, spec in specs.items() if spec.has_unlabelled}
-  assert unlabelled == {'stl10'}
+  assert unlabelled == {'stl10', 'image_sets'}
+  in_sets = {name for name, spec in specs.items() if spec.has_sets}
+  assert in_sets == {'npz_sets', 'image_sets'}
   assert all(spec.description for spec in specs.values())
 
 

@@ -12,7 +12,12 @@ import pytest
 import tensorflow as tf
 from sklearn.datasets import load_digits
 
-from datasets import client_store, partitions, store_readers
+from datasets import (
+  client_store,
+  partitions,
+  set_partitions,
+  store_readers,
+)
 from datasets.source import Source, Split
 
 ROOT = pathlib.Path(client_store.__file__).parents[1]
@@ -137,6 +142,54 @@ def test_round_trip(source, partition, tmp_path, labelled):
     _through_tensorflow(store_readers.test_dataset(store)),
   ):
     _assert_part(read, test.images, test.labels, test.labels)
+
+
+@pytest.fixture(scope='module')
+def in_sets(source):
+  return set_partitions.build(
+    'u_sets', source, seed=2, num_clients=3, sets_per_client='10,11,12'
+  )
+
+
+def test_sets_take_the_place_of_labels(source, in_sets, tmp_path):
+  stores = {
+    labelled: client_store.build(
+      source, in_sets, cache_dir=tmp_path, labelled=labelled
+    )
+    for labelled in ('sets', 'clients')
+  }
+  assert stores['sets'].key != stores['clients'].key
+  for client in range(3):
+    own = slice(*in_sets.offsets[client : client + 2])
+    held = in_sets.examples[own]
+    true_y = source.train.labels[held]
+    for labelled, y in (('sets', in_sets.set_ids[own]), ('clients', true_y)):
+      part = client_store.read_numpy(stores[labelled], client)
+      _assert_part(part, source.train.images[held], y, true_y)
+
+
+def test_sets_come_with_their_priors(source, in_sets, tmp_path, tff_context):
+  store = client_store.build(
+    source, in_sets, cache_dir=tmp_path, labelled='sets'
+  )
+  reader = store_readers.set_reader(
+    store, in_sets.class_priors, in_sets.set_shares
+  )
+  assert str(reader.type_signature) == (
+    '(int32 -> <examples=<x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*,'
+    'context=<class_priors=float32[12,10],set_shares=float32[12]>>)'
+  )
+  read = reader(1)
+  np.testing.assert_allclose(
+    read['context']['class_priors'], in_sets.class_priors[1], rtol=1e-6
+  )
+  np.testing.assert_allclose(
+    read['context']['set_shares'], in_sets.set_shares[1], rtol=1e-6
+  )
+  assert not read['context']['set_shares'][11]
+  (examples,) = list(read['examples'])
+  own = slice(*in_sets.offsets[1:3])
+  np.testing.assert_array_equal(examples['y'], in_sets.set_ids[own])
 
 
 def test_types(store):

@@ -77,6 +77,34 @@ def test_a_seed_fixes_the_partition():
   assert set(build(4).server_indices) != set(build(5).server_indices)
 
 
+# Stores and run folders go by these: made with the code as it was before there
+# were partitions into sets.
+@pytest.mark.parametrize(
+  'name, arguments, digest',
+  [
+    ('r', _r(5), '9e1c6320bbc82dcf'),
+    (
+      'dirichlet',
+      {'num_clients': 5, 'dirichlet_alpha': 0.5},
+      '93ea24bf0873c3fc',
+    ),
+    ('native', {}, 'da4daac8d623b830'),
+    ('pooled', {'mask_ratio': 0.5, 'server_examples': 0}, 'a630884da60254be'),
+  ],
+)
+def test_digests_do_not_change(name, arguments, digest):
+  source = _source(np.arange(600) % 7, [f'w{i % 30}' for i in range(600)])
+  partition = partitions.build(
+    name, source, **{'seed': 3, 'server_examples': 14, **arguments}
+  )
+  assert partition.digest().startswith(digest)
+
+
+def test_sets_have_a_door_of_their_own():
+  with pytest.raises(ValueError, match='set_partitions.build'):
+    partitions.build('u_sets', _digits(), seed=0, num_clients=5)
+
+
 def test_a_seed_does_not_depend_on_the_hash_seed():
   program = (
     'import numpy as np; from datasets import partitions as p;'

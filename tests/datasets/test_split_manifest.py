@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from datasets import partitions, split_manifest
+from datasets import partitions, set_partitions, split_manifest
 from datasets.source import Source, Split
 
 HOSTILE = [
@@ -104,7 +104,52 @@ def test_unused_examples_are_counted(source):
   assert len(said['held_out_client_names']) >= 1
 
 
-@pytest.mark.parametrize('name', partitions.PARTITIONS)
+@pytest.fixture(scope='module')
+def in_sets(source):
+  return set_partitions.build(
+    'u_sets', source, seed=9, num_clients=2, sets_per_client='10,12'
+  )
+
+
+def test_sets_are_described(in_sets):
+  said = split_manifest.describe(in_sets, labels_at='sets')
+  assert said['labels']['labelled'] == 0
+  assert said['labels']['unlabelled'] == len(in_sets.examples)
+  sets = said['sets']
+  assert sets['sets_of_each_client'] == [10, 12]
+  assert [len(own) for own in sets['examples_of_each_set']] == [10, 12]
+  assert [sum(own) for own in sets['examples_of_each_set']] == list(
+    in_sets.client_sizes
+  )
+  # Supervised processes see the classes of the same examples.
+  said = split_manifest.describe(in_sets, labels_at='clients')
+  assert said['labels']['labelled'] == len(in_sets.examples)
+
+
+def test_sets_survive_a_round_trip(in_sets, tmp_path):
+  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+  split_manifest.write(in_sets, *paths, labels_at='sets')
+  read, said = split_manifest.load(*paths)
+  _equal(read, in_sets)
+  assert isinstance(read, type(in_sets))
+  assert read.digest() == in_sets.digest() == said['sha256']
+  with np.load(paths[1]) as stored:
+    arrays = dict(stored)
+  for name in ('set_ids', 'class_priors'):
+    changed = {**arrays, name: np.roll(arrays[name], 1, axis=0)}
+    np.savez(paths[1], **changed)
+    with pytest.raises(ValueError, match='damaged'):
+      split_manifest.load(*paths)
+
+
+def test_labels_in_sets_need_sets(partition):
+  with pytest.raises(ValueError, match="labels_at='sets'.*u_sets"):
+    split_manifest.describe(partition, labels_at='sets')
+
+
+@pytest.mark.parametrize(
+  'name', [n for n, s in partitions.PARTITIONS.items() if not s.in_sets]
+)
 def test_round_trip(source, tmp_path, name):
   arguments = {
     'r': {'num_clients': 7, 'noniid_r': 0.1},

@@ -89,12 +89,19 @@ def test_validation_is_of_its_own_split(model):
 
 def test_summary_has_the_last_and_the_best_validation():
   nan = float('nan')
-  table = pd.DataFrame({'validation_accuracy': [nan, 0.75, nan, 0.5]})
+  table = pd.DataFrame(
+    {
+      'validation_accuracy': [nan, 0.75, nan, 0.75, 0.5],
+      'accuracy': [nan, 0.625, nan, 0.875, 0.25],
+    }
+  )
+  # Of equally good rounds the first one.
   assert evaluation.validation_figures(table) == {
     'validation_accuracy': 0.5,
     'best_validation_accuracy': 0.75,
+    'accuracy_at_best_validation': 0.625,
   }
-  without = table.rename(columns={'validation_accuracy': 'accuracy'})
+  without = table.drop(columns='validation_accuracy')
   assert evaluation.validation_figures(without) == {}
 
 

@@ -18,8 +18,17 @@ MINIMAL = {'dataset': 'digits'}
 
 STRINGS = {
   'process': [*PROCESSES, 'groping', ''],
-  'dataset': ['digits', 'emnist', 'stl10', 'cifar10', 'npz', 'dgits', ''],
-  'partition': ['r', 'native', 'pooled', 'dirichlet', 'iid', ''],
+  'dataset': [
+    *('digits', 'emnist', 'stl10', 'cifar10', 'npz', 'npz_sets', 'dgits', '')
+  ],
+  'partition': [
+    *('r', 'native', 'pooled', 'dirichlet', 'u_sets', 'own_sets', 'iid', '')
+  ],
+  'sets_per_client': ['10', '3,4', '', '0', '1,x'],
+  'priors': ['iid', 'noniid', 'none'],
+  'u_set_recipe': ['paper', 'code', 'none'],
+  'set_repeats': ['none', 'across_sets', 'all'],
+  'known_priors': ['exact', 'nominal', 'none'],
   'server_writers': ['held_out', 'everyone', 'nobody'],
   'model': ['dense', 'small_cnn', 'dense_encoder'],
   'norm': ['none', 'batch', 'group', 'layer'],
@@ -43,7 +52,7 @@ STRINGS = {
   'views_forward': ['auto', 'joint', 'separate', 'both'],
   'unlabelled_loss': ['crl', 'self_training', 'entropy'],
   'mask': ['fixed', 'redrawn', 'none'],
-  'split': ['own', '80_5_15', '80_20'],
+  'split': ['own', '80_5_15', '80_20', '80_20_uniform', '80'],
   'precision': ['float32', 'bfloat16', 'float16'],
   'run_dir': ['runs/a b', '~/run', ''],
   'cache_dir': ['/tmp/cache', '~/cache', ''],

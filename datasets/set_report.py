@@ -1,0 +1,112 @@
+"""What a report says and draws of sets and their class priors."""
+
+import os
+
+import numpy as np
+
+from datasets import prior_checks
+from datasets.set_partition import SetPartition
+
+_PANEL_INCHES = 2.4
+_COLUMNS = 5
+
+
+def describe(partition: SetPartition) -> dict[str, object]:
+  """Returns sets in numbers.
+
+  Returns:
+    `sets_of_each_client` (C numbers), `min_set_examples`,
+    `median_set_examples`, `max_set_examples`, `different_examples` (one in
+    several sets counts once) and `condition_numbers` of the clients' priors
+    (`prior_checks.condition_number`).
+  """
+  sizes = partition.set_sizes
+  sizes = sizes[sizes > 0]
+  return {
+    'sets_of_each_client': partition.num_sets.tolist(),
+    'min_set_examples': int(sizes.min()),
+    'median_set_examples': float(np.median(sizes)),
+    'max_set_examples': int(sizes.max()),
+    'different_examples': len(np.unique(partition.examples)),
+    'condition_numbers': [
+      prior_checks.condition_number(own) for own in partition.class_priors
+    ],
+  }
+
+
+def lines(partition: SetPartition) -> list[str]:
+  """Returns what a run prints of its sets, with warnings."""
+  facts = describe(partition)
+  numbers, conditions = facts['sets_of_each_client'], facts['condition_numbers']
+  few, many = min(numbers), max(numbers)
+  said = [
+    f'{few if few == many else f"{few} to {many}"} sets at each client with '
+    f'{facts["min_set_examples"]}/{facts["median_set_examples"]:g}/'
+    f'{facts["max_set_examples"]} examples (min/median/max), condition numbers '
+    f'of the class priors {min(conditions):.3g} to {max(conditions):.3g}.'
+  ]
+  worst = int(np.argmax(conditions))
+  if conditions[worst] >= prior_checks.CLOSE_TO_SINGULAR:
+    said.append(
+      f'Warning: the class priors of {partition.client_names[worst]!r} are '
+      f'close to singular (condition number {conditions[worst]:.3g}, of '
+      f'{prior_checks.CLOSE_TO_SINGULAR:g} or more): small errors in them '
+      'mislead the classifier; sets of more different priors help.'
+    )
+  absent = np.argwhere(~partition.class_priors.any(axis=1))
+  if len(absent):
+    clients = len(np.unique(absent[:, 0]))
+    said.append(
+      f'Note: {clients} clients have no example of some class (the first: '
+      f'{partition.client_names[absent[0, 0]]!r}, class {absent[0, 1]}).'
+    )
+  return said
+
+
+def plot_priors(
+  partition: SetPartition, path: str | os.PathLike, title: str
+) -> None:
+  """Draws the class priors of each client, sets x classes, as a PNG.
+
+  Args:
+    partition: The partition.
+    path: The file to write.
+    title: The title, taken literally.
+  """
+  from matplotlib.figure import Figure
+
+  columns = min(_COLUMNS, partition.num_clients)
+  rows = -(-partition.num_clients // columns)
+  figure = Figure(
+    figsize=(_PANEL_INCHES * (columns + 1), _PANEL_INCHES * (rows + 0.5)),
+    layout='constrained',
+  )
+  axes = figure.subplots(rows, columns, squeeze=False)
+  highest = partition.class_priors.max()
+  for client, own in enumerate(partition.class_priors):
+    panel = axes.flat[client]
+    image = panel.imshow(
+      own[: partition.num_sets[client]],
+      aspect='auto',
+      interpolation='nearest',
+      cmap='viridis',
+      vmin=0,
+      vmax=highest,
+    )
+    # A dollar sign in a client's name is no formula.
+    panel.set_title(
+      f'{partition.client_names[client]}: '
+      f'{prior_checks.condition_number(own):.3g}',
+      fontsize=8,
+      parse_math=False,
+    )
+    panel.set_xlabel('class')
+    panel.set_ylabel('set')
+  for panel in axes.flat[partition.num_clients :]:
+    panel.set_axis_off()
+  figure.suptitle(
+    f'{title}\nclass priors of the sets, and their condition number',
+    parse_math=False,
+  )
+  figure.colorbar(image, ax=axes, label='share of the set')
+  figure.savefig(path, format='png', dpi=100)

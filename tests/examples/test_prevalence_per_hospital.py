@@ -1,0 +1,41 @@
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+from examples import prevalence_per_hospital
+
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+def test_prevalences_are_shares_of_classes_that_differ():
+  systems, (test_images, test_labels) = prevalence_per_hospital.load_systems()
+  assert [len(hospitals) for hospitals in systems] == [12] * 5
+  assert sum(len(images) for own in systems for images, _ in own) == 1400
+  assert len(test_images) == len(test_labels) == 397
+  for hospitals in systems:
+    prevalences = np.stack([prevalence for _, prevalence in hospitals])
+    np.testing.assert_allclose(prevalences.sum(axis=1), 1)
+    assert np.linalg.matrix_rank(prevalences) == 10
+
+
+def test_accuracy_without_a_label():
+  finished = subprocess.run(
+    [sys.executable, '-m', 'examples.prevalence_per_hospital'],
+    cwd=_ROOT,
+    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert finished.returncode == 0, finished.stderr[-2000:]
+  accuracies = [
+    float(number)
+    for number in re.findall(r'accuracy after .*: ([\d.]+)', finished.stdout)
+  ]
+  assert len(accuracies) == 8
+  # Seen: .87. Chance is .1.
+  assert accuracies[-1] > 0.75
