@@ -28,8 +28,10 @@ class ProcessSpec:
     fixed: Keyword arguments that make this process out of the builder.
     objective: Name of the class in `tff_ssl.objectives` for the clients, or
       `None` for the builder's default.
-    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs)
-      or 'dealt' (some labelled examples of the clients).
+    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs),
+      'dealt' (some labelled examples of the clients) or 'sets' (nobody's: an
+      example's `y` is the index of the set that it lies in, and the client's
+      context holds the class priors of its sets).
     has_server_training: Whether the builder takes `server_data`.
     has_client_training: Whether clients train at all.
     uses_unlabelled: Whether clients train on what has no label beside what has

@@ -10,7 +10,8 @@ where `predict(x, training=..., seed=...)` calls the model at the present
 weights and `predict.at(weights, x)` at others
 (`tff_ssl.templates.prediction.Predictor`), `batch` is an ordered dict
 with `x`, `y` and maybe `true_y` (and `labelled`, a second minibatch of labelled
-examples, where `LocalTraining` was asked for one), `anchors` are the
+examples, where `LocalTraining` was asked for one, and the participant's own
+constants, such as `class_priors` and `set_shares`), `anchors` are the
 `ModelWeights` that training started from, or what else an objective compares
 with (`Experts`), and `seed` is `int32 [2]`, other for
 each step. `metrics` maps each name of the attribute `metric_names` to a pair
@@ -21,6 +22,7 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.lasso import Lasso
 from tff_ssl.objectives.proximal import Proximal
 from tff_ssl.objectives.proxy_tasks import (
   PROXY_TASKS,
@@ -40,6 +42,7 @@ __all__ = [
   'ConsistencyRegularization',
   'Experts',
   'JointlyOptimized',
+  'Lasso',
   'PROXY_TASKS',
   'Proximal',
   'ProxyTask',
