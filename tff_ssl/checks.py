@@ -7,6 +7,7 @@ import numbers
 # with the code that tells them apart, so that a runner can refuse others before
 # it imports TensorFlow.
 CHOICES = {
+  'base_process': ('fedavg', 'fedprox', 'fedadam'),
   'bn_statistics': ('averaged', 'local'),
   'client_momentum': ('reset', 'slot'),
   'confidence': ('variance', 'entropy'),
@@ -25,6 +26,7 @@ CHOICES = {
   'rows': ('all', 'labelled', 'unlabelled', 'either'),
   'server_replicas': ('one', 'per_group'),
   'start_model': ('group', 'slot'),
+  'surrogate_loss': ('log_transition', 'published_code'),
   'unlabelled_loss': ('crl', 'self_training', 'uda'),
   'views_forward': ('auto', 'joint', 'separate'),
 }

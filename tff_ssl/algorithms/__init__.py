@@ -119,6 +119,7 @@ _LABEL_HUNGRY = (
   *('batch_size', 'local_steps', 'local_epochs', 'client_weighting'),
   'client_momentum',
 )
+_FEDUL = 'Lu et al. 2022, arXiv 2204.03304'
 _PAPER_2 = 'Cho et al. 2023, arXiv 2307.08809'
 _PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
@@ -325,6 +326,19 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         needs_encoder=True,
         augments=False,
         has_gradient_diversity=False,
+      ),
+      ProcessSpec(
+        'fedul',
+        'No labels at all: clients know the class priors of sets of examples.',
+        f'{_FEDUL}, Algorithm 1 and Theorem 1',
+        'fedul.build_fedul',
+        (
+          *('base_process', 'surrogate_loss', 'test_prior', 'l1_weight'),
+          *('proximal_strength', 'client_weighting', *_LOCAL),
+        ),
+        labels_at='sets',
+        has_server_training=False,
+        has_strong_view=False,
       ),
     )
   }

@@ -36,6 +36,7 @@ from tff_ssl.objectives.self_supervised import (
 )
 from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
+from tff_ssl.objectives.surrogate_sets import SurrogateSets
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
 
 __all__ = [
@@ -52,5 +53,6 @@ __all__ = [
   'SelfTraining',
   'SemiSupervised',
   'Supervised',
+  'SurrogateSets',
   'TwoExperts',
 ]

@@ -47,6 +47,8 @@ _SETTINGS = {
   'server_weight': 2.0,
   'server_batch_size': BATCH_SIZE,
   'proximal_strength': 0.01,
+  # The one that has a proximal strength.
+  'base_process': 'fedprox',
   'pretraining_rounds': 1,
   'supervised_rounds': 1,
   'labelled_steps': 3,
