@@ -45,6 +45,13 @@ _COMMON = {
   'consistency_view': 'plain',
   'kl_direction': 'printed',
   'labelled_steps': 16,
+  # FedUL's Table D.4 for MNIST in 10 sets, and Appendix D.2 for MNIST.
+  'l1_weight': 1e-5,
+  'warmup_rounds': 5,
+  'mix': 'inputs',
+  'vat_weight': 5e-4,
+  'vat_radius': 1e-2,
+  'vat_ramp': 'none',
   'epoch_batches': 'separate',
   'match_local_steps': False,
   'proxy_task': 'reconstruction',
@@ -191,6 +198,15 @@ _BY_PROCESS = {
       *(('fedavg_fixmatch', 0.95), ('fedprox_fixmatch', 0.95)),
     )
   },
+  # FedUL, Appendix D.2.
+  'fedpl': {
+    'threshold': 0.4,
+    'mixup_weight': 0.3,
+    'mixup_concentration': 0.75,
+    'batch_size': 128,
+    'local_epochs': 1,
+  },
+  **dict.fromkeys(('fedllp', 'fedllp_vat'), {'local_epochs': 1}),
   # Its authors' demonstration code.
   'fedtrinet': {
     'mask_ratio': 0.8,

@@ -5,23 +5,8 @@ Flags of the group "process" are the settings of the builders in
 not given comes from `experiments.defaults`, by data set.
 """
 
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Flag:
-  """A flag of the runner.
-
-  Attributes:
-    name: Its name.
-    kind: 'string', 'integer', 'float' or 'boolean'.
-    help: What it does, with its unit.
-  """
-
-  name: str
-  kind: str
-  help: str
-
+from experiments.flag import Flag
+from experiments.set_flags import SET_FLAGS
 
 GROUPS: dict[str, tuple[Flag, ...]] = {
   'data': (
@@ -242,6 +227,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'strength M, rand_augment_1_10, rand_augment_10_1.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
+    *SET_FLAGS,
   ),
   'client optimiser': (
     Flag('batch_size', 'integer', 'B, examples in a minibatch.'),

@@ -85,6 +85,7 @@ _AT_LEAST = {
   'evaluation_offset': 0,
   'pretraining_rounds': 0,
   'supervised_rounds': 0,
+  'warmup_rounds': 0,
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'gradient_diversity_clients': 0,
@@ -117,10 +118,12 @@ _INTERVALS = {
 _POSITIVE = (
   *('learning_rate', 'server_learning_rate'),
   *('schedule_scale', 'schedule_decay', 'temperature'),
+  *('mixup_concentration', 'vat_radius'),
 )
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
   *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
+  *('l1_weight', 'mixup_weight', 'vat_weight'),
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {

@@ -19,15 +19,17 @@ CHOICES = {
   'experts': ('both', 'global', 'local'),
   'group_assignment': ('sampler', 'in_process'),
   'kl_direction': ('printed', 'reverse'),
+  'mix': ('inputs', 'logits'),
   'norm': ('none', 'batch', 'group'),
   'pretraining_images': ('all', 'unlabelled'),
   'proxy_task': ('reconstruction', 'reconstruction_mse', 'rotation'),
   'reconstruction_loss': ('binary_crossentropy', 'mean_squared_error'),
-  'rows': ('all', 'labelled', 'unlabelled', 'either'),
+  'rows': ('all', 'labelled', 'unlabelled', 'either', 'sets'),
   'server_replicas': ('one', 'per_group'),
   'start_model': ('group', 'slot'),
   'surrogate_loss': ('log_transition', 'published_code'),
   'unlabelled_loss': ('crl', 'self_training', 'uda'),
+  'vat_ramp': ('none', 'published_code'),
   'views_forward': ('auto', 'joint', 'separate'),
 }
 

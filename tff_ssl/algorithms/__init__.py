@@ -120,6 +120,8 @@ _LABEL_HUNGRY = (
   'client_momentum',
 )
 _FEDUL = 'Lu et al. 2022, arXiv 2204.03304'
+_FEDLLP = 'fedllp.build_fedllp'
+_MIX = ('mix', 'mixup_weight', 'mixup_concentration')
 _PAPER_2 = 'Cho et al. 2023, arXiv 2307.08809'
 _PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
@@ -278,6 +280,37 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         uses_unlabelled=True,
         has_server_training=False,
         has_gradient_diversity=False,
+      ),
+      *(
+        ProcessSpec(
+          name,
+          description,
+          f'{_FEDUL}, Appendix D.2 (baselines), {equations}',
+          builder,
+          (*settings, 'l1_weight', 'client_weighting'),
+          objective=objective,
+          labels_at='sets',
+          has_server_training=False,
+          has_gradient_diversity=False,
+          has_strong_view=False,
+        )
+        for name, objective, equations, builder, settings, description in (
+          (
+            *('fedpl', None, 'Eqs. 14 to 17', 'fedpl.build_fedpl'),
+            (*_LOCAL, 'threshold', 'warmup_rounds', *_MIX),
+            'Sets take the class of their largest prior; then mixup.',
+          ),
+          (
+            *('fedllp', 'LabelProportions', 'Eq. 18', _FEDLLP),
+            ('local_epochs',),
+            "The mean prediction on a set is drawn to the set's priors.",
+          ),
+          (
+            *('fedllp_vat', 'VirtualAdversarialProportions', 'Eq. 19', _FEDLLP),
+            ('local_epochs', 'vat_weight', 'vat_radius', 'vat_ramp'),
+            'The same with virtual adversarial training beside it.',
+          ),
+        )
       ),
       ProcessSpec(
         'fsl',

@@ -201,7 +201,7 @@ class LocalTraining:
       batch = batches.cut(examples, step)
       if labelled is not None:
         batch['labelled'] = labelled.cut(examples, step)
-      batch.update(constants or {})
+      batch.update(constants or {}, step=step)
       if base_rate is not None:
         rate = base_rate * self.schedule(self._time(round_num, step))
         state = self._with_learning_rate(state, rate)
