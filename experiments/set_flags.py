@@ -1,13 +1,8 @@
-"""Flags of the processes that learn from sets with known class priors."""
+"""Flags of FedPL and FedLLP, the baselines on sets with known class priors."""
 
 from experiments.flag import Flag
 
 SET_FLAGS = (
-  Flag(
-    'l1_weight',
-    'float',
-    'Weight of the L1 norm of all trainable weights, at least 0.',
-  ),
   Flag(
     'warmup_rounds',
     'integer',

@@ -53,6 +53,7 @@ _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
 _MASK_FLAGS = frozenset({'mask_ratio', 'mask'})
+_SGD_FLAGS = ('momentum', 'nesterov', 'weight_decay')
 _COSINE_FLAGS = frozenset(
   {
     'schedule_steps',
@@ -128,6 +129,7 @@ _NOT_NEGATIVE = (
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
   **checks.CHOICES,
+  'client_optimizer': ('sgd', 'adam'),
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine', 'exponential'),
   'augmentation': ('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1'),
@@ -262,13 +264,19 @@ def _unused(values, spec) -> dict[str, str]:
     unused['rounds_per_gradient_diversity'] = (
       'nothing is measured without --gradient_diversity_clients'
     )
+  if 'base_process' in spec.settings and values['base_process'] != 'fedprox':
+    unused['proximal_strength'] = 'only --base_process=fedprox uses it'
   if values['norm'] != 'batch':
     unused['bn_statistics'] = 'only --norm=batch uses it'
   if values['num_groups'] == 1:
     unused['server_replicas'] = unused['start_model'] = (
       '--num_groups=1 leaves nothing to choose'
     )
-  if values['momentum'] == 0:
+  if values['client_optimizer'] == 'adam':
+    unused.update(
+      dict.fromkeys(_SGD_FLAGS, 'only --client_optimizer=sgd uses it')
+    )
+  elif values['momentum'] == 0:
     unused['client_momentum'] = '--momentum=0 leaves nothing to keep'
     unused['nesterov'] = '--momentum=0 leaves nothing to look ahead to'
   native = catalogue.SOURCES[values['dataset']].has_native_split
@@ -317,6 +325,8 @@ def _unused_beside_others(values) -> dict[str, str]:
     unused['epoch_batches'] = unused['match_local_steps'] = (
       'only --local_epochs uses it'
     )
+  if values['surrogate_loss'] == 'published_code':
+    unused['test_prior'] = '--surrogate_loss=published_code takes it as uniform'
   if values['experts'] != 'both':
     names = ('consistency_weight', 'consistency_view', 'kl_direction')
     unused.update(
@@ -362,7 +372,7 @@ def _check_ranges(values) -> None:
     raise UsageError(
       f'--schedule_decay={values["schedule_decay"]} must be at most 1.'
     )
-  if values['momentum'] == 1:
+  if values.get('momentum') == 1:
     raise UsageError('--momentum=1.0 must be below 1.')
   if 'server_weight' in values and not 0 < values['server_weight'] < 1e9:
     raise UsageError(f'--server_weight={values["server_weight"]} must be > 0.')

@@ -30,7 +30,6 @@ import tensorflow_federated as tff
 from tff_ssl import checks, objectives
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.models import split
-from tff_ssl.objectives import transition
 
 # With beta_2 and epsilon of Reddi et al. (arXiv 2003.00295). A step moves each
 # weight by about the rate, which is what a hundred steps of the client's Adam
@@ -174,4 +173,4 @@ def _check_classes(model, data_spec, test_prior) -> None:
       f'num_classes={num_classes}.'
     )
   if test_prior is not None:
-    transition.check_test_prior(test_prior, num_classes)
+    checks.positive_distribution(num_classes, test_prior=test_prior)

@@ -39,7 +39,7 @@ class SurrogateSets:
     checks.choice(surrogate_loss=self.surrogate_loss)
     if self.test_prior is None:
       return
-    transition.check_test_prior(self.test_prior)
+    checks.positive_distribution(test_prior=self.test_prior)
     if self.surrogate_loss == 'published_code':
       raise ValueError(
         f'test_prior={self.test_prior!r} does not fit '

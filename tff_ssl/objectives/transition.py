@@ -25,38 +25,6 @@ import tensorflow as tf
 _NEVER = -1e30
 
 
-def check_test_prior(
-  test_prior: Sequence[float], num_classes: int | None = None
-) -> None:
-  """Raises `ValueError` unless it is a positive distribution over classes.
-
-  Args:
-    test_prior: pi, the class prior of the test data.
-    num_classes: d, where it is known.
-  """
-  prior = np.asarray(test_prior)
-  if prior.ndim != 1 or prior.dtype.kind not in 'fiu':
-    raise ValueError(
-      f'test_prior must be one number per class, but is {test_prior!r}.'
-    )
-  # Not `<=`, which NaN would pass.
-  if not (prior > 0).all():
-    raise ValueError(
-      f'test_prior must be above 0 for each class, but is {test_prior!r}: '
-      'leave classes that never occur out of the model.'
-    )
-  if abs(prior.sum() - 1) > 1e-3:
-    raise ValueError(
-      f'test_prior must sum to 1, but {test_prior!r} sums to {prior.sum():g}: '
-      'divide it by its sum.'
-    )
-  if num_classes is not None and len(prior) != num_classes:
-    raise ValueError(
-      f'test_prior is {test_prior!r}, of {len(prior)} classes, but there are '
-      f'{num_classes}: give one number per class.'
-    )
-
-
 def log_transition(
   logits: tf.Tensor,
   class_priors: tf.Tensor,
