@@ -342,6 +342,12 @@ def _unused_beside_others(values) -> dict[str, str]:
     )
   if values['mask_ratio'] == 0:
     unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
+  if values.get('mixup_weight') == 0:
+    unused['mix'] = unused['mixup_concentration'] = (
+      '--mixup_weight=0 mixes nothing'
+    )
+  if values.get('vat_weight') == 0:
+    unused['vat_radius'] = unused['vat_ramp'] = '--vat_weight=0 leaves it out'
   if values.get('pretraining_rounds') == 0:
     unused['pretraining_images'] = '--pretraining_rounds=0'
   return unused

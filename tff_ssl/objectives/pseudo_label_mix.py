@@ -115,23 +115,16 @@ class ConfidenceMix:
       )
 
       def mixed(values):
-        first, second = (tf.gather(values, part) for part in pairs)
-        weight = tf.cast(share, values.dtype)
-        return weight * first + (1 - weight) * second
+        return mixup.mix(*(tf.gather(values, part) for part in pairs), share)
 
       if self.mix == 'logits':
         mixed_logits = mixed(logits)
       else:
         mixed_logits = predict.probe(mixed(x), randomness.fold_in(seed, 3))
-      towards = [
-        tf.reduce_mean(
-          losses.masked_cross_entropy(
-            tf.gather(labels, part), mixed_logits, tf.ones([num_pairs])
-          )
-        )
-        for part in pairs
-      ]
-      return share * towards[0] + (1 - share) * towards[1]
+      towards = (tf.gather(labels, part) for part in pairs)
+      return tf.reduce_mean(
+        mixup.mixed_cross_entropy(*towards, mixed_logits, share)
+      )
 
     # Batch normalisation has no statistics of no pairs.
     mix = tf.cond(num_pairs > 0, mix_loss, lambda: 0.0)
