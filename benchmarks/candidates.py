@@ -7,8 +7,9 @@ TFF has a worker of its own, with the threads that its users get: ours as
 `experiments.run` starts it, stock TFF with its default.
 """
 
+import collections
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -78,6 +79,7 @@ def rounds_over_store(
   ],
   store: client_store.ClientStore,
   clients: int,
+  constants: Mapping[str, np.ndarray] | None = None,
 ) -> Round:
   """Rounds of a process of this library that reads its clients inside TFF.
 
@@ -85,13 +87,18 @@ def rounds_over_store(
     build_process: From the type of client data to the process.
     store: The clients.
     clients: C, drawn anew for each round.
+    constants: `class_priors` `float32 [K, M, d]` and `set_shares` `float32
+      [K, M]`, where labels are indices of sets.
   """
   data_spec = client_data.ClientDataSpec(
-    store_readers.element_spec(store), in_context=True
+    store_readers.element_spec(store),
+    in_context=True,
+    priors_shape=constants and constants['class_priors'].shape[1:],
   )
-  process = client_reader.compose_with_reader(
-    build_process(data_spec), store_readers.client_reader(store)
-  )
+  reader = store_readers.client_reader(store)
+  if constants:
+    reader = _with_constants(reader, constants)
+  process = client_reader.compose_with_reader(build_process(data_spec), reader)
   keys = (
     client_sampling.sample_keys(
       num_clients=store.num_clients,
@@ -103,6 +110,17 @@ def rounds_over_store(
     for round_num in itertools.count()
   )
   return _rounds_of(process, keys, workers.threads_for(clients))
+
+
+def _with_constants(reader, constants):
+  @tff.tensorflow.computation(np.int32)
+  def read(index):
+    context = collections.OrderedDict(
+      (name, tf.constant(table)[index]) for name, table in constants.items()
+    )
+    return collections.OrderedDict(examples=reader(index), context=context)
+
+  return read
 
 
 def build_stock_tff(

@@ -32,6 +32,7 @@ def run(flags: argparse.Namespace) -> dict:
   # Imported here: parsing and its errors should not wait for TensorFlow.
   from benchmarks import (
     candidates,
+    fedul,
     label_hungry,
     machine,
     measurement,
@@ -45,6 +46,7 @@ def run(flags: argparse.Namespace) -> dict:
   comparisons['label_hungry'] = functools.partial(
     label_hungry.compare, label_hungry.WORKLOAD
   )
+  comparisons['fedul'] = functools.partial(fedul.compare, fedul.WORKLOAD)
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
   with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +81,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
   )
   parser.add_argument(
     '--only',
-    choices=('dense', 'cnn', 'label_hungry'),
+    choices=('dense', 'cnn', 'label_hungry', 'fedul'),
     help='measure one section only',
   )
   parser.add_argument(

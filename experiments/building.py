@@ -1,9 +1,10 @@
 """From settings and data to a process that takes client keys."""
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from datasets import split_manifest, store_readers
-from experiments import client_states
+from experiments import client_states, fedul_flags
 from tff_ssl import augmentation, models, objectives, optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import client_reader
@@ -70,14 +71,16 @@ def build_process(settings, spec, model, data):
     arguments['num_slots'] = settings.clients_per_round
   if 'proxy_task' in arguments:
     arguments['proxy_task'] = objectives.PROXY_TASKS[settings.proxy_task]
+  if 'test_prior' in arguments:
+    arguments['test_prior'] = fedul_flags.parse_prior(settings.test_prior)
   if spec.keeps_client_state:
     arguments['client_state_dir'] = client_states.folder(settings)
   if settings.mask == 'redrawn':
     arguments['redrawn_mask_ratio'] = settings.mask_ratio
-  arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)
+  arguments['client_optimizer'] = _optimizer(settings, settings.learning_rate)
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
-    arguments['server_optimizer'] = _sgd(
+    arguments['server_optimizer'] = _optimizer(
       settings, settings.server_learning_rate
     )
   return spec.build(
@@ -115,7 +118,9 @@ def _sees_sets(data):
   return data.labels_at == split_manifest.IN_SETS
 
 
-def _sgd(settings, learning_rate):
+def _optimizer(settings, learning_rate):
+  if settings.client_optimizer == 'adam':
+    return tff.learning.optimizers.build_adam(learning_rate)
   return optimizers.build_nesterov_sgd(
     learning_rate,
     settings.momentum,

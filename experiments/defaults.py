@@ -20,6 +20,9 @@ _COMMON = {
   'unlabelled_loss': 'crl',
   'unlabelled_weight': 1.0,
   'proximal_strength': 0.01,
+  'base_process': 'fedavg',
+  'surrogate_loss': 'log_transition',
+  'client_optimizer': 'sgd',
   'client_weighting': 'examples',
   'mask_ratio': 0.0,
   'mask': 'fixed',
@@ -45,6 +48,11 @@ _COMMON = {
   'consistency_view': 'plain',
   'kl_direction': 'printed',
   'labelled_steps': 16,
+  'warmup_rounds': 5,
+  'mix': 'inputs',
+  'vat_weight': 5e-4,
+  'vat_radius': 1e-2,
+  'vat_ramp': 'none',
   'epoch_batches': 'separate',
   'match_local_steps': False,
   'proxy_task': 'reconstruction',
@@ -199,6 +207,29 @@ _BY_PROCESS = {
       *(('fedavg_fixmatch', 0.95), ('fedprox_fixmatch', 0.95)),
     )
   },
+  # FedUL, Appendix D.2; the penalty is that for MNIST in 10 sets.
+  **{
+    name: {
+      'client_optimizer': 'adam',
+      'learning_rate': 1e-4,
+      'local_epochs': 1,
+      'l1_weight': 1e-5,
+      **more,
+    }
+    for name, more in (
+      ('fedul', {'batch_size': 128}),
+      (
+        'fedpl',
+        {
+          'batch_size': 128,
+          'threshold': 0.4,
+          'mixup_weight': 0.3,
+          'mixup_concentration': 0.75,
+        },
+      ),
+      *(('fedllp', {}), ('fedllp_vat', {})),
+    )
+  },
   # Its authors' demonstration code.
   'fedtrinet': {
     'mask_ratio': 0.8,
@@ -232,6 +263,9 @@ _LABEL_HUNGRY = {
 _LABEL_HUNGRY_EMNIST = {'clients_per_round': 100, 'total_rounds': 100}
 _LABEL_HUNGRY_CENTRAL = {'learning_rate': 1e-4, 'total_rounds': 10}
 _LABEL_HUNGRY_PROCESSES = ('fsl', 'sspt', 'ssjo')
+
+# A few steps of 1e-4 per round would take hundreds of rounds.
+_FEDUL_DIGITS = {'batch_size': 20, 'learning_rate': 1e-3}
 
 # Defaults that hold for one partition or schedule only. The least number of
 # examples is that of Li et al. 2022 (arXiv 2102.02079).
@@ -300,6 +334,8 @@ def resolve(
   of_process = dict(_BY_PROCESS.get(given['process'], {}))
   if 'mask_ratio' in of_process and given['dataset'] in _CROSS_SILO_DATASETS:
     of_process['mask_ratio'] = _CROSS_SILO_MASK_RATIO
+  if given['process'] == 'fedul' and given['dataset'] == 'digits':
+    of_process.update(_FEDUL_DIGITS)
   if given['process'] in _LABEL_HUNGRY_PROCESSES:
     of_process.update(_label_hungry(given['dataset'], is_central))
   if is_central:

@@ -6,7 +6,9 @@ from datasets import (
   partitions,
   pooled_split,
 )
+from experiments import fedul_flags
 from experiments.flags import UsageError
+from tff_ssl import checks
 from tff_ssl.models import ENCODERS
 
 
@@ -64,6 +66,14 @@ def check(values, spec) -> None:
       f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
       'every pass: choose --mask=fixed.'
     )
+  if 'test_prior' in values:
+    try:
+      prior = fedul_flags.parse_prior(values['test_prior'])
+      checks.positive_distribution(test_prior=prior)
+    except ValueError as error:
+      raise UsageError(
+        f'--test_prior={values["test_prior"]}: {error}'
+      ) from error
   if values.get('split', pooled_split.OWN) != pooled_split.OWN:
     _check_cut(values)
   _check_sets(values, spec)

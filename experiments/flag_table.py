@@ -5,8 +5,10 @@ Flags of the group "process" are the settings of the builders in
 not given comes from `experiments.defaults`, by data set.
 """
 
+from experiments import fedul_flags
 from experiments.flag import Flag
 from experiments.partition_flags import PARTITION_FLAGS
+from experiments.set_flags import SET_FLAGS
 
 GROUPS: dict[str, tuple[Flag, ...]] = {
   'data': (
@@ -121,6 +123,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       "The divergence in FedLabel's consistency, printed or reverse.",
     ),
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
+    *fedul_flags.FLAGS,
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'
     ),
@@ -176,6 +179,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'strength M, rand_augment_1_10, rand_augment_10_1.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
+    *SET_FLAGS,
   ),
   'client optimiser': (
     Flag('batch_size', 'integer', 'B, examples in a minibatch.'),
@@ -207,6 +211,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'boolean',
       'As many steps as --local_epochs passes over all examples would take, '
       'labelled or not: those of ssjo.',
+    ),
+    Flag(
+      'client_optimizer',
+      'string',
+      "The clients' optimiser, sgd or adam; also that of labelled training at "
+      'the server.',
     ),
     Flag('learning_rate', 'float', "The clients' learning rate."),
     Flag('momentum', 'float', 'Momentum, in [0, 1).'),

@@ -59,6 +59,7 @@ _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
 _MASK_FLAGS = frozenset({'mask_ratio', 'mask'})
+_SGD_FLAGS = ('momentum', 'nesterov', 'weight_decay')
 _COSINE_FLAGS = frozenset(
   {
     'schedule_steps',
@@ -92,6 +93,7 @@ _AT_LEAST = {
   'evaluation_offset': 0,
   'pretraining_rounds': 0,
   'supervised_rounds': 0,
+  'warmup_rounds': 0,
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
   'gradient_diversity_clients': 0,
@@ -124,15 +126,18 @@ _INTERVALS = {
 _POSITIVE = (
   *('learning_rate', 'server_learning_rate'),
   *('schedule_scale', 'schedule_decay', 'temperature'),
+  *('mixup_concentration', 'vat_radius'),
 )
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
   *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
   'prior_noise',
+  *('l1_weight', 'mixup_weight', 'vat_weight'),
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
   **checks.CHOICES,
+  'client_optimizer': ('sgd', 'adam'),
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine', 'exponential'),
   'augmentation': ('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1'),
@@ -276,13 +281,19 @@ def _unused(values, spec) -> dict[str, str]:
     unused['rounds_per_gradient_diversity'] = (
       'nothing is measured without --gradient_diversity_clients'
     )
+  if 'base_process' in spec.settings and values['base_process'] != 'fedprox':
+    unused['proximal_strength'] = 'only --base_process=fedprox uses it'
   if values['norm'] != 'batch':
     unused['bn_statistics'] = 'only --norm=batch uses it'
   if values['num_groups'] == 1:
     unused['server_replicas'] = unused['start_model'] = (
       '--num_groups=1 leaves nothing to choose'
     )
-  if values['momentum'] == 0:
+  if values['client_optimizer'] == 'adam':
+    unused.update(
+      dict.fromkeys(_SGD_FLAGS, 'only --client_optimizer=sgd uses it')
+    )
+  elif values['momentum'] == 0:
     unused['client_momentum'] = '--momentum=0 leaves nothing to keep'
     unused['nesterov'] = '--momentum=0 leaves nothing to look ahead to'
   native = catalogue.SOURCES[values['dataset']].has_native_split
@@ -331,6 +342,8 @@ def _unused_beside_others(values) -> dict[str, str]:
     unused['epoch_batches'] = unused['match_local_steps'] = (
       'only --local_epochs uses it'
     )
+  if values['surrogate_loss'] == 'published_code':
+    unused['test_prior'] = '--surrogate_loss=published_code takes it as uniform'
   if values['experts'] != 'both':
     names = ('consistency_weight', 'consistency_view', 'kl_direction')
     unused.update(
@@ -346,6 +359,12 @@ def _unused_beside_others(values) -> dict[str, str]:
     )
   if values['mask_ratio'] == 0:
     unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
+  if values.get('mixup_weight') == 0:
+    unused['mix'] = unused['mixup_concentration'] = (
+      '--mixup_weight=0 mixes nothing'
+    )
+  if values.get('vat_weight') == 0:
+    unused['vat_radius'] = unused['vat_ramp'] = '--vat_weight=0 leaves it out'
   if values.get('pretraining_rounds') == 0:
     unused['pretraining_images'] = '--pretraining_rounds=0'
   return unused
@@ -376,7 +395,7 @@ def _check_ranges(values) -> None:
     raise UsageError(
       f'--schedule_decay={values["schedule_decay"]} must be at most 1.'
     )
-  if values['momentum'] == 1:
+  if values.get('momentum') == 1:
     raise UsageError('--momentum=1.0 must be below 1.')
   if 'server_weight' in values and not 0 < values['server_weight'] < 1e9:
     raise UsageError(f'--server_weight={values["server_weight"]} must be > 0.')

@@ -2,11 +2,13 @@
 
 import math
 import numbers
+from collections.abc import Sequence
 
 # The values of arguments that have names for values. They stand here, and not
 # with the code that tells them apart, so that a runner can refuse others before
 # it imports TensorFlow.
 CHOICES = {
+  'base_process': ('fedavg', 'fedprox', 'fedadam'),
   'bn_statistics': ('averaged', 'local'),
   'client_momentum': ('reset', 'slot'),
   'confidence': ('variance', 'entropy'),
@@ -19,14 +21,17 @@ CHOICES = {
   'group_assignment': ('sampler', 'in_process'),
   'idle_momentum': ('coasts', 'rests'),
   'kl_direction': ('printed', 'reverse'),
+  'mix': ('inputs', 'logits'),
   'norm': ('none', 'batch', 'group'),
   'pretraining_images': ('all', 'unlabelled'),
   'proxy_task': ('reconstruction', 'reconstruction_mse', 'rotation'),
   'reconstruction_loss': ('binary_crossentropy', 'mean_squared_error'),
-  'rows': ('all', 'labelled', 'unlabelled', 'either'),
+  'rows': ('all', 'labelled', 'unlabelled', 'either', 'sets'),
   'server_replicas': ('one', 'per_group'),
   'start_model': ('group', 'slot'),
+  'surrogate_loss': ('log_transition', 'published_code'),
   'unlabelled_loss': ('crl', 'self_training', 'uda'),
+  'vat_ramp': ('none', 'published_code'),
   'views_forward': ('auto', 'joint', 'separate'),
 }
 
@@ -76,6 +81,37 @@ def fractions(**arguments) -> None:
     if not isinstance(value, numbers.Real) or not 0 <= value <= 1:
       raise ValueError(
         f'{name} must be a number between 0 and 1, but is {value!r}.'
+      )
+
+
+def positive_distribution(size: int | None = None, **arguments) -> None:
+  """Raises `ValueError` unless each argument is a distribution without zeros.
+
+  Args:
+    size: How many numbers there must be, where that is known.
+    **arguments: The values, by the name that the caller's user knows.
+  """
+  for name, value in arguments.items():
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
+    if not is_sequence or not all(isinstance(p, numbers.Real) for p in value):
+      raise ValueError(
+        f'{name} must be a tuple of one number per class, but is {value!r}.'
+      )
+    # Not `<=`, which NaN would pass.
+    if not all(p > 0 for p in value):
+      raise ValueError(
+        f'{name} must be above 0 for each class, but is {value!r}: leave '
+        'classes that never occur out of the model.'
+      )
+    if not abs(math.fsum(value) - 1) <= 1e-3:
+      raise ValueError(
+        f'{name} must sum to 1, but {value!r} sums to {math.fsum(value):g}: '
+        'divide it by its sum.'
+      )
+    if size is not None and len(value) != size:
+      raise ValueError(
+        f'{name} is {value!r}, of {len(value)} classes, but there are {size}: '
+        'give one number per class.'
       )
 
 

@@ -31,6 +31,10 @@ STRINGS = {
   'known_priors': ['exact', 'nominal', 'none'],
   'server_writers': ['held_out', 'everyone', 'nobody'],
   'model': ['dense', 'small_cnn', 'dense_encoder'],
+  'base_process': ['fedavg', 'fedprox', 'fedadam', 'fedsgd'],
+  'surrogate_loss': ['log_transition', 'published_code', 'log'],
+  'test_prior': ['0.5,0.5', '0.2,0.3,0.5', '1,1', 'uniform', ''],
+  'client_optimizer': ['sgd', 'adam', 'lamb'],
   'norm': ['none', 'batch', 'group', 'layer'],
   'client_weighting': ['examples', 'uniform', 'equal'],
   'schedule': ['constant', 'cosine', 'exponential', 'linear'],
@@ -53,6 +57,8 @@ STRINGS = {
   'unlabelled_loss': ['crl', 'self_training', 'entropy'],
   'mask': ['fixed', 'redrawn', 'none'],
   'split': ['own', '80_5_15', '80_20', '80_20_uniform', '80'],
+  'mix': ['inputs', 'logits', 'labels'],
+  'vat_ramp': ['none', 'published_code', 'late'],
   'precision': ['float32', 'bfloat16', 'float16'],
   'run_dir': ['runs/a b', '~/run', ''],
   'cache_dir': ['/tmp/cache', '~/cache', ''],
@@ -155,8 +161,9 @@ def test_every_process_runs_on_its_defaults():
     made = make(process=process)
     unused = set(PROCESSES[process].settings) - set(made.used)
     # For lack of batch normalisation, of `local_epochs` and of a mask, and
-    # where the data decide.
+    # where the data decide; of FedUL, for its base and the uniform prior.
     assert unused <= {
+      *('proximal_strength', 'test_prior'),
       *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),
     }

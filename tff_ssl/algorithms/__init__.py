@@ -28,8 +28,10 @@ class ProcessSpec:
     fixed: Keyword arguments that make this process out of the builder.
     objective: Name of the class in `tff_ssl.objectives` for the clients, or
       `None` for the builder's default.
-    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs)
-      or 'dealt' (some labelled examples of the clients).
+    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs),
+      'dealt' (some labelled examples of the clients) or 'sets' (nobody's: an
+      example's `y` is the index of the set that it lies in, and the client's
+      context holds the class priors of its sets).
     has_server_training: Whether the builder takes `server_data`.
     has_client_training: Whether clients train at all.
     uses_unlabelled: Whether clients train on what has no label beside what has
@@ -117,6 +119,9 @@ _LABEL_HUNGRY = (
   *('batch_size', 'local_steps', 'local_epochs', 'client_weighting'),
   'client_momentum',
 )
+_FEDUL = 'Lu et al. 2022, arXiv 2204.03304'
+_FEDLLP = 'fedllp.build_fedllp'
+_MIX = ('mix', 'mixup_weight', 'mixup_concentration')
 _PAPER_2 = 'Cho et al. 2023, arXiv 2307.08809'
 _PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
@@ -276,6 +281,37 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         has_server_training=False,
         has_gradient_diversity=False,
       ),
+      *(
+        ProcessSpec(
+          name,
+          description,
+          f'{_FEDUL}, Appendix D.2 (baselines), {equations}',
+          builder,
+          (*settings, 'l1_weight', 'client_weighting'),
+          objective=objective,
+          labels_at='sets',
+          has_server_training=False,
+          has_gradient_diversity=False,
+          has_strong_view=False,
+        )
+        for name, objective, equations, builder, settings, description in (
+          (
+            *('fedpl', None, 'Eqs. 14 to 17', 'fedpl.build_fedpl'),
+            (*_LOCAL, 'threshold', 'warmup_rounds', *_MIX),
+            'Sets take the class of their largest prior; then mixup.',
+          ),
+          (
+            *('fedllp', 'LabelProportions', 'Eq. 18', _FEDLLP),
+            ('local_epochs',),
+            "The mean prediction on a set is drawn to the set's priors.",
+          ),
+          (
+            *('fedllp_vat', 'VirtualAdversarialProportions', 'Eq. 19', _FEDLLP),
+            ('local_epochs', 'vat_weight', 'vat_radius', 'vat_ramp'),
+            'The same with virtual adversarial training beside it.',
+          ),
+        )
+      ),
       ProcessSpec(
         'fsl',
         'Supervised FedAvg on what has a label: the label-hungry baseline.',
@@ -323,6 +359,19 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         needs_encoder=True,
         augments=False,
         has_gradient_diversity=False,
+      ),
+      ProcessSpec(
+        'fedul',
+        'No labels at all: clients know the class priors of sets of examples.',
+        f'{_FEDUL}, Algorithm 1 and Theorem 1',
+        'fedul.build_fedul',
+        (
+          *('base_process', 'surrogate_loss', 'test_prior', 'l1_weight'),
+          *('proximal_strength', 'client_weighting', *_LOCAL),
+        ),
+        labels_at='sets',
+        has_server_training=False,
+        has_strong_view=False,
       ),
     )
   }

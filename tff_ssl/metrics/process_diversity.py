@@ -43,7 +43,7 @@ def build_process_diversity(
     )
   parts = process.parts
 
-  def gradient(training, weights, examples, seed):
+  def gradient(training, weights, examples, seed, constants=None):
     return full_gradient.full_gradient(
       training.model,
       training.objective,
@@ -52,11 +52,16 @@ def build_process_diversity(
       batch_size=training.batch_size,
       seed=seed,
       with_labelled=training.labelled_batch_size is not None,
+      constants=constants,
     )
 
   def client_gradient(task):
     return gradient(
-      parts.training, parts.start_of(task), task.examples, task.client_seed
+      parts.training,
+      parts.start_of(task),
+      task.examples,
+      task.client_seed,
+      task.constants,
     )
 
   server = {}

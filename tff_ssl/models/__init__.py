@@ -61,6 +61,12 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
       'network, "group" what the paper describes.',
       'convolutional.emnist_cnn',
     ),
+    'fedul_mnist': ModelSpec(
+      'The MNIST network of FedUL: three convolutions of 5x5 and two hidden '
+      'layers, 14.2 million weights at 28x28x1; norm "batch" is the published '
+      'network; slow on a CPU.',
+      'convolutional.fedul_mnist',
+    ),
     'resnet18': ModelSpec(
       'ResNet-18 for CIFAR, of the grouping paper: 3x3 stem, 11.2 million '
       'weights; slow on a CPU.',

@@ -10,7 +10,9 @@ where `predict(x, training=..., seed=...)` calls the model at the present
 weights and `predict.at(weights, x)` at others
 (`tff_ssl.templates.prediction.Predictor`), `batch` is an ordered dict
 with `x`, `y` and maybe `true_y` (and `labelled`, a second minibatch of labelled
-examples, where `LocalTraining` was asked for one), `anchors` are the
+examples, where `LocalTraining` was asked for one, and the participant's own
+constants, such as `class_priors` and `set_shares`, and `step`, an `int32`
+scalar, the steps before in this local training), `anchors` are the
 `ModelWeights` that training started from, or what else an objective compares
 with (`Experts`), and `seed` is `int32 [2]`, other for
 each step. `metrics` maps each name of the attribute `metric_names` to a pair
@@ -21,6 +23,11 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.label_proportions import (
+  LabelProportions,
+  VirtualAdversarialProportions,
+)
+from tff_ssl.objectives.lasso import Lasso
 from tff_ssl.objectives.proximal import Proximal
 from tff_ssl.objectives.proxy_tasks import (
   PROXY_TASKS,
@@ -28,19 +35,25 @@ from tff_ssl.objectives.proxy_tasks import (
   Reconstruction,
   Rotation,
 )
+from tff_ssl.objectives.pseudo_label_mix import ConfidenceMix, PriorLabels
 from tff_ssl.objectives.self_supervised import (
   JointlyOptimized,
   SelfSupervised,
 )
 from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
+from tff_ssl.objectives.surrogate_sets import SurrogateSets
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
 
 __all__ = [
+  'ConfidenceMix',
   'ConsistencyRegularization',
   'Experts',
   'JointlyOptimized',
+  'LabelProportions',
+  'Lasso',
   'PROXY_TASKS',
+  'PriorLabels',
   'Proximal',
   'ProxyTask',
   'Reconstruction',
@@ -49,5 +62,7 @@ __all__ = [
   'SelfTraining',
   'SemiSupervised',
   'Supervised',
+  'SurrogateSets',
   'TwoExperts',
+  'VirtualAdversarialProportions',
 ]

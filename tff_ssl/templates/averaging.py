@@ -28,16 +28,36 @@ def train_all(
   """Returns the `train` of `compose` that trains all of the global model."""
 
   def train(task):
-    return training.run(
-      task.weights,
-      task.examples,
-      seed=task.client_seed,
-      round_num=task.round,
-      optimizer_state=task.slot_state,
-      hparams=task.hparams,
-    )
+    return run_training(training, task)
 
   return train
+
+
+def run_training(
+  training: local_training.LocalTraining, task: client_work.ClientTask, **more
+) -> local_training.TrainingResult:
+  """Trains on a client's task, from the weights that it was sent.
+
+  Args:
+    training: What is run: with the task's examples, seed, round,
+      hyperparameters and slot state, and the constants of the client.
+    task: The `ClientTask`.
+    **more: Further arguments of `LocalTraining.run`, or others in place of the
+      task's.
+
+  Returns:
+    A `TrainingResult`.
+  """
+  arguments = {
+    'start': task.weights,
+    'examples': task.examples,
+    'seed': task.client_seed,
+    'round_num': task.round,
+    'optimizer_state': task.slot_state,
+    'hparams': task.hparams,
+    'constants': task.constants,
+  }
+  return training.run(**{**arguments, **more})
 
 
 def compose(

@@ -172,6 +172,15 @@ class ClientDataSpec:
         f'{wanted}: build the model with input_shape={self.example_shape}.'
       )
 
+  def check_sets(self) -> None:
+    """Raises `TypeError` unless examples lie in sets with class priors."""
+    if self.priors_shape is None:
+      raise TypeError(
+        'data_spec has priors_shape=None, but this process learns from sets '
+        'with class priors: give priors_shape=(largest number of sets of a '
+        'client, number of classes) and in_context=True.'
+      )
+
 
 def collect(
   dataset: tf.data.Dataset, spec: ClientDataSpec

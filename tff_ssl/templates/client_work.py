@@ -75,6 +75,18 @@ class ClientTask(NamedTuple):
     """The seed of this client in this round, `int32 [2]`."""
     return randomness.client_seed(self.seed, self.round, self.client)
 
+  @property
+  def constants(self) -> collections.OrderedDict[str, tf.Tensor]:
+    """What each of the client's minibatches carries; see `LocalTraining.run`.
+
+    `class_priors` and `set_shares` where examples lie in sets, else nothing.
+    """
+    if self.class_priors is None:
+      return collections.OrderedDict()
+    return collections.OrderedDict(
+      class_priors=self.class_priors, set_shares=self.set_shares
+    )
+
 
 def read_task(
   sent, hparams, data, data_spec: client_data_lib.ClientDataSpec

@@ -27,6 +27,7 @@ def full_gradient(
   batch_size: int,
   seed: tf.Tensor,
   with_labelled: bool = False,
+  constants: collections.OrderedDict[str, tf.Tensor] | None = None,
 ) -> Any:
   """Returns the mean gradient over all examples, in one compiled loop.
 
@@ -47,6 +48,7 @@ def full_gradient(
       the seed of the participant's training, and draws other numbers.
     with_labelled: Whether the objective wants a second minibatch, `labelled`:
       the examples of the first that have a label.
+    constants: Tensors that every minibatch carries; see `LocalTraining.run`.
 
   Returns:
     Tensors in the structure of `weights.trainable`; zeros where n = 0.
@@ -76,6 +78,7 @@ def full_gradient(
       batch['labelled'] = minibatches.gather(
         batch, tf.where(batch['y'] >= 0)[:, 0]
       )
+    batch.update(constants or {})
     batch_seed = randomness.fold_in(randomness.fold_in(seed, _BATCH), step)
     gradient = batch_gradient(weights, batch, batch_seed)
     share = tf.size(indices) / size

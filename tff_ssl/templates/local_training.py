@@ -159,6 +159,7 @@ class LocalTraining:
     hparams=None,
     active: tf.Tensor | bool = True,
     anchors=None,
+    constants: collections.OrderedDict[str, tf.Tensor] | None = None,
   ) -> TrainingResult:
     """Trains from `start` on `examples`.
 
@@ -172,6 +173,9 @@ class LocalTraining:
       hparams: Optimizer hyperparameters to set before the first step.
       active: Whether to train at all; a `bool` scalar, maybe a tensor.
       anchors: What the objective compares with; by default `start`.
+      constants: Tensors of this participant that every minibatch carries beside
+        its examples, under names that these do not have (such as FedUL's
+        `class_priors`).
 
     Returns:
       A `TrainingResult`.
@@ -197,6 +201,7 @@ class LocalTraining:
       batch = batches.cut(examples, step)
       if labelled is not None:
         batch['labelled'] = labelled.cut(examples, step)
+      batch.update(constants or {}, step=step)
       if base_rate is not None:
         rate = base_rate * self.schedule(self._time(round_num, step))
         state = self._with_learning_rate(state, rate)

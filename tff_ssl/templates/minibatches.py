@@ -14,6 +14,8 @@ epochs, 'continuous'     E passes without a cut between them; only the last
 epochs, 'matched'        as many full minibatches as E continuous passes over
                          *all* examples would have, selected or not
 ```
+
+Where examples lie in sets, a whole set may be a minibatch (`rows='sets'`).
 """
 
 import collections
@@ -24,6 +26,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tff_ssl import checks, randomness
+from tff_ssl.templates import whole_sets
 
 # The label of an example whose label may not be seen.
 _HIDDEN = -1
@@ -36,7 +39,8 @@ class Selection:
   Attributes:
     rows: 'all', 'labelled', 'unlabelled', or 'either': each minibatch is all
       labelled or all unlabelled, drawn at random (Hegde et al., Label Hungry?
-      Not Anymore, the joint method).
+      Not Anymore, the joint method). 'sets': each set of examples with the
+      same `y` >= 0 is a minibatch, once per pass, in random order.
     labelled_probability: For 'either', the probability of a labelled minibatch;
       by default the labelled examples' share of all. Where there is but one
       kind of examples, minibatches are of that kind.
@@ -86,14 +90,14 @@ class Minibatches:
   """How minibatches are cut; exactly one of `steps` and `epochs` is given.
 
   Attributes:
-    batch_size: B.
+    batch_size: B; `None` where minibatches are whole sets.
     steps: T, the number of minibatches.
     epochs: E, the number of passes.
     epoch_batches: 'separate', 'continuous' or 'matched'; see above.
     selection: The examples in question.
   """
 
-  batch_size: int
+  batch_size: int | None
   steps: int | None = None
   epochs: int | None = None
   epoch_batches: str = 'separate'
@@ -107,6 +111,13 @@ class Minibatches:
     checks.integers_at_least(
       1, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs
     )
+    is_in_sets = self.selection.rows == 'sets'
+    if (self.batch_size is None) != is_in_sets or (is_in_sets and self.steps):
+      raise ValueError(
+        f'batch_size={self.batch_size} and steps={self.steps} do not fit '
+        f"rows={self.selection.rows!r}: give epochs alone for 'sets', whose "
+        'sizes are given, and a batch_size for others.'
+      )
     if self.epoch_batches != 'matched':
       checks.choice(epoch_batches=self.epoch_batches)
 
@@ -126,8 +137,10 @@ class Minibatches:
       return _redrawn(labels, selection, steps, batch_size, seed)
     if is_either:
       return _either(labels, selection, steps, batch_size, seed)
-    stream = _stream(labels, selection.rows, selection.redrawn_mask_ratio)
     shuffle_seed = randomness.fold_in(seed, randomness.Purpose.SHUFFLE)
+    if selection.rows == 'sets':
+      return _whole_sets(labels, self.epochs, shuffle_seed)
+    stream = _stream(labels, selection.rows, selection.redrawn_mask_ratio)
     if steps is not None:
       return _repeated(stream, batch_size, steps, shuffle_seed)
     cut = _separate if self.epoch_batches == 'separate' else _continuous
@@ -286,6 +299,13 @@ def _continuous(stream, batch_size, epochs, seed) -> Batches:
     lambda step: order[step * batch_size : (step + 1) * batch_size],
     stream,
   )
+
+
+def _whole_sets(labels, epochs, seed) -> Batches:
+  sets = whole_sets.members(labels)
+  passes = _shuffled_passes(sets.nrows(out_type=tf.int32), epochs, seed)
+  order = tf.reshape(passes, [-1])
+  return Batches(tf.size(order), lambda step: sets[order[step]])
 
 
 def _either(labels, selection, steps, batch_size, seed) -> Batches:

@@ -27,6 +27,19 @@ class Predictor:
     )
     return outputs
 
+  def probe(self, x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns train-mode outputs that the moving state does not follow.
+
+    Args:
+      x: Inputs that the model need not know at inference, such as perturbed or
+        mixed ones.
+      seed: `int32 [2]`.
+    """
+    outputs, _ = self.model.predict(
+      self.trainable, self.non_trainable, x, training=True, seed=seed
+    )
+    return outputs
+
   def at(self, weights, x: tf.Tensor) -> tf.Tensor:
     """Returns the outputs of the same model at other weights, at inference.
 

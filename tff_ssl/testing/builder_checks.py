@@ -48,6 +48,17 @@ _BAD_SETTINGS = {
   'kl_direction': ('by_hand',),
   'labelled_steps': (0, 2.5, 'many'),
   'unlabelled_steps': (0, 2.5, 'many'),
+  'base_process': ('by_hand',),
+  'surrogate_loss': ('by_hand',),
+  'test_prior': ((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),
+  'l1_weight': (-1.0, float('nan'), 'heavy'),
+  'warmup_rounds': (-1, 2.5, 'many'),
+  'mix': ('by_hand',),
+  'mixup_weight': (-1.0, float('nan'), 'heavy'),
+  'mixup_concentration': (0.0, float('nan'), 'dense'),
+  'vat_weight': (-1.0, float('nan'), 'heavy'),
+  'vat_radius': (0.0, float('nan'), 'far'),
+  'vat_ramp': ('by_hand',),
   'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)

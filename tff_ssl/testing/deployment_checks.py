@@ -48,7 +48,14 @@ def distribute_aggregate_form_equals_next(problem: TinyProblem) -> None:
 
 
 def takes_plain_data(problem: TinyProblem) -> None:
-  """Clients may hold a plain sequence, in any order of clients."""
+  """Clients may hold a plain sequence, in any order of clients.
+
+  Where examples lie in sets, a sequence has no place for the class priors of
+  these: there it must be refused.
+  """
+  if problem.lies_in_sets:
+    _require_plain_data_refused(problem)
+    return
   overrides = {'data_spec': problem.data_spec(in_context=False)}
   if problem.takes('group_assignment'):
     overrides['group_assignment'] = 'in_process'
@@ -62,6 +69,21 @@ def takes_plain_data(problem: TinyProblem) -> None:
     process.next(state, clients[::-1]).state,
     output.state,
     'The order of clients with plain data must not matter.',
+  )
+
+
+def _require_plain_data_refused(problem):
+  try:
+    problem.build(data_spec=problem.data_spec(in_context=False))
+  except (TypeError, ValueError) as error:
+    assertions.require(
+      'priors_shape' in str(error),
+      'The error for client data without class priors must name priors_shape, '
+      f'but is: {error}',
+    )
+    return
+  raise AssertionError(
+    'Client data without class priors must be refused before initialize.'
   )
 
 
@@ -120,7 +142,11 @@ class _Awaitable(tff.framework.AsyncContext):
 
 
 def _build_reader(problem: TinyProblem) -> tff.Computation:
-  """Returns `(int32 -> <x=...,y=...,true_y=...>*)`, clients held in memory."""
+  """Returns the reader of a few clients, which are held in memory.
+
+  It is `(int32 -> <x=...,y=...,true_y=...>*)`, or in sets the same as
+  `examples` beside their constants as `context`.
+  """
   clients = [
     problem.examples(_READER_SIZE, digits_of=index)
     for index in range(_READER_CLIENTS)
@@ -130,15 +156,26 @@ def _build_reader(problem: TinyProblem) -> tff.Computation:
     for key in clients[0]
   )
 
+  constants = [problem.constants(client) for client in clients]
+  tables = collections.OrderedDict(
+    (key, np.stack([each[key] for each in constants])) for key in constants[0]
+  )
+
   @tff.tensorflow.computation(np.int32)
   def reader(index):
     start = index * _READER_SIZE
-    return tf.data.Dataset.from_tensors(
+    examples = tf.data.Dataset.from_tensors(
       collections.OrderedDict(
         (key, tf.constant(value)[start : start + _READER_SIZE])
         for key, value in arrays.items()
       )
     )
+    if not tables:
+      return examples
+    context = collections.OrderedDict(
+      (key, tf.constant(table)[index]) for key, table in tables.items()
+    )
+    return collections.OrderedDict(examples=examples, context=context)
 
   return reader
 

@@ -21,6 +21,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import algorithms, augmentation, optimizers, templates
 from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.testing import tiny_sets
 
 INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10
@@ -29,6 +30,7 @@ CLIENT_SIZES = (10, 17, 24, 30)
 
 _NUM_TEST = 400
 _NUM_SERVER = 100
+_NUM_CLIENTS = 43
 # Clients start this far apart in their part of the digits.
 _STRIDE = 30
 
@@ -45,6 +47,8 @@ _SETTINGS = {
   'server_weight': 2.0,
   'server_batch_size': BATCH_SIZE,
   'proximal_strength': 0.01,
+  # The one that has a proximal strength.
+  'base_process': 'fedprox',
   'pretraining_rounds': 1,
   'supervised_rounds': 1,
   'labelled_steps': 3,
@@ -230,6 +234,11 @@ class TinyProblem:
     return known.get('num_groups', 1)
 
   @property
+  def lies_in_sets(self) -> bool:
+    """Whether clients have sets with class priors in place of labels."""
+    return self.spec.labels_at == 'sets'
+
+  @property
   def server_examples(self) -> tuple[np.ndarray, np.ndarray]:
     """The images and labels of the server."""
     images, labels = load_digits()
@@ -246,7 +255,12 @@ class TinyProblem:
     element_spec = templates.image_element_spec(
       input_shape, dtype=tf.float32, true_labels=True
     )
-    return templates.ClientDataSpec(element_spec, in_context)
+    priors_shape = None
+    if self.lies_in_sets and in_context:
+      priors_shape = (tiny_sets.NUM_SETS, NUM_CLASSES)
+    return templates.ClientDataSpec(
+      element_spec, in_context, priors_shape=priors_shape
+    )
 
   def examples(
     self, size: int, *, digits_of: int = 0
@@ -259,11 +273,20 @@ class TinyProblem:
 
     Returns:
       `x`, `y` (-1 where clients have no labels; where they have some, behind
-      the first third) and `true_y`.
+      the first third; the index of the set where they have sets) and `true_y`.
     """
     images, labels = load_digits()
-    start = _NUM_TEST + _NUM_SERVER + _STRIDE * digits_of
-    part = slice(start, start + size)
+    start = _NUM_TEST + _NUM_SERVER
+    begin = _STRIDE * digits_of
+    if self.lies_in_sets:
+      order = tiny_sets.in_passes(labels[start:], _STRIDE * _NUM_CLIENTS)
+      part = start + order[begin : begin + size]
+      return collections.OrderedDict(
+        x=images[part],
+        y=tiny_sets.set_indices(labels[part], NUM_CLASSES),
+        true_y=labels[part],
+      )
+    part = slice(start + begin, start + begin + size)
     third = (size + 2) // 3
     shown = {
       'server': 0,
@@ -309,11 +332,28 @@ class TinyProblem:
     if not in_context:
       return examples
     context = collections.OrderedDict(
-      client=np.int32(index), group=np.int32(index % self.num_groups)
+      client=np.int32(index),
+      group=np.int32(index % self.num_groups),
+      **self.constants(arrays),
     )
     return collections.OrderedDict(
       examples=examples, context=tf.data.Dataset.from_tensors(context)
     )
+
+  def constants(
+    self, arrays: Mapping[str, np.ndarray]
+  ) -> collections.OrderedDict[str, np.ndarray]:
+    """Returns what a client knows of its examples beside them.
+
+    Args:
+      arrays: As `examples` returns them.
+
+    Returns:
+      Class priors and shares of its sets, where it has sets; else nothing.
+    """
+    if not self.lies_in_sets:
+      return collections.OrderedDict()
+    return tiny_sets.count_sets(arrays['y'], arrays['true_y'], NUM_CLASSES)
 
   def clients(
     self, round_num: int = 0, *, in_context: bool = True

@@ -60,7 +60,7 @@ def test_settings_are_arguments_of_the_builder(spec):
   assert ('redrawn_mask_ratio' in parameters) or not spec.redraws_masks
   assert not settings & set(spec.fixed)
   assert ('server_data' in parameters) == spec.has_server_training
-  assert spec.labels_at in ('server', 'clients', 'dealt')
+  assert spec.labels_at in ('server', 'clients', 'dealt', 'sets')
   assert spec.has_server_training or spec.labels_at != 'server'
 
 

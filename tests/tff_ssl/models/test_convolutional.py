@@ -18,17 +18,26 @@ _EMNIST = 1_204_655
 #   dense 2*2*32*64 + 64 = 8,256
 #   dense 64*10 + 10     =   650
 _SMALL = 13_706
+# fedul_mnist at 28x28x1 and 10 classes:
+#   conv  5*5*1*64 + 64    =      1,664     28, pooled to 14
+#   conv  5*5*64*64 + 64   =    102,464     14, pooled to 7
+#   conv  5*5*64*128 + 128 =    204,928
+#   dense 6272*2048 + 2048 = 12,847,104     7*7*128 inputs
+#   dense 2048*512 + 512   =  1,049,088
+#   dense 512*10 + 10      =      5,130
+_FEDUL = 14_210_378
 
 
 @pytest.mark.parametrize(
   'build, base, channels',
   [
+    (convolutional.fedul_mnist, _FEDUL, 64 + 64 + 128 + 2048 + 512),
     (convolutional.emnist_cnn, _EMNIST, 32 + 64),
     (convolutional.small_cnn, _SMALL, 16 + 32),
   ],
 )
 def test_parameter_counts(build, base, channels):
-  assert build().count_params() == base
+  assert build(norm='none').count_params() == base
   # A scale and an offset per channel; batch has two moving averages as well.
   assert build(norm='group').count_params() == base + 2 * channels
   assert build(norm='batch').count_params() == base + 4 * channels
@@ -44,6 +53,17 @@ def test_emnist_cnn_order_of_layers():
     *('Conv2D', 'GroupNormalization', 'MaxPooling2D', 'SpatialDropout2D'),
     *('ReLU', 'Flatten', 'Dense', 'Dense'),
   ]
+
+
+def test_fedul_mnist_order_of_layers():
+  model = convolutional.fedul_mnist()
+  convolution = ('Conv2D', 'BatchNormalization', 'ReLU')
+  dense = ('Dense', 'BatchNormalization', 'ReLU')
+  assert [type(layer).__name__ for layer in model.layers] == [
+    *(*convolution, 'MaxPooling2D', *convolution, 'MaxPooling2D'),
+    *(*convolution, 'Flatten', *dense, *dense, 'Dense'),
+  ]
+  assert model.input_shape == (None, 28, 28, 1)
 
 
 def test_emnist_cnn_equals_numpy():
@@ -133,6 +153,8 @@ def test_too_small_images():
     convolutional.emnist_cnn((5, 8, 1))
   with pytest.raises(ValueError, match='at least 4 by 4'):
     convolutional.small_cnn((8, 8))
+  with pytest.raises(ValueError, match='at least 4 by 4'):
+    convolutional.fedul_mnist((3, 8, 1))
 
 
 def test_encoder_is_the_front_of_small_cnn():

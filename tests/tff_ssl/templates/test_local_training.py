@@ -376,3 +376,32 @@ class TestRealModel:
 def test_bad_arguments_are_named(arguments, name):
   with pytest.raises(ValueError, match=name):
     _training(**arguments)
+
+
+class _Constant:
+  """The loss of a weight, times a constant of the participant."""
+
+  metric_names = ('constant',)
+
+  def __call__(self, predict, batch, anchors, seed):
+    del anchors, seed
+    metrics = {'constant': (batch['table'][1], tf.constant(1.0))}
+    return batch['table'][0] * predict(batch['x']), metrics
+
+
+def test_every_minibatch_carries_the_constants():
+  training = local_training.LocalTraining(
+    _LoggingModel(),
+    _Constant(),
+    optimizers.build_nesterov_sgd(1.0, momentum=0),
+    batch_size=4,
+    steps=3,
+  )
+  _, result = _run(
+    training,
+    6,
+    constants=collections.OrderedDict(table=tf.constant([0.5, 7.0])),
+  )
+  # Three steps of gradient 0.5; the metric is 7 in each.
+  assert float(result.weights.trainable[0]) == -1.5
+  np.testing.assert_array_equal(result.metrics['constant'], [21, 3])

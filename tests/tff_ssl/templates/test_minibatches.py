@@ -272,3 +272,31 @@ def test_refused_selections(arguments, text):
 def test_refused_minibatches(arguments, text):
   with pytest.raises(ValueError, match=text):
     minibatches.Minibatches(**arguments)
+
+
+def test_whole_sets_are_minibatches_in_random_order():
+  labels = np.repeat([0, 2, 3, 7, 8, 9, 11, -1], [4, 1, 3, 6, 2, 2, 5, 3])
+  batches, sets = draw(labels, batch_size=None, epochs=3, rows='sets')
+  orders = np.array([batch[0] for batch in sets]).reshape(3, 7)
+  assert (np.sort(orders, axis=1) == [0, 2, 3, 7, 8, 9, 11]).all()
+  assert len({tuple(order) for order in orders.tolist()}) == 3
+  for batch, members in zip(batches, sets, strict=True):
+    np.testing.assert_array_equal(
+      np.sort(batch), np.where(labels == members[0])[0]
+    )
+  again, _ = draw(labels, [5, 6], batch_size=None, epochs=3, rows='sets')
+  assert sizes(again) != sizes(batches)
+  assert draw([-1, -1], batch_size=None, epochs=1, rows='sets') == ([], [])
+
+
+@pytest.mark.parametrize(
+  'arguments',
+  [
+    {'rows': 'sets', 'batch_size': 4, 'epochs': 1},
+    {'rows': 'sets', 'batch_size': None, 'steps': 2},
+    {'rows': 'all', 'batch_size': None, 'epochs': 1},
+  ],
+)
+def test_whole_sets_have_no_other_size(arguments):
+  with pytest.raises(ValueError, match='batch_size=.* do not fit rows='):
+    draw([0, 1], **arguments)

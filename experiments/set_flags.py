@@ -1,0 +1,41 @@
+"""Flags of FedPL and FedLLP, the baselines on sets with known class priors."""
+
+from experiments.flag import Flag
+
+SET_FLAGS = (
+  Flag(
+    'warmup_rounds',
+    'integer',
+    'FedPL: the first rounds, in which the class of the largest prior labels '
+    'all examples of a set.',
+  ),
+  Flag(
+    'mix',
+    'string',
+    'FedPL: what a confident and another example are mixed by: inputs, or '
+    "logits as in its authors' code.",
+  ),
+  Flag('mixup_weight', 'float', 'FedPL: lambda, weight of the mixed examples.'),
+  Flag(
+    'mixup_concentration',
+    'float',
+    'FedPL: a of Beta(a, a), from which the share of a mixture is drawn.',
+  ),
+  Flag(
+    'vat_weight',
+    'float',
+    'FedLLP-VAT: alpha, weight of the consistency; 0.05 on CIFAR-10.',
+  ),
+  Flag(
+    'vat_radius',
+    'float',
+    'FedLLP-VAT: mu, length (L2 norm) of the perturbation of a standardised '
+    'image; 6 on CIFAR-10.',
+  ),
+  Flag(
+    'vat_ramp',
+    'string',
+    'FedLLP-VAT: none, or published_code: alpha times the factor of its '
+    "authors' code, which is near 0.01 in all rounds.",
+  ),
+)

@@ -1,0 +1,79 @@
+"""Flags of FedUL and of Adam at clients."""
+
+import pytest
+import tensorflow as tf
+
+from experiments import building, fedul_flags, flags, settings
+
+
+def make(**given):
+  return settings.make({'process': 'fedul', 'dataset': 'digits', **given})
+
+
+def refusal(**given):
+  with pytest.raises(flags.UsageError) as caught:
+    make(**given)
+  return str(caught.value)
+
+
+def test_defaults_are_the_papers_but_on_digits():
+  """Appendix D.2: Adam with rate 1e-4, batches of 128, one local epoch."""
+  names = ('client_optimizer', 'learning_rate', 'batch_size', 'local_epochs')
+  for dataset, expected in (
+    ('mnist', ['adam', 1e-4, 128, 1]),
+    ('digits', ['adam', 1e-3, 20, 1]),
+  ):
+    made = make(dataset=dataset)
+    assert [getattr(made, name) for name in names] == expected
+    assert made.momentum is None and made.weight_decay is None
+    assert made.l1_weight == 1e-5
+    assert made.proximal_strength is None and made.test_prior is None
+
+
+def test_sgd_brings_its_flags_back():
+  made = make(client_optimizer='sgd', momentum=0.5)
+  assert (made.momentum, made.weight_decay) == (0.5, 1e-4)
+  other = settings.make({'process': 'fedavg', 'dataset': 'digits'})
+  assert other.client_optimizer == 'sgd' and other.l1_weight is None
+
+
+@pytest.mark.parametrize(
+  ('given', 'text'),
+  [
+    ({'momentum': 0.9}, '--momentum=0.9 has no effect'),
+    ({'nesterov': True}, '--nesterov=true has no effect'),
+    ({'proximal_strength': 0.1}, '--proximal_strength=0.1 has no effect'),
+    ({'base_process': 'fedsgd'}, '--base_process=fedsgd is unknown'),
+    (
+      {'test_prior': 'uniform'},
+      '--test_prior=uniform: test_prior=uniform must',
+    ),
+    ({'test_prior': '0.5,0.6'}, 'sums to 1.1'),
+    (
+      {'test_prior': '0.5,0.5', 'surrogate_loss': 'published_code'},
+      '--test_prior=0.5,0.5 has no effect',
+    ),
+    ({'l1_weight': -1.0}, '--l1_weight=-1.0 must be at least 0'),
+  ],
+)
+def test_refusals(given, text):
+  assert text in refusal(**given)
+
+
+def test_fedprox_takes_its_strength():
+  assert make(base_process='fedprox').proximal_strength == 0.01
+  given = {'base_process': 'fedprox', 'proximal_strength': 0.5}
+  assert make(**given).proximal_strength == 0.5
+
+
+def test_a_prior_is_numbers_between_commas():
+  assert fedul_flags.parse_prior('0.25, 0.75') == (0.25, 0.75)
+
+
+@pytest.mark.parametrize('name', ['sgd', 'adam'])
+def test_the_optimizer_is_the_one_of_the_flag(name):
+  optimizer = building._optimizer(make(client_optimizer=name), 0.02)
+  state = optimizer.initialize(tf.TensorSpec([2], tf.float32))
+  hparams = optimizer.get_hparams(state)
+  assert hparams['learning_rate'] == 0.02
+  assert ('beta_1' in hparams) == (name == 'adam')

@@ -1,0 +1,169 @@
+"""FedLLP where it must meet FedAvg, and FedLLP-VAT where it meets FedLLP."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl import objectives, optimizers
+from tff_ssl.algorithms import fed_avg, fedllp
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+FEATURES, CLASSES, SETS = 5, 3, 9
+ELEMENTS = client_data.image_element_spec((FEATURES,), dtype=tf.float32)
+SPEC = client_data.ClientDataSpec(
+  ELEMENTS, in_context=True, priors_shape=(SETS, CLASSES)
+)
+PLAIN = views.PlainViews()
+
+
+def model_with(norm='none', classes=CLASSES):
+  return functional.from_keras(
+    lambda: dense.dense((FEATURES,), classes, norm, hidden=(4,))
+  )
+
+
+def client(index, sizes):
+  """A client whose sets have these sizes, and random priors."""
+  rng = np.random.default_rng(index)
+  priors = np.zeros((SETS, CLASSES), np.float32)
+  priors[: len(sizes)] = rng.dirichlet(np.ones(CLASSES), len(sizes))
+  shares = np.zeros(SETS, np.float32)
+  shares[: len(sizes)] = np.array(sizes) / np.sum(sizes)
+  sets = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+  x = rng.normal(size=(len(sets), FEATURES)).astype(np.float32)
+  return in_context(index, x, sets, class_priors=priors, set_shares=shares)
+
+
+def in_context(index, x, y, **more):
+  context = collections.OrderedDict(
+    client=np.int32(index), group=np.int32(0), **more
+  )
+  examples = collections.OrderedDict(x=x, y=y.astype(np.int32))
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(examples),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+def train(builder, clients, *, norm='none', data_spec=SPEC, **arguments):
+  arguments.setdefault('client_optimizer', optimizers.build_nesterov_sgd(0.1))
+  process = builder(
+    model_with(norm), data_spec=data_spec, views=PLAIN, seed=5, **arguments
+  )
+  state = process.initialize()
+  for _ in range(2):
+    output = process.next(state, clients)
+    state = output.state
+  return process.get_model_weights(state), output.metrics
+
+
+def test_sets_of_one_example_and_sure_priors_are_supervised_fedavg(tff_context):
+  labels = [np.random.default_rng(i).integers(0, CLASSES, SETS) for i in (0, 1)]
+  x = np.random.default_rng(2).normal(size=(2, SETS, FEATURES))
+  x = x.astype(np.float32)
+  in_sets = [
+    in_context(
+      i,
+      x[i],
+      np.arange(SETS),
+      class_priors=np.eye(CLASSES, dtype=np.float32)[labels[i]],
+      set_shares=np.full(SETS, 1 / SETS, np.float32),
+    )
+    for i in (0, 1)
+  ]
+  labelled = [in_context(i, x[i], labels[i]) for i in (0, 1)]
+  proportions, metrics = train(fedllp.build_fedllp, in_sets, l1_weight=0)
+  supervised, expected = train(
+    fed_avg.build_fed_avg,
+    labelled,
+    data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
+    batch_size=1,
+    local_epochs=1,
+  )
+  for a, b in zip(proportions.trainable, supervised.trainable, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  losses = [m['client_work']['train']['loss'] for m in (metrics, expected)]
+  assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+CLIENTS = [client(0, [4, 1, 7]), client(1, [3, 5, 2, 6])]
+
+
+@pytest.mark.parametrize('norm', ['none', 'batch'])
+def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
+  alone, _ = train(fedllp.build_fedllp, CLIENTS, norm=norm)
+  without, with_it = (
+    train(
+      fedllp.build_fedllp,
+      CLIENTS,
+      norm=norm,
+      client_objective=objectives.VirtualAdversarialProportions(
+        PLAIN, vat_weight=weight, vat_radius=0.5
+      ),
+    )
+    for weight in (0.0, 1.0)
+  )
+  for a, b in zip(alone.trainable, without[0].trainable, strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert not np.array_equal(with_it[0].trainable[0], alone.trainable[0])
+  divergence = with_it[1]['client_work']['train']['vat_divergence']
+  assert 0 < divergence < 10
+
+
+def test_the_published_ramp_turns_vat_nearly_off(tff_context):
+  alone, ramped, full = (
+    train(
+      fedllp.build_fedllp,
+      CLIENTS,
+      client_objective=objectives.VirtualAdversarialProportions(
+        PLAIN, weight, 0.5, ramp
+      ),
+    )[0].trainable[0]
+    for weight, ramp in (
+      *((0.0, 'none'), (1.0, 'published_code')),
+      (1.0, 'none'),
+    )
+  )
+  distances = [np.abs(weights - alone).max() for weights in (ramped, full)]
+  assert 0 < distances[0] < 0.05 * distances[1]
+
+
+def test_a_set_that_nobody_has_leaves_its_client_out(tff_context):
+  stray = client(2, [2, 2])
+  stray['examples'] = stray['examples'].map(
+    lambda batch: collections.OrderedDict(batch, y=batch['y'] * 6)
+  )
+  alone, _ = train(fedllp.build_fedllp, CLIENTS)
+  beside, metrics = train(fedllp.build_fedllp, [*CLIENTS, stray])
+  assert metrics['client_work']['clients']['non_finite'] == 1
+  for a, b in zip(alone.trainable, beside.trainable, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_adam_and_one_epoch_by_default(tff_context):
+  process = fedllp.build_fedllp(model_with(), data_spec=SPEC, views=PLAIN)
+  state = process.initialize()
+  hparams = process.get_hparams(state)['client_work']
+  assert hparams['learning_rate'] == pytest.approx(1e-4)
+  assert 'beta_1' in hparams
+  start = process.get_model_weights(state).trainable
+  lone = [client(3, [5])]
+  end = process.get_model_weights(process.next(state, lone).state).trainable
+  # The first step of Adam is the rate, whatever the gradient's size.
+  largest = max(np.abs(b - a).max() for a, b in zip(start, end, strict=True))
+  assert largest == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_data_without_sets_and_other_classes_are_refused():
+  with pytest.raises(TypeError, match='data_spec has priors_shape=None'):
+    fedllp.build_fedllp(
+      model_with(),
+      data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
+      views=PLAIN,
+    )
+  with pytest.raises(ValueError, match=r'priors_shape=\(9, 3\).* 4 outputs'):
+    fedllp.build_fedllp(model_with(classes=4), data_spec=SPEC, views=PLAIN)

@@ -1,0 +1,127 @@
+"""FedPL where it must meet FedAvg, and the contract in its second phase."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl import algorithms, optimizers, testing
+from tff_ssl.algorithms import fed_avg, fedpl
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+FEATURES, CLASSES, SETS = 5, 3, 4
+ELEMENTS = client_data.image_element_spec(
+  (FEATURES,), dtype=tf.float32, true_labels=True
+)
+SPECS = {
+  name: client_data.ClientDataSpec(
+    ELEMENTS, in_context=True, priors_shape=shape
+  )
+  for name, shape in (('sets', (SETS, CLASSES)), ('labels', None))
+}
+
+
+def client(index, labelled, size=14):
+  """The same examples in sets, or with the label of their set's argmax."""
+  rng = np.random.default_rng(index)
+  priors = rng.dirichlet(np.ones(CLASSES), SETS).astype(np.float32)
+  sets = rng.integers(0, SETS, size).astype(np.int32)
+  labels = priors.argmax(axis=1)[sets].astype(np.int32)
+  context = collections.OrderedDict(client=np.int32(index), group=np.int32(0))
+  if not labelled:
+    context['class_priors'] = priors
+    context['set_shares'] = (np.bincount(sets, minlength=SETS) / size).astype(
+      np.float32
+    )
+  examples = collections.OrderedDict(
+    x=rng.normal(size=(size, FEATURES)).astype(np.float32),
+    y=labels if labelled else sets,
+    true_y=labels,
+  )
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(examples),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+def train(builder, form, rounds, **arguments):
+  process = builder(
+    functional.from_keras(
+      lambda: dense.dense((FEATURES,), CLASSES, 'none', hidden=(4,))
+    ),
+    data_spec=SPECS[form],
+    views=views.PlainViews(),
+    client_optimizer=optimizers.build_nesterov_sgd(0.1),
+    batch_size=4,
+    seed=5,
+    **arguments,
+  )
+  state = process.initialize()
+  clients = [client(i, form == 'labels') for i in (0, 1)]
+  for _ in range(rounds):
+    output = process.next(state, clients)
+    state = output.state
+  weights = process.get_model_weights(state).trainable
+  return weights, output.metrics['client_work']['train']
+
+
+def test_the_first_rounds_are_fedavg_on_the_labels_of_the_sets(tff_context):
+  pseudo, metrics = train(
+    fedpl.build_fedpl, 'sets', 2, warmup_rounds=2, l1_weight=0
+  )
+  supervised, expected = train(
+    fed_avg.build_fed_avg, 'labels', 2, local_epochs=1
+  )
+  for a, b in zip(pseudo, supervised, strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert metrics['loss'] == expected['loss']
+  assert metrics['accuracy'] == expected['accuracy']
+  assert metrics['pseudo_label_accuracy'] == metrics['mask_rate'] == 1
+
+
+def test_nothing_moves_after_them_where_nobody_is_confident(tff_context):
+  arguments = {'warmup_rounds': 1, 'threshold': 1.01, 'l1_weight': 0}
+  first, _ = train(fedpl.build_fedpl, 'sets', 1, **arguments)
+  third, metrics = train(fedpl.build_fedpl, 'sets', 3, **arguments)
+  # Nor does weight decay: this optimizer has none.
+  for a, b in zip(first, third, strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert metrics['mask_rate'] == metrics['loss'] == 0
+
+
+def test_the_penalty_moves_weights_by_itself(tff_context):
+  arguments = {'warmup_rounds': 0, 'threshold': 1.01, 'l1_weight': 1e-3}
+  start, _ = train(fedpl.build_fedpl, 'sets', 1, **arguments)
+  later, _ = train(fedpl.build_fedpl, 'sets', 2, **arguments)
+  norms = [sum(np.abs(w).sum() for w in weights) for weights in (start, later)]
+  assert norms[1] < norms[0]
+
+
+@pytest.fixture(scope='module')
+def mixing():
+  """One problem in the second phase for all checks that share it."""
+  return testing.TinyProblem(
+    algorithms.PROCESSES['fedpl'], arguments={'warmup_rounds': 0}
+  )
+
+
+@pytest.mark.parametrize(
+  'name',
+  [
+    'map_reduce_form_equals_next',
+    'deterministic',
+    'empty_clients_change_nothing',
+    'non_finite_clients_are_left_out',
+    'client_order_does_not_matter',
+    'copies_count_as_one',
+    'zero_learning_rate_moves_nothing',
+    'any_minibatch_remainder',
+    'traces_once',
+    'norms_and_aggregators_compose',
+  ],
+)
+def test_contract_of_the_second_phase(name, mixing, tff_context):
+  testing.run_check(name, mixing)

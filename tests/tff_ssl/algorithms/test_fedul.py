@@ -1,0 +1,257 @@
+"""FedUL: what it equals where sets are classes, its bases, its refusals."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks, metrics, optimizers
+from tff_ssl.algorithms import fed_avg, fedul
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES, _SETS = 5, 3, 4
+_SIZES = (9, 14, 6)
+_ELEMENTS = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+_PRIORS = np.array(
+  [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0, 0, 0]], np.float32
+)
+_SHARES = np.array([0.5, 0.3, 0.2, 0], np.float32)
+
+
+def _spec(num_sets=_SETS):
+  return client_data.ClientDataSpec(
+    _ELEMENTS, in_context=True, priors_shape=(num_sets, _CLASSES)
+  )
+
+
+def _examples(index):
+  rng = np.random.default_rng(index)
+  return collections.OrderedDict(
+    x=rng.normal(size=(_SIZES[index], _FEATURES)).astype(np.float32),
+    y=rng.integers(0, _CLASSES, _SIZES[index]).astype(np.int32),
+  )
+
+
+def _clients(priors=_PRIORS, shares=_SHARES, **more):
+  """Clients whose `y` is in [0, 3); without priors, of FedAvg."""
+  if priors is not None:
+    more = {'class_priors': priors, 'set_shares': shares, **more}
+  return [
+    collections.OrderedDict(
+      examples=tf.data.Dataset.from_tensors(_examples(index)),
+      context=tf.data.Dataset.from_tensors(
+        collections.OrderedDict(
+          client=np.int32(index), group=np.int32(-1), **more
+        )
+      ),
+    )
+    for index in range(len(_SIZES))
+  ]
+
+
+@pytest.fixture(scope='module')
+def model():
+  return functional.from_keras(
+    lambda: dense.dense((_FEATURES,), _CLASSES, hidden=(4,))
+  )
+
+
+@pytest.fixture(scope='module')
+def build(tff_context, model):
+  def build_process(builder=fedul.build_fedul, **changes):
+    arguments = {
+      'views': views.PlainViews(),
+      'data_spec': _spec(),
+      'client_optimizer': optimizers.build_nesterov_sgd(0.3),
+      'batch_size': 4,
+      'local_epochs': 1,
+      'seed': 3,
+    }
+    if builder is fedul.build_fedul:
+      arguments['l1_weight'] = 0.0
+    return builder(model, **{**arguments, **changes})
+
+  return build_process
+
+
+def _one_round(process, clients):
+  state = process.initialize()
+  output = process.next(state, clients)
+  return (
+    process.get_model_weights(state).trainable,
+    process.get_model_weights(output.state).trainable,
+    output.metrics['client_work'],
+  )
+
+
+@pytest.fixture(scope='module')
+def over_fedavg(build):
+  """One round of FedUL over FedAvg: weights before and after, metrics."""
+  return _one_round(build(), _clients())
+
+
+def test_pure_sets_of_one_size_give_supervised_fedavg(build):
+  pure = _clients(
+    np.eye(_CLASSES, dtype=np.float32),
+    np.full(_CLASSES, 1 / _CLASSES, np.float32),
+  )
+  _, actual, sets = _one_round(build(data_spec=_spec(_CLASSES)), pure)
+  start, expected, labels = _one_round(
+    build(
+      fed_avg.build_fed_avg,
+      data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
+    ),
+    _clients(priors=None),
+  )
+  # The same draws, and sums in another order.
+  for one, other, first in zip(actual, expected, start, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+    assert np.abs(other - first).max() > 0.01
+  for key, name in (('loss', 'loss'), ('accuracy', 'set_accuracy')):
+    assert sets['train'][name] == pytest.approx(labels['train'][key], rel=1e-5)
+
+
+def test_classes_are_unknown_without_true_labels(over_fedavg):
+  _, _, reported = over_fedavg
+  assert list(reported['train']) == ['loss', 'accuracy', 'set_accuracy']
+  assert np.isnan(reported['train']['accuracy'])
+  assert reported['clients']['participating'] == len(_SIZES)
+
+
+def test_fedprox_without_a_pull_is_fedavg_and_a_strong_one_holds(
+  build, over_fedavg
+):
+  start, expected, _ = over_fedavg
+  _, loose, _ = _one_round(
+    build(base_process='fedprox', proximal_strength=0.0), _clients()
+  )
+  _, held, _ = _one_round(
+    build(base_process='fedprox', proximal_strength=1.0), _clients()
+  )
+  for one, other in zip(loose, expected, strict=True):
+    np.testing.assert_array_equal(one, other)
+  moved = [
+    np.sqrt(sum(np.sum((w - s) ** 2) for w, s in zip(to, start, strict=True)))
+    for to in (held, expected)
+  ]
+  assert 0 < moved[0] < moved[1]
+
+
+def test_fedadam_takes_adams_first_step(build, over_fedavg):
+  start, after, _ = over_fedavg
+  _, actual, _ = _one_round(build(base_process='fedadam'), _clients())
+  for weight, first, average in zip(actual, start, after, strict=True):
+    # FedAvg adds the mean delta, which Adam takes for minus the gradient. Its
+    # first step is rate * m / (sqrt(v) + epsilon), m = .1 delta and v = .01
+    # delta^2, with the bias of both corrected outside: sqrt(.01) / .1 = 1.
+    delta = average - first
+    step = 0.1 * delta / (np.sqrt(0.01 * delta**2) + 1e-3)
+    np.testing.assert_allclose(weight, first + 0.01 * step, atol=1e-6)
+
+
+def test_every_base_has_a_builder():
+  assert tuple(fedul._BASES) == checks.CHOICES['base_process']
+
+
+def test_l1_penalty_shrinks_weights(build, over_fedavg):
+  _, without, _ = over_fedavg
+  _, shrunk, _ = _one_round(build(l1_weight=0.1), _clients())
+  norms = [sum(np.abs(w).sum() for w in each) for each in (without, shrunk)]
+  assert norms[1] < 0.95 * norms[0]
+
+
+def test_the_client_optimizer_is_adam_anew_in_each_round(model):
+  process = fedul.build_fedul(
+    model, data_spec=_spec(), views=views.PlainViews()
+  )
+  state = process.initialize()
+  assert list(state.client_work) == ['hparams']
+  assert state.client_work['hparams']['learning_rate'] == pytest.approx(1e-4)
+  output = process.next(state, _clients())
+  # One pass in minibatches of 128 is one step of 1e-4 here: with other signs of
+  # the clients less, never more.
+  for before, after in zip(
+    process.get_model_weights(state).trainable,
+    process.get_model_weights(output.state).trainable,
+    strict=True,
+  ):
+    assert np.abs(after - before).max() <= 1.001e-4
+  assert list(output.state.client_work) == ['hparams']
+
+
+def test_a_client_whose_sets_contradict_its_shares_is_left_out(build):
+  others = _clients()[:2]
+  broken = _clients(shares=np.array([0.5, 0.5, 0, 0], np.float32))[2:]
+  assert (_examples(2)['y'] == 2).any()
+  process = build()
+  _, expected, _ = _one_round(process, others)
+  _, actual, reported = _one_round(process, others + broken)
+  assert reported['clients']['non_finite'] == 1
+  for one, other in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-7)
+
+
+def test_gradient_diversity_knows_the_priors(build, model):
+  process = build()
+  state = process.initialize()
+  measured = metrics.build_process_diversity(process)(
+    metrics.measured_state(process, state, round_num=0, seed=3), _clients()
+  )
+  weights = process.get_model_weights(state)
+  norms = []
+  for index in range(len(_SIZES)):
+    examples = _examples(index)
+    trainable = [tf.constant(w) for w in weights.trainable]
+    with tf.GradientTape() as tape:
+      tape.watch(trainable)
+      logits, _ = model.predict(trainable, [], examples['x'], training=False)
+      q = tf.nn.softmax(logits) @ _PRIORS.T * _SHARES
+      q /= tf.reduce_sum(q, axis=1, keepdims=True)
+      loss = -tf.reduce_mean(
+        tf.math.log(tf.gather(q, examples['y'], batch_dims=1))
+      )
+    gradient = tape.gradient(loss, trainable)
+    norms.append(np.concatenate([np.ravel(part) for part in gradient]))
+  mean = np.mean(norms, axis=0)
+  expected = np.mean([vector @ vector for vector in norms]) / (mean @ mean)
+  assert expected > 1
+  values = [float(value) for value in tf.nest.flatten(measured)]
+  assert any(value == pytest.approx(expected, rel=1e-4) for value in values)
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    (
+      {'data_spec': client_data.ClientDataSpec(_ELEMENTS, in_context=True)},
+      'priors_shape=None',
+    ),
+    ({'data_spec': _spec(2)}, r'priors_shape=\(2, 3\): 2 sets cannot tell 3'),
+    (
+      {
+        'data_spec': client_data.ClientDataSpec(
+          _ELEMENTS, in_context=True, priors_shape=(9, 7)
+        )
+      },
+      r'model gives outputs of shape \(None, 3\).* num_classes=7',
+    ),
+    ({'test_prior': (0.5, 0.5)}, 'of 2 classes, but there are 3'),
+    ({'proximal_strength': 0.1}, 'proximal_strength=0.1 has no effect'),
+    ({'base_process': 'ssjo'}, "base_process must be one of .*'ssjo'"),
+    ({'l1_weight': -1.0}, 'l1_weight must be a number >= 0'),
+  ],
+)
+def test_refusals(build, changes, message):
+  with pytest.raises(ValueError, match=message):
+    build(**changes)
+
+
+def test_arguments_of_the_base_are_passed_on(build):
+  process = build(client_momentum='reset')
+  assert isinstance(process, tff.learning.templates.LearningProcess)
+  with pytest.raises(ValueError, match="client_momentum.*'by_hand'"):
+    build(client_momentum='by_hand')

@@ -1,0 +1,232 @@
+"""The layer Q_c: Bayes' rule by brute force, its inverse, its extremes."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+import scipy.stats
+import tensorflow as tf
+
+from tff_ssl.objectives import transition
+
+
+def _distributions(rng, rows, columns):
+  return rng.dirichlet(np.ones(columns), size=rows)
+
+
+def _case(seed, num_sets, num_classes):
+  """Returns random class priors, set shares and a test prior."""
+  rng = np.random.default_rng(seed)
+  return (
+    _distributions(rng, num_sets, num_classes),
+    rng.dirichlet(np.full(num_sets, 2.0)),
+    rng.dirichlet(np.full(num_classes, 2.0)),
+  )
+
+
+def _q(logits, priors, shares, test_prior=None):
+  """Q_c from logits in float64, as numpy."""
+  log_q = transition.log_transition(
+    tf.constant(logits, tf.float64), priors, shares, test_prior
+  )
+  return np.exp(log_q.numpy())
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_theorem_1_is_bayes_rule_on_a_discrete_space(seed):
+  priors, shares, test_prior = _case(seed, num_sets=6, num_classes=4)
+  # p(x | k) of 8 values of x.
+  likelihood = _distributions(np.random.default_rng(100 + seed), 4, 8)
+  eta = test_prior * likelihood.T
+  eta /= eta.sum(axis=1, keepdims=True)
+  joint = shares * (priors @ likelihood).T
+  expected = joint / joint.sum(axis=1, keepdims=True)
+  np.testing.assert_allclose(
+    _q(np.log(eta), priors, shares, test_prior), expected, rtol=1e-12
+  )
+  # The test prior matters: for a uniform one this would be another classifier.
+  assert np.abs(_q(np.log(eta), priors, shares) - expected).max() > 0.01
+
+
+@pytest.mark.parametrize(('num_sets', 'num_classes'), [(3, 3), (9, 5)])
+@pytest.mark.parametrize('seed', range(3))
+def test_lemma_2_class_posteriors_come_back(seed, num_sets, num_classes):
+  priors, shares, test_prior = _case(seed, num_sets, num_classes)
+  assert np.linalg.matrix_rank(priors) == num_classes
+  eta = _distributions(np.random.default_rng(seed), 20, num_classes)
+  q = _q(np.log(eta), priors, shares, test_prior)
+  matrix = shares[:, np.newaxis] * priors / test_prior
+  recovered = np.linalg.lstsq(matrix, q.T, rcond=None)[0].T
+  recovered /= recovered.sum(axis=1, keepdims=True)
+  np.testing.assert_allclose(recovered, eta, atol=1e-9)
+
+
+def test_pure_sets_of_one_size_are_classes():
+  logits = np.random.default_rng(0).normal(scale=4, size=(10, 5))
+  np.testing.assert_allclose(
+    _q(logits, np.eye(5), np.full(5, 0.2)),
+    scipy.special.softmax(logits, axis=1),
+    rtol=1e-12,
+  )
+
+
+def test_gradient_equals_finite_differences():
+  priors, shares, test_prior = _case(5, num_sets=6, num_classes=4)
+  # A class that is missing from a set, and a set that is missing.
+  priors[1] = [0.5, 0, 0.5, 0]
+  priors[5], shares[5] = 0, 0
+  rng = np.random.default_rng(5)
+  sets = rng.integers(5, size=7, dtype=np.int32)
+
+  def loss(logits):
+    log_q = transition.log_transition(
+      tf.reshape(logits, [7, 4]), priors, shares, test_prior
+    )
+    return tf.reduce_sum(transition.log_loss(log_q, sets))
+
+  logits = tf.constant(rng.normal(scale=2, size=28))
+  with tf.GradientTape() as tape:
+    tape.watch(logits)
+    value = loss(logits)
+  expected = scipy.optimize.approx_fprime(
+    logits.numpy(), lambda x: loss(tf.constant(x)).numpy(), 1e-7
+  )
+  np.testing.assert_allclose(
+    tape.gradient(value, logits), expected, rtol=1e-5, atol=1e-5
+  )
+
+
+_EXTREME = [
+  [0.0, 0.0, 0.0],
+  [1e4, -1e4, 0.0],
+  [-1e4, 1e4, 1e4],
+  [1e30, -1e30, 0.0],
+  [-90.0, -90.0, 90.0],
+]
+
+
+@pytest.mark.parametrize(
+  ('priors', 'shares', 'usable'),
+  [
+    # A set without one class, one with a tiny share of it, a missing set.
+    (
+      [[1, 0, 0], [1e-40, 0.5, 0.5], [0, 0, 1], [0, 0, 0]],
+      [0.5, 0.3, 0.2, 0],
+      3,
+    ),
+    # A set without examples, though its priors are known.
+    ([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.2, 0.2, 0.6]], [0.3, 0.3, 0.4, 0], 3),
+    # A set with a tiny share.
+    ([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.2, 0.2, 0.6]], [1, 1e-40, 0, 0], 1),
+    # A client without sets.
+    (np.zeros((4, 3)), np.zeros(4), 0),
+  ],
+)
+@pytest.mark.parametrize('loss_name', ['log_loss', 'published_code_loss'])
+@pytest.mark.parametrize('test_prior', [None, (0.98, 0.01, 0.01)])
+def test_nothing_is_nan_at_the_extremes(
+  priors, shares, usable, loss_name, test_prior
+):
+  logits = tf.constant(_EXTREME, tf.float32)
+  for sets in range(usable):
+    with tf.GradientTape() as tape:
+      tape.watch(logits)
+      log_q = transition.log_transition(
+        logits,
+        tf.constant(priors, tf.float32),
+        tf.constant(shares, tf.float32),
+        test_prior,
+      )
+      losses = getattr(transition, loss_name)(log_q, tf.fill([5], sets))
+    assert not np.isnan(log_q).any()
+    assert np.isfinite(tape.gradient(losses, logits)).all()
+  log_q = transition.log_transition(
+    logits, tf.constant(priors, tf.float32), tf.constant(shares, tf.float32)
+  )
+  assert np.isfinite(log_q).all()
+  if usable:
+    np.testing.assert_allclose(np.exp(log_q).sum(axis=1), 1, rtol=1e-5)
+    impossible = np.asarray(shares) * np.asarray(priors).sum(axis=1) == 0
+    assert (np.exp(log_q)[:, impossible] == 0).all()
+
+
+@pytest.mark.parametrize('loss_name', ['log_loss', 'published_code_loss'])
+def test_a_set_that_the_client_does_not_have_gives_nan(loss_name):
+  log_q = transition.log_transition(
+    tf.zeros([4, 2]),
+    tf.constant([[0.3, 0.7], [1, 0], [0, 0]]),
+    tf.constant([0.5, 0.5, 0.0]),
+  )
+  losses = getattr(transition, loss_name)(log_q, tf.constant([0, 2, 3, -1]))
+  np.testing.assert_array_equal(np.isnan(losses), [False, True, True, True])
+
+
+def test_published_code_loss_is_the_softmax_of_probabilities():
+  priors, shares, _ = _case(2, num_sets=5, num_classes=3)
+  logits = np.random.default_rng(2).normal(scale=3, size=(8, 3))
+  sets = np.arange(8, dtype=np.int32) % 5
+  unnormalized = scipy.special.softmax(logits, axis=1) @ priors.T * shares
+  q = unnormalized / unnormalized.sum(axis=1, keepdims=True)
+  expected = -scipy.special.log_softmax(q, axis=1)[np.arange(8), sets]
+  # Two more sets that do not exist change nothing.
+  log_q = transition.log_transition(
+    tf.constant(logits),
+    np.concatenate([priors, np.zeros((2, 3))]),
+    np.concatenate([shares, np.zeros(2)]),
+  )
+  np.testing.assert_allclose(
+    transition.published_code_loss(log_q, sets), expected, rtol=1e-12
+  )
+
+
+def _distance_to_bayes(per_set, test_prior):
+  """Trains on sets of a Gaussian mixture; returns the mean total variation.
+
+  Classes have unit variance, so that the posterior is a linear softmax. The
+  minimum of the loss is found by L-BFGS.
+  """
+  rng = np.random.default_rng(per_set)
+  means = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.5]])
+  true_prior = np.array([0.6, 0.3, 0.1])
+  priors = np.array([[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.2, 0.2, 0.6]])
+  counts = np.rint(priors * per_set).astype(int)
+  classes = np.concatenate([np.repeat(np.arange(3), row) for row in counts])
+  x = rng.normal(size=(len(classes), 2)) + means[classes]
+  sets = np.repeat(np.arange(3, dtype=np.int32), counts.sum(axis=1))
+  shares = counts.sum(axis=1) / counts.sum()
+
+  def logits_of(weights, inputs):
+    weights = tf.reshape(weights, [3, 3])
+    return inputs @ weights[:2] + weights[2]
+
+  def loss_and_gradient(weights):
+    weights = tf.constant(weights)
+    with tf.GradientTape() as tape:
+      tape.watch(weights)
+      log_q = transition.log_transition(
+        logits_of(weights, x), priors, shares, test_prior
+      )
+      loss = tf.reduce_mean(transition.log_loss(log_q, sets))
+    return loss.numpy(), tape.gradient(loss, weights).numpy()
+
+  learnt = scipy.optimize.minimize(
+    loss_and_gradient, np.zeros(9), jac=True, method='L-BFGS-B'
+  ).x
+  test = rng.normal(size=(2000, 2)) + means[rng.choice(3, 2000, p=true_prior)]
+  likelihood = [
+    scipy.stats.multivariate_normal(mean).pdf(test) for mean in means
+  ]
+  posterior = true_prior * np.transpose(likelihood)
+  posterior /= posterior.sum(axis=1, keepdims=True)
+  predicted = scipy.special.softmax(logits_of(learnt, test), axis=1)
+  return np.abs(predicted - posterior).sum(axis=1).mean() / 2
+
+
+def test_learnt_posterior_approaches_bayes_as_data_grow():
+  prior = (0.6, 0.3, 0.1)
+  few, many = (_distance_to_bayes(n, prior) for n in (100, 10_000))
+  # A hundred times the examples: a tenth of the error, or somewhat more.
+  assert many < 0.25 * few
+  assert many < 0.02
+  # With a wrong test prior it learns another posterior.
+  assert _distance_to_bayes(10_000, None) > 0.1

@@ -1,0 +1,30 @@
+"""Checks of arguments: what passes, and what an error says."""
+
+import pytest
+
+from tff_ssl import checks
+
+
+@pytest.mark.parametrize(
+  ('prior', 'message'),
+  [
+    ((0.5, 0.6), 'prior must sum to 1, but .* sums to 1.1'),
+    ((0.5, float('inf')), 'sums to inf'),
+    ((1.0, 0.0), 'above 0 for each class'),
+    ((0.5, float('nan')), 'above 0 for each class'),
+    ((1.5, -0.5), 'above 0 for each class'),
+    ('uniform', "one number per class, but is 'uniform'"),
+    (0.5, 'one number per class'),
+    (((0.5, 0.5),), 'one number per class'),
+    ((0.5, 0.25, 0.25), 'of 3 classes, but there are 2'),
+  ],
+)
+def test_a_distribution_is_positive_and_sums_to_1(prior, message):
+  with pytest.raises(ValueError, match=message):
+    checks.positive_distribution(2, prior=prior)
+
+
+def test_a_distribution_is_taken():
+  checks.positive_distribution(prior=(0.25, 0.75))
+  # Three digits will do.
+  checks.positive_distribution(3, prior=[0.333, 0.333, 0.333])

@@ -1,0 +1,102 @@
+"""FedLLP and FedLLP-VAT: label proportions of U-sets, averaged by FedAvg.
+
+Baselines of FedUL (Lu et al., Federated Learning from Only Unlabeled Data with
+Class-Conditional-Sharing Clients, ICLR 2022, arXiv 2204.03304, Appendix D.2,
+Eqs. 18 to 20). Nobody has labels; a client holds sets of examples and knows the
+class priors of each set. In a pass over its data, each of a client's sets is
+one minibatch, whole and whatever its size, in random order, and the client
+steps down the cross-entropy from the set's priors to the mean of the model's
+predictions (`tff_ssl.objectives.LabelProportions`), and with VAT down a
+consistency term beside it (`VirtualAdversarialProportions`). Then
+
+```
+w <- w + sum_c n_c delta_c / sum_c n_c
+```
+
+The authors' code differs: all clients weigh the same
+(`client_weighting='uniform'`), the models of both methods drop out a fifth of
+each block's outputs, which here is a matter of the model, priors are clipped to
+[1e-7, 1 - 1e-7] (the loss is finite without), and a set of one example, which
+batch normalisation cannot take, waits for the next set.
+"""
+
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives
+from tff_ssl.templates import averaging, local_training, minibatches
+
+
+def build_fedllp(
+  model,
+  *,
+  data_spec,
+  views,
+  client_objective=None,
+  l1_weight: float = 1e-5,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  local_epochs: int = 1,
+  client_weighting: str = 'examples',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedLLP, or FedLLP-VAT by its `client_objective`.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel` that gives logits.
+    data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape`.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    client_objective: By default `tff_ssl.objectives.LabelProportions(views)`;
+      its minibatches are whole sets.
+    l1_weight: Weight of the L1 norm of all trainable weights, >= 0. The default
+      is Table D.4's for MNIST in 10 sets; the authors' code has 1e-4.
+    client_optimizer: By default Adam with learning rate 1e-4, fresh in each
+      round.
+    server_optimizer: By default SGD with learning rate 1.
+    local_epochs: Passes over the client's sets.
+    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    schedule: An `optimizers.RoundSchedule` of the clients' rate.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Of the metrics, `loss` is the
+    mean over sets, without L1 and consistency.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model and client data do not fit each other.
+  """
+  checks.integers_at_least(1, local_epochs=local_epochs)
+  data_spec.check_model(model)
+  data_spec.check_sets()
+  objective = client_objective or objectives.LabelProportions(views)
+  training = local_training.LocalTraining(
+    model,
+    objectives.Lasso(objective, l1_weight),
+    client_optimizer or tff.learning.optimizers.build_adam(1e-4),
+    None,
+    epochs=local_epochs,
+    schedule=schedule,
+    selection=minibatches.Selection('sets'),
+  )
+  return averaging.compose(
+    averaging.train_all(training),
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    initial_optimizer_state=training.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
+  )

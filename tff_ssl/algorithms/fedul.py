@@ -1,0 +1,176 @@
+"""FedUL: a classifier from unlabelled sets whose class priors are known.
+
+Lu et al., Federated Learning from Only Unlabeled Data with
+Class-Conditional-Sharing Clients (arXiv 2204.03304), Algorithm 1. The examples
+of client c lie in sets, and the index m of its set is an example's surrogate
+label (Eq. 6). The client trains the classifier f, which all share, through a
+fixed layer of its own (Eqs. 8 and 9),
+
+```
+g_c = Q_c(f),   Q_c ~ D_rho Pi_c D_pi^-1,   loss -log (Q_c(f(x)))_m
+```
+
+with rho the shares of its sets, Pi_c their class priors and pi the class prior
+of the test data. By Theorem 4 the best f is the class posterior, as if there
+were labels, where Pi_c has full column rank. What is sent and averaged is f, so
+any supervised process with a client objective can be the base.
+
+Where the authors' code differs from the paper, the paper holds here; the loss
+of the code is `surrogate_loss='published_code'`, and its L1 weights belong to
+that loss: tune them anew for the other one. Their code also leaves out the last
+minibatch of a pass where it is smaller, which this one trains on.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives
+from tff_ssl.algorithms import fed_avg
+from tff_ssl.models import split
+
+# With beta_2 and epsilon of Reddi et al. (arXiv 2003.00295). A step moves each
+# weight by about the rate, which is what a hundred steps of the client's Adam
+# with its default rate add up to.
+_SERVER_ADAM = tff.learning.optimizers.build_adam(0.01, 0.9, 0.99, 1e-3)
+
+# Builders that take `client_objective`, under the names of
+# `checks.CHOICES['base_process']`.
+_BASES: Mapping[str, Callable[..., tff.learning.templates.LearningProcess]] = {
+  'fedavg': fed_avg.build_fed_avg,
+  'fedprox': functools.partial(fed_avg.build_fed_avg, proximal_strength=0.01),
+  'fedadam': functools.partial(
+    fed_avg.build_fed_avg, server_optimizer=_SERVER_ADAM
+  ),
+}
+
+
+def build_fedul(
+  model,
+  *,
+  data_spec,
+  views,
+  base_process: str = 'fedavg',
+  surrogate_loss: str = 'log_transition',
+  test_prior: tuple[float, ...] | None = None,
+  l1_weight: float = 1e-5,
+  proximal_strength: float | None = None,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  batch_size: int = 128,
+  local_steps: int | None = None,
+  local_epochs: int | None = None,
+  client_weighting: str = 'examples',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+  **base_arguments: Any,
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedUL over a supervised process.
+
+  `get_model_weights` gives f, the classifier; moving statistics of batch
+  normalisation are averaged like its other weights.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel` that gives d logits.
+    data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape=(M, d)`:
+      `y` is the index of a set, in [0, M).
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    base_process: Whose rounds these are: 'fedavg', 'fedprox' or 'fedadam'.
+    surrogate_loss: 'log_transition', -log Q_c; or 'published_code'; see
+      `tff_ssl.objectives.SurrogateSets`.
+    test_prior: pi, d positive numbers that sum to 1; by default uniform.
+    l1_weight: Weight of an L1 penalty on all trainable weights, >= 0. The
+      default is Table D.4's for MNIST in 10 sets.
+    proximal_strength: mu of `base_process='fedprox'`, by default 0.01.
+    client_optimizer: Starts anew in each round; by default Adam with learning
+      rate 1e-4, as in the paper.
+    server_optimizer: By default the base process's: SGD with learning rate 1,
+      or for 'fedadam' Adam with learning rate 0.01 and epsilon 0.001.
+    batch_size: Examples in a client's minibatch.
+    local_steps: Steps of a client in a round.
+    local_epochs: Instead of `local_steps`, passes over the client's examples; 1
+      if neither is given.
+    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    schedule: As in `build_fed_avg`.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+    **base_arguments: Further arguments of the base process's builder.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Clients report `loss`,
+    `accuracy` of classes, where a simulation knows them, and `set_accuracy`.
+
+  Raises:
+    ValueError: If an argument is out of range, or model, class priors and test
+      prior are not of the same classes.
+    TypeError: If the model does not fit the client data.
+  """
+  checks.choice(base_process=base_process)
+  if proximal_strength is not None:
+    if base_process != 'fedprox':
+      raise ValueError(
+        f'proximal_strength={proximal_strength!r} has no effect with '
+        f"base_process={base_process!r}: leave it out, or choose 'fedprox'."
+      )
+    base_arguments['proximal_strength'] = proximal_strength
+  if server_optimizer is not None:
+    base_arguments['server_optimizer'] = server_optimizer
+  data_spec.check_model(model)
+  _check_classes(model, data_spec, test_prior)
+  objective = objectives.SurrogateSets(views, surrogate_loss, test_prior)
+  if l1_weight != 0:
+    objective = objectives.Lasso(objective, l1_weight)
+  if local_steps is None and local_epochs is None:
+    local_epochs = 1
+  return _BASES[base_process](
+    model,
+    data_spec=data_spec,
+    views=views,
+    client_objective=objective,
+    client_optimizer=client_optimizer
+    or tff.learning.optimizers.build_adam(1e-4),
+    batch_size=batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+    client_weighting=client_weighting,
+    schedule=schedule,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
+    **base_arguments,
+  )
+
+
+def _check_classes(model, data_spec, test_prior) -> None:
+  """Raises `ValueError` unless all are of d classes, in at least d sets."""
+  if data_spec.priors_shape is None:
+    raise ValueError(
+      'data_spec has priors_shape=None, but FedUL needs the class priors of '
+      "each client's sets: give ClientDataSpec(..., in_context=True, "
+      'priors_shape=(M, d)).'
+    )
+  num_sets, num_classes = data_spec.priors_shape
+  if num_sets < num_classes:
+    raise ValueError(
+      f'data_spec has priors_shape={data_spec.priors_shape}: {num_sets} sets '
+      f'cannot tell {num_classes} classes apart; give at least as many.'
+    )
+  outputs = split.features_spec(model).shape
+  if outputs[1:] != (num_classes,):
+    raise ValueError(
+      f'model gives outputs of shape {outputs}, but data_spec has '
+      f'priors_shape={data_spec.priors_shape}: build the model with '
+      f'num_classes={num_classes}.'
+    )
+  if test_prior is not None:
+    checks.positive_distribution(num_classes, test_prior=test_prior)

@@ -1,0 +1,150 @@
+"""FedPL's objectives: labels out of class priors, then the model's own.
+
+Federated pseudo-labelling, a baseline of FedUL (Lu et al., ICLR 2022,
+arXiv 2204.03304, Section 5.1 and Appendix D.2), after SemiFL (Diao et al.,
+arXiv 2106.01432). `PriorLabels` gives all examples of a set the class of its
+largest prior. `ConfidenceMix` takes the model's own argmax and tells confident
+examples (x+, y+) from others (x-, y-):
+
+```
+L_fix = l(f(x+), y+)                                                   (Eq. 15)
+L_mix = lambda_mix l(f(x_mix), y+) + (1 - lambda_mix) l(f(x_mix), y-)  (Eq. 16)
+x_mix = lambda_mix x+ + (1 - lambda_mix) x-,  lambda_mix ~ Beta(a, a)  (Eq. 17)
+L     = L_fix + lambda L_mix                                           (Eq. 14)
+```
+"""
+
+import collections
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tff_ssl import checks, randomness
+from tff_ssl.objectives import class_priors, losses, mixup
+
+_METRICS = ('loss', 'accuracy', 'mask_rate', 'pseudo_label_accuracy')
+
+
+@dataclasses.dataclass(frozen=True)
+class PriorLabels:
+  """Cross-entropy with the class of the largest prior in an example's set.
+
+  Needs `class_priors` in the minibatch. Of several largest priors the first one
+  counts.
+
+  Attributes:
+    views: Gives the weak view (`tff_ssl.augmentation`).
+  """
+
+  views: Any
+
+  metric_names = _METRICS
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator."""
+    del anchors
+    _, logits = _forward(self.views, predict, batch, seed)
+    priors = class_priors.of_sets(batch, batch['y'], logits)
+    labels = tf.argmax(priors, axis=-1, output_type=tf.int32)
+    loss, counts = losses.supervised(labels, logits)
+    total, size = counts['loss']
+    # A set without priors has no label: the client must not count.
+    is_known = tf.reduce_all(tf.math.is_finite(priors))
+    total = tf.where(is_known, total, float('nan'))
+    return loss, _metrics(
+      (total, size), logits, labels, tf.ones(tf.shape(labels)), batch
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfidenceMix:
+  """Cross-entropy with the model's own labels, and mixup across confidence.
+
+  Labels and confidence are those of the present weights in train mode, from the
+  forward pass that L_fix trains: the paper's words, "the confidence is given by
+  model predictions", leave open of which model, and this is what the authors'
+  code does; SemiFL asks the model as it was received. In a minibatch the i-th
+  confident example is mixed with the i-th other one, as many as there are of
+  both, with one lambda_mix. Where there are none of one kind, L_mix is 0; the
+  authors' code skips the whole step then. Moving statistics of batch
+  normalisation do not follow mixed images.
+
+  Attributes:
+    views: Gives the weak view (`tff_ssl.augmentation`).
+    threshold: tau, the confidence from which an example is confident.
+    mix: What is mixed: 'inputs' (Eq. 17), or 'logits' as in the authors' code,
+      lambda_mix f(x+) + (1 - lambda_mix) f(x-) in place of f(x_mix).
+    mixup_weight: lambda >= 0.
+    mixup_concentration: a > 0 of the Beta distribution.
+  """
+
+  views: Any
+  threshold: float = 0.4
+  mix: str = 'inputs'
+  mixup_weight: float = 0.3
+  mixup_concentration: float = 0.75
+
+  metric_names = _METRICS
+
+  def __post_init__(self):
+    checks.numbers_at_least(
+      0, threshold=self.threshold, mixup_weight=self.mixup_weight
+    )
+    checks.numbers_at_least(
+      0, above=True, mixup_concentration=self.mixup_concentration
+    )
+    checks.choice(mix=self.mix)
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator."""
+    del anchors
+    x, logits = _forward(self.views, predict, batch, seed)
+    labels, mask = losses.pseudo_labels(logits, self.threshold)
+    total = tf.reduce_sum(losses.masked_cross_entropy(labels, logits, mask))
+    count = tf.reduce_sum(mask)
+    fix = total / tf.maximum(count, 1.0)
+
+    confident, others = (tf.where(part)[:, 0] for part in (mask > 0, mask <= 0))
+    num_pairs = tf.minimum(tf.size(confident), tf.size(others))
+    pairs = confident[:num_pairs], others[:num_pairs]
+
+    def mix_loss():
+      share = mixup.beta_weights(
+        randomness.fold_in(seed, 2), [], self.mixup_concentration
+      )
+
+      def mixed(values):
+        return mixup.mix(*(tf.gather(values, part) for part in pairs), share)
+
+      if self.mix == 'logits':
+        mixed_logits = mixed(logits)
+      else:
+        mixed_logits = predict.probe(mixed(x), randomness.fold_in(seed, 3))
+      towards = (tf.gather(labels, part) for part in pairs)
+      return tf.reduce_mean(
+        mixup.mixed_cross_entropy(*towards, mixed_logits, share)
+      )
+
+    # Batch normalisation has no statistics of no pairs.
+    mix = tf.cond(num_pairs > 0, mix_loss, lambda: 0.0)
+    loss = fix + self.mixup_weight * mix
+    size = tf.cast(tf.shape(mask)[0], tf.float32)
+    return loss, _metrics((loss * size, size), logits, labels, mask, batch)
+
+
+def _forward(views, predict, batch, seed):
+  """Returns images and logits; the draws are those of `Supervised`."""
+  x = views.weak(batch['x'], randomness.fold_in(seed, 0))
+  return x, predict(x, training=True, seed=randomness.fold_in(seed, 1))
+
+
+def _metrics(loss, logits, labels, mask, batch):
+  predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+  size = tf.cast(tf.shape(mask)[0], tf.float32)
+  return collections.OrderedDict(
+    loss=loss,
+    accuracy=class_priors.count_right(predicted, batch),
+    mask_rate=(tf.reduce_sum(mask), size),
+    pseudo_label_accuracy=class_priors.count_right(labels, batch, mask),
+  )

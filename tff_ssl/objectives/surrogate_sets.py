@@ -1,0 +1,83 @@
+"""FedUL's objective: which set does an example come from?"""
+
+import collections
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tff_ssl import checks, randomness
+from tff_ssl.objectives import transition
+
+
+@dataclasses.dataclass(frozen=True)
+class SurrogateSets:
+  """Cross-entropy of the index of an example's set, through the layer Q_c.
+
+  Source: Lu et al. (arXiv 2204.03304), Eqs. 6, 8 and 9. A minibatch's `y` is
+  the index of the set, and the client's `class_priors` and `set_shares` stand
+  beside it. What is learnt is the class posterior, the model without the layer.
+
+  The metrics are `loss`; `accuracy`, the share of right classes among examples
+  whose `true_y` a simulation knows; and `set_accuracy`, of right sets among
+  all.
+
+  Attributes:
+    views: Gives the weak view (`tff_ssl.augmentation`).
+    surrogate_loss: 'log_transition', -log Q_c (Theorem 4); or 'published_code',
+      as `transition.published_code_loss`.
+    test_prior: pi, one positive number per class; by default uniform.
+  """
+
+  views: Any
+  surrogate_loss: str = 'log_transition'
+  test_prior: tuple[float, ...] | None = None
+
+  metric_names = ('loss', 'accuracy', 'set_accuracy')
+
+  def __post_init__(self):
+    checks.choice(surrogate_loss=self.surrogate_loss)
+    if self.test_prior is None:
+      return
+    checks.positive_distribution(test_prior=self.test_prior)
+    if self.surrogate_loss == 'published_code':
+      raise ValueError(
+        f'test_prior={self.test_prior!r} does not fit '
+        "surrogate_loss='published_code', which takes it for uniform: leave "
+        "it out, or choose 'log_transition'."
+      )
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator."""
+    del anchors
+    x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
+    logits = tf.cast(
+      predict(x, training=True, seed=randomness.fold_in(seed, 1)), tf.float32
+    )
+    log_q = transition.log_transition(
+      logits, batch['class_priors'], batch['set_shares'], self.test_prior
+    )
+    loss = (
+      transition.log_loss
+      if self.surrogate_loss == 'log_transition'
+      else transition.published_code_loss
+    )
+    sets = batch['y']
+    total = tf.reduce_sum(loss(log_q, sets))
+    count = tf.cast(tf.size(sets), tf.float32)
+    classes = batch.get('true_y', tf.fill(tf.shape(sets), -1))
+    known = tf.cast(classes >= 0, tf.float32)
+    return total / tf.maximum(count, 1.0), collections.OrderedDict(
+      loss=(total, count),
+      accuracy=(
+        tf.reduce_sum(known * _is_largest(logits, classes)),
+        tf.reduce_sum(known),
+      ),
+      set_accuracy=(tf.reduce_sum(_is_largest(log_q, sets)), count),
+    )
+
+
+def _is_largest(scores, labels):
+  """Returns 1 where the largest score is the label's, else 0."""
+  best = tf.argmax(scores, axis=1, output_type=tf.int32)
+  return tf.cast(tf.equal(best, labels), tf.float32)
