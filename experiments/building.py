@@ -74,11 +74,13 @@ def build_process(settings, spec, model, data):
     arguments['client_state_dir'] = client_states.folder(settings)
   if settings.mask == 'redrawn':
     arguments['redrawn_mask_ratio'] = settings.mask_ratio
-  arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)
+  arguments['client_optimizer'] = _sgd(
+    settings, settings.learning_rate, settings.client_clip_norm
+  )
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
     arguments['server_optimizer'] = _sgd(
-      settings, settings.server_learning_rate
+      settings, settings.server_learning_rate, settings.server_clip_norm
     )
   return spec.build(
     model,
@@ -101,13 +103,16 @@ def read_from_store(process, data):
   )
 
 
-def _sgd(settings, learning_rate):
-  return optimizers.build_nesterov_sgd(
+def _sgd(settings, learning_rate, clip_norm):
+  sgd = optimizers.build_nesterov_sgd(
     learning_rate,
     settings.momentum,
     nesterov=bool(settings.nesterov),
     weight_decay=settings.weight_decay,
   )
+  if clip_norm is None:
+    return sgd
+  return optimizers.clip_gradients(sgd, clip_norm)
 
 
 def _schedule(settings):

@@ -45,10 +45,13 @@ _BUILDER_SETTINGS = frozenset(
   name for spec in PROCESSES.values() for name in spec.settings
 )
 _CLIENT_TRAINING = frozenset(
-  {'clients_per_round', 'gradient_diversity_clients', 'workers'}
+  {
+    *('clients_per_round', 'gradient_diversity_clients', 'workers'),
+    'client_clip_norm',
+  }
 )
 _GRADIENT_DIVERSITY = ('gradient_diversity_clients',)
-_SERVER_TRAINING = frozenset({'server_learning_rate'})
+_SERVER_TRAINING = frozenset({'server_learning_rate', 'server_clip_norm'})
 _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
@@ -78,6 +81,7 @@ _AT_LEAST = {
   'schedule_warmup_steps': 0,
   'server_steps': 1,
   'server_batch_size': 1,
+  'server_epochs': 1,
   'server_warmup_rounds': 0,
   'total_rounds': 1,
   'clients_per_round': 1,
@@ -99,7 +103,7 @@ _AT_MOST = {
   **dict.fromkeys(
     (
       *('batch_size', 'labelled_batch_size', 'server_batch_size'),
-      'local_epochs',
+      *('local_epochs', 'server_epochs'),
     ),
     10**6,
   ),
@@ -111,16 +115,20 @@ _INTERVALS = {
   'mask_ratio': (0, 1),
   'threshold': (0, 1),
   'momentum': (0, 1),
+  # At 1 the velocity never fades.
+  'global_momentum': (0, 0.999),
   'labelled_batch_probability': (0, 1),
   'worker_timeout': (1, 86_400),
 }
 _POSITIVE = (
   *('learning_rate', 'server_learning_rate'),
   *('schedule_scale', 'schedule_decay', 'temperature'),
+  *('client_clip_norm', 'server_clip_norm', 'mixup_concentration'),
 )
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
   *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
+  'mixup_weight',
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {
@@ -327,6 +335,8 @@ def _unused_beside_others(values) -> dict[str, str]:
         ('consistency_view', 'kl_direction'), '--consistency_weight=0'
       )
     )
+  if values['mixup_weight'] == 0:
+    unused['mixup_concentration'] = '--mixup_weight=0 mixes nothing'
   if values['mask_ratio'] == 0:
     unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
   if values.get('pretraining_rounds') == 0:

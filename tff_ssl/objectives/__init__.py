@@ -12,7 +12,7 @@ weights and `predict.at(weights, x)` at others
 with `x`, `y` and maybe `true_y` (and `labelled`, a second minibatch of labelled
 examples, where `LocalTraining` was asked for one), `anchors` are the
 `ModelWeights` that training started from, or what else an objective compares
-with (`Experts`), and `seed` is `int32 [2]`, other for
+with (`Experts`, `MixPool`), and `seed` is `int32 [2]`, other for
 each step. `metrics` maps each name of the attribute `metric_names` to a pair
 (numerator, denominator) of scalars.
 """
@@ -21,6 +21,7 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.fix_and_mix import FixAndMix, MixPool
 from tff_ssl.objectives.proximal import Proximal
 from tff_ssl.objectives.proxy_tasks import (
   PROXY_TASKS,
@@ -39,7 +40,9 @@ from tff_ssl.objectives.two_experts import Experts, TwoExperts
 __all__ = [
   'ConsistencyRegularization',
   'Experts',
+  'FixAndMix',
   'JointlyOptimized',
+  'MixPool',
   'PROXY_TASKS',
   'Proximal',
   'ProxyTask',
