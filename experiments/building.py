@@ -77,11 +77,13 @@ def build_process(settings, spec, model, data):
     arguments['client_state_dir'] = client_states.folder(settings)
   if settings.mask == 'redrawn':
     arguments['redrawn_mask_ratio'] = settings.mask_ratio
-  arguments['client_optimizer'] = _optimizer(settings, settings.learning_rate)
+  arguments['client_optimizer'] = _optimizer(
+    settings, settings.learning_rate, settings.client_clip_norm
+  )
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
     arguments['server_optimizer'] = _optimizer(
-      settings, settings.server_learning_rate
+      settings, settings.server_learning_rate, settings.server_clip_norm
     )
   return spec.build(
     model,
@@ -118,15 +120,19 @@ def _sees_sets(data):
   return data.labels_at == split_manifest.IN_SETS
 
 
-def _optimizer(settings, learning_rate):
+def _optimizer(settings, learning_rate, clip_norm):
   if settings.client_optimizer == 'adam':
-    return tff.learning.optimizers.build_adam(learning_rate)
-  return optimizers.build_nesterov_sgd(
-    learning_rate,
-    settings.momentum,
-    nesterov=bool(settings.nesterov),
-    weight_decay=settings.weight_decay,
-  )
+    optimizer = tff.learning.optimizers.build_adam(learning_rate)
+  else:
+    optimizer = optimizers.build_nesterov_sgd(
+      learning_rate,
+      settings.momentum,
+      nesterov=bool(settings.nesterov),
+      weight_decay=settings.weight_decay,
+    )
+  if clip_norm is None:
+    return optimizer
+  return optimizers.clip_gradients(optimizer, clip_norm)
 
 
 def _schedule(settings):

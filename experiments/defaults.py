@@ -42,6 +42,11 @@ _COMMON = {
   'augmentation': 'fixmatch',
   'temperature': 0.4,
   'consistency_weight': 1.0,
+  'pseudo_label_view': 'weak',
+  'mixup_weight': 1.0,
+  'mixup_concentration': 0.75,
+  'global_momentum': 0.5,
+  'server_epochs': 5,
   'confidence': 'variance',
   'experts': 'both',
   'expert_view': 'plain',
@@ -230,6 +235,14 @@ _BY_PROCESS = {
       *(('fedllp', {}), ('fedllp_vat', {})),
     )
   },
+  # Its authors' code.
+  'semifl': {
+    'batch_size': 10,
+    'local_epochs': 5,
+    'weight_decay': 5e-4,
+    'client_clip_norm': 1.0,
+    'client_weighting': 'uniform',
+  },
   # Its authors' demonstration code.
   'fedtrinet': {
     'mask_ratio': 0.8,
@@ -384,6 +397,9 @@ def resolve(
     values.pop('schedule_scale')
   if schedule == 'exponential':
     values['schedule_decay'] = 0.97
+  if given['process'] == 'semifl':
+    num_labelled = given.get('server_examples', values['server_examples'])
+    values['server_batch_size'] = 250 if num_labelled > 250 else 10
   rounds = values['total_rounds']
   if given['process'] == 'sspt':
     values['total_rounds'] *= 2
@@ -397,6 +413,8 @@ def resolve(
   if given['process'] == 'fedtrinet':
     values.setdefault('supervised_rounds', rounds * 2 // 5)
   values.setdefault('server_learning_rate', values['learning_rate'])
+  if 'client_clip_norm' in values:
+    values.setdefault('server_clip_norm', values['client_clip_norm'])
   values.setdefault('labelled_batch_size', values['batch_size'])
   if values['gradient_diversity_clients']:
     values.setdefault('rounds_per_gradient_diversity', 10)

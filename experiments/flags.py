@@ -4,7 +4,12 @@ import textwrap
 
 from absl import flags
 
-from experiments.flag_table import GROUPS
+from experiments import flag_table, flag_table_peers
+
+GROUPS = {
+  group: (*members, *flag_table_peers.GROUPS.get(group, ()))
+  for group, members in flag_table.GROUPS.items()
+}
 
 
 class UsageError(ValueError):

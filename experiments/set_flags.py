@@ -15,12 +15,6 @@ SET_FLAGS = (
     'FedPL: what a confident and another example are mixed by: inputs, or '
     "logits as in its authors' code.",
   ),
-  Flag('mixup_weight', 'float', 'FedPL: lambda, weight of the mixed examples.'),
-  Flag(
-    'mixup_concentration',
-    'float',
-    'FedPL: a of Beta(a, a), from which the share of a mixture is drawn.',
-  ),
   Flag(
     'vat_weight',
     'float',

@@ -51,10 +51,13 @@ _BUILDER_SETTINGS = frozenset(
   name for spec in PROCESSES.values() for name in spec.settings
 )
 _CLIENT_TRAINING = frozenset(
-  {'clients_per_round', 'gradient_diversity_clients', 'workers'}
+  {
+    *('clients_per_round', 'gradient_diversity_clients', 'workers'),
+    'client_clip_norm',
+  }
 )
 _GRADIENT_DIVERSITY = ('gradient_diversity_clients',)
-_SERVER_TRAINING = frozenset({'server_learning_rate'})
+_SERVER_TRAINING = frozenset({'server_learning_rate', 'server_clip_norm'})
 _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
@@ -86,6 +89,7 @@ _AT_LEAST = {
   'schedule_warmup_steps': 0,
   'server_steps': 1,
   'server_batch_size': 1,
+  'server_epochs': 1,
   'server_warmup_rounds': 0,
   'total_rounds': 1,
   'clients_per_round': 1,
@@ -108,7 +112,7 @@ _AT_MOST = {
   **dict.fromkeys(
     (
       *('batch_size', 'labelled_batch_size', 'server_batch_size'),
-      'local_epochs',
+      *('local_epochs', 'server_epochs'),
     ),
     10**6,
   ),
@@ -120,12 +124,15 @@ _INTERVALS = {
   'mask_ratio': (0, 1),
   'threshold': (0, 1),
   'momentum': (0, 1),
+  # At 1 the velocity never fades.
+  'global_momentum': (0, 0.999),
   'labelled_batch_probability': (0, 1),
   'worker_timeout': (1, 86_400),
 }
 _POSITIVE = (
   *('learning_rate', 'server_learning_rate'),
   *('schedule_scale', 'schedule_decay', 'temperature'),
+  *('client_clip_norm', 'server_clip_norm'),
   *('mixup_concentration', 'vat_radius'),
 )
 _NOT_NEGATIVE = (

@@ -17,6 +17,7 @@ _MODULE_OF = {
   'build_grouping_ssfl': 'algorithms.grouping',
   'build_fedlabel': 'algorithms.fedlabel',
   'build_fedtrinet': 'algorithms.fedtrinet',
+  'build_semifl': 'algorithms.semifl',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
   # Models and optimizers.
@@ -26,6 +27,7 @@ _MODULE_OF = {
   'SplitModel': 'models.split',
   'build_nesterov_sgd': 'optimizers',
   'build_paper_sgd': 'optimizers',
+  'clip_gradients': 'optimizers',
   'cosine': 'optimizers',
   'exponential': 'optimizers',
   'from_keras': 'models.functional',
@@ -39,7 +41,9 @@ _MODULE_OF = {
   'rand_augment_views': 'augmentation',
   # Client objectives.
   'ConsistencyRegularization': 'objectives',
+  'FixAndMix': 'objectives',
   'JointlyOptimized': 'objectives',
+  'MixPool': 'objectives',
   'PROXY_TASKS': 'objectives',
   'Proximal': 'objectives',
   'ProxyTask': 'objectives',

@@ -25,6 +25,7 @@ CHOICES = {
   'norm': ('none', 'batch', 'group'),
   'pretraining_images': ('all', 'unlabelled'),
   'proxy_task': ('reconstruction', 'reconstruction_mse', 'rotation'),
+  'pseudo_label_view': ('plain', 'weak'),
   'reconstruction_loss': ('binary_crossentropy', 'mean_squared_error'),
   'rows': ('all', 'labelled', 'unlabelled', 'either', 'sets'),
   'server_replicas': ('one', 'per_group'),

@@ -158,6 +158,61 @@ def build_nesterov_sgd(
   return _NesterovSGD(learning_rate, momentum, nesterov, weight_decay)
 
 
+class _Clipped(tff.learning.optimizers.Optimizer):
+  """See `clip_gradients`."""
+
+  def __init__(self, optimizer, max_norm):
+    self._optimizer = optimizer
+    self._max_norm = max_norm
+
+  def initialize(self, specs):
+    return self._optimizer.initialize(specs)
+
+  def next(self, state, weights, gradients):
+    gradients = tff.learning.optimizers.handle_indexed_slices_gradients(
+      gradients
+    )
+    clipped, _ = tf.clip_by_global_norm(
+      tf.nest.flatten(gradients), self._max_norm
+    )
+    return self._optimizer.next(
+      state, weights, tf.nest.pack_sequence_as(gradients, clipped)
+    )
+
+  def get_hparams(self, state):
+    return self._optimizer.get_hparams(state)
+
+  def set_hparams(self, state, hparams):
+    return self._optimizer.set_hparams(state, hparams)
+
+
+def clip_gradients(
+  optimizer: tff.learning.optimizers.Optimizer, max_norm: float
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the optimizer with gradients clipped by their global norm.
+
+  ```
+  g <- g min(1, max_norm / ||g||)
+  ```
+
+  with the Euclidean norm of all weights' gradients together, before whatever
+  the optimizer adds to them, such as weight decay.
+
+  Args:
+    optimizer: The optimizer, whose state and hyperparameters remain its own.
+    max_norm: A positive number.
+
+  Returns:
+    A `tff.learning.optimizers.Optimizer`.
+
+  Raises:
+    ValueError: If `max_norm` is not positive and finite.
+  """
+  if not 0 < max_norm < math.inf:
+    raise ValueError(f'max_norm is {max_norm}: give a positive number.')
+  return _Clipped(optimizer, max_norm)
+
+
 def build_paper_sgd(
   learning_rate: float = 0.03,
 ) -> tff.learning.optimizers.Optimizer:
@@ -184,7 +239,10 @@ class _Resting(tff.learning.optimizers.Optimizer):
   def next(self, state, weights, gradients):
     new_state, new_weights = self._optimizer.next(state, weights, gradients)
     moves = tf.nest.map_structure(
-      lambda gradient: tf.reduce_any(tf.not_equal(gradient, 0)), gradients
+      lambda gradient: (
+        False if gradient is None else tf.reduce_any(tf.not_equal(gradient, 0))
+      ),
+      gradients,
     )
 
     def unless_idle(new, old):

@@ -21,6 +21,8 @@ class Purpose(enum.IntEnum):
   REPLICA = 5
   DRAW_KIND = 6
   UNLABELLED = 7
+  STATISTICS = 8
+  PSEUDO_LABEL = 9
 
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide

@@ -45,6 +45,7 @@ STRINGS = {
   'expert_view': ['plain', 'weak', 'strong', 'none'],
   'consistency_view': ['plain', 'strong', 'none'],
   'kl_direction': ['printed', 'reverse', 'none'],
+  'pseudo_label_view': ['weak', 'plain', 'strong'],
   'proxy_task': ['reconstruction', 'rotation', 'jigsaw'],
   'pretraining_images': ['all', 'unlabelled', 'none'],
   'encoder_training': ['fine_tuned', 'frozen', 'none'],

@@ -300,3 +300,41 @@ class TestRestWithoutGradient:
     )
     assert optimizer.get_hparams(state)['learning_rate'] == 0.5
     assert list(optimizer.get_hparams(state)) == ['learning_rate', 'momentum']
+
+
+@pytest.mark.parametrize('max_norm', [0.5, 100.0])
+def test_clipping_scales_all_gradients_together(max_norm):
+  plain = optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.05)
+  clipped = optimizers.clip_gradients(plain, max_norm)
+  _, weights = _run(clipped, steps=3)
+  expected = [tf.constant(w) for w in _start()]
+  state = plain.initialize(_specs())
+  for number in range(3):
+    gradients = _gradients(number)
+    norm = np.sqrt(sum(np.square(g).sum() for g in gradients))
+    assert 0.5 < norm < 100
+    scale = min(1, max_norm / norm)
+    state, expected = plain.next(
+      state, expected, [tf.constant(np.float32(scale * g)) for g in gradients]
+    )
+  _assert_close(weights, expected)
+
+
+def test_a_clipped_optimizer_keeps_state_and_hyperparameters():
+  plain = optimizers.build_nesterov_sgd(0.1, 0.9)
+  clipped = optimizers.clip_gradients(plain, 1.0)
+  state = clipped.initialize(_specs())
+  assert clipped.get_hparams(state) == plain.get_hparams(state)
+  changed = clipped.set_hparams(state, {'learning_rate': 0.5})
+  assert changed['learning_rate'] == 0.5 and changed['momentum'] == 0.9
+  gradients = [tf.constant(_gradients(0)[0]), None, tf.constant(1.0)]
+  _, weights = clipped.next(
+    state, [tf.constant(w) for w in _start()], gradients
+  )
+  np.testing.assert_array_equal(weights[1], _start()[1])
+
+
+@pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
+def test_a_norm_to_clip_to_is_positive(value):
+  with pytest.raises(ValueError, match=f'max_norm is {value}'):
+    optimizers.clip_gradients(optimizers.build_paper_sgd(), value)

@@ -155,6 +155,18 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         exceptions={'copies_count_as_one': _SERVER_COUNTS},
       ),
       ProcessSpec(
+        'semifl',
+        'Clients train on labels of the received model, then the server.',
+        "Diao et al. 2022, arXiv 2106.01432, and its authors' code",
+        'semifl.build_semifl',
+        (
+          *('threshold', 'pseudo_label_view', 'mixup_weight'),
+          *('mixup_concentration', 'global_momentum', 'client_weighting'),
+          *(*_LOCAL, 'server_epochs', 'server_batch_size'),
+        ),
+        has_gradient_diversity=False,
+      ),
+      ProcessSpec(
         'self_training',
         'Self-training on weak views at clients, FedAvg with a server model.',
         f'{_PAPER_1}, Eqs. 3, 5 and 8',

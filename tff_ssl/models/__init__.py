@@ -72,6 +72,14 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
       'weights; slow on a CPU.',
       'resnet.resnet18',
     ),
+    'resnet34': ModelSpec(
+      'ResNet-34 for CIFAR: as resnet18, 21.3 million weights.',
+      'resnet.resnet34',
+    ),
+    'resnet50': ModelSpec(
+      'ResNet-50 for CIFAR: bottlenecks, 23.5 million weights.',
+      'resnet.resnet50',
+    ),
     'resnet9': ModelSpec(
       'ResNet-9 of FedMatch: 6.6 million weights; norm "none" is the published '
       'network.',

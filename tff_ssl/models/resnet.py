@@ -8,9 +8,10 @@ from tff_ssl.models import arguments, blocks
 
 layers = tf.keras.layers
 
-# Of ResNet-18: channels and stride of the stages, and blocks in each.
+# Channels and stride of the stages.
 _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
-_BLOCKS = 2
+# The last convolution of a bottleneck has so many times the channels.
+_EXPANSION = 4
 
 
 def resnet9(
@@ -92,24 +93,109 @@ def resnet18(
   Raises:
     ValueError: If an argument is out of range.
   """
+  return _resnet(
+    'resnet18', _basic, (2, 2, 2, 2), input_shape, num_classes, norm
+  )
+
+
+def resnet34(
+  input_shape: Sequence[int] = (32, 32, 3),
+  num_classes: int = 10,
+  norm: str = 'none',
+) -> tf.keras.Model:
+  """Builds the ResNet-34 of He et al. 2016 (Table 1) for CIFAR.
+
+  As `resnet18`, with 3, 4, 6 and 3 basic blocks: 21,282,122 trainable weights
+  at 32x32x3 with 10 classes and a normalisation.
+
+  Args:
+    input_shape: Height, width and channels; at least 8 by 8.
+    num_classes: See `tff_ssl.models.ModelSpec`.
+    norm: See `tff_ssl.models.ModelSpec`.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
+    [batch, num_classes].
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  return _resnet(
+    'resnet34', _basic, (3, 4, 6, 3), input_shape, num_classes, norm
+  )
+
+
+def resnet50(
+  input_shape: Sequence[int] = (32, 32, 3),
+  num_classes: int = 10,
+  norm: str = 'none',
+) -> tf.keras.Model:
+  """Builds the ResNet-50 of He et al. 2016 (Table 1) for CIFAR.
+
+  As `resnet34`, of bottlenecks: a 1x1 convolution, a 3x3 one, and a 1x1 one to
+  four times the channels, 23,520,842 trainable weights at 32x32x3 with 10
+  classes and a normalisation. The stride is that of the 3x3 convolution, as in
+  PyTorch's networks; the paper has it in the first one.
+
+  Args:
+    input_shape: Height, width and channels; at least 8 by 8.
+    num_classes: See `tff_ssl.models.ModelSpec`.
+    norm: See `tff_ssl.models.ModelSpec`. Without normalisation, Fixup's rule
+      for three convolutions holds: the first two at 16 blocks ** -1/4 of the
+      usual deviation.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
+    [batch, num_classes].
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  return _resnet(
+    'resnet50', _bottleneck, (3, 4, 6, 3), input_shape, num_classes, norm
+  )
+
+
+def _basic(channels, stride):
+  """Returns channels, kernel size and stride of a block's convolutions."""
+  return (channels, 3, stride), (channels, 3, 1)
+
+
+def _bottleneck(channels, stride):
+  """As `_basic`."""
+  return (
+    (channels, 1, 1),
+    (channels, 3, stride),
+    (_EXPANSION * channels, 1, 1),
+  )
+
+
+def _resnet(name, convolutions_of, depths, input_shape, num_classes, norm):
   arguments.check_image_network(input_shape, num_classes, norm, smallest=8)
   images = layers.Input(tuple(input_shape))
   x = layers.ReLU()(blocks.conv_norm(images, _STAGES[0][0], norm))
-  for channels, stride in _STAGES:
-    x = _basic_block(x, channels, stride, norm)
-    for _ in range(_BLOCKS - 1):
-      x = _basic_block(x, channels, 1, norm)
+  for (channels, stride), depth in zip(_STAGES, depths, strict=True):
+    for number in range(depth):
+      convolutions = convolutions_of(channels, stride if number == 0 else 1)
+      x = _block(x, convolutions, norm, num_blocks=sum(depths))
   logits = blocks.classifier(layers.GlobalAveragePooling2D()(x), num_classes)
-  return tf.keras.Model(images, logits, name='resnet18')
+  return tf.keras.Model(images, logits, name=name)
 
 
-def _basic_block(x, channels, stride, norm):
-  first_gain, last_gain = 2.0, 2.0
+def _block(x, convolutions, norm, num_blocks):
+  """Adds a branch of convolutions, with ReLU between, to its input."""
+  gains = [2.0] * len(convolutions)
   if norm == 'none':
-    first_gain, last_gain = 2 / (_BLOCKS * len(_STAGES)), 0
-  branch = blocks.conv_norm(x, channels, norm, stride=stride, gain=first_gain)
-  branch = layers.ReLU()(branch)
-  branch = blocks.conv_norm(branch, channels, norm, gain=last_gain)
-  if stride > 1 or x.shape[-1] != channels:
-    x = blocks.conv_norm(x, channels, norm, size=1, stride=stride)
+    others = len(convolutions) - 1
+    gains = [2.0 * num_blocks ** (-1 / others)] * others + [0]
+  branch, total_stride = x, 1
+  for number, (channels, size, stride) in enumerate(convolutions):
+    if number:
+      branch = layers.ReLU()(branch)
+    branch = blocks.conv_norm(
+      branch, channels, norm, size=size, stride=stride, gain=gains[number]
+    )
+    total_stride *= stride
+  if total_stride > 1 or x.shape[-1] != channels:
+    x = blocks.conv_norm(x, channels, norm, size=1, stride=total_stride)
   return layers.ReLU()(layers.Add()([x, branch]))

@@ -14,7 +14,7 @@ examples, where `LocalTraining` was asked for one, and the participant's own
 constants, such as `class_priors` and `set_shares`, and `step`, an `int32`
 scalar, the steps before in this local training), `anchors` are the
 `ModelWeights` that training started from, or what else an objective compares
-with (`Experts`), and `seed` is `int32 [2]`, other for
+with (`Experts`, `MixPool`), and `seed` is `int32 [2]`, other for
 each step. `metrics` maps each name of the attribute `metric_names` to a pair
 (numerator, denominator) of scalars.
 """
@@ -23,6 +23,7 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.fix_and_mix import FixAndMix, MixPool
 from tff_ssl.objectives.label_proportions import (
   LabelProportions,
   VirtualAdversarialProportions,
@@ -49,9 +50,11 @@ __all__ = [
   'ConfidenceMix',
   'ConsistencyRegularization',
   'Experts',
+  'FixAndMix',
   'JointlyOptimized',
   'LabelProportions',
   'Lasso',
+  'MixPool',
   'PROXY_TASKS',
   'PriorLabels',
   'Proximal',

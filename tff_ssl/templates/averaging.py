@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks
 from tff_ssl.templates import (
+  alternate_training,
   client_state,
   client_work,
   composition,
@@ -68,7 +69,9 @@ def compose(
   initial_hparams: Callable[[], Any],
   initial_optimizer_state: Callable[[], Any],
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_training: alternate_training.FineTuning | None = None,
   client_weighting: str = 'examples',
+  leaves_out_idle: bool = False,
   client_momentum: str = 'reset',
   num_slots: int | None = None,
   client_state_dir: str | None = None,
@@ -93,7 +96,10 @@ def compose(
     initial_hparams: Returns the client optimizer's hyperparameters.
     initial_optimizer_state: Returns a fresh state of the client optimizer.
     server_optimizer: By default SGD with learning rate 1: plain FedAvg.
+    server_training: If given, how the server goes on from the averaged model.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
+    leaves_out_idle: Whether 'uniform', too, gives weight 0 to a client that has
+      processed no example.
     client_momentum: 'reset': a fresh optimizer state every round. 'slot': the
       one that the slot's client of the round before left.
     num_slots: C, where momentum stays with the slot.
@@ -123,11 +129,11 @@ def compose(
 
   def local_update(task):
     result = train(task)
-    weight = (
-      result.num_examples
-      if client_weighting == 'examples'
-      else tf.constant(1.0)
-    )
+    weight = result.num_examples
+    if client_weighting == 'uniform':
+      weight = (
+        tf.cast(weight > 0, tf.float32) if leaves_out_idle else tf.constant(1.0)
+      )
     update = client_work.LocalUpdate(
       client_work.subtract(result.weights, task.weights),
       weight,
@@ -151,6 +157,16 @@ def compose(
     initial_client_state=initial_client_state,
     metrics_aggregator=metrics_aggregator,
   )
+  finalizer = finalizers.build_apply_mean_delta(
+    server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
+    weights_type,
+    model.weights_spec.trainable,
+    restart_round=server_restart_round,
+  )
+  if server_training is not None:
+    finalizer = alternate_training.then_train(
+      finalizer, server_training, weights_type=weights_type, seed=seed
+    )
   parts = None
   if measured_training is not None:
     parts = composition.Parts(
@@ -170,12 +186,7 @@ def compose(
       client_weighting,
       work.next.type_signature.result.result.member,
     ),
-    finalizer=finalizers.build_apply_mean_delta(
-      server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
-      weights_type,
-      model.weights_spec.trainable,
-      restart_round=server_restart_round,
-    ),
+    finalizer=finalizer,
     to_model_weights=to_model_weights,
     from_model_weights=from_model_weights,
     parts=parts,

@@ -46,6 +46,11 @@ _BAD_SETTINGS = {
   'expert_view': ('by_hand',),
   'consistency_view': ('by_hand',),
   'kl_direction': ('by_hand',),
+  'pseudo_label_view': ('by_hand',),
+  'mixup_weight': (-1.0, float('nan'), 'heavy'),
+  'mixup_concentration': (0.0, float('nan'), 'even'),
+  'global_momentum': (-0.1, 1.1, float('nan'), 'high'),
+  'server_epochs': (0, 2.5, 'many'),
   'labelled_steps': (0, 2.5, 'many'),
   'unlabelled_steps': (0, 2.5, 'many'),
   'base_process': ('by_hand',),
@@ -54,8 +59,6 @@ _BAD_SETTINGS = {
   'l1_weight': (-1.0, float('nan'), 'heavy'),
   'warmup_rounds': (-1, 2.5, 'many'),
   'mix': ('by_hand',),
-  'mixup_weight': (-1.0, float('nan'), 'heavy'),
-  'mixup_concentration': (0.0, float('nan'), 'dense'),
   'vat_weight': (-1.0, float('nan'), 'heavy'),
   'vat_radius': (0.0, float('nan'), 'far'),
   'vat_ramp': ('by_hand',),
@@ -122,9 +125,10 @@ def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
     if problem.takes('num_groups')
     else tff.learning.dp_aggregator(0.01, _NUM_CLIENTS)
   )
-  failure = _missing_refusal(
-    problem, {'model_aggregator': factory}, ('model_aggregator',)
-  )
+  overrides: dict[str, Any] = {'model_aggregator': factory}
+  if problem.takes('client_weighting'):
+    overrides['client_weighting'] = 'examples'
+  failure = _missing_refusal(problem, overrides, ('model_aggregator',))
   assertions.require(failure is None, failure or '')
 
 

@@ -43,6 +43,7 @@ _SETTINGS = {
   'labelled_batch_size': BATCH_SIZE,
   'local_epochs': 1,
   'server_steps': 3,
+  'server_epochs': 1,
   # Else few labels at the server would take long to outweigh the clients.
   'server_weight': 2.0,
   'server_batch_size': BATCH_SIZE,

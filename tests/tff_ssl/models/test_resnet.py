@@ -16,30 +16,56 @@ from tff_ssl.models import normalization, resnet
 _KERNELS_18 = 9 * (192 + 16_384 + 57_344 + 229_376 + 917_504) + 172_032
 # Outputs of all convolutions: 64 + 4 * 64 + (4 + 1) * (128 + 256 + 512)
 _OUTPUTS_18 = 4_800
+# ResNet-34, over 9 again: 192 + 6 * 64*64 + 64*128 + 7 * 128*128 + 128*256
+# + 11 * 256*256 + 256*512 + 5 * 512*512, and the same shortcuts
+_KERNELS_34 = 9 * (192 + 24_576 + 122_880 + 753_664 + 1_441_792) + 172_032
+# Outputs: 64 + 6 * 64 + (8 + 1) * 128 + (12 + 1) * 256 + (6 + 1) * 512
+_OUTPUTS_34 = 8_512
+# ResNet-50. A bottleneck of c channels from i: i*c + 9*c*c + 4*c*c; the first
+# of a stage has a shortcut of i * 4*c as well. 64*64 = 4,096 and so on:
+#   stem       9 * 3*64                                        =     1,728
+#   stage 64   (1 + 9 + 4 + 4 + 2 * (4 + 9 + 4)) * 4,096       =   212,992
+#   stage 128  (2 + 9 + 4 + 8 + 3 * (4 + 9 + 4)) * 16,384      = 1,212,416
+#   stage 256  (2 + 9 + 4 + 8 + 5 * (4 + 9 + 4)) * 65,536      = 7,077,888
+#   stage 512  (2 + 9 + 4 + 8 + 2 * (4 + 9 + 4)) * 262,144     = 14,942,208
+_KERNELS_50 = 1_728 + 212_992 + 1_212_416 + 7_077_888 + 14_942_208
+# Outputs: 64 + 6 * (64 * 3 + 128 * 4 + 256 * 6 + 512 * 3) + 4 * (64 + 128 + 256
+# + 512), those of the shortcuts
+_OUTPUTS_50 = 26_560
+_HEAD_50 = 2048 * 10 + 10
 # ResNet-9: 9 * (3*64 + 64*128 + 2 * 128*128 + 128*256 + 256*512 + 2 * 512*512)
 _KERNELS_9 = 9 * (192 + 8_192 + 32_768 + 32_768 + 131_072 + 524_288)
 _OUTPUTS_9 = 64 + 3 * 128 + 256 + 3 * 512
 _HEAD = 512 * 10 + 10
 
 
+_ALL_NORMS = ('none', 'group', 'batch')
+
+
 @pytest.mark.parametrize(
-  'build, kernels, outputs',
+  'build, kernels, outputs, head, norms',
   [
-    (resnet.resnet9, _KERNELS_9, _OUTPUTS_9),
-    (resnet.resnet18, _KERNELS_18, _OUTPUTS_18),
+    (resnet.resnet9, _KERNELS_9, _OUTPUTS_9, _HEAD, _ALL_NORMS),
+    (resnet.resnet18, _KERNELS_18, _OUTPUTS_18, _HEAD, _ALL_NORMS),
+    # Their weights take seconds to draw.
+    (resnet.resnet34, _KERNELS_34, _OUTPUTS_34, _HEAD, ('batch',)),
+    (resnet.resnet50, _KERNELS_50, _OUTPUTS_50, _HEAD_50, ('batch',)),
   ],
 )
-def test_parameter_counts(build, kernels, outputs):
+def test_parameter_counts(build, kernels, outputs, head, norms):
   # A bias, or a scale and an offset; batch has two moving averages as well.
-  for norm, per_output in (('none', 1), ('group', 2), ('batch', 4)):
-    expected = kernels + per_output * outputs + _HEAD
+  per_output = {'none': 1, 'group': 2, 'batch': 4}
+  for norm in norms:
+    expected = kernels + per_output[norm] * outputs + head
     assert build(norm=norm).count_params() == expected
 
 
 def test_published_parameter_counts():
-  # Of the ResNet-18 for CIFAR in PyTorch, and of the ResNet-9 with
+  # Of the ResNets for CIFAR in PyTorch, and of the ResNet-9 with
   # normalisation (6,573,120 in that of the DAWNBench, whose head has no bias).
   assert _KERNELS_18 + 2 * _OUTPUTS_18 + _HEAD == 11_173_962
+  assert _KERNELS_34 + 2 * _OUTPUTS_34 + _HEAD == 21_282_122
+  assert _KERNELS_50 + 2 * _OUTPUTS_50 + _HEAD_50 == 23_520_842
   assert _KERNELS_9 + 2 * _OUTPUTS_9 + _HEAD == 6_573_130
 
 
@@ -93,6 +119,12 @@ class _Reference:
       branch + (self.conv(x, stride) if has_projection else x), 0
     )
 
+  def bottleneck(self, x, stride, has_projection):
+    branch = self.conv(self.relu(self.relu(x), stride))
+    return np.maximum(
+      branch + (self.conv(x, stride) if has_projection else x), 0
+    )
+
 
 def _draw(rng, shape):
   if len(shape) == 1:
@@ -139,6 +171,27 @@ def test_resnet18_equals_numpy(norm):
   np.testing.assert_allclose(model(images), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize('norm', ['none', 'group'])
+@pytest.mark.parametrize('kind', ['basic_block', 'bottleneck'])
+def test_blocks_of_the_deeper_ones_equal_numpy(kind, norm):
+  build = {'basic_block': resnet.resnet34, 'bottleneck': resnet.resnet50}[kind]
+  model = build((9, 8, 1), 5, norm)
+  numpy = _Reference(model)
+  images = np.random.default_rng(1).normal(size=(2, 9, 8, 1))
+  x = numpy.relu(images)
+  for stage, depth in enumerate((3, 4, 6, 3)):
+    for number in range(depth):
+      stride = 2 if stage and not number else 1
+      # A bottleneck ends with 256 channels already in the first stage.
+      projects = not number and (stage > 0 or kind == 'bottleneck')
+      x = getattr(numpy, kind)(x, stride, projects)
+  assert x.shape[1:] == (2, 1, 512 if kind == 'basic_block' else 2048)
+  kernel, bias = model.layers[-1].get_weights()
+  expected = x.mean((1, 2)) @ kernel + bias
+  scale = np.abs(expected).max()
+  np.testing.assert_allclose(model(images) / scale, expected / scale, atol=2e-3)
+
+
 def test_resnet18_without_normalisation_starts_by_the_rules_of_fixup():
   model = resnet.resnet18()
   kernels = [layer.kernel for layer in _created(model, tf.keras.layers.Conv2D)]
@@ -151,3 +204,16 @@ def test_resnet18_without_normalisation_starts_by_the_rules_of_fixup():
   stage = [*projected, *plain]
   expected = [2.0, *plain, *plain, *stage, *stage, *stage]
   assert gains.tolist() == pytest.approx(expected, rel=0.1)
+
+
+def test_resnet50_without_normalisation_starts_by_the_rules_of_fixup():
+  model = resnet.resnet50((8, 8, 3))
+  kernels = [layer.kernel for layer in _created(model, tf.keras.layers.Conv2D)]
+  # The first bottleneck, its shortcut, and the second one: with 16 blocks of
+  # three convolutions, 2 / sqrt(16) of their variances, and 0.
+  gains = [
+    float(tf.math.reduce_variance(kernel)) * np.prod(kernel.shape[:-1])
+    for kernel in kernels[1:8]
+  ]
+  expected = [0.5, 0.5, 0, 2.0, 0.5, 0.5, 0]
+  assert gains == pytest.approx(expected, rel=0.1)

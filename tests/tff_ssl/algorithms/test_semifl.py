@@ -1,0 +1,224 @@
+"""SemiFL's rounds against numpy: softmax regression on a few examples."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import semifl
+from tff_ssl.augmentation import views
+from tff_ssl.models import functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES, _SIZE = 4, 3, 12
+_RATE = 0.5
+_THRESHOLD = 0.6
+_SPEC = client_data.ClientDataSpec(
+  client_data.image_element_spec(
+    (_FEATURES,), dtype=tf.float32, true_labels=True
+  ),
+  in_context=True,
+)
+
+
+def linear(norm=False):
+  def build():
+    layers = tf.keras.layers
+    head = [layers.BatchNormalization()] if norm else []
+    return tf.keras.Sequential(
+      [layers.Input((_FEATURES,)), *head, layers.Dense(_CLASSES)]
+    )
+
+  return functional.from_keras(build)
+
+
+def arrays(seed, size=_SIZE, scale=1.0):
+  rng = np.random.default_rng(seed)
+  x = scale * rng.normal(size=(size, _FEATURES))
+  return x.astype(np.float32), rng.integers(0, _CLASSES, size).astype(np.int32)
+
+
+SERVER = arrays(100)
+
+
+@tff.tensorflow.computation
+def server_data():
+  return tf.data.Dataset.from_tensors(
+    collections.OrderedDict(x=SERVER[0], y=SERVER[1])
+  )
+
+
+def client(index, scale=1.0):
+  x, labels = arrays(index, scale=scale)
+  examples = collections.OrderedDict(
+    x=x, y=np.full(_SIZE, -1, np.int32), true_y=labels
+  )
+  context = collections.OrderedDict(client=np.int32(index), group=np.int32(-1))
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(examples),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+def build(model=None, **arguments):
+  given = {
+    'threshold': _THRESHOLD,
+    'mixup_weight': 0.0,
+    'client_optimizer': tff.learning.optimizers.build_sgdm(_RATE),
+    # Fresh each round, and so without effect on the one step of a round.
+    'server_optimizer': tff.learning.optimizers.build_sgdm(_RATE, 0.9),
+    # One step on all examples: their order does not matter.
+    'batch_size': _SIZE,
+    'local_epochs': 1,
+    'server_batch_size': _SIZE,
+    'server_epochs': 1,
+    **arguments,
+  }
+  return semifl.build_semifl(
+    model or linear(),
+    server_data=server_data,
+    data_spec=_SPEC,
+    views=views.PlainViews(),
+    **given,
+  )
+
+
+def start():
+  rng = np.random.default_rng(7)
+  return [rng.normal(size=(_FEATURES, _CLASSES)), np.zeros(_CLASSES)]
+
+
+def begin(process, weights):
+  """Returns the process's first state, with these weights."""
+  state = process.initialize()
+  of_state = process.get_model_weights(state)
+  return process.set_model_weights(
+    state,
+    tff.learning.models.ModelWeights(
+      [np.float32(w) for w in weights], of_state.non_trainable
+    ),
+  )
+
+
+def softmax(weights, x):
+  return scipy.special.softmax(x @ weights[0] + weights[1], axis=1)
+
+
+def step(weights, x, y):
+  """Returns the weights after one step of SGD on the mean cross-entropy."""
+  error = (softmax(weights, x) - np.eye(_CLASSES)[y]) / len(x)
+  return [weights[0] - _RATE * x.T @ error, weights[1] - _RATE * error.sum(0)]
+
+
+def pseudo_labels(weights, x):
+  """Returns labels, and which of them are confident."""
+  found = softmax(weights, x)
+  return found.argmax(1), found.max(1) >= _THRESHOLD
+
+
+def local(weights, x):
+  labels, confident = pseudo_labels(weights, x)
+  return step(weights, x[confident], labels[confident])
+
+
+def assert_weights(process, state, expected, tolerance=1e-5):
+  actual = process.get_model_weights(state).trainable
+  for a, b in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(a, b, atol=tolerance)
+
+
+def test_two_rounds_by_hand(tff_context):
+  """Clients, their mean with momentum, then the server, from the average."""
+  process = build(global_momentum=0.5)
+  weights = start()
+  state = begin(process, weights)
+  velocity = [0.0, 0.0]
+  # A model without much of a bias is sure of nothing where all is nearly 0.
+  unsure = client(9, scale=1e-3)
+  for participants in ((0, 1), (2, 3)):
+    output = process.next(state, [*map(client, participants), unsure])
+    state = output.state
+    assert not pseudo_labels(weights, arrays(9, scale=1e-3)[0])[1].any()
+    models = [local(weights, arrays(index)[0]) for index in participants]
+    velocity = [
+      0.5 * v + w - (a + b) / 2
+      for v, w, a, b in zip(velocity, weights, *models, strict=True)
+    ]
+    averaged = [w - v for w, v in zip(weights, velocity, strict=True)]
+    beside = step(weights, *SERVER)[0] - velocity[0]
+    weights = step(averaged, *SERVER)
+    # Not the server's step from the model of the round before.
+    assert np.abs(weights[0] - beside).max() > 1e-3
+    assert_weights(process, state, weights)
+    clients = output.metrics['client_work']['clients']
+    assert clients['participating'] == 2
+
+
+def test_labels_are_those_of_the_received_model(tff_context):
+  """Also when the local model has come to label otherwise."""
+  process = build(local_epochs=4)
+  weights = start()
+  x, labels = arrays(5)
+  found, confident = pseudo_labels(weights, x)
+  assert 0 < confident.sum() < _SIZE
+  fixed = moving = weights
+  for _ in range(4):
+    fixed = step(fixed, x[confident], found[confident])
+    now, sure = pseudo_labels(moving, x)
+    moving = step(moving, x[sure], now[sure])
+  assert np.abs(fixed[0] - moving[0]).max() > 1e-3
+  output = process.next(begin(process, weights), [client(5)])
+  assert_weights(process, output.state, step(fixed, *SERVER))
+  train = output.metrics['client_work']['train']
+  assert train['mask_rate'] == pytest.approx(confident.mean())
+  right = (found == labels)[confident]
+  assert train['pseudo_label_accuracy'] == pytest.approx(right.mean())
+
+
+def test_above_a_threshold_of_1_clients_change_nothing(tff_context):
+  process = build(
+    threshold=1.01, server_optimizer=tff.learning.optimizers.build_sgdm(0.0)
+  )
+  weights = start()
+  output = process.next(begin(process, weights), [client(0), client(1)])
+  assert_weights(process, output.state, weights, tolerance=0)
+  assert output.metrics['client_work']['clients']['participating'] == 0
+
+
+def test_statistics_are_those_of_the_server_s_examples(tff_context):
+  process = build(linear(norm=True), threshold=0.0, mixup_weight=1.0)
+  state = process.initialize()
+  output = process.next(state, [client(0), client(1)])
+  mean, variance = process.get_model_weights(output.state).non_trainable
+  np.testing.assert_allclose(mean, SERVER[0].mean(0), rtol=1e-3, atol=1e-4)
+  np.testing.assert_allclose(variance, SERVER[0].var(0), rtol=1e-3)
+
+
+def test_the_default_optimizer_is_the_authors(tff_context):
+  """One step along a long gradient, cut to norm 1."""
+  process = build(client_optimizer=None, threshold=0.0)
+  weights = [10 * w for w in start()]
+  x = arrays(0)[0]
+  labels = softmax(weights, x).argmax(1)
+  error = (softmax(weights, x) - np.eye(_CLASSES)[labels]) / _SIZE
+  gradient = [x.T @ error, error.sum(0)]
+  norm = np.sqrt(sum(np.square(g).sum() for g in gradient))
+  # Nesterov's first step is 1 + 0.9 of the rate.
+  local_weights = [
+    w - 0.03 * 1.9 * (g / max(norm, 1) + 5e-4 * w)
+    for w, g in zip(weights, gradient, strict=True)
+  ]
+  output = process.next(begin(process, weights), [client(0)])
+  assert_weights(process, output.state, step(local_weights, *SERVER), 1e-4)
+
+
+def test_refusals():
+  with pytest.raises(ValueError, match='global_momentum .* is 1.5'):
+    build(global_momentum=1.5)
+  with pytest.raises(ValueError, match="pseudo_label_view .* 'strong'"):
+    build(pseudo_label_view='strong')
+  with pytest.raises(ValueError, match='A schedule counts steps'):
+    build(schedule=lambda time: 1.0)

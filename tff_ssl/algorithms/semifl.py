@@ -1,0 +1,212 @@
+"""SemiFL: unlabelled clients and a labelled server train in turns.
+
+Diao et al., SemiFL: Semi-Supervised Federated Learning for Unlabeled Clients
+with Alternate Training (arXiv 2106.01432). A round from global weights w:
+
+```
+client   y_i = argmax f_w(alpha(x_i)) of all its examples, once;
+         confident are those with max f_w(alpha(x_i)) >= tau
+         w_k = E epochs over confident ones from w, loss fix + weight * mix
+               (`tff_ssl.objectives.FixAndMix`)
+server   v <- beta_g v + w - mean of w_k, over clients with confident examples
+         w <- w - v
+         w <- E epochs on labelled examples from w, cross-entropy
+         w <- w with the batch statistics of the labelled examples
+```
+
+The last line is static batch normalisation
+(`tff_ssl.templates.static_statistics`): clients and server normalise by
+minibatches while they train, nobody keeps moving averages, and pseudo-labels
+and evaluation use the statistics that the server has computed at the end of the
+round before. Its authors' code computes them over the clients' examples too,
+which takes a simulation that holds them all; here they are the server's.
+
+Defaults are those of the authors' code, clients and server both: SGD with
+learning rate 0.03, Nesterov momentum 0.9, fresh in each round, coupled weight
+decay 5e-4, gradients clipped to norm 1, E = 5. Its server takes minibatches of
+250 where it has more than 250 examples; its learning rate falls to 0 with half
+a cosine over 800 rounds; beta_g is .5 for IID clients.
+"""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives, optimizers
+from tff_ssl.templates import (
+  alternate_training,
+  averaging,
+  local_training,
+  minibatches,
+  pseudo_labelling,
+)
+
+_NONE = -1
+
+
+def build_semifl(
+  model,
+  *,
+  server_data: tff.Computation,
+  data_spec,
+  views,
+  threshold: float = 0.95,
+  pseudo_label_view: str = 'weak',
+  mixup_weight: float = 1.0,
+  mixup_concentration: float = 0.75,
+  global_momentum: float = 0.5,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  batch_size: int = 10,
+  local_steps: int | None = None,
+  local_epochs: int | None = None,
+  server_batch_size: int = 10,
+  server_epochs: int = 5,
+  client_weighting: str = 'uniform',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds SemiFL.
+
+  A client without a confident example has weight 0. Unweighted aggregators
+  (differential privacy) count it all the same, with a change of 0.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    server_data: No-argument `tff.Computation` that returns the labelled server
+      set, a sequence of `<x=..., y=...>`.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    threshold: tau; above 1 no example is confident.
+    pseudo_label_view: The view that is labelled: 'weak', as in the authors'
+      code, or 'plain', in which a label is a function of the model alone.
+    mixup_weight: Of the loss on mixtures, >= 0.
+    mixup_concentration: a > 0 of the Beta(a, a) that mixtures are drawn by.
+    global_momentum: beta_g, in [0, 1).
+    client_optimizer: By default as above.
+    server_optimizer: Likewise, of the server's training.
+    batch_size: Examples in a client's minibatch.
+    local_steps: Steps of a client in a round.
+    local_epochs: Instead of `local_steps`, passes over the client's confident
+      examples; 5 if neither is given.
+    server_batch_size: Examples in the server's minibatch.
+    server_epochs: Passes over the labelled examples in a round.
+    client_weighting: 'uniform' over clients with confident examples, or
+      'examples' (processed in the round).
+    schedule: An `optimizers.RoundSchedule`, the factor on both learning rates.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Beside the losses, clients
+    report `mask_rate`, the share of confident examples, and
+    `pseudo_label_accuracy` among them.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model, client data and server data do not fit each other.
+  """
+  checks.integers_at_least(
+    1,
+    batch_size=batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+    server_batch_size=server_batch_size,
+    server_epochs=server_epochs,
+  )
+  checks.numbers_at_least(0, threshold=threshold)
+  checks.fractions(global_momentum=global_momentum)
+  checks.choice(pseudo_label_view=pseudo_label_view)
+  data_spec.check_model(model)
+
+  training = local_training.LocalTraining(
+    model,
+    objectives.FixAndMix(views, mixup_weight, mixup_concentration),
+    client_optimizer or _build_sgd(),
+    batch_size,
+    **local_training.steps_or_epochs(
+      local_steps, local_epochs, default_epochs=5
+    ),
+    schedule=schedule,
+    selection=minibatches.Selection('labelled'),
+  )
+  server = alternate_training.fine_tuning(
+    local_training.LocalTraining(
+      model,
+      objectives.Supervised(views),
+      server_optimizer or _build_sgd(),
+      server_batch_size,
+      epochs=server_epochs,
+      schedule=schedule,
+    ),
+    server_data,
+    views,
+  )
+
+  def train(task):
+    labels, confident = pseudo_labelling.label(
+      model,
+      task.weights,
+      task.examples['x'],
+      views=views,
+      view=pseudo_label_view,
+      threshold=threshold,
+      seed=task.client_seed,
+    )
+    result = training.run(
+      task.weights,
+      collections.OrderedDict(
+        task.examples, y=tf.where(confident > 0, labels, _NONE)
+      ),
+      seed=task.client_seed,
+      round_num=task.round,
+      hparams=task.hparams,
+      anchors=objectives.MixPool(task.examples['x'], labels),
+    )
+    metrics = collections.OrderedDict(
+      result.metrics,
+      mask_rate=(
+        tf.reduce_sum(confident),
+        tf.cast(tf.size(confident), tf.float32),
+      ),
+      pseudo_label_accuracy=objectives.losses.pseudo_label_accuracy(
+        labels, confident, task.examples
+      ),
+    )
+    return result._replace(
+      # Clients track no statistics.
+      weights=tff.learning.models.ModelWeights(
+        result.weights.trainable, task.weights.non_trainable
+      ),
+      metrics=tf.nest.map_structure(tf.stack, metrics),
+    )
+
+  return averaging.compose(
+    train,
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    initial_optimizer_state=training.initial_optimizer_state,
+    server_optimizer=tff.learning.optimizers.build_sgdm(1.0, global_momentum),
+    server_training=server,
+    client_weighting=client_weighting,
+    leaves_out_idle=True,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
+  )
+
+
+def _build_sgd():
+  """Returns the optimizer of the authors' code, of clients and server."""
+  sgd = optimizers.build_nesterov_sgd(0.03, 0.9, weight_decay=5e-4)
+  return optimizers.clip_gradients(sgd, 1.0)

@@ -1,0 +1,159 @@
+"""A server that trains after aggregation, on the model that clients gave it.
+
+Diao et al., SemiFL (arXiv 2106.01432): the server fine-tunes the aggregated
+model on its labels, and so hands clients a model that their pseudo-labels do
+not drag away. `grouping` trains beside them instead.
+"""
+
+import collections
+import dataclasses
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_ssl import randomness
+from tff_ssl.templates import (
+  finalizers,
+  local_training,
+  stacks,
+  static_statistics,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning(finalizers.ServerTraining):
+  """The server's training of one model, with a fresh momentum each round.
+
+  Attributes:
+    statistics: If given, how the statistics of batch normalisation are
+      recomputed on the labelled examples afterwards.
+  """
+
+  statistics: static_statistics.StaticStatistics | None = None
+
+  def run(self, start, optimizer_state, *, seed, round_num):
+    """Trains one round from `start`; see `ServerTraining.run`."""
+    fresh = self.set_hparams(
+      self.initial_optimizer_state(), self.get_hparams(optimizer_state)
+    )
+    result = super().run(start, fresh, seed=seed, round_num=round_num)
+    if self.statistics is None or not self.statistics.has_any:
+      return result
+    weights = self.statistics.recompute(
+      stacks.row(result.weights, 0),
+      self.read_examples()['x'],
+      randomness.fold_in(
+        randomness.server_seed(seed, round_num), randomness.Purpose.STATISTICS
+      ),
+    )
+    return result._replace(weights=stacks.stack([weights]))
+
+
+def fine_tuning(
+  training: local_training.LocalTraining, data: tff.Computation, views
+) -> FineTuning:
+  """Returns a server's training with static batch normalisation.
+
+  Args:
+    training: The `LocalTraining` to run.
+    data: As in `ServerTraining`.
+    views: Gives the plain view, of which the statistics are.
+
+  Raises:
+    TypeError: If `data` gives no labelled examples.
+    ValueError: If the model has moving weights that are no averages.
+  """
+  statistics = static_statistics.StaticStatistics.of(training.model, views)
+  return FineTuning(training, data, statistics=statistics)
+
+
+def then_train(
+  finalizer: tff.learning.templates.FinalizerProcess,
+  server: FineTuning,
+  *,
+  weights_type: tff.Type,
+  seed: int,
+) -> tff.learning.templates.FinalizerProcess:
+  """Lets the server train what a finalizer makes of the aggregate.
+
+  Args:
+    finalizer: Applies the aggregate to the weights.
+    server: How the server trains from there.
+    weights_type: Unplaced type of the `ModelWeights`.
+    seed: The run's seed.
+
+  Returns:
+    A `tff.learning.templates.FinalizerProcess` with the hyperparameters of the
+    server's training, whose measurements are
+    `<server=<loss, accuracy>, update_non_finite=int32>`; that counts aggregates
+    and trainings that were not finite, and were left out.
+  """
+  aggregate_type = finalizer.next.type_signature.parameter[2].member
+  training = finalizers.build_server_training(
+    server,
+    lambda weights, trained, aggregate: stacks.row(trained, 0),
+    server_start=lambda weights: weights,
+    weights_type=weights_type,
+    aggregate_type=aggregate_type,
+    seed=seed,
+  )
+  state_type = tff.types.to_type(
+    collections.OrderedDict(
+      (name, process.initialize.type_signature.result.member)
+      for name, process in (('apply', finalizer), ('train', training))
+    )
+  )
+
+  @tff.tensorflow.computation(np.int32, np.int32)
+  def add(a, b):
+    return a + b
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+      collections.OrderedDict(
+        apply=finalizer.initialize(), train=training.initialize()
+      )
+    )
+
+  @tff.federated_computation(
+    tff.FederatedType(state_type, tff.SERVER),
+    tff.FederatedType(weights_type, tff.SERVER),
+    tff.FederatedType(aggregate_type, tff.SERVER),
+  )
+  def next_fn(state, weights, aggregate):
+    applied = finalizer.next(state['apply'], weights, aggregate)
+    trained = training.next(state['train'], applied.result, aggregate)
+    measurements = collections.OrderedDict(
+      server=trained.measurements['server'],
+      update_non_finite=tff.federated_map(
+        add,
+        (
+          applied.measurements['update_non_finite'],
+          trained.measurements['update_non_finite'],
+        ),
+      ),
+    )
+    return tff.templates.MeasuredProcessOutput(
+      tff.federated_zip(
+        collections.OrderedDict(apply=applied.state, train=trained.state)
+      ),
+      trained.result,
+      tff.federated_zip(measurements),
+    )
+
+  @tff.tensorflow.computation(state_type)
+  def get_hparams(state):
+    return training.get_hparams(state['train'])
+
+  @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
+  def set_hparams(state, hparams):
+    state['train'] = training.set_hparams(state['train'], hparams)
+    return state
+
+  return tff.learning.templates.FinalizerProcess(
+    initialize,
+    next_fn,
+    get_hparams_fn=get_hparams,
+    set_hparams_fn=set_hparams,
+  )
