@@ -25,7 +25,7 @@ class SurrogateSets:
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
     surrogate_loss: 'log_transition', -log Q_c (Theorem 4); or 'published_code',
-      as `transition.published_code_loss`.
+      as `transition.Transition` describes it.
     test_prior: pi, one positive number per class; by default uniform.
   """
 
@@ -54,16 +54,16 @@ class SurrogateSets:
     logits = tf.cast(
       predict(x, training=True, seed=randomness.fold_in(seed, 1)), tf.float32
     )
-    log_q = transition.log_transition(
-      logits, batch['class_priors'], batch['set_shares'], self.test_prior
+    layer = transition.build_transition(
+      batch['class_priors'], batch['set_shares'], self.test_prior
     )
     loss = (
-      transition.log_loss
+      layer.log_loss
       if self.surrogate_loss == 'log_transition'
-      else transition.published_code_loss
+      else layer.published_code_loss
     )
     sets = batch['y']
-    total = tf.reduce_sum(loss(log_q, sets))
+    total = tf.reduce_sum(loss(logits, sets))
     count = tf.cast(tf.size(sets), tf.float32)
     classes = batch.get('true_y', tf.fill(tf.shape(sets), -1))
     known = tf.cast(classes >= 0, tf.float32)
@@ -73,7 +73,10 @@ class SurrogateSets:
         tf.reduce_sum(known * _is_largest(logits, classes)),
         tf.reduce_sum(known),
       ),
-      set_accuracy=(tf.reduce_sum(_is_largest(log_q, sets)), count),
+      set_accuracy=(
+        tf.reduce_sum(_is_largest(layer.probabilities(logits), sets)),
+        count,
+      ),
     )
 
 

@@ -25,11 +25,16 @@ def _case(seed, num_sets, num_classes):
 
 
 def _q(logits, priors, shares, test_prior=None):
-  """Q_c from logits in float64, as numpy."""
-  log_q = transition.log_transition(
-    tf.constant(logits, tf.float64), priors, shares, test_prior
+  """Q_c from logits in float64, as numpy, by either of its two forms."""
+  layer = transition.build_transition(
+    tf.constant(priors, tf.float64), tf.constant(shares, tf.float64), test_prior
   )
-  return np.exp(log_q.numpy())
+  logits = tf.constant(logits, tf.float64)
+  q = layer.probabilities(logits).numpy()
+  for m in range(len(shares)):
+    losses = layer.log_loss(logits, tf.fill([len(q)], m))
+    np.testing.assert_allclose(np.exp(-losses), q[:, m], rtol=1e-10)
+  return q
 
 
 @pytest.mark.parametrize('seed', range(3))
@@ -70,7 +75,8 @@ def test_pure_sets_of_one_size_are_classes():
   )
 
 
-def test_gradient_equals_finite_differences():
+@pytest.mark.parametrize('loss_name', ['log_loss', 'published_code_loss'])
+def test_gradient_equals_finite_differences(loss_name):
   priors, shares, test_prior = _case(5, num_sets=6, num_classes=4)
   # A class that is missing from a set, and a set that is missing.
   priors[1] = [0.5, 0, 0.5, 0]
@@ -78,11 +84,13 @@ def test_gradient_equals_finite_differences():
   rng = np.random.default_rng(5)
   sets = rng.integers(5, size=7, dtype=np.int32)
 
+  layer = transition.build_transition(
+    tf.constant(priors), tf.constant(shares), test_prior
+  )
+
   def loss(logits):
-    log_q = transition.log_transition(
-      tf.reshape(logits, [7, 4]), priors, shares, test_prior
-    )
-    return tf.reduce_sum(transition.log_loss(log_q, sets))
+    losses = getattr(layer, loss_name)(tf.reshape(logits, [7, 4]), sets)
+    return tf.reduce_sum(losses)
 
   logits = tf.constant(rng.normal(scale=2, size=28))
   with tf.GradientTape() as tape:
@@ -128,36 +136,42 @@ def test_nothing_is_nan_at_the_extremes(
   priors, shares, usable, loss_name, test_prior
 ):
   logits = tf.constant(_EXTREME, tf.float32)
-  for sets in range(usable):
+  layer = transition.build_transition(
+    tf.constant(priors, tf.float32), tf.constant(shares, tf.float32), test_prior
+  )
+  for m in range(usable):
     with tf.GradientTape() as tape:
       tape.watch(logits)
-      log_q = transition.log_transition(
-        logits,
-        tf.constant(priors, tf.float32),
-        tf.constant(shares, tf.float32),
-        test_prior,
-      )
-      losses = getattr(transition, loss_name)(log_q, tf.fill([5], sets))
-    assert not np.isnan(log_q).any()
+      losses = getattr(layer, loss_name)(logits, tf.fill([5], m))
+    assert np.isfinite(losses).all()
     assert np.isfinite(tape.gradient(losses, logits)).all()
-  log_q = transition.log_transition(
-    logits, tf.constant(priors, tf.float32), tf.constant(shares, tf.float32)
-  )
-  assert np.isfinite(log_q).all()
+  q = layer.probabilities(logits).numpy()
+  assert np.isfinite(q).all()
   if usable:
-    np.testing.assert_allclose(np.exp(log_q).sum(axis=1), 1, rtol=1e-5)
-    impossible = np.asarray(shares) * np.asarray(priors).sum(axis=1) == 0
-    assert (np.exp(log_q)[:, impossible] == 0).all()
+    np.testing.assert_allclose(q.sum(axis=1), 1, rtol=1e-5)
+  # What a client does not have never gets probability.
+  assert (q[:, usable:] == 0).all()
+
+
+def test_a_probability_that_underflows_keeps_its_logarithm():
+  layer = transition.build_transition(tf.eye(2), tf.constant([0.5, 0.5]))
+  logits = tf.constant([[500.0, 0.0]])
+  assert layer.probabilities(logits).numpy()[0, 1] == 0
+  with tf.GradientTape() as tape:
+    tape.watch(logits)
+    loss = layer.log_loss(logits, tf.constant([1]))
+  assert float(loss[0]) == 500
+  np.testing.assert_array_equal(tape.gradient(loss, logits), [[1, -1]])
 
 
 @pytest.mark.parametrize('loss_name', ['log_loss', 'published_code_loss'])
 def test_a_set_that_the_client_does_not_have_gives_nan(loss_name):
-  log_q = transition.log_transition(
-    tf.zeros([4, 2]),
-    tf.constant([[0.3, 0.7], [1, 0], [0, 0]]),
-    tf.constant([0.5, 0.5, 0.0]),
+  layer = transition.build_transition(
+    tf.constant([[0.3, 0.7], [1, 0], [0, 0]]), tf.constant([0.5, 0.5, 0.0])
   )
-  losses = getattr(transition, loss_name)(log_q, tf.constant([0, 2, 3, -1]))
+  losses = getattr(layer, loss_name)(
+    tf.zeros([4, 2]), tf.constant([0, 2, 3, -1])
+  )
   np.testing.assert_array_equal(np.isnan(losses), [False, True, True, True])
 
 
@@ -169,13 +183,12 @@ def test_published_code_loss_is_the_softmax_of_probabilities():
   q = unnormalized / unnormalized.sum(axis=1, keepdims=True)
   expected = -scipy.special.log_softmax(q, axis=1)[np.arange(8), sets]
   # Two more sets that do not exist change nothing.
-  log_q = transition.log_transition(
-    tf.constant(logits),
+  layer = transition.build_transition(
     np.concatenate([priors, np.zeros((2, 3))]),
     np.concatenate([shares, np.zeros(2)]),
   )
   np.testing.assert_allclose(
-    transition.published_code_loss(log_q, sets), expected, rtol=1e-12
+    layer.published_code_loss(tf.constant(logits), sets), expected, rtol=1e-12
   )
 
 
@@ -199,18 +212,25 @@ def _distance_to_bayes(per_set, test_prior):
     weights = tf.reshape(weights, [3, 3])
     return inputs @ weights[:2] + weights[2]
 
+  layer = transition.build_transition(
+    tf.constant(priors), tf.constant(shares), test_prior
+  )
+
+  @tf.function(autograph=False)
   def loss_and_gradient(weights):
-    weights = tf.constant(weights)
     with tf.GradientTape() as tape:
       tape.watch(weights)
-      log_q = transition.log_transition(
-        logits_of(weights, x), priors, shares, test_prior
-      )
-      loss = tf.reduce_mean(transition.log_loss(log_q, sets))
-    return loss.numpy(), tape.gradient(loss, weights).numpy()
+      losses = layer.log_loss(logits_of(weights, x), sets)
+      loss = tf.reduce_mean(losses)
+    return loss, tape.gradient(loss, weights)
 
   learnt = scipy.optimize.minimize(
-    loss_and_gradient, np.zeros(9), jac=True, method='L-BFGS-B'
+    lambda weights: [
+      value.numpy() for value in loss_and_gradient(tf.constant(weights))
+    ],
+    np.zeros(9),
+    jac=True,
+    method='L-BFGS-B',
   ).x
   test = rng.normal(size=(2000, 2)) + means[rng.choice(3, 2000, p=true_prior)]
   likelihood = [
