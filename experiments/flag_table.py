@@ -5,23 +5,8 @@ Flags of the group "process" are the settings of the builders in
 not given comes from `experiments.defaults`, by data set.
 """
 
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Flag:
-  """A flag of the runner.
-
-  Attributes:
-    name: Its name.
-    kind: 'string', 'integer', 'float' or 'boolean'.
-    help: What it does, with its unit.
-  """
-
-  name: str
-  kind: str
-  help: str
-
+from experiments import fedmatch_flags
+from experiments.flag import Flag
 
 GROUPS: dict[str, tuple[Flag, ...]] = {
   'data': (
@@ -186,6 +171,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'string',
       "The divergence in FedLabel's consistency, printed or reverse.",
     ),
+    *fedmatch_flags.FLAGS,
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'

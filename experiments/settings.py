@@ -79,6 +79,8 @@ _AT_LEAST = {
   'server_steps': 1,
   'server_batch_size': 1,
   'server_warmup_rounds': 0,
+  'num_helpers': 1,
+  'helper_interval': 1,
   'total_rounds': 1,
   'clients_per_round': 1,
   'rounds_per_evaluation': 1,
@@ -121,6 +123,8 @@ _POSITIVE = (
 _NOT_NEGATIVE = (
   *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
   *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
+  *('supervised_weight', 'inter_client_weight', 'agreement_weight'),
+  *('sigma_psi_weight', 'l1_weight'),
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {

@@ -16,6 +16,8 @@ _MODULE_OF = {
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_ssfl': 'algorithms.grouping',
   'build_fedlabel': 'algorithms.fedlabel',
+  'build_fedmatch': 'algorithms.fedmatch',
+  'build_fedmatch_server': 'algorithms.fedmatch_server',
   'build_fedtrinet': 'algorithms.fedtrinet',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
@@ -39,6 +41,7 @@ _MODULE_OF = {
   'rand_augment_views': 'augmentation',
   # Client objectives.
   'ConsistencyRegularization': 'objectives',
+  'InterClientConsistency': 'objectives',
   'JointlyOptimized': 'objectives',
   'PROXY_TASKS': 'objectives',
   'Proximal': 'objectives',

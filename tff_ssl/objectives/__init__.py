@@ -21,6 +21,7 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.inter_client import InterClientConsistency, Peers
 from tff_ssl.objectives.proximal import Proximal
 from tff_ssl.objectives.proxy_tasks import (
   PROXY_TASKS,
@@ -35,12 +36,15 @@ from tff_ssl.objectives.self_supervised import (
 from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
+from tff_ssl.objectives.weighted import Weighted
 
 __all__ = [
   'ConsistencyRegularization',
   'Experts',
+  'InterClientConsistency',
   'JointlyOptimized',
   'PROXY_TASKS',
+  'Peers',
   'Proximal',
   'ProxyTask',
   'Reconstruction',
@@ -50,4 +54,5 @@ __all__ = [
   'SemiSupervised',
   'Supervised',
   'TwoExperts',
+  'Weighted',
 ]

@@ -48,6 +48,13 @@ _BAD_SETTINGS = {
   'kl_direction': ('by_hand',),
   'labelled_steps': (0, 2.5, 'many'),
   'unlabelled_steps': (0, 2.5, 'many'),
+  'num_helpers': (0, 2.5, 'many', 2**31),
+  'helper_interval': (0, 2.5, 'often'),
+  'supervised_weight': (-1.0, float('nan'), 'heavy'),
+  'inter_client_weight': (-1.0, float('nan'), 'heavy'),
+  'agreement_weight': (-1.0, float('nan'), 'heavy'),
+  'sigma_psi_weight': (-1.0, float('nan'), 'heavy'),
+  'l1_weight': (-1.0, float('nan'), 'heavy'),
   'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)
