@@ -256,6 +256,34 @@ _BY_PROCESS = {
   },
 }
 
+_FEDMATCH = {
+  'threshold': 0.75,
+  'num_helpers': 2,
+  'helper_interval': 10,
+  'supervised_weight': 10.0,
+  'inter_client_weight': 1e-2,
+  'agreement_weight': 1e-2,
+  'sigma_psi_weight': 10.0,
+  'client_weighting': 'uniform',
+  'learning_rate': 1e-3,
+  'momentum': 0.0,
+  'nesterov': False,
+  'weight_decay': 0.0,
+}
+# Its authors' code, and FedLabel's share of labels and strong view.
+_BY_PROCESS['fedmatch'] = {
+  **_FEDMATCH,
+  'l1_weight': 1e-4,
+  'mask_ratio': 0.8,
+  'augmentation': 'rand_augment_1_10',
+  'labelled_batch_size': 10,
+}
+_BY_PROCESS['fedmatch_server'] = {
+  **_FEDMATCH,
+  'l1_weight': 1e-5,
+  'server_warmup_rounds': 1,
+}
+
 # 5% of a cross-silo client's examples have labels in that table.
 _CROSS_SILO_MASK_RATIO = 0.95
 _CROSS_SILO_DATASETS = ('organamnist', 'bloodmnist')

@@ -19,7 +19,11 @@ FLAGS = (
     'FedUL: class prior of the test data, such as 0.5,0.3,0.2, in the order of '
     'the classes; by default uniform.',
   ),
-  Flag('l1_weight', 'float', 'Weight of an L1 penalty on all weights.'),
+  Flag(
+    'l1_weight',
+    'float',
+    "Weight of an L1 penalty on all weights; of FedMatch's, on psi.",
+  ),
 )
 
 

@@ -55,6 +55,7 @@ def check(values, spec) -> None:
       f'--rounds_per_evaluation={values["rounds_per_evaluation"]}.'
     )
   _check_label_hungry(values, spec)
+  _check_helpers(values)
   for flag in ('server_examples', 'labelled_examples'):
     if values.get(flag) == 0:
       raise UsageError(
@@ -110,6 +111,24 @@ def _check_label_hungry(values, spec) -> None:
     raise UsageError(
       f'--partition={values["partition"]} does not fit --setting=central: one '
       'client holds all the data there; leave it out.'
+    )
+
+
+def _check_helpers(values) -> None:
+  """Refuses more helpers than a client has others beside it."""
+  helpers, population = values.get('num_helpers'), values.get('num_clients')
+  if not helpers:
+    return
+  if values['partition'] == 'pooled':
+    raise UsageError(
+      f'--partition=pooled has one client, and --num_helpers={helpers} needs '
+      'others: choose another partition, or another process.'
+    )
+  if population and helpers >= population:
+    raise UsageError(
+      f'--num_helpers={helpers} needs as many other clients, more than there '
+      f'are with --num_clients={population}: lower the first or raise the '
+      'second.'
     )
 
 

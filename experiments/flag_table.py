@@ -5,7 +5,7 @@ Flags of the group "process" are the settings of the builders in
 not given comes from `experiments.defaults`, by data set.
 """
 
-from experiments import fedul_flags
+from experiments import fedmatch_flags, fedul_flags
 from experiments.flag import Flag
 from experiments.partition_flags import PARTITION_FLAGS
 from experiments.set_flags import SET_FLAGS
@@ -122,6 +122,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'string',
       "The divergence in FedLabel's consistency, printed or reverse.",
     ),
+    *fedmatch_flags.FLAGS,
     Flag('proximal_strength', 'float', 'mu of FedProx.'),
     *fedul_flags.FLAGS,
     Flag(

@@ -91,6 +91,8 @@ _AT_LEAST = {
   'server_batch_size': 1,
   'server_epochs': 1,
   'server_warmup_rounds': 0,
+  'num_helpers': 1,
+  'helper_interval': 1,
   'total_rounds': 1,
   'clients_per_round': 1,
   'rounds_per_evaluation': 1,
@@ -140,6 +142,8 @@ _NOT_NEGATIVE = (
   *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
   'prior_noise',
   *('l1_weight', 'mixup_weight', 'vat_weight'),
+  *('supervised_weight', 'inter_client_weight', 'agreement_weight'),
+  'sigma_psi_weight',
 )
 _FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
 _CHOICES = {

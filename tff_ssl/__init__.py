@@ -16,6 +16,8 @@ _MODULE_OF = {
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_ssfl': 'algorithms.grouping',
   'build_fedlabel': 'algorithms.fedlabel',
+  'build_fedmatch': 'algorithms.fedmatch',
+  'build_fedmatch_server': 'algorithms.fedmatch_server',
   'build_fedtrinet': 'algorithms.fedtrinet',
   'build_semifl': 'algorithms.semifl',
   'build_ssjo': 'algorithms.ssjo',
@@ -42,6 +44,7 @@ _MODULE_OF = {
   # Client objectives.
   'ConsistencyRegularization': 'objectives',
   'FixAndMix': 'objectives',
+  'InterClientConsistency': 'objectives',
   'JointlyOptimized': 'objectives',
   'MixPool': 'objectives',
   'PROXY_TASKS': 'objectives',

@@ -23,6 +23,7 @@ class Purpose(enum.IntEnum):
   UNLABELLED = 7
   STATISTICS = 8
   PSEUDO_LABEL = 9
+  NOISE = 10
 
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide
@@ -35,6 +36,16 @@ def round_seed(seed: tf.Tensor, round_num: tf.Tensor) -> tf.Tensor:
   """Returns the seed of a round, `int32 [2]`, from two `int32` scalars."""
   root = tf.stack([tf.cast(seed, tf.int32), 0])
   return fold_in(root, round_num)
+
+
+def run_seed(seed: tf.Tensor, purpose: Purpose) -> tf.Tensor:
+  """Returns the seed of what is drawn once for all rounds of a run.
+
+  Args:
+    seed: The run's seed, `int32` scalar.
+    purpose: What is drawn.
+  """
+  return fold_in(tf.stack([tf.cast(seed, tf.int32), 1]), purpose)
 
 
 def server_seed(seed: tf.Tensor, round_num: tf.Tensor) -> tf.Tensor:

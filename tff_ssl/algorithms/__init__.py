@@ -37,6 +37,7 @@ class ProcessSpec:
     uses_unlabelled: Whether clients train on what has no label beside what has
       one, so that it takes some of each to show anything.
     keeps_client_state: Whether it takes `client_state_dir`.
+    counts_clients: Whether it takes `num_clients`, the clients there are.
     redraws_masks: Whether it takes `redrawn_mask_ratio`.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
@@ -59,6 +60,7 @@ class ProcessSpec:
   has_client_training: bool = True
   uses_unlabelled: bool = False
   keeps_client_state: bool = False
+  counts_clients: bool = False
   redraws_masks: bool = False
   needs_encoder: bool = False
   augments: bool = True
@@ -122,6 +124,11 @@ _LABEL_HUNGRY = (
 _FEDUL = 'Lu et al. 2022, arXiv 2204.03304'
 _FEDLLP = 'fedllp.build_fedllp'
 _MIX = ('mix', 'mixup_weight', 'mixup_concentration')
+_FEDMATCH = (
+  *('threshold', 'num_helpers', 'helper_interval', 'supervised_weight'),
+  *('inter_client_weight', 'agreement_weight', 'sigma_psi_weight', 'l1_weight'),
+  *('client_weighting', *_LOCAL),
+)
 _PAPER_2 = 'Cho et al. 2023, arXiv 2307.08809'
 _PAPER_3 = 'Hegde et al., Label Hungry? Not Anymore'
 _PAPER_1 = 'Zhang et al. 2021, arXiv 2008.11364'
@@ -323,6 +330,32 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
             'The same with virtual adversarial training beside it.',
           ),
         )
+      ),
+      ProcessSpec(
+        'fedmatch',
+        'Weights sigma + psi, the clients with like models help each other.',
+        "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
+        'fedmatch.build_fedmatch',
+        (*_FEDMATCH, 'labelled_batch_size'),
+        labels_at='clients',
+        uses_unlabelled=True,
+        keeps_client_state=True,
+        counts_clients=True,
+        has_server_training=False,
+        has_gradient_diversity=False,
+      ),
+      ProcessSpec(
+        'fedmatch_server',
+        'The same with labels at the server, which alone trains sigma.',
+        "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
+        'fedmatch_server.build_fedmatch_server',
+        (
+          *_FEDMATCH,
+          *('server_steps', 'server_batch_size', 'server_warmup_rounds'),
+        ),
+        keeps_client_state=True,
+        counts_clients=True,
+        has_gradient_diversity=False,
       ),
       ProcessSpec(
         'fsl',

@@ -24,6 +24,7 @@ from tff_ssl.objectives.consistency import (
   SelfTraining,
 )
 from tff_ssl.objectives.fix_and_mix import FixAndMix, MixPool
+from tff_ssl.objectives.inter_client import InterClientConsistency, Peers
 from tff_ssl.objectives.label_proportions import (
   LabelProportions,
   VirtualAdversarialProportions,
@@ -45,18 +46,21 @@ from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
 from tff_ssl.objectives.surrogate_sets import SurrogateSets
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
+from tff_ssl.objectives.weighted import Weighted
 
 __all__ = [
   'ConfidenceMix',
   'ConsistencyRegularization',
   'Experts',
   'FixAndMix',
+  'InterClientConsistency',
   'JointlyOptimized',
   'LabelProportions',
   'Lasso',
   'MixPool',
   'PROXY_TASKS',
   'PriorLabels',
+  'Peers',
   'Proximal',
   'ProxyTask',
   'Reconstruction',
@@ -68,4 +72,5 @@ __all__ = [
   'SurrogateSets',
   'TwoExperts',
   'VirtualAdversarialProportions',
+  'Weighted',
 ]

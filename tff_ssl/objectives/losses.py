@@ -97,6 +97,50 @@ def sharpened_divergence(
   return mask * tf.reduce_sum(terms, axis=-1)
 
 
+def majority_vote(
+  own_logits: tf.Tensor, other_logits: tf.Tensor, present: tf.Tensor
+) -> tf.Tensor:
+  """Returns the class that most models choose; of several the lowest.
+
+  Args:
+    own_logits: `float [n, d]`.
+    other_logits: `float [h, n, d]`.
+    present: `bool [h]`, which of the others vote.
+
+  Returns:
+    `int32 [n]`.
+  """
+  num_classes = tf.shape(own_logits)[-1]
+  votes = tf.one_hot(tf.argmax(other_logits, axis=-1), num_classes)
+  votes *= tf.cast(present, tf.float32)[:, tf.newaxis, tf.newaxis]
+  own = tf.one_hot(tf.argmax(own_logits, axis=-1), num_classes)
+  return tf.argmax(
+    own + tf.reduce_sum(votes, axis=0), axis=-1, output_type=tf.int32
+  )
+
+
+def mean_divergence(
+  teacher_logits: tf.Tensor, student_logits: tf.Tensor, present: tf.Tensor
+) -> tf.Tensor:
+  """Mean over teachers of KL(teacher, student); gradients are the student's.
+
+  Args:
+    teacher_logits: `float32 [h, n, d]`.
+    student_logits: `float [n, d]`.
+    present: `bool [h]`, which teachers count.
+
+  Returns:
+    `float32 [n]`, in nats; 0 where no teacher counts.
+  """
+  log_teacher = tf.nn.log_softmax(tf.stop_gradient(teacher_logits))
+  log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
+  terms = tf.exp(log_teacher) * (log_teacher - log_student)
+  counts = tf.cast(present, tf.float32)
+  return tf.math.divide_no_nan(
+    tf.einsum('h,hnd->n', counts, terms), tf.reduce_sum(counts)
+  )
+
+
 def pseudo_label_accuracy(
   labels: tf.Tensor,
   mask: tf.Tensor,

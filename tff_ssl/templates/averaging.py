@@ -18,6 +18,7 @@ from tff_ssl.templates import (
   client_work,
   composition,
   finalizers,
+  helper_table,
   local_training,
   slots,
 )
@@ -76,6 +77,9 @@ def compose(
   num_slots: int | None = None,
   client_state_dir: str | None = None,
   initial_client_state: Callable[[client_work.ClientTask], Any] | None = None,
+  table: helper_table.HelperTable | None = None,
+  sent_part: Callable | None = None,
+  build_finalizer: Callable | None = None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator=None,
   metrics_aggregator=None,
@@ -105,6 +109,10 @@ def compose(
     num_slots: C, where momentum stays with the slot.
     client_state_dir: See `client_work.build_client_work`.
     initial_client_state: Likewise.
+    table: Likewise.
+    sent_part: From a client's delta to what it sends of it; by default all.
+    build_finalizer: Called with `weights_type` and `aggregate_type`, unplaced;
+      by default the mean delta goes to `server_optimizer`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `tff.aggregators.MeanFactory()`.
     metrics_aggregator: As in TFF's builders.
@@ -134,13 +142,15 @@ def compose(
       weight = (
         tf.cast(weight > 0, tf.float32) if leaves_out_idle else tf.constant(1.0)
       )
+    delta = client_work.subtract(result.weights, task.weights)
     update = client_work.LocalUpdate(
-      client_work.subtract(result.weights, task.weights),
+      delta if sent_part is None else sent_part(delta),
       weight,
       result.metrics,
       tf.constant(False),
       result.optimizer_state,
       result.client_state,
+      result.table_row,
     )
     return update, None
 
@@ -155,18 +165,9 @@ def compose(
     initial_slot_state=initial_optimizer_state,
     client_state_dir=client_state_dir,
     initial_client_state=initial_client_state,
+    table=table,
     metrics_aggregator=metrics_aggregator,
   )
-  finalizer = finalizers.build_apply_mean_delta(
-    server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
-    weights_type,
-    model.weights_spec.trainable,
-    restart_round=server_restart_round,
-  )
-  if server_training is not None:
-    finalizer = alternate_training.then_train(
-      finalizer, server_training, weights_type=weights_type, seed=seed
-    )
   parts = None
   if measured_training is not None:
     parts = composition.Parts(
@@ -176,16 +177,33 @@ def compose(
       data_spec,
       weights_type,
     )
+  aggregator = _weighted_aggregator(
+    model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
+    client_weighting,
+    work.next.type_signature.result.result.member,
+  )
+  if build_finalizer is None:
+    finalizer = finalizers.build_apply_mean_delta(
+      server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
+      weights_type,
+      model.weights_spec.trainable,
+      restart_round=server_restart_round,
+    )
+  else:
+    finalizer = build_finalizer(
+      weights_type=weights_type,
+      aggregate_type=aggregator.next.type_signature.result.result.member,
+    )
+  if server_training is not None:
+    finalizer = alternate_training.then_train(
+      finalizer, server_training, weights_type=weights_type, seed=seed
+    )
   return composition.compose(
     initial_weights,
     seed=seed,
     distributor=model_distributor,
     client_work=work,
-    aggregator=_weighted_aggregator(
-      model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
-      client_weighting,
-      work.next.type_signature.result.result.member,
-    ),
+    aggregator=aggregator,
     finalizer=finalizer,
     to_model_weights=to_model_weights,
     from_model_weights=from_model_weights,

@@ -12,7 +12,7 @@ from tff_ssl import randomness
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import client_state as client_state_lib
 from tff_ssl.templates import finalizers as finalizers_lib
-from tff_ssl.templates import slots, stacks
+from tff_ssl.templates import helper_table, slots, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -29,6 +29,7 @@ class LocalUpdate(NamedTuple):
       does not exist).
     slot_state: The slot's new state, where slots have one.
     client_state: The client's new state, where clients have one.
+    table_row: The client's new row, where the server has a table of clients.
   """
 
   delta: Any
@@ -37,6 +38,7 @@ class LocalUpdate(NamedTuple):
   invalid: tf.Tensor
   slot_state: Any = None
   client_state: Any = None
+  table_row: Any = ()
 
 
 class ClientTask(NamedTuple):
@@ -55,6 +57,7 @@ class ClientTask(NamedTuple):
     set_shares: `float32 [M]`, likewise.
     slot_state: The slot's state, where slots have one.
     client_state: The client's own state, where clients have one.
+    table: What the server sends of its table of clients, where it has one.
   """
 
   weights: Any
@@ -69,6 +72,7 @@ class ClientTask(NamedTuple):
   set_shares: tf.Tensor | None = None
   slot_state: Any = None
   client_state: Any = None
+  table: Any = None
 
   @property
   def client_seed(self) -> tf.Tensor:
@@ -158,6 +162,7 @@ def build_client_work(
   initial_slot_state: Callable[[], Any] | None = None,
   client_state_dir: str | None = None,
   initial_client_state: Callable[[ClientTask], Any] | None = None,
+  table: helper_table.HelperTable | None = None,
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
@@ -180,13 +185,16 @@ def build_client_work(
     client_state_dir: Where clients keep a state, if they do (see
       `client_state.py`).
     initial_client_state: Returns the first state of a client, where they do.
+    table: The server's table of clients, where it has one; a client that cannot
+      be in it is invalid.
     metrics_aggregator: As in TFF's own builders; by default
       `tff.learning.metrics.sum_then_finalize`.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess` whose state holds the
-    optimizer's `hparams` and maybe `slots`, whose update is `delta`, or
-    `<value=delta, group=tag>` where there is a tag, and whose measurements are
+    optimizer's `hparams` and maybe `slots` and `table`, whose update is
+    `delta`, or `<value=delta, group=tag>` where there is a tag, and whose
+    measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
   """
   finalizers = collections.OrderedDict()
@@ -196,14 +204,25 @@ def build_client_work(
     state = collections.OrderedDict(hparams=initial_hparams())
     if num_slots:
       state['slots'] = stacks.tile(initial_slot_state(), num_slots)
+    if table is not None:
+      state['table'] = table.initial()
     return state
 
   state_type = initial.type_signature.result
+
+  @tff.tensorflow.computation(state_type)
+  def to_send(state):
+    if table is not None:
+      state['table'] = state['table']['chosen']
+    return state
+
   sent_type = tff.types.to_type(
     collections.OrderedDict(weights=weights_type, round=np.int32, seed=np.int32)
   )
 
-  @tff.tensorflow.computation(sent_type, state_type, data_spec.type)
+  @tff.tensorflow.computation(
+    sent_type, to_send.type_signature.result, data_spec.type
+  )
   def work(sent, state, data):
     task, context = read_task(sent, state['hparams'], data, data_spec)
     if num_slots:
@@ -214,11 +233,17 @@ def build_client_work(
         client_state_dir, task, lambda: initial_client_state(task)
       )
       task = task._replace(client_state=own)
+    if table is not None:
+      task = task._replace(table=state['table'])
     update, tag = local_update(task)
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
       update = update._replace(invalid=update.invalid | missing)
-    faults, usable = find_faults(update, task.examples)
+    if table is not None:
+      missing = table.is_missing(task.client)
+      update = update._replace(invalid=update.invalid | missing)
+    further = () if table is None else update.table_row
+    faults, usable = find_faults(update, task.examples, further)
     sent_back = zero_unless(
       usable, (update.delta, update.weight, update.metrics)
     )
@@ -237,9 +262,11 @@ def build_client_work(
     if tag is not None:
       delta = collections.OrderedDict(value=delta, group=tag)
     result = tff.learning.templates.ClientResult(delta, weight)
-    kept = ()
+    kept = collections.OrderedDict()
     if num_slots:
-      kept = slots.scatter(update.slot_state, slot, num_slots, usable)
+      kept['slots'] = slots.scatter(update.slot_state, slot, num_slots, usable)
+    if table is not None:
+      kept['table'] = table.scatter(task.client, update.table_row, usable)
     return result, metrics, clients, kept
 
   _, metrics_type, _, kept_type = work.type_signature.result
@@ -247,8 +274,11 @@ def build_client_work(
     finalizers, metrics_type
   )
 
-  def merge_slots(state, kept):
-    state['slots'] = slots.merge(state['slots'], *kept)
+  def merge_kept(state, kept):
+    if num_slots:
+      state['slots'] = slots.merge(state['slots'], *kept['slots'])
+    if table is not None:
+      state['table'] = table.merge(state['table'], *kept['table'])
     return state
 
   @tff.federated_computation
@@ -261,16 +291,17 @@ def build_client_work(
     tff.FederatedType(data_spec.type, tff.CLIENTS),
   )
   def next_fn(state, sent, data):
+    shown = state if table is None else tff.federated_map(to_send, state)
     result, metrics, clients, kept = tff.federated_map(
-      work, (sent, tff.federated_broadcast(state), data)
+      work, (sent, tff.federated_broadcast(shown), data)
     )
     measurements = tff.federated_zip(
       collections.OrderedDict(
         train=aggregate(metrics), clients=tff.federated_sum(clients)
       )
     )
-    if num_slots:
-      merge = tff.tensorflow.computation(merge_slots, (state_type, kept_type))
+    if num_slots or table is not None:
+      merge = tff.tensorflow.computation(merge_kept, (state_type, kept_type))
       state = tff.federated_map(merge, (state, tff.federated_sum(kept)))
     return tff.templates.MeasuredProcessOutput(state, result, measurements)
 

@@ -199,6 +199,7 @@ def build_server_training(
   combine,
   *,
   server_start,
+  before_training=None,
   weights_type: tff.Type,
   aggregate_type: tff.Type,
   seed: int,
@@ -214,6 +215,8 @@ def build_server_training(
     combine: `(weights, server_weights, aggregate) -> weights`, in TensorFlow;
       `server_weights` are stacked, `[R, ...]`.
     server_start: `(weights) -> ModelWeights`, where the server starts from.
+    before_training: `(weights, aggregate) -> weights`, from the global weights
+      to those that the server trains; by default they are the same.
     weights_type: Unplaced type of the global model weights.
     aggregate_type: Unplaced type of the aggregator's result.
     seed: The run's seed.
@@ -231,8 +234,11 @@ def build_server_training(
     )
 
   def update(state, weights, aggregate):
+    start = weights
+    if before_training is not None:
+      start = before_training(weights, aggregate)
     trained = server.run(
-      server_start(weights),
+      server_start(start),
       state['optimizer'],
       seed=state['seed'],
       round_num=state['round'],

@@ -51,6 +51,7 @@ class TrainingResult(NamedTuple):
       denominator summed over all steps.
     num_examples: `float32` scalar, examples processed, repetitions counted.
     client_state: The client's new state, where clients have one.
+    table_row: The client's new row, where the server has a table of clients.
   """
 
   weights: Any
@@ -58,6 +59,7 @@ class TrainingResult(NamedTuple):
   metrics: Any
   num_examples: tf.Tensor
   client_state: Any = ()
+  table_row: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)

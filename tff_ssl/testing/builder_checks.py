@@ -62,6 +62,12 @@ _BAD_SETTINGS = {
   'vat_weight': (-1.0, float('nan'), 'heavy'),
   'vat_radius': (0.0, float('nan'), 'far'),
   'vat_ramp': ('by_hand',),
+  'num_helpers': (0, 2.5, 'many', 2**31),
+  'helper_interval': (0, 2.5, 'often'),
+  'supervised_weight': (-1.0, float('nan'), 'heavy'),
+  'inter_client_weight': (-1.0, float('nan'), 'heavy'),
+  'agreement_weight': (-1.0, float('nan'), 'heavy'),
+  'sigma_psi_weight': (-1.0, float('nan'), 'heavy'),
   'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)

@@ -54,7 +54,17 @@ _SETTINGS = {
   'supervised_rounds': 1,
   'labelled_steps': 3,
   'unlabelled_steps': 3,
+  # Where it is not the default, there may be no weights to ignore.
+  'client_weighting': 'examples',
+  # From the first round on, and with weights that suit the rate for all.
+  'server_warmup_rounds': 0,
+  'helper_interval': 1,
+  'supervised_weight': 1.0,
+  'sigma_psi_weight': 0.1,
 }
+
+# The digits are dealt to so many clients.
+_NUM_CLIENTS = 43
 
 
 class NoisyViews(augmentation.PlainViews):
@@ -166,6 +176,8 @@ class TinyProblem:
     if self.spec.keeps_client_state:
       self._state_folder = tempfile.TemporaryDirectory()
       given['client_state_dir'] = self._state_folder.name
+    if self.spec.counts_clients:
+      given['num_clients'] = _NUM_CLIENTS
     if self.spec.has_server_training:
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_paper_sgd(0.1)

@@ -124,3 +124,43 @@ def test_no_gradient_flows_through_the_sharpened_teacher():
       losses.sharpened_divergence(logits, tf.zeros([2, 2]), 0.5, 0.4)
     )
   assert tape.gradient(loss, logits) is None
+
+
+def test_a_majority_votes_and_the_lowest_class_wins_a_tie():
+  def logits(*classes):
+    return tf.one_hot(classes, 4)
+
+  own = logits(3, 3, 2, 0, 1)
+  others = tf.stack([logits(1, 1, 1, 2, 1), logits(1, 3, 0, 2, 2)])
+  for present, labels in (
+    # 3 1 1, 3 1 3, 2 1 0 (a tie), 0 2 2, 1 1 2.
+    ([True, True], [1, 3, 0, 2, 1]),
+    # Own and first: ties but for the last.
+    ([True, False], [1, 1, 1, 0, 1]),
+    ([False, False], [3, 3, 2, 0, 1]),
+  ):
+    voted = losses.majority_vote(own, others, tf.constant(present))
+    assert voted.dtype == tf.int32
+    np.testing.assert_array_equal(voted, labels)
+
+
+def test_the_mean_divergence_counts_those_present():
+  rng = np.random.default_rng(4)
+  teachers = rng.normal(size=(3, 5, 4)).astype(np.float32)
+  student = rng.normal(size=(5, 4)).astype(np.float32)
+  divergences = [
+    scipy.stats.entropy(
+      scipy.special.softmax(teacher.astype(np.float64), axis=1),
+      scipy.special.softmax(student.astype(np.float64), axis=1),
+      axis=1,
+    )
+    for teacher in teachers
+  ]
+  for present in ([True, True, True], [True, False, True]):
+    np.testing.assert_allclose(
+      losses.mean_divergence(teachers, student, tf.constant(present)),
+      np.mean([d for d, p in zip(divergences, present, strict=True) if p], 0),
+      rtol=1e-5,
+    )
+  nobody = losses.mean_divergence(teachers, student, tf.constant([False] * 3))
+  np.testing.assert_array_equal(nobody, np.zeros(5))

@@ -1,0 +1,51 @@
+"""Whole runs of FedMatch, whose clients read each other's models."""
+
+import json
+import shutil
+
+import pandas as pd
+
+from experiments import run
+
+FLAGS = (
+  '--process=fedmatch',
+  '--dataset=digits',
+  '--model=dense',
+  '--num_clients=6',
+  '--clients_per_round=4',
+  '--batch_size=20',
+  '--helper_interval=2',
+  '--threshold=0.2',
+)
+
+
+def test_a_run_goes_on_with_its_helpers(tmp_path, tff_context, capfd):
+  def train(name, rounds):
+    folder = tmp_path / name
+    return run.main(
+      [
+        *('run', *FLAGS, f'--cache_dir={tmp_path / "cache"}'),
+        *(f'--run_dir={folder}', f'--total_rounds={rounds}'),
+      ]
+    )
+
+  def summary(name):
+    return json.loads((tmp_path / name / 'summary.json').read_text())
+
+  assert train('whole', 7) == 0
+  table = pd.read_csv(tmp_path / 'whole' / 'metrics.csv')
+  # Chosen before the rounds 2, 4 and 6, where anybody is known.
+  assert table['helpers'].iloc[0] == 0 and table['helpers'].iloc[-1] == 2
+  assert table['mask_rate'].iloc[-1] > 0
+
+  assert train('cut', 4) == 0
+  # Without the helpers' models it would be another run.
+  states = tmp_path / 'cut' / 'client_states'
+  shutil.move(states, tmp_path / 'states')
+  assert train('cut', 7) == 1
+  assert 'model of a helper client is missing' in capfd.readouterr().err
+
+  shutil.rmtree(states, ignore_errors=True)
+  shutil.move(tmp_path / 'states', states)
+  assert train('cut', 7) == 0
+  assert summary('cut')['weights_sha256'] == summary('whole')['weights_sha256']

@@ -1,0 +1,287 @@
+"""FedMatch, with labels at clients: its rounds by hand, and its helpers."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.algorithms import fed_avg, fedmatch
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 5, 3
+_SPEC = client_data.ClientDataSpec(
+  client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
+  in_context=True,
+)
+_RATE = 0.05
+_SGD = tff.learning.optimizers.build_sgdm(_RATE)
+
+
+class TwiceAsStrong(views.PlainViews):
+  """A strong view without randomness."""
+
+  def strong(self, examples, seed):
+    return self.plain(examples) * 2
+
+
+@pytest.fixture(scope='module')
+def model():
+  return functional.from_keras(
+    lambda: dense.dense((_FEATURES,), _CLASSES, hidden=())
+  )
+
+
+def arrays(seed, labelled=4, size=12):
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
+  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
+  # Classes that can be told apart.
+  x[:, 0] += 3 * labels
+  return collections.OrderedDict(
+    x=x, y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32)
+  )
+
+
+def client(index, labelled=4, size=12):
+  context = collections.OrderedDict(client=np.int32(index), group=np.int32(-1))
+  return collections.OrderedDict(
+    examples=tf.data.Dataset.from_tensors(arrays(index, labelled, size)),
+    context=tf.data.Dataset.from_tensors(context),
+  )
+
+
+@pytest.fixture
+def build(model, tmp_path, tff_context):
+  def build_process(folder='states', **arguments):
+    defaults = {
+      'num_clients': 8,
+      'helper_interval': 1,
+      'client_optimizer': _SGD,
+      # One step on all examples of a kind: their order does not matter.
+      'batch_size': 12,
+      'labelled_batch_size': 12,
+      'seed': 3,
+    }
+    return fedmatch.build_fedmatch(
+      model,
+      data_spec=_SPEC,
+      views=TwiceAsStrong(),
+      client_state_dir=str(tmp_path / folder),
+      **{**defaults, **arguments},
+    )
+
+  return build_process
+
+
+def rounds(process, state, participants):
+  for indices in participants:
+    state = process.next(state, [client(i) for i in indices]).state
+  return state
+
+
+def same(a, b):
+  return all(
+    np.array_equal(x, y)
+    for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
+  )
+
+
+def assert_close(actual, expected, tolerance=1e-6):
+  for a, b in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+
+
+def probabilities(theta, x):
+  kernel, bias = (np.asarray(w, np.float64) for w in theta)
+  return scipy.special.softmax(x @ kernel + bias, axis=1)
+
+
+def backward(x, error):
+  """Returns the gradient of a mean over rows, from that of the logits."""
+  return [x.T @ error / len(x), error.mean(axis=0)]
+
+
+def local_round(sigma, psi, data, helpers, *, lambdas, threshold):
+  """Returns sigma and psi after a client's round, in numpy."""
+  lambda_s, lambda_i, lambda_a, lambda_l2, lambda_l1 = lambdas
+  labelled = data['y'] >= 0
+  x, y = data['x'][labelled].astype(np.float64), data['y'][labelled]
+  theta = [a + b for a, b in zip(sigma, psi, strict=True)]
+  error = probabilities(theta, x) - np.eye(_CLASSES)[y]
+  sigma = [
+    w - _RATE * lambda_s * g
+    for w, g in zip(sigma, backward(x, error), strict=True)
+  ]
+  theta = [a + b for a, b in zip(sigma, psi, strict=True)]
+  x = data['x'][~labelled].astype(np.float64)
+  x = x[probabilities(theta, x).max(axis=1) >= threshold]
+  assert len(x) > 1
+  own = probabilities(theta, x)
+  of_helpers = [probabilities(helper, x) for helper in helpers]
+  votes = sum(
+    np.eye(_CLASSES)[rows.argmax(axis=1)] for rows in [own, *of_helpers]
+  )
+  agreed = np.eye(_CLASSES)[votes.argmax(axis=1)]
+  # KL(h || p) has the gradient p - h in the logits of p.
+  terms = [
+    lambda_a * g for g in backward(2 * x, probabilities(theta, 2 * x) - agreed)
+  ]
+  for rows in of_helpers:
+    terms = [
+      t + lambda_i * g / len(of_helpers)
+      for t, g in zip(terms, backward(x, own - rows), strict=True)
+    ]
+  psi = [
+    b - _RATE * (g + 2 * lambda_l2 * (b - a) + lambda_l1 * np.sign(b))
+    for a, b, g in zip(sigma, psi, terms, strict=True)
+  ]
+  return sigma, psi
+
+
+def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
+  nothing = {
+    'inter_client_weight': 0.0,
+    'agreement_weight': 0.0,
+    'sigma_psi_weight': 0.0,
+    'l1_weight': 0.0,
+  }
+  common = {'labelled_batch_size': 3, 'local_steps': 4}
+  process = build(
+    supervised_weight=1.0, client_weighting='uniform', **nothing, **common
+  )
+  reference = fed_avg.build_fed_avg(
+    model,
+    data_spec=_SPEC,
+    views=TwiceAsStrong(),
+    client_optimizer=_SGD,
+    batch_size=3,
+    local_steps=4,
+    client_weighting='uniform',
+    seed=3,
+  )
+  ours, theirs = process.initialize(), reference.initialize()
+  theirs = reference.set_model_weights(theirs, process.get_model_weights(ours))
+  for _ in range(3):
+    clients = [client(0), client(1, 7), client(2, 1)]
+    ours = process.next(ours, clients).state
+    theirs = reference.next(theirs, clients).state
+  assert_close(
+    process.get_model_weights(ours).trainable,
+    reference.get_model_weights(theirs).trainable,
+  )
+
+
+def test_rounds_by_hand(build):
+  lambdas, threshold = (2.0, 0.5, 0.7, 0.3, 0.01), 0.45
+  names = ('supervised', 'inter_client', 'agreement', 'sigma_psi', 'l1')
+  weights = {f'{n}_weight': v for n, v in zip(names, lambdas, strict=True)}
+  process = build(threshold=threshold, **weights)
+  state = process.initialize()
+  start = [w.astype(np.float64) for w in state.global_model_weights.trainable]
+  sigma, psi = start[:2], start[2:]
+  # Participants, and the helpers that they have by then: with three clients
+  # known, both others.
+  left = {}
+  for participants, helpers_of in (
+    ((0, 1), {0: (), 1: ()}),
+    ((1, 2), {1: (0,), 2: ()}),
+    ((0, 2), {0: (1, 2), 2: (0, 1)}),
+  ):
+    output = process.next(state, [client(i) for i in participants])
+    new = {
+      i: local_round(
+        sigma,
+        psi,
+        arrays(i),
+        [left[j] for j in helpers_of[i]],
+        lambdas=lambdas,
+        threshold=threshold,
+      )
+      for i in participants
+    }
+    for i, (own_sigma, own_psi) in new.items():
+      left[i] = [a + b for a, b in zip(own_sigma, own_psi, strict=True)]
+    sigma, psi = (
+      [np.mean(values, axis=0) for values in zip(*part, strict=True)]
+      for part in zip(*new.values(), strict=True)
+    )
+    state = output.state
+    assert_close(
+      state.global_model_weights.trainable, [*sigma, *psi], tolerance=1e-5
+    )
+    np.testing.assert_allclose(
+      output.metrics['client_work']['train']['helpers'],
+      np.mean([len(helpers_of[i]) for i in participants]),
+    )
+  assert_close(
+    process.get_model_weights(state).trainable,
+    [a + b for a, b in zip(sigma, psi, strict=True)],
+    tolerance=1e-5,
+  )
+
+
+def test_the_server_chooses_the_nearest_clients(build):
+  process = build(num_helpers=2)
+  state = rounds(process, process.initialize(), [[0, 1, 2, 3], [4, 5, 0]])
+  table = state.client_work['table']
+  outputs, owner = table['rows']['outputs'], table['rows']['owner']
+  assert owner.tolist() == [0, 1, 2, 3, 4, 5, -1, -1]
+  for i in range(6):
+    distances = np.linalg.norm(outputs[:6] - outputs[i], axis=1)
+    distances[i] = np.inf
+    nearest = np.argsort(distances)[:2]
+    assert table['chosen']['helpers'][i].tolist() == nearest.tolist()
+  assert (table['chosen']['helpers'][6:] == -1).all()
+
+
+def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(build):
+  participants = [[0, 1, 2], [1, 2, 3], [0, 2], [0, 1, 3]]
+  process = build('a', threshold=0.4)
+  whole = rounds(process, process.initialize(), participants)
+  # Beside models of later rounds, which the first run left.
+  assert same(whole, rounds(process, process.initialize(), participants))
+  other = build('b', threshold=0.4)
+  half = rounds(other, other.initialize(), participants[:2])
+  resumed = build('b', threshold=0.4)
+  assert same(whole, rounds(resumed, half, participants[2:]))
+
+
+def test_clients_without_one_kind_of_examples_take_part(build):
+  process = build(threshold=0.0)
+  state = process.initialize()
+  sigma, psi = (
+    state.global_model_weights.trainable[part]
+    for part in (slice(2), slice(2, 4))
+  )
+  for labelled, kept in ((0, (sigma, slice(2))), (12, (psi, slice(2, 4)))):
+    output = process.next(state, [client(0, labelled)])
+    after = output.state.global_model_weights.trainable
+    assert output.metrics['client_work']['clients']['participating'] == 1
+    assert same(after[kept[1]], kept[0])
+    assert not same(after, state.global_model_weights.trainable)
+
+
+def test_a_client_that_the_table_has_no_row_for_is_left_out(build):
+  process = build()
+  state = process.initialize()
+  alone = process.next(state, [client(0)])
+  output = process.next(state, [client(0), client(8)])
+  assert output.metrics['client_work']['clients']['invalid'] == 1
+  assert same(output.state, alone.state)
+
+
+def test_refusals(model):
+  common = {'data_spec': _SPEC, 'views': views.PlainViews()}
+  with pytest.raises(ValueError, match="client_state_dir='x' must be an abs"):
+    fedmatch.build_fedmatch(
+      model, client_state_dir='x', num_clients=3, **common
+    )
+  with pytest.raises(ValueError, match='num_helpers=2 .*num_clients=2'):
+    fedmatch.build_fedmatch(
+      model, client_state_dir='/x', num_clients=2, **common
+    )

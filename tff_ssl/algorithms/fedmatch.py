@@ -1,0 +1,209 @@
+"""FedMatch: inter-client consistency and disjoint learning, labels at clients.
+
+Jeong et al., Federated Semi-Supervised Learning with Inter-Client Consistency &
+Disjoint Learning (arXiv 2006.12097), with what its authors' code says of the
+details. The model's weights are sigma + psi. In a round, client k
+
+```
+sigma_k   SGD steps on lambda_s CE of its labelled examples, from sigma, where
+          psi is fixed
+psi_k     SGD steps on its unlabelled ones, from psi, where sigma_k is fixed:
+          lambda_i KL to its helpers, lambda_a CE of the strong view to the vote
+          of itself and its helpers, lambda_L2 ||sigma - psi||^2, lambda_L1
+          ||psi||_1  (`tff_ssl.objectives.InterClientConsistency`)
+server    sigma <- mean sigma_k, psi <- mean psi_k, of equal weights
+```
+
+Helpers are the clients whose models are nearest by their outputs on a fixed
+input of Gaussian noise, chosen before every tenth round
+(`tff_ssl.templates.helper_table`). Their models are those that they had at the
+end of their last round, sigma_k + psi_k.
+
+The authors' code differs: its steps on sigma and psi take turns by minibatch,
+here all of sigma come first; a client has helpers in the tenth rounds only,
+here until the next choice; a helper's model is its psi with the present sigma;
+and of psi, at evaluation, what is below 5e-6 counts as 0, which saves
+communication. Its learning rate falls where the validation loss stalls.
+"""
+
+import collections
+
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives
+from tff_ssl.models import decomposed
+from tff_ssl.templates import (
+  averaging,
+  helper_training,
+  local_training,
+  minibatches,
+)
+
+
+def build_fedmatch(
+  model,
+  *,
+  data_spec,
+  views,
+  client_state_dir: str,
+  num_clients: int,
+  num_helpers: int = 2,
+  helper_interval: int = 10,
+  threshold: float = 0.75,
+  supervised_weight: float = 10.0,
+  inter_client_weight: float = 1e-2,
+  agreement_weight: float = 1e-2,
+  sigma_psi_weight: float = 10.0,
+  l1_weight: float = 1e-4,
+  psi_factor: float = 0.2,
+  noise_examples: int = 1,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  batch_size: int = 100,
+  labelled_batch_size: int = 10,
+  local_steps: int | None = None,
+  local_epochs: int | None = None,
+  client_weighting: str = 'uniform',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedMatch where clients hold the labels.
+
+  The global weights are sigma and psi; `get_model_weights` gives their sum, and
+  `set_model_weights` splits a model as it is split at first. A client without
+  labelled examples leaves sigma as it is, one without unlabelled ones psi.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation: sigma learns from the weak view; psi labels the plain
+      one and learns from the strong one.
+    client_state_dir: Absolute path of the folder where clients keep their
+      models, for those they help; see `tff_ssl.templates.client_state`.
+    num_clients: K, clients there are, whose indices are below K.
+    num_helpers: H >= 1, below K.
+    helper_interval: Helpers are chosen before every so many-th round.
+    threshold: tau, confidence from which an unlabelled example counts.
+    supervised_weight: lambda_s >= 0.
+    inter_client_weight: lambda_i >= 0.
+    agreement_weight: lambda_a >= 0.
+    sigma_psi_weight: lambda_L2 >= 0. Times twice the learning rate it must stay
+      below 1, or psi oscillates.
+    l1_weight: lambda_L1 >= 0.
+    psi_factor: psi is at first this times sigma, which is what the model is
+      initialised with; in [0, 1].
+    noise_examples: Inputs of the noise; one in the authors' code.
+    client_optimizer: By default SGD with learning rate 0.001.
+    server_optimizer: By default SGD with learning rate 1.
+    batch_size: Unlabelled examples in a minibatch.
+    labelled_batch_size: Labelled ones.
+    local_steps: Steps of either kind in a round.
+    local_epochs: Instead of `local_steps`, passes over the examples of either
+      kind; 1 if neither is given.
+    client_weighting: 'uniform', or 'examples' (labelled and unlabelled ones
+      that were processed in the round).
+    schedule: As in `build_fed_avg`.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`. It does not hide the models'
+      outputs on the noise, which the server needs.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` on
+    labelled examples and the metrics of `InterClientConsistency`, clients
+    report `helpers`, how many of them they have.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model and client data do not fit each other.
+  """
+  checks.integers_at_least(
+    1,
+    batch_size=batch_size,
+    labelled_batch_size=labelled_batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+  )
+  data_spec.check_model(model)
+  parts = decomposed.Decomposition(model, psi_factor)
+
+  def build_training(name, objective, size, rows):
+    return local_training.LocalTraining(
+      parts.part(name),
+      objective,
+      client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
+      size,
+      **local_training.steps_or_epochs(
+        local_steps, local_epochs, default_epochs=1
+      ),
+      schedule=schedule,
+      selection=minibatches.Selection(rows),
+    )
+
+  of_sigma = build_training(
+    'sigma',
+    objectives.Weighted(objectives.Supervised(views), supervised_weight),
+    labelled_batch_size,
+    'labelled',
+  )
+  of_psi = helper_training.build(
+    parts,
+    build_training(
+      'psi',
+      objectives.InterClientConsistency(
+        views,
+        threshold,
+        inter_client_weight,
+        agreement_weight,
+        sigma_psi_weight,
+        l1_weight,
+      ),
+      batch_size,
+      'unlabelled',
+    ),
+    data_spec=data_spec,
+    client_state_dir=client_state_dir,
+    num_clients=num_clients,
+    num_helpers=num_helpers,
+    helper_interval=helper_interval,
+    noise_examples=noise_examples,
+  )
+
+  def train(task):
+    first = of_sigma.run(
+      parts.take(task.weights, 'sigma'),
+      task.examples,
+      seed=task.client_seed,
+      round_num=task.round,
+      hparams=task.hparams,
+    )
+    second = of_psi.run(task, parts.put(first.weights, 'sigma'))
+    return second._replace(
+      metrics=collections.OrderedDict({**first.metrics, **second.metrics}),
+      num_examples=first.num_examples + second.num_examples,
+    )
+
+  return averaging.compose(
+    train,
+    model=parts.joint,
+    data_spec=data_spec,
+    initial_hparams=of_sigma.initial_hparams,
+    initial_optimizer_state=of_sigma.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    client_state_dir=client_state_dir,
+    initial_client_state=of_psi.initial_client_state,
+    table=of_psi.table,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    to_model_weights=parts.total,
+    from_model_weights=lambda weights, _: parts.shares(weights),
+    seed=seed,
+  )

@@ -1,0 +1,128 @@
+"""FedMatch's objective on unlabelled examples: agreement with helper clients.
+
+Jeong et al., Federated Semi-Supervised Learning with Inter-Client Consistency
+& Disjoint Learning (arXiv 2006.12097), as the authors' code computes it. On
+those n examples u of a minibatch that the client's own model p = f(u) is sure
+of, max p >= tau, with the helper clients' models p_1 ... p_h and the strong
+view A(u),
+
+```
+vote(u)  = argmax of one-hot(p) + one-hot(p_1) + ... + one-hot(p_h)
+loss     = lambda_i / (n h) sum_u sum_j KL(p_j(u), p(u))
+           + lambda_a / n sum_u CE(f(A(u)), vote(u))
+           + lambda_L2 ||sigma - psi||^2 + lambda_L1 ||psi||_1
+```
+
+where one-hot(p) is 1 at the argmax of p. A tie of votes goes to the lowest
+class. Without helpers the first term is 0, and the vote the client's own.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_ssl import checks, randomness
+from tff_ssl.objectives import consistency, losses
+
+
+class Peers(NamedTuple):
+  """The anchors of `InterClientConsistency`.
+
+  Attributes:
+    sigma: Tensors like the weights that are trained.
+    helpers: `ModelWeights` of each helper, as the model in training has them.
+    present: `bool [len(helpers)]`, which of them count.
+  """
+
+  sigma: Sequence[tf.Tensor]
+  helpers: Sequence[Any]
+  present: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class InterClientConsistency:
+  """The loss above; the trainable weights are psi.
+
+  Plain and strong view go through the model together, so that batch
+  normalisation sees them as one batch.
+
+  Attributes:
+    views: Gives the plain and the strong view (`tff_ssl.augmentation`).
+    threshold: tau, in [0, 1].
+    inter_client_weight: lambda_i >= 0.
+    agreement_weight: lambda_a >= 0.
+    sigma_psi_weight: lambda_L2 >= 0.
+    l1_weight: lambda_L1 >= 0; the authors' code has 1e-4 where clients have
+      labels, 1e-5 where the server has them.
+  """
+
+  views: Any
+  threshold: float = 0.75
+  inter_client_weight: float = 1e-2
+  agreement_weight: float = 1e-2
+  sigma_psi_weight: float = 10.0
+  l1_weight: float = 1e-4
+
+  metric_names = (
+    *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
+    'helper_divergence',
+  )
+
+  def __post_init__(self):
+    checks.fractions(threshold=self.threshold)
+    checks.numbers_at_least(
+      0,
+      inter_client_weight=self.inter_client_weight,
+      agreement_weight=self.agreement_weight,
+      sigma_psi_weight=self.sigma_psi_weight,
+      l1_weight=self.l1_weight,
+    )
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss and, per metric, numerator and denominator.
+
+    Args:
+      predict: A `Predictor`.
+      batch: The minibatch; its labels are not used.
+      anchors: `Peers`.
+      seed: `int32 [2]`.
+    """
+    plain = self.views.plain(batch['x'])
+    strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
+    own, of_strong = consistency.forward(
+      predict, [plain, strong], [randomness.fold_in(seed, 1)] * 2, 'joint'
+    )
+    helpers = tf.stack(
+      [tf.cast(predict.at(w, plain), tf.float32) for w in anchors.helpers]
+    )
+    _, mask = losses.pseudo_labels(own, self.threshold)
+    labels = losses.majority_vote(own, helpers, anchors.present)
+    divergence = losses.mean_divergence(helpers, own, anchors.present)
+    each = mask * (
+      self.inter_client_weight * divergence
+      + self.agreement_weight
+      * losses.masked_cross_entropy(labels, of_strong, mask)
+    )
+    chosen = tf.reduce_sum(mask)
+    loss = tf.math.divide_no_nan(tf.reduce_sum(each), chosen)
+    size = tf.cast(tf.size(mask), tf.float32)
+    helped = chosen * tf.cast(tf.reduce_any(anchors.present), tf.float32)
+    return loss + self._regulariser(predict.trainable, anchors.sigma), (
+      collections.OrderedDict(
+        unlabelled_loss=(loss * size, size),
+        mask_rate=(chosen, size),
+        pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
+        helper_divergence=(tf.reduce_sum(mask * divergence), helped),
+      )
+    )
+
+  def _regulariser(self, psi, sigma):
+    """Returns the terms of the weights, sums over all of them."""
+    distance = tf.add_n(
+      [tf.reduce_sum(tf.square(a - b)) for a, b in zip(psi, sigma, strict=True)]
+    )
+    size = tf.add_n([tf.reduce_sum(tf.abs(value)) for value in psi])
+    return self.sigma_psi_weight * distance + self.l1_weight * size
