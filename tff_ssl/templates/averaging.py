@@ -115,6 +115,7 @@ def compose(
       tf.constant(False),
       result.optimizer_state,
       result.client_state,
+      result.passes,
     )
     return update, None
 
