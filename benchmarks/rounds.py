@@ -32,6 +32,7 @@ def run(flags: argparse.Namespace) -> dict:
   # Imported here: parsing and its errors should not wait for TensorFlow.
   from benchmarks import (
     candidates,
+    fedlabel,
     label_hungry,
     machine,
     measurement,
@@ -44,6 +45,9 @@ def run(flags: argparse.Namespace) -> dict:
   }
   comparisons['label_hungry'] = functools.partial(
     label_hungry.compare, label_hungry.WORKLOAD
+  )
+  comparisons['fedlabel'] = functools.partial(
+    fedlabel.compare, fedlabel.WORKLOAD
   )
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
@@ -79,7 +83,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
   )
   parser.add_argument(
     '--only',
-    choices=('dense', 'cnn', 'label_hungry'),
+    choices=('dense', 'cnn', 'label_hungry', 'fedlabel'),
     help='measure one section only',
   )
   parser.add_argument(
