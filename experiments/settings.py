@@ -127,7 +127,9 @@ _CHOICES = {
   **checks.CHOICES,
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine', 'exponential'),
-  'augmentation': ('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1'),
+  'augmentation': (
+    *('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1', 'weak'),
+  ),
   'epoch_batches': ('separate', 'continuous'),
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),
