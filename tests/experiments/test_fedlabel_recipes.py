@@ -15,6 +15,7 @@ fedavg_fixmatch   67.98  23.99  10.16  52.76  47.92
 fedprox_uda       71.93  31.99  10.57  54.15  59.48
 fedprox_fixmatch  70.56  22.38  10.02  55.49  50.88
 fedtrinet         60.31  29.56  10.53  50.82  59.38
+fedmatch          63.48  31.94  10.86  48.99  58.89
 fedlabel          79.33  46.05  18.42  69.43  71.46
 """
 # alpha = 1: CIFAR10, OrganAMNIST.
@@ -28,6 +29,7 @@ fedavg_fixmatch   38.51  70.14
 fedprox_uda       42.08  65.12
 fedprox_fixmatch  42.94  70.58
 fedtrinet         42.67  74.16
+fedmatch          44.23  72.57
 fedlabel          48.89  79.76
 """
 # 20% and 50% of the labels, CIFAR10.
