@@ -32,6 +32,7 @@ def run(flags: argparse.Namespace) -> dict:
   # Imported here: parsing and its errors should not wait for TensorFlow.
   from benchmarks import (
     candidates,
+    fedlabel,
     fedul,
     label_hungry,
     machine,
@@ -45,6 +46,9 @@ def run(flags: argparse.Namespace) -> dict:
   }
   comparisons['label_hungry'] = functools.partial(
     label_hungry.compare, label_hungry.WORKLOAD
+  )
+  comparisons['fedlabel'] = functools.partial(
+    fedlabel.compare, fedlabel.WORKLOAD
   )
   comparisons['fedul'] = functools.partial(fedul.compare, fedul.WORKLOAD)
   names = [flags.only] if flags.only else list(comparisons)
@@ -81,7 +85,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
   )
   parser.add_argument(
     '--only',
-    choices=('dense', 'cnn', 'label_hungry', 'fedul'),
+    choices=('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul'),
     help='measure one section only',
   )
   parser.add_argument(

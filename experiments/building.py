@@ -11,7 +11,12 @@ from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
 
 # Operations and strength.
-_RAND_AUGMENT = {'rand_augment_1_10': (1, 10), 'rand_augment_10_1': (10, 1)}
+_RAND_AUGMENT = {
+  'rand_augment_1_10': (1, 10),
+  'rand_augment_10_1': (10, 1),
+  # Behind the weak view, nothing: FedLabel's Figure 9.
+  'weak': (0, 1),
+}
 
 
 def build_model(settings, data):

@@ -177,7 +177,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'string',
       'The strong view behind mirror and crop: fixmatch (2 operations '
       'of random strength and a grey square), or RandAugment, N operations of '
-      'strength M, rand_augment_1_10, rand_augment_10_1.',
+      'strength M, rand_augment_1_10, rand_augment_10_1; weak has nothing '
+      'behind them.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
     *SET_FLAGS,

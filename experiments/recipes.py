@@ -26,6 +26,8 @@ import functools
 import pathlib
 import re
 import shlex
+import types
+from collections.abc import Mapping
 
 from experiments import defaults, measures, shortening
 from experiments import flags as flags_lib
@@ -307,12 +309,21 @@ def make(given: dict[str, object]):
 
 
 def default_run_dir(
-  recipe: Recipe, scale: float, seed: int, runs_dir: str = 'runs'
+  recipe: Recipe,
+  scale: float,
+  seed: int,
+  runs_dir: str = 'runs',
+  changed: Mapping[str, object] = types.MappingProxyType({}),
 ) -> str:
-  """Returns the folder of a run of a recipe; each scale has its own."""
+  """Returns the folder of a run of a recipe.
+
+  Each scale has its own, and so have flags that are not the recipe's.
+  """
   scaled = '' if scale == 1 else f'_scale{scale:g}'
+  other = ''.join(f'_{name}={value}' for name, value in changed.items())
   table, _, row = recipe.run_name.rpartition(':')
-  return f'{runs_dir}/{pathlib.Path(table).stem}/{row}{scaled}_seed{seed}'
+  stem = pathlib.Path(table).stem
+  return f'{runs_dir}/{stem}/{row}{other}{scaled}_seed{seed}'
 
 
 def changes(settings) -> dict[str, tuple[object, object]]:

@@ -129,6 +129,7 @@ def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
       measure=recipe.measure,
       published=recipe.published,
       recipe_rounds=recipe.flags()['total_rounds'],
+      changed=tuple(summary.get('recipe_changes', ())),
     )
     key = (recipe.name, _key(summary))
     members.setdefault(key, []).append((folder, summary, reading))

@@ -7,8 +7,9 @@ goes on. It ends with the published figures beside ours.
 import argparse
 import pathlib
 import sys
+from collections.abc import Iterable, Mapping
 
-from experiments import child_runs, recipes
+from experiments import child_runs, recipes, tuning
 from experiments import settings as settings_lib
 from experiments.flags import UsageError
 
@@ -23,6 +24,7 @@ def plan(
   scale: float = 1.0,
   runs_dir: str = 'runs',
   folders: dict[str, str] | None = None,
+  changed: Mapping[str, dict[str, object]] | None = None,
 ) -> list[tuple[recipes.Recipe, child_runs.ChildRun]]:
   """Returns what a table reads of which run, all rows of the first seed first.
 
@@ -35,6 +37,7 @@ def plan(
     scale: Share of the rounds, in (0, 1].
     runs_dir: Folder of the run folders.
     folders: `data_dir` and `cache_dir`, where they are given.
+    changed: By row, flags that take the place of its recipe's.
 
   Raises:
     UsageError: If any of the runs cannot be had.
@@ -42,21 +45,30 @@ def plan(
   known = recipes.load(table)
   for row in rows or ():
     settings_lib.check_name('rows', row, known)
+  changed = changed or {}
   runs, readings = {}, []
   for recipe in (known[row] for row in dict.fromkeys(rows or known)):
     for place, seed in enumerate(seeds or recipe.seeds):
-      run_dir = recipes.default_run_dir(recipe, scale, seed, runs_dir)
+      other = changed.get(recipe.row, {})
+      run_dir = recipes.default_run_dir(recipe, scale, seed, runs_dir, other)
       if run_dir not in runs:
         given = {
           'recipe': recipe.run_name,
           'seed': seed,
           'run_dir': run_dir,
           **(folders or {}),
+          **other,
         }
         if scale != 1:
           given['recipe_scale'] = scale
         runs[run_dir] = child_runs.ChildRun(
-          f'{recipe.same_as or recipe.row}, seed {seed}',
+          ', '.join(
+            [
+              recipe.same_as or recipe.row,
+              *(f'{name}={value}' for name, value in other.items()),
+              f'seed {seed}',
+            ]
+          ),
           given,
           recipes.make(given),
         )
@@ -94,6 +106,11 @@ def _parser() -> argparse.ArgumentParser:
     'server warm-up are shortened together (pre-training and warm-up to one '
     'round at least)',
   )
+  add(
+    '--tuned',
+    help='CSV that experiments.tune wrote: each row runs with the value that '
+    'was chosen for it',
+  )
   add('--runs_dir', default='runs', help='folder of the results (runs)')
   add('--data_dir', help='as in experiments.run')
   add('--cache_dir', help='as in experiments.run')
@@ -110,29 +127,44 @@ def main(argv: list[str]) -> int:
       return 0
     if arguments.table is None:
       parser.error('--table is missing; --list names what there is')
+    rows = arguments.rows and tuple(arguments.rows.split(','))
+    changed = None
+    if arguments.tuned is not None:
+      changed = tuning.of_rows(
+        arguments.tuned, rows or tuple(recipes.load(arguments.table))
+      )
     readings = plan(
       arguments.table,
-      rows=arguments.rows and tuple(arguments.rows.split(',')),
+      rows=rows,
+      changed=changed,
       seeds=arguments.seeds and recipes.parse_seeds(arguments.seeds),
       scale=arguments.scale,
       runs_dir=arguments.runs_dir,
-      folders={
-        name: value
-        for name in ('data_dir', 'cache_dir')
-        if (value := getattr(arguments, name)) is not None
-      },
+      folders=folders_of(arguments),
     )
   except UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return _USAGE
-  outcome = child_runs.run_all(_distinct(run for _, run in readings))
+  outcome = child_runs.run_all(distinct(run for _, run in readings))
   _report(readings, arguments)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
 
 
-def _distinct(runs) -> list[child_runs.ChildRun]:
+def folders_of(arguments: argparse.Namespace) -> dict[str, str]:
+  """Returns those of `data_dir` and `cache_dir` that were given."""
+  return {
+    name: value
+    for name in ('data_dir', 'cache_dir')
+    if (value := getattr(arguments, name)) is not None
+  }
+
+
+def distinct(
+  runs: Iterable[child_runs.ChildRun],
+) -> list[child_runs.ChildRun]:
+  """Returns the runs, one of those that have the same folder."""
   return list({run.settings.run_dir: run for run in runs}.values())
 
 
@@ -141,13 +173,14 @@ def _report(readings, arguments) -> None:
   # pandas and matplotlib take seconds to import.
   from experiments import report, report_groups, report_table
 
-  runs = _distinct(run for _, run in readings)
+  runs = distinct(run for _, run in readings)
   finished = {
     run.settings.run_dir for run in runs if child_runs.is_finished(run.settings)
   }
   if finished:
     scaled = '' if arguments.scale == 1 else f'_scale{arguments.scale:g}'
-    stem = pathlib.Path(arguments.table).stem + scaled
+    tuned = '' if arguments.tuned is None else '_tuned'
+    stem = pathlib.Path(arguments.table).stem + tuned + scaled
     output = pathlib.Path(arguments.runs_dir).expanduser() / stem
     groups = report_groups.of_recipes(
       [

@@ -151,7 +151,9 @@ _CHOICES = {
   'client_optimizer': ('sgd', 'adam'),
   'precision': ('float32', 'bfloat16'),
   'schedule': ('constant', 'cosine', 'exponential'),
-  'augmentation': ('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1'),
+  'augmentation': (
+    *('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1', 'weak'),
+  ),
   'epoch_batches': ('separate', 'continuous'),
   'setting': ('federated', 'central'),
   'server_writers': ('held_out', 'everyone'),

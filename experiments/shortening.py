@@ -6,10 +6,10 @@ import math
 def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   """Returns what the flags of a run become when it is shortened.
 
-  The rounds, those of pre-training, the clock of the learning-rate schedule and
-  the server's warm-up rounds shrink together; pre-training, what follows it,
-  and the warm-up keep a round at least. A shortened run is evaluated ten times
-  or more, or after each round.
+  The rounds, those of pre-training and of supervised training, the clock of the
+  learning-rate schedule and the server's warm-up rounds shrink together;
+  pre-training, what follows it, and the warm-up keep a round at least. A
+  shortened run is evaluated ten times or more, or after each round.
 
   Args:
     given: The flags by name, `total_rounds` among them.
@@ -27,6 +27,9 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
     shorter['pretraining_rounds'] = pretraining
     rounds = max(rounds, pretraining + 1)
   shorter['total_rounds'] = rounds
+  if 'supervised_rounds' in given:
+    supervised = round(given['supervised_rounds'] * scale)
+    shorter['supervised_rounds'] = min(supervised, rounds - 1)
   if given.get('schedule') == 'cosine':
     shorter['schedule_scale'] = given.get('schedule_scale', 1.0) * scale
   if 'schedule_decay' in given:

@@ -214,6 +214,18 @@ def _communication(settings, process) -> dict[str, int]:
   }
 
 
+def _passes(table) -> dict[str, float]:
+  """Returns what summary.json says of passes; nothing without clients.
+
+  Rounds in which no client trained do not count.
+  """
+  return {
+    f'{name}_per_client': float(table[name].median())
+    for name in ('forward_passes', 'backward_passes')
+    if name in table
+  }
+
+
 def _sum_up(settings, folder, weights, title, facts) -> None:
   """Writes summary.json and the curves, and prints the result."""
   table = pd.read_csv(folder.metrics)
@@ -241,6 +253,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
       if settings.clients_per_round
       else None
     ),
+    **_passes(table),
     **facts,
     **evaluation.validation_figures(table),
     **client_evaluation.last_figures(table),

@@ -82,3 +82,23 @@ def test_views_are_those_of_the_source_unless_told(data, flip, mirrored):
     (pixels / 255 - scaled.mean()) / scaled.std(),
     atol=1e-3,
   )
+
+
+def test_the_strong_view_may_be_another_weak_one(data):
+  """Without mirror images, shifts by at most a pixel are all there is."""
+  views = building.build_views(
+    make(augmentation='weak', augment_flip=False), data.source
+  )
+  images = data.source.test.images[:50]
+  strong = views.strong(images, tf.constant([1, 2]))
+  padded = np.pad(
+    views.plain(images), [(0, 0), (1, 1), (1, 1), (0, 0)], mode='reflect'
+  )
+  shifts = [
+    padded[:, top : top + 8, left : left + 8]
+    for top in range(3)
+    for left in range(3)
+  ]
+  is_shift = [(np.abs(strong - s) < 1e-5).all(axis=(1, 2, 3)) for s in shifts]
+  assert np.any(is_shift, axis=0).all()
+  assert sum(is_one.any() for is_one in is_shift) > 1

@@ -161,6 +161,13 @@ def test_summary_agrees_with_the_other_files(whole):
   assert (summary['clients'], summary['server_examples']) == (6, 50)
   assert summary['seconds'] == pytest.approx(table['seconds'].sum())
   assert summary['seconds_per_round'] == table['seconds'].median()
+  # Of the first round, which is the server's, there are none.
+  passes = table[['forward_passes', 'backward_passes']]
+  assert passes.notna().all(axis=1).tolist() == [False, *[True] * (ROUNDS - 1)]
+  assert summary['backward_passes_per_client'] == passes.iloc[1:, 1].median()
+  # The weak and the strong view; no gradient flows through the former.
+  assert (table['forward_passes'] == 2 * table['backward_passes'])[1:].all()
+  assert summary['forward_passes_per_client'] == passes.iloc[1:, 0].median()
   assert 0 < summary['accuracy'] <= summary['best_accuracy'] <= 1
   assert summary['best_accuracy'] == table['accuracy'].max()
   reached = table['round'][table['accuracy'] >= 0.5].tolist()

@@ -33,6 +33,18 @@ def test_pretraining_shrinks_with_the_rounds():
   }
 
 
+def test_supervised_rounds_shrink_with_the_rounds():
+  given = {'total_rounds': 100, 'supervised_rounds': 40}
+  shorter = shortening.shorten(given, 0.1)
+  assert shorter == {'total_rounds': 10, 'supervised_rounds': 4}
+  # A round with pseudo-labels is left.
+  given['supervised_rounds'] = 99
+  assert shortening.shorten(given, 0.02) == {
+    'total_rounds': 2,
+    'supervised_rounds': 1,
+  }
+
+
 def test_the_rate_ends_where_it_would():
   given = {
     'total_rounds': 100,

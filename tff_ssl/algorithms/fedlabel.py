@@ -147,6 +147,7 @@ def build_fedlabel(
       weights=_add_changes(task.weights, local, second),
       metrics=collections.OrderedDict({**local.metrics, **second.metrics}),
       num_examples=local.num_examples + second.metrics['mask_rate'][0],
+      passes=local.passes + second.passes,
     )
 
   return averaging.compose(

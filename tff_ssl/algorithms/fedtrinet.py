@@ -144,17 +144,15 @@ def build_fedtrinet(
     def vote():
       x = views.plain(examples['x'])
       old = state['old']
-      new = split.thaw_weights(
-        model,
-        run(
-          head_training,
-          split.freeze_weights(
-            model, model.put(task.weights, _HEAD, model.take(old, _HEAD))
-          ),
-          examples,
-          1,
-        ).weights,
+      tuned = run(
+        head_training,
+        split.freeze_weights(
+          model, model.put(task.weights, _HEAD, model.take(old, _HEAD))
+        ),
+        examples,
+        1,
       )
+      new = split.thaw_weights(model, tuned.weights)
       votes = [
         prediction.probabilities(model, weights, x, _PREDICTED)
         for weights in (task.weights, old, new)
@@ -178,7 +176,9 @@ def build_fedtrinet(
         examples, y=tf.where(unlabelled > 0, labels, examples['y'])
       )
       result = run(training, new, labelled, 2)
-      return result, {
+      voted = prediction.forward_passes(x, len(votes))
+      passes = tuned.passes + voted + result.passes
+      return result._replace(passes=passes), {
         'old': result.weights,
         'labels': labels,
         'threshold': threshold,

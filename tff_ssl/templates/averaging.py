@@ -151,6 +151,7 @@ def compose(
       result.optimizer_state,
       result.client_state,
       result.table_row,
+      passes=result.passes,
     )
     return update, None
 

@@ -30,6 +30,8 @@ class LocalUpdate(NamedTuple):
     slot_state: The slot's new state, where slots have one.
     client_state: The client's new state, where clients have one.
     table_row: The client's new row, where the server has a table of clients.
+    passes: `float32 [2]`, examples that went forward through the model and back
+      in all of its work (`prediction.Predictor.passes`), where it is counted.
   """
 
   delta: Any
@@ -39,6 +41,7 @@ class LocalUpdate(NamedTuple):
   slot_state: Any = None
   client_state: Any = None
   table_row: Any = ()
+  passes: tf.Tensor | None = None
 
 
 class ClientTask(NamedTuple):
@@ -172,6 +175,9 @@ def build_client_work(
   delta, weight and metrics are zeroed, and it is counted in the metrics
   `clients`.
 
+  Where passes are counted, the metrics `forward_passes` and `backward_passes`
+  are their means over the clients that computed anything.
+
   Args:
     local_update: Takes a `ClientTask` and returns a `LocalUpdate` and the tag
       that goes beside the delta to the aggregator (the group index), or `None`.
@@ -242,6 +248,12 @@ def build_client_work(
     if table is not None:
       missing = table.is_missing(task.client)
       update = update._replace(invalid=update.invalid | missing)
+    if update.passes is not None:
+      update = update._replace(
+        metrics=collections.OrderedDict(
+          update.metrics, **_passes_metrics(update.passes)
+        )
+      )
     further = () if table is None else update.table_row
     faults, usable = find_faults(update, task.examples, further)
     sent_back = zero_unless(
@@ -320,6 +332,15 @@ def build_client_work(
     get_hparams_fn=get_hparams,
     set_hparams_fn=set_hparams,
   )
+
+
+def _passes_metrics(passes):
+  """Returns the metrics of the passes of a client."""
+  computed = tf.cast(passes[0] > 0, tf.float32)
+  return {
+    name: tf.stack([passes[i], computed])
+    for i, name in enumerate(('forward_passes', 'backward_passes'))
+  }
 
 
 @tf.function

@@ -66,10 +66,9 @@ def full_gradient(
   # A function of its own, as the training loop's step is and for its reason.
   @tf.function(autograph=False, experimental_attributes={'_noinline': True})
   def batch_gradient(weights, batch, seed):
-    gradient, _, _ = prediction.objective_gradient(
+    return prediction.objective_gradient(
       model, objective, weights, batch, weights, seed
-    )
-    return gradient
+    ).gradient
 
   def body(step, mean):
     indices = order[step * batch_size : (step + 1) * batch_size]

@@ -168,6 +168,7 @@ def build_local_update(
       result.metrics,
       invalid,
       result.optimizer_state,
+      passes=result.passes,
     )
     return update, group
 

@@ -50,6 +50,8 @@ class TrainingResult(NamedTuple):
     metrics: Ordered dict: metric name -> `float32 [2]`, numerator and
       denominator summed over all steps.
     num_examples: `float32` scalar, examples processed, repetitions counted.
+    passes: `float32 [2]`, examples that went forward through the model and
+      back; see `prediction.Predictor.passes`.
     client_state: The client's new state, where clients have one.
     table_row: The client's new row, where the server has a table of clients.
   """
@@ -58,6 +60,7 @@ class TrainingResult(NamedTuple):
   optimizer_state: Any
   metrics: Any
   num_examples: tf.Tensor
+  passes: tf.Tensor
   client_state: Any = ()
   table_row: Any = ()
 
@@ -220,15 +223,17 @@ class LocalTraining:
         tf.constant(0),
         tf.nest.map_structure(tf.convert_to_tensor, start),
         optimizer_state,
-        tf.zeros([1 + len(self.metric_names), 2]),
+        tf.zeros([2 + len(self.metric_names), 2]),
       ),
     )
     if base_rate is not None:
       optimizer_state = self._with_learning_rate(optimizer_state, base_rate)
     metrics = collections.OrderedDict(
-      zip(self.metric_names, tf.unstack(totals[1:]), strict=True)
+      zip(self.metric_names, tf.unstack(totals[2:]), strict=True)
     )
-    return TrainingResult(weights, optimizer_state, metrics, totals[0, 0])
+    return TrainingResult(
+      weights, optimizer_state, metrics, totals[0, 0], totals[1]
+    )
 
   def _time(self, round_num, step):
     """Returns what the schedule takes for the time."""
@@ -248,18 +253,18 @@ class LocalTraining:
     # the slow kernel of MaxPoolGrad, which it does for some loops over tensors.
     @tf.function(autograph=False, experimental_attributes={'_noinline': True})
     def take_step(weights, state, batch, seed):
-      gradients, metrics, non_trainable = prediction.objective_gradient(
+      result = prediction.objective_gradient(
         self.model, self.objective, weights, batch, anchors, seed
       )
       state, trainable = self.optimizer.next(
-        state, weights.trainable, gradients
+        state, weights.trainable, result.gradient
       )
       size = tf.cast(tf.shape(batch['y'])[0], tf.float32)
       sums = tf.stack(
-        [tf.stack([size, size])]
-        + [tf.stack(metrics[name]) for name in self.metric_names]
+        [tf.stack([size, size]), result.passes]
+        + [tf.stack(result.metrics[name]) for name in self.metric_names]
       )
-      new_weights = ModelWeights(trainable, non_trainable)
+      new_weights = ModelWeights(trainable, result.non_trainable)
       return new_weights, state, sums
 
     return take_step

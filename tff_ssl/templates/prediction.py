@@ -1,10 +1,14 @@
 """A model at given weights, as objectives and evaluation see it."""
 
+from typing import Any, NamedTuple
+
 import tensorflow as tf
 
 
 class Predictor:
   """Calls a functional model at fixed weights and follows its moving state.
+
+  It keeps a list of its calls, from which passes are counted.
 
   Attributes:
     non_trainable: The non-trainable weights (batch normalisation's moving
@@ -17,6 +21,8 @@ class Predictor:
     self.model = model
     self.trainable = trainable
     self.non_trainable = non_trainable
+    # How many examples went in, and what came out.
+    self._calls: list[tuple[tf.Tensor, Any]] = []
 
   def __call__(
     self, x: tf.Tensor, *, training: bool = True, seed: tf.Tensor | None = None
@@ -25,6 +31,7 @@ class Predictor:
     outputs, self.non_trainable = self.model.predict(
       self.trainable, self.non_trainable, x, training=training, seed=seed
     )
+    self._note(x, outputs)
     return outputs
 
   def probe(self, x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -38,6 +45,7 @@ class Predictor:
     outputs, _ = self.model.predict(
       self.trainable, self.non_trainable, x, training=True, seed=seed
     )
+    self._note(x, outputs)
     return outputs
 
   def at(self, weights, x: tf.Tensor) -> tf.Tensor:
@@ -50,7 +58,36 @@ class Predictor:
     outputs, _ = self.model.predict(
       weights.trainable, weights.non_trainable, x, training=False
     )
-    return tf.nest.map_structure(tf.stop_gradient, outputs)
+    outputs = tf.nest.map_structure(tf.stop_gradient, outputs)
+    self._note(x, outputs)
+    return outputs
+
+  def _note(self, x, outputs):
+    self._calls.append((tf.shape(x)[0], outputs))
+
+  @property
+  def outputs(self) -> list[Any]:
+    """What each call so far has returned."""
+    return [outputs for _, outputs in self._calls]
+
+  def passes(self, gradients: list[Any]) -> tf.Tensor:
+    """Counts forward and backward passes of all calls so far, in examples.
+
+    Args:
+      gradients: Gradients of a loss, in the structure of `outputs`; `None`
+        where none flows back into an output.
+
+    Returns:
+      `float32 [2]`: examples that went forward through the model, and those of
+      them through which the gradient goes back. An example counts as often as
+      it goes through: two views of it are two passes.
+    """
+    forward, backward = tf.constant(0), tf.constant(0)
+    for (size, _), gradient in zip(self._calls, gradients, strict=True):
+      forward += size
+      if any(part is not None for part in tf.nest.flatten(gradient)):
+        backward += size
+    return tf.cast(tf.stack([forward, backward]), tf.float32)
 
   @property
   def has_moving_state(self) -> bool:
@@ -96,7 +133,35 @@ def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
   return tf.concat([none, parts.concat()], 0)
 
 
-def objective_gradient(model, objective, weights, batch, anchors, seed):
+def forward_passes(x: tf.Tensor, times: int = 1) -> tf.Tensor:
+  """Counts passes at inference, as `Predictor.passes` does.
+
+  Args:
+    x: The inputs, `[n, ...]`.
+    times: How many models they went through.
+  """
+  return tf.cast(tf.stack([times * tf.shape(x)[0], 0]), tf.float32)
+
+
+class ObjectiveGradient(NamedTuple):
+  """What a call of an objective gives.
+
+  Attributes:
+    gradient: In the structure of the trainable weights.
+    metrics: The objective's metrics.
+    non_trainable: The new non-trainable weights.
+    passes: `float32 [2]`, see `Predictor.passes`.
+  """
+
+  gradient: Any
+  metrics: Any
+  non_trainable: Any
+  passes: tf.Tensor
+
+
+def objective_gradient(
+  model, objective, weights, batch, anchors, seed
+) -> ObjectiveGradient:
   """Calls an objective in train mode and differentiates its loss.
 
   Args:
@@ -108,16 +173,21 @@ def objective_gradient(model, objective, weights, batch, anchors, seed):
     seed: `int32 [2]`.
 
   Returns:
-    The gradient in the structure of `weights.trainable`, the objective's
-    metrics, and the new non-trainable weights.
+    An `ObjectiveGradient`.
   """
   with tf.GradientTape() as tape:
     tape.watch(weights.trainable)
     predict = Predictor(model, weights.trainable, weights.non_trainable)
     loss, metrics = objective(predict, batch, anchors, seed)
-  gradient = tape.gradient(
-    loss,
-    weights.trainable,
-    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+  # Those of the outputs are computed on the way to those of the weights.
+  gradient, of_outputs = tape.gradient(
+    loss, (weights.trainable, predict.outputs)
   )
-  return gradient, metrics, predict.non_trainable
+  gradient = tf.nest.map_structure(
+    lambda weight, part: tf.zeros_like(weight) if part is None else part,
+    weights.trainable,
+    gradient,
+  )
+  return ObjectiveGradient(
+    gradient, metrics, predict.non_trainable, predict.passes(of_outputs)
+  )

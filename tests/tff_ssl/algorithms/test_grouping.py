@@ -300,7 +300,8 @@ def test_one_group_is_fedavg_with_a_server_model(build):
     server = _server_model(expected[None])
     expected = (server + sum(trained)) / (4 + 1)
     np.testing.assert_allclose(_stack(state)[0], expected, atol=_TOLERANCE)
-  assert set(metrics['client_work']['train']) == {'loss', 'accuracy'}
+  passes = {'forward_passes', 'backward_passes'}
+  assert set(metrics['client_work']['train']) == {'loss', 'accuracy', *passes}
 
 
 class TestTwoGroups:

@@ -11,6 +11,7 @@ _DECODER = 4 * (24 * 64 + 64)
 _ROUND_AND_SEED = 2 * 4
 _HPARAMS = 3 * 4
 _COUNTS_OF_CLIENTS = 4 * 4
+_COUNTS_OF_PASSES = 2 * 8
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,8 @@ def test_bytes_are_those_of_weights_and_little_more(
   problem = testing.TinyProblem(algorithms.PROCESSES[name])
   measured = metrics.measure_communication(problem.process)
   assert measured.down == weights + _ROUND_AND_SEED + _HPARAMS
-  assert measured.up == weights + up_besides + _COUNTS_OF_CLIENTS
+  counts = _COUNTS_OF_CLIENTS + _COUNTS_OF_PASSES
+  assert measured.up == weights + up_besides + counts
 
 
 def test_the_size_of_a_model_is_that_of_its_arrays(tff_context):

@@ -373,7 +373,7 @@ def _sgd_step(model, weights, x):
     outputs = predict(batch, seed=seed)
     return tf.reduce_sum((outputs - tf.constant([1.0, 2.0, 3.0])) ** 2), {}
 
-  gradient, _, state = prediction.objective_gradient(
+  gradient, _, state, _ = prediction.objective_gradient(
     model, objective, weights, x, None, _SEED
   )
   moved = [

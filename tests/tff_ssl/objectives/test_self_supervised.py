@@ -60,7 +60,7 @@ def _gradient(joint, objective, labels, parts=None):
   """
   chosen = parts or list(range(len(joint.parts)))
   model = split.join(*(joint.parts[part] for part in chosen))
-  gradient, metrics, _ = prediction.objective_gradient(
+  gradient, metrics, *_ = prediction.objective_gradient(
     model,
     objective,
     joint.take(_weights(joint), chosen),
@@ -237,7 +237,7 @@ class TestJointlyOptimized:
     joint = _build(task, 'batch')
     weights = _weights(joint)
     batch = _batch(_LABELLED)
-    _, _, state = prediction.objective_gradient(
+    _, _, state, _ = prediction.objective_gradient(
       joint,
       objectives.JointlyOptimized(_VIEWS, task),
       weights,

@@ -1,0 +1,145 @@
+"""A FedLabel client against the sum of its parts, as a benchmark.
+
+Its two trainings are tau supervised steps, and tau' steps on two views with two
+forward passes more. What it takes beyond them is overhead.
+"""
+
+import collections
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks import candidates, measurement, workloads
+from datasets import client_store
+from tff_ssl import augmentation, models, randomness
+from tff_ssl.algorithms import fed_avg, fedlabel
+
+
+@dataclasses.dataclass(frozen=True)
+class FedLabel:
+  """The sizes of a round; by default, those of the section `cnn`.
+
+  Attributes:
+    model: Name of the network.
+    clients: C = K, all clients take part.
+    examples: Examples of a client.
+    steps: tau = tau'.
+    batch_size: b, examples in a minibatch of either kind.
+    mask_ratio: The share of labels that is hidden.
+  """
+
+  model: str = 'emnist_cnn'
+  clients: int = 4
+  examples: int = 1024
+  steps: int = 16
+  batch_size: int = 64
+  mask_ratio: float = 0.8
+
+
+WORKLOAD = FedLabel()
+
+
+@dataclasses.dataclass(frozen=True)
+class UnlabelledPasses:
+  """The passes of FedLabel's second training, without what it decides by them.
+
+  Attributes:
+    views: Gives the plain and the strong view.
+  """
+
+  views: Any
+
+  metric_names = ('loss',)
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Trains both views on the labels that two other models agree on."""
+    strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
+    plain = self.views.plain(batch['x'])
+    experts = [predict.at(anchors, plain) for _ in range(2)]
+    labels = tf.argmax(tf.add_n(experts), axis=-1)
+    each = tf.add_n(
+      [
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+          labels, predict(x, seed=randomness.fold_in(seed, i))
+        )
+        for i, x in enumerate((strong, plain), start=1)
+      ]
+    )
+    total, size = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)
+    return total / size, collections.OrderedDict(loss=(total, size))
+
+
+def builders(workload: FedLabel) -> dict[str, Any]:
+  """Returns the candidates' builders by name.
+
+  Args:
+    workload: The sizes.
+
+  Returns:
+    For `fedlabel`, `supervised` and `unlabelled`, a function from the type of
+    client data to the process.
+  """
+  views = augmentation.rand_augment_views(
+    1, 10, mean=(0.3,), stddev=(0.37,), flip=False
+  )
+
+  def of(build, **settings):
+    return lambda data_spec: build(
+      models.build(
+        workload.model, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
+      ),
+      data_spec=data_spec,
+      views=views,
+      batch_size=workload.batch_size,
+      **settings,
+    )
+
+  steps = {'local_steps': workload.steps}
+  return {
+    'fedlabel': of(fedlabel.build_fedlabel, labelled_steps=workload.steps),
+    'supervised': of(fed_avg.build_fed_avg, **steps),
+    'unlabelled': of(
+      fed_avg.build_fed_avg, client_objective=UnlabelledPasses(views), **steps
+    ),
+  }
+
+
+def build_store(workload: FedLabel, folder: str) -> client_store.ClientStore:
+  """Packs the clients, most of whose labels are hidden."""
+  return workloads.build_store(
+    workload.clients,
+    workload.examples,
+    folder,
+    mask_ratio=workload.mask_ratio,
+  )
+
+
+def compare(workload: FedLabel, folder: str, repetitions: int) -> dict:
+  """Compares the process with its parts.
+
+  Args:
+    workload: The sizes.
+    folder: Where the client store goes.
+    repetitions: Timed rounds of each candidate.
+
+  Returns:
+    The sizes; times as `measurement.compare` has them; and
+    `fedlabel_over_parts`, the best round of FedLabel over the sum of the best
+    rounds of both parts.
+  """
+  store = build_store(workload, folder)
+  seconds = measurement.time_rounds(
+    {
+      name: candidates.rounds_over_store(build, store, workload.clients)
+      for name, build in builders(workload).items()
+    },
+    repetitions,
+  )
+  best = {name: min(values) for name, values in seconds.items()}
+  ratio = best['fedlabel'] / (best['supervised'] + best['unlabelled'])
+  return {
+    **dataclasses.asdict(workload),
+    **measurement.per_client(seconds, workload.clients),
+    'fedlabel_over_parts': round(ratio, 3),
+  }

@@ -1,0 +1,140 @@
+"""Values of a flag that validation accuracies choose, and the file of them.
+
+The file is a CSV: `row`, `flag` and `chosen`, then a column for each value with
+the validation accuracy of the row's run. A row without any is not chosen for.
+"""
+
+import csv
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from experiments import child_runs
+from experiments import flags as flags_lib
+from experiments.flags import UsageError
+
+_MEASURE = 'validation_accuracy'
+_FIXED = ('row', 'flag', 'chosen')
+
+
+def parse_values(flag: str, values: Sequence[str]) -> dict[str, object]:
+  """Returns the values of a flag by their texts.
+
+  Args:
+    flag: Its name.
+    values: Different values, as texts.
+
+  Raises:
+    UsageError: If there is no such flag, or a value is not one of its kind.
+  """
+  parsed = {}
+  for text in values:
+    try:
+      parsed[text] = flags_lib.parse(['tune', f'--{flag}={text}'])[flag]
+    except UsageError as error:
+      raise UsageError(f'--flag={flag} --values={text}: {error}') from error
+    except KeyError:
+      raise UsageError(
+        f'--flag={flag} is no flag of a run: choose one such as learning_rate.'
+      ) from None
+  if len(set(parsed.values())) < len(values):
+    raise UsageError(
+      f'--values={",".join(values)} has a value twice: leave one out.'
+    )
+  return parsed
+
+
+def choose(
+  flag: str, runs: Mapping[tuple[str, str], child_runs.ChildRun]
+) -> pd.DataFrame:
+  """Chooses the value with the highest validation accuracy for each row.
+
+  Args:
+    flag: Name of the flag.
+    runs: Runs by row and value; those that are not finished have no accuracy.
+
+  Returns:
+    The table that `read` reads, all cells texts but the accuracies; of equal
+    values, the first. `chosen` is missing where no run is finished.
+
+  Raises:
+    UsageError: If a finished run has no validation split.
+  """
+  rows = {}
+  for (row, value), run in runs.items():
+    cells = rows.setdefault(row, {'row': row, 'flag': flag, 'chosen': None})
+    cells[value] = None
+    if child_runs.is_finished(run.settings):
+      summary = child_runs.read_summary(run.settings.run_dir)
+      if _MEASURE not in summary:
+        raise UsageError(
+          f'{run.settings.run_dir} has no validation accuracy to choose by: '
+          'give the rows of the table --split=80_5_15.'
+        )
+      cells[value] = summary[_MEASURE]
+  for cells in rows.values():
+    found = {
+      value: accuracy
+      for value, accuracy in cells.items()
+      if value not in _FIXED and accuracy is not None
+    }
+    if found:
+      cells['chosen'] = max(found, key=found.get)
+  return pd.DataFrame(list(rows.values()))
+
+
+def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:
+  """Reads what was chosen.
+
+  Args:
+    path: The CSV file that `experiments.tune` wrote.
+
+  Returns:
+    By row, the flag with its value.
+
+  Raises:
+    UsageError: If it is no such file.
+  """
+  try:
+    with pathlib.Path(path).expanduser().open(newline='') as file:
+      reader = csv.DictReader(file, strict=True)
+      columns = tuple(reader.fieldnames or ())
+      lines = list(reader)
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise UsageError(f'--tuned={path} cannot be read: {error}.') from error
+  if columns[:3] != _FIXED or len(lines) == 0:
+    raise UsageError(
+      f'--tuned={path} is not what experiments.tune writes: its columns are '
+      f'{columns}, with {len(lines)} rows below them.'
+    )
+  return {
+    line['row']: {
+      line['flag']: parse_values(line['flag'], [line['chosen']])[line['chosen']]
+    }
+    for line in lines
+    if line['chosen']
+  }
+
+
+def of_rows(
+  path: str | os.PathLike, rows: Sequence[str]
+) -> dict[str, dict[str, object]]:
+  """Reads what was chosen for each of some rows.
+
+  Args:
+    path: As in `read`.
+    rows: Names of rows.
+
+  Raises:
+    UsageError: If it is no such file, or nothing was chosen for a row.
+  """
+  chosen = read(path)
+  missing = [row for row in rows if row not in chosen]
+  if missing:
+    raise UsageError(
+      f'--tuned={path} has chosen nothing for {", ".join(missing)}: run '
+      'experiments.tune for them, or name other --rows.'
+    )
+  return {row: chosen[row] for row in rows}

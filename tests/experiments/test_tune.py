@@ -1,0 +1,208 @@
+"""Values are chosen by validation accuracy, and reproduce takes them."""
+
+import json
+import pathlib
+
+import pandas as pd
+import pytest
+
+from experiments import child_runs, flags, recipes, reproduce, tune, tuning
+
+COMMON = (
+  '--dataset=digits --split=80_5_15 --model=dense --num_clients=6 '
+  '--clients_per_round=4 --rounds_per_evaluation=1 --total_rounds=4'
+)
+TABLE = f"""row,flags,published,source,seeds,note
+sup,--process=fedavg {COMMON} --learning_rate=0.02,0.5,Table 1,"0,1",
+semi,--process=fedlabel {COMMON} --learning_rate=0.02,,,0,
+"""
+VALUES = ('0.01', '0.1')
+
+
+@pytest.fixture
+def table(tmp_path):
+  path = tmp_path / 'tiny.csv'
+  path.write_text(TABLE)
+  return str(path)
+
+
+def pretend(run, **summary):
+  """Makes a run look finished."""
+  folder = pathlib.Path(run.settings.run_dir)
+  folder.mkdir(parents=True)
+  (folder / 'summary.json').write_text(
+    json.dumps(
+      {
+        'rounds': run.settings.total_rounds,
+        'flags': run.settings.used,
+        **summary,
+      }
+    )
+  )
+
+
+def planned(table, tmp_path, **arguments):
+  return tune.plan(
+    table, 'learning_rate', VALUES, runs_dir=str(tmp_path / 'runs'), **arguments
+  )
+
+
+def test_each_row_runs_with_each_value_at_seed_0(table, tmp_path):
+  runs = planned(table, tmp_path, rounds=2)
+  assert list(runs) == [(row, v) for row in ('sup', 'semi') for v in VALUES]
+  assert len({run.name for run in runs.values()}) == 4
+  assert len({run.settings.run_dir for run in runs.values()}) == 4
+  for (_, value), run in runs.items():
+    made = run.settings
+    assert (made.seed, made.total_rounds) == (0, 2)
+    assert made.learning_rate == float(value)
+    # What the server optimizer and the recipe's row say stays in step.
+    assert set(recipes.changes(made)) == {'learning_rate'}
+  name = pathlib.Path(runs['sup', '0.1'].settings.run_dir).name
+  assert name == 'sup_learning_rate=0.1_scale0.5_seed0'
+
+
+def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
+  runs = planned(table, tmp_path)
+  accuracies = {'sup': (0.25, 0.5), 'semi': (0.75, 0.125)}
+  for (row, value), run in runs.items():
+    accuracy = accuracies[row][VALUES.index(value)]
+    # The test accuracy says the opposite, and must not choose.
+    pretend(run, validation_accuracy=accuracy, accuracy=1 - accuracy)
+  argv = [
+    *('tune', f'--table={table}', '--flag=learning_rate'),
+    *(f'--values={",".join(VALUES)}', f'--runs_dir={tmp_path / "runs"}'),
+  ]
+  assert tune.main(argv) == 0
+  out = capsys.readouterr().out
+  assert '4/4 were done before.' in out
+  stem = tmp_path / 'runs' / 'tiny_learning_rate'
+  written = pd.read_csv(f'{stem}.csv', dtype=str)
+  assert written.to_dict('records') == [
+    {
+      'row': 'sup',
+      'flag': 'learning_rate',
+      'chosen': '0.1',
+      '0.01': '0.25',
+      '0.1': '0.5',
+    },
+    {
+      'row': 'semi',
+      'flag': 'learning_rate',
+      'chosen': '0.01',
+      '0.01': '0.75',
+      '0.1': '0.125',
+    },
+  ]
+  lines = pathlib.Path(f'{stem}.md').read_text().splitlines()
+  cells = [line.strip('|').split('|') for line in lines if '|' in line]
+  assert [[c.strip() for c in row] for row in (cells[0], *cells[2:])] == [
+    ['row', 'flag', 'chosen', '0.01', '0.1'],
+    ['sup', 'learning_rate', '0.1', '0.25', '0.5'],
+    ['semi', 'learning_rate', '0.01', '0.75', '0.125'],
+  ]
+  assert '\n'.join(lines[2:]) in out
+
+  chosen = tuning.of_rows(f'{stem}.csv', ('semi', 'sup'))
+  assert chosen == {
+    'semi': {'learning_rate': 0.01},
+    'sup': {'learning_rate': 0.1},
+  }
+  plan = reproduce.plan(table, runs_dir=str(tmp_path / 'runs'), changed=chosen)
+  rates = {
+    (recipe.row, run.settings.seed): run.settings.learning_rate
+    for recipe, run in plan
+  }
+  assert rates == {('sup', 0): 0.1, ('semi', 0): 0.01, ('sup', 1): 0.1}
+  # Seed 0 of the full length is the run that was made to choose.
+  assert [child_runs.is_finished(run.settings) for _, run in plan] == [
+    *(True, True, False),
+  ]
+
+
+def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
+  runs = planned(table, tmp_path)
+  for value in VALUES:
+    pretend(runs['sup', value], validation_accuracy=0.5)
+  found = tuning.choose('learning_rate', runs)
+  path = tmp_path / 'tuned.csv'
+  found.to_csv(path, index=False)
+  assert tuning.read(path) == {'sup': {'learning_rate': 0.01}}
+  with pytest.raises(flags.UsageError, match='chosen nothing for semi: run'):
+    tuning.of_rows(path, ('sup', 'semi'))
+
+
+def test_runs_without_a_validation_split_are_refused(table, tmp_path):
+  runs = planned(table, tmp_path)
+  pretend(runs['sup', '0.1'], accuracy=0.5)
+  with pytest.raises(flags.UsageError, match='no validation accuracy .*split'):
+    tuning.choose('learning_rate', runs)
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (('--flag=learning_rat', '--values=1'), '--flag=learning_rat'),
+    (('--flag=learning_rate', '--values=a'), '--values=a'),
+    (('--flag=learning_rate', '--values=0.1,0.10'), 'a value twice'),
+    (('--flag=consistency_weight', '--values=1'), 'has no effect'),
+    (('--flag=learning_rate', '--values=1', '--rounds=5'), 'at most the 4'),
+    (('--flag=learning_rate', '--values=1', '--rows=sop'), "'sup'"),
+  ],
+)
+def test_refusals_come_before_the_first_run(
+  table, tmp_path, arguments, message, capsys
+):
+  runs = tmp_path / 'runs'
+  argv = ['tune', f'--table={table}', f'--runs_dir={runs}', *arguments]
+  assert tune.main(argv) == 2
+  error = capsys.readouterr().err
+  assert message in error and error.count('\n') == 1
+  assert not runs.exists()
+
+
+@pytest.mark.parametrize('text', ['', 'a,b\n1,2\n', 'row,flag,chosen,0.1\n'])
+def test_files_that_tune_did_not_write_are_refused(
+  table, tmp_path, text, capsys
+):
+  path = tmp_path / 'tuned.csv'
+  path.write_text(text)
+  argv = ['reproduce', f'--table={table}', f'--tuned={path}']
+  assert reproduce.main(argv) == 2
+  assert 'is not what experiments.tune writes' in capsys.readouterr().err
+
+
+def test_tuned_and_reproduced(table, tmp_path, capfd):
+  """Real runs: what was made to choose is not made again."""
+  runs = tmp_path / 'runs'
+  common = [
+    *(f'--table={table}', f'--runs_dir={runs}', '--rows=semi'),
+    f'--cache_dir={tmp_path / "cache"}',
+  ]
+  argv = ['tune', *common, '--flag=learning_rate', '--values=0.01,0.1']
+  assert tune.main(argv) == 0
+  accuracies = {}
+  for value in VALUES:
+    folder = runs / 'tiny' / f'semi_learning_rate={value}_seed0'
+    last = pd.read_csv(folder / 'metrics.csv')['validation_accuracy'].iloc[-1]
+    accuracies[value] = last
+    split = json.loads((folder / 'summary.json').read_text())
+    # 1,797 digits: 15% for the test, rounded down.
+    assert split['test_examples'] == 269
+  best = max(accuracies, key=accuracies.get)
+  tuned = runs / 'tiny_learning_rate.csv'
+  written = pd.read_csv(tuned, dtype={'chosen': str})
+  assert written['chosen'].tolist() == [best]
+  assert [written[v][0] for v in VALUES] == list(accuracies.values())
+  capfd.readouterr()
+
+  assert reproduce.main(['reproduce', *common, f'--tuned={tuned}']) == 0
+  assert '1/1 were done before.' in capfd.readouterr().out
+  (row,) = pd.read_csv(runs / 'tiny_tuned.csv').to_dict('records')
+  summary = json.loads(
+    (
+      runs / 'tiny' / f'semi_learning_rate={best}_seed0' / 'summary.json'
+    ).read_text()
+  )
+  assert row['mean'] == pytest.approx(summary['accuracy'], abs=6e-5)
+  assert row['changed'] == 'learning_rate'

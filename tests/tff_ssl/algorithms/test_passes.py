@@ -1,0 +1,105 @@
+"""Forward and backward passes of a client, counted by hand.
+
+One client has 20 examples, of which 7 have a label where clients have some of
+them; minibatches hold 8, and a step of a pass over 20 is one of 8, 8 and 4.
+"""
+
+import numpy as np
+import pytest
+
+from tff_ssl import algorithms, objectives, testing
+
+_SIZE, _LABELLED, _UNLABELLED, _BATCH = 20, 7, 13, 8
+
+
+def problem_of(name):
+  return testing.TinyProblem(algorithms.PROCESSES[name])
+
+
+def passes_of(metrics):
+  train = metrics['client_work']['train']
+  return train['forward_passes'], train['backward_passes']
+
+
+@pytest.mark.parametrize(
+  'name, settings, forward, backward',
+  [
+    # A pass over what has a label: all examples.
+    ('fedavg', {}, _SIZE, _SIZE),
+    ('fedavg', {'local_epochs': 3}, 3 * _SIZE, 3 * _SIZE),
+    # 3 labelled minibatches; the weak view gives labels, no gradient.
+    ('fedprox_fixmatch', {}, 3 * _BATCH + 2 * _SIZE, 3 * _BATCH + _SIZE),
+    ('fedprox_fixmatch', {'labelled_batch_size': 5}, 15 + 40, 15 + 20),
+    # tau = 3 steps; tau' = 3 with two experts, a strong and a plain view.
+    ('fedlabel', {}, 24 + 4 * 24, 24 + 2 * 24),
+    ('fedlabel', {'unlabelled_steps': 5}, 24 + 4 * 40, 24 + 2 * 40),
+    ('fedlabel', {'consistency_view': 'strong'}, 24 + 3 * 24, 24 + 24),
+    ('fedlabel', {'consistency_weight': 0.0}, 24 + 3 * 24, 24 + 24),
+    ('grouping', {}, 2 * _SIZE, _SIZE),
+    # Reconstruction takes the images themselves: one pass for both heads. Three
+    # minibatches, labelled or not, are full.
+    ('ssjo', {}, 24, 24),
+    # Besides the images as they are, each in four rotations.
+    (
+      'ssjo',
+      {'proxy_task': objectives.PROXY_TASKS['rotation']},
+      (1 + 4) * 24,
+      (1 + 4) * 24,
+    ),
+    ('sspt', {'pretraining_rounds': 0}, _LABELLED, _LABELLED),
+    ('sspt', {}, _SIZE, _SIZE),
+  ],
+)
+def test_one_round(name, settings, forward, backward, tff_context):
+  problem = problem_of(name)
+  process = problem.build(**settings)
+  # The empty client computes nothing and is none of those that are averaged.
+  clients = [problem.client(0, _SIZE), problem.client(1, 0)]
+  output = process.next(process.initialize(), clients)
+  assert passes_of(output.metrics) == (forward, backward)
+
+
+def test_views_in_one_pass_go_back_together(tff_context):
+  """Batch normalisation mixes both views: so does its gradient."""
+  problem = problem_of('grouping')
+  process = problem.build(model=problem.build_model('batch'))
+  output = process.next(process.initialize(), [problem.client(0, _SIZE)])
+  assert passes_of(output.metrics) == (2 * _SIZE, 2 * _SIZE)
+
+
+def test_clients_that_wait_for_the_server_do_not_count(tff_context):
+  problem = problem_of('grouping')
+  process = problem.build(server_warmup_rounds=1)
+  clients = [problem.client(0, _SIZE), problem.client(1, 10)]
+  first = process.next(process.initialize(), clients)
+  assert np.isnan(passes_of(first.metrics)).all()
+  second = process.next(first.state, clients)
+  # The mean of 20 and 10 examples.
+  assert passes_of(second.metrics) == (2 * 15, 15)
+
+
+def test_fedtrinet_votes_three_times(tff_context):
+  problem = problem_of('fedtrinet')
+  process = problem.build()
+  clients = [problem.client(0, _SIZE)]
+  first = process.next(process.initialize(), clients)
+  assert passes_of(first.metrics) == (_LABELLED, _LABELLED)
+  second = process.next(first.state, clients)
+  mask_rate = second.metrics['client_work']['train']['mask_rate']
+  # Head, then all of the model, which sees what was labelled by the vote, too.
+  trained = 2 * _LABELLED + round(_UNLABELLED * float(mask_rate))
+  assert passes_of(second.metrics) == (3 * _SIZE + trained, trained)
+
+
+def test_as_table_3_has_it(tff_context):
+  """Table 3 of FedLabel: 2P + 2B against 3P + 2B for FedTriNet.
+
+  Its P are passes that label, without a gradient; its B the two trainings. The
+  consistency term on the strong view needs no third pass that trains.
+  """
+  problem = problem_of('fedlabel')
+  process = problem.build(consistency_view='strong')
+  output = process.next(process.initialize(), [problem.client(0, _SIZE)])
+  forward, backward = passes_of(output.metrics)
+  minibatches = 3 * _BATCH
+  assert (forward - backward, backward) == (2 * minibatches, 2 * minibatches)
