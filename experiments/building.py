@@ -72,6 +72,8 @@ def build_process(settings, spec, model, data):
     arguments['proxy_task'] = objectives.PROXY_TASKS[settings.proxy_task]
   if spec.keeps_client_state:
     arguments['client_state_dir'] = client_states.folder(settings)
+  if spec.counts_clients:
+    arguments['num_clients'] = data.partition.num_clients
   if settings.mask == 'redrawn':
     arguments['redrawn_mask_ratio'] = settings.mask_ratio
   arguments['client_optimizer'] = _sgd(settings, settings.learning_rate)

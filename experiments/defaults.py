@@ -20,6 +20,7 @@ _COMMON = {
   'unlabelled_loss': 'crl',
   'unlabelled_weight': 1.0,
   'proximal_strength': 0.01,
+  'control_update': 'from_steps',
   'client_weighting': 'examples',
   'mask_ratio': 0.0,
   'mask': 'fixed',
@@ -190,6 +191,16 @@ _BY_PROCESS = {
       *(('fedavg_uda', 0.8), ('fedprox_uda', 0.8)),
       *(('fedavg_fixmatch', 0.95), ('fedprox_fixmatch', 0.95)),
     )
+  },
+  'fedadam': {'server_learning_rate': 0.01},
+  'fednova': {'proximal_strength': 0.0},
+  # Algorithm 1 has neither momentum nor other weights; without momentum 0.9 a
+  # rate ten times as high takes steps as long.
+  'scaffold': {
+    'client_weighting': 'uniform',
+    'learning_rate': 0.3,
+    'momentum': 0.0,
+    'server_learning_rate': 1.0,
   },
   # Its authors' demonstration code.
   'fedtrinet': {

@@ -16,7 +16,9 @@ _MODULE_OF = {
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_ssfl': 'algorithms.grouping',
   'build_fedlabel': 'algorithms.fedlabel',
+  'build_fednova': 'algorithms.fednova',
   'build_fedtrinet': 'algorithms.fedtrinet',
+  'build_scaffold': 'algorithms.scaffold',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
   # Models and optimizers.
@@ -26,6 +28,8 @@ _MODULE_OF = {
   'SplitModel': 'models.split',
   'build_nesterov_sgd': 'optimizers',
   'build_paper_sgd': 'optimizers',
+  'build_server_adam': 'optimizers',
+  'build_server_sgd': 'optimizers',
   'cosine': 'optimizers',
   'exponential': 'optimizers',
   'from_keras': 'models.functional',
@@ -39,6 +43,8 @@ _MODULE_OF = {
   'rand_augment_views': 'augmentation',
   # Client objectives.
   'ConsistencyRegularization': 'objectives',
+  'Corrected': 'objectives',
+  'Correction': 'objectives',
   'JointlyOptimized': 'objectives',
   'PROXY_TASKS': 'objectives',
   'Proximal': 'objectives',
@@ -52,6 +58,7 @@ _MODULE_OF = {
   'TwoExperts': 'objectives',
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
+  'NormalizedMeanFactory': 'aggregators',
   # Measurements.
   'Communication': 'metrics',
   'ServerTask': 'metrics',

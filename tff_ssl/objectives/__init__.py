@@ -21,6 +21,7 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.corrected import Corrected, Correction
 from tff_ssl.objectives.proximal import Proximal
 from tff_ssl.objectives.proxy_tasks import (
   PROXY_TASKS,
@@ -38,6 +39,8 @@ from tff_ssl.objectives.two_experts import Experts, TwoExperts
 
 __all__ = [
   'ConsistencyRegularization',
+  'Corrected',
+  'Correction',
   'Experts',
   'JointlyOptimized',
   'PROXY_TASKS',

@@ -29,6 +29,8 @@ class LocalUpdate(NamedTuple):
       does not exist).
     slot_state: The slot's new state, where slots have one.
     client_state: The client's new state, where clients have one.
+    shared_change: What clients sum for the state that they share, where they
+      have one.
   """
 
   delta: Any
@@ -37,6 +39,7 @@ class LocalUpdate(NamedTuple):
   invalid: tf.Tensor
   slot_state: Any = None
   client_state: Any = None
+  shared_change: Any = ()
 
 
 class ClientTask(NamedTuple):
@@ -55,6 +58,7 @@ class ClientTask(NamedTuple):
     set_shares: `float32 [M]`, likewise.
     slot_state: The slot's state, where slots have one.
     client_state: The client's own state, where clients have one.
+    shared_state: The state that all clients share, where they have one.
   """
 
   weights: Any
@@ -69,11 +73,25 @@ class ClientTask(NamedTuple):
   set_shares: tf.Tensor | None = None
   slot_state: Any = None
   client_state: Any = None
+  shared_state: Any = None
 
   @property
   def client_seed(self) -> tf.Tensor:
     """The seed of this client in this round, `int32 [2]`."""
     return randomness.client_seed(self.seed, self.round, self.client)
+
+
+class SharedState(NamedTuple):
+  """State that the server keeps and sends to all clients, beside the weights.
+
+  Attributes:
+    initial: Returns the first one, a structure of tensors.
+    merge: From the state and the `LocalUpdate.shared_change` of all clients
+      that count, summed, to the next state.
+  """
+
+  initial: Callable[[], Any]
+  merge: Callable[[Any, Any], Any]
 
 
 def read_task(
@@ -146,6 +164,8 @@ def build_client_work(
   initial_slot_state: Callable[[], Any] | None = None,
   client_state_dir: str | None = None,
   initial_client_state: Callable[[ClientTask], Any] | None = None,
+  shared_state: SharedState | None = None,
+  tag_name: str = 'group',
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
@@ -168,13 +188,16 @@ def build_client_work(
     client_state_dir: Where clients keep a state, if they do (see
       `client_state.py`).
     initial_client_state: Returns the first state of a client, where they do.
+    shared_state: What all clients share, if they do.
+    tag_name: What the aggregator knows the tag by.
     metrics_aggregator: As in TFF's own builders; by default
       `tff.learning.metrics.sum_then_finalize`.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess` whose state holds the
-    optimizer's `hparams` and maybe `slots`, whose update is `delta`, or
-    `<value=delta, group=tag>` where there is a tag, and whose measurements are
+    optimizer's `hparams` and maybe `slots` and `shared`, whose update is
+    `delta`, or `<value=delta, TAG_NAME=tag>` where there is a tag, and whose
+    measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
   """
   finalizers = collections.OrderedDict()
@@ -184,6 +207,8 @@ def build_client_work(
     state = collections.OrderedDict(hparams=initial_hparams())
     if num_slots:
       state['slots'] = stacks.tile(initial_slot_state(), num_slots)
+    if shared_state is not None:
+      state['shared'] = shared_state.initial()
     return state
 
   state_type = initial.type_signature.result
@@ -202,11 +227,13 @@ def build_client_work(
         client_state_dir, task, lambda: initial_client_state(task)
       )
       task = task._replace(client_state=own)
+    if shared_state is not None:
+      task = task._replace(shared_state=state['shared'])
     update, tag = local_update(task)
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
       update = update._replace(invalid=update.invalid | missing)
-    faults, usable = find_faults(update, task.examples)
+    faults, usable = find_faults(update, task.examples, update.shared_change)
     sent_back = zero_unless(
       usable, (update.delta, update.weight, update.metrics)
     )
@@ -223,11 +250,13 @@ def build_client_work(
       collections.OrderedDict(participating=weight > 0, **faults),
     )
     if tag is not None:
-      delta = collections.OrderedDict(value=delta, group=tag)
+      delta = collections.OrderedDict([('value', delta), (tag_name, tag)])
     result = tff.learning.templates.ClientResult(delta, weight)
-    kept = ()
+    kept = collections.OrderedDict()
     if num_slots:
-      kept = slots.scatter(update.slot_state, slot, num_slots, usable)
+      kept['slots'] = slots.scatter(update.slot_state, slot, num_slots, usable)
+    if shared_state is not None:
+      kept['shared'] = zero_unless(usable, update.shared_change)
     return result, metrics, clients, kept
 
   _, metrics_type, _, kept_type = work.type_signature.result
@@ -235,8 +264,15 @@ def build_client_work(
     finalizers, metrics_type
   )
 
-  def merge_slots(state, kept):
-    state['slots'] = slots.merge(state['slots'], *kept)
+  def merge_kept(state, kept):
+    if num_slots:
+      state['slots'] = slots.merge(state['slots'], *kept['slots'])
+    if shared_state is not None:
+      merged = shared_state.merge(state['shared'], kept['shared'])
+      finite = finalizers_lib.all_finite(merged)
+      state['shared'] = tf.nest.map_structure(
+        lambda new, old: tf.where(finite, new, old), merged, state['shared']
+      )
     return state
 
   @tff.federated_computation
@@ -257,8 +293,8 @@ def build_client_work(
         train=aggregate(metrics), clients=tff.federated_sum(clients)
       )
     )
-    if num_slots:
-      merge = tff.tensorflow.computation(merge_slots, (state_type, kept_type))
+    if num_slots or shared_state is not None:
+      merge = tff.tensorflow.computation(merge_kept, (state_type, kept_type))
       state = tff.federated_map(merge, (state, tff.federated_sum(kept)))
     return tff.templates.MeasuredProcessOutput(state, result, measurements)
 

@@ -51,6 +51,9 @@ class TrainingResult(NamedTuple):
       denominator summed over all steps.
     num_examples: `float32` scalar, examples processed, repetitions counted.
     client_state: The client's new state, where clients have one.
+    num_steps: `int32` scalar, steps taken.
+    shared_change: What the client wants of the state that all clients share,
+      where there is one: a structure of float tensors, averaged over clients.
   """
 
   weights: Any
@@ -58,6 +61,8 @@ class TrainingResult(NamedTuple):
   metrics: Any
   num_examples: tf.Tensor
   client_state: Any = ()
+  num_steps: Any = ()
+  shared_change: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,8 +203,7 @@ class LocalTraining:
       if labelled is not None:
         batch['labelled'] = labelled.cut(examples, step)
       if base_rate is not None:
-        rate = base_rate * self.schedule(self._time(round_num, step))
-        state = self._with_learning_rate(state, rate)
+        state = self.at_step(state, base_rate, round_num, step)
       step_seed = randomness.fold_in(
         randomness.fold_in(seed, randomness.Purpose.STEP), step
       )
@@ -221,7 +225,23 @@ class LocalTraining:
     metrics = collections.OrderedDict(
       zip(self.metric_names, tf.unstack(totals[1:]), strict=True)
     )
-    return TrainingResult(weights, optimizer_state, metrics, totals[0, 0])
+    return TrainingResult(
+      weights, optimizer_state, metrics, totals[0, 0], num_steps=num_steps
+    )
+
+  def at_step(self, state, base_rate, round_num, step):
+    """Returns the optimizer state with the learning rate of a step.
+
+    Args:
+      state: The optimizer state.
+      base_rate: The learning rate that the schedule's factor multiplies.
+      round_num: `int32` scalar, the number of rounds before this one.
+      step: `int32` scalar, the number of steps of the round before this one.
+    """
+    if self.schedule is None:
+      return state
+    rate = base_rate * self.schedule(self._time(round_num, step))
+    return self._with_learning_rate(state, rate)
 
   def _time(self, round_num, step):
     """Returns what the schedule takes for the time."""
