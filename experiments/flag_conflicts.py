@@ -59,6 +59,14 @@ def check(values, spec) -> None:
       f'--mask=redrawn: the process {spec.name} cannot hide other labels in '
       'every pass: choose --mask=fixed.'
     )
+  if (
+    values.get('mask') == 'redrawn'
+    and values.get('control_update') == 'full_gradient'
+  ):
+    raise UsageError(
+      '--control_update=full_gradient would see the labels that --mask=redrawn '
+      'hides: choose --control_update=from_steps, or --mask=fixed.'
+    )
   if values.get('split') == pooled_split.CUT:
     _check_cut(values)
   if catalogue.SOURCES[values['dataset']].has_unlabelled:
