@@ -194,12 +194,10 @@ _BY_PROCESS = {
   },
   'fedadam': {'server_learning_rate': 0.01},
   'fednova': {'proximal_strength': 0.0},
-  # Algorithm 1 has neither momentum nor other weights. A rate of 0.3, whose
-  # steps would be as long as those with momentum 0.9, makes it diverge on
-  # digits, where plain FedAvg bears it.
+  # Algorithm 1 has neither momentum nor other weights. At a rate of 0.1 it
+  # learns faster on digits, and diverges after 60 rounds.
   'scaffold': {
     'client_weighting': 'uniform',
-    'learning_rate': 0.1,
     'momentum': 0.0,
     'server_learning_rate': 1.0,
   },

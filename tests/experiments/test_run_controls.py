@@ -76,4 +76,4 @@ def test_others_run_with_some_labels(cache, tmp_path, tff_context, process):
   # Half of the 1,437.
   assert summary['labelled_client_examples'] == pytest.approx(718, abs=6)
   table = pd.read_csv(tmp_path / 'run' / 'metrics.csv')
-  assert table['loss'].iloc[1] < table['loss'].iloc[0]
+  assert table['train_loss'].iloc[1] < table['train_loss'].iloc[0]

@@ -172,7 +172,8 @@ def compose(
   if measured_training is not None:
     parts = composition.Parts(
       measured_training,
-      local_update,
+      # Without a tag, which would be taken for a group.
+      lambda task: (local_update(task)[0], None),
       lambda task: task.weights,
       data_spec,
       weights_type,

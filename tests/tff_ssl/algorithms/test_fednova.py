@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
+from tff_ssl import metrics, optimizers
 from tff_ssl.algorithms import fed_avg, fednova
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -152,3 +152,21 @@ def test_an_optimizer_without_a_number_of_steps_is_refused(build):
   adam = tff.learning.optimizers.build_adam(0.1)
   with pytest.raises(ValueError, match='client_optimizer.*FedNova'):
     build(client_optimizer=adam)
+
+
+def test_gradient_diversity_takes_the_deltas_as_they_are(build):
+  """Not per step, and the number of steps is not taken for a group."""
+  process = build(local_epochs=1)
+  reference = build(fed_avg.build_fed_avg, local_epochs=1)
+  clients = [client(i) for i in range(len(_SIZES))]
+  results = []
+  for measured in (process, reference):
+    state = metrics.measured_state(
+      measured, measured.initialize(), round_num=0, seed=0
+    )
+    measure = metrics.build_process_diversity(measured)
+    results.append(measure(state, clients))
+  ours, theirs = results
+  assert set(ours) == set(theirs)
+  for name, value in theirs.items():
+    np.testing.assert_allclose(ours[name], value, rtol=1e-5)
