@@ -75,6 +75,14 @@ def check(values, spec) -> None:
       raise UsageError(
         f'--test_prior={values["test_prior"]}: {error}'
       ) from error
+  if (
+    values.get('mask') == 'redrawn'
+    and values.get('control_update') == 'full_gradient'
+  ):
+    raise UsageError(
+      '--control_update=full_gradient would see the labels that --mask=redrawn '
+      'hides: choose --control_update=from_steps, or --mask=fixed.'
+    )
   if values.get('split', pooled_split.OWN) != pooled_split.OWN:
     _check_cut(values)
   _check_sets(values, spec)

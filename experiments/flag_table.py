@@ -123,7 +123,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       "The divergence in FedLabel's consistency, printed or reverse.",
     ),
     *fedmatch_flags.FLAGS,
-    Flag('proximal_strength', 'float', 'mu of FedProx.'),
+    Flag('proximal_strength', 'float', 'mu of FedProx, also in FedNova.'),
+    Flag('control_update', 'string', 'SCAFFOLD: from_steps, full_gradient.'),
     *fedul_flags.FLAGS,
     Flag(
       'client_weighting', 'string', 'Weights of clients: examples or uniform.'
@@ -248,7 +249,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'server_learning_rate',
       'float',
-      "The server's learning rate; by default --learning_rate.",
+      "The server's learning rate; by default --learning_rate, of fedadam 0.01 "
+      'and of scaffold 1.',
     ),
     Flag(
       'server_warmup_rounds',

@@ -49,7 +49,7 @@ FREE = frozenset(
 # Settings of builders and other flags that only some processes use.
 _BUILDER_SETTINGS = frozenset(
   name for spec in PROCESSES.values() for name in spec.settings
-)
+) - {'server_learning_rate'}
 _CLIENT_TRAINING = frozenset(
   {
     *('clients_per_round', 'gradient_diversity_clients', 'workers'),
@@ -284,7 +284,7 @@ def _unused(values, spec) -> dict[str, str]:
   if not spec.has_strong_view:
     unused['augmentation'] = f'{why}, it takes no strong view'
   if not spec.has_server_training:
-    unused.update(dict.fromkeys(_SERVER_TRAINING, why))
+    unused.update(dict.fromkeys(_SERVER_TRAINING - set(spec.settings), why))
     unused['server_examples'] = (
       f'{why}, its labels are at the clients (use --partition and '
       '--num_clients)'

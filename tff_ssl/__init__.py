@@ -20,6 +20,8 @@ _MODULE_OF = {
   'build_fedmatch_server': 'algorithms.fedmatch_server',
   'build_fedtrinet': 'algorithms.fedtrinet',
   'build_semifl': 'algorithms.semifl',
+  'build_fednova': 'algorithms.fednova',
+  'build_scaffold': 'algorithms.scaffold',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
   # Models and optimizers.
@@ -30,6 +32,8 @@ _MODULE_OF = {
   'build_nesterov_sgd': 'optimizers',
   'build_paper_sgd': 'optimizers',
   'clip_gradients': 'optimizers',
+  'build_server_adam': 'optimizers',
+  'build_server_sgd': 'optimizers',
   'cosine': 'optimizers',
   'exponential': 'optimizers',
   'from_keras': 'models.functional',
@@ -45,6 +49,8 @@ _MODULE_OF = {
   'ConsistencyRegularization': 'objectives',
   'FixAndMix': 'objectives',
   'InterClientConsistency': 'objectives',
+  'Corrected': 'objectives',
+  'Correction': 'objectives',
   'JointlyOptimized': 'objectives',
   'MixPool': 'objectives',
   'PROXY_TASKS': 'objectives',
@@ -59,6 +65,7 @@ _MODULE_OF = {
   'TwoExperts': 'objectives',
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
+  'NormalizedMeanFactory': 'aggregators',
   # Measurements.
   'Communication': 'metrics',
   'ServerTask': 'metrics',

@@ -13,6 +13,7 @@ CHOICES = {
   'client_momentum': ('reset', 'slot'),
   'confidence': ('variance', 'entropy'),
   'consistency_view': ('plain', 'strong'),
+  'control_update': ('from_steps', 'full_gradient'),
   'client_weighting': ('examples', 'uniform'),
   'encoder_training': ('fine_tuned', 'frozen'),
   'epoch_batches': ('separate', 'continuous'),

@@ -16,6 +16,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import checks
+
 _LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 _MOMENTUM = 'momentum'
 _WEIGHT_DECAY = 'weight_decay'
@@ -276,6 +278,50 @@ def rest_without_gradient(
       and Adam.
   """
   return _Resting(optimizer)
+
+
+def build_server_adam(
+  server_learning_rate: float = 0.01,
+) -> tff.learning.optimizers.Optimizer:
+  """Builds the server's Adam of FedAdam, with TFF's Adam.
+
+  Reddi et al., Adaptive Federated Optimization (arXiv 2003.00295), Algorithm 2,
+  with the paper's values for all its tasks: beta_1 = 0.9, beta_2 = 0.99 and
+  adaptivity tau = 1e-3. Its m and v are not corrected for their start, TFF's
+  are: there the first steps are shorter.
+
+  Args:
+    server_learning_rate: eta >= 0. The paper tunes it for each task; a step
+      moves each weight by about eta where its changes are well above tau.
+
+  Returns:
+    A `tff.learning.optimizers.Optimizer` for the mean of the model deltas.
+
+  Raises:
+    ValueError: If it is out of range.
+  """
+  checks.numbers_at_least(0, server_learning_rate=server_learning_rate)
+  return tff.learning.optimizers.build_adam(
+    server_learning_rate, beta_1=0.9, beta_2=0.99, epsilon=1e-3
+  )
+
+
+def build_server_sgd(
+  server_learning_rate: float = 1.0,
+) -> tff.learning.optimizers.Optimizer:
+  """Builds the server's SGD, whose rate multiplies the mean model delta.
+
+  Args:
+    server_learning_rate: Step size >= 0; 1 is the mean of the clients' models.
+
+  Returns:
+    A `tff.learning.optimizers.Optimizer` for the mean of the model deltas.
+
+  Raises:
+    ValueError: If it is out of range.
+  """
+  checks.numbers_at_least(0, server_learning_rate=server_learning_rate)
+  return tff.learning.optimizers.build_sgdm(server_learning_rate)
 
 
 def constant() -> Schedule:

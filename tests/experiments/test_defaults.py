@@ -127,3 +127,12 @@ def test_paper_values_of_the_cosine_schedule():
   assert values['schedule_steps'] == 102_400
   assert 'schedule_scale' in values
   assert 'schedule_scale' not in resolve()
+
+
+def test_federated_optimizers_step_as_their_papers_do():
+  """Reddi et al. leave the rate to tuning; Algorithm 1 of SCAFFOLD is SGD."""
+  assert resolve(process='fedadam')['server_learning_rate'] == 0.01
+  assert resolve(process='fednova')['proximal_strength'] == 0
+  values = resolve(process='scaffold')
+  assert (values['server_learning_rate'], values['momentum']) == (1, 0)
+  assert values['client_weighting'] == 'uniform'

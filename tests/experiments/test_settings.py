@@ -46,6 +46,7 @@ STRINGS = {
   'consistency_view': ['plain', 'strong', 'none'],
   'kl_direction': ['printed', 'reverse', 'none'],
   'pseudo_label_view': ['weak', 'plain', 'strong'],
+  'control_update': ['from_steps', 'full_gradient', 'none'],
   'proxy_task': ['reconstruction', 'rotation', 'jigsaw'],
   'pretraining_images': ['all', 'unlabelled', 'none'],
   'encoder_training': ['fine_tuned', 'frozen', 'none'],
@@ -344,28 +345,33 @@ def test_edges_are_inside(name, values):
 # Flags of processes that another process must refuse, by hand.
 _SUPERVISED = {'client_weighting': 'uniform'}
 _FEDPROX = {'proximal_strength': 0.1}
+_CONTROLS = {'control_update': 'full_gradient'}
 _GROUPS = {'num_groups': 2}
 _PSEUDO = {'threshold': 0.9, 'server_weight': 2.0}
-_SERVER = {
+_SERVER_DATA = {
   'server_steps': 2,
   'server_batch_size': 4,
-  'server_learning_rate': 0.1,
   'server_examples': 50,
 }
+_SERVER = {**_SERVER_DATA, 'server_learning_rate': 0.1}
 _CLIENTS = {'batch_size': 5, 'local_steps': 2, 'clients_per_round': 2}
 _WARMUP = {'server_warmup_rounds': 3}
 FOREIGN = {
-  'grouping': _SUPERVISED | _FEDPROX,
-  'fedavg_ssfl': _SUPERVISED | _FEDPROX | _GROUPS,
-  'self_training': _SUPERVISED | _FEDPROX | _GROUPS,
+  'grouping': _SUPERVISED | _FEDPROX | _CONTROLS,
+  'fedavg_ssfl': _SUPERVISED | _FEDPROX | _GROUPS | _CONTROLS,
+  'self_training': _SUPERVISED | _FEDPROX | _GROUPS | _CONTROLS,
   'server_only': (
-    _SUPERVISED | _FEDPROX | _GROUPS | _PSEUDO | _CLIENTS | _WARMUP
+    _SUPERVISED | _FEDPROX | _GROUPS | _PSEUDO | _CLIENTS | _WARMUP | _CONTROLS
   ),
-  'fedavg': _FEDPROX | _GROUPS | _PSEUDO | _SERVER | _WARMUP,
-  'fedprox': _GROUPS | _PSEUDO | _SERVER | _WARMUP,
+  'fedavg': _FEDPROX | _GROUPS | _PSEUDO | _SERVER | _WARMUP | _CONTROLS,
+  'fedprox': _GROUPS | _PSEUDO | _SERVER | _WARMUP | _CONTROLS,
+  'fednova': _GROUPS | _PSEUDO | _SERVER | _WARMUP | _CONTROLS,
+  # Those two have a server's step size.
+  'fedadam': _FEDPROX | _GROUPS | _PSEUDO | _SERVER_DATA | _WARMUP | _CONTROLS,
+  'scaffold': _FEDPROX | _GROUPS | _PSEUDO | _SERVER_DATA | _WARMUP,
 }
 ALL = {
-  **(_SUPERVISED | _FEDPROX | _GROUPS | _PSEUDO | _SERVER),
+  **(_SUPERVISED | _FEDPROX | _CONTROLS | _GROUPS | _PSEUDO | _SERVER),
   **(_CLIENTS | _WARMUP),
 }
 
@@ -461,3 +467,10 @@ def test_a_refusal_needs_no_tensorflow():
   assert done.stderr.count('\n') == 1
   # Processor time: a busy machine makes the clock on the wall no measure.
   assert after.ru_utime - before.ru_utime < 2
+
+
+def test_full_gradients_do_not_see_what_a_redrawn_mask_hides():
+  given = {'process': 'scaffold', 'mask_ratio': 0.5, 'mask': 'redrawn'}
+  assert make(**given).control_update == 'from_steps'
+  text = refusal(**given, control_update='full_gradient')
+  assert '--control_update=full_gradient' in text and '--mask=redrawn' in text

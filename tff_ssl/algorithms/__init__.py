@@ -28,6 +28,9 @@ class ProcessSpec:
     fixed: Keyword arguments that make this process out of the builder.
     objective: Name of the class in `tff_ssl.objectives` for the clients, or
       `None` for the builder's default.
+    server_optimizer: Name of the function in `tff_ssl.optimizers` that makes
+      the server's optimizer of the setting `server_learning_rate`, or `None`
+      for the builder's default.
     labels_at: Whose labels training sees: 'server', 'clients' (all of theirs),
       'dealt' (some labelled examples of the clients) or 'sets' (nobody's: an
       example's `y` is the index of the set that it lies in, and the client's
@@ -37,7 +40,7 @@ class ProcessSpec:
     uses_unlabelled: Whether clients train on what has no label beside what has
       one, so that it takes some of each to show anything.
     keeps_client_state: Whether it takes `client_state_dir`.
-    counts_clients: Whether it takes `num_clients`, the clients there are.
+    counts_clients: Whether it takes `num_clients`, all there are.
     redraws_masks: Whether it takes `redrawn_mask_ratio`.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
@@ -55,6 +58,7 @@ class ProcessSpec:
   settings: tuple[str, ...]
   fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   objective: str | None = None
+  server_optimizer: str | None = None
   labels_at: str = 'server'
   has_server_training: bool = True
   has_client_training: bool = True
@@ -95,6 +99,12 @@ class ProcessSpec:
         fields = {field.name for field in dataclasses.fields(objective)}
         chosen = {name: arguments.pop(name) for name in fields & set(arguments)}
         arguments['client_objective'] = objective(views, **chosen)
+      if self.server_optimizer is not None:
+        optimizers = importlib.import_module('tff_ssl.optimizers')
+        make = getattr(optimizers, self.server_optimizer)
+        names = {'server_learning_rate'} & arguments.keys()
+        rate = {name: arguments.pop(name) for name in names}
+        arguments.setdefault('server_optimizer', make(**rate))
       return builder(model, views=views, **arguments)
 
     return build
@@ -246,6 +256,47 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
         has_strong_view=False,
         redraws_masks=True,
         has_server_training=False,
+      ),
+      ProcessSpec(
+        'fedadam',
+        'Supervised FedAvg with Adam at the server, all labels at clients.',
+        'Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
+        'fed_avg.build_fed_avg',
+        ('server_learning_rate', 'client_weighting', *_LOCAL),
+        server_optimizer='build_server_adam',
+        labels_at='clients',
+        redraws_masks=True,
+        has_server_training=False,
+        has_strong_view=False,
+      ),
+      ProcessSpec(
+        'fednova',
+        'Supervised FedAvg of changes per step, all labels at clients.',
+        'Wang et al. 2020, arXiv 2007.07481, Eq. 6',
+        'fednova.build_fednova',
+        ('client_weighting', 'proximal_strength', *_LOCAL),
+        labels_at='clients',
+        redraws_masks=True,
+        has_server_training=False,
+        has_strong_view=False,
+      ),
+      ProcessSpec(
+        'scaffold',
+        'Supervised SCAFFOLD, controls against drift, all labels at clients.',
+        'Karimireddy et al. 2020, arXiv 1910.06378, Algorithm 1',
+        'scaffold.build_scaffold',
+        (
+          *('control_update', 'server_learning_rate', 'client_weighting'),
+          *_LOCAL,
+        ),
+        server_optimizer='build_server_sgd',
+        labels_at='clients',
+        keeps_client_state=True,
+        counts_clients=True,
+        redraws_masks=True,
+        has_server_training=False,
+        has_gradient_diversity=False,
+        has_strong_view=False,
       ),
       *(
         ProcessSpec(

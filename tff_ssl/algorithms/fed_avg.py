@@ -10,7 +10,8 @@ delta_k = w_k - w,   w <- ServerOptimizer(w, -sum_k n_k delta_k / sum_k n_k)
 ```
 
 and SGD with learning rate 1 at the server gives FedAvg. FedProx (Li et al.,
-arXiv 1812.06127) adds mu/2 ||w_k - w||^2 to the clients' objective.
+arXiv 1812.06127) adds mu/2 ||w_k - w||^2 to the clients' objective, and FedAdam
+is FedAvg with `optimizers.build_server_adam` at the server.
 """
 
 import tensorflow_federated as tff
@@ -93,6 +94,68 @@ def build_fed_avg(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
+  training = build_training(
+    model,
+    data_spec=data_spec,
+    views=views,
+    client_objective=client_objective,
+    proximal_strength=proximal_strength,
+    client_optimizer=client_optimizer,
+    batch_size=batch_size,
+    labelled_batch_size=labelled_batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+    epoch_batches=epoch_batches,
+    match_local_steps=match_local_steps,
+    redrawn_mask_ratio=redrawn_mask_ratio,
+    schedule=schedule,
+  )
+  return averaging.compose(
+    averaging.train_all(training),
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    initial_optimizer_state=training.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    client_momentum=client_momentum,
+    num_slots=num_slots,
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    measured_training=training,
+    seed=seed,
+  )
+
+
+def build_training(
+  model,
+  *,
+  data_spec,
+  views,
+  batch_size: int,
+  client_objective=None,
+  proximal_strength: float = 0.0,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  labelled_batch_size: int | None = None,
+  local_steps: int | None = None,
+  local_epochs: int | None = None,
+  epoch_batches: str = 'separate',
+  match_local_steps: bool = False,
+  redrawn_mask_ratio: float | None = None,
+  schedule=None,
+) -> local_training.LocalTraining:
+  """Builds the clients' training, the same for all federated optimizers.
+
+  The arguments are those of `build_fed_avg`.
+
+  Returns:
+    A `LocalTraining`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model and client data do not fit each other.
+  """
   checks.integers_at_least(
     1,
     batch_size=batch_size,
@@ -117,7 +180,7 @@ def build_fed_avg(
     labelled_batch_size = labelled_batch_size or batch_size
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)
-  training = local_training.LocalTraining(
+  return local_training.LocalTraining(
     model,
     objective,
     client_optimizer or optimizers.build_paper_sgd(),
@@ -130,21 +193,4 @@ def build_fed_avg(
       'labelled' if client_objective is None else 'all',
       redrawn_mask_ratio=redrawn_mask_ratio,
     ),
-  )
-
-  return averaging.compose(
-    averaging.train_all(training),
-    model=model,
-    data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=server_optimizer,
-    client_weighting=client_weighting,
-    client_momentum=client_momentum,
-    num_slots=num_slots,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    measured_training=training,
-    seed=seed,
   )

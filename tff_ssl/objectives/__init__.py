@@ -23,6 +23,7 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
+from tff_ssl.objectives.corrected import Corrected, Correction
 from tff_ssl.objectives.fix_and_mix import FixAndMix, MixPool
 from tff_ssl.objectives.inter_client import InterClientConsistency, Peers
 from tff_ssl.objectives.label_proportions import (
@@ -51,6 +52,8 @@ from tff_ssl.objectives.weighted import Weighted
 __all__ = [
   'ConfidenceMix',
   'ConsistencyRegularization',
+  'Corrected',
+  'Correction',
   'Experts',
   'FixAndMix',
   'InterClientConsistency',

@@ -5,13 +5,14 @@ McMahan et al. (arXiv 1602.05629), Algorithm 1, in the form of Reddi et al.
 examples that they processed, is a gradient for the server optimizer.
 """
 
+import collections
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks
+from tff_ssl import aggregators, checks
 from tff_ssl.templates import (
   alternate_training,
   client_state,
@@ -22,17 +23,6 @@ from tff_ssl.templates import (
   local_training,
   slots,
 )
-
-
-def train_all(
-  training: local_training.LocalTraining,
-) -> Callable[[client_work.ClientTask], local_training.TrainingResult]:
-  """Returns the `train` of `compose` that trains all of the global model."""
-
-  def train(task):
-    return run_training(training, task)
-
-  return train
 
 
 def run_training(
@@ -62,6 +52,28 @@ def run_training(
   return training.run(**{**arguments, **more})
 
 
+def train_all(
+  training: local_training.LocalTraining,
+) -> Callable[[client_work.ClientTask], local_training.TrainingResult]:
+  """Returns the `train` of `compose` that trains all of the global model."""
+
+  return lambda task: run_training(training, task)
+
+
+class SharedState(NamedTuple):
+  """State that the server keeps and sends to all clients, beside the weights.
+
+  Attributes:
+    initial: Returns the first one, a structure of float tensors.
+    change: From the state, the mean of the clients' `shared_change` with the
+      weights of their deltas, and the number of clients with a weight
+      (`float32` scalar) to the next state.
+  """
+
+  initial: Callable[[], Any]
+  change: Callable[[Any, Any, tf.Tensor], Any]
+
+
 def compose(
   train: Callable[[client_work.ClientTask], local_training.TrainingResult],
   *,
@@ -80,6 +92,8 @@ def compose(
   table: helper_table.HelperTable | None = None,
   sent_part: Callable | None = None,
   build_finalizer: Callable | None = None,
+  shared_state: SharedState | None = None,
+  effective_steps: Callable[..., tf.Tensor] | None = None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator=None,
   metrics_aggregator=None,
@@ -113,6 +127,9 @@ def compose(
     sent_part: From a client's delta to what it sends of it; by default all.
     build_finalizer: Called with `weights_type` and `aggregate_type`, unplaced;
       by default the mean delta goes to `server_optimizer`.
+    shared_state: What all clients share; each result has a `shared_change`.
+    effective_steps: From a client's task and result to a `float32` scalar >= 0
+      by which its delta is normalised: see `aggregators.NormalizedMeanFactory`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `tff.aggregators.MeanFactory()`.
     metrics_aggregator: As in TFF's builders.
@@ -137,6 +154,7 @@ def compose(
 
   def local_update(task):
     result = train(task)
+    steps = effective_steps(task, result) if effective_steps else None
     weight = result.num_examples
     if client_weighting == 'uniform':
       weight = (
@@ -152,8 +170,11 @@ def compose(
       result.client_state,
       result.table_row,
       passes=result.passes,
+      shared_change=(
+        _to_sum(result.shared_change, weight) if shared_state else ()
+      ),
     )
-    return update, None
+    return update, steps
 
   initial_weights = composition.initial_weights_computation(model, seed)
   weights_type = initial_weights.type_signature.result
@@ -167,13 +188,16 @@ def compose(
     client_state_dir=client_state_dir,
     initial_client_state=initial_client_state,
     table=table,
+    shared_state=_summed(shared_state) if shared_state else None,
+    tag_name='steps',
     metrics_aggregator=metrics_aggregator,
   )
   parts = None
   if measured_training is not None:
     parts = composition.Parts(
       measured_training,
-      local_update,
+      # Without a tag, which would be taken for a group.
+      lambda task: (local_update(task)[0], None),
       lambda task: task.weights,
       data_spec,
       weights_type,
@@ -182,6 +206,7 @@ def compose(
     model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
     client_weighting,
     work.next.type_signature.result.result.member,
+    normalized=effective_steps is not None,
   )
   if build_finalizer is None:
     finalizer = finalizers.build_apply_mean_delta(
@@ -212,7 +237,29 @@ def compose(
   )
 
 
-def _weighted_aggregator(factory, client_weighting, result_type):
+def _to_sum(change, weight):
+  """Returns what makes a weighted mean once it is summed over clients."""
+  return collections.OrderedDict(
+    change=tf.nest.map_structure(lambda leaf: weight * leaf, change),
+    weight=weight,
+    count=tf.cast(weight > 0, tf.float32),
+  )
+
+
+def _summed(shared_state):
+  """Returns the `client_work.SharedState` of sums of `_to_sum`."""
+
+  def merge(state, summed):
+    mean = tf.nest.map_structure(
+      lambda leaf: tf.math.divide_no_nan(leaf, summed['weight']),
+      summed['change'],
+    )
+    return shared_state.change(state, mean, summed['count'])
+
+  return client_work.SharedState(shared_state.initial, merge)
+
+
+def _weighted_aggregator(factory, client_weighting, result_type, normalized):
   if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
     if client_weighting != 'uniform':
       raise ValueError(
@@ -220,4 +267,6 @@ def _weighted_aggregator(factory, client_weighting, result_type):
         f"client_weighting is {client_weighting!r}: use 'uniform'."
       )
     factory = tff.aggregators.as_weighted_aggregator(factory)
+  if normalized:
+    factory = aggregators.NormalizedMeanFactory(factory)
   return factory.create(result_type.update, result_type.update_weight)

@@ -72,10 +72,10 @@ def read(folder: str, task, initial: Callable[[], Any]):
     return tf.nest.map_structure(tf.identity, template)
 
   state = tf.cond(found, load, begin)
-  for loaded, leaf in zip(
-    tf.nest.flatten(state), tf.nest.flatten(template), strict=True
-  ):
-    loaded.set_shape(leaf.shape)
+  # An operation, which a graph that is imported again still knows.
+  state = tf.nest.map_structure(
+    lambda loaded, leaf: tf.ensure_shape(loaded, leaf.shape), state, template
+  )
   return state, found
 
 

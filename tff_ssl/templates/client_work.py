@@ -32,6 +32,8 @@ class LocalUpdate(NamedTuple):
     table_row: The client's new row, where the server has a table of clients.
     passes: `float32 [2]`, examples that went forward through the model and back
       in all of its work (`prediction.Predictor.passes`), where it is counted.
+    shared_change: What clients sum for the state that they share, where they
+      have one.
   """
 
   delta: Any
@@ -42,6 +44,7 @@ class LocalUpdate(NamedTuple):
   client_state: Any = None
   table_row: Any = ()
   passes: tf.Tensor | None = None
+  shared_change: Any = ()
 
 
 class ClientTask(NamedTuple):
@@ -61,6 +64,7 @@ class ClientTask(NamedTuple):
     slot_state: The slot's state, where slots have one.
     client_state: The client's own state, where clients have one.
     table: What the server sends of its table of clients, where it has one.
+    shared_state: The state that all clients share, where they have one.
   """
 
   weights: Any
@@ -76,6 +80,7 @@ class ClientTask(NamedTuple):
   slot_state: Any = None
   client_state: Any = None
   table: Any = None
+  shared_state: Any = None
 
   @property
   def client_seed(self) -> tf.Tensor:
@@ -93,6 +98,19 @@ class ClientTask(NamedTuple):
     return collections.OrderedDict(
       class_priors=self.class_priors, set_shares=self.set_shares
     )
+
+
+class SharedState(NamedTuple):
+  """State that the server keeps and sends to all clients, beside the weights.
+
+  Attributes:
+    initial: Returns the first one, a structure of tensors.
+    merge: From the state and the `LocalUpdate.shared_change` of all clients
+      that count, summed, to the next state.
+  """
+
+  initial: Callable[[], Any]
+  merge: Callable[[Any, Any], Any]
 
 
 def read_task(
@@ -166,6 +184,8 @@ def build_client_work(
   client_state_dir: str | None = None,
   initial_client_state: Callable[[ClientTask], Any] | None = None,
   table: helper_table.HelperTable | None = None,
+  shared_state: SharedState | None = None,
+  tag_name: str = 'group',
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
@@ -193,13 +213,15 @@ def build_client_work(
     initial_client_state: Returns the first state of a client, where they do.
     table: The server's table of clients, where it has one; a client that cannot
       be in it is invalid.
+    shared_state: What all clients share, if they do.
+    tag_name: What the aggregator knows the tag by.
     metrics_aggregator: As in TFF's own builders; by default
       `tff.learning.metrics.sum_then_finalize`.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess` whose state holds the
-    optimizer's `hparams` and maybe `slots` and `table`, whose update is
-    `delta`, or `<value=delta, group=tag>` where there is a tag, and whose
+    optimizer's `hparams` and maybe `slots`, `table` and `shared`, whose update
+    is `delta`, or `<value=delta, TAG_NAME=tag>` where there is a tag, and whose
     measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
   """
@@ -212,6 +234,8 @@ def build_client_work(
       state['slots'] = stacks.tile(initial_slot_state(), num_slots)
     if table is not None:
       state['table'] = table.initial()
+    if shared_state is not None:
+      state['shared'] = shared_state.initial()
     return state
 
   state_type = initial.type_signature.result
@@ -241,6 +265,8 @@ def build_client_work(
       task = task._replace(client_state=own)
     if table is not None:
       task = task._replace(table=state['table'])
+    if shared_state is not None:
+      task = task._replace(shared_state=state['shared'])
     update, tag = local_update(task)
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
@@ -254,8 +280,9 @@ def build_client_work(
           update.metrics, **_passes_metrics(update.passes)
         )
       )
-    further = () if table is None else update.table_row
-    faults, usable = find_faults(update, task.examples, further)
+    faults, usable = find_faults(
+      update, task.examples, (update.table_row, update.shared_change)
+    )
     sent_back = zero_unless(
       usable, (update.delta, update.weight, update.metrics)
     )
@@ -272,13 +299,15 @@ def build_client_work(
       collections.OrderedDict(participating=weight > 0, **faults),
     )
     if tag is not None:
-      delta = collections.OrderedDict(value=delta, group=tag)
+      delta = collections.OrderedDict([('value', delta), (tag_name, tag)])
     result = tff.learning.templates.ClientResult(delta, weight)
     kept = collections.OrderedDict()
     if num_slots:
       kept['slots'] = slots.scatter(update.slot_state, slot, num_slots, usable)
     if table is not None:
       kept['table'] = table.scatter(task.client, update.table_row, usable)
+    if shared_state is not None:
+      kept['shared'] = zero_unless(usable, update.shared_change)
     return result, metrics, clients, kept
 
   _, metrics_type, _, kept_type = work.type_signature.result
@@ -291,6 +320,12 @@ def build_client_work(
       state['slots'] = slots.merge(state['slots'], *kept['slots'])
     if table is not None:
       state['table'] = table.merge(state['table'], *kept['table'])
+    if shared_state is not None:
+      merged = shared_state.merge(state['shared'], kept['shared'])
+      finite = finalizers_lib.all_finite(merged)
+      state['shared'] = tf.nest.map_structure(
+        lambda new, old: tf.where(finite, new, old), merged, state['shared']
+      )
     return state
 
   @tff.federated_computation
@@ -312,7 +347,7 @@ def build_client_work(
         train=aggregate(metrics), clients=tff.federated_sum(clients)
       )
     )
-    if num_slots or table is not None:
+    if num_slots or table is not None or shared_state is not None:
       merge = tff.tensorflow.computation(merge_kept, (state_type, kept_type))
       state = tff.federated_map(merge, (state, tff.federated_sum(kept)))
     return tff.templates.MeasuredProcessOutput(state, result, measurements)

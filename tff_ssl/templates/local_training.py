@@ -54,6 +54,9 @@ class TrainingResult(NamedTuple):
       back; see `prediction.Predictor.passes`.
     client_state: The client's new state, where clients have one.
     table_row: The client's new row, where the server has a table of clients.
+    num_steps: `int32` scalar, steps taken.
+    shared_change: What the client wants of the state that all clients share,
+      where there is one: a structure of float tensors, averaged over clients.
   """
 
   weights: Any
@@ -63,6 +66,8 @@ class TrainingResult(NamedTuple):
   passes: tf.Tensor
   client_state: Any = ()
   table_row: Any = ()
+  num_steps: Any = ()
+  shared_change: Any = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,8 +213,7 @@ class LocalTraining:
         batch['labelled'] = labelled.cut(examples, step)
       batch.update(constants or {}, step=step)
       if base_rate is not None:
-        rate = base_rate * self.schedule(self._time(round_num, step))
-        state = self._with_learning_rate(state, rate)
+        state = self.at_step(state, base_rate, round_num, step)
       step_seed = randomness.fold_in(
         randomness.fold_in(seed, randomness.Purpose.STEP), step
       )
@@ -232,8 +236,27 @@ class LocalTraining:
       zip(self.metric_names, tf.unstack(totals[2:]), strict=True)
     )
     return TrainingResult(
-      weights, optimizer_state, metrics, totals[0, 0], totals[1]
+      weights,
+      optimizer_state,
+      metrics,
+      totals[0, 0],
+      totals[1],
+      num_steps=num_steps,
     )
+
+  def at_step(self, state, base_rate, round_num, step):
+    """Returns the optimizer state with the learning rate of a step.
+
+    Args:
+      state: The optimizer state.
+      base_rate: The learning rate that the schedule's factor multiplies.
+      round_num: `int32` scalar, the number of rounds before this one.
+      step: `int32` scalar, the number of steps of the round before this one.
+    """
+    if self.schedule is None:
+      return state
+    rate = base_rate * self.schedule(self._time(round_num, step))
+    return self._with_learning_rate(state, rate)
 
   def _time(self, round_num, step):
     """Returns what the schedule takes for the time."""

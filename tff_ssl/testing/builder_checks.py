@@ -39,6 +39,8 @@ _BAD_SETTINGS = {
   'pretraining_images': ('by_hand',),
   'encoder_training': ('by_hand',),
   'ssjo_loss_weight': (-1.0, float('nan'), 'heavy'),
+  'control_update': ('by_hand',),
+  'server_learning_rate': (-1.0, float('nan'), 'fast'),
   'consistency_weight': (-1.0, float('nan'), 'heavy'),
   'temperature': (0.0, float('nan'), 'hot'),
   'confidence': ('by_hand',),
@@ -131,8 +133,9 @@ def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
     if problem.takes('num_groups')
     else tff.learning.dp_aggregator(0.01, _NUM_CLIENTS)
   )
-  overrides: dict[str, Any] = {'model_aggregator': factory}
+  overrides = {'model_aggregator': factory}
   if problem.takes('client_weighting'):
+    # Whatever the default is.
     overrides['client_weighting'] = 'examples'
   failure = _missing_refusal(problem, overrides, ('model_aggregator',))
   assertions.require(failure is None, failure or '')

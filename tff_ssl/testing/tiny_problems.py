@@ -27,6 +27,8 @@ INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10
 BATCH_SIZE = 8
 CLIENT_SIZES = (10, 17, 24, 30)
+# As many as take part in ten rounds.
+NUM_CLIENTS = 40
 
 _NUM_TEST = 400
 _NUM_SERVER = 100
@@ -177,7 +179,7 @@ class TinyProblem:
       self._state_folder = tempfile.TemporaryDirectory()
       given['client_state_dir'] = self._state_folder.name
     if self.spec.counts_clients:
-      given['num_clients'] = _NUM_CLIENTS
+      given['num_clients'] = NUM_CLIENTS
     if self.spec.has_server_training:
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_paper_sgd(0.1)

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_ssl import algorithms, objectives
+from tff_ssl import algorithms, objectives, optimizers
 from tff_ssl.augmentation import views
 
 _SPECS = list(algorithms.PROCESSES.values())
@@ -55,6 +55,10 @@ def test_settings_are_arguments_of_the_builder(spec):
   settings = set(spec.settings)
   assert len(settings) == len(spec.settings)
   known = set(parameters) | _fields_of_objective(spec)
+  if spec.server_optimizer is not None:
+    make = getattr(optimizers, spec.server_optimizer)
+    known |= set(inspect.signature(make).parameters)
+  assert ('num_clients' in parameters) == spec.counts_clients
   assert settings <= known
   assert set(spec.fixed) <= known
   assert ('redrawn_mask_ratio' in parameters) or not spec.redraws_masks

@@ -1,0 +1,172 @@
+"""FedNova against FedAvg and a numpy computation of softmax regression."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import metrics, optimizers
+from tff_ssl.algorithms import fed_avg, fednova
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 4, 3
+_RATE, _MOMENTUM, _STRENGTH = 0.4, 0.8, 0.7
+# In minibatches of 4 and two passes: 2, 6 and 4 steps.
+_SIZES = (2, 9, 5)
+_STEPS = (2, 6, 4)
+_SPEC = client_data.ClientDataSpec(
+  client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+)
+
+
+def example(index):
+  """The one example of which a client has copies: no order can matter."""
+  rng = np.random.default_rng(index)
+  return rng.normal(size=_FEATURES).astype(np.float32), index % _CLASSES
+
+
+def client(index):
+  x, y = example(index)
+  size = _SIZES[index]
+  arrays = collections.OrderedDict(
+    x=np.repeat(x[np.newaxis], size, axis=0), y=np.full(size, y, np.int32)
+  )
+  return tf.data.Dataset.from_tensors(arrays)
+
+
+@pytest.fixture(scope='module')
+def build(tff_context):
+  model = functional.from_keras(
+    lambda: dense.dense((_FEATURES,), _CLASSES, hidden=())
+  )
+
+  def build_process(builder=fednova.build_fednova, **changes):
+    arguments = {
+      'data_spec': _SPEC,
+      'views': views.PlainViews(),
+      'client_optimizer': tff.learning.optimizers.build_sgdm(_RATE),
+      'batch_size': 4,
+    }
+    return builder(model, **{**arguments, **changes})
+
+  return build_process
+
+
+def one_round(process):
+  state = process.initialize()
+  start = process.get_model_weights(state).trainable
+  output = process.next(state, [client(i) for i in range(len(_SIZES))])
+  return start, process.get_model_weights(output.state).trainable, output
+
+
+def train(start, index, momentum, strength):
+  """The client's weights after its steps, and the norm of its a."""
+  x, y = example(index)
+  w, b = (np.asarray(value, np.float64) for value in start)
+  w0, b0, vw, vb = w, b, 0, 0
+  steps = _STEPS[index]
+  for _ in range(steps):
+    error = scipy.special.softmax(x @ w + b) - np.eye(_CLASSES)[y]
+    vw = momentum * vw + np.outer(x, error) + strength * (w - w0)
+    vb = momentum * vb + error + strength * (b - b0)
+    w, b = w - _RATE * vw, b - _RATE * vb
+  if momentum:
+    a = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (
+      1 - momentum
+    )
+  elif strength:
+    alpha = _RATE * strength
+    a = (1 - (1 - alpha) ** steps) / alpha
+  else:
+    a = steps
+  return (w, b), a
+
+
+@pytest.mark.parametrize('weighting', ['examples', 'uniform'])
+@pytest.mark.parametrize(
+  'momentum, strength', [(0.0, 0.0), (_MOMENTUM, 0.0), (0.0, _STRENGTH)]
+)
+def test_unequal_steps_equal_numpy(build, momentum, strength, weighting):
+  start, end, output = one_round(
+    build(
+      local_epochs=2,
+      client_weighting=weighting,
+      proximal_strength=strength,
+      client_optimizer=tff.learning.optimizers.build_sgdm(
+        _RATE, momentum or None
+      ),
+    )
+  )
+  p = np.array(_SIZES if weighting == 'examples' else (1, 1, 1), float)
+  p /= p.sum()
+  results = [train(start, i, momentum, strength) for i in range(len(_SIZES))]
+  a = np.array([steps for _, steps in results])
+  tau = p @ a
+  np.testing.assert_allclose(
+    output.metrics['aggregator']['effective_steps'], tau, rtol=1e-5
+  )
+  for leaf, (before, after) in enumerate(zip(start, end, strict=True)):
+    deltas = [weights[leaf] - before for weights, _ in results]
+    expected = before + tau * sum(
+      share * delta / steps
+      for share, delta, steps in zip(p, deltas, a, strict=True)
+    )
+    np.testing.assert_allclose(after, expected, atol=1e-5)
+    # And FedAvg's average is another.
+    average = before + sum(s * d for s, d in zip(p, deltas, strict=True))
+    assert np.abs(average - expected).max() > 1e-3
+
+
+def test_equal_steps_are_fedavg(build):
+  """For any optimizer, and clients that differ in all but their steps."""
+  for optimizer in (
+    tff.learning.optimizers.build_sgdm(_RATE),
+    optimizers.build_paper_sgd(_RATE),
+  ):
+    common = {'local_steps': 3, 'client_optimizer': optimizer}
+    start, nova, _ = one_round(build(**common))
+    _, average, _ = one_round(build(fed_avg.build_fed_avg, **common))
+    for before, ours, theirs in zip(start, nova, average, strict=True):
+      np.testing.assert_allclose(ours, theirs, atol=1e-6)
+      assert np.abs(theirs - before).max() > 1e-2
+
+
+def test_the_server_optimizer_steps_along_the_mean(build):
+  start, whole, _ = one_round(build(local_epochs=2))
+  _, half, _ = one_round(
+    build(
+      local_epochs=2,
+      server_optimizer=tff.learning.optimizers.build_sgdm(0.5),
+    )
+  )
+  for before, ours, theirs in zip(start, half, whole, strict=True):
+    np.testing.assert_allclose(ours, (before + theirs) / 2, atol=1e-6)
+
+
+def test_an_optimizer_without_a_number_of_steps_is_refused(build):
+  adam = tff.learning.optimizers.build_adam(0.1)
+  with pytest.raises(ValueError, match='client_optimizer.*FedNova'):
+    build(client_optimizer=adam)
+
+
+def test_gradient_diversity_takes_the_deltas_as_they_are(build):
+  """Not per step, and the number of steps is not taken for a group."""
+  process = build(local_epochs=1)
+  reference = build(fed_avg.build_fed_avg, local_epochs=1)
+  clients = [client(i) for i in range(len(_SIZES))]
+  results = []
+  for measured in (process, reference):
+    state = metrics.measured_state(
+      measured, measured.initialize(), round_num=0, seed=0
+    )
+    measure = metrics.build_process_diversity(measured)
+    results.append(measure(state, clients))
+  ours, theirs = results
+  assert set(ours) == set(theirs)
+  for name, value in theirs.items():
+    np.testing.assert_allclose(ours[name], value, rtol=1e-5)

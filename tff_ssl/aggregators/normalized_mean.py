@@ -1,0 +1,114 @@
+"""The normalised averaging of FedNova, around any mean of model deltas.
+
+Source: Wang et al., Tackling the Objective Inconsistency Problem in
+Heterogeneous Federated Optimization (arXiv 2007.07481), Eq. 6 and Theorem 1's
+choice of tau_eff: for clients with weights p_i, deltas delta_i and effective
+steps a_i,
+
+```
+(sum_i p_i a_i) * sum_i p_i delta_i / a_i
+```
+
+The division happens at the client, before the inner aggregator, so that one
+that clips, adds noise or compresses sees a delta of the size of one step. The
+numbers of steps are summed apart, in the clear.
+"""
+
+import collections
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
+  """A weighted mean of the deltas per effective step, times the mean of steps.
+
+  The created `tff.templates.AggregationProcess` has the type
+
+  ```
+  initialize: ( -> S@SERVER)
+  next: (<S@SERVER, {<value=W, steps=float32>}@CLIENTS, {float32}@CLIENTS> ->
+         <state=S@SERVER, result=W@SERVER,
+          measurements=<effective_steps=float32, deltas=M>@SERVER>)
+  ```
+
+  where W are `ModelWeights`. The non-trainable ones (moving statistics) are no
+  sums over steps, and averaged as they are. A client with 0 steps counts in the
+  mean of steps; its delta counts as 0.
+  """
+
+  def __init__(self, mean_factory: tff.aggregators.WeightedAggregationFactory):
+    """Initializes the factory.
+
+    Args:
+      mean_factory: The inner aggregator, a weighted mean over clients.
+
+    Raises:
+      TypeError: If it is not a weighted aggregation factory.
+    """
+    if not isinstance(mean_factory, tff.aggregators.WeightedAggregationFactory):
+      raise TypeError(
+        'mean_factory must be a tff.aggregators.WeightedAggregationFactory, '
+        f'but is {type(mean_factory).__name__}: wrap an unweighted one in '
+        'tff.aggregators.as_weighted_aggregator.'
+      )
+    self._mean = mean_factory
+
+  def create(
+    self, value_type: tff.Type, weight_type: tff.Type
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation process (see the class).
+
+    Args:
+      value_type: `<value=ModelWeights, steps=float32>`, unplaced.
+      weight_type: A scalar float type.
+
+    Returns:
+      A weighted `tff.templates.AggregationProcess`.
+    """
+    mean = self._mean.create(value_type['value'], weight_type)
+
+    @tff.tensorflow.computation(value_type, weight_type)
+    def split(member, weight):
+      steps = member['steps']
+      delta = _scale(
+        member['value'], lambda leaf: tf.math.divide_no_nan(leaf, steps)
+      )
+      return delta, (tf.math.multiply_no_nan(steps, weight), weight)
+
+    result_type = mean.next.type_signature.result.result.member
+
+    @tff.tensorflow.computation(split.type_signature.result[1], result_type)
+    def join(sums, delta):
+      steps = tf.math.divide_no_nan(*sums)
+      return _scale(delta, lambda leaf: steps * leaf), steps
+
+    @tff.federated_computation(
+      mean.initialize.type_signature.result,
+      tff.FederatedType(value_type, tff.CLIENTS),
+      tff.FederatedType(weight_type, tff.CLIENTS),
+    )
+    def aggregate(state, values, weights):
+      deltas, steps = tff.federated_map(split, (values, weights))
+      output = mean.next(state, deltas, weights)
+      result, effective_steps = tff.federated_map(
+        join, (tff.federated_sum(steps), output.result)
+      )
+      return tff.templates.MeasuredProcessOutput(
+        output.state,
+        result,
+        tff.federated_zip(
+          collections.OrderedDict(
+            effective_steps=effective_steps, deltas=output.measurements
+          )
+        ),
+      )
+
+    return tff.templates.AggregationProcess(mean.initialize, aggregate)
+
+
+def _scale(weights, scale):
+  """Returns `ModelWeights` with the trainable ones scaled."""
+  return tff.learning.models.ModelWeights(
+    tf.nest.map_structure(scale, weights.trainable), weights.non_trainable
+  )

@@ -1,0 +1,215 @@
+"""SCAFFOLD: control variates against the drift of clients.
+
+Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning (arXiv 1910.06378), Algorithm 1. The server has a control c, and each
+client i one of its own, c_i, which stays with it; all are 0 at first. In a
+round of the clients S, out of N,
+
+```
+client    y_i <- y_i - eta (g_i(y_i) - c_i + c),  K steps from y_i = x
+          c_i+ = g_i(x), over all its examples               (option I)
+          c_i+ = c_i - c + (x - y_i) / (K eta)               (option II)
+server    x <- x + eta_g mean_S(y_i - x)
+          c <- c + |S| / N mean_S(c_i+ - c_i)
+```
+
+The correction c - c_i enters as the linear term <c - c_i, w> of the objective
+(`tff_ssl.objectives.Corrected`). So the one training loop knows nothing of it,
+and it goes with any objective, optimizer and proximal term.
+
+For option II with momentum or a schedule, K eta is the length that gradients
+are multiplied with in a round (`tff_ssl.templates.effective_steps`), so that
+c_i+ is still a mean of the client's gradients.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks, objectives
+from tff_ssl.algorithms import fed_avg
+from tff_ssl.templates import averaging, effective_steps, full_gradient
+
+
+def build_scaffold(
+  model,
+  *,
+  data_spec,
+  views,
+  num_clients: int,
+  client_state_dir: str,
+  control_update: str = 'from_steps',
+  client_objective=None,
+  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  batch_size: int = 64,
+  labelled_batch_size: int | None = None,
+  local_steps: int | None = None,
+  local_epochs: int | None = None,
+  redrawn_mask_ratio: float | None = None,
+  client_weighting: str = 'uniform',
+  schedule=None,
+  model_distributor: tff.learning.templates.DistributionProcess | None = None,
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None = None,
+  metrics_aggregator=None,
+  seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds SCAFFOLD.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    num_clients: N, all clients that may ever take part.
+    client_state_dir: Absolute path of the folder where clients keep their
+      controls; see `tff_ssl.templates.client_state`.
+    control_update: 'from_steps', option II, or 'full_gradient', option I, one
+      more pass over the client's examples.
+    client_objective: As in `build_fed_avg`.
+    client_optimizer: By default plain SGD with learning rate 0.03, as in
+      Algorithm 1. Momentum starts afresh every round; other optimizers than SGD
+      go with 'full_gradient' alone.
+    server_optimizer: By default SGD with learning rate 1, which is eta_g.
+    batch_size: Examples in a client's minibatch.
+    labelled_batch_size: As in `build_fed_avg`.
+    local_steps: Steps of a client in a round; 16 if neither this nor
+      `local_epochs` is given.
+    local_epochs: Instead of `local_steps`, passes over the client's examples.
+    redrawn_mask_ratio: As in `build_fed_avg`; with 'from_steps' alone.
+    client_weighting: 'uniform', as in Algorithm 1, or 'examples' (as in
+      `build_fed_avg`), which then weigh both means.
+    schedule: As in `build_fed_avg`.
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: As in `build_fed_avg`. It is for the models alone; changes
+      of controls are summed in the clear.
+    metrics_aggregator: As in TFF's builders.
+    seed: Root of all randomness, in [0, 2**31).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`; c is `client_work['shared']` of
+    its state.
+
+  Raises:
+    ValueError: If an argument is out of range, or the client optimizer does not
+      go with `control_update`.
+    TypeError: If model and client data do not fit each other.
+  """
+  if num_clients is None:
+    raise ValueError(
+      'num_clients=None leaves open what share of the clients a round is: give '
+      'the number of all that may ever take part.'
+    )
+  checks.integers_at_least(1, num_clients=num_clients)
+  checks.choice(control_update=control_update)
+  training = fed_avg.build_training(
+    model,
+    data_spec=data_spec,
+    views=views,
+    client_objective=client_objective,
+    client_optimizer=client_optimizer
+    or tff.learning.optimizers.build_sgdm(0.03),
+    batch_size=batch_size,
+    labelled_batch_size=labelled_batch_size,
+    local_steps=local_steps,
+    local_epochs=local_epochs,
+    redrawn_mask_ratio=redrawn_mask_ratio,
+    schedule=schedule,
+  )
+  if control_update == 'full_gradient' and redrawn_mask_ratio is not None:
+    raise ValueError(
+      f'redrawn_mask_ratio={redrawn_mask_ratio} hides labels that control_'
+      "update='full_gradient' would see: take 'from_steps'."
+    )
+  if control_update == 'from_steps':
+    effective_steps.check_optimizer(
+      training.optimizer, "control_update='from_steps'"
+    )
+  new_control = {
+    'from_steps': _from_steps,
+    'full_gradient': _full_gradient,
+  }[control_update]
+  corrected = dataclasses.replace(
+    training, objective=objectives.Corrected(training.objective)
+  )
+
+  def train(task):
+    own = task.client_state
+    correction = tf.nest.map_structure(tf.subtract, task.shared_state, own)
+    result = averaging.run_training(
+      corrected,
+      task,
+      anchors=objectives.Correction(task.weights, correction),
+    )
+    new = tf.cond(
+      result.num_steps > 0,
+      lambda: new_control(training, task, result, correction),
+      lambda: own,
+    )
+    return result._replace(
+      client_state=new,
+      shared_change=tf.nest.map_structure(tf.subtract, new, own),
+    )
+
+  def zeros():
+    return tf.nest.map_structure(
+      lambda spec: tf.zeros(spec.shape, spec.dtype),
+      model.weights_spec.trainable,
+    )
+
+  def change(control, mean, count):
+    return tf.nest.map_structure(
+      lambda old, delta: old + count / num_clients * delta, control, mean
+    )
+
+  return averaging.compose(
+    train,
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    initial_optimizer_state=training.initial_optimizer_state,
+    server_optimizer=server_optimizer,
+    client_weighting=client_weighting,
+    client_state_dir=client_state_dir,
+    initial_client_state=lambda task: zeros(),
+    shared_state=averaging.SharedState(zeros, change),
+    model_distributor=model_distributor,
+    model_aggregator=model_aggregator,
+    metrics_aggregator=metrics_aggregator,
+    seed=seed,
+  )
+
+
+def _full_gradient(training, task, result, correction):
+  """Returns the new control by option I."""
+  del result, correction
+  return full_gradient.full_gradient(
+    training.model,
+    training.objective,
+    task.weights,
+    training.selection.of(task.examples),
+    batch_size=training.batch_size,
+    seed=task.client_seed,
+    with_labelled=training.labelled_batch_size is not None,
+  )
+
+
+def _from_steps(training, task, result, correction):
+  """Returns the new control by option II; the old one at learning rate 0."""
+  rate = task.hparams['learning_rate']
+  length = rate * effective_steps.effective_steps(
+    training, result.num_steps, task.round, task.hparams
+  )
+  return tf.nest.map_structure(
+    lambda own, difference, start, end: tf.where(
+      length > 0,
+      tf.math.divide_no_nan(start - end, length) - difference,
+      own,
+    ),
+    task.client_state,
+    correction,
+    task.weights.trainable,
+    result.weights.trainable,
+  )

@@ -1,0 +1,102 @@
+"""How many steps of plain SGD a client's local training amounts to.
+
+Wang et al. (arXiv 2007.07481), Section 3, write the change of a client's model
+as `x_i - x = -eta sum_k a_k g_k`, with learning rate eta and gradients g_k. For
+SGD without and with momentum rho, and with a proximal term mu whose
+alpha = eta mu, the norm of a after tau steps is
+
+```
+tau
+[tau - rho (1 - rho^tau) / (1 - rho)] / (1 - rho)
+[1 - (1 - alpha)^tau] / alpha
+```
+
+All of these, and their combinations, are the distance that the optimizer itself
+carries a single weight whose gradient is 1 in every step, at learning rate 1.
+So the optimizer is asked, and not a formula for each kind.
+"""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+
+_RATE = 'learning_rate'
+# Its pull is a part of the gradients, as that of any regularizer.
+_DECAY = 'weight_decay'
+
+
+def check_optimizer(optimizer, purpose: str) -> None:
+  """Checks that the number of effective steps follows from an optimizer.
+
+  Args:
+    optimizer: A `tff.learning.optimizers.Optimizer`.
+    purpose: What wants the number.
+
+  Raises:
+    ValueError: If its steps are not in proportion to the gradients, or it has
+      no hyperparameter `learning_rate`.
+  """
+  hparams = optimizer.get_hparams(optimizer.initialize([_scalar()]))
+  linear = _RATE in hparams and np.allclose(
+    2 * _distance(optimizer, hparams, 1.0),
+    _distance(optimizer, hparams, 2.0),
+    rtol=1e-4,
+  )
+  if not linear:
+    raise ValueError(
+      f'client_optimizer, with the hyperparameters {list(hparams)}, does not '
+      'step in proportion to a learning_rate and the gradients, so that its '
+      f'momentum cannot be read, which {purpose} needs: choose SGD, such as '
+      'tff_ssl.build_nesterov_sgd(0.03).'
+    )
+
+
+def effective_steps(
+  training, num_steps, round_num, hparams, proximal_strength: float = 0.0
+) -> tf.Tensor:
+  """Returns the norm of a, `float32` scalar; 0 where no step was taken.
+
+  Args:
+    training: The `LocalTraining`, whose schedule multiplies the steps.
+    num_steps: tau, `int32` scalar.
+    round_num: `int32` scalar, the number of rounds before this one.
+    hparams: The client optimizer's hyperparameters.
+    proximal_strength: mu.
+  """
+  optimizer = training.optimizer
+  pull = proximal_strength * hparams[_RATE]
+
+  def body(step, weight, state):
+    state = training.at_step(state, tf.constant(1.0), round_num, step)
+    state, (weight,) = optimizer.next(state, [weight], [1 + pull * weight])
+    return step + 1, weight, state
+
+  _, weight, _ = tf.while_loop(
+    lambda step, *_: step < num_steps,
+    body,
+    (tf.constant(0), tf.constant(0.0), _start(optimizer, hparams)),
+  )
+  return -weight
+
+
+def _distance(optimizer, hparams, gradient, num_steps=3):
+  """Returns how far a weight is carried, as a number."""
+  state, weight = _start(optimizer, hparams), tf.constant(0.0)
+  for _ in range(num_steps):
+    state, (weight,) = optimizer.next(state, [weight], [tf.constant(gradient)])
+  return weight.numpy()
+
+
+def _start(optimizer, hparams):
+  """Returns the state of a fresh optimizer of one weight, at rate 1."""
+  hparams = collections.OrderedDict(hparams)
+  hparams[_RATE] = tf.constant(1.0)
+  if _DECAY in hparams:
+    hparams[_DECAY] = tf.constant(0.0)
+  state = optimizer.set_hparams(optimizer.initialize([_scalar()]), hparams)
+  return tf.nest.map_structure(tf.convert_to_tensor, state)
+
+
+def _scalar():
+  return tf.TensorSpec([], tf.float32)
