@@ -88,7 +88,8 @@ def build_semifl(
       code, or 'plain', in which a label is a function of the model alone.
     mixup_weight: Of the loss on mixtures, >= 0.
     mixup_concentration: a > 0 of the Beta(a, a) that mixtures are drawn by.
-    global_momentum: beta_g, in [0, 1).
+    global_momentum: beta_g, in [0, 1); after a round in which no client is
+      confident of anything, the model still goes along what is left of v.
     client_optimizer: By default as above.
     server_optimizer: Likewise, of the server's training.
     batch_size: Examples in a client's minibatch.
