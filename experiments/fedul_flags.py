@@ -6,7 +6,8 @@ FLAGS = (
   Flag(
     'base_process',
     'string',
-    'Whose rounds FedUL trains in: fedavg, fedprox or fedadam.',
+    'Whose rounds FedUL trains in: fedavg, fedprox, fedadam, fednova or '
+    'scaffold; the last two take --client_optimizer=sgd, their default.',
   ),
   Flag(
     'surrogate_loss',

@@ -5,10 +5,10 @@ Flags of the group "process" are the settings of the builders in
 not given comes from `experiments.defaults`, by data set.
 """
 
-from experiments import fedmatch_flags, fedul_flags
+from experiments import fedmatch_flags, fedul_flags, semifl_flags
 from experiments.flag import Flag
 from experiments.partition_flags import PARTITION_FLAGS
-from experiments.set_flags import SET_FLAGS
+from experiments.set_baseline_flags import SET_FLAGS
 
 GROUPS: dict[str, tuple[Flag, ...]] = {
   'data': (
@@ -147,6 +147,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       "examples' share of the client's.",
     ),
     Flag(
+      'idle_momentum',
+      'string',
+      'Weights that get no gradient in a step of ssjo: momentum carries them '
+      'on (coasts), or they and their momentum stay as they are (rests).',
+    ),
+    Flag(
       'pretraining_rounds',
       'integer',
       'Rounds of --total_rounds that go to the proxy task, the first ones; by '
@@ -182,6 +188,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'behind them.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
+    *semifl_flags.FLAGS,
     *SET_FLAGS,
   ),
   'client optimiser': (
@@ -226,6 +233,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag('nesterov', 'boolean', "Whether momentum is Nesterov's."),
     Flag('weight_decay', 'float', 'Coupled weight decay.'),
     Flag(
+      'client_clip_norm',
+      'float',
+      "Largest norm of a client's gradient, above 0; without, none is clipped.",
+    ),
+    Flag(
       'schedule',
       'string',
       'Learning rate: constant, cosine over steps (paper 1, Eq. 11) or '
@@ -245,7 +257,17 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
   ),
   'server': (
     Flag('server_steps', 'integer', 'Labelled steps of the server in a round.'),
+    Flag(
+      'server_epochs',
+      'integer',
+      'Passes of the server over its labelled examples in a round.',
+    ),
     Flag('server_batch_size', 'integer', "Examples in the server's minibatch."),
+    Flag(
+      'server_clip_norm',
+      'float',
+      "Largest norm of the server's gradient; by default --client_clip_norm.",
+    ),
     Flag(
       'server_learning_rate',
       'float',

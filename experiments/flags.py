@@ -4,12 +4,7 @@ import textwrap
 
 from absl import flags
 
-from experiments import flag_table, flag_table_peers
-
-GROUPS = {
-  group: (*members, *flag_table_peers.GROUPS.get(group, ()))
-  for group, members in flag_table.GROUPS.items()
-}
+from experiments.flag_table import GROUPS
 
 
 class UsageError(ValueError):

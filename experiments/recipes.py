@@ -29,7 +29,7 @@ import shlex
 import types
 from collections.abc import Mapping
 
-from experiments import defaults, measures, shortening
+from experiments import defaults, measures, setting_ranges, shortening
 from experiments import flags as flags_lib
 from experiments import settings as settings_lib
 from experiments.flags import UsageError
@@ -142,7 +142,7 @@ def _read(table) -> dict[str, Recipe]:
   """Returns the rows of a table as written."""
   path = pathlib.Path(table)
   if path.suffix != '.csv':
-    settings_lib.check_name('table', table, tables())
+    setting_ranges.check_name('table', table, tables())
     path = FOLDER / f'{table}.csv'
   try:
     with path.open(newline='', encoding='utf-8') as file:
@@ -216,7 +216,7 @@ def _resolved(recipe, read) -> Recipe:
     table = str(folder / table)
   try:
     known = {other.name: other for other in read(table).values()}
-    settings_lib.check_name('recipe', f'{table}:{row}', known)
+    setting_ranges.check_name('recipe', f'{table}:{row}', known)
   except UsageError as error:
     raise UsageError(
       f'{recipe.name}: flags={recipe.flags_text!r} names no row: {error}'
@@ -264,9 +264,9 @@ def find(name: str) -> Recipe:
       '--list` names them.'
     )
   if not table.endswith('.csv'):
-    settings_lib.check_name('recipe', table, tables())
+    setting_ranges.check_name('recipe', table, tables())
   known = {recipe.name: recipe for recipe in load(table).values()}
-  settings_lib.check_name('recipe', name, known)
+  setting_ranges.check_name('recipe', name, known)
   return known[name]
 
 

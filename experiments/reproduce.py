@@ -9,8 +9,7 @@ import pathlib
 import sys
 from collections.abc import Iterable, Mapping
 
-from experiments import child_runs, recipes, tuning
-from experiments import settings as settings_lib
+from experiments import child_runs, recipes, setting_ranges, tuning
 from experiments.flags import UsageError
 
 _USAGE = 2
@@ -44,7 +43,7 @@ def plan(
   """
   known = recipes.load(table)
   for row in rows or ():
-    settings_lib.check_name('rows', row, known)
+    setting_ranges.check_name('rows', row, known)
   changed = changed or {}
   runs, readings = {}, []
   for recipe in (known[row] for row in dict.fromkeys(rows or known)):

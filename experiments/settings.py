@@ -5,22 +5,22 @@ value that cannot work: one sentence that names the flag, its value and what to
 do.
 """
 
-import difflib
 import os
 import types
 from collections.abc import Collection
 
 from datasets import (
   catalogue,
-  held_out_split,
   partitions,
-  pooled_split,
-  set_partitions,
 )
-from datasets.partition_arguments import ALPHA_INTERVAL
-from experiments import defaults, flag_conflicts, worker_settings
+from experiments import (
+  defaults,
+  flag_conflicts,
+  setting_ranges,
+  worker_settings,
+)
 from experiments.flags import GROUPS, UsageError
-from tff_ssl import checks
+from tff_ssl import algorithms, checks
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import ENCODERS, MODELS
 
@@ -72,112 +72,6 @@ _COSINE_FLAGS = frozenset(
   }
 )
 
-_AT_LEAST = {
-  'num_clients': 1,
-  'server_examples': 0,
-  'labelled_examples': 0,
-  'min_client_examples': 0,
-  'client_examples': 1,
-  'num_groups': 1,
-  'batch_size': 1,
-  'labelled_batch_size': 1,
-  'local_steps': 1,
-  'labelled_steps': 1,
-  'unlabelled_steps': 1,
-  'local_epochs': 1,
-  'schedule_steps': 1,
-  'schedule_warmup_steps': 0,
-  'server_steps': 1,
-  'server_batch_size': 1,
-  'server_epochs': 1,
-  'server_warmup_rounds': 0,
-  'num_helpers': 1,
-  'helper_interval': 1,
-  'total_rounds': 1,
-  'clients_per_round': 1,
-  'rounds_per_evaluation': 1,
-  'evaluation_offset': 0,
-  'pretraining_rounds': 0,
-  'supervised_rounds': 0,
-  'warmup_rounds': 0,
-  'rounds_per_client_evaluation': 0,
-  'rounds_per_checkpoint': 1,
-  'gradient_diversity_clients': 0,
-  'rounds_per_gradient_diversity': 1,
-  'seed': 0,
-  'workers': 1,
-}
-# TensorFlow counts in int32; a minibatch or the passes of a round multiply a
-# number of examples, and must leave room for that.
-_AT_MOST = {
-  **dict.fromkeys(_AT_LEAST, 2**31 - 1),
-  **dict.fromkeys(
-    (
-      *('batch_size', 'labelled_batch_size', 'server_batch_size'),
-      *('local_epochs', 'server_epochs'),
-    ),
-    10**6,
-  ),
-  'workers': 256,
-}
-_INTERVALS = {
-  'noniid_r': (0, 1),
-  'dirichlet_alpha': ALPHA_INTERVAL,
-  'mask_ratio': (0, 1),
-  'threshold': (0, 1),
-  'momentum': (0, 1),
-  # At 1 the velocity never fades.
-  'global_momentum': (0, 0.999),
-  'labelled_batch_probability': (0, 1),
-  'worker_timeout': (1, 86_400),
-}
-_POSITIVE = (
-  *('learning_rate', 'server_learning_rate'),
-  *('schedule_scale', 'schedule_decay', 'temperature'),
-  *('client_clip_norm', 'server_clip_norm'),
-  *('mixup_concentration', 'vat_radius'),
-)
-_NOT_NEGATIVE = (
-  *('weight_decay', 'proximal_strength', 'schedule_coefficient'),
-  *('unlabelled_weight', 'ssjo_loss_weight', 'consistency_weight'),
-  'prior_noise',
-  *('l1_weight', 'mixup_weight', 'vat_weight'),
-  *('supervised_weight', 'inter_client_weight', 'agreement_weight'),
-  'sigma_psi_weight',
-)
-_FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
-_CHOICES = {
-  **checks.CHOICES,
-  'client_optimizer': ('sgd', 'adam'),
-  'precision': ('float32', 'bfloat16'),
-  'schedule': ('constant', 'cosine', 'exponential'),
-  'augmentation': (
-    *('fixmatch', 'rand_augment_1_10', 'rand_augment_10_1', 'weak'),
-  ),
-  'epoch_batches': ('separate', 'continuous'),
-  'setting': ('federated', 'central'),
-  'server_writers': ('held_out', 'everyone'),
-  'mask': ('fixed', 'redrawn'),
-  'split': (
-    *(pooled_split.OWN, pooled_split.CUT),
-    *(held_out_split.HELD_OUT, held_out_split.HELD_OUT_UNIFORM),
-  ),
-  'priors': set_partitions.PRIORS,
-  'u_set_recipe': set_partitions.RECIPES,
-  'set_repeats': set_partitions.REPEATS,
-  'known_priors': set_partitions.KNOWN_PRIORS,
-}
-
-
-def check_name(flag: str, value: object, known) -> None:
-  """Raises `UsageError` with the nearest match unless `value` is known."""
-  if value not in known:
-    near = difflib.get_close_matches(str(value), list(known), n=1)
-    hint = f' Did you mean {near[0]!r}?' if near else ''
-    raise UsageError(
-      f'--{flag}={value} is unknown; there are {", ".join(known)}.{hint}'
-    )
-
 
 def make(
   given: dict[str, object], optional: Collection[str] = ()
@@ -199,8 +93,8 @@ def make(
   for flag in ('process', 'dataset'):
     if flag not in given:
       raise UsageError(f'--{flag} is missing; --list names what there is.')
-  check_name('process', given['process'], PROCESSES)
-  check_name('dataset', given['dataset'], catalogue.SOURCES)
+  setting_ranges.check_name('process', given['process'], PROCESSES)
+  setting_ranges.check_name('dataset', given['dataset'], catalogue.SOURCES)
   if 'local_steps' in given and 'local_epochs' in given:
     raise UsageError(
       f'--local_steps={given["local_steps"]} and '
@@ -214,9 +108,18 @@ def make(
   values = defaults.resolve(
     given, in_sets=PROCESSES[given['process']].labels_at == 'sets'
   )
-  check_name('partition', values['partition'], partitions.PARTITIONS)
-  check_name('model', values['model'], {**MODELS, **ENCODERS})
-  unused = _unused(values, PROCESSES[values['process']])
+  setting_ranges.check_name(
+    'partition', values['partition'], partitions.PARTITIONS
+  )
+  setting_ranges.check_name('model', values['model'], {**MODELS, **ENCODERS})
+  spec = PROCESSES[values['process']]
+  if 'base_process' in spec.settings:
+    base = values['base_process']
+    setting_ranges.check_name(
+      'base_process', base, checks.CHOICES['base_process']
+    )
+    spec = algorithms.find(spec.name, base)
+  unused = _unused(values, spec)
   for name, reason in unused.items():
     if name in given and name not in optional:
       if name not in written:
@@ -225,8 +128,8 @@ def make(
       text = str(value).lower() if isinstance(value, bool) else value
       raise UsageError(f'--{name}={text} has no effect: {reason}.')
     values.pop(name, None)
-  _check_ranges(values)
-  flag_conflicts.check(values, PROCESSES[values['process']])
+  setting_ranges.check_ranges(values)
+  flag_conflicts.check(values, spec)
   worker_settings.check(values)
   names = [flag.name for group in GROUPS.values() for flag in group]
   settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
@@ -381,34 +284,3 @@ def _unused_beside_others(values) -> dict[str, str]:
   if values.get('pretraining_rounds') == 0:
     unused['pretraining_images'] = '--pretraining_rounds=0'
   return unused
-
-
-def _check_ranges(values) -> None:
-  for name, value in values.items():
-    expected = None
-    if name in _AT_LEAST and value < _AT_LEAST[name]:
-      expected = f'at least {_AT_LEAST[name]}'
-    elif name in _AT_MOST and value > _AT_MOST[name]:
-      expected = f'at most {_AT_MOST[name]}'
-    elif name in _INTERVALS and not (
-      _INTERVALS[name][0] <= value <= _INTERVALS[name][1]
-    ):
-      expected = 'between {:g} and {:g}'.format(*_INTERVALS[name])
-    elif name in _POSITIVE and not 0 < value < float('inf'):
-      expected = 'above 0'
-    elif name in _NOT_NEGATIVE and not 0 <= value < float('inf'):
-      expected = 'at least 0'
-    elif name in _FOLDERS and not value:
-      expected = 'a folder'
-    elif name in _CHOICES:
-      check_name(name, value, _CHOICES[name])
-    if expected is not None:
-      raise UsageError(f'--{name}={value} must be {expected}.')
-  if values.get('schedule_decay', 1) > 1:
-    raise UsageError(
-      f'--schedule_decay={values["schedule_decay"]} must be at most 1.'
-    )
-  if values.get('momentum') == 1:
-    raise UsageError('--momentum=1.0 must be below 1.')
-  if 'server_weight' in values and not 0 < values['server_weight'] < 1e9:
-    raise UsageError(f'--server_weight={values["server_weight"]} must be > 0.')

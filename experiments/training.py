@@ -36,8 +36,7 @@ from experiments import (
   settings as settings_lib,
 )
 from experiments.flags import UsageError
-from tff_ssl import metrics
-from tff_ssl.algorithms import PROCESSES
+from tff_ssl import algorithms, metrics
 
 # Wrong input, found before round 1.
 REFUSALS = (
@@ -70,7 +69,7 @@ def run(settings) -> int:
   """
   logging.getLogger().setLevel(logging.WARNING)
   tf.config.set_visible_devices([], 'GPU')
-  spec = PROCESSES[settings.process]
+  spec = algorithms.find(settings.process, settings.base_process)
   with (
     run_folder.RunFolder(settings.run_dir) as folder,
     signals.GracefulStop() as stop,

@@ -12,8 +12,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments import child_runs, recipes, reproduce, tuning
-from experiments import settings as settings_lib
+from experiments import (
+  child_runs,
+  recipes,
+  reproduce,
+  setting_ranges,
+  tuning,
+)
 from experiments.flags import UsageError
 
 _USAGE = 2
@@ -47,7 +52,7 @@ def plan(
   """
   known = recipes.load(table)
   for row in rows or ():
-    settings_lib.check_name('rows', row, known)
+    setting_ranges.check_name('rows', row, known)
   parsed = tuning.parse_values(flag, values)
   runs = {}
   for row in dict.fromkeys(rows or known):

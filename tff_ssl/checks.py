@@ -8,7 +8,7 @@ from collections.abc import Sequence
 # with the code that tells them apart, so that a runner can refuse others before
 # it imports TensorFlow.
 CHOICES = {
-  'base_process': ('fedavg', 'fedprox', 'fedadam'),
+  'base_process': ('fedavg', 'fedprox', 'fedadam', 'fednova', 'scaffold'),
   'bn_statistics': ('averaged', 'local'),
   'client_momentum': ('reset', 'slot'),
   'confidence': ('variance', 'entropy'),

@@ -72,7 +72,7 @@ def test_a_prior_is_numbers_between_commas():
 
 @pytest.mark.parametrize('name', ['sgd', 'adam'])
 def test_the_optimizer_is_the_one_of_the_flag(name):
-  optimizer = building._optimizer(make(client_optimizer=name), 0.02)
+  optimizer = building._optimizer(make(client_optimizer=name), 0.02, None)
   state = optimizer.initialize(tf.TensorSpec([2], tf.float32))
   hparams = optimizer.get_hparams(state)
   assert hparams['learning_rate'] == 0.02

@@ -27,24 +27,26 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives
-from tff_ssl.algorithms import fed_avg
+from tff_ssl import checks, objectives, optimizers
+from tff_ssl.algorithms import fed_avg, fednova, scaffold
 from tff_ssl.models import split
-
-# With beta_2 and epsilon of Reddi et al. (arXiv 2003.00295). A step moves each
-# weight by about the rate, which is what a hundred steps of the client's Adam
-# with its default rate add up to.
-_SERVER_ADAM = tff.learning.optimizers.build_adam(0.01, 0.9, 0.99, 1e-3)
 
 # Builders that take `client_objective`, under the names of
 # `checks.CHOICES['base_process']`.
 _BASES: Mapping[str, Callable[..., tff.learning.templates.LearningProcess]] = {
   'fedavg': fed_avg.build_fed_avg,
   'fedprox': functools.partial(fed_avg.build_fed_avg, proximal_strength=0.01),
+  # A step moves each weight by about the rate, which is what a hundred steps of
+  # the client's Adam with its default rate add up to.
   'fedadam': functools.partial(
-    fed_avg.build_fed_avg, server_optimizer=_SERVER_ADAM
+    fed_avg.build_fed_avg, server_optimizer=optimizers.build_server_adam(0.01)
   ),
+  'fednova': fednova.build_fednova,
+  'scaffold': scaffold.build_scaffold,
 }
+# Bases that divide by steps in proportion to the gradients, which Adam's are
+# not.
+_OVER_SGD = ('fednova', 'scaffold')
 
 
 def build_fedul(
@@ -82,7 +84,8 @@ def build_fedul(
     data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape=(M, d)`:
       `y` is the index of a set, in [0, M).
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    base_process: Whose rounds these are: 'fedavg', 'fedprox' or 'fedadam'.
+    base_process: Whose rounds these are: 'fedavg', 'fedprox', 'fedadam',
+      'fednova' or 'scaffold'.
     surrogate_loss: 'log_transition', -log Q_c; or 'published_code'; see
       `tff_ssl.objectives.SurrogateSets`.
     test_prior: pi, d positive numbers that sum to 1; by default uniform.
@@ -90,7 +93,8 @@ def build_fedul(
       default is Table D.4's for MNIST in 10 sets.
     proximal_strength: mu of `base_process='fedprox'`, by default 0.01.
     client_optimizer: Starts anew in each round; by default Adam with learning
-      rate 1e-4, as in the paper.
+      rate 1e-4, as in the paper, or over 'fednova' and 'scaffold', which need
+      SGD, that of these processes.
     server_optimizer: By default the base process's: SGD with learning rate 1,
       or for 'fedadam' Adam with learning rate 0.01 and epsilon 0.001.
     batch_size: Examples in a client's minibatch.
@@ -103,7 +107,8 @@ def build_fedul(
     model_aggregator: As in `build_fed_avg`.
     metrics_aggregator: As in TFF's builders.
     seed: Root of all randomness, in [0, 2**31).
-    **base_arguments: Further arguments of the base process's builder.
+    **base_arguments: Further arguments of the base process's builder, such as
+      `num_clients` and `client_state_dir` of 'scaffold'.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Clients report `loss`,
@@ -131,13 +136,14 @@ def build_fedul(
     objective = objectives.Lasso(objective, l1_weight)
   if local_steps is None and local_epochs is None:
     local_epochs = 1
+  if client_optimizer is None and base_process not in _OVER_SGD:
+    client_optimizer = tff.learning.optimizers.build_adam(1e-4)
   return _BASES[base_process](
     model,
     data_spec=data_spec,
     views=views,
     client_objective=objective,
-    client_optimizer=client_optimizer
-    or tff.learning.optimizers.build_adam(1e-4),
+    client_optimizer=client_optimizer,
     batch_size=batch_size,
     local_steps=local_steps,
     local_epochs=local_epochs,

@@ -55,6 +55,7 @@ _BAD_SETTINGS = {
   'server_epochs': (0, 2.5, 'many'),
   'labelled_steps': (0, 2.5, 'many'),
   'unlabelled_steps': (0, 2.5, 'many'),
+  'idle_momentum': ('by_hand',),
   'base_process': ('by_hand',),
   'surrogate_loss': ('by_hand',),
   'test_prior': ((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),

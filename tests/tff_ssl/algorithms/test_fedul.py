@@ -153,6 +153,45 @@ def test_fedadam_takes_adams_first_step(build, over_fedavg):
     np.testing.assert_allclose(weight, first + 0.01 * step, atol=1e-6)
 
 
+def test_fednova_with_equal_steps_is_fedavg(build):
+  _, expected, _ = _one_round(
+    build(local_steps=3, local_epochs=None), _clients()
+  )
+  _, actual, _ = _one_round(build(base_process='fednova', **steps), _clients())
+  for one, other in zip(actual, expected, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_scaffold_starts_as_fedavg_and_then_corrects(build, tmp_path):
+  over = {
+    'fedavg': {},
+    'scaffold': {'num_clients': 3, 'client_state_dir': str(tmp_path)},
+  }
+  weights = {}
+  for base, more in over.items():
+    process = build(base_process=base, client_weighting='uniform', **more)
+    state = process.initialize()
+    for round_num in range(2):
+      state = process.next(state, _clients()).state
+      weights[base, round_num] = state.global_model_weights.trainable
+  first, second = (
+    [
+      np.abs(one - other).max()
+      for one, other in zip(
+        weights['fedavg', r], weights['scaffold', r], strict=True
+      )
+    ]
+    for r in range(2)
+  )
+  assert max(first) < 1e-6 < 1e-4 < max(second)
+
+
+def test_fednova_refuses_adam(build):
+  adam = tff.learning.optimizers.build_adam(1e-4)
+  with pytest.raises(ValueError, match='FedNova'):
+    build(base_process='fednova', client_optimizer=adam)
+
+
 def test_every_base_has_a_builder():
   assert tuple(fedul._BASES) == checks.CHOICES['base_process']
 

@@ -5,7 +5,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from experiments import building, flag_table, flag_table_peers, flags, settings
+from experiments import building, flags, settings
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,7 @@ def refusal(**given):
   return str(caught.value)
 
 
-def test_both_tables_are_read():
-  assert set(flag_table_peers.GROUPS) <= set(flag_table.GROUPS)
+def test_flags_have_one_name_each():
   names = [flag.name for group in flags.GROUPS.values() for flag in group]
   assert len(names) == len(set(names))
   assert 'server_epochs' in names and '--server_epochs' in flags.help_text()

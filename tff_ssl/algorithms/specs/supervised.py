@@ -1,0 +1,72 @@
+"""Supervised processes, with all labels or some of them at clients."""
+
+from tff_ssl.algorithms.process_spec import LOCAL, ProcessSpec
+
+SPECS = (
+  ProcessSpec(
+    'fedavg',
+    'Supervised FedAvg, all labels at clients: the upper bound.',
+    'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
+    'fed_avg.build_fed_avg',
+    ('client_weighting', 'client_momentum', *LOCAL),
+    labels_at='clients',
+    redraws_masks=True,
+    has_server_training=False,
+    has_strong_view=False,
+  ),
+  ProcessSpec(
+    'fedprox',
+    'Supervised FedProx, all labels at clients.',
+    'Li et al. 2020, arXiv 1812.06127, Eq. 2',
+    'fed_avg.build_fed_avg',
+    (
+      *('client_weighting', 'proximal_strength', 'client_momentum'),
+      *LOCAL,
+    ),
+    labels_at='clients',
+    has_strong_view=False,
+    redraws_masks=True,
+    has_server_training=False,
+  ),
+  ProcessSpec(
+    'fedadam',
+    'Supervised FedAvg with Adam at the server, all labels at clients.',
+    'Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
+    'fed_avg.build_fed_avg',
+    ('server_learning_rate', 'client_weighting', *LOCAL),
+    server_optimizer='build_server_adam',
+    labels_at='clients',
+    redraws_masks=True,
+    has_server_training=False,
+    has_strong_view=False,
+  ),
+  ProcessSpec(
+    'fednova',
+    'Supervised FedAvg of changes per step, all labels at clients.',
+    'Wang et al. 2020, arXiv 2007.07481, Eq. 6',
+    'fednova.build_fednova',
+    ('client_weighting', 'proximal_strength', *LOCAL),
+    labels_at='clients',
+    redraws_masks=True,
+    has_server_training=False,
+    has_strong_view=False,
+  ),
+  ProcessSpec(
+    'scaffold',
+    'Supervised SCAFFOLD, controls against drift, all labels at clients.',
+    'Karimireddy et al. 2020, arXiv 1910.06378, Algorithm 1',
+    'scaffold.build_scaffold',
+    (
+      *('control_update', 'server_learning_rate', 'client_weighting'),
+      *LOCAL,
+    ),
+    server_optimizer='build_server_sgd',
+    labels_at='clients',
+    keeps_client_state=True,
+    counts_clients=True,
+    redraws_masks=True,
+    has_server_training=False,
+    has_gradient_diversity=False,
+    has_strong_view=False,
+  ),
+)
