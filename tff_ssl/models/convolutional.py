@@ -70,8 +70,8 @@ def fedul_mnist(
   max-pooled, and hidden layers of 2048 and 512, each normalised ahead of its
   ReLU. `norm='batch'` is the published network.
 
-  The paper repeats the one channel of MNIST to three. This one takes images as
-  they are: on equal channels, kernels of three act as their sum.
+  The table has three input channels, for MNIST too. This one takes images as
+  they are, of one channel: on three equal ones, kernels act as their sum.
 
   Args:
     input_shape: Height, width and channels; at least 4 by 4.
