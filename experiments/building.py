@@ -5,7 +5,13 @@ import tensorflow_federated as tff
 
 from datasets import split_manifest, store_readers
 from experiments import client_states, fedul_flags
-from tff_ssl import augmentation, models, objectives, optimizers
+from tff_ssl import (
+  augmentation,
+  models,
+  objectives,
+  optimizer_wrappers,
+  optimizers,
+)
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
@@ -139,7 +145,7 @@ def _optimizer(settings, learning_rate, clip_norm):
     )
   if clip_norm is None:
     return optimizer
-  return optimizers.clip_gradients(optimizer, clip_norm)
+  return optimizer_wrappers.clip_gradients(optimizer, clip_norm)
 
 
 def _schedule(settings):

@@ -31,7 +31,7 @@ _MODULE_OF = {
   'SplitModel': 'models.split',
   'build_nesterov_sgd': 'optimizers',
   'build_paper_sgd': 'optimizers',
-  'clip_gradients': 'optimizers',
+  'clip_gradients': 'optimizer_wrappers',
   'build_server_adam': 'optimizers',
   'build_server_sgd': 'optimizers',
   'cosine': 'optimizers',

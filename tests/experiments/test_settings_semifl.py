@@ -94,8 +94,10 @@ def test_refusals(given, text):
 
 @pytest.mark.parametrize('norm, moved', [(None, 30.0), (2.0, 2.0)])
 def test_the_norm_reaches_the_optimizer(norm, moved):
-  given = types.SimpleNamespace(momentum=0.0, nesterov=None, weight_decay=0.0)
-  optimizer = building._sgd(given, 1.0, norm)
+  given = types.SimpleNamespace(
+    client_optimizer='sgd', momentum=0.0, nesterov=None, weight_decay=0.0
+  )
+  optimizer = building._optimizer(given, 1.0, norm)
   state = optimizer.initialize(tf.TensorSpec([], tf.float32))
   _, weight = optimizer.next(state, tf.constant(0.0), tf.constant(30.0))
   assert float(weight) == pytest.approx(-moved)

@@ -187,6 +187,7 @@ def build_fedmatch(
     return second._replace(
       metrics=collections.OrderedDict({**first.metrics, **second.metrics}),
       num_examples=first.num_examples + second.num_examples,
+      passes=first.passes + second.passes,
     )
 
   return averaging.compose(

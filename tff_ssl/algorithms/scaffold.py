@@ -67,7 +67,8 @@ def build_scaffold(
     client_state_dir: Absolute path of the folder where clients keep their
       controls; see `tff_ssl.templates.client_state`.
     control_update: 'from_steps', option II, or 'full_gradient', option I, one
-      more pass over the client's examples.
+      more pass over the client's examples, which is not among the passes that
+      it reports.
     client_objective: As in `build_fed_avg`.
     client_optimizer: By default plain SGD with learning rate 0.03, as in
       Algorithm 1. Momentum starts afresh every round; other optimizers than SGD
@@ -193,6 +194,7 @@ def _full_gradient(training, task, result, correction):
     batch_size=training.batch_size,
     seed=task.client_seed,
     with_labelled=training.labelled_batch_size is not None,
+    constants=task.constants,
   )
 
 

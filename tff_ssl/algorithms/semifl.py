@@ -33,7 +33,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives, optimizers
+from tff_ssl import checks, objectives, optimizer_wrappers
 from tff_ssl.templates import (
   alternate_training,
   averaging,
@@ -131,7 +131,7 @@ def build_semifl(
   training = local_training.LocalTraining(
     model,
     objectives.FixAndMix(views, mixup_weight, mixup_concentration),
-    client_optimizer or _build_sgd(),
+    client_optimizer or optimizer_wrappers.build_semifl_sgd(),
     batch_size,
     **local_training.steps_or_epochs(
       local_steps, local_epochs, default_epochs=5
@@ -143,7 +143,7 @@ def build_semifl(
     local_training.LocalTraining(
       model,
       objectives.Supervised(views),
-      server_optimizer or _build_sgd(),
+      server_optimizer or optimizer_wrappers.build_semifl_sgd(),
       server_batch_size,
       epochs=server_epochs,
       schedule=schedule,
@@ -153,7 +153,7 @@ def build_semifl(
   )
 
   def train(task):
-    labels, confident = pseudo_labelling.label(
+    labels, confident, labelling = pseudo_labelling.label(
       model,
       task.weights,
       task.examples['x'],
@@ -188,6 +188,7 @@ def build_semifl(
         result.weights.trainable, task.weights.non_trainable
       ),
       metrics=tf.nest.map_structure(tf.stack, metrics),
+      passes=labelling + result.passes,
     )
 
   return averaging.compose(
@@ -205,9 +206,3 @@ def build_semifl(
     metrics_aggregator=metrics_aggregator,
     seed=seed,
   )
-
-
-def _build_sgd():
-  """Returns the optimizer of the authors' code, of clients and server."""
-  sgd = optimizers.build_nesterov_sgd(0.03, 0.9, weight_decay=5e-4)
-  return optimizers.clip_gradients(sgd, 1.0)

@@ -16,7 +16,7 @@ loss, or rests (`idle_momentum`).
 
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives, optimizers
+from tff_ssl import checks, objectives, optimizer_wrappers
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.templates import averaging, local_training, minibatches
 
@@ -73,7 +73,7 @@ def build_ssjo(
       all of the client's examples; 10 if neither is given.
     idle_momentum: What a step does to weights that get no gradient in it:
       'coasts', momentum carries them on, or 'rests', neither they nor their
-      momentum change (`tff_ssl.optimizers.rest_without_gradient`).
+      momentum change (`tff_ssl.optimizer_wrappers.rest_without_gradient`).
     client_momentum: 'reset' or 'slot'; see `tff_ssl.algorithms.fed_avg`.
     num_slots: C, for `client_momentum='slot'` only.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
@@ -108,7 +108,9 @@ def build_ssjo(
     0.001, 0.99
   )
   if idle_momentum == 'rests':
-    client_optimizer = optimizers.rest_without_gradient(client_optimizer)
+    client_optimizer = optimizer_wrappers.rest_without_gradient(
+      client_optimizer
+    )
   task = proxy_task or proxy_tasks.Reconstruction()
   joint = proxy_tasks.add_head(model, task, views)
   training = local_training.LocalTraining(

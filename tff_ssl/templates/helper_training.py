@@ -81,6 +81,7 @@ class HelperTraining:
       ),
       client_state=own,
       table_row=self._outputs(own, task.seed),
+      passes=result.passes + tf.constant([self.noise_examples, 0], tf.float32),
     )
 
   def initial_client_state(self, task) -> ModelWeights:

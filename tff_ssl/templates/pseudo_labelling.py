@@ -18,10 +18,12 @@ class PseudoLabels(NamedTuple):
     labels: `int32 [n]`, the most probable classes.
     confident: `float32 [n]`, 1 where that one's probability passes the
       threshold, otherwise 0.
+    passes: `float32 [2]`, what it took; see `prediction.Predictor.passes`.
   """
 
   labels: tf.Tensor
   confident: tf.Tensor
+  passes: tf.Tensor
 
 
 def label(
@@ -47,4 +49,5 @@ def label(
   return PseudoLabels(
     tf.argmax(found, axis=1, output_type=tf.int32),
     tf.cast(tf.reduce_max(found, axis=1) >= threshold, tf.float32),
+    prediction.forward_passes(x),
   )

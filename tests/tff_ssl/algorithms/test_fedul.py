@@ -117,7 +117,8 @@ def test_pure_sets_of_one_size_give_supervised_fedavg(build):
 
 def test_classes_are_unknown_without_true_labels(over_fedavg):
   _, _, reported = over_fedavg
-  assert list(reported['train']) == ['loss', 'accuracy', 'set_accuracy']
+  names = ['loss', 'accuracy', 'set_accuracy']
+  assert list(reported['train'])[: len(names)] == names
   assert np.isnan(reported['train']['accuracy'])
   assert reported['clients']['participating'] == len(_SIZES)
 
@@ -154,9 +155,8 @@ def test_fedadam_takes_adams_first_step(build, over_fedavg):
 
 
 def test_fednova_with_equal_steps_is_fedavg(build):
-  _, expected, _ = _one_round(
-    build(local_steps=3, local_epochs=None), _clients()
-  )
+  steps = {'local_steps': 3, 'local_epochs': None}
+  _, expected, _ = _one_round(build(**steps), _clients())
   _, actual, _ = _one_round(build(base_process='fednova', **steps), _clients())
   for one, other in zip(actual, expected, strict=True):
     np.testing.assert_allclose(one, other, atol=1e-6)

@@ -46,6 +46,18 @@ def passes_of(metrics):
       (1 + 4) * 24,
       (1 + 4) * 24,
     ),
+    # One model labels all, then the sure ones: at this threshold, all. Each is
+    # trained on its strong view and in a mixture.
+    ('semifl', {'threshold': 0.0}, _SIZE + 2 * _SIZE, 2 * _SIZE),
+    # A pass over labelled examples for sigma, over the others for psi: both views
+    # at once, two helpers on one of them; and one image of noise.
+    (
+      *('fedmatch', {}),
+      _LABELLED + (2 + 2) * _UNLABELLED + 1,
+      _LABELLED + 2 * _UNLABELLED,
+    ),
+    ('fedul', {}, _SIZE, _SIZE),
+    ('fedllp', {}, _SIZE, _SIZE),
     ('sspt', {'pretraining_rounds': 0}, _LABELLED, _LABELLED),
     ('sspt', {}, _SIZE, _SIZE),
   ],
