@@ -49,7 +49,7 @@ def passes_of(metrics):
     # One model labels all, then the sure ones: at this threshold, all. Each is
     # trained on its strong view and in a mixture.
     ('semifl', {'threshold': 0.0}, _SIZE + 2 * _SIZE, 2 * _SIZE),
-    # A pass over labelled examples for sigma, over the others for psi: both views
+    # Labelled examples for sigma, the others for psi: both views
     # at once, two helpers on one of them; and one image of noise.
     (
       *('fedmatch', {}),

@@ -48,19 +48,21 @@ def test_labels_and_confidence_equal_numpy(model, size):
   kernel, bias = weights.trainable
   found = scipy.special.softmax(x @ kernel + bias, axis=1)
   threshold = float(np.median(found.max(1))) - 1e-4
-  labels, confident = label(model, weights, x, threshold=threshold)
+  labels, confident, passes = label(model, weights, x, threshold=threshold)
   np.testing.assert_array_equal(labels, found.argmax(1))
   near = np.abs(found.max(1) - threshold) < 1e-5
   np.testing.assert_array_equal(
     confident.numpy()[~near], (found.max(1) >= threshold)[~near]
   )
   assert labels.dtype == tf.int32 and confident.dtype == tf.float32
+  assert passes.numpy().tolist() == [len(x), 0]
 
 
 def test_no_examples(model):
   empty = np.zeros((0, 5), np.float32)
-  labels, confident = label(model, model.initial_weights(1), empty)
+  labels, confident, passes = label(model, model.initial_weights(1), empty)
   assert labels.shape == confident.shape == (0,)
+  assert passes.numpy().tolist() == [0, 0]
 
 
 def test_the_weak_view_is_the_seed_s(model):
