@@ -5,6 +5,9 @@
     accuracy@R     test accuracy after round R
     rounds_to@A    the first evaluated round after which test accuracy is A or
                    more
+    accuracy_at_best_validation
+                   test accuracy after the evaluated round, the first one if
+                   there are several, with the highest validation accuracy
 
 Rounds are counted from 0, as the tables do that need this: accuracy@0 is what
 one round gives. Where a run has rounds of pre-training, they do not count: the
@@ -17,7 +20,8 @@ import os
 import pathlib
 import re
 
-_FORMS = 'accuracy, best_accuracy, accuracy@ROUND or rounds_to@ACCURACY'
+_PLAIN = ('accuracy', 'best_accuracy', 'accuracy_at_best_validation')
+_FORMS = f'{", ".join(_PLAIN)}, accuracy@ROUND or rounds_to@ACCURACY'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +93,11 @@ class Measure:
       return None
     if self.kind == 'best_accuracy':
       return max(accuracies.values())
+    if self.kind == 'accuracy_at_best_validation':
+      _, validated = _read(run_dir, pretraining_rounds, 'validation_accuracy')
+      if not validated:
+        return None
+      return accuracies[max(validated, key=validated.get)]
     if self.counts_rounds:
       enough = (n for n, x in accuracies.items() if x >= self.argument)
       return min(enough, default=None)
@@ -111,7 +120,7 @@ def parse(text: str) -> Measure:
   Raises:
     ValueError: If it names none.
   """
-  if text in ('', 'accuracy', 'best_accuracy'):
+  if text in ('', *_PLAIN):
     return Measure(text or 'accuracy')
   kind, _, argument = text.partition('@')
   if kind == 'accuracy' and re.fullmatch('[0-9]+', argument):
@@ -126,7 +135,9 @@ def parse(text: str) -> Measure:
   )
 
 
-def _read(run_dir, pretraining_rounds) -> tuple[int, dict[int, float]]:
+def _read(
+  run_dir, pretraining_rounds, column='accuracy'
+) -> tuple[int, dict[int, float]]:
   """Returns the number of rounds and the accuracies by round, from 0."""
   path = pathlib.Path(run_dir) / 'metrics.csv'
   rounds, accuracies = 0, {}
@@ -135,6 +146,6 @@ def _read(run_dir, pretraining_rounds) -> tuple[int, dict[int, float]]:
       number = int(row['round']) - pretraining_rounds - 1
       if number >= 0:
         rounds = number + 1
-        if row['accuracy']:
-          accuracies[number] = float(row['accuracy'])
+        if row.get(column):
+          accuracies[number] = float(row[column])
   return rounds, accuracies

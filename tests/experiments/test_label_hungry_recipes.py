@@ -180,10 +180,16 @@ def test_rounds_of_chart_4_are_evaluated():
 
 def test_controls_differ_from_the_chart_in_one_thing():
   rows = recipes.load('label_hungry_controls')
-  assert len(rows) == 4 * 4 * 2
+  # Momentum rests at two ratios only.
+  assert len(rows) == 4 * 4 * 2 + 2 * 2 * 2
   own = {
     'fsl_matched': {'match_local_steps': 'true', 'epoch_batches': None},
     'ssjo_weight0': {'ssjo_loss_weight': '0.0'},
+    'ssjo_weight0rests': {
+      'ssjo_loss_weight': '0.0',
+      'idle_momentum': 'rests',
+    },
+    'ssjo_rests': {'idle_momentum': 'rests'},
     'ssjo_decayed': {'schedule': 'exponential', 'schedule_decay': '0.97'},
     'sspt_frozen': {'encoder_training': 'frozen'},
   }

@@ -136,3 +136,18 @@ def test_published(measure, text, value):
 def test_refused_published(measure, text, message):
   with pytest.raises(ValueError, match=message):
     measures.parse(measure).published(text)
+
+
+def test_accuracy_at_the_best_validation(tmp_path):
+  measure = measures.parse('accuracy_at_best_validation')
+  (tmp_path / 'metrics.csv').write_text(
+    'round,accuracy,validation_accuracy\n'
+    '1,0.1,0.2\n2,,\n3,0.5,0.75\n4,0.9,0.75\n5,0.8,0.5\n'
+  )
+  assert measure.of_run(tmp_path) == 0.5
+  assert measure.of_run(tmp_path, pretraining_rounds=3) == 0.9
+
+
+def test_without_a_validation_split_there_is_no_best(run_dir):
+  measure = measures.parse('accuracy_at_best_validation')
+  assert measure.of_run(run_dir) is None
