@@ -46,6 +46,13 @@ CLIENTS = {
   'organamnist': ('10', '3'),
   'bloodmnist': ('5', '5'),
 }
+# Section 5.1, but for FedTriNet, which needs an encoder.
+MODELS = {
+  **dict.fromkeys(DATASETS, 'resnet18'),
+  'cifar10': 'resnet34',
+  'cifar100': 'resnet50',
+  'emnist_balanced': 'small_cnn',
+}
 PICTURES = ('5', '6', '8', '9', '10', '11', '12')
 OWN = 'fedlabel_emnist47'
 TABLES = [name for name in recipes.tables() if name.startswith('fedlabel')]
@@ -118,6 +125,8 @@ def test_rows_have_the_setting_of_section_5_1(recipe):
   dataset = flags['dataset']
   assert (flags['num_clients'], flags['clients_per_round']) == CLIENTS[dataset]
   assert (flags['partition'], flags['split']) == ('dirichlet', '80_5_15')
+  has_encoder = flags['process'] == 'fedtrinet'
+  assert flags['model'] == ('cnn_encoder' if has_encoder else MODELS[dataset])
   is_low = recipe.table == 'fedlabel_figure7'
   assert flags['dirichlet_alpha'] == ('1.0' if is_low else '0.1')
   fraction = 0.05 if dataset in DATASETS[3:] else 0.2
@@ -141,10 +150,21 @@ def test_all_systems_take_as_many_gradient_steps(recipe):
   if recipe.table == 'fedlabel_figure12':
     assert flags['unlabelled_steps'] == 16
     return
-  trainings = 2 if texts(recipe)['process'] == 'fedtrinet' else 1
+  # FedTriNet and FedMatch train twice in a round, with as many steps each.
+  is_double = texts(recipe)['process'] in ('fedtrinet', 'fedmatch')
+  trainings = 2 if is_double else 1
   steps = trainings * flags.get('local_steps', 0)
   steps += flags.get('labelled_steps', 0) + flags.get('unlabelled_steps', 0)
   assert (steps, flags['batch_size']) == (32, 64)
+  assert flags.get('labelled_batch_size', 64) == 64
+
+
+def test_psi_of_fedmatch_settles_at_all_learning_rates_of_the_tables():
+  rows = [r for r in OWN_RUNS if texts(r)['process'] == 'fedmatch']
+  assert len(rows) == 5 + 2 + 2 + 1
+  for recipe in rows:
+    assert 2 * 0.1 * float(texts(recipe)['sigma_psi_weight']) < 1
+    assert float(texts(recipe)['learning_rate']) <= 0.1
 
 
 @pytest.mark.parametrize(
