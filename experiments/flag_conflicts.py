@@ -123,7 +123,7 @@ def _check_label_hungry(values, spec) -> None:
 
 
 def _check_helpers(values) -> None:
-  """Refuses more helpers than a client has others beside it."""
+  """Refuses helpers that nobody can be, and a psi that would oscillate."""
   helpers, population = values.get('num_helpers'), values.get('num_clients')
   if not helpers:
     return
@@ -137,6 +137,13 @@ def _check_helpers(values) -> None:
       f'--num_helpers={helpers} needs as many other clients, more than there '
       f'are with --num_clients={population}: lower the first or raise the '
       'second.'
+    )
+  rate, weight = values['learning_rate'], values['sigma_psi_weight']
+  # A step on weight * ||sigma - psi||^2 leaves 1 - 2 * rate * weight of it.
+  if values['client_optimizer'] == 'sgd' and 2 * rate * weight >= 1:
+    raise UsageError(
+      f'--sigma_psi_weight={weight:g} with --learning_rate={rate:g} makes psi '
+      'oscillate: twice their product must be below 1; lower one of them.'
     )
 
 

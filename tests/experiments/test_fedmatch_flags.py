@@ -62,3 +62,12 @@ def test_ranges(name, value):
 def test_other_processes_have_no_helpers():
   text = refusal(process='fedlabel', num_helpers=2)
   assert text.startswith('--num_helpers=2 has no effect')
+
+
+@pytest.mark.parametrize('process', ['fedmatch', 'fedmatch_server'])
+def test_psi_must_settle(process):
+  text = refusal(process=process, learning_rate=0.1)
+  assert '--sigma_psi_weight=10' in text and '--learning_rate=0.1' in text
+  assert make(process=process, learning_rate=0.1, sigma_psi_weight=4.0)
+  # Adam's steps do not grow with the weight.
+  assert make(process=process, learning_rate=0.1, client_optimizer='adam')
