@@ -38,10 +38,11 @@ def pruner(settings, spec, manager) -> Callable[[Iterable[int]], None] | None:
   return prune
 
 
-def bytes_needed(spec, state, num_clients: int) -> int:
+def bytes_needed(settings, spec, state, num_clients: int) -> int:
   """Returns about how much space all states take.
 
   Args:
+    settings: From `experiments.settings.make`.
     spec: The process's `ProcessSpec`.
     state: The process's state; a client's is little more than a model.
     num_clients: K.
@@ -51,4 +52,6 @@ def bytes_needed(spec, state, num_clients: int) -> int:
   weights = tf.nest.flatten(state.global_model_weights)
   size = sum(np.asarray(value).nbytes for value in weights)
   # Two checkpoints are kept, and a version before the older one.
-  return 3 * size * num_clients
+  rounds = 2 * settings.rounds_per_checkpoint
+  versions = num_clients + rounds * settings.clients_per_round
+  return size * max(3 * num_clients, versions)

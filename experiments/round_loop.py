@@ -50,7 +50,7 @@ class RoundLoop:
       observe: `(rounds done, state, whether test metrics are due) -> dict` of
         further metrics, called after each round, or `None`.
       after_save: `(participants) -> None`, called after each checkpoint with
-        the indices of its round's clients, or `None`.
+        the indices of all clients since the one before, or `None`.
       validate: `(ModelWeights) -> dict` of metrics on a validation split,
         called where test metrics are due, or `None`.
     """
@@ -89,11 +89,13 @@ class RoundLoop:
       The state after the last round done.
     """
     total = self._settings.total_rounds
+    participants = set()
     for round_num in range(first_round, total):
       if stop.requested:
         break
       started = time.monotonic()
       keys = self._keys(round_num)
+      participants.update(int(key[0]) for key in keys)
       with stop.droppable():
         output = self._process.next(state, keys)
       state = output.state
@@ -122,7 +124,8 @@ class RoundLoop:
       ):
         self._checkpoints.save(done, state)
         if self._after_save is not None:
-          self._after_save({int(key[0]) for key in keys})
+          self._after_save(participants)
+        participants = set()
       progress.update(done, row)
       self._check_moves(row)
     return state

@@ -89,6 +89,7 @@ def run(
   clients=None,
   observe=None,
   validate=None,
+  after_save=None,
   **changed,
 ):
   recorder = Recorder()
@@ -113,6 +114,7 @@ def run(
     checkpoints=recorder,
     observe=observe,
     validate=validate,
+    after_save=after_save,
   )
   end = loop.run(
     state, first_round, stop or Stop(), recorder, [recorder.log], clients
@@ -189,6 +191,13 @@ def test_validation_goes_with_the_test():
     assert ('validation_accuracy' in row) == (number in due)
     if number in due:
       assert row['validation_accuracy'] == -row['accuracy']
+
+
+def test_a_checkpoint_is_followed_by_all_clients_since_the_one_before():
+  process, seen = Process(), []
+  run(process, after_save=seen.append)
+  rounds = [{int(key[0]) for key in keys} for keys in process.keys]
+  assert seen == [set.union(*rounds[:3]), set.union(*rounds[3:])]
 
 
 def test_continuing_equals_not_stopping():
