@@ -102,11 +102,14 @@ def validator(model, views, split):
   return lambda weights: {_VALIDATION: evaluator(weights)['accuracy']}
 
 
-def validation_figures(table: pd.DataFrame) -> dict[str, float]:
+def validation_figures(
+  table: pd.DataFrame, pretraining_rounds: int = 0
+) -> dict[str, float]:
   """Returns what summary.json has of the validation split, if there is one.
 
   Args:
     table: metrics.csv.
+    pretraining_rounds: Rounds at the beginning that do not count.
 
   Returns:
     `validation_accuracy`, the last one, `best_validation_accuracy`, and
@@ -115,7 +118,8 @@ def validation_figures(table: pd.DataFrame) -> dict[str, float]:
   """
   if _VALIDATION not in table:
     return {}
-  accuracy = table[_VALIDATION].dropna()
+  counts = table['round'] > pretraining_rounds
+  accuracy = table.loc[counts, _VALIDATION].dropna()
   return {
     _VALIDATION: float(accuracy.iloc[-1]),
     f'best_{_VALIDATION}': float(accuracy.max()),

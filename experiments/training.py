@@ -89,7 +89,9 @@ def run(settings) -> int:
     state = process.initialize()
     folder.require_free_space(
       _bytes_needed(state)
-      + client_states.bytes_needed(spec, state, data.partition.num_clients)
+      + client_states.bytes_needed(
+        settings, spec, state, data.partition.num_clients
+      )
     )
     manager = _open_checkpoints(settings, folder, data, state)
     first_round, state = manager.load_latest() or (0, state)
@@ -254,7 +256,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
     ),
     **_passes(table),
     **facts,
-    **evaluation.validation_figures(table),
+    **evaluation.validation_figures(table, pretraining),
     **client_evaluation.last_figures(table),
     **proxy_evaluation.last_loss(table),
     'flags': settings.used,

@@ -91,6 +91,7 @@ def test_summary_has_the_last_and_the_best_validation():
   nan = float('nan')
   table = pd.DataFrame(
     {
+      'round': [1, 2, 3, 4, 5],
       'validation_accuracy': [nan, 0.75, nan, 0.75, 0.5],
       'accuracy': [nan, 0.625, nan, 0.875, 0.25],
     }
@@ -100,6 +101,12 @@ def test_summary_has_the_last_and_the_best_validation():
     'validation_accuracy': 0.5,
     'best_validation_accuracy': 0.75,
     'accuracy_at_best_validation': 0.625,
+  }
+  # What was before the classifier trained does not count.
+  assert evaluation.validation_figures(table, 2) == {
+    'validation_accuracy': 0.5,
+    'best_validation_accuracy': 0.75,
+    'accuracy_at_best_validation': 0.875,
   }
   without = table.drop(columns='validation_accuracy')
   assert evaluation.validation_figures(without) == {}
