@@ -17,6 +17,13 @@ from experiments.flags import UsageError
 
 _MEASURE = 'validation_accuracy'
 _FIXED = ('row', 'flag', 'chosen')
+# Flags by which runs are told apart and found, not compared.
+_NOT_CHOSEN = frozenset(
+  {
+    *('seed', 'seeds', 'recipe', 'recipe_scale', 'run_dir', 'list'),
+    *('data_dir', 'cache_dir', 'total_rounds'),
+  }
+)
 
 
 def parse_values(flag: str, values: Sequence[str]) -> dict[str, object]:
@@ -27,8 +34,14 @@ def parse_values(flag: str, values: Sequence[str]) -> dict[str, object]:
     values: Different values, as texts.
 
   Raises:
-    UsageError: If there is no such flag, or a value is not one of its kind.
+    UsageError: If there is no such flag, or none that is chosen by accuracy, or
+      a value is not one of its kind.
   """
+  if flag in _NOT_CHOSEN:
+    raise UsageError(
+      f'--flag={flag} names a run and does not say how it learns: choose one '
+      'such as learning_rate.'
+    )
   parsed = {}
   for text in values:
     try:

@@ -143,6 +143,8 @@ def test_runs_without_a_validation_split_are_refused(table, tmp_path):
   'arguments, message',
   [
     (('--flag=learning_rat', '--values=1'), '--flag=learning_rat'),
+    (('--flag=run_dir', '--values=here'), '--flag=run_dir'),
+    (('--flag=seed', '--values=0,1'), '--flag=seed'),
     (('--flag=learning_rate', '--values=a'), '--values=a'),
     (('--flag=learning_rate', '--values=0.1,0.10'), 'a value twice'),
     (('--flag=consistency_weight', '--values=1'), 'has no effect'),
