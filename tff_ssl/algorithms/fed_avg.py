@@ -170,6 +170,17 @@ def build_training(
       f'match_local_steps=True decides on steps itself: leave out local_steps='
       f'{local_steps} and epoch_batches={epoch_batches!r}.'
     )
+  counts_passes = match_local_steps or epoch_batches != 'separate'
+  if local_epochs is None and counts_passes:
+    raise ValueError(
+      f'match_local_steps={match_local_steps} and epoch_batches='
+      f'{epoch_batches!r} have no effect without passes: give local_epochs.'
+    )
+  if labelled_batch_size is not None and client_objective is None:
+    raise ValueError(
+      f'labelled_batch_size={labelled_batch_size} has no effect on the default '
+      'client_objective, whose minibatches are labelled: leave it out.'
+    )
   if redrawn_mask_ratio is not None and client_objective is not None:
     raise ValueError(
       f'redrawn_mask_ratio={redrawn_mask_ratio} goes with the default '

@@ -185,6 +185,9 @@ def test_the_references_differ_from_each_other(references):
     ({'local_epochs': 0}, 'epochs'),
     ({'local_steps': 2, 'local_epochs': 2}, 'steps=2 and epochs=2'),
     ({'seed': 2**31}, 'seed'),
+    ({'match_local_steps': True}, 'match_local_steps=True.*local_epochs'),
+    ({'epoch_batches': 'continuous'}, "'continuous' have no effect"),
+    ({'labelled_batch_size': 4}, 'labelled_batch_size=4 has no effect'),
   ],
 )
 def test_bad_arguments_are_named(build, changes, name):
