@@ -22,14 +22,21 @@ import tensorflow as tf
 _SUFFIX = '.state'
 # Names of rounds have one length, and so a fixed place in a path.
 _DIGITS = 10
+# Versions are found by a pattern, in which these are no letters.
+_OF_PATTERNS = frozenset('[]*?\\')
 
 
 def check_folder(folder: str) -> None:
-  """Raises `ValueError` unless the folder's path is absolute."""
+  """Raises `ValueError` unless states can be found again below the path."""
   if not isinstance(folder, str) or not os.path.isabs(folder):
     raise ValueError(
       f'client_state_dir={folder!r} must be an absolute path, which all '
       'workers share: they do not run in the working folder.'
+    )
+  if found := sorted(_OF_PATTERNS & set(folder)):
+    raise ValueError(
+      f'client_state_dir={folder!r} has {" ".join(found)} in its name, so that '
+      'states would not be found again: choose another folder.'
     )
 
 

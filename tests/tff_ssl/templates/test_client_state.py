@@ -102,3 +102,9 @@ def test_a_damaged_state_is_an_error(visit):
 def test_the_folder_must_be_absolute(folder):
   with pytest.raises(ValueError, match='client_state_dir=.* absolute path'):
     client_state.check_folder(folder)
+
+
+@pytest.mark.parametrize('folder', ['/runs/a[1]', '/runs/a*', '/a?', '/a\\b'])
+def test_the_folder_must_be_no_pattern(folder):
+  with pytest.raises(ValueError, match='client_state_dir=.* another folder'):
+    client_state.check_folder(folder)
