@@ -74,6 +74,8 @@ class HelperTraining:
     joint = self.decomposition.put(result.weights, 'psi')
     own = self.decomposition.total(joint)
     count = tf.reduce_sum(tf.cast(present, tf.float32))
+    # In a round that is the server's alone, nothing of a client's counts.
+    compared = self.noise_examples * tf.cast(active, tf.float32)
     return result._replace(
       weights=joint,
       metrics=collections.OrderedDict(
@@ -81,7 +83,7 @@ class HelperTraining:
       ),
       client_state=own,
       table_row=self._outputs(own, task.seed),
-      passes=result.passes + tf.constant([self.noise_examples, 0], tf.float32),
+      passes=result.passes + tf.stack([compared, 0.0]),
     )
 
   def initial_client_state(self, task) -> ModelWeights:

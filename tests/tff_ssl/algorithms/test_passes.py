@@ -79,15 +79,25 @@ def test_views_in_one_pass_go_back_together(tff_context):
   assert passes_of(output.metrics) == (2 * _SIZE, 2 * _SIZE)
 
 
-def test_clients_that_wait_for_the_server_do_not_count(tff_context):
-  problem = problem_of('grouping')
+@pytest.mark.parametrize(
+  'name, forward, backward',
+  [
+    # The mean of 20 and 10 examples.
+    ('grouping', 2 * 15, 15),
+    # Both views, two helpers, and the noise.
+    ('fedmatch_server', (2 + 2) * 15 + 1, 2 * 15),
+  ],
+)
+def test_clients_that_wait_for_the_server_do_not_count(
+  name, forward, backward, tff_context
+):
+  problem = problem_of(name)
   process = problem.build(server_warmup_rounds=1)
   clients = [problem.client(0, _SIZE), problem.client(1, 10)]
   first = process.next(process.initialize(), clients)
   assert np.isnan(passes_of(first.metrics)).all()
   second = process.next(first.state, clients)
-  # The mean of 20 and 10 examples.
-  assert passes_of(second.metrics) == (2 * 15, 15)
+  assert passes_of(second.metrics) == (forward, backward)
 
 
 def test_fedtrinet_votes_three_times(tff_context):
