@@ -96,6 +96,12 @@ def build_fednova(
     schedule=schedule,
   )
   effective_steps.check_optimizer(training.optimizer, 'FedNova')
+  rate = float(training.initial_hparams()['learning_rate'])
+  if proximal_strength * rate >= 1:
+    raise ValueError(
+      f'proximal_strength={proximal_strength} times the learning rate {rate:g} '
+      'must be below 1, or steps jump beyond the global model: lower one.'
+    )
 
   def steps_of(task, result):
     return effective_steps.effective_steps(

@@ -170,3 +170,11 @@ def test_gradient_diversity_takes_the_deltas_as_they_are(build):
   assert set(ours) == set(theirs)
   for name, value in theirs.items():
     np.testing.assert_allclose(ours[name], value, rtol=1e-5)
+
+
+def test_a_proximal_term_that_overshoots_is_refused(build):
+  with pytest.raises(ValueError, match='proximal_strength=4.*must be below 1'):
+    build(
+      proximal_strength=4.0,
+      client_optimizer=tff.learning.optimizers.build_sgdm(0.25),
+    )
