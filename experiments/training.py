@@ -133,7 +133,7 @@ def run(settings) -> int:
           **data.describe(),
           **of_owners,
           **recipe_facts,
-          **_communication(settings, over_data),
+          **_communication(settings, over_data, weights),
         }
         _sum_up(settings, folder, weights, data.source.title, facts)
     except (ValueError, TypeError) as error:
@@ -204,13 +204,15 @@ def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):
     progress.close()
 
 
-def _communication(settings, process) -> dict[str, int]:
+def _communication(settings, process, weights) -> dict[str, int]:
   """Returns what summary.json says of messages; nothing without clients."""
   if not settings.clients_per_round:
     return {}
   measured = metrics.measure_communication(process)
+  # Models of helpers, which a simulation reads from its disk.
+  helpers = (settings.num_helpers or 0) * _num_bytes(weights)
   return {
-    'bytes_down_per_client': measured.down,
+    'bytes_down_per_client': measured.down + helpers,
     'bytes_up_per_client': measured.up,
   }
 
@@ -310,5 +312,9 @@ def _warn_of_warmup(settings) -> None:
 
 def _bytes_needed(state) -> int:
   """Three checkpoints (two kept, one being written) and the other files."""
-  size = sum(np.asarray(value).nbytes for value in tf.nest.flatten(state))
-  return 3 * size + 32 * 2**20
+  return 3 * _num_bytes(state) + 32 * 2**20
+
+
+def _num_bytes(structure) -> int:
+  """Returns the size of a structure of arrays."""
+  return sum(np.asarray(value).nbytes for value in tf.nest.flatten(structure))

@@ -6,6 +6,7 @@ import shutil
 import pandas as pd
 
 from experiments import run
+from tff_ssl import models
 
 FLAGS = (
   '--process=fedmatch',
@@ -37,6 +38,13 @@ def test_a_run_goes_on_with_its_helpers(tmp_path, tff_context, capfd):
   # Chosen before the rounds 2, 4 and 6, where anybody is known.
   assert table['helpers'].iloc[0] == 0 and table['helpers'].iloc[-1] == 2
   assert table['mask_rate'].iloc[-1] > 0
+  # Down: sigma and psi, two helpers, who they are, and a few numbers; up: sigma
+  # and psi, the outputs on the noise, and a few numbers.
+  messages = summary('whole')
+  weights = models.build('dense', (8, 8, 1), 10, 'none').initial_weights(0)
+  model = sum(weight.nbytes for weight in weights.trainable)
+  assert 4 * model < messages['bytes_down_per_client'] < 4 * model + 400
+  assert 2 * model < messages['bytes_up_per_client'] < 2 * model + 800
 
   assert train('cut', 4) == 0
   # Without the helpers' models it would be another run.
