@@ -31,7 +31,9 @@ class Recording:
   def run(self, start, examples, **arguments):
     self.start, self.arguments = start, arguments
     metrics = collections.OrderedDict(loss=tf.zeros([2]))
-    return local_training.TrainingResult(start, (), metrics, tf.constant(0.0))
+    return local_training.TrainingResult(
+      start, (), metrics, tf.constant(0.0), tf.zeros([2])
+    )
 
 
 @pytest.fixture(scope='module')
