@@ -7,7 +7,6 @@ TFF has a worker of its own, with the threads that its users get: ours as
 `experiments.run` starts it, stock TFF with its default.
 """
 
-import collections
 import itertools
 from collections.abc import Callable, Mapping
 
@@ -95,9 +94,10 @@ def rounds_over_store(
     in_context=True,
     priors_shape=constants and constants['class_priors'].shape[1:],
   )
-  reader = store_readers.client_reader(store)
   if constants:
-    reader = _with_constants(reader, constants)
+    reader = store_readers.set_reader(store, **constants)
+  else:
+    reader = store_readers.client_reader(store)
   process = client_reader.compose_with_reader(build_process(data_spec), reader)
   keys = (
     client_sampling.sample_keys(
@@ -110,17 +110,6 @@ def rounds_over_store(
     for round_num in itertools.count()
   )
   return _rounds_of(process, keys, workers.threads_for(clients))
-
-
-def _with_constants(reader, constants):
-  @tff.tensorflow.computation(np.int32)
-  def read(index):
-    context = collections.OrderedDict(
-      (name, tf.constant(table)[index]) for name, table in constants.items()
-    )
-    return collections.OrderedDict(examples=reader(index), context=context)
-
-  return read
 
 
 def build_stock_tff(

@@ -32,7 +32,7 @@ def check(
     client_names: Their names.
     class_names: The names of the d classes.
     full_rank: Whether the sets of each client must tell all classes apart by
-      themselves; if not, each class needs a prior above 0 somewhere.
+      themselves.
 
   Raises:
     ValueError: If a class has no prior anywhere, or a client has fewer sets
@@ -45,8 +45,6 @@ def check(
       f'class {name!r} has a prior of 0 in every set of every client: leave '
       'the class out, or give priors above 0.'
     )
-  if not full_rank:
-    return
   for client, own in zip(client_names, class_priors, strict=True):
     num_sets, num_classes = own.shape
     if num_sets < num_classes:
@@ -55,7 +53,7 @@ def check(
         'client needs as many sets as classes or more.'
       )
     rank = np.linalg.matrix_rank(own)
-    if rank < num_classes:
+    if full_rank and rank < num_classes:
       raise ValueError(
         f'the class priors of {client!r} have rank {rank} for {num_classes} '
         'classes, so that its sets do not tell all classes apart: give sets '

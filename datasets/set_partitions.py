@@ -71,7 +71,7 @@ def build(
     ValueError: If an argument is out of range, missing or unused, the source
       does not have what the partition needs, or the priors cannot be learnt
       from (`datasets.prior_checks`; with the recipe of the code, clients whose
-      sets do not tell all classes apart are left as they are).
+      priors lack full column rank are left as they are).
     TypeError: If an argument is of the wrong type.
   """
   partition_arguments.whole_number('seed', seed, 0)

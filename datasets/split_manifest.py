@@ -63,10 +63,13 @@ def check_labels_at(argument: str, value: str, partition: partitions.Partition):
 def known_to_clients(
   partition: partitions.Partition, labels_at: str
 ) -> np.ndarray:
-  """Returns the clients' examples whose labels they may see, `int64 [L]`."""
+  """Returns the clients' examples whose labels they may see, `int64 [L]`.
+
+  One that lies in several sets is there once.
+  """
   return {
     AT_SERVER: partition.examples[:0],
-    AT_CLIENTS: partition.examples,
+    AT_CLIENTS: np.unique(partition.examples),
     DEALT: partition.labelled_indices,
     IN_SETS: partition.examples[:0],
   }[labels_at]
@@ -139,7 +142,9 @@ def describe(
     'examples': {
       'server': server,
       'clients': clients,
-      'unused': partition.num_train - server - clients,
+      'unused': (
+        partition.num_train - server - len(np.unique(partition.examples))
+      ),
       'smallest_client': int(sizes.min()),
       'largest_client': int(sizes.max()),
     },

@@ -190,6 +190,13 @@ def _check_sets(values, spec) -> None:
       f'{asked} of {source} has no labels for the process {spec.name}, some of '
       'whose examples are labelled: choose another process or partition.'
     )
+  if spec.labels_at != 'sets':
+    for flag, default in (('prior_noise', 0), ('known_priors', 'exact')):
+      if values.get(flag, default) != default:
+        raise UsageError(
+          f'--{flag}={values[flag]} has no effect: clients of the process '
+          f'{spec.name} see labels, and no class priors; leave it out.'
+        )
   if partition.name == 'u_sets':
     try:
       partition_arguments.numbers_of_sets(

@@ -105,10 +105,14 @@ def test_condition_number_is_that_of_the_singular_values():
 
 
 def test_rank_is_demanded_unless_told_otherwise():
-  priors = [np.eye(3)[:2], np.eye(3)]
+  priors = [np.eye(3)[[0, 1, 1]], np.eye(3)]
   names = {'client_names': ('a', 'b'), 'class_names': ('x', 'y', 'z')}
-  with pytest.raises(ValueError, match="'a' has 2 sets for 3 classes"):
+  with pytest.raises(ValueError, match="'a' have rank 2 for 3 classes"):
     prior_checks.check(priors, **names)
   prior_checks.check(priors, **names, full_rank=False)
+  priors[0] = priors[0][:2]
+  for full_rank in (True, False):
+    with pytest.raises(ValueError, match="'a' has 2 sets for 3 classes"):
+      prior_checks.check(priors, **names, full_rank=full_rank)
   with pytest.raises(ValueError, match="class 'z' has a prior of 0"):
     prior_checks.check(priors[:1], ('a',), ('x', 'y', 'z'), full_rank=False)

@@ -199,6 +199,15 @@ def test_masks_are_of_different_examples(digits, set_repeats):
     ({'sets_per_client': 0}, ValueError, 'sets_per_client=0 '),
     ({'sets_per_client': '10,20'}, ValueError, '2 numbers for 5 clients'),
     ({'sets_per_client': 9}, ValueError, "'client_00000' has 9 sets for 10"),
+    (
+      {
+        'u_set_recipe': 'code',
+        'priors': 'noniid',
+        'sets_per_client': '10,9,10,10,10',
+      },
+      ValueError,
+      "'client_00001' has 9 sets for 10",
+    ),
     ({'sets_per_client': 400}, ValueError, 'sets_per_client=400: the data'),
     ({'client_examples': 9}, ValueError, 'client_examples=9 .*empty'),
     ({'client_examples': 400}, ValueError, 'client_examples=400 .*class 0'),

@@ -126,6 +126,23 @@ def test_sets_are_described(in_sets):
   assert said['labels']['labelled'] == len(in_sets.examples)
 
 
+def test_an_example_in_several_sets_counts_once(source):
+  repeated = set_partitions.build(
+    'u_sets',
+    source,
+    seed=9,
+    num_clients=2,
+    sets_per_client=10,
+    set_repeats='across_sets',
+  )
+  different = len(set(repeated.examples.tolist()))
+  assert different < len(repeated.examples)
+  said = split_manifest.describe(repeated, labels_at='clients')
+  assert said['labels']['labelled'] == different
+  assert said['examples']['clients'] == len(repeated.examples)
+  assert said['examples']['unused'] == 1797 - different
+
+
 def test_sets_survive_a_round_trip(in_sets, tmp_path):
   paths = tmp_path / 'split.json', tmp_path / 'split.npz'
   split_manifest.write(in_sets, *paths, labels_at='sets')

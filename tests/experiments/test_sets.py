@@ -86,6 +86,14 @@ def test_defaults_are_those_of_section_4():
     ({'sets_per_client': '10,20'}, ['--sets_per_client=10,20', '5 clients']),
     ({'client_examples': 0}, ['--client_examples=0', 'at least 1']),
     ({'prior_noise': -0.1}, ['--prior_noise=-0.1', 'at least 0']),
+    (
+      {'process': 'fedavg', 'partition': 'u_sets', 'prior_noise': 0.4},
+      ['--prior_noise=0.4 has no effect', 'process fedavg see labels'],
+    ),
+    (
+      {'process': 'fedavg', 'partition': 'u_sets', 'known_priors': 'nominal'},
+      ['--known_priors=nominal has no effect', 'no class priors'],
+    ),
     ({'priors': 'nonid'}, ['--priors=nonid', "'noniid'?"]),
     ({'process': 'fedavg', 'priors': 'iid'}, ['--priors=iid', '--partition=r']),
     (

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from experiments import building, fedul_flags, flags, settings
+from tff_ssl import algorithms
 
 
 def make(**given):
@@ -64,6 +65,23 @@ def test_fedprox_takes_its_strength():
   assert make(base_process='fedprox').proximal_strength == 0.01
   given = {'base_process': 'fedprox', 'proximal_strength': 0.5}
   assert make(**given).proximal_strength == 0.5
+
+
+@pytest.mark.parametrize(
+  ('base', 'momentum', 'weighting'),
+  [('fednova', 0.9, 'examples'), ('scaffold', 0.0, 'uniform')],
+)
+def test_bases_that_count_steps_take_sgd(base, momentum, weighting):
+  made = make(base_process=base, dataset='mnist')
+  assert (made.client_optimizer, made.learning_rate) == ('sgd', 0.03)
+  assert (made.momentum, made.client_weighting) == (momentum, weighting)
+  assert (made.batch_size, made.local_epochs) == (128, 1)
+  assert made.partition == 'u_sets'
+  spec = algorithms.find('fedul', base)
+  keeps_state = base == 'scaffold'
+  assert spec.keeps_client_state == spec.counts_clients == keeps_state
+  assert spec.has_gradient_diversity != keeps_state
+  assert spec.settings == algorithms.PROCESSES['fedul'].settings
 
 
 def test_a_prior_is_numbers_between_commas():

@@ -101,7 +101,8 @@ def build_fedul(
     local_steps: Steps of a client in a round.
     local_epochs: Instead of `local_steps`, passes over the client's examples; 1
       if neither is given.
-    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    client_weighting: 'examples' (processed in the round) or 'uniform', which is
+      Algorithm 1 of 'scaffold'.
     schedule: As in `build_fed_avg`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: As in `build_fed_avg`.
@@ -117,7 +118,8 @@ def build_fedul(
   Raises:
     ValueError: If an argument is out of range, or model, class priors and test
       prior are not of the same classes.
-    TypeError: If the model does not fit the client data.
+    TypeError: If model and client data do not fit each other, or these do not
+      lie in sets.
   """
   checks.choice(base_process=base_process)
   if proximal_strength is not None:
@@ -158,13 +160,8 @@ def build_fedul(
 
 
 def _check_classes(model, data_spec, test_prior) -> None:
-  """Raises `ValueError` unless all are of d classes, in at least d sets."""
-  if data_spec.priors_shape is None:
-    raise ValueError(
-      'data_spec has priors_shape=None, but FedUL needs the class priors of '
-      "each client's sets: give ClientDataSpec(..., in_context=True, "
-      'priors_shape=(M, d)).'
-    )
+  """Raises an error unless all are of d classes, in at least d sets."""
+  data_spec.check_sets()
   num_sets, num_classes = data_spec.priors_shape
   if num_sets < num_classes:
     raise ValueError(

@@ -109,25 +109,24 @@ class ConfidenceMix:
     num_pairs = tf.minimum(tf.size(confident), tf.size(others))
     pairs = confident[:num_pairs], others[:num_pairs]
 
-    def mix_loss():
-      share = mixup.beta_weights(
-        randomness.fold_in(seed, 2), [], self.mixup_concentration
+    share = mixup.beta_weights(
+      randomness.fold_in(seed, 2), [], self.mixup_concentration
+    )
+
+    def mixed(values):
+      return mixup.mix(*(tf.gather(values, part) for part in pairs), share)
+
+    if self.mix == 'logits':
+      mixed_logits = mixed(logits)
+    else:
+      mixed_logits = predict.probe(
+        mixed(x), randomness.fold_in(seed, 3), if_empty=logits[:0]
       )
-
-      def mixed(values):
-        return mixup.mix(*(tf.gather(values, part) for part in pairs), share)
-
-      if self.mix == 'logits':
-        mixed_logits = mixed(logits)
-      else:
-        mixed_logits = predict.probe(mixed(x), randomness.fold_in(seed, 3))
-      towards = (tf.gather(labels, part) for part in pairs)
-      return tf.reduce_mean(
-        mixup.mixed_cross_entropy(*towards, mixed_logits, share)
-      )
-
-    # Batch normalisation has no statistics of no pairs.
-    mix = tf.cond(num_pairs > 0, mix_loss, lambda: 0.0)
+    towards = (tf.gather(labels, part) for part in pairs)
+    total = tf.reduce_sum(
+      mixup.mixed_cross_entropy(*towards, mixed_logits, share)
+    )
+    mix = total / tf.maximum(tf.cast(num_pairs, tf.float32), 1.0)
     loss = fix + self.mixup_weight * mix
     size = tf.cast(tf.shape(mask)[0], tf.float32)
     return loss, _metrics((loss * size, size), logits, labels, mask, batch)

@@ -123,6 +123,8 @@ class ClientDataSpec:
         f'priors_shape={self.priors_shape} needs in_context=True: class priors '
         'and shares of sets are fields of the context.'
       )
+    if self.priors_shape is not None:
+      _check_priors_shape(self.priors_shape)
 
   @property
   def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:
@@ -180,6 +182,17 @@ class ClientDataSpec:
         'with class priors: give priors_shape=(largest number of sets of a '
         'client, number of classes) and in_context=True.'
       )
+
+
+def _check_priors_shape(shape) -> None:
+  is_pair = isinstance(shape, tuple) and len(shape) == 2
+  if not is_pair or not all(
+    isinstance(size, int) and size > 0 for size in shape
+  ):
+    raise ValueError(
+      f'priors_shape={shape!r} must be a pair of whole numbers above 0: the '
+      'largest number of sets of a client, and the number of classes.'
+    )
 
 
 def collect(

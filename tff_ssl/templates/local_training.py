@@ -81,7 +81,7 @@ class LocalTraining:
     objective: `objective(predict, batch, anchors, seed) -> (loss, metrics)`;
       see `tff_ssl.objectives`.
     optimizer: A `tff.learning.optimizers.Optimizer`.
-    batch_size: Examples in a minibatch (B).
+    batch_size: Examples in a minibatch (B); `None` where whole sets are.
     steps: Number of steps (T). The examples are reshuffled and repeated as
       often as it takes, and every minibatch is full.
     epochs: Passes over the examples (E).
@@ -101,7 +101,7 @@ class LocalTraining:
   model: Any
   objective: Any
   optimizer: tff.learning.optimizers.Optimizer
-  batch_size: int
+  batch_size: int | None
   steps: int | None = None
   epochs: int | None = None
   schedule: Callable[[tf.Tensor], tf.Tensor] | None = None

@@ -65,10 +65,10 @@ class Selection:
         )
     if self.redrawn_mask_ratio is not None:
       checks.fractions(redrawn_mask_ratio=self.redrawn_mask_ratio)
-      if self.rows == 'all':
+      if self.rows in ('all', 'sets'):
         raise ValueError(
           f'redrawn_mask_ratio={self.redrawn_mask_ratio} does not fit '
-          "rows='all', which are used whatever their labels: take 'labelled'."
+          f"rows={self.rows!r}, which hides no label: take 'labelled'."
         )
 
   def of(
@@ -112,11 +112,13 @@ class Minibatches:
       1, batch_size=self.batch_size, steps=self.steps, epochs=self.epochs
     )
     is_in_sets = self.selection.rows == 'sets'
-    if (self.batch_size is None) != is_in_sets or (is_in_sets and self.steps):
+    if (self.batch_size is None) != is_in_sets or (
+      is_in_sets and (self.steps or self.epoch_batches != 'separate')
+    ):
       raise ValueError(
-        f'batch_size={self.batch_size} and steps={self.steps} do not fit '
-        f"rows={self.selection.rows!r}: give epochs alone for 'sets', whose "
-        'sizes are given, and a batch_size for others.'
+        f'batch_size={self.batch_size}, steps={self.steps} and epoch_batches='
+        f'{self.epoch_batches!r} do not fit rows={self.selection.rows!r}: give '
+        "epochs alone for 'sets', and a batch_size for others."
       )
     if self.epoch_batches != 'matched':
       checks.choice(epoch_batches=self.epoch_batches)

@@ -34,17 +34,31 @@ class Predictor:
     self._note(x, outputs)
     return outputs
 
-  def probe(self, x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  def probe(
+    self, x: tf.Tensor, seed: tf.Tensor, if_empty: tf.Tensor | None = None
+  ) -> tf.Tensor:
     """Returns train-mode outputs that the moving state does not follow.
+
+    Call it outside of `tf.cond`, of whose insides no passes can be counted.
 
     Args:
       x: Inputs that the model need not know at inference, such as perturbed or
         mixed ones.
       seed: `int32 [2]`.
+      if_empty: Returned where there are no inputs, of which batch normalisation
+        has no statistics; without it, there must be some.
     """
-    outputs, _ = self.model.predict(
-      self.trainable, self.non_trainable, x, training=True, seed=seed
-    )
+
+    def call():
+      outputs, _ = self.model.predict(
+        self.trainable, self.non_trainable, x, training=True, seed=seed
+      )
+      return outputs
+
+    if if_empty is None:
+      outputs = call()
+    else:
+      outputs = tf.cond(tf.shape(x)[0] > 0, call, lambda: if_empty)
     self._note(x, outputs)
     return outputs
 

@@ -32,6 +32,7 @@ NUM_CLIENTS = 40
 
 _NUM_TEST = 400
 _NUM_SERVER = 100
+# The digits are dealt to so many clients.
 _NUM_CLIENTS = 43
 # Clients start this far apart in their part of the digits.
 _STRIDE = 30
@@ -64,9 +65,6 @@ _SETTINGS = {
   'supervised_weight': 1.0,
   'sigma_psi_weight': 0.1,
 }
-
-# The digits are dealt to so many clients.
-_NUM_CLIENTS = 43
 
 
 class NoisyViews(augmentation.PlainViews):

@@ -265,10 +265,6 @@ def test_gradient_diversity_knows_the_priors(build, model):
 @pytest.mark.parametrize(
   ('changes', 'message'),
   [
-    (
-      {'data_spec': client_data.ClientDataSpec(_ELEMENTS, in_context=True)},
-      'priors_shape=None',
-    ),
     ({'data_spec': _spec(2)}, r'priors_shape=\(2, 3\): 2 sets cannot tell 3'),
     (
       {
@@ -287,6 +283,12 @@ def test_gradient_diversity_knows_the_priors(build, model):
 def test_refusals(build, changes, message):
   with pytest.raises(ValueError, match=message):
     build(**changes)
+
+
+def test_data_without_sets_are_refused(build):
+  data_spec = client_data.ClientDataSpec(_ELEMENTS, in_context=True)
+  with pytest.raises(TypeError, match='data_spec has priors_shape=None'):
+    build(data_spec=data_spec)
 
 
 def test_arguments_of_the_base_are_passed_on(build):

@@ -57,7 +57,13 @@ def passes_of(metrics):
       _LABELLED + 2 * _UNLABELLED,
     ),
     ('fedul', {}, _SIZE, _SIZE),
+    ('fedpl', {}, _SIZE, _SIZE),
+    # With everybody confident, none is left to mix with.
+    ('fedpl', {'warmup_rounds': 0, 'threshold': 0.0}, _SIZE, _SIZE),
+    ('fedpl', {'warmup_rounds': 0, 'mix': 'logits'}, _SIZE, _SIZE),
     ('fedllp', {}, _SIZE, _SIZE),
+    # Clean and perturbed images.
+    ('fedllp_vat', {}, 2 * _SIZE, 2 * _SIZE),
     ('sspt', {'pretraining_rounds': 0}, _LABELLED, _LABELLED),
     ('sspt', {}, _SIZE, _SIZE),
   ],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_ssl import objectives, randomness
 from tff_ssl.augmentation import views
@@ -154,6 +155,33 @@ def test_everybody_confident_is_self_training():
   alone = evaluate(objectives.SelfTraining(PLAIN, 0.0), batch)
   assert mixing[0] == pytest.approx(alone[0], rel=1e-6)
   np.testing.assert_allclose(mixing[1], alone[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.75, 1.01])
+@pytest.mark.parametrize('mix', ['inputs', 'logits'])
+def test_compiled_it_counts_passes_of_mixed_images_too(mix, threshold):
+  batch = batch_of()
+  objective = objectives.ConfidenceMix(PLAIN, threshold, mix)
+
+  @tf.function
+  def evaluate_compiled():
+    weights = tff.learning.models.ModelWeights(
+      [tf.constant(WEIGHTS)], [tf.constant(0)]
+    )
+    result = prediction.objective_gradient(
+      _Network, objective, weights, batch, None, SEED
+    )
+    return result.gradient[0], result.metrics, result.passes
+
+  compiled, counts, passes = evaluate_compiled()
+  _, gradient, expected = evaluate(objective, batch)
+  np.testing.assert_allclose(compiled, gradient, rtol=1e-5, atol=1e-7)
+  np.testing.assert_allclose(counts['loss'], expected['loss'], rtol=1e-5)
+  confident = expected['mask_rate'][0]
+  pairs = min(confident, 12 - confident) if mix == 'inputs' else 0
+  assert (pairs > 0) == ((mix, threshold) == ('inputs', 0.75))
+  # A gradient of zeros, where nobody is confident, goes back as any other.
+  np.testing.assert_array_equal(passes, [12 + pairs, 12 + pairs])
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,12 @@ class TestSets:
     with pytest.raises(TypeError, match=r'priors_shape=\(3, 2\) needs in_cont'):
       client_data.ClientDataSpec(elements, priors_shape=(3, 2))
 
+  @pytest.mark.parametrize('shape', [(), (3,), (0, 2), (3, 2.0), 3, (3, None)])
+  def test_a_shape_is_two_numbers(self, shape):
+    elements = client_data.image_element_spec((2, 2, 1))
+    with pytest.raises(ValueError, match='priors_shape=.* must be a pair'):
+      client_data.ClientDataSpec(elements, in_context=True, priors_shape=shape)
+
   def test_context_is_read(self):
     spec = client_data.ClientDataSpec(
       client_data.image_element_spec((2, 2, 1)),

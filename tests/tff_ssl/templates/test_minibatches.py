@@ -253,6 +253,7 @@ def test_seeds_differ_and_repeat():
       'redrawn_mask_ratio must be a number between 0 and 1, but is nan',
     ),
     ({'rows': 'all', 'redrawn_mask_ratio': 0.5}, "rows='all'"),
+    ({'rows': 'sets', 'redrawn_mask_ratio': 0.5}, "rows='sets'"),
   ],
 )
 def test_refused_selections(arguments, text):
@@ -295,6 +296,10 @@ def test_whole_sets_are_minibatches_in_random_order():
     {'rows': 'sets', 'batch_size': 4, 'epochs': 1},
     {'rows': 'sets', 'batch_size': None, 'steps': 2},
     {'rows': 'all', 'batch_size': None, 'epochs': 1},
+    *(
+      {'rows': 'sets', 'batch_size': None, 'epochs': 1, 'epoch_batches': cut}
+      for cut in ('continuous', 'matched')
+    ),
   ],
 )
 def test_whole_sets_have_no_other_size(arguments):
