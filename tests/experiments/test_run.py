@@ -343,6 +343,7 @@ def test_metrics_that_were_lost_are_not_passed_over(
 
 
 OTHER_TEXTS = {
+  'client_optimizer': 'adam',
   'augmentation': 'rand_augment_1_10',
   'dataset': 'mnist',
   'partition': 'pooled',
