@@ -373,7 +373,9 @@ def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
     assert main(flag_file, f'--{name}={other}') == 2, name
     error = capsys.readouterr().err
     assert error.startswith('error: ') and 'Traceback' not in error
-    assert name in error and str(other) in error
+    # With Adam it is the stored momentum that is refused first.
+    named = 'sgd' if name == 'client_optimizer' else str(other)
+    assert name in error and named in error
   assert main(flag_file, '--learning_rate=0.5') == 2
   rows = [line.split() for line in capsys.readouterr().err.splitlines()]
   assert ['name', 'stored', 'now'] in rows
