@@ -133,7 +133,7 @@ def run(settings) -> int:
           **data.describe(),
           **of_owners,
           **recipe_facts,
-          **_communication(settings, over_data, weights),
+          **_communication(settings, process, weights),
         }
         _sum_up(settings, folder, weights, data.source.title, facts)
     except (ValueError, TypeError) as error:

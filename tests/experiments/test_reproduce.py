@@ -19,7 +19,7 @@ COMMON = (
 )
 TABLE = f"""row,flags,published,source,seeds,note
 low,--process=fedavg {COMMON} --learning_rate=0.01,0.5,Table 1,"0,1",
-high,--process=fedavg {COMMON} --learning_rate=0.1,,,"0,1",
+high,--process=fedavg {COMMON} --learning_rate=0.1,,,0,
 """
 READINGS = """row,flags,published,measure,source,seeds,note
 three,same_as=tiny.csv:low,0.5,accuracy@2,Table 2,,
@@ -67,24 +67,24 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
 
   assert reproduce.main(['reproduce', *arguments]) == 0
   out = capfd.readouterr().out
-  assert '1/4 were done before.' in out or '2/4 were done before.' in out
-  assert '3/4 done, ETA 1 min' in out and '4/4 done\n' in out
+  assert '1/3 were done before.' in out or '2/3 were done before.' in out
+  assert '2/3 done, ETA 1 min' in out and '3/3 done\n' in out
   assert (first / 'summary.json').stat().st_mtime_ns == before
 
   summaries = {
     (row, seed): json.loads(
       (runs / 'tiny' / f'{row}_scale0.5_seed{seed}/summary.json').read_text()
     )
-    for row in ('low', 'high')
-    for seed in (0, 1)
+    for row, seed in (('low', 0), ('low', 1), ('high', 0))
   }
   for (row, seed), summary in summaries.items():
     assert summary['recipe'] == f'{table}:{row}'
     assert (summary['seed'], summary['rounds']) == (seed, 3)
     assert (summary['recipe_rounds'], summary['recipe_changes']) == (6, [])
+  accuracies = {key: summary['accuracy'] for key, summary in summaries.items()}
   means = {
-    row: (summaries[row, 0]['accuracy'] + summaries[row, 1]['accuracy']) / 2
-    for row in ('low', 'high')
+    'low': (accuracies['low', 0] + accuracies['low', 1]) / 2,
+    'high': accuracies['high', 0],
   }
   rows = pd.read_csv(runs / 'tiny_scale0.5.csv', index_col='name')
   assert list(rows.index) == ['low', 'high']
@@ -94,7 +94,7 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
     means['low'] - 0.5, abs=6e-5
   )
   assert list(rows['scale']) == [0.5, 0.5]
-  assert list(rows['n']) == [2, 2]
+  assert list(rows['n']) == [2, 1]
 
   # Another table reads them, and makes none of its own.
   other = tmp_path / 'other.csv'
@@ -140,7 +140,7 @@ def test_plan_takes_all_rows_of_the_first_seed_first(tmp_path):
   table.write_text(TABLE)
   plan = reproduce.plan(str(table))
   assert [run.name for _, run in plan] == [
-    *('low, seed 0', 'high, seed 0', 'low, seed 1', 'high, seed 1'),
+    *('low, seed 0', 'high, seed 0', 'low, seed 1'),
   ]
   assert plan[1][1].settings.run_dir == 'runs/tiny/high_seed0'
   plan = reproduce.plan(

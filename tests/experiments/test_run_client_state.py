@@ -1,6 +1,7 @@
 """Whole runs of a process whose clients keep a state."""
 
 import json
+import shutil
 
 import pytest
 
@@ -18,11 +19,6 @@ FLAGS = (
 )
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
-
-
 def train(folder, *arguments):
   assert run.main(['run', *FLAGS, *arguments, f'--run_dir={folder}']) == 0
   return json.loads((folder / 'summary.json').read_text())
@@ -36,29 +32,37 @@ def states(folder):
   return {client: sorted(rounds) for client, rounds in kept.items()}
 
 
-def test_a_run_goes_on_with_its_clients_states(cache, tmp_path, tff_context):
-  whole = train(tmp_path / 'whole', cache, '--total_rounds=7')
-  cut = tmp_path / 'cut'
-  train(cut, cache, '--total_rounds=4')
-  resumed = train(cut, cache, '--total_rounds=7')
-  assert resumed['weights_sha256'] == whole['weights_sha256']
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory, tff_context):
+  """A whole run, one cut after four rounds, and the former's summary."""
+  folder = tmp_path_factory.mktemp('runs')
+  cache = f'--cache_dir={folder / "cache"}'
+  whole = train(folder / 'whole', cache, '--total_rounds=7')
+  train(folder / 'cut', cache, '--total_rounds=4')
+  return folder, cache, whole
+
+
+def test_a_run_goes_on_with_its_clients_states(runs, tmp_path):
+  folder, cache, whole = runs
+  resumed = tmp_path / 'resumed'
+  shutil.copytree(folder / 'cut', resumed)
+  summary = train(resumed, cache, '--total_rounds=7')
+  assert summary['weights_sha256'] == whole['weights_sha256']
   # Every client has taken part; of what it left, a few versions are kept.
-  kept = states(tmp_path / 'whole')
+  kept = states(folder / 'whole')
   assert set(kept) == set(range(6))
   assert max(map(len, kept.values())) <= 3
   newest = {client: rounds[-1] for client, rounds in kept.items()}
-  assert newest == {c: rounds[-1] for c, rounds in states(cut).items()}
+  assert newest == {c: rounds[-1] for c, rounds in states(resumed).items()}
   # The states travel with no message: weights, and little more.
   assert whole['bytes_up_per_client'] < whole['bytes_down_per_client'] + 100
 
 
-def test_without_the_states_a_resumed_run_is_another(
-  cache, tmp_path, tff_context
-):
-  folder = tmp_path / 'run'
-  whole = train(tmp_path / 'whole', cache, '--total_rounds=7')
-  train(folder, cache, '--total_rounds=4')
-  for path in (folder / 'client_states').rglob('*.state'):
+def test_without_the_states_a_resumed_run_is_another(runs, tmp_path):
+  folder, cache, whole = runs
+  other = tmp_path / 'other'
+  shutil.copytree(folder / 'cut', other)
+  for path in (other / 'client_states').rglob('*.state'):
     path.unlink()
-  other = train(folder, cache, '--total_rounds=7')
-  assert other['weights_sha256'] != whole['weights_sha256']
+  summary = train(other, cache, '--total_rounds=7')
+  assert summary['weights_sha256'] != whole['weights_sha256']

@@ -29,12 +29,13 @@ def train(folder, *arguments):
   return json.loads((folder / 'summary.json').read_text())
 
 
-def test_scaffold_goes_on_with_its_controls(cache, tmp_path, tff_context):
-  arguments = ('--process=scaffold', cache)
-  whole = train(tmp_path / 'whole', *arguments, '--total_rounds=5')
-  cut = tmp_path / 'cut'
-  train(cut, *arguments, '--total_rounds=3')
-  resumed = train(cut, *arguments, '--total_rounds=5')
+def test_scaffold_goes_on_with_its_controls(
+  cache, tmp_path, tff_context, copy_cut_off
+):
+  arguments = ('--process=scaffold', cache, '--total_rounds=5')
+  whole = train(tmp_path / 'whole', *arguments)
+  cut = copy_cut_off(tmp_path / 'whole')
+  resumed = train(cut, *arguments)
   assert resumed['weights_sha256'] == whole['weights_sha256']
   # A model and a control each way.
   assert whole['bytes_up_per_client'] == pytest.approx(

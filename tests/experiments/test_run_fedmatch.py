@@ -17,23 +17,22 @@ FLAGS = (
   '--batch_size=20',
   '--helper_interval=2',
   '--threshold=0.2',
+  '--total_rounds=7',
 )
 
 
-def test_a_run_goes_on_with_its_helpers(tmp_path, tff_context, capfd):
-  def train(name, rounds):
+def test_a_run_goes_on_with_its_helpers(
+  tmp_path, tff_context, copy_cut_off, capfd
+):
+  def train(name):
     folder = tmp_path / name
-    return run.main(
-      [
-        *('run', *FLAGS, f'--cache_dir={tmp_path / "cache"}'),
-        *(f'--run_dir={folder}', f'--total_rounds={rounds}'),
-      ]
-    )
+    cache = f'--cache_dir={tmp_path / "cache"}'
+    return run.main(['run', *FLAGS, cache, f'--run_dir={folder}'])
 
   def summary(name):
     return json.loads((tmp_path / name / 'summary.json').read_text())
 
-  assert train('whole', 7) == 0
+  assert train('whole') == 0
   table = pd.read_csv(tmp_path / 'whole' / 'metrics.csv')
   # Chosen before the rounds 2, 4 and 6, where anybody is known.
   assert table['helpers'].iloc[0] == 0 and table['helpers'].iloc[-1] == 2
@@ -46,14 +45,14 @@ def test_a_run_goes_on_with_its_helpers(tmp_path, tff_context, capfd):
   assert 4 * model < messages['bytes_down_per_client'] < 4 * model + 400
   assert 2 * model < messages['bytes_up_per_client'] < 2 * model + 800
 
-  assert train('cut', 4) == 0
+  copy_cut_off(tmp_path / 'whole')
   # Without the helpers' models it would be another run.
   states = tmp_path / 'cut' / 'client_states'
   shutil.move(states, tmp_path / 'states')
-  assert train('cut', 7) == 1
+  assert train('cut') == 1
   assert 'model of a helper client is missing' in capfd.readouterr().err
 
   shutil.rmtree(states, ignore_errors=True)
   shutil.move(tmp_path / 'states', states)
-  assert train('cut', 7) == 0
+  assert train('cut') == 0
   assert summary('cut')['weights_sha256'] == summary('whole')['weights_sha256']

@@ -18,9 +18,22 @@ from tff_ssl.simulation.divided_context import DividedContext
 _KEYS_TYPE = tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS)
 
 
+class ReadingProcess(tff.learning.templates.LearningProcess):
+  """A learning process over client keys.
+
+  Attributes:
+    form: The `tff.backends.mapreduce.DistributeAggregateForm` of its rounds,
+      which takes seconds to make.
+  """
+
+  def __init__(self, *args, form, **kwargs):
+    super().__init__(*args, **kwargs)
+    self.form = form
+
+
 def compose_with_reader(
   process: tff.learning.templates.LearningProcess, reader: tff.Computation
-) -> tff.learning.templates.LearningProcess:
+) -> ReadingProcess:
   """Returns `process` with client keys in place of client data.
 
   Args:
@@ -31,15 +44,15 @@ def compose_with_reader(
       `<examples=D, context=<...>>` with these.
 
   Returns:
-    A `tff.learning.templates.LearningProcess` whose `next` takes
-    `{int32[4]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
+    A `ReadingProcess`: a `tff.learning.templates.LearningProcess` whose `next`
+    takes `{int32[4]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
 
   Raises:
     TypeError: If the reader does not return what the process takes.
   """
   state_type = process.next.type_signature.parameter[0]
-  one_graph = _read_in_one_graph(process.next, reader)
-
+  form = _form_in_one_graph(process.next, reader)
+  one_graph = _round_of(form)
   with_containers = _restore_containers(state_type)
 
   @tff.federated_computation(state_type, _KEYS_TYPE)
@@ -49,13 +62,14 @@ def compose_with_reader(
       tff.federated_map(with_containers, state), metrics
     )
 
-  return tff.learning.templates.LearningProcess(
+  return ReadingProcess(
     process.initialize,
     next_fn,
     process.get_model_weights,
     process.set_model_weights,
     get_hparams_fn=process.get_hparams,
     set_hparams_fn=process.set_hparams,
+    form=form,
   )
 
 
@@ -83,7 +97,7 @@ def compose_computation_with_reader(
   def as_round(server_value, data):
     return server_value, computation(server_value, data)
 
-  one_graph = _read_in_one_graph(as_round, reader)
+  one_graph = _round_of(_form_in_one_graph(as_round, reader))
   result_type = computation.type_signature.result
 
   with_containers = _restore_containers(result_type)
@@ -99,7 +113,7 @@ def compose_computation_with_reader(
 def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
   """Returns the identity of a type with Python containers.
 
-  The form of `_read_in_one_graph` forgets them, such as a state's named tuple.
+  The form of `_form_in_one_graph` forgets them, such as a state's named tuple.
   """
 
   @tff.tensorflow.computation(type_.member)
@@ -109,17 +123,21 @@ def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
   return with_containers
 
 
-def _read_in_one_graph(
+def _form_in_one_graph(
   round_computation: tff.Computation, reader: tff.Computation
-) -> tff.Computation:
-  """Returns a round that takes client keys and reads the data itself.
+) -> tff.backends.mapreduce.DistributeAggregateForm:
+  """Returns the form of a round that takes keys and reads the data itself.
+
+  In this form all that a client does is one TensorFlow graph. As two, the
+  dataset would be serialized on its way from the first to the second, which
+  costs milliseconds per client and memory of the worker that is never freed.
 
   Args:
     round_computation: `(<S@SERVER, {D}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
     reader: `(int32 -> D)`, from a client's index to its examples.
 
   Returns:
-    `(<S@SERVER, {int32[4]}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
+    The form of `(<S@SERVER, {int32[4]}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
 
   Raises:
     TypeError: If the reader does not return what the round takes.
@@ -171,12 +189,15 @@ def _read_in_one_graph(
   def read_then_next(state, keys):
     return round_computation(state, tff.federated_map(read, keys))
 
-  # In this form all that a client does is one TensorFlow graph. As two, the
-  # dataset would be serialized on its way from the first to the second, which
-  # costs milliseconds per client and memory of the worker that is never freed.
-  forms = tff.backends.mapreduce
-  return forms.get_computation_for_distribute_aggregate_form(
-    forms.get_distribute_aggregate_form_for_computation(read_then_next)
+  return tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(
+    read_then_next
+  )
+
+
+def _round_of(form: tff.backends.mapreduce.DistributeAggregateForm):
+  """Returns the computation of a form."""
+  return tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(
+    form
   )
 
 
