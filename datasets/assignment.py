@@ -27,9 +27,9 @@ class Purpose(enum.IntEnum):
   LABELLED_CLIENTS = 6
   LABEL_MASKS = 7
   SPLIT = 8
-  SET_PRIORS = 21
-  SET_EXAMPLES = 22
-  PRIOR_NOISE = 23
+  SET_PRIORS = 9
+  SET_EXAMPLES = 10
+  PRIOR_NOISE = 11
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,15 +8,28 @@ import tensorflow_federated as tff
 from tff_ssl import optimizers
 
 
-class _Clipped(tff.learning.optimizers.Optimizer):
-  """See `clip_gradients`."""
+class _Wrapper(tff.learning.optimizers.Optimizer):
+  """An optimizer with the state and the hyperparameters of another one."""
 
-  def __init__(self, optimizer, max_norm):
+  def __init__(self, optimizer):
     self._optimizer = optimizer
-    self._max_norm = max_norm
 
   def initialize(self, specs):
     return self._optimizer.initialize(specs)
+
+  def get_hparams(self, state):
+    return self._optimizer.get_hparams(state)
+
+  def set_hparams(self, state, hparams):
+    return self._optimizer.set_hparams(state, hparams)
+
+
+class _Clipped(_Wrapper):
+  """See `clip_gradients`."""
+
+  def __init__(self, optimizer, max_norm):
+    super().__init__(optimizer)
+    self._max_norm = max_norm
 
   def next(self, state, weights, gradients):
     gradients = tff.learning.optimizers.handle_indexed_slices_gradients(
@@ -28,12 +41,6 @@ class _Clipped(tff.learning.optimizers.Optimizer):
     return self._optimizer.next(
       state, weights, tf.nest.pack_sequence_as(gradients, clipped)
     )
-
-  def get_hparams(self, state):
-    return self._optimizer.get_hparams(state)
-
-  def set_hparams(self, state, hparams):
-    return self._optimizer.set_hparams(state, hparams)
 
 
 def clip_gradients(
@@ -63,14 +70,8 @@ def clip_gradients(
   return _Clipped(optimizer, max_norm)
 
 
-class _Resting(tff.learning.optimizers.Optimizer):
+class _Resting(_Wrapper):
   """See `rest_without_gradient`."""
-
-  def __init__(self, optimizer):
-    self._optimizer = optimizer
-
-  def initialize(self, specs):
-    return self._optimizer.initialize(specs)
 
   def next(self, state, weights, gradients):
     new_state, new_weights = self._optimizer.next(state, weights, gradients)
@@ -89,12 +90,6 @@ class _Resting(tff.learning.optimizers.Optimizer):
       if tf.nest.is_nested(old):
         new_state[key] = unless_idle(new_state[key], old)
     return new_state, unless_idle(new_weights, weights)
-
-  def get_hparams(self, state):
-    return self._optimizer.get_hparams(state)
-
-  def set_hparams(self, state, hparams):
-    return self._optimizer.set_hparams(state, hparams)
 
 
 def rest_without_gradient(

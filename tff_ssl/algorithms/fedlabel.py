@@ -132,16 +132,12 @@ def build_fedlabel(
   )
 
   def train(task):
-    common = {'round_num': task.round, 'hparams': task.hparams}
-    local = labelled.run(
-      task.weights, task.examples, seed=task.client_seed, **common
-    )
-    second = unlabelled.run(
-      task.weights,
-      task.examples,
+    local = averaging.run_training(labelled, task)
+    second = averaging.run_training(
+      unlabelled,
+      task,
       seed=randomness.fold_in(task.client_seed, randomness.Purpose.UNLABELLED),
       anchors=objectives.Experts(task.weights, local.weights),
-      **common,
     )
     return local._replace(
       weights=_add_changes(task.weights, local, second),

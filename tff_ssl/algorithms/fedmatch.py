@@ -176,12 +176,8 @@ def build_fedmatch(
   )
 
   def train(task):
-    first = of_sigma.run(
-      parts.take(task.weights, 'sigma'),
-      task.examples,
-      seed=task.client_seed,
-      round_num=task.round,
-      hparams=task.hparams,
+    first = averaging.run_training(
+      of_sigma, task, start=parts.take(task.weights, 'sigma')
     )
     second = of_psi.run(task, parts.put(first.weights, 'sigma'))
     return second._replace(
@@ -200,7 +196,7 @@ def build_fedmatch(
     client_weighting=client_weighting,
     client_state_dir=client_state_dir,
     initial_client_state=of_psi.initial_client_state,
-    table=of_psi.table,
+    shared_state=of_psi.table.as_shared_state(),
     model_distributor=model_distributor,
     model_aggregator=model_aggregator,
     metrics_aggregator=metrics_aggregator,

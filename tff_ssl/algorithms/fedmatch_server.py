@@ -194,7 +194,7 @@ def build_fedmatch_server(
     client_weighting=client_weighting,
     client_state_dir=client_state_dir,
     initial_client_state=of_psi.initial_client_state,
-    table=of_psi.table,
+    shared_state=of_psi.table.as_shared_state(),
     sent_part=parts.without_sigma,
     build_finalizer=build_finalizer,
     model_distributor=model_distributor,

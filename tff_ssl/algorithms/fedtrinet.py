@@ -129,12 +129,12 @@ def build_fedtrinet(
     unlabelled = tf.cast(examples['y'] < 0, tf.float32)
 
     def run(which, start, labelled, place):
-      return which.run(
-        start,
-        labelled,
+      return averaging.run_training(
+        which,
+        task,
+        start=start,
+        examples=labelled,
         seed=randomness.fold_in(task.client_seed, place),
-        round_num=task.round,
-        hparams=task.hparams,
       )
 
     def pretrain():

@@ -29,7 +29,12 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.templates import averaging, effective_steps, full_gradient
+from tff_ssl.templates import (
+  averaging,
+  client_work,
+  effective_steps,
+  full_gradient,
+)
 
 
 def build_scaffold(
@@ -175,7 +180,7 @@ def build_scaffold(
     client_weighting=client_weighting,
     client_state_dir=client_state_dir,
     initial_client_state=lambda task: zeros(),
-    shared_state=averaging.SharedState(zeros, change),
+    shared_state=client_work.SharedState(zeros, change, is_mean=True),
     model_distributor=model_distributor,
     model_aggregator=model_aggregator,
     metrics_aggregator=metrics_aggregator,

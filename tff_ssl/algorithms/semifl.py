@@ -162,14 +162,12 @@ def build_semifl(
       threshold=threshold,
       seed=task.client_seed,
     )
-    result = training.run(
-      task.weights,
-      collections.OrderedDict(
+    result = averaging.run_training(
+      training,
+      task,
+      examples=collections.OrderedDict(
         task.examples, y=tf.where(confident > 0, labels, _NONE)
       ),
-      seed=task.client_seed,
-      round_num=task.round,
-      hparams=task.hparams,
       anchors=objectives.MixPool(task.examples['x'], labels),
     )
     metrics = collections.OrderedDict(

@@ -151,13 +151,12 @@ def build_sspt(
   def train(task):
     def run(stage, training, start, round_num):
       state = None if task.slot_state is None else task.slot_state[stage]
-      result = training.run(
-        start,
-        task.examples,
-        seed=task.client_seed,
+      result = averaging.run_training(
+        training,
+        task,
+        start=start,
         round_num=round_num,
         optimizer_state=state,
-        hparams=task.hparams,
       )
       states = ()
       if task.slot_state is not None:

@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl import checks, randomness
-from tff_ssl.objectives import class_priors, virtual_adversarial
+from tff_ssl.objectives import class_priors, losses, virtual_adversarial
 
 
 def proportion_loss(priors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -119,7 +119,7 @@ class VirtualAdversarialProportions:
       randomness.fold_in(seed, 2),
     )
     perturbed = predict.probe(x + self.vat_radius * direction, forward_seed)
-    divergences = virtual_adversarial.divergence(logits, perturbed)
+    divergences = losses.divergence(tf.stop_gradient(logits), perturbed)
     loss, metrics = _proportions(logits, batch)
     size = tf.cast(tf.shape(x)[0], tf.float32)
     metrics['vat_divergence'] = (tf.reduce_sum(divergences), size)

@@ -70,6 +70,24 @@ def pseudo_labels(
   return labels, tf.cast(confident, tf.float32)
 
 
+def divergence(
+  teacher_logits: tf.Tensor, student_logits: tf.Tensor
+) -> tf.Tensor:
+  """Kullback-Leibler divergence KL(teacher, student) of each example.
+
+  Args:
+    teacher_logits: `float [..., d]`; gradients flow through them, too.
+    student_logits: `float [..., d]`, which are broadcast.
+
+  Returns:
+    `float32 [...]`, in nats.
+  """
+  log_teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32))
+  log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
+  terms = tf.exp(log_teacher) * (log_teacher - log_student)
+  return tf.reduce_sum(terms, axis=-1)
+
+
 def sharpened_divergence(
   teacher_logits: tf.Tensor,
   student_logits: tf.Tensor,
@@ -91,10 +109,7 @@ def sharpened_divergence(
   """
   _, mask = pseudo_labels(teacher_logits, threshold)
   teacher = tf.cast(tf.stop_gradient(teacher_logits), tf.float32) / temperature
-  log_teacher = tf.nn.log_softmax(teacher)
-  log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
-  terms = tf.exp(log_teacher) * (log_teacher - log_student)
-  return mask * tf.reduce_sum(terms, axis=-1)
+  return mask * divergence(teacher, student_logits)
 
 
 def majority_vote(
@@ -132,12 +147,10 @@ def mean_divergence(
   Returns:
     `float32 [n]`, in nats; 0 where no teacher counts.
   """
-  log_teacher = tf.nn.log_softmax(tf.stop_gradient(teacher_logits))
-  log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
-  terms = tf.exp(log_teacher) * (log_teacher - log_student)
+  each = divergence(tf.stop_gradient(teacher_logits), student_logits)
   counts = tf.cast(present, tf.float32)
   return tf.math.divide_no_nan(
-    tf.einsum('h,hnd->n', counts, terms), tf.reduce_sum(counts)
+    tf.einsum('h,hn->n', counts, each), tf.reduce_sum(counts)
   )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl import checks, randomness
-from tff_ssl.objectives import transition
+from tff_ssl.objectives import class_priors, transition
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,22 +65,19 @@ class SurrogateSets:
     sets = batch['y']
     total = tf.reduce_sum(loss(logits, sets))
     count = tf.cast(tf.size(sets), tf.float32)
-    classes = batch.get('true_y', tf.fill(tf.shape(sets), -1))
-    known = tf.cast(classes >= 0, tf.float32)
     return total / tf.maximum(count, 1.0), collections.OrderedDict(
       loss=(total, count),
-      accuracy=(
-        tf.reduce_sum(known * _is_largest(logits, classes)),
-        tf.reduce_sum(known),
-      ),
+      accuracy=class_priors.count_right(_largest(logits), batch),
       set_accuracy=(
-        tf.reduce_sum(_is_largest(layer.probabilities(logits), sets)),
+        tf.reduce_sum(
+          tf.cast(
+            tf.equal(_largest(layer.probabilities(logits)), sets), tf.float32
+          )
+        ),
         count,
       ),
     )
 
 
-def _is_largest(scores, labels):
-  """Returns 1 where the largest score is the label's, else 0."""
-  best = tf.argmax(scores, axis=1, output_type=tf.int32)
-  return tf.cast(tf.equal(best, labels), tf.float32)
+def _largest(scores):
+  return tf.argmax(scores, axis=1, output_type=tf.int32)

@@ -157,10 +157,7 @@ class TwoExperts:
 
   def _divergence(self, logits, other):
     """Returns the Kullback-Leibler divergence of each example, in nats."""
-    log_student = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-    log_expert = tf.math.log(tf.maximum(other, _EPSILON))
+    expert = tf.math.log(tf.maximum(other, _EPSILON))
     if self.kl_direction == 'printed':
-      terms = tf.exp(log_student) * (log_student - log_expert)
-    else:
-      terms = other * (log_expert - log_student)
-    return tf.reduce_sum(terms, axis=-1)
+      return losses.divergence(logits, expert)
+    return losses.divergence(expert, logits)

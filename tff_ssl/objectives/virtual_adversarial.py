@@ -67,21 +67,6 @@ def direction(
   return logits, tf.stop_gradient(_normalise(product))
 
 
-def divergence(logits: tf.Tensor, perturbed_logits: tf.Tensor) -> tf.Tensor:
-  """Kullback-Leibler divergence from the clean to the perturbed prediction.
-
-  Args:
-    logits: `float [n, d]`; no gradient flows through them.
-    perturbed_logits: `float [n, d]`.
-
-  Returns:
-    `float32 [n]`, in nats.
-  """
-  clean = tf.nn.log_softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
-  perturbed = tf.nn.log_softmax(tf.cast(perturbed_logits, tf.float32))
-  return tf.reduce_sum(tf.exp(clean) * (clean - perturbed), axis=-1)
-
-
 def _normalise(values):
   """Scales each example's values to L2 norm 1; zeros stay zeros."""
   axes = list(range(1, values.shape.rank))

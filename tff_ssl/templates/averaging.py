@@ -5,9 +5,8 @@ McMahan et al. (arXiv 1602.05629), Algorithm 1, in the form of Reddi et al.
 examples that they processed, is a gradient for the server optimizer.
 """
 
-import collections
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -19,7 +18,6 @@ from tff_ssl.templates import (
   client_work,
   composition,
   finalizers,
-  helper_table,
   local_training,
   slots,
 )
@@ -31,8 +29,8 @@ def run_training(
   """Trains on a client's task, from the weights that it was sent.
 
   Args:
-    training: What is run: with the task's examples, seed, round,
-      hyperparameters and slot state, and the constants of the client.
+    training: What is run: by default with the task's weights, examples, seed,
+      round, hyperparameters and slot state, and the constants of the client.
     task: The `ClientTask`.
     **more: Further arguments of `LocalTraining.run`, or others in place of the
       task's.
@@ -60,20 +58,6 @@ def train_all(
   return lambda task: run_training(training, task)
 
 
-class SharedState(NamedTuple):
-  """State that the server keeps and sends to all clients, beside the weights.
-
-  Attributes:
-    initial: Returns the first one, a structure of float tensors.
-    change: From the state, the mean of the clients' `shared_change` with the
-      weights of their deltas, and the number of clients with a weight
-      (`float32` scalar) to the next state.
-  """
-
-  initial: Callable[[], Any]
-  change: Callable[[Any, Any, tf.Tensor], Any]
-
-
 def compose(
   train: Callable[[client_work.ClientTask], local_training.TrainingResult],
   *,
@@ -89,10 +73,9 @@ def compose(
   num_slots: int | None = None,
   client_state_dir: str | None = None,
   initial_client_state: Callable[[client_work.ClientTask], Any] | None = None,
-  table: helper_table.HelperTable | None = None,
   sent_part: Callable | None = None,
   build_finalizer: Callable | None = None,
-  shared_state: SharedState | None = None,
+  shared_state: client_work.SharedState | None = None,
   effective_steps: Callable[..., tf.Tensor] | None = None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator=None,
@@ -123,7 +106,6 @@ def compose(
     num_slots: C, where momentum stays with the slot.
     client_state_dir: See `client_work.build_client_work`.
     initial_client_state: Likewise.
-    table: Likewise.
     sent_part: From a client's delta to what it sends of it; by default all.
     build_finalizer: Called with `weights_type` and `aggregate_type`, unplaced;
       by default the mean delta goes to `server_optimizer`.
@@ -168,11 +150,8 @@ def compose(
       tf.constant(False),
       result.optimizer_state,
       result.client_state,
-      result.table_row,
       passes=result.passes,
-      shared_change=(
-        _to_sum(result.shared_change, weight) if shared_state else ()
-      ),
+      shared_change=result.shared_change,
     )
     return update, steps
 
@@ -187,8 +166,7 @@ def compose(
     initial_slot_state=initial_optimizer_state,
     client_state_dir=client_state_dir,
     initial_client_state=initial_client_state,
-    table=table,
-    shared_state=_summed(shared_state) if shared_state else None,
+    shared_state=shared_state,
     tag_name='steps',
     metrics_aggregator=metrics_aggregator,
   )
@@ -235,28 +213,6 @@ def compose(
     from_model_weights=from_model_weights,
     parts=parts,
   )
-
-
-def _to_sum(change, weight):
-  """Returns what makes a weighted mean once it is summed over clients."""
-  return collections.OrderedDict(
-    change=tf.nest.map_structure(lambda leaf: weight * leaf, change),
-    weight=weight,
-    count=tf.cast(weight > 0, tf.float32),
-  )
-
-
-def _summed(shared_state):
-  """Returns the `client_work.SharedState` of sums of `_to_sum`."""
-
-  def merge(state, summed):
-    mean = tf.nest.map_structure(
-      lambda leaf: tf.math.divide_no_nan(leaf, summed['weight']),
-      summed['change'],
-    )
-    return shared_state.change(state, mean, summed['count'])
-
-  return client_work.SharedState(shared_state.initial, merge)
 
 
 def _weighted_aggregator(factory, client_weighting, result_type, normalized):

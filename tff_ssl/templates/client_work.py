@@ -12,7 +12,7 @@ from tff_ssl import randomness
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import client_state as client_state_lib
 from tff_ssl.templates import finalizers as finalizers_lib
-from tff_ssl.templates import helper_table, slots, stacks
+from tff_ssl.templates import slots, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -29,11 +29,10 @@ class LocalUpdate(NamedTuple):
       does not exist).
     slot_state: The slot's new state, where slots have one.
     client_state: The client's new state, where clients have one.
-    table_row: The client's new row, where the server has a table of clients.
     passes: `float32 [2]`, examples that went forward through the model and back
       in all of its work (`prediction.Predictor.passes`), where it is counted.
-    shared_change: What clients sum for the state that they share, where they
-      have one.
+    shared_change: What the client wants of the state that all clients share,
+      where they have one (`SharedState`).
   """
 
   delta: Any
@@ -42,7 +41,6 @@ class LocalUpdate(NamedTuple):
   invalid: tf.Tensor
   slot_state: Any = None
   client_state: Any = None
-  table_row: Any = ()
   passes: tf.Tensor | None = None
   shared_change: Any = ()
 
@@ -63,8 +61,8 @@ class ClientTask(NamedTuple):
     set_shares: `float32 [M]`, likewise.
     slot_state: The slot's state, where slots have one.
     client_state: The client's own state, where clients have one.
-    table: What the server sends of its table of clients, where it has one.
-    shared_state: The state that all clients share, where they have one.
+    shared_state: What is sent of the state that all clients share, where they
+      have one.
   """
 
   weights: Any
@@ -79,7 +77,6 @@ class ClientTask(NamedTuple):
   set_shares: tf.Tensor | None = None
   slot_state: Any = None
   client_state: Any = None
-  table: Any = None
   shared_state: Any = None
 
   @property
@@ -105,12 +102,47 @@ class SharedState(NamedTuple):
 
   Attributes:
     initial: Returns the first one, a structure of tensors.
-    merge: From the state and the `LocalUpdate.shared_change` of all clients
-      that count, summed, to the next state.
+    merge: From the state, what the `shared_change` of all clients that count
+      add up to, and the number of those with a weight (`float32` scalar), to
+      the next state.
+    is_mean: Whether the changes are averaged with the weights of the deltas, or
+      summed.
+    send: From the state to what clients are sent; by default all of it.
+    is_missing: From a client's index to whether it has no place in the state,
+      which makes it invalid; by default every client has one.
   """
 
   initial: Callable[[], Any]
-  merge: Callable[[Any, Any], Any]
+  merge: Callable[[Any, Any, tf.Tensor], Any]
+  is_mean: bool = False
+  send: Callable[[Any], Any] = lambda state: state
+  is_missing: Callable[[tf.Tensor], tf.Tensor] = lambda client: tf.constant(
+    False
+  )
+
+  def to_sum(self, update: LocalUpdate) -> collections.OrderedDict:
+    """Returns what is summed over clients for `merge_sums`."""
+    weight = update.weight if self.is_mean else tf.constant(1.0)
+    return collections.OrderedDict(
+      change=tf.nest.map_structure(
+        lambda leaf: leaf * tf.cast(weight, leaf.dtype), update.shared_change
+      ),
+      weight=weight,
+      count=tf.cast(update.weight > 0, tf.float32),
+    )
+
+  def merge_sums(self, state, sums):
+    """Returns the next state, or the old one where that is not finite."""
+    change = sums['change']
+    if self.is_mean:
+      change = tf.nest.map_structure(
+        lambda leaf: tf.math.divide_no_nan(leaf, sums['weight']), change
+      )
+    merged = self.merge(state, change, sums['count'])
+    finite = finalizers_lib.all_finite(merged)
+    return tf.nest.map_structure(
+      lambda new, old: tf.where(finite, new, old), merged, state
+    )
 
 
 def read_task(
@@ -183,7 +215,6 @@ def build_client_work(
   initial_slot_state: Callable[[], Any] | None = None,
   client_state_dir: str | None = None,
   initial_client_state: Callable[[ClientTask], Any] | None = None,
-  table: helper_table.HelperTable | None = None,
   shared_state: SharedState | None = None,
   tag_name: str = 'group',
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
@@ -211,8 +242,6 @@ def build_client_work(
     client_state_dir: Where clients keep a state, if they do (see
       `client_state.py`).
     initial_client_state: Returns the first state of a client, where they do.
-    table: The server's table of clients, where it has one; a client that cannot
-      be in it is invalid.
     shared_state: What all clients share, if they do.
     tag_name: What the aggregator knows the tag by.
     metrics_aggregator: As in TFF's own builders; by default
@@ -220,8 +249,8 @@ def build_client_work(
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess` whose state holds the
-    optimizer's `hparams` and maybe `slots`, `table` and `shared`, whose update
-    is `delta`, or `<value=delta, TAG_NAME=tag>` where there is a tag, and whose
+    optimizer's `hparams` and maybe `slots` and `shared`, whose update is
+    `delta`, or `<value=delta, TAG_NAME=tag>` where there is a tag, and whose
     measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
   """
@@ -232,8 +261,6 @@ def build_client_work(
     state = collections.OrderedDict(hparams=initial_hparams())
     if num_slots:
       state['slots'] = stacks.tile(initial_slot_state(), num_slots)
-    if table is not None:
-      state['table'] = table.initial()
     if shared_state is not None:
       state['shared'] = shared_state.initial()
     return state
@@ -242,8 +269,8 @@ def build_client_work(
 
   @tff.tensorflow.computation(state_type)
   def to_send(state):
-    if table is not None:
-      state['table'] = state['table']['chosen']
+    if shared_state is not None:
+      state['shared'] = shared_state.send(state['shared'])
     return state
 
   sent_type = tff.types.to_type(
@@ -263,16 +290,14 @@ def build_client_work(
         client_state_dir, task, lambda: initial_client_state(task)
       )
       task = task._replace(client_state=own)
-    if table is not None:
-      task = task._replace(table=state['table'])
     if shared_state is not None:
       task = task._replace(shared_state=state['shared'])
     update, tag = local_update(task)
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
       update = update._replace(invalid=update.invalid | missing)
-    if table is not None:
-      missing = table.is_missing(task.client)
+    if shared_state is not None:
+      missing = shared_state.is_missing(task.client)
       update = update._replace(invalid=update.invalid | missing)
     if update.passes is not None:
       update = update._replace(
@@ -280,9 +305,7 @@ def build_client_work(
           update.metrics, **_passes_metrics(update.passes)
         )
       )
-    faults, usable = find_faults(
-      update, task.examples, (update.table_row, update.shared_change)
-    )
+    faults, usable = find_faults(update, task.examples, update.shared_change)
     sent_back = zero_unless(
       usable, (update.delta, update.weight, update.metrics)
     )
@@ -304,10 +327,8 @@ def build_client_work(
     kept = collections.OrderedDict()
     if num_slots:
       kept['slots'] = slots.scatter(update.slot_state, slot, num_slots, usable)
-    if table is not None:
-      kept['table'] = table.scatter(task.client, update.table_row, usable)
     if shared_state is not None:
-      kept['shared'] = zero_unless(usable, update.shared_change)
+      kept['shared'] = zero_unless(usable, shared_state.to_sum(update))
     return result, metrics, clients, kept
 
   _, metrics_type, _, kept_type = work.type_signature.result
@@ -318,14 +339,8 @@ def build_client_work(
   def merge_kept(state, kept):
     if num_slots:
       state['slots'] = slots.merge(state['slots'], *kept['slots'])
-    if table is not None:
-      state['table'] = table.merge(state['table'], *kept['table'])
     if shared_state is not None:
-      merged = shared_state.merge(state['shared'], kept['shared'])
-      finite = finalizers_lib.all_finite(merged)
-      state['shared'] = tf.nest.map_structure(
-        lambda new, old: tf.where(finite, new, old), merged, state['shared']
-      )
+      state['shared'] = shared_state.merge_sums(state['shared'], kept['shared'])
     return state
 
   @tff.federated_computation
@@ -338,7 +353,7 @@ def build_client_work(
     tff.FederatedType(data_spec.type, tff.CLIENTS),
   )
   def next_fn(state, sent, data):
-    shown = state if table is None else tff.federated_map(to_send, state)
+    shown = tff.federated_map(to_send, state) if shared_state else state
     result, metrics, clients, kept = tff.federated_map(
       work, (sent, tff.federated_broadcast(shown), data)
     )
@@ -347,7 +362,7 @@ def build_client_work(
         train=aggregate(metrics), clients=tff.federated_sum(clients)
       )
     )
-    if num_slots or table is not None or shared_state is not None:
+    if num_slots or shared_state is not None:
       merge = tff.tensorflow.computation(merge_kept, (state_type, kept_type))
       state = tff.federated_map(merge, (state, tff.federated_sum(kept)))
     return tff.templates.MeasuredProcessOutput(state, result, measurements)

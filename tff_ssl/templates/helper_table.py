@@ -21,7 +21,7 @@ import dataclasses
 import tensorflow as tf
 
 from tff_ssl import checks
-from tff_ssl.templates import slots, stacks
+from tff_ssl.templates import client_work, slots, stacks
 
 _NOBODY = -1
 
@@ -94,25 +94,26 @@ class HelperTable:
     is_own = tf.equal(chosen['owner'][row], client)
     return tf.where(is_own, chosen['helpers'][row], _NOBODY)
 
-  def scatter(self, client: tf.Tensor, outputs: tf.Tensor, counts: tf.Tensor):
+  def scatter(self, client: tf.Tensor, outputs: tf.Tensor):
     """Returns what a client sends, to be summed over clients for `merge`.
 
     Args:
       client: `int32` scalar.
       outputs: `float32 [width]`, of its model on the noise.
-      counts: `bool` scalar: whether the client counts.
     """
     row = collections.OrderedDict(outputs=outputs, owner=client)
-    return slots.scatter(row, self._row(client), self.num_clients, counts)
+    return slots.scatter(
+      row, self._row(client), self.num_clients, tf.constant(True)
+    )
 
-  def merge(self, state, rows, taken: tf.Tensor) -> collections.OrderedDict:
+  def merge(self, state, sums) -> collections.OrderedDict:
     """Returns the server's state after a round.
 
     Args:
       state: That before it.
-      rows: Summed over clients (`scatter`).
-      taken: `float32 [K]`, likewise.
+      sums: What clients sent (`scatter`), summed over those that count.
     """
+    rows, taken = sums
     joined = tf.cast(state['round'] >= self.first_round, tf.float32)
     rows = slots.merge(state['rows'], rows, joined * taken)
     done = state['round'] + 1
@@ -122,6 +123,15 @@ class HelperTable:
       lambda: tf.nest.map_structure(tf.identity, state['chosen']),
     )
     return collections.OrderedDict(rows=rows, round=done, chosen=chosen)
+
+  def as_shared_state(self) -> client_work.SharedState:
+    """Returns the table as what clients share: they see who helps whom."""
+    return client_work.SharedState(
+      self.initial,
+      lambda state, sums, count: self.merge(state, sums),
+      send=lambda state: state['chosen'],
+      is_missing=self.is_missing,
+    )
 
   def _row(self, client):
     return tf.math.floormod(client, self.num_clients)

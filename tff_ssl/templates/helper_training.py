@@ -52,7 +52,7 @@ class HelperTraining:
       row that the client leaves; its metrics have `helpers` beside those of the
       objective, the number of the client's helpers.
     """
-    ids = self.table.helpers_of(task.table, task.client)
+    ids = self.table.helpers_of(task.shared_state, task.client)
     present = ids >= 0
     sigma, _ = self.decomposition.separate(weights)
     result = self.training.run(
@@ -82,7 +82,9 @@ class HelperTraining:
         result.metrics, helpers=tf.stack([count, 1.0])
       ),
       client_state=own,
-      table_row=self._outputs(own, task.seed),
+      shared_change=self.table.scatter(
+        task.client, self._outputs(own, task.seed)
+      ),
       passes=result.passes + tf.stack([compared, 0.0]),
     )
 

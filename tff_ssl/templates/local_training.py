@@ -53,10 +53,9 @@ class TrainingResult(NamedTuple):
     passes: `float32 [2]`, examples that went forward through the model and
       back; see `prediction.Predictor.passes`.
     client_state: The client's new state, where clients have one.
-    table_row: The client's new row, where the server has a table of clients.
     num_steps: `int32` scalar, steps taken.
     shared_change: What the client wants of the state that all clients share,
-      where there is one: a structure of float tensors, averaged over clients.
+      where there is one (`client_work.SharedState`).
   """
 
   weights: Any
@@ -65,7 +64,6 @@ class TrainingResult(NamedTuple):
   num_examples: tf.Tensor
   passes: tf.Tensor
   client_state: Any = ()
-  table_row: Any = ()
   num_steps: Any = ()
   shared_change: Any = ()
 

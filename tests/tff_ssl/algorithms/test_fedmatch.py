@@ -228,7 +228,7 @@ def test_rounds_by_hand(build):
 def test_the_server_chooses_the_nearest_clients(build):
   process = build(num_helpers=2)
   state = rounds(process, process.initialize(), [[0, 1, 2, 3], [4, 5, 0]])
-  table = state.client_work['table']
+  table = state.client_work['shared']
   outputs, owner = table['rows']['outputs'], table['rows']['owner']
   assert owner.tolist() == [0, 1, 2, 3, 4, 5, -1, -1]
   for i in range(6):

@@ -164,3 +164,20 @@ def test_the_mean_divergence_counts_those_present():
     )
   nobody = losses.mean_divergence(teachers, student, tf.constant([False] * 3))
   np.testing.assert_array_equal(nobody, np.zeros(5))
+
+
+def test_divergence_by_hand_and_its_gradients():
+  teacher = tf.math.log([[0.5, 0.5], [0.9, 0.1]])
+  student = tf.math.log([[0.25, 0.75], [0.9, 0.1]])
+  with tf.GradientTape() as tape:
+    tape.watch([teacher, student])
+    values = losses.divergence(teacher, student)
+  # 0.5 log(0.5 / 0.25) + 0.5 log(0.5 / 0.75).
+  np.testing.assert_allclose(values, [0.143841, 0], atol=1e-6)
+  of_teacher, of_student = tape.gradient(values, [teacher, student])
+  # Softmax minus target.
+  np.testing.assert_allclose(of_student, [[-0.25, 0.25], [0, 0]], atol=1e-6)
+  # p (log p - log q - KL), with log p - log q = log 2 and log (2 / 3).
+  np.testing.assert_allclose(
+    of_teacher, [[0.274653, -0.274653], [0, 0]], atol=1e-6
+  )

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from sklearn import neighbors
 
-from tff_ssl.templates import helper_table
+from tff_ssl.templates import client_work, helper_table
 
 _WIDTH = 3
 
@@ -20,15 +20,16 @@ def after(table, *rounds, counts=True):
   state = table.initial()
   for round_num, participants in enumerate(rounds):
     sent = [
-      table.scatter(
-        tf.constant(client),
-        tf.constant(outputs_of(client, round_num)),
+      client_work.zero_unless(
         tf.constant(counts),
+        table.scatter(
+          tf.constant(client), tf.constant(outputs_of(client, round_num))
+        ),
       )
       for client in participants
     ]
-    rows, taken = tf.nest.map_structure(lambda *v: tf.add_n(v), *sent)
-    state = table.merge(state, rows, taken)
+    sums = tf.nest.map_structure(lambda *v: tf.add_n(v), *sent)
+    state = table.merge(state, sums)
   return state
 
 

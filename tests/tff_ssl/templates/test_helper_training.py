@@ -82,7 +82,7 @@ def task_of(training, weights, helpers, round_num=5, seed=7):
     examples={},
     client=tf.constant(2),
     group=tf.constant(-1),
-    table=chosen,
+    shared_state=chosen,
   )
 
 
@@ -93,6 +93,16 @@ def leave(folder, client, round_num, state):
     seed=tf.constant(7),
   )
   client_state.write(folder, place, state, tf.constant(True))
+
+
+def row_of(result):
+  """The row of client 2 of the table, which is all that it sends of it."""
+  rows, taken = result.shared_change
+  assert taken.numpy().tolist() == [0, 0, 1, 0, 0, 0]
+  assert rows['owner'].numpy().tolist() == [0, 0, 2, 0, 0, 0]
+  outputs = rows['outputs'].numpy()
+  assert not np.delete(outputs, 2, axis=0).any()
+  return outputs[2]
 
 
 def same(a, b):
@@ -158,14 +168,14 @@ def test_a_client_leaves_its_model_and_its_outputs_on_the_noise(parts, build):
 
   result = run()
   assert same(result.client_state, parts.total(weights))
-  assert result.table_row.shape == [2 * _CLASSES]
-  rows = result.table_row.numpy().reshape(2, _CLASSES)
+  assert row_of(result).shape == (2 * _CLASSES,)
+  rows = row_of(result).reshape(2, _CLASSES)
   np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-6)
   # The noise is the same in every round, and another with another seed.
-  assert same(run(round_num=6).table_row, result.table_row)
-  assert not same(run(seed=8).table_row, result.table_row)
+  assert same(row_of(run(round_num=6)), row_of(result))
+  assert not same(row_of(run(seed=8)), row_of(result))
   other = values(parts.joint.weights_spec, 1)
-  assert not same(run(other).table_row, result.table_row)
+  assert not same(row_of(run(other)), row_of(result))
 
 
 def test_outputs_are_those_of_the_model_on_normal_noise():
@@ -188,9 +198,7 @@ def test_outputs_are_those_of_the_model_on_normal_noise():
     kernel[feature, 0] = 1
     theta = functional.ModelWeights([kernel, np.zeros(2, np.float32)], [])
     weights = tf.nest.map_structure(tf.constant, parts.shares(theta))
-    row = training.run(
-      task_of(training, weights, [-1, -1]), weights
-    ).table_row.numpy()
+    row = row_of(training.run(task_of(training, weights, [-1, -1]), weights))
     noise.append(scipy.special.logit(row.reshape(500, 2)[:, 0]))
   noise = np.stack(noise)
   assert abs(noise.mean()) < 0.1 and abs(noise.std() - 1) < 0.1
