@@ -14,6 +14,7 @@ COMMON = {
   'proximal_strength': 0.01,
   'base_process': 'fedavg',
   'surrogate_loss': 'log_transition',
+  'supervised_loss': 'cross_entropy',
   'client_optimizer': 'sgd',
   'idle_momentum': 'coasts',
   'control_update': 'from_steps',

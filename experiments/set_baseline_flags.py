@@ -1,8 +1,14 @@
-"""Flags of FedPL and FedLLP, the baselines on sets with known class priors."""
+"""Flags of FedPL, FedLLP and supervised FedAvg, FedUL's baselines."""
 
 from experiments.flag import Flag
 
 SET_FLAGS = (
+  Flag(
+    'supervised_loss',
+    'string',
+    'FedAvg: cross_entropy, or double_softmax as in the code of FedUL for 10% '
+    'of the labels.',
+  ),
   Flag(
     'warmup_rounds',
     'integer',

@@ -31,6 +31,7 @@ CHOICES = {
   'rows': ('all', 'labelled', 'unlabelled', 'either', 'sets'),
   'server_replicas': ('one', 'per_group'),
   'start_model': ('group', 'slot'),
+  'supervised_loss': ('cross_entropy', 'double_softmax'),
   'surrogate_loss': ('log_transition', 'published_code'),
   'unlabelled_loss': ('crl', 'self_training', 'uda'),
   'vat_ramp': ('none', 'published_code'),

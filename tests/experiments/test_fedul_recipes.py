@@ -114,7 +114,14 @@ def test_published_errors(table, errors):
     ('mnist_iid_m20_fedul', {'sets_per_client': '20', 'l1_weight': 5e-6}),
     ('mnist_noniid_m40_fedul', {'priors': 'noniid', 'l1_weight': 2e-6}),
     ('cifar_iid_m10_fedul', {'model': 'resnet18', 'l1_weight': 2e-5}),
-    ('mnist_iid_fedavg10', {'mask_ratio': 0.9, 'l1_weight': None}),
+    (
+      'mnist_iid_fedavg10',
+      {
+        'mask_ratio': 0.9,
+        'l1_weight': None,
+        'supervised_loss': 'double_softmax',
+      },
+    ),
     ('cifar_iid_m10_fedllp_vat', {'vat_weight': 0.05, 'vat_radius': 6.0}),
   ],
 )

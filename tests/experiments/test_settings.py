@@ -33,6 +33,7 @@ STRINGS = {
   'model': ['dense', 'small_cnn', 'dense_encoder'],
   'base_process': ['fedavg', 'fedprox', 'scaffold', 'fedsgd'],
   'surrogate_loss': ['log_transition', 'published_code', 'log'],
+  'supervised_loss': ['cross_entropy', 'double_softmax', 'mse'],
   'test_prior': ['0.5,0.5', '0.2,0.3,0.5', '1,1', 'uniform', ''],
   'client_optimizer': ['sgd', 'adam', 'lamb'],
   'norm': ['none', 'batch', 'group', 'layer'],

@@ -26,6 +26,7 @@ def build_fed_avg(
   data_spec,
   views,
   client_objective=None,
+  supervised_loss: str = 'cross_entropy',
   proximal_strength: float = 0.0,
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
@@ -55,6 +56,8 @@ def build_fed_avg(
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     client_objective: By default `tff_ssl.objectives.Supervised(views)`, on
       those examples that have a label; another one gets all examples.
+    supervised_loss: Of the default `client_objective`: 'cross_entropy', or
+      'double_softmax' as in the code of paper 4.
     proximal_strength: mu of FedProx, >= 0.
     client_optimizer: By default SGD with learning rate 0.03, Nesterov momentum
       0.9 and coupled weight decay 1e-4, as in paper 1.
@@ -99,6 +102,7 @@ def build_fed_avg(
     data_spec=data_spec,
     views=views,
     client_objective=client_objective,
+    supervised_loss=supervised_loss,
     proximal_strength=proximal_strength,
     client_optimizer=client_optimizer,
     batch_size=batch_size,
@@ -135,6 +139,7 @@ def build_training(
   views,
   batch_size: int,
   client_objective=None,
+  supervised_loss: str = 'cross_entropy',
   proximal_strength: float = 0.0,
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   labelled_batch_size: int | None = None,
@@ -181,12 +186,17 @@ def build_training(
       f'labelled_batch_size={labelled_batch_size} has no effect on the default '
       'client_objective, whose minibatches are labelled: leave it out.'
     )
+  if supervised_loss != 'cross_entropy' and client_objective is not None:
+    raise ValueError(
+      f'supervised_loss={supervised_loss!r} goes with the default '
+      'client_objective alone: leave it out.'
+    )
   if redrawn_mask_ratio is not None and client_objective is not None:
     raise ValueError(
       f'redrawn_mask_ratio={redrawn_mask_ratio} goes with the default '
       'client_objective alone: hide labels in the data instead.'
     )
-  objective = client_objective or objectives.Supervised(views)
+  objective = client_objective or objectives.Supervised(views, supervised_loss)
   if isinstance(objective, objectives.SemiSupervised):
     labelled_batch_size = labelled_batch_size or batch_size
   if proximal_strength != 0:

@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any
 
-from tff_ssl import randomness
+import tensorflow as tf
+
+from tff_ssl import checks, randomness
 from tff_ssl.objectives import losses
 
 
@@ -16,15 +18,24 @@ class Supervised:
 
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
+    supervised_loss: 'cross_entropy'; or 'double_softmax', which takes the
+      probabilities for logits and so is never 0, as in the code of paper 4 (Lu
+      et al., arXiv 2204.03304) for FedAvg with 10% of the labels.
   """
 
   views: Any
+  supervised_loss: str = 'cross_entropy'
 
   metric_names = ('loss', 'accuracy')
+
+  def __post_init__(self):
+    checks.choice(supervised_loss=self.supervised_loss)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = predict(x, training=True, seed=randomness.fold_in(seed, 1))
+    if self.supervised_loss == 'double_softmax':
+      logits = tf.nn.softmax(tf.cast(logits, tf.float32))
     return losses.supervised(batch['y'], logits)

@@ -58,6 +58,7 @@ _BAD_SETTINGS = {
   'idle_momentum': ('by_hand',),
   'base_process': ('by_hand',),
   'surrogate_loss': ('by_hand',),
+  'supervised_loss': ('by_hand',),
   'test_prior': ((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),
   'l1_weight': (-1.0, float('nan'), 'heavy'),
   'warmup_rounds': (-1, 2.5, 'many'),

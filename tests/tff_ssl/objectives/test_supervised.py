@@ -9,6 +9,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from tff_ssl import objectives
+from tff_ssl.objectives import transition
 
 _LOGITS = np.array(
   [[2.0, 0.0, 1.0], [0.1, 0.2, 0.3], [-1.0, 3.0, 0.0], [0.0, 0.0, 5.0]],
@@ -25,7 +26,7 @@ class _DoublingViews:
     return 2 * x
 
 
-def _evaluate(y, logits=_LOGITS, **more):
+def _evaluate(y, logits=_LOGITS, supervised_loss='cross_entropy', **more):
   """The model is the identity: examples are half of their logits."""
   x = tf.constant(logits / 2)
   batch = collections.OrderedDict(x=x, y=tf.constant(y, tf.int32), **more)
@@ -36,9 +37,8 @@ def _evaluate(y, logits=_LOGITS, **more):
 
   with tf.GradientTape() as tape:
     tape.watch(x)
-    loss, metrics = objectives.Supervised(_DoublingViews())(
-      predict, batch, None, _SEED
-    )
+    objective = objectives.Supervised(_DoublingViews(), supervised_loss)
+    loss, metrics = objective(predict, batch, None, _SEED)
   # By the chain rule the gradient by the logits is half of that by x.
   gradient = tf.convert_to_tensor(tape.gradient(loss, x)).numpy() / 2
   return float(loss), gradient, metrics
@@ -60,6 +60,28 @@ def test_equals_scikit_learn():
   assert tuple(metrics) == objectives.Supervised.metric_names
   assert _numbers(metrics['accuracy']) == [3.0, 4.0]
   assert _numbers(metrics['loss']) == pytest.approx([4 * expected, 4])
+
+
+def test_the_second_softmax_is_that_of_fedul_with_a_set_for_each_class():
+  y = [0, 2, 1, 0]
+  loss, _, metrics = _evaluate(y, supervised_loss='double_softmax')
+  twice = scipy.special.softmax(
+    scipy.special.softmax(_LOGITS.astype(float), axis=1), axis=1
+  )
+  expected = sklearn.metrics.log_loss(y, twice, labels=range(3))
+  assert loss == pytest.approx(expected, rel=1e-6)
+  layer = transition.build_transition(
+    np.eye(3, dtype=np.float32), np.full(3, 1 / 3, np.float32)
+  )
+  of_sets = layer.published_code_loss(tf.constant(_LOGITS), tf.constant(y))
+  assert loss == pytest.approx(np.mean(of_sets), rel=1e-5)
+  # Never 0: right beyond doubt still costs log(1 + 2 / e).
+  sure, *_ = _evaluate([2], 100 * np.eye(3)[[2]].astype(np.float32))
+  never, *_ = _evaluate(
+    [2], 100 * np.eye(3)[[2]].astype(np.float32), 'double_softmax'
+  )
+  assert (sure, never) == pytest.approx((0, np.log(1 + 2 / np.e)), abs=1e-6)
+  assert _numbers(metrics['accuracy']) == [3.0, 4.0]
 
 
 def test_mean_runs_over_the_labelled_examples():

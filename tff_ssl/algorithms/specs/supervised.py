@@ -8,7 +8,7 @@ SPECS = (
     'Supervised FedAvg, all labels at clients: the upper bound.',
     'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
     'fed_avg.build_fed_avg',
-    ('client_weighting', 'client_momentum', *LOCAL),
+    ('client_weighting', 'client_momentum', 'supervised_loss', *LOCAL),
     labels_at='clients',
     redraws_masks=True,
     has_server_training=False,
