@@ -1,0 +1,46 @@
+"""The contract of FedUL over rounds that are not those of FedAvg.
+
+`tests/tff_ssl/testing/test_contract.py` has FedUL over FedProx.
+"""
+
+import functools
+
+import pytest
+import tensorflow_federated as tff
+
+from tff_ssl import algorithms, testing
+
+
+@functools.cache
+def problem_over(base):
+  """One problem for all checks of a base: they share its built process."""
+  return testing.TinyProblem(
+    algorithms.find('fedul', base),
+    arguments={
+      'base_process': base,
+      # That of FedProx.
+      'proximal_strength': None,
+      'client_optimizer': tff.learning.optimizers.build_sgdm(0.1),
+    },
+  )
+
+
+@pytest.mark.parametrize('base', ['fedadam', 'fednova', 'scaffold'])
+@pytest.mark.parametrize(
+  'name',
+  [
+    'learns',
+    'resumes',
+    'deterministic',
+    'map_reduce_form_equals_next',
+    'empty_clients_change_nothing',
+    'non_finite_clients_are_left_out',
+    'client_order_does_not_matter',
+    'copies_count_as_one',
+    'zero_learning_rate_moves_nothing',
+    'any_minibatch_remainder',
+    'traces_once',
+  ],
+)
+def test_contract(name, base, tff_context):
+  testing.run_check(name, problem_over(base))
