@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tff_ssl import objectives
 from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
 from tff_ssl.augmentation import views
+from tff_ssl.metrics import communication
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.templates import client_data
@@ -92,6 +93,10 @@ def test_grouping_with_keys_equals_grouping_with_data(
   assert with_keys.next.type_signature.parameter[1] == tff.FederatedType(
     client_sampling.KEY_TYPE, tff.CLIENTS
   )
+  # Who reads where it trains is sent nothing else, and sends nothing else.
+  assert communication.measure_communication(
+    with_keys
+  ) == communication.measure_communication(process)
   keys = _keys((4, 1), (7, 0), (0, 0), (3, 1))
   data = [
     collections.OrderedDict(
