@@ -147,15 +147,16 @@ def _read(table) -> dict[str, Recipe]:
   try:
     with path.open(newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file, strict=True)
+      # An empty file has none; once it is closed, they cannot be asked for.
+      columns = tuple(reader.fieldnames or ())
       rows = list(reader)
   except (OSError, UnicodeDecodeError, csv.Error) as error:
     raise UsageError(
       f'The table of recipes {path} cannot be read: {error}.'
     ) from error
-  columns = tuple(reader.fieldnames or ())
   if columns not in (_COLUMNS, _COLUMNS_WITH_MEASURE):
     raise UsageError(
-      f'The table of recipes {path} has the columns {reader.fieldnames}: give '
+      f'The table of recipes {path} has the columns {list(columns)}: give '
       f'{", ".join(_COLUMNS)}, and measure behind published if it has one.'
     )
   recipes = {}

@@ -280,6 +280,13 @@ def test_refused_tables(table, lines, message):
     recipes.make({'recipe': f'{path}:a'})
 
 
+def test_an_empty_table_has_no_columns(tmp_path):
+  path = tmp_path / 'empty.csv'
+  path.touch()
+  with pytest.raises(flags.UsageError, match=r'has the columns \[\]: give row'):
+    recipes.load(str(path))
+
+
 @pytest.mark.parametrize('header', ['row,flags', f'{HEADER},measure'])
 def test_table_with_other_columns(table, header):
   with pytest.raises(flags.UsageError, match='has the columns'):
