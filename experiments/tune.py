@@ -97,7 +97,11 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
   arguments = _parser().parse_args(argv[1:])
+  output = _output(arguments)
   try:
+    if output.exists():
+      # Whose rows are kept, so that it must be such a table.
+      tuning.read(output)
     runs = plan(
       arguments.table,
       arguments.flag,
@@ -112,17 +116,21 @@ def main(argv: list[str]) -> int:
   except UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return _USAGE
-  _write(table, arguments)
+  _write(tuning.add_to(output, table), output)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
 
 
-def _write(table: pd.DataFrame, arguments) -> None:
-  """Prints and writes the table."""
+def _output(arguments) -> pathlib.Path:
+  """Returns the file of what is chosen."""
   rounds = '' if arguments.rounds is None else f'_{arguments.rounds}rounds'
   stem = f'{pathlib.Path(arguments.table).stem}_{arguments.flag}{rounds}'
-  output = pathlib.Path(arguments.runs_dir).expanduser() / f'{stem}.csv'
+  return pathlib.Path(arguments.runs_dir).expanduser() / f'{stem}.csv'
+
+
+def _write(table: pd.DataFrame, output: pathlib.Path) -> None:
+  """Prints and writes the table."""
   output.parent.mkdir(parents=True, exist_ok=True)
   table.to_csv(output, index=False)
   markdown = table.to_markdown(

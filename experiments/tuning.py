@@ -98,6 +98,23 @@ def choose(
   return pd.DataFrame(list(rows.values()))
 
 
+def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
+  """Adds a table to that of a file.
+
+  Args:
+    path: A CSV file that `experiments.tune` wrote; there may be none.
+    table: As `choose` returns it.
+
+  Returns:
+    The rows of the file that `table` does not have, then those of `table`.
+  """
+  if not pathlib.Path(path).exists():
+    return table
+  before = pd.read_csv(path, dtype={'chosen': str})
+  others = before[~before['row'].isin(table['row'])]
+  return pd.concat([others, table]) if len(others) else table
+
+
 def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:
   """Reads what was chosen.
 
@@ -116,10 +133,10 @@ def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:
       columns = tuple(reader.fieldnames or ())
       lines = list(reader)
   except (OSError, UnicodeDecodeError, csv.Error) as error:
-    raise UsageError(f'--tuned={path} cannot be read: {error}.') from error
+    raise UsageError(f'{path} cannot be read: {error}.') from error
   if columns[:3] != _FIXED or len(lines) == 0:
     raise UsageError(
-      f'--tuned={path} is not what experiments.tune writes: its columns are '
+      f'{path} is not what experiments.tune writes: its columns are '
       f'{columns}, with {len(lines)} rows below them.'
     )
   return {

@@ -120,6 +120,38 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   ]
 
 
+def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
+  for row, values in (('sup', VALUES), ('semi', ('0.1', '0.5'))):
+    runs = tune.plan(
+      table,
+      'learning_rate',
+      values,
+      rows=(row,),
+      runs_dir=str(tmp_path / 'runs'),
+    )
+    for (_, value), run in runs.items():
+      pretend(run, validation_accuracy=float(value))
+    argv = [
+      *('tune', f'--table={table}', '--flag=learning_rate', f'--rows={row}'),
+      *(f'--values={",".join(values)}', f'--runs_dir={tmp_path / "runs"}'),
+    ]
+    # Twice: a row is not in the table twice.
+    assert tune.main(argv) == tune.main(argv) == 0
+  path = tmp_path / 'runs' / 'tiny_learning_rate.csv'
+  assert path.read_text().splitlines() == [
+    'row,flag,chosen,0.01,0.1,0.5',
+    'sup,learning_rate,0.1,0.01,0.1,',
+    'semi,learning_rate,0.5,,0.1,0.5',
+  ]
+  assert tuning.of_rows(path, ('sup', 'semi')) == {
+    'sup': {'learning_rate': 0.1},
+    'semi': {'learning_rate': 0.5},
+  }
+  path.write_text('a,b\n1,2\n')
+  assert tune.main(argv) == 2
+  assert path.read_text() == 'a,b\n1,2\n'
+
+
 def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
   runs = planned(table, tmp_path)
   for value in VALUES:
