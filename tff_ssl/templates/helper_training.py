@@ -14,7 +14,12 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, randomness
 from tff_ssl.models import decomposed, split
-from tff_ssl.templates import client_state, helper_table, local_training
+from tff_ssl.templates import (
+  averaging,
+  client_state,
+  helper_table,
+  local_training,
+)
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -55,12 +60,11 @@ class HelperTraining:
     ids = self.table.helpers_of(task.shared_state, task.client)
     present = ids >= 0
     sigma, _ = self.decomposition.separate(weights)
-    result = self.training.run(
-      self.decomposition.take(weights, 'psi'),
-      task.examples,
+    result = averaging.run_training(
+      self.training,
+      task,
+      start=self.decomposition.take(weights, 'psi'),
       seed=randomness.fold_in(task.client_seed, randomness.Purpose.UNLABELLED),
-      round_num=task.round,
-      hparams=task.hparams,
       active=active,
       anchors=objectives.Peers(
         sigma,
