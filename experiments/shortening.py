@@ -7,7 +7,7 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   """Returns what the flags of a run become when it is shortened.
 
   The rounds, those of pre-training and of supervised training, the clock of the
-  learning-rate schedule and the server's warm-up rounds shrink together;
+  learning-rate schedule and the rounds of warm-up shrink together;
   pre-training, what follows it, and the warm-up keep a round at least. A
   shortened run is evaluated ten times or more, or after each round.
 
@@ -35,10 +35,9 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   if 'schedule_decay' in given:
     # A factor per round: over the fewer rounds, the rate falls as far.
     shorter['schedule_decay'] = given['schedule_decay'] ** (1 / scale)
-  if 'server_warmup_rounds' in given:
-    shorter['server_warmup_rounds'] = math.ceil(
-      given['server_warmup_rounds'] * scale
-    )
+  for name in ('server_warmup_rounds', 'warmup_rounds'):
+    if name in given:
+      shorter[name] = math.ceil(given[name] * scale)
   if 'rounds_per_evaluation' in given:
     interval = max(1, min(given['rounds_per_evaluation'], rounds // 10))
     shorter['rounds_per_evaluation'] = interval

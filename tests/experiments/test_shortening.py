@@ -45,6 +45,14 @@ def test_supervised_rounds_shrink_with_the_rounds():
   }
 
 
+@pytest.mark.parametrize('name', ['server_warmup_rounds', 'warmup_rounds'])
+def test_warmup_shrinks_with_the_rounds(name):
+  given = {'total_rounds': 40, name: 5}
+  assert shortening.shorten(given, 0.25) == {'total_rounds': 10, name: 2}
+  given[name] = 0
+  assert shortening.shorten(given, 0.25) == {'total_rounds': 10, name: 0}
+
+
 def test_the_rate_ends_where_it_would():
   given = {
     'total_rounds': 100,
