@@ -10,6 +10,18 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 _INSTALLED = pytest.StashKey[bool]()
 
 
+def pytest_collection_modifyitems(items):
+  """Keeps in one process of pytest-xdist what shares fixtures.
+
+  That is a file; of the contract suite, the checks of one learning process.
+  """
+  for item in items:
+    group = item.nodeid.partition('::')[0]
+    if item.path.name == 'test_contract.py' and hasattr(item, 'callspec'):
+      group += f':{item.callspec.params.get("process")}'
+    item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.fixture(scope='session')
 def tff_context(request):
   """Installs this library's local worker as TFF's default context, once."""

@@ -25,7 +25,7 @@ def problem_over(base):
   )
 
 
-@pytest.mark.parametrize('base', ['fedadam', 'fednova', 'scaffold'])
+@pytest.mark.parametrize('base', ['fednova', 'scaffold'])
 @pytest.mark.parametrize(
   'name',
   [
