@@ -26,9 +26,8 @@ $(STAMP): requirements.txt
 run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
 
-# Three for two cores: many tests wait for workers, or for runs of their own.
-test: $(STAMP) ## all tests, in three processes
-	@$(BIN)/python -m pytest -n 3 --dist=loadgroup
+test: $(STAMP) ## all tests, in two processes
+	@$(BIN)/python -m pytest -n 2 --dist=loadgroup
 
 check: $(STAMP) ## lint and format check (ruff)
 	@$(BIN)/ruff check .

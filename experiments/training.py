@@ -208,7 +208,7 @@ def _communication(settings, process, weights) -> dict[str, int]:
   """Returns what summary.json says of messages; nothing without clients."""
   if not settings.clients_per_round:
     return {}
-  measured = metrics.measure_communication(process)
+  measured = metrics.measure_communication(process, process.form)
   # Models of helpers, which a simulation reads from its disk.
   helpers = (settings.num_helpers or 0) * _num_bytes(weights)
   return {

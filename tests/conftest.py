@@ -10,6 +10,8 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 _INSTALLED = pytest.StashKey[bool]()
 
 
+# Before pytest-xdist, which reads the marks in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
   """Keeps in one process of pytest-xdist what shares fixtures.
 

@@ -6,8 +6,6 @@ import math
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import client_reader
-
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
@@ -24,6 +22,7 @@ class Communication:
 
 def measure_communication(
   process: tff.learning.templates.LearningProcess,
+  form: tff.backends.mapreduce.DistributeAggregateForm | None = None,
 ) -> Communication:
   """Counts the bytes of a process's DistributeAggregateForm.
 
@@ -32,8 +31,9 @@ def measure_communication(
   shorter by its compression.
 
   Args:
-    process: A learning process whose clients' data are its second argument. One
-      of `compose_with_reader` has its form already, which saves seconds.
+    process: A learning process whose clients' data are its second argument.
+    form: Its form, where it is at hand as that of `compose_with_reader`; making
+      it takes seconds.
 
   Returns:
     A `Communication`.
@@ -41,9 +41,7 @@ def measure_communication(
   Raises:
     ValueError: If a message has a part of unknown size.
   """
-  if isinstance(process, client_reader.ReadingProcess):
-    form = process.form
-  else:
+  if form is None:
     form = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(
       process.next
     )

@@ -31,8 +31,7 @@ class LocalUpdate(NamedTuple):
     client_state: The client's new state, where clients have one.
     passes: `float32 [2]`, examples that went forward through the model and back
       in all of its work (`prediction.Predictor.passes`), where it is counted.
-    shared_change: What the client wants of the state that all clients share,
-      where they have one (`SharedState`).
+    shared_change: What the client wants of the `SharedState`, if there is one.
   """
 
   delta: Any
@@ -61,8 +60,7 @@ class ClientTask(NamedTuple):
     set_shares: `float32 [M]`, likewise.
     slot_state: The slot's state, where slots have one.
     client_state: The client's own state, where clients have one.
-    shared_state: What is sent of the state that all clients share, where they
-      have one.
+    shared_state: What is sent of the `SharedState`, if there is one.
   """
 
   weights: Any
@@ -116,9 +114,7 @@ class SharedState(NamedTuple):
   merge: Callable[[Any, Any, tf.Tensor], Any]
   is_mean: bool = False
   send: Callable[[Any], Any] = lambda state: state
-  is_missing: Callable[[tf.Tensor], tf.Tensor] = lambda client: tf.constant(
-    False
-  )
+  is_missing: Callable[..., tf.Tensor] = lambda client: tf.constant(False)
 
   def to_sum(self, update: LocalUpdate) -> collections.OrderedDict:
     """Returns what is summed over clients for `merge_sums`."""

@@ -94,9 +94,11 @@ def test_grouping_with_keys_equals_grouping_with_data(
     client_sampling.KEY_TYPE, tff.CLIENTS
   )
   # Who reads where it trains is sent nothing else, and sends nothing else.
-  assert communication.measure_communication(
-    with_keys
-  ) == communication.measure_communication(process)
+  without = communication.measure_communication(process)
+  assert communication.measure_communication(with_keys) == without
+  assert (
+    communication.measure_communication(with_keys, with_keys.form) == without
+  )
   keys = _keys((4, 1), (7, 0), (0, 0), (3, 1))
   data = [
     collections.OrderedDict(
