@@ -13,15 +13,14 @@ _INSTALLED = pytest.StashKey[bool]()
 # Before pytest-xdist, which reads the marks in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-  """Keeps in one process of pytest-xdist what shares fixtures.
+  """Keeps a file, whose tests share fixtures, in one process of pytest-xdist.
 
-  That is a file; of the contract suite, the checks of one learning process.
+  Tests that have a group of their own stay in that.
   """
   for item in items:
-    group = item.nodeid.partition('::')[0]
-    if item.path.name == 'test_contract.py' and hasattr(item, 'callspec'):
-      group += f':{item.callspec.params.get("process")}'
-    item.add_marker(pytest.mark.xdist_group(group))
+    if not item.get_closest_marker('xdist_group'):
+      file, _, _ = item.nodeid.partition('::')
+      item.add_marker(pytest.mark.xdist_group(file))
 
 
 @pytest.fixture(scope='session')

@@ -57,7 +57,8 @@ def build_fed_avg(
     client_objective: By default `tff_ssl.objectives.Supervised(views)`, on
       those examples that have a label; another one gets all examples.
     supervised_loss: Of the default `client_objective`: 'cross_entropy', or
-      'double_softmax' as in the code of paper 4.
+      'double_softmax' as in the code of Lu et al. (arXiv 2204.03304); see
+      `objectives.Supervised`.
     proximal_strength: mu of FedProx, >= 0.
     client_optimizer: By default SGD with learning rate 0.03, Nesterov momentum
       0.9 and coupled weight decay 1e-4, as in paper 1.

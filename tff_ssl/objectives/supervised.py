@@ -19,8 +19,8 @@ class Supervised:
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
     supervised_loss: 'cross_entropy'; or 'double_softmax', which takes the
-      probabilities for logits and so is never 0, as in the code of paper 4 (Lu
-      et al., arXiv 2204.03304) for FedAvg with 10% of the labels.
+      probabilities for logits and so is never 0, as in the code of Lu et
+      al. (arXiv 2204.03304) for FedAvg with 10% of the labels.
   """
 
   views: Any

@@ -118,12 +118,12 @@ class SharedState(NamedTuple):
 
   def to_sum(self, update: LocalUpdate) -> collections.OrderedDict:
     """Returns what is summed over clients for `merge_sums`."""
-    weight = update.weight if self.is_mean else tf.constant(1.0)
+    change = update.shared_change
+    if self.is_mean:
+      change = tf.nest.map_structure(lambda leaf: update.weight * leaf, change)
     return collections.OrderedDict(
-      change=tf.nest.map_structure(
-        lambda leaf: leaf * tf.cast(weight, leaf.dtype), update.shared_change
-      ),
-      weight=weight,
+      change=change,
+      weight=update.weight,
       count=tf.cast(update.weight > 0, tf.float32),
     )
 

@@ -84,7 +84,7 @@ _PAPER = re.compile(
 
 
 def norms_and_aggregators_compose(problem: TinyProblem) -> None:
-  """Normalised models and private and compressed means run a round.
+  """Normalised models and robust, private and compressed means run a round.
 
   Each process covers one of several ways at once, since building is what takes
   the time.
@@ -93,13 +93,10 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
   if 'local_steps' in problem.spec.settings:
     # The other way to count a client's work, which the shared process lacks.
     overrides = {'local_steps': 2, 'local_epochs': None}
-  # Clipped, too, as the private one; estimates of norms take time to trace.
-  compressed = tff.learning.compression_aggregator(
-    weighted=False, zeroing=False
-  )
+  compressed = tff.learning.compression_aggregator(weighted=False)
   private = tff.learning.dp_aggregator(0.01, _NUM_CLIENTS, zeroing=False)
   for norm, name, factory in (
-    ('batch', 'clipped and compressed', compressed),
+    ('batch', 'robust and compressed', compressed),
     ('group', 'private', private),
   ):
     what = f'A round with norm={norm!r} and a {name} aggregator'

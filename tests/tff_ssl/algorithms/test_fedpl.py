@@ -120,6 +120,7 @@ def mixing():
     'zero_learning_rate_moves_nothing',
     'any_minibatch_remainder',
     'traces_once',
+    'norms_and_aggregators_compose',
   ],
 )
 def test_contract_of_the_second_phase(name, mixing, tff_context):

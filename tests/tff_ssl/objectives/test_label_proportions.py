@@ -7,9 +7,9 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from tff_ssl import objectives
+from tff_ssl import objectives, randomness
 from tff_ssl.augmentation import views
-from tff_ssl.objectives import label_proportions
+from tff_ssl.objectives import label_proportions, virtual_adversarial
 from tff_ssl.templates import prediction
 
 SEED = tf.constant([0, 7])
@@ -124,6 +124,26 @@ def test_consistency_is_added_with_its_weight():
   )
   # Moving statistics follow the clean images, once.
   assert passes == 1
+
+
+def test_consistency_has_no_gradient_by_the_clean_prediction():
+  batch = batch_of()
+  *_, without, logits, _ = evaluate(objectives.LabelProportions(PLAIN), batch)
+  *_, gradient, _, _ = evaluate(vat(vat_weight=1.0, vat_radius=0.5), batch)
+  kernel = tf.constant(np.random.default_rng(3).normal(size=(5, 3)), tf.float32)
+  _, direction = virtual_adversarial.direction(
+    lambda x: tf.tanh(x @ kernel), batch['x'], randomness.fold_in(SEED, 2)
+  )
+  with tf.GradientTape() as tape:
+    tape.watch(kernel)
+    perturbed = tf.tanh((batch['x'] + 0.5 * direction) @ kernel)
+    # To a target that is a number, cross-entropy has the gradient of KL.
+    loss = tf.nn.softmax_cross_entropy_with_logits(
+      scipy.special.softmax(logits, axis=1), perturbed
+    )
+  expected = tape.gradient(loss, kernel) / len(logits)
+  assert np.abs(expected).max() > 1e-3
+  np.testing.assert_allclose(gradient - without, expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize(
