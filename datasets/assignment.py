@@ -30,6 +30,7 @@ class Purpose(enum.IntEnum):
   SET_PRIORS = 9
   SET_EXAMPLES = 10
   PRIOR_NOISE = 11
+  TEST_OWNERS = 12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -33,6 +33,8 @@ class PartitionSpec:
     needs_client_ids: Whether the source must say who owns each example.
     in_sets: Whether each client's examples lie in sets; such a one is built by
       `datasets.set_partitions`.
+    deals_test: Whether clients have test examples, dealt evenly in each class
+      (`datasets.test_owners`).
   """
 
   name: str
@@ -40,6 +42,7 @@ class PartitionSpec:
   arguments: tuple[str, ...]
   needs_client_ids: bool = False
   in_sets: bool = False
+  deals_test: bool = False
 
   def needs_labels(self, noniid_r: float | None) -> bool:
     """Returns whether the class of each example must be known."""
@@ -72,6 +75,7 @@ PARTITIONS = {
         *('u_set_recipe', 'set_repeats', 'known_priors', 'prior_noise'),
       ),
       in_sets=True,
+      deals_test=True,
     ),
     PartitionSpec(
       'own_sets',

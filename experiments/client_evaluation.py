@@ -11,17 +11,19 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
+from datasets import partitions, test_owners
 from datasets.assignment import NOBODY
 from experiments import client_log
 from experiments.flags import UsageError
 
 _MEAN = 'client_accuracy_mean'
+_STD = 'client_accuracy_std'
 _P10 = 'client_accuracy_p10'
 _WORST = 'client_accuracy_worst'
 _PER_EXAMPLE = 'client_accuracy_per_example'
 _HELD_OUT = 'held_out_accuracy'
 _UNSEEN = 'unseen_accuracy'
-FIGURES = (_MEAN, _P10, _WORST, _PER_EXAMPLE, _HELD_OUT, _UNSEEN)
+FIGURES = (_MEAN, _STD, _P10, _WORST, _PER_EXAMPLE, _HELD_OUT, _UNSEEN)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -73,7 +75,7 @@ def find_owners(settings, source, partition) -> Owners | None:
   Args:
     settings: From `experiments.settings.make`.
     source: `datasets.source.Source`.
-    partition: Its native partition.
+    partition: Its partition: a native one, or one that deals test examples.
 
   Returns:
     The `Owners`; `None` where clients are not evaluated.
@@ -84,6 +86,14 @@ def find_owners(settings, source, partition) -> Owners | None:
   rounds = settings.rounds_per_client_evaluation
   if not rounds:
     return None
+  if partitions.PARTITIONS[partition.name].deals_test:
+    client = test_owners.deal(
+      source.test.labels,
+      source.num_classes,
+      partition.num_clients,
+      settings.seed,
+    )
+    return Owners(partition.client_names, client, np.zeros(len(client), bool))
   if source.test.client_ids is None:
     raise UsageError(
       f'--rounds_per_client_evaluation={rounds} needs to know whose the test '
@@ -115,15 +125,17 @@ def figures(owners: Owners, scores) -> dict[str, float]:
 
   Returns:
     Accuracies in [0, 1]: over clients that have test examples the mean, in
-    which each client counts the same, the 10th percentile (interpolated) and
-    the lowest; over these clients' examples the mean, in which each example
-    counts the same; and, where there are such examples, over those of owners
-    held out for the server and of owners unseen.
+    which each client counts the same, the standard deviation (divided by their
+    number), the 10th percentile (interpolated) and the lowest; over these
+    clients' examples the mean, in which each example counts the same; and,
+    where there are such examples, over those of owners held out for the server
+    and of owners unseen.
   """
   tested = owners.examples > 0
   accuracies = owners.sum(scores.correct)[tested] / owners.examples[tested]
   found = {
     _MEAN: float(accuracies.mean()),
+    _STD: float(accuracies.std()),
     _P10: float(np.percentile(accuracies, 10)),
     _WORST: float(accuracies.min()),
     _PER_EXAMPLE: float(scores.correct[owners.client != NOBODY].mean()),

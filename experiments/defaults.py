@@ -55,8 +55,8 @@ def resolve(
     of_process.update(tables.FEDUL_DIGITS)
   if given['process'] == 'fedul':
     base = given.get('base_process')
+    of_process.update(tables.BY_PROCESS.get(base, {}))
     if base in tables.BASES_OVER_SGD:
-      of_process.update(tables.BY_PROCESS.get(base, {}))
       of_process.update(tables.FEDUL_OVER_SGD)
   if given['process'] in tables.LABEL_HUNGRY_PROCESSES:
     of_process.update(_label_hungry(given['dataset'], is_central))

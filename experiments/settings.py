@@ -197,8 +197,8 @@ def _unused(values, spec) -> dict[str, str]:
     unused['rounds_per_gradient_diversity'] = (
       'nothing is measured without --gradient_diversity_clients'
     )
-  if 'base_process' in spec.settings and values['base_process'] != 'fedprox':
-    unused['proximal_strength'] = 'only --base_process=fedprox uses it'
+  if 'base_process' in spec.settings:
+    unused.update(_unused_by_base(values['base_process'], spec))
   if values['norm'] != 'batch':
     unused['bn_statistics'] = 'only --norm=batch uses it'
   if values['num_groups'] == 1:
@@ -213,10 +213,12 @@ def _unused(values, spec) -> dict[str, str]:
     unused['client_momentum'] = '--momentum=0 leaves nothing to keep'
     unused['nesterov'] = '--momentum=0 leaves nothing to look ahead to'
   native = catalogue.SOURCES[values['dataset']].has_native_split
-  if values['partition'] != 'native' or not native:
+  partition = partitions.PARTITIONS[values['partition']]
+  if not partition.deals_test and (partition.name != 'native' or not native):
     unused['rounds_per_client_evaluation'] = (
-      'only clients of a native split have test examples of their own (choose '
-      '--partition=native and a data set whose examples have owners)'
+      'only clients of a native split or of u_sets have test examples of their '
+      'own (choose --partition=native and a data set whose examples have '
+      'owners, or --partition=u_sets)'
     )
   if spec.labels_at == 'dealt':
     why_dealt = (
@@ -232,7 +234,6 @@ def _unused(values, spec) -> dict[str, str]:
     )
   elif values['mask_ratio'] == 0:
     unused['mask'] = '--mask_ratio=0 hides no label'
-  partition = partitions.PARTITIONS[values['partition']]
   for name in _PARTITION_FLAGS - set(partition.arguments):
     unused[name] = f'--partition={partition.name} does not use it'
   for source in catalogue.SOURCES.values():
@@ -247,6 +248,14 @@ def _unused(values, spec) -> dict[str, str]:
     unused['schedule_decay'] = 'only --schedule=exponential uses it'
   unused.update(worker_settings.unused(values))
   return unused
+
+
+def _unused_by_base(base: str, spec) -> dict[str, str]:
+  """Returns the settings of base processes that the chosen one lacks."""
+  names = {*spec.base_settings, 'proximal_strength'}
+  return dict.fromkeys(
+    names - set(PROCESSES[base].settings), f'--base_process={base} lacks it'
+  )
 
 
 def _unused_beside_others(values) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Figures per client against scikit-learn, numpy and hand-worked numbers."""
 
 import collections
+import statistics
 import types
 
 import numpy as np
@@ -8,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import metrics
 
-from datasets import partitions
+from datasets import partitions, set_partitions, test_owners
 from datasets.source import Source, Split
 from experiments import client_evaluation, evaluation, flags, metric_log
 from tff_ssl import augmentation
@@ -62,7 +63,7 @@ def native(source, **arguments):
 
 
 def owners_of(source, partition, rounds=1):
-  settings = types.SimpleNamespace(rounds_per_client_evaluation=rounds)
+  settings = types.SimpleNamespace(rounds_per_client_evaluation=rounds, seed=3)
   return client_evaluation.find_owners(settings, source, partition)
 
 
@@ -143,6 +144,9 @@ def test_the_two_averages_by_hand():
   found = client_evaluation.figures(owners, scores)
   assert found == {
     'client_accuracy_mean': pytest.approx(6.5 / 12),
+    'client_accuracy_std': pytest.approx(
+      statistics.pstdev([*(k / 10 for k in range(11)), 1.0])
+    ),
     # Place 1.1 of 0 .. 11 in 0.0, 0.1, 0.2, ...
     'client_accuracy_p10': pytest.approx(0.11),
     'client_accuracy_worst': 0.0,
@@ -174,6 +178,28 @@ def test_every_test_example_is_counted_once(source):
   found = client_evaluation.figures(owners, scores)
   assert found['client_accuracy_mean'] == found['unseen_accuracy'] == 0.0
   assert found.get('held_out_accuracy') == (1.0 if held_out else None)
+
+
+def test_clients_of_sets_are_dealt_the_test_examples(source):
+  partition = set_partitions.build(
+    'u_sets',
+    source,
+    seed=3,
+    num_clients=2,
+    sets_per_client=CLASSES,
+    client_examples=4 * CLASSES,
+    u_set_recipe='code',
+  )
+  owners = owners_of(source, partition)
+  np.testing.assert_array_equal(
+    owners.client, test_owners.deal(source.test.labels, CLASSES, 2, seed=3)
+  )
+  assert owners.describe() == {
+    'clients_with_test_examples': 2,
+    'client_test_examples': len(TEST_IDS),
+    'held_out_test_examples': 0,
+    'unseen_test_examples': 0,
+  }
 
 
 def test_off_is_nothing(source, tmp_path):

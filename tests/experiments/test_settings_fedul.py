@@ -44,6 +44,14 @@ def test_sgd_brings_its_flags_back():
     ({'momentum': 0.9}, '--momentum=0.9 has no effect'),
     ({'nesterov': True}, '--nesterov=true has no effect'),
     ({'proximal_strength': 0.1}, '--proximal_strength=0.1 has no effect'),
+    (
+      {'control_update': 'from_steps', 'base_process': 'fedadam'},
+      '--control_update=from_steps has no effect: --base_process=fedadam lacks',
+    ),
+    (
+      {'server_learning_rate': 0.1},
+      '--server_learning_rate=0.1 has no effect: --base_process=fedavg lacks',
+    ),
     ({'base_process': 'fedsgd'}, '--base_process=fedsgd is unknown'),
     (
       {'test_prior': 'uniform'},
@@ -63,8 +71,20 @@ def test_refusals(given, text):
 
 def test_fedprox_takes_its_strength():
   assert make(base_process='fedprox').proximal_strength == 0.01
-  given = {'base_process': 'fedprox', 'proximal_strength': 0.5}
-  assert make(**given).proximal_strength == 0.5
+  assert make(base_process='fednova').proximal_strength == 0.0
+  for base in ('fedprox', 'fednova'):
+    given = {'base_process': base, 'proximal_strength': 0.5}
+    assert make(**given).proximal_strength == 0.5
+
+
+def test_settings_of_the_base_process():
+  adam, scaffold = make(base_process='fedadam'), make(base_process='scaffold')
+  assert (adam.server_learning_rate, adam.control_update) == (0.01, None)
+  assert scaffold.server_learning_rate == 1.0
+  assert scaffold.control_update == 'from_steps'
+  given = {'server_learning_rate': 0.5, 'control_update': 'full_gradient'}
+  made = make(base_process='scaffold', **given)
+  assert given.items() <= made.used.items()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +101,8 @@ def test_bases_that_count_steps_take_sgd(base, momentum, weighting):
   keeps_state = base == 'scaffold'
   assert spec.keeps_client_state == spec.counts_clients == keeps_state
   assert spec.has_gradient_diversity != keeps_state
-  assert spec.settings == algorithms.PROCESSES['fedul'].settings
+  more = ('control_update', 'server_learning_rate') if keeps_state else ()
+  assert spec.settings == algorithms.PROCESSES['fedul'].settings + more
 
 
 def test_a_prior_is_numbers_between_commas():

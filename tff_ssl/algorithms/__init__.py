@@ -38,14 +38,18 @@ def find(name: str, base_process: str | None = None) -> ProcessSpec:
   Args:
     name: A key of `PROCESSES`.
     base_process: For a process with this setting, the process whose rounds it
-      trains in; it asks for what that one asks for.
+      trains in; it asks for what that one asks for, and takes those of its
+      settings that `base_settings` names.
   """
   spec = PROCESSES[name]
   if base_process is None:
     return spec
   base = PROCESSES[base_process]
+  more = tuple(name for name in spec.base_settings if name in base.settings)
   return dataclasses.replace(
     spec,
+    settings=(*spec.settings, *more),
+    server_optimizer=base.server_optimizer,
     keeps_client_state=base.keeps_client_state,
     counts_clients=base.counts_clients,
     has_gradient_diversity=base.has_gradient_diversity,

@@ -47,6 +47,7 @@ _BASES: Mapping[str, Callable[..., tff.learning.templates.LearningProcess]] = {
 # Bases that divide by steps in proportion to the gradients, which Adam's are
 # not.
 _OVER_SGD = ('fednova', 'scaffold')
+_PROXIMAL = ('fedprox', 'fednova')
 
 
 def build_fedul(
@@ -91,7 +92,8 @@ def build_fedul(
     test_prior: pi, d positive numbers that sum to 1; by default uniform.
     l1_weight: Weight of an L1 penalty on all trainable weights, >= 0. The
       default is Table D.4's for MNIST in 10 sets.
-    proximal_strength: mu of `base_process='fedprox'`, by default 0.01.
+    proximal_strength: mu of `base_process='fedprox'`, by default 0.01, or of
+      'fednova', by default 0.
     client_optimizer: Starts anew in each round; by default Adam with learning
       rate 1e-4, as in the paper, or over 'fednova' and 'scaffold', which need
       SGD, that of these processes.
@@ -109,7 +111,7 @@ def build_fedul(
     metrics_aggregator: As in TFF's builders.
     seed: Root of all randomness, in [0, 2**31).
     **base_arguments: Further arguments of the base process's builder, such as
-      `num_clients` and `client_state_dir` of 'scaffold'.
+      `num_clients`, `client_state_dir` and `control_update` of 'scaffold'.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Clients report `loss`,
@@ -123,10 +125,11 @@ def build_fedul(
   """
   checks.choice(base_process=base_process)
   if proximal_strength is not None:
-    if base_process != 'fedprox':
+    if base_process not in _PROXIMAL:
       raise ValueError(
         f'proximal_strength={proximal_strength!r} has no effect with '
-        f"base_process={base_process!r}: leave it out, or choose 'fedprox'."
+        f'base_process={base_process!r}: leave it out, or choose one of '
+        f'{", ".join(_PROXIMAL)}.'
       )
     base_arguments['proximal_strength'] = proximal_strength
   if server_optimizer is not None:

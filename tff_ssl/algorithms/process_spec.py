@@ -16,6 +16,8 @@ class ProcessSpec:
     source: Where the method is defined.
     builder: `module.function` below `tff_ssl.algorithms`; call `build`.
     settings: Keyword arguments of the builder that are a user's to choose.
+    base_settings: With a setting `base_process`, further keyword arguments that
+      are a user's to choose where that process has them as settings.
     fixed: Keyword arguments that make this process out of the builder.
     objective: Name of the class in `tff_ssl.objectives` for the clients, or
       `None` for the builder's default.
@@ -47,6 +49,7 @@ class ProcessSpec:
   source: str
   builder: str
   settings: tuple[str, ...]
+  base_settings: tuple[str, ...] = ()
   fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   objective: str | None = None
   server_optimizer: str | None = None

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, metrics, optimizers
+from tff_ssl import algorithms, checks, metrics, optimizers
 from tff_ssl.algorithms import fed_avg, fedul
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -142,16 +142,32 @@ def test_fedprox_without_a_pull_is_fedavg_and_a_strong_one_holds(
   assert 0 < moved[0] < moved[1]
 
 
-def test_fedadam_takes_adams_first_step(build, over_fedavg):
+@pytest.mark.parametrize(
+  ('rate', 'more'),
+  [
+    (0.01, {'base_process': 'fedadam'}),
+    # As the runner builds it, with a setting of the base process.
+    (
+      0.05,
+      {
+        'builder': algorithms.find('fedul', 'fedadam').build,
+        'base_process': 'fedadam',
+        'server_learning_rate': 0.05,
+        'l1_weight': 0.0,
+      },
+    ),
+  ],
+)
+def test_fedadam_takes_adams_first_step(rate, more, build, over_fedavg):
   start, after, _ = over_fedavg
-  _, actual, _ = _one_round(build(base_process='fedadam'), _clients())
+  _, actual, _ = _one_round(build(**more), _clients())
   for weight, first, average in zip(actual, start, after, strict=True):
     # FedAvg adds the mean delta, which Adam takes for minus the gradient. Its
     # first step is rate * m / (sqrt(v) + epsilon), m = .1 delta and v = .01
     # delta^2, with the bias of both corrected outside: sqrt(.01) / .1 = 1.
     delta = average - first
     step = 0.1 * delta / (np.sqrt(0.01 * delta**2) + 1e-3)
-    np.testing.assert_allclose(weight, first + 0.01 * step, atol=1e-6)
+    np.testing.assert_allclose(weight, first + rate * step, atol=1e-6)
 
 
 def test_fednova_with_equal_steps_is_fedavg(build):

@@ -16,6 +16,7 @@ SPECS = (
       *('base_process', 'surrogate_loss', 'test_prior', 'l1_weight'),
       *('proximal_strength', 'client_weighting', *LOCAL),
     ),
+    base_settings=('control_update', 'server_learning_rate'),
     labels_at='sets',
     has_server_training=False,
     has_strong_view=False,
