@@ -20,7 +20,9 @@ $(STAMP): requirements.txt
 	  echo "tff_ssl needs Python 3.11 (TensorFlow Federated 0.87 has no wheel for newer ones): install it, or name it with 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'." >&2; exit 1; }
 	@echo "Building $(VENV) (a few minutes, once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.txt
+# On all cores, which pip does not do; some packages hold templates that are no Python.
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(STAMP)
 
 run: $(STAMP) ## grouping on the embedded digits: first run, no download

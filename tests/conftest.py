@@ -24,7 +24,29 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope='session')
-def tff_context(request):
+def _types_parsed_once():
+  """Spares TFF's compiler work that is a seventh of what these tests take.
+
+  Of each part of a computation it parses the type anew, most of which it has
+  parsed before; types do not change.
+  """
+  from tensorflow_federated.python.core.impl.types import type_serialization
+
+  parse, parsed = type_serialization.deserialize_type, {}
+
+  def parse_once(proto):
+    key = proto.SerializeToString()
+    if key not in parsed:
+      parsed[key] = parse(proto)
+    return parsed[key]
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(type_serialization, 'deserialize_type', parse_once)
+    yield
+
+
+@pytest.fixture(scope='session')
+def tff_context(request, _types_parsed_once):
   """Installs this library's local worker as TFF's default context, once."""
   from tff_ssl.simulation import workers
 

@@ -214,14 +214,14 @@ def moments():
   return [(0, rng.random() * 2), (rng.randint(1, 8), rng.random() / 5)]
 
 
-@pytest.mark.parametrize('rows, delay', moments())
-def test_killed_run_continues_bit_for_bit(whole, cache, tmp_path, rows, delay):
+def test_a_run_killed_twice_continues_bit_for_bit(whole, cache, tmp_path):
   folder = tmp_path / 'run'
-  with started(folder, *GROUPING, cache) as process:
-    wait_until((folder / 'flags.txt').exists, process)
-    wait_until(lambda: rows_of(folder) >= rows, process)
-    time.sleep(delay)
-    process.kill()
+  for rows, delay in moments():
+    with started(folder, *GROUPING, cache) as process:
+      wait_until((folder / 'flags.txt').exists, process)
+      wait_until(lambda rows=rows: rows_of(folder) >= rows, process)
+      time.sleep(delay)
+      process.kill()
   assert main(*GROUPING, cache, f'--run_dir={folder}') == 0
   assert_same_run(folder, whole)
 
