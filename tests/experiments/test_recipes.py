@@ -66,7 +66,10 @@ LABEL_HUNGRY = {
 # Theirs are in test_fedlabel_recipes.
 FEDUL = {
   f'fedul_{table}'
-  for table in ('table1', 'e9', 'e10', 'e11', 'e12', 'e13', 'small_cnn')
+  for table in (
+    *('table1', 'e9', 'e10', 'e11', 'e12', 'e13'),
+    *('small_cnn', 'small_cnn_code'),
+  )
 }
 FEDLABEL = {name for name in recipes.tables() if name.startswith('fedlabel_')}
 # Table A.1: epochs of 65,536 / 64 = 1,024 steps, base rate, warm-up epochs.
