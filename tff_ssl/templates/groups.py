@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import aggregators, checks, randomness
 from tff_ssl.templates import (
+  averaging,
   client_work,
   composition,
   local_training,
@@ -153,13 +154,11 @@ def build_local_update(
     )
     invalid |= start_invalid
     joined = task.round >= warmup_rounds
-    result = training.run(
-      start,
-      task.examples,
-      seed=task.client_seed,
-      round_num=task.round,
+    result = averaging.run_training(
+      training,
+      task,
+      start=start,
       optimizer_state=(task.slot_state if client_momentum == 'slot' else None),
-      hparams=task.hparams,
       active=joined & ~invalid,
     )
     update = client_work.LocalUpdate(
