@@ -50,6 +50,7 @@ COMMON = {
   'labelled_steps': 16,
   'warmup_rounds': 5,
   'mix': 'inputs',
+  'unmixed_batches': 'trained',
   'vat_weight': 5e-4,
   'vat_radius': 1e-2,
   'vat_ramp': 'none',

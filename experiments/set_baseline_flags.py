@@ -22,6 +22,12 @@ SET_FLAGS = (
     "logits as in its authors' code.",
   ),
   Flag(
+    'unmixed_batches',
+    'string',
+    'FedPL: minibatches that leave nothing to mix are trained, or skipped as '
+    "in its authors' code.",
+  ),
+  Flag(
     'vat_weight',
     'float',
     'FedLLP-VAT: alpha, weight of the consistency; 0.05 on CIFAR-10.',

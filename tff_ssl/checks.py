@@ -34,6 +34,7 @@ CHOICES = {
   'supervised_loss': ('cross_entropy', 'double_softmax'),
   'surrogate_loss': ('log_transition', 'published_code'),
   'unlabelled_loss': ('crl', 'self_training', 'uda'),
+  'unmixed_batches': ('trained', 'skipped'),
   'vat_ramp': ('none', 'published_code'),
   'views_forward': ('auto', 'joint', 'separate'),
 }

@@ -62,6 +62,7 @@ STRINGS = {
   'mask': ['fixed', 'redrawn', 'none'],
   'split': ['own', '80_5_15', '80_20', '80_20_uniform', '80'],
   'mix': ['inputs', 'logits', 'labels'],
+  'unmixed_batches': ['trained', 'skipped', 'mixed'],
   'vat_ramp': ['none', 'published_code', 'late'],
   'precision': ['float32', 'bfloat16', 'float16'],
   'run_dir': ['runs/a b', '~/run', ''],

@@ -14,14 +14,15 @@ from round R on     L_fix + lambda L_mix, with the model's own labels
 See `tff_ssl.objectives.PriorLabels` and `ConfidenceMix`. The paper speaks of
 one label for all data of a set, "boosted by Mixup"; that the set's label gives
 way to the model's own, after R = 5 rounds, stands in the authors' code alone.
-In that code all clients weigh the same (`client_weighting='uniform'`), and Adam
-has an L2 penalty of 5e-4 in place of the L1 norm.
+In that code all clients weigh the same (`client_weighting='uniform'`), Adam has
+an L2 penalty of 5e-4 in place of the L1 norm, and minibatches that leave
+nothing to mix are skipped (`unmixed_batches='skipped'`).
 """
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives
+from tff_ssl import checks, objectives, optimizer_wrappers
 from tff_ssl.templates import averaging, local_training
 
 
@@ -35,6 +36,7 @@ def build_fedpl(
   mix: str = 'inputs',
   mixup_weight: float = 0.3,
   mixup_concentration: float = 0.75,
+  unmixed_batches: str = 'trained',
   l1_weight: float = 1e-5,
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
@@ -61,6 +63,9 @@ def build_fedpl(
     mix: 'inputs' or 'logits'; see `objectives.ConfidenceMix`.
     mixup_weight: lambda >= 0.
     mixup_concentration: a > 0 of the Beta distribution.
+    unmixed_batches: What happens to a minibatch of which all examples are
+      confident, or none. 'trained': L_fix alone is (Eq. 14). 'skipped': no step
+      is taken, as in the authors' code; only Adam's count of steps goes on.
     l1_weight: Weight of the L1 norm of all trainable weights, >= 0. The default
       is Table D.4's for MNIST in 10 sets.
     client_optimizer: By default Adam with learning rate 1e-4, fresh in each
@@ -91,14 +96,18 @@ def build_fedpl(
     local_steps=local_steps,
     local_epochs=local_epochs,
   )
+  checks.choice(unmixed_batches=unmixed_batches)
   data_spec.check_model(model)
   data_spec.check_sets()
+  client_optimizer = client_optimizer or tff.learning.optimizers.build_adam(
+    1e-4
+  )
 
-  def build_training(objective):
+  def build_training(objective, optimizer=client_optimizer):
     return local_training.LocalTraining(
       model,
-      objectives.Lasso(objective, l1_weight),
-      client_optimizer or tff.learning.optimizers.build_adam(1e-4),
+      objective,
+      optimizer,
       batch_size,
       **local_training.steps_or_epochs(
         local_steps, local_epochs, default_epochs=1
@@ -106,12 +115,22 @@ def build_fedpl(
       schedule=schedule,
     )
 
-  warmup = build_training(objectives.PriorLabels(views))
-  mixing = build_training(
+  warmup = build_training(
+    objectives.Lasso(objectives.PriorLabels(views), l1_weight)
+  )
+  mixed = objectives.Lasso(
     objectives.ConfidenceMix(
       views, threshold, mix, mixup_weight, mixup_concentration
-    )
+    ),
+    l1_weight,
   )
+  if unmixed_batches == 'skipped':
+    mixing = build_training(
+      objectives.OnlyMixed(mixed),
+      optimizer_wrappers.rest_without_gradient(client_optimizer),
+    )
+  else:
+    mixing = build_training(mixed)
 
   def train(task):
     return tf.cond(

@@ -38,7 +38,11 @@ from tff_ssl.objectives.proxy_tasks import (
   Reconstruction,
   Rotation,
 )
-from tff_ssl.objectives.pseudo_label_mix import ConfidenceMix, PriorLabels
+from tff_ssl.objectives.pseudo_label_mix import (
+  ConfidenceMix,
+  OnlyMixed,
+  PriorLabels,
+)
 from tff_ssl.objectives.self_supervised import (
   JointlyOptimized,
   SelfSupervised,
@@ -61,6 +65,7 @@ __all__ = [
   'LabelProportions',
   'Lasso',
   'MixPool',
+  'OnlyMixed',
   'PROXY_TASKS',
   'PriorLabels',
   'Peers',

@@ -66,8 +66,8 @@ class ConfidenceMix:
   model predictions", leave open of which model, and this is what the authors'
   code does; SemiFL asks the model as it was received. In a minibatch the i-th
   confident example is mixed with the i-th other one, as many as there are of
-  both, with one lambda_mix. Where there are none of one kind, L_mix is 0; the
-  authors' code skips the whole step then. Moving statistics of batch
+  both, with one lambda_mix. Where there are none of one kind, L_mix is 0
+  (`OnlyMixed`: what the authors' code does then). Moving statistics of batch
   normalisation do not follow mixed images.
 
   Attributes:
@@ -130,6 +130,30 @@ class ConfidenceMix:
     loss = fix + self.mixup_weight * mix
     size = tf.cast(tf.shape(mask)[0], tf.float32)
     return loss, _metrics((loss * size, size), logits, labels, mask, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlyMixed:
+  """`ConfidenceMix`, but for minibatches with examples of one kind alone.
+
+  In those, where nothing can be mixed, it is 0, and with it its gradient: the
+  authors' code takes no step then. For that the optimizer must rest, too
+  (`optimizer_wrappers.rest_without_gradient`).
+
+  Attributes:
+    objective: A `ConfidenceMix`, maybe with a penalty on it.
+  """
+
+  objective: Any
+
+  metric_names = _METRICS
+
+  def __call__(self, predict, batch, anchors, seed):
+    """Returns the loss, and the metrics that the objective has anyway."""
+    loss, metrics = self.objective(predict, batch, anchors, seed)
+    confident, size = metrics['mask_rate']
+    is_mixed = (confident > 0) & (confident < size)
+    return tf.where(is_mixed, loss, tf.zeros_like(loss)), metrics
 
 
 def _forward(views, predict, batch, seed):

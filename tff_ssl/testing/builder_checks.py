@@ -63,6 +63,7 @@ _BAD_SETTINGS = {
   'l1_weight': (-1.0, float('nan'), 'heavy'),
   'warmup_rounds': (-1, 2.5, 'many'),
   'mix': ('by_hand',),
+  'unmixed_batches': ('by_hand',),
   'vat_weight': (-1.0, float('nan'), 'heavy'),
   'vat_radius': (0.0, float('nan'), 'far'),
   'vat_ramp': ('by_hand',),

@@ -92,6 +92,20 @@ def test_nothing_moves_after_them_where_nobody_is_confident(tff_context):
   assert metrics['mask_rate'] == metrics['loss'] == 0
 
 
+@pytest.mark.parametrize('threshold', [0.0, 1.01])
+def test_batches_without_a_mix_are_trained_or_skipped(threshold, tff_context):
+  arguments = {'warmup_rounds': 1, 'threshold': threshold, 'l1_weight': 1e-3}
+  (first, _), (trained, _), (skipped, metrics) = (
+    train(fedpl.build_fedpl, 'sets', rounds, unmixed_batches=what, **arguments)
+    for rounds, what in ((1, 'trained'), (3, 'trained'), (3, 'skipped'))
+  )
+  # Neither the penalty nor momentum moves them.
+  for a, b, c in zip(first, skipped, trained, strict=True):
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+  assert metrics['mask_rate'] == (threshold == 0)
+
+
 def test_the_penalty_moves_weights_by_itself(tff_context):
   arguments = {'warmup_rounds': 0, 'threshold': 1.01, 'l1_weight': 1e-3}
   start, _ = train(fedpl.build_fedpl, 'sets', 1, **arguments)

@@ -158,6 +158,20 @@ def test_everybody_confident_is_self_training():
 
 
 @pytest.mark.parametrize('threshold', [0.0, 0.75, 1.01])
+def test_only_where_something_is_mixed(threshold):
+  objective = objectives.Lasso(objectives.ConfidenceMix(PLAIN, threshold), 0.1)
+  mixed = evaluate(objectives.OnlyMixed(objective), batch_of())
+  expected = evaluate(objective, batch_of())
+  assert mixed[2] == expected[2]
+  if threshold == 0.75:
+    assert mixed[0] == expected[0]
+    np.testing.assert_array_equal(mixed[1], expected[1])
+  else:
+    assert mixed[0] == 0 < expected[0]
+    np.testing.assert_array_equal(mixed[1], np.zeros((5, 3)))
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.75, 1.01])
 @pytest.mark.parametrize('mix', ['inputs', 'logits'])
 def test_compiled_it_counts_passes_of_mixed_images_too(mix, threshold):
   batch = batch_of()

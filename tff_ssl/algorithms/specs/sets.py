@@ -4,7 +4,7 @@ from tff_ssl.algorithms.process_spec import LOCAL, ProcessSpec
 
 _FEDUL = 'Lu et al. 2022, arXiv 2204.03304'
 _FEDLLP = 'fedllp.build_fedllp'
-_MIX = ('mix', 'mixup_weight', 'mixup_concentration')
+_MIX = ('mix', 'mixup_weight', 'mixup_concentration', 'unmixed_batches')
 
 SPECS = (
   ProcessSpec(
