@@ -28,7 +28,7 @@ Round = Callable[[], None]
 def build_all(
   workload: workloads.Workload, store: client_store.ClientStore
 ) -> dict[str, Round]:
-  """Returns the candidates by name: ours, stock_tff, bare_loop, maybe crl."""
+  """Returns the candidates by name; those with CRL where images are images."""
   # Stock TFF before the bare loop: a Keras model that is made before stock TFF
   # makes its own cannot be traced any more.
   candidates = {
@@ -37,7 +37,8 @@ def build_all(
     'bare_loop': build_bare_loop(workload, store),
   }
   if workload.has_augmentation:
-    candidates['crl'] = build_crl(workload, store)
+    candidates['crl'] = build_crl(workload, store, threshold=0.0)
+    candidates['crl_unsure'] = build_crl(workload, store, threshold=1.01)
   return candidates
 
 
@@ -49,11 +50,13 @@ def build_ours(
 
 
 def build_crl(
-  workload: workloads.Workload, store: client_store.ClientStore
+  workload: workloads.Workload,
+  store: client_store.ClientStore,
+  threshold: float,
 ) -> Round:
   """The same with CRL at clients: two views, augmentation included."""
   views = augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False)
-  objective = objectives.ConsistencyRegularization(views)
+  objective = objectives.ConsistencyRegularization(views, threshold)
   return _build_process(workload, store, views, objective)
 
 

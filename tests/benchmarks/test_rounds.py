@@ -42,7 +42,7 @@ def test_json_holds_every_field(tiny, capsys):
 
   assert set(results) == {'machine', 'cnn'}
   values = results['cnn']
-  names = {'ours', 'stock_tff', 'bare_loop', 'crl'}
+  names = {'ours', 'stock_tff', 'bare_loop', 'crl', 'crl_unsure'}
   assert set(values['median_ms']) == names
   assert [values[key] for key in ('clients', 'steps', 'batch_size')] == [
     tiny.clients,

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses
+from tff_ssl.objectives import losses, selected
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +53,7 @@ class ConsistencyRegularization:
       [weak, strong],
       [randomness.fold_in(seed, i) for i in (2, 3)],
       self.views_forward,
+      self.threshold,
     )
     return pseudo_label_loss(weak_logits, strong_logits, self.threshold, batch)
 
@@ -83,7 +84,11 @@ class SelfTraining:
 
 
 def forward(
-  predict, inputs: list[tf.Tensor], seeds: list[tf.Tensor], views_forward: str
+  predict,
+  inputs: list[tf.Tensor],
+  seeds: list[tf.Tensor],
+  views_forward: str,
+  threshold: float | None = None,
 ) -> list[tf.Tensor]:
   """Returns the train-mode logits of several batches.
 
@@ -96,9 +101,13 @@ def forward(
       as one batch. 'separate': a pass for each batch; without batch
       normalisation the same but for dropout, and faster where no gradient flows
       through a batch. 'auto': joint where the model has moving statistics.
+    threshold: tau, where the last batch is another view of the one before, and
+      the loss takes only those of its examples whose prediction there reaches
+      tau. In separate passes only they go through the model then; see
+      `selected.predict_selected`. Without it, all examples do.
 
   Returns:
-    Logits `[n_i, d]` of each batch.
+    Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
   """
   is_joint = views_forward == 'joint' or (
     views_forward == 'auto' and predict.has_moving_state
@@ -106,9 +115,19 @@ def forward(
   if is_joint:
     logits = predict(tf.concat(inputs, axis=0), training=True, seed=seeds[0])
     return tf.split(logits, [tf.shape(batch)[0] for batch in inputs])
+  if threshold is None:
+    return [
+      predict(batch, training=True, seed=seed)
+      for batch, seed in zip(inputs, seeds, strict=True)
+    ]
+  *earlier, (last, last_seed) = zip(inputs, seeds, strict=True)
+  outputs = [
+    predict(batch, training=True, seed=seed) for batch, seed in earlier
+  ]
+  _, mask = losses.pseudo_labels(outputs[-1], threshold)
   return [
-    predict(batch, training=True, seed=seed)
-    for batch, seed in zip(inputs, seeds, strict=True)
+    *outputs,
+    selected.predict_selected(predict, last, mask, last_seed, outputs[-1]),
   ]
 
 

@@ -87,7 +87,12 @@ class SemiSupervised:
     ]
     seeds = [randomness.fold_in(seed, i) for i in (3, 4, 5)]
     logits, weak_logits, strong_logits = consistency.forward(
-      predict, inputs, seeds, self.views_forward
+      predict,
+      inputs,
+      seeds,
+      self.views_forward,
+      # Self-training takes examples of the strong view by that view itself.
+      None if self.unlabelled_loss == 'self_training' else self.threshold,
     )
     supervised, counts = losses.supervised(labelled['y'], logits)
     unlabelled, pseudo = self._unlabelled(weak_logits, strong_logits, batch)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses
+from tff_ssl.objectives import losses, selected
 
 _EPSILON = 1e-12
 
@@ -44,7 +44,9 @@ class TwoExperts:
   """The mean of the loss above over a minibatch (Eq. 8).
 
   The mean is over the whole minibatch, as Eq. 8 divides by all unlabelled
-  examples, whether or not they pass the threshold.
+  examples, whether or not they pass the threshold. Those that add nothing do
+  not go through the model that is trained, unless batch normalisation needs
+  them.
 
   Attributes:
     views: Gives the plain, the weak and the strong view
@@ -104,9 +106,9 @@ class TwoExperts:
       'weak': lambda: self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
       'strong': lambda: strong,
     }[self.expert_view]()
+    expert_logits = [predict.at(weights, seen) for weights in anchors]
     of_global, of_local = (
-      tf.nn.softmax(tf.cast(predict.at(weights, seen), tf.float32))
-      for weights in anchors
+      tf.nn.softmax(tf.cast(logits, tf.float32)) for logits in expert_logits
     )
     chosen, other, is_local = self._select(of_global, of_local)
     labels = tf.argmax(chosen, axis=-1, output_type=tf.int32)
@@ -115,11 +117,19 @@ class TwoExperts:
       tf.equal(labels, tf.argmax(other, axis=-1, output_type=tf.int32)),
       tf.float32,
     )
-    logits = predict(strong, seed=randomness.fold_in(seed, 2))
+    logits = selected.predict_selected(
+      predict, strong, mask, randomness.fold_in(seed, 2), like=expert_logits[0]
+    )
     each = losses.masked_cross_entropy(labels, logits, mask)
     if self.consistency_weight and self.experts == 'both':
       if self.consistency_view == 'plain':
-        logits = predict(plain, seed=randomness.fold_in(seed, 3))
+        logits = selected.predict_selected(
+          predict,
+          plain,
+          agrees,
+          randomness.fold_in(seed, 3),
+          like=expert_logits[0],
+        )
       weight = self.consistency_weight * self._ratio(other, chosen)
       each += agrees * weight * self._divergence(logits, other)
     total, size = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)

@@ -28,14 +28,28 @@ def passes_of(metrics):
     ('fedavg', {}, _SIZE, _SIZE),
     ('fedavg', {'local_epochs': 3}, 3 * _SIZE, 3 * _SIZE),
     # 3 labelled minibatches; the weak view gives labels, no gradient.
-    ('fedprox_fixmatch', {}, 3 * _BATCH + 2 * _SIZE, 3 * _BATCH + _SIZE),
-    ('fedprox_fixmatch', {'labelled_batch_size': 5}, 15 + 40, 15 + 20),
-    # tau = 3 steps; tau' = 3 with two experts, a strong and a plain view.
-    ('fedlabel', {}, 24 + 4 * 24, 24 + 2 * 24),
-    ('fedlabel', {'unlabelled_steps': 5}, 24 + 4 * 40, 24 + 2 * 40),
-    ('fedlabel', {'consistency_view': 'strong'}, 24 + 3 * 24, 24 + 24),
-    ('fedlabel', {'consistency_weight': 0.0}, 24 + 3 * 24, 24 + 24),
-    ('grouping', {}, 2 * _SIZE, _SIZE),
+    (
+      *('fedprox_fixmatch', {'threshold': 0.0}),
+      *(3 * _BATCH + 2 * _SIZE, 3 * _BATCH + _SIZE),
+    ),
+    # Of examples without a pseudo-label no strong view goes through.
+    (
+      *('fedprox_fixmatch', {'threshold': 1.01, 'labelled_batch_size': 5}),
+      *(15 + 20, 15),
+    ),
+    ('fedavg_uda', {'threshold': 1.01}, 3 * _BATCH + _SIZE, 3 * _BATCH),
+    # tau = 3 steps; tau' = 3 with two experts and the strong view.
+    (
+      *('fedlabel', {'threshold': 0.0, 'consistency_view': 'strong'}),
+      *(24 + 3 * 24, 24 + 24),
+    ),
+    (
+      *('fedlabel', {'threshold': 0.0, 'consistency_weight': 0.0}),
+      *(24 + 3 * 24, 24 + 24),
+    ),
+    ('fedlabel', {'threshold': 1.0}, 24 + 2 * 24, 24),
+    ('grouping', {'threshold': 0.0}, 2 * _SIZE, _SIZE),
+    ('grouping', {'threshold': 1.01}, _SIZE, 0),
     # Reconstruction takes the images themselves: one pass for both heads. Three
     # minibatches, labelled or not, are full.
     ('ssjo', {}, 24, 24),
@@ -98,7 +112,7 @@ def test_clients_that_wait_for_the_server_do_not_count(
   name, forward, backward, tff_context
 ):
   problem = problem_of(name)
-  process = problem.build(server_warmup_rounds=1)
+  process = problem.build(server_warmup_rounds=1, threshold=0.0)
   clients = [problem.client(0, _SIZE), problem.client(1, 10)]
   first = process.next(process.initialize(), clients)
   assert np.isnan(passes_of(first.metrics)).all()
@@ -119,6 +133,21 @@ def test_fedtrinet_votes_three_times(tff_context):
   assert passes_of(second.metrics) == (3 * _SIZE + trained, trained)
 
 
+def test_fedlabel_takes_the_plain_view_where_experts_agree(tff_context):
+  problem = problem_of('fedlabel')
+  process = problem.build(threshold=0.0, unlabelled_steps=5)
+  state, rates = process.initialize(), []
+  for _ in range(3):
+    output = process.next(state, [problem.client(0, _SIZE)])
+    state = output.state
+    rates.append(
+      float(output.metrics['client_work']['train']['agreement_rate'])
+    )
+    trained = 24 + 40 + round(rates[-1] * 40)
+    assert passes_of(output.metrics) == (trained + 2 * 40, trained)
+  assert len(set(rates)) > 1
+
+
 def test_as_table_3_has_it(tff_context):
   """Table 3 of FedLabel: 2P + 2B against 3P + 2B for FedTriNet.
 
@@ -126,7 +155,7 @@ def test_as_table_3_has_it(tff_context):
   consistency term on the strong view needs no third pass that trains.
   """
   problem = problem_of('fedlabel')
-  process = problem.build(consistency_view='strong')
+  process = problem.build(consistency_view='strong', threshold=0.0)
   output = process.next(process.initialize(), [problem.client(0, _SIZE)])
   forward, backward = passes_of(output.metrics)
   minibatches = 3 * _BATCH

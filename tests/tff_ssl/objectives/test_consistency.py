@@ -10,6 +10,7 @@ import tensorflow as tf
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
+from tff_ssl.objectives import consistency
 from tff_ssl.templates import prediction
 
 _SEED = tf.constant([3, 4])
@@ -50,6 +51,11 @@ class _TablePredictor:
     assert training
     self.seeds.append(tuple(seed.numpy()))
     return tf.gather(self.table, x)
+
+  def probe(self, x, seed, if_empty):
+    del if_empty
+    self.probed = x.numpy().tolist()
+    return self(x, seed=seed)
 
 
 def _batch(true_y=None):
@@ -111,6 +117,14 @@ def test_eq_5(threshold):
   assert tuple(metrics) == objective.metric_names
   assert [float(v) for v in metrics['mask_rate']] == [mask.sum(), _SIZE]
   assert len(predict.seeds) == 1
+
+
+@pytest.mark.parametrize('threshold', [0.45, 1.01])
+def test_only_confident_examples_go_through_the_model_twice(threshold):
+  objective = objectives.ConsistencyRegularization(_RowViews(), threshold)
+  *_, predict = _evaluate(objective, _batch())
+  confident = np.flatnonzero(_numpy_loss(_STRONG, threshold)[2])
+  assert predict.probed == (confident + _SIZE).tolist()
 
 
 def test_eq_4_by_hand():
@@ -249,6 +263,35 @@ def test_batch_normalisation_sees_both_views_as_one_batch():
 def test_two_forwards_equal_a_joint_one_without_moving_state(norm):
   keras_model, model, weights, x = _models(norm)
   _assert_like_keras(keras_model, model, weights, x, joint=True)
+
+
+@pytest.mark.parametrize('norm', ['none', 'group'])
+def test_sparing_unsure_examples_changes_nothing(norm):
+  """Against the loss with every example in the forward pass, and the passes."""
+  _, model, weights, x = _models(norm)
+  weak = tf.nn.softmax(
+    model.predict(weights.trainable, [], x, training=True, seed=_SEED)[0]
+  )
+  confidence = np.sort(tf.reduce_max(weak, axis=1))
+  threshold = float(confidence[4:6].mean())  # three of eight pass
+  loss, gradients, predict = _run(model, weights, x, threshold)
+
+  trainable = [tf.constant(w) for w in weights.trainable]
+  with tf.GradientTape() as tape:
+    tape.watch(trainable)
+    teacher, student = (
+      model.predict(trainable, [], view, training=True, seed=_SEED)[0]
+      for view in (x, 1 - x / 2)
+    )
+    expected, _ = consistency.pseudo_label_loss(
+      teacher, student, threshold, {'y': tf.fill([8], -1)}
+    )
+  assert float(loss) == pytest.approx(float(expected), abs=1e-6) != 0
+  for actual, gradient in zip(
+    gradients, tape.gradient(expected, trainable), strict=True
+  ):
+    np.testing.assert_allclose(actual, gradient, atol=1e-6)
+  np.testing.assert_array_equal(predict.passes([None, tf.ones([])]), [11, 3])
 
 
 def test_the_views_draw_different_random_numbers():

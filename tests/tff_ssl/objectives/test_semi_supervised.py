@@ -123,8 +123,12 @@ def test_number_of_forward_passes(norm, views_forward):
       sizes.append(x.shape[0])
       return predictor(x, **kwargs)
 
+    def probe(self, x, seed, **kwargs):
+      sizes.append(x.shape[0])
+      return predictor.probe(x, seed, **kwargs)
+
   objective = objectives.ConsistencyRegularization(
-    ShiftedViews(), 0.5, views_forward
+    ShiftedViews(), 0.0, views_forward
   )
   objective(Counting(), _batch(), None, _SEED)
   is_joint = views_forward == 'joint' or (

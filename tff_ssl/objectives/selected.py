@@ -1,0 +1,37 @@
+"""A forward pass of those examples only that the loss takes.
+
+Losses on pseudo-labels multiply an example by zero where no prediction is sure
+enough. Early in training that is most of them, and the pass that trains costs
+more than all others together.
+"""
+
+import tensorflow as tf
+
+
+def predict_selected(
+  predict, x: tf.Tensor, mask: tf.Tensor, seed: tf.Tensor, like: tf.Tensor
+) -> tf.Tensor:
+  """Returns train-mode logits of the selected examples, and 0 for the others.
+
+  Where the loss multiplies by the mask, it and its gradient are those of a pass
+  of all examples, but for what a model draws (dropout). With moving statistics,
+  which all examples move, all go through.
+
+  Args:
+    predict: A `Predictor`.
+    x: Inputs `[n, ...]`.
+    mask: `float32 [n]` of zeros and ones.
+    seed: `int32 [2]`.
+    like: Logits `[n, d]` of any prediction on the same examples; only their
+      shape and type are used.
+
+  Returns:
+    Logits `[n, d]`.
+  """
+  if predict.has_moving_state:
+    return predict(x, seed=seed)
+  selected = tf.where(mask > 0)
+  logits = predict.probe(
+    tf.gather_nd(x, selected), seed, if_empty=tf.stop_gradient(like[:0])
+  )
+  return tf.scatter_nd(selected, logits, tf.shape(like, selected.dtype))
