@@ -29,7 +29,7 @@ run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
 
 test: $(STAMP) ## all tests, in two processes
-	@$(BIN)/python -m pytest -n 2 --dist=loadgroup
+	@$(BIN)/python -m pytest -n 2 --dist=loadgroup --no-loadscope-reorder
 
 check: $(STAMP) ## lint and format check (ruff)
 	@$(BIN)/ruff check .
