@@ -199,8 +199,13 @@ BY_PROCESS = {
       'mask_ratio': 0.8,
       'threshold': threshold,
       'augmentation': 'rand_augment_1_10',
-      # The baselines take as many steps as FedLabel takes of each kind.
-      **({} if name == 'fedlabel' else {'local_steps': 16}),
+      # The baselines take as many steps as FedLabel takes of each kind, whose
+      # server adds the mean update as it is.
+      **(
+        {'server_learning_rate': 1.0}
+        if name == 'fedlabel'
+        else {'local_steps': 16}
+      ),
     }
     for name, threshold in (
       ('fedlabel', 0.5),

@@ -271,8 +271,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'server_learning_rate',
       'float',
-      "The server's learning rate; by default --learning_rate, of fedadam 0.01 "
-      'and of scaffold 1.',
+      "The server's learning rate; by default --learning_rate, of fedadam "
+      '0.01, of scaffold and fedlabel 1.',
     ),
     Flag(
       'server_warmup_rounds',

@@ -133,6 +133,7 @@ def test_federated_optimizers_step_as_their_papers_do():
   """Reddi et al. leave the rate to tuning; Algorithm 1 of SCAFFOLD is SGD."""
   assert resolve(process='fedadam')['server_learning_rate'] == 0.01
   assert resolve(process='fednova')['proximal_strength'] == 0
+  assert resolve(process='fedlabel')['server_learning_rate'] == 1
   values = resolve(process='scaffold')
   assert (values['server_learning_rate'], values['momentum']) == (1, 0)
   assert values['client_weighting'] == 'uniform'

@@ -228,6 +228,9 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
     **off,
     'consistency_weight': '0.0',
   }
+  assert changed(rows['fedlabel_mean'], fedlabel) == {
+    'server_learning_rate': '0.5'
+  }
   for expert in ('local', 'global'):
     assert changed(rows[f'fedlabel_{expert}'], fedlabel) == {
       **alone,

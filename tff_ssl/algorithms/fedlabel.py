@@ -75,7 +75,8 @@ def build_fedlabel(
     consistency_view: 'plain' or 'strong'; likewise.
     kl_direction: 'printed' or 'reverse'; likewise.
     client_optimizer: By default paper 1's SGD (`optimizers.build_paper_sgd`).
-    server_optimizer: By default SGD with learning rate 1.
+    server_optimizer: By default SGD with learning rate 1. One of 1/2 takes the
+      mean of a client's two changes in the place of their sum.
     batch_size: b, examples in a minibatch of either kind.
     labelled_steps: tau.
     unlabelled_steps: tau'; by default tau.

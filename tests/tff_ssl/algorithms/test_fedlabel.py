@@ -2,12 +2,13 @@
 
 import collections
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_ssl import optimizers
+from tff_ssl import algorithms, optimizers
 from tff_ssl.algorithms import fed_avg, fedlabel
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -140,6 +141,20 @@ def test_the_update_is_the_sum_of_both_changes(run):
   ):
     assert not np.allclose(a, w) and not np.allclose(b, w)
     np.testing.assert_allclose(end - w, (a - w) + (b - w), atol=1e-6)
+
+
+def test_a_server_rate_of_one_half_takes_the_mean_of_both_changes(run):
+  build = functools.partial(
+    algorithms.PROCESSES['fedlabel'].build,
+    labelled_steps=_STEPS,
+    threshold=0.4,
+  )
+  start, whole, _ = run(build, CLIENTS, rounds=1)
+  _, half, _ = run(build, CLIENTS, rounds=1, server_learning_rate=0.5)
+  for w, full, mean in zip(
+    start.trainable, whole.trainable, half.trainable, strict=True
+  ):
+    np.testing.assert_allclose(mean - w, (full - w) / 2, atol=1e-6)
 
 
 def test_the_weight_of_an_update_counts_what_passed(run):
