@@ -1,5 +1,6 @@
 """What all tests share: one TFF context whose worker ends with the tests."""
 
+import hashlib
 import os
 
 import pytest
@@ -18,7 +19,7 @@ def pytest_collection_modifyitems(items):
   Tests that have a group of their own stay in that. The groups of the contract
   suite take longest and go first, so that all processes end at about one time.
   """
-  items.sort(key=lambda item: 'testing' not in item.path.parts)
+  items.sort(key=lambda item: 'tests/tff_ssl/testing/' not in item.nodeid)
   for item in items:
     if not item.get_closest_marker('xdist_group'):
       file, _, _ = item.nodeid.partition('::')
@@ -48,8 +49,11 @@ def _compiled_once():
     return types[key]
 
   def optimise_once(comp, config):
+    proto = comp.proto.SerializeToString(deterministic=True)
     key = (
-      comp.proto.SerializeToString(deterministic=True),
+      hashlib.sha256(proto).digest(),
+      # Names the Python containers, which the former does not.
+      comp.type_signature,
       config.SerializeToString(deterministic=True),
     )
     if key not in graphs:

@@ -206,7 +206,7 @@ def build_server_sgd(
   """Builds the server's SGD, whose rate multiplies the mean model delta.
 
   Args:
-    server_learning_rate: Step size >= 0; 1 is the mean of the clients' models.
+    server_learning_rate: Step size >= 0; 1 adds the mean model delta as it is.
 
   Returns:
     A `tff.learning.optimizers.Optimizer` for the mean of the model deltas.

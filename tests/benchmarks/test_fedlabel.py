@@ -31,11 +31,11 @@ def test_both_parts_together_have_the_passes_of_fedlabel(tmp_path, tff_context):
     metrics = process.next(process.initialize(), keys).metrics
     train = metrics['client_work']['train']
     passes[name] = (train['forward_passes'], train['backward_passes'])
-  # 3 steps of 4; on two views, and with two more forward passes.
+  # 3 steps of 4, and two more forward passes.
   assert passes == {
-    'fedlabel': (12 + 48, 12 + 24),
+    'fedlabel': (12 + 36, 12 + 12),
     'supervised': (12, 12),
-    'unlabelled': (48, 24),
+    'unlabelled': (36, 12),
   }
 
 

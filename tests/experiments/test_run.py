@@ -398,8 +398,8 @@ def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
     ('server_only', ('--server_examples=50',)),
     ('fedavg', ('--norm=batch',)),
     ('fedprox', ('--norm=group', '--clients_per_round=3')),
-    ('self_training', ('--precision=bfloat16', '--server_warmup_rounds=0')),
-    ('fedavg_ssfl', ('--schedule=cosine', '--server_warmup_rounds=0')),
+    ('self_training', ('--schedule=cosine', '--server_warmup_rounds=0')),
+    ('fedavg_ssfl', ('--precision=bfloat16', '--server_warmup_rounds=0')),
   ],
 )
 def test_two_rounds_of(process, more, cache, tmp_path):

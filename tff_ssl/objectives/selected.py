@@ -14,23 +14,26 @@ def predict_selected(
   """Returns train-mode logits of the selected examples, and 0 for the others.
 
   Where the loss multiplies by the mask, it and its gradient are those of a pass
-  of all examples, but for what a model draws (dropout). With moving statistics,
-  which all examples move, all go through.
+  of all examples, but for what a model draws (dropout), if the model takes each
+  example by itself. With moving statistics, which all examples move, all go
+  through.
 
   Args:
     predict: A `Predictor`.
     x: Inputs `[n, ...]`.
     mask: `float32 [n]` of zeros and ones.
     seed: `int32 [2]`.
-    like: Logits `[n, d]` of any prediction on the same examples; only their
-      shape and type are used.
+    like: Logits `[n, d]` of a prediction on the same examples, for shape and
+      type. Examples for which they are not finite go through, too, so that a
+      model which has diverged shows in the loss.
 
   Returns:
     Logits `[n, d]`.
   """
   if predict.has_moving_state:
     return predict(x, seed=seed)
-  selected = tf.where(mask > 0)
+  is_finite = tf.reduce_all(tf.math.is_finite(like), axis=-1)
+  selected = tf.where((mask > 0) | ~is_finite)
   logits = predict.probe(
     tf.gather_nd(x, selected), seed, if_empty=tf.stop_gradient(like[:0])
   )
