@@ -63,14 +63,14 @@ def plot(
     figsize=(7 * width, 3 * height + 0.3 + 0.2 * legend_lines),
     layout='constrained',
   )
-  panels = picture.subplots(height, width, squeeze=False).flat
+  panels = list(picture.subplots(height, width, squeeze=False).flat)
   for axes, column in zip(panels, columns, strict=False):
     axes.set_prop_cycle(_STYLES)
     for name, runs in tables.items():
       _draw(axes, name, [t[column].dropna() for t in runs if column in t])
     axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
     axes.grid(alpha=0.3)
-  for axes in list(panels)[len(columns) :]:
+  for axes in panels[len(columns) :]:
     axes.remove()
   handles, names = picture.axes[0].get_legend_handles_labels()
   picture.legend(

@@ -195,6 +195,15 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
   assert list(only) == ['diversity/x']
 
 
+def test_no_panel_is_left_empty(tmp_path, monkeypatch):
+  names = [f'diversity/{letter}' for letter in 'abcde']
+  columns = {name: [1.0, 2.0] for name in names}
+  run = _write_run(tmp_path / 'a', 'fedavg', [0.2, 0.6], columns=columns)
+  groups = report_groups.read_groups([run])
+  path = tmp_path / 'x.png'
+  assert list(lines_drawn(monkeypatch, groups, path, names)) == names
+
+
 def test_command_line(tmp_path, capsys):
   run = str(_write_run(tmp_path / 'a', 'grouping', [0.5]))
   output = f'--output={tmp_path / "o"}'
