@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope='session')
 def _compiled_once():
-  """Spares TFF's compiler what it has done before, a fourth of its time here.
+  """Spares TFF's compiler what it has done before.
 
   It parses the type of each part of a computation, and optimises each of its
   TensorFlow graphs. Builds of one process, and often of two, share most of

@@ -129,5 +129,5 @@ def test_predictions_that_are_no_numbers_show_in_the_loss(model):
   )
   predict = prediction.Predictor(model, student.trainable, [])
   objective = objectives.ConsistencyRegularization(ReversedViews(), 0.9)
-  loss, metrics = objective(predict, examples(_SIZE), None, _SEED)
+  loss, _ = objective(predict, examples(_SIZE), None, _SEED)
   assert not np.isfinite(float(loss))
