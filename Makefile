@@ -21,8 +21,9 @@ $(STAMP): requirements.txt
 	@echo "Building $(VENV) (a few minutes, once) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.txt
-# On all cores, which pip does not do; some packages hold templates that are no Python.
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+# On all cores, which pip does not do, and without the packages' own tests; some
+# packages hold templates that are no Python.
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 	@touch $(STAMP)
 
 run: $(STAMP) ## grouping on the embedded digits: first run, no download

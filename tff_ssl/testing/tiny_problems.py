@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import algorithms, augmentation, optimizers, templates
-from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.models import functional, heads, normalization, split
 from tff_ssl.testing import tiny_sets
 
 INPUT_SHAPE = (8, 8, 1)
@@ -90,21 +90,36 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def build_tiny_model(norm: str = 'none') -> functional.FunctionalModel:
-  """Returns a 64-24-10 network; `norm` is 'none', 'batch' or 'group'."""
+def build_tiny_model(normalised: bool = False) -> functional.FunctionalModel:
+  """Returns a 64-24-10 network, normalised by batches and groups or not."""
   return functional.from_keras(
-    lambda: dense.dense(INPUT_SHAPE, NUM_CLASSES, norm, hidden=(24,))
+    lambda: tf.keras.Sequential(
+      [*_hidden_layers(normalised), tf.keras.layers.Dense(NUM_CLASSES)]
+    )
   )
 
 
 @functools.cache
-def build_tiny_split_model(norm: str = 'none') -> split.SplitModel:
+def build_tiny_split_model(normalised: bool = False) -> split.SplitModel:
   """Returns the same network as an encoder with a head."""
-  encoder = dense.dense_encoder(INPUT_SHAPE, norm, features=24)
   return split.join(
-    functional.from_keras(encoder),
+    functional.from_keras(
+      lambda: tf.keras.Sequential(_hidden_layers(normalised))
+    ),
     functional.from_keras(heads.linear_head(24, NUM_CLASSES)),
   )
+
+
+def _hidden_layers(normalised):
+  layers = tf.keras.layers
+  norms = ('batch', 'group') if normalised else ('none',)
+  return [
+    layers.Input(INPUT_SHAPE),
+    layers.Flatten(),
+    layers.Dense(24),
+    *map(normalization.make_norm, norms),
+    layers.ReLU(),
+  ]
 
 
 def to_batches(images: np.ndarray, **labels: np.ndarray) -> tf.data.Dataset:
@@ -183,11 +198,11 @@ class TinyProblem:
       given['server_optimizer'] = optimizers.build_paper_sgd(0.1)
     return {**given, 'seed': 1, **self.arguments}
 
-  def build_model(self, norm: str = 'none') -> functional.FunctionalModel:
+  def build_model(self, normalised: bool = False) -> functional.FunctionalModel:
     """Returns the model that the process gets."""
     if self.spec.needs_encoder:
-      return build_tiny_split_model(norm)
-    return build_tiny_model(norm)
+      return build_tiny_split_model(normalised)
+    return build_tiny_model(normalised)
 
   def build(
     self, *, model=None, without: Sequence[str] = (), **overrides

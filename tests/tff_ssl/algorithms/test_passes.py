@@ -94,7 +94,7 @@ def test_one_round(name, settings, forward, backward, tff_context):
 def test_views_in_one_pass_go_back_together(tff_context):
   """Batch normalisation mixes both views: so does its gradient."""
   problem = problem_of('grouping')
-  process = problem.build(model=problem.build_model('batch'))
+  process = problem.build(model=problem.build_model(normalised=True))
   output = process.next(process.initialize(), [problem.client(0, _SIZE)])
   assert passes_of(output.metrics) == (2 * _SIZE, 2 * _SIZE)
 
