@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import os
+import sys
 
 import pytest
 
@@ -83,8 +84,13 @@ def tff_context(request, _compiled_once):
 
 
 @pytest.fixture(scope='module', autouse=True)
-def _living_context(request):
-  """Installs the context again where an earlier module has stopped it."""
+def _ready_tff(request):
+  """Installs the context again where a module has stopped it.
+
+  Where TFF is imported at all, its compiler is spared, too.
+  """
+  if 'tensorflow_federated' in sys.modules:
+    request.getfixturevalue('_compiled_once')
   if request.session.stash.get(_INSTALLED, False):
     from tff_ssl.simulation import workers
 

@@ -2,14 +2,12 @@
 
 import os
 import pathlib
-import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 from sklearn.datasets import load_digits
 
 from datasets import (
@@ -20,7 +18,6 @@ from datasets import (
 )
 from datasets.source import Source, Split
 
-ROOT = pathlib.Path(client_store.__file__).parents[1]
 HOSTILE = [
   'a|b',
   '../../escaped',
@@ -209,54 +206,26 @@ def test_types(store):
     assert result.element == store_readers.element_type(store)
 
 
-def test_executed_by_tff(store, tmp_path):
-  # In a process group of its own, so that TFF's worker ends with it.
-  program = f"""
-import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-from datasets import client_store, store_readers
-store = client_store.open_store({store.path!r})
-"""
-  program += """
-read = store_readers.client_reader(store)
-count = tff.tensorflow.computation(
-  lambda data: data.reduce(0, lambda n, e: n + tf.size(e['true_y'])),
-  tff.SequenceType(store_readers.element_type(store)),
-)
+def test_executed_by_tff(store, tff_context):
+  read = store_readers.client_reader(store)
 
-@tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
-def total(clients):
-  read_all = tff.federated_map(read, clients)
-  return tff.federated_sum(tff.federated_map(count, read_all))
+  @tff.tensorflow.computation(
+    tff.SequenceType(store_readers.element_type(store))
+  )
+  def count(data):
+    return data.reduce(0, lambda n, e: n + tf.size(e['true_y']))
 
-print('total', total([0, 3, 4, 4, 12]))
-(server,) = list(store_readers.server_reader(store)())
-print('server', int(server['y'].numpy().sum()))
-try:
-  total([13])
-except Exception as error:
-  print('refused', 'outside [0, 13)' in str(error))
-"""
-  output = tmp_path / 'output'
-  with open(output, 'wb') as file:
-    process = subprocess.Popen(
-      [sys.executable, '-c', program],
-      cwd=ROOT,
-      stdout=file,
-      stderr=subprocess.STDOUT,
-      start_new_session=True,
-    )
-    try:
-      process.wait(timeout=200)
-    finally:
-      os.killpg(process.pid, signal.SIGKILL)
-  said = output.read_text().splitlines()
-  sizes = store.client_sizes
-  assert f'total {sizes[[0, 3, 12]].sum()}' in said
-  server_labels = client_store.read_numpy(store, 'server').true_y
-  assert f'server {server_labels.sum()}' in said
-  assert 'refused True' in said
+  @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+  def total(clients):
+    read_all = tff.federated_map(read, clients)
+    return tff.federated_sum(tff.federated_map(count, read_all))
+
+  assert total([0, 3, 4, 4, 12]) == store.client_sizes[[0, 3, 12]].sum()
+  (server,) = list(store_readers.server_reader(store)())
+  labels = client_store.read_numpy(store, 'server').true_y
+  assert server['y'].numpy().sum() == labels.sum()
+  with pytest.raises(Exception, match=r'outside \[0, 13\)'):
+    total([13])
 
 
 @pytest.mark.parametrize('index', [-1, 13, 14, 15, 2**31 - 1, -(2**31)])
