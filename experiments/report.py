@@ -46,7 +46,8 @@ def write(
   Args:
     groups: From `report_groups`.
     output: Path without an ending: writes <output>.csv, <output>.md (with the
-      commands and the single runs) and <output>.png. `None` writes nothing.
+      commands and the single runs), <output>.png and what it shows,
+      <output>_curves.csv. `None` writes nothing.
     curves: Columns of metrics.csv for the picture; `None` for the usual ones.
 
   Returns:
@@ -59,7 +60,11 @@ def write(
   if output is not None:
     output.parent.mkdir(parents=True, exist_ok=True)
     runs = report_groups.by_run(groups)
-    report_curves.plot(runs, _with_ending(output, '.png'), curves)
+    drawn = report_curves.read(runs, curves)
+    report_curves.plot(drawn, _with_ending(output, '.png'))
+    drawn.to_csv(
+      _with_ending(output, '_curves.csv'), index=False, float_format='%.4g'
+    )
     table.to_csv(_with_ending(output, '.csv'), index=False)
     _with_ending(output, '.md').write_text(_markdown(table, groups, runs))
   return table
@@ -95,7 +100,7 @@ def main(argv: list[str]) -> int:
   parser.add_argument(
     '--output',
     type=pathlib.Path,
-    help='path without an ending: writes OUTPUT.csv, .md and .png',
+    help='path without an ending: writes OUTPUT.csv, .md, .png and _curves.csv',
   )
   parser.add_argument(
     '--curves',

@@ -29,36 +29,53 @@ _STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
 )
 
 
-def plot(
-  groups: Sequence[Group],
-  path: pathlib.Path,
-  curves: Sequence[str] | None = None,
-) -> None:
-  """Draws a panel for each curve and a line for each group.
+def read(
+  groups: Sequence[Group], curves: Sequence[str] | None = None
+) -> pd.DataFrame:
+  """Reads the curves of runs.
 
   Args:
     groups: From `report_groups.by_run`.
-    path: The PNG file to write.
     curves: Columns of metrics.csv; by default test accuracy, mask rate,
       accuracy of pseudo-labels and gradient diversity, where runs have them.
+
+  Returns:
+    A row for each round in which a run has some value: `run`, `seed`, `round`,
+    and a column for each curve.
 
   Raises:
     UsageError: If no run has a column.
   """
-  tables = {
-    group.name: [
-      pd.read_csv(folder / 'metrics.csv', index_col='round')
-      for folder in group.folders
-    ]
-    for group in groups
-  }
-  columns = _columns([t for runs in tables.values() for t in runs], curves)
+  together = pd.concat(
+    [
+      pd.read_csv(folder / 'metrics.csv')
+      .dropna(axis='columns', how='all')
+      .assign(run=group.name, seed=summary['seed'])
+      for group in groups
+      for folder, summary in zip(group.folders, group.summaries, strict=True)
+    ],
+    ignore_index=True,
+  )
+  columns = _columns(list(together.columns), curves)
+  chosen = together[['run', 'seed', 'round', *columns]]
+  return chosen.dropna(subset=columns, how='all')
+
+
+def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
+  """Draws a panel for each curve and a line for each group of runs.
+
+  Args:
+    table: From `read`.
+    path: The PNG file to write.
+  """
+  columns = list(table.columns.drop(['run', 'seed', 'round']))
+  runs = table['run'].unique()
   width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
   height = -(-len(columns) // width)
   # A column of the legend is as wide as its longest name.
-  longest = max(map(len, tables))
+  longest = max(map(len, runs))
   legend_columns = max(1, _LETTERS * width // (longest + _KEY_LETTERS))
-  legend_lines = -(-len(tables) // legend_columns)
+  legend_lines = -(-len(runs) // legend_columns)
   picture = figure.Figure(
     figsize=(7 * width, 3 * height + 0.3 + 0.2 * legend_lines),
     layout='constrained',
@@ -66,8 +83,9 @@ def plot(
   panels = list(picture.subplots(height, width, squeeze=False).flat)
   for axes, column in zip(panels, columns, strict=False):
     axes.set_prop_cycle(_STYLES)
-    for name, runs in tables.items():
-      _draw(axes, name, [t[column].dropna() for t in runs if column in t])
+    for run in runs:
+      of_run = table[table['run'] == run]
+      _draw(axes, run, of_run.pivot(index='round', columns='seed')[column])
     axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
     axes.grid(alpha=0.3)
   for axes in panels[len(columns) :]:
@@ -83,12 +101,7 @@ def plot(
   picture.savefig(path, dpi=120)
 
 
-def _columns(tables, wanted) -> list[str]:
-  present = [
-    column
-    for column in dict.fromkeys(c for table in tables for c in table.columns)
-    if any(column in t and t[column].notna().any() for t in tables)
-  ]
+def _columns(present, wanted) -> list[str]:
   if wanted is None:
     return [column for column in _NAMES if column in present] + [
       column for column in present if column.startswith(_DIVERSITY)
@@ -102,10 +115,10 @@ def _columns(tables, wanted) -> list[str]:
   return list(wanted)
 
 
-def _draw(axes, name, curves) -> None:
-  """Draws one group where all of its seeds have a value."""
-  together = pd.concat(curves, axis='columns', join='inner') if curves else None
-  if together is None or together.empty:
+def _draw(axes, name, by_seed) -> None:
+  """Draws one group where all of its seeds that have the curve have a value."""
+  together = by_seed.dropna(axis='columns', how='all').dropna()
+  if together.empty:
     axes.plot([], [], label=name)
     return
   (line,) = axes.plot(together.index, together.mean(axis='columns'), label=name)

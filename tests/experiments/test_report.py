@@ -77,7 +77,8 @@ def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
 
   out = tmp_path / 'out'
   names = {path.name for path in out.iterdir()}
-  assert names == {f'x_scale0.1.{ending}' for ending in ('csv', 'md', 'png')}
+  endings = ('.csv', '.md', '.png', '_curves.csv')
+  assert names == {f'x_scale0.1{ending}' for ending in endings}
   pd.testing.assert_frame_equal(
     pd.read_csv(out / 'x_scale0.1.csv'), table.astype({'changed': float})
   )
@@ -166,7 +167,7 @@ def lines_drawn(monkeypatch, groups, path, curves=None):
     save(picture, *args, **kwargs)
 
   monkeypatch.setattr(figure.Figure, 'savefig', savefig)
-  report_curves.plot(groups, path, curves)
+  report_curves.plot(report_curves.read(groups, curves), path)
   return drawn
 
 
@@ -191,6 +192,12 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
   assert (x, y) == ([2], [0.5])
   with Image.open(tmp_path / 'x.png') as picture:
     picture.verify()
+  table = report_curves.read([group]).astype({'seed': int, 'round': int})
+  assert table.fillna(-1).to_numpy().tolist() == [
+    ['fedavg', 0, 1, 0.2, -1, 1],
+    ['fedavg', 0, 2, 0.6, 0.5, 3],
+    ['fedavg', 1, 1, 0.4, -1, -1],
+  ]
   only = lines_drawn(monkeypatch, [group], tmp_path / 'y.png', ['diversity/x'])
   assert list(only) == ['diversity/x']
 
@@ -210,6 +217,8 @@ def test_command_line(tmp_path, capsys):
   assert report.main(['report', run, output, '--curves=accuracy']) == 0
   assert 'grouping' in capsys.readouterr().out
   assert (tmp_path / 'o.png').read_bytes().startswith(b'\x89PNG')
+  curves = pd.read_csv(tmp_path / 'o_curves.csv').to_dict('records')
+  assert curves == [{'run': 'grouping', 'seed': 3, 'round': 1, 'accuracy': 0.5}]
   assert report.main(['report', run]) == 0
   assert report.main(['report', run, output, '--curves=no']) == 2
   assert '--curves=no is in no metrics.csv' in capsys.readouterr().err
