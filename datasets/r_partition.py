@@ -44,6 +44,8 @@ def r_partition(
 
   So Definition 2, the mean over all pairs, gives R for K <= d and
   `R (1 - sum_j m_j (m_j - 1) / (K (K - 1)))` for K > d, slightly below R.
+  Clients of few examples depart from that, since theirs are whole numbers: 470
+  clients of 200 images in 47 classes have .04 for R = 0, and .42 for .4.
 
   The paper leaves the m_j open as well. Here they make the clients' sizes
   n_j / m_j as equal as whole numbers allow (the Huntington-Hill method, at

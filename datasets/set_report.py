@@ -17,11 +17,13 @@ def describe(partition: SetPartition) -> dict[str, object]:
   Returns:
     `sets_of_each_client` (C numbers), `min_set_examples`,
     `median_set_examples`, `max_set_examples`, `different_examples` (one in
-    several sets counts once) and `condition_numbers` of the clients' priors
-    (`prior_checks.condition_number`).
+    several sets counts once), `condition_numbers` of the clients' priors
+    (`prior_checks.condition_number`), and the number of `absent_classes` of
+    each client, which these leave out.
   """
   sizes = partition.set_sizes
   sizes = sizes[sizes > 0]
+  is_absent = ~partition.class_priors.any(axis=1)
   return {
     'sets_of_each_client': partition.num_sets.tolist(),
     'min_set_examples': int(sizes.min()),
@@ -31,6 +33,7 @@ def describe(partition: SetPartition) -> dict[str, object]:
     'condition_numbers': [
       prior_checks.condition_number(own) for own in partition.class_priors
     ],
+    'absent_classes': is_absent.sum(axis=1).tolist(),
   }
 
 
@@ -58,7 +61,8 @@ def lines(partition: SetPartition) -> list[str]:
     clients = len(np.unique(absent[:, 0]))
     said.append(
       f'Note: {clients} clients have no example of some class (the first: '
-      f'{partition.client_names[absent[0, 0]]!r}, class {absent[0, 1]}).'
+      f'{partition.client_names[absent[0, 0]]!r}, class {absent[0, 1]}), which '
+      'their condition numbers leave out: about it they can tell nothing.'
     )
   return said
 
@@ -83,6 +87,7 @@ def plot_priors(
   )
   axes = figure.subplots(rows, columns, squeeze=False)
   highest = partition.class_priors.max()
+  facts = describe(partition)
   for client, own in enumerate(partition.class_priors):
     panel = axes.flat[client]
     image = panel.imshow(
@@ -94,9 +99,11 @@ def plot_priors(
       vmax=highest,
     )
     # A dollar sign in a client's name is no formula.
+    absent = facts['absent_classes'][client]
     panel.set_title(
       f'{partition.client_names[client]}: '
-      f'{prior_checks.condition_number(own):.3g}',
+      f'{facts["condition_numbers"][client]:.3g}'
+      + (f', {absent} classes absent' if absent else ''),
       fontsize=8,
       parse_math=False,
     )

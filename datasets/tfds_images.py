@@ -33,7 +33,8 @@ class TfdsImages:
     stddev: Per-channel standard deviation.
     mirrorable: Whether a mirrored image still is of its class: not so for
       digits and letters, also in photos. Paper 1's code mirrors SVHN and EMNIST
-      all the same; `--augment_flip` does that.
+      all the same, which `--augment_flip` does, too; EMNIST as it is stored,
+      where left and right are an upright image's top and bottom.
     public_examples: Train (with what is unlabelled) and test examples of the
       public set.
     transposed: Whether TFDS stores rows and columns exchanged.

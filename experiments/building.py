@@ -50,6 +50,7 @@ def build_views(settings, source):
     'mean': source.mean,
     'stddev': source.stddev,
     'flip': source.mirrorable if flip is None else flip,
+    'crop_padding': settings.augment_crop,
     'fill': source.background,
   }
   # None where the process takes no strong view.

@@ -49,6 +49,7 @@ COMMON = {
   'kl_direction': 'printed',
   'labelled_steps': 16,
   'warmup_rounds': 5,
+  'pseudo_labels': 'sets',
   'mix': 'inputs',
   'unmixed_batches': 'trained',
   'vat_weight': 5e-4,
@@ -199,6 +200,10 @@ BY_PROCESS = {
       'mask_ratio': 0.8,
       'threshold': threshold,
       'augmentation': 'rand_augment_1_10',
+      # Plain SGD, as in its Eqs. 1 and 9.
+      'learning_rate': 0.1,
+      'momentum': 0.0,
+      'weight_decay': 0.0,
       # The baselines take as many steps as FedLabel takes of each kind, whose
       # server adds the mean update as it is.
       **(
@@ -220,6 +225,7 @@ BY_PROCESS = {
       'learning_rate': 1e-4,
       'local_epochs': 1,
       'l1_weight': 1e-5,
+      'client_weighting': 'uniform',
       **more,
     }
     for name, more in (

@@ -188,6 +188,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'behind them.',
     ),
     Flag('augment_flip', 'boolean', 'Whether images are mirrored at random.'),
+    Flag(
+      'augment_crop',
+      'integer',
+      'Pixels by which images are moved at random, at most, in each direction '
+      '(3 of 28, 4 of 32, else an eighth); 0 leaves them in place.',
+    ),
     *semifl_flags.FLAGS,
     *SET_FLAGS,
   ),

@@ -16,6 +16,12 @@ SET_FLAGS = (
     'all examples of a set.',
   ),
   Flag(
+    'pseudo_labels',
+    'string',
+    'FedPL: labels after those rounds, of the sets still, or of the model as '
+    "in its authors' code.",
+  ),
+  Flag(
     'mix',
     'string',
     'FedPL: what a confident and another example are mixed by: inputs, or '

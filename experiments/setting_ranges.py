@@ -37,6 +37,7 @@ _AT_LEAST = {
   'warmup_rounds': 0,
   'rounds_per_client_evaluation': 0,
   'rounds_per_checkpoint': 1,
+  'augment_crop': 0,
   'gradient_diversity_clients': 0,
   'rounds_per_gradient_diversity': 1,
   'seed': 0,

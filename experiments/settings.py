@@ -179,7 +179,9 @@ def _unused(values, spec) -> dict[str, str]:
   if not spec.has_gradient_diversity:
     unused.update(dict.fromkeys(_GRADIENT_DIVERSITY, why))
   if not spec.augments:
-    unused['augment_flip'] = unused['augmentation'] = why
+    unused.update(
+      dict.fromkeys(('augmentation', 'augment_flip', 'augment_crop'), why)
+    )
   if not {'client_momentum', 'local_epochs'} <= set(spec.settings) or (
     spec.has_server_training or spec.labels_at != 'clients'
   ):

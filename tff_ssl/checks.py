@@ -23,6 +23,7 @@ CHOICES = {
   'idle_momentum': ('coasts', 'rests'),
   'kl_direction': ('printed', 'reverse'),
   'mix': ('inputs', 'logits'),
+  'pseudo_labels': ('sets', 'model'),
   'norm': ('none', 'batch', 'group'),
   'pretraining_images': ('all', 'unlabelled'),
   'proxy_task': ('reconstruction', 'reconstruction_mse', 'rotation'),

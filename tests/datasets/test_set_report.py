@@ -47,6 +47,7 @@ def test_figures(partition):
     'median_set_examples': 2.0,
     'max_set_examples': 4,
     'different_examples': 11,
+    'absent_classes': [0, 0],
   }
   # Singular values of the second: 1 and sqrt(1.5).
   assert conditions == pytest.approx([1, np.sqrt(1.5)])
@@ -65,6 +66,7 @@ def test_a_warning_close_to_singular():
 
 def test_a_note_of_absent_classes():
   partition = partition_of([[[1.0, 0.0]], np.eye(2)], [[[0, 1]], [[2], [3]]])
+  assert set_report.describe(partition)['absent_classes'] == [1, 0]
   *_, note = set_report.lines(partition)
   assert note.startswith('Note: 1 clients') and 'class 1' in note
 

@@ -84,6 +84,18 @@ def test_views_are_those_of_the_source_unless_told(data, flip, mirrored):
   )
 
 
+def test_images_stay_in_place_where_told(data):
+  images = data.source.train.images[:5]
+  for given, moved in (
+    ({}, True),
+    ({'augment_crop': 0}, False),
+    ({'augment_crop': 2}, True),
+  ):
+    views = building.build_views(make(**given), data.source)
+    weak = views.weak(images, tf.constant([1, 2]))
+    assert np.any(weak != views.plain(images)) == moved
+
+
 def test_the_strong_view_may_be_another_weak_one(data):
   """Without mirror images, shifts by at most a pixel are all there is."""
   views = building.build_views(

@@ -61,6 +61,7 @@ STRINGS = {
   'unlabelled_loss': ['crl', 'self_training', 'entropy'],
   'mask': ['fixed', 'redrawn', 'none'],
   'split': ['own', '80_5_15', '80_20', '80_20_uniform', '80'],
+  'pseudo_labels': ['sets', 'model', 'client'],
   'mix': ['inputs', 'logits', 'labels'],
   'unmixed_batches': ['trained', 'skipped', 'mixed'],
   'vat_ramp': ['none', 'published_code', 'late'],

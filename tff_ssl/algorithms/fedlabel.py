@@ -28,7 +28,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives, optimizers, randomness
+from tff_ssl import checks, objectives, randomness
 from tff_ssl.templates import averaging, local_training, minibatches
 
 
@@ -74,7 +74,8 @@ def build_fedlabel(
     expert_view: 'plain', 'weak' or 'strong'; likewise.
     consistency_view: 'plain' or 'strong'; likewise.
     kl_direction: 'printed' or 'reverse'; likewise.
-    client_optimizer: By default paper 1's SGD (`optimizers.build_paper_sgd`).
+    client_optimizer: By default plain SGD (Eqs. 1 and 9) with learning rate
+      0.1, which the paper does not tell.
     server_optimizer: By default SGD with learning rate 1. One of 1/2 takes the
       mean of a client's two changes in the place of their sum.
     batch_size: b, examples in a minibatch of either kind.
@@ -107,7 +108,7 @@ def build_fedlabel(
     return local_training.LocalTraining(
       model,
       objective,
-      client_optimizer or optimizers.build_paper_sgd(),
+      client_optimizer or tff.learning.optimizers.build_sgdm(0.1),
       batch_size,
       steps=steps,
       schedule=schedule,

@@ -10,14 +10,14 @@ predictions (`tff_ssl.objectives.LabelProportions`), and with VAT down a
 consistency term beside it (`VirtualAdversarialProportions`). Then
 
 ```
-w <- w + sum_c n_c delta_c / sum_c n_c
+w <- w + sum_c delta_c / C
 ```
 
-The authors' code differs: all clients weigh the same
-(`client_weighting='uniform'`), the models of both methods drop out a fifth of
-each block's outputs, which here is a matter of the model, priors are clipped to
-[1e-7, 1 - 1e-7] (the loss is finite without), and a set of one example, which
-batch normalisation cannot take, waits for the next set.
+The authors' code differs: the models of both methods drop out a fifth of each
+block's outputs, which here is a matter of the model (none of `tff_ssl.models`
+is theirs), priors are clipped to [1e-7, 1 - 1e-7] (the loss is finite without),
+and a set of one example, which batch normalisation cannot take, waits for the
+next set.
 """
 
 import tensorflow_federated as tff
@@ -36,7 +36,7 @@ def build_fedllp(
   client_optimizer: tff.learning.optimizers.Optimizer | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   local_epochs: int = 1,
-  client_weighting: str = 'examples',
+  client_weighting: str = 'uniform',
   schedule=None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator: tff.aggregators.WeightedAggregationFactory
@@ -59,7 +59,7 @@ def build_fedllp(
       round.
     server_optimizer: By default SGD with learning rate 1.
     local_epochs: Passes over the client's sets.
-    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    client_weighting: 'uniform', or 'examples' (processed in the round).
     schedule: An `optimizers.RoundSchedule` of the clients' rate.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: As in `build_fed_avg`.

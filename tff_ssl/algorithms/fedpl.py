@@ -8,15 +8,16 @@ each set.
 
 ```
 rounds before R     l(f(x), argmax_k pi_mk)  for x in set m
-from round R on     L_fix + lambda L_mix, with the model's own labels
+from round R on     L_fix + lambda L_mix, where the model is confident or not
 ```
 
 See `tff_ssl.objectives.PriorLabels` and `ConfidenceMix`. The paper speaks of
-one label for all data of a set, "boosted by Mixup"; that the set's label gives
-way to the model's own, after R = 5 rounds, stands in the authors' code alone.
-In that code all clients weigh the same (`client_weighting='uniform'`), Adam has
-an L2 penalty of 5e-4 in place of the L1 norm, and minibatches that leave
-nothing to mix are skipped (`unmixed_batches='skipped'`).
+one label for all data of a set, "boosted by Mixup"; that it gives way to the
+model's own after the first rounds stands in the authors' code alone
+(`pseudo_labels='model'`). The rounds before R are from that code, too: without
+them nobody would ever be confident. In it Adam has an L2 penalty of 5e-4 in
+place of the L1 norm, and minibatches that leave nothing to mix are skipped
+(`unmixed_batches='skipped'`). All clients weigh the same, as in Algorithm 1.
 """
 
 import tensorflow as tf
@@ -33,6 +34,7 @@ def build_fedpl(
   views,
   threshold: float = 0.4,
   warmup_rounds: int = 5,
+  pseudo_labels: str = 'sets',
   mix: str = 'inputs',
   mixup_weight: float = 0.3,
   mixup_concentration: float = 0.75,
@@ -43,7 +45,7 @@ def build_fedpl(
   batch_size: int = 128,
   local_steps: int | None = None,
   local_epochs: int | None = None,
-  client_weighting: str = 'examples',
+  client_weighting: str = 'uniform',
   schedule=None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator: tff.aggregators.WeightedAggregationFactory
@@ -58,8 +60,10 @@ def build_fedpl(
     model: A `tff_ssl.models.FunctionalModel` that gives logits.
     data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    threshold: tau, the confidence from which the model's own label counts.
-    warmup_rounds: R, rounds with the labels of the sets, >= 0.
+    threshold: tau, the confidence from which an example is confident.
+    warmup_rounds: R, rounds with the labels of the sets for all, >= 0.
+    pseudo_labels: The labels from then on, of the 'sets' or of the 'model'; see
+      `objectives.ConfidenceMix`.
     mix: 'inputs' or 'logits'; see `objectives.ConfidenceMix`.
     mixup_weight: lambda >= 0.
     mixup_concentration: a > 0 of the Beta distribution.
@@ -75,7 +79,7 @@ def build_fedpl(
     local_steps: Steps of a client in a round.
     local_epochs: Instead of `local_steps`, passes over the client's examples; 1
       where neither is given.
-    client_weighting: 'examples' (processed in the round) or 'uniform'.
+    client_weighting: 'uniform', or 'examples' (processed in the round).
     schedule: As in `build_fed_avg`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: As in `build_fed_avg`.
@@ -120,7 +124,12 @@ def build_fedpl(
   )
   mixed = objectives.Lasso(
     objectives.ConfidenceMix(
-      views, threshold, mix, mixup_weight, mixup_concentration
+      views,
+      threshold,
+      pseudo_labels,
+      mix,
+      mixup_weight,
+      mixup_concentration,
     ),
     l1_weight,
   )

@@ -65,7 +65,7 @@ def build_fedul(
   batch_size: int = 128,
   local_steps: int | None = None,
   local_epochs: int | None = None,
-  client_weighting: str = 'examples',
+  client_weighting: str = 'uniform',
   schedule=None,
   model_distributor: tff.learning.templates.DistributionProcess | None = None,
   model_aggregator: tff.aggregators.WeightedAggregationFactory
@@ -103,8 +103,8 @@ def build_fedul(
     local_steps: Steps of a client in a round.
     local_epochs: Instead of `local_steps`, passes over the client's examples; 1
       if neither is given.
-    client_weighting: 'examples' (processed in the round) or 'uniform', which is
-      Algorithm 1 of 'scaffold'.
+    client_weighting: 'uniform', as in Algorithm 1, or 'examples' (processed in
+      the round).
     schedule: As in `build_fed_avg`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: As in `build_fed_avg`.

@@ -225,6 +225,7 @@ def rand_augment_views(
   mean: tuple[float, ...],
   stddev: tuple[float, ...],
   flip: bool = True,
+  crop_padding: int | None = None,
   fill: int = 0,
 ) -> ImageViews:
   """Returns views of which the strong one is RandAugment, behind the weak one.
@@ -242,6 +243,7 @@ def rand_augment_views(
     mean: As in `ImageViews`.
     stddev: As in `ImageViews`.
     flip: As in `ImageViews`.
+    crop_padding: As in `ImageViews`.
     fill: As in `ImageViews`.
 
   Raises:
@@ -251,6 +253,7 @@ def rand_augment_views(
     mean,
     stddev,
     flip=flip,
+    crop_padding=crop_padding,
     num_ops=num_ops,
     strength=strength,
     apply_probability=1.0,

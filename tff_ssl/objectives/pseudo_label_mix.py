@@ -1,10 +1,10 @@
-"""FedPL's objectives: labels out of class priors, then the model's own.
+"""FedPL's objectives: labels out of class priors, and mixup across confidence.
 
 Federated pseudo-labelling, a baseline of FedUL (Lu et al., ICLR 2022,
 arXiv 2204.03304, Section 5.1 and Appendix D.2), after SemiFL (Diao et al.,
 arXiv 2106.01432). `PriorLabels` gives all examples of a set the class of its
-largest prior. `ConfidenceMix` takes the model's own argmax and tells confident
-examples (x+, y+) from others (x-, y-):
+largest prior. `ConfidenceMix` keeps these labels, or takes the model's own
+argmax, and tells confident examples (x+, y+) from others (x-, y-):
 
 ```
 L_fix = l(f(x+), y+)                                                   (Eq. 15)
@@ -45,12 +45,9 @@ class PriorLabels:
     """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     _, logits = _forward(self.views, predict, batch, seed)
-    priors = class_priors.of_sets(batch, batch['y'], logits)
-    labels = tf.argmax(priors, axis=-1, output_type=tf.int32)
+    labels, is_known = _prior_labels(batch, logits)
     loss, counts = losses.supervised(labels, logits)
     total, size = counts['loss']
-    # A set without priors has no label: the client must not count.
-    is_known = tf.reduce_all(tf.math.is_finite(priors))
     total = tf.where(is_known, total, float('nan'))
     return loss, _metrics(
       (total, size), logits, labels, tf.ones(tf.shape(labels)), batch
@@ -59,12 +56,12 @@ class PriorLabels:
 
 @dataclasses.dataclass(frozen=True)
 class ConfidenceMix:
-  """Cross-entropy with the model's own labels, and mixup across confidence.
+  """Cross-entropy of confident examples, and mixup across confidence.
 
-  Labels and confidence are those of the present weights in train mode, from the
-  forward pass that L_fix trains: the paper's words, "the confidence is given by
-  model predictions", leave open of which model, and this is what the authors'
-  code does; SemiFL asks the model as it was received. In a minibatch the i-th
+  Confidence is that of the present weights in train mode, from the forward pass
+  that L_fix trains: the paper's words, "the confidence is given by model
+  predictions", leave open of which model, and this is what the authors' code
+  does; SemiFL asks the model as it was received. In a minibatch the i-th
   confident example is mixed with the i-th other one, as many as there are of
   both, with one lambda_mix. Where there are none of one kind, L_mix is 0
   (`OnlyMixed`: what the authors' code does then). Moving statistics of batch
@@ -73,6 +70,9 @@ class ConfidenceMix:
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
     threshold: tau, the confidence from which an example is confident.
+    pseudo_labels: y+ and y-: 'sets', the class of the largest prior in an
+      example's set, as the paper says, or 'model', the model's own argmax, as
+      its code has it.
     mix: What is mixed: 'inputs' (Eq. 17), or 'logits' as in the authors' code,
       lambda_mix f(x+) + (1 - lambda_mix) f(x-) in place of f(x_mix).
     mixup_weight: lambda >= 0.
@@ -81,6 +81,7 @@ class ConfidenceMix:
 
   views: Any
   threshold: float = 0.4
+  pseudo_labels: str = 'sets'
   mix: str = 'inputs'
   mixup_weight: float = 0.3
   mixup_concentration: float = 0.75
@@ -94,13 +95,16 @@ class ConfidenceMix:
     checks.numbers_at_least(
       0, above=True, mixup_concentration=self.mixup_concentration
     )
-    checks.choice(mix=self.mix)
+    checks.choice(pseudo_labels=self.pseudo_labels, mix=self.mix)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     x, logits = _forward(self.views, predict, batch, seed)
     labels, mask = losses.pseudo_labels(logits, self.threshold)
+    is_known = True
+    if self.pseudo_labels == 'sets':
+      labels, is_known = _prior_labels(batch, logits)
     total = tf.reduce_sum(losses.masked_cross_entropy(labels, logits, mask))
     count = tf.reduce_sum(mask)
     fix = total / tf.maximum(count, 1.0)
@@ -129,7 +133,8 @@ class ConfidenceMix:
     mix = total / tf.maximum(tf.cast(num_pairs, tf.float32), 1.0)
     loss = fix + self.mixup_weight * mix
     size = tf.cast(tf.shape(mask)[0], tf.float32)
-    return loss, _metrics((loss * size, size), logits, labels, mask, batch)
+    total = tf.where(is_known, loss * size, float('nan'))
+    return loss, _metrics((total, size), logits, labels, mask, batch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +159,16 @@ class OnlyMixed:
     confident, size = metrics['mask_rate']
     is_mixed = (confident > 0) & (confident < size)
     return tf.where(is_mixed, loss, tf.zeros_like(loss)), metrics
+
+
+def _prior_labels(batch, logits):
+  """Returns the classes of the largest priors, and whether all have priors.
+
+  A set without priors has no label: its client must not count.
+  """
+  priors = class_priors.of_sets(batch, batch['y'], logits)
+  is_known = tf.reduce_all(tf.math.is_finite(priors))
+  return tf.argmax(priors, axis=-1, output_type=tf.int32), is_known
 
 
 def _forward(views, predict, batch, seed):

@@ -63,6 +63,7 @@ _BAD_SETTINGS = {
   'test_prior': ((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),
   'l1_weight': (-1.0, float('nan'), 'heavy'),
   'warmup_rounds': (-1, 2.5, 'many'),
+  'pseudo_labels': ('by_hand',),
   'mix': ('by_hand',),
   'unmixed_batches': ('by_hand',),
   'vat_weight': (-1.0, float('nan'), 'heavy'),

@@ -112,14 +112,9 @@ def build_tiny_split_model(normalised: bool = False) -> split.SplitModel:
 
 def _hidden_layers(normalised):
   layers = tf.keras.layers
-  norms = ('batch', 'group') if normalised else ('none',)
-  return [
-    layers.Input(INPUT_SHAPE),
-    layers.Flatten(),
-    layers.Dense(24),
-    *map(normalization.make_norm, norms),
-    layers.ReLU(),
-  ]
+  norms = map(normalization.make_norm, ('batch', 'group') if normalised else ())
+  hidden = [layers.Flatten(), layers.Dense(24), *norms, layers.ReLU()]
+  return [layers.Input(INPUT_SHAPE), *hidden]
 
 
 def to_batches(images: np.ndarray, **labels: np.ndarray) -> tf.data.Dataset:

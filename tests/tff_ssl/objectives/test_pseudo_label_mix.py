@@ -85,18 +85,24 @@ def test_prior_labels_are_the_largest_priors():
   assert np.abs(gradient).max() > 1e-3
 
 
-def test_a_set_without_priors_is_not_finite():
+@pytest.mark.parametrize(
+  'objective',
+  [objectives.PriorLabels(PLAIN), objectives.ConfidenceMix(PLAIN, 0.75)],
+)
+def test_a_set_without_priors_is_not_finite(objective):
   batch = batch_of()
   batch['y'] = tf.constant([2] + [0] * 11)
-  _, _, counts = evaluate(objectives.PriorLabels(PLAIN), batch)
+  _, _, counts = evaluate(objective, batch)
   assert np.isnan(counts['loss'][0])
 
 
-def expected_mix(batch, threshold, mix, weight, concentration):
+def expected_mix(batch, threshold, source, mix, weight, concentration):
   x = batch['x'].numpy()
   logits = forward(x)
   shares = scipy.special.softmax(logits, axis=1)
   labels, confidence = shares.argmax(axis=1), shares.max(axis=1)
+  if source == 'sets':
+    labels = np.array([1, 0])[batch['y'].numpy()]
   plus, minus = (
     np.flatnonzero(part)
     for part in (confidence >= threshold, confidence < threshold)
@@ -118,12 +124,14 @@ def expected_mix(batch, threshold, mix, weight, concentration):
 
 
 @pytest.mark.parametrize('mix', ['inputs', 'logits'])
+@pytest.mark.parametrize('source', ['sets', 'model'])
 @pytest.mark.parametrize('weight, concentration', [(0.3, 0.75), (2.0, 3.0)])
-def test_mix_against_numpy(mix, weight, concentration):
+def test_mix_against_numpy(source, mix, weight, concentration):
   batch = batch_of()
-  objective = objectives.ConfidenceMix(PLAIN, 0.75, mix, weight, concentration)
+  settings = (0.75, source, mix, weight, concentration)
+  objective = objectives.ConfidenceMix(PLAIN, *settings)
   loss, gradient, counts = evaluate(objective, batch)
-  expected = expected_mix(batch, 0.75, mix, weight, concentration)
+  expected = expected_mix(batch, *settings)
   assert loss == pytest.approx(expected, rel=1e-5)
   assert counts['loss'] == pytest.approx((12 * expected, 12), rel=1e-5)
   assert 0 < counts['mask_rate'][0] < 12
@@ -132,16 +140,17 @@ def test_mix_against_numpy(mix, weight, concentration):
 
 def test_what_is_mixed_makes_a_difference():
   inputs, logits = (
-    evaluate(objectives.ConfidenceMix(PLAIN, 0.75, mix), batch_of())[0]
+    evaluate(objectives.ConfidenceMix(PLAIN, 0.75, mix=mix), batch_of())[0]
     for mix in ('inputs', 'logits')
   )
   assert abs(inputs - logits) > 1e-4
 
 
 @pytest.mark.parametrize('mix', ['inputs', 'logits'])
-def test_nobody_confident_gives_no_gradient(mix):
+@pytest.mark.parametrize('source', ['sets', 'model'])
+def test_nobody_confident_gives_no_gradient(source, mix):
   loss, gradient, counts = evaluate(
-    objectives.ConfidenceMix(PLAIN, 1.01, mix), batch_of()
+    objectives.ConfidenceMix(PLAIN, 1.01, source, mix), batch_of()
   )
   assert loss == 0
   np.testing.assert_array_equal(gradient, np.zeros((5, 3)))
@@ -149,12 +158,19 @@ def test_nobody_confident_gives_no_gradient(mix):
   assert counts['pseudo_label_accuracy'] == (0, 0)
 
 
-def test_everybody_confident_is_self_training():
+@pytest.mark.parametrize(
+  'source, alone',
+  [
+    ('model', objectives.SelfTraining(PLAIN, 0.0)),
+    ('sets', objectives.PriorLabels(PLAIN)),
+  ],
+)
+def test_everybody_confident_is_training_on_the_labels(source, alone):
   batch = batch_of()
-  mixing = evaluate(objectives.ConfidenceMix(PLAIN, 0.0), batch)
-  alone = evaluate(objectives.SelfTraining(PLAIN, 0.0), batch)
-  assert mixing[0] == pytest.approx(alone[0], rel=1e-6)
-  np.testing.assert_allclose(mixing[1], alone[1], rtol=1e-5)
+  mixing = evaluate(objectives.ConfidenceMix(PLAIN, 0.0, source), batch)
+  expected = evaluate(alone, batch)
+  assert mixing[0] == pytest.approx(expected[0], rel=1e-6)
+  np.testing.assert_allclose(mixing[1], expected[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize('threshold', [0.0, 0.75, 1.01])
@@ -175,7 +191,7 @@ def test_only_where_something_is_mixed(threshold):
 @pytest.mark.parametrize('mix', ['inputs', 'logits'])
 def test_compiled_it_counts_passes_of_mixed_images_too(mix, threshold):
   batch = batch_of()
-  objective = objectives.ConfidenceMix(PLAIN, threshold, mix)
+  objective = objectives.ConfidenceMix(PLAIN, threshold, mix=mix)
 
   @tf.function
   def evaluate_compiled():

@@ -37,7 +37,7 @@ SPECS = (
     for name, objective, equations, builder, settings, description in (
       (
         *('fedpl', None, 'Eqs. 14 to 17', 'fedpl.build_fedpl'),
-        (*LOCAL, 'threshold', 'warmup_rounds', *_MIX),
+        (*LOCAL, 'threshold', 'warmup_rounds', 'pseudo_labels', *_MIX),
         'Sets take the class of their largest prior; then mixup.',
       ),
       (
