@@ -73,7 +73,9 @@ def test_the_first_rounds_are_fedavg_on_the_labels_of_the_sets(tff_context):
     fedpl.build_fedpl, 'sets', 2, warmup_rounds=2, l1_weight=0
   )
   supervised, expected = train(
-    fed_avg.build_fed_avg, 'labels', 2, local_epochs=1
+    *(fed_avg.build_fed_avg, 'labels', 2),
+    local_epochs=1,
+    client_weighting='uniform',
   )
   for a, b in zip(pseudo, supervised, strict=True):
     np.testing.assert_array_equal(a, b)

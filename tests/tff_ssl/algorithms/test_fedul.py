@@ -104,6 +104,7 @@ def test_pure_sets_of_one_size_give_supervised_fedavg(build):
     build(
       fed_avg.build_fed_avg,
       data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
+      client_weighting='uniform',
     ),
     _clients(priors=None),
   )
