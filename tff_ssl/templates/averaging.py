@@ -155,6 +155,12 @@ def compose(
     )
     return update, steps
 
+  # Ahead of tracing the clients' work, which takes seconds.
+  factory = _weighted_factory(
+    model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
+    client_weighting,
+    normalized=effective_steps is not None,
+  )
   initial_weights = composition.initial_weights_computation(model, seed)
   weights_type = initial_weights.type_signature.result
   work = client_work.build_client_work(
@@ -180,12 +186,8 @@ def compose(
       data_spec,
       weights_type,
     )
-  aggregator = _weighted_aggregator(
-    model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
-    client_weighting,
-    work.next.type_signature.result.result.member,
-    normalized=effective_steps is not None,
-  )
+  result_type = work.next.type_signature.result.result.member
+  aggregator = factory.create(result_type.update, result_type.update_weight)
   if build_finalizer is None:
     finalizer = finalizers.build_apply_mean_delta(
       server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
@@ -215,7 +217,7 @@ def compose(
   )
 
 
-def _weighted_aggregator(factory, client_weighting, result_type, normalized):
+def _weighted_factory(factory, client_weighting, normalized):
   if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
     if client_weighting != 'uniform':
       raise ValueError(
@@ -225,4 +227,4 @@ def _weighted_aggregator(factory, client_weighting, result_type, normalized):
     factory = tff.aggregators.as_weighted_aggregator(factory)
   if normalized:
     factory = aggregators.NormalizedMeanFactory(factory)
-  return factory.create(result_type.update, result_type.update_weight)
+  return factory
