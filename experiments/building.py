@@ -42,9 +42,19 @@ def build_model(settings, data):
 
 
 def build_views(settings, source):
-  """Returns the augmentation of a run."""
+  """Returns the augmentation of a run.
+
+  Raises:
+    ValueError: If `augment_crop` is no shift within the images.
+  """
   if not PROCESSES[settings.process].augments:
     return augmentation.PlainViews()
+  side = min(source.train.images.shape[1:3])
+  if (settings.augment_crop or 0) >= side:
+    raise ValueError(
+      f'--augment_crop={settings.augment_crop} must be below {side}, the '
+      'shorter side of the images.'
+    )
   flip = settings.augment_flip
   common = {
     'mean': source.mean,

@@ -96,6 +96,11 @@ def test_images_stay_in_place_where_told(data):
     assert np.any(weak != views.plain(images)) == moved
 
 
+def test_a_crop_as_large_as_the_images_is_refused(data):
+  with pytest.raises(ValueError, match='--augment_crop=8 must be below 8'):
+    building.build_views(make(augment_crop=8), data.source)
+
+
 def test_the_strong_view_may_be_another_weak_one(data):
   """Without mirror images, shifts by at most a pixel are all there is."""
   views = building.build_views(
