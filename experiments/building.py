@@ -61,6 +61,7 @@ def build_views(settings, source):
     'stddev': source.stddev,
     'flip': source.mirrorable if flip is None else flip,
     'crop_padding': settings.augment_crop,
+    'rotation': settings.augment_rotation or 0.0,
     'fill': source.background,
   }
   # None where the process takes no strong view.

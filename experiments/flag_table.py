@@ -194,6 +194,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'Pixels by which images are moved at random, at most, in each direction '
       '(3 of 28, 4 of 32, else an eighth); 0 leaves them in place.',
     ),
+    Flag(
+      'augment_rotation',
+      'float',
+      'Degrees by which images are turned at random, at most, either way; '
+      'without it they are not.',
+    ),
     *semifl_flags.FLAGS,
     *SET_FLAGS,
   ),

@@ -58,6 +58,7 @@ _AT_MOST = {
 }
 _INTERVALS = {
   'noniid_r': (0, 1),
+  'augment_rotation': (0, 180),
   'dirichlet_alpha': ALPHA_INTERVAL,
   'mask_ratio': (0, 1),
   'threshold': (0, 1),

@@ -56,6 +56,9 @@ _CLIENT_TRAINING = frozenset(
     'client_clip_norm',
   }
 )
+_AUGMENTATION = (
+  *('augmentation', 'augment_flip', 'augment_crop', 'augment_rotation'),
+)
 _GRADIENT_DIVERSITY = ('gradient_diversity_clients',)
 _SERVER_TRAINING = frozenset({'server_learning_rate', 'server_clip_norm'})
 _PARTITION_FLAGS = frozenset(
@@ -179,9 +182,7 @@ def _unused(values, spec) -> dict[str, str]:
   if not spec.has_gradient_diversity:
     unused.update(dict.fromkeys(_GRADIENT_DIVERSITY, why))
   if not spec.augments:
-    unused.update(
-      dict.fromkeys(('augmentation', 'augment_flip', 'augment_crop'), why)
-    )
+    unused.update(dict.fromkeys(_AUGMENTATION, why))
   if not {'client_momentum', 'local_epochs'} <= set(spec.settings) or (
     spec.has_server_training or spec.labels_at != 'clients'
   ):

@@ -90,6 +90,8 @@ def test_images_stay_in_place_where_told(data):
     ({}, True),
     ({'augment_crop': 0}, False),
     ({'augment_crop': 2}, True),
+    ({'augment_crop': 0, 'augment_rotation': 0.0}, False),
+    ({'augment_crop': 0, 'augment_rotation': 20.0}, True),
   ):
     views = building.build_views(make(**given), data.source)
     weak = views.weak(images, tf.constant([1, 2]))

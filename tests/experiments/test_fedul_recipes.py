@@ -122,6 +122,14 @@ def test_published_errors(table, errors):
         'supervised_loss': 'double_softmax',
       },
     ),
+    (
+      'mnist_noniid_m40_fedllp',
+      {
+        'model': 'fedul_mnist_dropout',
+        'augment_crop': 0,
+        'augment_rotation': 20.0,
+      },
+    ),
     ('cifar_iid_m10_fedllp_vat', {'vat_weight': 0.05, 'vat_radius': 6.0}),
   ],
 )

@@ -134,8 +134,7 @@ def apply_operations(
   """
   images = tf.convert_to_tensor(images)
   check_images(images)
-  if not 0 <= fill <= 255:
-    raise ValueError(f'fill must be a grey value from 0 to 255, got {fill}.')
+  _check_fill(fill)
   operations = tf.cast(operations, tf.int32)
   # Magnitudes are rounded down after they are computed in double precision, as
   # Python does; in single precision some would fall on the other side.
@@ -151,6 +150,38 @@ def apply_operations(
   parts[_WARP] = _warp(parts[_WARP], ops[_WARP], v[_WARP], sign[_WARP], fill)
   positions = split(tf.range(tf.shape(images)[0]))
   return tf.ensure_shape(tf.dynamic_stitch(positions, parts), images.shape)
+
+
+def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
+  """Turns each image about its centre by its own angle.
+
+  As Pillow's `Image.rotate` with nearest-neighbour sampling, bit for bit, and
+  so as torchvision's `RandomRotation`.
+
+  Args:
+    images: As in `apply_operations`.
+    degrees: A tensor of shape [batch]: counterclockwise where positive.
+    fill: As in `apply_operations`.
+
+  Returns:
+    A `uint8` tensor of the shape of `images`.
+
+  Raises:
+    TypeError: If `images` is not `uint8`.
+    ValueError: If the shape of `images` or the value of `fill` is unsuitable.
+  """
+  images = tf.convert_to_tensor(images)
+  check_images(images)
+  _check_fill(fill)
+  _, height, width, _ = images.shape
+  angle = tf.cast(degrees, tf.float64) * (-math.pi / 180)
+  matrix = _rotation_matrix(angle, height, width)
+  return tf.ensure_shape(_sample(images, matrix, fill), images.shape)
+
+
+def _check_fill(fill: int) -> None:
+  if not 0 <= fill <= 255:
+    raise ValueError(f'fill must be a grey value from 0 to 255, got {fill}.')
 
 
 def _per_image(values: tf.Tensor, rank: int) -> tf.Tensor:
@@ -290,12 +321,53 @@ def _warp(
   signs: tf.Tensor,
   fill: int,
 ) -> tf.Tensor:
-  """Rotate, shear and translate, as `Image.transform(AFFINE, NEAREST)`."""
+  """Rotate, shear and translate."""
+  _, height, width, _ = images.shape
+  rotation = signs * tf.floor(strengths * 30 / 10) * (-math.pi / 180)
+  angle = _where_drawn(Operation.ROTATE, operations, rotation)
+  xx, xy, x0, yx, yy, y0 = _rotation_matrix(angle, height, width)
+  portion = strengths * 0.3 / 10
+  shear_x = _where_drawn(Operation.SHEAR_X, operations, signs * portion)
+  shear_y = _where_drawn(Operation.SHEAR_Y, operations, signs * portion)
+  right = signs * tf.floor(portion * width)
+  down = signs * tf.floor(portion * height)
+  x0 += _where_drawn(Operation.TRANSLATE_X, operations, right)
+  y0 += _where_drawn(Operation.TRANSLATE_Y, operations, down)
+  # Of the centre of the first pixel, half a pixel away from its corner.
+  x0 += shear_x / 2
+  y0 += shear_y / 2
+  return _sample(images, [xx, xy + shear_x, x0, yx + shear_y, yy, y0], fill)
+
+
+def _rotation_matrix(
+  angle: tf.Tensor, height: int, width: int
+) -> list[tf.Tensor]:
+  """The map from an output pixel's indices to source coordinates.
+
+  Args:
+    angle: In radians, `float64` [n], clockwise where positive.
+    height: Of the images, in pixels.
+    width: Of the images, in pixels.
+
+  Returns:
+    xx, xy, x0, yx, yy and y0, each [n]: the source of pixel (x, y) is
+    (xx x + xy y + x0, yx x + yy y + y0), where the centre of pixel (i, j) has
+    source coordinates (i + .5, j + .5).
+  """
+  cos, sin = tf.cos(angle), tf.sin(angle)
+  # The centre of the image stays where it is; sampled at the centre of the
+  # output pixel, half a pixel from its index.
+  x0 = (1 - cos) * (width / 2) - sin * (height / 2) + (cos + sin) / 2
+  y0 = (1 - cos) * (height / 2) + sin * (width / 2) + (cos - sin) / 2
+  return [cos, sin, x0, -sin, cos, y0]
+
+
+def _sample(images: tf.Tensor, matrix: list[tf.Tensor], fill: int) -> tf.Tensor:
+  """Reads the source pixel of each, as `Image.transform(AFFINE, NEAREST)`."""
   _, height, width, channels = images.shape
-  matrix = _source_matrix(operations, strengths, signs, height, width)
   # Pillow walks over the source in 16.16 fixed point; so does this, since the
   # nearest pixel may differ otherwise.
-  fixed = tf.cast(tf.floor(matrix * 65536 + 0.5), tf.int32)
+  fixed = tf.cast(tf.floor(tf.stack(matrix) * 65536 + 0.5), tf.int32)
   xx, xy, x0, yx, yy, y0 = tf.unstack(fixed[:, :, tf.newaxis, tf.newaxis])
   columns = np.arange(width, dtype=np.int32)
   rows = np.arange(height, dtype=np.int32)[:, np.newaxis]
@@ -308,38 +380,3 @@ def _warp(
   framed = tf.pad(images, frame, constant_values=fill)
   pixels = tf.reshape(framed, [-1, (height + 2) * (width + 2), channels])
   return tf.gather(pixels, y * (width + 2) + x, batch_dims=1)
-
-
-def _source_matrix(
-  operations: tf.Tensor,
-  strengths: tf.Tensor,
-  signs: tf.Tensor,
-  height: int,
-  width: int,
-) -> tf.Tensor:
-  """The map from an output pixel's indices to source coordinates.
-
-  Returns:
-    A `float64` tensor of shape [6, n] with rows xx, xy, x0, yx, yy, y0: the
-    source of pixel (x, y) is (xx x + xy y + x0, yx x + yy y + y0), where the
-    centre of pixel (i, j) has source coordinates (i + .5, j + .5).
-  """
-
-  rotation = signs * tf.floor(strengths * 30 / 10) * (-math.pi / 180)
-  angle = _where_drawn(Operation.ROTATE, operations, rotation)
-  cos, sin = tf.cos(angle), tf.sin(angle)
-  portion = strengths * 0.3 / 10
-  slope = signs * portion
-  xy = sin + _where_drawn(Operation.SHEAR_X, operations, slope)
-  yx = -sin + _where_drawn(Operation.SHEAR_Y, operations, slope)
-  # Rotation keeps the centre of the image where it is.
-  x0 = (1 - cos) * (width / 2) - sin * (height / 2)
-  y0 = (1 - cos) * (height / 2) + sin * (width / 2)
-  right = signs * tf.floor(portion * width)
-  down = signs * tf.floor(portion * height)
-  x0 += _where_drawn(Operation.TRANSLATE_X, operations, right)
-  y0 += _where_drawn(Operation.TRANSLATE_Y, operations, down)
-  # Sampled at the centre of the output pixel, half a pixel from its index.
-  x0 += (cos + xy) / 2
-  y0 += (cos + yx) / 2
-  return tf.stack([cos, xy, x0, yx, cos, y0])

@@ -15,10 +15,12 @@ import tensorflow as tf
 from tff_ssl.augmentation import image_ops
 
 # Uniform numbers per image: mirror, column and row of the crop; operation,
-# whether applied, strength and sign per stage; column and row of the cutout.
+# whether applied, strength and sign per stage; column and row of the cutout;
+# angle, last, so that the others are the same with and without a rotation.
 _DRAWS_FOR_CROP = 3
 _DRAWS_PER_STAGE = 4
 _DRAWS_FOR_CUTOUT = 2
+_DRAWS_FOR_ROTATION = 1
 _MAX_STRENGTH = 9
 # What the operations take for their full magnitude.
 _FULL_STRENGTH = 10
@@ -31,8 +33,9 @@ _WEAK, _STRONG = 0, 1
 class ImageViews:
   """Views of images: FixMatch's weak and strong augmentation.
 
-  Weak: a mirror image with probability 1/2, then a crop of the image padded by
-  reflection. Strong: the same with its own draws, then `num_ops` operations out
+  Weak: a turn where `rotation` is above 0, a mirror image with probability 1/2,
+  then a crop of the image padded by reflection. Strong: the same with its own
+  draws, then `num_ops` operations out
   of `image_ops.Operation`, drawn with replacement, each applied with
   probability 1/2 at a strength of 1 to 9, then a grey square. The defaults are
   those of FixMatch's PyTorch implementations.
@@ -51,6 +54,8 @@ class ImageViews:
     crop_padding: Largest shift of the crop, in pixels. None means 4 for images
       of 32 pixels and more on the shorter side, 3 for 28 pixels, and an eighth
       of the shorter side, rounded and at least 1, otherwise.
+    rotation: Largest angle in degrees, 0 to 180: both views are turned by one
+      between -rotation and rotation, drawn uniformly.
     num_ops: Operations drawn per strong view.
     strength: Strength of all operations, 1 to 10; None draws 1 to 9.
     apply_probability: Of each operation drawn.
@@ -67,6 +72,7 @@ class ImageViews:
   stddev: tuple[float, ...]
   flip: bool = True
   crop_padding: int | None = None
+  rotation: float = 0.0
   num_ops: int = 2
   strength: int | None = None
   apply_probability: float = 0.5
@@ -86,6 +92,10 @@ class ImageViews:
       value = getattr(self, name)
       if value is not None and value < 0:
         raise ValueError(f'{name} must be 0 or more, got {value}.')
+    if not 0 <= self.rotation <= 180:
+      raise ValueError(
+        f'rotation must be from 0 to 180 degrees, got {self.rotation}.'
+      )
     if self.strength is not None and not (1 <= self.strength <= _FULL_STRENGTH):
       raise ValueError(
         f'strength must be from 1 to {_FULL_STRENGTH}, got {self.strength}.'
@@ -107,23 +117,23 @@ class ImageViews:
     return self._normalise(self._to_uint8(images))
 
   def weak(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Returns mirrored and cropped images, normalised."""
+    """Returns turned, mirrored and cropped images, normalised."""
     images = self._to_uint8(images)
-    draws = _draw(images, _DRAWS_FOR_CROP, seed, _WEAK)
-    return self._normalise(self._flip_and_crop(images, draws))
+    sizes = [_DRAWS_FOR_CROP, _DRAWS_FOR_ROTATION]
+    crop, angle = _draw(images, sizes, seed, _WEAK)
+    return self._normalise(self._move(images, crop, angle))
 
   def strong(self, images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Returns mirrored, cropped, distorted and covered images, normalised."""
+    """Returns moved, distorted and covered images, normalised."""
     images = self._to_uint8(images)
     sizes = [
       _DRAWS_FOR_CROP,
       *[_DRAWS_PER_STAGE] * self.num_ops,
       _DRAWS_FOR_CUTOUT,
+      _DRAWS_FOR_ROTATION,
     ]
-    crop, *stages, cutout = tf.split(
-      _draw(images, sum(sizes), seed, _STRONG), sizes
-    )
-    images = self._flip_and_crop(images, crop)
+    crop, *stages, cutout, angle = _draw(images, sizes, seed, _STRONG)
+    images = self._move(images, crop, angle)
     for stage in stages:
       images = self._distort(images, stage)
     return self._normalise(self._cut_out(images, cutout))
@@ -150,6 +160,15 @@ class ImageViews:
     rows = tf.cast(tf.reshape(images, [-1, width * channels]), tf.float32)
     rows = rows * np.tile(scale, width) - np.tile(shift, width)
     return tf.reshape(rows, [-1, height, width, channels])
+
+  def _move(
+    self, images: tf.Tensor, crop: tf.Tensor, angle: tf.Tensor
+  ) -> tf.Tensor:
+    """Turns, mirrors and crops; draws are [3, batch] and [1, batch]."""
+    if self.rotation:
+      degrees = (2 * angle[0] - 1) * self.rotation
+      images = image_ops.rotate(images, degrees, self.fill)
+    return self._flip_and_crop(images, crop)
 
   def _flip_and_crop(self, images: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
     """Mirrors and crops in one gather; draws are [3, batch] in [0, 1)."""
@@ -226,11 +245,12 @@ def rand_augment_views(
   stddev: tuple[float, ...],
   flip: bool = True,
   crop_padding: int | None = None,
+  rotation: float = 0.0,
   fill: int = 0,
 ) -> ImageViews:
   """Returns views of which the strong one is RandAugment, behind the weak one.
 
-  An image is mirrored and cropped as in the weak view, then distorted.
+  An image is turned, mirrored and cropped as in the weak view, then distorted.
 
   Cubuk et al., arXiv 1909.13719, Figure 2: N operations, each applied, at one
   strength M; no grey square. FedLabel (arXiv 2307.08809) writes (1, 10) below
@@ -244,6 +264,7 @@ def rand_augment_views(
     stddev: As in `ImageViews`.
     flip: As in `ImageViews`.
     crop_padding: As in `ImageViews`.
+    rotation: As in `ImageViews`.
     fill: As in `ImageViews`.
 
   Raises:
@@ -254,6 +275,7 @@ def rand_augment_views(
     stddev,
     flip=flip,
     crop_padding=crop_padding,
+    rotation=rotation,
     num_ops=num_ops,
     strength=strength,
     apply_probability=1.0,
@@ -313,14 +335,15 @@ def _check_normalisation(mean: float, stddev: float) -> None:
 
 
 def _draw(
-  images: tf.Tensor, count: int, seed: tf.Tensor, view: int
-) -> tf.Tensor:
-  """Draws uniform numbers in [0, 1), [count, batch], in one op for speed."""
+  images: tf.Tensor, sizes: list[int], seed: tf.Tensor, view: int
+) -> list[tf.Tensor]:
+  """Draws numbers in [0, 1), [size, batch] each, in one op for speed."""
   seed = tf.random.experimental.stateless_fold_in(seed, view)
   # The algorithm is named because the default may depend on the device.
-  return tf.random.stateless_uniform(
-    [count, tf.shape(images)[0]], seed, alg='philox'
+  draws = tf.random.stateless_uniform(
+    [sum(sizes), tf.shape(images)[0]], seed, alg='philox'
   )
+  return tf.split(draws, sizes)
 
 
 def _uniform_int(uniform: tf.Tensor, count: int) -> tf.Tensor:

@@ -67,6 +67,11 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
       'network; slow on a CPU.',
       'convolutional.fedul_mnist',
     ),
+    'fedul_mnist_dropout': ModelSpec(
+      'fedul_mnist with a fifth of the outputs of each block dropped out: what '
+      'its authors trained by FedLLP.',
+      'convolutional.fedul_mnist_dropout',
+    ),
     'resnet18': ModelSpec(
       'ResNet-18 for CIFAR, of the grouping paper: 3x3 stem, 11.2 million '
       'weights; slow on a CPU.',

@@ -158,6 +158,19 @@ def test_fractional_strengths_equal_pillow():
   np.testing.assert_array_equal(actual, expected)
 
 
+def test_rotation_by_any_angle_equals_pillow(images):
+  rng = np.random.default_rng(5)
+  degrees = np.concatenate([[0, 90, 180, -90], rng.uniform(-180, 180, 60)])
+  batch = images[rng.integers(len(images), size=len(degrees))]
+  actual = image_ops.rotate(batch, degrees, fill=99)
+  expected = []
+  for image, angle in zip(batch, degrees, strict=True):
+    squeezed = image[..., 0] if image.shape[-1] == 1 else image
+    turned = _rotate(Image.fromarray(squeezed), float(angle), 99)
+    expected.append(np.array(turned).reshape(image.shape))
+  np.testing.assert_array_equal(actual, np.stack(expected))
+
+
 def test_magnitudes_by_hand():
   # One grey row 0, 10, ..., 110, repeated.
   row = np.arange(0, 120, 10, dtype=np.uint8)
@@ -282,3 +295,5 @@ def test_fill_out_of_range_is_refused():
     image_ops.apply_operations(
       np.zeros((1, 8, 8, 1), np.uint8), [0], [1], [1], fill=256
     )
+  with pytest.raises(ValueError, match='fill must be.*got -1'):
+    image_ops.rotate(np.zeros((1, 8, 8, 1), np.uint8), [0.0], fill=-1)

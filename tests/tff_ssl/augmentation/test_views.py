@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from tff_ssl.augmentation import image_ops, views
 from tff_ssl.augmentation.image_ops import Operation
@@ -110,6 +111,38 @@ def test_default_padding_follows_the_shorter_side(height, width, expected):
   _, y, x = np.nonzero(view)
   assert set(y - height // 2) == set(range(-expected, expected + 1))
   assert set(x - width // 2) == set(range(-expected, expected + 1))
+
+
+@pytest.mark.parametrize('method', ['weak', 'strong'])
+def test_rotation_turns_by_uniform_angles_within_its_limit(method, monkeypatch):
+  drawn, rotate = [], image_ops.rotate
+
+  def spy(images, degrees, fill):
+    drawn.append(degrees.numpy())
+    return rotate(images, degrees, fill)
+
+  monkeypatch.setattr(image_ops, 'rotate', spy)
+  images = _noise(2000)
+  turning = views.ImageViews(
+    **_AS_PIXELS, flip=False, crop_padding=0, rotation=20, num_ops=0,
+    cutout_size=0, fill=40,
+  )  # fmt: skip
+  view = getattr(turning, method)(images, _seed())
+  (degrees,) = drawn
+  assert stats.kstest(degrees, stats.uniform(-20, 40).cdf).pvalue > 0.001
+  np.testing.assert_array_equal(_to_pixels(view), rotate(images, degrees, 40))
+
+
+@pytest.mark.parametrize('method', ['weak', 'strong'])
+def test_rotation_leaves_the_other_draws_as_they_are(method):
+  images = _noise(50)
+  still, hardly = (
+    views.ImageViews(**_AS_PIXELS, rotation=degrees) for degrees in (0, 1e-6)
+  )
+  np.testing.assert_array_equal(
+    getattr(still, method)(images, _seed()),
+    getattr(hardly, method)(images, _seed()),
+  )
 
 
 @pytest.mark.parametrize('method', ['weak', 'strong'])
@@ -327,7 +360,7 @@ def test_rand_augment_is_pillow_s_operations_at_one_strength(num_ops, strength):
   rand = views.rand_augment_views(num_ops, strength, **plain)
   seed = tf.constant([3, 4])
   actual = tf.cast(tf.round(rand.strong(images, seed) * 255), tf.uint8)
-  draws = views._draw(images, 3 + 4 * num_ops + 2, seed, views._STRONG)
+  (draws,) = views._draw(images, [3 + 4 * num_ops + 2], seed, views._STRONG)
   expected = rand._flip_and_crop(images, draws[:3])
   for stage in range(num_ops):
     operation, _, _, sign = tf.unstack(draws[3 + 4 * stage : 7 + 4 * stage])

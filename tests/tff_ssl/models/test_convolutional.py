@@ -32,6 +32,7 @@ _FEDUL = 14_210_378
   'build, base, channels',
   [
     (convolutional.fedul_mnist, _FEDUL, 64 + 64 + 128 + 2048 + 512),
+    (convolutional.fedul_mnist_dropout, _FEDUL, 64 + 64 + 128 + 2048 + 512),
     (convolutional.emnist_cnn, _EMNIST, 32 + 64),
     (convolutional.small_cnn, _SMALL, 16 + 32),
   ],
@@ -64,6 +65,17 @@ def test_fedul_mnist_order_of_layers():
     *(*convolution, 'Flatten', *dense, *dense, 'Dense'),
   ]
   assert model.input_shape == (None, 28, 28, 1)
+
+
+def test_dropout_ends_each_block_of_fedul_mnist():
+  dropping = convolutional.fedul_mnist_dropout(norm='none').layers
+  rates = [layer.rate for layer in dropping if 'dropout' in layer.name]
+  assert rates == [0.2] * 5
+  names = [type(layer).__name__ for layer in dropping]
+  positions = [at for at, name in enumerate(names) if name == 'Dropout']
+  assert [names[at - 1] for at in positions] == [
+    *('MaxPooling2D', 'MaxPooling2D', 'ReLU', 'ReLU', 'ReLU'),
+  ]
 
 
 def test_emnist_cnn_equals_numpy():
