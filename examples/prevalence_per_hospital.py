@@ -5,7 +5,8 @@ hospital; what each hospital knows is the prevalence of the ten "diseases" (here
 digits) among its patients. FedUL learns to tell them apart from that: it trains
 each system's model to tell its hospitals apart, through a layer that is fixed
 by the prevalences. `TF_CPP_MIN_LOG_LEVEL=2 python -m
-examples.prevalence_per_hospital`; the data are inside scikit-learn.
+examples.prevalence_per_hospital FOLDER`; the data are inside scikit-learn. The
+classifier, an ordinary Keras model, ends up in FOLDER.
 
 With images in folders and a table of prevalences there is nothing to write:
 
@@ -17,6 +18,8 @@ hospital and a column for each class) and test/<class>/*.png.
 """
 
 import collections
+import pathlib
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +27,8 @@ import tensorflow_federated as tff
 from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
-from tff_ssl import models
 from tff_ssl.algorithms import fedul
+from tff_ssl.models import dense
 
 INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10
@@ -83,14 +86,16 @@ def as_client(index, hospitals):
   )
 
 
-def main(num_rounds=8):
+def main(folder, num_rounds=8):
+  """Trains the classifier and saves it as `FOLDER/classifier.keras`."""
   systems, (test_images, test_labels) = load_systems()
   clients = [as_client(*numbered) for numbered in enumerate(systems)]
   for index, hospitals in enumerate(systems):
     condition = np.linalg.cond([prevalence for _, prevalence in hospitals])
     # How much errors in the prevalences are magnified: hundreds are much.
     print(f'system {index}: {len(hospitals)} hospitals, {condition:.1f}')
-  model = models.build('dense', INPUT_SHAPE, NUM_CLASSES, 'none')
+  keras_model = dense.dense(INPUT_SHAPE, NUM_CLASSES)
+  model = tff_ssl.from_keras(keras_model)
   tff_ssl.install_context()
   process = fedul.build_fedul(
     model,
@@ -112,7 +117,14 @@ def main(num_rounds=8):
     logits, _ = model.predict(*weights, test_images, training=False)
     accuracy = np.mean(np.argmax(logits, axis=1) == test_labels)
     print(f'accuracy after round {round_num}: {accuracy:.3f}')
+  weights.assign_weights_to(keras_model)
+  path = pathlib.Path(folder, 'classifier.keras')
+  path.parent.mkdir(parents=True, exist_ok=True)
+  keras_model.save(path)
+  print(f'The classifier, from images in [0, 1] to logits, is in {path}.')
 
 
 if __name__ == '__main__':
-  main()
+  if len(sys.argv) != 2:
+    sys.exit('usage: python -m examples.prevalence_per_hospital FOLDER')
+  main(sys.argv[1])

@@ -14,6 +14,21 @@ def folder(settings) -> str:
   return os.path.join(os.path.abspath(settings.run_dir), 'client_states')
 
 
+def make_probe(settings) -> str:
+  """Writes a file to find out by whether a worker sees the folder of states.
+
+  One that does not would let its clients begin anew in every round.
+
+  Returns:
+    The file's path.
+  """
+  path = os.path.join(folder(settings), 'shared_by_all_workers')
+  os.makedirs(folder(settings), exist_ok=True)
+  with open(path, 'wb') as file:
+    file.write(b'1')
+  return path
+
+
 def pruner(settings, spec, manager) -> Callable[[Iterable[int]], None] | None:
   """Returns what is to be called with the participants after a checkpoint.
 

@@ -47,6 +47,7 @@ COMMON = {
   'expert_view': 'plain',
   'consistency_view': 'plain',
   'kl_direction': 'printed',
+  'unlabelled_mean': 'all',
   'labelled_steps': 16,
   'warmup_rounds': 5,
   'pseudo_labels': 'sets',

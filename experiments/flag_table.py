@@ -122,6 +122,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
       'string',
       "The divergence in FedLabel's consistency, printed or reverse.",
     ),
+    Flag(
+      'unlabelled_mean',
+      'string',
+      "What FedLabel's loss is a mean over: all unlabelled examples, or those "
+      'that passed the threshold.',
+    ),
     *fedmatch_flags.FLAGS,
     Flag('proximal_strength', 'float', 'mu of FedProx, also in FedNova.'),
     Flag('control_update', 'string', 'SCAFFOLD: from_steps, full_gradient.'),

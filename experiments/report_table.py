@@ -36,7 +36,7 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
 
   Columns: `published` figure; `mean`, `std` (n - 1), `low` and `high` (95%
   bootstrap interval of the mean) of the measure over the `n` seeds that have a
-  value, the last three empty below three of them; `difference` of mean and
+  value, the last two empty below three of them; `difference` of mean and
   published, empty where the run is not its recipe or a seed has no value;
   `rounds` and their share `scale` of the recipe's; `changed` settings; `data`,
   which names a subset. Where any row has another measure than the final

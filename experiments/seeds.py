@@ -10,8 +10,8 @@ from scipy import stats
 from experiments import child_runs, recipes
 from experiments.flags import UsageError
 
-# Two values bound nothing: no spread and no interval are given below this.
-_MIN_FOR_SPREAD = 3
+# Two values bound nothing: no interval is given below this.
+_MIN_FOR_INTERVAL = 3
 _CONFIDENCE = 0.95
 _RESAMPLES = 9999
 
@@ -23,8 +23,9 @@ class Spread:
   Attributes:
     n: Number of seeds.
     mean: Mean.
-    std: Standard deviation with n - 1, `None` below three seeds.
-    low: Lower end of the 95% bootstrap interval of the mean, likewise.
+    std: Standard deviation with n - 1, `None` for one seed.
+    low: Lower end of the 95% bootstrap interval of the mean, `None` below three
+      seeds.
     high: Upper end.
   """
 
@@ -35,14 +36,15 @@ class Spread:
   high: float | None = None
 
   def __str__(self) -> str:
-    if self.std is None:
-      return (
-        f'mean {self.mean:.4f}, n {self.n} (no interval below '
-        f'{_MIN_FOR_SPREAD} seeds)'
-      )
+    text = f'mean {self.mean:.4f}, '
+    if self.std is not None:
+      text += f'standard deviation {self.std:.4f}, '
+    text += f'n {self.n}'
+    if self.low is None:
+      return f'{text} (no interval below {_MIN_FOR_INTERVAL} seeds)'
     return (
-      f'mean {self.mean:.4f}, standard deviation {self.std:.4f}, n {self.n}, '
-      f'95% bootstrap interval of the mean {self.low:.4f} to {self.high:.4f}'
+      f'{text}, 95% bootstrap interval of the mean {self.low:.4f} to '
+      f'{self.high:.4f}'
     )
 
 
@@ -62,8 +64,9 @@ def spread(values: Sequence[float]) -> Spread:
   values = np.asarray(values, np.float64)
   if not values.size or not np.isfinite(values).all():
     raise ValueError(f'values={values} must be finite numbers, one at least.')
-  if values.size < _MIN_FOR_SPREAD:
-    return Spread(values.size, float(values.mean()))
+  std = float(values.std(ddof=1)) if values.size > 1 else None
+  if values.size < _MIN_FOR_INTERVAL:
+    return Spread(values.size, float(values.mean()), std)
   interval = stats.bootstrap(
     (values,),
     np.mean,
@@ -75,7 +78,7 @@ def spread(values: Sequence[float]) -> Spread:
   return Spread(
     values.size,
     float(values.mean()),
-    float(values.std(ddof=1)),
+    std,
     float(interval.low),
     float(interval.high),
   )

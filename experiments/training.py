@@ -85,7 +85,7 @@ def run(settings) -> int:
     model = building.build_model(settings, data)
     over_data = building.build_process(settings, spec, model, data)
     process = building.read_from_store(over_data, data)
-    worker_context.install(settings, data.store)
+    worker_context.install(settings, spec, data.store)
     state = process.initialize()
     folder.require_free_space(
       _bytes_needed(state)

@@ -1,14 +1,17 @@
 """From the flags of workers to TFF's execution context."""
 
+from experiments import client_states
 from tff_ssl.simulation import addresses, client_reader, workers
 
 
-def install(settings, store) -> None:
+def install(settings, spec, store) -> None:
   """Starts or reaches the workers of a run, which then compute for TFF.
 
   Args:
     settings: From `experiments.settings.make`.
-    store: The client store, which every worker must be able to read.
+    spec: The process's `ProcessSpec`.
+    store: The client store, which every worker must be able to read, as it
+      must the states of clients, where they keep any.
 
   Raises:
     ValueError: If a worker of --worker_addresses cannot be used.
@@ -26,6 +29,8 @@ def install(settings, store) -> None:
       answer_timeout_s=settings.worker_timeout,
     )
     client_reader.check_readable(store.path, context)
+    if spec.keeps_client_state:
+      client_reader.check_readable(client_states.make_probe(settings), context)
   except RuntimeError as error:
     raise ValueError(
       f'--worker_addresses={settings.worker_addresses}: {error}'

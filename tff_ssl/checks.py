@@ -34,6 +34,7 @@ CHOICES = {
   'start_model': ('group', 'slot'),
   'supervised_loss': ('cross_entropy', 'double_softmax'),
   'surrogate_loss': ('log_transition', 'published_code'),
+  'unlabelled_mean': ('all', 'passed'),
   'unlabelled_loss': ('crl', 'self_training', 'uda'),
   'unmixed_batches': ('trained', 'skipped'),
   'vat_ramp': ('none', 'published_code'),

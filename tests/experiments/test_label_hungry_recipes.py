@@ -162,7 +162,7 @@ def test_names_say_process_ratio_and_mask():
       ratio = f'{float(flags["mask_ratio"]):g}'
       assert TAGS[ratio] in parts
       assert flags.get('mask') == (None if ratio == '0' else parts[-1])
-      several = parts[0] == 'fed' and ratio in ('0.9', '0.99')
+      several = ratio in ('0.9', '0.99')
       assert recipe.seeds == ((0, 1, 2) if several else (0,))
       assert str(recipe.measure) == 'best_accuracy'
 

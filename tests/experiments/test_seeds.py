@@ -34,12 +34,14 @@ def test_interval_is_that_of_all_resamples():
   assert text.endswith(f'{result.low:.4f} to {result.high:.4f}')
 
 
-@pytest.mark.parametrize('values', [[0.5], [0.5, 0.7]])
-def test_no_spread_below_three(values):
-  result = seeds.spread(values)
-  assert result.mean == pytest.approx(sum(values) / len(values))
-  assert result.std is result.low is result.high is None
-  assert 'deviation' not in str(result) and 'no interval' in str(result)
+def test_no_interval_below_three():
+  one, two = seeds.spread([0.5]), seeds.spread([0.5, 0.7])
+  assert one.std is one.low is one.high is two.low is two.high is None
+  assert str(one) == 'mean 0.5000, n 1 (no interval below 3 seeds)'
+  assert two.std == pytest.approx(statistics.stdev([0.5, 0.7]))
+  assert str(two) == (
+    'mean 0.6000, standard deviation 0.1414, n 2 (no interval below 3 seeds)'
+  )
 
 
 def test_equal_values_have_an_interval_of_no_width():

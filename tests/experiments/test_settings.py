@@ -46,6 +46,7 @@ STRINGS = {
   'expert_view': ['plain', 'weak', 'strong', 'none'],
   'consistency_view': ['plain', 'strong', 'none'],
   'kl_direction': ['printed', 'reverse', 'none'],
+  'unlabelled_mean': ['all', 'passed', 'none'],
   'pseudo_label_view': ['weak', 'plain', 'strong'],
   'idle_momentum': ['coasts', 'rests', 'none'],
   'control_update': ['from_steps', 'full_gradient', 'none'],

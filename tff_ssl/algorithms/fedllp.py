@@ -14,10 +14,10 @@ w <- w + sum_c delta_c / C
 ```
 
 The authors' code differs: the models of both methods drop out a fifth of each
-block's outputs, which here is a matter of the model (none of `tff_ssl.models`
-is theirs), priors are clipped to [1e-7, 1 - 1e-7] (the loss is finite without),
-and a set of one example, which batch normalisation cannot take, waits for the
-next set.
+block's outputs, which here is a matter of the model (on MNIST,
+`fedul_mnist_dropout` of `tff_ssl.models`), priors are clipped to
+[1e-7, 1 - 1e-7] (the loss is finite without), and a set of one example, which
+batch normalisation cannot take, waits for the next set.
 """
 
 import tensorflow_federated as tff

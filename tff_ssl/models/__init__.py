@@ -39,7 +39,13 @@ class ModelSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EncoderSpec(ModelSpec):
-  """How to build a network without a head."""
+  """How to build a network without a head.
+
+  Attributes:
+    head: Name of the classifier in `tff_ssl.models.heads` that belongs to it.
+  """
+
+  head: str = 'linear_head'
 
   @property
   def build(self) -> Callable[..., Any]:
@@ -114,6 +120,15 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
       'and its head.',
       'convolutional.cnn_encoder',
     ),
+    **{
+      f'resnet{depth}_encoder': EncoderSpec(
+        f'The network resnet{depth}, as an encoder and its last layer; slow on '
+        'a CPU.',
+        f'resnet.resnet{depth}_encoder',
+        'unsure_head',
+      )
+      for depth in (18, 34, 50)
+    },
   }
 )
 
@@ -147,6 +162,5 @@ def build(name: str, input_shape, num_classes: int, norm: str):
   arguments.check_network(num_classes, norm)
   encoder = functional.from_keras(ENCODERS[name].build(input_shape, norm))
   (num_features,) = split.features_spec(encoder).shape[1:]
-  return split.join(
-    encoder, functional.from_keras(heads.linear_head(num_features, num_classes))
-  )
+  build_head = getattr(heads, ENCODERS[name].head)
+  return split.join(encoder, build_head(num_features, num_classes))

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_ssl import checks
+from tff_ssl.models import blocks
 
 layers = tf.keras.layers
 
@@ -31,6 +32,29 @@ def linear_head(num_features: int, num_outputs: int) -> tf.keras.Model:
     [layers.Input((num_features,)), layers.Dense(num_outputs)],
     name='linear_head',
   )
+
+
+def unsure_head(num_features: int, num_outputs: int) -> tf.keras.Model:
+  """Builds a linear classifier whose weights start near 0.
+
+  For encoders of many features; `tff_ssl.models.blocks.classifier` says why.
+
+  Args:
+    num_features: Number of features of the encoder.
+    num_outputs: Number of classes.
+
+  Returns:
+    As `linear_head`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  checks.integers_at_least(
+    1, num_features=num_features, num_outputs=num_outputs
+  )
+  features = layers.Input((num_features,))
+  logits = blocks.classifier(features, num_outputs)
+  return tf.keras.Model(features, logits, name='unsure_head')
 
 
 def dense_decoder(

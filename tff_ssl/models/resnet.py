@@ -156,6 +156,41 @@ def resnet50(
   )
 
 
+def resnet18_encoder(
+  input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
+) -> tf.keras.Model:
+  """Builds `resnet18` without its last layer, as an encoder.
+
+  Args:
+    input_shape: Height, width and channels; at least 8 by 8.
+    norm: 'none', 'batch' or 'group'.
+
+  Returns:
+    A `tf.keras.Model` from float32 [batch, *input_shape] to float32
+    [batch, 512].
+
+  Raises:
+    ValueError: If an argument is out of range.
+  """
+  return _encoder('resnet18_encoder', _basic, (2, 2, 2, 2), input_shape, norm)
+
+
+def resnet34_encoder(
+  input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
+) -> tf.keras.Model:
+  """As `resnet18_encoder`, from `resnet34`."""
+  return _encoder('resnet34_encoder', _basic, (3, 4, 6, 3), input_shape, norm)
+
+
+def resnet50_encoder(
+  input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
+) -> tf.keras.Model:
+  """As `resnet18_encoder`, from `resnet50`, to float32 [batch, 2048]."""
+  return _encoder(
+    'resnet50_encoder', _bottleneck, (3, 4, 6, 3), input_shape, norm
+  )
+
+
 def _basic(channels, stride):
   """Returns channels, kernel size and stride of a block's convolutions."""
   return (channels, 3, stride), (channels, 3, 1)
@@ -172,14 +207,26 @@ def _bottleneck(channels, stride):
 
 def _resnet(name, convolutions_of, depths, input_shape, num_classes, norm):
   arguments.check_image_network(input_shape, num_classes, norm, smallest=8)
+  images, features = _trunk(convolutions_of, depths, input_shape, norm)
+  logits = blocks.classifier(features, num_classes)
+  return tf.keras.Model(images, logits, name=name)
+
+
+def _encoder(name, convolutions_of, depths, input_shape, norm):
+  arguments.check_image_network(input_shape, 1, norm, smallest=8)
+  images, features = _trunk(convolutions_of, depths, input_shape, norm)
+  return tf.keras.Model(images, features, name=name)
+
+
+def _trunk(convolutions_of, depths, input_shape, norm):
+  """Returns the input, and the features below the last layer."""
   images = layers.Input(tuple(input_shape))
   x = layers.ReLU()(blocks.conv_norm(images, _STAGES[0][0], norm))
   for (channels, stride), depth in zip(_STAGES, depths, strict=True):
     for number in range(depth):
       convolutions = convolutions_of(channels, stride if number == 0 else 1)
       x = _block(x, convolutions, norm, num_blocks=sum(depths))
-  logits = blocks.classifier(layers.GlobalAveragePooling2D()(x), num_classes)
-  return tf.keras.Model(images, logits, name=name)
+  return images, layers.GlobalAveragePooling2D()(x)
 
 
 def _block(x, convolutions, norm, num_blocks):

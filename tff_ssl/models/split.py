@@ -1,12 +1,12 @@
 """Models made of an encoder and heads, joined and taken apart.
 
 An encoder turns an example into features; each head turns features into
-outputs of its own. All of them are ordinary functional models, converted one by
-one from Keras, so that either is easily replaced:
+outputs of its own. Each is a Keras model of its own, so that either is easily
+replaced:
 
 ```
-encoder = tff_ssl.from_keras(encoders.dense_encoder((28, 28, 1)))
-classifier = tff_ssl.from_keras(encoders.linear_head(256, 10))
+encoder = dense.dense_encoder((28, 28, 1))
+classifier = heads.linear_head(256, 10)
 model = tff_ssl.join(encoder, classifier)      # a classifier like any other
 ```
 
@@ -125,28 +125,35 @@ def check(model) -> None:
 
 
 def join(
-  encoder: functional.FunctionalModel, *heads: functional.FunctionalModel
+  encoder: functional.FunctionalModel | tf.keras.Model,
+  *heads: functional.FunctionalModel | tf.keras.Model,
 ) -> SplitModel:
   """Joins an encoder and one or more heads.
 
   Args:
-    encoder: A `FunctionalModel` from examples to features.
-    *heads: `FunctionalModel`s from such features to outputs.
+    encoder: From examples to features: a `FunctionalModel`, or a Keras model,
+      which goes through `from_keras`.
+    *heads: Likewise, from such features to outputs.
 
   Returns:
     A `SplitModel`. With one head it is a model like any other, whose outputs
     are that head's.
 
   Raises:
-    TypeError: If a part is no `FunctionalModel`.
-    ValueError: If there is no head, or one does not take the features.
+    TypeError: If a part is neither.
+    ValueError: If there is no head, or one does not take the features, or
+      `from_keras` refuses a part.
   """
-  parts = (encoder, *heads)
+  parts = tuple(
+    functional.from_keras(part) if isinstance(part, tf.keras.Model) else part
+    for part in (encoder, *heads)
+  )
+  encoder, *heads = parts
   for part in parts:
     if not isinstance(part, functional.FunctionalModel):
       raise TypeError(
-        f'A part is a {type(part).__name__}, not a FunctionalModel: convert it '
-        'with tff_ssl.from_keras.'
+        f'A part is a {type(part).__name__}: give a FunctionalModel or a Keras '
+        'model.'
       )
   if not heads:
     raise ValueError('heads is empty: give at least one head.')

@@ -43,10 +43,8 @@ class Experts(NamedTuple):
 class TwoExperts:
   """The mean of the loss above over a minibatch (Eq. 8).
 
-  The mean is over the whole minibatch, as Eq. 8 divides by all unlabelled
-  examples, whether or not they pass the threshold. Those that add nothing do
-  not go through the model that is trained, unless batch normalisation needs
-  them.
+  Examples that fail the threshold add nothing, and do not go through the model
+  that is trained, unless batch normalisation needs them.
 
   Attributes:
     views: Gives the plain, the weak and the strong view
@@ -63,6 +61,9 @@ class TwoExperts:
     consistency_view: The view on which the model is compared with s-: 'plain'
       (x in Eq. 6), or 'strong', which saves a forward pass.
     kl_direction: 'printed', KL(f, s-), or 'reverse', KL(s-, f).
+    unlabelled_mean: What the sum of losses is divided by: 'all' unlabelled
+      examples, as Eq. 8 has it, so that a step is small where few pass the
+      threshold, as in FixMatch; or those that 'passed' it.
   """
 
   views: Any
@@ -73,6 +74,7 @@ class TwoExperts:
   expert_view: str = 'plain'
   consistency_view: str = 'plain'
   kl_direction: str = 'printed'
+  unlabelled_mean: str = 'all'
 
   metric_names = (
     *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
@@ -88,6 +90,7 @@ class TwoExperts:
       expert_view=self.expert_view,
       consistency_view=self.consistency_view,
       kl_direction=self.kl_direction,
+      unlabelled_mean=self.unlabelled_mean,
     )
 
   def __call__(self, predict, batch, anchors, seed):
@@ -133,12 +136,14 @@ class TwoExperts:
       weight = self.consistency_weight * self._ratio(other, chosen)
       each += agrees * weight * self._divergence(logits, other)
     total, size = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)
-    return total / tf.maximum(size, 1.0), collections.OrderedDict(
-      unlabelled_loss=(total, size),
-      mask_rate=(tf.reduce_sum(mask), size),
+    passed = tf.reduce_sum(mask)
+    count = size if self.unlabelled_mean == 'all' else passed
+    return total / tf.maximum(count, 1.0), collections.OrderedDict(
+      unlabelled_loss=(total, count),
+      mask_rate=(passed, size),
       pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
-      local_expert_rate=(tf.reduce_sum(mask * is_local), tf.reduce_sum(mask)),
-      agreement_rate=(tf.reduce_sum(agrees), tf.reduce_sum(mask)),
+      local_expert_rate=(tf.reduce_sum(mask * is_local), passed),
+      agreement_rate=(tf.reduce_sum(agrees), passed),
     )
 
   def _select(self, of_global, of_local):

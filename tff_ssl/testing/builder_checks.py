@@ -49,6 +49,7 @@ _BAD_SETTINGS = {
   'expert_view': ('by_hand',),
   'consistency_view': ('by_hand',),
   'kl_direction': ('by_hand',),
+  'unlabelled_mean': ('by_hand',),
   'pseudo_label_view': ('by_hand',),
   'mixup_weight': (-1.0, float('nan'), 'heavy'),
   'mixup_concentration': (0.0, float('nan'), 'even'),

@@ -1,5 +1,6 @@
 """Classifiers by name."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -8,7 +9,9 @@ from tff_ssl.models import split
 
 
 @pytest.mark.parametrize('norm', ['none', 'batch', 'group'])
-@pytest.mark.parametrize('name', [*models.ENCODERS, 'dense', 'small_cnn'])
+@pytest.mark.parametrize(
+  'name', ['dense_encoder', 'cnn_encoder', 'dense', 'small_cnn']
+)
 def test_every_kind(name, norm):
   model = models.build(name, (8, 8, 1), 5, norm)
   assert isinstance(model, split.SplitModel) == (name in models.ENCODERS)
@@ -23,6 +26,25 @@ def test_the_papers_network():
   sizes = [spec.shape.num_elements() for spec in model.weights_spec.trainable]
   assert sizes == [784 * 256, 256, 256 * 10, 10]
   assert model.encoder.input_spec.shape.as_list() == [None, 28, 28, 1]
+
+
+@pytest.mark.parametrize(
+  'name, norm',
+  [('resnet18', 'batch'), ('resnet34', 'none'), ('resnet50', 'none')],
+)
+def test_resnet_encoder_and_its_head_are_the_network(name, norm):
+  whole = models.build(name, (8, 8, 3), 5, norm)
+  joined = models.build(f'{name}_encoder', (8, 8, 3), 5, norm)
+  assert joined.weights_spec == whole.weights_spec
+  weights = whole.initial_weights(3)
+  images = tf.random.stateless_normal([2, 8, 8, 3], [1, 2])
+  expected, _ = whole.predict(*weights, images, training=False)
+  outputs, _ = joined.predict(*weights, images, training=False)
+  np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-5)
+  # Unsure at the start, as the network is.
+  *_, kernel, bias = joined.initial_weights(3).trainable
+  assert np.std(kernel) == pytest.approx(0.01, rel=0.1)
+  assert not np.any(bias)
 
 
 @pytest.mark.parametrize('name', models.ENCODERS)

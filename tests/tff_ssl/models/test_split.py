@@ -151,14 +151,27 @@ class TestJoin:
       r'float32\(None, 6\)',
     ):
       split.join(encoder, _head(3), _head(3, features=7))
-    for parts in (
-      (encoder, heads.linear_head(6, 3)),
-      (dense.dense_encoder(_SHAPE, features=6), _head(3)),
-    ):
-      with pytest.raises(TypeError, match='is a Sequential, .*from_keras'):
+    for parts in ((encoder, lambda x: x), ('encoder', _head(3))):
+      with pytest.raises(TypeError, match='A part is a .* or a Keras model'):
         split.join(*parts)
     with pytest.raises(ValueError, match='encoder gives a tuple of outputs'):
       split.join(two_heads, _head(3))
+
+  def test_keras_parts_are_converted(self, encoder):
+    by_keras = split.join(
+      dense.dense_encoder(_SHAPE, features=6), heads.linear_head(6, 3)
+    )
+    converted = split.join(encoder, _head(3))
+    tf.nest.map_structure(
+      np.testing.assert_array_equal,
+      tuple(by_keras.initial_weights(4)),
+      tuple(converted.initial_weights(4)),
+    )
+    outputs, expected = (
+      model.predict(*model.initial_weights(4), _x(), training=False)[0]
+      for model in (by_keras, converted)
+    )
+    np.testing.assert_array_equal(outputs, expected)
 
   @pytest.mark.parametrize('seed', [-1, 0.5, None])
   def test_bad_seed(self, one_head, seed):

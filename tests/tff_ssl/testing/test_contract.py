@@ -1,6 +1,7 @@
 """Every registered process keeps every promise of the contract suite."""
 
 import functools
+import itertools
 
 import pytest
 
@@ -27,6 +28,43 @@ def problem_for(name):
   return testing.TinyProblem(
     algorithms.PROCESSES[name], arguments=ARGUMENTS.get(name, {})
   )
+
+
+class NormalisedProblem(testing.TinyProblem):
+  """A problem whose network has batch and group normalisation."""
+
+  def build_model(self, normalised=True):
+    return super().build_model(normalised)
+
+
+# What moving statistics could break, where a server keeps most of them.
+WITH_STATISTICS = (
+  'model_weights_round_trip',
+  'map_reduce_form_equals_next',
+  'deterministic',
+  'resumes',
+  'non_finite_clients_are_left_out',
+)
+
+
+@functools.cache
+def normalised_problem_for(name):
+  return NormalisedProblem(algorithms.PROCESSES[name])
+
+
+@pytest.mark.xdist_group('contract of normalised models')
+@pytest.mark.parametrize(
+  'process, check',
+  [
+    *itertools.product(['grouping', 'fedavg'], WITH_STATISTICS),
+    # Not with a server that trains: its steps move them at any learning rate.
+    ('fedavg', 'empty_clients_change_nothing'),
+  ],
+)
+def test_contract_with_moving_statistics(process, check, tff_context):
+  problem = normalised_problem_for(process)
+  assert problem.build_model().weights_spec.non_trainable
+  testing.CHECKS[check](problem)
 
 
 def cases():

@@ -22,7 +22,7 @@ SPECS = (
     'fedlabel.build_fedlabel',
     (
       *('threshold', 'consistency_weight', 'confidence', 'experts'),
-      *('expert_view', 'consistency_view', 'kl_direction'),
+      *('expert_view', 'consistency_view', 'kl_direction', 'unlabelled_mean'),
       *('batch_size', 'labelled_steps', 'unlabelled_steps'),
       *('server_learning_rate', 'client_weighting'),
     ),
