@@ -1,7 +1,11 @@
 """What `run.main` says and returns where a run cannot be had, or is asked."""
 
 import builtins
+import os
+import pathlib
 import re
+import subprocess
+import sys
 import time
 import types
 
@@ -12,6 +16,7 @@ import tensorflow as tf
 
 from experiments import building, checkpoints, flags, run
 
+_ROOT = pathlib.Path(__file__).parents[2]
 GROUPING = ('--process=grouping', '--dataset=digits', '--total_rounds=1')
 
 
@@ -48,6 +53,24 @@ def test_refusals(arguments, message, where, tmp_path, capsys):
   error = capsys.readouterr().err
   assert error.startswith('error: ') and error.count('\n') == 1
   assert re.search(message, error), error
+
+
+def test_an_error_is_all_that_is_said(where, tmp_path):
+  """TensorFlow says nothing before it, TFF nothing while Python ends."""
+  loud = 'TF_CPP_MIN_LOG_LEVEL'
+  done = subprocess.run(
+    [
+      *(sys.executable, '-m', 'experiments.run', '--process=fedavg'),
+      *('--dataset=npz', f'--data_dir={tmp_path}', *where),
+    ],
+    cwd=_ROOT,
+    env={name: value for name, value in os.environ.items() if name != loud},
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
+  assert done.returncode == 2
+  assert re.fullmatch(r'error: .*train\.npz.*\n', done.stderr), done.stderr
 
 
 class WorkerError(grpc.RpcError):

@@ -18,6 +18,7 @@ It listens on all network interfaces without authentication (the binary has no
 option for that): use it behind a firewall.
 """
 
+import atexit
 import functools
 import os
 import sys
@@ -291,3 +292,20 @@ def install_context(
   context = build_context(num_workers, **options)
   tff.framework.set_default_context(context)
   return context
+
+
+class _EndedContext(tff.framework.SyncContext):
+  """What is TFF's default context while Python ends."""
+
+  def invoke(self, comp, arg):
+    raise RuntimeError('Python is ending: no computation can run any more.')
+
+
+@atexit.register
+def _release_default_context() -> None:
+  """Frees the default context while modules are still there.
+
+  TFF's own, where nobody has replaced it, otherwise prints a traceback behind
+  whatever error made Python end.
+  """
+  tff.framework.set_default_context(_EndedContext())
