@@ -148,6 +148,10 @@ def _sees_sets(data):
 def _optimizer(settings, learning_rate, clip_norm):
   if settings.client_optimizer == 'adam':
     optimizer = tff.learning.optimizers.build_adam(learning_rate)
+    if settings.weight_decay:
+      optimizer = optimizer_wrappers.add_weight_decay(
+        optimizer, settings.weight_decay
+      )
   else:
     optimizer = optimizers.build_nesterov_sgd(
       learning_rate,

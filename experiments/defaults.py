@@ -110,6 +110,8 @@ def resolve(
     values.pop('schedule_scale')
   if schedule == 'exponential':
     values['schedule_decay'] = 0.97
+  if given.get('client_optimizer', values['client_optimizer']) == 'adam':
+    values['weight_decay'] = 0.0
   if given['process'] == 'semifl':
     num_labelled = given.get('server_examples', values['server_examples'])
     values['server_batch_size'] = 250 if num_labelled > 250 else 10

@@ -65,7 +65,7 @@ _PARTITION_FLAGS = frozenset(
   name for spec in partitions.PARTITIONS.values() for name in spec.arguments
 )
 _MASK_FLAGS = frozenset({'mask_ratio', 'mask'})
-_SGD_FLAGS = ('momentum', 'nesterov', 'weight_decay')
+_SGD_FLAGS = ('momentum', 'nesterov')
 _COSINE_FLAGS = frozenset(
   {
     'schedule_steps',

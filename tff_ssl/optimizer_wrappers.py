@@ -70,6 +70,56 @@ def clip_gradients(
   return _Clipped(optimizer, max_norm)
 
 
+class _Decayed(_Wrapper):
+  """See `add_weight_decay`."""
+
+  def __init__(self, optimizer, weight_decay):
+    super().__init__(optimizer)
+    self._weight_decay = weight_decay
+
+  def next(self, state, weights, gradients):
+    gradients = tff.learning.optimizers.handle_indexed_slices_gradients(
+      gradients
+    )
+    decayed = tf.nest.map_structure(
+      lambda weight, gradient: (
+        None
+        if gradient is None
+        else gradient + tf.cast(self._weight_decay, weight.dtype) * weight
+      ),
+      weights,
+      gradients,
+    )
+    return self._optimizer.next(state, weights, decayed)
+
+
+def add_weight_decay(
+  optimizer: tff.learning.optimizers.Optimizer, weight_decay: float
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the optimizer of a loss with an L2 penalty on every weight.
+
+  ```
+  g <- g + weight_decay * w
+  ```
+
+  before the optimizer sees the gradient, as PyTorch's Adam does it;
+  `tff.learning.optimizers.build_adamw` decouples the decay.
+
+  Args:
+    optimizer: The optimizer, whose state and hyperparameters remain its own.
+    weight_decay: A positive number.
+
+  Returns:
+    A `tff.learning.optimizers.Optimizer`.
+
+  Raises:
+    ValueError: If `weight_decay` is not positive and finite.
+  """
+  if not 0 < weight_decay < math.inf:
+    raise ValueError(f'weight_decay is {weight_decay}: give a positive number.')
+  return _Decayed(optimizer, weight_decay)
+
+
 class _Resting(_Wrapper):
   """See `rest_without_gradient`."""
 

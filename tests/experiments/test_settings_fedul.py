@@ -26,7 +26,7 @@ def test_defaults_are_the_papers_but_on_digits():
   ):
     made = make(dataset=dataset)
     assert [getattr(made, name) for name in names] == expected
-    assert made.momentum is None and made.weight_decay is None
+    assert made.momentum is None and made.weight_decay == 0
     assert made.l1_weight == 1e-5
     assert made.proximal_strength is None and made.test_prior is None
 
@@ -115,3 +115,15 @@ def test_the_optimizer_is_the_one_of_the_flag(name):
   hparams = optimizer.get_hparams(state)
   assert hparams['learning_rate'] == 0.02
   assert ('beta_1' in hparams) == (name == 'adam')
+
+
+@pytest.mark.parametrize('given, moved', [({}, 0), ({'weight_decay': 5e-4}, 1)])
+def test_adam_takes_an_l2_penalty_where_it_is_given(given, moved):
+  optimizer = building._optimizer(
+    make(client_optimizer='adam', **given), 0.02, None
+  )
+  state = optimizer.initialize(tf.TensorSpec([1], tf.float32))
+  # Without a penalty a gradient of 0 moves nothing; Adam's first step is of
+  # the size of its learning rate, whatever the gradient's.
+  _, weights = optimizer.next(state, tf.ones([1]), tf.zeros([1]))
+  assert float(weights[0]) == pytest.approx(1 - moved * 0.02, abs=1e-3)

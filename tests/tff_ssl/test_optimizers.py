@@ -341,3 +341,31 @@ def test_a_clipped_optimizer_keeps_state_and_hyperparameters():
 def test_a_norm_to_clip_to_is_positive(value):
   with pytest.raises(ValueError, match=f'max_norm is {value}'):
     optimizer_wrappers.clip_gradients(optimizers.build_paper_sgd(), value)
+
+
+@pytest.mark.parametrize('momentum', [0.0, 0.9])
+def test_added_weight_decay_is_that_of_the_sgd_with_one(momentum):
+  both = (
+    optimizers.build_nesterov_sgd(0.1, momentum, weight_decay=0.3),
+    optimizer_wrappers.add_weight_decay(
+      optimizers.build_nesterov_sgd(0.1, momentum), 0.3
+    ),
+  )
+  results = []
+  for optimizer in both:
+    weights = [tf.constant([1.0, -2.0]), tf.constant([3.0])]
+    specs = [tf.TensorSpec(w.shape, w.dtype) for w in weights]
+    state = optimizer.initialize(specs)
+    for _ in range(3):
+      # The second weight has no gradient, and none is made for it.
+      gradients = [tf.constant([0.5, 0.25]), None]
+      state, weights = optimizer.next(state, weights, gradients)
+    results.append(weights)
+  np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+  assert float(results[1][1][0]) == 3.0
+
+
+@pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
+def test_a_decay_that_is_none_is_refused(value):
+  with pytest.raises(ValueError, match='weight_decay is .*positive'):
+    optimizer_wrappers.add_weight_decay(optimizers.build_paper_sgd(), value)

@@ -16,8 +16,9 @@ one label for all data of a set, "boosted by Mixup"; that it gives way to the
 model's own after the first rounds stands in the authors' code alone
 (`pseudo_labels='model'`). The rounds before R are from that code, too: without
 them nobody would ever be confident. In it Adam has an L2 penalty of 5e-4 in
-place of the L1 norm, and minibatches that leave nothing to mix are skipped
-(`unmixed_batches='skipped'`). All clients weigh the same, as in Algorithm 1.
+place of the L1 norm (`tff_ssl.optimizer_wrappers.add_weight_decay`), and
+minibatches that leave nothing to mix are skipped (`unmixed_batches='skipped'`).
+All clients weigh the same, as in Algorithm 1.
 """
 
 import tensorflow as tf
