@@ -1,0 +1,85 @@
+"""Whole runs on sets without labels: a user's folder of images, to the end."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from sklearn import datasets
+
+from experiments import run
+
+SYSTEMS = ('north', 'south')
+# Of each hospital of a system, the share of the second class.
+SHARES = {'harbour': 0.2, 'hill': 0.8}
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Two systems of two hospitals: digits 0 are 'healthy', digits 1 'ill'."""
+  digits = datasets.load_digits()
+  pools = [
+    iter(np.uint8(digits.images[digits.target == label] * 15.9))
+    for label in range(2)
+  ]
+
+  def write(label, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(next(pools[label])).save(path)
+
+  rows = ['system,hospital,healthy,ill']
+  for system in SYSTEMS:
+    for hospital, share in SHARES.items():
+      rows.append(f'{system},{hospital},{1 - share:.1f},{share:.1f}')
+      for number in range(50):
+        place = tmp_path / 'data' / 'train' / system / hospital
+        write(int(number < 50 * share), place / f'{number}.png')
+  for label, name in enumerate(('healthy', 'ill')):
+    for number in range(50):
+      write(label, tmp_path / 'data' / 'test' / name / f'{number}.png')
+  (tmp_path / 'data' / 'prevalence.csv').write_text('\n'.join(rows) + '\n')
+  return tmp_path
+
+
+def main(folder, process, *arguments):
+  return run.main(
+    [
+      'run',
+      f'--process={process}',
+      '--dataset=image_sets',
+      f'--data_dir={folder / "data"}',
+      f'--cache_dir={folder / "cache"}',
+      f'--run_dir={folder / "run"}',
+      '--model=dense',
+      '--clients_per_round=2',
+      *arguments,
+    ]
+  )
+
+
+def test_prevalences_in_classifier_out(folder, tff_context):
+  arguments = ('--batch_size=20', '--learning_rate=0.01', '--l1_weight=0')
+  assert main(folder, 'fedul', *arguments, '--total_rounds=6') == 0
+  summary = json.loads((folder / 'run' / 'summary.json').read_text())
+  # Chance is .5.
+  assert summary['accuracy'] > 0.8
+  with Image.open(folder / 'run' / 'class_priors.png') as picture:
+    assert picture.width > 0
+  table = pd.read_csv(folder / 'run' / 'metrics.csv')
+  assert (table['clients_participating'] == 2).all()
+
+
+def test_baseline_on_whole_sets(folder, tff_context):
+  assert main(folder, 'fedllp_vat', '--total_rounds=1') == 0
+  table = pd.read_csv(folder / 'run' / 'metrics.csv')
+  assert np.isfinite(table['train_loss']).all()
+
+
+def test_equal_prevalences_are_refused(folder, capsys):
+  table = folder / 'data' / 'prevalence.csv'
+  table.write_text(table.read_text().replace('0.2,0.8', '0.8,0.2'))
+  assert main(folder, 'fedul', '--total_rounds=1') == 2
+  error = capsys.readouterr().err
+  assert error.startswith('error: ') and error.count('\n') == 1
+  assert 'rank' in error and 'north' in error
