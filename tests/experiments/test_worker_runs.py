@@ -56,6 +56,13 @@ def table_of(folder):
   return pd.read_csv(folder / 'metrics.csv')
 
 
+def state_of(folder):
+  """Returns the arrays of the last round's state."""
+  newest = max((folder / 'checkpoints').glob('round_*'))
+  with np.load(newest / 'state.npz') as arrays:
+    return list(arrays.values())
+
+
 def assert_close_tables(folder, other):
   for name, values in table_of(folder).drop(columns=UNEQUAL_COLUMNS).items():
     if name == 'group_sizes':
@@ -76,6 +83,8 @@ def test_two_workers_here_or_by_address_equal_one(tmp_path, cache, pair):
   assert list(table_of(two)['clients_participating']) == [4, 4]
   assert_close_tables(two, one)
   assert_close_tables(far, two)
+  for value, other in zip(state_of(one), state_of(two), strict=True):
+    np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
   # The same cut into parts, whoever computes them: the same bits.
   weights = [
     json.loads((folder / 'summary.json').read_text())['weights_sha256']
