@@ -11,7 +11,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments import report_curves, report_groups, report_table
+from experiments import (
+  report_curves,
+  report_groups,
+  report_published,
+  report_table,
+)
 from experiments.flags import UsageError
 
 
@@ -47,7 +52,8 @@ def write(
     groups: From `report_groups`.
     output: Path without an ending: writes <output>.csv, <output>.md (with the
       commands and the single runs), <output>.png and what it shows,
-      <output>_curves.csv. `None` writes nothing.
+      <output>_curves.csv, and <output>_published.png where there are published
+      figures. `None` writes nothing.
     curves: Columns of metrics.csv for the picture; `None` for the usual ones.
 
   Returns:
@@ -66,6 +72,9 @@ def write(
       _with_ending(output, '_curves.csv'), index=False, float_format='%.4g'
     )
     table.to_csv(_with_ending(output, '.csv'), index=False)
+    if table['published'].notna().any():
+      beside = report_published.draw(table)
+      beside.savefig(_with_ending(output, '_published.png'), dpi=120)
     _with_ending(output, '.md').write_text(_markdown(table, groups, runs))
   return table
 
@@ -100,7 +109,8 @@ def main(argv: list[str]) -> int:
   parser.add_argument(
     '--output',
     type=pathlib.Path,
-    help='path without an ending: writes OUTPUT.csv, .md, .png and _curves.csv',
+    help='path without an ending: writes OUTPUT.csv, .md, .png, _curves.csv '
+    'and, where there are published figures, _published.png',
   )
   parser.add_argument(
     '--curves',

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -128,10 +129,11 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   monkeypatch.chdir(tmp_path)
   assert run.main([*argv, '--seeds=0,1']) == 0
   out = capfd.readouterr().out
+  deviation = statistics.stdev(accuracies['low', seed] for seed in (0, 1))
   assert out.splitlines() == [
     '2/2 were done before.',
-    f'Final test accuracy: mean {means["low"]:.4f}, n 2 (no interval below 3 '
-    'seeds)',
+    f'Final test accuracy: mean {means["low"]:.4f}, standard deviation '
+    f'{deviation:.4f}, n 2 (no interval below 3 seeds)',
   ]
 
 
