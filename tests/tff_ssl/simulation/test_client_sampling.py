@@ -95,6 +95,15 @@ def test_a_function_of_seed_and_round_alone():
   assert (_sample(3, seed=5) != first).any()
 
 
+@pytest.mark.parametrize('redeal', [False, True])
+def test_groups_do_not_change_who_takes_part(redeal):
+  """So that processes are compared, and probed, on the same clients."""
+  alone = _sample(7, num_groups=1, redeal=redeal)
+  for groups in (2, 5):
+    several = _sample(7, num_groups=groups, redeal=redeal)
+    np.testing.assert_array_equal(several[:, 0], alone[:, 0])
+
+
 def test_sources_redeal_as_sampling_does():
   iterator = client_sampling.ClientKeySource(
     num_clients=20, num_groups=3, seed=4, redeal=True
