@@ -32,11 +32,11 @@ def draw(table: pd.DataFrame) -> figure.Figure:
     places = np.arange(len(rows))
     mean = rows['mean'].astype(float)
     # Without an interval there is nothing to either side.
-    below, above = (
+    sides = [
       (mean - rows[end].astype(float)).abs().fillna(0)
       for end in ('low', 'high')
-    )
-    axes.errorbar(mean, places, xerr=[below, above], fmt='o', label=_OURS)
+    ]
+    axes.errorbar(mean, places, xerr=np.stack(sides), fmt='o', label=_OURS)
     published = rows['published'].astype(float)
     axes.plot(published, places, 'D', markerfacecolor='none', label=_PUBLISHED)
     axes.set_yticks(places, map(_name, rows.to_dict('records')))
