@@ -180,8 +180,8 @@ def test_rounds_of_chart_4_are_evaluated():
 
 def test_controls_differ_from_the_chart_in_one_thing():
   rows = recipes.load('label_hungry_controls')
-  # Momentum rests at two ratios only.
-  assert len(rows) == 4 * 4 * 2 + 2 * 2 * 2
+  # Momentum rests, and images turn, at two ratios only.
+  assert len(rows) == 4 * 4 * 2 + 4 * 2 * 2
   own = {
     'fsl_matched': {'match_local_steps': 'true', 'epoch_batches': None},
     'ssjo_weight0': {'ssjo_loss_weight': '0.0'},
@@ -192,6 +192,8 @@ def test_controls_differ_from_the_chart_in_one_thing():
     'ssjo_rests': {'idle_momentum': 'rests'},
     'ssjo_decayed': {'schedule': 'exponential', 'schedule_decay': '0.97'},
     'sspt_frozen': {'encoder_training': 'frozen'},
+    'ssjo_rotation': {'proxy_task': 'rotation'},
+    'sspt_rotation': {'proxy_task': 'rotation'},
   }
   for recipe in rows.values():
     _, method, control, ratio, mask = recipe.row.split('_')
