@@ -13,9 +13,9 @@ g_c = Q_c(f),   Q_c ~ D_rho Pi_c D_pi^-1,   loss -log (Q_c(f(x)))_m
 with rho the shares of its sets, Pi_c their class priors and pi the class prior
 of the test data. By Theorem 4 the best f is the class posterior, as if there
 were labels, where Pi_c has full column rank. What is sent and averaged is f, so
-any supervised process with a client objective can be the base. With one pure set
-for each class FedUL is supervised FedAvg: after a round, weights agree within
-1e-6.
+any supervised process with a client objective can be the base. With one pure
+set for each class FedUL is supervised FedAvg: after a round, weights agree
+within 1e-6.
 
 Where the authors' code differs from the paper, the paper holds here; the loss
 of the code is `surrogate_loss='published_code'`, and its L1 weights belong to

@@ -182,7 +182,7 @@ BROKEN = {
   ),
   'copies_count_as_one': (
     problem(model_aggregator=SUM, **UNIFORM),
-    'Three copies of a client must',
+    'Four copies of a client must',
   ),
   'zero_learning_rate_moves_nothing': (
     problem(client_optimizer=FrozenOptimizer()),
