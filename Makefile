@@ -29,9 +29,8 @@ $(STAMP): requirements.txt
 run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
 
-test: $(STAMP) ## all tests, in three processes
-# Each waits now and then, for its TFF worker or a run of its own.
-	@$(BIN)/python -m pytest -n 3 --dist=loadgroup --no-loadscope-reorder
+test: $(STAMP) ## all tests, in two processes
+	@$(BIN)/python -m pytest -n 2 --dist=loadgroup --no-loadscope-reorder
 
 check: $(STAMP) ## lint and format check (ruff)
 	@$(BIN)/ruff check .

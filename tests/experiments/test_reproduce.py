@@ -81,6 +81,8 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
     assert summary['recipe'] == f'{table}:low'
     assert (summary['seed'], summary['rounds']) == (seed, 3)
     assert (summary['recipe_rounds'], summary['recipe_changes']) == (6, [])
+  # Another seed, another model.
+  assert len({summary['weights_sha256'] for summary in summaries}) == 2
   accuracies = [summary['accuracy'] for summary in summaries]
   mean = statistics.mean(accuracies)
   (row,) = pd.read_csv(runs / 'tiny_scale0.5.csv').to_dict('records')

@@ -103,6 +103,7 @@ def broken_process(error):
   ],
 )
 def test_failures_on_the_way(error, text, where, capsys, monkeypatch):
+  monkeypatch.setattr(building, 'build_process', lambda *unused: None)
   monkeypatch.setattr(
     building, 'read_from_store', lambda *unused: broken_process(error)
   )
@@ -122,6 +123,7 @@ def test_checkpoints_of_other_settings_are_refused(
     folder, process.initialize(), {'seed': 9}
   )
   manager.save(1, process.initialize())
+  monkeypatch.setattr(building, 'build_process', lambda *unused: None)
   monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
   assert main(*GROUPING, *where) == 2
   rows = [line.split() for line in capsys.readouterr().err.splitlines()]
