@@ -50,12 +50,15 @@ def _import_training():
   much of that of building a process.
   """
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  gc.disable()
+  is_first = 'experiments.training' not in sys.modules
+  if is_first:
+    gc.disable()
   try:
     from experiments import training
   finally:
     gc.enable()
-  gc.freeze()
+  if is_first:  # Another time, it would keep garbage, too.
+    gc.freeze()
   return training
 
 
