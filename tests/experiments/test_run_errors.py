@@ -1,6 +1,7 @@
 """What `run.main` says and returns where a run cannot be had, or is asked."""
 
 import builtins
+import gc
 import os
 import pathlib
 import re
@@ -140,6 +141,7 @@ def test_interrupt_during_the_import(monkeypatch, capsys):
 
   monkeypatch.setattr(builtins, '__import__', interrupted)
   assert main('--process=fedavg', '--dataset=digits') == 130
+  assert gc.isenabled()
   assert capsys.readouterr().err == ''
 
 
