@@ -23,7 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
-from tff_ssl.models import functional
+from tff_ssl.models import functional, signatures
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -75,18 +75,7 @@ class SplitModel(functional.FunctionalModel):
     Raises:
       ValueError: If their shapes or dtypes are not those of the parts.
     """
-    wanted = self.take(self.weights_spec, parts)
-    for kind in ('trainable', 'non_trainable'):
-      given = tf.nest.flatten(getattr(new, kind))
-      specs = getattr(wanted, kind)
-      if [_signature(value) for value in given] != [
-        _signature(spec) for spec in specs
-      ]:
-        raise ValueError(
-          f'The new {kind} weights are {[_signature(v) for v in given]}, but '
-          f'this model has {[_signature(spec) for spec in specs]} there: take '
-          'them from a model of the same architecture.'
-        )
+    signatures.check_weights(new, self.take(self.weights_spec, parts))
     separate = _separate(weights, self.parts)
     chosen = _separate(new, [self.parts[part] for part in parts])
     for part, own in zip(parts, chosen, strict=True):
@@ -340,12 +329,6 @@ def _separate(weights: ModelWeights, parts) -> list[ModelWeights]:
     )
     trainable, non_trainable = trainable[sizes[0] :], non_trainable[sizes[1] :]
   return separate
-
-
-def _signature(value) -> str:
-  if isinstance(value, tf.TensorSpec):
-    return f'{value.dtype.name}{value.shape.as_list()}'
-  return f'{tf.as_dtype(value.dtype).name}{list(value.shape)}'
 
 
 def _describe(spec: tf.TensorSpec) -> str:

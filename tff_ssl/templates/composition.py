@@ -8,6 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
+from tff_ssl.models import signatures
 from tff_ssl.templates import distributors, stacks
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -57,11 +58,39 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
       process.initialize,
       process.next,
       process.get_model_weights,
-      process.set_model_weights,
+      _CheckedSetter(process.set_model_weights),
       get_hparams_fn=process.get_hparams,
       set_hparams_fn=process.set_hparams,
     )
     self.parts = parts
+
+
+class _CheckedSetter(tff.Computation):
+  """`set_model_weights`, which says what is wrong with weights that do not fit.
+
+  TFF's own errors say neither what the value is for nor what to do.
+  """
+
+  def __init__(self, setter: tff.Computation):
+    self._setter = setter
+
+  @property
+  def type_signature(self) -> tff.FunctionType:
+    return self._setter.type_signature
+
+  def __call__(self, *args, **kwargs):
+    _, name = tff.structure.name_list(self.type_signature.parameter)
+    weights = args[1] if len(args) > 1 else kwargs.get(name)
+    # Anything else is a value of a computation, whose type TFF knows.
+    if isinstance(weights, ModelWeights):
+      signatures.check_weights(
+        weights,
+        tff.types.type_to_tf_tensor_specs(self.type_signature.parameter[1]),
+      )
+    return self._setter(*args, **kwargs)
+
+  def __hash__(self) -> int:
+    return hash(self._setter)
 
 
 def initial_weights_computation(model, seed: int) -> tff.Computation:

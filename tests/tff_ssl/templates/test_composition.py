@@ -125,6 +125,38 @@ class TestCompose:
     np.testing.assert_array_equal(_global_weights(changed), [8, 8])
     assert changed.distributor['round'] == 1
     assert process.get_model_weights(changed).trainable[0] == 8
+    by_name = process.set_model_weights(
+      state=state, weights=ModelWeights([np.float32(8)], [])
+    )
+    np.testing.assert_array_equal(_global_weights(by_name), [8, 8])
+
+  @pytest.mark.parametrize(
+    ('weights', 'given'),
+    [
+      ([np.zeros(3, np.float32)], r"\['float32\[3\]'\]"),
+      ([np.float64(8)], r"\['float64\[\]'\]"),
+      ([np.float32(8)] * 2, r"\['float32\[\]', 'float32\[\]'\]"),
+    ],
+  )
+  def test_weights_that_do_not_fit_are_refused(self, process, weights, given):
+    with pytest.raises(
+      ValueError,
+      match=rf'new trainable weights are {given}, but this model has '
+      r"\['float32\[\]'\] there: take them from a model of the same",
+    ):
+      process.set_model_weights(process.initialize(), ModelWeights(weights, []))
+
+  def test_weights_are_set_within_a_computation(self, process):
+    state_type, weights_type = (
+      process.set_model_weights.type_signature.parameter
+    )
+
+    @tff.tensorflow.computation(state_type, weights_type)
+    def put(state, weights):
+      return process.set_model_weights(state, weights)
+
+    changed = put(process.initialize(), ModelWeights([np.float32(8)], []))
+    np.testing.assert_array_equal(_global_weights(changed), [8, 8])
 
   def test_hyperparameters_of_all_parts(self, process):
     state = process.initialize()
