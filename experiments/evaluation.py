@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 
 import numpy as np
 import pandas as pd
@@ -127,6 +128,16 @@ def validation_figures(
       table.loc[accuracy.idxmax(), 'accuracy']
     ),
   }
+
+
+def last_test_loss(table: pd.DataFrame) -> float | None:
+  """Returns the last test loss in nats; `None` where it is no finite number.
+
+  Args:
+    table: metrics.csv.
+  """
+  loss = float(table.loc[table['accuracy'].notna(), 'test_loss'].iloc[-1])
+  return loss if math.isfinite(loss) else None
 
 
 def batches(split) -> list[tuple[tf.Tensor, tf.Tensor]]:

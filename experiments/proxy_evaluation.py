@@ -107,7 +107,9 @@ class ProxyObserver:
   def __call__(
     self, round_num: int, state, is_evaluated: bool
   ) -> dict[str, float]:
-    """Returns `test_proxy_loss` where the round is evaluated, or nothing.
+    """Returns `test_proxy_loss` where it is due, or nothing.
+
+    It is due where test metrics are, and at the end of pre-training.
 
     Args:
       round_num: Rounds done.
@@ -115,12 +117,15 @@ class ProxyObserver:
       is_evaluated: Whether test metrics are due.
     """
     settings, weights = self._settings, state.global_model_weights
+    ends_pretraining = round_num == settings.pretraining_rounds
     if self._test.can_reconstruct:
-      if round_num == settings.pretraining_rounds:
+      if ends_pretraining:
         self._draw(weights, round_num, _PRETRAINING_PICTURE)
       if round_num == settings.total_rounds:
         self._draw(weights, round_num, _PICTURE)
-    return {TEST_PROXY_LOSS: self._test.loss(weights)} if is_evaluated else {}
+    if is_evaluated or ends_pretraining:
+      return {TEST_PROXY_LOSS: self._test.loss(weights)}
+    return {}
 
   def _draw(self, weights, round_num, name):
     settings = self._settings
@@ -174,12 +179,25 @@ def plot(images, reconstructions, path, title: str) -> None:
   picture.savefig(path, dpi=120)
 
 
-def last_loss(table: pd.DataFrame) -> dict[str, float]:
-  """Returns the last `test_proxy_loss` under its name; empty without one.
+def loss_figures(
+  table: pd.DataFrame, pretraining_rounds: int = 0
+) -> dict[str, float]:
+  """Returns what summary.json has of the proxy task; nothing without one.
 
   Args:
     table: metrics.csv.
+    pretraining_rounds: Rounds of pre-training at the beginning.
+
+  Returns:
+    The last `test_proxy_loss` under its name, and after pre-training
+    `pretraining_test_proxy_loss`, that at its end.
   """
   if TEST_PROXY_LOSS not in table:
     return {}
-  return {TEST_PROXY_LOSS: float(table[TEST_PROXY_LOSS].dropna().iloc[-1])}
+  losses = table.set_index('round')[TEST_PROXY_LOSS].dropna()
+  figures = {TEST_PROXY_LOSS: float(losses.iloc[-1])}
+  if pretraining_rounds in losses.index:
+    figures[f'pretraining_{TEST_PROXY_LOSS}'] = float(
+      losses.loc[pretraining_rounds]
+    )
+  return figures

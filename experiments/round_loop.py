@@ -14,7 +14,7 @@ import psutil
 
 from tff_ssl.simulation import client_sampling, workers
 
-# Rounds in a row whose update was not finite before the run stops.
+# Rounds in a row without a finite update before the run stops.
 _MAX_STALLED_ROUNDS = 3
 
 
@@ -156,12 +156,23 @@ class RoundLoop:
     )
 
   def _check_moves(self, row):
-    self._stalled = self._stalled + 1 if row['update_non_finite'] else 0
+    column = _stalls(row)
+    self._stalled = self._stalled + 1 if column else 0
     if self._stalled >= _MAX_STALLED_ROUNDS:
       raise StalledError(
-        f'The model update was not finite in {self._stalled} rounds in a row '
-        '(update_non_finite in metrics.csv): lower --learning_rate.'
+        f'No update was finite in {self._stalled} rounds in a row ({column} in '
+        'metrics.csv): lower --learning_rate.'
       )
+
+
+def _stalls(row) -> str | None:
+  """Returns the column that says why the model cannot have moved, or None."""
+  if row['update_non_finite']:
+    return 'update_non_finite'
+  # Such clients are left out, and a mean over nobody is a finite zero.
+  if row.get('clients_non_finite') and not row['clients_participating']:
+    return 'clients_non_finite'
+  return None
 
 
 def flatten(metrics) -> dict[str, object]:

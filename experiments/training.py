@@ -247,7 +247,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
     'accuracy': accuracy.iloc[-1],
     'best_accuracy': accuracy.max(),
     'rounds_to_half': int(half.iloc[0]) if len(half) else None,
-    'test_loss': table['test_loss'].dropna().iloc[-1],
+    'test_loss': evaluation.last_test_loss(table),
     'weights_sha256': evaluation.weights_sha256(weights),
     'seconds': table['seconds'].sum(),
     'seconds_per_round': table['seconds'].median(),
@@ -260,7 +260,7 @@ def _sum_up(settings, folder, weights, title, facts) -> None:
     **facts,
     **evaluation.validation_figures(table, pretraining),
     **client_evaluation.last_figures(table),
-    **proxy_evaluation.last_loss(table),
+    **proxy_evaluation.loss_figures(table, pretraining),
     'flags': settings.used,
   }
   folder.write_summary(summary)
@@ -294,7 +294,9 @@ def _describe(data) -> None:
     print(
       f'Each client has {facts["min_labels"]}/{facts["median_labels"]:g}/'
       f'{facts["max_labels"]} labels (min/median/max)'
-      + (', others in every pass.' if data.redrawn_ratio else '.'),
+      + (', others in every pass' if data.redrawn_ratio else '')
+      + f'; {facts["clients_without_labels"]} clients have none, '
+      f'{facts["clients_without_unlabelled"]} nothing without.',
       flush=True,
     )
 

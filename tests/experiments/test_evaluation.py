@@ -112,6 +112,17 @@ def test_summary_has_the_last_and_the_best_validation():
   assert evaluation.validation_figures(without) == {}
 
 
+@pytest.mark.parametrize(
+  ('losses', 'last'),
+  [([0.5, 0.25], 0.25), ([0.5, np.nan], None), ([0.5, np.inf], None)],
+)
+def test_the_last_test_loss_is_none_where_it_overflowed(losses, last):
+  table = pd.DataFrame(
+    {'accuracy': [0.1, np.nan, 0.1], 'test_loss': [losses[0], 9, losses[1]]}
+  )
+  assert evaluation.last_test_loss(table) == last
+
+
 def test_digest_is_that_of_the_bytes_in_order():
   trainable = [np.arange(6, dtype=np.float32).reshape(2, 3).T, np.float32(1)]
   other = [np.ones(2, np.float32)]

@@ -155,7 +155,15 @@ def test_rows_get_the_loss_where_test_metrics_are_due(tmp_path):
 
 
 def test_each_stage_leaves_a_picture_of_its_end(tmp_path):
-  observe(tmp_path, Task(), pretraining_rounds=3)
+  rows = observe(tmp_path, Task(), pretraining_rounds=3)
+  # Beside the pictures, the loss of each stage's end.
+  assert [row.get('test_proxy_loss') for row in rows] == [
+    None,
+    1.0,
+    1.5,
+    2.0,
+    None,
+  ]
   shades = {}
   for name in ('reconstructions', 'reconstructions_pretraining'):
     with Image.open(tmp_path / f'{name}.png') as picture:
@@ -195,12 +203,19 @@ def test_processes_without_a_proxy_task_are_not_observed(model, tmp_path):
   settings = types.SimpleNamespace(proxy_task=None)
   found = proxy_evaluation.observer(settings, model, VIEWS, split(5), tmp_path)
   assert found is None
-  assert proxy_evaluation.last_loss(pd.DataFrame({'accuracy': [0.5]})) == {}
+  assert proxy_evaluation.loss_figures(pd.DataFrame({'accuracy': [0.5]})) == {}
 
 
-def test_last_loss_is_that_of_the_last_evaluation():
-  table = pd.DataFrame({'test_proxy_loss': [0.5, 0.25, np.nan]})
-  assert proxy_evaluation.last_loss(table) == {'test_proxy_loss': 0.25}
+def test_figures_are_the_last_loss_and_that_at_the_end_of_pretraining():
+  table = pd.DataFrame(
+    {'round': [1, 2, 3, 4], 'test_proxy_loss': [0.75, 0.5, 0.25, np.nan]}
+  )
+  last = {'test_proxy_loss': 0.25}
+  assert proxy_evaluation.loss_figures(table) == last
+  assert proxy_evaluation.loss_figures(table, 2) == {
+    **last,
+    'pretraining_test_proxy_loss': 0.5,
+  }
 
 
 def test_weights_may_be_tensors_of_a_process_state(model):

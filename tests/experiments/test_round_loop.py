@@ -11,11 +11,12 @@ import pytest
 from experiments import round_loop
 
 
-def metrics(non_finite=0, loss=0.5, **finalizer):
+def metrics(non_finite=0, loss=0.5, clients=None, **finalizer):
   return {
     'client_work': {
       'train': {'loss': np.float32(loss), 'mask_rate': np.float32('nan')},
-      'clients': {'participating': np.int64(4), 'empty': np.int64(1)},
+      'clients': clients
+      or {'participating': np.int64(4), 'empty': np.int64(1)},
     },
     'aggregator': {'group_weights': np.array([2, 1], np.float32)},
     'finalizer': {'update_non_finite': np.int32(non_finite), **finalizer},
@@ -25,15 +26,18 @@ def metrics(non_finite=0, loss=0.5, **finalizer):
 class Process:
   """Adds the sum of the clients' keys to a number; as metrics, a script."""
 
-  def __init__(self, non_finite=()):
+  def __init__(self, non_finite=(), clients=()):
     self.non_finite = list(non_finite)
+    self.clients = list(clients)
     self.keys = []
 
   def next(self, state, keys):
     self.keys.append(keys)
     bad = self.non_finite.pop(0) if self.non_finite else 0
+    clients = self.clients.pop(0) if self.clients else None
     return types.SimpleNamespace(
-      state=state + sum(int(key.sum()) for key in keys), metrics=metrics(bad)
+      state=state + sum(int(key.sum()) for key in keys),
+      metrics=metrics(bad, clients=clients),
     )
 
   def get_model_weights(self, state):
@@ -247,6 +251,19 @@ def test_three_rounds_without_progress_end_the_run():
     run(process)
   assert '--learning_rate' in str(e.value)
   assert len(process.keys) == 4
+
+
+def test_rounds_in_which_every_client_diverged_end_the_run():
+  some, none = (
+    {'participating': np.int64(n), 'non_finite': np.int64(2)} for n in (1, 0)
+  )
+  process = Process(clients=[none, some, none, none, none])
+  with pytest.raises(round_loop.StalledError, match='clients_non_finite'):
+    run(process, total_rounds=9)
+  assert len(process.keys) == 5
+  empty = {'participating': np.int64(0), 'non_finite': np.int64(0)}
+  _, recorder = run(Process(clients=[empty] * 5))
+  assert recorder.numbers('log') == [1, 2, 3, 4, 5]
 
 
 def test_a_good_round_between_bad_ones_goes_on():
