@@ -105,18 +105,21 @@ def build(
       f'partition={name!r} does not lay examples in sets: choose u_sets or '
       'own_sets.'
     )
+  without_noise = set_partition.stack_priors(told)
   priors_of_all = class_priors.with_noise(
-    set_partition.stack_priors(told),
+    without_noise,
     noise,
     assignment.generator(seed, assignment.Purpose.PRIOR_NOISE),
   )
-  prior_checks.check(
-    [own[own.any(axis=1)] for own in priors_of_all],
-    client_names,
-    _class_names(source),
-    # Where classes run out, as they do there, ranks are lost.
-    full_rank=arguments.get('u_set_recipe') != u_sets.CODE,
-  )
+  # Noise makes any matrix one of full rank, but tells no classes apart.
+  for stacked in (without_noise, priors_of_all):
+    prior_checks.check(
+      [own[own.any(axis=1)] for own in stacked],
+      client_names,
+      _class_names(source),
+      # Where classes run out, as they do there, ranks are lost.
+      full_rank=arguments.get('u_set_recipe') != u_sets.CODE,
+    )
   held, set_ids = set_partition.lay_out(sets, client_names, int(seed))
   masks = {}
   if mask_ratio is not None:

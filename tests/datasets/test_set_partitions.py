@@ -274,6 +274,7 @@ def test_own_sets_as_they_come():
   assert np.abs(noisy.class_priors - partition.class_priors).max() > 0.01
 
 
+@pytest.mark.parametrize('prior_noise', [0.0, 0.2])
 @pytest.mark.parametrize(
   'priors, message',
   [
@@ -281,9 +282,11 @@ def test_own_sets_as_they_come():
     ([[[1.0, 0.0]] * 2] * 2, "class 'well' has a prior of 0 in every set"),
   ],
 )
-def test_priors_that_tell_nothing(priors, message):
+def test_priors_that_tell_nothing(priors, message, prior_noise):
   with pytest.raises(ValueError, match=message):
-    set_partitions.build('own_sets', own_sets(priors), seed=0)
+    set_partitions.build(
+      'own_sets', own_sets(priors), seed=0, prior_noise=prior_noise
+    )
 
 
 def test_own_sets_need_sets_and_take_no_other_arguments(digits):
