@@ -60,9 +60,11 @@ class RunData:
 
     `labelled_client_examples` are those whose labels are seen at some time, and
     `min_labels`, `median_labels` and `max_labels`, where clients have only some
-    of their labels, those that a client sees in one pass. `label_mismatch_...`
-    are from `label_mismatch.Mismatch`, over the clients. Where examples lie in
-    sets, figures of `set_report.describe` are among them.
+    of their labels, those that a client sees in one pass;
+    `clients_without_labels` and `clients_without_unlabelled` train on what they
+    have. `label_mismatch_...` are from `label_mismatch.Mismatch`, over the
+    clients. Where examples lie in sets, figures of `set_report.describe` are
+    among them.
     """
     summary = statistics.summary(self.counts, self.partition.client_sizes)
     if self.in_sets:
@@ -78,6 +80,9 @@ class RunData:
       summary['min_labels'] = int(labels.min())
       summary['median_labels'] = float(np.median(labels))
       summary['max_labels'] = int(labels.max())
+      sizes = self.partition.client_sizes
+      summary['clients_without_labels'] = int((labels == 0).sum())
+      summary['clients_without_unlabelled'] = int((labels == sizes).sum())
     mismatch = self.mismatch()
     if mismatch is not None:
       summary.update(mismatch.describe())

@@ -138,6 +138,8 @@ def test_a_fixed_mask_hides_labels_in_store_and_records(cache_dir, tmp_path):
   assert facts['min_labels'] == min(shown)
   assert facts['median_labels'] == np.median(shown)
   assert facts['max_labels'] == max(shown)
+  assert facts['clients_without_labels'] == 0
+  assert facts['clients_without_unlabelled'] == 0
   data.write_records(run, types.SimpleNamespace(path=tmp_path))
   said = json.loads((tmp_path / 'split.json').read_text())
   assert said['labels']['labelled'] == sum(shown)
@@ -197,6 +199,31 @@ def test_a_cut_has_its_own_store_and_a_validation_split(cache_dir):
   assert facts['validation_examples'] == len(cut.source.validation.labels) == 89
   assert facts['test_examples'] == 269
   assert other.source.version.endswith('-80_5_15-seed1')
+
+
+def test_clients_with_one_kind_of_examples_are_counted(cache_dir):
+  run = prepare(
+    cache_dir,
+    'fedlabel',
+    partition='dirichlet',
+    labelled_fraction=0.99,
+    num_clients=40,
+    clients_per_round=2,
+  )
+  full = sum(
+    (client_store.read_numpy(run.store, client).y >= 0).all()
+    for client in range(40)
+  )
+  facts = run.describe()
+  assert facts['clients_without_unlabelled'] == full > 0
+  assert facts['clients_without_labels'] == 0
+  partition = run.partition
+  first = partition.examples[: partition.offsets[1]]
+  without = dataclasses.replace(
+    partition, labelled_indices=np.setdiff1d(partition.labelled_indices, first)
+  )
+  facts = dataclasses.replace(run, partition=without).describe()
+  assert facts['clients_without_labels'] == 1
 
 
 def test_one_mask_for_every_process(cache_dir):
