@@ -89,9 +89,10 @@ def _markdown(table, groups, runs) -> str:
   if report_table.has_measures(groups):
     values = report_table.of_seeds(groups)
     parts += ['Values by seed:', report_table.as_markdown(values)]
+  parts += report_table.notes(groups)
   parts += [
     'Single runs:',
-    report_table.of_runs(runs).to_markdown(index=False),
+    report_table.as_markdown(report_table.of_runs(runs)),
     'Commands:',
     *(f'    {run.command}' for run in runs),
   ]

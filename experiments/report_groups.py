@@ -26,6 +26,7 @@ class Reading:
     published: The figure in print, or `None`.
     recipe_rounds: Rounds of the whole recipe, or `None` without one.
     changed: Settings in which the runs are not their recipe.
+    note: What a reader of the row must know.
   """
 
   row: str
@@ -34,6 +35,7 @@ class Reading:
   published: float | None = None
   recipe_rounds: int | None = None
   changed: tuple[str, ...] = ()
+  note: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +132,7 @@ def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
       published=recipe.published,
       recipe_rounds=recipe.flags()['total_rounds'],
       changed=tuple(summary.get('recipe_changes', ())),
+      note=recipe.note,
     )
     key = (recipe.name, _key(summary))
     members.setdefault(key, []).append((folder, summary, reading))

@@ -23,6 +23,11 @@ _RUN_COLUMNS = {
   'accuracy': 'accuracy',
   'best accuracy': 'best_accuracy',
   's per round': 'seconds_per_round',
+  's per client': 'seconds_per_client',
+  'bytes down': 'bytes_down_per_client',
+  'bytes up': 'bytes_up_per_client',
+  'forward passes': 'forward_passes_per_client',
+  'backward passes': 'backward_passes_per_client',
 }
 
 
@@ -105,7 +110,7 @@ def of_seeds(groups: Sequence[Group]) -> pd.DataFrame:
 
 
 def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
-  """Returns the table of runs, a row each.
+  """Returns the table of runs, a row each; costs are of a client in a round.
 
   Args:
     groups: From `report_groups.by_run`.
@@ -114,12 +119,30 @@ def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
     [
       {
         'name': group.name,
-        **{column: summary[key] for column, key in _RUN_COLUMNS.items()},
+        **{name: summary.get(key) for name, key in _RUN_COLUMNS.items()},
       }
       for group in groups
       for summary in group.summaries
     ]
-  ).round({'accuracy': 4, 'best accuracy': 4, 's per round': 2})
+  ).round(
+    {'accuracy': 4, 'best accuracy': 4, 's per round': 2, 's per client': 4}
+  )
+
+
+def notes(groups: Sequence[Group]) -> list[str]:
+  """Returns what readers of the rows must know, a paragraph per note.
+
+  Args:
+    groups: From `report_groups`.
+  """
+  rows = {}
+  for group in groups:
+    if group.reading.note:
+      rows.setdefault(group.reading.note, []).append(group.name)
+  return [
+    f'{"All rows" if len(names) == len(groups) else ", ".join(names)}: {note}.'
+    for note, names in rows.items()
+  ]
 
 
 def as_text(table: pd.DataFrame) -> str:

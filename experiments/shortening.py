@@ -7,8 +7,9 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   """Returns what the flags of a run become when it is shortened.
 
   The rounds, those of pre-training and of supervised training, the clock of the
-  learning-rate schedule and the rounds of warm-up shrink together;
-  pre-training, what follows it, and the warm-up keep a round at least. A
+  learning-rate schedule, the rounds of warm-up and those between choices of
+  helpers shrink together; pre-training, what follows it, the warm-up and the
+  interval keep a round at least. A
   shortened run is evaluated ten times or more, or after each round.
 
   Args:
@@ -35,7 +36,7 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   if 'schedule_decay' in given:
     # A factor per round: over the fewer rounds, the rate falls as far.
     shorter['schedule_decay'] = given['schedule_decay'] ** (1 / scale)
-  for name in ('server_warmup_rounds', 'warmup_rounds'):
+  for name in ('server_warmup_rounds', 'warmup_rounds', 'helper_interval'):
     if name in given:
       shorter[name] = math.ceil(given[name] * scale)
   if 'rounds_per_evaluation' in given:

@@ -55,7 +55,14 @@ def _write_run(folder, process, accuracies, *, seed=3, columns=(), **more):
 
 def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
   runs = [
-    _write_run(tmp_path / str(seed), 'grouping', [0.5, last], seed=seed, **more)
+    _write_run(
+      tmp_path / str(seed),
+      'grouping',
+      [0.5, last],
+      seed=seed,
+      bytes_up_per_client=1000 + seed,
+      **more,
+    )
     for seed, last, more in (
       (2, 0.80, RECIPE),
       (0, 0.81, RECIPE),
@@ -98,6 +105,9 @@ def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
     ('1', '0.79'),
     ('2', '0.8'),
   ]
+  # What no run tells has no column; what some do not, is left empty.
+  assert 'forward passes' not in singles
+  assert [row[-2] for row in cells] == ['', '1000', '1001', '1002']
 
 
 def test_no_difference_where_a_run_is_not_its_recipe(tmp_path):

@@ -18,8 +18,8 @@ READINGS = f"""{HEADER}
 half,same_as=own.csv:a,1,rounds_to@0.5,Chart 3,,
 most,same_as=own.csv:a,2,rounds_to@0.75,Chart 3,,
 all,same_as=own.csv:a,,rounds_to@1,Chart 3,,
-first,same_as=own.csv:a,0.3,accuracy@0,Chart 4,,
-between,same_as=own.csv:a,0.3,accuracy@1,Chart 4,,
+first,same_as=own.csv:a,0.3,accuracy@0,Chart 4,,fewer writers
+between,same_as=own.csv:a,0.3,accuracy@1,Chart 4,,fewer writers
 other,same_as=own.csv:b,0.5,,Chart 4,,
 """
 # By seed, after rounds 1, 3 and 4.
@@ -109,6 +109,13 @@ def test_rows_that_read_one_run(runs, tmp_path):
   assert all(row['scale'] == 1 for row in rows.values())
 
 
+def test_notes_name_their_rows(runs):
+  groups = report_groups.of_recipes(runs)
+  assert report_table.notes(groups) == ['first, between: fewer writers.']
+  noted = [group for group in groups if group.name in ('first', 'between')]
+  assert report_table.notes(noted) == ['All rows: fewer writers.']
+
+
 def test_each_run_is_told_and_drawn_once(runs, tmp_path):
   groups = report_groups.of_recipes(runs)
   report.write(groups, tmp_path / 'out' / 'x')
@@ -116,6 +123,7 @@ def test_each_run_is_told_and_drawn_once(runs, tmp_path):
   text = (tmp_path / 'out' / 'x.md').read_text()
   table, _, rest = text.partition('Values by seed:')
   values, _, rest = rest.partition('Single runs:')
+  assert 'first, between: fewer writers.' in values
   singles, _, commands = rest.partition('Commands:')
   cells = {
     line.split('|')[1].strip(): [x.strip() for x in line.split('|')[2:-1]]

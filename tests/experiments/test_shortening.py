@@ -45,8 +45,10 @@ def test_supervised_rounds_shrink_with_the_rounds():
   }
 
 
-@pytest.mark.parametrize('name', ['server_warmup_rounds', 'warmup_rounds'])
-def test_warmup_shrinks_with_the_rounds(name):
+@pytest.mark.parametrize(
+  'name', ['server_warmup_rounds', 'warmup_rounds', 'helper_interval']
+)
+def test_warmup_and_intervals_shrink_with_the_rounds(name):
   given = {'total_rounds': 40, name: 5}
   assert shortening.shorten(given, 0.25) == {'total_rounds': 10, name: 2}
   given[name] = 0
