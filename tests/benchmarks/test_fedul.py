@@ -14,6 +14,7 @@ TINY = fedul.FedUL(clients=2, steps=2, batch_size=4, sets=12)
 def test_json_holds_every_field(monkeypatch, capsys):
   monkeypatch.setattr(fedul, 'WORKLOAD', TINY)
   monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)
+  monkeypatch.setattr(fedul, '_CALLS', 1)
   rounds.main(['--json', '--only=fedul', '--repetitions=1'])
   results = json.loads(capsys.readouterr().out)
 
@@ -24,6 +25,9 @@ def test_json_holds_every_field(monkeypatch, capsys):
   assert values['fedul_over_supervised'] == pytest.approx(
     expected, rel=0.01, abs=1e-3
   )
+  assert values['layer_over_step'] == pytest.approx(
+    values['layer_ms'] / values['step_ms'], abs=0.01
+  )
   sizes = ('clients', 'steps', 'batch_size', 'sets')
   assert [values[size] for size in sizes] == [2, 2, 4, 12]
 
@@ -31,7 +35,7 @@ def test_json_holds_every_field(monkeypatch, capsys):
 def test_every_label_is_a_set_with_a_share(tmp_path):
   workload = fedul.WORKLOAD
   store = workloads.build_store(workload.clients, 100, str(tmp_path))
-  constants = fedul._constants(workload, store)
+  constants = fedul._constants(workload, store.num_clients)
   assert constants['class_priors'].shape == (workload.clients, 40, 10)
   assert constants['set_shares'].shape == (workload.clients, 40)
   for table in constants.values():

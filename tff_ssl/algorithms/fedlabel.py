@@ -28,11 +28,17 @@ defaults:
   7 is the ratio of the confidences;
 * psi is what `views` has for a strong view. Section 5.2 speaks of 10 operations
   at strength 1, the text below Eq. 5 of one at 10: both are
-  `tff_ssl.augmentation.rand_augment_views`, the runner takes the latter;
+  `tff_ssl.augmentation.rand_augment_views`, behind mirror and crop. The runner
+  takes the latter, since it stands beside the formula;
+* w_L is trained on the weak view of `views`, mirrored and cropped, as FixMatch
+  trains on labels: the paper does not say. `--augment_crop=0` and the like make
+  it plainer, for psi too;
 * both experts see the example as it is, which is x in Eq. 3;
 * Eq. 8 divides by all unlabelled examples (`unlabelled_mean`), and one that
   fails the threshold adds nothing, since it has no label to be trained on or
-  agreed with.
+  agreed with;
+* the number of rounds is not in the paper either: the recipes' 500, and 200 for
+  few clients, are ours.
 
 Moving statistics of batch normalisation are not added up: the sum of two
 changes may overshoot (a negative variance), so the client sends their mean,

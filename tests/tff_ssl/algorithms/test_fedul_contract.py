@@ -1,4 +1,4 @@
-"""The contract of FedUL over rounds that are not those of FedAvg.
+"""The contract of FedUL over other rounds than those of FedProx.
 
 `tests/tff_ssl/testing/test_contract.py` has FedUL over FedProx.
 """
@@ -25,7 +25,7 @@ def problem_over(base):
   )
 
 
-@pytest.mark.parametrize('base', ['fednova', 'scaffold'])
+@pytest.mark.parametrize('base', ['fedavg', 'fednova', 'scaffold'])
 @pytest.mark.parametrize(
   'name',
   [

@@ -323,6 +323,34 @@ def test_momentum_of_a_slot_goes_on_as_in_central_training(build, name):
     assert not np.allclose(b, c, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+  ('name', 'settings'),
+  [
+    ('fsl', {}),
+    ('sspt', {'pretraining_rounds': 0}),
+    ('ssjo', {'labelled_batch_probability': 1.0}),
+  ],
+)
+def test_a_redrawn_mask_of_one_pass_is_a_fixed_one(build, name, settings):
+  settings = {**settings, 'local_epochs': 1}
+  redrawn = build(name, redrawn_mask_ratio=0.75, **settings)
+  fixed = build(name, **settings)
+  whole = client(0, 4, size=4)
+
+  def trained(process, arrays):
+    (_, state), _ = train(process, 1, [arrays])
+    return process.get_model_weights(state)
+
+  after = trained(redrawn, whole)
+  # One label of four is shown: it must be one of these.
+  alike = []
+  for shown in range(4):
+    y = np.where(np.arange(4) == shown, whole['y'], -1).astype(np.int32)
+    alone = collections.OrderedDict(x=whole['x'], y=y)
+    alike.append(all(equal(after, trained(fixed, alone))))
+  assert sum(alike) == 1
+
+
 def test_slots_need_data_that_name_them(build):
   with pytest.raises(TypeError, match="client_momentum='slot' needs client"):
     build('ssjo', client_momentum='slot', num_slots=1)

@@ -212,6 +212,25 @@ def test_matched_steps_see_one_mask_in_each_epoch(epochs):
   assert (np.concatenate(seen) == np.concatenate(batches)).all()
 
 
+def test_supervised_and_joint_training_see_the_same_masks():
+  n, epochs = 12, 20
+  arguments = {'batch_size': 4, 'epochs': epochs, 'redrawn_mask_ratio': 0.75}
+  supervised, _ = draw(
+    np.arange(n), rows='labelled', epoch_batches='matched', **arguments
+  )
+  joint, seen = draw(np.arange(n), rows='either', **arguments)
+  compared = 0
+  for epoch in range(epochs):
+    steps = range(3 * epoch, 3 * epoch + 3)
+    shown = {i for step in steps for i in supervised[step]}
+    labelled = [i for step in steps if seen[step][0] >= 0 for i in joint[step]]
+    assert len(shown) == 3
+    if labelled:
+      assert set(labelled) == shown
+      compared += 1
+  assert compared > 5
+
+
 @pytest.mark.parametrize('n', [1, 2, 9, 20, 50, 100])
 @pytest.mark.parametrize('ratio', [0.0, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0])
 def test_as_many_labels_are_hidden_as_python_would_count(n, ratio):
