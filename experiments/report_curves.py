@@ -20,6 +20,7 @@ _NAMES = {
   'accuracy': 'test accuracy',
   'mask_rate': 'mask rate',
   'pseudo_label_accuracy': 'accuracy of pseudo-labels',
+  'test_proxy_loss': 'test loss of the proxy task',
 }
 _DIVERSITY = 'diversity'
 _MAX_IN_ONE_COLUMN = 3
@@ -37,7 +38,8 @@ def read(
   Args:
     groups: From `report_groups.by_run`.
     curves: Columns of metrics.csv; by default test accuracy, mask rate,
-      accuracy of pseudo-labels and gradient diversity, where runs have them.
+      accuracy of pseudo-labels, the proxy task's test loss and gradient
+      diversity, where runs have them.
 
   Returns:
     A row for each round in which a run has some value: `run`, `seed`, `round`,

@@ -189,7 +189,10 @@ def _report(readings, arguments) -> None:
       ]
     )
     print(report_table.as_text(report.write(groups, output)))
-    print(f'\nWritten to {output}.csv, .md, .png and _curves.csv.')
+    print(
+      f'\nWritten to {output}.csv, .md, .png, _curves.csv and, where figures '
+      'are published, _published.png.'
+    )
   if len(finished) < len(runs):
     print(f'{len(runs) - len(finished)} of {len(runs)} runs are not finished.')
 

@@ -212,6 +212,19 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
   assert list(only) == ['diversity/x']
 
 
+def test_the_loss_of_the_proxy_task_is_drawn_where_runs_have_it(
+  tmp_path, monkeypatch
+):
+  columns = {'test_proxy_loss': [0.5, 0.25]}
+  run = _write_run(tmp_path / 'a', 'ssjo', [0.2, 0.6], columns=columns)
+  drawn = lines_drawn(
+    monkeypatch, report_groups.read_groups([run]), tmp_path / 'x.png'
+  )
+  assert list(drawn) == ['test accuracy', 'test loss of the proxy task']
+  ((_, x, y, _),) = drawn['test loss of the proxy task']
+  assert (x, y) == ([1, 2], [0.5, 0.25])
+
+
 def test_no_panel_is_left_empty(tmp_path, monkeypatch):
   names = [f'diversity/{letter}' for letter in 'abcde']
   columns = {name: [1.0, 2.0] for name in names}
