@@ -9,8 +9,8 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   The rounds, those of pre-training and of supervised training, the clock of the
   learning-rate schedule, the rounds of warm-up and those between choices of
   helpers shrink together; pre-training, what follows it, the warm-up and the
-  interval keep a round at least. A
-  shortened run is evaluated ten times or more, or after each round.
+  interval keep a round at least. A shortened run is evaluated ten times or
+  more, or after each round.
 
   Args:
     given: The flags by name, `total_rounds` among them.

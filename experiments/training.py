@@ -296,7 +296,7 @@ def _describe(data) -> None:
       f'{facts["max_labels"]} labels (min/median/max)'
       + (', others in every pass' if data.redrawn_ratio else '')
       + f'; {facts["clients_without_labels"]} clients have none, '
-      f'{facts["clients_without_unlabelled"]} nothing without.',
+      f'{facts["clients_without_unlabelled"]} have all.',
       flush=True,
     )
 

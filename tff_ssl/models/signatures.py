@@ -1,5 +1,6 @@
 """Shapes and dtypes of weights, and whether they are a model's."""
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -10,7 +11,7 @@ def check_weights(weights: ModelWeights, specs: ModelWeights) -> None:
   """Makes sure that weights from elsewhere fit a model.
 
   Args:
-    weights: Arrays or tensors.
+    weights: Arrays, tensors or what numpy makes arrays of.
     specs: `tf.TensorSpec`s of the model's weights.
 
   Raises:
@@ -31,4 +32,6 @@ def check_weights(weights: ModelWeights, specs: ModelWeights) -> None:
 def _signature(value) -> str:
   if isinstance(value, tf.TensorSpec):
     return f'{value.dtype.name}{value.shape.as_list()}'
+  if not hasattr(value, 'dtype'):
+    value = np.asarray(value)
   return f'{tf.as_dtype(value.dtype).name}{list(value.shape)}'

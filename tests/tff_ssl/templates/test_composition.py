@@ -135,6 +135,7 @@ class TestCompose:
     [
       ([np.zeros(3, np.float32)], r"\['float32\[3\]'\]"),
       ([np.float64(8)], r"\['float64\[\]'\]"),
+      ([[1.0, 2.0]], r"\['float64\[\]', 'float64\[\]'\]"),
       ([np.float32(8)] * 2, r"\['float32\[\]', 'float32\[\]'\]"),
     ],
   )
