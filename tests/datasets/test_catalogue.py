@@ -11,20 +11,13 @@ from datasets import catalogue
 
 
 def test_import_is_cheap():
-  program = (
-    'import time; start = time.process_time()\n'
-    'import sys; import datasets.catalogue\n'
-    'print(time.process_time() - start)\n'
-    'print(*sys.modules)'
-  )
+  program = 'import sys; import datasets.catalogue; print(*sys.modules)'
   done = subprocess.run(
     [sys.executable, '-c', program], capture_output=True, text=True, check=True
   )
-  seconds, modules = done.stdout.splitlines()
   heavy = {'tensorflow', 'tensorflow_federated', 'tensorflow_datasets'}
   heavy |= {'sklearn', 'matplotlib', 'tff_ssl', 'experiments'}
-  assert not heavy & set(modules.split())
-  assert float(seconds) < 0.5
+  assert not heavy & set(done.stdout.split())
 
 
 def test_table():

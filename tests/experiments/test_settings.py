@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import resource
 import subprocess
 import sys
 
@@ -462,16 +461,12 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 
 def test_a_refusal_needs_no_tensorflow():
-  before = resource.getrusage(resource.RUSAGE_CHILDREN)
   done = subprocess.run(
     [sys.executable, '-c', PROGRAM], capture_output=True, text=True, timeout=60
   )
-  after = resource.getrusage(resource.RUSAGE_CHILDREN)
   assert done.returncode == 0, done.stderr
   assert done.stderr.startswith('error: --process=groping is unknown')
   assert done.stderr.count('\n') == 1
-  # Processor time: a busy machine makes the clock on the wall no measure.
-  assert after.ru_utime - before.ru_utime < 2
 
 
 def test_full_gradients_do_not_see_what_a_redrawn_mask_hides():

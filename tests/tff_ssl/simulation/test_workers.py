@@ -223,7 +223,7 @@ def test_worker_that_cannot_start(tmp_path, monkeypatch, text, mode, message):
   began = time.monotonic()
   with pytest.raises(RuntimeError, match=message):
     workers.install_context(start_timeout_s=1.5)
-  assert time.monotonic() - began < 5
+  assert time.monotonic() - began < 15
   assert not psutil.Process().children()
 
 
@@ -335,7 +335,7 @@ def test_a_worker_that_ignores_sigterm_is_killed():
   os.kill(worker.pid, signal.SIGSTOP)  # Stopped, it does not take SIGTERM.
   began = time.monotonic()
   worker.stop()
-  assert time.monotonic() - began < 5
+  assert time.monotonic() - began < 15
   assert not psutil.pid_exists(worker.pid)
 
 
