@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_ssl.models import split
+
 
 class Predictor:
   """Calls a functional model at fixed weights and follows its moving state.
@@ -126,13 +128,15 @@ def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
     return tf.nn.softmax(tf.cast(logits, tf.float32))
 
   num_batches = -(-tf.shape(x)[0] // batch_size)
-  # Of no inputs, too, it must be known how many classes there are.
-  none = predict(x[:0])
+  # Of no inputs, too, it must be known how many classes there are. The model is
+  # not called on `x[:0]` for it: where a batch is known to be empty, TensorFlow
+  # optimises convolutions away and then fails at the next one.
+  num_classes = split.features_spec(model).shape[1]
   parts = tf.TensorArray(
     tf.float32,
     num_batches,
     infer_shape=False,
-    element_shape=[None, none.shape[1]],
+    element_shape=[None, num_classes],
   )
   _, parts = tf.while_loop(
     lambda step, _: step < num_batches,
@@ -144,7 +148,7 @@ def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
     ),
     (tf.constant(0), parts),
   )
-  return tf.concat([none, parts.concat()], 0)
+  return parts.concat()
 
 
 def forward_passes(x: tf.Tensor, times: int = 1) -> tf.Tensor:

@@ -20,11 +20,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import algorithms, augmentation, optimizers, templates
-from tff_ssl.models import functional, heads, normalization, split
-from tff_ssl.testing import tiny_sets
+from tff_ssl.models import functional, split
+from tff_ssl.testing import tiny_models, tiny_sets
 
-INPUT_SHAPE = (8, 8, 1)
-NUM_CLASSES = 10
 BATCH_SIZE = 8
 CLIENT_SIZES = (10, 17, 24, 30)
 # As many as take part in ten rounds.
@@ -87,34 +85,6 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
   order = np.random.default_rng(0).permutation(len(digits.target))
   images = digits.images[order].astype(np.float32)[..., np.newaxis] / 16
   return images, digits.target[order].astype(np.int32)
-
-
-@functools.cache
-def build_tiny_model(normalised: bool = False) -> functional.FunctionalModel:
-  """Returns a 64-24-10 network, normalised by batches and groups or not."""
-  return functional.from_keras(
-    lambda: tf.keras.Sequential(
-      [*_hidden_layers(normalised), tf.keras.layers.Dense(NUM_CLASSES)]
-    )
-  )
-
-
-@functools.cache
-def build_tiny_split_model(normalised: bool = False) -> split.SplitModel:
-  """Returns the same network as an encoder with a head."""
-  return split.join(
-    functional.from_keras(
-      lambda: tf.keras.Sequential(_hidden_layers(normalised))
-    ),
-    functional.from_keras(heads.linear_head(24, NUM_CLASSES)),
-  )
-
-
-def _hidden_layers(normalised):
-  layers = tf.keras.layers
-  norms = map(normalization.make_norm, ('batch', 'group') if normalised else ())
-  hidden = [layers.Flatten(), layers.Dense(24), *norms, layers.ReLU()]
-  return [layers.Input(INPUT_SHAPE), *hidden]
 
 
 def to_batches(images: np.ndarray, **labels: np.ndarray) -> tf.data.Dataset:
@@ -196,8 +166,8 @@ class TinyProblem:
   def build_model(self, normalised: bool = False) -> functional.FunctionalModel:
     """Returns the model that the process gets."""
     if self.spec.needs_encoder:
-      return build_tiny_split_model(normalised)
-    return build_tiny_model(normalised)
+      return tiny_models.build_split(normalised)
+    return tiny_models.build(normalised)
 
   def build(
     self, *, model=None, without: Sequence[str] = (), **overrides
@@ -270,7 +240,7 @@ class TinyProblem:
 
   def data_spec(
     self,
-    input_shape: tuple[int, ...] = INPUT_SHAPE,
+    input_shape: tuple[int, ...] = tiny_models.INPUT_SHAPE,
     *,
     in_context: bool = True,
   ) -> templates.ClientDataSpec:
@@ -280,7 +250,7 @@ class TinyProblem:
     )
     priors_shape = None
     if self.lies_in_sets and in_context:
-      priors_shape = (tiny_sets.NUM_SETS, NUM_CLASSES)
+      priors_shape = (tiny_sets.NUM_SETS, tiny_models.NUM_CLASSES)
     return templates.ClientDataSpec(
       element_spec, in_context, priors_shape=priors_shape
     )
@@ -306,7 +276,7 @@ class TinyProblem:
       part = start + order[begin : begin + size]
       return collections.OrderedDict(
         x=images[part],
-        y=tiny_sets.set_indices(labels[part], NUM_CLASSES),
+        y=tiny_sets.set_indices(labels[part], tiny_models.NUM_CLASSES),
         true_y=labels[part],
       )
     part = slice(start + begin, start + begin + size)
@@ -376,7 +346,9 @@ class TinyProblem:
     """
     if not self.lies_in_sets:
       return collections.OrderedDict()
-    return tiny_sets.count_sets(arrays['y'], arrays['true_y'], NUM_CLASSES)
+    return tiny_sets.count_sets(
+      arrays['y'], arrays['true_y'], tiny_models.NUM_CLASSES
+    )
 
   def clients(
     self, round_num: int = 0, *, in_context: bool = True

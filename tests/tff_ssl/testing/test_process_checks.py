@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 from tff_ssl import algorithms, testing
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.templates import composition, distributors
-from tff_ssl.testing import tiny_problems
+from tff_ssl.testing import tiny_models, tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
@@ -263,7 +263,7 @@ def test_stock_process_without_a_seed_is_not_deterministic():
       keras = tf.keras.Sequential(
         [tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
       )
-      keras.build([None, *tiny_problems.INPUT_SHAPE])
+      keras.build([None, *tiny_models.INPUT_SHAPE])
       spec = data_spec.element_spec
       return tff.learning.models.from_keras_model(
         keras,

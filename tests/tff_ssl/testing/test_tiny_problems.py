@@ -8,7 +8,7 @@ import sklearn.datasets
 import tensorflow as tf
 
 from tff_ssl import algorithms, testing
-from tff_ssl.testing import tiny_problems
+from tff_ssl.testing import tiny_models, tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
@@ -95,7 +95,7 @@ def test_server_data_are_labelled():
 
 def test_accuracy_counts_right_answers():
   """A model whose logits are its last bias says 3 to every image."""
-  model = tiny_problems.build_tiny_model()
+  model = tiny_models.build()
   weights = tf.nest.map_structure(np.zeros_like, model.initial_weights(0))
   weights.trainable[-1][3] = 1.0
   _, labels = tiny_problems.load_digits()
