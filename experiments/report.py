@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from experiments import (
+  report_against,
   report_curves,
   report_groups,
   report_published,
@@ -24,6 +25,7 @@ def report(
   run_dirs: Sequence[pathlib.Path],
   output: pathlib.Path | None = None,
   curves: Sequence[str] | None = None,
+  against: str | None = None,
 ) -> pd.DataFrame:
   """Compares finished runs, with what was published for the recipes they name.
 
@@ -31,22 +33,25 @@ def report(
     run_dirs: Their folders.
     output: As in `write`.
     curves: As in `write`.
+    against: As in `write`.
 
   Returns:
     The table, a row per group of seeds (`report_table.of_groups`).
 
   Raises:
-    UsageError: If a folder holds no finished run or a curve is in none.
+    UsageError: If a folder holds no finished run, a curve is in none or no
+      group has the name `against`.
   """
-  return write(report_groups.read_groups(run_dirs), output, curves)
+  return write(report_groups.read_groups(run_dirs), output, curves, against)
 
 
 def write(
   groups: Sequence[report_groups.Group],
   output: pathlib.Path | None = None,
   curves: Sequence[str] | None = None,
+  against: str | None = None,
 ) -> pd.DataFrame:
-  """Compares groups of runs.
+  """Compares groups of runs, prints them and writes them down.
 
   Args:
     groups: From `report_groups`.
@@ -55,14 +60,20 @@ def write(
       <output>_curves.csv, and <output>_published.png where there are published
       figures. `None` writes nothing.
     curves: Columns of metrics.csv for the picture; `None` for the usual ones.
+    against: Name of the group to which the others' differences are given
+      (`report_against`); `None` gives none.
 
   Returns:
     The table, a row per group (`report_table.of_groups`).
 
   Raises:
-    UsageError: If a curve is in none of the runs.
+    UsageError: If a curve is in none of the runs, or no group has the name
+      `against`.
   """
   table = report_table.of_groups(groups)
+  text = report_table.as_text(table)
+  if against is not None:
+    text += f'\n\n{report_against.as_text(groups, against)}'
   if output is not None:
     output.parent.mkdir(parents=True, exist_ok=True)
     runs = report_groups.by_run(groups)
@@ -75,7 +86,8 @@ def write(
     if table['published'].notna().any():
       beside = report_published.draw(table)
       beside.savefig(_with_ending(output, '_published.png'), dpi=120)
-    _with_ending(output, '.md').write_text(_markdown(table, groups, runs))
+    _with_ending(output, '.md').write_text(_markdown(text, groups, runs))
+  print(text)
   return table
 
 
@@ -84,8 +96,8 @@ def _with_ending(path, ending) -> pathlib.Path:
   return path.with_name(path.name + ending)
 
 
-def _markdown(table, groups, runs) -> str:
-  parts = [report_table.as_text(table)]
+def _markdown(text, groups, runs) -> str:
+  parts = [text]
   if report_table.has_measures(groups):
     values = report_table.of_seeds(groups)
     parts += ['Values by seed:', report_table.as_markdown(values)]
@@ -117,16 +129,19 @@ def main(argv: list[str]) -> int:
     '--curves',
     help='columns of metrics.csv for the picture, such as accuracy,mask_rate',
   )
+  parser.add_argument(
+    '--against',
+    help='name of a row: the differences of the others to it, paired by seed',
+  )
   arguments = parser.parse_args(argv[1:])
   curves = arguments.curves.split(',') if arguments.curves else None
   if curves and not arguments.output:
     parser.error('--curves needs --output: it names what the picture shows')
   try:
-    table = report(arguments.runs, arguments.output, curves)
+    report(arguments.runs, arguments.output, curves, arguments.against)
   except UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return 2
-  print(report_table.as_text(table))
   return 0
 
 

@@ -110,6 +110,11 @@ def _parser() -> argparse.ArgumentParser:
     help='CSV that experiments.tune wrote: each row runs with the value that '
     'was chosen for it',
   )
+  add(
+    '--against',
+    help='name of a row: the report gives the differences of the others to it, '
+    'paired by seed',
+  )
   add('--runs_dir', default='runs', help='folder of the results (runs)')
   add('--data_dir', help='as in experiments.run')
   add('--cache_dir', help='as in experiments.run')
@@ -127,6 +132,10 @@ def main(argv: list[str]) -> int:
     if arguments.table is None:
       parser.error('--table is missing; --list names what there is')
     rows = arguments.rows and tuple(arguments.rows.split(','))
+    if arguments.against is not None:
+      setting_ranges.check_name(
+        'against', arguments.against, rows or recipes.load(arguments.table)
+      )
     changed = None
     if arguments.tuned is not None:
       changed = tuning.of_rows(
@@ -170,7 +179,7 @@ def distinct(
 def _report(readings, arguments) -> None:
   """Prints and writes the table of what is finished."""
   # pandas and matplotlib take seconds to import.
-  from experiments import report, report_groups, report_table
+  from experiments import report, report_groups
 
   runs = distinct(run for _, run in readings)
   finished = {
@@ -188,7 +197,11 @@ def _report(readings, arguments) -> None:
         if run.settings.run_dir in finished
       ]
     )
-    print(report_table.as_text(report.write(groups, output)))
+    against = arguments.against
+    if against not in {None, *(group.name for group in groups)}:
+      print(f'No run of {against} is finished: no differences to it yet.')
+      against = None
+    report.write(groups, output, against=against)
     print(
       f'\nWritten to {output}.csv, .md, .png, _curves.csv and, where figures '
       'are published, _published.png.'

@@ -133,7 +133,8 @@ def _write(table: pd.DataFrame, output: pathlib.Path) -> None:
   """Prints and writes the table."""
   output.parent.mkdir(parents=True, exist_ok=True)
   table.to_csv(output, index=False)
-  markdown = table.to_markdown(
+  cells = table.round(4).astype(object)
+  markdown = cells.where(cells.notna(), None).to_markdown(
     index=False, missingval='', disable_numparse=True
   )
   output.with_suffix('.md').write_text(

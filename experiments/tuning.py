@@ -112,7 +112,8 @@ def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
     return table
   before = pd.read_csv(path, dtype={'chosen': str})
   others = before[~before['row'].isin(table['row'])]
-  return pd.concat([others, table]) if len(others) else table
+  # Not `pd.concat`, for which empty columns have no type.
+  return pd.DataFrame([*others.to_dict('records'), *table.to_dict('records')])
 
 
 def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:

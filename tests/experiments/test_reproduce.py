@@ -7,11 +7,12 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 
 import pandas as pd
 import pytest
 
-from experiments import recipes, reproduce, run
+from experiments import child_runs, recipes, reproduce, run
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMON = (
@@ -93,9 +94,11 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   # Another table reads them, and makes none of its own.
   other = tmp_path / 'other.csv'
   other.write_text(READINGS)
-  argv = ['reproduce', f'--table={other}', *arguments[2:]]
+  argv = ['reproduce', f'--table={other}', *arguments[2:], '--against=three']
   assert reproduce.main(argv) == 0
-  assert '2/2 were done before.' in capfd.readouterr().out
+  out = capfd.readouterr().out
+  assert '2/2 were done before.' in out
+  assert 'No other row has data, measure and a seed of three.' in out
   assert not (runs / 'other').exists()
   rows = pd.read_csv(runs / 'other_scale0.5.csv', index_col='name')
   assert list(rows['measure']) == ['accuracy@2', 'rounds_to@0.05']
@@ -112,6 +115,14 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   assert rows['difference'].notna().tolist() == [True, False]
   assert rows['mean']['half'] == curve.ge(0.05).idxmax()
   assert rows['reached']['half'] == '1 of 1'
+
+  # Where the baseline's run fails, the report comes without it.
+  with monkeypatch.context() as patched:
+    failed = types.SimpleNamespace(failed=['high'], exit_code=1)
+    patched.setattr(child_runs, 'run_all', lambda runs: failed)
+    argv = [a for a in arguments if not a.startswith('--rows')]
+    assert reproduce.main(['reproduce', *argv, '--against=high']) == 1
+  assert 'No run of high is finished' in capfd.readouterr().out
 
   # The same runs by hand: both seeds are there already.
   one = tuple(a for a in arguments if a.startswith('--cache'))
@@ -176,6 +187,7 @@ def test_list_names_every_row(capsys):
     (('--table=native_writers', '--rows=ns50_contrl_s2'), "'ns50_control_s2'"),
     (('--table=native_writers', '--seeds=0;1'), '--seeds=0;1'),
     (('--table=native_writers', '--scale=2'), 'above 0'),
+    (('--table=native_writers', '--against=ns50_contrl'), 'ns50_control_'),
   ],
 )
 def test_refusals_come_before_the_first_run(arguments, message, capsys):

@@ -64,7 +64,7 @@ def test_each_row_runs_with_each_value_at_seed_0(table, tmp_path):
 
 def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   runs = planned(table, tmp_path)
-  accuracies = {'sup': (0.25, 0.5), 'semi': (0.75, 0.125)}
+  accuracies = {'sup': (0.25, 0.5), 'semi': (0.75, 0.12504)}
   for (row, value), run in runs.items():
     accuracy = accuracies[row][VALUES.index(value)]
     # The test accuracy says the opposite, and must not choose.
@@ -91,7 +91,7 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
       'flag': 'learning_rate',
       'chosen': '0.01',
       '0.01': '0.75',
-      '0.1': '0.125',
+      '0.1': '0.12504',
     },
   ]
   lines = pathlib.Path(f'{stem}.md').read_text().splitlines()
@@ -99,7 +99,7 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   assert [[c.strip() for c in row] for row in (cells[0], *cells[2:])] == [
     ['row', 'flag', 'chosen', '0.01', '0.1'],
     ['sup', 'learning_rate', '0.1', '0.25', '0.5'],
-    ['semi', 'learning_rate', '0.01', '0.75', '0.125'],
+    ['semi', 'learning_rate', '0.01', '0.75', '0.125'],  # Rounded.
   ]
   assert '\n'.join(lines[2:]) in out
 
@@ -150,6 +150,21 @@ def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
   path.write_text('a,b\n1,2\n')
   assert tune.main(argv) == 2
   assert path.read_text() == 'a,b\n1,2\n'
+
+
+@pytest.mark.filterwarnings('error')
+def test_rows_without_a_finished_run_join_others(table, tmp_path):
+  path = tmp_path / 'tuned.csv'
+  runs = planned(table, tmp_path)
+  pretend(runs['sup', '0.1'], validation_accuracy=0.5)
+  both = tuning.choose('learning_rate', runs)
+  both[both['row'] == 'semi'].to_csv(path, index=False)
+  tuning.add_to(path, both[both['row'] == 'sup']).to_csv(path, index=False)
+  assert path.read_text().splitlines() == [
+    'row,flag,chosen,0.01,0.1',
+    'semi,learning_rate,,,',
+    'sup,learning_rate,0.1,,0.5',
+  ]
 
 
 def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
