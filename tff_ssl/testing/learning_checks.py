@@ -9,7 +9,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.testing import assertions
-from tff_ssl.testing.tiny_problems import NUM_CLASSES, TinyProblem
+from tff_ssl.testing.tiny_models import NUM_CLASSES
+from tff_ssl.testing.tiny_problems import TinyProblem
 
 
 def train_metrics(metrics) -> collections.OrderedDict:
