@@ -32,7 +32,9 @@ def cut(source: Source, seed: int) -> Source:
     seed: Fixes the cut; at least 0.
 
   Returns:
-    The source with new splits, and a version and title that say so.
+    The source with new splits, and a version and title that say so. The title
+    is the same for all seeds, since runs that differ by seed are one row of a
+    report.
 
   Raises:
     ValueError: If images have no label, there are too few examples, or a class
@@ -74,7 +76,7 @@ def cut(source: Source, seed: int) -> Source:
     source,
     version=f'{source.version}-{CUT}-seed{seed}',
     title=(
-      f'{source.title}; cut anew with seed {seed}: {len(train.labels):,} '
+      f'{source.title}; cut anew by the seed: {len(train.labels):,} '
       f'train, {num_validation:,} validation and {num_test:,} test'
     ),
     train=train,

@@ -85,6 +85,8 @@ def test_the_seed_fixes_the_cut_and_is_in_the_version():
   assert first.version == again.version == 'v1-80_5_15-seed1'
   assert other.version == 'v1-80_5_15-seed2'
   assert '800 train, 50 validation and 150 test' in first.title
+  # Else reports would not take them for one row.
+  assert first.title == other.title
   assert (first.name, first.mean) == (source.name, source.mean)
 
 
