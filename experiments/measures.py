@@ -3,6 +3,8 @@
     accuracy       test accuracy after the last round
     best_accuracy  the highest test accuracy of the rounds that were evaluated
     accuracy@R     test accuracy after round R
+    mean_of_last@N mean test accuracy of the last N rounds that were evaluated:
+                   less chance than in one round, where accuracy swings
     rounds_to@A    the first evaluated round after which test accuracy is A or
                    more
     accuracy_at_best_validation
@@ -19,9 +21,13 @@ import dataclasses
 import os
 import pathlib
 import re
+import statistics
 
 _PLAIN = ('accuracy', 'best_accuracy', 'accuracy_at_best_validation')
-_FORMS = f'{", ".join(_PLAIN)}, accuracy@ROUND or rounds_to@ACCURACY'
+_FORMS = (
+  f'{", ".join(_PLAIN)}, accuracy@ROUND, mean_of_last@EVALUATIONS or '
+  'rounds_to@ACCURACY'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +36,8 @@ class Measure:
 
   Attributes:
     kind: What comes before the "@".
-    argument: What comes behind it: a round, counted from 0, or an accuracy in
-      (0, 1]; `None` for a measure without one.
+    argument: What comes behind it: a round, counted from 0, a number of
+      evaluations or an accuracy in (0, 1]; `None` for a measure without one.
   """
 
   kind: str
@@ -86,13 +92,17 @@ class Measure:
 
     Returns:
       An accuracy in [0, 1] or a number of rounds; `None` if the accuracy was
-      not reached, or the round is not among those that were evaluated.
+      not reached, the round is not among those that were evaluated, or fewer
+      rounds were evaluated than are averaged.
     """
     rounds, accuracies = _read(run_dir, pretraining_rounds)
     if not accuracies:
       return None
     if self.kind == 'best_accuracy':
       return max(accuracies.values())
+    if self.kind == 'mean_of_last':
+      last = list(accuracies.values())[-self.argument :]
+      return statistics.fmean(last) if len(last) == self.argument else None
     if self.kind == 'accuracy_at_best_validation':
       _, validated = _read(run_dir, pretraining_rounds, 'validation_accuracy')
       if not validated:
@@ -124,6 +134,8 @@ def parse(text: str) -> Measure:
     return Measure(text or 'accuracy')
   kind, _, argument = text.partition('@')
   if kind == 'accuracy' and re.fullmatch('[0-9]+', argument):
+    return Measure(kind, int(argument))
+  if kind == 'mean_of_last' and re.fullmatch('[1-9][0-9]*', argument):
     return Measure(kind, int(argument))
   if kind == 'rounds_to' and re.fullmatch(r'[0-9]*\.?[0-9]+', argument):
     accuracy = float(argument)

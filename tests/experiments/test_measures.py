@@ -34,6 +34,10 @@ def run_dir(tmp_path):
     ('accuracy@6', 0.625),
     ('accuracy@1', None),
     ('accuracy@7', None),
+    ('mean_of_last@1', 0.625),
+    ('mean_of_last@3', 0.625),
+    ('mean_of_last@4', 0.49375),
+    ('mean_of_last@5', None),
     ('rounds_to@0.1', 0),
     ('rounds_to@.5', 2),
     ('rounds_to@0.51', 4),
@@ -55,6 +59,8 @@ def test_values(run_dir, text, value):
     ('accuracy@2', 0.75),
     ('accuracy@4', 0.625),
     ('accuracy@5', None),
+    ('mean_of_last@3', 0.625),
+    ('mean_of_last@4', None),
     ('rounds_to@0.1', 0),
     ('rounds_to@0.6', 2),
   ],
@@ -72,6 +78,8 @@ def test_rounds_count_from_the_end_of_pretraining(run_dir, text, value):
     ('accuracy@0', 0.1),
     ('best_accuracy', 0.75),
     ('accuracy', 0.625),
+    # Evaluations are no rounds.
+    ('mean_of_last@2', 0.6875),
   ],
 )
 def test_rounds_of_a_shortened_run_are_those_in_their_place(
@@ -84,7 +92,9 @@ def test_the_best_of_pretraining_does_not_count(run_dir):
   assert measures.parse('best_accuracy').of_run(run_dir, 5) == 0.625
 
 
-@pytest.mark.parametrize('text', ['accuracy', 'best_accuracy', 'rounds_to@0.1'])
+@pytest.mark.parametrize(
+  'text', ['accuracy', 'best_accuracy', 'mean_of_last@1', 'rounds_to@0.1']
+)
 def test_nothing_evaluated(tmp_path, text):
   (tmp_path / 'metrics.csv').write_text('round,accuracy\n1,\n2,\n')
   assert measures.parse(text).of_run(tmp_path) is None
@@ -95,6 +105,7 @@ def test_nothing_evaluated(tmp_path, text):
   [
     *('best', 'accuracy@', 'accuracy@-1', 'accuracy@0.5', 'accuracy@1 '),
     *('best_accuracy@3', 'rounds_to', 'rounds_to@', 'rounds_to@0'),
+    *('mean_of_last', 'mean_of_last@', 'mean_of_last@0', 'mean_of_last@1.5'),
     *('rounds_to@1.01', 'rounds_to@50', 'rounds_to@nan', 'rounds_to@-0.5'),
   ],
 )
@@ -104,7 +115,10 @@ def test_refused(text):
 
 
 def test_texts_come_back():
-  for text in ('accuracy', 'best_accuracy', 'accuracy@30', 'rounds_to@0.5'):
+  for text in (
+    *('accuracy', 'best_accuracy', 'accuracy@30'),
+    *('mean_of_last@5', 'rounds_to@0.5'),
+  ):
     assert str(measures.parse(text)) == text
   assert measures.parse('') == measures.ACCURACY
 
