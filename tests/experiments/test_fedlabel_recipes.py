@@ -55,6 +55,7 @@ MODELS = {
 }
 PICTURES = ('5', '6', '8', '9', '10', '11', '12')
 OWN = 'fedlabel_emnist47'
+OWN_SCARCE = 'fedlabel_emnist47_2percent'
 TABLES = [name for name in recipes.tables() if name.startswith('fedlabel')]
 OWN_RUNS = [
   recipe
@@ -97,7 +98,7 @@ def test_there_is_a_table_for_each_in_the_paper():
   assert set(TABLES) == {
     *('fedlabel_table2', 'fedlabel_figure2', 'fedlabel_figure7'),
     *(f'fedlabel_figure{number}' for number in PICTURES),
-    OWN,
+    *(OWN, OWN_SCARCE),
   }
 
 
@@ -114,7 +115,7 @@ def test_figures_in_print(table, text, columns):
 
 
 def test_pictures_and_own_tables_have_no_published_figure():
-  for table in (*(f'fedlabel_figure{n}' for n in PICTURES), OWN):
+  for table in (*(f'fedlabel_figure{n}' for n in PICTURES), OWN, OWN_SCARCE):
     assert table.startswith('fedlabel_')
     assert set(published(table).values()) == {None}
 
@@ -138,8 +139,10 @@ def test_rows_have_the_setting_of_section_5_1(recipe):
     fraction = {'cifar10': 0.5, 'organamnist': 0.2}[dataset]
   elif '50percent' in recipe.row:
     fraction = 0.5
+  elif recipe.table == OWN_SCARCE:
+    fraction = 0.02
   assert float(flags['labelled_fraction']) == fraction
-  assert recipe.seeds == (0, 1, 2) or recipe.table == OWN
+  assert recipe.seeds == (0, 1, 2) or recipe.table in (OWN, OWN_SCARCE)
 
 
 @pytest.mark.parametrize(
@@ -257,3 +260,12 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
       flags = texts(recipe)
       # Eqs. 1 and 9.
       assert (flags['momentum'], flags['weight_decay']) == ('0.0', '0.0')
+
+
+def test_scarce_labels_are_all_that_is_changed():
+  known = recipes.load(OWN)
+  rows = recipes.load(OWN_SCARCE)
+  assert len(rows) == 7
+  for row, recipe in rows.items():
+    assert recipe.measure == known[row].measure
+    assert changed(recipe, known[row]) == {'labelled_fraction': '0.02'}
