@@ -158,9 +158,10 @@ def test_all_systems_take_as_many_gradient_steps(recipe):
   # FedTriNet and FedMatch train twice in a round, with as many steps each.
   is_double = texts(recipe)['process'] in ('fedtrinet', 'fedmatch')
   trainings = 2 if is_double else 1
+  wanted = {'fedavg_16steps': 16, 'fedlabel_32steps': 64}.get(recipe.row, 32)
   steps = trainings * flags.get('local_steps', 0)
   steps += flags.get('labelled_steps', 0) + flags.get('unlabelled_steps', 0)
-  assert (steps, flags['batch_size']) == (32, 64)
+  assert (steps, flags['batch_size']) == (wanted, 64)
   assert flags.get('labelled_batch_size', 64) == 64
 
 
@@ -246,6 +247,12 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
       **alone,
       'experts': expert,
     }
+  assert changed(rows['fedavg_16steps'], rows['fedavg']) == {
+    'local_steps': texts(fedlabel)['labelled_steps']
+  }
+  assert changed(rows['fedlabel_32steps'], fedlabel) == dict.fromkeys(
+    ('labelled_steps', 'unlabelled_steps'), texts(rows['fedavg'])['local_steps']
+  )
   with_momentum = {row for row in rows if row.endswith('_momentum')}
   assert len(with_momentum) == 3
   for row, recipe in rows.items():
