@@ -226,7 +226,7 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
   rows = recipes.load(OWN)
   three = {row for row, recipe in rows.items() if recipe.seeds == (0, 1, 2)}
   assert three == {
-    *('fedlabel', 'fedavg', 'fedavg_100'),
+    *('fedlabel', 'fedavg', 'fedavg_100', 'fedavg_uda', 'fedprox_uda'),
     *('fedavg_fixmatch', 'fedprox_fixmatch'),
   }
   assert all(rows[row].seeds == (0,) for row in rows.keys() - three)
@@ -275,4 +275,5 @@ def test_scarce_labels_are_all_that_is_changed():
   assert len(rows) == 7
   for row, recipe in rows.items():
     assert recipe.measure == known[row].measure
+    assert recipe.seeds == (0, 1, 2)
     assert changed(recipe, known[row]) == {'labelled_fraction': '0.02'}
