@@ -151,19 +151,23 @@ def code_quotas(
   sets_per_client: Sequence[int],
   num_classes: int,
   rng: np.random.Generator,
+  *,
+  rows: bool = False,
 ) -> list[np.ndarray]:
   """Draws what the authors' code multiplies a set's size with.
 
   Entries from [.1, 1], class i mod d of set i times 10, rows normalised. For
   IID clients these matrices are summed and normalised by column instead, and
   the one matrix is everybody's: with M sets its rows sum to d / M on average,
-  so that a client's data shrink as M grows beyond d.
+  so that a client's data shrink as M grows beyond d. Their FedUL on CIFAR-10,
+  alone, normalises the sum by row, which leaves the data what they were.
 
   Args:
     priors: `'iid'` or `'noniid'`.
     sets_per_client: M_c of each client; one number for all if IID.
     num_classes: d.
     rng: The random stream.
+    rows: Whether the sum of IID clients is normalised by row.
 
   Returns:
     For each client `float64 [M_c, d]`.
@@ -186,7 +190,8 @@ def code_quotas(
       'recipe of the paper.'
     )
   total = np.sum(own, axis=0)
-  return [total / total.sum(axis=0)] * len(sets_per_client)
+  sums = total.sum(axis=1, keepdims=True) if rows else total.sum(axis=0)
+  return [total / sums] * len(sets_per_client)
 
 
 def with_noise(

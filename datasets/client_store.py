@@ -31,7 +31,6 @@ from datasets.partitions import Partition
 from datasets.source import UNKNOWN, Source, Split
 from datasets.split_manifest import (
   AT_CLIENTS,
-  AT_SERVER,
   IN_SETS,
   check_labels_at,
   known_to_clients,
@@ -136,9 +135,9 @@ def _check_all_known(source: Source, partition: Partition):
   unknown = np.count_nonzero(labels == UNKNOWN)
   if unknown:
     raise ValueError(
-      f'labelled={AT_CLIENTS!r} asks for the labels of all clients, and '
-      f'{unknown:,} of their images in {source.name} have none: choose '
-      f'{AT_SERVER!r}, or another source.'
+      f"{unknown:,} of the clients' images in {source.name} have no label, "
+      f'and labelled={AT_CLIENTS!r} needs all: add labels to the training '
+      'images, or choose a process that needs none at the clients.'
     )
 
 

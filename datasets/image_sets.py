@@ -25,6 +25,9 @@ from datasets import npz_files, prior_tables
 from datasets.source import UNKNOWN, Source, Split
 
 _TABLE = 'prevalence.csv'
+# Of the bits per channel in a PNG file: signature, length and name of the first
+# chunk, width and height take 24 bytes.
+_BIT_DEPTH = 24
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
@@ -154,6 +157,11 @@ def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
     raise ValueError(
       f'{file} has {image.shape[2]} channels: convert it to grey or RGB, '
       'without transparency.'
+    )
+  if content[_BIT_DEPTH] > 8:
+    raise ValueError(
+      f'{file} has {content[_BIT_DEPTH]} bits per channel, of which 8 would be '
+      'lost: convert it to 8 bits with the window of values that matters.'
     )
   return image
 

@@ -11,12 +11,13 @@ Shares, not percentages, that sum to 1 in each row within .001.
 
 import csv
 import dataclasses
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
-from datasets import prior_checks
 from datasets.source import SourceSets
+from tff_ssl import prior_checks
 
 _MAX_ROWS = 100_000
 
@@ -38,7 +39,8 @@ class PriorTable:
   def sets_of(self, owners: Sequence[tuple[str, str]]) -> SourceSets:
     """Joins the table with examples.
 
-    Clients and their sets are numbered as they appear in the table.
+    Clients and their sets are numbered as they appear in the table. Names are
+    equal whatever spaces are around them and however Unicode composes them.
 
     Args:
       owners: Client and set of each of the N examples.
@@ -47,6 +49,7 @@ class PriorTable:
       ValueError: If a set has no example, or examples are of a set without a
         row.
     """
+    owners = [_key(client, name) for client, name in owners]
     found = dict.fromkeys(owners)
     for client, name in found:
       if (client, name) not in self.rows:
@@ -96,13 +99,14 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
   """
   try:
     with open(path, newline='', encoding='utf-8-sig') as file:
-      lines = [line for line in csv.reader(file, strict=True) if line]
+      reader = csv.reader(file, strict=True)
+      lines = [(reader.line_num, line) for line in reader if line]
   except (OSError, UnicodeDecodeError, csv.Error) as error:
     raise ValueError(
       f'{path}: no readable CSV file ({error}); it must hold the columns '
       f'{client_column}, {set_column} and one for each class.'
     ) from error
-  header = [name.strip() for name in lines[0]] if lines else []
+  header = [name.strip() for name in lines[0][1]] if lines else []
   classes = header[2:]
   if (
     header[:2] != [client_column, set_column]
@@ -120,24 +124,32 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
       f'{_MAX_ROWS:,}.'
     )
   rows = {}
-  for number, line in enumerate(lines[1:], start=1):
+  for number, line in lines[1:]:
     key, row = _row(path, number, line, header)
     if key in rows:
       raise ValueError(
-        f'{path}: row {number}: the set {key[1]!r} of {key[0]!r} is there '
+        f'{path}: line {number}: the set {key[1]!r} of {key[0]!r} is there '
         'twice; leave one.'
       )
     rows[key] = row
   return PriorTable(path, tuple(classes), rows)
 
 
+def _key(client: str, name: str) -> tuple[str, str]:
+  """Returns names as they are compared."""
+  client, name = (
+    unicodedata.normalize('NFC', given.strip()) for given in (client, name)
+  )
+  return client, name
+
+
 def _row(path, number, line, header):
-  what = f'{path}: row {number}'
+  what = f'{path}: line {number}'
   if len(line) != len(header):
     raise ValueError(
       f'{what} has {len(line)} fields under {len(header)} columns: correct it.'
     )
-  client, name = (field.strip() for field in line[:2])
+  client, name = _key(*line[:2])
   try:
     shares = np.array([float(field) for field in line[2:]])
   except ValueError as error:

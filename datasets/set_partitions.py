@@ -1,6 +1,7 @@
 """The door through which partitions into sets (U-sets) are built."""
 
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -9,21 +10,35 @@ from datasets import (
   class_priors,
   label_masks,
   partition_arguments,
-  prior_checks,
   set_partition,
   u_sets,
 )
 from datasets.partitions import PARTITIONS
 from datasets.set_partition import SetPartition
 from datasets.source import Source
+from tff_ssl import prior_checks
 
 EXACT, NOMINAL = 'exact', 'nominal'
 PRIORS = (class_priors.IID, class_priors.NONIID)
-RECIPES = (u_sets.PAPER, u_sets.CODE)
+RECIPES = (u_sets.PAPER, u_sets.CODE, u_sets.CODE_ROWS)
 REPEATS = (u_sets.NO_REPEATS, u_sets.ACROSS_SETS)
 KNOWN_PRIORS = (EXACT, NOMINAL)
 
-_DRAWS = {u_sets.PAPER: u_sets.draw_by_paper, u_sets.CODE: u_sets.draw_by_code}
+_DRAWS = {
+  u_sets.PAPER: u_sets.draw_by_paper,
+  u_sets.CODE: u_sets.draw_by_code,
+  u_sets.CODE_ROWS: functools.partial(u_sets.draw_by_code, rows=True),
+}
+_OF_CODE = (u_sets.CODE, u_sets.CODE_ROWS)
+
+# What else helps, by partition.
+_REMEDIES = {
+  'u_sets': (
+    ' These sets are drawn: more examples in each (client_examples), more sets '
+    '(sets_per_client) or another seed give other priors.'
+  ),
+  'own_sets': '',
+}
 
 
 def build(
@@ -55,8 +70,8 @@ def build(
     client_examples: n_c, the examples of each client, in sets of n_c / M_c;
       `None` for as many as there are (`datasets.u_sets`).
     priors: `'iid'` (also if `None`) or `'noniid'`.
-    u_set_recipe: `'paper'` (also if `None`) or `'code'`: how priors and sets
-      are drawn (`datasets.u_sets`).
+    u_set_recipe: `'paper'` (also if `None`), `'code'` or `'code_rows'`: how
+      priors and sets are drawn (`datasets.u_sets`).
     set_repeats: `'none'`, or `'across_sets'` where an example may lie in
       several sets of its client; `None` for what the recipe does.
     known_priors: What clients know of their sets: the shares of classes in
@@ -70,7 +85,7 @@ def build(
   Raises:
     ValueError: If an argument is out of range, missing or unused, the source
       does not have what the partition needs, or the priors cannot be learnt
-      from (`datasets.prior_checks`; with the recipe of the code, clients whose
+      from (`tff_ssl.prior_checks`; with the recipe of the code, clients whose
       priors lack full column rank are left as they are).
     TypeError: If an argument is of the wrong type.
   """
@@ -113,13 +128,16 @@ def build(
   )
   # Noise makes any matrix one of full rank, but tells no classes apart.
   for stacked in (without_noise, priors_of_all):
-    prior_checks.check(
-      [own[own.any(axis=1)] for own in stacked],
-      client_names,
-      _class_names(source),
-      # Where classes run out, as they do there, ranks are lost.
-      full_rank=arguments.get('u_set_recipe') != u_sets.CODE,
-    )
+    try:
+      prior_checks.check_class_priors(
+        stacked,
+        client_names,
+        _class_names(source),
+        # Where classes run out, as they do there, ranks are lost.
+        full_rank=arguments.get('u_set_recipe') not in _OF_CODE,
+      )
+    except ValueError as error:
+      raise ValueError(f'{error}{_REMEDIES[name]}') from error
   held, set_ids = set_partition.lay_out(sets, client_names, int(seed))
   masks = {}
   if mask_ratio is not None:
@@ -167,7 +185,7 @@ def _arguments(
       'client_examples', client_examples, 1
     )
   recipe = choice('u_set_recipe', u_set_recipe or u_sets.PAPER, RECIPES)
-  usual = u_sets.ACROSS_SETS if recipe == u_sets.CODE else u_sets.NO_REPEATS
+  usual = u_sets.ACROSS_SETS if recipe in _OF_CODE else u_sets.NO_REPEATS
   return {
     'num_clients': num_clients,
     'sets_per_client': ','.join(map(str, numbers)),
@@ -190,6 +208,18 @@ def _check_not_given(drawn) -> None:
 
 def _u_sets(source, seed, **arguments):
   labels, num_classes = source.train.labels, source.num_classes
+  absent = np.setdiff1d(np.arange(num_classes), labels)
+  if absent.size:
+    raise ValueError(
+      f'no training example of {source.name!r} is of class {absent[0]}, of '
+      f'{num_classes}: number the classes of the data from 0 without gaps.'
+    )
+  fewest = min(map(int, arguments['sets_per_client'].split(',')))
+  if fewest < num_classes:
+    raise ValueError(
+      f'sets_per_client={fewest} is less than the {num_classes} classes of '
+      f'{source.name!r}: each client needs as many sets as classes or more.'
+    )
   drawn = _DRAWS[arguments['u_set_recipe']](
     labels,
     num_classes,

@@ -4,8 +4,8 @@ import os
 
 import numpy as np
 
-from datasets import prior_checks
 from datasets.set_partition import SetPartition
+from tff_ssl import prior_checks
 
 _PANEL_INCHES = 2.4
 _COLUMNS = 5
@@ -55,6 +55,13 @@ def lines(partition: SetPartition) -> list[str]:
       f'close to singular (condition number {conditions[worst]:.3g}, of '
       f'{prior_checks.CLOSE_TO_SINGULAR:g} or more): small errors in them '
       'mislead the classifier; sets of more different priors help.'
+    )
+  noise = partition.arguments.get('prior_noise')
+  if noise:
+    said.append(
+      'Note: these are condition numbers of priors with noise '
+      f'(prior_noise={noise:g}), which hides how '
+      'close to singular the true ones are.'
     )
   absent = np.argwhere(~partition.class_priors.any(axis=1))
   if len(absent):

@@ -105,7 +105,7 @@ def noniid_r(counts: np.ndarray) -> float:
 
 def summary(
   counts: np.ndarray, sizes: np.ndarray | None = None
-) -> dict[str, int | float]:
+) -> dict[str, int | float | None]:
   """Describes a partition in a few numbers.
 
   Args:
@@ -116,7 +116,8 @@ def summary(
   Returns:
     `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`
     (per client), `classes` (those that occur at any client),
-    `examples_of_known_class` and `measured_r` (Eq. 2; of these alone).
+    `examples_of_known_class` and `measured_r` (Eq. 2; of these alone, `None`
+    where there are none).
 
   Raises:
     ValueError: If `counts` is no matrix of finite values >= 0, or has no row,
@@ -140,7 +141,7 @@ def summary(
     'max_examples': int(sizes.max()),
     'classes': int(np.count_nonzero(counts.sum(axis=0))),
     'examples_of_known_class': int(known.sum()),
-    'measured_r': noniid_r(counts),
+    'measured_r': noniid_r(counts) if known.any() else None,
   }
 
 

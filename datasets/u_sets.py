@@ -8,7 +8,7 @@ import numpy as np
 
 from datasets import assignment, class_priors
 
-PAPER, CODE = 'paper', 'code'
+PAPER, CODE, CODE_ROWS = 'paper', 'code', 'code_rows'
 NO_REPEATS, ACROSS_SETS = 'none', 'across_sets'
 
 
@@ -93,6 +93,7 @@ def draw_by_code(
   priors: str,
   repeats: str,
   seed: int,
+  rows: bool = False,
 ) -> DrawnSets:
   """Draws sets as the authors' code does.
 
@@ -108,6 +109,7 @@ def draw_by_code(
     priors: `'iid'` or `'noniid'`.
     repeats: `'across_sets'` as the code does, or `'none'`.
     seed: Fixes priors and sets.
+    rows: As in `class_priors.code_quotas`.
 
   Raises:
     ValueError: If there are too few examples, or a set is empty.
@@ -122,7 +124,9 @@ def draw_by_code(
       )
     size = client_examples
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
-  quotas = class_priors.code_quotas(priors, sets_per_client, num_classes, rng)
+  quotas = class_priors.code_quotas(
+    priors, sets_per_client, num_classes, rng, rows=rows
+  )
   shares = class_priors.code_class_shares(num_clients, num_classes, rng)
   rng = assignment.generator(seed, assignment.Purpose.SET_EXAMPLES)
   if priors == class_priors.IID:

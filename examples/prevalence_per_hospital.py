@@ -11,10 +11,12 @@ classifier, an ordinary Keras model, ends up in FOLDER.
 With images in folders and a table of prevalences there is nothing to write:
 
     python -m experiments.run --process=fedul --dataset=image_sets \\
-        --data_dir=FOLDER --clients_per_round=5
+        --data_dir=FOLDER --clients_per_round=5 --run_dir=RUN
+    python -m experiments.export RUN
 
 where FOLDER has train/<system>/<hospital>/*.png, prevalence.csv (system,
-hospital and a column for each class) and test/<class>/*.png.
+hospital and a column for each class) and test/<class>/*.png; the classifier is
+a SavedModel in RUN/classifier.
 """
 
 import collections
@@ -27,7 +29,6 @@ import tensorflow_federated as tff
 from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
-from tff_ssl.algorithms import fedul
 from tff_ssl.models import dense
 
 INPUT_SHAPE = (8, 8, 1)
@@ -90,14 +91,15 @@ def main(folder, num_rounds=8):
   """Trains the classifier and saves it as `FOLDER/classifier.keras`."""
   systems, (test_images, test_labels) = load_systems()
   clients = [as_client(*numbered) for numbered in enumerate(systems)]
-  for index, hospitals in enumerate(systems):
-    condition = np.linalg.cond([prevalence for _, prevalence in hospitals])
+  prevalences = [[known for _, known in hospitals] for hospitals in systems]
+  for index, own in enumerate(tff_ssl.check_class_priors(prevalences)):
     # How much errors in the prevalences are magnified: hundreds are much.
-    print(f'system {index}: {len(hospitals)} hospitals, {condition:.1f}')
+    condition = tff_ssl.condition_number(own)
+    print(f'system {index}: {len(own)} hospitals, {condition:.1f}')
   keras_model = dense.dense(INPUT_SHAPE, NUM_CLASSES)
   model = tff_ssl.from_keras(keras_model)
   tff_ssl.install_context()
-  process = fedul.build_fedul(
+  process = tff_ssl.build_fedul(
     model,
     data_spec=tff_ssl.ClientDataSpec(
       tff_ssl.image_element_spec(INPUT_SHAPE, dtype=tf.float32),

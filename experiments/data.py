@@ -152,7 +152,7 @@ def prepare(settings, spec) -> RunData:
     if clients and clients > partition.num_clients:
       raise UsageError(
         f'--{name}={clients} is more than the {partition.num_clients} clients '
-        'of this partition: lower it.'
+        f'of this partition: give --{name}={partition.num_clients} or less.'
       )
   counts = statistics.class_counts(
     source.train.labels[partition.examples],
@@ -231,12 +231,13 @@ def write_records(data: RunData, folder) -> None:
     labels_at=data.labels_at,
     redrawn_ratio=data.redrawn_ratio,
   )
-  statistics.plot_partition(
-    data.counts,
-    folder.path / 'partition.png',
-    f'{data.source.name}, {data.partition.name}: '
-    f'R = {statistics.noniid_r(data.counts):.3f}',
-  )
+  if data.counts.any():
+    statistics.plot_partition(
+      data.counts,
+      folder.path / 'partition.png',
+      f'{data.source.name}, {data.partition.name}: '
+      f'R = {statistics.noniid_r(data.counts):.3f}',
+    )
   if data.in_sets:
     set_report.plot_priors(
       data.partition,

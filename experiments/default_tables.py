@@ -345,6 +345,13 @@ U_SETS = {
   'set_repeats': 'none',
   'known_priors': 'exact',
 }
+# As many as classes, where these are more.
+MANY_SETS = {
+  'cifar100': '100',
+  'emnist_balanced': '47',
+  'organamnist': '11',
+}
+LETTER_SETS = '62'
 # The momentum of the one client goes on, and a round is an epoch.
 CENTRAL = {
   'partition': 'pooled',

@@ -91,10 +91,14 @@ def resolve(
     values = {**tables.DIRICHLET, **values}
   if partition == 'u_sets':
     values.update(tables.U_SETS)
+    if given['dataset'] in tables.MANY_SETS:
+      values['sets_per_client'] = tables.MANY_SETS[given['dataset']]
+    if not given.get('emnist_only_digits', True):
+      values['sets_per_client'] = tables.LETTER_SETS
     values['clients_per_round'] = min(
       max(1, given.get('num_clients', values['num_clients'])), 100
     )
-    if given.get('u_set_recipe') == 'code':
+    if given.get('u_set_recipe') in ('code', 'code_rows'):
       values['set_repeats'] = 'across_sets'
   if partition in ('u_sets', 'own_sets'):
     values['prior_noise'] = 0.0

@@ -6,7 +6,7 @@ from datasets import (
   partitions,
   pooled_split,
 )
-from experiments import fedul_flags
+from experiments import default_tables, fedul_flags
 from experiments.flags import UsageError
 from tff_ssl import checks
 from tff_ssl.models import ENCODERS
@@ -56,6 +56,7 @@ def check(values, spec) -> None:
     )
   _check_label_hungry(values, spec)
   _check_helpers(values)
+  _check_counted_steps(values, spec)
   for flag in ('server_examples', 'labelled_examples'):
     if values.get(flag) == 0:
       raise UsageError(
@@ -144,6 +145,22 @@ def _check_helpers(values) -> None:
     raise UsageError(
       f'--sigma_psi_weight={weight:g} with --learning_rate={rate:g} makes psi '
       'oscillate: twice their product must be below 1; lower one of them.'
+    )
+
+
+def _check_counted_steps(values, spec) -> None:
+  """Refuses an optimizer whose steps its process cannot count."""
+  base = values.get('base_process')
+  rounds = base or spec.name
+  if (
+    values.get('client_optimizer') == 'adam'
+    and rounds in default_tables.BASES_OVER_SGD
+    and values.get('control_update') != 'full_gradient'
+  ):
+    asked = f'--base_process={base}' if base else f'--process={spec.name}'
+    raise UsageError(
+      f'--client_optimizer=adam does not go with {asked}, which divides by '
+      'steps in proportion to the gradients: choose --client_optimizer=sgd.'
     )
 
 

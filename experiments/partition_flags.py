@@ -45,7 +45,8 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
     'string',
     'u_sets: drawn as the text of the FedUL paper says (paper), or as the code '
     'of its authors does (code: 47% for each majority class, IID data shrink '
-    'with M, classes may run out).',
+    'with M, classes may run out; code_rows, their FedUL on CIFAR-10: IID data '
+    'do not shrink).',
   ),
   Flag(
     'set_repeats',

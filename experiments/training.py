@@ -11,7 +11,6 @@ import tensorflow as tf
 from datasets import set_report
 from experiments import (
   building,
-  checkpoints,
   client_evaluation,
   client_states,
   curves,
@@ -23,6 +22,7 @@ from experiments import (
   recipes,
   round_loop,
   run_folder,
+  saved_run,
   signals,
   worker_context,
 )
@@ -93,7 +93,7 @@ def run(settings) -> int:
         settings, spec, state, data.partition.num_clients
       )
     )
-    manager = _open_checkpoints(settings, folder, data, state)
+    manager = saved_run.open_checkpoints(settings, folder, data, state)
     first_round, state = manager.load_latest() or (0, state)
     _check_rounds_left(settings, first_round)
     folder.write_flags(settings.used)
@@ -153,20 +153,6 @@ def run(settings) -> int:
         file=sys.stderr,
       )
     return stop.exit_code
-
-
-def _open_checkpoints(settings, folder, data, initial_state):
-  """Returns the checkpoints of a run with these settings and these data."""
-  fixed = {
-    name: value
-    for name, value in settings.used.items()
-    if name not in settings_lib.FREE
-  }
-  return checkpoints.CheckpointManager(
-    folder.checkpoints,
-    initial_state,
-    fingerprint={**fixed, 'partition_digest': data.partition.digest()},
-  )
 
 
 def _check_rounds_left(settings, first_round) -> None:
@@ -283,7 +269,7 @@ def _describe(data) -> None:
     f'{data.source.title}\n{facts["clients"]} clients with '
     f'{facts["min_examples"]}/{facts["median_examples"]:g}/'
     f'{facts["max_examples"]} examples (min/median/max), '
-    f'{facts["classes"]} classes, measured R {facts["measured_r"]:.3f}, '
+    f'{_classes(facts)}, '
     f'{facts["server_examples"]} labelled server examples, '
     f'{facts["labelled_client_examples"]} at clients.',
     flush=True,
@@ -299,6 +285,12 @@ def _describe(data) -> None:
       f'{facts["clients_without_unlabelled"]} have all.',
       flush=True,
     )
+
+
+def _classes(facts) -> str:
+  if facts['measured_r'] is None:
+    return 'classes of no example known'
+  return f'{facts["classes"]} classes, measured R {facts["measured_r"]:.3f}'
 
 
 def _warn_of_warmup(settings) -> None:

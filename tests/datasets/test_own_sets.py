@@ -163,6 +163,21 @@ def test_a_changed_image_is_another_version(folder):
   assert load_images(folder).version != before.version
 
 
+def test_sixteen_bits_are_refused(folder):
+  """As from scanners: with values up to 4,095, the upper byte is 15."""
+  path = folder / 'train/south/hill/1.png'
+  values = np.arange(30, dtype=np.uint16).reshape(5, 6) * 130
+  Image.fromarray(values).save(path)
+  with pytest.raises(ValueError, match='hill/1.png has 16 bits per channel'):
+    load_images(folder)
+
+
+def test_fewer_bits_are_scaled(folder):
+  path = folder / 'train/south/hill/1.png'
+  Image.new('1', (6, 5), 1).save(path)
+  assert load_images(folder).train.images[5].min() == 255
+
+
 def test_rgb(folder):
   for path in folder.rglob('*.[pP][nN][gG]'):
     write_png(path, 9, 'RGB')

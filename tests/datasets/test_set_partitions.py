@@ -106,6 +106,34 @@ def test_iid_data_of_the_code_shrink_with_the_sets(
   np.testing.assert_allclose(priors, [priors[0]] * 5, atol=0.03)
 
 
+@pytest.mark.parametrize('num_sets', [10, 20, 40])
+def test_iid_data_stay_where_the_code_normalises_rows(mnist_like, num_sets):
+  """What the authors do on CIFAR-10, for FedUL alone."""
+  arguments = {'priors': 'iid', 'sets_per_client': num_sets}
+  partition = build(mnist_like, u_set_recipe='code_rows', **arguments)
+  # Rows sum to 1; of each class a whole number is taken, rounded down.
+  lost = 9_600 - partition.client_sizes
+  assert (lost >= 0).all() and (lost < num_sets * 10).all()
+  assert len(np.unique(partition.examples)) < len(partition.examples)
+  by_columns = build(mnist_like, u_set_recipe='code', **arguments)
+  shares = by_columns.class_priors[0]
+  # The matrix is another one, since columns are not scaled.
+  assert np.abs(partition.class_priors[0] - shares).max() > 0.005
+
+
+def test_noniid_sets_of_the_code_are_the_same_by_rows(mnist_like):
+  of_code, by_rows = (
+    build(mnist_like, u_set_recipe=recipe, priors='noniid')
+    for recipe in ('code', 'code_rows')
+  )
+  np.testing.assert_array_equal(of_code.examples, by_rows.examples)
+
+
+def test_the_remedy_of_drawn_sets_without_rank(digits):
+  with pytest.raises(ValueError, match='rank .*client_examples.*another seed'):
+    build(digits, priors='noniid', client_examples=20, sets_per_client=20)
+
+
 def test_noniid_clients_of_the_code_run_out_of_classes(mnist_like):
   """Table D.5: the last of five clients has none of class 3 or 5."""
   partition = build(mnist_like, u_set_recipe='code', priors='noniid')
@@ -198,7 +226,11 @@ def test_masks_are_of_different_examples(digits, set_repeats):
     ({'sets_per_client': None}, ValueError, 'sets_per_client=None'),
     ({'sets_per_client': 0}, ValueError, 'sets_per_client=0 '),
     ({'sets_per_client': '10,20'}, ValueError, '2 numbers for 5 clients'),
-    ({'sets_per_client': 9}, ValueError, "'client_00000' has 9 sets for 10"),
+    (
+      {'sets_per_client': 9},
+      ValueError,
+      'sets_per_client=9 is less than the 10 classes',
+    ),
     (
       {
         'u_set_recipe': 'code',
@@ -206,7 +238,7 @@ def test_masks_are_of_different_examples(digits, set_repeats):
         'sets_per_client': '10,9,10,10,10',
       },
       ValueError,
-      "'client_00001' has 9 sets for 10",
+      'sets_per_client=9 is less than the 10 classes',
     ),
     ({'sets_per_client': 400}, ValueError, 'sets_per_client=400: the data'),
     ({'client_examples': 9}, ValueError, 'client_examples=9 .*empty'),
@@ -234,7 +266,7 @@ def test_bad_arguments(digits, arguments, error, message):
 
 
 def test_a_class_without_examples_is_refused():
-  with pytest.raises(ValueError, match="class '1' has a prior of 0"):
+  with pytest.raises(ValueError, match="'tiny' is of class 1, of 3: number"):
     build(source_of([0, 2] * 300, num_classes=3), sets_per_client=4)
 
 

@@ -71,6 +71,12 @@ def test_a_note_of_absent_classes():
   assert note.startswith('Note: 1 clients') and 'class 1' in note
 
 
+def test_a_note_of_noise(partition):
+  noisy = dataclasses.replace(partition, arguments={'prior_noise': 0.4})
+  *_, note = set_report.lines(noisy)
+  assert note.startswith('Note: these are condition') and '=0.4' in note
+
+
 def test_picture(partition, tmp_path):
   set_report.plot_priors(partition, tmp_path / 'p.png', 'a $ title')
   with Image.open(tmp_path / 'p.png') as picture:

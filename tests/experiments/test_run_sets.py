@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 from PIL import Image
 from sklearn import datasets
 
-from experiments import run
+from experiments import export, run
 
 SYSTEMS = ('north', 'south')
 # Of each hospital of a system, the share of the second class.
@@ -68,6 +69,16 @@ def test_prevalences_in_classifier_out(folder, tff_context):
     assert picture.width > 0
   table = pd.read_csv(folder / 'run' / 'metrics.csv')
   assert (table['clients_participating'] == 2).all()
+  # Nobody's class is known, so that there is nothing to draw or to measure.
+  assert summary['measured_r'] is None
+  assert not (folder / 'run' / 'partition.png').exists()
+  assert export.main([str(folder / 'run')]) == 0
+  classify = tf.saved_model.load(str(folder / 'run' / 'classifier'))
+  files = sorted((folder / 'data' / 'test').glob('*/*.png'))
+  images = np.stack([np.asarray(Image.open(path)) for path in files])
+  found = np.argmax(classify(images[..., np.newaxis]), axis=1)
+  ill = [path.parent.name == 'ill' for path in files]
+  assert np.mean(found == ill) == pytest.approx(summary['accuracy'])
 
 
 def test_baseline_on_whole_sets(folder, tff_context):

@@ -25,7 +25,7 @@ STRINGS = {
   ],
   'sets_per_client': ['10', '3,4', '', '0', '1,x'],
   'priors': ['iid', 'noniid', 'none'],
-  'u_set_recipe': ['paper', 'code', 'none'],
+  'u_set_recipe': ['paper', 'code', 'code_rows', 'none'],
   'set_repeats': ['none', 'across_sets', 'all'],
   'known_priors': ['exact', 'nominal', 'none'],
   'server_writers': ['held_out', 'everyone', 'nobody'],

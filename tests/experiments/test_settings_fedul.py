@@ -108,6 +108,41 @@ def test_a_prior_is_numbers_between_commas():
   assert fedul_flags.parse_prior('0.25, 0.75') == (0.25, 0.75)
 
 
+@pytest.mark.parametrize(
+  'given, named',
+  [
+    ({'base_process': 'scaffold'}, '--base_process=scaffold'),
+    ({'base_process': 'fednova'}, '--base_process=fednova'),
+    ({'process': 'fednova'}, '--process=fednova'),
+  ],
+)
+def test_adam_s_steps_cannot_be_counted(given, named):
+  message = refusal(client_optimizer='adam', **given)
+  assert message.startswith(
+    f'--client_optimizer=adam does not go with {named}, '
+  )
+  assert message.endswith('choose --client_optimizer=sgd.')
+  if given.get('base_process') == 'scaffold':
+    full = {'control_update': 'full_gradient', **given}
+    assert make(client_optimizer='adam', **full).client_optimizer == 'adam'
+
+
+@pytest.mark.parametrize(
+  'dataset, more, number',
+  [
+    ('mnist', {}, '10'),
+    ('emnist_balanced', {}, '47'),
+    ('cifar100', {}, '100'),
+    ('organamnist', {}, '11'),
+    ('emnist', {}, '10'),
+    ('emnist', {'emnist_only_digits': False}, '62'),
+    ('emnist_balanced', {'sets_per_client': '50'}, '50'),
+  ],
+)
+def test_as_many_sets_as_classes(dataset, more, number):
+  assert make(dataset=dataset, **more).sets_per_client == number
+
+
 @pytest.mark.parametrize('name', ['sgd', 'adam'])
 def test_the_optimizer_is_the_one_of_the_flag(name):
   optimizer = building._optimizer(make(client_optimizer=name), 0.02, None)

@@ -24,6 +24,7 @@ minibatch of a pass where it is smaller, which this one trains on.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -82,6 +83,9 @@ def build_fedul(
   `get_model_weights` gives f, the classifier; moving statistics of batch
   normalisation are averaged like its other weights.
 
+  Whether priors can be learnt from, who holds them checks by
+  `tff_ssl.check_class_priors` before round 1: here they are data.
+
   Args:
     model: A `tff_ssl.models.FunctionalModel` that gives d logits.
     data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape=(M, d)`:
@@ -120,8 +124,9 @@ def build_fedul(
     `accuracy` of classes, where a simulation knows them, and `set_accuracy`.
 
   Raises:
-    ValueError: If an argument is out of range, or model, class priors and test
-      prior are not of the same classes.
+    ValueError: If an argument is out of range or one of the base process is
+      missing, or model, class priors and test prior are not of the same
+      classes.
     TypeError: If model and client data do not fit each other, or these do not
       lie in sets.
   """
@@ -145,6 +150,7 @@ def build_fedul(
     local_epochs = 1
   if client_optimizer is None and base_process not in _OVER_SGD:
     client_optimizer = tff.learning.optimizers.build_adam(1e-4)
+  _check_base_arguments(base_process, base_arguments)
   return _BASES[base_process](
     model,
     data_spec=data_spec,
@@ -162,6 +168,23 @@ def build_fedul(
     seed=seed,
     **base_arguments,
   )
+
+
+def _check_base_arguments(base_process, given) -> None:
+  missing = [
+    name
+    for name, parameter in inspect.signature(
+      _BASES[base_process]
+    ).parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    and parameter.default is inspect.Parameter.empty
+    and name not in (*given, 'data_spec', 'views')
+  ]
+  if missing:
+    raise ValueError(
+      f'base_process={base_process!r} needs {" and ".join(missing)}: give '
+      'them, or choose another base process.'
+    )
 
 
 def _check_classes(model, data_spec, test_prior) -> None:

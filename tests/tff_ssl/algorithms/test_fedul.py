@@ -251,6 +251,38 @@ def test_a_client_whose_sets_contradict_its_shares_is_left_out(build):
     np.testing.assert_allclose(one, other, atol=1e-7)
 
 
+def test_supervised_training_goes_on_from_the_classifier(build, model):
+  """What FedUL learnt is a model like any other."""
+  process = build()
+  state = process.next(process.initialize(), _clients()).state
+  found = process.get_model_weights(state)
+  on_labels = fed_avg.build_fed_avg(
+    model,
+    data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
+    views=views.PlainViews(),
+    client_optimizer=tff.learning.optimizers.build_sgdm(0.1),
+    local_epochs=1,
+    batch_size=100,
+  )
+  start = on_labels.set_model_weights(on_labels.initialize(), found)
+  tuned, losses = start, []
+  for _ in range(3):
+    tuned, output = on_labels.next(tuned, _clients(priors=None))
+    losses.append(output['client_work']['train']['loss'])
+  assert losses == sorted(losses, reverse=True)
+  # The first loss is that of FedUL's classifier.
+  expected = [
+    tf.nn.sparse_softmax_cross_entropy_with_logits(
+      examples['y'],
+      model.predict(
+        found.trainable, found.non_trainable, examples['x'], training=False
+      )[0],
+    )
+    for examples in map(_examples, range(len(_SIZES)))
+  ]
+  assert losses[0] == pytest.approx(np.mean(tf.concat(expected, 0)), rel=1e-4)
+
+
 def test_gradient_diversity_knows_the_priors(build, model):
   process = build()
   state = process.initialize()
@@ -295,6 +327,11 @@ def test_gradient_diversity_knows_the_priors(build, model):
     ({'proximal_strength': 0.1}, 'proximal_strength=0.1 has no effect'),
     ({'base_process': 'ssjo'}, "base_process must be one of .*'ssjo'"),
     ({'l1_weight': -1.0}, 'l1_weight must be a number >= 0'),
+    ({'base_process': 'scaffold'}, 'needs num_clients and client_state_dir'),
+    (
+      {'base_process': 'scaffold', 'num_clients': 3},
+      "base_process='scaffold' needs client_state_dir: give",
+    ),
   ],
 )
 def test_refusals(build, changes, message):

@@ -25,22 +25,7 @@ def problem_over(base):
   )
 
 
-@pytest.mark.parametrize('base', ['fedavg', 'fednova', 'scaffold'])
-@pytest.mark.parametrize(
-  'name',
-  [
-    'learns',
-    'resumes',
-    'deterministic',
-    'map_reduce_form_equals_next',
-    'empty_clients_change_nothing',
-    'non_finite_clients_are_left_out',
-    'client_order_does_not_matter',
-    'copies_count_as_one',
-    'zero_learning_rate_moves_nothing',
-    'any_minibatch_remainder',
-    'traces_once',
-  ],
-)
+@pytest.mark.parametrize('base', ['fedavg', 'fedadam', 'fednova', 'scaffold'])
+@pytest.mark.parametrize('name', testing.CHECKS)
 def test_contract(name, base, tff_context):
   testing.run_check(name, problem_over(base))

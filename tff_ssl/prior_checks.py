@@ -13,39 +13,81 @@ import numpy as np
 # Rows may miss 1 by this much, as rounded percentages in a table do; they are
 # then divided by their sum.
 ROW_TOLERANCE = 1e-3
+_ROUNDING = 1e-9
 # Errors of the priors are magnified up to so many times: errors of the size of
 # the tolerance above then tell nothing.
 CLOSE_TO_SINGULAR = 1 / ROW_TOLERANCE
 
 
-def check(
+def check_class_priors(
   class_priors: Sequence[np.ndarray],
-  client_names: Sequence[str],
-  class_names: Sequence[str],
+  client_names: Sequence[str] | None = None,
+  class_names: Sequence[str] | None = None,
   *,
   full_rank: bool = True,
-) -> None:
-  """Checks the priors of all clients.
+) -> list[np.ndarray]:
+  """Checks the priors of all clients, or of those that the caller sees.
+
+  Processes cannot: priors come with the clients' data, round by round, and a
+  client's are its own. So whoever holds some calls this before round 1.
 
   Args:
-    class_priors: For each client `float [M_c, d]`, rows that sum to 1.
-    client_names: Their names.
-    class_names: The names of the d classes.
+    class_priors: For each client `float [M_c, d]`, a row of shares for each of
+      its sets; rows of zeros at the end are no sets.
+    client_names: Their names, for messages; numbers by default.
+    class_names: The names of the d classes; numbers by default.
     full_rank: Whether the sets of each client must tell all classes apart by
       themselves.
 
+  Returns:
+    For each client `float64 [M_c, d]`, rows divided by their sums, without rows
+    of zeros at the end.
+
   Raises:
-    ValueError: If a class has no prior anywhere, or a client has fewer sets
-      than classes or a matrix without full column rank.
+    ValueError: If priors are no matrices of one width, an entry is no share, a
+      row does not sum to 1 within `ROW_TOLERANCE`, a class has no prior
+      anywhere, or a client has fewer sets than classes or a matrix without full
+      column rank.
   """
-  somewhere = np.any([own.any(axis=0) for own in class_priors], axis=0)
+  given = [np.asarray(own, np.float64) for own in class_priors]
+  if client_names is None:
+    client_names = [f'client {index}' for index in range(len(given))]
+  if not given or any(own.ndim != 2 or not own.size for own in given):
+    raise ValueError(
+      f'class_priors are of shapes {[own.shape for own in given]}: give each '
+      'client a matrix, sets x classes.'
+    )
+  widths = {own.shape[1] for own in given}
+  if class_names is None:
+    class_names = [str(index) for index in range(max(widths))]
+  if widths != {len(class_names)} or len(client_names) != len(given):
+    raise ValueError(
+      f'class_priors are of shapes {[own.shape for own in given]} for '
+      f'{len(client_names)} clients and {len(class_names)} classes: give each '
+      'client a matrix, sets x classes.'
+    )
+  checked = []
+  for client, own in zip(client_names, given, strict=True):
+    num_sets = 1 + np.max(np.flatnonzero(own.any(axis=1)), initial=-1)
+    rows = [
+      normalised_row(f'set {index} of {client!r}', row)
+      for index, row in enumerate(own[:num_sets])
+    ]
+    checked.append(np.reshape(rows, (num_sets, len(class_names))))
+  _check_classes(checked, client_names, class_names, full_rank)
+  return checked
+
+
+def _check_classes(checked, client_names, class_names, full_rank) -> None:
+  """Raises an error unless sets tell the classes apart."""
+  somewhere = np.any([own.any(axis=0) for own in checked], axis=0)
   if not somewhere.all():
     name = class_names[int(np.argmin(somewhere))]
     raise ValueError(
       f'class {name!r} has a prior of 0 in every set of every client: leave '
       'the class out, or give priors above 0.'
     )
-  for client, own in zip(client_names, class_priors, strict=True):
+  for client, own in zip(client_names, checked, strict=True):
     num_sets, num_classes = own.shape
     if num_sets < num_classes:
       raise ValueError(
@@ -77,7 +119,8 @@ def normalised_row(what: str, row: np.ndarray) -> np.ndarray:
       f'{what}: the class priors {row.tolist()} are not all numbers of at '
       'least 0: correct them.'
     )
-  if abs(row.sum() - 1) > ROW_TOLERANCE:
+  # Sums of decimal fractions are not exact: .5 + .499 misses 1 by .001 too.
+  if abs(row.sum() - 1) > ROW_TOLERANCE + _ROUNDING:
     raise ValueError(
       f'{what}: the class priors sum to {row.sum():.6g} instead of 1: correct '
       'them (shares, not percentages).'

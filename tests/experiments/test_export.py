@@ -1,0 +1,72 @@
+"""The classifier of a run as a SavedModel."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets import catalogue
+from experiments import export, run
+
+
+@pytest.mark.parametrize(
+  'process, flags',
+  [
+    ('fedmatch', ['--num_helpers=1']),
+    ('ssjo', ['--mask_ratio=0.5', '--norm=batch']),
+  ],
+)
+def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
+  folder, cache = tmp_path / 'run', tmp_path / 'cache'
+  arguments = ['--dataset=digits', f'--cache_dir={cache}', '--total_rounds=2']
+  assert not run.main(
+    ['run', f'--process={process}', f'--run_dir={folder}', *arguments, *flags]
+  )
+  assert export.main([str(folder)]) == 0
+  classify = tf.saved_model.load(str(folder / 'classifier'))
+  test = catalogue.load('digits', data_dir=None, cache_dir='').test
+  logits = classify(test.images)
+  summary = json.loads((folder / 'summary.json').read_text())
+  accuracy = np.mean(np.argmax(logits, axis=1) == test.labels)
+  assert accuracy == pytest.approx(summary['accuracy'])
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(test.labels, logits)
+  assert np.mean(losses) == pytest.approx(summary['test_loss'], rel=1e-5)
+  served = classify.signatures['serving_default'](
+    images=tf.constant(test.images[:3])
+  )
+  np.testing.assert_allclose(served['logits'], logits[:3], rtol=1e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    served['probabilities'], tf.nn.softmax(logits[:3]), rtol=1e-4, atol=1e-5
+  )
+
+
+@pytest.mark.parametrize(
+  'make, message',
+  [
+    (lambda folder: None, 'is no folder: name that of a run'),
+    (lambda folder: folder.mkdir(), 'holds no run: name a folder'),
+    (
+      lambda folder: (folder / 'classifier').mkdir(parents=True),
+      'classifier exists: name another folder',
+    ),
+  ],
+)
+def test_what_cannot_be_exported(make, message, tmp_path, capsys):
+  folder = tmp_path / 'run'
+  make(folder)
+  before = sorted(tmp_path.rglob('*'))
+  assert export.main([str(folder)]) == 2
+  error = capsys.readouterr().err
+  assert message in error and error.startswith('error: ')
+  assert error.count('\n') == 1
+  after = {path for path in tmp_path.rglob('*') if 'lock' not in path.name}
+  assert after == set(before)
+
+
+def test_a_run_without_a_checkpoint(tmp_path, capsys):
+  folder = tmp_path / 'run'
+  folder.mkdir()
+  (folder / 'flags.txt').write_text('--process=fedavg\n--dataset=digits\n')
+  assert export.main([str(folder)]) == 2
+  assert 'holds no checkpoint' in capsys.readouterr().err
