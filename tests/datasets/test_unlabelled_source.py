@@ -91,5 +91,5 @@ def test_store_keeps_unknown_labels_unknown(source, tmp_path):
   assert (part.y == -1).all()
   np.testing.assert_array_equal(part.true_y, source.train.labels[held.examples])
   assert client_store.read_numpy(store, 'server').y.min() >= 0
-  with pytest.raises(ValueError, match='900 of their images'):
+  with pytest.raises(ValueError, match="900 of the clients' images"):
     client_store.build(source, held, cache_dir=tmp_path, labelled='clients')
