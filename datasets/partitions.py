@@ -72,7 +72,8 @@ PARTITIONS = {
       'sets of known class priors, without labels',
       (
         *('num_clients', 'sets_per_client', 'client_examples', 'priors'),
-        *('u_set_recipe', 'set_repeats', 'known_priors', 'prior_noise'),
+        *('u_set_recipe', 'set_repeats', 'known_priors'),
+        *('prior_noise', 'noise_formula'),
       ),
       in_sets=True,
       deals_test=True,
@@ -80,7 +81,7 @@ PARTITIONS = {
     PartitionSpec(
       'own_sets',
       'the sets that the data come in',
-      ('prior_noise',),
+      ('prior_noise', 'noise_formula'),
       in_sets=True,
     ),
   )

@@ -54,13 +54,14 @@ def build(
   set_repeats: str | None = None,
   known_priors: str | None = None,
   prior_noise: float | None = None,
+  noise_formula: str | None = None,
   mask_ratio: float | None = None,
 ) -> SetPartition:
   """Lays a source's training examples in sets at clients.
 
   Args:
     name: `'u_sets'`, drawn from labelled data, or `'own_sets'`, those that the
-      data come in; of the arguments below the latter takes `prior_noise` and
+      data come in; of the arguments below the latter takes those of noise and
       `mask_ratio` alone.
     source: The data.
     seed: Fixes the partition; at least 0.
@@ -78,6 +79,8 @@ def build(
       them, `'exact'` (also if `None`), or what they were aimed at, `'nominal'`.
     prior_noise: epsilon of Section 4.2, by which what clients know is
       disturbed; at least 0, which is also meant by `None`.
+    noise_formula: `'printed'` (also if `None`) or `'symmetric'`
+      (`class_priors.with_noise`); not without noise.
     mask_ratio: The share in [0, 1] of each client's labels that is hidden from
       processes with labels at the clients (`datasets.label_masks`); an example
       in several sets is one. `None` stands for no mask.
@@ -90,7 +93,7 @@ def build(
     TypeError: If an argument is of the wrong type.
   """
   partition_arguments.whole_number('seed', seed, 0)
-  noise = partition_arguments.not_negative('prior_noise', prior_noise or 0.0)
+  noise = _noise(prior_noise, noise_formula)
   train = source.train
   partition_arguments.check_source(
     source.name,
@@ -123,7 +126,8 @@ def build(
   without_noise = set_partition.stack_priors(told)
   priors_of_all = class_priors.with_noise(
     without_noise,
-    noise,
+    noise['prior_noise'],
+    noise.get('noise_formula'),
     assignment.generator(seed, assignment.Purpose.PRIOR_NOISE),
   )
   # Noise makes any matrix one of full rank, but tells no classes apart.
@@ -156,8 +160,32 @@ def build(
     source_version=source.version,
     num_train=len(train.labels),
     seed=int(seed),
-    arguments={**arguments, 'prior_noise': noise, **masks},
+    arguments={**arguments, **noise, **masks},
   )
+
+
+def _noise(prior_noise, noise_formula) -> dict[str, float | str]:
+  """Checks the arguments of noise; without noise there is no formula."""
+  name = 'prior_noise'
+  epsilon = partition_arguments.not_negative(name, prior_noise or 0.0)
+  if not epsilon:
+    if noise_formula is not None:
+      raise ValueError(
+        f'noise_formula={noise_formula!r} has no effect without prior_noise: '
+        'leave it out, or give noise.'
+      )
+    return {name: epsilon}
+  formula = partition_arguments.choice(
+    'noise_formula',
+    noise_formula or class_priors.PRINTED,
+    class_priors.NOISE_FORMULAS,
+  )
+  if formula == class_priors.PRINTED and epsilon == 0.5:
+    raise ValueError(
+      f'prior_noise={epsilon} by the formula as printed disturbs nothing: take '
+      "another number, or noise_formula='symmetric'."
+    )
+  return {name: epsilon, 'noise_formula': formula}
 
 
 def _arguments(

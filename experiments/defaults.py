@@ -102,6 +102,7 @@ def resolve(
       values['set_repeats'] = 'across_sets'
   if partition in ('u_sets', 'own_sets'):
     values['prior_noise'] = 0.0
+    values['noise_formula'] = 'printed'
   if partition == 'own_sets':
     values.pop('num_clients', None)
   if partition == 'pooled':

@@ -66,6 +66,13 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
     'u_sets and own_sets: epsilon, noise in the class priors that clients are '
     'told.',
   ),
+  Flag(
+    'noise_formula',
+    'string',
+    'Factors of --prior_noise: printed, 1 + gamma (2 epsilon - 1) as in the '
+    'FedUL paper, least near 0.5; or symmetric, 1 + epsilon (2 gamma - 1), '
+    'which grows with epsilon.',
+  ),
   Flag('server_examples', 'integer', 'N_s, labelled examples at the server.'),
   Flag(
     'labelled_examples',

@@ -2,7 +2,12 @@
 
 import difflib
 
-from datasets import held_out_split, pooled_split, set_partitions
+from datasets import (
+  class_priors,
+  held_out_split,
+  pooled_split,
+  set_partitions,
+)
 from datasets.partition_arguments import ALPHA_INTERVAL
 from experiments.flags import UsageError
 from tff_ssl import checks
@@ -103,6 +108,7 @@ _CHOICES = {
   'u_set_recipe': set_partitions.RECIPES,
   'set_repeats': set_partitions.REPEATS,
   'known_priors': set_partitions.KNOWN_PRIORS,
+  'noise_formula': class_priors.NOISE_FORMULAS,
 }
 
 

@@ -285,6 +285,8 @@ def _unused_beside_others(values) -> dict[str, str]:
         ('consistency_view', 'kl_direction'), '--consistency_weight=0'
       )
     )
+  if not values.get('prior_noise'):
+    unused['noise_formula'] = '--prior_noise=0 leaves the priors exact'
   if values['mask_ratio'] == 0:
     unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
   if values.get('mixup_weight') == 0:

@@ -255,6 +255,13 @@ def test_masks_are_of_different_examples(digits, set_repeats):
     ({'known_priors': 'no'}, ValueError, "known_priors='no'"),
     ({'prior_noise': -1.0}, ValueError, 'prior_noise=-1.0'),
     ({'prior_noise': float('nan')}, ValueError, 'prior_noise=nan'),
+    (
+      {'prior_noise': 0.2, 'noise_formula': 'white'},
+      ValueError,
+      "noise_formula='white'",
+    ),
+    ({'prior_noise': 0.5}, ValueError, 'prior_noise=0.5 .* disturbs nothing'),
+    ({'noise_formula': 'printed'}, ValueError, 'without prior_noise: leave'),
     ({'mask_ratio': 2.0}, ValueError, 'mask_ratio=2.0'),
     ({'seed': -1}, ValueError, 'seed=-1'),
   ],
@@ -301,7 +308,7 @@ def test_own_sets_as_they_come():
     assert sorted(held) == list(range(4 * client, 4 * client + 4))
     np.testing.assert_array_equal(partition.set_ids[own], held % 4 // 2)
   noisy = set_partitions.build(
-    'own_sets', own_sets([TWO, TWO]), seed=0, prior_noise=0.5
+    'own_sets', own_sets([TWO, TWO]), seed=0, prior_noise=1.6
   )
   assert np.abs(noisy.class_priors - partition.class_priors).max() > 0.01
 

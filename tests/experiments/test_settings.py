@@ -28,6 +28,7 @@ STRINGS = {
   'u_set_recipe': ['paper', 'code', 'code_rows', 'none'],
   'set_repeats': ['none', 'across_sets', 'all'],
   'known_priors': ['exact', 'nominal', 'none'],
+  'noise_formula': ['printed', 'symmetric', 'none'],
   'server_writers': ['held_out', 'everyone', 'nobody'],
   'model': ['dense', 'small_cnn', 'dense_encoder'],
   'base_process': ['fedavg', 'fedprox', 'scaffold', 'fedsgd'],
