@@ -154,7 +154,7 @@ def code_quotas(
   num_classes: int,
   rng: np.random.Generator,
   *,
-  rows: bool = False,
+  by_rows: bool = False,
 ) -> list[np.ndarray]:
   """Draws what the authors' code multiplies a set's size with.
 
@@ -169,7 +169,7 @@ def code_quotas(
     sets_per_client: M_c of each client; one number for all if IID.
     num_classes: d.
     rng: The random stream.
-    rows: Whether the sum of IID clients is normalised by row.
+    by_rows: Whether the sum of IID clients is normalised by row.
 
   Returns:
     For each client `float64 [M_c, d]`.
@@ -192,7 +192,7 @@ def code_quotas(
       'recipe of the paper.'
     )
   total = np.sum(own, axis=0)
-  sums = total.sum(axis=1, keepdims=True) if rows else total.sum(axis=0)
+  sums = total.sum(axis=1, keepdims=True) if by_rows else total.sum(axis=0)
   return [total / sums] * len(sets_per_client)
 
 
@@ -210,9 +210,10 @@ def with_noise(
   both sides; at 0 it would not be the absence of noise that Table E.9 has
   there, which holds here. `'symmetric'`, 1 + epsilon (2 gamma - 1), is what
   the words say, where epsilon and gamma have changed places: noise that grows
-  with epsilon. Of the printed one, relative to its mean, the deviation is .25,
-  .06, .13 and .30 at the epsilon of the table, .2, .4, .8 and 1.6; of the
-  symmetric one .12, .23, .46 and .92.
+  with epsilon. The deviation of the factor, relative to its mean, is .25, .06,
+  .13 and .30 of the printed one at the epsilon of the table, .2, .4, .8 and
+  1.6; of the symmetric one .12, .23, .46 and .92 (of which clipping at 0 leaves
+  .80).
 
   Args:
     class_priors: `float64 [C, M, d]`; rows of zeros stay so.

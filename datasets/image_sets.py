@@ -25,6 +25,7 @@ from datasets import npz_files, prior_tables
 from datasets.source import UNKNOWN, Source, Split
 
 _TABLE = 'prevalence.csv'
+_SIGNATURE = b'\x89PNG\r\n\x1a\n'
 # Of the bits per channel in a PNG file: signature, length and name of the first
 # chunk, width and height take 24 bytes.
 _BIT_DEPTH = 24
@@ -61,7 +62,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   sets = table.sets_of(owners)
   test_files = [file for c in _folders(root / 'test') for file in _images(c)]
   for file in test_files:
-    if file.parent.name not in table.class_names:
+    if _class_of(file) not in table.class_names:
       raise ValueError(
         f'{file.parent} is named like no class of {_TABLE}, which has '
         f'{", ".join(table.class_names)}: rename the folder.'
@@ -69,7 +70,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   digest = hashlib.sha256((root / _TABLE).read_bytes())
   images = _read([*train_files, *test_files], root, digest)
   train, test = np.split(images, [len(train_files)])
-  labels = [table.class_names.index(file.parent.name) for file in test_files]
+  labels = [table.class_names.index(_class_of(file)) for file in test_files]
   folder = npz_files.NpzFile(str(root / 'train'), 'write the images anew')
   mean, stddev = npz_files.moments(train, folder, 'images')
   return Source(
@@ -88,6 +89,10 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     mirrorable=False,
     sets=sets,
   )
+
+
+def _class_of(file: pathlib.Path) -> str:
+  return prior_tables.name_of(file.parent.name)
 
 
 def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -148,6 +153,8 @@ def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
   import tensorflow as tf
 
   try:
+    if not content.startswith(_SIGNATURE):
+      raise ValueError(f'{file} is no PNG file: convert it, or move it away.')
     image = tf.io.decode_png(content).numpy()
   except tf.errors.InvalidArgumentError as error:
     raise ValueError(

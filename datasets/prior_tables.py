@@ -49,7 +49,7 @@ class PriorTable:
       ValueError: If a set has no example, or examples are of a set without a
         row.
     """
-    owners = [_key(client, name) for client, name in owners]
+    owners = [(name_of(client), name_of(name)) for client, name in owners]
     found = dict.fromkeys(owners)
     for client, name in found:
       if (client, name) not in self.rows:
@@ -106,7 +106,7 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
       f'{path}: no readable CSV file ({error}); it must hold the columns '
       f'{client_column}, {set_column} and one for each class.'
     ) from error
-  header = [name.strip() for name in lines[0][1]] if lines else []
+  header = [name_of(name) for name in lines[0][1]] if lines else []
   classes = header[2:]
   if (
     header[:2] != [client_column, set_column]
@@ -135,12 +135,13 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
   return PriorTable(path, tuple(classes), rows)
 
 
-def _key(client: str, name: str) -> tuple[str, str]:
-  """Returns names as they are compared."""
-  client, name = (
-    unicodedata.normalize('NFC', given.strip()) for given in (client, name)
-  )
-  return client, name
+def name_of(given: str) -> str:
+  """Returns a name of a client, set or class as it is compared.
+
+  Args:
+    given: The name as it is written, or what a folder is called.
+  """
+  return unicodedata.normalize('NFC', given.strip())
 
 
 def _row(path, number, line, header):
@@ -149,7 +150,7 @@ def _row(path, number, line, header):
     raise ValueError(
       f'{what} has {len(line)} fields under {len(header)} columns: correct it.'
     )
-  client, name = _key(*line[:2])
+  client, name = map(name_of, line[:2])
   try:
     shares = np.array([float(field) for field in line[2:]])
   except ValueError as error:

@@ -27,7 +27,7 @@ KNOWN_PRIORS = (EXACT, NOMINAL)
 _DRAWS = {
   u_sets.PAPER: u_sets.draw_by_paper,
   u_sets.CODE: u_sets.draw_by_code,
-  u_sets.CODE_ROWS: functools.partial(u_sets.draw_by_code, rows=True),
+  u_sets.CODE_ROWS: functools.partial(u_sets.draw_by_code, by_rows=True),
 }
 _OF_CODE = (u_sets.CODE, u_sets.CODE_ROWS)
 
@@ -240,7 +240,7 @@ def _u_sets(source, seed, **arguments):
   if absent.size:
     raise ValueError(
       f'no training example of {source.name!r} is of class {absent[0]}, of '
-      f'{num_classes}: number the classes of the data from 0 without gaps.'
+      f'{num_classes}: add some, or number the classes from 0 without gaps.'
     )
   fewest = min(map(int, arguments['sets_per_client'].split(',')))
   if fewest < num_classes:

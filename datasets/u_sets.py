@@ -93,7 +93,7 @@ def draw_by_code(
   priors: str,
   repeats: str,
   seed: int,
-  rows: bool = False,
+  by_rows: bool = False,
 ) -> DrawnSets:
   """Draws sets as the authors' code does.
 
@@ -109,7 +109,7 @@ def draw_by_code(
     priors: `'iid'` or `'noniid'`.
     repeats: `'across_sets'` as the code does, or `'none'`.
     seed: Fixes priors and sets.
-    rows: As in `class_priors.code_quotas`.
+    by_rows: As in `class_priors.code_quotas`.
 
   Raises:
     ValueError: If there are too few examples, or a set is empty.
@@ -125,7 +125,7 @@ def draw_by_code(
     size = client_examples
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
   quotas = class_priors.code_quotas(
-    priors, sets_per_client, num_classes, rng, rows=rows
+    priors, sets_per_client, num_classes, rng, by_rows=by_rows
   )
   shares = class_priors.code_class_shares(num_clients, num_classes, rng)
   rng = assignment.generator(seed, assignment.Purpose.SET_EXAMPLES)

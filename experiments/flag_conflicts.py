@@ -160,7 +160,10 @@ def _check_counted_steps(values, spec) -> None:
     asked = f'--base_process={base}' if base else f'--process={spec.name}'
     raise UsageError(
       f'--client_optimizer=adam does not go with {asked}, which divides by '
-      'steps in proportion to the gradients: choose --client_optimizer=sgd.'
+      'steps in proportion to the gradients: choose --client_optimizer=sgd'
+      + (
+        ', or --control_update=full_gradient.' if rounds == 'scaffold' else '.'
+      )
     )
 
 

@@ -52,7 +52,7 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
     'set_repeats',
     'string',
     'u_sets: whether an example may lie in several sets of its client '
-    '(across_sets, what --u_set_recipe=code does) or not (none).',
+    '(across_sets, as the recipes of the code do) or not (none).',
   ),
   Flag(
     'known_priors',

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 TEMPORARY_PREFIX = '.temporary-'
+# Of the flag file in a run's folder.
+FLAGS = 'flags.txt'
 _PACKAGES = (
   'numpy',
   'tensorflow',
@@ -257,7 +259,7 @@ class RunFolder:
   @property
   def flags(self) -> pathlib.Path:
     """Flag file that repeats the run with `--flagfile`."""
-    return self.path / 'flags.txt'
+    return self.path / FLAGS
 
   @property
   def versions(self) -> pathlib.Path:

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,8 +18,12 @@ from experiments import (
 )
 from tff_ssl import algorithms
 
-# What the flags name beside what was trained.
-_ORIGIN = ('recipe', 'recipe_scale')
+# Flags of a run that say nothing of what it trained: where its settings came
+# from, and who computed it.
+_FORGOTTEN = (
+  *('recipe', 'recipe_scale', 'workers', 'worker_addresses'),
+  *('worker_timeout', 'insecure_workers'),
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,26 +68,30 @@ def open_checkpoints(
   )
 
 
-def load(folder: run_folder.RunFolder) -> SavedRun:
+def load(
+  folder: run_folder.RunFolder, moved: Mapping[str, str] | None = None
+) -> SavedRun:
   """Loads the newest checkpoint, with the process that it is of.
 
   Args:
     folder: Of the run.
+    moved: Flags that are other than the run's, such as `data_dir`.
+
+  Returns:
+    The run, as of that checkpoint.
 
   Raises:
-    ValueError: If the folder holds no run with a checkpoint, or the data are
-      not the run's.
+    ValueError: If the folder holds no checkpoint of a trained classifier, or
+      the data are not the run's.
+    checkpoints.CheckpointError: If there are checkpoints, and none is sound.
   """
-  if folder.read_flags() is None:
-    raise ValueError(
-      f'{folder.path} holds no run: name a folder that experiments.run wrote.'
-    )
   logging.getLogger().setLevel(logging.WARNING)
   tf.config.set_visible_devices([], 'GPU')
   given = flags.parse(['export', f'--flagfile={folder.flags}'])
-  for name in _ORIGIN:
+  for name in _FORGOTTEN:
     given.pop(name, None)
-  settings = settings_lib.make({**given, 'run_dir': str(folder.path)})
+  own = {'run_dir': str(folder.path), **(moved or {})}
+  settings = settings_lib.make({**given, **own})
   spec = algorithms.find(settings.process, settings.base_process)
   data = data_lib.prepare(settings, spec)
   model = building.build_model(settings, data)
@@ -97,6 +106,12 @@ def load(folder: run_folder.RunFolder) -> SavedRun:
       f'{folder.path} holds no checkpoint: let the run finish a round.'
     )
   rounds, state = latest
+  if rounds <= (settings.pretraining_rounds or 0):
+    raise ValueError(
+      f'{folder.path} has had {rounds} rounds, and the first '
+      f'{settings.pretraining_rounds} train no classifier '
+      '(--pretraining_rounds): let the run go on.'
+    )
   return SavedRun(
     model=model,
     views=building.build_views(settings, data.source),
@@ -114,11 +129,21 @@ def write_model(run: SavedRun, path: pathlib.Path) -> None:
   Args:
     run: The run.
     path: The folder to write.
+
+  Raises:
+    RuntimeError: If it cannot be written.
   """
   classifier = _Classifier(run)
-  tf.saved_model.save(
-    classifier, str(path), signatures=classifier.with_probabilities
-  )
+  try:
+    tf.saved_model.save(
+      classifier, str(path), signatures=classifier.with_probabilities
+    )
+  except tf.errors.OpError as error:
+    reason = error.message.partition('\n')[0]
+    raise RuntimeError(
+      f'The classifier cannot be written to {path.parent}: {reason}; make room '
+      'or name another folder.'
+    ) from error
 
 
 class _Classifier(tf.Module):

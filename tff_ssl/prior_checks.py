@@ -49,7 +49,13 @@ def check_class_priors(
       anywhere, or a client has fewer sets than classes or a matrix without full
       column rank.
   """
-  given = [np.asarray(own, np.float64) for own in class_priors]
+  try:
+    given = [np.asarray(own, np.float64) for own in class_priors]
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f'class_priors are not all matrices of numbers ({error}): give each '
+      'client a matrix, sets x classes.'
+    ) from error
   if client_names is None:
     client_names = [f'client {index}' for index in range(len(given))]
   if not given or any(own.ndim != 2 or not own.size for own in given):
@@ -137,6 +143,19 @@ def condition_number(own: np.ndarray) -> float:
 
   Args:
     own: `float [M, d]`; rows of zeros change nothing.
+
+  Raises:
+    ValueError: If `own` is no matrix of finite numbers, some of them above 0.
   """
-  number = np.linalg.cond(own[:, own.any(axis=0)])
-  return float(min(number, 1 / np.finfo(np.float64).eps))
+  own = np.asarray(own, np.float64)
+  if own.ndim != 2 or not np.isfinite(own).all() or not own.any():
+    raise ValueError(
+      f'class priors {own.tolist()} are no matrix of finite numbers with some '
+      'above 0: give sets x classes.'
+    )
+  largest = 1 / np.finfo(np.float64).eps
+  own = own[own.any(axis=1)][:, own.any(axis=0)]
+  # Sets fewer than classes do not tell them apart, however different they are.
+  if len(own) < own.shape[1]:
+    return largest
+  return float(min(np.linalg.cond(own), largest))

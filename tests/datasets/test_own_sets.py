@@ -115,6 +115,10 @@ def write_png(path, value, mode='L', size=(6, 5)):
   image.save(path)
 
 
+def cut_short(path):
+  path.write_bytes(path.read_bytes()[:40])
+
+
 @pytest.fixture
 def folder(tmp_path):
   value = 0
@@ -172,6 +176,20 @@ def test_sixteen_bits_are_refused(folder):
     load_images(folder)
 
 
+def test_what_is_called_png_and_is_none(folder):
+  path = folder / 'train/south/hill/1.png'
+  Image.new('L', (6, 5)).save(path, format='GIF')
+  with pytest.raises(ValueError, match='hill/1.png is no PNG file'):
+    load_images(folder)
+
+
+def test_names_of_classes_are_equal_however_they_are_composed(folder):
+  table = folder / 'prevalence.csv'
+  table.write_text(PREVALENCE.replace('healthy', 'ges\u00fcnd'), 'utf-8')
+  (folder / 'test/healthy').rename(folder / 'test/gesu\u0308nd')
+  assert load_images(folder).test.labels.tolist() == [0, 1]
+
+
 def test_fewer_bits_are_scaled(folder):
   path = folder / 'train/south/hill/1.png'
   Image.new('1', (6, 5), 1).save(path)
@@ -196,7 +214,8 @@ def test_rgb(folder):
       r'9.png is \[5, 7, 1\] .* \[5, 6, 1\]',
     ),
     (lambda f: (f / 'train/south/hill/9.jpg').write_text(''), 'no PNG file'),
-    (lambda f: (f / 'train/south/hill/9.png').write_text('x'), 'be decoded'),
+    (lambda f: (f / 'train/south/hill/9.png').write_text('x'), 'no PNG file'),
+    (lambda f: cut_short(f / 'train/south/hill/0.png'), 'be decoded'),
     (lambda f: (f / 'train/notes.txt').write_text(''), 'only folders'),
     (lambda f: (f / 'train/south/empty').mkdir(), 'empty is empty'),
     (lambda f: write_png(f / 'train/west/x/0.png', 1), "set 'x' of 'west'"),

@@ -273,7 +273,7 @@ def test_bad_arguments(digits, arguments, error, message):
 
 
 def test_a_class_without_examples_is_refused():
-  with pytest.raises(ValueError, match="'tiny' is of class 1, of 3: number"):
+  with pytest.raises(ValueError, match="'tiny' is of class 1, of 3: add"):
     build(source_of([0, 2] * 300, num_classes=3), sets_per_client=4)
 
 

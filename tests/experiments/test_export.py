@@ -1,6 +1,7 @@
 """The classifier of a run as a SavedModel."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
 @pytest.mark.parametrize(
   'make, message',
   [
-    (lambda folder: None, 'is no folder: name that of a run'),
+    (lambda folder: None, 'holds no run: name a folder'),
     (lambda folder: folder.mkdir(), 'holds no run: name a folder'),
     (
       lambda folder: (folder / 'classifier').mkdir(parents=True),
@@ -60,8 +61,36 @@ def test_what_cannot_be_exported(make, message, tmp_path, capsys):
   error = capsys.readouterr().err
   assert message in error and error.startswith('error: ')
   assert error.count('\n') == 1
-  after = {path for path in tmp_path.rglob('*') if 'lock' not in path.name}
-  assert after == set(before)
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_data_that_moved_and_a_classifier_that_is_not_trained_yet(
+  tmp_path, tff_context, capsys
+):
+  digits = catalogue.load('digits', data_dir=None, cache_dir='')
+  data, folder = tmp_path / 'data', tmp_path / 'run'
+  data.mkdir()
+  for name, split in (('train', digits.train), ('test', digits.test)):
+    np.savez(data / f'{name}.npz', images=split.images, labels=split.labels)
+  arguments = [
+    *('run', '--process=sspt', '--dataset=npz', f'--data_dir={data}'),
+    *(f'--cache_dir={tmp_path / "cache"}', f'--run_dir={folder}'),
+    *('--num_clients=2', '--clients_per_round=2', '--mask_ratio=0.5'),
+    *('--pretraining_rounds=1', '--total_rounds=2'),
+  ]
+  assert run.main(arguments) == 0
+  moved = data.rename(tmp_path / 'moved')
+  assert export.main([str(folder)]) == 2
+  assert 'data_dir must hold' in capsys.readouterr().err
+  elsewhere = [f'--data_dir={moved}', f'--cache_dir={tmp_path / "other"}']
+  output = tmp_path / 'new' / 'model'
+  assert export.main([str(folder), *elsewhere, f'--output={output}']) == 0
+  assert tf.saved_model.load(str(output))(digits.test.images).shape == (360, 10)
+  assert [path.name for path in output.parent.iterdir()] == ['model']
+  _, last = sorted((folder / 'checkpoints').glob('round_*'))
+  shutil.rmtree(last)
+  assert export.main([str(folder), *elsewhere]) == 2
+  assert 'train no classifier (--pretraining' in capsys.readouterr().err
 
 
 def test_a_run_without_a_checkpoint(tmp_path, capsys):

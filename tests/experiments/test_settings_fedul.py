@@ -121,7 +121,7 @@ def test_adam_s_steps_cannot_be_counted(given, named):
   assert message.startswith(
     f'--client_optimizer=adam does not go with {named}, '
   )
-  assert message.endswith('choose --client_optimizer=sgd.')
+  assert 'choose --client_optimizer=sgd' in message
   if given.get('base_process') == 'scaffold':
     full = {'control_update': 'full_gradient', **given}
     assert make(client_optimizer='adam', **full).client_optimizer == 'adam'

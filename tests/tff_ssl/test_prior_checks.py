@@ -20,6 +20,22 @@ def test_condition_number_is_that_of_the_singular_values():
   assert prior_checks.condition_number(np.ones((3, 2))) == pytest.approx(2**52)
 
 
+def test_condition_number_of_what_tells_nothing():
+  largest = 1 / np.finfo(float).eps
+  assert tff_ssl.condition_number([[0.5, 0.5]]) == largest
+  assert tff_ssl.condition_number([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]) == largest
+  # But for classes that the client does not have.
+  assert tff_ssl.condition_number([[1, 0], [1, 0], [0, 0]]) == 1
+
+
+@pytest.mark.parametrize(
+  'own', [np.zeros((2, 2)), [[np.nan, 1.0]], [0.5, 0.5], np.zeros((0, 2))]
+)
+def test_no_condition_number(own):
+  with pytest.raises(ValueError, match='no matrix of finite numbers'):
+    tff_ssl.condition_number(own)
+
+
 NAMES = {'client_names': ('a', 'b'), 'class_names': ('x', 'y', 'z')}
 # Rank 2, for two sets are alike.
 ALIKE = np.eye(3)[[0, 1, 1]]
@@ -50,6 +66,8 @@ def test_rank_is_demanded_unless_told_otherwise():
     ([np.eye(3)], '2 clients and 3 classes'),
     ([np.eye(3), [0.2, 0.8]], 'sets x classes'),
     ([], 'sets x classes'),
+    ([[[0.2, 'much']]], 'not all matrices of numbers.*much'),
+    ([[[0.2, 0.8], [1.0]]], 'not all matrices of numbers'),
   ],
 )
 def test_what_cannot_be_learnt_from(priors, message, full_rank):
