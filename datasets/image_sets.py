@@ -152,9 +152,9 @@ def _read(
 def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
   import tensorflow as tf
 
+  if not content.startswith(_SIGNATURE):
+    raise ValueError(f'{file} is no PNG file: convert it, or move it away.')
   try:
-    if not content.startswith(_SIGNATURE):
-      raise ValueError(f'{file} is no PNG file: convert it, or move it away.')
     image = tf.io.decode_png(content).numpy()
   except tf.errors.InvalidArgumentError as error:
     raise ValueError(

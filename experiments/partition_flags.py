@@ -44,9 +44,9 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
     'u_set_recipe',
     'string',
     'u_sets: drawn as the text of the FedUL paper says (paper), or as the code '
-    'of its authors does (code: 47% for each majority class, IID data shrink '
-    'with M, classes may run out; code_rows, their FedUL on CIFAR-10: IID data '
-    'do not shrink).',
+    'of its authors does (code: each majority class is 47% of what a client '
+    'draws its sets from, IID data shrink with M, classes may run out; '
+    'code_rows, their FedUL on CIFAR-10: IID data do not shrink).',
   ),
   Flag(
     'set_repeats',

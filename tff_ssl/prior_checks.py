@@ -153,7 +153,7 @@ def condition_number(own: np.ndarray) -> float:
       f'class priors {own.tolist()} are no matrix of finite numbers with some '
       'above 0: give sets x classes.'
     )
-  largest = 1 / np.finfo(np.float64).eps
+  largest = float(1 / np.finfo(np.float64).eps)
   own = own[own.any(axis=1)][:, own.any(axis=0)]
   # Sets fewer than classes do not tell them apart, however different they are.
   if len(own) < own.shape[1]:
