@@ -39,7 +39,6 @@ _MUST_NOT_IMPORT = {
   'tff_ssl.augmentation': {'tff_ssl.algorithms', 'tff_ssl.templates'},
 }
 
-_MAX_LINES = 400
 _MAX_MEDIAN_LINES = 180
 _MAX_PAGE_LINES = 250
 _MAX_PAGE_IMPORTS = 8
@@ -124,16 +123,6 @@ def test_process_composition_has_one_caller():
     and node.attr == 'compose_learning_process'
   }
   assert callers == {'tff_ssl/templates/composition.py'}
-
-
-def test_no_module_is_longer_than_the_budget():
-  lengths = {
-    _name(path): _lines(path)
-    for package in _MAY_IMPORT
-    for path in _modules(package)
-  }
-  too_long = {name: n for name, n in lengths.items() if n > _MAX_LINES}
-  assert not too_long
 
 
 @pytest.mark.parametrize('package', sorted(_MAY_IMPORT))
