@@ -37,6 +37,7 @@ class RoundLoop:
     observe=None,
     after_save=None,
     validate=None,
+    watch=None,
   ):
     """Initializes the loop.
 
@@ -53,6 +54,8 @@ class RoundLoop:
         the indices of all clients since the one before, or `None`.
       validate: `(ModelWeights) -> dict` of metrics on a validation split,
         called where test metrics are due, or `None`.
+      watch: `(rounds done, ModelWeights, row) -> dict` of further metrics,
+        called where test metrics are due with those of the round, or `None`.
     """
     self._process = process
     self._settings = settings
@@ -63,6 +66,7 @@ class RoundLoop:
     self._observe = observe
     self._after_save = after_save
     self._validate = validate
+    self._watch = watch
     self._stalled = 0
 
   def run(
@@ -106,6 +110,9 @@ class RoundLoop:
       row.update(evaluated)
       if evaluated and self._validate is not None:
         row.update(self._validate(self._process.get_model_weights(state)))
+      if evaluated and self._watch is not None:
+        weights = self._process.get_model_weights(state)
+        row.update(self._watch(done, weights, row))
       if self._observe is not None:
         row.update(self._observe(done, state, bool(evaluated)))
       if self._diversity is not None and (

@@ -19,6 +19,7 @@ from experiments import (
   hardware,
   metric_log,
   proxy_evaluation,
+  pseudo_label_watch,
   recipes,
   round_loop,
   run_folder,
@@ -121,6 +122,7 @@ def run(settings) -> int:
         settings, model, views, data.source.test, folder.path
       ),
       validate=evaluation.validator(model, views, data.source.validation),
+      watch=pseudo_label_watch.build(settings, spec, model, views, data),
     )
     try:
       state = _train(
