@@ -94,7 +94,9 @@ def run(settings) -> int:
       )
     )
     manager = saved_run.open_checkpoints(settings, folder, data, state)
-    first_round, state = manager.load_latest() or (0, state)
+    states = client_states.of_run(settings, spec)
+    latest = manager.load_latest(None if states is None else states.resume)
+    first_round, state = latest or (0, state)
     _check_rounds_left(settings, first_round)
     folder.write_flags(settings.used)
     folder.write_versions()
@@ -116,7 +118,7 @@ def run(settings) -> int:
         if settings.gradient_diversity_clients
         else None
       ),
-      after_save=client_states.pruner(settings, spec, manager),
+      client_states=states,
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),

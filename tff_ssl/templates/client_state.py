@@ -112,6 +112,32 @@ def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
   return tf.cond(counts, write_file, lambda: tf.constant(False))
 
 
+def newest(
+  folder: str, seed: int, round_num: int, clients: Iterable[int] | None = None
+) -> dict[int, pathlib.Path]:
+  """Returns the files that clients would read in round `round_num`.
+
+  Args:
+    folder: `client_state_dir`.
+    seed: The run's seed.
+    round_num: Rounds before this one.
+    clients: Whose states to look for; by default, those of all clients.
+
+  Returns:
+    By client, the newest version of a round before `round_num`. Clients without
+    one are left out.
+  """
+  of_run = pathlib.Path(folder, f'seed-{seed}')
+  if clients is None:
+    names = (path.name for path in of_run.glob('*'))
+    clients = [int(name) for name in names if name.lstrip('-').isdecimal()]
+  versions = {
+    client: _versions_before(of_run / str(client), round_num)
+    for client in clients
+  }
+  return {client: paths[-1] for client, paths in versions.items() if paths}
+
+
 def prune(folder: str, seed: int, clients: Iterable[int], round_num: int):
   """Removes what a run that goes on after `round_num` rounds cannot need.
 
@@ -123,11 +149,14 @@ def prune(folder: str, seed: int, clients: Iterable[int], round_num: int):
   """
   for client in clients:
     own = pathlib.Path(folder, f'seed-{seed}', str(client))
-    earlier = sorted(
-      path for path in own.glob(f'*{_SUFFIX}') if int(path.stem) < round_num
-    )
-    for path in earlier[:-1]:
+    for path in _versions_before(own, round_num)[:-1]:
       path.unlink()
+
+
+def _versions_before(own: pathlib.Path, round_num: int) -> list[pathlib.Path]:
+  """Returns a client's versions of rounds before one, the oldest first."""
+  versions = own.glob('[0-9]' * _DIGITS + _SUFFIX)
+  return sorted(path for path in versions if int(path.stem) < round_num)
 
 
 def _folder_of(folder, task):
