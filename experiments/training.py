@@ -37,6 +37,7 @@ from experiments import (
 )
 from experiments.flags import UsageError
 from tff_ssl import algorithms, metrics
+from tff_ssl.simulation import channels
 
 # Wrong input, found before round 1.
 REFUSALS = (
@@ -144,7 +145,7 @@ def run(settings) -> int:
     except tf.errors.OpError as error:
       raise RunFailed(error.message.partition('\n')[0]) from error
     except grpc.RpcError as error:
-      reason = error.details().partition('\n')[0]
+      reason = channels.first_cause(error)
       raise RunFailed(f'A round failed in the TFF worker: {reason}') from error
     except signals.RoundDropped:
       pass

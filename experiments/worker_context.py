@@ -21,6 +21,13 @@ def install(settings, spec, store) -> None:
     workers.install_context(
       settings.workers or 1,
       threads_per_op=workers.threads_for(settings.clients_per_round or 0),
+      answer_timeout_s=settings.worker_timeout,
+    )
+    ports = ', '.join(map(str, workers.listening_ports()))
+    print(
+      "TFF's worker processes listen on all network interfaces, without a "
+      f'password (port {ports}): keep this machine behind a firewall.',
+      flush=True,
     )
     return
   try:
