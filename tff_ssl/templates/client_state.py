@@ -22,6 +22,8 @@ import tensorflow as tf
 _SUFFIX = '.state'
 # Names of rounds have one length, and so a fixed place in a path.
 _DIGITS = 10
+# TensorFlow's fast hash (FarmHash) has this many values at most.
+_HASH_VALUES = 2**63 - 1
 # Versions are found by a pattern, in which these are no letters.
 _OF_PATTERNS = frozenset('[]*?\\')
 
@@ -50,7 +52,8 @@ def read(folder: str, task, initial: Callable[[], Any]):
       tensors, with the dtypes and the static shapes of all later ones.
 
   Returns:
-    The state and a `bool` scalar.
+    The state and a `bool` scalar. A damaged file is an error of the computation
+    (`tf.errors.InvalidArgumentError`).
   """
   paths = tf.io.matching_files(
     tf.strings.join([_folder_of(folder, task), '/*', _SUFFIX])
@@ -65,8 +68,20 @@ def read(folder: str, task, initial: Callable[[], Any]):
 
   def load():
     newest = tf.argmax(tf.where(earlier, rounds, -1))
-    leaves = tf.io.parse_tensor(tf.io.read_file(paths[newest]), tf.string)
+    path = paths[newest]
+    content = tf.io.parse_tensor(tf.io.read_file(path), tf.string)
     flat = tf.nest.flatten(template)
+    leaves = content[: len(flat)]
+    # Earlier versions of this library wrote no seal.
+    is_sound = tf.equal(tf.size(content), len(flat)) | tf.equal(
+      content[-1], _seal(leaves)
+    )
+    complaint = tf.strings.join(
+      ['The client state ', path, ' is damaged: restore it from a copy.']
+    )
+    check = tf.debugging.Assert(is_sound, [complaint])
+    with tf.control_dependencies([check]):
+      leaves = tf.identity(leaves)
     values = [
       tf.ensure_shape(
         tf.io.parse_tensor(leaves[i], leaf.dtype), [None] * leaf.shape.rank
@@ -99,9 +114,10 @@ def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
   Returns:
     The operation; whatever the computation returns must depend on it.
   """
-  content = tf.io.serialize_tensor(
-    tf.stack([tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)])
+  leaves = tf.stack(
+    [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)]
   )
+  content = tf.io.serialize_tensor(tf.concat([leaves, [_seal(leaves)]], 0))
   name = tf.strings.as_string(task.round, width=_DIGITS, fill='0')
   path = tf.strings.join([_folder_of(folder, task), '/', name, _SUFFIX])
 
@@ -110,6 +126,16 @@ def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
       return tf.constant(True)
 
   return tf.cond(counts, write_file, lambda: tf.constant(False))
+
+
+def _seal(leaves: tf.Tensor) -> tf.Tensor:
+  """Returns the hashes of strings, as one string.
+
+  A file that was cut or changed may still parse: where a serialized tensor has
+  lost its last strings, TensorFlow repeats the one before.
+  """
+  hashes = tf.strings.to_hash_bucket_fast(leaves, _HASH_VALUES)
+  return tf.strings.reduce_join(tf.strings.as_string(hashes), separator=' ')
 
 
 def newest(
