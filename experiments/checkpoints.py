@@ -359,6 +359,8 @@ def _read(
   try:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
       return manifest, [arrays[name] for name in sorted(arrays.files)]
+  except MemoryError:
+    raise
   # The readers of zip and npy raise a dozen types where bytes make no sense to
   # them: whatever it is, the file is no checkpoint's.
   except Exception as error:

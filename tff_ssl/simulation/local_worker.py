@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import logging
 import os
 import pathlib
 import signal
@@ -20,7 +19,6 @@ import tensorflow_federated as tff
 from tff_ssl.simulation import channels
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
-_LOG = logging.getLogger(__name__)
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
 _POLL_S = 0.02
 # By default glibc gives each of the worker's many threads an arena of its own.
@@ -187,10 +185,6 @@ class LocalWorker:
       if time.monotonic() - answered > self._answer_timeout_s:
         self.was_silent = True
         self._process.kill()
-        _LOG.warning(
-          '%s. What it computed is repeated on a new worker.',
-          self.describe_end(),
-        )
         return
 
   def has_ended(self, within_s: float = 0.0) -> bool:

@@ -22,6 +22,7 @@ option for that): use it behind a firewall.
 
 import atexit
 import functools
+import logging
 import os
 import sys
 import threading
@@ -53,6 +54,8 @@ __all__ = [
   'threads_for',
   'worker_memory_mib',
 ]
+
+_LOG = logging.getLogger(__name__)
 
 
 class _RestartingFactory(tff.framework.ExecutorFactory):
@@ -117,9 +120,15 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
       if not worker.has_ended():
         worker.wait_until_ready(self._start_timeout_s)
       else:
-        self._count_failure(worker.describe_end())
+        ended = worker.describe_end()
+        self._count_failure(ended)
         worker.stop()
         self._start()
+        _LOG.warning(
+          '%s. A new one, on port %d, repeats its computation.',
+          ended,
+          self._worker.port,
+        )
       return self._executors.create_executor(cardinalities)
 
   def clean_up_executor(self, cardinalities) -> None:

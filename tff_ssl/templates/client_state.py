@@ -6,7 +6,8 @@ computation writes in a round and reads when it takes part again: the newest
 version of an earlier round. So nothing of it passes the server, a round that
 is repeated reads what it read before and writes the same bytes, and a run that
 goes on from a checkpoint finds the versions that belong to it, whatever later
-ones a crash has left. Whoever runs the process removes old ones (`prune`).
+ones a crash has left. Whoever runs the process keeps a digest of those that a
+checkpoint needs (`newest`), and removes old ones (`prune`).
 
 The client is known by the index in its context. Client data without a context
 are known by a fingerprint, so that a client whose data change begins anew.

@@ -146,7 +146,7 @@ def test_a_hanging_worker_is_replaced(caplog):
   assert not worker.is_running()
   assert len(my_workers()) == 1
   assert f'pid {worker.pid}' in caplog.text
-  assert 'has not answered for 1 s and was killed' in caplog.text
+  assert 'has not answered for 1 s and was killed. A new one' in caplog.text
   workers.stop_workers()
 
 
