@@ -130,9 +130,8 @@ class ClientStates:
         changed.append(f'{path} does not match its SHA-256')
     # Where a client's newest state is missing, an older one is found.
     if faults := missing + changed or foreign:
-      others = len(faults) - 1
-      more = f', and {others} more client states are unsound' if others else ''
-      raise checkpoints.UnsoundCheckpointError(f'{faults[0]}{more}')
+      number = f' (1 of {len(faults)} such files)' if faults[1:] else ''
+      raise checkpoints.UnsoundCheckpointError(f'{faults[0]}{number}')
 
   def prune(self, clients: Iterable[int], oldest_round: int) -> None:
     """Removes states that no checkpoint which is kept can lead back to.

@@ -7,6 +7,8 @@ from tff_ssl.simulation import addresses, client_reader, workers
 def install(settings, spec, store) -> None:
   """Starts or reaches the workers of a run, which then compute for TFF.
 
+  Prints on which ports the workers listen that are started here.
+
   Args:
     settings: From `experiments.settings.make`.
     spec: The process's `ProcessSpec`.
