@@ -118,10 +118,15 @@ def write_durably(path: pathlib.Path, content: bytes) -> None:
 def sweep_temporaries(folder: pathlib.Path) -> None:
   """Removes what an interrupted write left in `folder`."""
   for path in folder.glob(f'{TEMPORARY_PREFIX}*'):
-    if path.is_dir():
-      shutil.rmtree(path)
-    else:
-      path.unlink()
+    remove(path)
+
+
+def remove(path: pathlib.Path) -> None:
+  """Removes a folder with all in it, or a file, or a link alone."""
+  if path.is_dir() and not path.is_symlink():
+    shutil.rmtree(path)
+  else:
+    path.unlink()
 
 
 def to_strict_json(value: Any) -> Any:

@@ -38,6 +38,7 @@ from experiments import (
 )
 from experiments.flags import UsageError
 from tff_ssl import algorithms, metrics
+from tff_ssl.simulation import channels
 
 # Wrong input, found before round 1.
 REFUSALS = (
@@ -95,7 +96,9 @@ def run(settings) -> int:
       )
     )
     manager = saved_run.open_checkpoints(settings, folder, data, state)
-    first_round, state = manager.load_latest() or (0, state)
+    states = client_states.of_run(settings, spec)
+    latest = manager.load_latest(None if states is None else states.resume)
+    first_round, state = latest or (0, state)
     _check_rounds_left(settings, first_round)
     folder.write_flags(settings.used)
     folder.write_versions()
@@ -117,7 +120,7 @@ def run(settings) -> int:
         if settings.gradient_diversity_clients
         else None
       ),
-      after_save=client_states.pruner(settings, spec, manager),
+      client_states=states,
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),
@@ -144,7 +147,7 @@ def run(settings) -> int:
     except tf.errors.OpError as error:
       raise RunFailed(error.message.partition('\n')[0]) from error
     except grpc.RpcError as error:
-      reason = error.details().partition('\n')[0]
+      reason = channels.first_cause(error)
       raise RunFailed(f'A round failed in the TFF worker: {reason}') from error
     except signals.RoundDropped:
       pass
