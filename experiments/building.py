@@ -25,18 +25,19 @@ _RAND_AUGMENT = {
 }
 
 
-def build_model(settings, data):
-  """Returns the `FunctionalModel` of a run; its weights are float32."""
+def build_model(settings, input_shape, num_classes):
+  """Returns the `FunctionalModel` of a run; its weights are float32.
+
+  Args:
+    settings: What has `model`, `norm` and `precision`.
+    input_shape: Height, width and channels.
+    num_classes: Number of classes.
+  """
   earlier = tf.keras.mixed_precision.global_policy()
   if settings.precision == 'bfloat16':
     tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
   try:
-    return models.build(
-      settings.model,
-      data.store.input_shape,
-      data.source.num_classes,
-      settings.norm,
-    )
+    return models.build(settings.model, input_shape, num_classes, settings.norm)
   finally:
     tf.keras.mixed_precision.set_global_policy(earlier)
 

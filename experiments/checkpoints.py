@@ -4,7 +4,8 @@ The checkpoint of round 12 is a folder, `round_00000012`, with the flattened
 state in `state.npz` and a `manifest.json` that holds the SHA-256 of the state
 and of itself, so that a damaged checkpoint is told from a sound one. The folder
 is renamed to its name when all is on the disk: from then on it exists. Neither
-file needs pickle, so that reading one cannot run anything.
+file needs pickle, so that reading one cannot run anything. Other files may lie
+beside them, each with its SHA-256 in the manifest.
 
 Where clients keep states, in files of their own, the manifest also names those
 that belong to the checkpoint, each with its SHA-256.
@@ -142,10 +143,7 @@ class CheckpointManager:
       ) from error
 
   def _checkpoints(self) -> dict[pathlib.Path, int]:
-    """Returns the round of each checkpoint, sound or not, oldest first."""
-    matches = (_NAME.fullmatch(path.name) for path in self._folder.iterdir())
-    numbers = sorted((int(m[1]), int(m[2] or 0), m[0]) for m in matches if m)
-    return {self._folder / name: number for number, _, name in numbers}
+    return _find(self._folder)
 
   def oldest_round(self) -> int:
     """Returns the round of the oldest checkpoint that is kept, 0 without."""
@@ -156,6 +154,7 @@ class CheckpointManager:
     round_number: int,
     state: Any,
     client_states: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
   ) -> None:
     """Saves `state`; on return it is on the disk.
 
@@ -166,6 +165,7 @@ class CheckpointManager:
       client_states: The SHA-256 of each file of a client's state that belongs
         to this checkpoint, by name; the files are on the disk already. `None`
         where clients keep no state.
+      files: What else to keep, by file name; `load_file` reads it.
 
     Raises:
       ValueError: If the state is unlike the template, or a later one exists.
@@ -177,30 +177,33 @@ class CheckpointManager:
     np.savez(
       buffer, **{f'leaf_{i:05d}': _bits(a) for i, a in enumerate(arrays)}
     )
-    content = buffer.getvalue()
+    contents = {_STATE: buffer.getvalue(), **(files or {})}
     manifest = {
       'format': _FORMAT,
       'round': round_number,
       'fingerprint': self._fingerprint,
       'leaves': specs,
-      'files': {_STATE: _digest(content)},
+      'files': {name: _digest(content) for name, content in contents.items()},
     }
     if client_states is not None:
       manifest['client_states'] = dict(client_states)
     manifest['sha256'] = _digest(_canonical(manifest))
     try:
-      self._commit(round_number, content, _canonical(manifest))
+      self._commit(round_number, contents, _canonical(manifest))
       self._prune()
     except OSError as error:
       free = shutil.disk_usage(self._folder).free
       raise CheckpointError(
         f'The checkpoint of round {round_number} cannot be written to '
-        f'{self._folder}: {error.strerror}; it needs {len(content)} bytes and '
-        f'the disk has {free} free. The last sound checkpoint is untouched: '
-        'make room and start again to continue.'
+        f'{self._folder}: {error.strerror}; it needs '
+        f'{sum(map(len, contents.values()))} bytes and the disk has {free} '
+        'free. The last sound checkpoint is untouched: make room and start '
+        'again to continue.'
       ) from error
 
-  def _commit(self, round_number: int, content: bytes, manifest: bytes) -> None:
+  def _commit(
+    self, round_number: int, contents: Mapping[str, bytes], manifest: bytes
+  ) -> None:
     existing = self._checkpoints()
     later = [
       number
@@ -221,7 +224,8 @@ class CheckpointManager:
     if temporary.exists():  # An earlier attempt of this manager failed.
       shutil.rmtree(temporary)
     temporary.mkdir()
-    run_folder.write_durably(temporary / _STATE, content)
+    for own_name, content in contents.items():
+      run_folder.write_durably(temporary / own_name, content)
     run_folder.write_durably(temporary / _MANIFEST, manifest)
     temporary.rename(self._folder / name)
     run_folder.sync_folder(self._folder)
@@ -331,10 +335,83 @@ class CheckpointManager:
     return tree.unflatten_as(self._template, leaves)
 
 
+def _find(folder: pathlib.Path) -> dict[pathlib.Path, int]:
+  """Returns the round of each checkpoint, sound or not, oldest first."""
+  matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+  numbers = sorted((int(m[1]), int(m[2] or 0), m[0]) for m in matches if m)
+  return {folder / name: number for number, _, name in numbers}
+
+
+def load_file(folder: str | os.PathLike, name: str) -> tuple[int, bytes]:
+  """Loads a file that was saved beside the state, of the newest sound one.
+
+  Needs no template of the state, and leaves the folder as it is.
+
+  Args:
+    folder: Folder of the checkpoints.
+    name: Of the file.
+
+  Returns:
+    The checkpoint's round, and the content of the file.
+
+  Raises:
+    ValueError: If there is no checkpoint at all.
+    CheckpointError: If there are some, and in none is the file sound.
+  """
+  folder = pathlib.Path(folder)
+  faults = []
+  for path, round_number in reversed(
+    _find(folder).items() if folder.is_dir() else ()
+  ):
+    try:
+      manifest = _read_manifest(path, round_number)
+      if name not in manifest['files']:
+        raise UnsoundCheckpointError(
+          f'it has no {name}, as those of older versions of tff_ssl'
+        )
+      return round_number, _read_file(path, name, manifest)
+    except (UnsoundCheckpointError, OSError) as error:
+      faults.append(f'{path.name}: {error}')
+  if faults:
+    raise CheckpointError(
+      f'No checkpoint in {folder} has a sound {name} ({"; ".join(faults)}): '
+      'let the run go on for a round, with a higher --total_rounds if it is '
+      'over.'
+    )
+  raise ValueError(
+    f'{folder.parent} holds no checkpoint: let the run finish a round.'
+  )
+
+
 def _read(
   path: pathlib.Path, round_number: int
 ) -> tuple[dict[str, Any], list[np.ndarray]]:
   """Returns the verified manifest and arrays of the checkpoint at `path`."""
+  manifest = _read_manifest(path, round_number)
+  content = _read_file(path, _STATE, manifest)
+  try:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+      return manifest, [arrays[name] for name in sorted(arrays.files)]
+  except MemoryError:
+    raise
+  # The readers of zip and npy raise a dozen types where bytes make no sense to
+  # them: whatever it is, the file is no checkpoint's.
+  except Exception as error:
+    raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
+
+
+def _read_file(
+  path: pathlib.Path, name: str, manifest: Mapping[str, Any]
+) -> bytes:
+  """Returns the verified content of a file of the checkpoint at `path`."""
+  content = (path / name).read_bytes()
+  if _digest(content) != manifest['files'].get(name):
+    raise UnsoundCheckpointError(f'its {name} does not match its SHA-256')
+  return content
+
+
+def _read_manifest(path: pathlib.Path, round_number: int) -> dict[str, Any]:
+  """Returns the verified manifest of the checkpoint at `path`."""
   try:
     manifest = json.loads((path / _MANIFEST).read_bytes())
     stored = manifest.pop('sha256')
@@ -353,15 +430,4 @@ def _read(
     raise UnsoundCheckpointError("its manifest has no table 'client_states'")
   if manifest['format'] != _FORMAT or manifest['round'] != round_number:
     raise UnsoundCheckpointError('its manifest is of another round or format')
-  content = (path / _STATE).read_bytes()
-  if _digest(content) != manifest['files'].get(_STATE):
-    raise UnsoundCheckpointError(f'its {_STATE} does not match its SHA-256')
-  try:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-      return manifest, [arrays[name] for name in sorted(arrays.files)]
-  except MemoryError:
-    raise
-  # The readers of zip and npy raise a dozen types where bytes make no sense to
-  # them: whatever it is, the file is no checkpoint's.
-  except Exception as error:
-    raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
+  return manifest

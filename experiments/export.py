@@ -7,9 +7,13 @@ classify = tf.saved_model.load(folder)
 logits = classify(images)
 ```
 
-where `images` are `[N, H, W, C]` as the data set holds them (`uint8`, 0 to
-255), for the run's standardisation is in it. Servers of SavedModels call its
-signature `serving_default`, from `images` to `logits` and `probabilities`.
+where `images` are `[N, H, W, C]`, `uint8` from 0 to 255 or floats from 0 to 1:
+the run's standardisation is in it, and floats outside of [0, 1] are refused.
+Servers of SavedModels call its signature `serving_default`, from `images`
+(`uint8`) to `logits` and `probabilities`.
+
+The classifier comes from the newest checkpoint, and from nothing else: the data
+of the run may be gone.
 """
 
 import argparse
@@ -28,25 +32,21 @@ _USAGE = 2
 def export(
   run_dir: pathlib.Path,
   output: pathlib.Path,
-  *,
-  data_dir: str | None = None,
-  cache_dir: str | None = None,
 ) -> int:
   """Writes the classifier of a run's newest checkpoint.
 
   Args:
     run_dir: Folder of a run, which may be resumed later.
     output: The folder to write; there must be nothing.
-    data_dir: Where the run's data lie, if no longer where it found them.
-    cache_dir: A folder for packed data, if not the run's.
 
   Returns:
     The number of rounds that the classifier has had.
 
   Raises:
-    ValueError: If the folder holds no run with a sound checkpoint of a trained
-      classifier, the data are not the run's, or `output` exists.
-    RuntimeError: If the run is going on, or the model cannot be written.
+    ValueError: If the folder holds no run with a checkpoint of a trained
+      classifier, or `output` exists.
+    RuntimeError: If no checkpoint is sound, the run is going on, or the model
+      cannot be written.
     OSError: If the folder cannot be written.
   """
   from experiments import run_folder
@@ -57,27 +57,23 @@ def export(
     raise ValueError(
       f'{run_dir} holds no run: name a folder that experiments.run wrote.'
     )
-  from experiments import saved_run
+  from experiments import classifiers
 
-  moved = {'data_dir': data_dir, 'cache_dir': cache_dir}
   # To the end, for a run that is resumed meanwhile would sweep what is half
   # written.
-  with run_folder.RunFolder(run_dir) as folder:
-    run = saved_run.load(
-      folder, {name: value for name, value in moved.items() if value}
-    )
+  with run_folder.RunFolder(run_dir):
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(
       prefix=run_folder.TEMPORARY_PREFIX, dir=output.parent
     )
     try:
       whole = pathlib.Path(temporary, 'classifier')
-      saved_run.write_model(run, whole)
+      rounds = classifiers.export(run_dir, whole)
       # At last: a reader finds a whole model or none.
       whole.rename(output)
     finally:
       shutil.rmtree(temporary, ignore_errors=True)
-  return run.rounds
+  return rounds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   parser = argparse.ArgumentParser(
     prog='python -m experiments.export',
     description="Writes a run's classifier as a SavedModel, from its newest "
-    "checkpoint. The run's data must be there.",
+    'checkpoint alone.',
   )
   parser.add_argument('run_dir', type=pathlib.Path, help='folder of the run')
   parser.add_argument(
@@ -93,8 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     type=pathlib.Path,
     help='folder to write (RUN_DIR/classifier)',
   )
-  parser.add_argument('--data_dir', help='as in experiments.run (the same)')
-  parser.add_argument('--cache_dir', help='as in experiments.run (the same)')
   arguments = parser.parse_args(argv)
   run_dir = arguments.run_dir.expanduser()
   output = arguments.output or run_dir / 'classifier'
@@ -103,8 +97,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     rounds = export(
       run_dir,
       output.expanduser(),
-      data_dir=arguments.data_dir,
-      cache_dir=arguments.cache_dir,
     )
   except (ValueError, TypeError, OSError, RuntimeError) as error:
     print(f'error: {error}', file=sys.stderr)

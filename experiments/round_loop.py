@@ -12,6 +12,7 @@ import time
 import numpy as np
 import psutil
 
+from experiments import classifiers
 from tff_ssl.simulation import client_sampling, workers
 
 # Rounds in a row without a finite update before the run stops.
@@ -36,6 +37,7 @@ class RoundLoop:
     diversity=None,
     observe=None,
     client_states=None,
+    classifier=None,
     validate=None,
     watch=None,
   ):
@@ -52,6 +54,8 @@ class RoundLoop:
         further metrics, called after each round, or `None`.
       client_states: `ClientStates` of the run, which belong to its
         checkpoints, or `None` where clients keep no state.
+      classifier: `classifiers.Description` of what is evaluated, which then is
+        in each checkpoint, or `None`.
       validate: `(ModelWeights) -> dict` of metrics on a validation split,
         called where test metrics are due, or `None`.
       watch: `(rounds done, ModelWeights, row) -> dict` of further metrics,
@@ -65,6 +69,7 @@ class RoundLoop:
     self._diversity = diversity
     self._observe = observe
     self._client_states = client_states
+    self._classifier = classifier
     self._validate = validate
     self._watch = watch
     self._stalled = 0
@@ -143,12 +148,18 @@ class RoundLoop:
       state: The process's state.
       participants: All clients since the checkpoint before.
     """
+    more = {}
+    if self._classifier is not None:
+      weights = self._process.get_model_weights(state)
+      more['files'] = {
+        classifiers.FILE: classifiers.pack(self._classifier, weights)
+      }
     states = self._client_states
-    if states is None:
-      self._checkpoints.save(done, state)
-      return
-    self._checkpoints.save(done, state, states.record(done, participants))
-    states.prune(participants, self._checkpoints.oldest_round())
+    if states is not None:
+      more['client_states'] = states.record(done, participants)
+    self._checkpoints.save(done, state, **more)
+    if states is not None:
+      states.prune(participants, self._checkpoints.oldest_round())
 
   def _evaluated(self, done, state, evaluate_clients):
     """Returns the test metrics that are due after a round."""

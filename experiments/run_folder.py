@@ -23,6 +23,8 @@ import numpy as np
 TEMPORARY_PREFIX = '.temporary-'
 # Of the flag file in a run's folder.
 FLAGS = 'flags.txt'
+# The folder of its checkpoints.
+CHECKPOINTS = 'checkpoints'
 _PACKAGES = (
   'numpy',
   'tensorflow',
@@ -244,7 +246,7 @@ class RunFolder:
   @property
   def checkpoints(self) -> pathlib.Path:
     """Folder of the checkpoints."""
-    return self.path / 'checkpoints'
+    return self.path / CHECKPOINTS
 
   @property
   def metrics(self) -> pathlib.Path:

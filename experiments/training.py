@@ -11,6 +11,8 @@ import tensorflow as tf
 from datasets import set_report
 from experiments import (
   building,
+  checkpoints,
+  classifiers,
   client_evaluation,
   client_states,
   curves,
@@ -23,7 +25,6 @@ from experiments import (
   recipes,
   round_loop,
   run_folder,
-  saved_run,
   signals,
   worker_context,
 )
@@ -84,7 +85,9 @@ def run(settings) -> int:
     owners = client_evaluation.find_owners(
       settings, data.source, data.partition
     )
-    model = building.build_model(settings, data)
+    model = building.build_model(
+      settings, data.store.input_shape, data.source.num_classes
+    )
     over_data = building.build_process(settings, spec, model, data)
     process = building.read_from_store(over_data, data)
     worker_context.install(settings, spec, data.store)
@@ -95,7 +98,7 @@ def run(settings) -> int:
         settings, spec, state, data.partition.num_clients
       )
     )
-    manager = saved_run.open_checkpoints(settings, folder, data, state)
+    manager = _open_checkpoints(settings, folder, data, state)
     states = client_states.of_run(settings, spec)
     latest = manager.load_latest(None if states is None else states.resume)
     first_round, state = latest or (0, state)
@@ -121,6 +124,7 @@ def run(settings) -> int:
         else None
       ),
       client_states=states,
+      classifier=classifiers.describe(settings, data),
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),
@@ -158,6 +162,20 @@ def run(settings) -> int:
         file=sys.stderr,
       )
     return stop.exit_code
+
+
+def _open_checkpoints(settings, folder, data, initial_state):
+  """Returns the `CheckpointManager` of a run."""
+  fixed = {
+    name: value
+    for name, value in settings.used.items()
+    if name not in settings_lib.FREE
+  }
+  return checkpoints.CheckpointManager(
+    folder.checkpoints,
+    initial_state,
+    fingerprint={**fixed, 'partition_digest': data.partition.digest()},
+  )
 
 
 def _check_rounds_left(settings, first_round) -> None:
@@ -311,7 +329,9 @@ def _warn_of_warmup(settings) -> None:
 
 def _bytes_needed(state) -> int:
   """Three checkpoints (two kept, one being written) and the other files."""
-  return 3 * _num_bytes(state) + 32 * 2**20
+  # The classifier, of which a checkpoint has a copy, is no larger.
+  classifier = _num_bytes(state.global_model_weights)
+  return 3 * (_num_bytes(state) + classifier) + 32 * 2**20
 
 
 def _num_bytes(structure) -> int:

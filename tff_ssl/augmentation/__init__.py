@@ -4,6 +4,7 @@ from tff_ssl.augmentation.image_ops import Operation, apply_operations
 from tff_ssl.augmentation.views import (
   ImageViews,
   PlainViews,
+  check_range,
   rand_augment_views,
 )
 
@@ -12,5 +13,6 @@ __all__ = [
   'Operation',
   'PlainViews',
   'apply_operations',
+  'check_range',
   'rand_augment_views',
 ]

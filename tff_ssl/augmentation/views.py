@@ -144,7 +144,7 @@ class ImageViews:
     """Checks the images; floats in [0, 1] become 0 to 255."""
     images = tf.convert_to_tensor(images)
     if images.dtype == tf.float32:
-      images = _check_range(images)
+      images = check_range(images)
       images = tf.saturate_cast(tf.round(images * 255), tf.uint8)
     image_ops.check_images(images)
     if images.shape[3] != len(self.mean):
@@ -337,11 +337,18 @@ def _check_normalisation(mean: float, stddev: float) -> None:
     raise ValueError(f'stddev must be finite and above 0, got {stddev}.')
 
 
-def _check_range(images: tf.Tensor) -> tf.Tensor:
+def check_range(images: tf.Tensor) -> tf.Tensor:
   """Returns the images, which fail where a pixel is outside of [0, 1].
 
   Pixels that are not finite pass: clients who hold some are left out of the
   round and counted, while an error would end the round for all.
+
+  Args:
+    images: `float32`, of any shape.
+
+  Raises:
+    ValueError: If a pixel is outside. In a graph, running what is returned
+      raises `tf.errors.InvalidArgumentError`.
   """
   finite = tf.math.is_finite(images)
   low = tf.reduce_min(tf.where(finite, images, 0))
@@ -349,13 +356,10 @@ def _check_range(images: tf.Tensor) -> tf.Tensor:
   # What rounding to 255 steps brings back.
   slack = 0.5 / 255
   in_range = (low >= -slack) & (high <= 1 + slack)
-  message = (
-    'ImageViews takes uint8 images or float32 images in [0, 1], and these have '
-    'pixels from'
-  )
+  message = 'Images are uint8, or float32 in [0, 1], and these have pixels from'
   remedy = (
-    'give pixels, which ImageViews standardises by mean and stddev itself; for '
-    'standardised examples use PlainViews'
+    'give pixels, which are standardised later (ImageViews, by mean and '
+    'stddev); for standardised examples use PlainViews'
   )
   if tf.executing_eagerly():
     if not in_range:
