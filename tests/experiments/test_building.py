@@ -10,7 +10,6 @@ from datasets import catalogue
 from experiments import building, settings
 from experiments.flags import UsageError
 
-
 _SHAPE, _CLASSES = (8, 8, 1), 10
 
 
@@ -46,10 +45,14 @@ def test_weights_are_float32_and_the_policy_comes_back(precision):
     (200, 10),
     (10,),
   ]
-  logits, _ = model.predict(
-    weights.trainable, [], tf.ones([2, 8, 8, 1]), training=False
+  logits, exact = (
+    each.predict(weights.trainable, [], tf.ones([2, 8, 8, 1]), training=False)[
+      0
+    ]
+    for each in (model, building.build_model(make(), _SHAPE, _CLASSES))
   )
   assert logits.dtype == tf.float32
+  assert np.any(logits != exact) == (precision == 'bfloat16')
 
 
 def test_policy_comes_back_after_a_failure():

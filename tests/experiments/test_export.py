@@ -33,6 +33,14 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
   assert accuracy == pytest.approx(summary['accuracy'])
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(test.labels, logits)
   assert np.mean(losses) == pytest.approx(summary['test_loss'], rel=1e-5)
+  # A digit in 255 steps of 0 to 1 is the same digit, whatever the type.
+  for dtype in (np.float32, np.float64):
+    scaled = classify((test.images / 255).astype(dtype))
+    np.testing.assert_allclose(scaled, logits, rtol=1e-4, atol=1e-4)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r'in \[0, 1\]'):
+    classify(test.images.astype(np.float32))
+  with pytest.raises(ValueError, match='matching concrete function'):
+    classify(test.images.astype(np.int64))
   served = classify.signatures['serving_default'](
     images=tf.constant(test.images[:3])
   )
@@ -64,33 +72,36 @@ def test_what_cannot_be_exported(make, message, tmp_path, capsys):
   assert sorted(tmp_path.rglob('*')) == before
 
 
-def test_data_that_moved_and_a_classifier_that_is_not_trained_yet(
+def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
   tmp_path, tff_context, capsys
 ):
   digits = catalogue.load('digits', data_dir=None, cache_dir='')
-  data, folder = tmp_path / 'data', tmp_path / 'run'
+  data, cache, folder = (tmp_path / name for name in ('data', 'cache', 'run'))
   data.mkdir()
   for name, split in (('train', digits.train), ('test', digits.test)):
     np.savez(data / f'{name}.npz', images=split.images, labels=split.labels)
   arguments = [
     *('run', '--process=sspt', '--dataset=npz', f'--data_dir={data}'),
-    *(f'--cache_dir={tmp_path / "cache"}', f'--run_dir={folder}'),
+    *(f'--cache_dir={cache}', f'--run_dir={folder}'),
     *('--num_clients=2', '--clients_per_round=2', '--mask_ratio=0.5'),
     *('--pretraining_rounds=1', '--total_rounds=2'),
   ]
   assert run.main(arguments) == 0
-  moved = data.rename(tmp_path / 'moved')
-  assert export.main([str(folder)]) == 2
-  assert 'data_dir must hold' in capsys.readouterr().err
-  elsewhere = [f'--data_dir={moved}', f'--cache_dir={tmp_path / "other"}']
+  shutil.rmtree(data)
+  shutil.rmtree(cache)
   output = tmp_path / 'new' / 'model'
-  assert export.main([str(folder), *elsewhere, f'--output={output}']) == 0
+  assert export.main([str(folder), f'--output={output}']) == 0
   assert tf.saved_model.load(str(output))(digits.test.images).shape == (360, 10)
   assert [path.name for path in output.parent.iterdir()] == ['model']
-  _, last = sorted((folder / 'checkpoints').glob('round_*'))
+  first, last = sorted((folder / 'checkpoints').glob('round_*'))
   shutil.rmtree(last)
-  assert export.main([str(folder), *elsewhere]) == 2
+  assert export.main([str(folder)]) == 2
   assert 'train no classifier (--pretraining' in capsys.readouterr().err
+  (first / 'classifier.npz').write_bytes(b'')
+  assert export.main([str(folder)]) == 2
+  error = capsys.readouterr().err
+  assert 'has a sound classifier.npz' in error
+  assert 'classifier.npz does not match its SHA-256' in error
 
 
 def test_a_run_without_a_checkpoint(tmp_path, capsys):

@@ -356,7 +356,7 @@ def check_range(images: tf.Tensor) -> tf.Tensor:
   # What rounding to 255 steps brings back.
   slack = 0.5 / 255
   in_range = (low >= -slack) & (high <= 1 + slack)
-  message = 'Images are uint8, or float32 in [0, 1], and these have pixels from'
+  message = 'images must be uint8, or float32 in [0, 1], but have pixels from'
   remedy = (
     'give pixels, which are standardised later (ImageViews, by mean and '
     'stddev); for standardised examples use PlainViews'

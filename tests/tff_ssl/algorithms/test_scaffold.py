@@ -138,7 +138,8 @@ def imitate(start, samples, option, momentum=0.0, weighting='uniform'):
 def read_control(folder, index):
   """The newest control that a client has written."""
   path = max((folder / 'seed-0' / str(index)).glob('*.state'))
-  leaves = tf.io.parse_tensor(path.read_bytes(), tf.string)
+  # The last of them is the seal of the file.
+  *leaves, _ = tf.io.parse_tensor(path.read_bytes(), tf.string)
   return [tf.io.parse_tensor(leaf, tf.float32).numpy() for leaf in leaves]
 
 

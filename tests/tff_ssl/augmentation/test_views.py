@@ -334,7 +334,7 @@ class TestFloatsOutsideOfTheRange:
   def test_they_are_refused_by_name(self, images, method):
     image_views = views.ImageViews(**_AS_PIXELS)
     seed = () if method == 'plain' else (_seed(),)
-    with pytest.raises(ValueError, match=r'float32 images in \[0, 1\].* give'):
+    with pytest.raises(ValueError, match=r'or float32 in \[0, 1\].* give'):
       getattr(image_views, method)(images, *seed)
 
   def test_a_graph_fails_when_it_runs(self, tff_context):
@@ -352,7 +352,7 @@ class TestFloatsOutsideOfTheRange:
       4,
       1,
     )
-    with pytest.raises(Exception, match=r'float32 images in \[0, 1\]'):
+    with pytest.raises(Exception, match=r'or float32 in \[0, 1\]'):
       weak(self._STANDARDISED, [0, 1])
 
   @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
