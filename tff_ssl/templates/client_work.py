@@ -1,6 +1,7 @@
 """From a local update to a `tff.learning.templates.ClientWorkProcess`."""
 
 import collections
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -328,8 +329,8 @@ def build_client_work(
     return result, metrics, clients, kept
 
   _, metrics_type, _, kept_type = work.type_signature.result
-  aggregate = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
-    finalizers, metrics_type
+  aggregate = _build_metrics_aggregation(
+    metrics_aggregator, finalizers, metrics_type
   )
 
   def merge_kept(state, kept):
@@ -378,6 +379,28 @@ def build_client_work(
     get_hparams_fn=get_hparams,
     set_hparams_fn=set_hparams,
   )
+
+
+def _build_metrics_aggregation(
+  metrics_aggregator, finalizers, metrics_type
+) -> Callable:
+  """Calls a metrics aggregator, of one argument or two, as TFF's builders do.
+
+  What it returns may be polymorphic: it is traced where it is called.
+  """
+  if metrics_aggregator is None:
+    metrics_aggregator = tff.learning.metrics.sum_then_finalize
+  if not callable(metrics_aggregator):
+    raise TypeError(
+      'metrics_aggregator must be a function of the metrics finalizers, as '
+      'tff.learning.metrics.sum_then_finalize is, but is '
+      f'{metrics_aggregator!r}.'
+    )
+  try:
+    inspect.signature(metrics_aggregator).bind(finalizers, metrics_type)
+  except TypeError:
+    return metrics_aggregator(finalizers)
+  return metrics_aggregator(finalizers, metrics_type)
 
 
 def _passes_metrics(passes):
