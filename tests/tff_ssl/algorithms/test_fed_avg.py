@@ -54,6 +54,12 @@ def _initial_weights():
   )
 
 
+def _private_mean(noise_multiplier, clip):
+  return tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+    noise_multiplier, clients_per_round=float(len(_SIZES)), clip=clip
+  )
+
+
 def _one_round(process, clients):
   state = process.set_model_weights(process.initialize(), _initial_weights())
   output = process.next(state, clients)
@@ -104,7 +110,7 @@ def references(tff_context):
 def build(tff_context, references):
   model = functional.from_keras(_keras_model)
 
-  def build_process(**changes):
+  def build_process(model=model, **changes):
     arguments = {
       'data_spec': _SPEC,
       'views': views.PlainViews(),
@@ -122,7 +128,27 @@ def build(tff_context, references):
     ({'local_epochs': 1}, 'weighted'),
     ({'local_epochs': 2}, 'weighted, 2 epochs'),
     ({'local_epochs': 2, 'client_weighting': 'uniform'}, 'uniform, 2 epochs'),
+    (
+      {
+        'local_epochs': 2,
+        'client_weighting': 'uniform',
+        # Neither noise nor, at this norm, clipping.
+        'model_aggregator': _private_mean(noise_multiplier=0.0, clip=1e3),
+      },
+      'uniform, 2 epochs',
+    ),
+    (
+      {
+        'local_epochs': 1,
+        'model_aggregator': tff.learning.secure_aggregator(
+          zeroing=False, clipping=False
+        ),
+        'metrics_aggregator': tff.learning.metrics.secure_sum_then_finalize,
+      },
+      'weighted',
+    ),
   ],
+  ids=['examples', '2 epochs', 'uniform', 'private', 'secure'],
 )
 def test_equals_tffs_own_process(build, references, settings, reference):
   actual, metrics = _one_round(build(**settings), _clients())
@@ -198,6 +224,25 @@ def test_bad_arguments_are_named(build, changes, name):
 def test_an_unweighted_aggregator_needs_uniform_weights(build):
   with pytest.raises(ValueError, match="use 'uniform'"):
     build(model_aggregator=tff.aggregators.UnweightedMeanFactory())
+
+
+def test_noise_on_moving_statistics_is_refused(build):
+  def normalised():
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+      [
+        layers.Input((_FEATURES,)),
+        layers.BatchNormalization(),
+        layers.Dense(_CLASSES),
+      ]
+    )
+
+  with pytest.raises(ValueError, match='model_aggregator adds noise .*moving'):
+    build(
+      model=functional.from_keras(normalised),
+      client_weighting='uniform',
+      model_aggregator=tff.learning.dp_aggregator(0.1, 100.0),
+    )
 
 
 def test_examples_must_fit_the_model(build):
