@@ -32,6 +32,7 @@ Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
 
 Who sees what: row g is a sum over the members of group g alone. A group of one
 client shows that client's value to the server, under secure aggregation too.
+The weights of the groups are among the measurements.
 """
 
 import collections

@@ -223,6 +223,10 @@ def build_client_work(
   delta, weight and metrics are zeroed, and it is counted in the metrics
   `clients`.
 
+  Whatever the aggregators hide, the sums of the four numbers in `clients` reach
+  the server in the clear: how many clients took part, were empty, not finite or
+  invalid. So do the sums that make up `slots` and `shared`.
+
   Where passes are counted, the metrics `forward_passes` and `backward_passes`
   are their means over the clients that computed anything.
 
@@ -241,8 +245,9 @@ def build_client_work(
     initial_client_state: Returns the first state of a client, where they do.
     shared_state: What all clients share, if they do.
     tag_name: What the aggregator knows the tag by.
-    metrics_aggregator: As in TFF's own builders; by default
-      `tff.learning.metrics.sum_then_finalize`.
+    metrics_aggregator: As in TFF's own builders, a function of the metrics'
+      finalizers, or of these and the type of the metrics; by default
+      `tff.learning.metrics.sum_then_finalize`. It does not cover `clients`.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess` whose state holds the
@@ -250,6 +255,9 @@ def build_client_work(
     `delta`, or `<value=delta, TAG_NAME=tag>` where there is a tag, and whose
     measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
+
+  Raises:
+    TypeError: If `metrics_aggregator` is not a function.
   """
   finalizers = collections.OrderedDict()
 
