@@ -14,10 +14,10 @@ What may stand inside:
     refused: there the weight comes first, and a client of large weight would
     be clipped to next to nothing, and its group with it.
   * Compression. It rounds all S rows of a client, those of other groups too.
-    With `EncodedSumFactory.quantize_above_threshold` and b bits, client k moves
-    each number of each sum by at most its weight times the range of its
-    values (from its least number to its largest, 0 included) / (2^b - 1); the
-    mean of a group is that sum divided by the group's weight.
+    With `EncodedSumFactory.quantize_above_threshold` and b bits, a client moves
+    each number of a tensor's sum by at most its weight times the range of its
+    own tensor (from the least number to the largest, 0 included) / (2^b - 1).
+    The mean of a group is the sum divided by the group's weight.
   * Secure sums. They hide each client's value, not the sums of each group.
 
 Differential privacy is refused. Each group's mean would be wrong: TFF's

@@ -142,6 +142,25 @@ def test_clipping_sees_the_norm_of_the_clients_own_value(aggregate):
   _assert_equals_numpy(output.result, clipped, groups, weights, atol=1e-5)
 
 
+@pytest.mark.parametrize('name', ['robust', 'compression', 'secure'])
+def test_stock_means_of_tff_that_leave_small_values_alone(aggregate, name):
+  values = [
+    collections.OrderedDict((k, np.float32(0.05) * v) for k, v in value.items())
+    for value in _values(5, seed=8)
+  ]
+  groups = [0, 1, 1, 2, 5]
+  weights = [3.0, 1.0, 2.0, 1.0, 1.0]
+  sums = {'secure': tff.aggregators.SecureSumFactory(100.0, 0.0)}
+  output = aggregate(
+    values,
+    groups,
+    weights,
+    mean_factory=getattr(tff.learning, f'{name}_aggregator')(),
+    weight_sum_factory=sums.get(name),
+  )
+  _assert_equals_numpy(output.result, values, groups, weights, atol=1e-5)
+
+
 def test_a_large_weight_does_not_silence_its_group(aggregate):
   """All values are 1: so is the mean, whatever the weights and the clip.
 
