@@ -25,7 +25,8 @@ class LocalUpdate(NamedTuple):
     delta: `ModelWeights`, the client's weights minus global ones: those it
       started from, or where several models are global, those of its group.
     weight: `float32` scalar >= 0, the weight of the delta among clients.
-    metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator.
+    metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator,
+      or a tuple of these two.
     invalid: `bool` scalar: whether the client must be left out (a group that
       does not exist).
     slot_state: The slot's new state, where slots have one.
@@ -298,6 +299,13 @@ def build_client_work(
     if shared_state is not None:
       task = task._replace(shared_state=state['shared'])
     update, tag = local_update(task)
+    # TFF's secure sums take pairs of tensors for bounds.
+    update = update._replace(
+      metrics=collections.OrderedDict(
+        (name, tf.convert_to_tensor(pair))
+        for name, pair in update.metrics.items()
+      )
+    )
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
       update = update._replace(invalid=update.invalid | missing)

@@ -31,7 +31,7 @@ def _local_update(task):
   size = tf.cast(tf.shape(task.examples['y'])[0], tf.float32)
   who = tf.cast(task.client + task.seed, tf.float32)
   metrics = collections.OrderedDict(
-    mean=tf.stack([total[0], size]), who=tf.stack([who, 1.0])
+    mean=tf.stack([total[0], size]), who=(who, 1.0)
   )
   # A weight of infinity where a label is 99.
   weight = tf.where(
