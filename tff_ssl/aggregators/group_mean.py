@@ -2,10 +2,28 @@
 
 Every client belongs to one of S groups and says so beside its value. The
 factory scatters the float value into row g of S rows (all other rows zero),
-sums the rows over clients with an inner aggregator, and sums the weights per
-group apart from the values. So inner aggregators that clip, add noise, compress
-or sum securely see float values only, with the norm of the client's own value,
-and never touch the counts.
+aggregates the rows over clients with an inner aggregator, and sums the weights
+per group apart from the values. So an inner aggregator sees float values only,
+and never touches the weights' sums.
+
+What may stand inside:
+
+  * Clipping and zeroing around a weighted mean (`mean_factory`), such as
+    `tff.learning.robust_aggregator()`. They see the norm of the client's own
+    value, before its weight. Around a sum or an unweighted mean they are
+    refused: there the weight comes first, and a client of large weight would
+    be clipped to next to nothing, and its group with it.
+  * Compression. It rounds all S rows of a client, those of other groups too.
+    With `EncodedSumFactory.quantize_above_threshold` and b bits, a client moves
+    each number of a tensor's sum by at most its weight times the range of its
+    own tensor (from the least number to the largest, 0 included) / (2^b - 1).
+    The mean of a group is the sum divided by the group's weight.
+  * Secure sums. They hide each client's value, not the sums of each group.
+
+Differential privacy is refused. Each group's mean would be wrong: TFF's
+factories divide by a constant number of clients, where a group needs the
+number of its own; weights come before the clip; and the exact weights of the
+groups are published.
 
 Source: the grouping-based model averaging of Zhang et al., Improving
 Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
@@ -14,6 +32,7 @@ Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
 
 Who sees what: row g is a sum over the members of group g alone. A group of one
 client shows that client's value to the server, under secure aggregation too.
+The weights of the groups are among the measurements.
 """
 
 import collections
@@ -21,6 +40,8 @@ import numbers
 
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_ssl.aggregators import inspection
 
 
 class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -48,7 +69,9 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     weight_sum_factory: tff.aggregators.UnweightedAggregationFactory
     | None = None,
     *,
-    mean_factory: tff.aggregators.UnweightedAggregationFactory | None = None,
+    mean_factory: tff.aggregators.WeightedAggregationFactory
+    | tff.aggregators.UnweightedAggregationFactory
+    | None = None,
   ):
     """Initializes the factory.
 
@@ -59,14 +82,16 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       weight_sum_factory: Sums the weights per group, `float32 [S]`; by default
         `tff.aggregators.SumFactory()`.
       mean_factory: Instead of `value_sum_factory`, an inner factory that gives
-        an unweighted mean over clients (such as
-        `tff.aggregators.UnweightedMeanFactory`, or
-        `tff.learning.dp_aggregator(...)`); its result is multiplied by the
-        number of clients.
+        a mean over all clients of the round. A weighted one (such as
+        `tff.learning.robust_aggregator()`) gets the scattered values and the
+        weights; its result is multiplied by the sum of the weights. An
+        unweighted one (such as `tff.aggregators.UnweightedMeanFactory()`) gets
+        the scattered, weighted values; its result is multiplied by the number
+        of clients.
 
     Raises:
       ValueError: If `num_groups` is below 1, or both inner factories are given.
-      TypeError: If an inner factory is not an unweighted aggregation factory.
+      TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
     if not is_integer or isinstance(num_groups, bool) or num_groups < 1:
@@ -78,22 +103,36 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'Give value_sum_factory or mean_factory, not both: each of them '
         'aggregates the values.'
       )
+    unweighted = tff.aggregators.UnweightedAggregationFactory
+    weighted = tff.aggregators.WeightedAggregationFactory
     for name, factory in (
       ('value_sum_factory', value_sum_factory),
       ('weight_sum_factory', weight_sum_factory),
-      ('mean_factory', mean_factory),
     ):
-      if factory is not None and not isinstance(
-        factory, tff.aggregators.UnweightedAggregationFactory
-      ):
+      if factory is not None and not isinstance(factory, unweighted):
         raise TypeError(
           f'{name} must be a tff.aggregators.UnweightedAggregationFactory, but '
-          f'is {type(factory).__name__}: values are weighted before they reach '
-          'it.'
+          f'is {type(factory).__name__}: give a weighted mean as mean_factory.'
         )
+    if mean_factory is not None and not isinstance(
+      mean_factory, (weighted, unweighted)
+    ):
+      raise TypeError(
+        'mean_factory must be an aggregation factory of tff.aggregators, but '
+        f'is {type(mean_factory).__name__}.'
+      )
+    default = tff.aggregators.SumFactory()
+    if isinstance(
+      mean_factory, type(tff.aggregators.as_weighted_aggregator(default))
+    ):
+      raise TypeError(
+        'mean_factory ignores the weights (as_weighted_aggregator made it), '
+        'and its result would be taken for a weighted mean: give the '
+        'unweighted factory itself.'
+      )
     self._num_groups = num_groups
     self._inner_is_mean = mean_factory is not None
-    default = tff.aggregators.SumFactory()
+    self._inner_is_weighted = isinstance(mean_factory, weighted)
     self._values = mean_factory or value_sum_factory or default
     self._weights = weight_sum_factory or default
 
@@ -111,9 +150,13 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     Raises:
       TypeError: If the types are not of this form.
+      ValueError: If the inner factory adds noise for differential privacy, or
+        clips values to which the weights have been applied.
     """
     _check_types(value_type, weight_type)
     num_groups = self._num_groups
+    inner_is_mean = self._inner_is_mean
+    inner_is_weighted = self._inner_is_weighted
 
     @tff.tensorflow.computation(value_type, weight_type)
     def scatter(member, weight):
@@ -121,34 +164,47 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
       def to_rows(value):
         shape = [num_groups] + [1] * value.shape.rank
-        mask = tf.cast(tf.reshape(row * weight, shape), value.dtype)
+        factor = row if inner_is_weighted else row * weight
+        mask = tf.cast(tf.reshape(factor, shape), value.dtype)
         return mask * value[tf.newaxis]
 
       return (
         tf.nest.map_structure(to_rows, member['value']),
         row * weight,
-        tf.constant(1.0),
+        # What the inner factory's mean divides by, summed over clients.
+        tf.reduce_sum(row * weight) if inner_is_weighted else tf.constant(1.0),
       )
 
     rows_type, weights_type, one_type = scatter.type_signature.result
-    value_process = self._values.create(rows_type)
+    value_process = (
+      self._values.create(rows_type, one_type)
+      if inner_is_weighted
+      else self._values.create(rows_type)
+    )
+    _check_inner(
+      value_process,
+      'mean_factory' if inner_is_mean else 'value_sum_factory',
+      inner_is_weighted,
+    )
     weight_process = self._weights.create(weights_type)
     count_process = self._weights.create(one_type)
-    inner_is_mean = self._inner_is_mean
 
     @tff.tensorflow.computation(
       value_process.next.type_signature.result.result.member,
       weight_process.next.type_signature.result.result.member,
       count_process.next.type_signature.result.result.member,
     )
-    def divide(rows, weights, num_clients):
+    def divide(rows, weights, divisor):
       weights = tf.cast(weights, tf.float32)
-      scale = tf.cast(num_clients, tf.float32) if inner_is_mean else 1.0
+      scale = tf.cast(divisor, tf.float32) if inner_is_mean else 1.0
       factors = tf.math.divide_no_nan(scale, weights)
 
       def to_mean(row):
         shape = [num_groups] + [1] * (row.shape.rank - 1)
-        return row * tf.cast(tf.reshape(factors, shape), row.dtype)
+        # TFF's weighted mean is NaN where all weights are zero.
+        return tf.math.multiply_no_nan(
+          row, tf.cast(tf.reshape(factors, shape), row.dtype)
+        )
 
       return collections.OrderedDict(
         mean=tf.nest.map_structure(to_mean, rows), weight=weights
@@ -171,7 +227,10 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     )
     def aggregate(state, values, weights):
       scattered = tff.federated_map(scatter, (values, weights))
-      value_output = value_process.next(state['values'], scattered[0])
+      own_weight = (scattered[2],) if inner_is_weighted else ()
+      value_output = value_process.next(
+        state['values'], scattered[0], *own_weight
+      )
       weight_output = weight_process.next(state['weights'], scattered[1])
       count_output = count_process.next(state['count'], scattered[2])
       result = tff.federated_map(
@@ -196,6 +255,27 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       )
 
     return tff.templates.AggregationProcess(initialize, aggregate)
+
+
+def _check_inner(process, name: str, is_weighted: bool) -> None:
+  """Raises `ValueError` where the means within groups would be wrong."""
+  if inspection.is_private(process):
+    raise ValueError(
+      f'{name} adds noise for differential privacy, which is wrong within '
+      'groups: it divides by a constant number of clients, where each group '
+      'needs the number of its own; a client with a large weight is clipped to '
+      'next to nothing; and the exact weights of the groups are published. '
+      'Use an aggregator without noise here. Differential privacy is for '
+      "processes without groups, as build_fed_avg(client_weighting='uniform')."
+    )
+  if inspection.bounds_norms(process) and not is_weighted:
+    raise ValueError(
+      f'{name} clips or zeroes values to which the weights have been applied '
+      'already: a client with a large weight would be clipped to next to '
+      'nothing, and its group with it. Clip before the weights: give a '
+      'weighted mean, as mean_factory=tff.aggregators.clipping_factory(norm, '
+      'tff.aggregators.MeanFactory()) or tff.learning.robust_aggregator().'
+    )
 
 
 def _check_types(value_type: tff.Type, weight_type: tff.Type) -> None:

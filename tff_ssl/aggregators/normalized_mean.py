@@ -11,7 +11,7 @@ steps a_i,
 
 The division happens at the client, before the inner aggregator, so that one
 that clips, adds noise or compresses sees a delta of the size of one step. The
-numbers of steps are summed apart, in the clear.
+weights and the numbers of steps are summed apart, in the clear.
 """
 
 import collections

@@ -88,7 +88,10 @@ def build_fed_avg(
       `local_epochs`, an `optimizers.RoundSchedule`.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `tff.aggregators.MeanFactory()`. Unweighted
-      factories (differential privacy) need `client_weighting='uniform'`.
+      factories (differential privacy) need `client_weighting='uniform'`, and
+      those that add noise a model without moving statistics. With secure sums
+      here and in `metrics_aggregator`, the server still sees four numbers in
+      the clear: of clients that took part, and of three kinds left out.
     metrics_aggregator: As in TFF's builders.
     seed: Root of all randomness, in [0, 2**31).
 

@@ -201,5 +201,6 @@ def build_fedmatch_server(
     metrics_aggregator=metrics_aggregator,
     to_model_weights=parts.total,
     from_model_weights=lambda weights, _: parts.shares(weights),
+    idle_rounds=server_warmup_rounds,
     seed=seed,
   )

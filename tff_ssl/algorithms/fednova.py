@@ -67,8 +67,9 @@ def build_fednova(
       or 'uniform'.
     schedule: As in `build_fed_avg`.
     model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`; it averages the deltas per step. A
-      private one does not cover the numbers of steps.
+    model_aggregator: As in `build_fed_avg`; it averages the deltas per step.
+      Neither a private nor a secure one covers the sums of weights and of
+      steps.
     metrics_aggregator: As in TFF's builders.
     seed: Root of all randomness, in [0, 2**31).
 

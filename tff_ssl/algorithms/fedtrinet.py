@@ -193,9 +193,7 @@ def build_fedtrinet(
         kept['labels'], given, examples
       ),
     )
-    return result._replace(
-      metrics=tf.nest.map_structure(tf.stack, metrics), client_state=kept
-    )
+    return result._replace(metrics=metrics, client_state=kept)
 
   def initial_client_state(task):
     return {

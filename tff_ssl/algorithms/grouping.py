@@ -115,7 +115,8 @@ def build_grouping_ssfl(
       round, however many steps a client takes.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `GroupMeanFactory(num_groups)`; give one with
-      other inner factories for clipping, noise, compression or secure sums.
+      other inner factories for clipping, compression or secure sums. It says
+      which are refused. In warm-up rounds an adaptive one rests.
     metrics_aggregator: As in TFF's builders.
     seed: Root of all randomness, in [0, 2**31).
 

@@ -185,7 +185,7 @@ def build_semifl(
       weights=tff.learning.models.ModelWeights(
         result.weights.trainable, task.weights.non_trainable
       ),
-      metrics=tf.nest.map_structure(tf.stack, metrics),
+      metrics=metrics,
       passes=labelling + result.passes,
     )
 

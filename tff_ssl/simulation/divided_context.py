@@ -27,7 +27,7 @@ from tensorflow_federated.python.core.impl.execution_contexts import (
   mergeable_comp_execution_context as _mergeable,
 )
 
-from tff_ssl.simulation import background, channels
+from tff_ssl.simulation import background, channels, secure_sums
 
 _LOG = logging.getLogger(__name__)
 
@@ -159,7 +159,9 @@ def _lies_at_clients(type_: tff.Type) -> bool:
 
 def _to_mergeable_form(comp):
   try:
-    return tff.backends.native.compile_to_mergeable_comp_form(comp)
+    return tff.backends.native.compile_to_mergeable_comp_form(
+      secure_sums.simulate(comp)
+    )
   except ValueError as error:
     raise ValueError(
       'The computation cannot be divided among workers '

@@ -37,7 +37,12 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
 )
 
 from tff_ssl.simulation import addresses as address_lists
-from tff_ssl.simulation import background, divided_context, remote_worker
+from tff_ssl.simulation import (
+  background,
+  divided_context,
+  remote_worker,
+  secure_sums,
+)
 from tff_ssl.simulation.local_worker import (
   LocalWorker,
   listening_ports,
@@ -195,7 +200,8 @@ def build_context(
       then, and replaced.
 
   Returns:
-    The context; `tff.framework.get_context_stack().install` enters it.
+    The context; `tff.framework.get_context_stack().install` enters it. It
+    simulates secure sums without cryptography: see `secure_sums.simulate`.
 
   Raises:
     ValueError: If an argument is out of range.
@@ -266,8 +272,9 @@ def _reach(addresses, timeout_s) -> list[remote_worker.RemoteWorker]:
 
 def _shared_compiler():
   """Returns a compiler that does what several contexts ask for only once."""
+  native = tff.backends.native.desugar_and_transform_to_native
   compiled = functools.lru_cache(
-    tff.backends.native.desugar_and_transform_to_native
+    lambda comp: native(secure_sums.simulate(comp))
   )
   lock = threading.Lock()
 

@@ -31,6 +31,11 @@ class FineTuning(finalizers.ServerTraining):
 
   statistics: static_statistics.StaticStatistics | None = None
 
+  @property
+  def replaces_statistics(self) -> bool:
+    """Whether no non-trainable weight stays as it was before the training."""
+    return self.statistics is not None and None not in self.statistics.momenta
+
   def run(self, start, optimizer_state, *, seed, round_num):
     """Trains one round from `start`; see `ServerTraining.run`."""
     fresh = self.set_hparams(

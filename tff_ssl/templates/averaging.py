@@ -84,6 +84,7 @@ def compose(
   from_model_weights: Callable | None = None,
   server_restart_round: int | None = None,
   measured_training: local_training.LocalTraining | None = None,
+  idle_rounds: int = 0,
   seed: int = 0,
 ) -> tff.learning.templates.LearningProcess:
   """Composes the learning process.
@@ -119,13 +120,15 @@ def compose(
     from_model_weights: See `composition.compose`.
     server_restart_round: See `finalizers.build_apply_mean_delta`.
     measured_training: What gradient diversity is measured of, if of anything.
+    idle_rounds: First rounds in which every client sends zeros.
     seed: Root of all randomness, in [0, 2**31).
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
 
   Raises:
-    ValueError: If an argument is out of range.
+    ValueError: If an argument is out of range, or `model_aggregator` would add
+      noise to moving statistics.
     TypeError: If model and client data do not fit each other.
   """
   data_spec.check_model(model)
@@ -187,7 +190,9 @@ def compose(
       weights_type,
     )
   result_type = work.next.type_signature.result.result.member
-  aggregator = factory.create(result_type.update, result_type.update_weight)
+  aggregator = aggregators.rest_in_first_rounds(
+    factory.create(result_type.update, result_type.update_weight), idle_rounds
+  )
   if build_finalizer is None:
     finalizer = finalizers.build_apply_mean_delta(
       server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
@@ -214,6 +219,9 @@ def compose(
     to_model_weights=to_model_weights,
     from_model_weights=from_model_weights,
     parts=parts,
+    replaces_statistics=(
+      server_training is not None and server_training.replaces_statistics
+    ),
   )
 
 

@@ -1,6 +1,7 @@
 """From a local update to a `tff.learning.templates.ClientWorkProcess`."""
 
 import collections
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ class LocalUpdate(NamedTuple):
     delta: `ModelWeights`, the client's weights minus global ones: those it
       started from, or where several models are global, those of its group.
     weight: `float32` scalar >= 0, the weight of the delta among clients.
-    metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator.
+    metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator,
+      or a tuple of these two.
     invalid: `bool` scalar: whether the client must be left out (a group that
       does not exist).
     slot_state: The slot's new state, where slots have one.
@@ -222,6 +224,10 @@ def build_client_work(
   delta, weight and metrics are zeroed, and it is counted in the metrics
   `clients`.
 
+  Whatever the aggregators hide, the sums of the four numbers in `clients` reach
+  the server in the clear: how many clients took part, were empty, not finite or
+  invalid. So do the sums that make up `slots` and `shared`.
+
   Where passes are counted, the metrics `forward_passes` and `backward_passes`
   are their means over the clients that computed anything.
 
@@ -240,8 +246,9 @@ def build_client_work(
     initial_client_state: Returns the first state of a client, where they do.
     shared_state: What all clients share, if they do.
     tag_name: What the aggregator knows the tag by.
-    metrics_aggregator: As in TFF's own builders; by default
-      `tff.learning.metrics.sum_then_finalize`.
+    metrics_aggregator: As in TFF's own builders, a function of the metrics'
+      finalizers, or of these and the type of the metrics; by default
+      `tff.learning.metrics.sum_then_finalize`. It does not cover `clients`.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess` whose state holds the
@@ -249,6 +256,9 @@ def build_client_work(
     `delta`, or `<value=delta, TAG_NAME=tag>` where there is a tag, and whose
     measurements are
     `<train=..., clients=<participating, empty, non_finite, invalid>>`.
+
+  Raises:
+    TypeError: If `metrics_aggregator` is not a function.
   """
   finalizers = collections.OrderedDict()
 
@@ -289,6 +299,13 @@ def build_client_work(
     if shared_state is not None:
       task = task._replace(shared_state=state['shared'])
     update, tag = local_update(task)
+    # TFF's secure sums take pairs of tensors for bounds.
+    update = update._replace(
+      metrics=collections.OrderedDict(
+        (name, tf.convert_to_tensor(pair))
+        for name, pair in update.metrics.items()
+      )
+    )
     if num_slots:
       missing = stacks.is_missing(slot, num_slots)
       update = update._replace(invalid=update.invalid | missing)
@@ -328,8 +345,8 @@ def build_client_work(
     return result, metrics, clients, kept
 
   _, metrics_type, _, kept_type = work.type_signature.result
-  aggregate = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
-    finalizers, metrics_type
+  aggregate = _build_metrics_aggregation(
+    metrics_aggregator, finalizers, metrics_type
   )
 
   def merge_kept(state, kept):
@@ -378,6 +395,28 @@ def build_client_work(
     get_hparams_fn=get_hparams,
     set_hparams_fn=set_hparams,
   )
+
+
+def _build_metrics_aggregation(
+  metrics_aggregator, finalizers, metrics_type
+) -> Callable:
+  """Calls a metrics aggregator, of one argument or two, as TFF's builders do.
+
+  What it returns may be polymorphic: it is traced where it is called.
+  """
+  if metrics_aggregator is None:
+    metrics_aggregator = tff.learning.metrics.sum_then_finalize
+  if not callable(metrics_aggregator):
+    raise TypeError(
+      'metrics_aggregator must be a function of the metrics finalizers, as '
+      'tff.learning.metrics.sum_then_finalize is, but is '
+      f'{metrics_aggregator!r}.'
+    )
+  try:
+    inspect.signature(metrics_aggregator).bind(finalizers, metrics_type)
+  except TypeError:
+    return metrics_aggregator(finalizers)
+  return metrics_aggregator(finalizers, metrics_type)
 
 
 def _passes_metrics(passes):

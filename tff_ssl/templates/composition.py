@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import randomness
+from tff_ssl import aggregators, randomness
 from tff_ssl.models import signatures
 from tff_ssl.templates import distributors, stacks
 
@@ -126,6 +126,7 @@ def compose(
   to_model_weights: Callable | None = None,
   from_model_weights: Callable | None = None,
   parts: Parts | None = None,
+  replaces_statistics: bool = False,
 ) -> tff.learning.templates.LearningProcess:
   """Composes a learning process out of its four parts.
 
@@ -140,10 +141,17 @@ def compose(
       model that is evaluated, where they differ.
     from_model_weights: The converse, from one model and the W before to W.
     parts: What measurements need; without, the process cannot be measured.
+    replaces_statistics: Whether the finalizer puts non-trainable weights of its
+      own in the place of the aggregated ones.
 
   Returns:
     A `ComposedProcess`.
+
+  Raises:
+    ValueError: If the aggregator would add noise to moving statistics.
   """
+  if not replaces_statistics:
+    _check_noise(aggregator, initial_weights.type_signature.result)
   process = tff.learning.templates.compose_learning_process(
     initial_weights,
     distributor
@@ -157,6 +165,18 @@ def compose(
   if to_model_weights is not None:
     process = _with_model_weights(process, to_model_weights, from_model_weights)
   return ComposedProcess(process, parts)
+
+
+def _check_noise(aggregator, weights_type) -> None:
+  """Raises `ValueError` where noise would reach moving statistics."""
+  if len(weights_type['non_trainable']) and aggregators.is_private(aggregator):
+    raise ValueError(
+      'model_aggregator adds noise for differential privacy, and model has '
+      'non-trainable weights, such as the moving statistics of batch '
+      'normalisation: noise makes a moving variance negative, and predictions '
+      'NaN. Use a model without moving statistics (group normalisation in the '
+      'place of batch normalisation), or an aggregator without noise.'
+    )
 
 
 def _with_model_weights(process, to_model_weights, from_model_weights):

@@ -222,11 +222,12 @@ def create_aggregator(
 
   Raises:
     TypeError: If the factory does not aggregate by group.
+    ValueError: If an inner factory would make the means of groups wrong.
   """
   result = work.next.type_signature.result.result.member
   by_group = (
     'model_aggregator must aggregate by group, as tff_ssl.GroupMeanFactory('
-    f'{num_groups}, value_sum_factory=...) does with inner factories, but is '
+    f'{num_groups}, mean_factory=...) does with an inner factory, but is '
     f'{type(factory).__name__}'
   )
   try:
@@ -315,7 +316,9 @@ def compose(
     initial_slot_state=training.initial_optimizer_state,
     metrics_aggregator=metrics_aggregator,
   )
-  aggregator = create_aggregator(model_aggregator, num_groups, work)
+  aggregator = aggregators.rest_in_first_rounds(
+    create_aggregator(model_aggregator, num_groups, work), warmup_rounds
+  )
   return composition.compose(
     initial_weights,
     seed=seed,

@@ -24,7 +24,7 @@ def aggregate(tff_context):
   processes = {}
 
   def run(values, groups, weights, **factories):
-    key = tuple(factories)
+    key = tuple(factories.items())
     if key not in processes:
       processes[key] = aggregators.GroupMeanFactory(
         _GROUPS, **factories
@@ -120,7 +120,9 @@ def test_all_weights_zero(aggregate):
 
 def test_clipping_sees_the_norm_of_the_clients_own_value(aggregate):
   norm = 1.5
-  factory = tff.aggregators.clipping_factory(norm, tff.aggregators.SumFactory())
+  factory = tff.aggregators.clipping_factory(
+    norm, tff.aggregators.MeanFactory()
+  )
   values = _values(6, seed=4)
   values[0] = collections.OrderedDict(
     (key, np.float32(0.01) * value) for key, value in values[0].items()
@@ -133,10 +135,126 @@ def test_clipping_sees_the_norm_of_the_clients_own_value(aggregate):
     factors.append(min(1, norm / own))
     clipped.append({key: leaf * factors[-1] for key, leaf in value.items()})
   assert factors[0] == 1 and min(factors) < 0.8  # both cases are here
+  groups = [0, 0, 1, 1, 1, 7]
+  # Neither the counts nor the weights are clipped.
+  weights = [0.01, 5.0, 1.0, 30.0, 2.0, 100.0]
+  output = aggregate(values, groups, weights, mean_factory=factory)
+  _assert_equals_numpy(output.result, clipped, groups, weights, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['robust', 'compression', 'secure'])
+def test_stock_means_of_tff_that_leave_small_values_alone(aggregate, name):
+  values = [
+    collections.OrderedDict((k, np.float32(0.05) * v) for k, v in value.items())
+    for value in _values(5, seed=8)
+  ]
+  groups = [0, 1, 1, 2, 5]
+  weights = [3.0, 1.0, 2.0, 1.0, 1.0]
+  sums = {'secure': tff.aggregators.SecureSumFactory(100.0, 0.0)}
+  output = aggregate(
+    values,
+    groups,
+    weights,
+    mean_factory=getattr(tff.learning, f'{name}_aggregator')(),
+    weight_sum_factory=sums.get(name),
+  )
+  _assert_equals_numpy(output.result, values, groups, weights, atol=1e-5)
+
+
+def test_a_large_weight_does_not_silence_its_group(aggregate):
+  """All values are 1: so is the mean, whatever the weights and the clip.
+
+  The one that clips after the weights gave .002, (1 + 1) / 1001.
+  """
+  values = [
+    collections.OrderedDict(
+      kernel=np.zeros([4, 2], np.float32), bias=np.float32(1)
+    )
+  ] * 4
+  factory = tff.aggregators.clipping_factory(1.0, tff.aggregators.MeanFactory())
+  output = aggregate(
+    values, [0, 0, 1, 1], [1000.0, 1.0, 1.0, 1.0], mean_factory=factory
+  )
+  np.testing.assert_allclose(output.result['mean']['bias'], [1, 1, 0])
+
+
+def test_a_weighted_inner_mean_without_any_weight(aggregate):
+  """The inner one divides 0 by 0 then."""
+  output = aggregate(
+    _values(2), [0, 9], [0.0, 5.0], mean_factory=tff.aggregators.MeanFactory()
+  )
+  np.testing.assert_array_equal(output.result['mean']['kernel'], 0)
+  np.testing.assert_array_equal(output.result['weight'], 0)
+
+
+def _fixed_clip(noise_multiplier):
+  return tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+    noise_multiplier, 4.0, 1.0
+  )
+
+
+@pytest.mark.parametrize(
+  'build',
+  [
+    lambda: _fixed_clip(0.0),
+    lambda: tff.aggregators.clipping_factory(
+      1.0, tff.aggregators.as_weighted_aggregator(_fixed_clip(1.0))
+    ),
+    lambda: tff.learning.dp_aggregator(0.1, 100.0),
+    lambda: tff.learning.ddp_secure_aggregator(0.1, 100),
+  ],
+)
+def test_differential_privacy_is_refused(build):
+  """The mean of ones within groups [0, 1, 1] of a cohort of 4 was .75."""
+  group_mean = aggregators.GroupMeanFactory(_GROUPS, mean_factory=build())
+  with pytest.raises(
+    ValueError, match='mean_factory .* privacy.* build_fed_avg'
+  ):
+    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
+@pytest.mark.parametrize(
+  'name, build',
+  [
+    (
+      'value_sum_factory',
+      lambda: tff.aggregators.clipping_factory(
+        1.0, tff.aggregators.SumFactory()
+      ),
+    ),
+    (
+      'value_sum_factory',
+      lambda: tff.aggregators.zeroing_factory(
+        1.0, tff.aggregators.SumFactory()
+      ),
+    ),
+    ('mean_factory', lambda: tff.learning.robust_aggregator(weighted=False)),
+  ],
+)
+def test_clipping_behind_the_weights_is_refused(name, build):
+  group_mean = aggregators.GroupMeanFactory(_GROUPS, **{name: build()})
+  with pytest.raises(ValueError, match=f'{name} clips .*MeanFactory'):
+    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
+def test_compression_errs_by_no_more_than_it_says(aggregate):
+  """Each client may move each sum by its weight times its range / 255."""
+  factory = tff.aggregators.EncodedSumFactory.quantize_above_threshold(
+    quantization_bits=8, threshold=8
+  )
+  values = _values(6, seed=9)
   groups = [0, 0, 1, 1, 1, 2]
-  output = aggregate(values, groups, [1.0] * 6, value_sum_factory=factory)
-  # The counts are not clipped: a group of three is divided by three.
-  _assert_equals_numpy(output.result, clipped, groups, [1.0] * 6)
+  weights = np.array([4.0, 1.0, 1.0, 2.0, 1.0, 1.0])
+  output = aggregate(values, groups, weights, value_sum_factory=factory)
+  exact, totals = _numpy_means(values, groups, weights)
+  ranges = np.array(
+    [max(v['kernel'].max(), 0) - min(v['kernel'].min(), 0) for v in values]
+  )
+  bounds = (weights * ranges).sum() / 255 / totals
+  errors = np.abs(output.result['mean']['kernel'] - exact['kernel'])
+  assert (errors.max((1, 2)) <= 1.001 * bounds).all()
+  assert errors.max() > 1e-3  # it does compress
+  np.testing.assert_allclose(output.result['mean']['bias'], exact['bias'])
 
 
 def test_an_inner_mean_equals_the_sum(aggregate):
@@ -189,12 +307,23 @@ def test_two_inner_factories():
     )
 
 
-@pytest.mark.parametrize(
-  'name', ['value_sum_factory', 'weight_sum_factory', 'mean_factory']
-)
-def test_inner_factories_must_be_unweighted(name):
+@pytest.mark.parametrize('name', ['value_sum_factory', 'weight_sum_factory'])
+def test_sums_must_be_unweighted(name):
   with pytest.raises(TypeError, match=name):
     aggregators.GroupMeanFactory(2, **{name: tff.aggregators.MeanFactory()})
+
+
+def test_the_inner_mean_must_be_a_factory():
+  with pytest.raises(TypeError, match='mean_factory must be .* is float'):
+    aggregators.GroupMeanFactory(2, mean_factory=1.0)
+
+
+def test_an_inner_mean_that_ignores_the_weights():
+  factory = tff.aggregators.as_weighted_aggregator(
+    tff.aggregators.UnweightedMeanFactory()
+  )
+  with pytest.raises(TypeError, match='mean_factory ignores the weights'):
+    aggregators.GroupMeanFactory(2, mean_factory=factory)
 
 
 @pytest.mark.parametrize(

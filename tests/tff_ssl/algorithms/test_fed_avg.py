@@ -54,6 +54,12 @@ def _initial_weights():
   )
 
 
+def _private_mean(noise_multiplier, clip):
+  return tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+    noise_multiplier, clients_per_round=float(len(_SIZES)), clip=clip
+  )
+
+
 def _one_round(process, clients):
   state = process.set_model_weights(process.initialize(), _initial_weights())
   output = process.next(state, clients)
@@ -104,7 +110,7 @@ def references(tff_context):
 def build(tff_context, references):
   model = functional.from_keras(_keras_model)
 
-  def build_process(**changes):
+  def build_process(model=model, **changes):
     arguments = {
       'data_spec': _SPEC,
       'views': views.PlainViews(),
@@ -122,11 +128,41 @@ def build(tff_context, references):
     ({'local_epochs': 1}, 'weighted'),
     ({'local_epochs': 2}, 'weighted, 2 epochs'),
     ({'local_epochs': 2, 'client_weighting': 'uniform'}, 'uniform, 2 epochs'),
+    (
+      {
+        'local_epochs': 2,
+        'client_weighting': 'uniform',
+        # Neither noise nor, at this norm, clipping.
+        'model_aggregator': _private_mean(noise_multiplier=0.0, clip=1e3),
+      },
+      'uniform, 2 epochs',
+    ),
   ],
+  ids=['examples', '2 epochs', 'uniform', 'private'],
 )
 def test_equals_tffs_own_process(build, references, settings, reference):
-  actual, metrics = _one_round(build(**settings), _clients())
-  expected, reference_metrics = references[reference]
+  _assert_equals(
+    _one_round(build(**settings), _clients()), references[reference]
+  )
+
+
+def test_secure_sums_equal_plain_ones(build, references):
+  """Up to their quantisation. The only sum in the clear counts clients."""
+  process = build(
+    local_epochs=1,
+    model_aggregator=tff.learning.secure_aggregator(
+      zeroing=False, clipping=False
+    ),
+    metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
+  )
+  _assert_equals(_one_round(process, _clients()), references['weighted'])
+  with pytest.raises(AssertionError, match='unsecure aggregations, found 1'):
+    tff.test.assert_not_contains_unsecure_aggregation(process.next)
+
+
+def _assert_equals(round_, reference):
+  """Asserts that weights moved to where the reference's are, and its loss."""
+  (actual, metrics), (expected, reference_metrics) = round_, reference
   for ours, theirs, start in zip(
     actual, expected, _initial_weights().trainable, strict=True
   ):
@@ -198,6 +234,25 @@ def test_bad_arguments_are_named(build, changes, name):
 def test_an_unweighted_aggregator_needs_uniform_weights(build):
   with pytest.raises(ValueError, match="use 'uniform'"):
     build(model_aggregator=tff.aggregators.UnweightedMeanFactory())
+
+
+def test_noise_on_moving_statistics_is_refused(build):
+  def normalised():
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+      [
+        layers.Input((_FEATURES,)),
+        layers.BatchNormalization(),
+        layers.Dense(_CLASSES),
+      ]
+    )
+
+  with pytest.raises(ValueError, match='model_aggregator adds noise .*moving'):
+    build(
+      model=functional.from_keras(normalised),
+      client_weighting='uniform',
+      model_aggregator=tff.learning.dp_aggregator(0.1, 100.0),
+    )
 
 
 def test_examples_must_fit_the_model(build):

@@ -1,6 +1,7 @@
 """FedMatch with labels at the server: who trains what, and when."""
 
 import collections
+import math
 
 import numpy as np
 import pytest
@@ -72,6 +73,13 @@ def process(model, tmp_path_factory, tff_context):
     batch_size=12,
     server_batch_size=12,
     server_steps=1,
+    # Halves its norm, far above that of all changes, in each round.
+    model_aggregator=tff.aggregators.clipping_factory(
+      tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
+        initial_estimate=4096.0, target_quantile=0.0, learning_rate=math.log(2)
+      ),
+      tff.aggregators.MeanFactory(),
+    ),
     seed=3,
   )
 
@@ -113,6 +121,9 @@ def test_server_and_clients_take_turns_and_the_server_begins(process):
     # Who only waits in the first round helps nobody after it.
     helpers = output.metrics['client_work']['train']['helpers']
     assert helpers == (1 if round_num == 2 else 0)
+    # The aggregator takes nothing from the zeros of the server's round.
+    norm = output.metrics['aggregator']['clipping_norm']
+    assert norm == pytest.approx(2048 if round_num == 2 else 4096)
   for actual, a, b in zip(
     process.get_model_weights(state).trainable, sigma, psi, strict=True
   ):

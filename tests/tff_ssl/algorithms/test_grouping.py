@@ -1,13 +1,14 @@
 """Whole rounds of the grouping algorithm against numpy (paper 1, Eqs. 3-8)."""
 
 import collections
+import math
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers
+from tff_ssl import aggregators, objectives, optimizers
 from tff_ssl.algorithms import grouping
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -318,6 +319,18 @@ class TestTwoGroups:
         _SERVER_RATE, momentum=self._MOMENTUM, nesterov=False
       ),
       server_warmup_rounds=1,
+      # Halves its norm, far above that of all changes, in each round.
+      model_aggregator=aggregators.GroupMeanFactory(
+        2,
+        mean_factory=tff.aggregators.clipping_factory(
+          tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
+            initial_estimate=4096.0,
+            target_quantile=0.0,
+            learning_rate=math.log(2),
+          ),
+          tff.aggregators.MeanFactory(),
+        ),
+      ),
     )
 
   def test_warmup_then_momentum_over_rounds(self, process):
@@ -351,6 +364,23 @@ class TestTwoGroups:
       counts = metrics['client_work']['clients']
       assert counts['participating'] == (0 if round_num == 0 else 3)
       assert counts['invalid'] == 0
+      # The aggregator takes nothing from the zeros of the warm-up.
+      norm = metrics['aggregator']['values']['clipping_norm']
+      assert norm == pytest.approx(2048 if round_num == 2 else 4096)
+
+
+def test_with_secure_sums_the_clear_shows_counts_of_clients_only(build):
+  process = build(
+    num_groups=2,
+    model_aggregator=aggregators.GroupMeanFactory(
+      2,
+      weight_sum_factory=tff.aggregators.SecureSumFactory(10.0, 0.0),
+      mean_factory=tff.learning.secure_aggregator(),
+    ),
+    metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
+  )
+  with pytest.raises(AssertionError, match='unsecure aggregations, found 1'):
+    tff.test.assert_not_contains_unsecure_aggregation(process.next)
 
 
 class TestInProcessAssignment:

@@ -189,7 +189,14 @@ def test_above_a_threshold_of_1_clients_change_nothing(tff_context):
 
 
 def test_statistics_are_those_of_the_server_s_examples(tff_context):
-  process = build(linear(norm=True), threshold=0.0, mixup_weight=1.0)
+  """Whatever the aggregator does to them: here it adds noise."""
+  private = tff.aggregators.DifferentiallyPrivateFactory
+  process = build(
+    linear(norm=True),
+    threshold=0.0,
+    mixup_weight=1.0,
+    model_aggregator=private.gaussian_fixed(1.0, 2.0, clip=1.0),
+  )
   state = process.initialize()
   output = process.next(state, [client(0), client(1)])
   mean, variance = process.get_model_weights(output.state).non_trainable

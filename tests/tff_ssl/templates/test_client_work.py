@@ -7,6 +7,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+# What the assertions of `tff.test` look for, with its type.
+from tensorflow_federated.python.core.impl.compiler import tree_analysis
+
 from tff_ssl.templates import client_data, client_work
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -28,7 +31,7 @@ def _local_update(task):
   size = tf.cast(tf.shape(task.examples['y'])[0], tf.float32)
   who = tf.cast(task.client + task.seed, tf.float32)
   metrics = collections.OrderedDict(
-    mean=tf.stack([total[0], size]), who=tf.stack([who, 1.0])
+    mean=tf.stack([total[0], size]), who=(who, 1.0)
   )
   # A weight of infinity where a label is 99.
   weight = tf.where(
@@ -176,6 +179,45 @@ def test_another_metrics_aggregator_is_used():
   assert list(finalizers) == ['mean', 'who']
   assert float(finalizers['mean'](tf.constant([3.0, 4.0]))) == 0.75
   assert str(metrics_type) == '<mean=float32[2],who=float32[2]>'
+
+
+@pytest.mark.parametrize(
+  'aggregator, expected',
+  [
+    (
+      lambda finalizers: tff.learning.metrics.sum_then_finalize(finalizers),
+      [8 / 3],
+    ),
+    (tff.learning.metrics.finalize_then_sample, [3 / 2, 5 / 1]),
+    (tff.learning.metrics.secure_sum_then_finalize, [8 / 3]),
+  ],
+  ids=['one argument', 'sample', 'secure'],
+)
+def test_metrics_aggregators_of_tff(tff_context, aggregator, expected):
+  """Clients have x[0] 1 and 2, and 5: 3 of two examples, and 5 of one."""
+  process = _build(metrics_aggregator=aggregator)
+  output = _next(process, [_client([[1, 2], [2, 4]]), _client([5, 6])])
+  actual = np.atleast_1d(output.measurements['train']['mean'])
+  assert sorted(actual) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_metrics_aggregator_must_be_a_function():
+  with pytest.raises(TypeError, match='metrics_aggregator .* but is 3'):
+    _build(metrics_aggregator=3)
+
+
+def test_the_clear_shows_four_counts_where_metrics_are_summed_securely():
+  process = _build(
+    metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize
+  )
+  with pytest.raises(AssertionError, match='unsecure aggregations, found 1'):
+    tff.test.assert_not_contains_unsecure_aggregation(process.next)
+  (call,) = tree_analysis.find_unsecure_aggregation_in_tree(
+    process.next.to_building_block()
+  )
+  assert str(call.argument.type_signature) == (
+    '{<participating=int32,empty=int32,non_finite=int32,invalid=int32>}@CLIENTS'
+  )
 
 
 def test_subtract_is_new_minus_start():

@@ -1,0 +1,40 @@
+"""What an aggregator does to the clients' values, read off its state.
+
+TFF's factories hide their inner factories in closures, but each names its part
+of the state, and an outer one carries the state of an inner one. So the type of
+the state shows what is inside, however it is wrapped.
+"""
+
+import tensorflow_federated as tff
+
+# Of `tff.aggregators.DifferentiallyPrivateFactory`, which
+# `tff.learning.dp_aggregator` and `ddp_secure_aggregator` build on.
+_OF_PRIVACY = 'dp_event'
+# Of `tff.aggregators.clipping_factory` and `tff.aggregators.zeroing_factory`.
+_OF_NORMS = ('clipping_norm', 'zeroing_norm')
+
+
+def is_private(process: tff.templates.AggregationProcess) -> bool:
+  """Returns whether TFF's differential privacy is part of an aggregator.
+
+  Args:
+    process: What its factory created.
+  """
+  return _OF_PRIVACY in _names(process.state_type)
+
+
+def bounds_norms(process: tff.templates.AggregationProcess) -> bool:
+  """Returns whether an aggregator clips or zeroes values by their norm.
+
+  Args:
+    process: What its factory created.
+  """
+  return not _names(process.state_type).isdisjoint(_OF_NORMS)
+
+
+def _names(type_: tff.Type) -> set[str]:
+  """Returns the names of all elements of all structures in a type."""
+  names = set()
+  if isinstance(type_, tff.StructType):
+    names.update(name for name, _ in tff.structure.iter_elements(type_) if name)
+  return names.union(*map(_names, type_.children()))
