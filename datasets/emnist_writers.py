@@ -11,7 +11,6 @@ The file holds digits, and again all characters, in splits of their own. The
 decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -20,14 +19,12 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from typing import BinaryIO
 
 import numpy as np
 from absl import logging
 from tqdm import tqdm
 
-from datasets import emnist_database
+from datasets import emnist_database, whole_files
 from datasets.source import Source, Split
 
 INPUT_SHAPE = emnist_database.INPUT_SHAPE
@@ -125,7 +122,8 @@ def load(
         f'{" and ".join(content.splits)}); take only_digits=True '
         "(--emnist_only_digits=true), or put TFF's own file there."
       ) from error
-    with _atomic_file(decoded_path) as stream:
+    os.makedirs(cache, exist_ok=True)
+    with whole_files.replacing(decoded_path) as stream:
       np.savez(stream, **arrays)
   return _as_source(arrays, content)
 
@@ -188,30 +186,14 @@ def _identity(path: str) -> str:
   ]
 
 
-@contextlib.contextmanager
-def _atomic_file(path: str) -> Iterator[BinaryIO]:
-  """Writes a file that appears under its name complete, or not at all."""
-  folder = os.path.dirname(path)
-  os.makedirs(folder, exist_ok=True)
-  handle, temporary = tempfile.mkstemp(dir=folder, suffix='.tmp')
-  try:
-    with os.fdopen(handle, 'wb') as stream:
-      yield stream
-      stream.flush()
-      os.fsync(stream.fileno())
-    os.replace(temporary, path)
-  except BaseException:
-    os.unlink(temporary)
-    raise
-
-
 def _unpack(archive: str, path: str) -> str:
   """Unpacks `archive` to `path`, unless that has been done; returns `path`."""
   if os.path.isfile(path):
     return path
+  os.makedirs(os.path.dirname(path), exist_ok=True)
   try:
     with (
-      _atomic_file(path) as target,
+      whole_files.replacing(path) as target,
       open(archive, 'rb') as packed,
       lzma.open(packed) as unpacked,
       tqdm(

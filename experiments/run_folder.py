@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-TEMPORARY_PREFIX = '.temporary-'
+from datasets import whole_files
+
+TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 # Of the flag file in a run's folder.
 FLAGS = 'flags.txt'
 _PACKAGES = (
