@@ -24,11 +24,17 @@ import numpy as np
 from absl import logging
 from tqdm import tqdm
 
-from datasets import emnist_database, whole_files
+from datasets import downloads, emnist_database, whole_files
 from datasets.source import Source, Split
 
 INPUT_SHAPE = emnist_database.INPUT_SHAPE
 FILE_NAME = 'emnist_all.sqlite'
+# Where TFF downloads it from.
+_URL = f'https://storage.googleapis.com/tff-datasets-public/{FILE_NAME}.lzma'
+_REMEDY = (
+  f'give --data_dir, a folder that holds tff/{FILE_NAME} or '
+  f'tff/{FILE_NAME}.lzma, or try again with a network'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +134,30 @@ def load(
   return _as_source(arrays, content)
 
 
+def check_files(data_dir: str | None) -> None:
+  """Checks that the file is there, or that it can be downloaded.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If it is not there, and there is no network either.
+  """
+  if not os.path.isfile(_path(data_dir)):
+    downloads.check_reachable([_URL], 'emnist', _REMEDY)
+
+
 def _locate(data_dir: str | None) -> str:
+  """Returns the path of the file, which TFF downloads if need be."""
+  check_files(data_dir)
+  path = _path(data_dir)
+  if not os.path.isfile(path):
+    _download(path)
+  return path
+
+
+def _path(data_dir: str | None) -> str:
+  """Returns where the file is, or where a download puts it."""
   if data_dir is not None:
     plain = os.path.join(data_dir, 'tff', FILE_NAME)
     for path in (plain, f'{plain}.lzma'):
@@ -138,10 +167,7 @@ def _locate(data_dir: str | None) -> str:
       f"dataset='emnist': data_dir holds neither {plain} nor {plain}.lzma; put "
       'one of them there, or give no data_dir to let TFF download it.'
     )
-  path = os.path.join(os.path.expanduser('~'), '.tff', FILE_NAME)
-  if not os.path.isfile(path):
-    _download(path)
-  return path
+  return os.path.join(os.path.expanduser('~'), '.tff', FILE_NAME)
 
 
 def _download(path: str) -> None:
@@ -163,9 +189,8 @@ def _download(path: str) -> None:
       os.replace(downloaded, path)
   except Exception as error:  # Network, lzma, sqlite, disk: TFF wraps none.
     raise ValueError(
-      f"dataset='emnist': TFF could not download {FILE_NAME} ({error}); give a "
-      f'data_dir that holds tff/{FILE_NAME} or tff/{FILE_NAME}.lzma, or try '
-      'again with a network.'
+      f"dataset='emnist': TFF could not download {FILE_NAME} ({error}); "
+      f'{_REMEDY}.'
     ) from error
   finally:
     shutil.rmtree(staging)

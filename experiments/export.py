@@ -21,6 +21,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
+from experiments import command_line
+
 # Exit code of input that cannot be used.
 _USAGE = 2
 
@@ -116,4 +118,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  command_line.run(main)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from datasets import whole_files
 from experiments import (
+  command_line,
   report_against,
   report_curves,
   report_groups,
@@ -151,4 +152,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))

@@ -5,12 +5,16 @@ import os
 import signal
 import sys
 
-from experiments import flags, recipes
+from experiments import command_line, flags, places, recipes, run_folder
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
 # that ended the run gives 128 plus its number.
 _FAILED = 1
 _USAGE = 2
+# Wrong input, found before round 1.
+_REFUSALS = (ValueError, TypeError, run_folder.RunFolderError)
+# What ends a run on its way; it can be resumed.
+_FAILURES = (OSError, RuntimeError)
 
 
 def main(argv: list[str]) -> int:
@@ -32,13 +36,17 @@ def main(argv: list[str]) -> int:
   except flags.UsageError as error:
     return _complain(error, _USAGE)
   try:
-    training = _import_training()
-    return training.run(settings)
-  except KeyboardInterrupt:  # During the import; later ones are handled.
+    with places.opened(settings) as folder:
+      return _import_training().run(settings, folder)
+  except (
+    KeyboardInterrupt
+  ):  # Before or during the import; later, it is handled.
     return 128 + signal.SIGINT
-  except training.REFUSALS as error:
+  except _REFUSALS as error:
     return _complain(error, _USAGE)
-  except training.FAILURES as error:
+  except _FAILURES as error:
+    if command_line.is_unread():
+      raise
     return _complain(error, _FAILED)
 
 
@@ -97,4 +105,4 @@ def _list() -> None:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))

@@ -15,6 +15,7 @@ import pandas as pd
 from datasets import whole_files
 from experiments import (
   child_runs,
+  command_line,
   recipes,
   reproduce,
   setting_ranges,
@@ -147,4 +148,4 @@ def _write(table: pd.DataFrame, output: pathlib.Path) -> None:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))
