@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from datasets import whole_files
-from experiments import folders
+from experiments import code_version, folders
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 # Of the flag file in a run's folder.
@@ -41,7 +41,6 @@ _PACKAGES = (
   'tensorflow',
   'tensorflow-datasets',
   'tensorflow-federated',
-  'tff_ssl',
 )
 
 
@@ -463,7 +462,7 @@ class RunFolder:
       check_fingerprint(stored, now, free)
 
   def write_versions(self) -> None:
-    """Writes the versions of Python, the platform and the main packages."""
+    """Writes the versions of Python, the platform, packages and this code."""
     versions = {'python': platform.python_version()}
     versions['platform'] = platform.platform()
     for package in _PACKAGES:
@@ -471,6 +470,7 @@ class RunFolder:
         versions[package] = importlib.metadata.version(package)
       except importlib.metadata.PackageNotFoundError:
         versions[package] = None
+    versions.update(code_version.describe())
     self._write(self.versions, json.dumps(versions, indent=2) + '\n')
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:

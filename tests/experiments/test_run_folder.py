@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from absl import flags as absl_flags
 
+import tff_ssl
 from experiments import run_folder, signals
 
 
@@ -331,6 +332,9 @@ def test_versions(tmp_path):
     versions = json.loads(folder.versions.read_text())
   assert versions['numpy'] == np.__version__
   assert versions['python'] == sys.version.split()[0]
+  # Also where it is not installed, as in a checkout.
+  assert versions['tff_ssl'] == tff_ssl.__version__
+  assert 'commit' in versions and 'uncommitted_changes' in versions
 
 
 def test_free_space(tmp_path):
