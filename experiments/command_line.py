@@ -28,7 +28,8 @@ def run(main: Callable[[], int]) -> NoReturn:
       exit_code = main()
     finally:
       # Now, since at the end of the process an error here could not be caught.
-      sys.stdout.flush()
+      if sys.stdout is not None:  # It was closed from the start.
+        sys.stdout.flush()
   except BrokenPipeError:
     if not is_unread():
       raise

@@ -8,7 +8,8 @@ import sys
 from experiments import command_line, flags, places, recipes, run_folder
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
-# that ended the run gives 128 plus its number.
+# that ended the run gives 128 plus its number, and so does a reader of its
+# output that has gone (that of SIGPIPE).
 _FAILED = 1
 _USAGE = 2
 # Wrong input, found before round 1.
@@ -38,15 +39,13 @@ def main(argv: list[str]) -> int:
   try:
     with places.opened(settings) as folder:
       return _import_training().run(settings, folder)
-  except (
-    KeyboardInterrupt
-  ):  # Before or during the import; later, it is handled.
+  except KeyboardInterrupt:  # During the import; later ones are handled.
     return 128 + signal.SIGINT
   except _REFUSALS as error:
     return _complain(error, _USAGE)
   except _FAILURES as error:
-    if command_line.is_unread():
-      raise
+    if isinstance(error, BrokenPipeError) and command_line.is_unread():
+      raise  # `command_line.run` ends the process.
     return _complain(error, _FAILED)
 
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -51,40 +52,40 @@ def test_a_command_that_nobody_reads_ends_quietly(command):
   assert (done.stderr, done.returncode) == ('', 141)
 
 
-def test_a_run_that_nobody_reads_is_not_a_failed_one(tmp_path, monkeypatch):
-  """It ends where it prints, and the error reaches the end of the command."""
+@pytest.fixture
+def run_with_a_broken_pipe(monkeypatch, tmp_path):
+  """Starts a run that meets a broken pipe in its first round."""
+
+  def fail(*unused):
+    raise BrokenPipeError(32, 'Broken pipe')
+
+  training = types.SimpleNamespace(run=fail)
+  monkeypatch.setattr(run, '_import_training', lambda: training)
+  return lambda: run.main(
+    [
+      *('run', '--process=fedavg', '--dataset=digits'),
+      *(f'--run_dir={tmp_path / "run"}', f'--cache_dir={tmp_path}'),
+    ]
+  )
+
+
+def test_a_run_that_nobody_reads_is_not_a_failed_one(
+  run_with_a_broken_pipe, monkeypatch
+):
+  """The error reaches `command_line.run`."""
   reader, writer = os.pipe()
   os.close(reader)
-
-  def print_a_round(*unused):
-    raise BrokenPipeError(32, 'Broken pipe')
-
-  training = type('Training', (), {'run': staticmethod(print_a_round)})
-  monkeypatch.setattr(run, '_import_training', lambda: training)
-  arguments = [
-    *('run', '--process=fedavg', '--dataset=digits'),
-    *(f'--run_dir={tmp_path / "run"}', f'--cache_dir={tmp_path}'),
-  ]
-  with os.fdopen(writer, 'wb', buffering=0) as stdout:
-    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(stdout))
+  with (
+    os.fdopen(writer, 'wb', buffering=0) as stdout,
+    monkeypatch.context() as m,
+  ):
+    m.setattr(sys, 'stdout', io.TextIOWrapper(stdout))
     with pytest.raises(BrokenPipeError):
-      run.main(arguments)
-    monkeypatch.undo()
+      run_with_a_broken_pipe()
 
 
-def test_another_broken_pipe_is_a_failure(monkeypatch, tmp_path, capsys):
-  """A worker's, say, while somebody reads what is printed."""
-
-  def lose_a_worker(*unused):
-    raise BrokenPipeError(32, 'Broken pipe')
-
-  training = type('Training', (), {'run': staticmethod(lose_a_worker)})
-  monkeypatch.setattr(run, '_import_training', lambda: training)
-  arguments = [
-    *('run', '--process=fedavg', '--dataset=digits'),
-    *(f'--run_dir={tmp_path / "run"}', f'--cache_dir={tmp_path}'),
-  ]
-  assert run.main(arguments) == 1
+def test_a_broken_pipe_of_a_worker_is_a_failure(run_with_a_broken_pipe, capsys):
+  assert run_with_a_broken_pipe() == 1
   assert 'Broken pipe' in capsys.readouterr().err
 
 
@@ -93,6 +94,13 @@ def test_the_exit_code_is_the_commands(code, capsys):
   with pytest.raises(SystemExit) as ended:
     command_line.run(lambda: code)
   assert ended.value.code == code
+
+
+def test_without_an_output_a_command_runs_all_the_same(monkeypatch):
+  monkeypatch.setattr(sys, 'stdout', None)
+  with pytest.raises(SystemExit) as ended:
+    command_line.run(lambda: 0)
+  assert ended.value.code == 0
 
 
 def test_a_broken_pipe_of_something_else_is_no_end():
