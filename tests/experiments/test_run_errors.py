@@ -82,7 +82,7 @@ def test_wrong_paths_are_told_before_tensorflow_is_imported(where, tmp_path):
   with socket.create_server(('127.0.0.1', 0)) as server:
     port = server.getsockname()[1]
   commands = [
-    ['--dataset=digits', '--run_dir=/'],
+    ['--dataset=digits', '--run_dir=/proc/self'],
     ['--dataset=digits', f'--run_dir={file}'],
     ['--dataset=digits', f'--cache_dir={file}/cache'],
     ['--dataset=digits', '--flagfile=/nowhere.txt'],
