@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 # As a shell tells that a program was ended by a closed pipe.
-_UNREAD = 128 + signal.SIGPIPE
+UNREAD = 128 + signal.SIGPIPE
 
 
 def run(main: Callable[[], int]) -> NoReturn:
@@ -38,7 +38,7 @@ def run(main: Callable[[], int]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
       if _has_lost_its_reader(stream):
         os.dup2(nowhere, stream.fileno())
-    exit_code = _UNREAD
+    exit_code = UNREAD
   sys.exit(exit_code)
 
 
