@@ -286,6 +286,9 @@ class RunFolder:
       # runs would then lock two files of one name.
       with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(descriptor), lock.stat()):
+          # Again, for another run may have come and gone.
+          made = {_LOCK} - self._before
+          self._before = frozenset(os.listdir(self.path)) - made
           return descriptor
       os.close(descriptor)
     raise RunFolderError(

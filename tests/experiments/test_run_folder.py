@@ -207,6 +207,20 @@ def test_a_lock_that_is_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
   assert removed
 
 
+def test_what_another_run_leaves_meanwhile_is_not_removed(
+  tmp_path, monkeypatch
+):
+  lock, checkpoint = fcntl.flock, tmp_path / 'checkpoints' / 'round_00000001'
+
+  def train_and_lock(descriptor, operation):
+    checkpoint.mkdir(parents=True)
+    lock(descriptor, operation)
+
+  monkeypatch.setattr(fcntl, 'flock', train_and_lock)
+  refuse_a_run(tmp_path)
+  assert checkpoint.exists()
+
+
 def test_read_only_folder_is_refused(tmp_path, monkeypatch):
   def refuse(*args, **kwargs):
     raise PermissionError(13, 'Permission denied')
