@@ -5,6 +5,9 @@ state in `state.npz` and a `manifest.json` that holds the SHA-256 of the state
 and of itself, so that a damaged checkpoint is told from a sound one. The folder
 is renamed to its name when all is on the disk: from then on it exists. Neither
 file needs pickle, so that reading one cannot run anything.
+
+Where clients keep states, in files of their own, the manifest also names those
+that belong to the checkpoint, each with its SHA-256.
 """
 
 import hashlib
@@ -15,7 +18,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,14 +32,22 @@ _MANIFEST = 'manifest.json'
 # A second checkpoint of a round, made when the first one was found damaged, is
 # number 1: a folder cannot be replaced by a rename.
 _NAME = re.compile(r'round_(\d{8,})(?:\.(\d+))?')
+# What every manifest has, beside its own SHA-256.
+_FIELDS = {
+  'format': int,
+  'round': int,
+  'fingerprint': dict,
+  'leaves': list,
+  'files': dict,
+}
 
 
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be written, or no sound one can be read."""
 
 
-class _Unsound(Exception):
-  """One checkpoint is damaged; the text says how."""
+class UnsoundCheckpointError(Exception):
+  """A run cannot go on from one checkpoint; the text says what is damaged."""
 
 
 def _digest(content: bytes) -> str:
@@ -140,13 +151,21 @@ class CheckpointManager:
     """Returns the round of the oldest checkpoint that is kept, 0 without."""
     return min(self._checkpoints().values(), default=0)
 
-  def save(self, round_number: int, state: Any) -> None:
+  def save(
+    self,
+    round_number: int,
+    state: Any,
+    client_states: Mapping[str, str] | None = None,
+  ) -> None:
     """Saves `state`; on return it is on the disk.
 
     Args:
       round_number: Number of rounds that made the state; not before the newest
         sound checkpoint's.
       state: A state like the template.
+      client_states: The SHA-256 of each file of a client's state that belongs
+        to this checkpoint, by name; the files are on the disk already. `None`
+        where clients keep no state.
 
     Raises:
       ValueError: If the state is unlike the template, or a later one exists.
@@ -166,6 +185,8 @@ class CheckpointManager:
       'leaves': specs,
       'files': {_STATE: _digest(content)},
     }
+    if client_states is not None:
+      manifest['client_states'] = dict(client_states)
     manifest['sha256'] = _digest(_canonical(manifest))
     try:
       self._commit(round_number, content, _canonical(manifest))
@@ -219,11 +240,22 @@ class CheckpointManager:
         # Renamed first, it is never seen half removed.
         doomed = path.with_name(f'{run_folder.TEMPORARY_PREFIX}{path.name}')
         path.rename(doomed)
-        shutil.rmtree(doomed)
+        run_folder.remove(doomed)
     self._damaged.clear()
 
-  def load_latest(self) -> tuple[int, Any] | None:
+  def load_latest(
+    self,
+    check_client_states: Callable[[int, Mapping[str, str] | None], None]
+    | None = None,
+  ) -> tuple[int, Any] | None:
     """Loads the newest sound checkpoint.
+
+    Args:
+      check_client_states: Called with the round of a checkpoint and what `save`
+        got as `client_states` (`None` for a checkpoint of an older version of
+        this library). It raises `UnsoundCheckpointError` where the files are
+        not those; then an older checkpoint is tried. Not needed to look at
+        the server's state alone.
 
     Returns:
       Its round and state (numpy arrays where the template has arrays or
@@ -238,12 +270,15 @@ class CheckpointManager:
     for path, round_number in reversed(self._checkpoints().items()):
       try:
         manifest, arrays = _read(path, round_number)
-      except (_Unsound, OSError) as error:
+        run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
+        self._check_structure(manifest['leaves'], f'The checkpoint {path}')
+        self._check_arrays(arrays)
+        if check_client_states is not None:
+          check_client_states(round_number, manifest.get('client_states'))
+      except (UnsoundCheckpointError, OSError) as error:
         self._damaged.add(path)
         faults.append(f'{path.name}: {error}')
         continue
-      run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
-      self._check_structure(manifest['leaves'], f'The checkpoint {path}')
       if faults:
         logging.getLogger(__name__).warning(
           'Damaged checkpoints in %s are passed over (%s): continuing from '
@@ -273,6 +308,15 @@ class CheckpointManager:
           'and model that it was made with.'
         )
 
+  def _check_arrays(self, arrays: list[np.ndarray]) -> None:
+    """Compares what `state.npz` holds with what the manifest says of it."""
+    found = [(array.dtype, array.shape) for array in arrays]
+    own = [(_bits(array).dtype, array.shape) for array in self._template_arrays]
+    if found != own:
+      raise UnsoundCheckpointError(
+        f'its {_STATE} holds other arrays than its manifest says'
+      )
+
   def _unflatten(self, arrays: list[np.ndarray]) -> Any:
     leaves = []
     for array, spec, leaf in zip(
@@ -294,14 +338,30 @@ def _read(
   try:
     manifest = json.loads((path / _MANIFEST).read_bytes())
     stored = manifest.pop('sha256')
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
-    raise _Unsound('its manifest cannot be read') from error
-  if _digest(_canonical(manifest)) != stored:
-    raise _Unsound('its manifest does not match its SHA-256')
+    sealed = _canonical(manifest)
+  except (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    RecursionError,  # Lists in lists, a thousand deep.
+  ) as error:
+    raise UnsoundCheckpointError('its manifest cannot be read') from error
+  if _digest(sealed) != stored:
+    raise UnsoundCheckpointError('its manifest does not match its SHA-256')
+  for name, kind in _FIELDS.items():
+    if not isinstance(manifest.get(name), kind):
+      raise UnsoundCheckpointError(f'its manifest has no {name!r}')
+  if not isinstance(manifest.get('client_states', {}), dict):
+    raise UnsoundCheckpointError("its manifest has no table 'client_states'")
   if manifest['format'] != _FORMAT or manifest['round'] != round_number:
-    raise _Unsound('its manifest is of another round or format')
+    raise UnsoundCheckpointError('its manifest is of another round or format')
   content = (path / _STATE).read_bytes()
-  if _digest(content) != manifest['files'][_STATE]:
-    raise _Unsound(f'its {_STATE} does not match its SHA-256')
-  with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-    return manifest, [arrays[name] for name in sorted(arrays.files)]
+  if _digest(content) != manifest['files'].get(_STATE):
+    raise UnsoundCheckpointError(f'its {_STATE} does not match its SHA-256')
+  try:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+      return manifest, [arrays[name] for name in sorted(arrays.files)]
+  except MemoryError:
+    raise
+  # The readers of zip and npy raise a dozen types where bytes make no sense to
+  # them: whatever it is, the file is no checkpoint's.
+  except Exception as error:
+    raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error

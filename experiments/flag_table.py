@@ -365,8 +365,9 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'worker_timeout',
       'float',
-      'Seconds without an answer after which a worker of --worker_addresses is '
-      'given up.',
+      'Seconds without an answer after which a worker is given up. One of '
+      'this machine is killed then, and a new one repeats the round. A worker '
+      'that computes for long does answer.',
     ),
     Flag(
       'insecure_workers',

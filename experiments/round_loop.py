@@ -35,8 +35,9 @@ class RoundLoop:
     checkpoints,
     diversity=None,
     observe=None,
-    after_save=None,
+    client_states=None,
     validate=None,
+    watch=None,
   ):
     """Initializes the loop.
 
@@ -49,10 +50,12 @@ class RoundLoop:
       diversity: `(state, rounds done) -> dict` of further metrics, or `None`.
       observe: `(rounds done, state, whether test metrics are due) -> dict` of
         further metrics, called after each round, or `None`.
-      after_save: `(participants) -> None`, called after each checkpoint with
-        the indices of all clients since the one before, or `None`.
+      client_states: `ClientStates` of the run, which belong to its
+        checkpoints, or `None` where clients keep no state.
       validate: `(ModelWeights) -> dict` of metrics on a validation split,
         called where test metrics are due, or `None`.
+      watch: `(rounds done, ModelWeights, row) -> dict` of further metrics,
+        called where test metrics are due with those of the round, or `None`.
     """
     self._process = process
     self._settings = settings
@@ -61,8 +64,9 @@ class RoundLoop:
     self._checkpoints = checkpoints
     self._diversity = diversity
     self._observe = observe
-    self._after_save = after_save
+    self._client_states = client_states
     self._validate = validate
+    self._watch = watch
     self._stalled = 0
 
   def run(
@@ -106,6 +110,9 @@ class RoundLoop:
       row.update(evaluated)
       if evaluated and self._validate is not None:
         row.update(self._validate(self._process.get_model_weights(state)))
+      if evaluated and self._watch is not None:
+        weights = self._process.get_model_weights(state)
+        row.update(self._watch(done, weights, row))
       if self._observe is not None:
         row.update(self._observe(done, state, bool(evaluated)))
       if self._diversity is not None and (
@@ -122,13 +129,26 @@ class RoundLoop:
         or done == total
         or stop.requested
       ):
-        self._checkpoints.save(done, state)
-        if self._after_save is not None:
-          self._after_save(participants)
+        self._save(done, state, participants)
         participants = set()
       progress.update(done, row)
       self._check_moves(row)
     return state
+
+  def _save(self, done, state, participants):
+    """Saves a checkpoint, and with it the states of its clients.
+
+    Args:
+      done: Rounds done.
+      state: The process's state.
+      participants: All clients since the checkpoint before.
+    """
+    states = self._client_states
+    if states is None:
+      self._checkpoints.save(done, state)
+      return
+    self._checkpoints.save(done, state, states.record(done, participants))
+    states.prune(participants, self._checkpoints.oldest_round())
 
   def _evaluated(self, done, state, evaluate_clients):
     """Returns the test metrics that are due after a round."""

@@ -130,10 +130,15 @@ def write_durably(path: pathlib.Path, content: bytes) -> None:
 def sweep_temporaries(folder: pathlib.Path) -> None:
   """Removes what an interrupted write left in `folder`."""
   for path in folder.glob(f'{TEMPORARY_PREFIX}*'):
-    if path.is_dir():
-      shutil.rmtree(path)
-    else:
-      path.unlink()
+    remove(path)
+
+
+def remove(path: pathlib.Path) -> None:
+  """Removes a folder with all in it, or a file, or a link alone."""
+  if path.is_dir() and not path.is_symlink():
+    shutil.rmtree(path)
+  else:
+    path.unlink()
 
 
 def to_strict_json(value: Any) -> Any:
@@ -331,10 +336,8 @@ class RunFolder:
       path = self.path / name
       if name in self._before:
         continue
-      if path.is_dir():
-        shutil.rmtree(path)
-      else:
-        path.unlink(missing_ok=True)
+      with contextlib.suppress(FileNotFoundError):
+        remove(path)
     folders.remove_empty(self._made)
 
   def _end(self) -> None:

@@ -19,6 +19,7 @@ from experiments import (
   hardware,
   metric_log,
   proxy_evaluation,
+  pseudo_label_watch,
   recipes,
   round_loop,
   run_folder,
@@ -34,6 +35,7 @@ from experiments import (
 )
 from experiments.flags import UsageError
 from tff_ssl import algorithms, metrics
+from tff_ssl.simulation import channels
 
 
 class RunFailed(RuntimeError):
@@ -78,7 +80,9 @@ def run(settings, folder: run_folder.RunFolder) -> int:
       )
     )
     manager = saved_run.open_checkpoints(settings, folder, data, state)
-    first_round, state = manager.load_latest() or (0, state)
+    states = client_states.of_run(settings, spec)
+    latest = manager.load_latest(None if states is None else states.resume)
+    first_round, state = latest or (0, state)
     _check_rounds_left(settings, first_round)
     _describe(data)
     _warn_of_warmup(settings)
@@ -97,11 +101,12 @@ def run(settings, folder: run_folder.RunFolder) -> int:
         if settings.gradient_diversity_clients
         else None
       ),
-      after_save=client_states.pruner(settings, spec, manager),
+      client_states=states,
       observe=proxy_evaluation.observer(
         settings, model, views, data.source.test, folder.path
       ),
       validate=evaluation.validator(model, views, data.source.validation),
+      watch=pseudo_label_watch.build(settings, spec, model, views, data),
     )
     # Nothing is refused from here on.
     folder.write_flags(settings.used)
@@ -128,7 +133,7 @@ def run(settings, folder: run_folder.RunFolder) -> int:
     except tf.errors.OpError as error:
       raise RunFailed(error.message.partition('\n')[0]) from error
     except grpc.RpcError as error:
-      reason = error.details().partition('\n')[0]
+      reason = channels.first_cause(error)
       raise RunFailed(f'A round failed in the TFF worker: {reason}') from error
     except signals.RoundDropped:
       pass

@@ -7,6 +7,8 @@ from tff_ssl.simulation import addresses, client_reader, workers
 def install(settings, spec, store) -> None:
   """Starts or reaches the workers of a run, which then compute for TFF.
 
+  Prints on which ports the workers listen that are started here.
+
   Args:
     settings: From `experiments.settings.make`.
     spec: The process's `ProcessSpec`.
@@ -21,6 +23,13 @@ def install(settings, spec, store) -> None:
     workers.install_context(
       settings.workers or 1,
       threads_per_op=workers.threads_for(settings.clients_per_round or 0),
+      answer_timeout_s=settings.worker_timeout,
+    )
+    ports = ', '.join(map(str, workers.listening_ports()))
+    print(
+      "TFF's worker processes listen on all network interfaces, without a "
+      f'password (port {ports}): keep this machine behind a firewall.',
+      flush=True,
     )
     return
   try:

@@ -9,7 +9,7 @@ def without_revoked(given: dict[str, object]) -> dict[str, object]:
 
   A run that was started with some workers is resumed from its flag file with
   others: the file's --workers=1 is no contradiction to --worker_addresses, and
-  an empty --worker_addresses takes the file's back, and what belongs to it.
+  an empty --worker_addresses takes the file's back.
 
   Args:
     given: The flags that were given, by name.
@@ -17,7 +17,7 @@ def without_revoked(given: dict[str, object]) -> dict[str, object]:
   named = given.get('worker_addresses')
   revoked = set()
   if named == '':
-    revoked = {'worker_addresses', 'worker_timeout'}
+    revoked = {'worker_addresses'}
   if named and given.get('workers') == 1:
     revoked = {'workers'}
   if not named:
@@ -36,7 +36,7 @@ def unused(values: dict[str, object]) -> dict[str, str]:
       'workers': '--worker_addresses names workers that run already (give '
       '--workers=1 to take back that of a flag file)'
     }
-  return {'worker_timeout': 'only --worker_addresses uses it'}
+  return {}
 
 
 def check(values: dict[str, object]) -> None:

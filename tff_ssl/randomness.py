@@ -24,6 +24,7 @@ class Purpose(enum.IntEnum):
   STATISTICS = 8
   PSEUDO_LABEL = 9
   NOISE = 10
+  MEASURE = 11
 
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide

@@ -245,19 +245,111 @@ def test_damaged_checkpoint_is_replaced_by_the_repeated_round(tmp_path):
   assert (round_number, flat_bits(state)) == (2, flat_bits(make_state(2)))
 
 
-def test_a_pickle_is_never_loaded(tmp_path):
-  manager(tmp_path).save(1, make_state(1))
-  folder = tmp_path / 'round_00000001'
-  np.savez(folder / 'state.npz', leaf_00000=np.array([object()], object))
+def reseal(folder, change):
+  """Changes a manifest, whose own SHA-256 is right again."""
   manifest = json.loads((folder / 'manifest.json').read_text())
   del manifest['sha256']
   manifest['files']['state.npz'] = run_sha256sum(folder / 'state.npz')
+  change(manifest)
   text = json.dumps(manifest, indent=2, sort_keys=True)
   (folder / 'bare').write_text(text)
   manifest['sha256'] = run_sha256sum(folder / 'bare')
+  (folder / 'bare').unlink()
   (folder / 'manifest.json').write_text(json.dumps(manifest))
-  with pytest.raises(ValueError, match='allow_pickle=False'):
-    manager(tmp_path).load_latest()
+
+
+class Canary:
+  """An array of it, once unpickled, makes a file."""
+
+  def __init__(self, path):
+    self.path = path
+
+  def __reduce__(self):
+    return os.mkdir, (str(self.path),)
+
+
+def put_pickle(folder):
+  canary = np.array([Canary(folder.parent.parent / 'canary')], object)
+  np.savez(folder / 'state.npz', leaf_00000=canary)
+  reseal(folder, lambda manifest: None)
+
+
+def put_other_arrays(folder):
+  np.savez(folder / 'state.npz', leaf_00000=np.zeros(3))
+  reseal(folder, lambda manifest: None)
+
+
+def put_no_archive(folder):
+  (folder / 'state.npz').write_bytes(b'PK\3\4 and no more')
+  reseal(folder, lambda manifest: None)
+
+
+def put_deep_nesting(folder):
+  (folder / 'manifest.json').write_text('[' * 100_000 + ']' * 100_000)
+
+
+def put_file(folder):
+  shutil.rmtree(folder)
+  folder.write_bytes(b'a file')
+
+
+def put_link(folder):
+  folder.rename(folder.parent.parent / 'elsewhere')
+  (folder.parent.parent / 'elsewhere' / 'state.npz').unlink()
+  folder.symlink_to(folder.parent.parent / 'elsewhere')
+
+
+def put_without(name):
+  return lambda folder: reseal(folder, lambda manifest: manifest.pop(name))
+
+
+def put_value(name, value):
+  return lambda folder: reseal(
+    folder, lambda manifest: manifest.update({name: value})
+  )
+
+
+@pytest.mark.parametrize(
+  'put, fault',
+  [
+    (put_pickle, 'state.npz cannot be read'),
+    (put_other_arrays, 'state.npz holds other arrays'),
+    (put_no_archive, 'state.npz cannot be read'),
+    (put_deep_nesting, 'manifest cannot be read'),
+    (put_file, 'Not a directory'),
+    (put_link, 'No such file'),
+    *(
+      (put_without(name), f"manifest has no '{name}'")
+      for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
+    ),
+    (put_value('files', ['state.npz']), "no 'files'"),
+    (put_value('files', {}), 'state.npz does not match'),
+    (put_value('leaves', 3), "no 'leaves'"),
+    (put_value('client_states', []), "table 'client_states'"),
+  ],
+)
+def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
+  folder = tmp_path / 'checkpoints'
+  saver = manager(folder)
+  for number in (1, 2):
+    saver.save(number, make_state(number))
+  put(folder / 'round_00000002')
+  again = manager(folder)
+  round_number, state = again.load_latest()
+  assert (round_number, flat_bits(state)) == (1, flat_bits(make_state(1)))
+  assert fault in caplog.text
+  assert not (tmp_path / 'canary').exists()
+  # The repeated round takes its place, whatever that was.
+  again.save(2, make_state(2))
+  assert manager(folder).load_latest()[0] == 2
+  assert len(os.listdir(folder)) == 2
+
+
+def test_a_resealed_checkpoint_is_sound(tmp_path):
+  """Otherwise the cases above would show nothing."""
+  manager(tmp_path).save(1, make_state(1))
+  reseal(tmp_path / 'round_00000001', lambda manifest: None)
+  assert manager(tmp_path).load_latest()[0] == 1
 
 
 class Interrupted(BaseException):

@@ -71,9 +71,14 @@ class Recorder:
 
   def __init__(self):
     self.calls = []
+    self.saved_states = []
 
-  def save(self, number, state):
+  def save(self, number, state, client_states=None):
     self.calls.append(('save', number, state))
+    self.saved_states.append(client_states)
+
+  def oldest_round(self):
+    return self.numbers('save')[0]
 
   def log(self, number, row):
     self.calls.append(('log', number, row))
@@ -93,7 +98,7 @@ def run(
   clients=None,
   observe=None,
   validate=None,
-  after_save=None,
+  client_states=None,
   **changed,
 ):
   recorder = Recorder()
@@ -118,7 +123,7 @@ def run(
     checkpoints=recorder,
     observe=observe,
     validate=validate,
-    after_save=after_save,
+    client_states=client_states,
   )
   end = loop.run(
     state, first_round, stop or Stop(), recorder, [recorder.log], clients
@@ -197,11 +202,32 @@ def test_validation_goes_with_the_test():
       assert row['validation_accuracy'] == -row['accuracy']
 
 
-def test_a_checkpoint_is_followed_by_all_clients_since_the_one_before():
-  process, seen = Process(), []
-  run(process, after_save=seen.append)
+class States:
+  """Takes the place of client states: notes every call."""
+
+  def __init__(self):
+    self.calls = []
+
+  def record(self, number, clients):
+    self.calls.append(('record', number, clients))
+    return {'file': str(number)}
+
+  def prune(self, clients, oldest):
+    self.calls.append(('prune', oldest, clients))
+
+
+def test_a_checkpoint_holds_the_states_of_all_clients_since_the_one_before():
+  process, states = Process(), States()
+  _, recorder = run(process, client_states=states)
   rounds = [{int(key[0]) for key in keys} for keys in process.keys]
-  assert seen == [set.union(*rounds[:3]), set.union(*rounds[3:])]
+  first, second = set.union(*rounds[:3]), set.union(*rounds[3:])
+  assert states.calls == [
+    ('record', 3, first),
+    ('prune', 3, first),
+    ('record', 5, second),
+    ('prune', 3, second),
+  ]
+  assert recorder.saved_states == [{'file': '3'}, {'file': '5'}]
 
 
 def test_continuing_equals_not_stopping():
@@ -293,13 +319,15 @@ def test_rows_tell_time_and_memory():
 
 
 # Trains three rounds in a forked child, which kills itself before its n-th call
-# that changes a file; the parent continues in the same folder.
+# that changes a file; the parent continues in the same folder. Clients keep
+# states: each takes its own into the round, and leaves another.
 CRASHES = """
 import contextlib, hashlib, json, os, pathlib, signal, sys, types
 import numpy as np
 import pandas as pd
 from experiments import (
-  checkpoints, client_evaluation, metric_log, round_loop)
+  checkpoints, client_evaluation, client_states, metric_log, round_loop)
+from tff_ssl.templates import client_state
 
 OWNERS = client_evaluation.Owners(
   names=('a', 'b', 'c'), client=np.repeat(np.arange(3), 3),
@@ -309,11 +337,28 @@ EVALUATOR = types.SimpleNamespace(
     correct=w > 0, losses=np.abs(w), mean=lambda: {'accuracy': float(w.sum())}))
 
 class Process:
+  def __init__(self, states):
+    self.states = states
+
+  def visit(self, client, round_num):
+    '''Returns how often the client had taken part, and counts this round.'''
+    seed = SETTINGS.seed
+    newest = client_state.newest(self.states, seed, round_num, [client])
+    before = int(newest[client].read_bytes()) if newest else 0
+    path = self.states / f'seed-{seed}/{client}/{round_num:010}.state'
+    os.makedirs(path.parent, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(file, str(before + 1).encode())
+    os.close(file)
+    return before
+
   def next(self, state, keys):
     rng = np.random.default_rng([int(state['round']), *np.ravel(keys)])
+    visits = [self.visit(int(key[0]), int(state['round'])) for key in keys]
     state = {
       'round': state['round'] + np.int32(1),
-      'w': state['w'] * np.float32(0.9) + rng.normal(size=9).astype(np.float32),
+      'w': state['w'] * np.float32(0.9) + rng.normal(size=9).astype(np.float32)
+           + np.float32(sum(visits)),
     }
     train = {'loss': float(state['w'][0])}
     if state['round'] == 2:
@@ -328,23 +373,31 @@ class Process:
 SETTINGS = types.SimpleNamespace(
   total_rounds=3, rounds_per_evaluation=2, evaluation_offset=0,
   rounds_per_checkpoint=1,
-  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=0,
+  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=1,
   start_model=None)
+NEWEST = 'checkpoints/round_00000003/manifest.json'
 NEVER = types.SimpleNamespace(
   requested=False, droppable=contextlib.nullcontext)
 SILENT = types.SimpleNamespace(update=lambda *unused: None)
 
-def train(folder):
+def load(folder):
   state = {'round': np.int32(0), 'w': np.zeros(9, np.float32)}
   manager = checkpoints.CheckpointManager(folder / 'checkpoints', state, {})
-  first, state = manager.load_latest() or (0, state)
+  settings = types.SimpleNamespace(run_dir=folder, seed=SETTINGS.seed)
+  states = client_states.ClientStates(settings)
+  first, state = manager.load_latest(states.resume) or (0, state)
+  return first, state, manager, states
+
+def train(folder):
+  first, state, manager, states = load(folder)
   with (
     metric_log.MetricLog(folder / 'metrics.csv', first + 1) as log,
     client_evaluation.opened(
       EVALUATOR, OWNERS, folder / 'clients.csv', first + 1, log) as per_client,
   ):
     loop = round_loop.RoundLoop(
-      Process(), settings=SETTINGS, num_clients=5,
+      Process(folder / 'client_states'), settings=SETTINGS, num_clients=3,
+      client_states=states,
       evaluate=lambda w: {'accuracy': float(w.sum())}, checkpoints=manager,
     )
     loop.run(state, first, NEVER, SILENT, [log.append], per_client)
@@ -356,6 +409,10 @@ def result(folder):
   clients = (folder / 'clients.csv').read_bytes()
   assert clients.count(b'\\n') == 1 + 2 * 3, clients  # Rounds 2 and 3.
   digest.update(clients)
+  # Names the states of all clients, which are sound on the disk, too.
+  manifest = json.loads((folder / NEWEST).read_text())
+  assert len(manifest['client_states']) == 3, manifest
+  assert load(folder)[0] == 3
   newest = max((folder / 'checkpoints').glob('round_*'))
   for path in sorted(newest.iterdir()):
     digest.update(f'{newest.name}/{path.name}'.encode() + path.read_bytes())

@@ -58,11 +58,17 @@ def test_a_run_goes_on_with_its_clients_states(runs, tmp_path):
   assert whole['bytes_up_per_client'] < whole['bytes_down_per_client'] + 100
 
 
-def test_without_the_states_a_resumed_run_is_another(runs, tmp_path):
-  folder, cache, whole = runs
+def test_without_its_states_a_run_is_not_resumed(runs, tmp_path, capsys):
+  folder, cache, _ = runs
   other = tmp_path / 'other'
   shutil.copytree(folder / 'cut', other)
-  for path in (other / 'client_states').rglob('*.state'):
+  paths = list((other / 'client_states').rglob('*.state'))
+  for path in paths:
     path.unlink()
-  summary = train(other, cache, '--total_rounds=7')
-  assert summary['weights_sha256'] != whole['weights_sha256']
+  metrics = (other / 'metrics.csv').read_bytes()
+  arguments = (cache, '--total_rounds=7', f'--run_dir={other}')
+  assert run.main(['run', *FLAGS, *arguments]) == 1
+  [error] = capsys.readouterr().err.splitlines()
+  assert 'restore the files from a copy' in error
+  assert any(f'{path} is missing' in error for path in paths)
+  assert (other / 'metrics.csv').read_bytes() == metrics

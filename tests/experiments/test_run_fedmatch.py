@@ -50,7 +50,7 @@ def test_a_run_goes_on_with_its_helpers(
   states = tmp_path / 'cut' / 'client_states'
   shutil.move(states, tmp_path / 'states')
   assert train('cut') == 1
-  assert 'model of a helper client is missing' in capfd.readouterr().err
+  assert '.state is missing' in capfd.readouterr().err
 
   shutil.rmtree(states, ignore_errors=True)
   shutil.move(tmp_path / 'states', states)

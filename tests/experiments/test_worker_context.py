@@ -3,6 +3,7 @@
 import os
 import types
 
+import psutil
 import pytest
 
 from experiments import client_states, worker_context
@@ -69,3 +70,38 @@ def test_a_worker_that_cannot_see_them_is_refused(read, tmp_path, monkeypatch):
     f'{tmp_path}/run/client_states/',
   ):
     install('scaffold', tmp_path / 'run')
+
+
+def test_local_workers_and_where_they_listen(tmp_path, monkeypatch, capsys):
+  """Checked against the kernel's own table of sockets."""
+  given = {}
+  plain = workers.install_context
+
+  def install_context(*arguments, **options):
+    given.update(options)
+    return plain(*arguments, **options)
+
+  monkeypatch.setattr(workers, 'install_context', install_context)
+  settings = make(
+    {
+      'process': 'fedavg',
+      'dataset': 'digits',
+      'run_dir': str(tmp_path / 'run'),
+      'workers': 2,
+      'worker_timeout': 7.0,
+    }
+  )
+  worker_context.install(settings, PROCESSES['fedavg'], STORE)
+  listening = [
+    connection.laddr
+    for child in psutil.Process().children()
+    for connection in child.connections(kind='tcp')
+    if connection.status == psutil.CONN_LISTEN
+  ]
+  workers.stop_workers()
+  assert given['answer_timeout_s'] == 7
+  assert {address.ip for address in listening} <= {'::', '0.0.0.0'}
+  [line] = capsys.readouterr().out.splitlines()
+  ports = ', '.join(map(str, sorted(address.port for address in listening)))
+  assert len(listening) == 2
+  assert f'on all network interfaces, without a password (port {ports})' in line

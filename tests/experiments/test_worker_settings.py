@@ -15,7 +15,12 @@ def make(**given):
 def test_one_local_worker_is_the_default():
   made = make()
   assert made.workers == 1
-  assert made.worker_addresses is None and made.worker_timeout is None
+  assert (made.worker_addresses, made.worker_timeout) == (None, 60.0)
+
+
+def test_local_workers_have_a_deadline_too():
+  assert make(worker_timeout=5.0).worker_timeout == 5
+  assert make(worker_timeout=5.0, workers=2).worker_timeout == 5
 
 
 def test_addresses_stand_instead_of_local_workers():
@@ -33,11 +38,7 @@ def test_addresses_stand_instead_of_local_workers():
       {'workers': 2, 'worker_addresses': NEAR},
       ['--workers=2 has no effect', '--worker_addresses'],
     ),
-    ({'worker_timeout': 5.0}, ['--worker_timeout=5.0', '--worker_addresses']),
-    (
-      {'worker_timeout': 0.5, 'worker_addresses': NEAR},
-      ['--worker_timeout=0.5', 'between 1 and'],
-    ),
+    ({'worker_timeout': 0.5}, ['--worker_timeout=0.5', 'between 1 and']),
     (
       {'worker_addresses': 'worker'},
       ['--worker_addresses=worker', 'host:port'],

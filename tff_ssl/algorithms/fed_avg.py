@@ -54,8 +54,9 @@ def build_fed_avg(
     model: A `tff_ssl.models.FunctionalModel`.
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    client_objective: By default `tff_ssl.objectives.Supervised(views)`, on
-      those examples that have a label; another one gets all examples.
+    client_objective: By default `tff_ssl.objectives.Supervised(views)`. A
+      supervised objective gets those examples that have a label (`y` is not
+      -1), another one all of them; see `tff_ssl.objectives`.
     supervised_loss: Of the default `client_objective`: 'cross_entropy', or
       'double_softmax' as in the code of Lu et al. (arXiv 2204.03304); see
       `objectives.Supervised`.
@@ -211,8 +212,11 @@ def build_training(
     schedule=schedule,
     labelled_batch_size=labelled_batch_size,
     epoch_batches='matched' if match_local_steps else epoch_batches,
-    selection=minibatches.Selection(
-      'labelled' if client_objective is None else 'all',
-      redrawn_mask_ratio=redrawn_mask_ratio,
+    selection=(
+      None
+      if redrawn_mask_ratio is None
+      else minibatches.Selection(
+        'labelled', redrawn_mask_ratio=redrawn_mask_ratio
+      )
     ),
   )

@@ -125,9 +125,6 @@ def build_fedmatch_server(
   checks.integers_at_least(0, server_warmup_rounds=server_warmup_rounds)
   data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
-  length = local_training.steps_or_epochs(
-    local_steps, local_epochs, default_epochs=1
-  )
   of_psi = helper_training.build(
     parts,
     local_training.LocalTraining(
@@ -142,9 +139,11 @@ def build_fedmatch_server(
       ),
       client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
       batch_size,
-      **length,
+      **local_training.steps_or_epochs(
+        local_steps, local_epochs, default_epochs=1
+      ),
       schedule=schedule,
-      steps_per_round=None if length['epochs'] is None else server_steps,
+      steps_per_round=server_steps,
     ),
     data_spec=data_spec,
     client_state_dir=client_state_dir,

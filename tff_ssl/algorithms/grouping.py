@@ -35,7 +35,8 @@ Where the authors' code departs from their text, or says what it leaves open:
   * `server_replicas`: 'one' update for all groups (Eq. 7); 'per_group' has its
     own batches and momentum for each, as in the code.
   * `views_forward`: 'auto' is one pass for both views where there is batch
-    normalisation; 'joint', as in the code, or 'separate' are so always.
+    normalisation, which needs it, else two; 'joint', as in the code, is one
+    pass always; 'separate' is two.
 """
 
 import tensorflow as tf
@@ -110,8 +111,8 @@ def build_grouping_ssfl(
     num_slots: C, for `client_momentum='slot'` only.
     bn_statistics: 'averaged' or 'local'.
     schedule: Function of the global step to a factor on both learning rates.
-      The clients' step advances by `local_steps` a round, or with
-      `local_epochs` by `server_steps`; the server's by `server_steps`.
+      Clients and server share one clock, which advances by `server_steps` a
+      round, however many steps a client takes.
     model_distributor: By default the broadcast of weights, round and seed.
     model_aggregator: By default `GroupMeanFactory(num_groups)`; give one with
       other inner factories for clipping, noise, compression or secure sums.
@@ -148,7 +149,7 @@ def build_grouping_ssfl(
     batch_size,
     **local_training.steps_or_epochs(local_steps, local_epochs),
     schedule=schedule,
-    steps_per_round=None if local_epochs is None else server_steps,
+    steps_per_round=server_steps,
   )
   server = finalizers.ServerTraining(
     local_training.LocalTraining(

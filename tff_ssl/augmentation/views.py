@@ -43,9 +43,11 @@ class ImageViews:
   The methods take images of shape [batch, height, width, channels], `uint8` or
   `float32` in [0, 1] (rounded to 255 steps first), where only the batch may be
   unknown, and a seed: an `int32` or `int64` tensor of shape [2]. They return
-  `float32` of the same shape: (pixel / 255 - mean) / stddev. The same seed
-  gives the same views; both methods may be given the same seed, their draws are
-  independent.
+  `float32` of the same shape: (pixel / 255 - mean) / stddev. Images that were
+  standardised before are refused: a finite value outside of [0, 1] raises a
+  `ValueError`, or in a graph an `InvalidArgumentError` when it runs. The same
+  seed gives the same views; both methods may be given the same seed, their
+  draws are independent.
 
   Attributes:
     mean: Mean of each channel, of pixels in [0, 1].
@@ -142,6 +144,7 @@ class ImageViews:
     """Checks the images; floats in [0, 1] become 0 to 255."""
     images = tf.convert_to_tensor(images)
     if images.dtype == tf.float32:
+      images = _check_range(images)
       images = tf.saturate_cast(tf.round(images * 255), tf.uint8)
     image_ops.check_images(images)
     if images.shape[3] != len(self.mean):
@@ -332,6 +335,37 @@ def _check_normalisation(mean: float, stddev: float) -> None:
     raise ValueError(f'mean must be finite, got {mean}.')
   if not (math.isfinite(stddev) and stddev > 0):
     raise ValueError(f'stddev must be finite and above 0, got {stddev}.')
+
+
+def _check_range(images: tf.Tensor) -> tf.Tensor:
+  """Returns the images, which fail where a pixel is outside of [0, 1].
+
+  Pixels that are not finite pass: clients who hold some are left out of the
+  round and counted, while an error would end the round for all.
+  """
+  finite = tf.math.is_finite(images)
+  low = tf.reduce_min(tf.where(finite, images, 0))
+  high = tf.reduce_max(tf.where(finite, images, 1))
+  # What rounding to 255 steps brings back.
+  slack = 0.5 / 255
+  in_range = (low >= -slack) & (high <= 1 + slack)
+  message = (
+    'ImageViews takes uint8 images or float32 images in [0, 1], and these have '
+    'pixels from'
+  )
+  remedy = (
+    'give pixels, which ImageViews standardises by mean and stddev itself; for '
+    'standardised examples use PlainViews'
+  )
+  if tf.executing_eagerly():
+    if not in_range:
+      raise ValueError(f'{message} {low:.3g} to {high:.3g}: {remedy}.')
+    return images
+  check = tf.debugging.Assert(in_range, [message, low, 'to', high, remedy])
+  # TFF cuts the graph out by its outputs, and with it an operation that none of
+  # them depends on.
+  with tf.control_dependencies([check]):
+    return tf.identity(images)
 
 
 def _draw(

@@ -1,4 +1,4 @@
-"""What the deeper networks are made of: their convolution and last layer."""
+"""What networks are made of: the convolution of deeper ones, the last layer."""
 
 import tensorflow as tf
 
@@ -70,4 +70,17 @@ def classifier(x: tf.Tensor, num_classes: int) -> tf.Tensor:
     Keras tensor [batch, num_classes].
   """
   initializer = tf.keras.initializers.RandomNormal(stddev=0.01)
-  return layers.Dense(num_classes, kernel_initializer=initializer)(x)
+  return output_layer(num_classes, kernel_initializer=initializer)(x)
+
+
+def output_layer(num_outputs: int, **arguments) -> tf.keras.layers.Dense:
+  """Returns a linear layer that computes in float32 under any precision policy.
+
+  Logits in bfloat16 have three significant digits: classes tie, and confidences
+  near a threshold cannot be told apart.
+
+  Args:
+    num_outputs: Number of outputs.
+    **arguments: Further arguments of `tf.keras.layers.Dense`.
+  """
+  return layers.Dense(num_outputs, dtype='float32', **arguments)

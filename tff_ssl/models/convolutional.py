@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tff_ssl.models import arguments, normalization
+from tff_ssl.models import arguments, blocks, normalization
 
 layers = tf.keras.layers
 
@@ -51,7 +51,7 @@ def emnist_cnn(
       layers.ReLU(),
       layers.Flatten(),
       layers.Dense(128, activation='relu'),
-      layers.Dense(num_classes),
+      blocks.output_layer(num_classes),
     ],
     name='emnist_cnn',
   )
@@ -143,7 +143,7 @@ def small_cnn(
       *_small_convolutions(norm),
       layers.Flatten(),
       layers.Dense(64, activation='relu'),
-      layers.Dense(num_classes),
+      blocks.output_layer(num_classes),
     ],
     name='small_cnn',
   )
@@ -196,7 +196,7 @@ def _fedul_mnist(input_shape, num_classes, norm, name, dropout):
       layers.Flatten(),
       *block(layers.Dense(2048)),
       *block(layers.Dense(512)),
-      layers.Dense(num_classes),
+      blocks.output_layer(num_classes),
     ],
     name=name,
   )

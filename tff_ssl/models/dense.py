@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tff_ssl import checks
-from tff_ssl.models import arguments, normalization
+from tff_ssl.models import arguments, blocks, normalization
 
 layers = tf.keras.layers
 
@@ -45,7 +45,7 @@ def dense(
       normalization.make_norm(norm),
       layers.ReLU(),
     ]
-  stack.append(layers.Dense(num_classes))
+  stack.append(blocks.output_layer(num_classes))
   return tf.keras.Sequential(stack, name='dense')
 
 

@@ -1,13 +1,13 @@
-"""The door: one functional form of a model, used everywhere inside the library.
+"""The entry point of models: one functional form, used inside the library.
 
 Every process of this library computes with a `FunctionalModel`: weights go in
 as tensors, outputs and the new non-trainable weights come out, and nothing
 else is remembered. `from_keras` turns a Keras model into that form,
 `from_tff_functional_model` a `tff.learning.models.FunctionalModel`.
 
-Unlike `tff.learning.models.functional_model_from_keras` the door works in eager
-mode, in `tf.function` and in a TFF computation alike, takes a seed, and accepts
-batch normalisation. `keras_template.py` tells how.
+Unlike `tff.learning.models.functional_model_from_keras`, `from_keras` works in
+eager mode, in `tf.function` and in a TFF computation alike, takes a seed, and
+accepts batch normalisation. `keras_template.py` tells how.
 """
 
 import dataclasses
@@ -62,8 +62,14 @@ class FunctionalModel:
 def from_keras(
   model: tf.keras.Model | Callable[[], tf.keras.Model],
   input_spec: tf.TensorSpec | None = None,
+  *,
+  from_logits: bool | None = None,
 ) -> FunctionalModel:
   """Converts a Keras model, or a function that builds one.
+
+  The objectives of this library take logits. A classifier that ends in a
+  softmax gives probabilities, with which they would train without an error and
+  badly. So `from_keras` looks at the model's last operation.
 
   Weights come from `initial_weights(seed)`, which runs the model's own
   initialisers with seeds derived from `seed` and the weight's position: seeds
@@ -85,6 +91,11 @@ def from_keras(
     input_spec: The `tf.TensorSpec` of a batch, for example
       `tf.TensorSpec([None, 28, 28, 1], tf.float32)`. May be left out where the
       Keras model knows its input.
+    from_logits: What the outputs are, as in `tf.keras.losses`. `True`: they are
+      taken as they are, such as the features of an encoder that ends in a
+      sigmoid. `False`: the model ends in a softmax, and the outputs here are
+      the softmax's input. `None`: as `True`, but a model that ends in a softmax
+      or a sigmoid is refused.
 
   Returns:
     A `FunctionalModel`.
@@ -93,9 +104,10 @@ def from_keras(
     TypeError: If `model` is neither a Keras model nor builds one.
     ValueError: If the model cannot be a pure function of its weights: layers
       with losses or constraints of their own, random draws or state outside
-      the weights, or more than one input.
+      the weights, or more than one input. If `from_logits` does not fit the
+      model's last operation.
   """
-  template = keras_template.KerasTemplate(model, input_spec)
+  template = keras_template.KerasTemplate(model, input_spec, from_logits)
   specs = ModelWeights(template.trainable_specs, template.non_trainable_specs)
 
   # A graph whatever the caller's mode: Keras' eager fast paths want real
@@ -141,7 +153,8 @@ def from_tff_functional_model(
     A `FunctionalModel`; its weights are the flattened weights of `model`.
 
   Raises:
-    ValueError: If the inputs of `model` are not one tensor.
+    ValueError: If the inputs of `model` are not one tensor, or its outputs are
+      probabilities and no logits.
   """
   structure = model.initial_weights
   input_spec = model.input_spec[0]
@@ -153,6 +166,7 @@ def from_tff_functional_model(
   arrays = ModelWeights(
     *([np.asarray(leaf) for leaf in tf.nest.flatten(w)] for w in structure)
   )
+  _refuse_probabilities(model, input_spec)
 
   def predict(trainable, non_trainable, x, *, training, seed=None):
     del seed  # Its form has no place for one.
@@ -173,6 +187,28 @@ def from_tff_functional_model(
     ),
     is_random=False,
   )
+
+
+def _refuse_probabilities(
+  model: tff.learning.models.FunctionalModel, input_spec: tf.TensorSpec
+) -> None:
+  """Raises `ValueError` if the outputs for some batch are probabilities."""
+  shape = [2 if size is None else size for size in input_spec.shape]
+  # TFF's models of Keras work in such a graph only.
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    outputs = session.run(
+      model.predict_on_batch(
+        model.initial_weights, tf.ones(shape, input_spec.dtype), False
+      )
+    )
+  for output in tf.nest.flatten(outputs):
+    if output.ndim < 2 or output.shape[-1] < 2:
+      continue
+    if (output >= 0).all() and np.allclose(output.sum(axis=-1), 1, atol=1e-3):
+      raise ValueError(
+        'The outputs of model are probabilities: they are not negative and sum '
+        'to 1. The objectives take logits: build the model without its softmax.'
+      )
 
 
 def _checked_input(x, input_spec: tf.TensorSpec) -> tf.Tensor:

@@ -29,7 +29,7 @@ def linear_head(num_features: int, num_outputs: int) -> tf.keras.Model:
     1, num_features=num_features, num_outputs=num_outputs
   )
   return tf.keras.Sequential(
-    [layers.Input((num_features,)), layers.Dense(num_outputs)],
+    [layers.Input((num_features,)), blocks.output_layer(num_outputs)],
     name='linear_head',
   )
 
@@ -81,8 +81,8 @@ def dense_decoder(
   return tf.keras.Sequential(
     [
       layers.Input((num_features,)),
-      layers.Dense(int(np.prod(output_shape))),
-      layers.Reshape(tuple(output_shape)),
+      blocks.output_layer(int(np.prod(output_shape))),
+      layers.Reshape(tuple(output_shape), dtype='float32'),
     ],
     name='dense_decoder',
   )

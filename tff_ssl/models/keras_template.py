@@ -1,4 +1,4 @@
-"""Keras models built without variables: the mechanism behind the door.
+"""Keras models built without variables: the mechanism behind `from_keras`.
 
 A Keras model is built once while every request for a `tf.Variable` is answered
 with a `Slot`, a variable that owns no memory and passes on whichever tensor is
@@ -23,6 +23,8 @@ from tff_ssl.models import stand_ins
 _GENERATOR_STATE = 'StateVar'
 # Stateful operations that hold no state of the model.
 _HARMLESS_OPS = frozenset({'Assert', 'PrintV2'})
+# Operations that may follow the last activation and change no value.
+_PASSING_OPS = frozenset({'Identity', 'Cast'})
 # One for all templates: the bases of Keras' classes belong to the process.
 _LOCK = threading.RLock()
 
@@ -42,6 +44,7 @@ class KerasTemplate:
     self,
     model: tf.keras.Model | Callable[[], tf.keras.Model],
     input_spec: tf.TensorSpec | None,
+    from_logits: bool | None = None,
   ):
     """Builds the model and refuses what cannot be pure; see `from_keras`."""
     if not tf.executing_eagerly():
@@ -49,6 +52,7 @@ class KerasTemplate:
         'A Keras model is converted inside a graph: convert it in eager mode, '
         'outside tf.function and tff.tensorflow.computation.'
       )
+    self._from_logits = from_logits
     slots = []
 
     def new_slot(next_creator, **kwargs):
@@ -99,6 +103,8 @@ class KerasTemplate:
     """
     with self._bound(trainable, non_trainable, seed):
       outputs = self._model(x, training=training)
+      if self._from_logits is False:
+        outputs = tf.nest.map_structure(_softmax_input, outputs)
       return outputs, [slot.tensor for slot in self._non_trainable]
 
   def initial_weights(
@@ -159,6 +165,7 @@ class KerasTemplate:
               f'The model assigns to its trainable weight {slot.name!r}, which '
               'only the optimizer may change: leave that layer out.'
             )
+      self._check_activation(outputs)
       return outputs
 
     graph = (
@@ -180,6 +187,42 @@ class KerasTemplate:
           'draws random numbers or keeps state outside its weights: use a '
           'layer of tf.keras for it, or leave it out.'
         )
+
+  def _check_activation(self, outputs) -> None:
+    """Refuses outputs that are not what `from_logits` says."""
+    last = {_last_op(output).type for output in tf.nest.flatten(outputs)}
+    name = f'The Keras model {self._model.name!r}'
+    if self._from_logits is None and 'Softmax' in last:
+      raise ValueError(
+        f'{name} ends in a softmax, so that its outputs are probabilities, but '
+        'the objectives take logits: remove the softmax, or give '
+        "from_logits=False to take the softmax's input."
+      )
+    if self._from_logits is None and 'Sigmoid' in last:
+      raise ValueError(
+        f'{name} ends in a sigmoid, but the objectives take logits: remove the '
+        'sigmoid, or, if the outputs are the features of an encoder, give '
+        'from_logits=True.'
+      )
+    if self._from_logits is False and last != {'Softmax'}:
+      raise ValueError(
+        f'from_logits=False, but {name[0].lower()}{name[1:]} does not end in a '
+        f'softmax (its last operation is {"/".join(sorted(last))}): leave '
+        'from_logits out if the outputs are logits.'
+      )
+
+
+def _last_op(output: tf.Tensor) -> tf.Operation:
+  """Returns the last operation on the way to an output that matters."""
+  op = output.op
+  while op.type in _PASSING_OPS:
+    op = op.inputs[0].op
+  return op
+
+
+def _softmax_input(output: tf.Tensor) -> tf.Tensor:
+  (logits,) = _last_op(output).inputs
+  return logits
 
 
 def _new_model(model) -> tf.keras.Model:

@@ -121,8 +121,9 @@ def join(
 
   Args:
     encoder: From examples to features: a `FunctionalModel`, or a Keras model,
-      which goes through `from_keras`.
-    *heads: Likewise, from such features to outputs.
+      which goes through `from_keras` and may end in any activation.
+    *heads: Likewise, from such features to outputs; a Keras model must give
+      logits.
 
   Returns:
     A `SplitModel`. With one head it is a model like any other, whose outputs
@@ -133,9 +134,15 @@ def join(
     ValueError: If there is no head, or one does not take the features, or
       `from_keras` refuses a part.
   """
+  # Features are no logits: an encoder may end in a sigmoid.
   parts = tuple(
-    functional.from_keras(part) if isinstance(part, tf.keras.Model) else part
-    for part in (encoder, *heads)
+    functional.from_keras(part, from_logits=from_logits)
+    if isinstance(part, tf.keras.Model)
+    else part
+    for part, from_logits in (
+      (encoder, True),
+      *((head, None) for head in heads),
+    )
   )
   encoder, *heads = parts
   for part in parts:

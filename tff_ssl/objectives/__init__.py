@@ -17,6 +17,10 @@ scalar, the steps before in this local training), `anchors` are the
 with (`Experts`, `MixPool`), and `seed` is `int32 [2]`, other for
 each step. `metrics` maps each name of the attribute `metric_names` to a pair
 (numerator, denominator) of scalars.
+
+An objective may have an attribute `rows`, which says which examples
+`LocalTraining` gives it where nothing else does: 'all' (the default), or
+'labelled', those with `y >= 0` (`tff_ssl.templates.minibatches.Selection`).
 """
 
 from tff_ssl.objectives.consistency import (

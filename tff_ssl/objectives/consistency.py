@@ -97,10 +97,11 @@ def forward(
     inputs: Batches `[n_i, ...]`, such as the weak and the strong view.
     seeds: A seed for each batch; the first one serves a joint forward pass.
     views_forward: 'joint': one pass over all batches together, as in the code
-      of paper 1's authors. Batch normalisation needs it: it must see the views
-      as one batch. 'separate': a pass for each batch; without batch
-      normalisation the same but for dropout, and faster where no gradient flows
-      through a batch. 'auto': joint where the model has moving statistics.
+      of the grouping paper's authors. Batch normalisation needs it: it must see
+      the views as one batch. 'separate': a pass for each batch, without batch
+      normalisation only. It is the same but for dropout, and faster where no
+      gradient flows through a batch. 'auto': joint where the model has moving
+      statistics.
     threshold: tau, where the last batch is another view of the one before, and
       the loss takes only those of its examples whose prediction there reaches
       tau. In separate passes only they go through the model then; see
@@ -108,7 +109,17 @@ def forward(
 
   Returns:
     Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
+
+  Raises:
+    ValueError: If the views of a model with batch normalisation are to go
+      through it separately.
   """
+  if views_forward == 'separate' and predict.has_moving_state:
+    raise ValueError(
+      "views_forward='separate' does not fit a model with batch normalisation, "
+      'whose statistics must be those of all views together (and a minibatch '
+      "may have nothing to normalise in one of them): use 'auto' or 'joint'."
+    )
   is_joint = views_forward == 'joint' or (
     views_forward == 'auto' and predict.has_moving_state
   )

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_ssl.objectives import wrapper
+
 
 class Correction(NamedTuple):
   """What `Corrected` takes for anchors.
@@ -19,7 +21,7 @@ class Correction(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Corrected:
+class Corrected(wrapper.Wrapper):
   """`objective + <correction, w>` over the trainable weights.
 
   The gradient is that of the objective plus the correction, in every step and
@@ -32,10 +34,6 @@ class Corrected:
   """
 
   objective: Any
-
-  @property
-  def metric_names(self) -> tuple[str, ...]:
-    return self.objective.metric_names
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the objective's loss with the term, and its metrics."""

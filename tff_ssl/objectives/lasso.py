@@ -6,10 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl import checks
+from tff_ssl.objectives import wrapper
 
 
 @dataclasses.dataclass(frozen=True)
-class Lasso:
+class Lasso(wrapper.Wrapper):
   """`objective + lambda ||w||_1` over all trainable weights.
 
   Source: Lu et al., Federated Learning from Only Unlabeled Data with
@@ -27,10 +28,6 @@ class Lasso:
 
   def __post_init__(self):
     checks.numbers_at_least(0, l1_weight=self.l1_weight)
-
-  @property
-  def metric_names(self) -> tuple[str, ...]:
-    return self.objective.metric_names
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the objective's loss with the penalty, and its metrics."""

@@ -6,10 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from tff_ssl import checks
+from tff_ssl.objectives import wrapper
 
 
 @dataclasses.dataclass(frozen=True)
-class Proximal:
+class Proximal(wrapper.Wrapper):
   """`objective + mu/2 ||w - w_start||^2` over the trainable weights.
 
   Source: Li et al., Federated Optimization in Heterogeneous Networks
@@ -25,10 +26,6 @@ class Proximal:
 
   def __post_init__(self):
     checks.numbers_at_least(0, proximal_strength=self.strength)
-
-  @property
-  def metric_names(self) -> tuple[str, ...]:
-    return self.objective.metric_names
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the objective's loss with the term, and its metrics."""

@@ -74,11 +74,6 @@ class SemiSupervised:
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
     del anchors
-    if self.views_forward == 'separate' and predict.has_moving_state:
-      raise ValueError(
-        "views_forward='separate' does not fit batch normalisation here: a "
-        "client may have no labelled examples to normalise; use 'joint'."
-      )
     labelled = batch['labelled']
     inputs = [
       self.views.weak(labelled['x'], randomness.fold_in(seed, 0)),

@@ -13,8 +13,10 @@ from tff_ssl.objectives import losses
 class Supervised:
   """Mean cross-entropy on the weak view of the labelled examples of a batch.
 
-  The mean runs over the examples that have a label; a batch without any has
-  loss and gradient zero.
+  Examples without a label (`y` is -1) take no part: `LocalTraining` makes
+  minibatches of the others, and where a minibatch holds some all the same, the
+  mean runs over those that have a label. A batch without any has loss and
+  gradient zero.
 
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
@@ -27,6 +29,7 @@ class Supervised:
   supervised_loss: str = 'cross_entropy'
 
   metric_names = ('loss', 'accuracy')
+  rows = 'labelled'
 
   def __post_init__(self):
     checks.choice(supervised_loss=self.supervised_loss)

@@ -4,10 +4,11 @@ import dataclasses
 from typing import Any
 
 from tff_ssl import checks
+from tff_ssl.objectives import wrapper
 
 
 @dataclasses.dataclass(frozen=True)
-class Weighted:
+class Weighted(wrapper.Wrapper):
   """`weight * objective`; metrics stay those of the objective.
 
   Attributes:
@@ -20,10 +21,6 @@ class Weighted:
 
   def __post_init__(self):
     checks.numbers_at_least(0, supervised_weight=self.weight)
-
-  @property
-  def metric_names(self) -> tuple[str, ...]:
-    return self.objective.metric_names
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the weighted loss, and the objective's metrics."""

@@ -27,7 +27,7 @@ from tensorflow_federated.python.core.impl.execution_contexts import (
   mergeable_comp_execution_context as _mergeable,
 )
 
-from tff_ssl.simulation import background
+from tff_ssl.simulation import background, channels
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,7 +110,8 @@ class DividedContext(tff.framework.SyncContext):
     for member, future in started:
       error = future.exception()
       if error is not None:
-        raise RuntimeError(f'{member.name}: {_first_line(error)}') from error
+        cause = channels.first_cause(error)
+        raise RuntimeError(f'{member.name}: {cause}') from error
 
   def _run(self, comp, args) -> list:
     """Computes `comp` on each of `args`, side by side, whoever is lost."""
@@ -162,10 +163,5 @@ def _to_mergeable_form(comp):
   except ValueError as error:
     raise ValueError(
       'The computation cannot be divided among workers '
-      f'({_first_line(error)}): use one worker.'
+      f'({channels.first_cause(error)}): use one worker.'
     ) from error
-
-
-def _first_line(error: BaseException) -> str:
-  text = error.details() if hasattr(error, 'details') else str(error)
-  return text.partition('\n')[0]

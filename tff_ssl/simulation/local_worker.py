@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import grpc
@@ -15,17 +16,9 @@ import portpicker
 import psutil
 import tensorflow_federated as tff
 
+from tff_ssl.simulation import channels
+
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
-CHANNEL_OPTIONS = (
-  # TFF's own limit; gRPC's default of 4 MB is smaller than most models.
-  ('grpc.max_receive_message_length', 2_000_000_000),
-  ('grpc.max_send_message_length', 2_000_000_000),
-  # With http_proxy set, gRPC would ask the proxy for this very machine.
-  ('grpc.enable_http_proxy', 0),
-  # The first attempt comes before the worker listens; the default waits 1 s.
-  ('grpc.initial_reconnect_backoff_ms', 100),
-  ('grpc.min_reconnect_backoff_ms', 100),
-)
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
 _POLL_S = 0.02
 # By default glibc gives each of the worker's many threads an arena of its own.
@@ -52,6 +45,10 @@ except OSError as error:
 class LocalWorker:
   """One running worker process and the channel to it.
 
+  A thread asks the worker now and then whether it is alive. A worker that does
+  not answer is killed: a call that waits for it then ends, as after any death.
+  A worker that computes for long answers meanwhile.
+
   The worker ends with the thread that started it: start it in the main thread,
   or in one that lives as long as the worker is needed.
 
@@ -60,6 +57,7 @@ class LocalWorker:
     port: TCP port on which the worker listens.
     stub: What TFF's executors send their requests to.
     is_stopped: Whether `stop` was called; a death does not set it.
+    was_silent: Whether it was killed since it did not answer.
   """
 
   def __init__(
@@ -68,6 +66,7 @@ class LocalWorker:
     max_concurrent_calls: int = -1,
     start_timeout_s: float = 15.0,
     threads_per_op: int = 0,
+    answer_timeout_s: float = 60.0,
   ):
     """Starts a worker and waits until it answers.
 
@@ -75,6 +74,8 @@ class LocalWorker:
       max_concurrent_calls: How many clients are computed at once, or -1.
       start_timeout_s: Seconds the start may take.
       threads_per_op: Threads of one TensorFlow op, or 0 for one per core.
+      answer_timeout_s: Seconds without an answer after which the worker is
+        killed.
 
     Raises:
       RuntimeError: If the worker cannot start, naming the cause and remedy.
@@ -83,6 +84,9 @@ class LocalWorker:
       raise RuntimeError(f'The TFF worker {_BINARY} is missing: {_REINSTALL}.')
     self._owner = os.getpid()
     self.is_stopped = False
+    self.was_silent = False
+    self._answer_timeout_s = answer_timeout_s
+    self._stopping = threading.Event()
     self.port = portpicker.pick_unused_port()
     self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
     self._process = subprocess.Popen(
@@ -107,7 +111,7 @@ class LocalWorker:
     )
     self.pid = self._process.pid
     self._channel = grpc.insecure_channel(
-      f'127.0.0.1:{self.port}', CHANNEL_OPTIONS
+      f'127.0.0.1:{self.port}', channels.OPTIONS
     )
     self.stub = tff.framework.RemoteExecutorGrpcStub(self._channel)
     _workers.add(self)
@@ -117,6 +121,7 @@ class LocalWorker:
     except BaseException:
       self.stop()
       raise
+    threading.Thread(target=self._watch, daemon=True).start()
 
   def wait_until_ready(self, timeout_s: float) -> None:
     """Waits for the connection.
@@ -160,6 +165,28 @@ class LocalWorker:
         f'listener, pid {others.pop()}: end that process or start again.'
       )
 
+  def _watch(self) -> None:
+    """Kills the worker once it does not answer, until it ends or is stopped."""
+    pings = channels.Pings(self._channel)
+    answered = time.monotonic()
+    while not self._stopping.wait(
+      min(channels.PING_EVERY_S, self._answer_timeout_s)
+    ):
+      # The second ping is for a Python that was itself stopped for a while, and
+      # finds the time of the first one to be up.
+      if pings.is_answered(self._answer_timeout_s) or pings.is_answered(
+        channels.SHORT_S
+      ):
+        answered = time.monotonic()
+        continue
+      if self.is_stopped or self.has_ended():
+        return
+      # A ping may also fail at once, without a connection.
+      if time.monotonic() - answered > self._answer_timeout_s:
+        self.was_silent = True
+        self._process.kill()
+        return
+
   def has_ended(self, within_s: float = 0.0) -> bool:
     """Returns whether the process ends by itself within `within_s` seconds."""
     try:
@@ -170,6 +197,11 @@ class LocalWorker:
 
   def describe_end(self) -> str:
     """Returns how the process ended, with its last line of stderr."""
+    if self.was_silent:
+      return (
+        f'The TFF worker (pid {self.pid}, port {self.port}) has not answered '
+        f'for {self._answer_timeout_s:g} s and was killed'
+      )
     code = self._process.poll()
     how = f'exit code {code}'
     if code is not None and code < 0:
@@ -189,6 +221,7 @@ class LocalWorker:
     if self.is_stopped or os.getpid() != self._owner:
       return
     self.is_stopped = True
+    self._stopping.set()
     self._process.terminate()
     if not self.has_ended(within_s=2):
       self._process.kill()
@@ -207,6 +240,11 @@ def stop_workers() -> None:
   """Stops every worker of this process; `install_context` starts new ones."""
   for worker in list(_workers):
     worker.stop()
+
+
+def listening_ports() -> list[int]:
+  """Returns the ports of all running workers of this process."""
+  return sorted(worker.port for worker in _workers)
 
 
 def worker_memory_mib() -> float:

@@ -13,19 +13,14 @@ import time
 import grpc
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import local_worker
+from tff_ssl.simulation import channels
 from tff_ssl.simulation.divided_context import WorkerLost
 
 _CHANNEL_OPTIONS = (
-  *local_worker.CHANNEL_OPTIONS,
+  *channels.OPTIONS,
   # gRPC's own two minutes would hide a worker that is there again.
   ('grpc.max_reconnect_backoff_ms', 2000),
 )
-# No worker has such a method. It says so, and thereby that it is alive.
-_PING = '/tff_ssl.Worker/Ping'
-_PING_EVERY_S = 5.0
-# Patience with a worker that has just failed in some way.
-_SHORT_S = 1.0
 _MAX_REJECTIONS = 3
 
 
@@ -53,10 +48,10 @@ class RemoteWorker:
     """
     self.address = address
     self._timeout_s = timeout_s
-    self._pause_s = min(_PING_EVERY_S, timeout_s)
+    self._pause_s = min(channels.PING_EVERY_S, timeout_s)
     self._loss = None
     self._channel = grpc.insecure_channel(address, _CHANNEL_OPTIONS)
-    self._ping = self._channel.unary_unary(_PING)
+    self._pings = channels.Pings(self._channel)
     self.stub = tff.framework.RemoteExecutorGrpcStub(self)
 
   def wait_until_ready(self) -> None:
@@ -65,7 +60,7 @@ class RemoteWorker:
     Raises:
       RuntimeError: If it does not answer in time.
     """
-    if not self._answers(self._timeout_s, wait_for_ready=True):
+    if not self._pings.is_answered(self._timeout_s, wait_for_ready=True):
       raise RuntimeError(
         f'The TFF worker at {self.address} does not answer within '
         f'{self._timeout_s:g} s: check the address, that worker_binary runs '
@@ -76,7 +71,7 @@ class RemoteWorker:
     """Returns whether it can be used; asks one that was lost now and then."""
     if self._loss is not None and time.monotonic() > self._ask_again:
       self._ask_again = time.monotonic() + self._timeout_s
-      if self._answers(_SHORT_S):
+      if self._pings.is_answered(channels.SHORT_S):
         self._loss = None
     return self._loss is None
 
@@ -110,7 +105,7 @@ class RemoteWorker:
       try:
         return call.result(self._pause_s)
       except grpc.FutureTimeoutError:
-        if not self._answers(self._timeout_s) and not call.done():
+        if not self._pings.is_answered(self._timeout_s) and not call.done():
           call.cancel()
           raise self.lose(
             f'has not answered for {self._timeout_s:g} s'
@@ -118,16 +113,9 @@ class RemoteWorker:
       except grpc.RpcError as error:
         is_gone = error.code() == grpc.StatusCode.UNAVAILABLE
         # Some ends of a connection have other codes.
-        if is_gone or not self._answers(_SHORT_S):
+        if is_gone or not self._pings.is_answered(channels.SHORT_S):
           raise self.lose('closed the connection') from error
         raise
-
-  def _answers(self, within_s: float, wait_for_ready: bool = False) -> bool:
-    try:
-      self._ping(b'', timeout=within_s, wait_for_ready=wait_for_ready)
-    except grpc.RpcError as error:
-      return error.code() == grpc.StatusCode.UNIMPLEMENTED
-    return True
 
 
 class RemoteFactory(tff.framework.ExecutorFactory):

@@ -7,6 +7,8 @@ TFF computes in a child process, the `worker_binary` of its wheel, which
     last line of stderr;
   * one that dies is started again, and TFF's own retry repeats the computation
     with the same arguments, up to `max_restarts` times in a row;
+  * one that does not answer, though it runs, is killed, and then replaced
+    likewise;
   * none outlives Python: it is terminated at exit, and the Linux kernel kills
     it should Python itself be killed.
 
@@ -20,6 +22,7 @@ option for that): use it behind a firewall.
 
 import atexit
 import functools
+import logging
 import os
 import sys
 import threading
@@ -37,6 +40,7 @@ from tff_ssl.simulation import addresses as address_lists
 from tff_ssl.simulation import background, divided_context, remote_worker
 from tff_ssl.simulation.local_worker import (
   LocalWorker,
+  listening_ports,
   stop_workers,
   worker_memory_mib,
 )
@@ -45,10 +49,13 @@ __all__ = [
   'LocalWorker',
   'build_context',
   'install_context',
+  'listening_ports',
   'stop_workers',
   'threads_for',
   'worker_memory_mib',
 ]
+
+_LOG = logging.getLogger(__name__)
 
 
 class _RestartingFactory(tff.framework.ExecutorFactory):
@@ -65,12 +72,14 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
     start_timeout_s: float,
     max_restarts: int,
     threads_per_op: int,
+    answer_timeout_s: float,
   ):
     self._default_num_clients = default_num_clients
     self._max_concurrent_calls = max_concurrent_calls
     self._start_timeout_s = start_timeout_s
     self._threads_per_op = threads_per_op
     self._max_restarts = max_restarts
+    self._answer_timeout_s = answer_timeout_s
     self.failures_in_a_row = 0
     # Awaited calls come from several threads (see `BackgroundContext`).
     self._lock = threading.RLock()
@@ -81,6 +90,7 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
       max_concurrent_calls=self._max_concurrent_calls,
       start_timeout_s=self._start_timeout_s,
       threads_per_op=self._threads_per_op,
+      answer_timeout_s=self._answer_timeout_s,
     )
     # Executors of a dead worker are names that a new one does not know.
     self._executors = remote_worker.executors_on(
@@ -91,9 +101,15 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
     self.failures_in_a_row += 1
     if self.failures_in_a_row > self._max_restarts:
       self.failures_in_a_row = 0
+      remedy = (
+        'Find out what stops the process, or, if the machine is only busy, '
+        'allow more seconds: answer_timeout_s, for a run --worker_timeout.'
+        if self._worker.was_silent
+        else 'If memory ran out, sample fewer clients or set '
+        'max_concurrent_calls.'
+      )
       raise RuntimeError(
-        f'{what}; max_restarts={self._max_restarts} is used up. If memory ran '
-        'out, sample fewer clients or set max_concurrent_calls.'
+        f'{what}; max_restarts={self._max_restarts} is used up. {remedy}'
       )
 
   def create_executor(self, cardinalities):
@@ -104,9 +120,15 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
       if not worker.has_ended():
         worker.wait_until_ready(self._start_timeout_s)
       else:
-        self._count_failure(worker.describe_end())
+        ended = worker.describe_end()
+        self._count_failure(ended)
         worker.stop()
         self._start()
+        _LOG.warning(
+          '%s. A new one, on port %d, repeats its computation.',
+          ended,
+          self._worker.port,
+        )
       return self._executors.create_executor(cardinalities)
 
   def clean_up_executor(self, cardinalities) -> None:
@@ -168,8 +190,9 @@ def build_context(
       runs elsewhere. One that is lost is not replaced: the others take over its
       clients, and it takes part again once it answers. Anyone who reaches such
       a port can run programs on that machine: use them in a closed network.
-    answer_timeout_s: Seconds without an answer after which a worker of
-      `addresses` counts as lost.
+    answer_timeout_s: Seconds without an answer after which a worker counts as
+      lost. One that computes for long does answer. Local workers are killed
+      then, and replaced.
 
   Returns:
     The context; `tff.framework.get_context_stack().install` enters it.
@@ -201,6 +224,7 @@ def build_context(
       start_timeout_s,
       max_restarts,
       threads_per_op,
+      answer_timeout_s,
     )
 
   compiler = _shared_compiler()

@@ -6,7 +6,8 @@ computation writes in a round and reads when it takes part again: the newest
 version of an earlier round. So nothing of it passes the server, a round that
 is repeated reads what it read before and writes the same bytes, and a run that
 goes on from a checkpoint finds the versions that belong to it, whatever later
-ones a crash has left. Whoever runs the process removes old ones (`prune`).
+ones a crash has left. Whoever runs the process keeps a digest of those that a
+checkpoint needs (`newest`), and removes old ones (`prune`).
 
 The client is known by the index in its context. Client data without a context
 are known by a fingerprint, so that a client whose data change begins anew.
@@ -22,6 +23,8 @@ import tensorflow as tf
 _SUFFIX = '.state'
 # Names of rounds have one length, and so a fixed place in a path.
 _DIGITS = 10
+# TensorFlow's fast hash (FarmHash) has this many values at most.
+_HASH_VALUES = 2**63 - 1
 # Versions are found by a pattern, in which these are no letters.
 _OF_PATTERNS = frozenset('[]*?\\')
 
@@ -50,7 +53,8 @@ def read(folder: str, task, initial: Callable[[], Any]):
       tensors, with the dtypes and the static shapes of all later ones.
 
   Returns:
-    The state and a `bool` scalar.
+    The state and a `bool` scalar. A damaged file is an error of the computation
+    (`tf.errors.InvalidArgumentError`).
   """
   paths = tf.io.matching_files(
     tf.strings.join([_folder_of(folder, task), '/*', _SUFFIX])
@@ -65,8 +69,20 @@ def read(folder: str, task, initial: Callable[[], Any]):
 
   def load():
     newest = tf.argmax(tf.where(earlier, rounds, -1))
-    leaves = tf.io.parse_tensor(tf.io.read_file(paths[newest]), tf.string)
+    path = paths[newest]
+    content = tf.io.parse_tensor(tf.io.read_file(path), tf.string)
     flat = tf.nest.flatten(template)
+    leaves = content[: len(flat)]
+    # Earlier versions of this library wrote no seal.
+    is_sound = tf.equal(tf.size(content), len(flat)) | tf.equal(
+      content[-1], _seal(leaves)
+    )
+    complaint = tf.strings.join(
+      ['The client state ', path, ' is damaged: restore it from a copy.']
+    )
+    check = tf.debugging.Assert(is_sound, [complaint])
+    with tf.control_dependencies([check]):
+      leaves = tf.identity(leaves)
     values = [
       tf.ensure_shape(
         tf.io.parse_tensor(leaves[i], leaf.dtype), [None] * leaf.shape.rank
@@ -99,9 +115,10 @@ def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
   Returns:
     The operation; whatever the computation returns must depend on it.
   """
-  content = tf.io.serialize_tensor(
-    tf.stack([tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)])
+  leaves = tf.stack(
+    [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)]
   )
+  content = tf.io.serialize_tensor(tf.concat([leaves, [_seal(leaves)]], 0))
   name = tf.strings.as_string(task.round, width=_DIGITS, fill='0')
   path = tf.strings.join([_folder_of(folder, task), '/', name, _SUFFIX])
 
@@ -110,6 +127,42 @@ def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
       return tf.constant(True)
 
   return tf.cond(counts, write_file, lambda: tf.constant(False))
+
+
+def _seal(leaves: tf.Tensor) -> tf.Tensor:
+  """Returns the hashes of strings, as one string.
+
+  A file that was cut or changed may still parse: where a serialized tensor has
+  lost its last strings, TensorFlow repeats the one before.
+  """
+  hashes = tf.strings.to_hash_bucket_fast(leaves, _HASH_VALUES)
+  return tf.strings.reduce_join(tf.strings.as_string(hashes), separator=' ')
+
+
+def newest(
+  folder: str, seed: int, round_num: int, clients: Iterable[int] | None = None
+) -> dict[int, pathlib.Path]:
+  """Returns the files that clients would read in round `round_num`.
+
+  Args:
+    folder: `client_state_dir`.
+    seed: The run's seed.
+    round_num: Rounds before this one.
+    clients: Whose states to look for; by default, those of all clients.
+
+  Returns:
+    By client, the newest version of a round before `round_num`. Clients without
+    one are left out.
+  """
+  of_run = pathlib.Path(folder, f'seed-{seed}')
+  if clients is None:
+    names = (path.name for path in of_run.glob('*'))
+    clients = [int(name) for name in names if name.lstrip('-').isdecimal()]
+  versions = {
+    client: _versions_before(of_run / str(client), round_num)
+    for client in clients
+  }
+  return {client: paths[-1] for client, paths in versions.items() if paths}
 
 
 def prune(folder: str, seed: int, clients: Iterable[int], round_num: int):
@@ -123,11 +176,14 @@ def prune(folder: str, seed: int, clients: Iterable[int], round_num: int):
   """
   for client in clients:
     own = pathlib.Path(folder, f'seed-{seed}', str(client))
-    earlier = sorted(
-      path for path in own.glob(f'*{_SUFFIX}') if int(path.stem) < round_num
-    )
-    for path in earlier[:-1]:
+    for path in _versions_before(own, round_num)[:-1]:
       path.unlink()
+
+
+def _versions_before(own: pathlib.Path, round_num: int) -> list[pathlib.Path]:
+  """Returns a client's versions of rounds before one, the oldest first."""
+  versions = own.glob('[0-9]' * _DIGITS + _SUFFIX)
+  return sorted(path for path in versions if int(path.stem) < round_num)
 
 
 def _folder_of(folder, task):

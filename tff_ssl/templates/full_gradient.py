@@ -49,6 +49,7 @@ def full_gradient(
     with_labelled: Whether the objective wants a second minibatch, `labelled`:
       the examples of the first that have a label.
     constants: Tensors that every minibatch carries; see `LocalTraining.run`.
+      Beside them, `step` is 0.
 
   Returns:
     Tensors in the structure of `weights.trainable`; zeros where n = 0.
@@ -77,7 +78,8 @@ def full_gradient(
       batch['labelled'] = minibatches.gather(
         batch, tf.where(batch['y'] >= 0)[:, 0]
       )
-    batch.update(constants or {})
+    # No step of a training: the gradient is that of the weights before them.
+    batch.update(constants or {}, step=tf.constant(0))
     batch_seed = randomness.fold_in(randomness.fold_in(seed, _BATCH), step)
     gradient = batch_gradient(weights, batch, batch_seed)
     share = tf.size(indices) / size

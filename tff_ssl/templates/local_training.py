@@ -93,7 +93,8 @@ class LocalTraining:
       its own, `labelled`, of this many of those examples that have a label
       (reshuffled and repeated; empty where none has one).
     epoch_batches: With `epochs`, where passes end; see `minibatches`.
-    selection: Which examples minibatches are cut from.
+    selection: Which examples minibatches are cut from; by default those that
+      the objective asks for (its `rows`).
   """
 
   model: Any
@@ -106,9 +107,13 @@ class LocalTraining:
   steps_per_round: int | None = None
   labelled_batch_size: int | None = None
   epoch_batches: str = 'separate'
-  selection: minibatches.Selection = minibatches.Selection()
+  selection: minibatches.Selection | None = None
 
   def __post_init__(self):
+    if self.selection is None:
+      rows = getattr(self.objective, 'rows', 'all')
+      # The class is frozen, and this is its own default.
+      object.__setattr__(self, 'selection', minibatches.Selection(rows))
     if not isinstance(self.optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
         f'The optimizer is a {type(self.optimizer).__name__}: give a '

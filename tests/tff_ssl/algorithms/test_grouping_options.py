@@ -324,6 +324,22 @@ class TestLabelsAtClients:
     assert output.metrics['finalizer']['update_non_finite'] == 0
 
 
+def test_clients_and_server_share_the_clock_of_the_schedule(tff_context):
+  """The rate is 0 before step 4, where the server's second round begins."""
+  process = _build(
+    num_groups=1,
+    local_steps=2,
+    server_steps=4,
+    server_optimizer=_sgd(0.0),
+    schedule=lambda step: tf.where(step < 4, 0.0, 1.0),
+  )
+  start = process.initialize()
+  clients = [_client(0), _client(1)]
+  first = _rounds(process, clients, state=start)
+  _assert_equal(first, start, atol=0)
+  assert _differs(_rounds(process, clients, state=first), first)
+
+
 @pytest.mark.parametrize(
   'name', ['bn_statistics', 'server_replicas', 'start_model', 'views_forward']
 )

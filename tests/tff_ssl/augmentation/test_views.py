@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 from scipy import stats
 
 from tff_ssl.augmentation import image_ops, views
@@ -319,6 +320,46 @@ def test_graph_equals_eager():
 def test_unsuitable_settings_are_refused(arguments, message):
   with pytest.raises(ValueError, match=message):
     views.ImageViews(**{**_AS_PIXELS, **arguments})
+
+
+class TestFloatsOutsideOfTheRange:
+  """Standardised images would lose nearly all of their values by clipping."""
+
+  _STANDARDISED = np.linspace(-2, 2, 16, dtype=np.float32).reshape(1, 4, 4, 1)
+
+  @pytest.mark.parametrize(
+    'images', [_STANDARDISED, np.full((1, 4, 4, 1), 255, np.float32)]
+  )
+  @pytest.mark.parametrize('method', ['plain', 'weak', 'strong'])
+  def test_they_are_refused_by_name(self, images, method):
+    image_views = views.ImageViews(**_AS_PIXELS)
+    seed = () if method == 'plain' else (_seed(),)
+    with pytest.raises(ValueError, match=r'float32 images in \[0, 1\].* give'):
+      getattr(image_views, method)(images, *seed)
+
+  def test_a_graph_fails_when_it_runs(self, tff_context):
+    image_views = views.ImageViews(**_AS_PIXELS)
+
+    @tff.tensorflow.computation(
+      tff.TensorType(np.float32, [None, 4, 4, 1]), tff.TensorType(np.int32, [2])
+    )
+    def weak(images, seed):
+      return image_views.weak(images, seed)
+
+    assert weak(np.zeros((2, 4, 4, 1), np.float32), [0, 1]).shape == (
+      2,
+      4,
+      4,
+      1,
+    )
+    with pytest.raises(Exception, match=r'float32 images in \[0, 1\]'):
+      weak(self._STANDARDISED, [0, 1])
+
+  @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+  def test_what_is_not_finite_is_left_to_the_client_s_check(self, value):
+    images = np.full((1, 4, 4, 1), 0.5, np.float32)
+    images[0, 0, 0, 0] = value
+    assert views.ImageViews(**_AS_PIXELS).plain(images).shape == images.shape
 
 
 def test_unsuitable_images_are_refused():

@@ -48,6 +48,24 @@ def test_resnet_encoder_and_its_head_are_the_network(name, norm):
   assert not np.any(bias)
 
 
+@pytest.mark.parametrize(
+  'name', ['dense', 'small_cnn', 'resnet9', 'cnn_encoder']
+)
+def test_logits_are_float32_under_mixed_precision(name):
+  tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+  try:
+    model = models.build(name, (8, 8, 1), 5, 'none')
+  finally:
+    tf.keras.mixed_precision.set_global_policy('float32')
+  weights = model.initial_weights(0)
+  images = tf.random.stateless_uniform([4, 8, 8, 1], [1, 2])
+  logits, _ = model.predict(*weights, images, training=False)
+  assert logits.dtype == tf.float32
+  # Not bfloat16 that was widened afterwards, which has 16 bits of zeros.
+  bits = tf.bitcast(logits, tf.uint32).numpy()
+  assert (bits & 0xFFFF).any()
+
+
 @pytest.mark.parametrize('name', models.ENCODERS)
 def test_registry(name):
   assert models.ENCODERS[name].description.endswith('.')

@@ -356,5 +356,84 @@ def test_from_tff_functional_model():
   )
 
 
+def _classifier(*last, hidden=None):
+  """Builds a network that ends in `last`."""
+  return tf.keras.Sequential(
+    [
+      layers.Input((4,)),
+      *([] if hidden is None else [layers.Dense(5, hidden)]),
+      layers.Dense(3),
+      *last,
+    ]
+  )
+
+
+class TestLastActivation:
+  """Objectives take logits; probabilities would train badly, with no error."""
+
+  @pytest.mark.parametrize(
+    'last',
+    [
+      layers.Softmax(),
+      layers.Dense(3, 'softmax'),
+      layers.Softmax(dtype='float64'),
+    ],
+    ids=['layer', 'activation', 'cast'],
+  )
+  def test_a_softmax_is_refused(self, last):
+    with pytest.raises(
+      ValueError, match='ends in a softmax.*from_logits=False'
+    ):
+      functional.from_keras(_classifier(last))
+
+  def test_a_sigmoid_is_refused(self):
+    with pytest.raises(ValueError, match='ends in a sigmoid.*from_logits=True'):
+      functional.from_keras(_classifier(layers.Dense(3, 'sigmoid')))
+
+  def test_hidden_activations_are_not(self):
+    functional.from_keras(_classifier(hidden='softmax'))
+
+  def test_the_softmax_is_left_out_on_demand(self):
+    """Keras' probabilities are the softmax of the logits."""
+    model = functional.from_keras(
+      _classifier(layers.Softmax()), from_logits=False
+    )
+    w = model.initial_weights(3)
+    x = np.random.default_rng(0).normal(size=[6, 4]).astype(np.float32)
+    logits, _ = model.predict(*_split(w), x, training=False)
+    theirs = _classifier(layers.Softmax())
+    theirs.set_weights(w.trainable)
+    np.testing.assert_allclose(tf.nn.softmax(logits), theirs(x), rtol=1e-5)
+    np.testing.assert_allclose(
+      logits, x @ w.trainable[0] + w.trainable[1], rtol=1e-5, atol=1e-6
+    )
+
+  def test_it_must_be_there_to_be_left_out(self):
+    with pytest.raises(
+      ValueError, match='from_logits=False.*not end in a soft'
+    ):
+      functional.from_keras(_classifier(), from_logits=False)
+
+  def test_features_may_be_anything(self):
+    model = functional.from_keras(
+      _classifier(layers.Activation('sigmoid')), from_logits=True
+    )
+    outputs, _ = model.predict(
+      *_split(model.initial_weights(0)),
+      np.ones([1, 4], np.float32),
+      training=False,
+    )
+    assert 0 < np.min(outputs) <= np.max(outputs) < 1
+
+  def test_probabilities_of_a_tff_model_are_refused(self):
+    theirs = tff.learning.models.functional_model_from_keras(
+      lambda: _classifier(layers.Softmax()),
+      tf.keras.losses.SparseCategoricalCrossentropy(),
+      (tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int32)),
+    )
+    with pytest.raises(ValueError, match='are probabilities.*without its soft'):
+      functional.from_tff_functional_model(theirs)
+
+
 def _split(weights):
   return weights.trainable, weights.non_trainable

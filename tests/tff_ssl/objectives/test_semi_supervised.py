@@ -100,17 +100,23 @@ def test_without_labels_the_supervised_term_is_zero(model):
   assert [float(v) for v in metrics['loss']] == [0.0, 0.0]
 
 
-def test_separate_views_do_not_fit_batch_normalisation():
+@pytest.mark.parametrize(
+  'kind', [objectives.SemiSupervised, objectives.ConsistencyRegularization]
+)
+def test_separate_views_do_not_fit_batch_normalisation(kind):
   normalised = functional.from_keras(dense.dense((4,), 3, 'batch', hidden=(5,)))
-  objective = objectives.SemiSupervised(
-    ShiftedViews(), views_forward='separate'
-  )
+  objective = kind(ShiftedViews(), views_forward='separate')
   with pytest.raises(ValueError, match="views_forward='separate'"):
     objective(_predictor(normalised), _batch(), None, _SEED)
 
 
-@pytest.mark.parametrize('norm', ['none', 'batch'])
-@pytest.mark.parametrize('views_forward', checks.CHOICES['views_forward'])
+@pytest.mark.parametrize(
+  'views_forward, norm',
+  [
+    *((choice, 'none') for choice in checks.CHOICES['views_forward']),
+    *(('auto', 'batch'), ('joint', 'batch')),
+  ],
+)
 def test_number_of_forward_passes(norm, views_forward):
   model = functional.from_keras(dense.dense((4,), 3, norm, hidden=(5,)))
   sizes = []

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import grpc
 import numpy as np
 import portpicker
 import psutil
@@ -16,7 +17,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import local_worker, workers
+from tff_ssl.simulation import channels, local_worker, workers
 
 
 @tff.tensorflow.computation(np.int32)
@@ -123,6 +124,45 @@ def test_too_many_deaths_raise_in_bounded_time():
   workers.stop_workers()
 
 
+def test_a_worker_that_computes_for_long_is_left_alone():
+  workers.install_context(answer_timeout_s=2)
+  [worker] = my_workers()
+  began = time.monotonic()
+  while time.monotonic() < began + 2.5:  # The first ping comes after 2 s.
+    assert sum_of_walks([STEPS, 7]) == EXPECTED
+  assert my_workers() == [worker]
+  workers.stop_workers()
+
+
+def test_a_hanging_worker_is_replaced(caplog):
+  workers.install_context(answer_timeout_s=1)
+  sum_of_walks([1, 1])
+  [worker] = my_workers()
+  hang = threading.Timer(0.3, worker.suspend)  # SIGSTOP, amid its work.
+  began = time.monotonic()
+  hang.start()
+  assert sum_of_walks([STEPS, 7]) == EXPECTED
+  assert time.monotonic() - began < 30
+  assert not worker.is_running()
+  assert len(my_workers()) == 1
+  assert f'pid {worker.pid}' in caplog.text
+  assert 'has not answered for 1 s and was killed. A new one' in caplog.text
+  workers.stop_workers()
+
+
+def test_too_many_hangs_raise_in_bounded_time():
+  workers.install_context(answer_timeout_s=1, max_restarts=0)
+  [worker] = my_workers()
+  worker.suspend()
+  began = time.monotonic()
+  with pytest.raises(
+    RuntimeError, match='not answered for 1 s.*max_restarts=0.*answer_timeout_s'
+  ):
+    sum_of_walks([3])
+  assert time.monotonic() - began < 20
+  workers.stop_workers()
+
+
 def test_two_workers_count_each_client_once():
   workers.install_context(num_workers=2)
   assert len(my_workers()) == 2
@@ -163,6 +203,20 @@ def test_error_of_a_computation_is_not_repeated(installed):
   with pytest.raises(Exception, match='assert'):
     fail(1)
   assert sum_of_walks([3]) == expected_walk(3)
+
+
+def test_a_long_error_tells_its_cause(installed):
+  @tff.tensorflow.computation(np.int32)
+  def fail(x):
+    text = tf.constant('a b ' * 25_000)
+    with tf.control_dependencies([tf.debugging.Assert(x < 0, [text])]):
+      return tf.identity(x)
+
+  with pytest.raises(grpc.RpcError) as caught:
+    fail(1)
+  cause = channels.first_cause(caught.value)
+  assert cause.startswith('Failed to run computation: assertion failed: [a b ')
+  assert len(cause) < 600
 
 
 def test_living_worker_that_rejects_calls(installed, monkeypatch):

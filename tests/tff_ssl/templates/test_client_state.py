@@ -90,12 +90,72 @@ def test_pruning_leaves_what_the_oldest_checkpoint_needs(visit):
   assert visit(3, 4) == (4, True)
 
 
-def test_a_damaged_state_is_an_error(visit):
-  visit(3, 0)
-  (path,) = visit.folder.rglob('*.state')
-  path.write_bytes(path.read_bytes()[:-3])
-  with pytest.raises(tf.errors.InvalidArgumentError):
-    visit(3, 1)
+def alike():
+  """A state whose leaves cannot be told apart by type and shape."""
+  return [tf.zeros([4]), tf.zeros([4]), tf.zeros([4])]
+
+
+@tf.function
+def read_alike(folder):
+  state, _ = client_state.read(folder, task(3, 1), alike)
+  return state
+
+
+@pytest.fixture
+def stored(tmp_path):
+  """The file of a state, and what reads it anew."""
+  values = np.arange(12, dtype=np.float32).reshape(3, 4)
+  folder = str(tmp_path)
+  leaves = tf.unstack(tf.constant(values))
+  client_state.write(folder, task(3, 0), leaves, tf.constant(True))
+  (path,) = tmp_path.rglob('*.state')
+  return path, values, lambda: np.stack(read_alike(folder))
+
+
+def test_a_state_that_was_cut_is_an_error(stored):
+  path, values, read = stored
+  whole = path.read_bytes()
+  np.testing.assert_array_equal(read(), values)
+  for length in range(len(whole)):
+    path.write_bytes(whole[:length])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      read()
+
+
+def test_a_state_with_a_flipped_bit_is_an_error(stored):
+  path, values, read = stored
+  whole = path.read_bytes()
+  passed = 0
+  for index in range(len(whole)):
+    content = bytearray(whole)
+    content[index] ^= 1 << index % 8
+    path.write_bytes(content)
+    try:
+      np.testing.assert_array_equal(read(), values)
+      passed += 1
+    except tf.errors.InvalidArgumentError:
+      pass
+  # What describes the file may change without effect, what is stored cannot.
+  assert passed < 10
+
+
+def test_a_damaged_state_is_named(stored):
+  path, _, read = stored
+  content = bytearray(path.read_bytes())
+  content[content.index(np.float32(7).tobytes())] ^= 1
+  path.write_bytes(content)
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=f'state {path} is damaged'
+  ):
+    read()
+
+
+def test_states_of_earlier_versions_are_read(stored):
+  """They had no seal."""
+  path, values, read = stored
+  leaves = tf.stack([tf.io.serialize_tensor(row) for row in values])
+  path.write_bytes(tf.io.serialize_tensor(leaves).numpy())
+  np.testing.assert_array_equal(read(), values)
 
 
 @pytest.mark.parametrize('folder', ['states', None, 3])

@@ -146,6 +146,27 @@ def test_a_proximal_term_vanishes_at_the_start():
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+def test_minibatches_carry_the_step_that_comes_next():
+  """An objective may read `step`: here the loss is step + 1 times a score."""
+
+  class Ramp:
+    metric_names = ()
+
+    def __call__(self, predict, batch, anchors, seed):
+      ramp = tf.cast(batch['step'] + 1, tf.float32)
+      return ramp * tf.reduce_mean(predict(batch['x'])), {}
+
+  actual = full_gradient.full_gradient(
+    _softmax_regression(),
+    Ramp(),
+    _weights(),
+    _examples(),
+    batch_size=4,
+    seed=_SEED,
+  )
+  np.testing.assert_allclose(actual[1], np.full(_CLASSES, 1 / _CLASSES), 1e-6)
+
+
 def test_batch_normalisation_in_train_mode():
   """With one minibatch, the gradient of the loss at the batch's statistics."""
   model = functional.from_keras(

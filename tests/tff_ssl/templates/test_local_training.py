@@ -405,3 +405,46 @@ def test_every_minibatch_carries_the_constants():
   # Three steps of gradient 0.5; the metric is 7 in each.
   assert float(result.weights.trainable[0]) == -1.5
   np.testing.assert_array_equal(result.metrics['constant'], [21, 3])
+
+
+@pytest.mark.parametrize(
+  'wrap',
+  [
+    lambda objective: objective,
+    lambda objective: objectives.Proximal(objective, 0.5),
+    lambda objective: objectives.Lasso(objective, 0.1),
+    lambda objective: objectives.Weighted(objective, 2.0),
+  ],
+  ids=['alone', 'proximal', 'lasso', 'weighted'],
+)
+@pytest.mark.parametrize('length', [{'steps': 5}, {'epochs': 2}])
+def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
+  model = functional.from_keras(dense.dense((3,), 2, hidden=()))
+  start = model.initial_weights(0)
+  training = local_training.LocalTraining(
+    model,
+    wrap(objectives.Supervised(views.PlainViews())),
+    optimizers.build_nesterov_sgd(0.1),
+    batch_size=4,
+    **length,
+  )
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(12, 3)).astype(np.float32)
+  y = rng.integers(2, size=12).astype(np.int32)
+  y[::3] = -1
+
+  def run(rows):
+    examples = collections.OrderedDict(x=tf.constant(x[rows]), y=y[rows])
+
+    @tf.function(autograph=False)
+    def train():
+      return training.run(start, examples, seed=_SEED, round_num=tf.constant(0))
+
+    return train()
+
+  with_all, without = run(np.arange(12)), run(np.flatnonzero(y >= 0))
+  tf.nest.map_structure(
+    np.testing.assert_array_equal, with_all.weights, without.weights
+  )
+  assert with_all.num_examples == without.num_examples > 0
+  assert with_all.num_steps == without.num_steps

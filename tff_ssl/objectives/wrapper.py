@@ -1,0 +1,23 @@
+"""What objectives that add to another one have in common."""
+
+from typing import Any
+
+
+class Wrapper:
+  """An objective that passes on what it does not change of another one.
+
+  Attributes:
+    objective: The other objective.
+  """
+
+  objective: Any
+
+  @property
+  def metric_names(self) -> tuple[str, ...]:
+    """The metrics are those of the other objective."""
+    return self.objective.metric_names
+
+  @property
+  def rows(self) -> str:
+    """So are the examples that it takes."""
+    return getattr(self.objective, 'rows', 'all')
