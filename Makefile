@@ -2,7 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PINS := $(VENV)/.installed
+STAMP := $(VENV)/.editable
 RUN_DIR ?= runs/first_run
 
 .DEFAULT_GOAL := help
@@ -11,11 +12,11 @@ RUN_DIR ?= runs/first_run
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-env: $(STAMP) ## build .venv from requirements.txt, if it is absent or older
+env: $(STAMP) ## build .venv from requirements.txt, and make tff_ssl importable
 
 # --no-deps: the pinned file is the whole set, and TFF's own metadata asks for a
 # jaxlib that the registry no longer holds (see README, "Install").
-$(STAMP): requirements.txt
+$(PINS): requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else 1)' 2>/dev/null || { \
 	  echo "tff_ssl needs Python 3.11 (TensorFlow Federated 0.87 has no wheel for newer ones): install it, or name it with 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'." >&2; exit 1; }
 	@echo "Building $(VENV) (a few minutes, once) ..."
@@ -24,6 +25,12 @@ $(STAMP): requirements.txt
 # On all cores, which pip does not do, and without the packages' own tests; some
 # packages hold templates that are no Python.
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
+	@touch $(PINS)
+
+# `import tff_ssl` from any folder. It takes seconds and needs no network; the
+# source files stay where they are, so only another setup.py makes it necessary.
+$(STAMP): $(PINS) setup.py pyproject.toml
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
 run: $(STAMP) ## grouping on the embedded digits: first run, no download

@@ -5,17 +5,31 @@
 """
 
 import pathlib
+import re
 
 import setuptools
 
 _HERE = pathlib.Path(__file__).parent
 
+
+def _version() -> str:
+  """Returns the version that the package itself names, without importing it."""
+  text = (_HERE / 'tff_ssl' / '__init__.py').read_text(encoding='utf-8')
+  return re.search("^__version__ = '(.+)'$", text, re.MULTILINE)[1]
+
+
 setuptools.setup(
   name='tff_ssl',
-  version='0.1.0',
+  version=_version(),
   description='Semi-supervised federated learning on TensorFlow Federated',
   long_description=(_HERE / 'README.md').read_text(encoding='utf-8'),
   long_description_content_type='text/markdown',
+  license='Apache-2.0',
+  license_files=['LICENSE'],
+  classifiers=[
+    'License :: OSI Approved :: Apache Software License',
+    'Programming Language :: Python :: 3.11',
+  ],
   packages=setuptools.find_packages(include=['tff_ssl', 'tff_ssl.*']),
   python_requires='>=3.11,<3.12',
   # tensorflow-federated is deliberately no hard dependency: pip cannot satisfy

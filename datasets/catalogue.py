@@ -30,6 +30,8 @@ class SourceSpec:
     name: The name in the catalogue.
     description: One line for help texts.
     load: `load(data_dir, cache_dir, **options) -> Source`.
+    check_files: `check_files(data_dir)` raises a ValueError if the files are
+      not there and cannot be downloaded either. It does not import TensorFlow.
     options: Names of the options that `load` takes, each with a default. The
       runner's flag is `--<name>_<option>`.
     has_native_split: Whether examples can come with their owners. For `npz`
@@ -45,6 +47,7 @@ class SourceSpec:
   name: str
   description: str
   load: Callable[..., Source]
+  check_files: Callable[[str | None], object]
   options: tuple[str, ...] = ()
   has_native_split: bool = False
   has_unlabelled: bool = False
@@ -59,6 +62,7 @@ def _tfds_specs() -> list[SourceSpec]:
       name=name,
       description=f'{entry.title} (TFDS {entry.tfds_name})',
       load=tfds_images.loader(name),
+      check_files=tfds_images.file_checker(name),
       has_unlabelled=entry.has_unlabelled,
       num_classes=entry.num_classes,
       input_shape=entry.input_shape,
@@ -73,6 +77,7 @@ def _medmnist_specs() -> list[SourceSpec]:
       name=name,
       description=f'{entry.title}, {entry.motif} (MedMNIST v2)',
       load=medmnist.loader(name),
+      check_files=medmnist.file_checker(name),
       num_classes=entry.num_classes,
       input_shape=entry.input_shape,
     )
@@ -87,6 +92,7 @@ SOURCES: dict[str, SourceSpec] = {
       name='digits',
       description='8x8 handwritten digits inside scikit-learn; needs no file',
       load=embedded.load_digits,
+      check_files=lambda data_dir: None,
       num_classes=embedded.NUM_CLASSES,
       input_shape=embedded.INPUT_SHAPE,
     ),
@@ -94,6 +100,7 @@ SOURCES: dict[str, SourceSpec] = {
       name='emnist',
       description='federated EMNIST, native split by writer (TFF)',
       load=emnist_writers.load,
+      check_files=emnist_writers.check_files,
       options=('only_digits',),
       has_native_split=True,
       num_classes=emnist_writers.DIGITS.num_classes,
@@ -105,6 +112,7 @@ SOURCES: dict[str, SourceSpec] = {
       name='npz',
       description='your own <data_dir>/train.npz and test.npz',
       load=local_files.load,
+      check_files=local_files.check_files,
       has_native_split=True,
     ),
     SourceSpec(
@@ -112,6 +120,7 @@ SOURCES: dict[str, SourceSpec] = {
       description='your own sets of known class priors, <data_dir>/train.npz, '
       'test.npz and priors.csv',
       load=npz_sets.load,
+      check_files=npz_sets.check_files,
       has_sets=True,
     ),
     SourceSpec(
@@ -119,6 +128,7 @@ SOURCES: dict[str, SourceSpec] = {
       description='your own sets as PNG files, <data_dir>/train/<system>/'
       '<hospital>/, test/<class>/ and prevalence.csv',
       load=image_sets.load,
+      check_files=image_sets.check_files,
       has_unlabelled=True,
       has_sets=True,
     ),
@@ -129,6 +139,23 @@ SOURCES: dict[str, SourceSpec] = {
 def names() -> list[str]:
   """Returns the names that `load` knows, in the order of the catalogue."""
   return list(SOURCES)
+
+
+def check_files(name: str, *, data_dir: str | None) -> None:
+  """Checks that a source has its files, or a network to download them.
+
+  It reads no file, so it takes a moment, or seconds without a network.
+
+  Args:
+    name: One of `names()`.
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If a file is absent and cannot be downloaded.
+  """
+  if data_dir is not None:
+    data_dir = os.path.expanduser(data_dir)
+  SOURCES[name].check_files(data_dir)
 
 
 def load(

@@ -11,7 +11,6 @@ The file holds digits, and again all characters, in splits of their own. The
 decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -20,18 +19,22 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from typing import BinaryIO
 
 import numpy as np
 from absl import logging
 from tqdm import tqdm
 
-from datasets import emnist_database
+from datasets import downloads, emnist_database, whole_files
 from datasets.source import Source, Split
 
 INPUT_SHAPE = emnist_database.INPUT_SHAPE
 FILE_NAME = 'emnist_all.sqlite'
+# Where TFF downloads it from.
+_URL = f'https://storage.googleapis.com/tff-datasets-public/{FILE_NAME}.lzma'
+_REMEDY = (
+  f'give --data_dir, a folder that holds tff/{FILE_NAME} or '
+  f'tff/{FILE_NAME}.lzma, or try again with a network'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,12 +128,36 @@ def load(
         f'{" and ".join(content.splits)}); take only_digits=True '
         "(--emnist_only_digits=true), or put TFF's own file there."
       ) from error
-    with _atomic_file(decoded_path) as stream:
+    os.makedirs(cache, exist_ok=True)
+    with whole_files.replacing(decoded_path) as stream:
       np.savez(stream, **arrays)
   return _as_source(arrays, content)
 
 
+def check_files(data_dir: str | None) -> None:
+  """Checks that the file is there, or that it can be downloaded.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If it is not there, and there is no network either.
+  """
+  if not os.path.isfile(_path(data_dir)):
+    downloads.check_reachable([_URL], 'emnist', _REMEDY)
+
+
 def _locate(data_dir: str | None) -> str:
+  """Returns the path of the file, which TFF downloads if need be."""
+  check_files(data_dir)
+  path = _path(data_dir)
+  if not os.path.isfile(path):
+    _download(path)
+  return path
+
+
+def _path(data_dir: str | None) -> str:
+  """Returns where the file is, or where a download puts it."""
   if data_dir is not None:
     plain = os.path.join(data_dir, 'tff', FILE_NAME)
     for path in (plain, f'{plain}.lzma'):
@@ -140,10 +167,7 @@ def _locate(data_dir: str | None) -> str:
       f"dataset='emnist': data_dir holds neither {plain} nor {plain}.lzma; put "
       'one of them there, or give no data_dir to let TFF download it.'
     )
-  path = os.path.join(os.path.expanduser('~'), '.tff', FILE_NAME)
-  if not os.path.isfile(path):
-    _download(path)
-  return path
+  return os.path.join(os.path.expanduser('~'), '.tff', FILE_NAME)
 
 
 def _download(path: str) -> None:
@@ -165,9 +189,8 @@ def _download(path: str) -> None:
       os.replace(downloaded, path)
   except Exception as error:  # Network, lzma, sqlite, disk: TFF wraps none.
     raise ValueError(
-      f"dataset='emnist': TFF could not download {FILE_NAME} ({error}); give a "
-      f'data_dir that holds tff/{FILE_NAME} or tff/{FILE_NAME}.lzma, or try '
-      'again with a network.'
+      f"dataset='emnist': TFF could not download {FILE_NAME} ({error}); "
+      f'{_REMEDY}.'
     ) from error
   finally:
     shutil.rmtree(staging)
@@ -188,30 +211,14 @@ def _identity(path: str) -> str:
   ]
 
 
-@contextlib.contextmanager
-def _atomic_file(path: str) -> Iterator[BinaryIO]:
-  """Writes a file that appears under its name complete, or not at all."""
-  folder = os.path.dirname(path)
-  os.makedirs(folder, exist_ok=True)
-  handle, temporary = tempfile.mkstemp(dir=folder, suffix='.tmp')
-  try:
-    with os.fdopen(handle, 'wb') as stream:
-      yield stream
-      stream.flush()
-      os.fsync(stream.fileno())
-    os.replace(temporary, path)
-  except BaseException:
-    os.unlink(temporary)
-    raise
-
-
 def _unpack(archive: str, path: str) -> str:
   """Unpacks `archive` to `path`, unless that has been done; returns `path`."""
   if os.path.isfile(path):
     return path
+  os.makedirs(os.path.dirname(path), exist_ok=True)
   try:
     with (
-      _atomic_file(path) as target,
+      whole_files.replacing(path) as target,
       open(archive, 'rb') as packed,
       lzma.open(packed) as unpacked,
       tqdm(

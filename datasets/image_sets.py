@@ -25,6 +25,9 @@ from datasets import npz_files, prior_tables
 from datasets.source import UNKNOWN, Source, Split
 
 _TABLE = 'prevalence.csv'
+_LAYOUT = (
+  f'data_dir must hold train/<system>/<hospital>/, test/<class>/ and {_TABLE}'
+)
 _SIGNATURE = b'\x89PNG\r\n\x1a\n'
 # Of the bits per channel in a PNG file: signature, length and name of the first
 # chunk, width and height take 24 bytes.
@@ -45,12 +48,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     ValueError: If a file is absent or unusable, or they do not belong together.
   """
   del cache_dir
-  if data_dir is None:
-    raise ValueError(
-      "dataset='image_sets' needs data_dir: the folder that holds train/, "
-      'test/ and prevalence.csv.'
-    )
-  root = pathlib.Path(data_dir)
+  root = check_files(data_dir)
   table = prior_tables.read(str(root / _TABLE), 'system', 'hospital')
   train_files = [
     file
@@ -91,16 +89,35 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   )
 
 
+def check_files(data_dir: str | None) -> pathlib.Path:
+  """Returns `data_dir`, which must have the table and folders of images.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If one is not there, or a folder is empty.
+  """
+  if data_dir is None:
+    raise ValueError(
+      "dataset='image_sets' needs data_dir: the folder that holds train/, "
+      'test/ and prevalence.csv.'
+    )
+  root = pathlib.Path(data_dir)
+  if not (root / _TABLE).is_file():
+    raise ValueError(f'{root / _TABLE}: no such file; {_LAYOUT}.')
+  for name in ('train', 'test'):
+    _folders(root / name)
+  return root
+
+
 def _class_of(file: pathlib.Path) -> str:
   return prior_tables.name_of(file.parent.name)
 
 
 def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
   if not folder.is_dir():
-    raise ValueError(
-      f'{folder}: no such folder; data_dir must hold train/<system>/<hospital>/'
-      f', test/<class>/ and {_TABLE}.'
-    )
+    raise ValueError(f'{folder}: no such folder; {_LAYOUT}.')
   # By name: the order in which a disk lists files is its own.
   return sorted(p for p in folder.iterdir() if not p.name.startswith('.'))
 

@@ -45,20 +45,7 @@ def load(
       the arrays above.
   """
   del cache_dir
-  if data_dir is None:
-    raise ValueError(
-      "dataset='npz' needs data_dir: the folder that holds train.npz and "
-      'test.npz.'
-    )
-  files = [
-    NpzFile(os.path.join(data_dir, f'{split}.npz'), _REMEDY)
-    for split in _SPLITS
-  ]
-  for file in files:
-    if not os.path.isfile(file.path):
-      raise ValueError(
-        f'{file.path}: no such file; data_dir must hold train.npz and test.npz.'
-      )
+  files = check_files(data_dir)
   npz_files.check_sizes(files, max_bytes)
   train, test = (_read_split(file) for file in files)
   num_classes = _check_together(train, test, files)
@@ -77,6 +64,32 @@ def load(
     background=npz_files.background(train.images),
     mirrorable=False,
   )
+
+
+def check_files(data_dir: str | None) -> list[NpzFile]:
+  """Returns train.npz and test.npz, which must be there.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If one is not.
+  """
+  if data_dir is None:
+    raise ValueError(
+      "dataset='npz' needs data_dir: the folder that holds train.npz and "
+      'test.npz.'
+    )
+  files = [
+    NpzFile(os.path.join(data_dir, f'{split}.npz'), _REMEDY)
+    for split in _SPLITS
+  ]
+  for file in files:
+    if not os.path.isfile(file.path):
+      raise ValueError(
+        f'{file.path}: no such file; data_dir must hold train.npz and test.npz.'
+      )
+  return files
 
 
 def _read_split(file: NpzFile) -> Split:

@@ -79,6 +79,14 @@ def loader(name: str) -> Callable[[str | None, str], Source]:
   return functools.partial(_load, name)
 
 
+def file_checker(name: str) -> Callable[[str | None], None]:
+  """Returns `check_files(data_dir)` for a row of `TABLE`.
+
+  It raises a ValueError if the file is not there.
+  """
+  return functools.partial(_locate, name)
+
+
 def _load(
   name: str,
   data_dir: str | None,
@@ -106,7 +114,7 @@ def _load(
   """
   del cache_dir
   entry = TABLE[name]
-  file = _locate(name, entry, data_dir)
+  file = _locate(name, data_dir)
   npz_files.check_sizes([file], max_bytes)
   arrays = file.read(
     _KEYS, lambda headers: _check_headers(file, entry, headers)
@@ -131,7 +139,7 @@ def _load(
   )
 
 
-def _locate(name: str, entry: MedmnistImages, data_dir: str | None) -> NpzFile:
+def _locate(name: str, data_dir: str | None) -> NpzFile:
   published = (
     f'the MedMNIST project publishes {name}.npz, with images of 28x28 pixels, '
     'on Zenodo (medmnist.com leads there)'

@@ -43,19 +43,7 @@ def load(
       together.
   """
   del cache_dir
-  if data_dir is None:
-    raise ValueError(
-      "dataset='npz_sets' needs data_dir: the folder that holds train.npz, "
-      'test.npz and priors.csv.'
-    )
-  files = [NpzFile(os.path.join(data_dir, name), _REMEDY) for name in _FILES]
-  table_file = NpzFile(os.path.join(data_dir, _TABLE), 'write it anew')
-  for file in (*files, table_file):
-    if not os.path.isfile(file.path):
-      raise ValueError(
-        f'{file.path}: no such file; data_dir must hold train.npz, test.npz '
-        'and priors.csv.'
-      )
+  *files, table_file = check_files(data_dir)
   npz_files.check_sizes(files, max_bytes)
   table = prior_tables.read(table_file.path, *_OWNERS)
   num_classes = len(table.class_names)
@@ -102,6 +90,31 @@ def load(
     mirrorable=False,
     sets=sets,
   )
+
+
+def check_files(data_dir: str | None) -> list[NpzFile]:
+  """Returns train.npz, test.npz and the table, which must be there.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If one is not.
+  """
+  if data_dir is None:
+    raise ValueError(
+      "dataset='npz_sets' needs data_dir: the folder that holds train.npz, "
+      'test.npz and priors.csv.'
+    )
+  files = [NpzFile(os.path.join(data_dir, name), _REMEDY) for name in _FILES]
+  files.append(NpzFile(os.path.join(data_dir, _TABLE), 'write it anew'))
+  for file in files:
+    if not os.path.isfile(file.path):
+      raise ValueError(
+        f'{file.path}: no such file; data_dir must hold train.npz, test.npz '
+        'and priors.csv.'
+      )
+  return files
 
 
 def _split(file: NpzFile, arrays, num_classes: int) -> Split:

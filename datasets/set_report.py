@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from datasets import whole_files
 from datasets.set_partition import SetPartition
 from tff_ssl import prior_checks
 
@@ -123,4 +124,5 @@ def plot_priors(
     parse_math=False,
   )
   figure.colorbar(image, ax=axes, label='share of the set')
-  figure.savefig(path, format='png', dpi=100)
+  with whole_files.replacing(path) as file:
+    figure.savefig(file, format='png', dpi=100)

@@ -12,7 +12,7 @@ import zlib
 
 import numpy as np
 
-from datasets import label_masks, partitions
+from datasets import label_masks, partitions, whole_files
 from datasets.set_partition import SetPartition
 
 FORMAT = 2
@@ -222,8 +222,10 @@ def write(
   )
   text = json.dumps(description, indent=2) + '\n'
   arrays = {name: getattr(partition, name) for name in partition.array_names}
-  _replace(path_npz, lambda file: np.savez_compressed(file, **arrays))
-  _replace(path_json, lambda file: file.write(text.encode('ascii')))
+  with whole_files.replacing(path_npz) as file:
+    np.savez_compressed(file, **arrays)
+  with whole_files.replacing(path_json) as file:
+    file.write(text.encode('ascii'))
 
 
 def load(
@@ -293,18 +295,3 @@ def _damaged(path_json, path_npz):
     f'{os.fspath(path_json)} and {os.fspath(path_npz)} are damaged or do not '
     'belong together: restore both, or write the partition anew.'
   )
-
-
-def _replace(path, write_to):
-  """Writes a file so that its name never stands for half of it."""
-  path = os.fspath(path)
-  temporary = f'{path}.{os.getpid()}.tmp'
-  try:
-    with open(temporary, 'wb') as file:
-      write_to(file)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(temporary, path)
-  finally:
-    if os.path.exists(temporary):
-      os.remove(temporary)

@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 
+from datasets import whole_files
 from datasets.source import UNKNOWN
 
 MAX_ROWS_DRAWN = 400
@@ -183,7 +184,8 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   axes.set_title(title, parse_math=False)
   figure.colorbar(image, ax=axes, label='examples')
   os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-  figure.savefig(path, format='png', dpi=120)
+  with whole_files.replacing(path) as file:
+    figure.savefig(file, format='png', dpi=120)
 
 
 def checked_counts(counts: np.ndarray) -> np.ndarray:

@@ -13,10 +13,11 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from datasets import downloads
 from datasets.source import UNKNOWN, Source, Split
 
 
@@ -89,6 +90,28 @@ def loader(name: str) -> Callable[[str | None, str], Source]:
   return functools.partial(_load, name)
 
 
+def file_checker(name: str) -> Callable[[str | None], None]:
+  """Returns `check_files(data_dir)` for a row of `TABLE`."""
+  return functools.partial(_check_files, name)
+
+
+def _check_files(name: str, data_dir: str | None) -> None:
+  """Checks that a set is there, or that it can be downloaded.
+
+  Args:
+    name: A key of `TABLE`.
+    data_dir: As in `_load`.
+
+  Raises:
+    ValueError: If it is not there, and there is no network either.
+  """
+  entry = TABLE[name]
+  if data_dir is None:
+    _open_downloadable(name, entry)
+  elif not any(_infos(entry, data_dir)):
+    raise _missing(name, entry, data_dir)
+
+
 def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
   """Loads one row of `TABLE`; TFDS keeps its own cache, so none is used here.
 
@@ -139,19 +162,14 @@ def _local_builder(name: str, entry: TfdsImages, data_dir: str):
   """Opens the newest prepared version under `data_dir`, without network."""
   import tensorflow_datasets as tfds
 
-  folder = os.path.join(data_dir, 'tfds', entry.tfds_name)
   versions = [
     tfds.core.Version(info.parent.name)
-    for info in pathlib.Path(folder).glob('*/dataset_info.json')
+    for info in _infos(entry, data_dir)
     if tfds.core.Version.is_valid(info.parent.name)
   ]
   if not versions:
-    raise ValueError(
-      f'dataset={name!r}: data_dir holds no prepared TFDS set at '
-      f'{folder}/<version>/dataset_info.json; put it there, or give no '
-      'data_dir to let TFDS download it.'
-    )
-  prepared = os.path.join(folder, str(max(versions)))
+    raise _missing(name, entry, data_dir)
+  prepared = os.path.join(_folder(entry, data_dir), str(max(versions)))
   try:
     return tfds.builder_from_directory(prepared)
   except Exception as error:  # TFDS raises whatever its JSON parser raises.
@@ -161,18 +179,52 @@ def _local_builder(name: str, entry: TfdsImages, data_dir: str):
     ) from error
 
 
-def _downloaded_builder(name: str, entry: TfdsImages):
-  """Has TFDS find the set in its own directory, or download it."""
+def _folder(entry: TfdsImages, data_dir: str) -> str:
+  return os.path.join(data_dir, 'tfds', entry.tfds_name)
+
+
+def _infos(entry: TfdsImages, data_dir: str) -> Iterator[pathlib.Path]:
+  """Returns a file of each version of a prepared set."""
+  return pathlib.Path(_folder(entry, data_dir)).glob('*/dataset_info.json')
+
+
+def _missing(name: str, entry: TfdsImages, data_dir: str) -> ValueError:
+  return ValueError(
+    f'dataset={name!r}: data_dir holds no prepared TFDS set at '
+    f'{_folder(entry, data_dir)}/<version>/dataset_info.json; put it there, or '
+    'give no data_dir to let TFDS download it.'
+  )
+
+
+def _remedy(entry: TfdsImages) -> str:
+  return (
+    f'give --data_dir, a folder that holds tfds/{entry.tfds_name}/<version>/, '
+    'or try again with a network'
+  )
+
+
+def _open_downloadable(name: str, entry: TfdsImages):
+  """Returns TFDS' builder of a set that it has, or that can be downloaded.
+
+  TFDS itself would try again and again for minutes without a network.
+  """
   import tensorflow_datasets as tfds
 
+  builder = tfds.builder(entry.tfds_name)
+  if not builder.data_path.exists():
+    downloads.check_reachable(builder.url_infos, name, _remedy(entry))
+  return builder
+
+
+def _downloaded_builder(name: str, entry: TfdsImages):
+  """Has TFDS find the set in its own directory, or download it."""
+  builder = _open_downloadable(name, entry)
   try:
-    builder = tfds.builder(entry.tfds_name)
     builder.download_and_prepare()
   except Exception as error:  # Network, checksum, disk: TFDS has many kinds.
     raise ValueError(
       f'dataset={name!r}: TFDS could not download {entry.tfds_name} '
-      f'({_one_line(error)}); give a data_dir that holds '
-      f'tfds/{entry.tfds_name}/<version>/, or try again with a network.'
+      f'({_one_line(error)}); {_remedy(entry)}.'
     ) from error
   return builder
 

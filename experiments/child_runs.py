@@ -14,8 +14,8 @@ import time
 import types
 from collections.abc import Sequence
 
+from experiments import command_line, signals
 from experiments import settings as settings_lib
-from experiments import signals
 
 _ROOT = pathlib.Path(__file__).parents[1]
 
@@ -95,6 +95,9 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
 
   Returns:
     How they ended.
+
+  Raises:
+    BrokenPipeError: If nobody reads the output any more.
   """
   failed = []
   finished = {run.name for run in runs if is_finished(run.settings)}
@@ -110,6 +113,9 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
       exit_code = relay.run(run.given)
       if relay.signal_number is not None:
         break
+      if exit_code == command_line.UNREAD:
+        # Its output is that of this process.
+        raise BrokenPipeError(f'Nobody reads the output of {run.name}.')
       if exit_code != 0:
         failed.append(run.name)
         print(

@@ -3,6 +3,8 @@
 import pandas as pd
 from matplotlib import figure
 
+from datasets import whole_files
+
 # Share or accuracy in [0, 1] -> its name in the picture.
 _LINES = {
   'accuracy': 'test accuracy',
@@ -31,4 +33,5 @@ def plot(metrics_csv, path, title: str) -> None:
   axes.set_title(title)
   axes.grid(alpha=0.3)
   axes.legend(loc='lower right')
-  picture.savefig(path, dpi=120)
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=120)

@@ -5,7 +5,6 @@ puts them together.
 """
 
 import dataclasses
-import os
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,7 @@ from datasets import (
   statistics,
 )
 from datasets.source import Source
-from experiments import run_folder
+from experiments import places, run_folder
 from experiments.flags import UsageError
 from experiments.settings import source_options
 
@@ -121,13 +120,11 @@ def prepare(settings, spec) -> RunData:
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
-  try:
-    os.makedirs(settings.cache_dir, exist_ok=True)
-  except OSError as error:
-    raise UsageError(
-      f'--cache_dir={settings.cache_dir} cannot be created: {error.strerror}; '
-      'choose another folder.'
-    ) from error
+  with places.cache_folder(settings.cache_dir):
+    return _prepare(settings, spec)
+
+
+def _prepare(settings, spec) -> RunData:
   source = catalogue.load(
     settings.dataset,
     data_dir=settings.data_dir,

@@ -25,6 +25,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
+from experiments import command_line
+
 # Exit code of input that cannot be used.
 _USAGE = 2
 
@@ -108,4 +110,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  command_line.run(main)

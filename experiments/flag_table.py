@@ -379,8 +379,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     Flag(
       'run_dir',
       'string',
-      'Folder of the results; a run that is there is resumed. By default '
-      'runs/<process>_<dataset>_seed<seed>.',
+      'Folder of the results, a new or an empty one; a run that is there is '
+      'resumed. By default runs/<process>_<dataset>_seed<seed>.',
     ),
     Flag('list', 'boolean', 'Lists processes, data sets and models, and ends.'),
   ),

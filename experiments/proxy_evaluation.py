@@ -11,6 +11,7 @@ import pandas as pd
 import tensorflow as tf
 from matplotlib import figure
 
+from datasets import whole_files
 from experiments import evaluation
 from tff_ssl import objectives
 from tff_ssl.objectives import proxy_tasks
@@ -176,7 +177,8 @@ def plot(images, reconstructions, path, title: str) -> None:
       axes.imshow(image, cmap='gray', vmin=0, vmax=1)
       axes.set_axis_off()
   picture.suptitle(title, fontsize='small')
-  picture.savefig(path, dpi=120)
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=120)
 
 
 def loss_figures(

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from datasets import whole_files
 from experiments import (
+  command_line,
   report_against,
   report_curves,
   report_groups,
@@ -79,14 +81,18 @@ def write(
     runs = report_groups.by_run(groups)
     drawn = report_curves.read(runs, curves)
     report_curves.plot(drawn, _with_ending(output, '.png'))
-    drawn.to_csv(
-      _with_ending(output, '_curves.csv'), index=False, float_format='%.4g'
-    )
-    table.to_csv(_with_ending(output, '.csv'), index=False)
+    with whole_files.replacing(_with_ending(output, '_curves.csv')) as file:
+      drawn.to_csv(file, index=False, float_format='%.4g')
+    with whole_files.replacing(_with_ending(output, '.csv')) as file:
+      table.to_csv(file, index=False)
     if table['published'].notna().any():
       beside = report_published.draw(table)
-      beside.savefig(_with_ending(output, '_published.png'), dpi=120)
-    _with_ending(output, '.md').write_text(_markdown(text, groups, runs))
+      with whole_files.replacing(
+        _with_ending(output, '_published.png')
+      ) as file:
+        beside.savefig(file, format='png', dpi=120)
+    with whole_files.replacing(_with_ending(output, '.md')) as file:
+      file.write(_markdown(text, groups, runs).encode())
   print(text)
   return table
 
@@ -146,4 +152,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))

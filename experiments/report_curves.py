@@ -7,6 +7,7 @@ import pandas as pd
 from cycler import cycler
 from matplotlib import colormaps, figure
 
+from datasets import whole_files
 from experiments.flags import UsageError
 from experiments.report_groups import Group
 
@@ -100,7 +101,8 @@ def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
     ncols=min(len(names), legend_columns),
     fontsize='small',
   )
-  picture.savefig(path, dpi=120)
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=120)
 
 
 def _columns(present, wanted) -> list[str]:

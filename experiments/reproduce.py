@@ -9,7 +9,13 @@ import pathlib
 import sys
 from collections.abc import Iterable, Mapping
 
-from experiments import child_runs, recipes, setting_ranges, tuning
+from experiments import (
+  child_runs,
+  command_line,
+  recipes,
+  setting_ranges,
+  tuning,
+)
 from experiments.flags import UsageError
 
 _USAGE = 2
@@ -211,4 +217,4 @@ def _report(readings, arguments) -> None:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))

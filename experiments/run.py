@@ -5,12 +5,17 @@ import os
 import signal
 import sys
 
-from experiments import flags, recipes
+from experiments import command_line, flags, places, recipes, run_folder
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
-# that ended the run gives 128 plus its number.
+# that ended the run gives 128 plus its number, and so does a reader of its
+# output that has gone (that of SIGPIPE).
 _FAILED = 1
 _USAGE = 2
+# Wrong input, found before round 1.
+_REFUSALS = (ValueError, TypeError, run_folder.RunFolderError)
+# What ends a run on its way; it can be resumed.
+_FAILURES = (OSError, RuntimeError)
 
 
 def main(argv: list[str]) -> int:
@@ -32,13 +37,15 @@ def main(argv: list[str]) -> int:
   except flags.UsageError as error:
     return _complain(error, _USAGE)
   try:
-    training = _import_training()
-    return training.run(settings)
+    with places.opened(settings) as folder:
+      return _import_training().run(settings, folder)
   except KeyboardInterrupt:  # During the import; later ones are handled.
     return 128 + signal.SIGINT
-  except training.REFUSALS as error:
+  except _REFUSALS as error:
     return _complain(error, _USAGE)
-  except training.FAILURES as error:
+  except _FAILURES as error:
+    if isinstance(error, BrokenPipeError) and command_line.is_unread():
+      raise  # `command_line.run` ends the process.
     return _complain(error, _FAILED)
 
 
@@ -97,4 +104,4 @@ def _list() -> None:
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))

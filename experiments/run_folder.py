@@ -4,6 +4,7 @@ Everything in it is written to a temporary name, flushed to the disk and
 renamed, so that a reader finds a whole file or none, whenever the run ends.
 """
 
+import contextlib
 import csv
 import fcntl
 import importlib.metadata
@@ -20,17 +21,27 @@ from typing import Any
 
 import numpy as np
 
-TEMPORARY_PREFIX = '.temporary-'
+from datasets import whole_files
+from experiments import code_version, folders
+
+TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 # Of the flag file in a run's folder.
 FLAGS = 'flags.txt'
 # The folder of its checkpoints.
 CHECKPOINTS = 'checkpoints'
+_LOCK = '.lock'
+# What there can be in a run's folder before its first round. The lock is last:
+# no other run may enter before all else is gone.
+_MADE_BEFORE_TRAINING = (CHECKPOINTS, 'client_states', _LOCK)
+# How many of other people's files are named.
+_NAMED = 3
+# To lock a folder that others remove meanwhile.
+_ATTEMPTS = 10
 _PACKAGES = (
   'numpy',
   'tensorflow',
   'tensorflow-datasets',
   'tensorflow-federated',
-  'tff_ssl',
 )
 
 
@@ -172,11 +183,55 @@ def _flag_text(name: str, value: Any) -> str:
   return text
 
 
+def _check_is_ours(path: pathlib.Path, names: Collection[str]) -> None:
+  """Refuses a folder with files that no run has put there.
+
+  The folder of a run is known by the lock, in which a run writes its number, by
+  the flag file or by a checkpoint. So people may add files of their own.
+
+  Args:
+    path: The folder.
+    names: Of what is in it.
+
+  Raises:
+    ValueError: If it is neither empty nor the folder of a run.
+  """
+  others = sorted(
+    name
+    for name in names
+    if name != _LOCK and not name.startswith(TEMPORARY_PREFIX)
+  )
+  if (
+    not others
+    or _first_bytes(path / _LOCK).isdigit()
+    or _first_bytes(path / FLAGS).startswith(b'--')
+    or any(path.glob(f'{CHECKPOINTS}/round_*'))
+  ):
+    return
+  found = ', '.join(others[:_NAMED])
+  if len(others) > _NAMED:
+    found += f' and {len(others) - _NAMED} more'
+  raise ValueError(
+    f'run_dir={path} holds files that are not of a run ({found}): choose a new '
+    'or an empty folder.'
+  )
+
+
+def _first_bytes(path: pathlib.Path) -> bytes:
+  """Returns the beginning of a file; nothing where there is none."""
+  try:
+    with path.open('rb') as file:
+      return file.read(20)
+  except OSError:
+    return b''
+
+
 class RunFolder:
   """An exclusively locked folder of one run.
 
   Use it as a context manager, or call `close`; the end of the process unlocks
-  it too.
+  it too. A `with` block that ends with an error before `keep` was called also
+  removes what this run has made: a run that is refused leaves nothing behind.
   """
 
   def __init__(self, path: str | os.PathLike):
@@ -184,15 +239,73 @@ class RunFolder:
 
     Args:
       path: The folder. It must belong to this user and be writable by no other,
-        since a run continues from what it finds there.
+        since a run continues from what it finds there. It is new, empty or the
+        folder of an earlier run.
 
     Raises:
-      ValueError: If it cannot be a run folder.
+      ValueError: If it cannot be a run folder, or holds other people's files.
       RunFolderError: If another run holds it.
     """
     self.path = pathlib.Path(path).absolute()
+    self._is_kept = False
+    self._made = []
     try:
-      self.path.mkdir(parents=True, exist_ok=True)
+      self._lock = self._open()
+    except BaseException:
+      folders.remove_empty(self._made)
+      raise
+    try:
+      os.ftruncate(self._lock, 0)
+      os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+      sweep_temporaries(self.path)
+    except OSError as error:
+      self._end()
+      raise RunFolderError(
+        f'run_dir={self.path} cannot be written: {error.strerror}; free some '
+        'space or choose another folder.'
+      ) from error
+
+  def _open(self) -> int:
+    """Makes, checks and locks the folder; returns the locked descriptor."""
+    for _ in range(_ATTEMPTS):
+      self._make()
+      lock = self.path / _LOCK
+      try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+      except FileNotFoundError:
+        continue
+      except OSError as error:
+        raise ValueError(
+          f'run_dir={self.path} is not writable: {error.strerror}; choose '
+          'another folder.'
+        ) from error
+      try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode() or 'unknown'
+        os.close(descriptor)
+        raise RunFolderError(
+          f'run_dir={self.path} is used by another run (pid {holder}): wait '
+          'for its end or choose another folder.'
+        ) from None
+      # Another run that was refused may have removed the file meanwhile. Two
+      # runs would then lock two files of one name.
+      with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(descriptor), lock.stat()):
+          # Again, for another run may have come and gone.
+          made = {_LOCK} - self._before
+          self._before = frozenset(os.listdir(self.path)) - made
+          return descriptor
+      os.close(descriptor)
+    raise RunFolderError(
+      f'run_dir={self.path} is removed by other programs again and again: '
+      'choose another folder.'
+    )
+
+  def _make(self) -> None:
+    """Makes the folder and checks that it can be that of a run."""
+    try:
+      self._made += folders.make(self.path)
       status = self.path.stat()
     except OSError as error:
       raise ValueError(
@@ -206,42 +319,49 @@ class RunFolder:
         'choose a folder of your own, or chmod o-w it.'
       )
     try:
-      self._lock = os.open(self.path / '.lock', os.O_RDWR | os.O_CREAT, 0o600)
+      self._before = frozenset(os.listdir(self.path))
     except OSError as error:
       raise ValueError(
-        f'run_dir={self.path} is not writable: {error.strerror}; choose '
-        'another folder.'
+        f'run_dir={self.path} cannot be read: {error.strerror}; choose another '
+        'folder.'
       ) from error
-    try:
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      holder = os.pread(self._lock, 20, 0).decode() or 'unknown'
-      os.close(self._lock)
-      raise RunFolderError(
-        f'run_dir={self.path} is used by another run (pid {holder}): wait for '
-        'its end or choose another folder.'
-      ) from None
-    try:
-      os.ftruncate(self._lock, 0)
-      os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-      sweep_temporaries(self.path)
-    except OSError as error:
-      os.close(self._lock)
-      raise RunFolderError(
-        f'run_dir={self.path} cannot be written: {error.strerror}; free some '
-        'space or choose another folder.'
-      ) from error
+    _check_is_ours(self.path, self._before)
+
+  def keep(self) -> None:
+    """Says that training begins: what the folder holds stays from now on."""
+    self._is_kept = True
+
+  def _discard(self) -> None:
+    """Removes what this run has made, while it still holds the lock."""
+    for name in _MADE_BEFORE_TRAINING:
+      path = self.path / name
+      if name in self._before:
+        continue
+      with contextlib.suppress(FileNotFoundError):
+        remove(path)
+    folders.remove_empty(self._made)
+
+  def _end(self) -> None:
+    """Unlocks the folder of a run that was refused, which it leaves as it was.
+
+    What cannot be removed stays: the error that is on its way matters more.
+    """
+    with contextlib.suppress(OSError):
+      self._discard()
+    self.close()
 
   def close(self) -> None:
     """Unlocks the folder."""
-    # The file stays: unlinked, two runs could lock two files of one name.
     os.close(self._lock)
 
   def __enter__(self) -> 'RunFolder':
     return self
 
-  def __exit__(self, *unused) -> None:
-    self.close()
+  def __exit__(self, error_type, *unused) -> None:
+    if error_type is None or self._is_kept:
+      self.close()
+    else:
+      self._end()
 
   @property
   def checkpoints(self) -> pathlib.Path:
@@ -349,7 +469,7 @@ class RunFolder:
       check_fingerprint(stored, now, free)
 
   def write_versions(self) -> None:
-    """Writes the versions of Python, the platform and the main packages."""
+    """Writes the versions of Python, the platform, packages and this code."""
     versions = {'python': platform.python_version()}
     versions['platform'] = platform.platform()
     for package in _PACKAGES:
@@ -357,6 +477,7 @@ class RunFolder:
         versions[package] = importlib.metadata.version(package)
       except importlib.metadata.PackageNotFoundError:
         versions[package] = None
+    versions.update(code_version.describe())
     self._write(self.versions, json.dumps(versions, indent=2) + '\n')
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:

@@ -41,26 +41,17 @@ from experiments.flags import UsageError
 from tff_ssl import algorithms, metrics
 from tff_ssl.simulation import channels
 
-# Wrong input, found before round 1.
-REFUSALS = (
-  ValueError,
-  TypeError,
-  run_folder.RunFolderError,
-  run_folder.FingerprintMismatch,
-)
-# What ends a run on its way; it can be resumed.
-FAILURES = (OSError, RuntimeError)
-
 
 class RunFailed(RuntimeError):
   """Something failed after round 1 had begun."""
 
 
-def run(settings) -> int:
+def run(settings, folder: run_folder.RunFolder) -> int:
   """Runs an experiment, or resumes it where its folder exists.
 
   Args:
     settings: From `experiments.settings.make`.
+    folder: Its run folder, from `experiments.places.opened`.
 
   Returns:
     The exit code: 0, or 128 plus the number of the signal that ended it.
@@ -73,11 +64,7 @@ def run(settings) -> int:
   logging.getLogger().setLevel(logging.WARNING)
   tf.config.set_visible_devices([], 'GPU')
   spec = algorithms.find(settings.process, settings.base_process)
-  with (
-    run_folder.RunFolder(settings.run_dir) as folder,
-    signals.GracefulStop() as stop,
-  ):
-    folder.check_flags(settings.used, settings_lib.FREE)
+  with signals.GracefulStop() as stop:
     # Read now: by the end of the run, the table may be another one.
     recipe_facts = recipes.facts(settings)
     hardware.warn_of_slow_precision(settings.precision)
@@ -103,9 +90,6 @@ def run(settings) -> int:
     latest = manager.load_latest(None if states is None else states.resume)
     first_round, state = latest or (0, state)
     _check_rounds_left(settings, first_round)
-    folder.write_flags(settings.used)
-    folder.write_versions()
-    data_lib.write_records(data, folder)
     _describe(data)
     _warn_of_warmup(settings)
     if owners is not None:
@@ -131,6 +115,11 @@ def run(settings) -> int:
       validate=evaluation.validator(model, views, data.source.validation),
       watch=pseudo_label_watch.build(settings, spec, model, views, data),
     )
+    # Nothing is refused from here on.
+    folder.write_flags(settings.used)
+    folder.keep()
+    folder.write_versions()
+    data_lib.write_records(data, folder)
     try:
       state = _train(
         loop, settings, folder, stop, first_round, state, evaluator, owners

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from datasets import whole_files
 from experiments import (
   child_runs,
+  command_line,
   recipes,
   reproduce,
   setting_ranges,
@@ -132,17 +134,18 @@ def _output(arguments) -> pathlib.Path:
 def _write(table: pd.DataFrame, output: pathlib.Path) -> None:
   """Prints and writes the table."""
   output.parent.mkdir(parents=True, exist_ok=True)
-  table.to_csv(output, index=False)
+  with whole_files.replacing(output) as file:
+    table.to_csv(file, index=False)
   cells = table.round(4).astype(object)
   markdown = cells.where(cells.notna(), None).to_markdown(
     index=False, missingval='', disable_numparse=True
   )
-  output.with_suffix('.md').write_text(
-    f'Accuracy on the validation split, seed {_SEED}.\n\n{markdown}\n'
-  )
+  title = f'Accuracy on the validation split, seed {_SEED}.'
+  with whole_files.replacing(output.with_suffix('.md')) as file:
+    file.write(f'{title}\n\n{markdown}\n'.encode())
   print(markdown)
   print(f'\nWritten to {output} and {output.with_suffix(".md").name}.')
 
 
 if __name__ == '__main__':
-  sys.exit(main(sys.argv))
+  command_line.run(lambda: main(sys.argv))

@@ -2,11 +2,12 @@
 
 import os
 import pathlib
+import types
 
 import numpy as np
 import pytest
 
-from datasets import catalogue, tfds_images
+from datasets import catalogue, downloads, tfds_images
 
 COUNTS = {'train': 12, 'test': 5}
 
@@ -227,12 +228,15 @@ def test_other_content_is_refused(tmp_path, name, tfds_name, settings, message):
     load(name, tmp_path)
 
 
-def test_failed_download_names_the_remedy(monkeypatch):
+def test_failed_download_names_the_remedy(monkeypatch, tmp_path):
   import tensorflow_datasets as tfds
 
   asked = []
 
   class Offline:
+    data_path = tmp_path / 'absent'
+    url_infos = types.MappingProxyType({'https://nowhere.invalid/a.zip': None})
+
     def __init__(self, name):
       asked.append(name)
 
@@ -240,6 +244,7 @@ def test_failed_download_names_the_remedy(monkeypatch):
       raise ConnectionError('no route to host\nsecond line')
 
   monkeypatch.setattr(tfds, 'builder', Offline)
+  monkeypatch.setattr(downloads, 'check_reachable', lambda *unused: None)
   with pytest.raises(ValueError, match='no route to host') as caught:
     catalogue.load('emnist_balanced', data_dir=None, cache_dir='unused')
   assert asked == ['emnist/balanced']

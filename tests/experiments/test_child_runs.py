@@ -24,6 +24,8 @@ folder = pathlib.Path(flags['run_dir'])
 folder.mkdir(parents=True)
 if flags['seed'] == '1':
   sys.exit(3)
+if flags['seed'] == '6':
+  sys.exit(141)
 if flags['seed'] == '2':
   os.kill(os.getpid(), signal.SIGKILL)
 if flags['seed'] == '3':
@@ -118,6 +120,13 @@ def test_a_signal_stops_the_current_run_and_begins_no_other(make, tmp_path):
   assert (tmp_path / '4' / 'done').exists()
   assert not (tmp_path / '5').exists()
   assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_where_nobody_reads_no_other_run_begins(make, tmp_path, capsys):
+  with pytest.raises(BrokenPipeError):
+    child_runs.run_all(make(4, 6, 5))
+  assert not (tmp_path / '5').exists()
+  assert 'failed' not in capsys.readouterr().err
 
 
 PARENT = """

@@ -2,9 +2,11 @@
 
 import builtins
 import gc
+import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -39,6 +41,7 @@ def main(*arguments):
     (('--dataset=emnist', '--data_dir=/nowhere'), '/nowhere'),
     (('--num_clients=six',), '--num_clients=six'),
     (('--run_dir={file}',), 'run_dir=.*file cannot be created'),
+    (('--run_dir=/proc/self',), 'run_dir=/proc/self holds files that are not'),
     (('--run_dir={file}/run',), 'run_dir=.*run cannot be created'),
     (('--cache_dir={file}',), '--cache_dir=.*file cannot be created'),
     (('rounds',), "'rounds' is no flag"),
@@ -54,6 +57,65 @@ def test_refusals(arguments, message, where, tmp_path, capsys):
   error = capsys.readouterr().err
   assert error.startswith('error: ') and error.count('\n') == 1
   assert re.search(message, error), error
+  assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_run_that_is_refused_late_leaves_no_folder(where, tmp_path, capsys):
+  """By then its data are packed, which the next run may use."""
+  assert main(*GROUPING, *where, '--augment_crop=99') == 2
+  assert '--augment_crop=99' in capsys.readouterr().err
+  assert [path.name for path in tmp_path.iterdir()] == ['cache']
+
+
+WITHOUT_TENSORFLOW = """
+import json, sys
+from experiments import run
+for arguments in json.load(sys.stdin):
+  code = run.main(['run', '--process=fedavg', *arguments])
+  print(code, 'tensorflow' in sys.modules)
+"""
+
+
+def test_wrong_paths_are_told_before_tensorflow_is_imported(where, tmp_path):
+  file = tmp_path / 'file'
+  file.write_text('')
+  with socket.create_server(('127.0.0.1', 0)) as server:
+    port = server.getsockname()[1]
+  commands = [
+    ['--dataset=digits', '--run_dir=/proc/self'],
+    ['--dataset=digits', f'--run_dir={file}'],
+    ['--dataset=digits', f'--cache_dir={file}/cache'],
+    ['--dataset=digits', '--flagfile=/nowhere.txt'],
+    *(
+      [f'--dataset={name}', f'--data_dir={tmp_path}']
+      for name in ('npz', 'emnist', 'mnist', 'organamnist')
+    ),
+    ['--process=fedul', '--dataset=npz_sets', f'--data_dir={tmp_path}'],
+    ['--process=fedul', '--dataset=image_sets', f'--data_dir={tmp_path}'],
+    # To be downloaded, through a proxy that does not exist.
+    ['--dataset=emnist'],
+  ]
+  environment = {
+    **{k: v for k, v in os.environ.items() if k != 'TFF_SSL_DATA_DIR'},
+    'HOME': str(tmp_path),
+    'https_proxy': f'http://127.0.0.1:{port}',
+  }
+  done = subprocess.run(
+    [sys.executable, '-c', WITHOUT_TENSORFLOW],
+    input=json.dumps([[*where, *command] for command in commands]),
+    cwd=_ROOT,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=60,
+  )
+  assert done.stdout == '2 False\n' * len(commands), done.stderr
+  for command, error in zip(commands, done.stderr.splitlines(), strict=True):
+    assert error.startswith('error: ')
+    # The path that is wrong, or what to give.
+    *_, path = command[-1].split('=')
+    assert (path if '/' in path else '--data_dir') in error
+  assert list(tmp_path.iterdir()) == [file]
 
 
 def test_an_error_is_all_that_is_said(where, tmp_path):

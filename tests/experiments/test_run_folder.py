@@ -1,5 +1,6 @@
 """The run folder: one run at a time, its flags, and how it is told to end."""
 
+import fcntl
 import json
 import math
 import os
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from absl import flags as absl_flags
 
+import tff_ssl
 from experiments import run_folder, signals
 
 
@@ -104,6 +106,119 @@ def test_foreign_folder_is_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(os, 'geteuid', lambda: tmp_path.stat().st_uid + 1)
   with pytest.raises(ValueError, match='other users'):
     run_folder.RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+  'files, found',
+  [
+    (['notes.txt'], '(notes.txt)'),
+    (['d', 'b', 'a', 'c'], '(a, b, c and 1 more)'),
+    # Names that a run uses, too, but no file that a run has written.
+    (['flags.txt', 'checkpoints/model.h5'], '(checkpoints, flags.txt)'),
+    (['.lock', 'notes.txt'], '(notes.txt)'),
+  ],
+)
+def test_a_folder_of_other_files_is_refused(files, found, tmp_path):
+  for name in files:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('of somebody')
+  before = sorted(tmp_path.rglob('*'))
+  with pytest.raises(ValueError) as caught:
+    run_folder.RunFolder(tmp_path)
+  message = str(caught.value)
+  assert message.startswith(f'run_dir={tmp_path} holds files that are not')
+  assert found in message and 'choose a new or an empty folder' in message
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_the_root_of_the_disk_is_refused(monkeypatch):
+  # As somebody who may write there.
+  monkeypatch.setattr(os, 'geteuid', lambda: os.stat('/').st_uid)
+  with pytest.raises(ValueError, match='run_dir=/ holds files that are not'):
+    run_folder.RunFolder('/')
+
+
+@pytest.mark.parametrize(
+  'name, content',
+  [
+    ('.lock', '4711'),
+    ('flags.txt', '--seed=0\n'),
+    ('checkpoints/round_00000001/manifest.json', ''),
+  ],
+)
+def test_people_may_add_files_to_the_folder_of_a_run(name, content, tmp_path):
+  (tmp_path / 'notes.txt').write_text('mine')
+  path = tmp_path / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(content)
+  with run_folder.RunFolder(tmp_path) as folder:
+    assert folder.path == tmp_path
+
+
+def refuse_a_run(path):
+  with pytest.raises(KeyError), run_folder.RunFolder(path) as folder:
+    folder.checkpoints.mkdir(exist_ok=True)
+    (path / 'client_states').mkdir(exist_ok=True)
+    (path / 'client_states' / 'shared_by_all_workers').touch()
+    raise KeyError('refused')
+
+
+@pytest.mark.parametrize('depth', ['', 'a', 'a/b/c'])
+def test_a_refused_run_leaves_nothing_behind(depth, tmp_path):
+  refuse_a_run(tmp_path / depth)
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_run_leaves_an_earlier_one_as_it_was(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.write_flags(FLAGS)
+    folder.checkpoints.mkdir()
+    (folder.checkpoints / 'round_00000001').mkdir()
+  (tmp_path / '.lock').unlink()  # As in a copy.
+  before = sorted(tmp_path.rglob('*'))
+  refuse_a_run(tmp_path)
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_a_run_that_has_begun_is_kept(tmp_path):
+  with pytest.raises(KeyError), run_folder.RunFolder(tmp_path / 'a') as folder:
+    folder.keep()
+    raise KeyError('failed')
+  assert (tmp_path / 'a' / '.lock').exists()
+
+
+def test_a_lock_that_is_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+  """Another run is refused between opening the file and locking it."""
+  lock, removed = fcntl.flock, []
+
+  def remove_and_lock(descriptor, operation):
+    if not removed:
+      removed.append((tmp_path / 'a' / '.lock').stat().st_ino)
+      (tmp_path / 'a' / '.lock').unlink()
+      (tmp_path / 'a').rmdir()
+    lock(descriptor, operation)
+
+  monkeypatch.setattr(fcntl, 'flock', remove_and_lock)
+  with run_folder.RunFolder(tmp_path / 'a'):
+    assert (tmp_path / 'a' / '.lock').read_text() == str(os.getpid())
+    with pytest.raises(run_folder.RunFolderError, match='used by another run'):
+      run_folder.RunFolder(tmp_path / 'a')
+  assert removed
+
+
+def test_what_another_run_leaves_meanwhile_is_not_removed(
+  tmp_path, monkeypatch
+):
+  lock, checkpoint = fcntl.flock, tmp_path / 'checkpoints' / 'round_00000001'
+
+  def train_and_lock(descriptor, operation):
+    checkpoint.mkdir(parents=True)
+    lock(descriptor, operation)
+
+  monkeypatch.setattr(fcntl, 'flock', train_and_lock)
+  refuse_a_run(tmp_path)
+  assert checkpoint.exists()
 
 
 def test_read_only_folder_is_refused(tmp_path, monkeypatch):
@@ -231,6 +346,9 @@ def test_versions(tmp_path):
     versions = json.loads(folder.versions.read_text())
   assert versions['numpy'] == np.__version__
   assert versions['python'] == sys.version.split()[0]
+  # Also where it is not installed, as in a checkout.
+  assert versions['tff_ssl'] == tff_ssl.__version__
+  assert 'commit' in versions and 'uncommitted_changes' in versions
 
 
 def test_free_space(tmp_path):
