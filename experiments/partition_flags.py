@@ -83,8 +83,10 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
   Flag(
     'server_writers',
     'string',
-    "Native split: the server's examples come from writers who are held_out "
-    'afterwards, or from everyone.',
+    "Native split: the server's examples come from writers who never take "
+    'part: held_out, as many writers as a class has labels, but at most a '
+    'tenth of all unless labels are short; or fewest, often a single writer. '
+    'Or they come from everyone.',
   ),
   Flag(
     'labelled_fraction',
