@@ -36,6 +36,8 @@ class SourceSpec:
       they do when the files hold `client_ids`.
     has_unlabelled: Whether there are training images without labels. For
       `npz_sets` only the file tells.
+    may_lack_labels: Whether training images may be without labels, which shows
+      once the files are read.
     has_sets: Whether training examples come in sets of known class priors.
     num_classes: Number of classes unless an option changes it, or `None` when
       only the files tell.
@@ -48,6 +50,7 @@ class SourceSpec:
   options: tuple[str, ...] = ()
   has_native_split: bool = False
   has_unlabelled: bool = False
+  may_lack_labels: bool = False
   has_sets: bool = False
   num_classes: int | None = None
   input_shape: tuple[int, int, int] | None = None
@@ -106,6 +109,7 @@ SOURCES: dict[str, SourceSpec] = {
       description='your own <data_dir>/train.npz and test.npz',
       load=local_files.load,
       has_native_split=True,
+      may_lack_labels=True,
     ),
     SourceSpec(
       name='npz_sets',

@@ -25,7 +25,7 @@ from datasets import (
   statistics,
 )
 from datasets.source import UNKNOWN, Source
-from experiments import run_folder
+from experiments import flag_conflicts, run_folder
 from experiments.flags import UsageError
 from experiments.settings import source_options
 
@@ -170,6 +170,10 @@ def prepare(settings, spec) -> RunData:
     # The labels that there are: the mask is the data's own.
     partition = label_masks.keep_known(partition, labels)
     labels_at = split_manifest.DEALT
+  flag_conflicts.check_has_unlabelled(
+    settings.pretraining_images,
+    redrawn or labels_at != split_manifest.AT_CLIENTS,
+  )
   counts = statistics.class_counts(
     source.train.labels[partition.examples],
     partition.owners,

@@ -6,7 +6,8 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
   Flag(
     'partition',
     'string',
-    'How clients get data: native, r, dirichlet, pooled, u_sets or own_sets.',
+    'How clients get data: native, r, dirichlet, pooled, u_sets or own_sets; '
+    'by default native where the data say who owns each example.',
   ),
   Flag(
     'num_clients',

@@ -302,7 +302,8 @@ def _unused_beside_others(values) -> dict[str, str]:
     )
   if not values.get('prior_noise'):
     unused['noise_formula'] = '--prior_noise=0 leaves the priors exact'
-  if values['mask_ratio'] == 0:
+  source = catalogue.SOURCES[values['dataset']]
+  if values['mask_ratio'] == 0 and not source.may_lack_labels:
     unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
   if values.get('mixup_weight') == 0:
     unused['mix'] = unused['mixup_concentration'] = (

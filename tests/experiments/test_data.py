@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import types
 
 import numpy as np
@@ -415,7 +416,7 @@ def test_server_labels_are_known_ones(cache_dir, half_labelled):
       {'partition': 'r', 'split': '80_20'},
       ["split='80_20' would validate on images without labels"],
     ),
-    ('grouping', {'server_examples': 300}, ['server_examples=300', 'class 0']),
+    ('grouping', {'server_examples': 300}, ['server_examples=300', 'class']),
   ],
 )
 def test_what_needs_the_class_of_each_image_is_refused(
@@ -425,3 +426,28 @@ def test_what_needs_the_class_of_each_image_is_refused(
     prepare(cache_dir, process, dataset='npz', data_dir=half_labelled, **given)
   for part in parts:
     assert part in str(caught.value)
+
+
+def test_pretraining_on_images_without_labels(cache_dir, half_labelled):
+  given = {
+    'dataset': 'npz',
+    'mask_ratio': 0.0,
+    'pretraining_images': 'unlabelled',
+  }
+  run = prepare(cache_dir, 'sspt', data_dir=half_labelled, **given)
+  assert run.describe()['labelled_client_examples'] == 180
+  with np.load(f'{half_labelled}/test.npz') as arrays:
+    labelled = dict(arrays)
+  folder = pathlib.Path(half_labelled, 'all')
+  folder.mkdir()
+  for split in ('train', 'test'):
+    np.savez(folder / f'{split}.npz', **labelled)
+  with pytest.raises(UsageError, match='--pretraining_images=unlabelled'):
+    prepare(
+      cache_dir,
+      'sspt',
+      data_dir=str(folder),
+      num_clients=2,
+      clients_per_round=2,
+      **given,
+    )
