@@ -119,6 +119,7 @@ def draw_class_uniform(
   candidates: np.ndarray,
   quotas: np.ndarray,
   rng: np.random.Generator,
+  owner: np.ndarray | None = None,
 ) -> np.ndarray:
   """Draws a quota of examples of each class.
 
@@ -127,6 +128,9 @@ def draw_class_uniform(
     candidates: `int64 [M]`, the examples to draw from.
     quotas: `int64 [d]`, how many of each class.
     rng: The random stream.
+    owner: `int64 [N]`, the owner of each example, if each class is to be drawn
+      from as many owners as possible: they give one example each, in turn, and
+      the one with the fewest drawn so far comes first.
 
   Returns:
     `int64 [sum(quotas)]`, a subset of `candidates` in random order.
@@ -136,6 +140,8 @@ def draw_class_uniform(
   """
   shuffled = rng.permutation(candidates)
   drawn = []
+  if owner is not None:
+    taken = np.zeros(owner.max(initial=0) + 1, np.int64)
   for label, quota in enumerate(quotas):
     members = shuffled[labels[shuffled] == label]
     if len(members) < quota:
@@ -143,8 +149,26 @@ def draw_class_uniform(
         f'server_examples={quotas.sum()} asks for {quota} labelled examples of '
         f'class {label}, which has only {len(members)}: lower server_examples.'
       )
+    if owner is not None:
+      members = members[_in_turn(owner[members], taken)]
+      taken += np.bincount(owner[members[:quota]], minlength=len(taken))
     drawn.append(members[:quota])
   return rng.permutation(np.concatenate(drawn))
+
+
+def _in_turn(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
+  """Returns the order in which owners give one example each in every turn.
+
+  Args:
+    owners: `int64 [n]`, the owner of each example.
+    taken: `int64 [K]`, how many examples each owner has given before; in every
+      turn the one with the fewest comes first.
+  """
+  order = np.argsort(owners, kind='stable')
+  turn = np.empty(len(owners), np.int64)
+  first_of_owner = np.searchsorted(owners[order], owners[order])
+  turn[order] = np.arange(len(owners)) - first_of_owner
+  return np.lexsort((taken[owners], turn))
 
 
 def draw_server_set(

@@ -38,6 +38,8 @@ class SourceSpec:
       they do when the files hold `client_ids`.
     has_unlabelled: Whether there are training images without labels. For
       `npz_sets` only the file tells.
+    may_lack_labels: Whether training images may be without labels, which shows
+      once the files are read.
     has_sets: Whether training examples come in sets of known class priors.
     num_classes: Number of classes unless an option changes it, or `None` when
       only the files tell.
@@ -51,6 +53,7 @@ class SourceSpec:
   options: tuple[str, ...] = ()
   has_native_split: bool = False
   has_unlabelled: bool = False
+  may_lack_labels: bool = False
   has_sets: bool = False
   num_classes: int | None = None
   input_shape: tuple[int, int, int] | None = None
@@ -114,6 +117,7 @@ SOURCES: dict[str, SourceSpec] = {
       load=local_files.load,
       check_files=local_files.check_files,
       has_native_split=True,
+      may_lack_labels=True,
     ),
     SourceSpec(
       name='npz_sets',

@@ -31,6 +31,7 @@ from datasets.partitions import Partition
 from datasets.source import UNKNOWN, Source, Split
 from datasets.split_manifest import (
   AT_CLIENTS,
+  DEALT,
   IN_SETS,
   check_labels_at,
   known_to_clients,
@@ -136,8 +137,9 @@ def _check_all_known(source: Source, partition: Partition):
   if unknown:
     raise ValueError(
       f"{unknown:,} of the clients' images in {source.name} have no label, "
-      f'and labelled={AT_CLIENTS!r} needs all: add labels to the training '
-      'images, or choose a process that needs none at the clients.'
+      f'and labelled={AT_CLIENTS!r} needs all: take the partition of '
+      f'label_masks.keep_known with labelled={DEALT!r}, or choose a process '
+      'that needs no labels at the clients.'
     )
 
 

@@ -4,6 +4,8 @@ The setting of "Label Hungry? Not Anymore: Towards Federated Semi-supervised
 Learning" (Hegde et al.): at every mask ratio each client keeps a few labels.
 Its code draws the mask anew in each pass over the data, so that in time every
 label is seen; here it is drawn once, which is the harder task.
+
+Where data come with labels for some examples only, these are the mask.
 """
 
 import dataclasses
@@ -11,6 +13,7 @@ import dataclasses
 import numpy as np
 
 from datasets import assignment, partition_arguments
+from datasets.source import UNKNOWN
 
 
 def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
@@ -72,3 +75,30 @@ def mask_labels(
   return dataclasses.replace(
     held, labelled_indices=np.sort(held.examples[shuffled[keeps]])
   )
+
+
+def keep_known(
+  held: assignment.Assignment, labels: np.ndarray
+) -> assignment.Assignment:
+  """Says which of the clients' examples have a label, where not all have one.
+
+  Args:
+    held: Who has what.
+    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
+
+  Returns:
+    The assignment with `labelled_indices`: the clients' examples that have a
+    label.
+
+  Raises:
+    ValueError: If none of them has one.
+  """
+  examples = np.unique(held.examples)
+  known = examples[labels[examples] != UNKNOWN]
+  if not len(known):
+    raise ValueError(
+      f"none of the clients' {len(examples):,} examples has a label: add "
+      'labels to the training images, or choose a process that needs none at '
+      'the clients.'
+    )
+  return dataclasses.replace(held, labelled_indices=known)

@@ -3,7 +3,8 @@
 Each file is what `np.savez` or `np.savez_compressed` writes, with the arrays
 
 * `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3;
-* `labels`: any integer type, `[N]`, from 0;
+* `labels`: any integer type, `[N]`, the classes, numbered from 0 without gaps;
+  in train.npz -1 stands for an image without a label;
 * `client_ids` (optional): strings or integers, `[N]`, the owner of each
   example; in both files, or in train.npz alone.
 
@@ -18,10 +19,25 @@ import numpy as np
 
 from datasets import npz_files
 from datasets.npz_files import MAX_BYTES, Headers, NpzFile
-from datasets.source import Source, Split
+from datasets.source import UNKNOWN, Source, Split
 
 _SPLITS = ('train', 'test')
 _REMEDY = 'write it with np.savez'
+
+
+def has_client_ids(data_dir: str | None) -> bool:
+  """Returns whether train.npz says who owns each example.
+
+  Only the file's directory is read, so this is cheap. Where there is no usable
+  file the answer is no, and `load` says what is wrong.
+
+  Args:
+    data_dir: The folder with the two files, or `None`.
+  """
+  if data_dir is None:
+    return False
+  folder = os.path.expanduser(data_dir)
+  return _file(folder, 'train').has_key('client_ids')
 
 
 def load(
@@ -38,7 +54,8 @@ def load(
     max_bytes: The most that both files may declare to hold, uncompressed.
 
   Returns:
-    The source; `num_classes` is the largest label + 1.
+    The source; `num_classes` is the largest label + 1. Training images may
+    have no label (`UNKNOWN`), test images have one each.
 
   Raises:
     ValueError: If a file is absent, damaged, too large, or holds anything but
@@ -51,11 +68,17 @@ def load(
   num_classes = _check_together(train, test, files)
   mean, stddev = npz_files.moments(train.images, files[0], 'images')
   examples = f'{len(train.labels):,} train and {len(test.labels):,} test'
+  unlabelled = np.count_nonzero(train.labels == UNKNOWN)
   return Source(
     name='npz',
     version=f'npz-{npz_files.digest(files)}',
     title=f'npz files in {os.path.basename(os.path.abspath(data_dir))}: '
-    f'{examples} examples',
+    f'{examples} examples'
+    + (
+      f'; {unlabelled:,} of the training images have no label'
+      if unlabelled
+      else ''
+    ),
     train=train,
     test=test,
     num_classes=num_classes,
@@ -80,16 +103,17 @@ def check_files(data_dir: str | None) -> list[NpzFile]:
       "dataset='npz' needs data_dir: the folder that holds train.npz and "
       'test.npz.'
     )
-  files = [
-    NpzFile(os.path.join(data_dir, f'{split}.npz'), _REMEDY)
-    for split in _SPLITS
-  ]
+  files = [_file(data_dir, split) for split in _SPLITS]
   for file in files:
     if not os.path.isfile(file.path):
       raise ValueError(
         f'{file.path}: no such file; data_dir must hold train.npz and test.npz.'
       )
   return files
+
+
+def _file(folder: str, split: str) -> NpzFile:
+  return NpzFile(os.path.join(folder, f'{split}.npz'), _REMEDY)
 
 
 def _read_split(file: NpzFile) -> Split:
@@ -99,11 +123,12 @@ def _read_split(file: NpzFile) -> Split:
     optional=('client_ids',),
   )
   images, labels = arrays['images'], arrays['labels']
-  if labels.min() < 0 or labels.max() >= 2**31 - 1:
+  if labels.min() < UNKNOWN or labels.max() >= 2**31 - 1:
     raise file.wrong(
       'labels',
       f'{labels.min()}..{labels.max()}',
-      'number the classes from 0',
+      'number the classes from 0, and mark training images without a label '
+      f'by {UNKNOWN}',
     )
   if images.ndim == 3:
     images = images[..., np.newaxis]
@@ -187,18 +212,48 @@ def _check_together(train: Split, test: Split, files: Sequence[NpzFile]) -> int:
       'here but not in train.npz',
       'give them in both files or in train.npz alone',
     )
-  num_classes = int(train.labels.max()) + 1
-  if num_classes > len(train.labels):
-    raise files[0].wrong(
+  _check_classes(train.labels, files[0])
+  unlabelled = np.count_nonzero(test.labels == UNKNOWN)
+  if unlabelled:
+    raise files[1].wrong(
       'labels',
-      f'{num_classes - 1} as the largest of {len(train.labels)} labels',
-      'number the classes without gaps from 0',
+      f'{unlabelled:,} of {len(test.labels):,} that are {UNKNOWN}',
+      'accuracy needs the label of each test image: leave out those without '
+      'one, or move them to train.npz',
     )
   unseen = np.setdiff1d(test.labels, train.labels)
   if unseen.size:
     raise files[1].wrong(
       'labels',
       f'{unseen[:5].tolist()}, unseen in train.npz',
-      'every class needs training examples',
+      'every class needs labelled training examples',
     )
-  return num_classes
+  return int(train.labels.max()) + 1
+
+
+def _check_classes(labels: np.ndarray, file: NpzFile) -> None:
+  """Checks that the classes of the training images are 0 to d - 1."""
+  classes = np.unique(labels)
+  classes = classes[classes != UNKNOWN]
+  if not classes.size:
+    raise file.wrong(
+      'labels',
+      f'only {UNKNOWN}, which stands for an image without a label',
+      'give the labels of some training images',
+    )
+  if classes[0] > 0:
+    raise file.wrong(
+      'labels',
+      f'the classes {classes[0]}..{classes[-1]}, which do not start at 0',
+      f'subtract {classes[0]} from the labels in both files (but keep '
+      f'{UNKNOWN} for images without a label)',
+    )
+  # The first place where a class and its number part.
+  gaps = np.flatnonzero(classes != np.arange(len(classes)))
+  if gaps.size:
+    raise file.wrong(
+      'labels',
+      f'the classes 0..{classes[-1]} without any image of class {gaps[0]}',
+      f'number the {len(classes)} classes without gaps, 0 to '
+      f'{len(classes) - 1}, in both files',
+    )

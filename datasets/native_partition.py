@@ -6,7 +6,11 @@ from datasets import assignment
 from datasets.source import UNKNOWN
 
 HELD_OUT = 'held_out'
+FEWEST = 'fewest'
 EVERYONE = 'everyone'
+SERVER_WRITERS = (HELD_OUT, FEWEST, EVERYONE)
+# Of this many owners one is held out, at most, unless the labels need more.
+_OWNERS_PER_HELD_OUT = 10
 
 
 def native_partition(
@@ -28,11 +32,19 @@ def native_partition(
     server_examples: N_s. Where it is not divisible by d, the remainder goes to
       classes drawn by the seed, one example each.
     seed: Fixes the split.
-    server_writers: Whose examples the server's are. `'held_out'`: those of
-      owners who never take part. They are taken one after another in random
-      order, each who has an example of a class that is still short, until all
-      are complete; what the server does not take of them is unused.
+    server_writers: Whose examples the server's are.
+      `'held_out'`: those of owners who never take part. There are as many of
+      them as a class has labels, so that each label of a class can come from
+      another owner, but at most a tenth of all owners (rounded up), since the
+      clients lose all that these hold. More are held out only where these lack
+      examples of a class. They are drawn at random among owners with labels,
+      and each class is drawn from them in turn.
+      `'fewest'`: also those of owners who never take part, but of as few as a
+      random order gives: one after another, each who has an example of a class
+      that is still short. Often a single owner has them all. The rule before
+      `'held_out'` was changed to the one above.
       `'everyone'`: any owner's, who then holds them no more.
+      What the server does not take of a held-out owner is unused.
     num_clients: If given, a random subset of this many of the remaining owners
       takes part, and the others' examples are unused.
 
@@ -47,13 +59,24 @@ def native_partition(
   names, owner = _owners(client_ids)
   rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
   quotas = assignment.class_quotas(server_examples, num_classes, rng)
-  if server_writers == HELD_OUT:
-    held_out = _writers_for(quotas, labels, owner, len(names), seed)
-    candidates = np.flatnonzero(np.isin(owner, held_out))
-  else:
+  if server_writers == EVERYONE:
     held_out = np.empty(0, np.int64)
     candidates = np.arange(len(labels))
-  server = assignment.draw_class_uniform(labels, candidates, quotas, rng)
+  else:
+    at_least = 0
+    if server_writers == HELD_OUT:
+      # Rounded up.
+      share = -(-len(names) // _OWNERS_PER_HELD_OUT)
+      at_least = min(quotas.max(), share)
+    held_out = _writers_for(quotas, at_least, labels, owner, len(names), seed)
+    candidates = np.flatnonzero(np.isin(owner, held_out))
+  server = assignment.draw_class_uniform(
+    labels,
+    candidates,
+    quotas,
+    rng,
+    owner if server_writers == HELD_OUT else None,
+  )
 
   kept = np.setdiff1d(np.arange(len(names)), held_out)
   if num_clients is not None:
@@ -97,8 +120,12 @@ def _owners(client_ids):
   return names, np.array([index[client_id] for client_id in ids], np.int64)
 
 
-def _writers_for(quotas, labels, owner, num_owners, seed):
-  """Owners who together have the quota of each class, `int64 [n]`."""
+def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
+  """Owners who together have the quota of each class, `int64 [n]`.
+
+  Of a random order, the first `at_least` who have any label that is asked for,
+  and behind them those who have one that is still short.
+  """
   num_classes = len(quotas)
   known = labels != UNKNOWN
   counts = np.bincount(
@@ -109,9 +136,9 @@ def _writers_for(quotas, labels, owner, num_owners, seed):
   missing = quotas.copy()
   writers = []
   for writer in rng.permutation(num_owners):
-    found = np.minimum(counts[writer], missing)
-    if found.any():
+    wanted = quotas if len(writers) < at_least else missing
+    if np.minimum(counts[writer], wanted).any():
       writers.append(writer)
-      missing -= found
+      missing -= np.minimum(counts[writer], missing)
   # Where all writers together are too few, draw_class_uniform says which class.
   return np.array(writers, np.int64)

@@ -48,6 +48,22 @@ class NpzFile:
     """
     return ValueError(f'{self.path}: {key}: found {found}; {remedy}.')
 
+  def has_key(self, key: str) -> bool:
+    """Returns whether an array has this key, by the zip directory alone.
+
+    A file that is absent or no zip file has no key; `read` says what is wrong.
+
+    Args:
+      key: The array's.
+    """
+    if not os.path.isfile(self.path):
+      return False
+    try:
+      with zipfile.ZipFile(self.path) as archive:
+        return key in map(_key, archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError):
+      return False
+
   def declared_bytes(self) -> int:
     """Returns how much the zip directory declares to hold, uncompressed.
 

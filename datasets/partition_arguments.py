@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from datasets.native_partition import EVERYONE, HELD_OUT
+from datasets.native_partition import SERVER_WRITERS
 from datasets.source import UNKNOWN, Split
 
 # Below, numpy draws a Dirichlet distribution of few clients without end; above,
@@ -42,7 +42,9 @@ def check_source(name: str, train: Split, num_classes: int, needs_labels: bool):
   if unknown and needs_labels:
     raise ValueError(
       f'source {name!r} has {unknown:,} training images without a label, and '
-      'this partition goes by labels: choose --partition=r with --noniid_r=0.'
+      'this partition goes by the class of each image: label or leave out '
+      'these, or choose --partition=r with --noniid_r=0, --partition=pooled, '
+      'or --partition=native where images have owners.'
     )
 
 
@@ -167,19 +169,10 @@ def check_maskable(name: str, labels: np.ndarray, mask_ratio: float):
   unknown = np.count_nonzero(labels == UNKNOWN)
   if unknown:
     raise ValueError(
-      f'mask_ratio={mask_ratio} hides a share of known labels, and '
-      f"{unknown:,} of the clients' images in source {name!r} have none: "
-      'leave it out, or choose another source.'
+      f'mask_ratio={mask_ratio} hides a share of the labels, and {unknown:,} '
+      f"of the clients' images in source {name!r} have none to begin with: "
+      'give --mask_ratio=0 to train on the labels that there are.'
     )
-
-
-def _server_writers(value: str) -> str:
-  if value not in (HELD_OUT, EVERYONE):
-    raise ValueError(
-      f'server_writers={value!r} is unknown: choose {HELD_OUT!r} or '
-      f'{EVERYONE!r}.'
-    )
-  return value
 
 
 # For each argument that some partitions have: value -> checked plain value.
@@ -192,5 +185,7 @@ CHECKS: dict[str, Callable] = {
   'min_client_examples': lambda value: whole_number(
     'min_client_examples', value, 0
   ),
-  'server_writers': _server_writers,
+  'server_writers': lambda value: choice(
+    'server_writers', value, SERVER_WRITERS
+  ),
 }

@@ -285,8 +285,9 @@ def build(
     dirichlet_alpha: The concentration in [0.001, 1e6], for `'dirichlet'` only.
     min_client_examples: The least number of examples of a client (10 if
       `None`), for `'dirichlet'` only.
-    server_writers: `'held_out'` (also if `None`) or `'everyone'`, for
-      `'native'` only and not with `labelled_examples`; see `native_partition`.
+    server_writers: `'held_out'` (also if `None`), `'fewest'` or `'everyone'`,
+      for `'native'` only and not with `labelled_examples`; see
+      `native_partition`.
     mask_ratio: The share in [0, 1] of each client's labels that is hidden
       (`datasets.label_masks`), where all are known and not with
       `labelled_examples`. `None` stands for no mask and is not among

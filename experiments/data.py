@@ -13,7 +13,9 @@ from datasets import (
   catalogue,
   client_store,
   held_out_split,
+  label_masks,
   label_mismatch,
+  partition_arguments,
   partitions,
   pooled_split,
   set_partitions,
@@ -21,8 +23,8 @@ from datasets import (
   split_manifest,
   statistics,
 )
-from datasets.source import Source
-from experiments import places, run_folder
+from datasets.source import UNKNOWN, Source
+from experiments import flag_conflicts, places, run_folder
 from experiments.flags import UsageError
 from experiments.settings import source_options
 
@@ -37,7 +39,7 @@ class RunData:
     store: The packed client store.
     counts: `int64 [K, d]`, examples per client and known class.
     labels_at: Whose labels training sees, as in `ProcessSpec`; `'dealt'` with a
-      fixed mask.
+      fixed mask, or where some of the clients' examples have no label.
     redrawn_ratio: The share of labels that the process hides, others in every
       pass, or `None`.
   """
@@ -93,13 +95,15 @@ class RunData:
   def mismatch(self) -> label_mismatch.Mismatch | None:
     """Returns how far the clients' labelled data are from their others.
 
-    `None` where it is not the same examples all the time that have labels.
+    `None` where it is not the same examples all the time that have labels, or
+    where nobody knows the class of some of the others.
     """
-    if self.labels_at != split_manifest.DEALT:
-      return None
     partition = self.partition
+    labels = self.source.train.labels[partition.examples]
+    if self.labels_at != split_manifest.DEALT or (labels == UNKNOWN).any():
+      return None
     return label_mismatch.of_examples(
-      self.source.train.labels[partition.examples],
+      labels,
       partition.owners,
       np.isin(partition.examples, partition.labelled_indices),
       partition.num_clients,
@@ -151,13 +155,28 @@ def _prepare(settings, spec) -> RunData:
         f'--{name}={clients} is more than the {partition.num_clients} clients '
         f'of this partition: give --{name}={partition.num_clients} or less.'
       )
+  labels_at = split_manifest.DEALT if fixed else spec.labels_at
+  labels = source.train.labels
+  if labels_at == split_manifest.AT_CLIENTS and (
+    (labels[partition.examples] == UNKNOWN).any()
+  ):
+    if redrawn:
+      partition_arguments.check_maskable(
+        source.name, labels[partition.examples], settings.mask_ratio
+      )
+    # The labels that there are: the mask is the data's own.
+    partition = label_masks.keep_known(partition, labels)
+    labels_at = split_manifest.DEALT
+  flag_conflicts.check_has_unlabelled(
+    settings.pretraining_images,
+    redrawn or labels_at != split_manifest.AT_CLIENTS,
+  )
   counts = statistics.class_counts(
     source.train.labels[partition.examples],
     partition.owners,
     partition.num_clients,
     source.num_classes,
   )
-  labels_at = split_manifest.DEALT if fixed else spec.labels_at
   store = client_store.build(
     source,
     partition,

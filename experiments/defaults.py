@@ -33,13 +33,15 @@ def displaced(given: Collection[str]) -> set[str]:
 
 
 def resolve(
-  given: dict[str, object], in_sets: bool = False
+  given: dict[str, object], in_sets: bool = False, has_owners: bool = False
 ) -> dict[str, object]:
   """Fills in what was not given.
 
   Args:
     given: Flags by name; `process` and `dataset` are known ones.
     in_sets: Whether the process takes examples in sets.
+    has_owners: Whether a user's files say who owns each example; then each
+      owner is a client unless another partition is given.
 
   Returns:
     All flags that have a value.
@@ -65,6 +67,7 @@ def resolve(
   values = {
     **tables.COMMON,
     **tables.BY_DATASET[given['dataset']],
+    **({'partition': 'native'} if has_owners else {}),
     **of_process,
   }
   for name in displaced(of_process):
@@ -78,9 +81,7 @@ def resolve(
   partition = given.get('partition', values['partition'])
   if partition == 'native':
     values['server_writers'] = 'held_out'
-  if partition == 'pooled' or (
-    partition == 'native' and partition != values['partition']
-  ):
+  if partition in ('pooled', 'native'):
     values.pop('num_clients', None)
   if partition == 'r':
     values.setdefault('noniid_r', 0.4)

@@ -108,18 +108,31 @@ def _check_label_hungry(values, spec) -> None:
         f'--{flag}={values[flag]} leaves none of --total_rounds={total} for '
         f'{purpose}: lower the first or raise the second.'
       )
-  if (
-    values.get('pretraining_images') == 'unlabelled'
-    and not values['mask_ratio']
-  ):
-    raise UsageError(
-      '--pretraining_images=unlabelled has no image where --mask_ratio=0 hides '
-      'no label: raise the ratio, or take all images.'
+  if not catalogue.SOURCES[values['dataset']].may_lack_labels:
+    check_has_unlabelled(
+      values.get('pretraining_images'), bool(values.get('mask_ratio'))
     )
   if values.get('setting') == 'central' and values['partition'] != 'pooled':
     raise UsageError(
       f'--partition={values["partition"]} does not fit --setting=central: one '
       'client holds all the data there; leave it out.'
+    )
+
+
+def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
+  """Refuses to pre-train on unlabelled images where there are none.
+
+  Args:
+    images: The value of `--pretraining_images`; `None` without pre-training.
+    has_unlabelled: Whether clients have images whose label they do not know.
+
+  Raises:
+    UsageError: If there are none and they are asked for.
+  """
+  if images == 'unlabelled' and not has_unlabelled:
+    raise UsageError(
+      '--pretraining_images=unlabelled has no image where --mask_ratio=0 hides '
+      'no label: raise the ratio, or take all images.'
     )
 
 

@@ -6,7 +6,8 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
   Flag(
     'partition',
     'string',
-    'How clients get data: native, r, dirichlet, pooled, u_sets or own_sets.',
+    'How clients get data: native, r, dirichlet, pooled, u_sets or own_sets; '
+    'by default native where the data say who owns each example.',
   ),
   Flag(
     'num_clients',
@@ -83,8 +84,10 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
   Flag(
     'server_writers',
     'string',
-    "Native split: the server's examples come from writers who are held_out "
-    'afterwards, or from everyone.',
+    "Native split: the server's examples come from writers who never take "
+    'part: held_out, as many writers as a class has labels, but at most a '
+    'tenth of all unless labels are short; or fewest, often a single writer. '
+    'Or they come from everyone.',
   ),
   Flag(
     'labelled_fraction',

@@ -5,6 +5,7 @@ import difflib
 from datasets import (
   class_priors,
   held_out_split,
+  native_partition,
   pooled_split,
   set_partitions,
 )
@@ -98,7 +99,7 @@ _CHOICES = {
   ),
   'epoch_batches': ('separate', 'continuous'),
   'setting': ('federated', 'central'),
-  'server_writers': ('held_out', 'everyone'),
+  'server_writers': native_partition.SERVER_WRITERS,
   'mask': ('fixed', 'redrawn'),
   'split': (
     *(pooled_split.OWN, pooled_split.CUT),

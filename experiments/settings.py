@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from datasets import (
   catalogue,
+  local_files,
   partitions,
 )
 from experiments import (
@@ -109,7 +110,13 @@ def make(
   given = _with_mask_ratio(given)
   given = worker_settings.without_revoked(given)
   values = defaults.resolve(
-    given, in_sets=PROCESSES[given['process']].labels_at == 'sets'
+    given,
+    in_sets=PROCESSES[given['process']].labels_at == 'sets',
+    has_owners=(
+      given['dataset'] == 'npz'
+      and 'partition' not in given
+      and local_files.has_client_ids(given.get('data_dir'))
+    ),
   )
   setting_ranges.check_name(
     'partition', values['partition'], partitions.PARTITIONS
@@ -238,7 +245,15 @@ def _unused(values, spec) -> dict[str, str]:
   elif values['mask_ratio'] == 0:
     unused['mask'] = '--mask_ratio=0 hides no label'
   for name in _PARTITION_FLAGS - set(partition.arguments):
-    unused[name] = f'--partition={partition.name} does not use it'
+    users = [
+      other.name
+      for other in partitions.PARTITIONS.values()
+      if name in other.arguments
+    ]
+    unused[name] = (
+      f'--partition={partition.name} does not use it '
+      f'(--partition={" or ".join(users)} does)'
+    )
   for source in catalogue.SOURCES.values():
     if source.name != values['dataset']:
       for flag in source_options(source.name):
@@ -287,7 +302,8 @@ def _unused_beside_others(values) -> dict[str, str]:
     )
   if not values.get('prior_noise'):
     unused['noise_formula'] = '--prior_noise=0 leaves the priors exact'
-  if values['mask_ratio'] == 0:
+  source = catalogue.SOURCES[values['dataset']]
+  if values['mask_ratio'] == 0 and not source.may_lack_labels:
     unused['labelled_batch_probability'] = '--mask_ratio=0 hides no label'
   if values.get('mixup_weight') == 0:
     unused['mix'] = unused['mixup_concentration'] = (

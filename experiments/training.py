@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from datasets import set_report
+from datasets import partition_report, set_report
 from experiments import (
   building,
   checkpoints,
@@ -286,6 +286,8 @@ def _describe(data) -> None:
     f'{facts["labelled_client_examples"]} at clients.',
     flush=True,
   )
+  for line in partition_report.lines(data.source, data.partition):
+    print(line, flush=True)
   if data.in_sets:
     print(*set_report.lines(data.partition), sep='\n', flush=True)
   if 'min_labels' in facts:

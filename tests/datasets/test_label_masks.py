@@ -1,5 +1,6 @@
 """Masked labels: how many, which, and that nothing else depends on them."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -253,3 +254,18 @@ def test_refusals(source, arguments, error, message):
 def test_counts_of_bad_input_are_refused(n, ratio, error, message):
   with pytest.raises(error, match=message):
     label_masks.num_masked(n, ratio)
+
+
+def test_labels_that_there_are_make_the_mask(source):
+  labels = source.train.labels.copy()
+  labels[np.arange(200) % 3 > 0] = -1
+  partly = dataclasses.replace(
+    source, train=dataclasses.replace(source.train, labels=labels)
+  )
+  held = partitions.build('native', partly, seed=0)
+  kept = label_masks.keep_known(held, labels)
+  np.testing.assert_array_equal(kept.labelled_indices, np.arange(0, 200, 3))
+  np.testing.assert_array_equal(kept.examples, held.examples)
+  nobody = np.full(200, -1)
+  with pytest.raises(ValueError, match='none of the .* 200 examples'):
+    label_masks.keep_known(held, nobody)

@@ -75,6 +75,32 @@ def test_any_integer_label_and_memory_order(folder, dtype):
   assert source.stddev == pytest.approx(by_channel.std(axis=0).tolist())
 
 
+def test_training_images_may_have_no_label(folder):
+  labels = np.where(np.arange(12) < 5, -1, LABELS)
+  write(folder, 'train', labels=labels.astype(np.int8))
+  source = load(folder)
+  np.testing.assert_array_equal(source.train.labels, labels)
+  assert source.num_classes == 3
+  assert '5 of the training images have no label' in source.title
+
+
+def test_client_ids_are_seen_without_reading_an_array(folder):
+  assert not local_files.has_client_ids(str(folder))
+  write(folder, 'test', client_ids=LABELS)
+  assert not local_files.has_client_ids(str(folder))
+  write(folder, 'train', client_ids=LABELS)
+  path = folder / 'train.npz'
+  assert local_files.has_client_ids(str(folder))
+  # Damage within an array is not looked at, only the directory at the end is.
+  path.write_bytes(flip_in_images(path.read_bytes()))
+  assert local_files.has_client_ids(str(folder))
+  path.write_bytes(cut(path.read_bytes()))
+  assert not local_files.has_client_ids(str(folder))
+  path.unlink()
+  assert not local_files.has_client_ids(str(folder))
+  assert not local_files.has_client_ids(None)
+
+
 def test_grey_images_get_a_channel(folder):
   write(folder, 'train', images=IMAGES[..., 0])
   assert load(folder).train.images.shape == (12, 6, 5, 1)
@@ -162,7 +188,7 @@ def ids_of_code(code):
     ({'images': IMAGES.swapaxes(1, 3)}, ['images', 'channels come last']),
     ({'images': np.array([{}] * 12)}, ['images', 'pickled objects']),
     ({'labels': np.array([{}] * 12)}, ['labels', 'pickled objects']),
-    ({'labels': LABELS - 1}, ['labels', '-1..1', 'from 0']),
+    ({'labels': LABELS - 2}, ['labels', '-2..0', 'from 0', 'by -1']),
     ({'labels': LABELS + 2**40}, ['labels', str(2**40)]),
     ({'labels': LABELS.astype(float)}, ['labels', 'float64', 'integers']),
     ({'labels': LABELS.astype(str)}, ['labels', '<U21']),
@@ -190,6 +216,27 @@ def test_wrong_arrays_are_refused(folder, split, changes, fragments):
     ('test', {'images': IMAGES[:, 1:]}, ['[5, 5, 1]', '[6, 5, 1]']),
     ('test', {'labels': LABELS + 1}, ['labels', '[3]', 'unseen in train']),
     ('train', {'labels': LABELS * 50}, ['labels', '100', 'without gaps']),
+    (
+      'train',
+      {'labels': np.where(LABELS == 1, 3, LABELS)},
+      ['0..3', 'without any image of class 1', '0 to 2'],
+    ),
+    (
+      'train',
+      {'labels': LABELS + 1},
+      ['1..3', 'do not start at 0', 'subtract 1 from the labels in both'],
+    ),
+    (
+      'train',
+      {'labels': np.where(LABELS == 0, -1, LABELS)},
+      ['1..2', 'subtract 1'],
+    ),
+    ('train', {'labels': np.full(12, -1)}, ['only -1', 'some training images']),
+    (
+      'test',
+      {'labels': np.where(np.arange(12) < 5, -1, LABELS)},
+      ['5 of 12 that are -1', 'move them to train.npz'],
+    ),
     ('test', {'client_ids': LABELS}, ['client_ids', 'not in train.npz']),
     ('train', {'images': np.full_like(IMAGES, 7)}, ['one single value']),
   ],

@@ -88,7 +88,7 @@ def test_a_seed_fixes_the_partition():
       {'num_clients': 5, 'dirichlet_alpha': 0.5},
       '93ea24bf0873c3fc',
     ),
-    ('native', {}, 'da4daac8d623b830'),
+    ('native', {'server_writers': 'everyone'}, '5f4c66d5d633b6e8'),
     ('pooled', {'mask_ratio': 0.5, 'server_examples': 0}, 'a630884da60254be'),
   ],
 )
@@ -98,6 +98,17 @@ def test_digests_do_not_change(name, arguments, digest):
     name, source, **{'seed': 3, 'server_examples': 14, **arguments}
   )
   assert partition.digest().startswith(digest)
+
+
+def test_fewest_writers_are_those_of_older_runs():
+  source = _source(np.arange(600) % 7, [f'w{i % 30}' for i in range(600)])
+  partition = partitions.build(
+    'native', source, seed=3, server_examples=14, server_writers='fewest'
+  )
+  # Made when this rule had the name held_out.
+  older = {**partition.arguments, 'server_writers': 'held_out'}
+  older = dataclasses.replace(partition, arguments=older)
+  assert older.digest().startswith('da4daac8d623b830')
 
 
 def test_sets_have_a_door_of_their_own():
@@ -128,9 +139,16 @@ def test_a_seed_does_not_depend_on_the_hash_seed():
   assert len(outputs) == 1
 
 
-def test_held_out_writers_never_take_part():
+@pytest.mark.parametrize('server_writers', ['held_out', 'fewest'])
+def test_held_out_writers_never_take_part(server_writers):
   source = _digits(writers=60)
-  partition = partitions.build('native', source, server_examples=100, seed=6)
+  partition = partitions.build(
+    'native',
+    source,
+    server_examples=100,
+    seed=6,
+    server_writers=server_writers,
+  )
   held_out = set(partition.held_out_client_names)
   assert held_out
   assert not held_out & set(partition.client_names)
@@ -142,17 +160,73 @@ def test_held_out_writers_never_take_part():
       np.sort(partition.client_indices(client)), np.flatnonzero(ids == name)
     )
   assert list(partition.client_names) == sorted(set(ids) - held_out)
-  # No more writers than needed: without the last one drawn, a class is short.
   counts = np.bincount(source.train.labels[partition.server_indices])
   assert counts.tolist() == [10] * 10
   assert len(held_out) < 10
 
 
-def test_each_held_out_writer_was_needed():
+def test_each_of_the_fewest_writers_was_needed():
   # Each writer has one class: 4 classes need exactly 4 of 40 writers.
   source = _source(np.arange(400) % 4, [f'{i % 40:02d}' for i in range(400)])
-  partition = partitions.build('native', source, server_examples=20, seed=8)
+  partition = partitions.build(
+    'native', source, server_examples=20, seed=8, server_writers='fewest'
+  )
   assert len(partition.held_out_client_names) == 4
+
+
+@pytest.mark.parametrize(
+  'writers, server_examples, held_out, of_a_class, of_a_writer',
+  [
+    # As many writers as a class has labels: 3 or 4.
+    (60, 100, 4, 1, 25),
+    # A tenth of the writers, rounded up.
+    (60, 280, 6, 2, 47),
+    (21, 280, 3, 4, 94),
+    (5, 100, 1, 4, 100),
+  ],
+)
+def test_server_labels_are_spread_over_held_out_writers(
+  writers, server_examples, held_out, of_a_class, of_a_writer
+):
+  # Every writer has 5 examples of each of 28 classes and could serve alone.
+  source = _source(
+    np.arange(140 * writers) // writers % 28,
+    [f'{i % writers:02d}' for i in range(140 * writers)],
+  )
+  partition = partitions.build(
+    'native', source, server_examples=server_examples, seed=4
+  )
+  assert len(partition.held_out_client_names) == held_out
+  server = partition.server_indices
+  table = np.zeros((writers, 28), int)
+  owner = source.train.client_ids[server].astype(int)
+  np.add.at(table, (owner, source.train.labels[server]), 1)
+  assert np.ptp(table.sum(axis=0)) == (1 if server_examples % 28 else 0)
+  # Nobody gives more of a class, or in all, than equal shares make necessary.
+  assert table.max() == of_a_class
+  assert table.sum(axis=1).max() == of_a_writer
+
+
+def test_more_writers_are_held_out_where_labels_are_short():
+  # Class 0 is rare: each of 40 writers has one example of it and 9 of class 1.
+  source = _source(
+    (np.arange(400) // 40 > 0) + 0, [f'{i % 40:02d}' for i in range(400)]
+  )
+  partition = partitions.build('native', source, server_examples=20, seed=0)
+  assert len(partition.held_out_client_names) == 10
+  server = partition.server_indices
+  assert np.bincount(source.train.labels[server]).tolist() == [10, 10]
+  # Everybody gave an example of each class, not one all of class 1.
+  assert set(np.bincount(source.train.client_ids[server].astype(int))) == {0, 2}
+
+
+def test_writers_without_labels_are_not_held_out():
+  labels = np.arange(400) // 20 % 4
+  writers = np.arange(400) % 20
+  labels[writers % 2 == 0] = -1
+  source = _source(labels, [f'{w:02d}' for w in writers], 4)
+  partition = partitions.build('native', source, server_examples=8, seed=0)
+  assert [int(w) % 2 for w in partition.held_out_client_names] == [1, 1]
 
 
 def test_server_examples_from_everyone():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import types
 
 import numpy as np
@@ -339,3 +340,114 @@ def test_records(cache_dir, tmp_path):
   np.testing.assert_array_equal(np.sort(np.concatenate(held)), range(1437))
   with Image.open(tmp_path / 'partition.png') as picture:
     assert picture.size == (840, 720)
+
+
+@pytest.fixture(scope='module')
+def half_labelled(tmp_path_factory):
+  """Twelve writers with 30 examples of 3 classes each, half without labels."""
+  folder = tmp_path_factory.mktemp('half_labelled')
+  rng = np.random.default_rng(0)
+  labels = np.arange(360) // 12 % 3
+  labels[rng.permutation(360)[:180]] = -1
+  images = rng.integers(0, 256, (360, 6, 6), np.uint8)
+  ids = np.arange(360) % 12
+  np.savez(folder / 'train.npz', images=images, labels=labels, client_ids=ids)
+  np.savez(folder / 'test.npz', images=images[:9], labels=np.arange(9) % 3)
+  return str(folder)
+
+
+@pytest.mark.parametrize('partition', [None, 'r', 'pooled'])
+@pytest.mark.parametrize('process', ['fedavg', 'fsl', 'fedlabel'])
+def test_labels_that_clients_lack_are_the_mask(
+  cache_dir, half_labelled, tmp_path, process, partition
+):
+  run = prepare(
+    cache_dir,
+    process,
+    dataset='npz',
+    data_dir=half_labelled,
+    mask_ratio=0.0,
+    **({} if partition is None else {'partition': partition}),
+  )
+  assert run.partition.name == (partition or 'native')
+  part = client_store.read_numpy(run.store, 0)
+  np.testing.assert_array_equal(part.y, part.true_y)
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == 180
+  assert facts['examples'] == 360
+  assert not [name for name in facts if 'mismatch' in name]
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())['labels']
+  assert (said['labelled'], said['unlabelled']) == (180, 180)
+
+
+def test_server_labels_are_known_ones(cache_dir, half_labelled):
+  run = prepare(
+    cache_dir, dataset='npz', data_dir=half_labelled, server_examples=12
+  )
+  server = client_store.read_numpy(run.store, 'server')
+  assert np.bincount(server.y).tolist() == [4, 4, 4]
+  assert (client_store.read_numpy(run.store, 0).y == -1).all()
+
+
+@pytest.mark.parametrize(
+  'process, given, parts',
+  [
+    ('fedlabel', {}, ['mask_ratio=0.8', '180 of', '--mask_ratio=0 ']),
+    (
+      'fsl',
+      {'mask_ratio': 0.5, 'mask': 'redrawn'},
+      ['mask_ratio=0.5', '180 of', '--mask_ratio=0 '],
+    ),
+    (
+      'fedavg',
+      {'partition': 'r', 'noniid_r': 0.4},
+      ['180 training images without a label', '--noniid_r=0', 'native'],
+    ),
+    ('fedavg', {'partition': 'dirichlet'}, ['180 training', '--noniid_r=0']),
+    ('fedul', {}, ['180 training images without a label', '--partition']),
+    (
+      'fedavg',
+      {'partition': 'r', 'split': '80_5_15'},
+      ["split='80_5_15' would test on images without labels"],
+    ),
+    (
+      'fedavg',
+      {'partition': 'r', 'split': '80_20'},
+      ["split='80_20' would validate on images without labels"],
+    ),
+    ('grouping', {'server_examples': 300}, ['server_examples=300', 'class']),
+  ],
+)
+def test_what_needs_the_class_of_each_image_is_refused(
+  cache_dir, half_labelled, process, given, parts
+):
+  with pytest.raises(ValueError) as caught:
+    prepare(cache_dir, process, dataset='npz', data_dir=half_labelled, **given)
+  for part in parts:
+    assert part in str(caught.value)
+
+
+def test_pretraining_on_images_without_labels(cache_dir, half_labelled):
+  given = {
+    'dataset': 'npz',
+    'mask_ratio': 0.0,
+    'pretraining_images': 'unlabelled',
+  }
+  run = prepare(cache_dir, 'sspt', data_dir=half_labelled, **given)
+  assert run.describe()['labelled_client_examples'] == 180
+  with np.load(f'{half_labelled}/test.npz') as arrays:
+    labelled = dict(arrays)
+  folder = pathlib.Path(half_labelled, 'all')
+  folder.mkdir()
+  for split in ('train', 'test'):
+    np.savez(folder / f'{split}.npz', **labelled)
+  with pytest.raises(UsageError, match='--pretraining_images=unlabelled'):
+    prepare(
+      cache_dir,
+      'sspt',
+      data_dir=str(folder),
+      num_clients=2,
+      clients_per_round=2,
+      **given,
+    )

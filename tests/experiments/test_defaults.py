@@ -1,9 +1,11 @@
 """What comes from the data set where a flag is not given."""
 
+import numpy as np
 import pytest
 
 from datasets import catalogue
 from experiments import defaults, settings
+from experiments.flags import UsageError
 from tff_ssl.algorithms import PROCESSES
 
 
@@ -75,6 +77,48 @@ def test_clients_are_evaluated_where_writers_have_test_examples():
   assert interval(dataset='npz', partition='native') == 0
   given = {'partition': 'native', 'rounds_per_client_evaluation': 7}
   assert interval(dataset='npz', **given) == 7
+
+
+@pytest.fixture
+def owned(tmp_path):
+  """A folder whose train.npz has client_ids."""
+  np.savez(tmp_path / 'train.npz', client_ids=np.arange(3))
+  return str(tmp_path)
+
+
+def test_owners_in_a_users_files_are_the_clients(owned, tmp_path_factory):
+  def make(process='grouping', **given):
+    given = {'process': process, 'dataset': 'npz', **given}
+    return settings.make({'data_dir': owned, **given})
+
+  made = make()
+  assert (made.partition, made.num_clients) == ('native', None)
+  assert made.noniid_r is None and made.server_writers == 'held_out'
+  # Who asks for another one gets it, with its own defaults.
+  other = make(partition='r')
+  assert (other.partition, other.num_clients) == ('r', 20)
+  assert make('fedul').partition == 'u_sets'
+  assert make('fedavg', setting='central').partition == 'pooled'
+  empty = str(tmp_path_factory.mktemp('empty'))
+  assert make(data_dir=empty).partition == 'r'
+  # A run goes on as it began, whatever lies in the folder then.
+  assert make(**{**made.used, 'data_dir': empty}).partition == 'native'
+  began = make(data_dir=empty).used
+  assert make(**{**began, 'data_dir': owned}).partition == 'r'
+
+
+def test_owners_are_found_by_the_environment_too(owned, monkeypatch):
+  monkeypatch.setenv('TFF_SSL_DATA_DIR', owned)
+  given = {'process': 'grouping', 'dataset': 'npz'}
+  assert settings.make(given).partition == 'native'
+
+
+def test_what_native_clients_do_not_take_is_refused_with_who_does(owned):
+  given = {'process': 'fedavg', 'dataset': 'npz', 'data_dir': owned}
+  with pytest.raises(UsageError) as caught:
+    settings.make({**given, 'noniid_r': 0.4})
+  assert '--partition=native does not use it' in str(caught.value)
+  assert '(--partition=r does)' in str(caught.value)
 
 
 def test_dirichlet_takes_what_belongs_to_it():

@@ -387,3 +387,11 @@ def test_refused_seeds(text):
 
 def test_seeds():
   assert recipes.parse_seeds('3,0,12') == (3, 0, 12)
+
+
+@pytest.mark.parametrize(
+  'table', ['native_writers', 'native_writers_paper_steps']
+)
+def test_results_on_writers_keep_the_labels_that_they_were_made_with(table):
+  rows = recipes.load(table).values()
+  assert {row.flags()['server_writers'] for row in rows} == {'fewest'}

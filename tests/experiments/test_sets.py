@@ -131,7 +131,8 @@ def test_set_data_and_their_records(cache_dir, tmp_path, capsys):
   with Image.open(tmp_path / 'class_priors.png') as picture:
     assert picture.size == (960, 360)
   training._describe(run)
-  assert 'condition numbers' in capsys.readouterr().out
+  told = capsys.readouterr().out
+  assert 'Partition u_sets: ' in told and 'condition numbers' in told
 
 
 def test_supervised_clients_see_labels_of_the_same_sets(cache_dir):

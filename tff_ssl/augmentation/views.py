@@ -53,9 +53,10 @@ class ImageViews:
     mean: Mean of each channel, of pixels in [0, 1].
     stddev: Standard deviation of each channel, of pixels in [0, 1].
     flip: Whether images are mirrored left to right.
-    crop_padding: Largest shift of the crop, in pixels. None means 4 for images
-      of 32 pixels and more on the shorter side, 3 for 28 pixels, and an eighth
-      of the shorter side, rounded and at least 1, otherwise.
+    crop_padding: Largest shift of the crop, in pixels. None means an eighth of
+      the shorter side, rounded and at least 1, but 3 for 28 pixels. FixMatch
+      shifts by up to 12.5% (Section 2.3); its code pads images of 32 pixels
+      by 4 and STL-10's 96 pixels by 12. The code of Zhang et al. pads 28 by 3.
     rotation: Largest angle in degrees, 0 to 180: both views are turned by one
       between -rotation and rotation, drawn uniformly.
     num_ops: Operations drawn per strong view.
@@ -192,8 +193,6 @@ class ImageViews:
   def _padding(self, height: int, width: int) -> int:
     side = min(height, width)
     if self.crop_padding is None:
-      if side >= 32:
-        return 4
       return 3 if side == 28 else max(1, round(side / 8))
     if self.crop_padding >= side:
       raise ValueError(

@@ -89,6 +89,7 @@ def forward(
   seeds: list[tf.Tensor],
   views_forward: str,
   threshold: float | None = None,
+  first_may_be_empty: bool = False,
 ) -> list[tf.Tensor]:
   """Returns the train-mode logits of several batches.
 
@@ -106,6 +107,9 @@ def forward(
       the loss takes only those of its examples whose prediction there reaches
       tau. In separate passes only they go through the model then; see
       `selected.predict_selected`. Without it, all examples do.
+    first_may_be_empty: Whether the first batch may have no examples. In
+      separate passes it goes through the model only if it has some, since
+      convolutions fail in TensorFlow 2.14 on a batch that turns out empty.
 
   Returns:
     Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
@@ -126,15 +130,16 @@ def forward(
   if is_joint:
     logits = predict(tf.concat(inputs, axis=0), training=True, seed=seeds[0])
     return tf.split(logits, [tf.shape(batch)[0] for batch in inputs])
-  if threshold is None:
-    return [
-      predict(batch, training=True, seed=seed)
-      for batch, seed in zip(inputs, seeds, strict=True)
-    ]
   *earlier, (last, last_seed) = zip(inputs, seeds, strict=True)
+  first = earlier.pop(0) if first_may_be_empty else None
   outputs = [
     predict(batch, training=True, seed=seed) for batch, seed in earlier
   ]
+  if first is not None:
+    nothing = tf.stop_gradient(outputs[0][:0])
+    outputs.insert(0, predict.probe(*first, if_empty=nothing))
+  if threshold is None:
+    return [*outputs, predict(last, training=True, seed=last_seed)]
   _, mask = losses.pseudo_labels(outputs[-1], threshold)
   return [
     *outputs,

@@ -88,6 +88,7 @@ class SemiSupervised:
       self.views_forward,
       # Self-training takes examples of the strong view by that view itself.
       None if self.unlabelled_loss == 'self_training' else self.threshold,
+      first_may_be_empty=True,
     )
     supervised, counts = losses.supervised(labelled['y'], logits)
     unlabelled, pseudo = self._unlabelled(weak_logits, strong_logits, batch)

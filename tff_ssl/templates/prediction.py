@@ -57,7 +57,8 @@ class Predictor:
       )
       return outputs
 
-    if if_empty is None:
+    # A number that is known while the graph is built, and not 0, needs no test.
+    if if_empty is None or x.shape[0]:
       outputs = call()
     else:
       outputs = tf.cond(tf.shape(x)[0] > 0, call, lambda: if_empty)

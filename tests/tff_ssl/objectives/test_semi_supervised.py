@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tff_ssl import checks, objectives
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
+from tff_ssl.models import convolutional, dense, functional
 from tff_ssl.templates import prediction
 
 _SEED = tf.constant([1, 2])
@@ -141,3 +141,34 @@ def test_number_of_forward_passes(norm, views_forward):
     views_forward == 'auto' and norm == 'batch'
   )
   assert sizes == ([16] if is_joint else [8, 8])
+
+
+@pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])
+def test_convolutions_of_a_client_without_labels(loss):
+  """The labelled minibatch turns out empty when the graph runs."""
+  model = functional.from_keras(convolutional.small_cnn((8, 8, 1), 3))
+  objective = objectives.SemiSupervised(
+    views.PlainViews(), threshold=0.0, unlabelled_loss=loss
+  )
+  x = tf.random.stateless_uniform([4, 8, 8, 1], _SEED)
+
+  @tf.function
+  def gradient(num_labelled):
+    batch = collections.OrderedDict(x=x, y=tf.fill([4], -1))
+    batch['labelled'] = collections.OrderedDict(
+      x=tf.zeros([num_labelled, 8, 8, 1]), y=tf.zeros([num_labelled], tf.int32)
+    )
+    predict = _predictor(model)
+    with tf.GradientTape() as tape:
+      tape.watch(predict.trainable)
+      value, metrics = objective(predict, batch, None, _SEED)
+    return tape.gradient(value, predict.trainable), metrics
+
+  found, metrics = gradient(tf.constant(0))
+  assert metrics['loss'] == (0, 0)
+  assert np.abs(found[0]).max() > 0 and np.isfinite(found[0]).all()
+  # Of 2 labels, known when the graph runs or when it is built.
+  some, metrics = gradient(tf.constant(2))
+  same, _ = gradient(2)
+  assert metrics['loss'][1] == 2
+  np.testing.assert_allclose(some[0], same[0], rtol=1e-5)
