@@ -14,6 +14,7 @@ import scipy.stats
 _RESULTS = pathlib.Path(__file__).parents[2] / 'results'
 _DIGITS_TESTED = 6627
 _BALANCED_TESTED = 9400
+_MASKS = ('fixed', 'redrawn')
 
 
 def _curves(*names):
@@ -111,9 +112,7 @@ def test_grouping_counts_evaluations_above_the_control(page):
     f' in {above(balanced, "c10_s2", "c10_control_s2", 30)} of 27 with S = 2'
     ' (three seeds)'
   ) in page
-  few = _accuracy(
-    'native_writers_paper_steps', 'native_writers_paper_steps_s5'
-  )
+  few = _accuracy('native_writers_paper_steps', 'native_writers_paper_steps_s5')
   many = _accuracy('native_writers_paper_steps_ns1000')
   assert (
     f'{above(few, "ns100_grouping_s5", "ns100_control_s5")} of 20 evaluations'
@@ -184,10 +183,10 @@ def test_grouping_collapse_and_return_with_50_labels(page):
     'S = 2': f'grouping num_groups=2 {examples}',
     'S = 5': f'grouping num_groups=5 {examples}',
   }
-  falls = [
-    f'{name} {_short(curves[runs[name]][10])} to {_short(curves[runs[name]][20])}'
-    for name in ('FedAvg', 'counted five times', 'S = 5')
-  ]
+  falls = []
+  for name in ('FedAvg', 'counted five times', 'S = 5'):
+    before, after = curves[runs[name]].loc[[10, 20]]
+    falls.append(f'{name} {_short(before)} to {_short(after)}')
   assert f'({", ".join(falls)})' in page
   last_below = {
     name: (curves[run] < curves[run][10])[::-1].idxmax()
@@ -198,6 +197,22 @@ def test_grouping_collapse_and_return_with_50_labels(page):
     f'the last time at round {last_below["S = 2"]} (S = 2),'
     f' {last_below["twice"]} (both controls), {last_below["FedAvg"]} (FedAvg)'
     f' or {last_below["S = 5"]} (S = 5)'
+  ) in page
+
+
+@_on('../README.md')
+def test_readme_names_the_server_alone_beside_groups(page):
+  last = _balanced().loc[150]
+
+  def mean(run):
+    return _short(last[run].mean())
+
+  assert len(last['c10_s5']) == 3 and len(last['server_only']) == 1
+  assert (
+    f'five groups have {mean("c10_s5")}, no groups {mean("c10_fedavg")}, a'
+    ' server counted five times in one average without groups'
+    f' {mean("c10_control_s5")} (means of three seeds), and the server alone'
+    f' {mean("server_only")} (one seed).'
   ) in page
 
 
@@ -295,9 +310,6 @@ def test_label_hungry_last_five_evaluations(page):
     assert f'| {ratio} | {mask} | {" | ".join(means + leads)} |' in page
 
 
-_MASKS = ('fixed', 'redrawn')
-
-
 @_fedul
 def test_fedul_baselines_that_still_rise(page):
   curves = pd.read_csv(
@@ -313,9 +325,7 @@ def test_fedul_baselines_that_still_rise(page):
     ]
 
   a, b, c = rises('noniid_fedavg10', [0, 1, 2])
-  assert f'from {a}, from {b} and from {c} (seeds 0, 1 and 2)'.replace(
-    ' to ', ' to '
-  ) in page
+  assert f'from {a}, from {b} and from {c} (seeds 0, 1 and 2)' in page
   a, b = rises('iid_m20_fedllp', [0, 1])
   assert f'from {a} and from {b} with 20 sets IID' in page
   a, b, c = rises('noniid_m40_fedllp', [0, 1, 2])
