@@ -200,6 +200,87 @@ def test_grouping_collapse_and_return_with_50_labels(page):
   ) in page
 
 
+@_grouping
+def test_grouping_rounding_in_the_warmup(page):
+  start = _accuracy('native_writers').loc[10]
+  names = [
+    'fedavg_ssfl server_examples={} server_weight=1.0',
+    'fedavg_ssfl server_examples={} server_weight=2.0',
+    'fedavg_ssfl server_examples={} server_weight=5.0',
+    'grouping num_groups=2 server_examples={}',
+  ]
+  apart = []
+  for examples in (50, 100, 200, 1000):
+    for seed in range(3):
+      one, *others = (start[name.format(examples), seed] for name in names)
+      assert others == [one] * 3
+      five = start[f'grouping num_groups=5 server_examples={examples}', seed]
+      apart.append(abs(five - one))
+  assert (
+    f'it differs in {sum(value > 0 for value in apart)} of the 12, by up to'
+    f' {_short(max(apart))}.'
+  ) in page
+
+
+@_grouping
+def test_grouping_repetition_on_another_machine(page):
+  first, again, two = (
+    _accuracy(name).xs(0, axis=1, level='seed')
+    for name in (
+      'native_writers',
+      'native_writers_repeated',
+      'native_writers_two_workers',
+    )
+  )
+  farthest = {}
+  for label, run, row in (
+    (
+      'FedAvg with the server (S = 1)',
+      'fedavg_ssfl server_examples=100 server_weight=1.0',
+      'ns100_fedavg_ssfl',
+    ),
+    (
+      'the server counted twice, no groups',
+      'fedavg_ssfl server_examples=100 server_weight=2.0',
+      'ns100_control_s2',
+    ),
+    (
+      'grouping, S = 2',
+      'grouping num_groups=2 server_examples=100',
+      'ns100_grouping_s2',
+    ),
+    (
+      'the server counted five times, no groups',
+      'fedavg_ssfl server_examples=100 server_weight=5.0',
+      'ns100_control_s5',
+    ),
+    (
+      'grouping, S = 5',
+      'grouping num_groups=5 server_examples=100',
+      'ns100_grouping_s5',
+    ),
+  ):
+    curves = [first[run], again[row], two.get(row)]
+    cells = [
+      '' if curve is None else _short(curve[200]) for curve in curves
+    ] + [
+      '' if curve is None else _short(curve.tail(5).mean()) for curve in curves
+    ]
+    apart = (curves[0] - curves[1]).abs()
+    farthest[row] = apart.max()
+    cells.append(f'{_short(apart.max())} (round {apart.idxmax()})')
+    line = f'| {label} | {" | ".join(cells)} |'
+    assert ' '.join(line.split()) in page
+  fedavg = 'ns100_fedavg_ssfl'
+  others = [value for row, value in farthest.items() if row != fedavg]
+  assert (
+    f'are {_short(min(others))} to {_short(max(others))} apart mid-course'
+  ) in page
+  assert (two['ns100_grouping_s5'] == again['ns100_grouping_s5']).all()
+  higher = two[fedavg][200] - again[fedavg][200]
+  assert f'FedAvg end {_short(higher)} higher on the same machine' in page
+
+
 @_on('../README.md')
 def test_readme_names_the_server_alone_beside_groups(page):
   last = _balanced().loc[150]
