@@ -1,9 +1,15 @@
 """The algorithms: one file each, and the one registry of processes.
 
 The registry says how a process is built, what data it needs, and which settings
-it has; the runner's flags and refusals, the contract suite and the README's
-table derive from it. To add an algorithm, write one file and add one entry
-to a table in `specs`.
+it has. From it derive the names that `--process` takes and `--list` prints,
+which flags a process takes and which the runner refuses, the data that a run
+prepares, and the processes of the contract suite. To add an algorithm, write
+one file and add one entry to a table in `specs`.
+
+Two things are written by hand. A setting that no process had before needs a
+flag, a default and a range: `experiments/flag_table.py`, `default_tables.py`
+and `setting_ranges.py`. The README's table of processes needs a row; a test
+compares its names with the registry.
 
 Importing the registry is cheap: a builder's module is imported when it is used.
 """

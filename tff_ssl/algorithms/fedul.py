@@ -14,8 +14,10 @@ with rho the shares of its sets, Pi_c their class priors and pi the class prior
 of the test data. By Theorem 4 the best f is the class posterior, as if there
 were labels, where Pi_c has full column rank. What is sent and averaged is f, so
 any supervised process with a client objective can be the base. With one pure
-set for each class FedUL is supervised FedAvg: after a round, weights agree
-within 1e-6.
+set for each class, and shares rho of these sets that equal pi, Q_c changes
+nothing and FedUL is supervised FedAvg: after a round, weights agree within
+1e-6. For the uniform pi, the default, this takes sets of one size. With other
+shares rho_m / pi_m weighs class m in Q_c, and the two differ.
 
 Where the authors' code differs from the paper, the paper holds here; the loss
 of the code is `surrogate_loss='published_code'`, and its L1 weights belong to

@@ -1,0 +1,413 @@
+"""Figures that the pages of `results/` quote, computed anew from their curves.
+
+Each test makes the words of the page from the numbers, so that a page that says
+something else fails.
+"""
+
+import pathlib
+import re
+
+import pandas as pd
+import pytest
+import scipy.stats
+
+_RESULTS = pathlib.Path(__file__).parents[2] / 'results'
+_DIGITS_TESTED = 6627
+_BALANCED_TESTED = 9400
+_MASKS = ('fixed', 'redrawn')
+
+
+def _curves(*names):
+  return pd.concat(
+    [pd.read_csv(_RESULTS / f'{name}_curves.csv') for name in names]
+  )
+
+
+def _accuracy(*names, tested=_DIGITS_TESTED):
+  """Accuracies at evaluations: a column for each run and seed.
+
+  The files hold four digits, which tell the number of right test examples.
+  """
+  curves = _curves(*names).dropna(subset='accuracy')
+  exact = (curves['accuracy'] * tested).round() / tested
+  return curves.assign(accuracy=exact).pivot_table(
+    index='round', columns=['run', 'seed'], values='accuracy'
+  )
+
+
+def _short(value, digits=3):
+  """As the pages write it: .943, 1.000."""
+  return re.sub(r'^0', '', f'{value:.{digits}f}')
+
+
+def _signed(value, digits=3):
+  text = f'{value:+.{digits}f}'
+  return '.000' if not value or not float(text) else text.replace('0.', '.', 1)
+
+
+def _interval(differences):
+  """Mean of differences and the ends of Student's 95% interval."""
+  mean = differences.mean()
+  half = scipy.stats.t.ppf(0.975, len(differences) - 1) * scipy.stats.sem(
+    differences
+  )
+  return mean, mean - half, mean + half
+
+
+@pytest.fixture
+def page(request):
+  """The text of the page, on one line."""
+  return ' '.join((_RESULTS / request.param).read_text().split())
+
+
+def _on(name):
+  return pytest.mark.parametrize('page', [name], indirect=True)
+
+
+_grouping = _on('grouping.md')
+_fedlabel = _on('fedlabel.md')
+_label_hungry = _on('label_hungry.md')
+_fedul = _on('fedul.md')
+
+
+def _balanced():
+  return _accuracy(
+    'balanced_small_cnn_scale0.25',
+    'balanced_small_cnn_scale0.25_seeds12',
+    'balanced_small_cnn_scale0.25_controls',
+    tested=_BALANCED_TESTED,
+  )
+
+
+@_grouping
+def test_grouping_final_means_on_the_writers(page):
+  last = _accuracy('native_writers').loc[200]
+  for label, run in {
+    'the server alone': 'server_only server_examples={}',
+    'FedAvg with the server (S = 1)': (
+      'fedavg_ssfl server_examples={} server_weight=1.0'
+    ),
+    'the server counted twice, no groups': (
+      'fedavg_ssfl server_examples={} server_weight=2.0'
+    ),
+    'grouping, S = 2': 'grouping num_groups=2 server_examples={}',
+    'the server counted five times, no groups': (
+      'fedavg_ssfl server_examples={} server_weight=5.0'
+    ),
+    'grouping, S = 5': 'grouping num_groups=5 server_examples={}',
+  }.items():
+    cells = [_short(last[run.format(n)].mean()) for n in (50, 100, 200, 1000)]
+    assert f'| {label} | {" | ".join(cells)} |' in page
+
+
+@_grouping
+def test_grouping_counts_evaluations_above_the_control(page):
+  def above(curves, grouping, control, since=0):
+    later = curves[curves.index >= since]
+    return int((later[grouping] > later[control]).sum().sum())
+
+  balanced = _balanced()
+  assert (
+    f'in {above(balanced, "c10_s5", "c10_control_s5", 30)} of 27 with S = 5 and'
+    f' in {above(balanced, "c10_s2", "c10_control_s2", 30)} of 27 with S = 2'
+    ' (three seeds)'
+  ) in page
+  few = _accuracy('native_writers_paper_steps', 'native_writers_paper_steps_s5')
+  many = _accuracy('native_writers_paper_steps_ns1000')
+  assert (
+    f'{above(few, "ns100_grouping_s5", "ns100_control_s5")} of 20 evaluations'
+    ' are above the control with S = 5 and'
+    f' {above(few, "ns100_grouping_s2", "ns100_control_s2")} of 20 with S = 2,'
+    f' and {above(many, "ns1000_grouping_s2", "ns1000_control_s2")} of 20 with'
+    ' S = 2 and 1,000 labels'
+  ) in page
+
+
+@_grouping
+def test_grouping_masks_of_the_controls(page):
+  masks = _curves(
+    'balanced_small_cnn_scale0.25', 'balanced_small_cnn_scale0.25_seeds12'
+  ).pivot_table(index='round', columns=['run', 'seed'], values='mask_rate')
+
+  def span(run, seed, first, last):
+    values = masks.loc[first:last][run, seed]
+    return f'{_short(values.min(), 2)} to {_short(values.max(), 2)}'
+
+  twice = [span('c10_control_s2', seed, 61, 90) for seed in range(3)]
+  assert f'({twice[0]}, {twice[1]} and {twice[2]} by seed)' in page
+  run = 'c10_control_s5'
+  assert (
+    f'with seed 0 only ({span(run, 0, 61, 90)}); seeds 1 and 2 swing until'
+    f' about round 60 ({span(run, 1, 31, 60)} and {span(run, 2, 31, 60)} in'
+    f' rounds 31 to 60) and then stay at {span(run, 1, 61, 90)} and'
+    f' {span(run, 2, 61, 90)}.'
+  ) in page
+
+
+@_grouping
+def test_grouping_diversity_and_accuracy(page):
+  curves = _curves(
+    'balanced_small_cnn_scale0.25', 'balanced_small_cnn_scale0.25_seeds12'
+  )
+  runs = curves.groupby(['run', 'seed'])
+  table = pd.DataFrame(
+    {
+      'diversity': runs['diversity/update_l2_squared'].mean(),
+      'last': runs['accuracy'].last(),
+    }
+  )
+
+  def correlation(*names):
+    chosen = table.loc[list(names)]
+    return scipy.stats.spearmanr(chosen['diversity'], chosen['last'])
+
+  two, five = ('c10_s2', 'c10_control_s2'), ('c10_s5', 'c10_control_s5')
+  all_runs = _short(correlation('c10_fedavg', *two, *five).correlation, 2)
+  assert f'(rank correlation {all_runs})' in page
+  for names, text in ((two, 'S = 2'), (five, 'S = 5')):
+    value, p = correlation(*names)
+    assert (
+      f'{_signed(value, 2).lstrip("+")} ({text} and its control, six runs, p ='
+      f' {_short(p, 2)})'
+    ) in page
+
+
+@_grouping
+def test_grouping_collapse_and_return_with_50_labels(page):
+  curves = _accuracy('native_writers').xs(0, axis=1, level='seed')
+  examples = 'server_examples=50'
+  runs = {
+    'FedAvg': f'fedavg_ssfl {examples} server_weight=1.0',
+    'twice': f'fedavg_ssfl {examples} server_weight=2.0',
+    'counted five times': f'fedavg_ssfl {examples} server_weight=5.0',
+    'S = 2': f'grouping num_groups=2 {examples}',
+    'S = 5': f'grouping num_groups=5 {examples}',
+  }
+  falls = []
+  for name in ('FedAvg', 'counted five times', 'S = 5'):
+    before, after = curves[runs[name]].loc[[10, 20]]
+    falls.append(f'{name} {_short(before)} to {_short(after)}')
+  assert f'({", ".join(falls)})' in page
+  last_below = {
+    name: (curves[run] < curves[run][10])[::-1].idxmax()
+    for name, run in runs.items()
+  }
+  assert last_below['twice'] == last_below['counted five times']
+  assert (
+    f'the last time at round {last_below["S = 2"]} (S = 2),'
+    f' {last_below["twice"]} (both controls), {last_below["FedAvg"]} (FedAvg)'
+    f' or {last_below["S = 5"]} (S = 5)'
+  ) in page
+
+
+@_grouping
+def test_grouping_rounding_in_the_warmup(page):
+  start = _accuracy('native_writers').loc[10]
+  names = [
+    'fedavg_ssfl server_examples={} server_weight=1.0',
+    'fedavg_ssfl server_examples={} server_weight=2.0',
+    'fedavg_ssfl server_examples={} server_weight=5.0',
+    'grouping num_groups=2 server_examples={}',
+  ]
+  apart = []
+  for examples in (50, 100, 200, 1000):
+    for seed in range(3):
+      one, *others = (start[name.format(examples), seed] for name in names)
+      assert others == [one] * 3
+      five = start[f'grouping num_groups=5 server_examples={examples}', seed]
+      apart.append(abs(five - one))
+  assert (
+    f'it differs in {sum(value > 0 for value in apart)} of the 12, by up to'
+    f' {_short(max(apart))}.'
+  ) in page
+
+
+@_grouping
+def test_grouping_repetition_on_another_machine(page):
+  first, again, two = (
+    _accuracy(name).xs(0, axis=1, level='seed')
+    for name in (
+      'native_writers',
+      'native_writers_repeated',
+      'native_writers_two_workers',
+    )
+  )
+  farthest = {}
+  for label, run, row in (
+    (
+      'FedAvg with the server (S = 1)',
+      'fedavg_ssfl server_examples=100 server_weight=1.0',
+      'ns100_fedavg_ssfl',
+    ),
+    (
+      'the server counted twice, no groups',
+      'fedavg_ssfl server_examples=100 server_weight=2.0',
+      'ns100_control_s2',
+    ),
+    (
+      'grouping, S = 2',
+      'grouping num_groups=2 server_examples=100',
+      'ns100_grouping_s2',
+    ),
+    (
+      'the server counted five times, no groups',
+      'fedavg_ssfl server_examples=100 server_weight=5.0',
+      'ns100_control_s5',
+    ),
+    (
+      'grouping, S = 5',
+      'grouping num_groups=5 server_examples=100',
+      'ns100_grouping_s5',
+    ),
+  ):
+    curves = [first[run], again[row], two.get(row)]
+    cells = [
+      '' if curve is None else _short(curve[200]) for curve in curves
+    ] + [
+      '' if curve is None else _short(curve.tail(5).mean()) for curve in curves
+    ]
+    apart = (curves[0] - curves[1]).abs()
+    farthest[row] = apart.max()
+    cells.append(f'{_short(apart.max())} (round {apart.idxmax()})')
+    line = f'| {label} | {" | ".join(cells)} |'
+    assert ' '.join(line.split()) in page
+  fedavg = 'ns100_fedavg_ssfl'
+  others = [value for row, value in farthest.items() if row != fedavg]
+  assert (
+    f'are {_short(min(others))} to {_short(max(others))} apart mid-course'
+  ) in page
+  assert (two['ns100_grouping_s5'] == again['ns100_grouping_s5']).all()
+  higher = two[fedavg][200] - again[fedavg][200]
+  assert f'FedAvg end {_short(higher)} higher on the same machine' in page
+
+
+@_on('../README.md')
+def test_readme_names_the_server_alone_beside_groups(page):
+  last = _balanced().loc[150]
+
+  def mean(run):
+    return _short(last[run].mean())
+
+  assert len(last['c10_s5']) == 3 and len(last['server_only']) == 1
+  assert (
+    f'five groups have {mean("c10_s5")}, no groups {mean("c10_fedavg")}, a'
+    ' server counted five times in one average without groups'
+    f' {mean("c10_control_s5")} (means of three seeds), and the server alone'
+    f' {mean("server_only")} (one seed).'
+  ) in page
+
+
+@_fedlabel
+def test_fedlabel_by_the_number_of_averaged_evaluations(page):
+  curves = pd.read_csv(
+    _RESULTS / 'fedlabel_emnist47_2percent_curves.csv'
+  ).pivot_table(index='round', columns=['run', 'seed'], values='accuracy')
+  whole, plain = 'fedlabel', 'fedlabel_lambda0'
+  local, only_global = 'fedlabel_local', 'fedlabel_global'
+  for label, one, other in (
+    ('FedLabel - the local model alone', whole, local),
+    (
+      'the same, without the term of consistency in either',
+      plain,
+      local,
+    ),
+    (
+      'both without the term of consistency - the global model alone',
+      plain,
+      only_global,
+    ),
+    ('the local model alone - FedAvg', local, 'fedavg'),
+    ('FedLabel - FedAvg', whole, 'fedavg'),
+  ):
+    cells = []
+    for last in (10, 5, 3, 1):
+      ends = curves.dropna().tail(last)
+      mean, low, high = _interval(ends[one].mean() - ends[other].mean())
+      cell = _signed(mean)
+      if last in (5, 1):
+        cell += f' ({_signed(low)} to {_signed(high)})'
+      cells.append(cell)
+    assert f'| {label} | {" | ".join(cells)} |' in page
+
+
+@_fedlabel
+def test_fedlabel_gap_to_fedavg_still_closes(page):
+  curves = _curves('fedlabel_emnist47').pivot_table(
+    index='round', columns=['run', 'seed'], values='accuracy'
+  )
+  gap = curves['fedavg'] - curves['fedlabel']
+  spans = ((25, 40), (45, 60), (65, 80), (85, 100))
+  means = [_short(gap.loc[a:b].mean().mean()) for a, b in spans]
+  assert f'It is {", ".join(means[:3])} and {means[3]} in the mean' in page
+
+
+@_fedlabel
+def test_fedlabel_pull_of_fedmatchs_psi_to_sigma(page):
+  recipes = _RESULTS.parent / 'experiments' / 'recipes'
+  table = pd.read_csv(recipes / 'fedlabel_emnist47.csv', index_col='row')
+  flags = dict(
+    flag.removeprefix('--').split('=')
+    for flag in table.loc['fedmatch', 'flags'].split()
+  )
+  rate, steps = float(flags['learning_rate']), int(flags['local_steps'])
+  runs = (_RESULTS / 'fedlabel_emnist47.md').read_text()
+  (weight,) = set(re.findall(r'--sigma_psi_weight=(\S+)', runs))
+  factor = 1 - 2 * float(weight) * rate
+  assert f'1 - 2 x 10 x {_short(rate, 2)} = {_short(factor, 1)}' in page
+  assert f'the {steps} steps of a round leave {_short(factor**steps)}' in page
+  prox = table.loc['fedprox', 'flags']
+  (mu,) = re.findall(r'--proximal_strength=(\S+)', prox)
+  assert f'The mu of FedProx is {_short(float(mu), 2)};' in page
+
+
+@_label_hungry
+def test_label_hungry_last_five_evaluations(page):
+  curves = _accuracy('label_hungry_federated')
+
+  def measures(method, cell):
+    # The second stage of SSPT has the last eleven evaluations.
+    ends = curves[f'fed_{method}_{cell}'].apply(
+      lambda run: run.dropna().tail(11).reset_index(drop=True)
+    )
+    return ends.max(), ends.tail(5).mean(), ends.iloc[-1]
+
+  for ratio, mask in (
+    ('0', 'all'),
+    *((r, m) for r in ('.8', '.9', '.95', '.98', '.99') for m in _MASKS),
+  ):
+    cell = f'm{ratio.lstrip(".").ljust(2, "0")}'
+    cell += '' if mask == 'all' else f'_{mask}'
+    means = []
+    for method in ('fsl', 'sspt', 'ssjo'):
+      _, five, _ = measures(method, cell)
+      spread = f' ± {_short(five.std())}' if len(five) > 1 else ''
+      means.append(_short(five.mean()) + spread)
+    leads = [
+      _signed((ours - theirs).mean())
+      for ours, theirs in zip(
+        measures('ssjo', cell), measures('fsl', cell), strict=True
+      )
+    ]
+    assert f'| {ratio} | {mask} | {" | ".join(means + leads)} |' in page
+
+
+@_fedul
+def test_fedul_baselines_that_still_rise(page):
+  curves = pd.read_csv(
+    _RESULTS / 'fedul_small_cnn_code_curves.csv'
+  ).pivot_table(index='round', columns=['run', 'seed'], values='accuracy')
+
+  def rises(run, seeds):
+    ends = curves[run][seeds]
+    assert (ends.loc[40] > ends.loc[32]).all()
+    return [
+      f'{_short(ends.loc[32, seed])} to {_short(ends.loc[40, seed])}'
+      for seed in seeds
+    ]
+
+  a, b, c = rises('noniid_fedavg10', [0, 1, 2])
+  assert f'from {a}, from {b} and from {c} (seeds 0, 1 and 2)' in page
+  a, b = rises('iid_m20_fedllp', [0, 1])
+  assert f'from {a} and from {b} with 20 sets IID' in page
+  a, b, c = rises('noniid_m40_fedllp', [0, 1, 2])
+  assert f'with 40 sets from {a}, {b} and {c}' in page
