@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.simulation import client_reader, client_sampling
-from tff_ssl.testing import assertions
+from tff_ssl.testing import assertions, client_checks
 from tff_ssl.testing.tiny_problems import TinyProblem
 
 _READER_CLIENTS = 6
@@ -65,6 +65,8 @@ def takes_plain_data(problem: TinyProblem) -> None:
   assertions.require_finite(
     output.state, 'A round on plain client data must leave the state finite.'
   )
+  if problem.spec.has_client_training:
+    client_checks.require_count(output, 'participating', len(clients))
   assertions.require_close(
     process.next(state, clients[::-1]).state,
     output.state,

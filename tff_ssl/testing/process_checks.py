@@ -21,6 +21,10 @@ TFF needs an execution context first (`tff_ssl.simulation.workers`). A promise
 that a process cannot keep stands in `ProcessSpec.exceptions` with the reason;
 `run_check` then demands that the check fails, so that no exception outlives its
 reason.
+
+A check that stops with any error has failed: a process that TFF cannot compile
+is as broken as one that computes something else. `run_check` raises an
+`AssertionError` for both.
 """
 
 import types
@@ -75,17 +79,17 @@ def run_check(name: str, problem: TinyProblem) -> None:
     problem: The process under test.
 
   Raises:
-    AssertionError: If the check fails, or if `problem.spec.exceptions` names it
-      and it passes.
+    AssertionError: If the check fails or stops with another error, or if
+      `problem.spec.exceptions` names it and it passes.
     ValueError: If there is no such check.
   """
   if name not in CHECKS:
     raise ValueError(f'name is {name!r}: choose one of {list(CHECKS)}.')
   if name not in problem.spec.exceptions:
-    CHECKS[name](problem)
+    _run(name, problem)
     return
   try:
-    CHECKS[name](problem)
+    _run(name, problem)
   except AssertionError:
     return
   raise AssertionError(
@@ -118,3 +122,14 @@ def all_checks(problem: TinyProblem) -> None:
       failures.append(f'{name}: {error}')
   if failures:
     raise AssertionError('\n'.join(failures))
+
+
+def _run(name, problem):
+  try:
+    CHECKS[name](problem)
+  except AssertionError:
+    raise
+  except Exception as error:
+    raise AssertionError(
+      f'The process stops with {type(error).__name__}: {error}'
+    ) from error
