@@ -1,7 +1,8 @@
 """The contract of a process: what a user may rely on, as checks to run.
 
-Every process of `tff_ssl.algorithms` passes them. To hold a process of your own
-to them, describe it with a `ProcessSpec` and run the checks in a test:
+Every process of `tff_ssl.algorithms` passes them, but for the exceptions in its
+spec. To hold a process of your own to them, describe it with a `ProcessSpec`
+and run the checks in a test:
 
 ```
 from tff_ssl import algorithms, testing
@@ -17,7 +18,9 @@ def test_contract(name):
   testing.run_check(name, PROBLEM)
 ```
 
-TFF needs an execution context first (`tff_ssl.simulation.workers`). A promise
+TFF needs an execution context first (`tff_ssl.simulation.workers`). If your
+builder has settings that no process of this library has, give values that it
+must refuse: `TinyProblem(..., bad_settings={'my_setting': (-1,)})`. A promise
 that a process cannot keep stands in `ProcessSpec.exceptions` with the reason;
 `run_check` then demands that the check fails, so that no exception outlives its
 reason.
