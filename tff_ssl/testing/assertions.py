@@ -24,7 +24,10 @@ def _leaves(structure) -> list[np.ndarray]:
 
 def is_equal(actual: Any, expected: Any) -> bool:
   """Whether two structures are bit-equal, NaN equal to NaN."""
-  pairs = list(zip(_leaves(actual), _leaves(expected), strict=True))
+  leaves, expected_leaves = _leaves(actual), _leaves(expected)
+  if len(leaves) != len(expected_leaves):
+    return False
+  pairs = list(zip(leaves, expected_leaves, strict=True))
   return all(
     a.dtype == b.dtype
     and np.array_equal(a, b, equal_nan=np.issubdtype(a.dtype, np.floating))
@@ -57,10 +60,16 @@ def require_finite(structure: Any, promise: str) -> None:
 def largest_difference(actual: Any, expected: Any) -> float:
   """Returns the largest |actual - expected|.
 
-  Two NaN differ by 0, one NaN and a number by NaN, unequal strings infinitely.
+  Two NaN differ by 0, one NaN and a number by NaN. Unequal strings, shapes and
+  numbers of leaves differ infinitely.
   """
+  leaves, expected_leaves = _leaves(actual), _leaves(expected)
+  shapes = [leaf.shape for leaf in leaves]
+  # NumPy would broadcast a scalar to any shape.
+  if shapes != [leaf.shape for leaf in expected_leaves]:
+    return np.inf
   largest = 0.0
-  for a, b in zip(_leaves(actual), _leaves(expected), strict=True):
+  for a, b in zip(leaves, expected_leaves, strict=True):
     if a.dtype.kind not in 'fiub':
       largest = max(largest, 0.0 if np.array_equal(a, b) else np.inf)
       continue

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tff_ssl import aggregators
 from tff_ssl.testing import assertions, tiny_problems
 from tff_ssl.testing.tiny_problems import TinyProblem
 
-# What no process accepts, for each setting.
+# Values that no process accepts, for each setting.
 _BAD_SETTINGS = {
   'num_groups': (0, 2.5, 'two'),
   'threshold': (-0.1, float('nan'), 'high'),
@@ -32,7 +33,6 @@ _BAD_SETTINGS = {
   'client_momentum': ('by_hand',),
   'bn_statistics': ('by_hand',),
   'server_replicas': ('by_hand',),
-  'group_assignment': ('by_hand',),
   'epoch_batches': ('by_hand',),
   'pretraining_rounds': (-1, 2.5, 'many'),
   'supervised_rounds': (-1, 2.5, 'many'),
@@ -76,6 +76,11 @@ _BAD_SETTINGS = {
   'agreement_weight': (-1.0, float('nan'), 'heavy'),
   'sigma_psi_weight': (-1.0, float('nan'), 'heavy'),
   'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
+  'proxy_task': ('by_hand',),
+}
+# Settings without a bad value, and why they have none.
+_NO_BAD_VALUE = {
+  'match_local_steps': 'it is a switch: True and False are both good values',
 }
 _BAD_SEEDS = (-1, 2**31, 0.5)
 
@@ -84,8 +89,12 @@ _NUM_CLIENTS = len(tiny_problems.CLIENT_SIZES)
 # The least change of a weight that counts as one.
 _CHANGE = 1e-3
 
+# What `tff.aggregators.zeroing_factory` measures.
+_METRIC_OF_GUARDED_MEAN = 'zeroed_count'
+
 _PAPER = re.compile(
-  r'arXiv:? ?\d{4}\.\d{4,5}|arxiv\.org/abs/\d|doi\.org/|\bEq|\bFigure \d'
+  r'arXiv:? ?\d{4}\.\d{4,5}|arxiv\.org/abs/\d|doi\.org/|\bEqs?\. \(?\d'
+  r'|\bFigure \d'
 )
 
 
@@ -93,7 +102,8 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
   """A normalised model and a robust and compressed mean run a round.
 
   All at once, since building is what takes the time. Not with noise, which
-  processes refuse where there are moving statistics.
+  processes refuse where there are moving statistics. The metrics of the mean
+  must be among those of the round, which shows that the mean was used.
   """
   overrides: dict[str, Any] = {}
   if 'local_steps' in problem.spec.settings:
@@ -109,6 +119,11 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
   what = 'A round with a normalised model and a guarded mean'
   assertions.require_finite(
     output.state, f'{what} must leave the state finite.'
+  )
+  assertions.require(
+    _has_key(output.metrics, _METRIC_OF_GUARDED_MEAN),
+    f'{what} must report {_METRIC_OF_GUARDED_MEAN}: use the model_aggregator '
+    'that is given, and pass its measurements on.',
   )
   before, after = (process.get_model_weights(s) for s in (state, output.state))
   assertions.require(
@@ -141,14 +156,35 @@ def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
 
 
 def refuses_bad_arguments(problem: TinyProblem) -> None:
-  """Errors come before `initialize`, and name the argument and its value."""
+  """Errors come before `initialize`, and name the argument and its value.
+
+  Every setting of the spec is tried, but for those in `_NO_BAD_VALUE`.
+  """
+  bad_settings = {**_BAD_SETTINGS, **problem.bad_settings}
+  untried = [
+    name
+    for name in problem.spec.settings
+    if not bad_settings.get(name) and name not in _NO_BAD_VALUE
+  ]
+  assertions.require(
+    not untried,
+    f'No bad value is known of the settings {untried}, so none was tried: give '
+    "TinyProblem(bad_settings={'name': (value, ...)}).",
+  )
   cases = [
     ({name: value}, (name, repr(value)))
-    for name, values in _BAD_SETTINGS.items()
+    for name, values in bad_settings.items()
     if name in problem.spec.settings
     for value in values
   ]
   cases += [({'seed': seed}, ('seed', repr(seed))) for seed in _BAD_SEEDS]
+  if problem.takes('group_assignment'):
+    cases.append(
+      (
+        {'group_assignment': 'by_hand'},
+        ('group_assignment', repr('by_hand')),
+      )
+    )
   other_shape = (5, 5, 1)
   cases.append(
     ({'data_spec': problem.data_spec(other_shape)}, ('model', str(other_shape)))
@@ -198,6 +234,13 @@ def documented(problem: TinyProblem) -> None:
   )
 
 
+def _has_key(metrics, key) -> bool:
+  """Whether a mapping has the key, or one of the mappings in it does."""
+  return isinstance(metrics, Mapping) and (
+    key in metrics or any(_has_key(each, key) for each in metrics.values())
+  )
+
+
 def _build_guarded_mean():
   """Returns a weighted mean that zeroes, clips and compresses.
 
@@ -235,6 +278,9 @@ def _missing_refusal(problem, overrides, words, without=()):
   try:
     problem.build(without=without, **overrides)
   except (TypeError, ValueError) as error:
+    # Python's own error, which names the argument too.
+    if 'unexpected keyword argument' in str(error):
+      return f'{what} is no argument of the builder: {error}'
     lost = [word for word in words if word not in str(error)]
     if not lost:
       return None

@@ -19,7 +19,7 @@ def empty_clients_change_nothing(problem: TinyProblem) -> None:
     without.state,
     'A round with empty clients must equal the round without them.',
   )
-  _require_count(with_empty, 'empty', len(empty))
+  require_count(with_empty, 'empty', len(empty))
   alone = _round(problem, empty)
   assertions.require_finite(
     alone.state, 'A round of empty clients must leave the state finite.'
@@ -52,7 +52,7 @@ def non_finite_clients_are_left_out(problem: TinyProblem) -> None:
     'them.',
   )
   if problem.spec.has_client_training:
-    _require_count(with_broken, 'non_finite', len(broken))
+    require_count(with_broken, 'non_finite', len(broken))
     assertions.require_close(
       with_broken.metrics['client_work']['train'],
       without.metrics['client_work']['train'],
@@ -113,8 +113,8 @@ def any_minibatch_remainder(problem: TinyProblem) -> None:
   )
   if not problem.spec.has_client_training:
     return
-  _require_count(output, 'non_finite', 0)
-  _require_count(output, 'participating', len(sizes))
+  require_count(output, 'non_finite', 0)
+  require_count(output, 'participating', len(sizes))
   assertions.require_finite(
     _round(problem, clients[:1]).metrics['client_work']['train']['loss'],
     'One client with one example must give a finite loss.',
@@ -149,6 +149,16 @@ def without_server_training(problem: TinyProblem, state):
   return problem.process.set_hparams(state, hparams)
 
 
+def require_count(output, name: str, expected: int) -> None:
+  """Raises `AssertionError` unless so many clients are counted as `name`."""
+  count = output.metrics['client_work'].get('clients', {}).get(name)
+  assertions.require(
+    count is not None and int(count) == expected,
+    f'The metric client_work/clients/{name} must be {expected}, but is '
+    f'{count}.',
+  )
+
+
 def _round(problem, clients):
   return problem.process.next(problem.initial_state, clients)
 
@@ -158,13 +168,4 @@ def _require_same_model(problem, state, other_state, promise):
     problem.process.get_model_weights(other_state),
     problem.process.get_model_weights(state),
     promise,
-  )
-
-
-def _require_count(output, name, expected):
-  count = output.metrics['client_work'].get('clients', {}).get(name)
-  assertions.require(
-    count is not None and int(count) == expected,
-    f'The metric client_work/clients/{name} must be {expected}, but is '
-    f'{count}.',
   )

@@ -93,8 +93,10 @@ def deterministic(problem: TinyProblem) -> None:
 def seed_reaches_clients(problem: TinyProblem) -> None:
   """Seed, round and client each change what a client draws.
 
-  The weights are the same before each of the compared rounds, so that nothing
-  but the draws can make a difference.
+  The weights are the same before each of the compared rounds. Where a process
+  keeps nothing else from round to round, only the draws can make a difference.
+  Where it does (momentum, controls, states of clients, phases of training),
+  that may make a difference too, and the comparison of rounds shows less.
   """
   process, state = problem.process, problem.initial_state
   weights = process.get_model_weights(state)

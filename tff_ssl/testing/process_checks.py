@@ -1,7 +1,8 @@
 """The contract of a process: what a user may rely on, as checks to run.
 
-Every process of `tff_ssl.algorithms` passes them. To hold a process of your own
-to them, describe it with a `ProcessSpec` and run the checks in a test:
+Every process of `tff_ssl.algorithms` passes them, but for the exceptions in its
+spec. To hold a process of your own to them, describe it with a `ProcessSpec`
+and run the checks in a test:
 
 ```
 from tff_ssl import algorithms, testing
@@ -17,10 +18,16 @@ def test_contract(name):
   testing.run_check(name, PROBLEM)
 ```
 
-TFF needs an execution context first (`tff_ssl.simulation.workers`). A promise
+TFF needs an execution context first (`tff_ssl.simulation.workers`). If your
+builder has settings that no process of this library has, give values that it
+must refuse: `TinyProblem(..., bad_settings={'my_setting': (-1,)})`. A promise
 that a process cannot keep stands in `ProcessSpec.exceptions` with the reason;
 `run_check` then demands that the check fails, so that no exception outlives its
 reason.
+
+A check that stops with any error has failed: a process that TFF cannot compile
+is as broken as one that computes something else. `run_check` raises an
+`AssertionError` for both.
 """
 
 import types
@@ -75,17 +82,17 @@ def run_check(name: str, problem: TinyProblem) -> None:
     problem: The process under test.
 
   Raises:
-    AssertionError: If the check fails, or if `problem.spec.exceptions` names it
-      and it passes.
+    AssertionError: If the check fails or stops with another error, or if
+      `problem.spec.exceptions` names it and it passes.
     ValueError: If there is no such check.
   """
   if name not in CHECKS:
     raise ValueError(f'name is {name!r}: choose one of {list(CHECKS)}.')
   if name not in problem.spec.exceptions:
-    CHECKS[name](problem)
+    _run(name, problem)
     return
   try:
-    CHECKS[name](problem)
+    _run(name, problem)
   except AssertionError:
     return
   raise AssertionError(
@@ -118,3 +125,14 @@ def all_checks(problem: TinyProblem) -> None:
       failures.append(f'{name}: {error}')
   if failures:
     raise AssertionError('\n'.join(failures))
+
+
+def _run(name, problem):
+  try:
+    CHECKS[name](problem)
+  except AssertionError:
+    raise
+  except Exception as error:
+    raise AssertionError(
+      f'The process stops with {type(error).__name__}: {error}'
+    ) from error

@@ -118,6 +118,8 @@ class TinyProblem:
       `tff_ssl.algorithms`; it takes what those take and is called with
       `spec.fixed`.
     arguments: Arguments of the builder that go before the tiny defaults.
+    bad_settings: For settings of the builder's own, values that it must refuse.
+      Those of the settings of `tff_ssl.algorithms` are known.
     learning_rounds: Rounds in which the process has to learn.
     learning_bar: Accuracy on held-out digits that it has to reach.
   """
@@ -125,6 +127,9 @@ class TinyProblem:
   spec: algorithms.ProcessSpec
   builder: Callable[..., tff.learning.templates.LearningProcess] | None = None
   arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  bad_settings: Mapping[str, Sequence[Any]] = dataclasses.field(
+    default_factory=dict
+  )
   learning_rounds: int = 30
   learning_bar: float = 0.5
 

@@ -1,4 +1,7 @@
-"""Every registered process keeps every promise of the contract suite."""
+"""Every registered process keeps the promises of the contract suite.
+
+The exceptions stand in its spec; a check that passes in spite of one fails.
+"""
 
 import functools
 import itertools

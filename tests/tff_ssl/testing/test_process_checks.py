@@ -1,15 +1,17 @@
-"""The checks have teeth: each of them catches a process that is broken."""
+"""Each check catches a process that is broken in what the check is about."""
 
 import collections
 import dataclasses
+import functools
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import algorithms, testing
+from tff_ssl import algorithms, objectives, testing
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.templates import composition, distributors
 from tff_ssl.testing import tiny_models, tiny_problems
@@ -146,55 +148,581 @@ def tolerant(model, *, batch_size, **arguments):
   return fed_avg.build_fed_avg(model, batch_size=batch_size, **arguments)
 
 
+@functools.cache
+def sound(seed=1, in_context=True):
+  """FedAvg, built once for all that `tampering` makes of it."""
+  sound_problem = problem()
+  return sound_problem.build(
+    seed=seed, data_spec=sound_problem.data_spec(in_context=in_context)
+  )
+
+
+def tampering(tamper=None, **functions):
+  """Returns a builder of FedAvg with functions in place of computations.
+
+  Args:
+    tamper: Computes a round in place of `next`, which is its first argument.
+    **functions: What stands in the place of other computations.
+  """
+
+  def build(model, *, seed, data_spec, **_):
+    del model
+    process = sound(seed, data_spec.in_context)
+    names = ('initialize', 'next', 'get_model_weights', 'set_model_weights')
+    parts = {
+      name: getattr(process, name)
+      for name in (*names, 'get_hparams', 'set_hparams')
+    }
+    if tamper is not None:
+      parts['next'] = functools.partial(tamper, process.next)
+    # `isinstance` takes it for a learning process.
+    return mock.NonCallableMock(
+      spec=tff.learning.templates.LearningProcess, **{**parts, **functions}
+    )
+
+  return build
+
+
+def moved(output, step):
+  """Returns the output with all weights of the model moved by a step."""
+  state = output.state
+  weights = tf.nest.map_structure(
+    lambda weight: weight + np.float32(step), state.global_model_weights
+  )
+  return output._replace(state=state._replace(global_model_weights=weights))
+
+
+def with_client_metrics(output, **metrics):
+  metrics = {**output.metrics['client_work'], **metrics}
+  return output._replace(metrics={'client_work': metrics})
+
+
+def images_of(client):
+  """Returns a client's images, [n, 8, 8, 1]."""
+  batches = client['examples'] if isinstance(client, dict) else client
+  images = [batch['x'] for batch in batches.as_numpy_iterator()]
+  return np.concatenate([np.zeros((0, 8, 8, 1), np.float32), *images])
+
+
+def without_train_metrics(next_fn, state, clients):
+  return next_fn(state, clients)._replace(metrics={'client_work': {}})
+
+
+def with_empty_train_metrics(next_fn, state, clients):
+  return with_client_metrics(next_fn(state, clients), train={})
+
+
+def without_counts(next_fn, state, clients):
+  return with_client_metrics(next_fn(state, clients), clients={})
+
+
+def every_round_is_the_first(next_fn, state, clients):
+  first = {**state.distributor, 'round': np.int32(0)}
+  return next_fn(
+    state._replace(distributor=collections.OrderedDict(first)), clients
+  )
+
+
+def every_client_is_the_first(next_fn, state, clients):
+  context = problem().client(0)['context']
+  return next_fn(
+    state, [collections.OrderedDict(each, context=context) for each in clients]
+  )
+
+
+def moves_where_all_are_empty(step):
+  def tamper(next_fn, state, clients):
+    output = next_fn(state, clients)
+    is_empty = not any(len(images_of(client)) for client in clients)
+    return moved(output, step) if is_empty else output
+
+  return tamper
+
+
+def moves_where_a_pixel_is_not_finite(next_fn, state, clients):
+  output = next_fn(state, clients)
+  finite = all(np.isfinite(images_of(client)).all() for client in clients)
+  return output if finite else moved(output, float('nan'))
+
+
+def adds_left_out_clients_to_the_loss(next_fn, state, clients):
+  output = next_fn(state, clients)
+  work = output.metrics['client_work']
+  loss = work['train']['loss'] + work['clients']['non_finite']
+  return with_client_metrics(output, train={**work['train'], 'loss': loss})
+
+
+def moves_with_the_first_client(next_fn, state, clients):
+  step = 1e-3 * len(images_of(clients[0]))
+  return moved(next_fn(state, clients), step)
+
+
+def drops_the_remainder(next_fn, state, clients):
+  size = tiny_problems.BATCH_SIZE
+  return next_fn(
+    state,
+    [
+      problem().client(index, len(images_of(client)) // size * size)
+      for index, client in enumerate(clients)
+    ],
+  )
+
+
+def moves_with_one_example(next_fn, state, clients):
+  output = next_fn(state, clients)
+  is_small = any(len(images_of(client)) == 1 for client in clients)
+  return moved(output, float('nan')) if is_small else output
+
+
+def loses_the_loss_of_one_example(next_fn, state, clients):
+  output = next_fn(state, clients)
+  if len(clients) > 1:
+    return output
+  return with_client_metrics(output, train={'loss': np.float32(np.nan)})
+
+
+def takes_nobody(next_fn, state, clients):
+  empty = [problem().client(0, 0, in_context=False) for _ in clients]
+  return next_fn(state, empty)
+
+
+def is_never_finite(next_fn, state, clients):
+  return moved(next_fn(state, clients), float('nan'))
+
+
+def with_metric_of_the_mean(tamper):
+  """Reports what the mean would, which `sound` does not have."""
+
+  def tamper_too(next_fn, state, clients):
+    output = tamper(next_fn, state, clients)
+    return with_client_metrics(output, zeroed_count=0)
+
+  return tamper_too
+
+
+def stands_still(next_fn, state, clients):
+  return next_fn(state, clients)._replace(state=state)
+
+
+def only_trains(next_fn, state, clients):
+  """Does not move any statistics, of which `sound` has none."""
+  return next_fn(state, clients)
+
+
+def without_server_rate(state):
+  del state
+  return {'client_work': {'learning_rate': 0.1}, 'finalizer': {}}
+
+
+def starts_trained():
+  state = sound().initialize()
+  for round_num in range(15):
+    state = sound().next(state, problem().clients(round_num)).state
+  return state
+
+
+class SampleVariance(objectives.Supervised):
+  """Divides by n - 1: one example has no finite loss."""
+
+  def __call__(self, predict, batch, anchors, seed):
+    loss, metrics = super().__call__(predict, batch, anchors, seed)
+    size = tf.cast(tf.shape(batch['y'])[0], tf.float32)
+    return loss * size / (size - 1), metrics
+
+
+def in_tff(round_of):
+  """Returns a builder of FedAvg whose rounds a TFF function computes."""
+
+  def build(model, **_):
+    del model
+    process = sound()
+
+    @tff.federated_computation(*process.next.type_signature.parameter)
+    def next_fn(state, clients):
+      output = process.next(state, clients)
+      return tff.learning.templates.LearningProcessOutput(
+        *round_of(output.state, output.metrics, clients)
+      )
+
+    return replace(process, next=next_fn)
+
+  return build
+
+
+def draws_at_the_server(state, metrics, clients):
+  """Moves the model by noise from TensorFlow's global generator."""
+  del clients
+
+  @tff.tensorflow.computation(state.type_signature.member)
+  def add_noise(state):
+    weights = tf.nest.map_structure(
+      lambda weight: weight + tf.random.normal(weight.shape),
+      state.global_model_weights,
+    )
+    return state._replace(global_model_weights=weights)
+
+  return tff.federated_map(add_noise, state), metrics
+
+
+def loses_train_metrics(state, metrics, clients):
+  del clients
+  counts = tff.federated_map(
+    tff.tensorflow.computation(
+      lambda metrics: metrics['client_work']['clients'],
+      metrics.type_signature.member,
+    ),
+    metrics,
+  )
+  return state, counts
+
+
+def ones_of(clients):
+  """Returns a one for each client."""
+
+  @tff.tensorflow.computation(clients.type_signature.member)
+  def one(client):
+    del client
+    return tf.constant(1)
+
+  return tff.federated_map(one, clients)
+
+
+def sums_securely(state, metrics, clients):
+  count = tff.federated_secure_sum_bitwidth(ones_of(clients), 4)
+  return state, tff.federated_zip(
+    collections.OrderedDict(metrics=metrics, count=count)
+  )
+
+
+def forgets_in_merge(state, metrics, clients):
+  """Counts clients; of two partial counts only the first is kept."""
+
+  @tff.tensorflow.computation(np.int32, np.int32)
+  def add(total, value):
+    return total + value
+
+  @tff.tensorflow.computation(np.int32, np.int32)
+  def first(total, other):
+    del other
+    return total
+
+  @tff.tensorflow.computation(np.int32)
+  def report(total):
+    return total
+
+  count = tff.federated_aggregate(ones_of(clients), 0, add, first, report)
+  return state, tff.federated_zip(
+    collections.OrderedDict(metrics=metrics, count=count)
+  )
+
+
+def selects(state, metrics, clients):
+  """Sends by `federated_select`, of which neither form knows anything."""
+  del clients
+
+  @tff.tensorflow.computation
+  def keys():
+    return tf.constant([0])
+
+  @tff.tensorflow.computation(np.int32, np.int32)
+  def pick(value, key):
+    return value + key
+
+  @tff.tensorflow.computation(tff.SequenceType(np.int32))
+  def add(picked):
+    return picked.reduce(0, lambda total, value: total + value)
+
+  picked = tff.federated_select(
+    tff.federated_eval(keys, tff.CLIENTS),
+    tff.federated_value(1, tff.SERVER),
+    tff.federated_value(7, tff.SERVER),
+    pick,
+  )
+  count = tff.federated_sum(tff.federated_map(add, picked))
+  return state, tff.federated_zip(
+    collections.OrderedDict(metrics=metrics, count=count)
+  )
+
+
+def accepts_all(model, **arguments):
+  del model, arguments
+
+
+def accepts_nothing(error):
+  def build(model, **arguments):
+    raise error
+
+  return build
+
+
+def lacks_an_aggregator(
+  model,
+  *,
+  data_spec,
+  views,
+  client_optimizer,
+  seed,
+  client_weighting,
+  batch_size,
+  local_epochs,
+):
+  raise AssertionError('Python refuses the call.')
+
+
+def weighs_as_it_likes(model, *, client_weighting='uniform', **arguments):
+  """Knows no other weights than uniform ones, and does not say so."""
+  del client_weighting
+  return fed_avg.build_fed_avg(model, client_weighting='uniform', **arguments)
+
+
+def weighs_by_examples(model, *, client_weighting='examples', **arguments):
+  del client_weighting
+  return fed_avg.build_fed_avg(model, client_weighting='examples', **arguments)
+
+
+def needs_context(model, *, data_spec, **arguments):
+  if not data_spec.in_context:
+    raise ValueError('data_spec must have a context.')
+  return fed_avg.build_fed_avg(model, data_spec=data_spec, **arguments)
+
+
+def uncited(model):
+  """Says what its arguments are, but not where the method comes from.
+
+  Args:
+    model: A model.
+  """
+
+
+def other(spec, builder):
+  return testing.TinyProblem(spec, builder=builder)
+
+
 UNIFORM = {'client_weighting': 'uniform'}
 SUM = tff.aggregators.as_weighted_aggregator(tff.aggregators.SumFactory())
 COUNTING_MEAN = tff.aggregators.UnweightedMeanFactory()
+NOISY_SERVER = problem(in_tff(draws_at_the_server))
+SELECTING = problem(in_tff(selects))
+WITH_SERVER = dataclasses.replace(SPEC, has_server_training=True)
+OF_SETS = dataclasses.replace(SPEC, labels_at='sets')
 
-# For each check: a process that breaks its promise, and words of the message.
+# For each promise of each check: a process that breaks it, and words of the
+# message. `test_contract.py` shows that FedAvg itself keeps them all.
 BROKEN = {
-  'model_weights_round_trip': (
-    problem(forgetful_set_model_weights),
-    'must return what set_model_weights set',
-  ),
-  'learns': (
-    problem(client_optimizer=tff.learning.optimizers.build_sgdm(1e-6)),
-    'accuracy must be at least 0.5',
-  ),
-  'deterministic': (
-    problem(views=UnseededViews()),
-    'one seed must be bit-equal',
-  ),
-  'seed_reaches_clients': (
-    problem(same_seed_for_all_clients),
-    'another seed must change',
-  ),
-  'resumes': (
-    problem(build_with_hidden_state()),
-    'keep all that matters in the state',
-  ),
-  'empty_clients_change_nothing': (
-    problem(model_aggregator=COUNTING_MEAN, **UNIFORM),
-    'empty clients must equal',
-  ),
-  'non_finite_clients_are_left_out': (
-    problem(model_aggregator=COUNTING_MEAN, **UNIFORM),
-    'that hold NaN or Inf must equal',
-  ),
-  'copies_count_as_one': (
-    problem(model_aggregator=SUM, **UNIFORM),
-    'Four copies of a client must',
-  ),
-  'zero_learning_rate_moves_nothing': (
-    problem(client_optimizer=FrozenOptimizer()),
-    'the deltas must be 0',
-  ),
-  'hparams_round_trip': (
-    problem(forgetful_set_hparams),
-    'must return what set_hparams set',
-  ),
-  'traces_once': (problem(retracing), 'the model was called [1-9]'),
-  'refuses_bad_arguments': (problem(tolerant), 'batch_size=0.* is accepted'),
-  'documented': (problem(tolerant), "must document .*'batch_size'"),
+  'is_learning_process': [
+    (problem(accepts_all), 'must return a LearningProcess'),
+    (problem(tampering(without_train_metrics)), 'reads the metrics'),
+    (problem(tampering(with_empty_train_metrics)), 'must hold some metric'),
+  ],
+  'model_weights_round_trip': [
+    (
+      problem(forgetful_set_model_weights),
+      'must return what set_model_weights set',
+    )
+  ],
+  'learns': [
+    (
+      problem(client_optimizer=tff.learning.optimizers.build_sgdm(1e-6)),
+      'accuracy must be at least 0.5',
+    ),
+    (problem(tampering(initialize=starts_trained)), 'must start at chance'),
+  ],
+  'map_reduce_form_equals_next': [
+    (problem(in_tff(forgets_in_merge)), 'The MapReduceForm, executed, must'),
+    (SELECTING, 'stops with ValueError: .* federated_select'),
+    (
+      problem(in_tff(sums_securely)),
+      'give it a process without secure sums',
+    ),
+  ],
+  'distribute_aggregate_form_equals_next': [
+    (NOISY_SERVER, 'The DistributeAggregateForm, executed, must'),
+    (SELECTING, 'stops with ValueError: Comp contains a placement'),
+  ],
+  'deterministic': [
+    (problem(views=UnseededViews()), 'one seed must be bit-equal'),
+    (
+      problem(lambda model, **_: sound()),
+      'Another seed must give another model',
+    ),
+  ],
+  'seed_reaches_clients': [
+    (problem(same_seed_for_all_clients), 'another seed must change'),
+    (problem(tampering(every_round_is_the_first)), 'another round must change'),
+    (
+      problem(tampering(every_client_is_the_first)),
+      'another client must change',
+    ),
+  ],
+  'resumes': [
+    (problem(build_with_hidden_state()), 'keep all that matters in the state')
+  ],
+  'empty_clients_change_nothing': [
+    (
+      problem(model_aggregator=COUNTING_MEAN, **UNIFORM),
+      'empty clients must equal',
+    ),
+    (
+      problem(tampering(without_counts)),
+      'clients/empty must be 2, but is None',
+    ),
+    (
+      problem(tampering(moves_where_all_are_empty(float('nan')))),
+      'empty clients must leave the state finite',
+    ),
+    (
+      problem(tampering(moves_where_all_are_empty(0.1))),
+      'empty clients must not move the model',
+    ),
+  ],
+  'non_finite_clients_are_left_out': [
+    (
+      problem(tampering(moves_where_a_pixel_is_not_finite)),
+      'NaN or Inf must leave the state finite',
+    ),
+    (
+      problem(model_aggregator=COUNTING_MEAN, **UNIFORM),
+      'that hold NaN or Inf must equal',
+    ),
+    (
+      problem(tampering(without_counts)),
+      'clients/non_finite must be 2, but is None',
+    ),
+    (
+      problem(tampering(adds_left_out_clients_to_the_loss)),
+      'must leave the metrics',
+    ),
+  ],
+  'client_order_does_not_matter': [
+    (
+      problem(tampering(moves_with_the_first_client)),
+      'The order of the clients must not matter',
+    )
+  ],
+  'copies_count_as_one': [
+    (problem(model_aggregator=SUM, **UNIFORM), 'Four copies of a client must')
+  ],
+  'zero_learning_rate_moves_nothing': [
+    (problem(client_optimizer=FrozenOptimizer()), 'the deltas must be 0'),
+    (
+      other(WITH_SERVER, tampering(get_hparams=without_server_rate)),
+      'must have the hyperparameter finalizer/learning_rate',
+    ),
+  ],
+  'hparams_round_trip': [
+    (problem(forgetful_set_hparams), 'must return what set_hparams set'),
+    (
+      problem(tampering(get_hparams=lambda state: {})),
+      'must return some parameter',
+    ),
+  ],
+  'any_minibatch_remainder': [
+    (
+      problem(tampering(moves_with_one_example)),
+      r'Clients of \(1, 7, 8, 9, 16, 17\) examples must leave',
+    ),
+    (
+      problem(client_objective=SampleVariance(tiny_problems.NoisyViews())),
+      'clients/non_finite must be 0, but is 3',
+    ),
+    (
+      problem(tampering(drops_the_remainder)),
+      'clients/participating must be 6, but is 4',
+    ),
+    (
+      problem(tampering(loses_the_loss_of_one_example)),
+      'must give a finite loss',
+    ),
+  ],
+  'traces_once': [
+    (problem(retracing), 'the model was called [1-9]'),
+    (problem(lambda model, **_: sound()), 'must call its model'),
+  ],
+  'norms_and_aggregators_compose': [
+    (
+      problem(weighs_by_examples),
+      'stops with ValueError: model_aggregator ignores weights',
+    ),
+    (
+      problem(tampering(is_never_finite)),
+      'guarded mean must leave the state finite',
+    ),
+    (problem(tampering()), 'must report zeroed_count'),
+    (
+      problem(tampering(with_metric_of_the_mean(stands_still))),
+      'must move the model, and by more than the noise',
+    ),
+    (
+      problem(tampering(with_metric_of_the_mean(only_trains))),
+      'must move the moving statistics',
+    ),
+  ],
+  'refuses_meaningless_aggregators': [
+    (problem(weighs_as_it_likes), 'model_aggregator=.* is accepted'),
+    (
+      problem(accepts_nothing(ValueError('No.'))),
+      r"must say \['model_aggregator'\], but is: No",
+    ),
+    (problem(lacks_an_aggregator), 'is no argument of the builder'),
+  ],
+  'refuses_bad_arguments': [
+    (problem(tolerant), 'batch_size=0.* is accepted'),
+    (
+      problem(accepts_nothing(ValueError('batch_size must be above 0.'))),
+      r"The error for batch_size=2.5 must say \['2.5'\], but is: batch_size",
+    ),
+    (
+      problem(accepts_nothing(KeyError('batch_size'))),
+      'batch_size=0 must raise a ValueError or TypeError',
+    ),
+    (problem(accepts_all), '(?s)seed=-1 must be .*data_spec=.* is accepted'),
+    (
+      other(WITH_SERVER, accepts_all),
+      '(?s)server_data=None must be .*no server_data must be',
+    ),
+    (
+      other(dataclasses.replace(SPEC, settings=('colour',)), accepts_all),
+      r"No bad value is known of the settings \['colour'\]",
+    ),
+  ],
+  'documented': [
+    (problem(tolerant), "must document .*'batch_size'"),
+    (problem(uncited), 'uncited or its module must cite the paper'),
+    (
+      other(dataclasses.replace(SPEC, source=''), fed_avg.build_fed_avg),
+      'the spec must name its source',
+    ),
+  ],
+  'takes_plain_data': [
+    (problem(needs_context), 'stops with ValueError: data_spec must have'),
+    (
+      problem(tampering(is_never_finite)),
+      'plain client data must leave the state finite',
+    ),
+    (
+      problem(tampering(takes_nobody)),
+      'clients/participating must be 4, but is 0',
+    ),
+    (
+      problem(tampering(moves_with_the_first_client)),
+      'The order of clients with plain data must not matter',
+    ),
+    (
+      other(OF_SETS, accepts_all),
+      'without class priors must be refused before',
+    ),
+    (
+      other(OF_SETS, accepts_nothing(ValueError('No.'))),
+      'must name priors_shape, but is: No',
+    ),
+  ],
+  'runs_under_train_model': [
+    (NOISY_SERVER, 'train_model must end in the state'),
+    (
+      problem(in_tff(loses_train_metrics)),
+      'stops with KeyError: .*a `train` field',
+    ),
+  ],
 }
 
 
@@ -203,16 +731,22 @@ def test_augmentation_does_not_hide_broken_clients():
   check(problem(views=RepairingViews()))
 
 
-@pytest.mark.parametrize('check', BROKEN)
-def test_check_catches(check):
-  broken, message = BROKEN[check]
+@pytest.mark.parametrize(
+  ('check', 'broken', 'message'),
+  [
+    pytest.param(check, *case, id=f'{check}-{index}')
+    for check, cases in BROKEN.items()
+    for index, case in enumerate(cases)
+  ],
+)
+def test_check_catches(check, broken, message):
   with pytest.raises(AssertionError, match=message):
     testing.run_check(check, broken)
 
 
-def test_result_other_than_a_process_is_caught():
-  with pytest.raises(AssertionError, match='must return a LearningProcess'):
-    testing.run_check('is_learning_process', problem(lambda model, **_: None))
+def test_every_check_is_shown_to_catch_a_broken_process():
+  assert list(BROKEN) == list(testing.CHECKS)
+  assert all(BROKEN.values())
 
 
 def excepted(builder, check):
@@ -222,6 +756,23 @@ def excepted(builder, check):
 
 def test_exception_lets_a_failing_check_be():
   testing.run_check('documented', excepted(tolerant, 'documented'))
+
+
+def test_check_that_stops_with_an_error_has_failed():
+  broken = problem(accepts_nothing(OSError('No disk.')))
+  with pytest.raises(AssertionError, match='stops with OSError: No disk'):
+    testing.run_check('learns', broken)
+  allowed = excepted(broken.builder, 'learns')
+  testing.run_check('learns', allowed)
+
+
+def test_own_settings_are_tried():
+  spec = dataclasses.replace(SPEC, settings=('colour',))
+  mine = testing.TinyProblem(
+    spec, builder=accepts_all, bad_settings={'colour': ('loud',)}
+  )
+  with pytest.raises(AssertionError, match="colour='loud' must be refused"):
+    testing.run_check('refuses_bad_arguments', mine)
 
 
 def test_exception_to_a_check_that_passes_fails():
@@ -245,11 +796,18 @@ def test_all_checks_lists_every_failure(monkeypatch):
   def fails(problem):
     raise AssertionError(f'{problem.spec.name} breaks it')
 
-  checks = {'one': passes, 'two': fails, 'three': fails}
+  def stops(problem):
+    raise KeyError(problem.spec.name)
+
+  checks = {'one': passes, 'two': fails, 'three': stops, 'four': fails}
   monkeypatch.setattr(testing.process_checks, 'CHECKS', checks)
   with pytest.raises(AssertionError) as error:
     testing.all_checks(problem())
-  assert str(error.value) == 'two: fedavg breaks it\nthree: fedavg breaks it'
+  assert str(error.value).splitlines() == [
+    'two: fedavg breaks it',
+    "three: The process stops with KeyError: 'fedavg'",
+    'four: fedavg breaks it',
+  ]
 
 
 def test_stock_process_without_a_seed_is_not_deterministic():
@@ -304,6 +862,15 @@ def test_strings_in_states_are_compared_too():
   for require in (assertions.require_equal, assertions.require_close):
     with pytest.raises(AssertionError, match='Largest difference: inf'):
       require(state, other, 'Equal.')
+
+
+@pytest.mark.parametrize('other', [np.ones(3), [np.ones(()), np.ones(())]])
+def test_structures_of_other_shapes_are_not_equal(other):
+  """NumPy alone finds no difference between 1 and three ones."""
+  assertions = testing.assertions
+  for require in (assertions.require_equal, assertions.require_close):
+    with pytest.raises(AssertionError, match='Equal. Largest difference: inf'):
+      require(np.ones(()), other, 'Equal.')
 
 
 def test_bit_equality_is_not_closeness():
