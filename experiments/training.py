@@ -320,9 +320,8 @@ def _warn_of_warmup(settings) -> None:
 
 def _bytes_needed(state) -> int:
   """Three checkpoints (two kept, one being written) and the other files."""
-  # The classifier, of which a checkpoint has a copy, is no larger.
-  classifier = _num_bytes(state.global_model_weights)
-  return 3 * (_num_bytes(state) + classifier) + 32 * 2**20
+  # Beside the state a checkpoint has the classifier, which is no larger.
+  return 3 * 2 * _num_bytes(state) + 32 * 2**20
 
 
 def _num_bytes(structure) -> int:
