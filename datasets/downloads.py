@@ -17,7 +17,11 @@ _SECONDS = 10.0
 
 
 def check_reachable(
-  urls: Iterable[str], dataset: str, remedy: str, seconds: float = _SECONDS
+  urls: Iterable[str],
+  dataset: str,
+  remedy: str,
+  seconds: float = _SECONDS,
+  mirror: str | None = None,
 ) -> None:
   """Asks the server of each URL for an answer, whatever it says.
 
@@ -28,11 +32,16 @@ def check_reachable(
     dataset: Name of the data set, for the message.
     remedy: What to do without a network, the end of a sentence.
     seconds: How long to wait in all.
+    mirror: A URL of a server that may have all of it, and is enough.
 
   Raises:
-    ValueError: If a server does not answer in time.
+    ValueError: If a server does not answer in time, and the mirror neither.
   """
   by_server = {urllib.parse.urlsplit(url).netloc: url for url in urls}
+  of_mirror = None
+  if mirror is not None:
+    of_mirror = urllib.parse.urlsplit(mirror).netloc
+    by_server[of_mirror] = mirror
   errors = dict.fromkeys(by_server, f'no answer in {seconds:g} seconds')
 
   def ask(server: str, url: str) -> None:
@@ -49,6 +58,8 @@ def check_reachable(
   deadline = time.monotonic() + seconds
   for thread in threads:
     thread.join(max(0.0, deadline - time.monotonic()))
+  if of_mirror is not None and errors[of_mirror] is None:
+    return
   for server, error in errors.items():
     if error is not None:
       raise ValueError(

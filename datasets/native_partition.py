@@ -5,10 +5,10 @@ import numpy as np
 from datasets import assignment
 from datasets.source import UNKNOWN
 
+SPREAD = 'spread'
 HELD_OUT = 'held_out'
-FEWEST = 'fewest'
 EVERYONE = 'everyone'
-SERVER_WRITERS = (HELD_OUT, FEWEST, EVERYONE)
+SERVER_WRITERS = (SPREAD, HELD_OUT, EVERYONE)
 # Of this many owners one is held out, at most, unless the labels need more.
 _OWNERS_PER_HELD_OUT = 10
 
@@ -20,7 +20,7 @@ def native_partition(
   *,
   server_examples: int,
   seed: int,
-  server_writers: str = HELD_OUT,
+  server_writers: str = SPREAD,
   num_clients: int | None = None,
 ) -> assignment.Assignment:
   """Splits examples by owner, and draws a class-uniform server set.
@@ -33,16 +33,16 @@ def native_partition(
       classes drawn by the seed, one example each.
     seed: Fixes the split.
     server_writers: Whose examples the server's are.
-      `'held_out'`: those of owners who never take part. There are as many of
+      `'spread'`: those of owners who never take part. There are as many of
       them as a class has labels, so that each label of a class can come from
       another owner, but at most a tenth of all owners (rounded up), since the
       clients lose all that these hold. More are held out only where these lack
       examples of a class. They are drawn at random among owners with labels,
       and each class is drawn from them in turn.
-      `'fewest'`: also those of owners who never take part, but of as few as a
+      `'held_out'`: also those of owners who never take part, but of as few as a
       random order gives: one after another, each who has an example of a class
-      that is still short. Often a single owner has them all. The rule before
-      `'held_out'` was changed to the one above.
+      that is still short. Often a single owner has them all. The committed
+      results on native clients were made by this rule.
       `'everyone'`: any owner's, who then holds them no more.
       What the server does not take of a held-out owner is unused.
     num_clients: If given, a random subset of this many of the remaining owners
@@ -64,7 +64,7 @@ def native_partition(
     candidates = np.arange(len(labels))
   else:
     at_least = 0
-    if server_writers == HELD_OUT:
+    if server_writers == SPREAD:
       # Rounded up.
       share = -(-len(names) // _OWNERS_PER_HELD_OUT)
       at_least = min(quotas.max(), share)
@@ -75,7 +75,7 @@ def native_partition(
     candidates,
     quotas,
     rng,
-    owner if server_writers == HELD_OUT else None,
+    owner if server_writers == SPREAD else None,
   )
 
   kept = np.setdiff1d(np.arange(len(names)), held_out)

@@ -32,8 +32,8 @@ def _choice(source, partition) -> str:
   )
   if partition.name == 'native':
     return (
-      f'{text}. The data say who owns each example (client_ids); '
-      '--partition=r makes up other clients.'
+      f'{text}.{_participants(source, partition)} The data say who owns each '
+      'example (client_ids); --partition=r makes up other clients.'
     )
   if has_owners:
     return (
@@ -41,6 +41,18 @@ def _choice(source, partition) -> str:
       '--partition=native makes each of them a client.'
     )
   return f'{text}.'
+
+
+def _participants(source, partition) -> str:
+  """Says how many owners are clients, where --num_clients leaves some out."""
+  held_out = len(partition.held_out_client_names)
+  there_are = len(set(source.train.client_ids.tolist())) - held_out
+  if partition.num_clients == there_are:
+    return ''
+  return (
+    f' {partition.num_clients:,} of {there_are:,} take part (--num_clients); '
+    'the examples of the others are unused.'
+  )
 
 
 def _server_labels(source, partition) -> list[str]:
@@ -74,4 +86,7 @@ def _origin(source, partition) -> str:
   text = f'from {writers:,} of {len(set(ids.tolist())):,} writers'
   if partition.arguments['server_writers'] == native_partition.EVERYONE:
     return f'{text}, who keep their other examples'
-  return f'{text}, who do not take part (--server_writers)'
+  text = f'{text}, who do not take part (--server_writers)'
+  if writers > 1:
+    return text
+  return f'{text}; --server_writers=everyone draws them from all writers'

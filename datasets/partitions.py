@@ -15,7 +15,7 @@ from datasets import (
   partition_arguments,
 )
 from datasets.dirichlet_partition import dirichlet_partition
-from datasets.native_partition import HELD_OUT, native_partition
+from datasets.native_partition import SPREAD, native_partition
 from datasets.pooled_partition import pooled_partition
 from datasets.r_partition import r_partition
 from datasets.source import Source
@@ -89,7 +89,7 @@ PARTITIONS = {
 
 
 _DEFAULTS = {
-  'server_writers': HELD_OUT,
+  'server_writers': SPREAD,
   'min_client_examples': 10,
 }
 
@@ -285,7 +285,7 @@ def build(
     dirichlet_alpha: The concentration in [0.001, 1e6], for `'dirichlet'` only.
     min_client_examples: The least number of examples of a client (10 if
       `None`), for `'dirichlet'` only.
-    server_writers: `'held_out'` (also if `None`), `'fewest'` or `'everyone'`,
+    server_writers: `'spread'` (also if `None`), `'held_out'` or `'everyone'`,
       for `'native'` only and not with `labelled_examples`; see
       `native_partition`.
     mask_ratio: The share in [0, 1] of each client's labels that is hidden

@@ -65,6 +65,9 @@ class TfdsImages:
 _INK = ((0.1307,), (0.3081,))
 _PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 
+# Where TFDS looks for sets that are ready.
+_READY_SETS = 'https://storage.googleapis.com/tfds-data'
+
 # fmt: off
 TABLE: dict[str, TfdsImages] = {
   'emnist_balanced': TfdsImages('EMNIST balanced', 'emnist/balanced', 47,
@@ -206,13 +209,21 @@ def _remedy(entry: TfdsImages) -> str:
 def _open_downloadable(name: str, entry: TfdsImages):
   """Returns TFDS' builder of a set that it has, or that can be downloaded.
 
-  TFDS itself would try again and again for minutes without a network.
+  TFDS itself would try again and again for minutes without a network. It takes
+  archives that it has downloaded before, and sets that Google Cloud Storage
+  has ready.
   """
   import tensorflow_datasets as tfds
 
   builder = tfds.builder(entry.tfds_name)
-  if not builder.data_path.exists():
-    downloads.check_reachable(builder.url_infos, name, _remedy(entry))
+  # Below it are the name, maybe a configuration, and the version.
+  root = builder.data_path.parents[entry.tfds_name.count('/') + 1]
+  archives = root / 'downloads'
+  has_archives = archives.exists() and any(archives.iterdir())
+  if not builder.data_path.exists() and not has_archives:
+    downloads.check_reachable(
+      builder.url_infos, name, _remedy(entry), mirror=_READY_SETS
+    )
   return builder
 
 

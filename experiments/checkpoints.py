@@ -43,6 +43,10 @@ _FIELDS = {
 }
 
 
+# What it has of each array of the state.
+_LEAF_FIELDS = {'name', 'dtype', 'shape'}
+
+
 class CheckpointError(RuntimeError):
   """A checkpoint cannot be written, or no sound one can be read."""
 
@@ -428,6 +432,11 @@ def _read_manifest(path: pathlib.Path, round_number: int) -> dict[str, Any]:
       raise UnsoundCheckpointError(f'its manifest has no {name!r}')
   if not isinstance(manifest.get('client_states', {}), dict):
     raise UnsoundCheckpointError("its manifest has no table 'client_states'")
+  if not all(
+    isinstance(leaf, dict) and leaf.keys() == _LEAF_FIELDS
+    for leaf in manifest['leaves']
+  ):
+    raise UnsoundCheckpointError("its manifest has odd 'leaves'")
   if manifest['format'] != _FORMAT or manifest['round'] != round_number:
     raise UnsoundCheckpointError('its manifest is of another round or format')
   return manifest

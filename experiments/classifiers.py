@@ -142,7 +142,7 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
   classifier = _Classifier(description, weights)
   try:
     tf.saved_model.save(
-      classifier, str(output), signatures=classifier.with_probabilities
+      classifier, str(output), signatures=classifier.signature
     )
   except tf.errors.OpError as error:
     reason = error.message.partition('\n')[0]
@@ -169,8 +169,10 @@ class _Classifier(tf.Module):
 
     def logits(images):
       if images.dtype != tf.uint8:
-        # PlainViews take floats as they are.
-        images = augmentation.check_range(tf.cast(images, tf.float32))
+        # PlainViews take floats as they are, and NaN would become a pixel.
+        images = augmentation.check_range(
+          tf.debugging.check_numerics(tf.cast(images, tf.float32), 'images')
+        )
       output, _ = model.predict(
         [tf.convert_to_tensor(value) for value in self.trainable],
         [tf.convert_to_tensor(value) for value in self.non_trainable],
@@ -186,9 +188,15 @@ class _Classifier(tf.Module):
     def spec(dtype):
       return tf.TensorSpec([None, *description.input_shape], dtype, 'images')
 
-    # One graph for each type: with a single signature TensorFlow would cast
-    # floats to whole numbers, which leaves nothing of pixels in [0, 1].
+    # One graph for each type: with a single one TensorFlow would cast floats to
+    # whole numbers, which leaves nothing of pixels in [0, 1].
     self.__call__ = tf.function(logits)
+    self.with_probabilities = tf.function(with_probabilities)
     for dtype in (tf.uint8, tf.float32, tf.float64):
       self.__call__.get_concrete_function(spec(dtype))
-    self.with_probabilities = tf.function(with_probabilities, [spec(tf.uint8)])
+      self.with_probabilities.get_concrete_function(spec(dtype))
+    # A signature has one type, to which TensorFlow casts. Bytes that become
+    # floats are outside of [0, 1], and refused.
+    self.signature = self.with_probabilities.get_concrete_function(
+      spec(tf.float32)
+    )

@@ -50,9 +50,15 @@ def _git(root: pathlib.Path, *arguments: str) -> str:
     text=True,
     timeout=_SECONDS,
     # Without locks: it shall not disturb somebody who commits.
-    env={**os.environ, 'GIT_OPTIONAL_LOCKS': '0', 'LC_ALL': 'C'},
+    env={**_environment(), 'GIT_OPTIONAL_LOCKS': '0', 'LC_ALL': 'C'},
   )
   return done.stdout.strip()
+
+
+def _environment() -> dict[str, str]:
+  """Returns the environment without what git hooks say of their checkout."""
+  of_hooks = ('GIT_DIR', 'GIT_WORK_TREE', 'GIT_INDEX_FILE')
+  return {k: v for k, v in os.environ.items() if k not in of_hooks}
 
 
 def _reason(error: Exception) -> str:

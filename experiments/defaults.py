@@ -80,7 +80,7 @@ def resolve(
     values['partition'] = 'u_sets'
   partition = given.get('partition', values['partition'])
   if partition == 'native':
-    values['server_writers'] = 'held_out'
+    values['server_writers'] = 'spread'
   if partition in ('pooled', 'native'):
     values.pop('num_clients', None)
   if partition == 'r':

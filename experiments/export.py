@@ -9,8 +9,9 @@ logits = classify(images)
 
 where `images` are `[N, H, W, C]`, `uint8` from 0 to 255 or floats from 0 to 1:
 the run's standardisation is in it, and floats outside of [0, 1] are refused.
-Servers of SavedModels call its signature `serving_default`, from `images`
-(`uint8`) to `logits` and `probabilities`.
+`classify.with_probabilities(images)` gives `logits` and `probabilities`. It is
+also the signature `serving_default`, which servers of SavedModels call; its
+`images` are `float32` from 0 to 1.
 
 The classifier comes from the newest checkpoint, and from nothing else: the data
 of the run may be gone.

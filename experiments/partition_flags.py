@@ -85,8 +85,8 @@ PARTITION_FLAGS: tuple[Flag, ...] = (
     'server_writers',
     'string',
     "Native split: the server's examples come from writers who never take "
-    'part: held_out, as many writers as a class has labels, but at most a '
-    'tenth of all unless labels are short; or fewest, often a single writer. '
+    'part: spread, as many writers as a class has labels, but at most a tenth '
+    'of all unless labels are short; or held_out, often a single writer. '
     'Or they come from everyone.',
   ),
   Flag(

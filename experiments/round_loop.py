@@ -6,6 +6,7 @@ is full ends without an error; here every round's row and checkpoint are on the
 disk before the next round begins.
 """
 
+import functools
 import math
 import time
 
@@ -110,14 +111,17 @@ class RoundLoop:
       state = output.state
       seconds = time.monotonic() - started
       done = round_num + 1
+      # The weights cross from the worker: once, and only where they are needed.
+      weights = functools.cache(
+        functools.partial(self._process.get_model_weights, state)
+      )
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
-      evaluated = self._evaluated(done, state, evaluate_clients)
+      evaluated = self._evaluated(done, weights, evaluate_clients)
       row.update(evaluated)
       if evaluated and self._validate is not None:
-        row.update(self._validate(self._process.get_model_weights(state)))
+        row.update(self._validate(weights()))
       if evaluated and self._watch is not None:
-        weights = self._process.get_model_weights(state)
-        row.update(self._watch(done, weights, row))
+        row.update(self._watch(done, weights(), row))
       if self._observe is not None:
         row.update(self._observe(done, state, bool(evaluated)))
       if self._diversity is not None and (
@@ -134,25 +138,25 @@ class RoundLoop:
         or done == total
         or stop.requested
       ):
-        self._save(done, state, participants)
+        self._save(done, state, weights, participants)
         participants = set()
       progress.update(done, row)
       self._check_moves(row)
     return state
 
-  def _save(self, done, state, participants):
+  def _save(self, done, state, weights, participants):
     """Saves a checkpoint, and with it the states of its clients.
 
     Args:
       done: Rounds done.
       state: The process's state.
+      weights: Returns its `ModelWeights`.
       participants: All clients since the checkpoint before.
     """
     more = {}
     if self._classifier is not None:
-      weights = self._process.get_model_weights(state)
       more['files'] = {
-        classifiers.FILE: classifiers.pack(self._classifier, weights)
+        classifiers.FILE: classifiers.pack(self._classifier, weights())
       }
     states = self._client_states
     if states is not None:
@@ -161,18 +165,17 @@ class RoundLoop:
     if states is not None:
       states.prune(participants, self._checkpoints.oldest_round())
 
-  def _evaluated(self, done, state, evaluate_clients):
+  def _evaluated(self, done, weights, evaluate_clients):
     """Returns the test metrics that are due after a round."""
     settings = self._settings
     last = done == settings.total_rounds
     if evaluate_clients is not None and (
       last or done % settings.rounds_per_client_evaluation == 0
     ):
-      weights = self._process.get_model_weights(state)
-      return evaluate_clients(done, weights)
+      return evaluate_clients(done, weights())
     per = settings.rounds_per_evaluation
     if last or (done - settings.evaluation_offset) % per == 0:
-      return self._evaluate(self._process.get_model_weights(state))
+      return self._evaluate(weights())
     return {}
 
   def _keys(self, round_num):

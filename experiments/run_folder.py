@@ -333,9 +333,12 @@ class RunFolder:
 
   def _discard(self) -> None:
     """Removes what this run has made, while it still holds the lock."""
+    left = set(os.listdir(self.path)) - {*self._before, *_MADE_BEFORE_TRAINING}
     for name in _MADE_BEFORE_TRAINING:
       path = self.path / name
-      if name in self._before:
+      # By the lock the next run knows the folder as that of a run, whatever is
+      # left there, such as a cache of packed data.
+      if name in self._before or (name == _LOCK and left):
         continue
       with contextlib.suppress(FileNotFoundError):
         remove(path)
@@ -468,8 +471,26 @@ class RunFolder:
       }
       check_fingerprint(stored, now, free)
 
-  def write_versions(self) -> None:
-    """Writes the versions of Python, the platform, packages and this code."""
+  def write_versions(self, first_round: int = 0) -> str | None:
+    """Writes the versions of Python, the platform, packages and this code.
+
+    `code` in the file lists the code of each start that differs from the one
+    before, with the number of rounds done then.
+
+    Args:
+      first_round: Rounds done before this start.
+
+    Returns:
+      A note for the user where earlier rounds were computed by other code.
+    """
+    try:
+      earlier = json.loads(self.versions.read_text())['code']
+      last = {k: v for k, v in earlier[-1].items() if k != 'from_round'}
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+      earlier, last = [], None
+    now = code_version.describe()
+    if last != now:
+      earlier = [*earlier, {'from_round': first_round, **now}]
     versions = {'python': platform.python_version()}
     versions['platform'] = platform.platform()
     for package in _PACKAGES:
@@ -477,8 +498,15 @@ class RunFolder:
         versions[package] = importlib.metadata.version(package)
       except importlib.metadata.PackageNotFoundError:
         versions[package] = None
-    versions.update(code_version.describe())
+    versions.update(now, code=earlier)
     self._write(self.versions, json.dumps(versions, indent=2) + '\n')
+    if last in (None, now):
+      return None
+    return (
+      f'Note: the first {first_round} rounds were computed by other code '
+      f'(commit {last.get("commit")}, now {now["commit"]}), which may give '
+      'other results; versions.json lists both.'
+    )
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
     """Writes the results as strict JSON; what is not finite becomes null.

@@ -118,7 +118,8 @@ def run(settings, folder: run_folder.RunFolder) -> int:
     # Nothing is refused from here on.
     folder.write_flags(settings.used)
     folder.keep()
-    folder.write_versions()
+    if note := folder.write_versions(first_round):
+      print(note, flush=True)
     data_lib.write_records(data, folder)
     try:
       state = _train(

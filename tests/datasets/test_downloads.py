@@ -102,6 +102,38 @@ def test_one_of_two_servers_is_missing():
       downloads.check_reachable(urls, 'mnist', REMEDY, 0.3)
 
 
+def test_a_mirror_is_enough():
+  with serving(200) as mirror, listening() as silent:
+    urls = [f'http://{silent}/a']
+    downloads.check_reachable(
+      urls, 'mnist', REMEDY, 0.3, mirror=f'http://{mirror}'
+    )
+  with pytest.raises(ValueError, match=silent):
+    downloads.check_reachable(
+      urls, 'mnist', REMEDY, 0.3, mirror=f'http://{mirror}'
+    )
+
+
+def test_archives_that_are_there_need_no_network(monkeypatch, tmp_path):
+  import tensorflow_datasets as tfds
+
+  def ask(*unused, **unused_too):
+    raise AssertionError('The network is asked.')
+
+  monkeypatch.setattr(downloads, 'check_reachable', ask)
+  builder = tfds.builder
+  monkeypatch.setattr(
+    tfds, 'builder', lambda name: builder(name, data_dir=tmp_path)
+  )
+  for name in ('mnist', 'emnist_balanced'):
+    with pytest.raises(AssertionError, match='is asked'):
+      catalogue.check_files(name, data_dir=None)
+  (tmp_path / 'downloads').mkdir()
+  (tmp_path / 'downloads' / 'archive.gz').write_bytes(b'1')
+  for name in ('mnist', 'emnist_balanced'):
+    catalogue.check_files(name, data_dir=None)
+
+
 @pytest.mark.parametrize('name', ['emnist', 'mnist', 'emnist_balanced'])
 def test_without_network_a_data_set_asks_for_data_dir(
   name, monkeypatch, tmp_path

@@ -10,11 +10,13 @@ from datasets.source import Source, Split
 
 
 def source_of(num_classes, owners=None):
-  """1,200 examples, of 60 writers if there are owners."""
+  """1,200 examples, of so many writers if there are owners."""
   labels = (np.arange(1200) // 60 % num_classes).astype(np.int32)
   images = np.zeros((1200, 2, 2, 1), np.uint8)
-  ids = np.array([f'w{i % 60}' for i in range(1200)], object)
-  split = Split(images, labels, ids if owners else None)
+  ids = None
+  if owners:
+    ids = np.array([f'w{i % owners}' for i in range(1200)], object)
+  split = Split(images, labels, ids)
   return Source(
     'made', '1', '', split, split, num_classes, (0.5,), (0.5,), 0, False
   )
@@ -26,7 +28,7 @@ def said(name, source, **arguments):
 
 
 def test_native_clients():
-  choice, labels = said('native', source_of(4, owners=True), server_examples=22)
+  choice, labels = said('native', source_of(4, owners=60), server_examples=22)
   assert 'native: each writer is one client' in choice
   assert 'client_ids' in choice and '--partition=r' in choice
   # 22 = 5 + 5 + 6 + 6 labels; a tenth of 60 writers is 6.
@@ -37,12 +39,12 @@ def test_native_clients():
 
 
 @pytest.mark.parametrize(
-  'writers, who', [('fewest', 'from [12] of 60'), ('everyone', 'keep their')]
+  'writers, who', [('held_out', 'from [12] of 60'), ('everyone', 'keep their')]
 )
 def test_few_labels_of_a_class_are_warned_of(writers, who):
   _, labels, warning = said(
     'native',
-    source_of(5, owners=True),
+    source_of(5, owners=60),
     server_examples=20,
     server_writers=writers,
   )
@@ -65,9 +67,22 @@ def test_labels_from_the_pool(name, arguments):
   assert choice == f'Partition {name}: {partitions.PARTITIONS[name].summary}.'
   assert '5 of each of the 4 classes, drawn from the pool' in labels
   choice, _ = said(
-    name, source_of(4, owners=True), server_examples=20, **arguments
+    name, source_of(4, owners=60), server_examples=20, **arguments
   )
   assert '(client_ids) are not used; --partition=native makes' in choice
+
+
+def test_owners_who_take_no_part_are_told():
+  source = source_of(4, owners=60)
+  choice, _ = said('native', source, server_examples=20, num_clients=7)
+  assert '7 of 55 take part (--num_clients)' in choice
+
+
+def test_labels_of_one_owner_are_told():
+  source = source_of(4, owners=3)
+  _, labels = said('native', source, server_examples=20)
+  assert 'from 1 of 3 writers' in labels
+  assert '--server_writers=everyone draws them from all' in labels
 
 
 def test_without_server_labels_nothing_is_said_of_them():

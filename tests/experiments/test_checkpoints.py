@@ -325,6 +325,8 @@ def put_value(name, value):
     (put_value('files', ['state.npz']), "no 'files'"),
     (put_value('files', {}), 'state.npz does not match'),
     (put_value('leaves', 3), "no 'leaves'"),
+    (put_value('leaves', [1, 2]), "odd 'leaves'"),
+    (put_value('leaves', [{}]), "odd 'leaves'"),
     (put_value('client_states', []), "table 'client_states'"),
   ],
 )

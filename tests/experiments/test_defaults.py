@@ -60,7 +60,7 @@ def test_partition_of_the_user_takes_what_belongs_to_it():
   pooled = resolve(partition='pooled')
   assert (pooled['clients_per_round'], pooled['num_groups']) == (1, 1)
   native = resolve(dataset='emnist')
-  assert native['server_writers'] == 'held_out' and 'noniid_r' not in native
+  assert native['server_writers'] == 'spread' and 'noniid_r' not in native
   cut = resolve(dataset='emnist', partition='r')
   assert (cut['noniid_r'], cut['num_clients']) == (0.4, 100)
 
@@ -93,7 +93,7 @@ def test_owners_in_a_users_files_are_the_clients(owned, tmp_path_factory):
 
   made = make()
   assert (made.partition, made.num_clients) == ('native', None)
-  assert made.noniid_r is None and made.server_writers == 'held_out'
+  assert made.noniid_r is None and made.server_writers == 'spread'
   # Who asks for another one gets it, with its own defaults.
   other = make(partition='r')
   assert (other.partition, other.num_clients) == ('r', 20)

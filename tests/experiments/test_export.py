@@ -41,9 +41,15 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
     classify(test.images.astype(np.float32))
   with pytest.raises(ValueError, match='matching concrete function'):
     classify(test.images.astype(np.int64))
-  served = classify.signatures['serving_default'](
-    images=tf.constant(test.images[:3])
-  )
+  with pytest.raises(tf.errors.InvalidArgumentError, match='images'):
+    classify(np.full([1, 8, 8, 1], np.nan, np.float32))
+  serve = classify.signatures['serving_default']
+  # TensorFlow casts numpy's arrays to the type of a signature.
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r'in \[0, 1\]'):
+    serve(images=test.images)
+  served = serve(images=(test.images[:3] / 255).astype(np.float32))
+  both = classify.with_probabilities(test.images[:3])
+  np.testing.assert_allclose(served['logits'], both['logits'], atol=1e-4)
   np.testing.assert_allclose(served['logits'], logits[:3], rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(
     served['probabilities'], tf.nn.softmax(logits[:3]), rtol=1e-4, atol=1e-5

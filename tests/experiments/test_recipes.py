@@ -394,4 +394,4 @@ def test_seeds():
 )
 def test_results_on_writers_keep_the_labels_that_they_were_made_with(table):
   rows = recipes.load(table).values()
-  assert {row.flags()['server_writers'] for row in rows} == {'fewest'}
+  assert {row.flags()['server_writers'] for row in rows} == {'held_out'}

@@ -351,6 +351,35 @@ def test_versions(tmp_path):
   assert 'commit' in versions and 'uncommitted_changes' in versions
 
 
+def test_versions_of_a_run_that_goes_on_with_other_code(tmp_path, monkeypatch):
+  code = {'tff_ssl': '1', 'commit': 'abc', 'uncommitted_changes': False}
+  monkeypatch.setattr(run_folder.code_version, 'describe', lambda: dict(code))
+  with run_folder.RunFolder(tmp_path / 'run') as folder:
+    folder.keep()
+    assert folder.write_versions(0) is None
+    assert folder.write_versions(3) is None
+    code['commit'] = 'def'
+    note = folder.write_versions(5)
+    versions = json.loads(folder.versions.read_text())
+  assert 'first 5 rounds' in note and 'abc' in note and 'def' in note
+  assert versions['commit'] == 'def'
+  assert [(v['from_round'], v['commit']) for v in versions['code']] == [
+    (0, 'abc'),
+    (5, 'def'),
+  ]
+
+
+def test_what_a_refused_run_leaves_does_not_block_the_next(tmp_path):
+  """Such as packed data in a cache inside of the run's folder."""
+  path = tmp_path / 'run'
+  with pytest.raises(ValueError), run_folder.RunFolder(path):
+    (path / 'cache').mkdir()
+    raise ValueError('Something is wrong.')
+  assert (path / 'cache').is_dir()
+  with run_folder.RunFolder(path) as folder:
+    folder.keep()
+
+
 def test_free_space(tmp_path):
   with run_folder.RunFolder(tmp_path) as folder:
     folder.require_free_space(1)

@@ -29,7 +29,7 @@ STRINGS = {
   'set_repeats': ['none', 'across_sets', 'all'],
   'known_priors': ['exact', 'nominal', 'none'],
   'noise_formula': ['printed', 'symmetric', 'none'],
-  'server_writers': ['held_out', 'fewest', 'everyone', 'nobody'],
+  'server_writers': ['spread', 'held_out', 'everyone', 'nobody'],
   'model': ['dense', 'small_cnn', 'dense_encoder'],
   'base_process': ['fedavg', 'fedprox', 'scaffold', 'fedsgd'],
   'surrogate_loss': ['log_transition', 'published_code', 'log'],

@@ -451,24 +451,6 @@ class TestInProcessAssignment:
     assert train['loss'] == 0
 
 
-def test_global_step_of_clients_advances_by_their_own_steps(build, monkeypatch):
-  """By default T = 16 client steps a round, however long the server trains."""
-  made = []
-  real = grouping.local_training.LocalTraining
-
-  def record(*args, **kwargs):
-    made.append(real(*args, **kwargs))
-    return made[-1]
-
-  monkeypatch.setattr(grouping.local_training, 'LocalTraining', record)
-  build(num_groups=1, local_epochs=None, server_steps=4)
-  client = made[0]
-  assert client.steps == 16
-  assert (client.steps_per_round or client.steps) == 16
-  server = made[1]
-  assert (server.steps_per_round or server.steps) == 4
-
-
 @pytest.mark.parametrize(
   'changes, name',
   [
