@@ -184,8 +184,9 @@ def _check_cut(values) -> None:
   """Refuses to cut data anew that clients own or nobody has labelled."""
   if values['partition'] == 'native':
     raise UsageError(
-      f'--split={values["split"]} does not fit --partition=native, whose '
-      'clients own their examples: choose another partition, or --split=own.'
+      f'--split={values["split"]} does not fit --partition=native (the default '
+      'where the data name owners), whose clients own their examples: give '
+      '--partition=r, or --split=own.'
     )
   if catalogue.SOURCES[values['dataset']].has_unlabelled:
     raise UsageError(
