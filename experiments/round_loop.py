@@ -41,6 +41,7 @@ class RoundLoop:
     classifier=None,
     validate=None,
     watch=None,
+    read_weights=None,
   ):
     """Initializes the loop.
 
@@ -61,6 +62,8 @@ class RoundLoop:
         called where test metrics are due, or `None`.
       watch: `(rounds done, ModelWeights, row) -> dict` of further metrics,
         called where test metrics are due with those of the round, or `None`.
+      read_weights: From the state to the `ModelWeights` that are evaluated; by
+        default the process's `get_model_weights`.
     """
     self._process = process
     self._settings = settings
@@ -73,6 +76,7 @@ class RoundLoop:
     self._classifier = classifier
     self._validate = validate
     self._watch = watch
+    self._read_weights = read_weights or process.get_model_weights
     self._stalled = 0
 
   def run(
@@ -111,10 +115,8 @@ class RoundLoop:
       state = output.state
       seconds = time.monotonic() - started
       done = round_num + 1
-      # The weights cross from the worker: once, and only where they are needed.
-      weights = functools.cache(
-        functools.partial(self._process.get_model_weights, state)
-      )
+      # Once a round, and only where they are needed.
+      weights = functools.cache(functools.partial(self._read_weights, state))
       row = {**flatten(output.metrics), 'seconds': seconds, **_memory()}
       evaluated = self._evaluated(done, weights, evaluate_clients)
       row.update(evaluated)

@@ -114,6 +114,7 @@ def run(settings, folder: run_folder.RunFolder) -> int:
       ),
       validate=evaluation.validator(model, views, data.source.validation),
       watch=pseudo_label_watch.build(settings, spec, model, views, data),
+      read_weights=over_data.read_model_weights,
     )
     # Nothing is refused from here on.
     folder.write_flags(settings.used)

@@ -49,6 +49,13 @@ def model_weights_round_trip(problem: TinyProblem) -> None:
     weights,
     'get_model_weights must return what set_model_weights set.',
   )
+  # Only processes of this library have it.
+  if hasattr(process, 'read_model_weights'):
+    assertions.require_equal(
+      process.read_model_weights(state),
+      process.get_model_weights(state),
+      'read_model_weights must return what get_model_weights does.',
+    )
 
 
 def learns(problem: TinyProblem) -> None:
