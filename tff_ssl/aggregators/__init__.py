@@ -2,13 +2,18 @@
 
 from tff_ssl.aggregators.group_mean import GroupMeanFactory
 from tff_ssl.aggregators.idle_rounds import rest_in_first_rounds
-from tff_ssl.aggregators.inspection import bounds_norms, is_private
+from tff_ssl.aggregators.inspection import (
+  bounds_norms,
+  bounds_norms_of_weighted_values,
+  is_private,
+)
 from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
 
 __all__ = [
   'GroupMeanFactory',
   'NormalizedMeanFactory',
   'bounds_norms',
+  'bounds_norms_of_weighted_values',
   'is_private',
   'rest_in_first_rounds',
 ]

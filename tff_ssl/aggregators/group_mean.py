@@ -18,7 +18,10 @@ What may stand inside:
     each number of a tensor's sum by at most its weight times the range of its
     own tensor (from the least number to the largest, 0 included) / (2^b - 1).
     The mean of a group is the sum divided by the group's weight.
-  * Secure sums. They hide each client's value, not the sums of each group.
+  * Secure sums. They hide each client's value, not the sums of each group. The
+    bounds of `tff.aggregators.SecureSumFactory` clip, too: as
+    `value_sum_factory` they must exceed weight times value, as
+    `weight_sum_factory` the weight.
 
 Differential privacy is refused. Each group's mean would be wrong: TFF's
 factories divide by a constant number of clients, where a group needs the
@@ -188,6 +191,14 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     )
     weight_process = self._weights.create(weights_type)
     count_process = self._weights.create(one_type)
+    if inspection.is_private(weight_process) or inspection.bounds_norms(
+      weight_process
+    ):
+      raise ValueError(
+        'weight_sum_factory changes the weights (it clips, zeroes or adds '
+        'noise), and the values would be divided by other weights than theirs: '
+        'use a plain or a secure sum.'
+      )
 
     @tff.tensorflow.computation(
       value_process.next.type_signature.result.result.member,
@@ -268,7 +279,12 @@ def _check_inner(process, name: str, is_weighted: bool) -> None:
       'Use an aggregator without noise here. Differential privacy is for '
       "processes without groups, as build_fed_avg(client_weighting='uniform')."
     )
-  if inspection.bounds_norms(process) and not is_weighted:
+  bounds = (
+    inspection.bounds_norms_of_weighted_values
+    if is_weighted
+    else inspection.bounds_norms
+  )
+  if bounds(process):
     raise ValueError(
       f'{name} clips or zeroes values to which the weights have been applied '
       'already: a client with a large weight would be clipped to next to '

@@ -12,6 +12,8 @@ import tensorflow_federated as tff
 _OF_PRIVACY = 'dp_event'
 # Of `tff.aggregators.clipping_factory` and `tff.aggregators.zeroing_factory`.
 _OF_NORMS = ('clipping_norm', 'zeroing_norm')
+# Of `tff.aggregators.MeanFactory`: the sum of weighted values.
+_OF_WEIGHTED_SUM = 'value_sum_process'
 
 
 def is_private(process: tff.templates.AggregationProcess) -> bool:
@@ -32,9 +34,31 @@ def bounds_norms(process: tff.templates.AggregationProcess) -> bool:
   return not _names(process.state_type).isdisjoint(_OF_NORMS)
 
 
+def bounds_norms_of_weighted_values(
+  process: tff.templates.AggregationProcess,
+) -> bool:
+  """Returns whether an aggregator does so after it has applied the weights.
+
+  Args:
+    process: What its factory created; one of TFF's weighted means.
+  """
+  return any(
+    not _names(part).isdisjoint(_OF_NORMS)
+    for part in _elements(process.state_type, _OF_WEIGHTED_SUM)
+  )
+
+
 def _names(type_: tff.Type) -> set[str]:
   """Returns the names of all elements of all structures in a type."""
   names = set()
   if isinstance(type_, tff.StructType):
     names.update(name for name, _ in tff.structure.iter_elements(type_) if name)
   return names.union(*map(_names, type_.children()))
+
+
+def _elements(type_: tff.Type, name: str) -> list[tff.Type]:
+  """Returns the types of all elements of this name in a type."""
+  found = []
+  if isinstance(type_, tff.StructType):
+    found = [t for n, t in tff.structure.iter_elements(type_) if n == name]
+  return sum((_elements(t, name) for t in type_.children()), found)

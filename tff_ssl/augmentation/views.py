@@ -339,8 +339,9 @@ def _check_normalisation(mean: float, stddev: float) -> None:
 def check_range(images: tf.Tensor) -> tf.Tensor:
   """Returns the images, which fail where a pixel is outside of [0, 1].
 
-  Pixels that are not finite pass: clients who hold some are left out of the
-  round and counted, while an error would end the round for all.
+  Images with pixels that are not finite pass: clients who hold some are left
+  out of the round and counted, while an error would end the round for all.
+  `ImageViews` itself makes such pixels black or white.
 
   Args:
     images: `float32`, of any shape.
@@ -349,12 +350,12 @@ def check_range(images: tf.Tensor) -> tf.Tensor:
     ValueError: If a pixel is outside. In a graph, running what is returned
       raises `tf.errors.InvalidArgumentError`.
   """
-  finite = tf.math.is_finite(images)
-  low = tf.reduce_min(tf.where(finite, images, 0))
-  high = tf.reduce_max(tf.where(finite, images, 1))
+  low, high = tf.reduce_min(images), tf.reduce_max(images)
   # What rounding to 255 steps brings back.
   slack = 0.5 / 255
-  in_range = (low >= -slack) & (high <= 1 + slack)
+  in_range = ((low >= -slack) | ~tf.math.is_finite(low)) & (
+    (high <= 1 + slack) | ~tf.math.is_finite(high)
+  )
   message = 'images must be uint8, or float32 in [0, 1], but have pixels from'
   remedy = (
     'give pixels, which are standardised later (ImageViews, by mean and '

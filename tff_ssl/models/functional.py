@@ -69,7 +69,8 @@ def from_keras(
 
   The objectives of this library take logits. A classifier that ends in a
   softmax gives probabilities, with which they would train without an error and
-  badly. So `from_keras` looks at the model's last operation.
+  badly. So `from_keras` looks at the model's last operation. It does not see a
+  softmax inside of a `tf.function` of the model's own.
 
   Weights come from `initial_weights(seed)`, which runs the model's own
   initialisers with seeds derived from `seed` and the weight's position: seeds
@@ -193,12 +194,14 @@ def _refuse_probabilities(
   model: tff.learning.models.FunctionalModel, input_spec: tf.TensorSpec
 ) -> None:
   """Raises `ValueError` if the outputs for some batch are probabilities."""
-  shape = [2 if size is None else size for size in input_spec.shape]
+  _, *shape = input_spec.shape
+  if None in shape:  # Not every size may be possible.
+    return
   # TFF's models of Keras work in such a graph only.
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     outputs = session.run(
       model.predict_on_batch(
-        model.initial_weights, tf.ones(shape, input_spec.dtype), False
+        model.initial_weights, tf.ones([2, *shape], input_spec.dtype), False
       )
     )
   for output in tf.nest.flatten(outputs):

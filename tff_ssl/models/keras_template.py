@@ -23,8 +23,10 @@ from tff_ssl.models import stand_ins
 _GENERATOR_STATE = 'StateVar'
 # Stateful operations that hold no state of the model.
 _HARMLESS_OPS = frozenset({'Assert', 'PrintV2'})
-# Operations that may follow the last activation and change no value.
-_PASSING_OPS = frozenset({'Identity', 'Cast'})
+# Operations that may follow the last activation and change no value, and those
+# that leave the shape as well.
+_SHAPE_KEEPING_OPS = frozenset({'Identity', 'Cast'})
+_PASSING_OPS = _SHAPE_KEEPING_OPS | {'Reshape', 'Squeeze', 'Transpose'}
 # One for all templates: the bases of Keras' classes belong to the process.
 _LOCK = threading.RLock()
 
@@ -190,39 +192,49 @@ class KerasTemplate:
 
   def _check_activation(self, outputs) -> None:
     """Refuses outputs that are not what `from_logits` says."""
-    last = {_last_op(output).type for output in tf.nest.flatten(outputs)}
+    passing = _PASSING_OPS
+    if self._from_logits is False:
+      passing = _SHAPE_KEEPING_OPS
+    last = {
+      _last_op(output, passing).type for output in tf.nest.flatten(outputs)
+    }
     name = f'The Keras model {self._model.name!r}'
+    as_they_are = (
+      'give from_logits=True to take the outputs as they are, such as the '
+      'features of an encoder'
+    )
     if self._from_logits is None and 'Softmax' in last:
       raise ValueError(
         f'{name} ends in a softmax, so that its outputs are probabilities, but '
         'the objectives take logits: remove the softmax, or give '
-        "from_logits=False to take the softmax's input."
+        "from_logits=False to take the softmax's input, or "
+        f'{as_they_are}.'
       )
     if self._from_logits is None and 'Sigmoid' in last:
       raise ValueError(
         f'{name} ends in a sigmoid, but the objectives take logits: remove the '
-        'sigmoid, or, if the outputs are the features of an encoder, give '
-        'from_logits=True.'
+        f'sigmoid, or {as_they_are}.'
       )
     if self._from_logits is False and last != {'Softmax'}:
       raise ValueError(
         f'from_logits=False, but {name[0].lower()}{name[1:]} does not end in a '
         f'softmax (its last operation is {"/".join(sorted(last))}): leave '
-        'from_logits out if the outputs are logits.'
+        f'from_logits out if the outputs are logits, or {as_they_are}.'
       )
 
 
-def _last_op(output: tf.Tensor) -> tf.Operation:
+def _last_op(output: tf.Tensor, passing: frozenset[str]) -> tf.Operation:
   """Returns the last operation on the way to an output that matters."""
   op = output.op
-  while op.type in _PASSING_OPS:
+  while op.type in passing:
     op = op.inputs[0].op
   return op
 
 
 def _softmax_input(output: tf.Tensor) -> tf.Tensor:
-  (logits,) = _last_op(output).inputs
-  return logits
+  (logits,) = _last_op(output, _SHAPE_KEEPING_OPS).inputs
+  # Under mixed precision the last layer may have been widened.
+  return tf.cast(logits, output.dtype)
 
 
 def _new_model(model) -> tf.keras.Model:

@@ -107,9 +107,8 @@ def forward(
       the loss takes only those of its examples whose prediction there reaches
       tau. In separate passes only they go through the model then; see
       `selected.predict_selected`. Without it, all examples do.
-    first_may_be_empty: Whether the first batch may have no examples. In
-      separate passes it goes through the model only if it has some, since
-      convolutions fail in TensorFlow 2.14 on a batch that turns out empty.
+    first_may_be_empty: Whether the first batch may have no examples, where
+      others have some.
 
   Returns:
     Logits `[n_i, d]` of each batch; 0 for examples that did not go through.
@@ -131,13 +130,13 @@ def forward(
     logits = predict(tf.concat(inputs, axis=0), training=True, seed=seeds[0])
     return tf.split(logits, [tf.shape(batch)[0] for batch in inputs])
   *earlier, (last, last_seed) = zip(inputs, seeds, strict=True)
-  first = earlier.pop(0) if first_may_be_empty else None
-  outputs = [
+  outputs = []
+  if first_may_be_empty:
+    first, first_seed = earlier.pop(0)
+    outputs.append(predict.of_any_number(first, last, first_seed))
+  outputs += [
     predict(batch, training=True, seed=seed) for batch, seed in earlier
   ]
-  if first is not None:
-    nothing = tf.stop_gradient(outputs[0][:0])
-    outputs.insert(0, predict.probe(*first, if_empty=nothing))
   if threshold is None:
     return [*outputs, predict(last, training=True, seed=last_seed)]
   _, mask = losses.pseudo_labels(outputs[-1], threshold)

@@ -188,7 +188,7 @@ def add_head(
       f'proxy_task ({type(task).__name__}) builds a {type(head).__name__} as '
       'its head: let build_head return a tf.keras.Model.'
     )
-  head = functional.from_keras(head)
+  head = functional.from_keras(head, from_logits=True)
   joint = split.join(model.encoder, *model.heads, head)
   _check_losses(joint, task)
   return joint

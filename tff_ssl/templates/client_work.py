@@ -413,10 +413,13 @@ def _build_metrics_aggregation(
       f'{metrics_aggregator!r}.'
     )
   try:
-    inspect.signature(metrics_aggregator).bind(finalizers, metrics_type)
+    inspect.signature(metrics_aggregator).bind(finalizers)
   except TypeError:
-    return metrics_aggregator(finalizers)
-  return metrics_aggregator(finalizers, metrics_type)
+    return metrics_aggregator(finalizers, metrics_type)
+  except ValueError:  # It has no signature that Python knows.
+    pass
+  # As TFF does. A second argument may be something else than the type.
+  return metrics_aggregator(finalizers)
 
 
 def _passes_metrics(passes):

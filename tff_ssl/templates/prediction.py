@@ -36,6 +36,33 @@ class Predictor:
     self._note(x, outputs)
     return outputs
 
+  def of_any_number(
+    self, x: tf.Tensor, filler: tf.Tensor, seed: tf.Tensor
+  ) -> tf.Tensor:
+    """Returns train-mode outputs of inputs of which there may be none.
+
+    Convolutions fail in TensorFlow 2.14 on a batch that turns out empty. Not
+    for models with moving statistics, which the filler would move.
+
+    Args:
+      x: Inputs `[n, ...]`, n >= 0.
+      filler: Inputs `[m, ...]`, m >= 1. The first one goes through the model
+        where n is 0; a branch of `tf.cond` would cost a quarter of a step.
+      seed: `int32 [2]`.
+    """
+    count = tf.shape(x)[0]
+    stand_in = filler[: tf.cast(tf.equal(count, 0), tf.int32)]
+    outputs, self.non_trainable = self.model.predict(
+      self.trainable,
+      self.non_trainable,
+      tf.concat([x, stand_in], axis=0),
+      training=True,
+      seed=seed,
+    )
+    outputs = outputs[:count]
+    self._note(x, outputs)
+    return outputs
+
   def probe(
     self, x: tf.Tensor, seed: tf.Tensor, if_empty: tf.Tensor | None = None
   ) -> tf.Tensor:
@@ -57,8 +84,7 @@ class Predictor:
       )
       return outputs
 
-    # A number that is known while the graph is built, and not 0, needs no test.
-    if if_empty is None or x.shape[0]:
+    if if_empty is None:
       outputs = call()
     else:
       outputs = tf.cond(tf.shape(x)[0] > 0, call, lambda: if_empty)

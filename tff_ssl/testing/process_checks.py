@@ -92,7 +92,8 @@ def run_check(name: str, problem: TinyProblem) -> None:
     _run(name, problem)
     return
   try:
-    _run(name, problem)
+    # An error of another kind is no proof that the exception still holds.
+    CHECKS[name](problem)
   except AssertionError:
     return
   raise AssertionError(

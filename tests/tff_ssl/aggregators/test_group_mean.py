@@ -229,11 +229,33 @@ def test_differential_privacy_is_refused(build):
       ),
     ),
     ('mean_factory', lambda: tff.learning.robust_aggregator(weighted=False)),
+    (
+      'mean_factory',
+      lambda: tff.aggregators.MeanFactory(
+        tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory())
+      ),
+    ),
   ],
 )
 def test_clipping_behind_the_weights_is_refused(name, build):
   group_mean = aggregators.GroupMeanFactory(_GROUPS, **{name: build()})
   with pytest.raises(ValueError, match=f'{name} clips .*MeanFactory'):
+    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
+@pytest.mark.parametrize(
+  'build',
+  [
+    lambda: tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory()),
+    lambda: tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+      0.0, 4, 1.0
+    ),
+  ],
+  ids=['clipped', 'private'],
+)
+def test_weights_that_are_changed_are_refused(build):
+  group_mean = aggregators.GroupMeanFactory(_GROUPS, weight_sum_factory=build())
+  with pytest.raises(ValueError, match='weight_sum_factory changes the weight'):
     group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
 
 

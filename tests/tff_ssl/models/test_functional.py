@@ -368,6 +368,13 @@ def _classifier(*last, hidden=None):
   )
 
 
+class _Widened(layers.Layer):
+  """A softmax in half precision, whose probabilities are widened."""
+
+  def call(self, x):
+    return tf.cast(tf.nn.softmax(tf.cast(x, tf.bfloat16)), tf.float32)
+
+
 class TestLastActivation:
   """Objectives take logits; probabilities would train badly, with no error."""
 
@@ -376,9 +383,10 @@ class TestLastActivation:
     [
       layers.Softmax(),
       layers.Dense(3, 'softmax'),
-      layers.Softmax(dtype='float64'),
+      tf.keras.Sequential([layers.Softmax(), layers.Reshape((3, 1))]),
+      _Widened(),
     ],
-    ids=['layer', 'activation', 'cast'],
+    ids=['layer', 'activation', 'reshaped', 'cast'],
   )
   def test_a_softmax_is_refused(self, last):
     with pytest.raises(
@@ -407,6 +415,17 @@ class TestLastActivation:
     np.testing.assert_allclose(
       logits, x @ w.trainable[0] + w.trainable[1], rtol=1e-5, atol=1e-6
     )
+
+  def test_its_input_has_the_type_of_the_outputs(self):
+    model = functional.from_keras(
+      lambda: _classifier(_Widened()), from_logits=False
+    )
+    logits, _ = model.predict(
+      *_split(model.initial_weights(0)),
+      np.ones([1, 4], np.float32),
+      training=False,
+    )
+    assert logits.dtype == tf.float32
 
   def test_it_must_be_there_to_be_left_out(self):
     with pytest.raises(
