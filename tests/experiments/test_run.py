@@ -157,6 +157,10 @@ def test_each_round_has_one_row(whole):
   assert table['round'][table['accuracy'].notna()].tolist() == [4, 8, 12]
   assert table['clients_participating'].tolist() == [0, *[4] * (ROUNDS - 1)]
   assert table['mask_rate'].dropna().between(0, 1).all()
+  # Where test metrics are, the pseudo-labels are looked at, too.
+  watched = table['round'][table['server_mask_rate'].between(0, 1)]
+  assert watched.tolist() == [4, 8, 12]
+  assert table['server_pseudo_label_accuracy'].dropna().between(0, 1).all()
   assert (table['update_non_finite'] == 0).all()
 
 
