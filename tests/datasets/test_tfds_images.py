@@ -244,7 +244,9 @@ def test_failed_download_names_the_remedy(monkeypatch, tmp_path):
       raise ConnectionError('no route to host\nsecond line')
 
   monkeypatch.setattr(tfds, 'builder', Offline)
-  monkeypatch.setattr(downloads, 'check_reachable', lambda *unused: None)
+  monkeypatch.setattr(
+    downloads, 'check_reachable', lambda *unused, **more: None
+  )
   with pytest.raises(ValueError, match='no route to host') as caught:
     catalogue.load('emnist_balanced', data_dir=None, cache_dir='unused')
   assert asked == ['emnist/balanced']

@@ -166,10 +166,11 @@ def broken_process(error):
   ],
 )
 def test_failures_on_the_way(error, text, where, capsys, monkeypatch):
-  monkeypatch.setattr(building, 'build_process', lambda *unused: None)
-  monkeypatch.setattr(
-    building, 'read_from_store', lambda *unused: broken_process(error)
-  )
+  over_data = types.SimpleNamespace(read_model_weights=None)
+  monkeypatch.setattr(building, 'build_process', lambda *unused: over_data)
+  process = broken_process(error)
+  process.get_model_weights = None
+  monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
   assert main(*GROUPING, *where) == 1
   shown = capsys.readouterr().err
   assert shown.startswith('error: ') and text in shown
