@@ -37,7 +37,8 @@ _RECIPES = {
 # Runs each command line given as JSON on standard input, in one process, since
 # TensorFlow takes seconds to import; prints the exit codes.
 _DRIVER = """
-import json, sys
+import json, logging, sys
+logging.getLogger('tensorflow').setLevel(logging.ERROR)
 from experiments import export, run
 for command, *arguments in json.load(sys.stdin):
   if command == 'run':
@@ -60,9 +61,12 @@ print(hashlib.sha256(logits.numpy().tobytes()).hexdigest())
 
 def cases() -> dict[str, tuple[str, ...]]:
   """Returns the flags of each run, by name."""
-  found = {
-    f'process/{name}': (f'--process={name}', *_DIGITS) for name in PROCESSES
-  }
+  found = {}
+  for name, spec in PROCESSES.items():
+    # Else clients would not train in these rounds.
+    warms_up = 'server_warmup_rounds' in spec.settings
+    warmup = ('--server_warmup_rounds=1',) if warms_up else ()
+    found[f'process/{name}'] = (f'--process={name}', *_DIGITS, *warmup)
   for name, scale in _RECIPES.items():
     found[f'recipe/{name}'] = (f'--recipe={name}', f'--recipe_scale={scale}')
   return found
