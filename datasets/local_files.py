@@ -98,18 +98,8 @@ def check_files(data_dir: str | None) -> list[NpzFile]:
   Raises:
     ValueError: If one is not.
   """
-  if data_dir is None:
-    raise ValueError(
-      "dataset='npz' needs data_dir: the folder that holds train.npz and "
-      'test.npz.'
-    )
-  files = [_file(data_dir, split) for split in _SPLITS]
-  for file in files:
-    if not os.path.isfile(file.path):
-      raise ValueError(
-        f'{file.path}: no such file; data_dir must hold train.npz and test.npz.'
-      )
-  return files
+  npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
+  return [_file(data_dir, split) for split in _SPLITS]
 
 
 def _file(folder: str, split: str) -> NpzFile:

@@ -161,6 +161,30 @@ def _key(member: zipfile.ZipInfo) -> str:
   return member.filename.removesuffix('.npy')
 
 
+def check_present(
+  dataset: str, data_dir: str | None, names: Sequence[str]
+) -> None:
+  """Checks that a folder is given and holds all files of a data set.
+
+  Args:
+    dataset: Name of the data set.
+    data_dir: The folder, or `None`.
+    names: Of the files, at least two.
+
+  Raises:
+    ValueError: If there is no folder, or a file is not in it.
+  """
+  listed = f'{", ".join(names[:-1])} and {names[-1]}'
+  if data_dir is None:
+    raise ValueError(
+      f'dataset={dataset!r} needs data_dir: the folder that holds {listed}.'
+    )
+  for name in names:
+    path = os.path.join(data_dir, name)
+    if not os.path.isfile(path):
+      raise ValueError(f'{path}: no such file; data_dir must hold {listed}.')
+
+
 def check_sizes(files: Sequence[NpzFile], max_bytes: int) -> None:
   """Refuses files that are no zip, and too much data.
 

@@ -101,20 +101,9 @@ def check_files(data_dir: str | None) -> list[NpzFile]:
   Raises:
     ValueError: If one is not.
   """
-  if data_dir is None:
-    raise ValueError(
-      "dataset='npz_sets' needs data_dir: the folder that holds train.npz, "
-      'test.npz and priors.csv.'
-    )
+  npz_files.check_present('npz_sets', data_dir, [*_FILES, _TABLE])
   files = [NpzFile(os.path.join(data_dir, name), _REMEDY) for name in _FILES]
-  files.append(NpzFile(os.path.join(data_dir, _TABLE), 'write it anew'))
-  for file in files:
-    if not os.path.isfile(file.path):
-      raise ValueError(
-        f'{file.path}: no such file; data_dir must hold train.npz, test.npz '
-        'and priors.csv.'
-      )
-  return files
+  return [*files, NpzFile(os.path.join(data_dir, _TABLE), 'write it anew')]
 
 
 def _split(file: NpzFile, arrays, num_classes: int) -> Split:
