@@ -5,12 +5,19 @@ BIN := $(VENV)/bin
 PINS := $(VENV)/.installed
 STAMP := $(VENV)/.editable
 RUN_DIR ?= runs/first_run
+# Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
+PYTEST := pytest -n $(JOBS) --dist=loadgroup --no-loadscope-reorder
+# Tests without a round of a process, but for one run.
+QUICK := $(wildcard tests/tff_ssl/test_*.py) tests/tff_ssl/objectives \
+  tests/datasets tests/experiments/config tests/test_architecture.py \
+  tests/experiments/test_run.py::test_folder_is_complete
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test check pins wheel clean
+.PHONY: help env run test test-quick check pins wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 env: $(STAMP) ## build .venv from requirements.txt, and make tff_ssl importable
 
@@ -36,10 +43,13 @@ $(STAMP): $(PINS) setup.py pyproject.toml
 run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
 
-test: $(STAMP) ## all tests, in two processes
-	@$(BIN)/python -m pytest -n 2 --dist=loadgroup --no-loadscope-reorder
+test: $(STAMP) ## all tests, in a process per core
+	@$(BIN)/python -m $(PYTEST)
 
-check: $(STAMP) ## lint and format check (ruff)
+test-quick: $(STAMP) ## while you work: parts alone, and a short run on digits
+	@$(BIN)/python -m $(PYTEST) -m 'not slow' $(QUICK)
+
+check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 

@@ -34,6 +34,6 @@ setuptools.setup(
   python_requires='>=3.11,<3.12',
   # tensorflow-federated is deliberately no hard dependency: pip cannot satisfy
   # its metadata (README, "Install"). The extra is for environments that can.
-  install_requires=[],
+  install_requires=['etils'],
   extras_require={'tff': ['tensorflow-federated==0.87.0']},
 )

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import workloads
-from datasets import client_store, store_readers
+from datasets.store import client_store, store_readers
 from tff_ssl import augmentation, objectives
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.models import functional

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks import candidates, measurement, workloads
-from datasets import client_store
+from datasets.store import client_store
 from tff_ssl import augmentation, models, randomness
 from tff_ssl.algorithms import fed_avg, fedlabel
 

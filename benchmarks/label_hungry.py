@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import candidates, measurement, workloads
-from datasets import client_store
+from datasets.store import client_store
 from tff_ssl import augmentation, models
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import heads

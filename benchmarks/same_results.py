@@ -64,7 +64,7 @@ def cases() -> dict[str, tuple[str, ...]]:
   found = {}
   for name, spec in PROCESSES.items():
     # Else clients would not train in these rounds.
-    warms_up = 'server_warmup_rounds' in spec.settings
+    warms_up = 'server_warmup_rounds' in spec.setting_names
     warmup = ('--server_warmup_rounds=1',) if warms_up else ()
     found[f'process/{name}'] = (f'--process={name}', *_DIGITS, *warmup)
   for name, scale in _RECIPES.items():

@@ -7,8 +7,9 @@ import numpy as np
 import sklearn.datasets
 import tensorflow as tf
 
-from datasets import client_store, partitions
-from datasets.source import Source, Split
+from datasets.partition import partitions
+from datasets.sources.source import Source, Split
+from datasets.store import client_store
 from tff_ssl import models
 
 INPUT_SHAPE = (28, 28, 1)

@@ -26,7 +26,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from experiments import command_line
+from experiments.config import command_line
 
 # Exit code of input that cannot be used.
 _USAGE = 2
@@ -52,7 +52,7 @@ def export(
       cannot be written.
     OSError: If the folder cannot be written.
   """
-  from experiments import run_folder
+  from experiments.artifacts import run_folder
 
   if output.exists():
     raise ValueError(f'--output={output} exists: name another folder.')
@@ -60,7 +60,7 @@ def export(
     raise ValueError(
       f'{run_dir} holds no run: name a folder that experiments.run wrote.'
     )
-  from experiments import classifiers
+  from experiments.running import classifiers
 
   # To the end, for a run that is resumed meanwhile would sweep what is half
   # written.

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from datasets import whole_files
-from experiments import (
-  command_line,
-  report_against,
-  report_curves,
-  report_groups,
-  report_published,
-  report_table,
+from datasets.files import whole_files
+from experiments.config import command_line
+from experiments.config.usage import UsageError
+from experiments.reporting import (
+  mean_curves,
+  paired_differences,
+  published_figures,
+  run_groups,
+  summary_tables,
 )
-from experiments.flags import UsageError
 
 
 def report(
@@ -38,17 +38,17 @@ def report(
     against: As in `write`.
 
   Returns:
-    The table, a row per group of seeds (`report_table.of_groups`).
+    The table, a row per group of seeds (`summary_tables.of_groups`).
 
   Raises:
     UsageError: If a folder holds no finished run, a curve is in none or no
       group has the name `against`.
   """
-  return write(report_groups.read_groups(run_dirs), output, curves, against)
+  return write(run_groups.read_groups(run_dirs), output, curves, against)
 
 
 def write(
-  groups: Sequence[report_groups.Group],
+  groups: Sequence[run_groups.Group],
   output: pathlib.Path | None = None,
   curves: Sequence[str] | None = None,
   against: str | None = None,
@@ -56,37 +56,37 @@ def write(
   """Compares groups of runs, prints them and writes them down.
 
   Args:
-    groups: From `report_groups`.
+    groups: From `run_groups`.
     output: Path without an ending: writes <output>.csv, <output>.md (with the
       commands and the single runs), <output>.png and what it shows,
       <output>_curves.csv, and <output>_published.png where there are published
       figures. `None` writes nothing.
     curves: Columns of metrics.csv for the picture; `None` for the usual ones.
     against: Name of the group to which the others' differences are given
-      (`report_against`); `None` gives none.
+      (`paired_differences`); `None` gives none.
 
   Returns:
-    The table, a row per group (`report_table.of_groups`).
+    The table, a row per group (`summary_tables.of_groups`).
 
   Raises:
     UsageError: If a curve is in none of the runs, or no group has the name
       `against`.
   """
-  table = report_table.of_groups(groups)
-  text = report_table.as_text(table)
+  table = summary_tables.of_groups(groups)
+  text = summary_tables.as_text(table)
   if against is not None:
-    text += f'\n\n{report_against.as_text(groups, against)}'
+    text += f'\n\n{paired_differences.as_text(groups, against)}'
   if output is not None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    runs = report_groups.by_run(groups)
-    drawn = report_curves.read(runs, curves)
-    report_curves.plot(drawn, _with_ending(output, '.png'))
+    runs = run_groups.by_run(groups)
+    drawn = mean_curves.read(runs, curves)
+    mean_curves.plot(drawn, _with_ending(output, '.png'))
     with whole_files.replacing(_with_ending(output, '_curves.csv')) as file:
       drawn.to_csv(file, index=False, float_format='%.4g')
     with whole_files.replacing(_with_ending(output, '.csv')) as file:
       table.to_csv(file, index=False)
     if table['published'].notna().any():
-      beside = report_published.draw(table)
+      beside = published_figures.draw(table)
       with whole_files.replacing(
         _with_ending(output, '_published.png')
       ) as file:
@@ -104,13 +104,13 @@ def _with_ending(path, ending) -> pathlib.Path:
 
 def _markdown(text, groups, runs) -> str:
   parts = [text]
-  if report_table.has_measures(groups):
-    values = report_table.of_seeds(groups)
-    parts += ['Values by seed:', report_table.as_markdown(values)]
-  parts += report_table.notes(groups)
+  if summary_tables.has_measures(groups):
+    values = summary_tables.of_seeds(groups)
+    parts += ['Values by seed:', summary_tables.as_markdown(values)]
+  parts += summary_tables.notes(groups)
   parts += [
     'Single runs:',
-    report_table.as_markdown(report_table.of_runs(runs)),
+    summary_tables.as_markdown(summary_tables.of_runs(runs)),
     'Commands:',
     *(f'    {run.command}' for run in runs),
   ]

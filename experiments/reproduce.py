@@ -9,14 +9,9 @@ import pathlib
 import sys
 from collections.abc import Iterable, Mapping
 
-from experiments import (
-  child_runs,
-  command_line,
-  recipes,
-  setting_ranges,
-  tuning,
-)
-from experiments.flags import UsageError
+from experiments.config import command_line, usage
+from experiments.config.usage import UsageError
+from experiments.tables import child_runs, recipes, tuning
 
 _USAGE = 2
 
@@ -49,7 +44,7 @@ def plan(
   """
   known = recipes.load(table)
   for row in rows or ():
-    setting_ranges.check_name('rows', row, known)
+    usage.check_name('rows', row, known)
   changed = changed or {}
   runs, readings = {}, []
   for recipe in (known[row] for row in dict.fromkeys(rows or known)):
@@ -139,7 +134,7 @@ def main(argv: list[str]) -> int:
       parser.error('--table is missing; --list names what there is')
     rows = arguments.rows and tuple(arguments.rows.split(','))
     if arguments.against is not None:
-      setting_ranges.check_name(
+      usage.check_name(
         'against', arguments.against, rows or recipes.load(arguments.table)
       )
     changed = None
@@ -185,7 +180,8 @@ def distinct(
 def _report(readings, arguments) -> None:
   """Prints and writes the table of what is finished."""
   # pandas and matplotlib take seconds to import.
-  from experiments import report, report_groups
+  from experiments import report
+  from experiments.reporting import run_groups
 
   runs = distinct(run for _, run in readings)
   finished = {
@@ -196,7 +192,7 @@ def _report(readings, arguments) -> None:
     tuned = '' if arguments.tuned is None else '_tuned'
     stem = pathlib.Path(arguments.table).stem + tuned + scaled
     output = pathlib.Path(arguments.runs_dir).expanduser() / stem
-    groups = report_groups.of_recipes(
+    groups = run_groups.of_recipes(
       [
         (recipe, pathlib.Path(run.settings.run_dir))
         for recipe, run in readings

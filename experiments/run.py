@@ -5,7 +5,9 @@ import os
 import signal
 import sys
 
-from experiments import command_line, flags, places, recipes, run_folder
+from experiments.artifacts import places, run_folder
+from experiments.config import command_line, flags, help_page, usage
+from experiments.tables import recipes
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
 # that ended the run gives 128 plus its number, and so does a reader of its
@@ -20,25 +22,33 @@ _FAILURES = (OSError, RuntimeError)
 
 def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
-  if '--help' in argv or '-h' in argv:
-    print(flags.help_text())
-    return 0
+  # A user's own part may import TensorFlow, which talks a lot, at once.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  asks_help = bool({'--help', '-h'} & set(argv))
   try:
-    given = flags.parse(argv)
+    given = flags.parse([a for a in argv if a not in ('--help', '-h')])
+    if asks_help:
+      print(help_page.text(given))
+      return 0
     if given.get('list'):
       _list()
       return 0
     if 'seeds' in given:
-      from experiments import seeds
+      from experiments.tables import seeds
 
       return seeds.run(given)
     settings = recipes.make(given)
     _tell_changes(settings)
-  except flags.UsageError as error:
+  except usage.UsageError as error:
     return _complain(error, _USAGE)
   try:
+    if settings.dry_run:
+      with places.read(settings):
+        return _import_training().try_out(settings)
     with places.opened(settings) as folder:
-      return _import_training().run(settings, folder)
+      # Read now: by the end of the run, the table may be another one.
+      facts = recipes.facts(settings)
+      return _import_training().run(settings, folder, facts)
   except KeyboardInterrupt:  # During the import; later ones are handled.
     return 128 + signal.SIGINT
   except _REFUSALS as error:
@@ -50,18 +60,18 @@ def main(argv: list[str]) -> int:
 
 
 def _import_training():
-  """Returns `experiments.training`, which imports TensorFlow.
+  """Returns `experiments.running.training`, which imports TensorFlow.
 
   That takes seconds and talks a lot. All that it makes stays, and Python would
   look for garbage in it again and again: a fifth of the time of the import, and
   much of that of building a process.
   """
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  is_first = 'experiments.training' not in sys.modules
+  is_first = 'experiments.running.training' not in sys.modules
   if is_first:
+    print('Loading TensorFlow Federated ...', flush=True)
     gc.disable()
   try:
-    from experiments import training
+    from experiments.running import training
   finally:
     gc.enable()
   if is_first:  # Another time, it would keep garbage, too.
@@ -87,7 +97,8 @@ def _tell_changes(settings) -> None:
 
 
 def _list() -> None:
-  from datasets import catalogue, partitions
+  from datasets.partition import partitions
+  from datasets.sources import catalogue
   from tff_ssl import models
   from tff_ssl.algorithms import PROCESSES
 

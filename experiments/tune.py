@@ -12,16 +12,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from datasets import whole_files
-from experiments import (
-  child_runs,
-  command_line,
-  recipes,
-  reproduce,
-  setting_ranges,
-  tuning,
-)
-from experiments.flags import UsageError
+from datasets.files import whole_files
+from experiments import reproduce
+from experiments.config import command_line, usage
+from experiments.config.usage import UsageError
+from experiments.tables import child_runs, recipes, tuning
 
 _USAGE = 2
 _SEED = 0
@@ -54,7 +49,7 @@ def plan(
   """
   known = recipes.load(table)
   for row in rows or ():
-    setting_ranges.check_name('rows', row, known)
+    usage.check_name('rows', row, known)
   parsed = tuning.parse_values(flag, values)
   runs = {}
   for row in dict.fromkeys(rows or known):

@@ -14,6 +14,8 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 gc.set_threshold(100_000)
 
 
+_LONGEST = ('tests/experiments/test_', 'tests/tff_ssl/testing/')
+
 _INSTALLED = pytest.StashKey[bool]()
 
 
@@ -22,10 +24,11 @@ _INSTALLED = pytest.StashKey[bool]()
 def pytest_collection_modifyitems(items):
   """Keeps a file, whose tests share fixtures, in one process of pytest-xdist.
 
-  Tests that have a group of their own stay in that. The groups of the contract
-  suite take longest and go first, so that all processes end at about one time.
+  Tests that have a group of their own stay in that. What takes longest goes
+  first, so that all processes end at about one time: whole runs, one of whose
+  files takes minutes, then the contract suite.
   """
-  items.sort(key=lambda item: 'tests/tff_ssl/testing/' not in item.nodeid)
+  items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
   for item in items:
     if not item.get_closest_marker('xdist_group'):
       file, _, _ = item.nodeid.partition('::')

@@ -9,8 +9,8 @@ import pytest
 _ROOT = pathlib.Path(__file__).parents[1]
 
 # What each part of the tree may import of the others. The product stands alone,
-# data sets know no process, only what data must be like, and experiments join
-# the two.
+# data sets know no process, only what data and settings must be like, and
+# experiments join the two.
 _MAY_IMPORT = {
   'tff_ssl': set(),
   'datasets': {'tff_ssl'},
@@ -39,9 +39,28 @@ _MUST_NOT_IMPORT = {
   'tff_ssl.augmentation': {'tff_ssl.algorithms', 'tff_ssl.templates'},
 }
 
+# The rooms of the other two: which of their own package they may import. The
+# commands and the catalogue of a package may import all of it.
+_ROOMS = {
+  'datasets.files': set(),
+  'datasets.sources': {'files'},
+  'datasets.draws': {'sources'},
+  'datasets.splits': {'sources', 'draws'},
+  'datasets.partition': {'sources', 'draws'},
+  'datasets.records': {'files', 'sources', 'draws', 'partition'},
+  'datasets.store': {'files', 'sources', 'draws', 'partition', 'records'},
+  'experiments.parts': set(),
+  'experiments.config': {'parts'},
+  'experiments.artifacts': {'config', 'parts'},
+  'experiments.measuring': {'parts', 'config', 'artifacts'},
+  'experiments.running': {'parts', 'config', 'artifacts', 'measuring'},
+  'experiments.tables': {'config', 'artifacts', 'running'},
+  'experiments.reporting': {'config', 'artifacts', 'tables'},
+}
+_MAX_MODULES_IN_A_ROOM = 15
+
 _MAX_MEDIAN_LINES = 180
-_MAX_PAGE_LINES = 250
-_MAX_PAGE_IMPORTS = 8
+_MAX_PAGE_IMPORTS = 16
 
 
 def _modules(folder):
@@ -98,7 +117,17 @@ def test_data_sets_know_no_process():
     for name in _imports(path)
     if _lies_in(name, 'tff_ssl')
   }
-  assert found == {'tff_ssl.prior_checks'}
+  modules = {
+    'tff_ssl.prior_checks',
+    'tff_ssl.setting',
+    'tff_ssl.user_modules',
+  }
+  assert found
+  assert not {
+    name
+    for name in found
+    if not any(_lies_in(name, module) for module in modules)
+  }
 
 
 @pytest.mark.parametrize('package', sorted(_MUST_NOT_IMPORT))
@@ -112,6 +141,48 @@ def test_directions_within_the_product(package):
     if any(_lies_in(name, other) for other in _MUST_NOT_IMPORT[package])
   }
   assert not found
+
+
+@pytest.mark.parametrize('room', sorted(_ROOMS))
+def test_directions_between_rooms(room):
+  package = room.partition('.')[0]
+  modules = _modules(room.replace('.', '/'))
+  assert modules
+  allowed = {f'{package}.{other}' for other in _ROOMS[room]} | {room}
+  found = {
+    (_name(path), name)
+    for path in modules
+    for name in _imports(path)
+    if _lies_in(name, package)
+    and not any(_lies_in(name, other) for other in allowed)
+  }
+  assert not found
+
+
+@pytest.mark.parametrize('room', sorted(_ROOMS))
+def test_a_room_holds_one_concept(room):
+  modules = {path.name for path in _modules(room.replace('.', '/'))}
+  assert len(modules - {'__init__.py'}) <= _MAX_MODULES_IN_A_ROOM
+
+
+@pytest.mark.parametrize('package', ['datasets', 'experiments'])
+def test_every_module_is_in_a_room(package):
+  rooms = {path.parent.name for path in _modules(package)} - {package}
+  assert {f'{package}.{room}' for room in rooms} == {
+    room for room in _ROOMS if room.startswith(package)
+  }
+
+
+@pytest.mark.parametrize('room', sorted(_ROOMS))
+def test_a_room_says_what_it_may_import(room):
+  init = _ROOT / room.replace('.', '/') / '__init__.py'
+  text = ast.get_docstring(ast.parse(init.read_text()))
+  package = room.partition('.')[0]
+  assert {
+    other.partition('.')[2]
+    for other in _ROOMS
+    if other.startswith(package) and f'`{other}`' in text
+  } == _ROOMS[room]
 
 
 def test_process_composition_has_one_caller():
@@ -142,8 +213,7 @@ def _pages():
 
 
 @pytest.mark.parametrize('path', _pages(), ids=lambda path: path.stem)
-def test_an_algorithm_is_one_page(path):
-  assert _lines(path) <= _MAX_PAGE_LINES
+def test_an_algorithm_stands_on_few_parts(path):
   own = {name for name in _imports(path) if _lies_in(name, 'tff_ssl')}
   assert len(own) <= _MAX_PAGE_IMPORTS, own
 

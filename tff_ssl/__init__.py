@@ -5,6 +5,7 @@ are imported when a name is first used, for TensorFlow Federated takes seconds.
 """
 
 import importlib
+import warnings
 
 __version__ = '0.1.0'
 
@@ -33,7 +34,7 @@ _MODULE_OF = {
   'MODELS': 'models',
   'SplitModel': 'models.split',
   'build_nesterov_sgd': 'optimizers',
-  'build_paper_sgd': 'optimizers',
+  'build_grouping_sgd': 'optimizers',
   'clip_gradients': 'optimizer_wrappers',
   'build_server_adam': 'optimizers',
   'build_server_sgd': 'optimizers',
@@ -59,7 +60,7 @@ _MODULE_OF = {
   'Correction': 'objectives',
   'JointlyOptimized': 'objectives',
   'LabelProportions': 'objectives',
-  'Lasso': 'objectives',
+  'L1Penalty': 'objectives',
   'MixPool': 'objectives',
   'PROXY_TASKS': 'objectives',
   'Proximal': 'objectives',
@@ -95,10 +96,22 @@ _MODULE_OF = {
   'threads_for': 'simulation.workers',
 }
 
+# Names of before, which still lead to what is called otherwise now.
+_RENAMED = {
+  'Lasso': 'L1Penalty',
+  'build_paper_sgd': 'build_grouping_sgd',
+}
+
 __all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str):
+  if name in _RENAMED:
+    new = _RENAMED[name]
+    warnings.warn(
+      f'tff_ssl.{name} is called {new} now.', DeprecationWarning, stacklevel=2
+    )
+    return __getattr__(new)
   if name not in _MODULE_OF:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   module = importlib.import_module(f'{__name__}.{_MODULE_OF[name]}')

@@ -160,10 +160,10 @@ def build_nesterov_sgd(
   return _NesterovSGD(learning_rate, momentum, nesterov, weight_decay)
 
 
-def build_paper_sgd(
+def build_grouping_sgd(
   learning_rate: float = 0.03,
 ) -> tff.learning.optimizers.Optimizer:
-  """Builds the SGD of paper 1 (Table A.1): the default of every process.
+  """Builds the SGD of Zhang et al. (Table A.1): the default of every process.
 
   Args:
     learning_rate: 0.03 is the paper's for EMNIST, 0.146 its for CIFAR and SVHN.
@@ -185,7 +185,7 @@ def build_server_adam(
   are: there the first steps are shorter.
 
   Args:
-    server_learning_rate: eta >= 0. The paper tunes it for each task; a step
+    server_learning_rate: eta > 0. The paper tunes it for each task; a step
       moves each weight by about eta where its changes are well above tau.
 
   Returns:
@@ -194,7 +194,9 @@ def build_server_adam(
   Raises:
     ValueError: If it is out of range.
   """
-  checks.numbers_at_least(0, server_learning_rate=server_learning_rate)
+  checks.numbers_at_least(
+    0, above=True, server_learning_rate=server_learning_rate
+  )
   return tff.learning.optimizers.build_adam(
     server_learning_rate, beta_1=0.9, beta_2=0.99, epsilon=1e-3
   )
@@ -206,7 +208,7 @@ def build_server_sgd(
   """Builds the server's SGD, whose rate multiplies the mean model delta.
 
   Args:
-    server_learning_rate: Step size >= 0; 1 adds the mean model delta as it is.
+    server_learning_rate: Step size > 0; 1 adds the mean model delta as it is.
 
   Returns:
     A `tff.learning.optimizers.Optimizer` for the mean of the model deltas.
@@ -214,7 +216,9 @@ def build_server_sgd(
   Raises:
     ValueError: If it is out of range.
   """
-  checks.numbers_at_least(0, server_learning_rate=server_learning_rate)
+  checks.numbers_at_least(
+    0, above=True, server_learning_rate=server_learning_rate
+  )
   return tff.learning.optimizers.build_sgdm(server_learning_rate)
 
 

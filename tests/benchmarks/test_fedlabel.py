@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 from benchmarks import candidates, fedlabel, measurement, rounds
-from datasets import client_store, store_readers
+from datasets.store import client_store, store_readers
 from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.templates import client_data
 

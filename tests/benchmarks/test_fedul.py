@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fedul, measurement, rounds, workloads
-from datasets import client_store
+from datasets.store import client_store
 
 TINY = fedul.FedUL(clients=2, steps=2, batch_size=4, sets=12)
 

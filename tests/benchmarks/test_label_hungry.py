@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import candidates, label_hungry, measurement, rounds, workloads
-from datasets import client_store
+from datasets.store import client_store
 
 TINY = label_hungry.LabelHungry(
   clients=3, fewest=6, most=10, epochs=2, batch_size=4, mask_ratio=0.5

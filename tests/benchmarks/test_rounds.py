@@ -16,7 +16,7 @@ from benchmarks import (
   rounds,
   workloads,
 )
-from datasets import client_store
+from datasets.store import client_store
 from tff_ssl.models import dense
 from tff_ssl.simulation import workers
 

@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks import same_results
-from experiments import flags, recipes, settings
+from experiments.config import flags, settings
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 
 

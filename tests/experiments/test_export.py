@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets import catalogue
+from datasets.sources import catalogue
 from experiments import export, run
 
 

@@ -6,13 +6,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from experiments import (
-  flags,
-  report,
-  report_curves,
-  report_groups,
-  report_table,
-)
+from experiments import report
+from experiments.config import flags
+from experiments.reporting import mean_curves, run_groups, summary_tables
 
 RECIPE = {
   'recipe': 'ssfl_table2:c47_s5',
@@ -116,7 +112,7 @@ def test_no_difference_where_a_run_is_not_its_recipe(tmp_path):
   (row,) = report.report([run]).to_dict('records')
   assert row['published'] == 0.8295 and pd.isna(row['difference'])
   assert row['changed'] == 'learning_rate'
-  assert 'difference' not in report_table.as_text(report.report([run]))
+  assert 'difference' not in summary_tables.as_text(report.report([run]))
 
 
 def test_groups_of_one_name_are_told_apart(tmp_path):
@@ -134,7 +130,7 @@ def test_groups_of_one_name_are_told_apart(tmp_path):
     'grouping num_groups=5',
     'fedavg',
   ]
-  text = report_table.as_text(table)
+  text = summary_tables.as_text(table)
   assert 'Data (fedavg): other digits.' in text
   assert 'Data (grouping num_groups=2, grouping num_groups=5): some' in text
 
@@ -177,7 +173,7 @@ def lines_drawn(monkeypatch, groups, path, curves=None):
     save(picture, *args, **kwargs)
 
   monkeypatch.setattr(figure.Figure, 'savefig', savefig)
-  report_curves.plot(report_curves.read(groups, curves), path)
+  mean_curves.plot(mean_curves.read(groups, curves), path)
   return drawn
 
 
@@ -191,7 +187,7 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
       columns={'accuracy': [0.4, None]},
     ),
   ]
-  (group,) = report_groups.read_groups(runs)
+  (group,) = run_groups.read_groups(runs)
   drawn = lines_drawn(monkeypatch, [group], tmp_path / 'x.png')
   assert list(drawn) == ['test accuracy', 'mask rate', 'diversity/x']
   ((name, x, y, band),) = drawn['test accuracy']
@@ -202,7 +198,7 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
   assert (x, y) == ([2], [0.5])
   with Image.open(tmp_path / 'x.png') as picture:
     picture.verify()
-  table = report_curves.read([group]).astype({'seed': int, 'round': int})
+  table = mean_curves.read([group]).astype({'seed': int, 'round': int})
   assert table.fillna(-1).to_numpy().tolist() == [
     ['fedavg', 0, 1, 0.2, -1, 1],
     ['fedavg', 0, 2, 0.6, 0.5, 3],
@@ -218,7 +214,7 @@ def test_the_loss_of_the_proxy_task_is_drawn_where_runs_have_it(
   columns = {'test_proxy_loss': [0.5, 0.25]}
   run = _write_run(tmp_path / 'a', 'ssjo', [0.2, 0.6], columns=columns)
   drawn = lines_drawn(
-    monkeypatch, report_groups.read_groups([run]), tmp_path / 'x.png'
+    monkeypatch, run_groups.read_groups([run]), tmp_path / 'x.png'
   )
   assert list(drawn) == ['test accuracy', 'test loss of the proxy task']
   ((_, x, y, _),) = drawn['test loss of the proxy task']
@@ -229,7 +225,7 @@ def test_no_panel_is_left_empty(tmp_path, monkeypatch):
   names = [f'diversity/{letter}' for letter in 'abcde']
   columns = {name: [1.0, 2.0] for name in names}
   run = _write_run(tmp_path / 'a', 'fedavg', [0.2, 0.6], columns=columns)
-  groups = report_groups.read_groups([run])
+  groups = run_groups.read_groups([run])
   path = tmp_path / 'x.png'
   assert list(lines_drawn(monkeypatch, groups, path, names)) == names
 

@@ -12,7 +12,8 @@ import types
 import pandas as pd
 import pytest
 
-from experiments import child_runs, recipes, reproduce, run
+from experiments import reproduce, run
+from experiments.tables import child_runs, recipes
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMON = (

@@ -22,8 +22,9 @@ import psutil
 import pytest
 from PIL import Image
 
-from datasets import embedded
-from experiments import flags, run, settings
+from datasets.sources import embedded
+from experiments import run
+from experiments.config import flags, settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 ROUNDS = 12

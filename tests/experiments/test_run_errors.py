@@ -17,7 +17,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from experiments import building, checkpoints, flags, run
+from datasets.sources import catalogue
+from experiments import run
+from experiments.artifacts import checkpoints
+from experiments.config import flags, settings
+from experiments.running import building
+from tff_ssl.algorithms import PROCESSES
 
 _ROOT = pathlib.Path(__file__).parents[2]
 GROUPING = ('--process=grouping', '--dataset=digits', '--total_rounds=1')
@@ -198,7 +203,7 @@ def test_interrupt_during_the_import(monkeypatch, capsys):
   plain = builtins.__import__
 
   def interrupted(name, *arguments):
-    if name == 'experiments' and 'training' in (arguments[2] or ()):
+    if name == 'experiments.running' and 'training' in (arguments[2] or ()):
       raise KeyboardInterrupt
     return plain(name, *arguments)
 
@@ -208,11 +213,45 @@ def test_interrupt_during_the_import(monkeypatch, capsys):
   assert capsys.readouterr().err == ''
 
 
-def test_help_and_list(capsys):
+def test_help_without_a_process_says_how_to_start(capsys):
   assert main('--help') == 0
-  shown = capsys.readouterr().out
-  for group in flags.GROUPS:
-    assert f'\n{group}:\n' in shown
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) < 60 and max(map(len, lines)) <= 80
+  text = '\n'.join(lines)
+  assert '--process=grouping --dataset=digits' in text
+  for name in (*PROCESSES, *catalogue.SOURCES):
+    assert name in text
+
+
+def test_help_shows_the_values_of_what_a_process_uses(capsys):
+  where = ('--process=grouping', '--dataset=digits', '--num_groups=3')
+  assert main(*where, '--help') == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert max(map(len, lines)) <= 80
+  for line in (
+    '  --num_groups=3  (your flag)',
+    '  --threshold=0.95  (algorithm)',
+    '  --batch_size=20  (data set)',
+    '  --server_learning_rate=0.03  (--learning_rate)',
+    '  --noniid_r=0.4  (data set)',
+  ):
+    assert line in lines
+  # What has no effect here is left out.
+  shown = {line.split('=')[0].strip() for line in lines if '--' in line[:4]}
+  unused = {'--bn_statistics', '--control_update', '--dirichlet_alpha'}
+  assert not unused & shown
+  made = settings.make(flags.parse(['run', *where]))
+  assert {f'--{name}' for name in made.used} <= shown
+
+
+def test_help_of_what_there_is_not(capsys):
+  assert main('--help', '--process=groping', '--dataset=digits') == 2
+  assert '--process=groping is unknown' in capsys.readouterr().err
+  assert main('--help', '--process=grouping') == 2
+  assert 'add --dataset=NAME' in capsys.readouterr().err
+
+
+def test_list(capsys):
   assert main('--list') == 0
   shown = capsys.readouterr().out
   for name in ('grouping', 'server_only', 'digits', 'native', 'small_cnn'):

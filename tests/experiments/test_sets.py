@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets import client_store
-from experiments import building, data, settings, training
-from experiments.flags import UsageError
+from datasets.store import client_store
+from experiments.config import settings
+from experiments.config.usage import UsageError
+from experiments.running import building, data, description
+from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 
 IN_SETS = dataclasses.replace(
@@ -22,8 +24,7 @@ IN_SETS = dataclasses.replace(
 def process_in_sets(monkeypatch):
   """Adds a process that sees sets in place of labels."""
   known = {**PROCESSES, 'in_sets': IN_SETS}
-  for module in (settings, building):
-    monkeypatch.setattr(module, 'PROCESSES', known)
+  monkeypatch.setattr(algorithms, 'PROCESSES', known)
   monkeypatch.delenv('TFF_SSL_DATA_DIR', raising=False)
 
 
@@ -84,8 +85,8 @@ def test_defaults_are_those_of_section_4():
     ({'split': '80_02'}, ['--split=80_02', "'80_20'?"]),
     ({'sets_per_client': '10,x'}, ['--sets_per_client=10,x']),
     ({'sets_per_client': '10,20'}, ['--sets_per_client=10,20', '5 clients']),
-    ({'client_examples': 0}, ['--client_examples=0', 'at least 1']),
-    ({'prior_noise': -0.1}, ['--prior_noise=-0.1', 'at least 0']),
+    ({'client_examples': 0}, ['--client_examples=0', '>= 1']),
+    ({'prior_noise': -0.1}, ['--prior_noise=-0.1', '>= 0']),
     (
       {'process': 'fedavg', 'partition': 'u_sets', 'prior_noise': 0.4},
       ['--prior_noise=0.4 has no effect', 'process fedavg see labels'],
@@ -130,8 +131,7 @@ def test_set_data_and_their_records(cache_dir, tmp_path, capsys):
   assert said['arguments']['priors'] == 'noniid'
   with Image.open(tmp_path / 'class_priors.png') as picture:
     assert picture.size == (960, 360)
-  training._describe(run)
-  told = capsys.readouterr().out
+  told = '\n'.join(description.lines_of_data(run))
   assert 'Partition u_sets: ' in told and 'condition numbers' in told
 
 

@@ -6,7 +6,9 @@ import pathlib
 import pandas as pd
 import pytest
 
-from experiments import child_runs, flags, recipes, reproduce, tune, tuning
+from experiments import reproduce, tune
+from experiments.config import flags
+from experiments.tables import child_runs, recipes, tuning
 
 COMMON = (
   '--dataset=digits --split=80_5_15 --model=dense --num_clients=6 '

@@ -142,6 +142,7 @@ def test_structure_mismatch():
     optimizer.next(state, [tf.zeros([2])], [tf.zeros([3])])
 
 
+@pytest.mark.slow
 def test_passes_through_a_tff_builder(tff_context):
   rng = np.random.default_rng(0)
   x = rng.normal(size=(8, 3)).astype(np.float32)
@@ -340,7 +341,7 @@ def test_a_clipped_optimizer_keeps_state_and_hyperparameters():
 @pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
 def test_a_norm_to_clip_to_is_positive(value):
   with pytest.raises(ValueError, match=f'max_norm is {value}'):
-    optimizer_wrappers.clip_gradients(optimizers.build_paper_sgd(), value)
+    optimizer_wrappers.clip_gradients(optimizers.build_grouping_sgd(), value)
 
 
 @pytest.mark.parametrize('momentum', [0.0, 0.9])
@@ -368,4 +369,4 @@ def test_added_weight_decay_is_that_of_the_sgd_with_one(momentum):
 @pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
 def test_a_decay_that_is_none_is_refused(value):
   with pytest.raises(ValueError, match='weight_decay is .*positive'):
-    optimizer_wrappers.add_weight_decay(optimizers.build_paper_sgd(), value)
+    optimizer_wrappers.add_weight_decay(optimizers.build_grouping_sgd(), value)

@@ -4,36 +4,61 @@ The registry says how a process is built, what data it needs, and which settings
 it has. From it derive the names that `--process` takes and `--list` prints,
 which flags a process takes and which the runner refuses, the data that a run
 prepares, and the processes of the contract suite. To add an algorithm, write
-one file and add one entry to a table in `specs`.
+one file with a `ProcessSpec` at its foot, and add one line here.
 
-Two things are written by hand. A setting that no process had before needs a
-flag, a default and a range: `experiments/flag_table.py`, `default_tables.py`
-and `setting_ranges.py`. The README's table of processes needs a row; a test
-compares its names with the registry.
-
-Importing the registry is cheap: a builder's module is imported when it is used.
+Importing the registry imports no TensorFlow: the algorithms' files import it
+when it is first used.
 """
 
-import dataclasses
 import types
 from collections.abc import Mapping
 
-from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.algorithms.specs import (
-  client_labels,
-  encoders,
-  server_labels,
-  sets,
-  supervised,
+from tff_ssl import user_modules
+from tff_ssl.algorithms import (
+  fed_avg,
+  fed_avg_with_few_labels,
+  fedlabel,
+  fedllp,
+  fedmatch,
+  fedmatch_server,
+  fednova,
+  fedpl,
+  fedtrinet,
+  fedul,
+  grouping,
+  grouping_at_clients,
+  label_hungry,
+  scaffold,
+  semifl,
+  ssjo,
+  sspt,
 )
+from tff_ssl.algorithms.process_spec import ProcessSpec
 
 __all__ = ['PROCESSES', 'ProcessSpec', 'find']
 
 PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
   {
     spec.name: spec
-    for table in (server_labels, supervised, client_labels, encoders, sets)
-    for spec in table.SPECS
+    for spec in (
+      *grouping.SPECS,
+      grouping_at_clients.SPEC,
+      semifl.SPEC,
+      *fed_avg.SPECS,
+      fednova.SPEC,
+      scaffold.SPEC,
+      fedlabel.SPEC,
+      *fed_avg_with_few_labels.SPECS,
+      fedtrinet.SPEC,
+      fedmatch.SPEC,
+      fedmatch_server.SPEC,
+      label_hungry.SPEC,
+      sspt.SPEC,
+      ssjo.SPEC,
+      fedul.SPEC,
+      fedpl.SPEC,
+      *fedllp.SPECS,
+    )
   }
 )
 
@@ -42,21 +67,16 @@ def find(name: str, base_process: str | None = None) -> ProcessSpec:
   """Returns the entry of a process, over a base process where it has one.
 
   Args:
-    name: A key of `PROCESSES`.
-    base_process: For a process with this setting, the process whose rounds it
-      trains in; it asks for what that one asks for, and takes those of its
-      settings that `base_settings` names.
+    name: A key of `PROCESSES`, or 'module:NAME' of a `ProcessSpec` of one's
+      own on the import path.
+    base_process: See `ProcessSpec.over`.
+
+  Raises:
+    KeyError: If there is no process of this name.
+    ValueError: If there is no such module, or nothing of this kind in it.
   """
-  spec = PROCESSES[name]
-  if base_process is None:
-    return spec
-  base = PROCESSES[base_process]
-  more = tuple(name for name in spec.base_settings if name in base.settings)
-  return dataclasses.replace(
-    spec,
-    settings=(*spec.settings, *more),
-    server_optimizer=base.server_optimizer,
-    keeps_client_state=base.keeps_client_state,
-    counts_clients=base.counts_clients,
-    has_gradient_diversity=base.has_gradient_diversity,
-  )
+  if user_modules.is_reference(name):
+    spec = user_modules.load('process', name, ProcessSpec)
+  else:
+    spec = PROCESSES[name]
+  return spec if base_process is None else spec.over(base_process)

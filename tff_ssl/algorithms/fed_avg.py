@@ -14,10 +14,41 @@ arXiv 1812.06127) adds mu/2 ||w_k - w||^2 to the clients' objective, and FedAdam
 is FedAvg with `optimizers.build_server_adam` at the server.
 """
 
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives, optimizers
-from tff_ssl.templates import averaging, local_training, minibatches
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import SUPERVISED_LOSS
+from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+from tff_ssl.setting import Setting, check_arguments, only_with
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizers, templates
+  from tff_ssl.templates import averaging, local_training
+
+MATCH_LOCAL_STEPS = Setting(
+  'match_local_steps',
+  bool,
+  'As many steps as --local_epochs passes over all examples would take, '
+  'labelled or not: those of ssjo.',
+  used_when=(only_with('local_epochs'),),
+  group='client training',
+)
+SETTINGS = (
+  shared.CLIENT_WEIGHTING,
+  PROXIMAL_STRENGTH,
+  shared.CLIENT_MOMENTUM,
+  SUPERVISED_LOSS,
+  *shared.LOCAL,
+  shared.LABELLED_BATCH_SIZE,
+  shared.EPOCH_BATCHES,
+  MATCH_LOCAL_STEPS,
+)
 
 
 def build_fed_avg(
@@ -62,7 +93,7 @@ def build_fed_avg(
       `objectives.Supervised`.
     proximal_strength: mu of FedProx, >= 0.
     client_optimizer: By default SGD with learning rate 0.03, Nesterov momentum
-      0.9 and coupled weight decay 1e-4, as in paper 1.
+      0.9 and coupled weight decay 1e-4, as in Zhang et al.
     server_optimizer: By default SGD with learning rate 1.
     batch_size: Examples in a client's minibatch.
     labelled_batch_size: If given, examples in a second minibatch beside it, of
@@ -119,21 +150,22 @@ def build_fed_avg(
     redrawn_mask_ratio=redrawn_mask_ratio,
     schedule=schedule,
   )
-  return averaging.compose(
-    averaging.train_all(training),
+  process = averaging.compose(
+    training.run_task,
     model=model,
     data_spec=data_spec,
     initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=server_optimizer,
     client_weighting=client_weighting,
-    client_momentum=client_momentum,
-    num_slots=num_slots,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    measured_training=training,
-    seed=seed,
+    server_optimizer=server_optimizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+    memories=templates.slot_momentum(
+      client_momentum, num_slots, data_spec, training.initial_optimizer_state
+    ),
+  )
+  return process.with_parts(
+    averaging.parts_of(training, data_spec, client_weighting)
   )
 
 
@@ -166,14 +198,7 @@ def build_training(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    labelled_batch_size=labelled_batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
-  checks.numbers_at_least(0, proximal_strength=proximal_strength)
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   if match_local_steps and (local_steps or epoch_batches != 'separate'):
     raise ValueError(
@@ -209,17 +234,71 @@ def build_training(
   return local_training.LocalTraining(
     model,
     objective,
-    client_optimizer or optimizers.build_paper_sgd(),
-    batch_size,
-    **local_training.steps_or_epochs(local_steps, local_epochs),
-    schedule=schedule,
-    labelled_batch_size=labelled_batch_size,
-    epoch_batches='matched' if match_local_steps else epoch_batches,
+    local_training.TrainingPlan(
+      client_optimizer or optimizers.build_grouping_sgd(),
+      batch_size,
+      **local_training.steps_or_epochs(local_steps, local_epochs),
+      schedule=schedule,
+      labelled_batch_size=labelled_batch_size,
+      epoch_batches='matched' if match_local_steps else epoch_batches,
+    ),
     selection=(
       None
       if redrawn_mask_ratio is None
-      else minibatches.Selection(
+      else templates.Selection(
         'labelled', redrawn_mask_ratio=redrawn_mask_ratio
       )
     ),
   )
+
+
+SPECS = (
+  ProcessSpec(
+    'fedavg',
+    'Supervised FedAvg, all labels at clients: the upper bound.',
+    'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
+    build_fed_avg,
+    (
+      shared.CLIENT_WEIGHTING,
+      shared.CLIENT_MOMENTUM,
+      SUPERVISED_LOSS,
+      *shared.LOCAL,
+    ),
+    labels_at='clients',
+    redraws_masks=True,
+    has_server_training=False,
+    has_strong_view=False,
+  ),
+  ProcessSpec(
+    'fedprox',
+    'Supervised FedProx, all labels at clients.',
+    'Li et al. 2020, arXiv 1812.06127, Eq. 2',
+    build_fed_avg,
+    (
+      shared.CLIENT_WEIGHTING,
+      PROXIMAL_STRENGTH,
+      shared.CLIENT_MOMENTUM,
+      *shared.LOCAL,
+    ),
+    # The builder's 0 is FedAvg.
+    defaults={'proximal_strength': 0.01},
+    labels_at='clients',
+    has_strong_view=False,
+    redraws_masks=True,
+    has_server_training=False,
+  ),
+  ProcessSpec(
+    'fedadam',
+    'Supervised FedAvg with Adam at the server, all labels at clients.',
+    'Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
+    build_fed_avg,
+    (shared.SERVER_LEARNING_RATE, shared.CLIENT_WEIGHTING, *shared.LOCAL),
+    server_optimizer=lambda **rate: optimizers.build_server_adam(**rate),
+    # A step moves each weight by about the rate.
+    defaults={'server_learning_rate': 0.01},
+    labels_at='clients',
+    redraws_masks=True,
+    has_server_training=False,
+    has_strong_view=False,
+  ),
+)

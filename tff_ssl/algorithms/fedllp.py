@@ -20,10 +20,32 @@ block's outputs, which here is a matter of the model (on MNIST,
 batch normalisation cannot take, waits for the next set.
 """
 
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives
-from tff_ssl.templates import averaging, local_training, minibatches
+import dataclasses
+
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fedul
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.label_proportions import VAT_SETTINGS
+from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
+from tff_ssl.setting import check_arguments
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import templates
+  from tff_ssl.templates import averaging, local_training
+
+SETTINGS = (
+  # A minibatch is a whole set: there are no steps to count.
+  dataclasses.replace(shared.LOCAL_EPOCHS, optional=False, instead_of=None),
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+)
 
 
 def build_fedllp(
@@ -74,29 +96,64 @@ def build_fedllp(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  checks.integers_at_least(1, local_epochs=local_epochs)
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   data_spec.check_sets()
   objective = client_objective or objectives.LabelProportions(views)
   training = local_training.LocalTraining(
     model,
-    objectives.Lasso(objective, l1_weight),
-    client_optimizer or tff.learning.optimizers.build_adam(1e-4),
-    None,
-    epochs=local_epochs,
-    schedule=schedule,
-    selection=minibatches.Selection('sets'),
+    objectives.L1Penalty(objective, l1_weight),
+    local_training.TrainingPlan(
+      client_optimizer or tff.learning.optimizers.build_adam(1e-4),
+      None,
+      epochs=local_epochs,
+      schedule=schedule,
+    ),
+    templates.Selection('sets'),
   )
   return averaging.compose(
-    averaging.train_all(training),
+    training.run_task,
     model=model,
     data_spec=data_spec,
     initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=server_optimizer,
     client_weighting=client_weighting,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+    server_optimizer=server_optimizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
   )
+
+
+_PAPER = 'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines)'
+
+SPECS = tuple(
+  ProcessSpec(
+    name,
+    description,
+    f'{_PAPER}, {equation}',
+    build_fedllp,
+    (*SETTINGS, *more),
+    objective=objective,
+    defaults=fedul.DEFAULTS,
+    labels_at='sets',
+    has_server_training=False,
+    has_gradient_diversity=False,
+    has_strong_view=False,
+  )
+  for name, objective, equation, more, description in (
+    (
+      'fedllp',
+      objectives.LabelProportions,
+      'Eq. 18',
+      (),
+      "The mean prediction on a set is drawn to the set's priors.",
+    ),
+    (
+      'fedllp_vat',
+      objectives.VirtualAdversarialProportions,
+      'Eq. 19',
+      VAT_SETTINGS,
+      'The same with virtual adversarial training beside it.',
+    ),
+  )
+)

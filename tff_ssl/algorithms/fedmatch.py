@@ -16,8 +16,8 @@ server    sigma <- mean sigma_k, psi <- mean psi_k, of equal weights
 
 Helpers are the clients whose models are nearest by their outputs on a fixed
 input of Gaussian noise, chosen before every tenth round
-(`tff_ssl.templates.helper_table`). Their models are those that they had at the
-end of their last round, sigma_k + psi_k.
+(`tff_ssl.templates.helper_clients.helper_table`). Their models are those that
+they had at the end of their last round, sigma_k + psi_k.
 
 The authors' code differs: its steps on sigma and psi take turns by minibatch,
 here all of sigma come first; a client has helpers in the tenth rounds only,
@@ -26,17 +26,55 @@ and of psi, at evaluation, what is below 5e-6 counts as 0, which saves
 communication. Its learning rate falls where the validation loss stalls.
 """
 
+from __future__ import annotations
+
 import collections
+import dataclasses
 
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import checks, objectives
-from tff_ssl.models import decomposed
-from tff_ssl.templates import (
-  averaging,
-  helper_training,
-  local_training,
-  minibatches,
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fedlabel
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives import inter_client
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
+from tff_ssl.objectives.wrappers.weighted_loss import SUPERVISED_WEIGHT
+from tff_ssl.setting import Setting, check_arguments
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import templates
+  from tff_ssl.models import decomposed
+  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.templates.helper_clients import helper_training
+
+# With either place of labels.
+SETTINGS = (
+  THRESHOLD,
+  Setting(
+    'num_helpers',
+    int,
+    'H, helpers of a client.',
+    at_least=1,
+    refused=(2**31,),
+  ),
+  Setting(
+    'helper_interval',
+    int,
+    'Helpers are chosen before every so many-th round.',
+    at_least=1,
+  ),
+  SUPERVISED_WEIGHT,
+  *inter_client.SETTINGS,
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+)
+_LABELLED_BATCH_SIZE = dataclasses.replace(
+  shared.LABELLED_BATCH_SIZE, optional=False
 )
 
 
@@ -123,32 +161,26 @@ def build_fedmatch(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    labelled_batch_size=labelled_batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
+  check_arguments((*SETTINGS, _LABELLED_BATCH_SIZE), locals())
   data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
 
   def build_training(name, objective, size, rows):
-    return local_training.LocalTraining(
-      parts.part(name),
-      objective,
+    plan = local_training.TrainingPlan(
       client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
       size,
       **local_training.steps_or_epochs(
         local_steps, local_epochs, default_epochs=1
       ),
       schedule=schedule,
-      selection=minibatches.Selection(rows),
+    )
+    return local_training.LocalTraining(
+      parts.part(name), objective, plan, templates.Selection(rows)
     )
 
   of_sigma = build_training(
     'sigma',
-    objectives.Weighted(objectives.Supervised(views), supervised_weight),
+    objectives.WeightedLoss(objectives.Supervised(views), supervised_weight),
     labelled_batch_size,
     'labelled',
   )
@@ -176,9 +208,7 @@ def build_fedmatch(
   )
 
   def train(task):
-    first = averaging.run_training(
-      of_sigma, task, start=parts.take(task.weights, 'sigma')
-    )
+    first = of_sigma.run_task(task, start=parts.take(task.weights, 'sigma'))
     second = of_psi.run(task, parts.put(first.weights, 'sigma'))
     return second._replace(
       metrics=collections.OrderedDict({**first.metrics, **second.metrics}),
@@ -191,16 +221,72 @@ def build_fedmatch(
     model=parts.joint,
     data_spec=data_spec,
     initial_hparams=of_sigma.initial_hparams,
-    initial_optimizer_state=of_sigma.initial_optimizer_state,
-    server_optimizer=server_optimizer,
     client_weighting=client_weighting,
-    client_state_dir=client_state_dir,
-    initial_client_state=of_psi.initial_client_state,
-    shared_state=of_psi.table.as_shared_state(),
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    to_model_weights=parts.total,
-    from_model_weights=lambda weights, _: parts.shares(weights),
-    seed=seed,
+    server_optimizer=server_optimizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+    memories=of_psi.memories,
+    view=templates.ModelView(
+      parts.total, lambda weights, _: parts.shares(weights)
+    ),
   )
+
+
+# Plain SGD at the rate of its authors' code.
+DEFAULTS = {
+  'learning_rate': 1e-3,
+  'momentum': 0.0,
+  'nesterov': False,
+  'weight_decay': 0.0,
+}
+
+
+def check_helpers(values) -> None:
+  """Raises `ValueError` for helpers that nobody can be, or psi that oscillates.
+
+  Args:
+    values: The values of a run by name.
+  """
+  helpers, population = values['num_helpers'], values.get('num_clients')
+  if values['partition'] == 'pooled':
+    raise ValueError(
+      f'--partition=pooled has one client, and --num_helpers={helpers} needs '
+      'others: choose another partition, or another process.'
+    )
+  if population and helpers >= population:
+    raise ValueError(
+      f'--num_helpers={helpers} needs as many other clients, more than there '
+      f'are with --num_clients={population}: lower the first or raise the '
+      'second.'
+    )
+  rate, weight = values['learning_rate'], values['sigma_psi_weight']
+  # A step on weight * ||sigma - psi||^2 leaves 1 - 2 * rate * weight of it.
+  if values['client_optimizer'] == 'sgd' and 2 * rate * weight >= 1:
+    raise ValueError(
+      f'--sigma_psi_weight={weight:g} with --learning_rate={rate:g} makes psi '
+      'oscillate: twice their product must be below 1; lower one of them.'
+    )
+
+
+SPEC = ProcessSpec(
+  'fedmatch',
+  'Weights sigma + psi, the clients with like models help each other.',
+  "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
+  build_fedmatch,
+  (*SETTINGS, _LABELLED_BATCH_SIZE),
+  # FedLabel's share of labels and strong view.
+  defaults=lambda given: {
+    **DEFAULTS,
+    **fedlabel.few_labels(given),
+    'augmentation': 'rand_augment_1_10',
+    'labelled_batch_size': 10,
+  },
+  check=check_helpers,
+  labels_at='clients',
+  uses_unlabelled=True,
+  keeps_client_state=True,
+  counts_clients=True,
+  has_server_training=False,
+  has_gradient_diversity=False,
+)

@@ -19,16 +19,33 @@ there are some, go up. How helpers are chosen, and where the authors' code
 differs, stands with `fedmatch`.
 """
 
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives
-from tff_ssl.models import decomposed
-from tff_ssl.templates import (
-  averaging,
-  finalizers,
-  helper_training,
-  local_training,
-  stacks,
+import dataclasses
+import functools
+
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fedmatch
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.setting import check_arguments
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import templates
+  from tff_ssl.models import decomposed
+  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.templates.helper_clients import helper_training
+  from tff_ssl.templates.server import server_training
+
+SETTINGS = (
+  *fedmatch.SETTINGS,
+  shared.SERVER_STEPS,
+  dataclasses.replace(shared.SERVER_BATCH_SIZE, optional=False),
+  shared.SERVER_WARMUP_ROUNDS,
 )
 
 
@@ -114,15 +131,7 @@ def build_fedmatch_server(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-    server_batch_size=server_batch_size,
-    server_steps=server_steps,
-  )
-  checks.integers_at_least(0, server_warmup_rounds=server_warmup_rounds)
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
   of_psi = helper_training.build(
@@ -137,13 +146,15 @@ def build_fedmatch_server(
         sigma_psi_weight,
         l1_weight,
       ),
-      client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
-      batch_size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=1
+      local_training.TrainingPlan(
+        client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
+        batch_size,
+        **local_training.steps_or_epochs(
+          local_steps, local_epochs, default_epochs=1
+        ),
+        schedule=schedule,
+        steps_per_round=server_steps,
       ),
-      schedule=schedule,
-      steps_per_round=server_steps,
     ),
     data_spec=data_spec,
     client_state_dir=client_state_dir,
@@ -153,54 +164,74 @@ def build_fedmatch_server(
     noise_examples=noise_examples,
     first_round=server_warmup_rounds,
   )
-  of_sigma = finalizers.ServerTraining(
+  of_sigma = server_training.ServerTraining(
     local_training.LocalTraining(
       parts.part('sigma'),
-      objectives.Weighted(objectives.Supervised(views), supervised_weight),
-      server_optimizer or tff.learning.optimizers.build_sgdm(0.001),
-      server_batch_size,
-      steps=server_steps,
-      schedule=schedule,
+      objectives.WeightedLoss(objectives.Supervised(views), supervised_weight),
+      local_training.TrainingPlan(
+        server_optimizer or tff.learning.optimizers.build_sgdm(0.001),
+        server_batch_size,
+        steps=server_steps,
+        schedule=schedule,
+      ),
     ),
     server_data,
   )
 
-  def train(task):
+  def local_update(task):
     result = of_psi.run(
       task, task.weights, active=task.round >= server_warmup_rounds
     )
     result.metrics['loss'] = result.metrics.pop('unlabelled_loss')
-    return result
+    update = averaging.update_from(task, result, client_weighting)
+    return update._replace(delta=parts.without_sigma(update.delta)), None
 
-  def build_finalizer(**types):
-    return finalizers.build_server_training(
+  factory = averaging.weighted_factory(model_aggregator, client_weighting)
+  return templates.compose(
+    templates.initial_weights(parts.joint, seed),
+    templates.Clients(
+      local_update,
+      data_spec,
+      of_psi.training.initial_hparams,
+      of_psi.memories,
+    ),
+    create_aggregator=factory.create,
+    build_finalizer=functools.partial(
+      server_training.build_server_training,
       of_sigma,
       lambda weights, trained, change: parts.put(
-        stacks.row(trained, 0), 'sigma'
+        of_sigma.first_replica(trained), 'sigma'
       ),
-      server_start=lambda weights: parts.take(weights, 'sigma'),
-      before_training=parts.add_to_psi,
+      server_start=lambda weights, change: parts.take(
+        parts.add_to_psi(weights, change), 'sigma'
+      ),
       seed=seed,
-      **types,
-    )
-
-  return averaging.compose(
-    train,
-    model=parts.joint,
-    data_spec=data_spec,
-    initial_hparams=of_psi.training.initial_hparams,
-    initial_optimizer_state=of_psi.training.initial_optimizer_state,
-    client_weighting=client_weighting,
-    client_state_dir=client_state_dir,
-    initial_client_state=of_psi.initial_client_state,
-    shared_state=of_psi.table.as_shared_state(),
-    sent_part=parts.without_sigma,
-    build_finalizer=build_finalizer,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    to_model_weights=parts.total,
-    from_model_weights=lambda weights, _: parts.shares(weights),
+    ),
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
     idle_rounds=server_warmup_rounds,
-    seed=seed,
+    view=templates.ModelView(
+      parts.total, lambda weights, _: parts.shares(weights)
+    ),
   )
+
+
+SPEC = ProcessSpec(
+  'fedmatch_server',
+  'The same with labels at the server, which alone trains sigma.',
+  "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
+  build_fedmatch_server,
+  SETTINGS,
+  # The server's steps are those of other processes with labels at the server,
+  # so that what they are compared by is equal.
+  defaults={
+    **fedmatch.DEFAULTS,
+    'server_steps': 16,
+    'server_warmup_rounds': 1,
+  },
+  check=fedmatch.check_helpers,
+  keeps_client_state=True,
+  counts_clients=True,
+  has_gradient_diversity=False,
+)

@@ -17,10 +17,22 @@ alpha = eta mu. Where all clients take the same number of steps, it is FedAvg:
 so with `local_steps`, while `local_epochs` make larger clients take more.
 """
 
-import tensorflow_federated as tff
+from __future__ import annotations
 
+import functools
+
+from etils import epy
+
+from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.templates import averaging, effective_steps
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import aggregators, templates
+  from tff_ssl.templates import averaging, effective_steps
 
 
 def build_fednova(
@@ -55,7 +67,7 @@ def build_fednova(
     client_objective: As in `build_fed_avg`.
     proximal_strength: mu >= 0 of a proximal term at clients.
     client_optimizer: SGD, maybe with momentum, which starts afresh every round.
-      By default that of paper 1, as in `build_fed_avg`.
+      By default that of Zhang et al., as in `build_fed_avg`.
     server_optimizer: By default SGD with learning rate 1.
     batch_size: Examples in a client's minibatch.
     labelled_batch_size: As in `build_fed_avg`.
@@ -96,7 +108,7 @@ def build_fednova(
     redrawn_mask_ratio=redrawn_mask_ratio,
     schedule=schedule,
   )
-  effective_steps.check_optimizer(training.optimizer, 'FedNova')
+  effective_steps.check_optimizer(training.plan.optimizer, 'FedNova')
   rate = float(training.initial_hparams()['learning_rate'])
   if proximal_strength * rate >= 1:
     raise ValueError(
@@ -104,23 +116,47 @@ def build_fednova(
       'must be below 1, or steps jump beyond the global model: lower one.'
     )
 
-  def steps_of(task, result):
-    return effective_steps.effective_steps(
-      training, result.num_steps, task.round, task.hparams, proximal_strength
+  def local_update(task):
+    result = training.run_task(task)
+    steps = effective_steps.effective_steps(
+      training.plan,
+      result.num_steps,
+      task.round,
+      task.hparams,
+      proximal_strength,
     )
+    return averaging.update_from(task, result, client_weighting), steps
 
-  return averaging.compose(
-    averaging.train_all(training),
-    model=model,
-    data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=server_optimizer,
-    client_weighting=client_weighting,
-    effective_steps=steps_of,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    measured_training=training,
-    seed=seed,
+  factory = aggregators.NormalizedMeanFactory(
+    averaging.weighted_factory(model_aggregator, client_weighting)
   )
+  process = templates.compose(
+    templates.initial_weights(model, seed),
+    templates.Clients(
+      local_update, data_spec, training.initial_hparams, tag_name='steps'
+    ),
+    create_aggregator=factory.create,
+    build_finalizer=functools.partial(
+      averaging.build_finalizer, model, server_optimizer
+    ),
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+  )
+  return process.with_parts(
+    averaging.parts_of(training, data_spec, client_weighting)
+  )
+
+
+SPEC = ProcessSpec(
+  'fednova',
+  'Supervised FedAvg of changes per step, all labels at clients.',
+  'Wang et al. 2020, arXiv 2007.07481, Eq. 6',
+  build_fednova,
+  (shared.CLIENT_WEIGHTING, PROXIMAL_STRENGTH, *shared.LOCAL),
+  labels_at='clients',
+  counts_sgd_steps=True,
+  redraws_masks=True,
+  has_server_training=False,
+  has_strong_view=False,
+)

@@ -21,11 +21,51 @@ minibatches that leave nothing to mix are skipped (`unmixed_batches='skipped'`).
 All clients weigh the same, as in Algorithm 1.
 """
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives, optimizer_wrappers
-from tff_ssl.templates import averaging, local_training
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fedul
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
+from tff_ssl.objectives.pseudo_label_mix import MIX, PSEUDO_LABELS
+from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
+from tff_ssl.setting import Setting, check_arguments
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl.templates import averaging, local_training
+
+SETTINGS = (
+  *shared.LOCAL,
+  THRESHOLD,
+  Setting(
+    'warmup_rounds',
+    int,
+    'The first rounds, in which the class of the largest prior labels all '
+    'examples of a set.',
+    at_least=0,
+  ),
+  PSEUDO_LABELS,
+  MIX,
+  MIXUP_WEIGHT,
+  MIXUP_CONCENTRATION,
+  Setting(
+    'unmixed_batches',
+    str,
+    'Minibatches that leave nothing to mix are trained, or skipped as in the '
+    "authors' code.",
+    choices=('trained', 'skipped'),
+  ),
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+)
 
 
 def build_fedpl(
@@ -94,14 +134,7 @@ def build_fedpl(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  checks.integers_at_least(0, warmup_rounds=warmup_rounds)
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
-  checks.choice(unmixed_batches=unmixed_batches)
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   data_spec.check_sets()
   client_optimizer = client_optimizer or tff.learning.optimizers.build_adam(
@@ -109,9 +142,7 @@ def build_fedpl(
   )
 
   def build_training(objective, optimizer=client_optimizer):
-    return local_training.LocalTraining(
-      model,
-      objective,
+    plan = local_training.TrainingPlan(
       optimizer,
       batch_size,
       **local_training.steps_or_epochs(
@@ -119,11 +150,12 @@ def build_fedpl(
       ),
       schedule=schedule,
     )
+    return local_training.LocalTraining(model, objective, plan)
 
   warmup = build_training(
-    objectives.Lasso(objectives.PriorLabels(views), l1_weight)
+    objectives.L1Penalty(objectives.PriorLabels(views), l1_weight)
   )
-  mixed = objectives.Lasso(
+  mixed = objectives.L1Penalty(
     objectives.ConfidenceMix(
       views,
       threshold,
@@ -145,8 +177,8 @@ def build_fedpl(
   def train(task):
     return tf.cond(
       task.round < warmup_rounds,
-      lambda: averaging.run_training(warmup, task),
-      lambda: averaging.run_training(mixing, task),
+      lambda: warmup.run_task(task),
+      lambda: mixing.run_task(task),
     )
 
   return averaging.compose(
@@ -154,11 +186,23 @@ def build_fedpl(
     model=model,
     data_spec=data_spec,
     initial_hparams=warmup.initial_hparams,
-    initial_optimizer_state=warmup.initial_optimizer_state,
-    server_optimizer=server_optimizer,
     client_weighting=client_weighting,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+    server_optimizer=server_optimizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
   )
+
+
+SPEC = ProcessSpec(
+  'fedpl',
+  'Sets take the class of their largest prior; then mixup.',
+  'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines), Eqs. 14 to 17',
+  build_fedpl,
+  SETTINGS,
+  defaults={**fedul.DEFAULTS, 'batch_size': 128},
+  labels_at='sets',
+  has_server_training=False,
+  has_gradient_diversity=False,
+  has_strong_view=False,
+)

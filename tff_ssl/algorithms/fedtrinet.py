@@ -25,14 +25,38 @@ no old model takes the global one. The code's options to weigh pseudo-labelled
 examples less are left out.
 """
 
+from __future__ import annotations
+
 import collections
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import checks, objectives, randomness
-from tff_ssl.models import split
-from tff_ssl.templates import averaging, local_training, minibatches, prediction
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fedlabel
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.setting import Setting, check_arguments
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import randomness, templates
+  from tff_ssl.models import split
+  from tff_ssl.objectives.maths import losses
+  from tff_ssl.templates import averaging, local_training, prediction
+
+SETTINGS = (
+  Setting(
+    'supervised_rounds',
+    int,
+    'Rounds before there are pseudo-labels; by default 40% of them.',
+    at_least=0,
+  ),
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+)
+
 
 _HEAD = (1,)
 _FACTOR = 1.1
@@ -97,27 +121,21 @@ def build_fedtrinet(
     TypeError: If the model has no encoder of its own, or does not fit the
       client data.
   """
-  checks.integers_at_least(0, supervised_rounds=supervised_rounds)
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
+  check_arguments(SETTINGS, locals())
   split.check(model)
   data_spec.check_model(model)
 
   def build_training(part):
-    return local_training.LocalTraining(
-      part,
-      objectives.Supervised(views),
+    plan = local_training.TrainingPlan(
       client_optimizer or tff.learning.optimizers.build_sgdm(0.01, 0.5),
       batch_size,
       **local_training.steps_or_epochs(
         local_steps, local_epochs, default_epochs=5
       ),
       schedule=schedule,
-      selection=minibatches.Selection('labelled'),
+    )
+    return local_training.LocalTraining(
+      part, objectives.Supervised(views), plan
     )
 
   training = build_training(model)
@@ -129,8 +147,7 @@ def build_fedtrinet(
     unlabelled = tf.cast(examples['y'] < 0, tf.float32)
 
     def run(which, start, labelled, place):
-      return averaging.run_training(
-        which,
+      return which.run_task(
         task,
         start=start,
         examples=labelled,
@@ -189,7 +206,7 @@ def build_fedtrinet(
     metrics = collections.OrderedDict(
       result.metrics,
       mask_rate=(tf.reduce_sum(given), tf.reduce_sum(unlabelled)),
-      pseudo_label_accuracy=objectives.losses.pseudo_label_accuracy(
+      pseudo_label_accuracy=losses.pseudo_label_accuracy(
         kept['labels'], given, examples
       ),
     )
@@ -207,15 +224,12 @@ def build_fedtrinet(
     model=model,
     data_spec=data_spec,
     initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=server_optimizer,
     client_weighting=client_weighting,
-    client_state_dir=client_state_dir,
-    initial_client_state=initial_client_state,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+    server_optimizer=server_optimizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+    memories=(templates.ClientMemory(client_state_dir, initial_client_state),),
   )
 
 
@@ -245,3 +259,53 @@ def _share(round_num):
   span = _HALVED_ROUND - _CONSTANT_ROUNDS
   done = tf.cast(round_num - _CONSTANT_ROUNDS, tf.float32) / span
   return 1 - 0.5 * tf.clip_by_value(done, 0.0, 1.0)
+
+
+def _derive(values, given):
+  """Returns the rounds without pseudo-labels, 40% of the default rounds.
+
+  Not of the rounds that are asked for: a run may go on for longer.
+  """
+  rounds = values['total_rounds']
+  return {
+    'supervised_rounds': min(rounds, given.get('total_rounds', rounds)) * 2 // 5
+  }
+
+
+def _check(values):
+  """Raises `ValueError` where no round would have pseudo-labels."""
+  supervised, total = values['supervised_rounds'], values['total_rounds']
+  if supervised >= total:
+    raise ValueError(
+      f'--supervised_rounds={supervised} leaves none of --total_rounds={total} '
+      'for pseudo-labels: lower the first or raise the second.'
+    )
+
+
+SPEC = ProcessSpec(
+  'fedtrinet',
+  'Global, old and new model of a client label its examples together.',
+  "Che et al. 2021, arXiv 2109.05612, and its authors' code",
+  build_fedtrinet,
+  SETTINGS,
+  # Its authors' demonstration code, with FedLabel's share of labels.
+  defaults=lambda given: {
+    **fedlabel.few_labels(given),
+    'model': 'cnn_encoder',
+    'batch_size': 50,
+    'local_epochs': 5,
+    'learning_rate': 0.01,
+    'momentum': 0.5,
+    'nesterov': False,
+    'weight_decay': 0.0,
+  },
+  derive=_derive,
+  check=_check,
+  labels_at='clients',
+  uses_unlabelled=True,
+  needs_encoder=True,
+  keeps_client_state=True,
+  has_server_training=False,
+  has_gradient_diversity=False,
+  has_strong_view=False,
+)

@@ -25,34 +25,74 @@ that loss: tune them anew for the other one. Their code also leaves out the last
 minibatch of a pass where it is smaller, which this one trains on.
 """
 
-import functools
+from __future__ import annotations
+
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Mapping
 from typing import Any
 
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import checks, objectives, optimizers
+from tff_ssl import checks, objectives
+from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, fednova, scaffold
-from tff_ssl.models import split
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
+from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
+from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+from tff_ssl.setting import Setting, check_arguments, only_with
 
-# Builders that take `client_objective`, under the names of
-# `checks.CHOICES['base_process']`.
-_BASES: Mapping[str, Callable[..., tff.learning.templates.LearningProcess]] = {
-  'fedavg': fed_avg.build_fed_avg,
-  'fedprox': functools.partial(fed_avg.build_fed_avg, proximal_strength=0.01),
-  # A step moves each weight by about the rate, which is what a hundred steps of
-  # the client's Adam with its default rate add up to.
-  'fedadam': functools.partial(
-    fed_avg.build_fed_avg, server_optimizer=optimizers.build_server_adam(0.01)
-  ),
-  'fednova': fednova.build_fednova,
-  'scaffold': scaffold.build_scaffold,
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl.models import split
+
+# What FedUL and its baselines have in common, by Appendix D.2.
+DEFAULTS = {
+  'client_optimizer': 'adam',
+  'learning_rate': 1e-4,
+  'local_epochs': 1,
 }
-# Bases that divide by steps in proportion to the gradients, which Adam's are
-# not.
-_OVER_SGD = ('fednova', 'scaffold')
-_PROXIMAL = ('fedprox', 'fednova')
+
+# Supervised processes whose builders take `client_objective`.
+_BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(
+  {spec.name: spec for spec in (*fed_avg.SPECS, fednova.SPEC, scaffold.SPEC)}
+)
+
+
+def _of_base(setting: Setting) -> Setting:
+  """Returns a setting that only some base processes have."""
+  bases = [name for name, spec in _BASES.items() if setting in spec.settings]
+  return dataclasses.replace(
+    setting,
+    optional=True,
+    used_when=(*setting.used_when, only_with('base_process', *bases)),
+  )
+
+
+_OF_BASES = tuple(
+  map(
+    _of_base,
+    (PROXIMAL_STRENGTH, scaffold.CONTROL_UPDATE, shared.SERVER_LEARNING_RATE),
+  )
+)
+SETTINGS = (
+  Setting(
+    'base_process',
+    str,
+    'Whose rounds FedUL trains in; fednova and scaffold take '
+    '--client_optimizer=sgd, their default.',
+    choices=tuple(_BASES),
+  ),
+  SURROGATE_LOSS,
+  TEST_PRIOR,
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+  *_OF_BASES,
+)
 
 
 def build_fedul(
@@ -132,13 +172,14 @@ def build_fedul(
     TypeError: If model and client data do not fit each other, or these do not
       lie in sets.
   """
-  checks.choice(base_process=base_process)
+  check_arguments(SETTINGS, {**locals(), **base_arguments})
   if proximal_strength is not None:
-    if base_process not in _PROXIMAL:
+    having = [n for n, s in _BASES.items() if PROXIMAL_STRENGTH in s.settings]
+    if base_process not in having:
       raise ValueError(
         f'proximal_strength={proximal_strength!r} has no effect with '
         f'base_process={base_process!r}: leave it out, or choose one of '
-        f'{", ".join(_PROXIMAL)}.'
+        f'{", ".join(having)}.'
       )
     base_arguments['proximal_strength'] = proximal_strength
   if server_optimizer is not None:
@@ -147,13 +188,14 @@ def build_fedul(
   _check_classes(model, data_spec, test_prior)
   objective = objectives.SurrogateSets(views, surrogate_loss, test_prior)
   if l1_weight != 0:
-    objective = objectives.Lasso(objective, l1_weight)
+    objective = objectives.L1Penalty(objective, l1_weight)
   if local_steps is None and local_epochs is None:
     local_epochs = 1
-  if client_optimizer is None and base_process not in _OVER_SGD:
+  base = _BASES[base_process]
+  if client_optimizer is None and not base.counts_sgd_steps:
     client_optimizer = tff.learning.optimizers.build_adam(1e-4)
   _check_base_arguments(base_process, base_arguments)
-  return _BASES[base_process](
+  return base.builder(
     model,
     data_spec=data_spec,
     views=views,
@@ -168,15 +210,30 @@ def build_fedul(
     model_aggregator=model_aggregator,
     metrics_aggregator=metrics_aggregator,
     seed=seed,
-    **base_arguments,
+    **{**_arguments_of(base), **base_arguments},
   )
+
+
+def _arguments_of(base: ProcessSpec) -> dict[str, Any]:
+  """Returns the arguments that make a base process out of its builder."""
+  values = {
+    name: value
+    for name, value in base.defaults.items()
+    if name in base.setting_names
+  }
+  rate = values.pop('server_learning_rate', None)
+  if rate is not None:
+    values['server_optimizer'] = base.server_optimizer(
+      server_learning_rate=rate
+    )
+  return values
 
 
 def _check_base_arguments(base_process, given) -> None:
   missing = [
     name
     for name, parameter in inspect.signature(
-      _BASES[base_process]
+      _BASES[base_process].builder
     ).parameters.items()
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     and parameter.default is inspect.Parameter.empty
@@ -207,3 +264,35 @@ def _check_classes(model, data_spec, test_prior) -> None:
     )
   if test_prior is not None:
     checks.positive_distribution(num_classes, test_prior=test_prior)
+
+
+def _defaults(given):
+  """Returns Appendix D.2; the penalty is that for MNIST in 10 sets."""
+  values = {**DEFAULTS, 'batch_size': 128}
+  if given['dataset'] == 'digits':
+    # A few steps of 1e-4 per round would take hundreds of rounds.
+    values.update({'batch_size': 20, 'learning_rate': 1e-3})
+  base = _BASES.get(given.get('base_process', 'fedavg'))
+  if base is None:  # The runner refuses it.
+    return values
+  for setting in _OF_BASES:
+    if setting.name in base.setting_names:
+      values[setting.name] = base.default_of(setting.name)
+  values.update(base.defaults)
+  if base.counts_sgd_steps:
+    values.update({'client_optimizer': 'sgd', 'learning_rate': 0.03})
+  return values
+
+
+SPEC = ProcessSpec(
+  'fedul',
+  'No labels at all: clients know the class priors of sets of examples.',
+  'Lu et al. 2022, arXiv 2204.03304, Algorithm 1 and Theorem 1',
+  build_fedul,
+  SETTINGS,
+  bases=_BASES,
+  defaults=_defaults,
+  labels_at='sets',
+  has_server_training=False,
+  has_strong_view=False,
+)

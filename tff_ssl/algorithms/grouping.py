@@ -1,4 +1,4 @@
-"""Semi-supervised FL with grouping-based model averaging (paper 1).
+"""Semi-supervised FL with grouping-based model averaging (Zhang et al.).
 
 Zhang et al., Improving Semi-supervised Federated Learning by Reducing the
 Gradient Diversity of Models (arXiv 2008.11364). Clients hold unlabelled data,
@@ -39,11 +39,64 @@ Where the authors' code departs from their text, or says what it leaves open:
     pass always; 'separate' is two.
 """
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives, optimizers
-from tff_ssl.templates import finalizers, groups, local_training, stacks
+import dataclasses
+import functools
+
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
+from tff_ssl.setting import Setting, check_arguments, only_with
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizers, templates
+  from tff_ssl.templates import groups, local_training, stacks
+  from tff_ssl.templates.server import server_training
+
+SERVER = (
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+  Setting(
+    'server_weight',
+    float,
+    'Weight of the server model in each average.',
+    above=0,
+    below=1e9,
+  ),
+  Setting(
+    'bn_statistics',
+    str,
+    "Batch normalisation's moving statistics: averaged, or the server's own "
+    '(local).',
+    choices=('averaged', 'local'),
+    used_when=(only_with('norm', 'batch'),),
+  ),
+)
+SERVER_REPLICAS = Setting(
+  'server_replicas',
+  str,
+  'Server models in each round: one, or one per_group.',
+  choices=('one', 'per_group'),
+  used_when=(shared.GROUPED,),
+)
+SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
+SETTINGS = (
+  shared.NUM_GROUPS,
+  THRESHOLD,
+  VIEWS_FORWARD,
+  *shared.LOCAL,
+  *SLOTS,
+  *SERVER,
+  SERVER_REPLICAS,
+)
 
 
 def build_grouping_ssfl(
@@ -129,37 +182,29 @@ def build_grouping_ssfl(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  checks.integers_at_least(
-    1,
-    num_groups=num_groups,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-    server_batch_size=server_batch_size,
-    server_steps=server_steps,
-  )
-  checks.integers_at_least(0, server_warmup_rounds=server_warmup_rounds)
-  checks.numbers_at_least(0, above=True, server_weight=server_weight)
-  checks.choice(bn_statistics=bn_statistics, server_replicas=server_replicas)
-
+  check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
   client_training = local_training.LocalTraining(
     model,
     client_objective
     or objectives.ConsistencyRegularization(views, threshold, views_forward),
-    client_optimizer or optimizers.build_paper_sgd(),
-    batch_size,
-    **local_training.steps_or_epochs(local_steps, local_epochs),
-    schedule=schedule,
-    steps_per_round=server_steps,
+    local_training.TrainingPlan(
+      client_optimizer or optimizers.build_grouping_sgd(),
+      batch_size,
+      **local_training.steps_or_epochs(local_steps, local_epochs),
+      schedule=schedule,
+      steps_per_round=server_steps,
+    ),
   )
-  server = finalizers.ServerTraining(
+  server = server_training.ServerTraining(
     local_training.LocalTraining(
       model,
       objectives.Supervised(views),
-      server_optimizer or optimizers.build_paper_sgd(),
-      batch_size if server_batch_size is None else server_batch_size,
-      steps=server_steps,
-      schedule=schedule,
+      local_training.TrainingPlan(
+        server_optimizer or optimizers.build_grouping_sgd(),
+        batch_size if server_batch_size is None else server_batch_size,
+        steps=server_steps,
+        schedule=schedule,
+      ),
     ),
     server_data,
     num_groups if server_replicas == 'per_group' else 1,
@@ -176,28 +221,99 @@ def build_grouping_ssfl(
     )
     return tff.learning.models.ModelWeights(new.trainable, own)
 
-  def build_finalizer(**types):
-    return finalizers.build_server_training(
+  process = groups.compose(
+    client_training,
+    groups.Grouping(
+      num_groups, group_assignment, start_model, server_warmup_rounds
+    ),
+    functools.partial(
+      server_training.build_server_training,
       server,
       combine,
-      server_start=stacks.mean,
+      server_start=lambda group_models, aggregate: stacks.mean(group_models),
       seed=seed,
-      **types,
-    )
-
-  return groups.compose(
-    client_training,
-    build_finalizer,
-    num_groups=num_groups,
-    assignment=group_assignment,
-    start_model=start_model,
-    client_momentum=client_momentum,
-    num_slots=num_slots,
-    warmup_rounds=server_warmup_rounds,
-    server=server,
+    ),
     data_spec=data_spec,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+    memories=templates.slot_momentum(
+      client_momentum,
+      num_slots,
+      data_spec,
+      client_training.initial_optimizer_state,
+    ),
   )
+  return process.with_parts(
+    dataclasses.replace(process.parts, server=server, server_start=stacks.mean)
+  )
+
+
+_PAPER = 'Zhang et al. 2021, arXiv 2008.11364'
+_SERVER_COUNTS = (
+  'the server model is one of the models that are averaged, so n copies of a '
+  'client outweigh it more than one copy does (Eq. 7)'
+)
+# Never: clients do not join.
+_SERVER_ONLY_ROUNDS = 2**31 - 1
+_UNGROUPED = (*shared.LOCAL, shared.CLIENT_MOMENTUM, *SERVER)
+
+SPECS = (
+  ProcessSpec(
+    'grouping',
+    'CRL at clients, labels at the server, averages within S groups.',
+    f'{_PAPER}, Eqs. 3, 4 and 7',
+    build_grouping_ssfl,
+    SETTINGS,
+    exceptions={'copies_count_as_one': _SERVER_COUNTS},
+  ),
+  ProcessSpec(
+    'fedavg_ssfl',
+    'The same without groups: FedAvg with a server model (S = 1).',
+    f'{_PAPER}, Eqs. 3, 4 and 8',
+    build_grouping_ssfl,
+    (THRESHOLD, VIEWS_FORWARD, *_UNGROUPED),
+    fixed={'num_groups': 1},
+    exceptions={'copies_count_as_one': _SERVER_COUNTS},
+  ),
+  ProcessSpec(
+    'self_training',
+    'Self-training on weak views at clients, FedAvg with a server model.',
+    f'{_PAPER}, Eqs. 3, 5 and 8',
+    build_grouping_ssfl,
+    (THRESHOLD, *_UNGROUPED),
+    fixed={'num_groups': 1},
+    objective=objectives.SelfTraining,
+    exceptions={'copies_count_as_one': _SERVER_COUNTS},
+    has_strong_view=False,
+  ),
+  ProcessSpec(
+    'server_only',
+    "The lower bound: training on the server's labelled examples alone.",
+    f'{_PAPER}, Eq. 3',
+    build_grouping_ssfl,
+    (shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE),
+    fixed={
+      'num_groups': 1,
+      'local_steps': 1,
+      'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
+    },
+    # Where the server alone moves the model, 0.03 is too high: with 100 labels
+    # of the writers its loss grows again after 60 rounds. Averaging with
+    # clients damps its steps.
+    defaults={'learning_rate': 0.01},
+    has_client_training=False,
+    has_strong_view=False,
+  ),
+  ProcessSpec(
+    'grouping_supervised',
+    'The upper bound: all labels at clients, and the server data.',
+    f'{_PAPER}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
+    build_grouping_ssfl,
+    (shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *SERVER, SERVER_REPLICAS),
+    objective=objectives.Supervised,
+    labels_at='clients',
+    exceptions={'copies_count_as_one': _SERVER_COUNTS},
+    has_strong_view=False,
+  ),
+)

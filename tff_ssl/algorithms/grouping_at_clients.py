@@ -1,4 +1,4 @@
-"""Grouping-based averaging where clients hold some labels (paper 1, H).
+"""Grouping-based averaging where clients hold some labels (Zhang et al., H).
 
 Zhang et al., Improving Semi-supervised Federated Learning by Reducing the
 Gradient Diversity of Models (arXiv 2008.11364). The server has no data and
@@ -16,10 +16,40 @@ without usable clients keeps its model. `num_groups=1` is FedAvg with uniform
 weights.
 """
 
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives, optimizers
-from tff_ssl.templates import finalizers, groups, local_training
+import functools
+
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms.grouping import SLOTS
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
+from tff_ssl.objectives.semi_supervised import (
+  UNLABELLED_LOSS,
+  UNLABELLED_WEIGHT,
+)
+from tff_ssl.setting import check_arguments
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizers, templates
+  from tff_ssl.templates import groups, local_training
+  from tff_ssl.templates.server import finalizers
+
+SETTINGS = (
+  shared.NUM_GROUPS,
+  THRESHOLD,
+  VIEWS_FORWARD,
+  UNLABELLED_LOSS,
+  UNLABELLED_WEIGHT,
+  shared.LABELLED_BATCH_SIZE,
+  *shared.LOCAL,
+  *SLOTS,
+)
 
 
 def build_grouping_at_clients(
@@ -90,41 +120,41 @@ def build_grouping_at_clients(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and aggregator do not fit each other.
   """
-  checks.integers_at_least(
-    1,
-    num_groups=num_groups,
-    batch_size=batch_size,
-    labelled_batch_size=labelled_batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
+  check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
   training = local_training.LocalTraining(
     model,
     client_objective
     or objectives.SemiSupervised(
       views, threshold, unlabelled_loss, unlabelled_weight, views_forward
     ),
-    client_optimizer or optimizers.build_paper_sgd(),
-    batch_size,
-    **local_training.steps_or_epochs(local_steps, local_epochs),
-    schedule=schedule,
-    labelled_batch_size=labelled_batch_size or batch_size,
+    local_training.TrainingPlan(
+      client_optimizer or optimizers.build_grouping_sgd(),
+      batch_size,
+      **local_training.steps_or_epochs(local_steps, local_epochs),
+      schedule=schedule,
+      labelled_batch_size=labelled_batch_size or batch_size,
+    ),
   )
-
-  def build_finalizer(**types):
-    return finalizers.build_no_server_training(groups.average, **types)
-
   return groups.compose(
     training,
-    build_finalizer,
-    num_groups=num_groups,
-    assignment=group_assignment,
-    start_model=start_model,
-    client_momentum=client_momentum,
-    num_slots=num_slots,
+    groups.Grouping(num_groups, group_assignment, start_model),
+    functools.partial(finalizers.build_no_server_training, groups.average),
     data_spec=data_spec,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+    memories=templates.slot_momentum(
+      client_momentum, num_slots, data_spec, training.initial_optimizer_state
+    ),
   )
+
+
+SPEC = ProcessSpec(
+  'grouping_client_labels',
+  'Some labels at clients, no server data, averages within S groups.',
+  'Zhang et al. 2021, arXiv 2008.11364, Appendix H',
+  build_grouping_at_clients,
+  SETTINGS,
+  labels_at='dealt',
+  has_server_training=False,
+)

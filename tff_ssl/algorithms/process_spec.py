@@ -1,29 +1,49 @@
 """What the registry says of a process."""
 
 import dataclasses
-import importlib
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from tff_ssl.setting import Setting
+
+
+# Python takes long to look at a function, and the runner asks again and again.
+@functools.cache
+def _parameters(
+  function: Callable[..., Any],
+) -> Mapping[str, inspect.Parameter]:
+  return inspect.signature(function).parameters
 
 
 @dataclasses.dataclass(frozen=True)
 class ProcessSpec:
   """How to build a process and what it needs.
 
+  It stands at the foot of the algorithm's own file.
+
   Attributes:
     name: Name of the process, as in `--process`.
     description: One line for users.
     source: Where the method is defined.
-    builder: `module.function` below `tff_ssl.algorithms`; call `build`.
+    builder: The function that builds it; `build` fills in `fixed`.
     settings: Keyword arguments of the builder that are a user's to choose.
-    base_settings: With a setting `base_process`, further keyword arguments that
-      are a user's to choose where that process has them as settings.
+    bases: With a setting `base_process`, the processes that it names (`over`).
     fixed: Keyword arguments that make this process out of the builder.
-    objective: Name of the class in `tff_ssl.objectives` for the clients, or
-      `None` for the builder's default.
-    server_optimizer: Name of the function in `tff_ssl.optimizers` that makes
-      the server's optimizer of the setting `server_learning_rate`, or `None`
-      for the builder's default.
+    objective: The class of the clients' objective, or `None` for the builder's
+      default. Settings that are fields of it go to it.
+    server_optimizer: Function that makes the server's optimizer of the setting
+      `server_learning_rate`, or `None` for the builder's default.
+    defaults: What the runner takes where the user gives nothing: values by name
+      of the setting, also of settings of other parts, such as `learning_rate`.
+      Or a function that returns them, of what the user gave, with `process` and
+      `dataset`. A setting without a value here or of the data set has the
+      builder's default.
+    derive: Function of all default values and of what the user gave that
+      returns those defaults which depend on other values, or `None`.
+    check: Function of a run's values by name that raises `ValueError` where
+      they do not fit each other, or `None`. The message names flags.
     labels_at: Whose labels training sees: 'server', 'clients' (all of theirs),
       'dealt' (some labelled examples of the clients) or 'sets' (nobody's: an
       example's `y` is the index of the set that it lies in, and the client's
@@ -34,6 +54,8 @@ class ProcessSpec:
       one, so that it takes some of each to show anything.
     keeps_client_state: Whether it takes `client_state_dir`.
     counts_clients: Whether it takes `num_clients`, all there are.
+    counts_sgd_steps: Whether it divides by steps in proportion to the
+      gradients, which those of Adam are not.
     redraws_masks: Whether it takes `redrawn_mask_ratio`.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
@@ -47,18 +69,26 @@ class ProcessSpec:
   name: str
   description: str
   source: str
-  builder: str
-  settings: tuple[str, ...]
-  base_settings: tuple[str, ...] = ()
+  builder: Callable[..., Any]
+  settings: tuple[Setting, ...]
+  bases: Mapping[str, 'ProcessSpec'] = dataclasses.field(default_factory=dict)
   fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  objective: str | None = None
-  server_optimizer: str | None = None
+  objective: type | None = None
+  server_optimizer: Callable[..., Any] | None = None
+  defaults: (
+    Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+  ) = dataclasses.field(default_factory=dict)
+  derive: (
+    Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None
+  ) = None
+  check: Callable[[Mapping[str, Any]], None] | None = None
   labels_at: str = 'server'
   has_server_training: bool = True
   has_client_training: bool = True
   uses_unlabelled: bool = False
   keeps_client_state: bool = False
   counts_clients: bool = False
+  counts_sgd_steps: bool = False
   redraws_masks: bool = False
   needs_encoder: bool = False
   augments: bool = True
@@ -66,43 +96,74 @@ class ProcessSpec:
   has_gradient_diversity: bool = True
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
+  def __str__(self) -> str:
+    return self.name
+
   @property
-  def function(self) -> Callable[..., Any]:
-    """The builder function itself."""
-    module, name = self.builder.split('.')
-    return getattr(
-      importlib.import_module(f'tff_ssl.algorithms.{module}'), name
+  def setting_names(self) -> tuple[str, ...]:
+    """The names of the settings."""
+    return tuple(setting.name for setting in self.settings)
+
+  def over(self, base_process: str) -> 'ProcessSpec':
+    """Returns the entry with what it needs over a base process.
+
+    Args:
+      base_process: A key of `bases`, whose rounds the process trains in: it
+        asks for what that one asks for.
+    """
+    base = self.bases[base_process]
+    return dataclasses.replace(
+      self,
+      server_optimizer=base.server_optimizer,
+      check=base.check,
+      keeps_client_state=base.keeps_client_state,
+      counts_clients=base.counts_clients,
+      counts_sgd_steps=base.counts_sgd_steps,
+      has_gradient_diversity=base.has_gradient_diversity,
     )
 
-  @property
-  def build(self) -> Callable[..., Any]:
-    """The builder, with `fixed` filled in.
+  def default_of(self, name: str) -> Any:
+    """Returns the default of the builder's argument, or of the objective's.
 
-    It takes the model, `data_spec`, `views`, `server_data` where
-    `has_server_training`, and the settings, all but the model by name.
+    Args:
+      name: Name of a setting.
+
+    Returns:
+      Its default; `None` where there is none.
     """
-    builder = self.function
+    functions = [self.builder]
+    if self.objective is not None:
+      functions.insert(0, self.objective)
+    for function in functions:
+      parameter = _parameters(function).get(name)
+      if parameter is not None and parameter.default is not parameter.empty:
+        return parameter.default
+    return None
 
-    def build(model, *, views, **arguments):
-      if clash := sorted(self.fixed.keys() & arguments.keys()):
-        raise TypeError(f'{clash} cannot be given: {self.name} fixes them.')
-      arguments = {**self.fixed, **arguments}
-      if self.objective is not None:
-        objectives = importlib.import_module('tff_ssl.objectives')
-        objective = getattr(objectives, self.objective)
-        fields = {field.name for field in dataclasses.fields(objective)}
-        chosen = {name: arguments.pop(name) for name in fields & set(arguments)}
-        arguments['client_objective'] = objective(views, **chosen)
-      if self.server_optimizer is not None:
-        optimizers = importlib.import_module('tff_ssl.optimizers')
-        make = getattr(optimizers, self.server_optimizer)
-        names = {'server_learning_rate'} & arguments.keys()
-        rate = {name: arguments.pop(name) for name in names}
-        arguments.setdefault('server_optimizer', make(**rate))
-      return builder(model, views=views, **arguments)
+  def build(self, model, *, views, **arguments):
+    """Builds the process.
 
-    return build
+    Args:
+      model: As the builder takes it.
+      views: Likewise.
+      **arguments: The settings, `data_spec`, `server_data` where
+        `has_server_training`, and other arguments of the builder.
 
+    Returns:
+      What the builder returns.
 
-# The settings of local training that most processes have.
-LOCAL = ('batch_size', 'local_steps', 'local_epochs')
+    Raises:
+      TypeError: If an argument is one of `fixed`.
+    """
+    if clash := sorted(self.fixed.keys() & arguments.keys()):
+      raise TypeError(f'{clash} cannot be given: {self.name} fixes them.')
+    arguments = {**self.fixed, **arguments}
+    if self.objective is not None:
+      fields = {field.name for field in dataclasses.fields(self.objective)}
+      chosen = {name: arguments.pop(name) for name in fields & set(arguments)}
+      arguments['client_objective'] = self.objective(views, **chosen)
+    if self.server_optimizer is not None:
+      names = {'server_learning_rate'} & arguments.keys()
+      rate = {name: arguments.pop(name) for name in names}
+      arguments.setdefault('server_optimizer', self.server_optimizer(**rate))
+    return self.builder(model, views=views, **arguments)

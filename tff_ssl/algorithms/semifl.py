@@ -15,7 +15,7 @@ server   v <- beta_g v + w - mean of w_k, over clients with confident examples
 ```
 
 The last line is static batch normalisation
-(`tff_ssl.templates.static_statistics`): clients and server normalise by
+(`tff_ssl.templates.server.static_statistics`): clients and server normalise by
 minibatches while they train, nobody keeps moving averages, and pseudo-labels
 and evaluation use the statistics that the server has computed at the end of the
 round before. Its authors' code computes them over the clients' examples too,
@@ -28,19 +28,60 @@ decay 5e-4, gradients clipped to norm 1, E = 5. Its server takes minibatches of
 a cosine over 800 rounds; beta_g is .5 for IID clients.
 """
 
+from __future__ import annotations
+
 import collections
+import dataclasses
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import checks, objectives, optimizer_wrappers
-from tff_ssl.templates import (
-  alternate_training,
-  averaging,
-  local_training,
-  minibatches,
-  pseudo_labelling,
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
+from tff_ssl.setting import Setting, check_arguments
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl.objectives.maths import losses
+  from tff_ssl.templates import averaging, local_training, pseudo_labelling
+  from tff_ssl.templates.server import alternate_training
+
+SETTINGS = (
+  THRESHOLD,
+  Setting(
+    'pseudo_label_view',
+    str,
+    'The view that clients label: weak or plain.',
+    choices=('plain', 'weak'),
+  ),
+  MIXUP_WEIGHT,
+  MIXUP_CONCENTRATION,
+  Setting(
+    'global_momentum',
+    float,
+    "beta_g, momentum of the clients' averaged change, in [0, 0.999].",
+    at_least=0,
+    # At 1 the velocity never fades.
+    at_most=0.999,
+  ),
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+  Setting(
+    'server_epochs',
+    int,
+    'Passes of the server over its labelled examples in a round.',
+    at_least=1,
+    at_most=10**6,
+    group='server training',
+  ),
+  dataclasses.replace(shared.SERVER_BATCH_SIZE, optional=False),
 )
+
 
 _NONE = -1
 
@@ -115,38 +156,32 @@ def build_semifl(
     ValueError: If an argument is out of range.
     TypeError: If model, client data and server data do not fit each other.
   """
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-    server_batch_size=server_batch_size,
-    server_epochs=server_epochs,
-  )
-  checks.numbers_at_least(0, threshold=threshold)
-  checks.fractions(global_momentum=global_momentum)
-  checks.choice(pseudo_label_view=pseudo_label_view)
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
 
   training = local_training.LocalTraining(
     model,
     objectives.FixAndMix(views, mixup_weight, mixup_concentration),
-    client_optimizer or optimizer_wrappers.build_semifl_sgd(),
-    batch_size,
-    **local_training.steps_or_epochs(
-      local_steps, local_epochs, default_epochs=5
+    local_training.TrainingPlan(
+      client_optimizer or optimizer_wrappers.build_semifl_sgd(),
+      batch_size,
+      **local_training.steps_or_epochs(
+        local_steps, local_epochs, default_epochs=5
+      ),
+      schedule=schedule,
     ),
-    schedule=schedule,
-    selection=minibatches.Selection('labelled'),
+    templates.Selection('labelled'),
   )
   server = alternate_training.fine_tuning(
     local_training.LocalTraining(
       model,
       objectives.Supervised(views),
-      server_optimizer or optimizer_wrappers.build_semifl_sgd(),
-      server_batch_size,
-      epochs=server_epochs,
-      schedule=schedule,
+      local_training.TrainingPlan(
+        server_optimizer or optimizer_wrappers.build_semifl_sgd(),
+        server_batch_size,
+        epochs=server_epochs,
+        schedule=schedule,
+      ),
     ),
     server_data,
     views,
@@ -162,8 +197,7 @@ def build_semifl(
       threshold=threshold,
       seed=task.client_seed,
     )
-    result = averaging.run_training(
-      training,
+    result = training.run_task(
       task,
       examples=collections.OrderedDict(
         task.examples, y=tf.where(confident > 0, labels, _NONE)
@@ -176,7 +210,7 @@ def build_semifl(
         tf.reduce_sum(confident),
         tf.cast(tf.size(confident), tf.float32),
       ),
-      pseudo_label_accuracy=objectives.losses.pseudo_label_accuracy(
+      pseudo_label_accuracy=losses.pseudo_label_accuracy(
         labels, confident, task.examples
       ),
     )
@@ -189,18 +223,54 @@ def build_semifl(
       passes=labelling + result.passes,
     )
 
-  return averaging.compose(
-    train,
-    model=model,
-    data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=tff.learning.optimizers.build_sgdm(1.0, global_momentum),
-    server_training=server,
-    client_weighting=client_weighting,
-    leaves_out_idle=True,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+  def local_update(task):
+    result = train(task)
+    update = averaging.update_from(task, result, client_weighting)
+    counts = tf.cast(result.num_examples > 0, tf.float32)
+    return update._replace(weight=counts * update.weight), None
+
+  def build_finalizer(weights_type, aggregate_type):
+    finalizer = averaging.build_finalizer(
+      model,
+      tff.learning.optimizers.build_sgdm(1.0, global_momentum),
+      weights_type=weights_type,
+      aggregate_type=aggregate_type,
+    )
+    return alternate_training.then_train(
+      finalizer, server, weights_type=weights_type, seed=seed
+    )
+
+  factory = averaging.weighted_factory(model_aggregator, client_weighting)
+  return templates.compose(
+    templates.initial_weights(model, seed),
+    templates.Clients(local_update, data_spec, training.initial_hparams),
+    create_aggregator=factory.create,
+    build_finalizer=build_finalizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
   )
+
+
+def _derive(values, given):
+  """Returns the server's batch size, which its authors choose by the labels."""
+  labelled = given.get('server_examples', values['server_examples'])
+  return {'server_batch_size': 250 if labelled > 250 else 10}
+
+
+SPEC = ProcessSpec(
+  'semifl',
+  'Clients train on labels of the received model, then the server.',
+  "Diao et al. 2022, arXiv 2106.01432, and its authors' code",
+  build_semifl,
+  SETTINGS,
+  # Its authors' code.
+  defaults={
+    'batch_size': 10,
+    'local_epochs': 5,
+    'weight_decay': 5e-4,
+    'client_clip_norm': 1.0,
+  },
+  derive=_derive,
+  has_gradient_diversity=False,
+)

@@ -14,11 +14,56 @@ gradient is 0; its momentum goes on all the same, as in any optimizer over one
 loss, or rests (`idle_momentum`).
 """
 
-import tensorflow_federated as tff
+from __future__ import annotations
 
-from tff_ssl import checks, objectives, optimizer_wrappers
+from etils import epy
+
+from tff_ssl import objectives
+from tff_ssl.algorithms import label_hungry
+from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
-from tff_ssl.templates import averaging, local_training, minibatches
+from tff_ssl.objectives.proxy_tasks import PROXY_TASK
+from tff_ssl.objectives.self_supervised import SSJO_LOSS_WEIGHT
+from tff_ssl.setting import Setting, check_arguments, condition
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl.templates import averaging, local_training
+
+
+@condition('hidden or absent labels')
+def _all_labelled(values):
+  """Says so where each minibatch has labels."""
+  if values.get('mask_ratio') == 0 and not values.get('may_lack_labels'):
+    return '--mask_ratio=0 hides no label'
+  return None
+
+
+SETTINGS = (
+  *label_hungry.SETTINGS,
+  PROXY_TASK,
+  SSJO_LOSS_WEIGHT,
+  Setting(
+    'labelled_batch_probability',
+    float,
+    'Probability of a labelled minibatch, in [0, 1]; by default the labelled '
+    "examples' share of the client's.",
+    at_least=0,
+    at_most=1,
+    optional=True,
+    used_when=(_all_labelled,),
+  ),
+  Setting(
+    'idle_momentum',
+    str,
+    'Weights that get no gradient in a step: momentum carries them on '
+    '(coasts), or they and their momentum stay as they are (rests).',
+    choices=('coasts', 'rests'),
+  ),
+)
+
 
 _CLASSIFIER = (0, 1)
 
@@ -94,15 +139,7 @@ def build_ssjo(
     TypeError: If the model has no encoder of its own, or does not fit the
       client data.
   """
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
-  if labelled_batch_probability is not None:
-    checks.fractions(labelled_batch_probability=labelled_batch_probability)
-  checks.choice(idle_momentum=idle_momentum)
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   client_optimizer = client_optimizer or tff.learning.optimizers.build_sgdm(
     0.001, 0.99
@@ -116,33 +153,52 @@ def build_ssjo(
   training = local_training.LocalTraining(
     joint,
     objectives.JointlyOptimized(views, task, ssjo_loss_weight),
-    client_optimizer,
-    batch_size,
-    **local_training.steps_or_epochs(
-      local_steps, local_epochs, default_epochs=10
+    local_training.TrainingPlan(
+      client_optimizer,
+      batch_size,
+      **local_training.steps_or_epochs(
+        local_steps, local_epochs, default_epochs=10
+      ),
+      schedule=schedule,
     ),
-    schedule=schedule,
-    selection=minibatches.Selection(
+    templates.Selection(
       'either', labelled_batch_probability, redrawn_mask_ratio
     ),
   )
 
   return averaging.compose(
-    averaging.train_all(training),
+    training.run_task,
     model=joint,
     data_spec=data_spec,
     initial_hparams=training.initial_hparams,
-    initial_optimizer_state=training.initial_optimizer_state,
-    server_optimizer=server_optimizer,
     client_weighting=client_weighting,
-    client_momentum=client_momentum,
-    num_slots=num_slots,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    to_model_weights=lambda weights: joint.take(weights, _CLASSIFIER),
-    from_model_weights=lambda weights, present: joint.put(
-      present, _CLASSIFIER, weights
+    server_optimizer=server_optimizer,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
     ),
-    seed=seed,
+    memories=templates.slot_momentum(
+      client_momentum, num_slots, data_spec, training.initial_optimizer_state
+    ),
+    view=templates.ModelView(
+      lambda weights: joint.take(weights, _CLASSIFIER),
+      lambda weights, present: joint.put(present, _CLASSIFIER, weights),
+    ),
   )
+
+
+SPEC = ProcessSpec(
+  'ssjo',
+  'Classifier and self-supervised task trained jointly, FedAvg.',
+  f'{label_hungry.PAPER}, Methods 2 and Figure 4',
+  build_ssjo,
+  SETTINGS,
+  defaults=label_hungry.defaults,
+  labels_at='clients',
+  has_strong_view=False,
+  redraws_masks=True,
+  uses_unlabelled=True,
+  has_server_training=False,
+  needs_encoder=True,
+  augments=False,
+  has_gradient_diversity=False,
+)

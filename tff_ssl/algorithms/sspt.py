@@ -15,15 +15,55 @@ it was initialised. In the authors' published code the second stage did not
 receive the encoder, so what they report for this method is supervised FedAvg.
 """
 
+from __future__ import annotations
+
 import collections
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import checks, objectives
-from tff_ssl.models import split
+from tff_ssl import objectives
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import label_hungry
+from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
-from tff_ssl.templates import averaging, local_training, minibatches
+from tff_ssl.objectives.proxy_tasks import PROXY_TASK
+from tff_ssl.setting import Setting, check_arguments, unless
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import templates
+  from tff_ssl.models import split
+  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.templates.server import finalizers
+
+SETTINGS = (
+  *label_hungry.SETTINGS,
+  shared.EPOCH_BATCHES,
+  PROXY_TASK,
+  Setting(
+    'pretraining_rounds',
+    int,
+    'Rounds of --total_rounds that go to the proxy task, the first ones; by '
+    'default half of them.',
+    at_least=0,
+  ),
+  Setting(
+    'pretraining_images',
+    str,
+    'Images of the pre-training: all, or the unlabelled ones alone.',
+    choices=('all', 'unlabelled'),
+    used_when=(unless('pretraining_rounds', 0, 'leaves it out'),),
+  ),
+  Setting(
+    'encoder_training',
+    str,
+    'The encoder after the pre-training: fine_tuned or frozen.',
+    choices=('fine_tuned', 'frozen'),
+  ),
+)
+
 
 # Positions among the parts: encoder, classifier, the proxy task's head.
 _CLASSIFIER = (0, 1)
@@ -106,25 +146,14 @@ def build_sspt(
     TypeError: If the model has no encoder of its own, or does not fit the
       client data.
   """
-  checks.integers_at_least(0, pretraining_rounds=pretraining_rounds)
-  checks.integers_at_least(
-    1,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-  )
-  checks.choice(
-    pretraining_images=pretraining_images, encoder_training=encoder_training
-  )
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   task = proxy_task or proxy_tasks.Reconstruction()
   joint = proxy_tasks.add_head(model, task, views)
   is_frozen = encoder_training == 'frozen'
 
   def build_training(part, objective, rows):
-    return local_training.LocalTraining(
-      part,
-      objective,
+    plan = local_training.TrainingPlan(
       client_optimizer or tff.learning.optimizers.build_sgdm(0.001, 0.99),
       batch_size,
       **local_training.steps_or_epochs(
@@ -132,9 +161,10 @@ def build_sspt(
       ),
       schedule=schedule,
       epoch_batches=epoch_batches,
-      selection=minibatches.Selection(
-        rows, redrawn_mask_ratio=None if rows == 'all' else redrawn_mask_ratio
-      ),
+    )
+    ratio = None if rows == 'all' else redrawn_mask_ratio
+    return local_training.LocalTraining(
+      part, objective, plan, templates.Selection(rows, redrawn_mask_ratio=ratio)
     )
 
   pretraining = build_training(
@@ -151,8 +181,7 @@ def build_sspt(
   def train(task):
     def run(stage, training, start, round_num):
       state = None if task.slot_state is None else task.slot_state[stage]
-      result = averaging.run_training(
-        training,
+      result = training.run_task(
         task,
         start=start,
         round_num=round_num,
@@ -192,26 +221,82 @@ def build_sspt(
 
     return tf.cond(task.round < pretraining_rounds, pretrain, finetune)
 
-  return averaging.compose(
-    train,
-    model=joint,
-    data_spec=data_spec,
-    initial_hparams=finetuning.initial_hparams,
-    initial_optimizer_state=lambda: (
+  def initial_states():
+    return (
       pretraining.initial_optimizer_state(),
       finetuning.initial_optimizer_state(),
+    )
+
+  factory = averaging.weighted_factory(model_aggregator, client_weighting)
+  return templates.compose(
+    templates.initial_weights(joint, seed),
+    templates.Clients(
+      averaging.build_local_update(train, client_weighting),
+      data_spec,
+      finetuning.initial_hparams,
+      templates.slot_momentum(
+        client_momentum, num_slots, data_spec, initial_states
+      ),
     ),
-    server_optimizer=server_optimizer,
-    client_weighting=client_weighting,
-    client_momentum=client_momentum,
-    num_slots=num_slots,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    to_model_weights=lambda weights: joint.take(weights, _CLASSIFIER),
-    from_model_weights=lambda weights, present: joint.put(
-      present, _CLASSIFIER, weights
+    create_aggregator=factory.create,
+    build_finalizer=lambda weights_type, aggregate_type: (
+      finalizers.build_apply_mean_delta_in_stages(
+        server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
+        weights_type,
+        joint.weights_spec.trainable,
+        pretraining_rounds,
+      )
     ),
-    server_restart_round=pretraining_rounds,
-    seed=seed,
+    wiring=templates.Wiring(
+      model_distributor, model_aggregator, metrics_aggregator, seed
+    ),
+    view=templates.ModelView(
+      lambda weights: joint.take(weights, _CLASSIFIER),
+      lambda weights, present: joint.put(present, _CLASSIFIER, weights),
+    ),
   )
+
+
+def _derive(values, given):
+  """Returns twice the rounds, half of them for the proxy task.
+
+  Where the user gives the rounds, the pre-training is not longer than by
+  default: a run may go on for longer than it was asked to at first.
+  """
+  rounds = values['total_rounds']
+  total = given.get('total_rounds', 2 * rounds)
+  return {
+    'total_rounds': total,
+    'pretraining_rounds': min(rounds, max(1, total // 2)),
+  }
+
+
+def _check(values):
+  """Raises `ValueError` where the classifier would have no round."""
+  pretraining, total = values['pretraining_rounds'], values['total_rounds']
+  if pretraining >= total:
+    raise ValueError(
+      f'--pretraining_rounds={pretraining} leaves none of '
+      f'--total_rounds={total} for the classifier: lower the first or raise '
+      'the second.'
+    )
+
+
+SPEC = ProcessSpec(
+  'sspt',
+  'Self-supervised pre-training, then supervised FedAvg, in one run.',
+  f'{label_hungry.PAPER}, Methods 1 and Figure 3',
+  build_sspt,
+  SETTINGS,
+  defaults=label_hungry.defaults,
+  derive=_derive,
+  check=_check,
+  labels_at='clients',
+  has_strong_view=False,
+  redraws_masks=True,
+  uses_unlabelled=True,
+  has_server_training=False,
+  needs_encoder=True,
+  augments=False,
+  has_gradient_diversity=False,
+)

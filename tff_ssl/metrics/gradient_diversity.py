@@ -1,4 +1,4 @@
-"""Gradient diversity of a process, on clients that it is given (paper 1).
+"""Gradient diversity of a process, on clients that it is given (Zhang et al.).
 
 Zhang et al. (arXiv 2008.11364), Definition 1 and Appendix D, measure how far
 the vectors g_k of the participants k of a round point in different directions:
@@ -60,7 +60,7 @@ import tensorflow_federated as tff
 from tff_ssl import aggregators, checks, randomness
 from tff_ssl.metrics import diversity_ratios
 from tff_ssl.templates import client_data as client_data_lib
-from tff_ssl.templates import client_work
+from tff_ssl.templates import client_task, faults
 
 _PREFIX = 'diversity'
 _KINDS = ('gradient', 'update')
@@ -91,9 +91,9 @@ class ServerTask(NamedTuple):
 def build_gradient_diversity(
   *,
   local_update: Callable[
-    [client_work.ClientTask], tuple[client_work.LocalUpdate, Any]
+    [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
   ],
-  client_gradient: Callable[[client_work.ClientTask], Any],
+  client_gradient: Callable[[client_task.ClientTask], Any],
   server_update: Callable[[ServerTask], Any] | None = None,
   server_gradient: Callable[[ServerTask], Any] | None = None,
   data_spec: client_data_lib.ClientDataSpec,
@@ -105,7 +105,7 @@ def build_gradient_diversity(
   """Builds the computation that measures gradient diversity.
 
   Args:
-    local_update: What the process gives to `build_client_work`: takes a
+    local_update: What the process gives to `client_work.Clients`: takes a
       `ClientTask`, returns a `LocalUpdate` and the client's group, or `None`.
     client_gradient: Takes a `ClientTask`, returns the client's gradient on all
       its data (`tff_ssl.templates.full_gradient`), tensors like the model's
@@ -159,14 +159,14 @@ def build_gradient_diversity(
 
   @tff.tensorflow.computation(sent_type, data_spec.type)
   def measure_client(sent, data):
-    task, _ = client_work.read_task(sent, initial_hparams(), data, data_spec)
+    task = client_task.read_task(sent, initial_hparams(), data, data_spec)
     update, group = local_update(task)
     if group is None:
       _check_one_group(num_groups)
       group = tf.constant(0)
     vectors = (client_gradient(task), update.delta.trainable)
-    _, usable = client_work.find_faults(update, task.examples, vectors)
-    value = client_work.zero_unless(usable, _terms_by_kind(*vectors))
+    _, usable = faults.find_faults(update, task.examples, vectors)
+    value = faults.zero_unless(usable, _terms_by_kind(*vectors))
     member = collections.OrderedDict(value=value, group=group)
     return member, tf.cast(usable, tf.float32)
 

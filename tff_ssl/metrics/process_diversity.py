@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.metrics import gradient_diversity
-from tff_ssl.templates import composition, full_gradient, stacks
+from tff_ssl.templates import composition, full_gradient
 
 
 def build_process_diversity(
@@ -43,36 +43,24 @@ def build_process_diversity(
     )
   parts = process.parts
 
-  def gradient(training, weights, examples, seed, constants=None):
-    return full_gradient.full_gradient(
-      training.model,
-      training.objective,
-      weights,
-      training.selection.of(examples),
-      batch_size=training.batch_size,
-      seed=seed,
-      with_labelled=training.labelled_batch_size is not None,
-      constants=constants,
-    )
-
   def client_gradient(task):
-    return gradient(
+    return full_gradient.gradient_of_training(
       parts.training,
       parts.start_of(task),
       task.examples,
-      task.client_seed,
-      task.constants,
+      seed=task.client_seed,
+      constants=task.constants,
     )
 
   server = {}
   if parts.server is not None:
 
     def server_gradient(task):
-      return gradient(
+      return full_gradient.gradient_of_training(
         parts.server.training,
         parts.server_start(task.weights),
         parts.server.read_examples(),
-        task.server_seed,
+        seed=task.server_seed,
       )
 
     def server_update(task):
@@ -81,7 +69,9 @@ def build_process_diversity(
         start, task.optimizer_state, seed=task.seed, round_num=task.round
       )
       return tf.nest.map_structure(
-        tf.subtract, stacks.row(result.weights, 0).trainable, start.trainable
+        tf.subtract,
+        parts.server.first_replica(result.weights).trainable,
+        start.trainable,
       )
 
     state_type = process.initialize.type_signature.result.member
@@ -95,7 +85,7 @@ def build_process_diversity(
     local_update=parts.local_update,
     client_gradient=client_gradient,
     data_spec=parts.data_spec,
-    weights_type=parts.weights_type,
+    weights_type=process.weights_type,
     initial_hparams=parts.training.initial_hparams,
     num_groups=parts.num_groups,
     **server,

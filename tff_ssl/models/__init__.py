@@ -1,4 +1,4 @@
-"""Models: the door to one functional form, and a registry of networks.
+"""Models: one functional form, and a registry of networks.
 
 Importing the registry is cheap: a network's module is imported when it is
 built.
@@ -9,6 +9,8 @@ import importlib
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from tff_ssl import user_modules
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +139,9 @@ def build(name: str, input_shape, num_classes: int, norm: str):
   """Builds a classifier by name.
 
   Args:
-    name: Of `MODELS` or `ENCODERS`; the latter get a linear head.
+    name: Of `MODELS` or `ENCODERS`; the latter get a linear head. Or
+      'module:FUNCTION' of one's own on the import path: as `ModelSpec.build`,
+      but it may return a `FunctionalModel` or `SplitModel` too.
     input_shape: Height, width and channels.
     num_classes: Number of classes.
     norm: 'none', 'batch' or 'group'.
@@ -149,6 +153,8 @@ def build(name: str, input_shape, num_classes: int, norm: str):
   Raises:
     ValueError: If an argument is out of range.
   """
+  if user_modules.is_reference(name):
+    return _of_user(name, input_shape, num_classes, norm)
   if name not in MODELS and name not in ENCODERS:
     raise ValueError(f'name is {name!r}: give one of {(*MODELS, *ENCODERS)}.')
   arguments, functional, heads, split = (
@@ -164,3 +170,13 @@ def build(name: str, input_shape, num_classes: int, norm: str):
   (num_features,) = split.features_spec(encoder).shape[1:]
   build_head = getattr(heads, ENCODERS[name].head)
   return split.join(encoder, build_head(num_features, num_classes))
+
+
+def _of_user(name, input_shape, num_classes, norm):
+  """Builds the model of a user's own function; see `build`."""
+  functional = importlib.import_module('tff_ssl.models.functional')
+  build_model = user_modules.load('model', name)
+  model = build_model(tuple(input_shape), num_classes, norm)
+  if isinstance(model, functional.FunctionalModel):
+    return model
+  return functional.from_keras(model)

@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from tff_ssl import checks
+from tff_ssl.setting import Setting
+
+NORM = Setting(
+  'norm',
+  str,
+  'Normalisation: none, batch or group. The published emnist_cnn has none, '
+  'though its paper says group.',
+  default='none',
+  choices=('none', 'batch', 'group'),
+)
 
 
 def check_network(num_classes: int, norm: str) -> None:
@@ -17,7 +26,7 @@ def check_network(num_classes: int, norm: str) -> None:
   """
   if num_classes < 1:
     raise ValueError(f'num_classes is {num_classes}: give a positive number.')
-  checks.choice(norm=norm)
+  NORM.check(norm)
 
 
 def check_image_network(

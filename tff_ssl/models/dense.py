@@ -72,7 +72,7 @@ def dense_encoder(
     ValueError: If an argument is out of range.
   """
   checks.integers_at_least(1, features=features)
-  checks.choice(norm=norm)
+  arguments.NORM.check(norm)
   return tf.keras.Sequential(
     [
       layers.Input(tuple(input_shape)),

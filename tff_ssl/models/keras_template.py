@@ -1,7 +1,7 @@
 """Keras models built without variables: the mechanism behind `from_keras`.
 
 A Keras model is built once while every request for a `tf.Variable` is answered
-with a `Slot`, a variable that owns no memory and passes on whichever tensor is
+with a `BoundVariable`. It owns no memory and passes on whichever tensor is
 bound to it for the length of one call. Layers cannot tell the difference, so
 that batch normalisation may even assign to its moving averages: the assigned
 tensor is then read back. In the same way every random layer is given a
@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras.src.engine import base_layer, base_layer_v1, training, training_v1
 from keras.src.utils import version_utils
 
-from tff_ssl.models import stand_ins
+from tff_ssl.models import substitutes
 
 # The name that tf.random.Generator gives to the variable of its state.
 _GENERATOR_STATE = 'StateVar'
@@ -60,7 +60,7 @@ class KerasTemplate:
     def new_slot(next_creator, **kwargs):
       if kwargs.get('name') == _GENERATOR_STATE:
         return next_creator(**kwargs)
-      slots.append(stand_ins.make_slot(**kwargs))
+      slots.append(substitutes.make_bound_variable(**kwargs))
       return slots[-1]
 
     with tf.variable_creator_scope(new_slot):
@@ -72,8 +72,10 @@ class KerasTemplate:
         )
     for slot in slots:
       slot.building = False
-    self._trainable = _own_slots(self._model.trainable_weights)
-    self._non_trainable = _own_slots(self._model.non_trainable_weights)
+    self._trainable = _own_bound_variables(self._model.trainable_weights)
+    self._non_trainable = _own_bound_variables(
+      self._model.non_trainable_weights
+    )
     self._generators = _replace_generators(self._model)
     self._classes = _layer_classes(self._model)
     self._check_purity()
@@ -319,18 +321,20 @@ def _find_input_spec(model, input_spec) -> tf.TensorSpec:
   return tf.TensorSpec([None, *inputs[0].shape[1:]], inputs[0].dtype)
 
 
-def _replace_generators(model) -> list[stand_ins.SeededGenerator]:
+def _replace_generators(model) -> list[substitutes.SeededGenerator]:
   layers = [
     module
     for module in model.submodules
     if isinstance(module, tf.keras.__internal__.layers.BaseRandomLayer)
   ]
   for position, layer in enumerate(layers):
-    layer._random_generator = stand_ins.SeededGenerator(position)
+    layer._random_generator = substitutes.SeededGenerator(position)
   return [layer._random_generator for layer in layers]
 
 
-def _own_slots(variables: Sequence[tf.Variable]) -> list[stand_ins.Slot]:
+def _own_bound_variables(
+  variables: Sequence[tf.Variable],
+) -> list[substitutes.BoundVariable]:
   # Under mixed precision Keras wraps a variable in one that casts.
   return [getattr(variable, '_variable', variable) for variable in variables]
 

@@ -9,7 +9,7 @@ import math
 
 import tensorflow as tf
 
-from tff_ssl import checks
+from tff_ssl.models import arguments
 
 
 @tf.keras.saving.register_keras_serializable(package='tff_ssl')
@@ -164,5 +164,5 @@ def make_norm(kind: str) -> tf.keras.layers.Layer:
   Raises:
     ValueError: If `kind` is none of these.
   """
-  checks.choice(norm=kind)
+  arguments.NORM.check(kind)
   return _MAKERS[kind]()

@@ -27,15 +27,12 @@ from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
 )
-from tff_ssl.objectives.corrected import Corrected, Correction
 from tff_ssl.objectives.fix_and_mix import FixAndMix, MixPool
 from tff_ssl.objectives.inter_client import InterClientConsistency, Peers
 from tff_ssl.objectives.label_proportions import (
   LabelProportions,
   VirtualAdversarialProportions,
 )
-from tff_ssl.objectives.lasso import Lasso
-from tff_ssl.objectives.proximal import Proximal
 from tff_ssl.objectives.proxy_tasks import (
   PROXY_TASKS,
   ProxyTask,
@@ -55,7 +52,10 @@ from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
 from tff_ssl.objectives.surrogate_sets import SurrogateSets
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
-from tff_ssl.objectives.weighted import Weighted
+from tff_ssl.objectives.wrappers.corrected import Corrected, Correction
+from tff_ssl.objectives.wrappers.l1_penalty import L1Penalty
+from tff_ssl.objectives.wrappers.proximal import Proximal
+from tff_ssl.objectives.wrappers.weighted_loss import WeightedLoss
 
 __all__ = [
   'ConfidenceMix',
@@ -67,7 +67,7 @@ __all__ = [
   'InterClientConsistency',
   'JointlyOptimized',
   'LabelProportions',
-  'Lasso',
+  'L1Penalty',
   'MixPool',
   'OnlyMixed',
   'PROXY_TASKS',
@@ -84,5 +84,5 @@ __all__ = [
   'SurrogateSets',
   'TwoExperts',
   'VirtualAdversarialProportions',
-  'Weighted',
+  'WeightedLoss',
 ]

@@ -1,4 +1,4 @@
-"""Objectives of clients without labels: CRL and self-training (paper 1).
+"""Objectives of clients without labels: CRL and self-training (Zhang et al.).
 
 Both make a pseudo-label from the weak view alpha(x) of an example and train on
 it where the model is confident (tau):
@@ -13,19 +13,41 @@ whole minibatch (not only the examples that pass). No gradient flows through
 y_bar.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses, selected
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses, selected
+
+THRESHOLD = Setting(
+  'threshold',
+  float,
+  'tau, confidence of pseudo-labels, in [0, 1].',
+  at_least=0,
+  at_most=1,
+)
+VIEWS_FORWARD = Setting(
+  'views_forward',
+  str,
+  'Weak and strong view in one forward pass: joint, separate, or auto (joint '
+  'with batch normalisation).',
+  choices=('auto', 'joint', 'separate'),
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsistencyRegularization:
-  """CRL, the FixMatch loss on unlabelled examples (paper 1, Eq. 4).
+  """CRL, the FixMatch loss on unlabelled examples (Zhang et al., Eq. 4).
 
   Attributes:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
@@ -40,8 +62,8 @@ class ConsistencyRegularization:
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 
   def __post_init__(self):
-    checks.numbers_at_least(0, threshold=self.threshold)
-    checks.choice(views_forward=self.views_forward)
+    THRESHOLD.check(self.threshold)
+    VIEWS_FORWARD.check(self.views_forward)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -60,7 +82,7 @@ class ConsistencyRegularization:
 
 @dataclasses.dataclass(frozen=True)
 class SelfTraining:
-  """Self-training, "pseudo-labelling" (paper 1, Eq. 5).
+  """Self-training, "pseudo-labelling" (Zhang et al., Eq. 5).
 
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
@@ -73,7 +95,7 @@ class SelfTraining:
   metric_names = ConsistencyRegularization.metric_names
 
   def __post_init__(self):
-    checks.numbers_at_least(0, threshold=self.threshold)
+    THRESHOLD.check(self.threshold)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -15,14 +15,22 @@ with alpha the weak view, A the strong one; the loss is the mean of
 `fix + weight * mix`.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses, mixup
+from tff_ssl.objectives.maths import mixup
+from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses
 
 
 class MixPool(NamedTuple):
@@ -58,10 +66,8 @@ class FixAndMix:
   metric_names = ('loss', 'mixup_loss')
 
   def __post_init__(self):
-    checks.numbers_at_least(0, mixup_weight=self.mixup_weight)
-    checks.numbers_at_least(
-      0, above=True, mixup_concentration=self.mixup_concentration
-    )
+    MIXUP_WEIGHT.check(self.mixup_weight)
+    MIXUP_CONCENTRATION.check(self.mixup_concentration)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator.

@@ -17,15 +17,47 @@ where one-hot(p) is 1 at the argmax of p. A tie of votes goes to the lowest
 class. Without helpers the first term is 0, and the vote the client's own.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import consistency, losses
+from tff_ssl.objectives import consistency
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
+from tff_ssl.setting import Setting, check_arguments
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses
+
+SETTINGS = (
+  Setting(
+    'inter_client_weight',
+    float,
+    'lambda_i of FedMatch, weight of the divergence to the helpers.',
+    at_least=0,
+  ),
+  Setting(
+    'agreement_weight',
+    float,
+    "lambda_a of FedMatch, weight of the pseudo-labels' loss.",
+    at_least=0,
+  ),
+  Setting(
+    'sigma_psi_weight',
+    float,
+    'lambda_L2 of FedMatch, weight of ||sigma - psi||^2; times twice the '
+    'learning rate it must be below 1.',
+    at_least=0,
+  ),
+)
 
 
 class Peers(NamedTuple):
@@ -72,14 +104,7 @@ class InterClientConsistency:
   )
 
   def __post_init__(self):
-    checks.fractions(threshold=self.threshold)
-    checks.numbers_at_least(
-      0,
-      inter_client_weight=self.inter_client_weight,
-      agreement_weight=self.agreement_weight,
-      sigma_psi_weight=self.sigma_psi_weight,
-      l1_weight=self.l1_weight,
-    )
+    check_arguments((THRESHOLD, L1_WEIGHT, *SETTINGS), vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator.

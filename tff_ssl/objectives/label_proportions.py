@@ -16,14 +16,47 @@ with p the softmax of the model's outputs. The mean over x, printed as
 1905.12909) and in the authors' code.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import class_priors, losses, virtual_adversarial
+from tff_ssl.setting import Setting, check_arguments, unless
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import class_priors, losses, virtual_adversarial
+
+_ALONE = unless('vat_weight', 0, 'leaves it out')
+VAT_SETTINGS = (
+  Setting(
+    'vat_weight',
+    float,
+    'alpha of FedLLP-VAT, weight of the consistency; 0.05 on CIFAR-10.',
+    at_least=0,
+  ),
+  Setting(
+    'vat_radius',
+    float,
+    'mu of FedLLP-VAT, length (L2 norm) of the perturbation of a standardised '
+    'image; 6 on CIFAR-10.',
+    above=0,
+    used_when=(_ALONE,),
+  ),
+  Setting(
+    'vat_ramp',
+    str,
+    'none, or published_code: alpha times the factor of the '
+    "authors' code, which is near 0.01 in all rounds.",
+    choices=('none', 'published_code'),
+    used_when=(_ALONE,),
+  ),
+)
 
 
 def proportion_loss(priors: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -100,9 +133,7 @@ class VirtualAdversarialProportions:
   metric_names = ('loss', 'accuracy', 'vat_divergence')
 
   def __post_init__(self):
-    checks.numbers_at_least(0, vat_weight=self.vat_weight)
-    checks.numbers_at_least(0, above=True, vat_radius=self.vat_radius)
-    checks.choice(vat_ramp=self.vat_ramp)
+    check_arguments(VAT_SETTINGS, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -7,18 +7,32 @@ Towards Federated Semi-supervised Learning"; of rotations: Gidaris et al.,
 arXiv 1803.07728. `examples/own_proxy_task.py` adds another one.
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import types
 from collections.abc import Mapping
 
 import numpy as np
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks
-from tff_ssl.models import functional, heads, split
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl.models import functional, heads, split
 
 _TURNS = 4
+
+
+RECONSTRUCTION_LOSS = Setting(
+  'reconstruction_loss',
+  str,
+  'What a reconstruction is compared by.',
+  choices=('binary_crossentropy', 'mean_squared_error'),
+)
 
 
 class ProxyTask(abc.ABC):
@@ -82,7 +96,7 @@ class Reconstruction(ProxyTask):
   loss: str = 'binary_crossentropy'
 
   def __post_init__(self):
-    checks.choice(reconstruction_loss=self.loss)
+    RECONSTRUCTION_LOSS.check(self.loss)
 
   def build_head(self, num_features, input_shape):
     return heads.dense_decoder(num_features, input_shape)
@@ -151,6 +165,18 @@ PROXY_TASKS: Mapping[str, ProxyTask] = types.MappingProxyType(
     'reconstruction_mse': Reconstruction('mean_squared_error'),
     'rotation': Rotation(),
   }
+)
+
+PROXY_TASK = Setting(
+  'proxy_task',
+  str,
+  'What encoders learn without labels: reconstruction (binary cross-entropy), '
+  'reconstruction_mse or rotation.',
+  default='reconstruction',
+  choices=tuple(PROXY_TASKS),
+  parse=PROXY_TASKS.__getitem__,
+  optional=True,
+  refused=('by_hand',),
 )
 
 

@@ -14,14 +14,41 @@ L     = L_fix + lambda L_mix                                           (Eq. 14)
 ```
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import class_priors, losses, mixup
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.maths import mixup
+from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
+from tff_ssl.setting import Setting, unless
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import class_priors, losses
+
+PSEUDO_LABELS = Setting(
+  'pseudo_labels',
+  str,
+  'Labels after the first rounds: of the sets still, or of the model as in the '
+  "authors' code.",
+  choices=('sets', 'model'),
+)
+MIX = Setting(
+  'mix',
+  str,
+  'What a confident and another example are mixed by: inputs, or logits as in '
+  "the authors' code.",
+  choices=('inputs', 'logits'),
+  used_when=(unless('mixup_weight', 0, 'mixes nothing'),),
+)
+
 
 _METRICS = ('loss', 'accuracy', 'mask_rate', 'pseudo_label_accuracy')
 
@@ -89,13 +116,11 @@ class ConfidenceMix:
   metric_names = _METRICS
 
   def __post_init__(self):
-    checks.numbers_at_least(
-      0, threshold=self.threshold, mixup_weight=self.mixup_weight
-    )
-    checks.numbers_at_least(
-      0, above=True, mixup_concentration=self.mixup_concentration
-    )
-    checks.choice(pseudo_labels=self.pseudo_labels, mix=self.mix)
+    THRESHOLD.check(self.threshold)
+    MIXUP_WEIGHT.check(self.mixup_weight)
+    MIXUP_CONCENTRATION.check(self.mixup_concentration)
+    PSEUDO_LABELS.check(self.pseudo_labels)
+    MIX.check(self.mix)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -4,14 +4,28 @@ Hegde et al., "Label Hungry? Not Anymore: Towards Federated Semi-supervised
 Learning", Figures 3 and 4.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses
+
+SSJO_LOSS_WEIGHT = Setting(
+  'ssjo_loss_weight',
+  float,
+  "Weight of the proxy task's loss beside the classifier's.",
+  at_least=0,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +78,7 @@ class JointlyOptimized:
   metric_names = ('loss', 'accuracy', 'proxy_loss')
 
   def __post_init__(self):
-    checks.numbers_at_least(0, ssjo_loss_weight=self.weight)
+    SSJO_LOSS_WEIGHT.check(self.weight)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -1,17 +1,40 @@
 """Labelled and unlabelled examples of one client in one step.
 
-FixMatch (paper 1, Appendix H) and UDA (Xie et al., Unsupervised Data
+FixMatch (Zhang et al., Appendix H) and UDA (Xie et al., Unsupervised Data
 Augmentation for Consistency Training, arXiv 1904.12848).
 """
+
+from __future__ import annotations
 
 import collections
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import consistency, losses
+from tff_ssl.objectives import consistency
+from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses
+
+UNLABELLED_LOSS = Setting(
+  'unlabelled_loss',
+  str,
+  'Loss on unlabelled examples: crl, self_training on both views, or uda.',
+  choices=('crl', 'self_training', 'uda'),
+)
+UNLABELLED_WEIGHT = Setting(
+  'unlabelled_weight',
+  float,
+  "Weight of the unlabelled examples' loss.",
+  at_least=0,
+)
+TEMPERATURE = Setting('temperature', float, 'T of UDA, above 0.', above=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +45,10 @@ class SemiSupervised:
   L = L_s(labelled minibatch) + lambda_u L_u(minibatch)
   ```
 
-  with L_s of paper 1, Eq. 3, and L_u of Eq. 4: "simply apply the same server
-  loss function Eq. 3 to the labeled data at the users" (paper 1, Appendix H).
-  Both losses see the weak view alike. Labelled images are among the unlabelled
-  ones, too, without their labels.
+  with L_s of Zhang et al., Eq. 3, and L_u of Eq. 4: "simply apply the same
+  server loss function Eq. 3 to the labeled data at the users" (their
+  Appendix H). Both losses see the weak view alike. Labelled images are among
+  the unlabelled ones, too, without their labels.
 
   The authors' code differs from their text: where clients have labels, it does
   self-training (Eq. 5) on the weak and on the strong view, each with its own
@@ -44,7 +67,7 @@ class SemiSupervised:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
     threshold: tau, the confidence from which a pseudo-label counts.
     unlabelled_loss: 'crl', 'self_training' on both views, or 'uda'.
-    unlabelled_weight: lambda_u >= 0; 1 in paper 1.
+    unlabelled_weight: lambda_u >= 0; 1 in Zhang et al.
     views_forward: How the views go through the model; see
       `consistency.forward`.
     temperature: T > 0 of UDA.
@@ -63,13 +86,11 @@ class SemiSupervised:
   )
 
   def __post_init__(self):
-    checks.numbers_at_least(
-      0, threshold=self.threshold, unlabelled_weight=self.unlabelled_weight
-    )
-    checks.numbers_at_least(0, above=True, temperature=self.temperature)
-    checks.choice(
-      unlabelled_loss=self.unlabelled_loss, views_forward=self.views_forward
-    )
+    THRESHOLD.check(self.threshold)
+    UNLABELLED_WEIGHT.check(self.unlabelled_weight)
+    TEMPERATURE.check(self.temperature)
+    UNLABELLED_LOSS.check(self.unlabelled_loss)
+    VIEWS_FORWARD.check(self.views_forward)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

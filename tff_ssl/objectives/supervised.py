@@ -1,12 +1,27 @@
-"""Cross-entropy with true labels (paper 1, Eqs. 3 and 6)."""
+"""Cross-entropy with true labels (Zhang et al., Eqs. 3 and 6)."""
+
+from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses
+
+SUPERVISED_LOSS = Setting(
+  'supervised_loss',
+  str,
+  'cross_entropy, or double_softmax as in the code of FedUL for 10% of the '
+  'labels.',
+  choices=('cross_entropy', 'double_softmax'),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +47,7 @@ class Supervised:
   rows = 'labelled'
 
   def __post_init__(self):
-    checks.choice(supervised_loss=self.supervised_loss)
+    SUPERVISED_LOSS.check(self.supervised_loss)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

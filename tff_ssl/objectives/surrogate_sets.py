@@ -1,13 +1,61 @@
 """FedUL's objective: which set does an example come from?"""
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import class_priors, transition
+from tff_ssl import checks
+from tff_ssl.setting import Setting, unless
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import class_priors, transition
+
+SURROGATE_LOSS = Setting(
+  'surrogate_loss',
+  str,
+  'Loss of FedUL: log_transition, or published_code (a second softmax).',
+  choices=('log_transition', 'published_code'),
+)
+
+
+def parse_prior(text: str) -> tuple[float, ...]:
+  """Returns the numbers of a prior such as '0.5,0.3,0.2'.
+
+  Args:
+    text: Numbers between commas.
+
+  Raises:
+    ValueError: If it is something else, or no distribution without zeros.
+  """
+  try:
+    prior = tuple(float(part) for part in text.split(','))
+  except ValueError as error:
+    raise ValueError(
+      f'test_prior={text} must be numbers between commas, such as 0.5,0.3,0.2.'
+    ) from error
+  checks.positive_distribution(test_prior=prior)
+  return prior
+
+
+TEST_PRIOR = Setting(
+  'test_prior',
+  str,
+  'Class prior of the test data, such as 0.5,0.3,0.2, in the order of the '
+  'classes; by default uniform.',
+  parse=parse_prior,
+  optional=True,
+  used_when=(
+    unless('surrogate_loss', 'published_code', 'takes it as uniform'),
+  ),
+  refused=((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +84,7 @@ class SurrogateSets:
   metric_names = ('loss', 'accuracy', 'set_accuracy')
 
   def __post_init__(self):
-    checks.choice(surrogate_loss=self.surrogate_loss)
+    SURROGATE_LOSS.check(self.surrogate_loss)
     if self.test_prior is None:
       return
     checks.positive_distribution(test_prior=self.test_prior)

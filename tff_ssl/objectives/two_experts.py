@@ -15,14 +15,75 @@ lambda(x) = lambda_0 h(s-) / h(s*)                             (Eqs. 5 to 8)
 with psi the strong view; an example without a pseudo-label adds nothing.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 from typing import Any, NamedTuple
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl import checks, randomness
-from tff_ssl.objectives import losses, selected
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.setting import Setting, check_arguments, only_with, unless
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl import randomness
+  from tff_ssl.objectives.maths import losses, selected
+
+_BOTH = only_with('experts', 'both')
+_WEIGHED = unless('consistency_weight', 0, 'leaves it out')
+SETTINGS = (
+  Setting(
+    'consistency_weight',
+    float,
+    'lambda_0, weight of the global-local consistency.',
+    at_least=0,
+    used_when=(_BOTH,),
+  ),
+  Setting(
+    'confidence',
+    str,
+    'h, by which an expert is chosen: variance or entropy.',
+    choices=('variance', 'entropy'),
+    used_when=(_BOTH,),
+  ),
+  Setting(
+    'experts',
+    str,
+    'Who gives the pseudo-labels: both models, the global or the local one.',
+    choices=('both', 'global', 'local'),
+  ),
+  Setting(
+    'expert_view',
+    str,
+    'The view that the experts see: plain, weak or strong.',
+    choices=('plain', 'weak', 'strong'),
+  ),
+  Setting(
+    'consistency_view',
+    str,
+    'The view of the consistency term: plain or strong.',
+    choices=('plain', 'strong'),
+    used_when=(_BOTH, _WEIGHED),
+  ),
+  Setting(
+    'kl_direction',
+    str,
+    'The divergence in the consistency: printed or reverse.',
+    choices=('printed', 'reverse'),
+    used_when=(_BOTH, _WEIGHED),
+  ),
+  Setting(
+    'unlabelled_mean',
+    str,
+    'What the loss is a mean over: all unlabelled examples, or those that '
+    'passed the threshold.',
+    choices=('all', 'passed'),
+  ),
+)
+
 
 _EPSILON = 1e-12
 
@@ -82,16 +143,7 @@ class TwoExperts:
   )
 
   def __post_init__(self):
-    checks.fractions(threshold=self.threshold)
-    checks.numbers_at_least(0, consistency_weight=self.consistency_weight)
-    checks.choice(
-      confidence=self.confidence,
-      experts=self.experts,
-      expert_view=self.expert_view,
-      consistency_view=self.consistency_view,
-      kl_direction=self.kl_direction,
-      unlabelled_mean=self.unlabelled_mean,
-    )
+    check_arguments((THRESHOLD, *SETTINGS), vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator.

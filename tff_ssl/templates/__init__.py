@@ -1,5 +1,36 @@
-"""The parts of a round, in the order of the round."""
+"""The parts of a round.
+
+What an algorithm's page puts together has a short name here; the functions that
+do it stand in the modules.
+"""
 
 from tff_ssl.templates.client_data import ClientDataSpec, image_element_spec
+from tff_ssl.templates.client_work import Clients
+from tff_ssl.templates.composition import (
+  ModelView,
+  Wiring,
+  compose,
+  initial_weights,
+)
+from tff_ssl.templates.local_training import TrainingPlan
+from tff_ssl.templates.memories import (
+  ClientMemory,
+  SharedMean,
+  slot_momentum,
+)
+from tff_ssl.templates.minibatches import Selection
 
-__all__ = ['ClientDataSpec', 'image_element_spec']
+__all__ = [
+  'ClientDataSpec',
+  'ClientMemory',
+  'Clients',
+  'ModelView',
+  'Selection',
+  'SharedMean',
+  'TrainingPlan',
+  'Wiring',
+  'compose',
+  'image_element_spec',
+  'initial_weights',
+  'slot_momentum',
+]

@@ -3,128 +3,172 @@
 McMahan et al. (arXiv 1602.05629), Algorithm 1, in the form of Reddi et al.
 (arXiv 2003.00295): the mean of the clients' model deltas, weighted by the
 examples that they processed, is a gradient for the server optimizer.
+
+`compose` does it all. A page that needs something special calls
+`composition.compose` with the parts that stand here and its own beside them.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, checks
+from tff_ssl import protocols, shared_settings
+from tff_ssl.models import functional
 from tff_ssl.templates import (
-  alternate_training,
-  client_state,
+  client_data,
+  client_task,
   client_work,
   composition,
-  finalizers,
   local_training,
-  slots,
 )
+from tff_ssl.templates import memories as memories_lib
+from tff_ssl.templates.server import finalizers
+
+Train = Callable[[client_task.ClientTask], local_training.TrainingResult]
 
 
-def run_training(
-  training: local_training.LocalTraining, task: client_work.ClientTask, **more
-) -> local_training.TrainingResult:
-  """Trains on a client's task, from the weights that it was sent.
+def update_from(
+  task: client_task.ClientTask,
+  result: local_training.TrainingResult,
+  client_weighting: str,
+) -> client_task.LocalUpdate:
+  """Returns a client's update: its delta, and how much it weighs.
 
   Args:
-    training: What is run: by default with the task's weights, examples, seed,
-      round, hyperparameters and slot state, and the constants of the client.
     task: The `ClientTask`.
-    **more: Further arguments of `LocalTraining.run`, or others in place of the
-      task's.
-
-  Returns:
-    A `TrainingResult`.
+    result: What its training gave. The weights are those of the global model.
+    client_weighting: 'examples' (processed in the round) or 'uniform'.
   """
-  arguments = {
-    'start': task.weights,
-    'examples': task.examples,
-    'seed': task.client_seed,
-    'round_num': task.round,
-    'optimizer_state': task.slot_state,
-    'hparams': task.hparams,
-    'constants': task.constants,
-  }
-  return training.run(**{**arguments, **more})
+  is_uniform = client_weighting == 'uniform'
+  return client_task.LocalUpdate(
+    client_task.subtract(result.weights, task.weights),
+    tf.constant(1.0) if is_uniform else result.num_examples,
+    result.metrics,
+    tf.constant(False),
+    result.optimizer_state,
+    result.client_state,
+    passes=result.passes,
+    shared_change=result.shared_change,
+  )
 
 
-def train_all(
+def build_local_update(
+  train: Train, client_weighting: str
+) -> Callable[[client_task.ClientTask], tuple[client_task.LocalUpdate, None]]:
+  """Returns the `local_update` of clients that send their deltas.
+
+  Args:
+    train: See `compose`.
+    client_weighting: See `update_from`.
+  """
+  return lambda task: (update_from(task, train(task), client_weighting), None)
+
+
+def weighted_factory(
+  model_aggregator: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None,
+  client_weighting: str,
+) -> tff.aggregators.WeightedAggregationFactory:
+  """Returns the factory of the aggregator, which takes weights.
+
+  Args:
+    model_aggregator: By default `tff.aggregators.MeanFactory()`.
+    client_weighting: See `update_from`.
+
+  Raises:
+    ValueError: If `client_weighting` is unknown, or the aggregator ignores
+      weights that it asks for.
+  """
+  shared_settings.CLIENT_WEIGHTING.check(client_weighting)
+  factory = model_aggregator or tff.aggregators.MeanFactory(
+    no_nan_division=True
+  )
+  if not isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
+    return factory
+  if client_weighting != 'uniform':
+    raise ValueError(
+      'model_aggregator ignores weights (it is unweighted), but '
+      f"client_weighting is {client_weighting!r}: use 'uniform'."
+    )
+  return tff.aggregators.as_weighted_aggregator(factory)
+
+
+def build_finalizer(
+  model: functional.FunctionalModel,
+  server_optimizer: tff.learning.optimizers.Optimizer | None,
+  *,
+  weights_type: tff.Type,
+  aggregate_type: tff.Type,
+) -> tff.learning.templates.FinalizerProcess:
+  """Returns the finalizer that gives the mean delta to a server optimizer.
+
+  Args:
+    model: The `FunctionalModel` whose weights are global.
+    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
+    weights_type: Unplaced type of the global weights.
+    aggregate_type: Unplaced type of the mean delta, which is that of weights.
+  """
+  del aggregate_type
+  return finalizers.build_apply_mean_delta(
+    server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
+    weights_type,
+    model.weights_spec.trainable,
+  )
+
+
+def parts_of(
   training: local_training.LocalTraining,
-) -> Callable[[client_work.ClientTask], local_training.TrainingResult]:
-  """Returns the `train` of `compose` that trains all of the global model."""
+  data_spec: client_data.ClientDataSpec,
+  client_weighting: str,
+) -> composition.Parts:
+  """Returns what is measured of clients that train all of the global model.
 
-  return lambda task: run_training(training, task)
+  Args:
+    training: What clients do.
+    data_spec: The type of the client data.
+    client_weighting: See `update_from`.
+  """
+  return composition.Parts(
+    training,
+    build_local_update(training.run_task, client_weighting),
+    lambda task: task.weights,
+    data_spec,
+  )
 
 
 def compose(
-  train: Callable[[client_work.ClientTask], local_training.TrainingResult],
+  train: Train,
   *,
-  model,
-  data_spec,
-  initial_hparams: Callable[[], Any],
-  initial_optimizer_state: Callable[[], Any],
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  server_training: alternate_training.FineTuning | None = None,
-  client_weighting: str = 'examples',
-  leaves_out_idle: bool = False,
-  client_momentum: str = 'reset',
-  num_slots: int | None = None,
-  client_state_dir: str | None = None,
-  initial_client_state: Callable[[client_work.ClientTask], Any] | None = None,
-  sent_part: Callable | None = None,
-  build_finalizer: Callable | None = None,
-  shared_state: client_work.SharedState | None = None,
-  effective_steps: Callable[..., tf.Tensor] | None = None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator=None,
-  metrics_aggregator=None,
-  to_model_weights: Callable | None = None,
-  from_model_weights: Callable | None = None,
-  server_restart_round: int | None = None,
-  measured_training: local_training.LocalTraining | None = None,
-  idle_rounds: int = 0,
-  seed: int = 0,
-) -> tff.learning.templates.LearningProcess:
+  model: functional.FunctionalModel,
+  data_spec: client_data.ClientDataSpec,
+  initial_hparams: Callable[[], protocols.Hparams],
+  client_weighting: str,
+  server_optimizer: tff.learning.optimizers.Optimizer | None,
+  wiring: composition.Wiring,
+  memories: tuple[memories_lib.Memory, ...] = (),
+  view: composition.ModelView | None = None,
+) -> composition.ComposedProcess:
   """Composes the learning process.
 
   Args:
-    train: What a client does with its task. The result's weights are those of
-      `model`; where momentum stays with the slot, it goes on from the task's
-      `slot_state`, and the result's optimizer state is the next one.
+    train: What a client does with its task, such as `LocalTraining.run_task`.
+      The result's weights are those of `model`. If momentum stays with the
+      slot, `train` goes on from the task's `slot_state`, and the result's
+      optimizer state is the next one.
     model: The `FunctionalModel` whose weights are global.
-    data_spec: `ClientDataSpec`, the type of client data.
+    data_spec: The type of the client data.
     initial_hparams: Returns the client optimizer's hyperparameters.
-    initial_optimizer_state: Returns a fresh state of the client optimizer.
-    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
-    server_training: If given, how the server goes on from the averaged model.
-    client_weighting: 'examples' (processed in the round) or 'uniform'.
-    leaves_out_idle: Whether 'uniform', too, gives weight 0 to a client that has
-      processed no example.
-    client_momentum: 'reset': a fresh optimizer state every round. 'slot': the
-      one that the slot's client of the round before left.
-    num_slots: C, where momentum stays with the slot.
-    client_state_dir: See `client_work.build_client_work`.
-    initial_client_state: Likewise.
-    sent_part: From a client's delta to what it sends of it; by default all.
-    build_finalizer: Called with `weights_type` and `aggregate_type`, unplaced;
-      by default the mean delta goes to `server_optimizer`.
-    shared_state: What all clients share; each result has a `shared_change`.
-    effective_steps: From a client's task and result to a `float32` scalar >= 0
-      by which its delta is normalised: see `aggregators.NormalizedMeanFactory`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: By default `tff.aggregators.MeanFactory()`.
-    metrics_aggregator: As in TFF's builders.
-    to_model_weights: See `composition.compose`.
-    from_model_weights: See `composition.compose`.
-    server_restart_round: See `finalizers.build_apply_mean_delta`.
-    measured_training: What gradient diversity is measured of, if of anything.
-    idle_rounds: First rounds in which every client sends zeros.
-    seed: Root of all randomness, in [0, 2**31).
+    client_weighting: See `update_from`.
+    server_optimizer: See `build_finalizer`.
+    wiring: Its `model_aggregator` is by default `tff.aggregators.MeanFactory`.
+    memories: What outlives a round, beside the weights.
+    view: See `composition.compose`.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`.
+    A process that cannot be measured as yet; see `parts_of`.
 
   Raises:
     ValueError: If an argument is out of range, or `model_aggregator` would add
@@ -132,107 +176,18 @@ def compose(
     TypeError: If model and client data do not fit each other.
   """
   data_spec.check_model(model)
-  checks.choice(client_weighting=client_weighting)
-  slots.check_momentum(client_momentum, num_slots, data_spec)
-  if client_state_dir is not None:
-    client_state.check_folder(client_state_dir)
-
-  def local_update(task):
-    result = train(task)
-    steps = effective_steps(task, result) if effective_steps else None
-    weight = result.num_examples
-    if client_weighting == 'uniform':
-      weight = (
-        tf.cast(weight > 0, tf.float32) if leaves_out_idle else tf.constant(1.0)
-      )
-    delta = client_work.subtract(result.weights, task.weights)
-    update = client_work.LocalUpdate(
-      delta if sent_part is None else sent_part(delta),
-      weight,
-      result.metrics,
-      tf.constant(False),
-      result.optimizer_state,
-      result.client_state,
-      passes=result.passes,
-      shared_change=result.shared_change,
-    )
-    return update, steps
-
   # Ahead of tracing the clients' work, which takes seconds.
-  factory = _weighted_factory(
-    model_aggregator or tff.aggregators.MeanFactory(no_nan_division=True),
-    client_weighting,
-    normalized=effective_steps is not None,
-  )
-  initial_weights = composition.initial_weights_computation(model, seed)
-  weights_type = initial_weights.type_signature.result
-  work = client_work.build_client_work(
-    local_update,
-    data_spec=data_spec,
-    weights_type=weights_type,
-    initial_hparams=initial_hparams,
-    num_slots=num_slots or 0,
-    initial_slot_state=initial_optimizer_state,
-    client_state_dir=client_state_dir,
-    initial_client_state=initial_client_state,
-    shared_state=shared_state,
-    tag_name='steps',
-    metrics_aggregator=metrics_aggregator,
-  )
-  parts = None
-  if measured_training is not None:
-    parts = composition.Parts(
-      measured_training,
-      # Without a tag, which would be taken for a group.
-      lambda task: (local_update(task)[0], None),
-      lambda task: task.weights,
-      data_spec,
-      weights_type,
-    )
-  result_type = work.next.type_signature.result.result.member
-  aggregator = aggregators.rest_in_first_rounds(
-    factory.create(result_type.update, result_type.update_weight), idle_rounds
-  )
-  if build_finalizer is None:
-    finalizer = finalizers.build_apply_mean_delta(
-      server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
-      weights_type,
-      model.weights_spec.trainable,
-      restart_round=server_restart_round,
-    )
-  else:
-    finalizer = build_finalizer(
-      weights_type=weights_type,
-      aggregate_type=aggregator.next.type_signature.result.result.member,
-    )
-  if server_training is not None:
-    finalizer = alternate_training.then_train(
-      finalizer, server_training, weights_type=weights_type, seed=seed
-    )
+  factory = weighted_factory(wiring.model_aggregator, client_weighting)
   return composition.compose(
-    initial_weights,
-    seed=seed,
-    distributor=model_distributor,
-    client_work=work,
-    aggregator=aggregator,
-    finalizer=finalizer,
-    to_model_weights=to_model_weights,
-    from_model_weights=from_model_weights,
-    parts=parts,
-    replaces_statistics=(
-      server_training is not None and server_training.replaces_statistics
+    composition.initial_weights(model, wiring.seed),
+    client_work.Clients(
+      build_local_update(train, client_weighting),
+      data_spec,
+      initial_hparams,
+      memories,
     ),
+    create_aggregator=factory.create,
+    build_finalizer=functools.partial(build_finalizer, model, server_optimizer),
+    wiring=wiring,
+    view=view,
   )
-
-
-def _weighted_factory(factory, client_weighting, normalized):
-  if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
-    if client_weighting != 'uniform':
-      raise ValueError(
-        'model_aggregator ignores weights (it is unweighted), but '
-        f"client_weighting is {client_weighting!r}: use 'uniform'."
-      )
-    factory = tff.aggregators.as_weighted_aggregator(factory)
-  if normalized:
-    factory = aggregators.NormalizedMeanFactory(factory)
-  return factory

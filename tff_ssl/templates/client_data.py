@@ -1,6 +1,6 @@
 """What a client holds: its examples, and optionally its context.
 
-Two forms of client data are accepted by every process of this library:
+Every process of this library takes plain data and data in context:
 
 ```
 plain       <x=..., y=...>*                                   a Sequence
@@ -11,21 +11,22 @@ in sets     the same with context=<client, group, class_priors=float32[M,d],
 ```
 
 `x` are images (`uint8` or `float32` in [0, 1]) or feature vectors. `y` is the
-label that the process may see, `int32`, -1 where there is none. An optional
-`true_y` (`int32`, -1 where unknown) is what a simulation knows besides: it is
-read by metrics alone, never by training.
+label that the process may see, `int32`, -1 where there is none. A simulation
+may know more, `true_y` (`int32`, -1 where unknown): metrics read it, training
+never does.
 
-Elements of the sequence are single examples or batches of any size; the batches
-that training uses are cut inside the process, so the sequence should be neither
-shuffled nor repeated.
+Elements of the sequence are single examples or batches of any size. The process
+cuts the minibatches of training itself, so do not shuffle or repeat the
+sequence.
 
 `context` is a sequence of exactly one element, the constants of this client in
 this round: `client`, an index that its randomness derives from, and `group`,
-the group it was assigned to by whoever sampled it. Processes with a state for
-each of the C slots of a round need `slot` too, in [0, C), and `start_group`,
-the group whose model the client starts from.
+which the sampler of clients has put it into. A slot is a position among the
+C participants of a round. Processes that keep something for each slot need two
+more fields: `slot`, in [0, C), and `start_group`, the group whose model the
+client starts from.
 
-In sets (paper 4), `y` is the index of the set that an example lies in, in
+In sets (Lu et al.), `y` is the index of the set that an example lies in, in
 [0, M), and nobody has labels. Row m of `class_priors` are the shares of the d
 classes in set m, and `set_shares[m]` is the set's share of the client's
 examples. A client with fewer than M sets has rows of zeros at the end.
@@ -38,6 +39,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import types
+from tff_ssl.models import functional
 
 _CONTEXT_NAMES = ('client', 'group')
 _SLOT_NAMES = ('slot', 'start_group')
@@ -160,7 +162,7 @@ class ClientDataSpec:
       collections.OrderedDict(examples=examples, context=context)
     )
 
-  def check_model(self, model) -> None:
+  def check_model(self, model: functional.FunctionalModel) -> None:
     """Raises `TypeError` unless `model` takes these examples."""
     if not hasattr(model, 'weights_spec'):
       raise TypeError(
@@ -173,6 +175,19 @@ class ClientDataSpec:
         f'The examples have shape {self.example_shape}, but the model takes '
         f'{wanted}: build the model with input_shape={self.example_shape}.'
       )
+
+  def check_slots(self, **arguments: str) -> None:
+    """Raises `TypeError` if an argument is 'slot' and data name no slots.
+
+    Args:
+      **arguments: The values, by the name that the caller's user knows.
+    """
+    for name, value in arguments.items():
+      if value == 'slot' and not self.in_slots:
+        raise TypeError(
+          f'{name}={value!r} needs client data with a context that names the '
+          'slot: use ClientDataSpec(..., in_context=True, in_slots=True).'
+        )
 
   def check_sets(self) -> None:
     """Raises `TypeError` unless examples lie in sets with class priors."""
@@ -230,18 +245,24 @@ def _example_shape(element: tf.TensorSpec, spec: ClientDataSpec) -> list[int]:
   return shape[1:] if spec.batched else shape
 
 
-def read_context(client_data, spec: ClientDataSpec):
+def read_context(
+  client_data, spec: ClientDataSpec
+) -> tuple[
+  collections.OrderedDict[str, tf.Tensor],
+  collections.OrderedDict[str, tf.Tensor],
+]:
   """Splits one client's data into its examples and its context.
 
   Args:
-    client_data: A value of `spec.type` inside a TFF computation.
+    client_data: A value of `spec.type` inside a TFF computation: a data set, or
+      an ordered dict of two.
     spec: The type of the client data.
 
   Returns:
     The examples' tensors (see `collect`), and an ordered dict of tensors, the
-    `context_fields`. Without a context, `client` is a
-    fingerprint of the examples, so that equal data give equal randomness in any
-    order of clients, and `group` is -1, "not assigned".
+    `context_fields`. Without a context, `client` is a fingerprint of the
+    examples, so that equal data give equal randomness in any order of clients,
+    and `group` is -1, "not assigned".
   """
   if spec.in_context:
     context = client_data['context'].take(1).get_single_element()

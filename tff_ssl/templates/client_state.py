@@ -1,31 +1,37 @@
 """State that stays with a client from one of its rounds to the next.
 
-On a device it lies in the application's storage. Here it is a file for each
-version, `<folder>/seed-<seed>/<client>/<round>.state`, which the client's own
-computation writes in a round and reads when it takes part again: the newest
-version of an earlier round. So nothing of it passes the server, a round that
-is repeated reads what it read before and writes the same bytes, and a run that
-goes on from a checkpoint finds the versions that belong to it, whatever later
-ones a crash has left. Whoever runs the process keeps a digest of those that a
-checkpoint needs (`newest`), and removes old ones (`prune`).
+On a device the state lies in the application's storage. Here each version is a
+file, `<folder>/seed-<seed>/<client>/<round>.state`. The client's own
+computation writes it in a round. When the client takes part again, it reads the
+newest version of an earlier round. This has three consequences:
 
-The client is known by the index in its context. Client data without a context
-are known by a fingerprint, so that a client whose data change begins anew.
+* nothing of the state passes the server;
+* a round that is repeated reads what it read before and writes the same bytes;
+* a run that goes on from a checkpoint finds the versions that belong to the
+  checkpoint, whatever later ones a crash has left.
+
+Whoever runs the process keeps a digest of the versions that a checkpoint needs
+(`newest`), and removes old ones (`prune`).
+
+A client is known by the index in its context. Without a context it is known by
+a fingerprint of its data, so that it begins anew when its data change.
 """
 
 import os
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import tensorflow as tf
+
+from tff_ssl import protocols
+from tff_ssl.templates import client_task
 
 _SUFFIX = '.state'
 # Names of rounds have one length, and so a fixed place in a path.
 _DIGITS = 10
 # TensorFlow's fast hash (FarmHash) has this many values at most.
 _HASH_VALUES = 2**63 - 1
-# Versions are found by a pattern, in which these are no letters.
+# A pattern finds versions; in it these characters mean something else.
 _OF_PATTERNS = frozenset('[]*?\\')
 
 
@@ -43,7 +49,11 @@ def check_folder(folder: str) -> None:
     )
 
 
-def read(folder: str, task, initial: Callable[[], Any]):
+def read(
+  folder: str,
+  task: client_task.ClientTask,
+  initial: Callable[[], protocols.Structure],
+) -> tuple[protocols.Structure, tf.Tensor]:
   """Returns a client's state, and whether it has one of an earlier round.
 
   Args:
@@ -102,7 +112,12 @@ def read(folder: str, task, initial: Callable[[], Any]):
   return state, found
 
 
-def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
+def write(
+  folder: str,
+  task: client_task.ClientTask,
+  state: protocols.Structure,
+  counts: tf.Tensor,
+) -> tf.Operation:
   """Writes a client's state of this round.
 
   Args:
@@ -113,7 +128,8 @@ def write(folder: str, task, state, counts: tf.Tensor) -> tf.Operation:
       the round keeps the state that it has.
 
   Returns:
-    The operation; whatever the computation returns must depend on it.
+    The operation. All that the computation returns must depend on it, or it is
+    left out.
   """
   leaves = tf.stack(
     [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)]
@@ -165,7 +181,9 @@ def newest(
   return {client: paths[-1] for client, paths in versions.items() if paths}
 
 
-def prune(folder: str, seed: int, clients: Iterable[int], round_num: int):
+def prune(
+  folder: str, seed: int, clients: Iterable[int], round_num: int
+) -> None:
   """Removes what a run that goes on after `round_num` rounds cannot need.
 
   Args:

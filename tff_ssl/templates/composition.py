@@ -1,5 +1,13 @@
-"""The parts of a round become a `tff.learning.templates.LearningProcess`."""
+"""The parts of a round become a `tff.learning.templates.LearningProcess`.
 
+`compose` is the one way to do this. A page says what clients do
+(`client_work.Clients`), how their results meet (an aggregator) and what the
+server makes of them (a finalizer). `averaging` and `groups` have these parts
+ready for most pages; one that needs something special puts its own in their
+place.
+"""
+
+import copy
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +17,54 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import aggregators, randomness
-from tff_ssl.models import signatures
-from tff_ssl.templates import distributors, stacks
+from tff_ssl.models import functional, signatures
+from tff_ssl.templates import (
+  client_data,
+  client_task,
+  client_work,
+  distributors,
+  local_training,
+  stacks,
+)
+from tff_ssl.templates.server import finalizers, server_training
 
 ModelWeights = tff.learning.models.ModelWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class Wiring:
+  """What TFF's own builders take, too, and where randomness begins.
+
+  Attributes:
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: An aggregation factory; each page has a default of its
+      own.
+    metrics_aggregator: See `client_work.build_client_work`.
+    seed: Root of all randomness, in [0, 2**31).
+  """
+
+  model_distributor: tff.learning.templates.DistributionProcess | None = None
+  model_aggregator: (
+    tff.aggregators.WeightedAggregationFactory
+    | tff.aggregators.UnweightedAggregationFactory
+    | None
+  ) = None
+  metrics_aggregator: Callable[..., tff.Computation] | None = None
+  seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelView:
+  """How the one model that is evaluated lies in the global weights.
+
+  Attributes:
+    take: TensorFlow function from the global weights to the model's.
+    put: TensorFlow function from the model's weights and the present global
+      weights to new global weights.
+  """
+
+  take: Callable[[Any], ModelWeights]
+  put: Callable[[ModelWeights, Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,45 +73,46 @@ class Parts:
 
   Attributes:
     training: The clients' `LocalTraining`.
-    local_update: As `build_client_work` takes it, but always with the delta
-      against the weights that the client starts from.
+    local_update: As in `client_work.Clients`, but always with the delta against
+      the weights that the client starts from.
     start_of: From a `ClientTask` to the `ModelWeights` that it starts from.
-    data_spec: The `ClientDataSpec`.
-    weights_type: Unplaced type of the global weights.
+    data_spec: The type of the client data.
     num_groups: S.
-    server: The `ServerTraining`, or `None`.
-    server_start: From the global weights to those the server starts from.
+    server: The `ServerTraining`, if the server trains.
+    server_start: From the global weights to those that the server starts from.
   """
 
-  training: Any
-  local_update: Callable[[Any], tuple[Any, Any]]
-  start_of: Callable[[Any], ModelWeights]
-  data_spec: Any
-  weights_type: tff.Type
+  training: local_training.LocalTraining
+  local_update: Callable[
+    [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
+  ]
+  start_of: Callable[[client_task.ClientTask], ModelWeights]
+  data_spec: client_data.ClientDataSpec
   num_groups: int = 1
-  server: Any = None
+  server: server_training.ServerTraining | None = None
   server_start: Callable[[Any], ModelWeights] | None = None
 
 
 class ComposedProcess(tff.learning.templates.LearningProcess):
-  """A learning process that knows its parts.
+  """A learning process that knows what it is made of.
 
   Attributes:
-    parts: `Parts`, or `None` where there is nothing to measure them for.
+    weights_type: Unplaced type of the global weights.
+    parts: `Parts`, or `None` if there is nothing that could be measured.
   """
 
   def __init__(
     self,
-    process,
-    parts: Parts | None,
-    to_model_weights: Callable[[Any], ModelWeights] | None = None,
+    process: tff.learning.templates.LearningProcess,
+    weights_type: tff.Type,
+    view: ModelView | None = None,
   ):
     """Initializes the process.
 
     Args:
-      process: A `tff.learning.templates.LearningProcess`.
-      parts: What it is made of.
-      to_model_weights: See `compose`.
+      process: The process itself.
+      weights_type: Unplaced type of its global weights.
+      view: See `compose`.
     """
     super().__init__(
       process.initialize,
@@ -69,10 +122,23 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
       get_hparams_fn=process.get_hparams,
       set_hparams_fn=process.set_hparams,
     )
-    self.parts = parts
-    self._to_model_weights = to_model_weights and tf.function(to_model_weights)
+    self.weights_type = weights_type
+    self.parts: Parts | None = None
+    self._take_model = view and tf.function(view.take)
 
-  def read_model_weights(self, state) -> ModelWeights:
+  def with_parts(self, parts: Parts) -> 'ComposedProcess':
+    """Returns the same process, which can be measured.
+
+    Args:
+      parts: What it is made of.
+    """
+    process = copy.copy(self)
+    process.parts = parts
+    return process
+
+  def read_model_weights(
+    self, state: tff.learning.templates.LearningAlgorithmState
+  ) -> ModelWeights:
     """Returns what `get_model_weights` does, computed in this process.
 
     A call of a TFF computation takes 10 ms, which counts in a simulation that
@@ -82,10 +148,10 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
       state: The process's state, not a value in a TFF computation.
     """
     weights = state.global_model_weights
-    if self._to_model_weights is None:
+    if self._take_model is None:
       return weights
     weights = tf.nest.map_structure(tf.convert_to_tensor, weights)
-    return tf.nest.map_structure(np.asarray, self._to_model_weights(weights))
+    return tf.nest.map_structure(np.asarray, self._take_model(weights))
 
 
 class _CheckedSetter(tff.Computation):
@@ -116,78 +182,97 @@ class _CheckedSetter(tff.Computation):
     return hash(self._setter)
 
 
-def initial_weights_computation(model, seed: int) -> tff.Computation:
-  """Returns `( -> ModelWeights)` with the model's weights for `seed`."""
+def initial_weights(
+  model: functional.FunctionalModel, seed: int
+) -> tff.Computation:
+  """Returns a computation of a model's initial weights.
+
+  Args:
+    model: The `FunctionalModel`.
+    seed: Which they are drawn by, in [0, 2**31).
+
+  Returns:
+    `( -> ModelWeights)`.
+  """
   randomness.check_seed(seed)
   weights = model.initial_weights(seed)
 
   @tff.tensorflow.computation
-  def initial_weights():
+  def initial():
     return tf.nest.map_structure(tf.constant, weights)
 
-  return initial_weights
+  return initial
 
 
-def stack_computation(weights: tff.Computation, size: int) -> tff.Computation:
+def stacked(weights: tff.Computation, size: int) -> tff.Computation:
   """Returns a computation that gives `size` copies, stacked, of `weights`."""
 
   @tff.tensorflow.computation
-  def stacked():
+  def stack():
     return stacks.tile(weights(), size)
 
-  return stacked
+  return stack
 
 
 def compose(
-  initial_weights: tff.Computation,
+  initial: tff.Computation,
+  clients: client_work.Clients,
   *,
-  seed: int,
-  distributor: tff.learning.templates.DistributionProcess | None = None,
-  client_work: tff.learning.templates.ClientWorkProcess,
-  aggregator: tff.templates.AggregationProcess,
-  finalizer: tff.learning.templates.FinalizerProcess,
-  to_model_weights: Callable | None = None,
-  from_model_weights: Callable | None = None,
-  parts: Parts | None = None,
-  replaces_statistics: bool = False,
-) -> tff.learning.templates.LearningProcess:
-  """Composes a learning process out of its four parts.
+  create_aggregator: Callable[
+    [tff.Type, tff.Type], tff.templates.AggregationProcess
+  ],
+  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
+  wiring: Wiring,
+  idle_rounds: int = 0,
+  view: ModelView | None = None,
+) -> ComposedProcess:
+  """Composes a learning process out of the parts of a round.
 
   Args:
-    initial_weights: `( -> W)`, the initial global weights.
-    seed: The run's seed, which the default distributor sends.
-    distributor: Sends the weights to clients; by default with round and seed.
-    client_work: What clients do.
-    aggregator: How their results meet.
-    finalizer: What the server makes of it.
-    to_model_weights: TensorFlow function from the global weights W to the one
-      model that is evaluated, where they differ.
-    from_model_weights: The converse, from one model and the W before to W.
-    parts: What measurements need; without, the process cannot be measured.
-    replaces_statistics: Whether the finalizer puts non-trainable weights of its
-      own in the place of the aggregated ones.
+    initial: `( -> W)`, the initial global weights.
+    clients: What clients do.
+    create_aggregator: How their results meet: takes the types of a client's
+      update and of its weight, as the `create` of a weighted factory does.
+    build_finalizer: What the server makes of it: called with `weights_type` and
+      `aggregate_type`, the unplaced types of W and of the aggregator's result.
+    wiring: How messages are sent, how metrics meet, and the seed. Its
+      `model_aggregator` is for `create_aggregator` to use.
+    idle_rounds: First rounds in which every client sends zeros; the aggregator
+      rests in them.
+    view: Where the model that is evaluated lies in the global weights; by
+      default it is all of them.
 
   Returns:
-    A `ComposedProcess`.
+    A process that cannot be measured as yet; see `ComposedProcess.with_parts`.
 
   Raises:
     ValueError: If the aggregator would add noise to moving statistics.
   """
-  if not replaces_statistics:
-    _check_noise(aggregator, initial_weights.type_signature.result)
+  weights_type = initial.type_signature.result
+  work = client_work.build_client_work(
+    clients, weights_type, wiring.metrics_aggregator
+  )
+  sent_back = work.next.type_signature.result.result.member
+  aggregator = aggregators.rest_in_first_rounds(
+    create_aggregator(sent_back.update, sent_back.update_weight), idle_rounds
+  )
+  finalizer = build_finalizer(
+    weights_type=weights_type,
+    aggregate_type=aggregator.next.type_signature.result.result.member,
+  )
+  if not isinstance(finalizer, finalizers.StatisticsReplacingProcess):
+    _check_noise(aggregator, weights_type)
   process = tff.learning.templates.compose_learning_process(
-    initial_weights,
-    distributor
-    or distributors.build_weights_and_round(
-      initial_weights.type_signature.result, seed
-    ),
-    client_work,
+    initial,
+    wiring.model_distributor
+    or distributors.build_weights_and_round(weights_type, wiring.seed),
+    work,
     aggregator,
     finalizer,
   )
-  if to_model_weights is not None:
-    process = _with_model_weights(process, to_model_weights, from_model_weights)
-  return ComposedProcess(process, parts, to_model_weights)
+  if view is not None:
+    process = _with_view(process, view)
+  return ComposedProcess(process, weights_type, view)
 
 
 def _check_noise(aggregator, weights_type) -> None:
@@ -202,22 +287,20 @@ def _check_noise(aggregator, weights_type) -> None:
     )
 
 
-def _with_model_weights(process, to_model_weights, from_model_weights):
+def _with_view(process, view):
   """Returns the process with one model in place of its global weights."""
   state_type = process.initialize.type_signature.result.member
 
   @tff.tensorflow.computation(state_type)
   def get_model_weights(state):
-    return to_model_weights(state.global_model_weights)
+    return view.take(state.global_model_weights)
 
   @tff.tensorflow.computation(
     state_type, get_model_weights.type_signature.result
   )
   def set_model_weights(state, weights):
     return state._replace(
-      global_model_weights=from_model_weights(
-        weights, state.global_model_weights
-      )
+      global_model_weights=view.put(weights, state.global_model_weights)
     )
 
   return tff.learning.templates.LearningProcess(

@@ -11,24 +11,31 @@ tau
 [1 - (1 - alpha)^tau] / alpha
 ```
 
-All of these, and their combinations, are the distance that the optimizer itself
-carries a single weight whose gradient is 1 in every step, at learning rate 1.
-So the optimizer is asked, and not a formula for each kind.
+Take a single weight whose gradient is 1 in every step, and learning rate 1. The
+distance that the optimizer carries this weight is the norm of a, for all of
+these cases and their combinations. So the optimizer itself is asked, and there
+is no formula for each kind.
 """
 
 import collections
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import protocols
+from tff_ssl.templates import local_training
 
 _RATE = 'learning_rate'
-# Its pull is a part of the gradients, as that of any regularizer.
+# Set to 0 here: its pull is a part of the gradients, as any regularizer's is.
 _DECAY = 'weight_decay'
 # Far beyond the norm from which anybody clips gradients.
 _LARGE = 1e6
 
 
-def check_optimizer(optimizer, purpose: str) -> None:
+def check_optimizer(
+  optimizer: tff.learning.optimizers.Optimizer, purpose: str
+) -> None:
   """Checks that the number of effective steps follows from an optimizer.
 
   Args:
@@ -55,22 +62,26 @@ def check_optimizer(optimizer, purpose: str) -> None:
 
 
 def effective_steps(
-  training, num_steps, round_num, hparams, proximal_strength: float = 0.0
+  plan: local_training.TrainingPlan,
+  num_steps: tf.Tensor,
+  round_num: tf.Tensor,
+  hparams: protocols.Hparams,
+  proximal_strength: float = 0.0,
 ) -> tf.Tensor:
   """Returns the norm of a, `float32` scalar; 0 where no step was taken.
 
   Args:
-    training: The `LocalTraining`, whose schedule multiplies the steps.
+    plan: The client's, whose schedule multiplies the steps.
     num_steps: tau, `int32` scalar.
     round_num: `int32` scalar, the number of rounds before this one.
     hparams: The client optimizer's hyperparameters.
     proximal_strength: mu.
   """
-  optimizer = training.optimizer
+  optimizer = plan.optimizer
   pull = proximal_strength * hparams[_RATE]
 
   def body(step, weight, state):
-    state = training.at_step(state, tf.constant(1.0), round_num, step)
+    state = plan.at_step(state, tf.constant(1.0), round_num, step)
     state, (weight,) = optimizer.next(state, [weight], [1 + pull * weight])
     return step + 1, weight, state
 

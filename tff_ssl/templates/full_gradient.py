@@ -1,26 +1,26 @@
 """The gradient of a participant's objective on all its data.
 
-Source: paper 1 (arXiv 2008.11364), Definition 1, measures "the gradient of w_k
-evaluated on all data held by the k-th user" at the weights that the user starts
-a round from.
+Source: Zhang et al. (arXiv 2008.11364), Definition 1, measures "the gradient of
+w_k evaluated on all data held by the k-th user" at the weights that the user
+starts a round from.
 """
 
 import collections
-from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, randomness
-from tff_ssl.templates import minibatches, prediction
+from tff_ssl import checks, protocols, randomness
+from tff_ssl.models import functional
+from tff_ssl.templates import local_training, minibatches, prediction
 
 _ORDER = 0
 _BATCH = 1
 
 
 def full_gradient(
-  model,
-  objective,
+  model: functional.FunctionalModel,
+  objective: protocols.Objective,
   weights: tff.learning.models.ModelWeights,
   examples: collections.OrderedDict[str, tf.Tensor],
   *,
@@ -28,14 +28,14 @@ def full_gradient(
   seed: tf.Tensor,
   with_labelled: bool = False,
   constants: collections.OrderedDict[str, tf.Tensor] | None = None,
-) -> Any:
+) -> protocols.Structure:
   """Returns the mean gradient over all examples, in one compiled loop.
 
-  Each example is seen once, in minibatches of a random order (only batch
-  normalisation tells one order from another), at unchanging weights and in
-  train mode. A minibatch's gradient counts by its number of examples, which is
-  exact for objectives that are means over the minibatch, as CRL is, and as the
-  supervised one is where every example has a label.
+  Each example is seen once, in train mode and at the same weights. The order of
+  examples is random; it matters with batch normalisation only. The gradients of
+  minibatches are weighted by their numbers of examples. This is exact for
+  objectives that are means over the minibatch: CRL is one, and the supervised
+  objective is one if every example has a label.
 
   Args:
     model: The `FunctionalModel`.
@@ -45,7 +45,7 @@ def full_gradient(
     examples: Tensors with a leading dimension n (`client_data.collect`).
     batch_size: Examples in a minibatch, >= 1; the last one may be smaller.
     seed: `int32 [2]`, from which views, dropout and order derive. It may be
-      the seed of the participant's training, and draws other numbers.
+      the seed of the participant's training, which draws other numbers with it.
     with_labelled: Whether the objective wants a second minibatch, `labelled`:
       the examples of the first that have a label.
     constants: Tensors that every minibatch carries; see `LocalTraining.run`.
@@ -101,3 +101,33 @@ def full_gradient(
     ),
   )
   return mean
+
+
+def gradient_of_training(
+  training: local_training.LocalTraining,
+  weights: tff.learning.models.ModelWeights,
+  examples: collections.OrderedDict[str, tf.Tensor],
+  *,
+  seed: tf.Tensor,
+  constants: collections.OrderedDict[str, tf.Tensor] | None = None,
+) -> protocols.Structure:
+  """Returns the `full_gradient` of what a participant minimises.
+
+  Args:
+    training: How the participant trains: its model, objective, selection of
+      examples and sizes of minibatches.
+    weights: See `full_gradient`.
+    examples: All examples of the participant.
+    seed: See `full_gradient`.
+    constants: Likewise.
+  """
+  return full_gradient(
+    training.model,
+    training.objective,
+    weights,
+    training.selection.of(examples),
+    batch_size=training.plan.batch_size,
+    seed=seed,
+    with_labelled=training.plan.labelled_batch_size is not None,
+    constants=constants,
+  )

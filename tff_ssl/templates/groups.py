@@ -5,137 +5,116 @@ group models; a client reads its row, trains, and its delta goes to its row of
 the aggregate.
 """
 
-import functools
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, checks, randomness
+from tff_ssl import aggregators, protocols, randomness, shared_settings
 from tff_ssl.templates import (
-  averaging,
+  client_data,
+  client_task,
   client_work,
   composition,
   local_training,
-  slots,
   stacks,
 )
+from tff_ssl.templates import memories as memories_lib
 
 
-def check_assignment(assignment: str, num_groups: int, data_spec) -> None:
-  """Checks how clients get into groups.
+@dataclasses.dataclass(frozen=True)
+class Grouping:
+  """How clients are grouped.
 
-  Args:
-    assignment: 'sampler' or 'in_process'.
+  Attributes:
     num_groups: S.
-    data_spec: `ClientDataSpec`, the type of client data.
-
-  Raises:
-    ValueError: If `assignment` is unknown.
-    TypeError: If the sampler has no place to write the group to.
+    assignment: Who assigns groups. 'sampler': the `group` of a client's context
+      is its group. 'in_process': one is drawn uniformly with the client's seed.
+    start_model: 'group': a client starts from the model of its group. 'slot':
+      from that of the `start_group` of its context, its previous group.
+    warmup_rounds: First rounds in which clients do nothing.
   """
-  checks.choice(group_assignment=assignment)
-  if assignment == 'sampler' and num_groups > 1 and not data_spec.in_context:
-    raise TypeError(
-      "group_assignment='sampler' needs client data with a context that holds "
-      'the group: use ClientDataSpec(..., in_context=True), or '
-      "group_assignment='in_process' for plain client data."
+
+  num_groups: int
+  assignment: str = 'sampler'
+  start_model: str = 'group'
+  warmup_rounds: int = 0
+
+  def __post_init__(self):
+    shared_settings.GROUP_ASSIGNMENT.check(self.assignment)
+    shared_settings.START_MODEL.check(self.start_model)
+    if self.start_model == 'slot' and self.assignment != 'sampler':
+      raise ValueError(
+        "start_model='slot' does not fit group_assignment="
+        f'{self.assignment!r}: only the sampler knows the groups of the round '
+        "before; use 'sampler'."
+      )
+
+  def check_data(self, data_spec: client_data.ClientDataSpec) -> None:
+    """Raises `TypeError` unless client data name groups where they must."""
+    if (
+      self.assignment == 'sampler'
+      and self.num_groups > 1
+      and not data_spec.in_context
+    ):
+      raise TypeError(
+        "group_assignment='sampler' needs client data with a context that "
+        'holds the group: use ClientDataSpec(..., in_context=True), or '
+        "group_assignment='in_process' for plain client data."
+      )
+    data_spec.check_slots(start_model=self.start_model)
+
+  def group_of(
+    self, task: client_task.ClientTask
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns a client's group, `int32`, and whether there is no such group.
+
+    Args:
+      task: The `ClientTask`.
+    """
+    if self.num_groups == 1:
+      return tf.constant(0), tf.constant(False)
+    if self.assignment == 'sampler':
+      return task.group, stacks.is_missing(task.group, self.num_groups)
+    group = tf.random.stateless_uniform(
+      [],
+      randomness.fold_in(task.client_seed, randomness.Purpose.DRAW_GROUP),
+      maxval=self.num_groups,
+      dtype=tf.int32,
     )
+    return group, tf.constant(False)
 
+  def start_of(
+    self, task: client_task.ClientTask
+  ) -> tuple[tff.learning.models.ModelWeights, tf.Tensor]:
+    """Returns the weights a client starts from, and whether it has none.
 
-def group_of_client(
-  task, num_groups: int, assignment: str
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """Returns a client's group, `int32`, and whether there is no such group.
-
-  Args:
-    task: The `ClientTask`.
-    num_groups: S.
-    assignment: 'sampler': the group of the client's context; 'in_process': one
-      drawn uniformly with the client's seed.
-  """
-  if num_groups == 1:
-    return tf.constant(0), tf.constant(False)
-  if assignment == 'sampler':
-    return task.group, stacks.is_missing(task.group, num_groups)
-  group = tf.random.stateless_uniform(
-    [],
-    randomness.fold_in(task.client_seed, randomness.Purpose.DRAW_GROUP),
-    maxval=num_groups,
-    dtype=tf.int32,
-  )
-  return group, tf.constant(False)
-
-
-def check_slots(
-  assignment: str,
-  start_model: str,
-  client_momentum: str,
-  num_slots: int | None,
-  data_spec,
-) -> None:
-  """Checks what of a slot outlives a round.
-
-  Args:
-    assignment: Who assigns groups.
-    start_model: 'group' or 'slot'.
-    client_momentum: 'reset' or 'slot'.
-    num_slots: C, where momentum stays with the slot.
-    data_spec: `ClientDataSpec`, the type of client data.
-
-  Raises:
-    ValueError: If a value is unknown, missing or unused.
-    TypeError: If the client data do not name slots where they must.
-  """
-  checks.choice(start_model=start_model)
-  slots.check_momentum(client_momentum, num_slots, data_spec)
-  if start_model == 'slot' and assignment != 'sampler':
-    raise ValueError(
-      f"start_model='slot' does not fit group_assignment={assignment!r}: only "
-      "the sampler knows the groups of the round before; use 'sampler'."
-    )
-  slots.check_data(data_spec, start_model=start_model)
-
-
-def start_of(
-  task, num_groups: int, *, assignment: str, start_model: str
-) -> tuple[tff.learning.models.ModelWeights, tf.Tensor]:
-  """Returns the weights a client starts from, and whether it has none.
-
-  Args:
-    task: The `ClientTask`.
-    num_groups: S.
-    assignment: Who assigns groups; see `group_of_client`.
-    start_model: See `build_local_update`.
-  """
-  if start_model == 'slot':
-    group = task.start_group
-    invalid = stacks.is_missing(group, num_groups)
-  else:
-    group, invalid = group_of_client(task, num_groups, assignment)
-  return stacks.row(task.weights, group), invalid
+    Args:
+      task: The `ClientTask`.
+    """
+    if self.start_model == 'slot':
+      group = task.start_group
+      invalid = stacks.is_missing(group, self.num_groups)
+    else:
+      group, invalid = self.group_of(task)
+    return stacks.row(task.weights, group), invalid
 
 
 def build_local_update(
   training: local_training.LocalTraining,
-  num_groups: int,
+  grouping: Grouping,
   *,
-  assignment: str = 'sampler',
-  start_model: str = 'group',
-  client_momentum: str = 'reset',
-  warmup_rounds: int = 0,
   since_start: bool = False,
-):
+) -> Callable[
+  [client_task.ClientTask], tuple[client_task.LocalUpdate, tf.Tensor]
+]:
   """Returns the local update of a client that trains its group's model.
 
   Args:
     training: What the client does.
-    num_groups: S.
-    assignment: Who assigns groups; see `group_of_client`.
-    start_model: 'group': the model of the client's group. 'slot': that of the
-      group which the context calls `start_group`, the client's previous one.
-    client_momentum: 'reset': a fresh optimizer state. 'slot': the one that the
-      slot's client of the round before left.
-    warmup_rounds: First rounds in which clients do nothing.
+    grouping: How clients are grouped.
     since_start: Whether the delta is against the model that the client started
       from, which tells what it learnt, and not against that of its group.
 
@@ -147,22 +126,14 @@ def build_local_update(
   """
 
   def local_update(task):
-    group, invalid = group_of_client(task, num_groups, assignment)
+    group, invalid = grouping.group_of(task)
     own = stacks.row(task.weights, group)
-    start, start_invalid = start_of(
-      task, num_groups, assignment=assignment, start_model=start_model
-    )
+    start, start_invalid = grouping.start_of(task)
     invalid |= start_invalid
-    joined = task.round >= warmup_rounds
-    result = averaging.run_training(
-      training,
-      task,
-      start=start,
-      optimizer_state=(task.slot_state if client_momentum == 'slot' else None),
-      active=joined & ~invalid,
-    )
-    update = client_work.LocalUpdate(
-      client_work.subtract(result.weights, start if since_start else own),
+    joined = task.round >= grouping.warmup_rounds
+    result = training.run_task(task, start=start, active=joined & ~invalid)
+    update = client_task.LocalUpdate(
+      client_task.subtract(result.weights, start if since_start else own),
       tf.cast(joined, tf.float32),
       result.metrics,
       invalid,
@@ -174,23 +145,28 @@ def build_local_update(
   return local_update
 
 
-def average(group_models, aggregate, server=None, server_weight: float = 0.0):
+def average(
+  group_models: protocols.Structure,
+  aggregate: Mapping[str, Any],
+  server: protocols.Structure | None = None,
+  server_weight: float = 0.0,
+) -> protocols.Structure:
   """Means of the clients' models within each group, with the server's or not.
 
-  Paper 1, Eq. 7: `w_avg,i = (n w_s + sum_{k in G_i} w_k) / (|G_i| + n)`, with n
-  the server's weight.
+  Zhang et al., Eq. 7: `w_avg,i = (n w_s + sum_{k in G_i} w_k) / (|G_i| + n)`,
+  with n the server's weight.
 
   Args:
     group_models: Structure of `[S, ...]`, against which deltas are.
     aggregate: `mean`, structure of `[S, ...]`, the mean deltas, zero where a
       group has no clients; `weight`, `float32 [S]`, |G_i|.
-    server: Structure of `[1, ...]` or `[S, ...]`, w_s; None where there is no
-      server model.
+    server: Structure of `[1, ...]` or `[S, ...]`, w_s; `None` if the server has
+      no model of its own.
     server_weight: Weight of w_s in a group's mean; a client's is 1.
 
   Returns:
-    Structure of `[S, ...]`, the new group models. One without clients becomes
-    the server's model; where there is none it stays as it was.
+    Structure of `[S, ...]`, the new group models. The model of a group without
+    clients becomes the server's; without a server it stays as it was.
   """
   members = tf.nest.map_structure(tf.add, group_models, aggregate['mean'])
   if server is None:
@@ -208,14 +184,16 @@ def average(group_models, aggregate, server=None, server_weight: float = 0.0):
 def create_aggregator(
   factory: tff.aggregators.WeightedAggregationFactory | None,
   num_groups: int,
-  work: tff.learning.templates.ClientWorkProcess,
+  update_type: tff.Type,
+  weight_type: tff.Type,
 ) -> tff.templates.AggregationProcess:
   """Creates the aggregator of clients' deltas by group.
 
   Args:
     factory: By default `GroupMeanFactory(num_groups)`.
     num_groups: S.
-    work: The client work, whose results are `<value=delta, group=int32>`.
+    update_type: Of a client's update, `<value=delta, group=int32>`.
+    weight_type: Of its weight.
 
   Returns:
     An aggregation process with the result `<mean=..., weight=float32[S]>`.
@@ -224,7 +202,6 @@ def create_aggregator(
     TypeError: If the factory does not aggregate by group.
     ValueError: If an inner factory would make the means of groups wrong.
   """
-  result = work.next.type_signature.result.result.member
   by_group = (
     'model_aggregator must aggregate by group, as tff_ssl.GroupMeanFactory('
     f'{num_groups}, mean_factory=...) does with an inner factory, but is '
@@ -232,7 +209,7 @@ def create_aggregator(
   )
   try:
     process = (factory or aggregators.GroupMeanFactory(num_groups)).create(
-      result.update, result.update_weight
+      update_type, weight_type
     )
   except TypeError as error:
     raise TypeError(f'{by_group}: {error}') from error
@@ -249,98 +226,61 @@ def create_aggregator(
 
 def compose(
   training: local_training.LocalTraining,
-  build_finalizer,
+  grouping: Grouping,
+  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
   *,
-  num_groups: int,
-  assignment: str,
-  start_model: str = 'group',
-  client_momentum: str = 'reset',
-  num_slots: int | None = None,
-  warmup_rounds: int = 0,
-  server=None,
-  data_spec,
-  model_distributor,
-  model_aggregator,
-  metrics_aggregator,
-  seed: int,
-) -> tff.learning.templates.LearningProcess:
+  data_spec: client_data.ClientDataSpec,
+  wiring: composition.Wiring,
+  memories: tuple[memories_lib.Memory, ...] = (),
+) -> composition.ComposedProcess:
   """Composes a process whose global weights are the stack of group models.
 
   Args:
     training: What a client does.
+    grouping: How clients are grouped.
     build_finalizer: Called with `weights_type` and `aggregate_type`, the
       unplaced types of the stack and of the aggregator's result.
-    num_groups: S.
-    assignment: Who assigns groups; see `group_of_client`.
-    start_model: See `build_local_update`.
-    client_momentum: See `build_local_update`.
-    num_slots: C, where momentum stays with the slot.
-    warmup_rounds: First rounds in which clients do nothing.
-    server: The `ServerTraining`, where there is one.
-    data_spec: `ClientDataSpec`, the type of client data.
-    model_distributor: As in the builders of `tff_ssl.algorithms`.
-    model_aggregator: Likewise.
-    metrics_aggregator: Likewise.
-    seed: Root of all randomness.
+    data_spec: The type of the client data.
+    wiring: Its `model_aggregator` is by default `GroupMeanFactory`.
+    memories: What outlives a round, beside the weights.
 
   Returns:
-    A `tff.learning.templates.LearningProcess`; its model weights are the mean
-    of the group models.
+    A process whose model weights are the mean of the group models. It can be
+    measured, without a server.
 
   Raises:
     ValueError: If an argument is out of range.
     TypeError: If model, client data and aggregator do not fit each other.
   """
-  check_assignment(assignment, num_groups, data_spec)
-  check_slots(assignment, start_model, client_momentum, num_slots, data_spec)
+  grouping.check_data(data_spec)
   data_spec.check_model(training.model)
-  initial_weights = composition.stack_computation(
-    composition.initial_weights_computation(training.model, seed), num_groups
-  )
-  stack_type = initial_weights.type_signature.result
-  update_of = functools.partial(
-    build_local_update,
-    training,
-    num_groups,
-    assignment=assignment,
-    start_model=start_model,
-    client_momentum=client_momentum,
-    warmup_rounds=warmup_rounds,
-  )
-  work = client_work.build_client_work(
-    update_of(),
-    data_spec=data_spec,
-    weights_type=stack_type,
-    initial_hparams=training.initial_hparams,
-    num_slots=num_slots or 0,
-    initial_slot_state=training.initial_optimizer_state,
-    metrics_aggregator=metrics_aggregator,
-  )
-  aggregator = aggregators.rest_in_first_rounds(
-    create_aggregator(model_aggregator, num_groups, work), warmup_rounds
-  )
-  return composition.compose(
-    initial_weights,
-    seed=seed,
-    distributor=model_distributor,
-    client_work=work,
-    aggregator=aggregator,
-    finalizer=build_finalizer(
-      weights_type=stack_type,
-      aggregate_type=aggregator.next.type_signature.result.result.member,
+  num_groups = grouping.num_groups
+  process = composition.compose(
+    composition.stacked(
+      composition.initial_weights(training.model, wiring.seed), num_groups
     ),
-    to_model_weights=stacks.mean,
-    from_model_weights=lambda weights, _: stacks.tile(weights, num_groups),
-    parts=composition.Parts(
-      training,
-      update_of(since_start=True),
-      lambda task: start_of(
-        task, num_groups, assignment=assignment, start_model=start_model
-      )[0],
+    client_work.Clients(
+      build_local_update(training, grouping),
       data_spec,
-      stack_type,
-      num_groups,
-      server,
-      stacks.mean,
+      training.initial_hparams,
+      memories,
     ),
+    create_aggregator=lambda update_type, weight_type: create_aggregator(
+      wiring.model_aggregator, num_groups, update_type, weight_type
+    ),
+    build_finalizer=build_finalizer,
+    wiring=wiring,
+    idle_rounds=grouping.warmup_rounds,
+    view=composition.ModelView(
+      stacks.mean, lambda weights, _: stacks.tile(weights, num_groups)
+    ),
+  )
+  return process.with_parts(
+    composition.Parts(
+      training,
+      build_local_update(training, grouping, since_start=True),
+      lambda task: grouping.start_of(task)[0],
+      data_spec,
+      num_groups,
+    )
   )

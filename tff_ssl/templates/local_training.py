@@ -1,8 +1,11 @@
 """The local training loop: the one place where weights meet examples.
 
-Clients, the server and central training all run this loop. It is one compiled
-`tf.while_loop` over minibatches that are cut out of tensors, because op
-overhead per step, and not arithmetic, is what small models pay for.
+Clients, the server and central training all run this loop. A `TrainingPlan`
+says by which steps, a `LocalTraining` adds the model and what is minimised.
+
+The loop is one compiled `tf.while_loop` over minibatches that are cut out of
+tensors. With small models, operations cost more than arithmetic, and so there
+are few of them in a step.
 """
 
 import collections
@@ -13,13 +16,14 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, optimizers, randomness
-from tff_ssl.templates import minibatches, prediction
+from tff_ssl import checks, optimizers, protocols, randomness
+from tff_ssl.models import functional
+from tff_ssl.templates import client_task, minibatches, prediction
 
 ModelWeights = tff.learning.models.ModelWeights
 
 
-# T of paper 1, where neither steps nor epochs are given.
+# T of Zhang et al.
 _DEFAULT_STEPS = 16
 
 
@@ -28,12 +32,12 @@ def steps_or_epochs(
   local_epochs: int | None,
   default_epochs: int | None = None,
 ) -> dict[str, int | None]:
-  """Returns `LocalTraining`'s `steps` and `epochs`.
+  """Returns the `steps` and `epochs` of a `TrainingPlan`.
 
   Args:
-    local_steps: Steps, where they are given.
-    local_epochs: Epochs, likewise.
-    default_epochs: Epochs where neither is; without, it is 16 steps.
+    local_steps: Steps, if they are given.
+    local_epochs: Epochs, if they are given.
+    default_epochs: Epochs if neither is given; by default 16 steps.
   """
   if local_steps is None and local_epochs is None:
     local_epochs = default_epochs
@@ -52,38 +56,37 @@ class TrainingResult(NamedTuple):
     num_examples: `float32` scalar, examples processed, repetitions counted.
     passes: `float32 [2]`, examples that went forward through the model and
       back; see `prediction.Predictor.passes`.
-    client_state: The client's new state, where clients have one.
+    client_state: The client's new state, if clients have one
+      (`memories.ClientMemory`).
     num_steps: `int32` scalar, steps taken.
-    shared_change: What the client wants of the state that all clients share,
-      where there is one (`client_work.SharedState`).
+    shared_change: What the client contributes to the state that all clients
+      share, if there is one (`memories.SharedMean`).
   """
 
-  weights: Any
-  optimizer_state: Any
-  metrics: Any
+  weights: ModelWeights
+  optimizer_state: protocols.OptimizerState
+  metrics: protocols.Metrics
   num_examples: tf.Tensor
   passes: tf.Tensor
-  client_state: Any = ()
-  num_steps: Any = ()
-  shared_change: Any = ()
+  client_state: protocols.Structure = ()
+  num_steps: tf.Tensor | tuple[()] = ()
+  shared_change: protocols.Structure = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class LocalTraining:
-  """How one participant trains.
+class TrainingPlan:
+  """By which steps a participant trains, whatever it minimises.
 
   Exactly one of `steps` and `epochs` is given.
 
   Attributes:
-    model: The `FunctionalModel`.
-    objective: `objective(predict, batch, anchors, seed) -> (loss, metrics)`;
-      see `tff_ssl.objectives`.
     optimizer: A `tff.learning.optimizers.Optimizer`.
-    batch_size: Examples in a minibatch (B); `None` where whole sets are.
+    batch_size: Examples in a minibatch (B); `None` if minibatches are whole
+      sets.
     steps: Number of steps (T). The examples are reshuffled and repeated as
       often as it takes, and every minibatch is full.
     epochs: Passes over the examples (E).
-    schedule: Optional function of the global step (`int32` scalar) to a
+    schedule: If given, a function of the global step (`int32` scalar) to a
       `float32` factor on the learning rate; an `optimizers.RoundSchedule`
       takes the rounds before the present one instead. The optimizer must have
       a hyperparameter `learning_rate` then.
@@ -91,14 +94,10 @@ class LocalTraining:
       `steps`. With `epochs`, a schedule needs it.
     labelled_batch_size: If given, each batch holds a second minibatch beside
       its own, `labelled`, of this many of those examples that have a label
-      (reshuffled and repeated; empty where none has one).
+      (reshuffled and repeated; empty if none has one).
     epoch_batches: With `epochs`, where passes end; see `minibatches`.
-    selection: Which examples minibatches are cut from; by default those that
-      the objective asks for (its `rows`).
   """
 
-  model: Any
-  objective: Any
   optimizer: tff.learning.optimizers.Optimizer
   batch_size: int | None
   steps: int | None = None
@@ -107,20 +106,14 @@ class LocalTraining:
   steps_per_round: int | None = None
   labelled_batch_size: int | None = None
   epoch_batches: str = 'separate'
-  selection: minibatches.Selection | None = None
 
   def __post_init__(self):
-    if self.selection is None:
-      rows = getattr(self.objective, 'rows', 'all')
-      # The class is frozen, and this is its own default.
-      object.__setattr__(self, 'selection', minibatches.Selection(rows))
     if not isinstance(self.optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
         f'The optimizer is a {type(self.optimizer).__name__}: give a '
         'tff.learning.optimizers.Optimizer, such as '
         'tff_ssl.build_nesterov_sgd(0.03).'
       )
-    self._minibatches()
     checks.integers_at_least(
       1,
       steps_per_round=self.steps_per_round,
@@ -129,37 +122,103 @@ class LocalTraining:
     if (
       self.schedule is not None
       and not isinstance(self.schedule, optimizers.RoundSchedule)
-      and self._global_steps is None
+      and self.global_steps is None
     ):
       raise ValueError(
         f'A schedule counts steps, which epochs={self.epochs} leaves open: '
         'give steps instead, or steps_per_round.'
       )
 
-  def _minibatches(self) -> minibatches.Minibatches:
+  @property
+  def global_steps(self) -> int | None:
+    """How far the global step advances per round, if that is known."""
+    return self.steps if self.steps_per_round is None else self.steps_per_round
+
+  def minibatches_of(
+    self, selection: minibatches.Selection
+  ) -> minibatches.Minibatches:
+    """Returns how minibatches are cut from the selected examples."""
     return minibatches.Minibatches(
-      **{
-        field.name: getattr(self, field.name)
-        for field in dataclasses.fields(minibatches.Minibatches)
-      }
+      self.batch_size, self.steps, self.epochs, self.epoch_batches, selection
     )
 
-  @property
-  def _global_steps(self) -> int | None:
-    return self.steps if self.steps_per_round is None else self.steps_per_round
+  def at_step(
+    self,
+    state: protocols.OptimizerState,
+    base_rate: tf.Tensor | None,
+    round_num: tf.Tensor,
+    step: tf.Tensor,
+  ) -> protocols.OptimizerState:
+    """Returns the optimizer state with the learning rate of a step.
+
+    Args:
+      state: The optimizer state.
+      base_rate: The learning rate that the schedule's factor multiplies.
+      round_num: `int32` scalar, the number of rounds before this one.
+      step: `int32` scalar, the number of steps of the round before this one.
+    """
+    if self.schedule is None:
+      return state
+    if isinstance(self.schedule, optimizers.RoundSchedule):
+      time = round_num
+    else:
+      time = round_num * self.global_steps + step
+    return self.with_learning_rate(state, base_rate * self.schedule(time))
+
+  def learning_rate(self, state: protocols.OptimizerState) -> tf.Tensor | None:
+    """Returns the learning rate, if there is a schedule to change it."""
+    if self.schedule is None:
+      return None
+    return self.optimizer.get_hparams(state)['learning_rate']
+
+  def with_learning_rate(
+    self, state: protocols.OptimizerState, rate: tf.Tensor
+  ) -> protocols.OptimizerState:
+    """Returns the optimizer state with another learning rate."""
+    hparams = self.optimizer.get_hparams(state)
+    hparams['learning_rate'] = rate
+    return self.optimizer.set_hparams(state, hparams)
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalTraining:
+  """How one participant trains.
+
+  Attributes:
+    model: The `FunctionalModel`.
+    objective: What is minimised; see `tff_ssl.objectives`.
+    plan: By which steps.
+    selection: Which examples minibatches are cut from; by default those that
+      the objective asks for (its `rows`).
+  """
+
+  model: functional.FunctionalModel
+  objective: protocols.Objective
+  plan: TrainingPlan
+  selection: minibatches.Selection | None = None
+
+  def __post_init__(self):
+    if self.selection is None:
+      rows = getattr(self.objective, 'rows', 'all')
+      # The class is frozen, and this is its own default.
+      object.__setattr__(self, 'selection', minibatches.Selection(rows))
+    self._minibatches()
+
+  def _minibatches(self) -> minibatches.Minibatches:
+    return self.plan.minibatches_of(self.selection)
 
   @property
   def metric_names(self) -> tuple[str, ...]:
     """Names of the metrics that `run` reports."""
     return tuple(self.objective.metric_names)
 
-  def initial_optimizer_state(self):
+  def initial_optimizer_state(self) -> protocols.OptimizerState:
     """Returns a fresh optimizer state (tensors)."""
-    return self.optimizer.initialize(self.model.weights_spec.trainable)
+    return self.plan.optimizer.initialize(self.model.weights_spec.trainable)
 
-  def initial_hparams(self):
+  def initial_hparams(self) -> protocols.Hparams:
     """Returns the optimizer's hyperparameters, an ordered dict of tensors."""
-    return self.optimizer.get_hparams(self.initial_optimizer_state())
+    return self.plan.optimizer.get_hparams(self.initial_optimizer_state())
 
   def run(
     self,
@@ -168,10 +227,10 @@ class LocalTraining:
     *,
     seed: tf.Tensor,
     round_num: tf.Tensor,
-    optimizer_state=None,
-    hparams=None,
+    optimizer_state: protocols.OptimizerState | None = None,
+    hparams: protocols.Hparams | None = None,
     active: tf.Tensor | bool = True,
-    anchors=None,
+    anchors: protocols.Structure | None = None,
     constants: collections.OrderedDict[str, tf.Tensor] | None = None,
   ) -> TrainingResult:
     """Trains from `start` on `examples`.
@@ -187,26 +246,25 @@ class LocalTraining:
       active: Whether to train at all; a `bool` scalar, maybe a tensor.
       anchors: What the objective compares with; by default `start`.
       constants: Tensors of this participant that every minibatch carries beside
-        its examples, under names that these do not have (such as FedUL's
-        `class_priors`).
+        its examples, such as FedUL's `class_priors`. Examples have no tensors
+        of these names.
 
     Returns:
       A `TrainingResult`.
     """
+    plan = self.plan
     if optimizer_state is None:
       optimizer_state = self.initial_optimizer_state()
     if hparams is not None:
-      optimizer_state = self.optimizer.set_hparams(optimizer_state, hparams)
-    base_rate = None
-    if self.schedule is not None:
-      base_rate = self.optimizer.get_hparams(optimizer_state)['learning_rate']
+      optimizer_state = plan.optimizer.set_hparams(optimizer_state, hparams)
+    base_rate = plan.learning_rate(optimizer_state)
 
     batches = self._minibatches().draw(examples['y'], seed)
     num_steps = tf.where(active, batches.num_steps, 0)
     labelled = None
-    if self.labelled_batch_size is not None:
+    if plan.labelled_batch_size is not None:
       labelled = minibatches.draw_labelled(
-        examples['y'], self.labelled_batch_size, batches.num_steps, seed
+        examples['y'], plan.labelled_batch_size, batches.num_steps, seed
       )
     take_step = self._build_step(start if anchors is None else anchors)
 
@@ -215,8 +273,7 @@ class LocalTraining:
       if labelled is not None:
         batch['labelled'] = labelled.cut(examples, step)
       batch.update(constants or {}, step=step)
-      if base_rate is not None:
-        state = self.at_step(state, base_rate, round_num, step)
+      state = plan.at_step(state, base_rate, round_num, step)
       step_seed = randomness.fold_in(
         randomness.fold_in(seed, randomness.Purpose.STEP), step
       )
@@ -234,7 +291,7 @@ class LocalTraining:
       ),
     )
     if base_rate is not None:
-      optimizer_state = self._with_learning_rate(optimizer_state, base_rate)
+      optimizer_state = plan.with_learning_rate(optimizer_state, base_rate)
     metrics = collections.OrderedDict(
       zip(self.metric_names, tf.unstack(totals[2:]), strict=True)
     )
@@ -247,30 +304,29 @@ class LocalTraining:
       num_steps=num_steps,
     )
 
-  def at_step(self, state, base_rate, round_num, step):
-    """Returns the optimizer state with the learning rate of a step.
+  def run_task(
+    self, task: client_task.ClientTask, **more: Any
+  ) -> TrainingResult:
+    """Trains on a client's task, from the weights that the client was sent.
 
     Args:
-      state: The optimizer state.
-      base_rate: The learning rate that the schedule's factor multiplies.
-      round_num: `int32` scalar, the number of rounds before this one.
-      step: `int32` scalar, the number of steps of the round before this one.
+      task: Gives the arguments of `run`: weights, examples, seed, round,
+        hyperparameters and slot state, and the constants of the client.
+      **more: Further arguments of `run`, or others in place of the task's.
+
+    Returns:
+      A `TrainingResult`.
     """
-    if self.schedule is None:
-      return state
-    rate = base_rate * self.schedule(self._time(round_num, step))
-    return self._with_learning_rate(state, rate)
-
-  def _time(self, round_num, step):
-    """Returns what the schedule takes for the time."""
-    if isinstance(self.schedule, optimizers.RoundSchedule):
-      return round_num
-    return round_num * self._global_steps + step
-
-  def _with_learning_rate(self, state, rate):
-    hparams = self.optimizer.get_hparams(state)
-    hparams['learning_rate'] = rate
-    return self.optimizer.set_hparams(state, hparams)
+    arguments = {
+      'start': task.weights,
+      'examples': task.examples,
+      'seed': task.client_seed,
+      'round_num': task.round,
+      'optimizer_state': task.slot_state,
+      'hparams': task.hparams,
+      'constants': task.constants,
+    }
+    return self.run(**{**arguments, **more})
 
   def _build_step(self, anchors):
     """Returns the compiled step; weights and batch are its arguments."""
@@ -282,7 +338,7 @@ class LocalTraining:
       result = prediction.objective_gradient(
         self.model, self.objective, weights, batch, anchors, seed
       )
-      state, trainable = self.optimizer.next(
+      state, trainable = self.plan.optimizer.next(
         state, weights.trainable, result.gradient
       )
       size = tf.cast(tf.shape(batch['y'])[0], tf.float32)

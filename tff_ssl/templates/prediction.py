@@ -1,16 +1,20 @@
 """A model at given weights, as objectives and evaluation see it."""
 
+import collections
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_ssl.models import split
+from tff_ssl import protocols
+from tff_ssl.models import functional, split
 
 
 class Predictor:
   """Calls a functional model at fixed weights and follows its moving state.
 
-  It keeps a list of its calls, from which passes are counted.
+  It is the `tff_ssl.protocols.Predictor` of all objectives. It keeps a list of
+  its calls, from which passes are counted.
 
   Attributes:
     non_trainable: The non-trainable weights (batch normalisation's moving
@@ -19,7 +23,19 @@ class Predictor:
     model: The `FunctionalModel`.
   """
 
-  def __init__(self, model, trainable, non_trainable):
+  def __init__(
+    self,
+    model: functional.FunctionalModel,
+    trainable: protocols.Structure,
+    non_trainable: protocols.Structure,
+  ):
+    """Initializes the predictor.
+
+    Args:
+      model: The model.
+      trainable: Its trainable weights, a list of tensors.
+      non_trainable: Its non-trainable ones before the first call.
+    """
     self.model = model
     self.trainable = trainable
     self.non_trainable = non_trainable
@@ -41,13 +57,14 @@ class Predictor:
   ) -> tf.Tensor:
     """Returns train-mode outputs of inputs of which there may be none.
 
-    Convolutions fail in TensorFlow 2.14 on a batch that turns out empty. Not
-    for models with moving statistics, which the filler would move.
+    Convolutions fail in TensorFlow 2.14 on a batch that turns out empty. Do not
+    call this with a model that has moving statistics: the filler would move
+    them.
 
     Args:
       x: Inputs `[n, ...]`, n >= 0.
-      filler: Inputs `[m, ...]`, m >= 1. The first one goes through the model
-        where n is 0; a branch of `tf.cond` would cost a quarter of a step.
+      filler: Inputs `[m, ...]`, m >= 1. If n is 0, the first of them goes
+        through the model; a branch of `tf.cond` would cost a quarter of a step.
       seed: `int32 [2]`.
     """
     count = tf.shape(x)[0]
@@ -68,13 +85,13 @@ class Predictor:
   ) -> tf.Tensor:
     """Returns train-mode outputs that the moving state does not follow.
 
-    Call it outside of `tf.cond`, of whose insides no passes can be counted.
+    Call it outside of `tf.cond`: passes inside of it cannot be counted.
 
     Args:
-      x: Inputs that the model need not know at inference, such as perturbed or
+      x: Inputs whose statistics inference must not know, such as perturbed or
         mixed ones.
       seed: `int32 [2]`.
-      if_empty: Returned where there are no inputs, of which batch normalisation
+      if_empty: Returned if there are no inputs, of which batch normalisation
         has no statistics; without it, there must be some.
     """
 
@@ -91,7 +108,9 @@ class Predictor:
     self._note(x, outputs)
     return outputs
 
-  def at(self, weights, x: tf.Tensor) -> tf.Tensor:
+  def at(
+    self, weights: tff.learning.models.ModelWeights, x: tf.Tensor
+  ) -> tf.Tensor:
     """Returns the outputs of the same model at other weights, at inference.
 
     Args:
@@ -113,17 +132,17 @@ class Predictor:
     """What each call so far has returned."""
     return [outputs for _, outputs in self._calls]
 
-  def passes(self, gradients: list[Any]) -> tf.Tensor:
+  def passes(self, gradients: list[protocols.Structure | None]) -> tf.Tensor:
     """Counts forward and backward passes of all calls so far, in examples.
 
     Args:
-      gradients: Gradients of a loss, in the structure of `outputs`; `None`
-        where none flows back into an output.
+      gradients: Gradients of a loss, in the structure of `outputs`; `None` for
+        an output into which none flows back.
 
     Returns:
-      `float32 [2]`: examples that went forward through the model, and those of
-      them through which the gradient goes back. An example counts as often as
-      it goes through: two views of it are two passes.
+      `float32 [2]`: how many examples went forward through the model, and
+      through how many of these the gradient goes back. An example counts as
+      often as it goes through: two views of it are two passes.
     """
     forward, backward = tf.constant(0), tf.constant(0)
     for (size, _), gradient in zip(self._calls, gradients, strict=True):
@@ -138,7 +157,12 @@ class Predictor:
     return bool(tf.nest.flatten(self.non_trainable))
 
 
-def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
+def probabilities(
+  model: functional.FunctionalModel,
+  weights: tff.learning.models.ModelWeights,
+  x: tf.Tensor,
+  batch_size: int,
+) -> tf.Tensor:
   """Returns a classifier's probabilities at inference, `float32 [n, d]`.
 
   Args:
@@ -155,9 +179,9 @@ def probabilities(model, weights, x: tf.Tensor, batch_size: int) -> tf.Tensor:
     return tf.nn.softmax(tf.cast(logits, tf.float32))
 
   num_batches = -(-tf.shape(x)[0] // batch_size)
-  # Of no inputs, too, it must be known how many classes there are. The model is
-  # not called on `x[:0]` for it: where a batch is known to be empty, TensorFlow
-  # optimises convolutions away and then fails at the next one.
+  # The result has a column for each class, of no inputs, too. `x[:0]` must not
+  # tell how many: if a batch is known to be empty, TensorFlow optimises a
+  # convolution away and then fails at the next one.
   num_classes = split.features_spec(model).shape[1]
   parts = tf.TensorArray(
     tf.float32,
@@ -198,14 +222,19 @@ class ObjectiveGradient(NamedTuple):
     passes: `float32 [2]`, see `Predictor.passes`.
   """
 
-  gradient: Any
-  metrics: Any
-  non_trainable: Any
+  gradient: protocols.Structure
+  metrics: protocols.Metrics
+  non_trainable: protocols.Structure
   passes: tf.Tensor
 
 
 def objective_gradient(
-  model, objective, weights, batch, anchors, seed
+  model: functional.FunctionalModel,
+  objective: protocols.Objective,
+  weights: tff.learning.models.ModelWeights,
+  batch: collections.OrderedDict[str, Any],
+  anchors: protocols.Structure,
+  seed: tf.Tensor,
 ) -> ObjectiveGradient:
   """Calls an objective in train mode and differentiates its loss.
 
@@ -213,8 +242,8 @@ def objective_gradient(
     model: The `FunctionalModel`.
     objective: See `tff_ssl.objectives`.
     weights: `ModelWeights` of tensors.
-    batch: The minibatch.
-    anchors: `ModelWeights` that training started from.
+    batch: The minibatch; see `tff_ssl.protocols.Objective`.
+    anchors: What the objective compares with; likewise.
     seed: `int32 [2]`.
 
   Returns:

@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_ssl import randomness
+from tff_ssl import protocols, randomness
+from tff_ssl.models import functional
 from tff_ssl.templates import prediction
 
 # Examples of one forward pass.
@@ -16,9 +18,10 @@ class PseudoLabels(NamedTuple):
 
   Attributes:
     labels: `int32 [n]`, the most probable classes.
-    confident: `float32 [n]`, 1 where that one's probability passes the
+    confident: `float32 [n]`, 1 where the probability of that class passes the
       threshold, otherwise 0.
-    passes: `float32 [2]`, what it took; see `prediction.Predictor.passes`.
+    passes: `float32 [2]`, what the labels cost; see
+      `prediction.Predictor.passes`.
   """
 
   labels: tf.Tensor
@@ -27,7 +30,14 @@ class PseudoLabels(NamedTuple):
 
 
 def label(
-  model, weights, x: tf.Tensor, *, views, view: str, threshold: float, seed
+  model: functional.FunctionalModel,
+  weights: tff.learning.models.ModelWeights,
+  x: tf.Tensor,
+  *,
+  views: protocols.Views,
+  view: str,
+  threshold: float,
+  seed: tf.Tensor,
 ) -> PseudoLabels:
   """Labels examples with a model at inference.
 

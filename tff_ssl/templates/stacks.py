@@ -1,9 +1,18 @@
-"""Structures of tensors with one more dimension in front: groups, slots, ..."""
+"""Stacks: structures of tensors with one more dimension in front, for rows.
+
+Models of groups, states of slots, replicas of a server's training and rows of a
+table of clients are stacks.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar
 
 import tensorflow as tf
 
+Structure = TypeVar('Structure')
 
-def tile(value, size: int):
+
+def tile(value: Structure, size: int) -> Structure:
   """Returns `size` copies of a structure of numbers or tensors, stacked."""
 
   def copies(leaf):
@@ -13,19 +22,19 @@ def tile(value, size: int):
   return tf.nest.map_structure(copies, value)
 
 
-def stack(values):
-  """Stacks structures of tensors, which are alike."""
+def stack(values: Iterable[Structure]) -> Structure:
+  """Returns the stack whose rows are these structures of tensors."""
   return tf.nest.map_structure(lambda *leaves: tf.stack(leaves), *values)
 
 
-def row(stacked, index):
+def row(stacked: Structure, index: tf.Tensor | int) -> Structure:
   """Returns row `index`, `int32` scalar; the nearest if it does not exist."""
   return tf.nest.map_structure(
     lambda leaf: leaf[tf.clip_by_value(index, 0, leaf.shape[0] - 1)], stacked
   )
 
 
-def is_missing(index, size: int) -> tf.Tensor:
+def is_missing(index: tf.Tensor, size: int) -> tf.Tensor:
   """Returns whether a stack of `size` rows has no row `index`, `bool` scalar.
 
   Args:
@@ -35,6 +44,48 @@ def is_missing(index, size: int) -> tf.Tensor:
   return (index < 0) | (index >= size)
 
 
-def mean(stacked):
+def scatter(
+  value: Structure, index: tf.Tensor, size: int, counts: tf.Tensor
+) -> tuple[Structure, tf.Tensor]:
+  """Puts a value into its row of a stack of zeros; summed up for `merge`.
+
+  Args:
+    value: Structure of number tensors.
+    index: `int32` scalar, the row.
+    size: Number of rows.
+    counts: `bool` scalar: whether the row is to be taken.
+
+  Returns:
+    Structure of `[size, ...]` tensors, zero in all other rows, and `float32
+    [size]`, one where there is a new row.
+  """
+  mask = tf.one_hot(index, size) * tf.cast(counts, tf.float32)
+
+  def to_rows(leaf):
+    shaped = tf.reshape(mask, [size] + [1] * leaf.shape.rank)
+    kept = tf.where(counts, leaf, tf.zeros_like(leaf))
+    return tf.cast(shaped, leaf.dtype) * kept[tf.newaxis]
+
+  return tf.nest.map_structure(to_rows, value), mask
+
+
+def merge(stacked: Structure, rows: Structure, taken: tf.Tensor) -> Structure:
+  """Returns a stack with its new rows.
+
+  Args:
+    stacked: The old stack.
+    rows: The new rows, summed over clients (`scatter`).
+    taken: `float32 [size]`, summed over clients. A row that several clients
+      claim stays as it was.
+  """
+
+  def choose(old, new):
+    shaped = tf.reshape(taken, [-1] + [1] * (old.shape.rank - 1))
+    return tf.where(tf.equal(shaped, 1), new, old)
+
+  return tf.nest.map_structure(choose, stacked, rows)
+
+
+def mean(stacked: Structure) -> Structure:
   """Returns the mean of all rows."""
   return tf.nest.map_structure(lambda leaf: tf.reduce_mean(leaf, 0), stacked)

@@ -3,7 +3,10 @@
 from typing import Any
 
 import numpy as np
-import tensorflow_federated as tff
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
 
 # What another order of summation may change.
 TOLERANCE = 1e-6

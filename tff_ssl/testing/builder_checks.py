@@ -6,82 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import aggregators
 from tff_ssl.testing import assertions, tiny_problems
 from tff_ssl.testing.tiny_problems import TinyProblem
 
-# Values that no process accepts, for each setting.
-_BAD_SETTINGS = {
-  'num_groups': (0, 2.5, 'two'),
-  'threshold': (-0.1, float('nan'), 'high'),
-  'server_weight': (0.0, float('nan'), 'heavy'),
-  'proximal_strength': (-1.0, float('nan'), 'strong'),
-  'batch_size': (0, 2.5, 'large'),
-  'local_steps': (0, 2.5, 'many'),
-  'local_epochs': (0, 2.5, 'many'),
-  'server_steps': (0, 2.5, 'many'),
-  'server_batch_size': (0, 2.5, 'large'),
-  'server_warmup_rounds': (-1, 2.5, 'many'),
-  'client_weighting': ('by_hand',),
-  'labelled_batch_size': (0, 2.5, 'large'),
-  'unlabelled_weight': (-1.0, float('nan'), 'heavy'),
-  'unlabelled_loss': ('by_hand',),
-  'views_forward': ('by_hand',),
-  'start_model': ('by_hand',),
-  'client_momentum': ('by_hand',),
-  'bn_statistics': ('by_hand',),
-  'server_replicas': ('by_hand',),
-  'epoch_batches': ('by_hand',),
-  'pretraining_rounds': (-1, 2.5, 'many'),
-  'supervised_rounds': (-1, 2.5, 'many'),
-  'pretraining_images': ('by_hand',),
-  'encoder_training': ('by_hand',),
-  'ssjo_loss_weight': (-1.0, float('nan'), 'heavy'),
-  'control_update': ('by_hand',),
-  'server_learning_rate': (-1.0, float('nan'), 'fast'),
-  'consistency_weight': (-1.0, float('nan'), 'heavy'),
-  'temperature': (0.0, float('nan'), 'hot'),
-  'confidence': ('by_hand',),
-  'experts': ('by_hand',),
-  'expert_view': ('by_hand',),
-  'consistency_view': ('by_hand',),
-  'kl_direction': ('by_hand',),
-  'unlabelled_mean': ('by_hand',),
-  'pseudo_label_view': ('by_hand',),
-  'mixup_weight': (-1.0, float('nan'), 'heavy'),
-  'mixup_concentration': (0.0, float('nan'), 'even'),
-  'global_momentum': (-0.1, 1.1, float('nan'), 'high'),
-  'server_epochs': (0, 2.5, 'many'),
-  'labelled_steps': (0, 2.5, 'many'),
-  'unlabelled_steps': (0, 2.5, 'many'),
-  'idle_momentum': ('by_hand',),
-  'base_process': ('by_hand',),
-  'surrogate_loss': ('by_hand',),
-  'supervised_loss': ('by_hand',),
-  'test_prior': ((0.5, 0.5), (0.2,) * 10, (0.0, 0.2) * 5, 'uniform'),
-  'l1_weight': (-1.0, float('nan'), 'heavy'),
-  'warmup_rounds': (-1, 2.5, 'many'),
-  'pseudo_labels': ('by_hand',),
-  'mix': ('by_hand',),
-  'unmixed_batches': ('by_hand',),
-  'vat_weight': (-1.0, float('nan'), 'heavy'),
-  'vat_radius': (0.0, float('nan'), 'far'),
-  'vat_ramp': ('by_hand',),
-  'num_helpers': (0, 2.5, 'many', 2**31),
-  'helper_interval': (0, 2.5, 'often'),
-  'supervised_weight': (-1.0, float('nan'), 'heavy'),
-  'inter_client_weight': (-1.0, float('nan'), 'heavy'),
-  'agreement_weight': (-1.0, float('nan'), 'heavy'),
-  'sigma_psi_weight': (-1.0, float('nan'), 'heavy'),
-  'labelled_batch_probability': (-0.1, 1.1, float('nan'), 'high'),
-  'proxy_task': ('by_hand',),
-}
-# Settings without a bad value, and why they have none.
-_NO_BAD_VALUE = {
-  'match_local_steps': 'it is a switch: True and False are both good values',
-}
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import aggregators
+
 _BAD_SEEDS = (-1, 2**31, 0.5)
 
 _NUM_CLIENTS = len(tiny_problems.CLIENT_SIZES)
@@ -106,7 +40,7 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
   must be among those of the round, which shows that the mean was used.
   """
   overrides: dict[str, Any] = {}
-  if 'local_steps' in problem.spec.settings:
+  if 'local_steps' in problem.spec.setting_names:
     # The other way to count a client's work, which the shared process lacks.
     overrides = {'local_steps': 2, 'local_epochs': None}
   process = problem.build(
@@ -158,24 +92,22 @@ def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
 def refuses_bad_arguments(problem: TinyProblem) -> None:
   """Errors come before `initialize`, and name the argument and its value.
 
-  Every setting of the spec is tried, but for those in `_NO_BAD_VALUE`.
+  Every setting of the spec is tried with the values that its record excludes.
   """
-  bad_settings = {**_BAD_SETTINGS, **problem.bad_settings}
   untried = [
-    name
-    for name in problem.spec.settings
-    if not bad_settings.get(name) and name not in _NO_BAD_VALUE
+    setting.name
+    for setting in problem.spec.settings
+    if not setting.bad_values()
   ]
   assertions.require(
     not untried,
-    f'No bad value is known of the settings {untried}, so none was tried: give '
-    "TinyProblem(bad_settings={'name': (value, ...)}).",
+    f'Any value passes for the settings {untried}, so none was tried: give '
+    'their records bounds, choices or values that are refused.',
   )
   cases = [
-    ({name: value}, (name, repr(value)))
-    for name, values in bad_settings.items()
-    if name in problem.spec.settings
-    for value in values
+    ({setting.name: value}, (setting.name, repr(value)))
+    for setting in problem.spec.settings
+    for value in setting.bad_values()
   ]
   cases += [({'seed': seed}, ('seed', repr(seed))) for seed in _BAD_SEEDS]
   if problem.takes('group_assignment'):
@@ -212,7 +144,7 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
 
 def documented(problem: TinyProblem) -> None:
   """Every argument of the builder stands in its docstring; papers are cited."""
-  function = problem.function
+  function = problem.spec.builder
   docstring = inspect.getdoc(function) or ''
   _, _, sections = docstring.partition('Args:')
   arguments = re.split(r'\n(?=\S)', sections)[0]

@@ -1,16 +1,22 @@
 """Checks that a process runs where TFF's own processes run."""
 
+from __future__ import annotations
+
 import asyncio
 import collections
 import tempfile
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.testing import assertions, client_checks
 from tff_ssl.testing.tiny_problems import TinyProblem
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl.simulation import client_reader, client_sampling
 
 _READER_CLIENTS = 6
 _READER_SIZE = 12
@@ -104,7 +110,7 @@ def runs_under_train_model(problem: TinyProblem) -> None:
 
   model = tff.program.MemoryReleaseManager()
   stack = tff.framework.get_context_stack()
-  context = tff.program.NativeFederatedContext(_Awaitable(stack.current))
+  context = tff.program.NativeFederatedContext(_awaitable(stack.current))
   with tempfile.TemporaryDirectory() as folder, stack.install(context):
     asyncio.run(
       tff.learning.programs.train_model(
@@ -128,14 +134,14 @@ def runs_under_train_model(problem: TinyProblem) -> None:
   )
 
 
-class _Awaitable(tff.framework.AsyncContext):
-  """The caller's context, awaitable as `tff.program` wants it."""
+def _awaitable(context: tff.framework.SyncContext):
+  """Returns the caller's context, awaitable as `tff.program` wants it."""
 
-  def __init__(self, context: tff.framework.SyncContext):
-    self._context = context
+  class Awaitable(tff.framework.AsyncContext):
+    async def invoke(self, comp, arg):
+      return await asyncio.to_thread(context.invoke, comp, arg)
 
-  async def invoke(self, comp, arg):
-    return await asyncio.to_thread(self._context.invoke, comp, arg)
+  return Awaitable()
 
 
 def _build_reader(problem: TinyProblem) -> tff.Computation:

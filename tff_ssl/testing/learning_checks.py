@@ -5,12 +5,15 @@ import collections
 import tempfile
 
 import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
 from tff_ssl.testing import assertions
 from tff_ssl.testing.tiny_models import NUM_CLASSES
 from tff_ssl.testing.tiny_problems import TinyProblem
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
 
 
 def train_metrics(metrics) -> collections.OrderedDict:

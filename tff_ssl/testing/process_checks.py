@@ -6,21 +6,22 @@ and run the checks in a test:
 
 ```
 from tff_ssl import algorithms, testing
+from tff_ssl import shared_settings
 
 SPEC = algorithms.ProcessSpec(
-  'mine', 'What it does.', 'Where it is defined', builder='',
-  settings=('batch_size', 'local_epochs'), labels_at='clients',
+  'mine', 'What it does.', 'Where it is defined', build_mine,
+  settings=shared_settings.LOCAL, labels_at='clients',
   has_server_training=False)
-PROBLEM = testing.TinyProblem(SPEC, builder=build_mine)
+PROBLEM = testing.TinyProblem(SPEC)
 
 @pytest.mark.parametrize('name', testing.CHECKS)
 def test_contract(name):
   testing.run_check(name, PROBLEM)
 ```
 
-TFF needs an execution context first (`tff_ssl.simulation.workers`). If your
-builder has settings that no process of this library has, give values that it
-must refuse: `TinyProblem(..., bad_settings={'my_setting': (-1,)})`. A promise
+or from the command line with `python -m tff_ssl.testing my_module:SPEC`.
+
+TFF needs an execution context first (`tff_ssl.simulation.workers`). A promise
 that a process cannot keep stands in `ProcessSpec.exceptions` with the reason;
 `run_check` then demands that the check fails, so that no exception outlives its
 reason.

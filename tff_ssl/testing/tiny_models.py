@@ -1,10 +1,15 @@
 """Tiny networks for the digits of 8x8 pixels, to check a process with."""
 
+from __future__ import annotations
+
 import functools
 
-import tensorflow as tf
+from etils import epy
 
-from tff_ssl.models import functional, heads, normalization, split
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl.models import functional, heads, normalization, split
 
 INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10

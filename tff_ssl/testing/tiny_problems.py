@@ -6,22 +6,30 @@ downloaded. They are dealt, once for all, to the server, to clients and to a
 held-out part.
 """
 
+from __future__ import annotations
+
 import collections
 import dataclasses
 import functools
 import inspect
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import sklearn.datasets
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_ssl import algorithms, augmentation, optimizers, templates
-from tff_ssl.models import functional, split
+from tff_ssl import algorithms
 from tff_ssl.testing import tiny_models, tiny_sets
+
+with epy.lazy_imports():
+  import sklearn.datasets
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizers, templates
+  from tff_ssl.models import functional, split
+  from tff_ssl.testing import tiny_views
 
 BATCH_SIZE = 8
 CLIENT_SIZES = (10, 17, 24, 30)
@@ -65,15 +73,6 @@ _SETTINGS = {
 }
 
 
-class NoisyViews(augmentation.PlainViews):
-  """Views that let NaN and Inf pass; the strong view has noise on it."""
-
-  def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Returns `plain(examples)` with normal noise of stddev 0.2."""
-    noise = tf.random.stateless_normal(tf.shape(examples), seed, stddev=0.2)
-    return self.plain(examples) + noise
-
-
 @functools.cache
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
   """Returns the digits in a fixed random order.
@@ -114,38 +113,22 @@ class TinyProblem:
 
   Attributes:
     spec: The process, as in `tff_ssl.algorithms.PROCESSES`.
-    builder: The function that builds the process, where it is none of
-      `tff_ssl.algorithms`; it takes what those take and is called with
-      `spec.fixed`.
     arguments: Arguments of the builder that go before the tiny defaults.
-    bad_settings: For settings of the builder's own, values that it must refuse.
-      Those of the settings of `tff_ssl.algorithms` are known.
     learning_rounds: Rounds in which the process has to learn.
     learning_bar: Accuracy on held-out digits that it has to reach.
   """
 
   spec: algorithms.ProcessSpec
-  builder: Callable[..., tff.learning.templates.LearningProcess] | None = None
   arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  bad_settings: Mapping[str, Sequence[Any]] = dataclasses.field(
-    default_factory=dict
-  )
   learning_rounds: int = 30
   learning_bar: float = 0.5
 
   def __post_init__(self):
     self.num_traces = 0
 
-  @functools.cached_property
-  def function(self) -> Callable[..., Any]:
-    """The builder itself, with its signature and docstring."""
-    if self.builder is not None:
-      return self.builder
-    return self.spec.function
-
   def takes(self, argument: str) -> bool:
     """Whether the builder has this argument."""
-    return argument in inspect.signature(self.function).parameters
+    return argument in inspect.signature(self.spec.builder).parameters
 
   @functools.cached_property
   def tiny_arguments(self) -> dict[str, Any]:
@@ -153,11 +136,11 @@ class TinyProblem:
     given = {
       name: value
       for name, value in _SETTINGS.items()
-      if name in self.spec.settings
+      if name in self.spec.setting_names
     }
-    given['views'] = NoisyViews()
+    given['views'] = tiny_views.NoisyViews()
     given['data_spec'] = self.data_spec()
-    given['client_optimizer'] = optimizers.build_paper_sgd(0.1)
+    given['client_optimizer'] = optimizers.build_grouping_sgd(0.1)
     if self.spec.keeps_client_state:
       self._state_folder = tempfile.TemporaryDirectory()
       given['client_state_dir'] = self._state_folder.name
@@ -165,7 +148,7 @@ class TinyProblem:
       given['num_clients'] = NUM_CLIENTS
     if self.spec.has_server_training:
       given['server_data'] = build_server_data(*self.server_examples)
-      given['server_optimizer'] = optimizers.build_paper_sgd(0.1)
+      given['server_optimizer'] = optimizers.build_grouping_sgd(0.1)
     return {**given, 'seed': 1, **self.arguments}
 
   def build_model(self, normalised: bool = False) -> functional.FunctionalModel:
@@ -190,10 +173,7 @@ class TinyProblem:
     arguments = {**self.tiny_arguments, **overrides}
     for name in without:
       del arguments[name]
-    model = model or self.build_model()
-    if self.builder is None:
-      return self.spec.build(model, **arguments)
-    return self.builder(model, **self.spec.fixed, **arguments)
+    return self.spec.build(model or self.build_model(), **arguments)
 
   @functools.cached_property
   def process(self) -> tff.learning.templates.LearningProcess:

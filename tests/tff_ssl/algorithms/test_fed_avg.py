@@ -265,10 +265,10 @@ def test_examples_must_fit_the_model(build):
 
 def test_default_client_optimizer_is_the_papers(build, monkeypatch):
   rates = []
-  real = optimizers.build_paper_sgd
+  real = optimizers.build_grouping_sgd
   monkeypatch.setattr(
     fed_avg.optimizers,
-    'build_paper_sgd',
+    'build_grouping_sgd',
     lambda: rates.append(real()) or rates[-1],
   )
   process = build(client_optimizer=None)

@@ -126,7 +126,7 @@ def test_equal_steps_are_fedavg(build):
   """For any optimizer, and clients that differ in all but their steps."""
   for optimizer in (
     tff.learning.optimizers.build_sgdm(_RATE),
-    optimizers.build_paper_sgd(_RATE),
+    optimizers.build_grouping_sgd(_RATE),
   ):
     common = {'local_steps': 3, 'client_optimizer': optimizer}
     start, nova, _ = one_round(build(**common))

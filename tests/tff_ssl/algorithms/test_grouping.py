@@ -1,4 +1,4 @@
-"""Whole rounds of the grouping algorithm against numpy (paper 1, Eqs. 3-8)."""
+"""Whole rounds of grouping against numpy (Zhang et al., Eqs. 3-8)."""
 
 import collections
 import math

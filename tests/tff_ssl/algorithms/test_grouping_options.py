@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, objectives, optimizers
+from tff_ssl import objectives, optimizers, shared_settings
 from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -145,7 +145,7 @@ class TestStartModel:
     output = process.next(state, clients)
     return _flat(state), _flat(output.state), output.metrics
 
-  @pytest.mark.parametrize('start_model', checks.CHOICES['start_model'])
+  @pytest.mark.parametrize('start_model', shared_settings.START_MODEL.choices)
   def test_round_is_eq_7_with_the_start_models(self, start_model):
     old, new, _ = self._round(start_model, self._STARTS)
     starts = self._STARTS if start_model == 'slot' else self._GROUPS
@@ -293,9 +293,9 @@ class TestLabelsAtClients:
       np.testing.assert_allclose(a[0], b, atol=1e-6)
 
   def test_closed_masks_leave_the_labelled_examples(self):
-    """tau = 1.01: as if the client had its labelled examples alone."""
+    """tau = 1.0: as if the client had its labelled examples alone."""
     process = _build_at_clients(
-      client_objective=None, threshold=1.01, labelled_batch_size=4
+      client_objective=None, threshold=1.0, labelled_batch_size=4
     )
     output = process.next(process.initialize(), [_client(0, hidden=8)])
     train = output.metrics['client_work']['train']

@@ -1,7 +1,7 @@
 """The registry of processes: what its entries claim must be so."""
 
 import dataclasses
-import importlib
+import functools
 import inspect
 import subprocess
 import sys
@@ -9,27 +9,18 @@ import sys
 import numpy as np
 import pytest
 
-from tff_ssl import algorithms, objectives, optimizers
+from tff_ssl import algorithms, objectives, testing
 from tff_ssl.augmentation import views
+from tff_ssl.setting import Setting
 
 _SPECS = list(algorithms.PROCESSES.values())
 _BY_NAME = pytest.mark.parametrize('spec', _SPECS, ids=lambda spec: spec.name)
 
 
-def _builder(spec):
-  module, function = spec.builder.split('.')
-  return getattr(
-    importlib.import_module(f'tff_ssl.algorithms.{module}'), function
-  )
-
-
-def _record_builder(spec, monkeypatch):
-  """Replaces the builder by one that returns its arguments."""
-  module, function = spec.builder.split('.')
-  monkeypatch.setattr(
-    importlib.import_module(f'tff_ssl.algorithms.{module}'),
-    function,
-    lambda model, **arguments: {'model': model, **arguments},
+def _recording(spec):
+  """Returns the entry with a builder that returns its arguments."""
+  return dataclasses.replace(
+    spec, builder=lambda model, **arguments: {'model': model, **arguments}
   )
 
 
@@ -37,7 +28,7 @@ def _fields_of_objective(spec):
   """Returns the names of what the spec's objective takes beside views."""
   if spec.objective is None:
     return set()
-  fields = dataclasses.fields(getattr(objectives, spec.objective))
+  fields = dataclasses.fields(spec.objective)
   return {field.name for field in fields} - {'views'}
 
 
@@ -49,15 +40,30 @@ def test_names_are_keys_and_the_registry_cannot_be_changed():
     algorithms.PROCESSES['mine'] = _SPECS[0]
 
 
+def test_finds_entries_also_over_a_base_process():
+  assert algorithms.find('fedavg') is algorithms.PROCESSES['fedavg']
+  own = algorithms.find('tff_ssl.algorithms.fednova:SPEC')
+  assert own is algorithms.PROCESSES['fednova']
+  outer = next(spec for spec in _SPECS if spec.bases)
+  base = next(iter(outer.bases))
+  assert algorithms.find(outer.name, base) == outer.over(base)
+  with pytest.raises(KeyError):
+    algorithms.find('no_such_process')
+  with pytest.raises(ValueError, match="no module 'no_such_module'"):
+    algorithms.find('no_such_module:SPEC')
+
+
 @_BY_NAME
 def test_settings_are_arguments_of_the_builder(spec):
-  parameters = inspect.signature(_builder(spec)).parameters
-  settings = set(spec.settings)
+  parameters = inspect.signature(spec.builder).parameters
+  assert all(isinstance(setting, Setting) for setting in spec.settings)
+  settings = set(spec.setting_names)
   assert len(settings) == len(spec.settings)
   known = set(parameters) | _fields_of_objective(spec)
   if spec.server_optimizer is not None:
-    make = getattr(optimizers, spec.server_optimizer)
-    known |= set(inspect.signature(make).parameters)
+    known.add('server_learning_rate')
+  for base in spec.bases.values():  # The builder passes these on.
+    known.update(base.setting_names)
   assert ('num_clients' in parameters) == spec.counts_clients
   assert settings <= known
   assert set(spec.fixed) <= known
@@ -69,32 +75,28 @@ def test_settings_are_arguments_of_the_builder(spec):
 
 
 @_BY_NAME
-def test_objective_exists(spec):
-  if spec.objective is not None:
-    assert hasattr(objectives, spec.objective)
-
-
-@_BY_NAME
-def test_build_passes_fixed_arguments_and_settings(spec, monkeypatch):
-  _record_builder(spec, monkeypatch)
+def test_build_passes_fixed_arguments_and_settings(spec):
   plain = views.PlainViews()
   setting = spec.settings[-1]
-  arguments = spec.build('a model', views=plain, seed=3, **{setting: 2})
-  if setting in _fields_of_objective(spec):
-    arguments[setting] = getattr(arguments['client_objective'], setting)
+  name = setting.name
+  value = next(v for v in (2, 0.5, True, *setting.choices) if setting.allows(v))
+  arguments = _recording(spec).build(
+    'a model', views=plain, seed=3, **{name: value}
+  )
+  if name in _fields_of_objective(spec):
+    arguments[name] = getattr(arguments['client_objective'], name)
   assert arguments['model'] == 'a model'
   assert arguments['views'] is plain
   assert arguments['seed'] == 3
-  assert arguments[setting] == 2
+  assert arguments[name] == value
   for key, value in spec.fixed.items():
     if key in _fields_of_objective(spec):
       arguments[key] = getattr(arguments['client_objective'], key)
     assert arguments[key] == value
 
 
-def test_build_makes_the_objective_with_the_threshold(monkeypatch):
-  spec = algorithms.PROCESSES['self_training']
-  _record_builder(spec, monkeypatch)
+def test_build_makes_the_objective_with_the_threshold():
+  spec = _recording(algorithms.PROCESSES['self_training'])
   plain = views.PlainViews()
   chosen = spec.build(None, views=plain, threshold=0.7)
   assert chosen['client_objective'] == objectives.SelfTraining(plain, 0.7)
@@ -102,11 +104,39 @@ def test_build_makes_the_objective_with_the_threshold(monkeypatch):
   assert default['client_objective'] == objectives.SelfTraining(plain, 0.95)
 
 
-def test_a_fixed_argument_cannot_be_given(monkeypatch):
-  spec = algorithms.PROCESSES['fedavg_ssfl']
-  _record_builder(spec, monkeypatch)
+def test_a_fixed_argument_cannot_be_given():
+  spec = _recording(algorithms.PROCESSES['fedavg_ssfl'])
   with pytest.raises(TypeError, match='num_groups'):
     spec.build(None, views=None, num_groups=2)
+
+
+@functools.cache
+def _problem(name):
+  return testing.TinyProblem(algorithms.PROCESSES[name])
+
+
+def _first_bad_values():
+  for spec in _SPECS:
+    parameters = inspect.signature(spec.builder).parameters
+    for setting in spec.settings:
+      if setting.name in parameters:
+        yield pytest.param(
+          spec.name,
+          setting.name,
+          setting.bad_values()[0],
+          id=f'{spec.name}-{setting.name}',
+        )
+
+
+@pytest.mark.parametrize('process, name, value', _first_bad_values())
+def test_the_builder_itself_refuses_a_bad_value(process, name, value):
+  arguments = {name: value}
+  if name == 'local_steps':
+    # They exclude each other.
+    arguments['local_epochs'] = None
+  with pytest.raises((TypeError, ValueError)) as caught:
+    _problem(process).build(**arguments)
+  assert name in str(caught.value) and repr(value) in str(caught.value)
 
 
 def test_server_only_never_lets_clients_join():

@@ -229,7 +229,7 @@ def test_batch_may_be_unknown_empty_or_of_one_operation(size, channels):
     tf.TensorSpec([None], tf.int32),
   ]
 
-  @tf.function(input_signature=signature)
+  @tf.function(autograph=False, input_signature=signature)
   def apply(images, ops):
     ones = tf.ones_like(ops)
     result = image_ops.apply_operations(images, ops, ones, ones)
@@ -255,7 +255,7 @@ def test_serialised_graph_computes_the_same_elsewhere():
     tf.TensorSpec([None], tf.int32),
   ]
 
-  @tf.function(input_signature=signature)
+  @tf.function(autograph=False, input_signature=signature)
   def apply(images, ops):
     v = tf.fill(tf.shape(ops), 7)
     return image_ops.apply_operations(images, ops, v, tf.ones_like(v))
@@ -287,7 +287,10 @@ def test_unsuitable_images_are_refused(images, error, message):
 
 
 def test_unknown_side_is_refused():
-  @tf.function(input_signature=[tf.TensorSpec([None, None, 8, 1], tf.uint8)])
+  @tf.function(
+    autograph=False,
+    input_signature=[tf.TensorSpec([None, None, 8, 1], tf.uint8)],
+  )
   def apply(images):
     return image_ops.apply_operations(images, [0], [1], [1])
 

@@ -13,7 +13,7 @@ from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import (
   client_data,
-  client_work,
+  client_task,
   full_gradient,
   local_training,
 )
@@ -64,7 +64,7 @@ def _local_update(task):
   rate = task.hparams['learning_rate']
   first, second = _client_gradient(task)
   own = tf.cast(task.client + task.round + task.seed, tf.float32)
-  update = client_work.LocalUpdate(
+  update = client_task.LocalUpdate(
     ModelWeights([-rate * first, own - rate * second], [tf.constant(1e6)]),
     tf.constant(1.0),
     collections.OrderedDict(loss=tf.stack([1.0, 1.0])),
@@ -313,21 +313,21 @@ class TestOneGroup:
     training = local_training.LocalTraining(
       model,
       objective,
-      optimizers.build_nesterov_sgd(0.3, momentum=0),
-      batch_size=16,
-      epochs=1,
+      local_training.TrainingPlan(
+        optimizers.build_nesterov_sgd(0.3, momentum=0), batch_size=16, epochs=1
+      ),
     )
 
     def update(weights, examples, seed, round_num):
       result = training.run(weights, examples, seed=seed, round_num=round_num)
-      return client_work.subtract(result.weights, weights), result
+      return client_task.subtract(result.weights, weights), result
 
     def local_update(task):
       delta, result = update(
         task.weights, task.examples, task.client_seed, task.round
       )
       return (
-        client_work.LocalUpdate(
+        client_task.LocalUpdate(
           delta, result.num_examples, result.metrics, tf.constant(False)
         ),
         None,

@@ -46,9 +46,9 @@ def test_two_steps_of_training(name, norm):
   training = local_training.LocalTraining(
     _model(name, norm),
     objectives.Supervised(views.PlainViews()),
-    optimizers.build_nesterov_sgd(0.01, 0.9),
-    batch_size=4,
-    steps=1,
+    local_training.TrainingPlan(
+      optimizers.build_nesterov_sgd(0.01, 0.9), batch_size=4, steps=1
+    ),
   )
   examples = _examples()
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tff_ssl import objectives, randomness
 from tff_ssl.augmentation import views
-from tff_ssl.objectives import label_proportions, virtual_adversarial
+from tff_ssl.objectives import label_proportions
+from tff_ssl.objectives.maths import virtual_adversarial
 from tff_ssl.templates import prediction
 
 SEED = tf.constant([0, 7])

@@ -8,7 +8,7 @@ import scipy.special
 import sklearn.metrics
 import tensorflow as tf
 
-from tff_ssl import checks, models
+from tff_ssl import models
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional, heads, split
 from tff_ssl.objectives import proxy_tasks
@@ -61,7 +61,7 @@ class TestReconstruction:
     ]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
-  @pytest.mark.parametrize('loss', checks.CHOICES['reconstruction_loss'])
+  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
   def test_the_best_logits_give_the_images_back(self, loss):
     task = proxy_tasks.Reconstruction(loss)
     images = tf.constant(_images())
@@ -72,7 +72,7 @@ class TestReconstruction:
       losses = task.losses(best, images)
     np.testing.assert_allclose(tape.gradient(losses, best), 0 * best, atol=1e-6)
 
-  @pytest.mark.parametrize('loss', checks.CHOICES['reconstruction_loss'])
+  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
   def test_a_batch_without_examples(self, loss):
     none = tf.zeros([0, *_SHAPE])
     losses = proxy_tasks.Reconstruction(loss).losses(none, none)
@@ -130,7 +130,7 @@ class TestRotation:
 
 
 def test_registry_has_a_name_for_each_choice():
-  assert set(proxy_tasks.PROXY_TASKS) == set(checks.CHOICES['proxy_task'])
+  assert set(proxy_tasks.PROXY_TASKS) == set(proxy_tasks.PROXY_TASK.choices)
   by_name = proxy_tasks.PROXY_TASKS
   assert by_name['reconstruction'].loss == 'binary_crossentropy'
   assert by_name['reconstruction_mse'].loss == 'mean_squared_error'
@@ -187,7 +187,7 @@ class TestAddHead:
     ],
   )
   def test_pixels_outside_the_unit_interval(self, model, given, extremes):
-    for loss in checks.CHOICES['reconstruction_loss']:
+    for loss in proxy_tasks.RECONSTRUCTION_LOSS.choices:
       task = proxy_tasks.Reconstruction(loss)
       message = f'views give pixels from {extremes}, .*PlainViews'
       _assert_refused(ValueError, message, model, task, given)
@@ -216,7 +216,7 @@ class TestAddHead:
     message = r'features of shape \(None, 2, 2, 2\): .*flattens'
     _assert_refused(ValueError, message, maps, proxy_tasks.Rotation())
 
-  @pytest.mark.parametrize('loss', checks.CHOICES['reconstruction_loss'])
+  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
   def test_head_for_images_of_another_shape(self, model, loss):
     class Coloured(proxy_tasks.Reconstruction):
       def build_head(self, num_features, input_shape):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_ssl import checks, objectives
+from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import convolutional, dense, functional
+from tff_ssl.objectives import consistency
 from tff_ssl.templates import prediction
 
 _SEED = tf.constant([1, 2])
@@ -113,7 +114,7 @@ def test_separate_views_do_not_fit_batch_normalisation(kind):
 @pytest.mark.parametrize(
   'views_forward, norm',
   [
-    *((choice, 'none') for choice in checks.CHOICES['views_forward']),
+    *((choice, 'none') for choice in consistency.VIEWS_FORWARD.choices),
     *(('auto', 'batch'), ('joint', 'batch')),
   ],
 )
@@ -144,6 +145,7 @@ def test_number_of_forward_passes(norm, views_forward):
 
 
 @pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])
+@pytest.mark.slow
 def test_convolutions_of_a_client_without_labels(loss):
   """The labelled minibatch turns out empty when the graph runs."""
   model = functional.from_keras(convolutional.small_cnn((8, 8, 1), 3))
@@ -152,7 +154,7 @@ def test_convolutions_of_a_client_without_labels(loss):
   )
   x = tf.random.stateless_uniform([4, 8, 8, 1], _SEED)
 
-  @tf.function
+  @tf.function(autograph=False)
   def gradient(num_labelled):
     batch = collections.OrderedDict(x=x, y=tf.fill([4], -1))
     batch['labelled'] = collections.OrderedDict(

@@ -9,7 +9,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from tff_ssl import objectives
-from tff_ssl.objectives import transition
+from tff_ssl.objectives.maths import transition
 
 _LOGITS = np.array(
   [[2.0, 0.0, 1.0], [0.1, 0.2, 0.3], [-1.0, 3.0, 0.0], [0.0, 0.0, 5.0]],

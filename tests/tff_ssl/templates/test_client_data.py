@@ -119,7 +119,7 @@ class TestCollect:
     np.testing.assert_array_equal(examples['y'], arrays['y'])
 
   def test_in_a_graph_the_shape_of_an_example_is_known(self):
-    @tf.function
+    @tf.function(autograph=False)
     def shapes():
       examples = client_data.collect(_dataset(_arrays(3)).batch(2), _spec())
       assert examples['x'].shape.as_list()[1:] == [2, 2, 1]

@@ -22,7 +22,7 @@ def initial():
   return {'weights': tf.zeros([2]), 'labels': tf.fill([3], -1)}
 
 
-@tf.function
+@tf.function(autograph=False)
 def count_up(folder, client, round_num, seed=7, counts=True):
   """Reads, adds 1 and writes; returns what was read."""
   own = task(client, round_num, seed)
@@ -95,7 +95,7 @@ def alike():
   return [tf.zeros([4]), tf.zeros([4]), tf.zeros([4])]
 
 
-@tf.function
+@tf.function(autograph=False)
 def read_alike(folder):
   state, _ = client_state.read(folder, task(3, 1), alike)
   return state

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 # What the assertions of `tff.test` look for, with its type.
 from tensorflow_federated.python.core.impl.compiler import tree_analysis
 
-from tff_ssl.templates import client_data, client_work
+from tff_ssl.templates import client_data, client_task, client_work, memories
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -37,20 +37,20 @@ def _local_update(task):
   weight = tf.where(
     tf.reduce_any(tf.equal(task.examples['y'], 99)), np.inf, size
   )
-  update = client_work.LocalUpdate(delta, weight, metrics, task.group > 5)
+  update = client_task.LocalUpdate(delta, weight, metrics, task.group > 5)
   return update, task.group
 
 
-def _build(local_update=_local_update, in_context=True, **arguments):
-  return client_work.build_client_work(
+def _build(
+  local_update=_local_update, in_context=True, memories=(), **arguments
+):
+  clients = client_work.Clients(
     local_update,
-    data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context),
-    weights_type=_WEIGHTS_TYPE,
-    initial_hparams=lambda: collections.OrderedDict(
-      learning_rate=tf.constant(0.5)
-    ),
-    **arguments,
+    client_data.ClientDataSpec(_ELEMENTS, in_context),
+    lambda: collections.OrderedDict(learning_rate=tf.constant(0.5)),
+    memories,
   )
+  return client_work.build_client_work(clients, _WEIGHTS_TYPE, **arguments)
 
 
 @pytest.fixture(scope='module')
@@ -217,6 +217,12 @@ def test_the_metrics_aggregator_must_be_a_function():
     _build(metrics_aggregator=3)
 
 
+def test_memories_must_keep_fields_of_their_own():
+  memory = memories.SharedMean(lambda: tf.constant(0.0), lambda *_: None)
+  with pytest.raises(ValueError, match=r"SharedMean keeps \['shared'\]"):
+    _build(memories=(memory, memory))
+
+
 def test_the_clear_shows_four_counts_where_metrics_are_summed_securely():
   process = _build(
     metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize
@@ -229,11 +235,3 @@ def test_the_clear_shows_four_counts_where_metrics_are_summed_securely():
   assert str(call.argument.type_signature) == (
     '{<participating=int32,empty=int32,non_finite=int32,invalid=int32>}@CLIENTS'
   )
-
-
-def test_subtract_is_new_minus_start():
-  new = ModelWeights([tf.constant([3.0, 5.0])], [tf.constant(2.0)])
-  start = ModelWeights([tf.constant([1.0, 10.0])], [tf.constant(0.5)])
-  delta = client_work.subtract(new, start)
-  np.testing.assert_array_equal(delta.trainable[0], [2, -5])
-  assert float(delta.non_trainable[0]) == 1.5

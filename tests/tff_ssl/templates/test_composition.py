@@ -10,19 +10,20 @@ import tensorflow_federated as tff
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import (
   client_data,
+  client_task,
   client_work,
   composition,
-  finalizers,
   stacks,
 )
+from tff_ssl.templates.server import finalizers
 
 ModelWeights = tff.learning.models.ModelWeights
 
 
 def test_initial_weights_are_the_models_for_the_seed(tff_context):
   model = functional.from_keras(dense.dense((3,), 2, hidden=()))
-  weights = composition.initial_weights_computation(model, 4)
-  stack = composition.stack_computation(weights, 2)()
+  weights = composition.initial_weights(model, 4)
+  stack = composition.stacked(weights, 2)()
   for actual, expected, tiled in zip(
     weights().trainable,
     model.initial_weights(4).trainable,
@@ -56,7 +57,7 @@ class TestCompose:
     x = tf.reduce_sum(task.examples['x'])
     said = 1000 * task.seed + 100 * task.round
     delta = tf.cast(said, tf.float32) + x + task.weights.trainable[0]
-    update = client_work.LocalUpdate(
+    update = client_task.LocalUpdate(
       ModelWeights([delta], []),
       tf.constant(1.0),
       collections.OrderedDict(loss=tf.stack([x, 1.0])),
@@ -66,31 +67,30 @@ class TestCompose:
 
   @pytest.fixture(scope='class')
   def process(self, tff_context):
-    initial = composition.initial_weights_computation(_Model, 1)
-    weights_type = initial.type_signature.result
-    work = client_work.build_client_work(
+    initial = composition.initial_weights(_Model, 1)
+    clients = client_work.Clients(
       self._local_update,
-      data_spec=client_data.ClientDataSpec(
+      client_data.ClientDataSpec(
         client_data.image_element_spec((1,), dtype=tf.float32)
       ),
-      weights_type=weights_type,
-      initial_hparams=lambda: collections.OrderedDict(rate=tf.constant(0.5)),
+      lambda: collections.OrderedDict(rate=tf.constant(0.5)),
     )
-    result = work.next.type_signature.result.result.member
     return composition.compose(
       initial,
-      seed=self._SEED,
-      client_work=work,
-      aggregator=tff.aggregators.MeanFactory().create(
-        result.update, result.update_weight
+      clients,
+      create_aggregator=tff.aggregators.MeanFactory().create,
+      build_finalizer=lambda weights_type, aggregate_type: (
+        finalizers.build_apply_mean_delta(
+          tff.learning.optimizers.build_sgdm(1.0),
+          weights_type,
+          [tf.TensorSpec([2], tf.float32)],
+        )
       ),
-      finalizer=finalizers.build_apply_mean_delta(
-        tff.learning.optimizers.build_sgdm(1.0),
-        weights_type,
-        [tf.TensorSpec([2], tf.float32)],
+      wiring=composition.Wiring(seed=self._SEED),
+      view=composition.ModelView(
+        lambda w: tf.nest.map_structure(tf.reduce_mean, w),
+        lambda w, _: stacks.tile(w, 2),
       ),
-      to_model_weights=lambda w: tf.nest.map_structure(tf.reduce_mean, w),
-      from_model_weights=lambda w, _: stacks.tile(w, 2),
     )
 
   def _clients(self, *values):

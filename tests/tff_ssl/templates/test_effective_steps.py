@@ -9,8 +9,8 @@ from tff_ssl import optimizer_wrappers, optimizers
 from tff_ssl.templates import effective_steps
 
 
-class _Training:
-  """What of a `LocalTraining` is asked."""
+class _Plan:
+  """What of a `TrainingPlan` is asked."""
 
   def __init__(self, optimizer, factors=None):
     self.optimizer = optimizer
@@ -29,7 +29,7 @@ def steps_of(optimizer, num_steps, strength=0.0, factors=None):
   hparams = optimizer.get_hparams(optimizer.initialize(spec))
   hparams = tf.nest.map_structure(tf.constant, hparams)
   return effective_steps.effective_steps(
-    _Training(optimizer, factors),
+    _Plan(optimizer, factors),
     tf.constant(num_steps),
     tf.constant(0),
     hparams,
@@ -88,8 +88,8 @@ def test_a_schedule_weighs_the_steps():
     tff.learning.optimizers.build_adagrad(0.1),
     tff.learning.optimizers.build_rmsprop(0.1),
     # What a client did with gradients of another norm, a count cannot tell.
-    optimizer_wrappers.clip_gradients(optimizers.build_paper_sgd(), 0.1),
-    optimizer_wrappers.clip_gradients(optimizers.build_paper_sgd(), 100.0),
+    optimizer_wrappers.clip_gradients(optimizers.build_grouping_sgd(), 0.1),
+    optimizer_wrappers.clip_gradients(optimizers.build_grouping_sgd(), 100.0),
   ],
 )
 def test_other_optimizers_are_refused(optimizer):
@@ -113,7 +113,7 @@ def test_an_optimizer_of_signs_is_refused():
   [
     tff.learning.optimizers.build_sgdm(0.0),
     tff.learning.optimizers.build_sgdm(1.0, 0.99),
-    optimizers.build_paper_sgd(),
+    optimizers.build_grouping_sgd(),
   ],
 )
 def test_sgd_is_accepted(optimizer):

@@ -1,4 +1,4 @@
-"""Means within groups against Eq. 7, and what a slot must be told."""
+"""Means within groups against Eq. 7, and groupings that cannot be."""
 
 import numpy as np
 import pytest
@@ -59,27 +59,27 @@ def test_average_without_a_server_keeps_groups_without_clients():
 
 
 @pytest.mark.parametrize(
-  'arguments, error, message',
+  'assignment, start_model, error, message',
   [
-    (('sampler', 'slot', 'reset', None), TypeError, 'in_slots=True'),
-    (('in_process', 'slot', 'reset', None), ValueError, "'in_process'"),
-    (('sampler', 'group', 'slot', 3), TypeError, 'in_slots=True'),
-    (('sampler', 'own', 'reset', None), ValueError, "start_model .* 'own'"),
-    (
-      ('sampler', 'group', 'kept', None),
-      ValueError,
-      "client_momentum .* 'kept'",
-    ),
-    (('sampler', 'group', 'reset', 3), ValueError, 'num_slots=3'),
-    (('sampler', 'group', 'slot', None), ValueError, 'num_slots=None'),
-    (('sampler', 'group', 'slot', 0), ValueError, 'num_slots'),
+    ('sampler', 'slot', TypeError, 'in_slots=True'),
+    ('in_process', 'slot', ValueError, "'in_process'"),
+    ('sampler', 'own', ValueError, "start_model .* 'own'"),
+    ('drawn', 'group', ValueError, "group_assignment .* 'drawn'"),
   ],
 )
-def test_slots_that_cannot_be(arguments, error, message):
+def test_groupings_that_cannot_be(assignment, start_model, error, message):
   with pytest.raises(error, match=message):
-    groups.check_slots(
-      *arguments, client_data.ClientDataSpec(SPEC, in_context=True)
+    groups.Grouping(2, assignment, start_model).check_data(
+      client_data.ClientDataSpec(SPEC, in_context=True)
     )
+
+
+def test_a_sampler_needs_a_place_for_the_group():
+  data_spec = client_data.ClientDataSpec(SPEC)
+  with pytest.raises(TypeError, match='context that holds the group'):
+    groups.Grouping(2, 'sampler').check_data(data_spec)
+  groups.Grouping(2, 'in_process').check_data(data_spec)
+  groups.Grouping(1, 'sampler').check_data(data_spec)
 
 
 def test_slots_need_a_context():

@@ -71,9 +71,11 @@ def _training(rate=1.0, schedule=None, **arguments):
   return local_training.LocalTraining(
     _LoggingModel(),
     _LoggingObjective(),
-    optimizers.build_nesterov_sgd(rate, momentum=0),
-    schedule=schedule,
-    **arguments,
+    local_training.TrainingPlan(
+      optimizers.build_nesterov_sgd(rate, momentum=0),
+      schedule=schedule,
+      **arguments,
+    ),
   )
 
 
@@ -273,9 +275,11 @@ def test_optimizer_state_goes_on_from_the_one_given():
   training = local_training.LocalTraining(
     _LoggingModel(),
     _LoggingObjective(),
-    optimizers.build_nesterov_sgd(1.0, momentum=0.5, nesterov=False),
-    batch_size=4,
-    steps=1,
+    local_training.TrainingPlan(
+      optimizers.build_nesterov_sgd(1.0, momentum=0.5, nesterov=False),
+      batch_size=4,
+      steps=1,
+    ),
   )
   state = training.initial_optimizer_state()
   state['velocity'] = [tf.constant(1.75)]
@@ -315,11 +319,13 @@ class TestRealModel:
     training = local_training.LocalTraining(
       model,
       objectives.Supervised(views.PlainViews()),
-      optimizers.build_nesterov_sgd(
-        self._RATE, self._MOMENTUM, weight_decay=self._DECAY
+      local_training.TrainingPlan(
+        optimizers.build_nesterov_sgd(
+          self._RATE, self._MOMENTUM, weight_decay=self._DECAY
+        ),
+        batch_size=6,
+        steps=3,
       ),
-      batch_size=6,
-      steps=3,
     )
     start = model.initial_weights(0)
     result = self._run(training, start)
@@ -347,10 +353,12 @@ class TestRealModel:
   def test_closed_masks_give_a_delta_of_exactly_zero(self, model):
     training = local_training.LocalTraining(
       model,
-      objectives.ConsistencyRegularization(views.PlainViews(), 1.01),
-      optimizers.build_nesterov_sgd(self._RATE, momentum=0),
-      batch_size=2,
-      epochs=2,
+      objectives.ConsistencyRegularization(views.PlainViews(), 1.0),
+      local_training.TrainingPlan(
+        optimizers.build_nesterov_sgd(self._RATE, momentum=0),
+        batch_size=2,
+        epochs=2,
+      ),
     )
     start = model.initial_weights(0)
     result = self._run(training, start)
@@ -393,9 +401,9 @@ def test_every_minibatch_carries_the_constants():
   training = local_training.LocalTraining(
     _LoggingModel(),
     _Constant(),
-    optimizers.build_nesterov_sgd(1.0, momentum=0),
-    batch_size=4,
-    steps=3,
+    local_training.TrainingPlan(
+      optimizers.build_nesterov_sgd(1.0, momentum=0), batch_size=4, steps=3
+    ),
   )
   _, result = _run(
     training,
@@ -412,8 +420,8 @@ def test_every_minibatch_carries_the_constants():
   [
     lambda objective: objective,
     lambda objective: objectives.Proximal(objective, 0.5),
-    lambda objective: objectives.Lasso(objective, 0.1),
-    lambda objective: objectives.Weighted(objective, 2.0),
+    lambda objective: objectives.L1Penalty(objective, 0.1),
+    lambda objective: objectives.WeightedLoss(objective, 2.0),
   ],
   ids=['alone', 'proximal', 'lasso', 'weighted'],
 )
@@ -424,9 +432,9 @@ def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
   training = local_training.LocalTraining(
     model,
     wrap(objectives.Supervised(views.PlainViews())),
-    optimizers.build_nesterov_sgd(0.1),
-    batch_size=4,
-    **length,
+    local_training.TrainingPlan(
+      optimizers.build_nesterov_sgd(0.1), batch_size=4, **length
+    ),
   )
   rng = np.random.default_rng(0)
   x = rng.normal(size=(12, 3)).astype(np.float32)

@@ -26,7 +26,7 @@ def test_probabilities_of_any_number_of_inputs(name):
   )
   expected = tf.nn.softmax(logits).numpy()
 
-  @tf.function(input_signature=[tf.TensorSpec([None, *SHAPE])])
+  @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, *SHAPE])])
   def of(inputs):
     return prediction.probabilities(model, weights, inputs, batch_size=3)
 

@@ -11,7 +11,7 @@ import pytest
 from tff_ssl import algorithms, optimizers, testing
 
 # Momentum would carry minibatches of one or two classes far at a higher rate.
-WHOLE_SETS = {'client_optimizer': optimizers.build_paper_sgd(0.02)}
+WHOLE_SETS = {'client_optimizer': optimizers.build_grouping_sgd(0.02)}
 ARGUMENTS = {
   # Its votes need a model that knows something, as that of its first phase.
   'fedtrinet': {'supervised_rounds': 15},

@@ -7,8 +7,8 @@ import pytest
 import sklearn.datasets
 import tensorflow as tf
 
-from tff_ssl import algorithms, testing
-from tff_ssl.testing import tiny_models, tiny_problems
+from tff_ssl import algorithms, shared_settings, testing
+from tff_ssl.testing import tiny_models, tiny_problems, tiny_views
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
@@ -103,7 +103,7 @@ def test_accuracy_counts_right_answers():
 
 
 def test_strong_view_is_seeded_noise():
-  views = tiny_problems.NoisyViews()
+  views = tiny_views.NoisyViews()
   images = tf.constant(tiny_problems.load_digits()[0][:50])
   one, same, other = (
     views.strong(images, tf.constant([0, seed])).numpy() for seed in (1, 1, 2)
@@ -115,7 +115,7 @@ def test_strong_view_is_seeded_noise():
 
 def test_arguments_go_before_the_defaults():
   problem = testing.TinyProblem(
-    dataclasses.replace(CLIENTS.spec, settings=('batch_size',)),
+    dataclasses.replace(CLIENTS.spec, settings=(shared_settings.BATCH_SIZE,)),
     arguments={'batch_size': 3},
   )
   assert problem.tiny_arguments['batch_size'] == 3

@@ -1,0 +1,295 @@
+"""Who holds which training example, and the seeded draws that decide it.
+
+The steps that every partition shares: one random generator per purpose, the
+class-uniform server set of the papers, and the examples of all clients as one
+flat array with offsets.
+"""
+
+import dataclasses
+import enum
+
+import numpy as np
+
+from tff_ssl.setting import Scope, Setting, condition
+
+NOBODY = -1
+
+SEED = Setting(
+  'seed',
+  int,
+  'Fixes everything that is drawn.',
+  default=0,
+  at_least=0,
+  scope=Scope.REPETITION,
+)
+NUM_CLIENTS = Setting(
+  'num_clients', int, 'K, the number of clients.', at_least=1
+)
+
+
+@condition('a process with labels at the server')
+def at_server(values) -> str | None:
+  """Says why there are no labelled examples at the server; a condition."""
+  if values.get('labels_at') == 'dealt':
+    return (
+      f'the process {values["process"]} has its labels at the clients (use '
+      '--labelled_examples)'
+    )
+  if not values.get('has_server_training', True):
+    return (
+      f'the process {values["process"]} does not use it, its labels are at the '
+      'clients (use --partition and --num_clients)'
+    )
+  return None
+
+
+SERVER_EXAMPLES = Setting(
+  'server_examples',
+  int,
+  'N_s, the number of labelled examples at the server, as many of each class.',
+  default=100,
+  at_least=0,
+  used_when=(at_server,),
+)
+
+
+class Purpose(enum.IntEnum):
+  """What a random draw decides; each has its own stream under one seed.
+
+  So the server set stays the same when the number of clients or R changes.
+  """
+
+  SERVER_SET = 1
+  CLIENT_EXAMPLES = 2
+  EXAMPLE_ORDER = 3
+  HELD_OUT_WRITERS = 4
+  CLIENT_SUBSET = 5
+  LABELLED_CLIENTS = 6
+  LABEL_MASKS = 7
+  SPLIT = 8
+  SET_PRIORS = 9
+  SET_EXAMPLES = 10
+  PRIOR_NOISE = 11
+  TEST_OWNERS = 12
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Assignment:
+  """The holders of the training examples.
+
+  Attributes:
+    server_indices: `int64 [N_s]`, the labelled server set, in random order.
+    examples: `int64 [M]`, the examples of client 0, then of client 1, ...;
+      each client's own in random order.
+    offsets: `int64 [K + 1]`; client k holds
+      `examples[offsets[k]:offsets[k + 1]]`.
+    client_names: The K names, an owner's id or `'client_00012'`.
+    held_out_client_names: Owners whose data went to the server and who never
+      take part.
+    labelled_indices: `int64 [L]`, those of `examples` whose labels the clients
+      know although the others are hidden, ascending
+      (`labelled_clients`, `label_masks`).
+  """
+
+  server_indices: np.ndarray
+  examples: np.ndarray
+  offsets: np.ndarray
+  client_names: tuple[str, ...]
+  held_out_client_names: tuple[str, ...] = ()
+  labelled_indices: np.ndarray = dataclasses.field(
+    default_factory=lambda: np.empty(0, np.int64)
+  )
+
+  @property
+  def num_clients(self) -> int:
+    """K, the number of clients."""
+    return len(self.client_names)
+
+  @property
+  def owners(self) -> np.ndarray:
+    """`int64 [M]`, the client of each of `examples`."""
+    return np.repeat(np.arange(self.num_clients), self.client_sizes)
+
+  @property
+  def client_sizes(self) -> np.ndarray:
+    """`int64 [K]`, the number of examples of each client."""
+    return np.diff(self.offsets)
+
+  def client_indices(self, client: int) -> np.ndarray:
+    """Returns the examples of one client, `int64 [n]`.
+
+    Args:
+      client: The client's index in `[0, K)`.
+
+    Raises:
+      ValueError: If there is no such client.
+    """
+    if not 0 <= client < self.num_clients:
+      raise ValueError(
+        f'client={client} does not exist: choose one in '
+        f'[0, {self.num_clients}).'
+      )
+    return self.examples[self.offsets[client] : self.offsets[client + 1]]
+
+
+def generator(seed: int, purpose: Purpose) -> np.random.Generator:
+  """Returns the random stream of one purpose under a seed."""
+  return np.random.default_rng(np.random.SeedSequence([seed, int(purpose)]))
+
+
+def class_quotas(
+  server_examples: int, num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+  """Returns how many examples of each class the server holds, `int64 [d]`.
+
+  Args:
+    server_examples: N_s, the size of the server set.
+    num_classes: d. Where N_s is not divisible by d, the remainder goes to
+      classes drawn at random, one example each.
+    rng: Draws these classes.
+  """
+  each, remainder = divmod(server_examples, num_classes)
+  quotas = np.full(num_classes, each, np.int64)
+  quotas[rng.permutation(num_classes)[:remainder]] += 1
+  return quotas
+
+
+def draw_class_uniform(
+  labels: np.ndarray,
+  candidates: np.ndarray,
+  quotas: np.ndarray,
+  rng: np.random.Generator,
+  owner: np.ndarray | None = None,
+) -> np.ndarray:
+  """Draws a quota of examples of each class.
+
+  Args:
+    labels: `int [N]`, the classes of all examples.
+    candidates: `int64 [M]`, the examples to draw from.
+    quotas: `int64 [d]`, how many of each class.
+    rng: The random stream.
+    owner: `int64 [N]`, the owner of each example. Give it where each class
+      should come from as many owners as possible: in every turn each owner
+      gives one example, and who has given the fewest comes first.
+
+  Returns:
+    `int64 [sum(quotas)]`, a subset of `candidates` in random order.
+
+  Raises:
+    ValueError: If a class has fewer candidates than its quota.
+  """
+  shuffled = rng.permutation(candidates)
+  drawn = []
+  if owner is not None:
+    taken = np.zeros(owner.max(initial=0) + 1, np.int64)
+  for label, quota in enumerate(quotas):
+    members = shuffled[labels[shuffled] == label]
+    if len(members) < quota:
+      raise ValueError(
+        f'server_examples={quotas.sum()} asks for {quota} labelled examples of '
+        f'class {label}, which has only {len(members)}: lower server_examples.'
+      )
+    if owner is not None:
+      members = members[_in_turn(owner[members], taken)]
+      taken += np.bincount(owner[members[:quota]], minlength=len(taken))
+    drawn.append(members[:quota])
+  return rng.permutation(np.concatenate(drawn))
+
+
+def _in_turn(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
+  """Returns the order in which owners give one example each in every turn.
+
+  Args:
+    owners: `int64 [n]`, the owner of each example.
+    taken: `int64 [K]`, how many examples each owner has given before. In every
+      turn, who has given the fewest comes first.
+  """
+  order = np.argsort(owners, kind='stable')
+  turn = np.empty(len(owners), np.int64)
+  first_of_owner = np.searchsorted(owners[order], owners[order])
+  turn[order] = np.arange(len(owners)) - first_of_owner
+  return np.lexsort((taken[owners], turn))
+
+
+def draw_server_set(
+  labels: np.ndarray, num_classes: int, server_examples: int, seed: int
+) -> np.ndarray:
+  """Draws a class-uniform server set from all labelled examples.
+
+  Args:
+    labels: `int [N]`, the class of each example; -1, of no class, is not drawn.
+    num_classes: d.
+    server_examples: N_s; a remainder as in `class_quotas`.
+    seed: Fixes the draw.
+
+  Returns:
+    `int64 [N_s]`, in random order.
+
+  Raises:
+    ValueError: If a class has too few examples.
+  """
+  rng = generator(seed, Purpose.SERVER_SET)
+  quotas = class_quotas(server_examples, num_classes, rng)
+  return draw_class_uniform(labels, np.arange(len(labels)), quotas, rng)
+
+
+def deal(
+  labels: np.ndarray,
+  available: np.ndarray,
+  counts: np.ndarray,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Deals each class to the clients at random, in given numbers.
+
+  Args:
+    labels: `int [N]`, the class of each example.
+    available: `bool [N]`, which examples there are to deal.
+    counts: `int64 [K, d]`, how many of each class each client receives: all
+      that are available.
+    rng: The random stream.
+
+  Returns:
+    `int64 [N]`, the client of each example, or `NOBODY`.
+  """
+  num_clients, num_classes = counts.shape
+  owner = np.full(len(labels), NOBODY, np.int64)
+  for label in range(num_classes):
+    members = rng.permutation(np.flatnonzero(available & (labels == label)))
+    owner[members] = np.repeat(np.arange(num_clients), counts[:, label])
+  return owner
+
+
+def from_owners(
+  owner: np.ndarray,
+  client_names: tuple[str, ...],
+  server_indices: np.ndarray,
+  seed: int,
+  held_out_client_names: tuple[str, ...] = (),
+) -> Assignment:
+  """Collects each client's examples, in random order.
+
+  Args:
+    owner: `int64 [N]`, the client of each example, or `NOBODY`.
+    client_names: The K names.
+    server_indices: `int64 [N_s]`.
+    seed: Fixes the order.
+    held_out_client_names: See `Assignment`.
+  """
+  # Sources may be sorted by class; a client who reads his data in order should
+  # not see one class after another.
+  held = np.flatnonzero(owner != NOBODY)
+  held = generator(seed, Purpose.EXAMPLE_ORDER).permutation(held)
+  held = held[np.argsort(owner[held], kind='stable')]
+  sizes = np.bincount(owner[held], minlength=len(client_names))
+  return Assignment(
+    server_indices=server_indices.astype(np.int64),
+    examples=held.astype(np.int64),
+    offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    client_names=client_names,
+    held_out_client_names=held_out_client_names,
+  )
+
+
+def numbered_names(num_clients: int) -> tuple[str, ...]:
+  """Returns names for clients who have none: `('client_00000', ...)`."""
+  return tuple(f'client_{client:05d}' for client in range(num_clients))

@@ -1,0 +1,176 @@
+"""Label masks: a share of each client's examples loses its label.
+
+The setting of "Label Hungry? Not Anymore: Towards Federated Semi-supervised
+Learning" (Hegde et al.): at every mask ratio each client keeps a few labels.
+Its code draws the mask anew in each pass over the data, so that in time every
+label is seen; here it is drawn once, which is the harder task.
+
+Where data come with labels for some examples only, clients keep just these.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from datasets.draws import assignment
+from datasets.sources.source import UNKNOWN
+from tff_ssl.setting import Setting, needs_process, unless
+
+FIXED, REDRAWN = 'fixed', 'redrawn'
+
+
+def hidden_share(labelled_fraction: float) -> float:
+  """Returns the mask ratio that leaves this share of the labels.
+
+  Args:
+    labelled_fraction: The share in (0, 1].
+
+  Raises:
+    ValueError: If it is outside.
+  """
+  LABELLED_FRACTION.check(labelled_fraction)
+  # In the digits that people write: 1 - 0.9 is a little less than 0.1.
+  return round(1 - labelled_fraction, 12)
+
+
+_SOME_LABELS = needs_process(
+  'labels_at', ', clients do not have all their labels', 'clients'
+)
+
+MASK_RATIO = Setting(
+  'mask_ratio',
+  float,
+  "The share of each client's labels that is hidden; each keeps at least one.",
+  default=0.0,
+  at_least=0,
+  at_most=1,
+  instead_of='labelled_fraction',
+  used_when=(_SOME_LABELS,),
+)
+LABELLED_FRACTION = Setting(
+  'labelled_fraction',
+  float,
+  "The share of each client's labels that is left: 1 - mask_ratio.",
+  above=0,
+  at_most=1,
+  parse=hidden_share,
+  instead_of=MASK_RATIO.name,
+  used_when=(_SOME_LABELS,),
+)
+MASK = Setting(
+  'mask',
+  str,
+  'Which labels are hidden: the same ones in the whole run (fixed), or others '
+  'in every pass over the data (redrawn).',
+  default=FIXED,
+  choices=(FIXED, REDRAWN),
+  used_when=(_SOME_LABELS, unless(MASK_RATIO.name, 0, 'hides no label')),
+)
+
+
+def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
+  """Returns how many of n examples lose their label.
+
+  It is `int(mask_ratio * n)` in double precision, as in the paper's code, but
+  at most n - 1: one label remains.
+
+  Args:
+    n: Integers of any shape, numbers of examples of clients.
+    mask_ratio: The share in [0, 1].
+
+  Returns:
+    `int64`, of the shape of `n`.
+
+  Raises:
+    ValueError: If `mask_ratio` is no number in [0, 1] or an entry of `n`
+      negative.
+    TypeError: If `n` is not of integers.
+  """
+  MASK_RATIO.check(mask_ratio)
+  n = np.asarray(n)
+  if n.dtype.kind not in 'iu':
+    raise TypeError(f'n is of {n.dtype}: give integers.')
+  if n.size and n.min() < 0:
+    raise ValueError(f'n={n.min()} is too small: at least 0.')
+  n = n.astype(np.int64)
+  masked = np.minimum((float(mask_ratio) * n).astype(np.int64), n - 1)
+  return np.maximum(masked, 0)
+
+
+def mask_labels(
+  held: assignment.Assignment, mask_ratio: float, seed: int
+) -> assignment.Assignment:
+  """Hides labels of the clients' examples, the same ones for a whole run.
+
+  Each client's examples are shuffled once, and the first `num_masked` lose
+  their label. The shuffle does not depend on the ratio, so what one ratio hides
+  is hidden by all higher ones, too.
+
+  Args:
+    held: Who has what; all labels of clients are known.
+    mask_ratio: The share of each client's labels that is hidden, in [0, 1].
+    seed: Fixes which.
+
+  Returns:
+    The assignment with `labelled_indices`: the examples that keep their label.
+
+  Raises:
+    ValueError: If `mask_ratio` is no number in [0, 1].
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
+  shuffled = rng.permutation(len(held.examples))
+  # Client by client, and within one in the order of the shuffle.
+  shuffled = shuffled[np.argsort(held.owners[shuffled], kind='stable')]
+  sizes = held.client_sizes
+  place = np.arange(len(shuffled)) - np.repeat(held.offsets[:-1], sizes)
+  keeps = place >= np.repeat(num_masked(sizes, mask_ratio), sizes)
+  return dataclasses.replace(
+    held, labelled_indices=np.sort(held.examples[shuffled[keeps]])
+  )
+
+
+def keep_known(
+  held: assignment.Assignment, labels: np.ndarray
+) -> assignment.Assignment:
+  """Says which of the clients' examples have a label, where not all have one.
+
+  Args:
+    held: Who has what.
+    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
+
+  Returns:
+    The assignment with `labelled_indices`: the clients' examples that have a
+    label.
+
+  Raises:
+    ValueError: If none of them has one.
+  """
+  examples = np.unique(held.examples)
+  known = examples[labels[examples] != UNKNOWN]
+  if not len(known):
+    raise ValueError(
+      f"none of the clients' {len(examples):,} examples has a label: add "
+      'labels to the training images, or choose a process that needs none at '
+      'the clients.'
+    )
+  return dataclasses.replace(held, labelled_indices=known)
+
+
+def check_all_known(name: str, labels: np.ndarray, mask_ratio: float) -> None:
+  """Checks that all labels are known, so that a share can be hidden.
+
+  Args:
+    name: The name of the source.
+    labels: `int [M]`, the classes of the clients' examples.
+    mask_ratio: The share of each client's labels that is to be hidden.
+
+  Raises:
+    ValueError: If some classes are unknown.
+  """
+  unknown = np.count_nonzero(labels == UNKNOWN)
+  if unknown:
+    raise ValueError(
+      f'mask_ratio={mask_ratio} hides a share of the labels, and {unknown:,} '
+      f"of the clients' images in source {name!r} have none to begin with: "
+      'give --mask_ratio=0 to train on the labels that there are.'
+    )

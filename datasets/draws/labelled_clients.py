@@ -1,0 +1,115 @@
+"""Labels at the clients for a few examples: the server has none.
+
+The label-at-client setting of appendix H of Zhang et al., "Improving
+Semi-supervised Federated Learning by Reducing the Gradient Diversity of
+Models" (arXiv:2008.11364): the N_s class-uniform labelled examples that would
+be the server's are with the clients instead.
+"""
+
+import dataclasses
+import heapq
+
+import numpy as np
+
+from datasets.draws import assignment
+from tff_ssl.setting import Setting, needs_process
+
+LABELLED_EXAMPLES = Setting(
+  'labelled_examples',
+  int,
+  'N_s of a process without labels at the server: the number of labelled '
+  'examples, which the clients get in equal shares.',
+  default=100,
+  at_least=0,
+  used_when=(needs_process('labels_at', value='dealt'),),
+)
+
+
+def deal_server_set(
+  held: assignment.Assignment, labels: np.ndarray, seed: int
+) -> assignment.Assignment:
+  """Deals the server set back to the clients, who know its labels.
+
+  Class by class, round robin over the clients in random order: each client
+  receives N_s / K labelled examples, and N_{s,i} / K of class i, both rounded
+  up or down. They join what the client has.
+
+  Args:
+    held: Who has what.
+    labels: `int [N]`, the class of each example.
+    seed: Fixes who receives which.
+
+  Returns:
+    The assignment without a server set.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
+  labelled = held.server_indices[
+    np.argsort(labels[held.server_indices], kind='stable')
+  ]
+  clients = rng.permutation(held.num_clients)
+  owner = np.full(len(labels), assignment.NOBODY, np.int64)
+  owner[held.examples] = held.owners
+  owner[labelled] = clients[np.arange(len(labelled)) % held.num_clients]
+  together = assignment.from_owners(
+    owner, held.client_names, np.empty(0, np.int64), seed
+  )
+  return dataclasses.replace(together, labelled_indices=np.sort(labelled))
+
+
+def label_own_examples(
+  held: assignment.Assignment,
+  labels: np.ndarray,
+  num_classes: int,
+  labelled_examples: int,
+  seed: int,
+) -> assignment.Assignment:
+  """Labels examples where they are, for clients whose data are their own.
+
+  A writer's examples cannot go to others. Each class is labelled in turn,
+  one example after another, by the client with the fewest labels so far among
+  those who have an unlabelled example of this class: as even as the clients'
+  own data allow.
+
+  Args:
+    held: Who has what.
+    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
+    num_classes: d.
+    labelled_examples: N_s, equally many of each class; a remainder as in
+      `datasets.draws.assignment.class_quotas`.
+    seed: Fixes which.
+
+  Returns:
+    The assignment with these examples labelled.
+
+  Raises:
+    ValueError: If the clients have too few examples of a class.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
+  quotas = assignment.class_quotas(labelled_examples, num_classes, rng)
+  shuffled = rng.permutation(len(held.examples))
+  examples, owners = held.examples[shuffled], held.owners[shuffled]
+  turn = rng.permutation(held.num_clients)
+  given = np.zeros(held.num_clients, np.int64)
+  labelled = []
+  for label in rng.permutation(num_classes):
+    members = np.flatnonzero(labels[examples] == label)
+    if len(members) < quotas[label]:
+      raise ValueError(
+        f'labelled_examples={labelled_examples} asks for {quotas[label]} '
+        f'examples of class {label}, of which the clients have only '
+        f'{len(members)}: lower labelled_examples.'
+      )
+    own = {}
+    for member in members:
+      own.setdefault(int(owners[member]), []).append(int(examples[member]))
+    queue = [(given[client], turn[client], client) for client in own]
+    heapq.heapify(queue)
+    for _ in range(quotas[label]):
+      load, place, client = heapq.heappop(queue)
+      labelled.append(own[client].pop())
+      given[client] += 1
+      if own[client]:
+        heapq.heappush(queue, (load + 1, place, client))
+  return dataclasses.replace(
+    held, labelled_indices=np.sort(np.array(labelled, np.int64))
+  )

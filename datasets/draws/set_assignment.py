@@ -1,0 +1,139 @@
+"""An assignment in which each client's examples lie in sets (U-sets).
+
+Nobody has labels; what a client knows of each of its sets is the shares of the
+classes in it (FedUL, Section 3.1). An example may lie in several sets of one
+client, never twice in one set, and never at two clients.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from datasets.draws import assignment, label_masks
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SetAssignment(assignment.Assignment):
+  """An assignment, the set of each example, and what clients know of the sets.
+
+  Attributes:
+    set_ids: `int64 [N]`, the set of each of `examples`, from 0 at each client.
+    class_priors: `float64 [C, M, d]`, Pi_c as the clients are told; a client
+      with fewer than M sets has rows of zeros at the end.
+  """
+
+  set_ids: np.ndarray
+  class_priors: np.ndarray
+
+  @property
+  def max_sets(self) -> int:
+    """M, the largest number of sets of a client."""
+    return self.class_priors.shape[1]
+
+  @property
+  def num_sets(self) -> np.ndarray:
+    """`int64 [C]`, M_c, the number of sets of each client."""
+    return np.count_nonzero(self.set_sizes, axis=1)
+
+  @property
+  def set_sizes(self) -> np.ndarray:
+    """`int64 [C, M]`, n_{c,m}, the number of examples in each set."""
+    flat = self.owners * self.max_sets + self.set_ids
+    sizes = np.bincount(flat, minlength=self.num_clients * self.max_sets)
+    return sizes.reshape(self.num_clients, self.max_sets).astype(np.int64)
+
+  @property
+  def set_shares(self) -> np.ndarray:
+    """`float64 [C, M]`, rho_c, each set's share of its client's examples."""
+    sizes = self.set_sizes
+    return sizes / sizes.sum(axis=1, keepdims=True)
+
+
+def lay_out(
+  sets: Sequence[Sequence[np.ndarray]],
+  class_priors: np.ndarray,
+  client_names: tuple[str, ...],
+  seed: int,
+) -> SetAssignment:
+  """Collects the clients' sets, each client's examples in random order.
+
+  Args:
+    sets: For each client, for each of its sets, the examples `int64 [n]`.
+    class_priors: `float64 [C, M, d]`, as the clients are told.
+    client_names: The C names.
+    seed: Fixes the order.
+
+  Returns:
+    The assignment, without a server set.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.EXAMPLE_ORDER)
+  examples, set_ids = [], []
+  for own in sets:
+    order = rng.permutation(sum(len(members) for members in own))
+    numbers = np.repeat(np.arange(len(own)), [len(members) for members in own])
+    examples.append(np.concatenate(own)[order])
+    set_ids.append(numbers[order])
+  sizes = [len(members) for members in examples]
+  return SetAssignment(
+    server_indices=np.empty(0, np.int64),
+    examples=np.concatenate(examples).astype(np.int64),
+    offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    client_names=client_names,
+    set_ids=np.concatenate(set_ids).astype(np.int64),
+    class_priors=class_priors,
+  )
+
+
+def empirical_priors(
+  labels: np.ndarray, sets: Sequence[Sequence[np.ndarray]], num_classes: int
+) -> list[np.ndarray]:
+  """Returns the exact shares of the classes in each set.
+
+  Args:
+    labels: `int [N]`, the class of each example.
+    sets: As in `lay_out`; no set is empty.
+    num_classes: d.
+
+  Returns:
+    For each client `float64 [M_c, d]`.
+  """
+  counts = [
+    np.stack([np.bincount(labels[m], minlength=num_classes) for m in own])
+    for own in sets
+  ]
+  return [own / own.sum(axis=1, keepdims=True) for own in counts]
+
+
+def stack_priors(priors: Sequence[np.ndarray]) -> np.ndarray:
+  """Returns `float64 [C, M, d]` of `[M_c, d]` each, with zeros at the end."""
+  most = max(len(own) for own in priors)
+  return np.stack(
+    [np.pad(own, ((0, most - len(own)), (0, 0))) for own in priors]
+  ).astype(np.float64)
+
+
+def mask_labels(
+  held: SetAssignment, num_train: int, mask_ratio: float, seed: int
+) -> SetAssignment:
+  """Hides labels of each client's examples; one in several sets counts once.
+
+  Args:
+    held: Who has what; all labels of clients are known.
+    num_train: The number of training examples.
+    mask_ratio: The share of each client's labels that is hidden, in [0, 1].
+    seed: Fixes which.
+
+  Returns:
+    The assignment with `labelled_indices`: the examples that keep their label.
+
+  Raises:
+    ValueError: If `mask_ratio` is no number in [0, 1].
+  """
+  owner = np.full(num_train, assignment.NOBODY, np.int64)
+  owner[held.examples] = held.owners
+  distinct = assignment.from_owners(
+    owner, held.client_names, held.server_indices, seed
+  )
+  masked = label_masks.mask_labels(distinct, mask_ratio, seed)
+  return dataclasses.replace(held, labelled_indices=masked.labelled_indices)

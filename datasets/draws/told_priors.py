@@ -1,0 +1,149 @@
+"""What clients are told of the class priors of their sets.
+
+They may not know them exactly (FedUL, Section 4.2). What they are told must let
+a classifier be learnt (`tff_ssl.prior_checks`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets.draws import assignment
+from tff_ssl import prior_checks
+from tff_ssl.setting import Setting, unless
+
+PRINTED, SYMMETRIC = 'printed', 'symmetric'
+# With this, the factors as printed are all 1.
+_PRINTED_WITHOUT_EFFECT = 0.5
+
+PRIOR_NOISE = Setting(
+  'prior_noise',
+  float,
+  'epsilon, the noise in the class priors that clients are told.',
+  default=0.0,
+  at_least=0,
+)
+NOISE_FORMULA = Setting(
+  'noise_formula',
+  str,
+  'The factors by which noise changes class priors: printed, '
+  '1 + gamma (2 epsilon - 1) as in the FedUL paper, least near 0.5; or '
+  'symmetric, 1 + epsilon (2 gamma - 1), which grows with epsilon.',
+  default=PRINTED,
+  choices=(PRINTED, SYMMETRIC),
+  used_when=(unless(PRIOR_NOISE.name, 0, 'leaves the priors exact'),),
+)
+
+
+def check_has_effect(settings: Mapping[str, Any]) -> None:
+  """Checks that noise, if it is wanted, changes something.
+
+  Args:
+    settings: The settings of a partition, `prior_noise` and, where there is
+      noise, `noise_formula` among them.
+
+  Raises:
+    ValueError: If all factors would be 1.
+  """
+  epsilon = settings[PRIOR_NOISE.name]
+  if (
+    settings.get(NOISE_FORMULA.name) == PRINTED
+    and epsilon == _PRINTED_WITHOUT_EFFECT
+  ):
+    raise ValueError(
+      f'prior_noise={epsilon} by the formula as printed disturbs nothing: take '
+      f'another number, or noise_formula={SYMMETRIC!r}.'
+    )
+
+
+def with_noise(
+  class_priors: np.ndarray,
+  epsilon: float,
+  formula: str,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Disturbs the priors that clients are told.
+
+  Each entry is multiplied with a factor and clipped to [0, 1]; then rows are
+  normalised. Gamma is uniform in [0, 1], and there are two formulas.
+
+  `'printed'`, 1 + gamma (2 epsilon - 1), is that of the paper. It has no noise
+  at epsilon .5, and more on both sides. At 0 it would have some, where the
+  paper's Table E.9 has none; here, too, 0 is the absence of noise.
+
+  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma. It is
+  what the paper's words say: noise that grows with epsilon.
+
+  At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
+  factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
+  .23, .46 and .92 (.80 after clipping at 0) by the symmetric formula.
+
+  Args:
+    class_priors: `float64 [C, M, d]`; rows of zeros stay so.
+    epsilon: At least 0; 0 changes nothing.
+    formula: `'printed'` or `'symmetric'`; without effect where epsilon is 0.
+    rng: The random stream.
+
+  Returns:
+    `float64 [C, M, d]`.
+
+  Raises:
+    ValueError: If noise leaves a set without any class.
+  """
+  if not epsilon:
+    return class_priors
+  gamma = rng.uniform(size=class_priors.shape)
+  if formula == PRINTED:
+    factors = 1 + gamma * (2 * epsilon - 1)
+  else:
+    factors = 1 + epsilon * (2 * gamma - 1)
+  noisy = np.clip(class_priors * factors, 0, 1)
+  sums = noisy.sum(axis=-1, keepdims=True)
+  if np.any((sums == 0) & class_priors.any(axis=-1, keepdims=True)):
+    raise ValueError(
+      f'prior_noise={epsilon} leaves a set without any class: lower it, or '
+      'take another seed.'
+    )
+  return np.divide(noisy, sums, out=np.zeros_like(noisy), where=sums > 0)
+
+
+def as_told(
+  class_priors: np.ndarray,
+  client_names: tuple[str, ...],
+  class_names: tuple[str, ...],
+  *,
+  prior_noise: float,
+  noise_formula: str,
+  seed: int,
+  full_rank: bool = True,
+) -> np.ndarray:
+  """Returns the priors that clients are told, if they can be learnt from.
+
+  Args:
+    class_priors: `float64 [C, M, d]`, without noise.
+    client_names: The C names, for messages.
+    class_names: The d names, for messages.
+    prior_noise: epsilon.
+    noise_formula: As in `with_noise`.
+    seed: Fixes the noise.
+    full_rank: As in `prior_checks.check_class_priors`.
+
+  Returns:
+    `float64 [C, M, d]`.
+
+  Raises:
+    ValueError: If they cannot be learnt from, with or without the noise.
+  """
+  told = with_noise(
+    class_priors,
+    prior_noise,
+    noise_formula,
+    assignment.generator(seed, assignment.Purpose.PRIOR_NOISE),
+  )
+  # Noise makes any matrix one of full rank, but tells no classes apart.
+  for priors in (class_priors, told):
+    prior_checks.check_class_priors(
+      priors, client_names, class_names, full_rank=full_rank
+    )
+  return told

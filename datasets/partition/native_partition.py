@@ -1,0 +1,174 @@
+"""Clients as they are: each owner of examples is one client."""
+
+import dataclasses
+
+import numpy as np
+
+from datasets.draws import assignment
+from datasets.partition.partition_spec import PartitionSpec
+from datasets.sources.source import UNKNOWN, Source
+from tff_ssl.setting import Setting
+
+SPREAD = 'spread'
+HELD_OUT = 'held_out'
+EVERYONE = 'everyone'
+# At most one owner in so many is held out, unless the labels need more.
+_OWNERS_PER_HELD_OUT = 10
+
+NUM_CLIENTS = dataclasses.replace(
+  assignment.NUM_CLIENTS,
+  help='K, the number of clients; by default all owners that there are.',
+  optional=True,
+)
+SERVER_WRITERS = Setting(
+  'server_writers',
+  str,
+  "Where the server's examples come from: owners who never take part, as many "
+  'as a class has labels but at most a tenth of all unless labels are short '
+  '(spread), or as few as have the labels (held_out); or all owners '
+  '(everyone).',
+  default=SPREAD,
+  choices=(SPREAD, HELD_OUT, EVERYONE),
+  used_when=(assignment.at_server,),
+)
+
+
+def native_partition(
+  source: Source,
+  *,
+  server_examples: int,
+  seed: int,
+  server_writers: str = SPREAD,
+  num_clients: int | None = None,
+) -> assignment.Assignment:
+  """Splits examples by owner, and draws a class-uniform server set.
+
+  Args:
+    source: The data, with client ids: any Python strings. The class of an
+      example may be unknown.
+    server_examples: N_s. Where it is not divisible by d, the remainder goes to
+      classes drawn by the seed, one example each.
+    seed: Fixes the split.
+    server_writers: Whose examples the server's are.
+      `'spread'`: those of owners who never take part. There are as many of
+      them as a class has labels, so that each label of a class can come from
+      another owner, but at most a tenth of all owners (rounded up), since the
+      clients lose all that these hold. More are held out only where these lack
+      examples of a class. They are drawn at random among owners with labels,
+      and each class is drawn from them in turn.
+      `'held_out'`: also those of owners who never take part, but of few. They
+      are held out in a random order, each who has an example of a class that
+      is still short. Often a single owner has all examples. The committed
+      results on native clients were made by this rule.
+      `'everyone'`: any owner's, who then holds them no more.
+      What the server does not take of a held-out owner is unused.
+    num_clients: If given, a random subset of this many of the remaining owners
+      takes part, and the others' examples are unused.
+
+  Returns:
+    The assignment, with clients sorted by id (by code point).
+
+  Raises:
+    ValueError: If a class has too few examples, or there are fewer owners left
+      than `num_clients` or than one.
+    TypeError: If a client id is not a string.
+  """
+  labels = source.train.labels
+  names, owner = _owners(source.train.client_ids)
+  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
+  quotas = assignment.class_quotas(server_examples, source.num_classes, rng)
+  if server_writers == EVERYONE:
+    held_out = np.empty(0, np.int64)
+    candidates = np.arange(len(labels))
+  else:
+    at_least = 0
+    if server_writers == SPREAD:
+      # Rounded up.
+      share = -(-len(names) // _OWNERS_PER_HELD_OUT)
+      at_least = min(quotas.max(), share)
+    held_out = _writers_for(quotas, at_least, labels, owner, len(names), seed)
+    candidates = np.flatnonzero(np.isin(owner, held_out))
+  server = assignment.draw_class_uniform(
+    labels,
+    candidates,
+    quotas,
+    rng,
+    owner if server_writers == SPREAD else None,
+  )
+
+  kept = np.setdiff1d(np.arange(len(names)), held_out)
+  if num_clients is not None:
+    if num_clients > len(kept):
+      raise ValueError(
+        f'num_clients={num_clients} is more than the {len(kept)} clients there '
+        f'are beside {len(held_out)} held out for the server: lower it.'
+      )
+    rng = assignment.generator(seed, assignment.Purpose.CLIENT_SUBSET)
+    kept = np.sort(rng.permutation(kept)[:num_clients])
+  if not len(kept):
+    raise ValueError(
+      f'server_examples={server_examples} holds out all {len(names)} clients: '
+      "lower it, or choose server_writers='everyone'."
+    )
+  new_index = np.full(len(names), assignment.NOBODY, np.int64)
+  new_index[kept] = np.arange(len(kept))
+  client = new_index[owner]
+  client[server] = assignment.NOBODY
+  return assignment.from_owners(
+    client,
+    tuple(names[index] for index in kept),
+    server,
+    seed,
+    tuple(names[index] for index in np.sort(held_out)),
+  )
+
+
+def _owners(client_ids):
+  """Returns the sorted ids, and the place of each example's owner in them."""
+  ids = client_ids.tolist()
+  for client_id in ids:
+    if not isinstance(client_id, str):
+      raise TypeError(
+        f'client_ids holds {client_id!r} of type {type(client_id).__name__}: '
+        'give strings.'
+      )
+  # Not np.unique: numpy's own strings lose trailing NULs.
+  names = sorted(set(ids))
+  index = {name: position for position, name in enumerate(names)}
+  return names, np.array([index[client_id] for client_id in ids], np.int64)
+
+
+def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
+  """Returns owners who together have the quota of each class, `int64 [n]`.
+
+  They come in a random order: `at_least` owners who have any label that is
+  asked for, then owners who have a label that is still short.
+  """
+  num_classes = len(quotas)
+  known = labels != UNKNOWN
+  counts = np.bincount(
+    owner[known] * num_classes + labels[known],
+    minlength=num_owners * num_classes,
+  ).reshape(num_owners, num_classes)
+  rng = assignment.generator(seed, assignment.Purpose.HELD_OUT_WRITERS)
+  missing = quotas.copy()
+  writers = []
+  for writer in rng.permutation(num_owners):
+    wanted = quotas if len(writers) < at_least else missing
+    if np.minimum(counts[writer], wanted).any():
+      writers.append(writer)
+      missing -= np.minimum(counts[writer], missing)
+  # Where all writers together are too few, draw_class_uniform says which class.
+  return np.array(writers, np.int64)
+
+
+SPEC = PartitionSpec(
+  name='native',
+  summary='each writer is one client',
+  build=native_partition,
+  settings=(NUM_CLIENTS, SERVER_WRITERS),
+  needs_client_ids=True,
+  server_settings=(SERVER_WRITERS.name,),
+  # A data set's own number is that of clients which are made up.
+  overrides=lambda values, given: {NUM_CLIENTS.name: None},
+)

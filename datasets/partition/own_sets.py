@@ -1,0 +1,71 @@
+"""The sets that the data come in, with their class priors."""
+
+from typing import Any
+
+import numpy as np
+
+from datasets.draws import set_assignment, told_priors
+from datasets.draws.set_assignment import SetAssignment
+from datasets.partition.partition_spec import PartitionSpec
+from datasets.sources.source import Source
+
+
+def own_sets(
+  source: Source,
+  *,
+  prior_noise: float = told_priors.PRIOR_NOISE.default,
+  noise_formula: str = told_priors.NOISE_FORMULA.default,
+  seed: int,
+) -> SetAssignment:
+  """Takes sets as they come.
+
+  Args:
+    source: The data, with `sets`.
+    prior_noise: epsilon, by which what clients know is disturbed (FedUL,
+      Section 4.2).
+    noise_formula: `'printed'` or `'symmetric'` (`told_priors.with_noise`).
+    seed: Fixes the noise, and the order of the examples.
+
+  Raises:
+    ValueError: If the data come in no sets, or their priors cannot be learnt
+      from (`tff_ssl.prior_checks`).
+  """
+  own = source.sets
+  if own is None:
+    raise ValueError(
+      f"partition='own_sets' needs data that come in sets, which source "
+      f'{source.name!r} does not: choose --partition=u_sets.'
+    )
+  numbers = own.class_priors.any(axis=2).sum(axis=1)
+  sets = [
+    [
+      np.flatnonzero((own.client_index == client) & (own.set_index == number))
+      for number in range(numbers[client])
+    ]
+    for client in range(len(own.client_names))
+  ]
+  priors = [p[:m] for p, m in zip(own.class_priors, numbers, strict=True)]
+  told = told_priors.as_told(
+    set_assignment.stack_priors(priors),
+    own.client_names,
+    own.class_names,
+    prior_noise=prior_noise,
+    noise_formula=noise_formula,
+    seed=seed,
+  )
+  return set_assignment.lay_out(sets, told, own.client_names, seed)
+
+
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+  told_priors.check_has_effect(settings)
+  return settings
+
+
+SPEC = PartitionSpec(
+  name='own_sets',
+  summary='the sets that the data come in',
+  build=own_sets,
+  settings=(told_priors.PRIOR_NOISE, told_priors.NOISE_FORMULA),
+  in_sets=True,
+  complete=_complete,
+)

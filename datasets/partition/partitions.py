@@ -1,0 +1,341 @@
+"""The partitions by name, and the function that builds them."""
+
+import inspect
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets.draws import (
+  label_masks,
+  labelled_clients,
+  set_assignment,
+)
+from datasets.draws.assignment import SEED, SERVER_EXAMPLES, Assignment
+from datasets.draws.label_masks import LABELLED_FRACTION, MASK, MASK_RATIO
+from datasets.draws.labelled_clients import LABELLED_EXAMPLES
+from datasets.draws.set_assignment import SetAssignment
+from datasets.partition import (
+  dirichlet_partition,
+  native_partition,
+  own_sets,
+  pooled_partition,
+  r_partition,
+  u_sets,
+)
+from datasets.partition.built_partition import Partition, SetPartition
+from datasets.partition.partition_spec import PartitionSpec
+from datasets.sources.source import UNKNOWN, Source
+from tff_ssl import user_modules
+from tff_ssl.setting import Setting
+
+PARTITIONS: dict[str, PartitionSpec] = {
+  spec.name: spec
+  for spec in (
+    r_partition.SPEC,
+    dirichlet_partition.SPEC,
+    native_partition.SPEC,
+    pooled_partition.SPEC,
+    u_sets.SPEC,
+    own_sets.SPEC,
+  )
+}
+
+# What all partitions have.
+SETTINGS: tuple[Setting, ...] = (
+  SERVER_EXAMPLES,
+  LABELLED_EXAMPLES,
+  MASK_RATIO,
+  LABELLED_FRACTION,
+  MASK,
+)
+
+# Digests of partitions cover their arguments, and runs are resumed by digests:
+# these stand in all that lie in no sets, with `None` where they do not apply.
+_ALWAYS_RECORDED = (
+  r_partition.NUM_CLIENTS.name,
+  r_partition.NONIID_R.name,
+  dirichlet_partition.DIRICHLET_ALPHA.name,
+  dirichlet_partition.MIN_CLIENT_EXAMPLES.name,
+  native_partition.SERVER_WRITERS.name,
+)
+
+
+def find(name: str) -> PartitionSpec:
+  """Returns the partition of a name.
+
+  Args:
+    name: A name in `PARTITIONS`, or `module:NAME` of a user's own
+      `PartitionSpec`.
+
+  Raises:
+    ValueError: If there is no such partition.
+  """
+  if name in PARTITIONS:
+    return PARTITIONS[name]
+  if ':' in str(name):
+    return user_modules.load('partition', name, PartitionSpec)
+  raise ValueError(
+    f'partition={name!r} is unknown: choose one of {sorted(PARTITIONS)}, or '
+    'give module:NAME of a PartitionSpec of your own.'
+  )
+
+
+def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+  """Checks the settings of a partition, before there are data.
+
+  Args:
+    name: As in `find`.
+    given: Settings by name; `None` stands for one that is not given.
+
+  Returns:
+    The partition's settings that have an effect, as plain Python values, with
+    the defaults of its function.
+
+  Raises:
+    ValueError: If there is no such partition, or a setting is out of range,
+      missing or without effect.
+  """
+  spec = find(name)
+  for argument, value in given.items():
+    if value is not None and argument not in spec.setting_names:
+      raise _foreign(spec, argument, value)
+  given = {k: given[k] for k in spec.setting_names if given.get(k) is not None}
+  parameters = inspect.signature(spec.build).parameters
+  settings = {}
+  for setting in spec.settings:
+    if setting.name in given:
+      settings[setting.name] = _plain(setting, given[setting.name])
+      continue
+    default = parameters[setting.name].default
+    if default is inspect.Parameter.empty:
+      raise ValueError(
+        f'{setting.name}=None: partition {spec.name!r} needs '
+        f'{setting.expected}.'
+      )
+    settings[setting.name] = default
+  unused = {s.name: s.why_unused(settings) for s in spec.settings}
+  for argument, reason in unused.items():
+    if reason and argument in given:
+      raise ValueError(
+        f'{argument}={given[argument]!r} has no effect: {reason}; leave it out.'
+      )
+  used = {k: v for k, v in settings.items() if not unused[k]}
+  return spec.complete(used)
+
+
+def _foreign(spec: PartitionSpec, argument: str, value: Any) -> ValueError:
+  """Returns the error that a setting is not one of this partition."""
+  users = [p.name for p in PARTITIONS.values() if argument in p.setting_names]
+  choice = f', or choose --partition={" or ".join(users)}' if users else ''
+  return ValueError(
+    f'{argument}={value!r} does not apply to partition {spec.name!r}: leave it '
+    f'out{choice}.'
+  )
+
+
+def _plain(setting: Setting, value: Any) -> int | float | str | bool:
+  """Returns a checked value of the setting's own type, which JSON can hold."""
+  if setting.type is str and isinstance(value, numbers.Integral):
+    # One number where there may be several, separated by commas.
+    value = str(value)
+  setting.check(value)
+  return setting.type(value)
+
+
+def build(
+  name: str,
+  source: Source,
+  *,
+  seed: int,
+  server_examples: int = 0,
+  labelled_examples: int = 0,
+  mask_ratio: float | None = None,
+  **settings: Any,
+) -> Partition:
+  """Splits a source's training examples between a server and clients.
+
+  Args:
+    name: A name in `PARTITIONS`, or `module:NAME` of a user's own.
+    source: The data.
+    seed: Fixes the partition; at least 0.
+    server_examples: N_s, the number of labelled examples at the server, equally
+      many of each class. May be 0, and is where examples lie in sets.
+    labelled_examples: N_s, if the labels of these examples are the clients'
+      instead (`labelled_clients`): they are drawn as the server's would be,
+      and the clients get equal shares of them. Clients who own their examples
+      label some of these, and nobody is held out.
+    mask_ratio: The share in [0, 1] of each client's labels that is hidden
+      (`label_masks`), where all are known and not with `labelled_examples`; an
+      example in several sets is one. `None` stands for no mask and is not among
+      `arguments`, so partitions without one keep their digest.
+    **settings: Those of the partition, by name: the arguments of its function.
+      `None` stands for one that is not given.
+
+  Returns:
+    The partition; a `SetPartition` where examples lie in sets.
+
+  Raises:
+    ValueError: If an argument is out of range, missing or unused, or the source
+      does not have what the partition needs.
+    TypeError: If a client id is not a string, or a user's own function does not
+      return what it should.
+  """
+  spec = find(name)
+  own = check_settings(name, settings)
+  SEED.check(seed)
+  _check_source(spec, source, own)
+  _check_labels(spec, source, server_examples, labelled_examples, settings)
+  if mask_ratio is not None:
+    _check_mask(mask_ratio, labelled_examples)
+  if labelled_examples:
+    held = _with_labels_at_clients(
+      spec, source, own, int(labelled_examples), int(seed)
+    )
+    own = {**own, **dict.fromkeys(spec.server_settings)}
+  else:
+    held = _draw(spec, source, own, int(server_examples), int(seed))
+  arguments = dict(own)
+  if not spec.in_sets:
+    arguments = {
+      **dict.fromkeys(_ALWAYS_RECORDED),
+      **own,
+      'server_examples': int(server_examples),
+      'labelled_examples': int(labelled_examples),
+    }
+  if mask_ratio is not None:
+    held = _hide_labels(held, source, mask_ratio, int(seed))
+    arguments['mask_ratio'] = float(mask_ratio)
+  kind = SetPartition if spec.in_sets else Partition
+  return kind(
+    **vars(held),
+    name=name,
+    source_name=source.name,
+    source_version=source.version,
+    num_train=len(source.train.labels),
+    seed=int(seed),
+    arguments=arguments,
+  )
+
+
+def _check_source(spec: PartitionSpec, source: Source, own) -> None:
+  """Checks that the training examples are what the partition needs."""
+  labels, num_classes = source.train.labels, source.num_classes
+  if not len(labels):
+    raise ValueError(
+      f'source {source.name!r} has no training examples: choose another.'
+    )
+  if labels.min() < UNKNOWN or labels.max() >= num_classes:
+    raise ValueError(
+      f'source {source.name!r} has labels from {labels.min()} to '
+      f'{labels.max()}, outside [0, {num_classes}): correct them.'
+    )
+  unknown = np.count_nonzero(labels == UNKNOWN)
+  if unknown and spec.needs_labels(own):
+    raise ValueError(
+      f'source {source.name!r} has {unknown:,} training images without a '
+      'label, and this partition goes by the class of each image: label or '
+      'leave out these, or choose --partition=r with --noniid_r=0, '
+      '--partition=pooled, or --partition=native where images have owners.'
+    )
+  if spec.needs_client_ids and source.train.client_ids is None:
+    raise ValueError(
+      f'partition={spec.name!r} needs to know who owns each example, which '
+      f'source {source.name!r} does not say: choose --partition=r.'
+    )
+
+
+def _check_labels(
+  spec: PartitionSpec,
+  source: Source,
+  server_examples: int,
+  labelled_examples: int,
+  given: Mapping[str, Any],
+) -> None:
+  """Checks how many labels there are at the server and at the clients."""
+  for setting, value in (
+    (SERVER_EXAMPLES, server_examples),
+    (LABELLED_EXAMPLES, labelled_examples),
+  ):
+    setting.check(value)
+    if value and spec.in_sets:
+      raise ValueError(
+        f'{setting.name}={value} does not fit partition {spec.name!r}, which '
+        'lays all examples in sets: leave it out.'
+      )
+    if value >= len(source.train.labels):
+      raise ValueError(
+        f'{setting.name}={value} leaves none of the '
+        f'{len(source.train.labels)} examples of {source.name} unlabelled at '
+        'clients: lower it.'
+      )
+  if labelled_examples:
+    of_server = {SERVER_EXAMPLES.name: server_examples or None}
+    of_server.update({k: given.get(k) for k in spec.server_settings})
+    for argument, value in of_server.items():
+      if value is not None:
+        raise ValueError(
+          f'{argument}={value!r} and labelled_examples={labelled_examples} '
+          'exclude each other: labels are at the server or at clients.'
+        )
+
+
+def _check_mask(mask_ratio: float, labelled_examples: int) -> None:
+  """Checks a label mask before the partition is made."""
+  MASK_RATIO.check(mask_ratio)
+  if labelled_examples:
+    raise ValueError(
+      f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
+      'exclude each other: both say which labels clients have; give one.'
+    )
+
+
+def _draw(
+  spec: PartitionSpec, source: Source, own, server_examples: int, seed: int
+) -> Assignment:
+  """Calls the partition's function."""
+  if spec.in_sets:
+    kind, held = SetAssignment, spec.build(source, seed=seed, **own)
+  else:
+    kind = Assignment
+    held = spec.build(source, seed=seed, server_examples=server_examples, **own)
+  if not isinstance(held, kind):
+    raise TypeError(
+      f'partition={spec.name!r}: its function returned {held!r}: let it '
+      f'return an object of the class {kind.__name__}.'
+    )
+  return held
+
+
+def _with_labels_at_clients(
+  spec: PartitionSpec, source: Source, own, labelled_examples: int, seed: int
+) -> Assignment:
+  """Draws a partition in which clients know a few labels, the server none."""
+  labels = source.train.labels
+  if spec.needs_client_ids:
+    return labelled_clients.label_own_examples(
+      _draw(spec, source, own, 0, seed),
+      labels,
+      source.num_classes,
+      labelled_examples,
+      seed,
+    )
+  try:
+    held = _draw(spec, source, own, labelled_examples, seed)
+  except ValueError as error:
+    # Who gave no server set should not read of one.
+    text = str(error).replace(SERVER_EXAMPLES.name, LABELLED_EXAMPLES.name)
+    raise ValueError(text) from error
+  return labelled_clients.deal_server_set(held, labels, seed)
+
+
+def _hide_labels(
+  held: Assignment, source: Source, mask_ratio: float, seed: int
+) -> Assignment:
+  """Hides a share of each client's labels."""
+  labels = source.train.labels
+  label_masks.check_all_known(source.name, labels[held.examples], mask_ratio)
+  if isinstance(held, SetAssignment):
+    return set_assignment.mask_labels(held, len(labels), mask_ratio, seed)
+  return label_masks.mask_labels(held, mask_ratio, seed)

@@ -1,0 +1,166 @@
+"""Clients of a chosen non-iidness R: appendix A.2 of grouping-based SSFL.
+
+Zhang et al., "Improving Semi-supervised Federated Learning by Reducing the
+Gradient Diversity of Models" (arXiv:2008.11364), Definition 2 and Eqs. 9-10.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from datasets.draws import assignment
+from datasets.partition.partition_spec import PartitionSpec
+from datasets.sources.source import UNKNOWN, Source
+from tff_ssl.setting import Setting
+
+NUM_CLIENTS = dataclasses.replace(assignment.NUM_CLIENTS, default=100)
+NONIID_R = Setting(
+  'noniid_r',
+  float,
+  'R, by how much clients of different main classes differ: 0 is iid, 1 one '
+  'main class each.',
+  default=0.4,
+  at_least=0,
+  at_most=1,
+)
+
+
+def r_partition(
+  source: Source,
+  *,
+  num_clients: int,
+  noniid_r: float,
+  server_examples: int,
+  seed: int,
+) -> assignment.Assignment:
+  """Splits examples between a server and K clients at non-iidness R.
+
+  The server takes N_s examples, equally many of each class. Of what is left,
+  class j has n_j examples, a share `q_j = n_j / sum(n)`. With K >= d each
+  client has one main class, class j being that of m_j clients, and a client
+  with main class j receives of class i (Eq. 9)
+
+      N_{j,i} = n_i R [i = j] / m_j  +  n_i q_j (1 - R) / m_j,
+
+  in sum n_j / m_j examples with the class distribution (Eq. 10)
+  `P_i = R [i = j] + q_i (1 - R)`. Two clients with different main classes are
+  at the total variation distance R, two with the same one at 0.
+
+  With K < d, which the paper leaves open, the classes are shared out, so that
+  client k has a set S_k of main classes with the share Q_k = sum_{j in S_k} q_j
+  and receives of class i
+
+      N_{k,i} = n_i R [i in S_k]  +  n_i Q_k (1 - R),
+
+  in sum `sum_{j in S_k} n_j` examples, with
+  `P_{k,i} = R [i in S_k] q_i / Q_k + q_i (1 - R)`. Any two clients are at the
+  distance R. Eq. 9 is the case of one main class.
+
+  So Definition 2, the mean over all pairs, gives R for K <= d and
+  `R (1 - sum_j m_j (m_j - 1) / (K (K - 1)))` for K > d, slightly below R.
+  Clients of few examples depart from that, since theirs are whole numbers: 470
+  clients of 200 images in 47 classes have .04 for R = 0, and .42 for .4.
+
+  The paper leaves the m_j open as well. Here they make the clients' sizes
+  n_j / m_j as equal as whole numbers allow (the Huntington-Hill method, at
+  least one client for each class; m_j is equal up to 1 for equal classes), and
+  for K < d each class, the largest first, goes to the client with the fewest
+  examples.
+
+  Numbers are rounded so that every example is given exactly once and each
+  N_{j,i} is off by less than one. The authors' code differs: it rounds down and
+  drops the leftovers, and for K = 470 it cuts each of 47 clients in ten by
+  shuffling, which raises R from .4 to about .57.
+
+  Where images have no label (-1), R must be 0: all that the server leaves is
+  then split at random into K equal parts, whatever its class.
+
+  Args:
+    source: The data; the class of an example may be unknown.
+    num_clients: K, from 1 to the number of examples the server leaves.
+    noniid_r: R in [0, 1]; 0 is iid, 1 one main class each.
+    server_examples: N_s. Where it is not divisible by d, the remainder goes to
+      classes drawn by the seed, one example each.
+    seed: Fixes the split.
+
+  Returns:
+    The assignment, with clients sorted by main class for K >= d. Where
+    clients have few examples, rounding can leave some of them without any.
+
+  Raises:
+    ValueError: If a class has too few examples for the server and at least one
+      client, or there are fewer examples than clients.
+  """
+  labels, num_classes = source.train.labels, source.num_classes
+  server = assignment.draw_server_set(
+    labels, num_classes, server_examples, seed
+  )
+  if np.any(labels == UNKNOWN):
+    # Of one class: Eq. 9 at R = 0 gives each client 1 / K of it.
+    labels, num_classes = np.zeros_like(labels), 1
+  left = np.ones(len(labels), bool)
+  left[server] = False
+  sizes = np.bincount(labels[left], minlength=num_classes)
+  if not sizes.all():
+    raise ValueError(
+      f'server_examples={server_examples} leaves no example of class '
+      f'{np.argmin(sizes)} to the clients: lower server_examples, or choose '
+      'another partition than r.'
+    )
+  if num_clients > sizes.sum():
+    raise ValueError(
+      f'num_clients={num_clients} is more than the {sizes.sum()} examples that '
+      f'server_examples={server_examples} leaves: lower num_clients.'
+    )
+  counts = _whole_counts(sizes, _shares(sizes, num_clients, noniid_r))
+  rng = assignment.generator(seed, assignment.Purpose.CLIENT_EXAMPLES)
+  return assignment.from_owners(
+    assignment.deal(labels, left, counts, rng),
+    assignment.numbered_names(num_clients),
+    server,
+    seed,
+  )
+
+
+def _shares(sizes, num_clients, noniid_r):
+  """Returns the share of each class that each client receives, `[K, d]`."""
+  mains = _main_classes(sizes, num_clients)
+  holders = mains.sum(axis=0)
+  client_sizes = mains @ (sizes / holders)
+  common = (client_sizes / sizes.sum())[:, np.newaxis]
+  return noniid_r * mains / holders + (1 - noniid_r) * common
+
+
+def _main_classes(sizes, num_clients):
+  """Returns which classes are a client's main ones, `bool [K, d]`."""
+  num_classes = len(sizes)
+  if num_clients >= num_classes:
+    holders = np.ones(num_classes, np.int64)
+    for _ in range(num_clients - num_classes):
+      holders[np.argmax(sizes / np.sqrt(holders * (holders + 1)))] += 1
+    return np.repeat(np.eye(num_classes, dtype=bool), holders, axis=0)
+  mains = np.zeros((num_clients, num_classes), bool)
+  for label in np.argsort(-sizes, kind='stable'):
+    mains[np.argmin(mains @ sizes), label] = True
+  return mains
+
+
+def _whole_counts(sizes, shares):
+  """Rounds `sizes * shares` to whole numbers with the column sums `sizes`."""
+  num_classes = len(sizes)
+  # Cumulative rounding gives every example away once. Without the offsets,
+  # equal classes would all be rounded up for the same clients, whose sizes
+  # would then differ by up to d. They keep off 0 and 1, out of reach of the
+  # error of the cumulative sum.
+  offsets = (np.arange(num_classes) + 0.5) / num_classes
+  edges = np.floor(sizes * np.cumsum(shares, axis=0) + offsets)
+  return np.diff(edges.astype(np.int64), axis=0, prepend=0)
+
+
+SPEC = PartitionSpec(
+  name='r',
+  summary='clients of a chosen non-iidness R',
+  build=r_partition,
+  settings=(NUM_CLIENTS, NONIID_R),
+  needs_labels=lambda settings: bool(settings.get(NONIID_R.name)),
+)

@@ -1,0 +1,259 @@
+"""Sets of known class priors, drawn from labelled data (FedUL, Section 4)."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets.draws import (
+  assignment,
+  prior_draws,
+  set_assignment,
+  told_priors,
+  u_set_draws,
+)
+from datasets.draws.set_assignment import SetAssignment
+from datasets.partition.partition_spec import PartitionSpec
+from datasets.sources.source import Source
+from tff_ssl.setting import Setting
+
+EXACT, NOMINAL = 'exact', 'nominal'
+
+_DRAWS: dict[str, Callable[..., u_set_draws.DrawnSets]] = {
+  u_set_draws.PAPER: u_set_draws.draw_by_paper,
+  u_set_draws.CODE: u_set_draws.draw_by_code,
+  u_set_draws.CODE_ROWS: functools.partial(
+    u_set_draws.draw_by_code, by_rows=True
+  ),
+}
+_OF_CODE = (u_set_draws.CODE, u_set_draws.CODE_ROWS)
+_MOST_CLIENTS_IN_A_ROUND = 100
+
+NUM_CLIENTS = dataclasses.replace(assignment.NUM_CLIENTS, default=5)
+SETS_PER_CLIENT = Setting(
+  'sets_per_client',
+  str,
+  'M, the number of sets of each client, or M_c of each, separated by commas.',
+  default='10',
+)
+CLIENT_EXAMPLES = Setting(
+  'client_examples',
+  int,
+  'n_c, the number of examples of each client; by default as many as there '
+  'are.',
+  at_least=1,
+  optional=True,
+)
+PRIORS = Setting(
+  'priors',
+  str,
+  'The class distributions of the clients: iid, or noniid with two majority '
+  'classes each.',
+  default=prior_draws.IID,
+  choices=(prior_draws.IID, prior_draws.NONIID),
+)
+U_SET_RECIPE = Setting(
+  'u_set_recipe',
+  str,
+  'How sets are drawn: as the text of the FedUL paper says (paper), or as the '
+  'code of its authors does (code: each majority class is 47% of what a client '
+  'draws its sets from, IID data shrink with M, classes may run out; '
+  'code_rows, their FedUL on CIFAR-10: IID data do not shrink).',
+  default=u_set_draws.PAPER,
+  choices=tuple(_DRAWS),
+)
+SET_REPEATS = Setting(
+  'set_repeats',
+  str,
+  'Whether an example may lie in several sets of its client (across_sets, as '
+  'the recipes of the code do) or not (none).',
+  default=u_set_draws.NO_REPEATS,
+  choices=(u_set_draws.NO_REPEATS, u_set_draws.ACROSS_SETS),
+  optional=True,
+)
+KNOWN_PRIORS = Setting(
+  'known_priors',
+  str,
+  'The class priors that clients are told: the exact shares in their sets, or '
+  'the nominal ones that these were drawn from.',
+  default=EXACT,
+  choices=(EXACT, NOMINAL),
+)
+
+
+def numbers_of_sets(sets_per_client: str, num_clients: int) -> list[int]:
+  """Returns M_c, the number of sets of each client.
+
+  Args:
+    sets_per_client: One number for all, or one for each, separated by commas.
+    num_clients: C.
+
+  Raises:
+    ValueError: If it is no such list.
+  """
+  given = str(sets_per_client).split(',')
+  if not all(re.fullmatch('[1-9][0-9]{0,5}', number) for number in given):
+    raise ValueError(
+      f'sets_per_client={sets_per_client} must be a whole number of at least '
+      '1, or one for each client, separated by commas.'
+    )
+  if len(given) not in (1, num_clients):
+    raise ValueError(
+      f'sets_per_client={sets_per_client} has {len(given)} numbers for '
+      f'{num_clients} clients: give one number for all, or one for each.'
+    )
+  return [int(number) for number in given] * (num_clients // len(given))
+
+
+# A partition's function has an argument for each of its settings.
+def u_sets(  # noqa: PLR0913
+  source: Source,
+  *,
+  num_clients: int,
+  sets_per_client: str,
+  client_examples: int | None = None,
+  priors: str = PRIORS.default,
+  u_set_recipe: str = U_SET_RECIPE.default,
+  set_repeats: str | None = None,
+  known_priors: str = KNOWN_PRIORS.default,
+  prior_noise: float = told_priors.PRIOR_NOISE.default,
+  noise_formula: str = told_priors.NOISE_FORMULA.default,
+  seed: int,
+) -> SetAssignment:
+  """Draws sets of given class priors, and forgets the labels.
+
+  Args:
+    source: The data; the class of each example is known.
+    num_clients: C.
+    sets_per_client: M, or M_c of each client, separated by commas (Table E.12
+      of FedUL: `'10,20,30,40,50'`).
+    client_examples: n_c, the examples of each client, in sets of n_c / M_c;
+      `None` for as many as there are (`u_set_draws`).
+    priors: `'iid'` or `'noniid'`.
+    u_set_recipe: `'paper'`, `'code'` or `'code_rows'`: how priors and sets are
+      drawn (`u_set_draws`).
+    set_repeats: `'none'`, or `'across_sets'` where an example may lie in
+      several sets of its client; `None` for what the recipe does.
+    known_priors: What clients know of their sets: the shares of classes in
+      them, `'exact'`, or what they were aimed at, `'nominal'`.
+    prior_noise: epsilon of Section 4.2, by which what clients know is
+      disturbed.
+    noise_formula: `'printed'` or `'symmetric'` (`told_priors.with_noise`).
+    seed: Fixes the sets.
+
+  Raises:
+    ValueError: If there are too few examples or sets, or the priors cannot be
+      learnt from (`tff_ssl.prior_checks`; with a recipe of the code, clients
+      whose priors lack full column rank are left as they are).
+  """
+  labels, num_classes = source.train.labels, source.num_classes
+  numbers = numbers_of_sets(sets_per_client, num_clients)
+  _check_classes(source, min(numbers))
+  drawn = _DRAWS[u_set_recipe](
+    labels,
+    num_classes,
+    sets_per_client=numbers,
+    client_examples=client_examples,
+    priors=priors,
+    repeats=set_repeats or _usual_repeats(u_set_recipe),
+    seed=seed,
+  )
+  known = (
+    drawn.nominal
+    if known_priors == NOMINAL
+    else set_assignment.empirical_priors(labels, drawn.sets, num_classes)
+  )
+  client_names = assignment.numbered_names(num_clients)
+  try:
+    told = told_priors.as_told(
+      set_assignment.stack_priors(known),
+      client_names,
+      source.class_names,
+      prior_noise=prior_noise,
+      noise_formula=noise_formula,
+      seed=seed,
+      # Where classes run out, as they do there, ranks are lost.
+      full_rank=u_set_recipe not in _OF_CODE,
+    )
+  except ValueError as error:
+    raise ValueError(
+      f'{error} These sets are drawn: more examples in each (client_examples), '
+      'more sets (sets_per_client) or another seed give other priors.'
+    ) from error
+  return set_assignment.lay_out(drawn.sets, told, client_names, seed)
+
+
+def _check_classes(source: Source, fewest_sets: int) -> None:
+  """Checks that all classes have examples, and clients as many sets."""
+  absent = np.setdiff1d(np.arange(source.num_classes), source.train.labels)
+  if absent.size:
+    raise ValueError(
+      f'no training example of {source.name!r} is of class {absent[0]}, of '
+      f'{source.num_classes}: add some, or number the classes from 0 without '
+      'gaps.'
+    )
+  if fewest_sets < source.num_classes:
+    raise ValueError(
+      f'sets_per_client={fewest_sets} is less than the {source.num_classes} '
+      f'classes of {source.name!r}: each client needs as many sets as classes '
+      'or more.'
+    )
+
+
+def _usual_repeats(recipe: str) -> str:
+  if recipe in _OF_CODE:
+    return u_set_draws.ACROSS_SETS
+  return u_set_draws.NO_REPEATS
+
+
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+  """Fills in what follows from other settings, and checks them together."""
+  told_priors.check_has_effect(settings)
+  numbers = numbers_of_sets(
+    settings[SETS_PER_CLIENT.name], settings[NUM_CLIENTS.name]
+  )
+  return {
+    **settings,
+    SETS_PER_CLIENT.name: ','.join(map(str, numbers)),
+    SET_REPEATS.name: settings[SET_REPEATS.name]
+    or _usual_repeats(settings[U_SET_RECIPE.name]),
+  }
+
+
+def _overrides(
+  values: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns FedUL's five clients, all of them in each round (Section 4.1)."""
+  num_clients = given.get(NUM_CLIENTS.name, NUM_CLIENTS.default)
+  recipe = given.get(U_SET_RECIPE.name, values.get(U_SET_RECIPE.name))
+  return {
+    NUM_CLIENTS.name: NUM_CLIENTS.default,
+    'clients_per_round': min(max(1, num_clients), _MOST_CLIENTS_IN_A_ROUND),
+    SET_REPEATS.name: _usual_repeats(recipe),
+  }
+
+
+SPEC = PartitionSpec(
+  name='u_sets',
+  summary='sets of known class priors, without labels',
+  build=u_sets,
+  settings=(
+    NUM_CLIENTS,
+    SETS_PER_CLIENT,
+    CLIENT_EXAMPLES,
+    PRIORS,
+    U_SET_RECIPE,
+    SET_REPEATS,
+    KNOWN_PRIORS,
+    told_priors.PRIOR_NOISE,
+    told_priors.NOISE_FORMULA,
+  ),
+  in_sets=True,
+  deals_test=True,
+  needs_labels=lambda settings: True,
+  complete=_complete,
+  overrides=_overrides,
+)

@@ -1,0 +1,92 @@
+"""What a run says of its partition: why this one, and the server's labels.
+
+The clients' numbers of examples are in `statistics`, the class priors of sets
+in `set_report`.
+"""
+
+import numpy as np
+
+from datasets.partition import native_partition, partitions
+from datasets.partition.built_partition import Partition
+from datasets.sources.source import Source
+
+# With fewer labels of a class, the draw of the labels decides the result.
+FEW_LABELS = 5
+
+
+def lines(source: Source, partition: Partition) -> list[str]:
+  """Returns sentences on the partition and on the server's labels.
+
+  Args:
+    source: The data.
+    partition: Its partition.
+  """
+  return [_choice(source, partition), *_server_labels(source, partition)]
+
+
+def _choice(source, partition) -> str:
+  """Says which partition it is, why, and how to choose another."""
+  has_owners = source.train.client_ids is not None
+  text = (
+    f'Partition {partition.name}: {partitions.find(partition.name).summary}'
+  )
+  if partition.name == 'native':
+    return (
+      f'{text}.{_participants(source, partition)} The data say who owns each '
+      'example (client_ids); --partition=r makes up other clients.'
+    )
+  if has_owners:
+    return (
+      f'{text}. The owners that the data name (client_ids) are not used; '
+      '--partition=native makes each of them a client.'
+    )
+  return f'{text}.'
+
+
+def _participants(source, partition) -> str:
+  """Says how many owners are clients, where --num_clients leaves some out."""
+  held_out = len(partition.held_out_client_names)
+  there_are = len(set(source.train.client_ids.tolist())) - held_out
+  if partition.num_clients == there_are:
+    return ''
+  return (
+    f' {partition.num_clients:,} of {there_are:,} take part (--num_clients); '
+    'the examples of the others are unused.'
+  )
+
+
+def _server_labels(source, partition) -> list[str]:
+  """Says how many labels of each class the server has, and whose they are."""
+  server = partition.server_indices
+  if not len(server):
+    return []
+  counts = np.bincount(
+    source.train.labels[server], minlength=source.num_classes
+  )
+  least, most = counts.min(), counts.max()
+  each = f'{least}' if least == most else f'{least} to {most}'
+  found = [
+    f'The server has {len(server):,} labels, {each} of each of the '
+    f'{source.num_classes} classes, {_origin(source, partition)}.'
+  ]
+  if least < FEW_LABELS:
+    found.append(
+      f'Warning: the server has fewer than {FEW_LABELS} labels of a class, so '
+      'the result depends much on which ones the seed draws; raise '
+      '--server_examples.'
+    )
+  return found
+
+
+def _origin(source, partition) -> str:
+  if partition.name != 'native':
+    return 'drawn from the pool of all training examples'
+  ids = source.train.client_ids
+  writers = len(set(ids[partition.server_indices].tolist()))
+  text = f'from {writers:,} of {len(set(ids.tolist())):,} writers'
+  if partition.arguments['server_writers'] == native_partition.EVERYONE:
+    return f'{text}, who keep their other examples'
+  text = f'{text}, who do not take part (--server_writers)'
+  if writers > 1:
+    return text
+  return f'{text}; --server_writers=everyone draws them from all writers'

@@ -1,0 +1,295 @@
+"""The record of a partition in a run folder: split.json and split.npz.
+
+The first is for people and scripts: where every part came from and how many
+examples it has. The second holds the indices into the source's training split.
+Each is written whole or not at all, and loading checks one against the other.
+"""
+
+import json
+import os
+import zipfile
+import zlib
+
+import numpy as np
+
+from datasets.draws import label_masks
+from datasets.draws.label_masks import FIXED, REDRAWN
+from datasets.files import whole_files
+from datasets.partition.built_partition import Partition, SetPartition
+
+FORMAT = 2
+AT_SERVER = 'server'
+AT_CLIENTS = 'clients'
+DEALT = 'dealt'
+IN_SETS = 'sets'
+_LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT, IN_SETS)
+# Type and rank of arrays that hold no indices.
+_FORMS = {'class_priors': (np.float64, 3)}
+# RuntimeError: an encrypted file, or an unknown kind of compression.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
+
+
+def check_labels_at(argument: str, value: str, partition: Partition):
+  """Checks who may see labels, against the partition.
+
+  Args:
+    argument: The name under which the caller was given it.
+    value: `'server'`, `'clients'`, `'dealt'` or `'sets'`; see `describe`.
+    partition: The partition.
+
+  Raises:
+    ValueError: If it is none of these, or only one of `value` and `partition`
+      says that some of the clients' examples are labelled, or `value` speaks of
+      sets and the partition has none.
+  """
+  if value not in _LABELS_AT:
+    raise ValueError(
+      f'{argument}={value!r} is unknown: choose one of {list(_LABELS_AT)}.'
+    )
+  if value == IN_SETS and not isinstance(partition, SetPartition):
+    raise ValueError(
+      f'{argument}={value!r} does not fit partition {partition.name!r}, which '
+      'lays no examples in sets: choose --partition=u_sets.'
+    )
+  labelled = len(partition.labelled_indices)
+  if (value == DEALT) != bool(labelled):
+    raise ValueError(
+      f'{argument}={value!r} does not fit a partition with {labelled} labelled '
+      'examples at clients: labelled_examples and mask_ratio go with '
+      f'{DEALT!r} alone.'
+    )
+
+
+def known_to_clients(partition: Partition, labels_at: str) -> np.ndarray:
+  """Returns the clients' examples whose labels they may see, `int64 [L]`.
+
+  One that lies in several sets is there once.
+  """
+  return {
+    AT_SERVER: partition.examples[:0],
+    AT_CLIENTS: np.unique(partition.examples),
+    DEALT: partition.labelled_indices,
+    IN_SETS: partition.examples[:0],
+  }[labels_at]
+
+
+def labels_per_client(
+  partition: Partition,
+  labels_at: str,
+  redrawn_ratio: float | None = None,
+) -> np.ndarray:
+  """Returns how many labels each client sees in one pass, `int64 [K]`.
+
+  Args:
+    partition: The partition.
+    labels_at: See `describe`.
+    redrawn_ratio: See `describe`.
+  """
+  known = known_to_clients(partition, labels_at)
+  counts = np.bincount(
+    partition.owners[np.isin(partition.examples, known)],
+    minlength=partition.num_clients,
+  )
+  if redrawn_ratio is not None:
+    counts = counts - label_masks.num_masked(counts, redrawn_ratio)
+  return counts
+
+
+def describe(
+  partition: Partition,
+  *,
+  labels_at: str,
+  redrawn_ratio: float | None = None,
+) -> dict:
+  """Returns what split.json holds: JSON types only, no indices.
+
+  Args:
+    partition: The partition.
+    labels_at: Who may see labels: `'server'` (the clients' examples are
+      unlabelled), `'clients'` (everybody's are labelled; a process may hide
+      some of them again), `'dealt'` (the partition's `labelled_indices`) or
+      `'sets'` (nobody: clients see the sets of their examples).
+    redrawn_ratio: The share of each client's labels that the process hides,
+      others in every pass, or `None`. It hides them from what `labels_at`
+      shows, so `labelled` counts every label that is seen at some time.
+
+  Raises:
+    ValueError: If `labels_at` is none of these or does not fit the partition,
+      or there is a redrawn mask where clients do not have all labels.
+  """
+  check_labels_at('labels_at', labels_at, partition)
+  if redrawn_ratio is not None and labels_at != AT_CLIENTS:
+    raise ValueError(
+      f'redrawn_ratio={redrawn_ratio} does not fit labels_at={labels_at!r}: a '
+      f'redrawn mask goes with {AT_CLIENTS!r} alone.'
+    )
+  sizes = partition.client_sizes
+  server, clients = len(partition.server_indices), len(partition.examples)
+  known = known_to_clients(partition, labels_at)
+  unlabelled = np.setdiff1d(partition.examples, known)
+  return {
+    'format': FORMAT,
+    'source': {
+      'name': partition.source_name,
+      'version': partition.source_version,
+      'train_examples': partition.num_train,
+    },
+    'partition': partition.name,
+    'seed': partition.seed,
+    'arguments': dict(partition.arguments),
+    'examples': {
+      'server': server,
+      'clients': clients,
+      'unused': (
+        partition.num_train - server - len(np.unique(partition.examples))
+      ),
+      'smallest_client': int(sizes.min()),
+      'largest_client': int(sizes.max()),
+    },
+    'labels': {
+      'labels_at': labels_at,
+      'labelled': server + len(known),
+      'unlabelled': len(unlabelled),
+      'labelled_also_in_unlabelled': bool(
+        np.isin(partition.server_indices, unlabelled).any()
+      ),
+      **_mask(partition, redrawn_ratio),
+    },
+    **_sets(partition),
+    'num_clients': partition.num_clients,
+    'client_names': list(partition.client_names),
+    'held_out_client_names': list(partition.held_out_client_names),
+    'sha256': partition.digest(),
+  }
+
+
+def _sets(partition) -> dict[str, dict]:
+  """Returns what is to say of the sets; nothing without any."""
+  if not isinstance(partition, SetPartition):
+    return {}
+  sizes = partition.set_sizes
+  return {
+    'sets': {
+      'sets_of_each_client': partition.num_sets.tolist(),
+      'examples_of_each_set': [own[own > 0].tolist() for own in sizes],
+      'different_examples': len(np.unique(partition.examples)),
+      'classes': partition.class_priors.shape[2],
+    }
+  }
+
+
+def _mask(partition, redrawn_ratio) -> dict[str, str | float | int]:
+  """Returns what is to say of the mask; nothing without one."""
+  if redrawn_ratio is not None:
+    in_a_pass = labels_per_client(partition, AT_CLIENTS, redrawn_ratio)
+    return {
+      'mask': REDRAWN,
+      'mask_ratio': redrawn_ratio,
+      'labelled_at_clients_in_a_pass': int(in_a_pass.sum()),
+    }
+  if 'mask_ratio' in partition.arguments:
+    return {'mask': FIXED, 'mask_ratio': partition.arguments['mask_ratio']}
+  return {}
+
+
+def write(
+  partition: Partition,
+  path_json: str | os.PathLike,
+  path_npz: str | os.PathLike,
+  *,
+  labels_at: str,
+  redrawn_ratio: float | None = None,
+):
+  """Writes both files; equal partitions give equal bytes.
+
+  Args:
+    partition: The partition.
+    path_json: Where the description goes.
+    path_npz: Where the indices go: `server_indices`, `examples`, `offsets` and
+      `labelled_indices` as in `assignment.Assignment`; of sets also `set_ids`
+      and `class_priors` (`SetPartition`).
+    labels_at: See `describe`.
+    redrawn_ratio: See `describe`.
+
+  Raises:
+    ValueError: As `describe`.
+    OSError: If a file cannot be written.
+  """
+  description = describe(
+    partition, labels_at=labels_at, redrawn_ratio=redrawn_ratio
+  )
+  text = json.dumps(description, indent=2) + '\n'
+  arrays = {name: getattr(partition, name) for name in partition.array_names}
+  with whole_files.replacing(path_npz) as file:
+    np.savez_compressed(file, **arrays)
+  with whole_files.replacing(path_json) as file:
+    file.write(text.encode('ascii'))
+
+
+def load(
+  path_json: str | os.PathLike, path_npz: str | os.PathLike
+) -> tuple[Partition, dict]:
+  """Reads what `write` wrote.
+
+  Args:
+    path_json: The description.
+    path_npz: The indices.
+
+  Returns:
+    The partition, and the description.
+
+  Raises:
+    ValueError: If a file is damaged, or the two do not belong together.
+    FileNotFoundError: If one is missing.
+  """
+  with open(path_json, 'rb') as file:
+    text = file.read()
+  try:
+    description = json.loads(text)
+    kind = SetPartition if 'sets' in description else Partition
+    arrays = _load_arrays(path_npz, kind.array_names)
+    partition = kind(
+      **arrays,
+      name=description['partition'],
+      source_name=description['source']['name'],
+      source_version=description['source']['version'],
+      num_train=description['source']['train_examples'],
+      seed=description['seed'],
+      arguments=description['arguments'],
+      client_names=tuple(description['client_names']),
+      held_out_client_names=tuple(description['held_out_client_names']),
+    )
+    labels = description['labels']
+    rewritten = describe(
+      partition,
+      labels_at=labels['labels_at'],
+      redrawn_ratio=(
+        labels['mask_ratio'] if labels.get('mask') == REDRAWN else None
+      ),
+    )
+  except (ValueError, TypeError, KeyError, IndexError) as error:
+    raise _damaged(path_json, path_npz) from error
+  if rewritten != description:
+    raise _damaged(path_json, path_npz)
+  return partition, description
+
+
+def _load_arrays(path_npz, names):
+  with open(path_npz, 'rb') as file:
+    try:
+      with np.load(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in names}
+    except _ZIP_ERRORS as error:
+      raise ValueError(str(error)) from error
+  for name, array in arrays.items():
+    wanted = _FORMS.get(name, (np.int64, 1))
+    if (array.dtype, array.ndim) != wanted:
+      raise ValueError(f'{name} is {array.dtype}{list(array.shape)}')
+  return arrays
+
+
+def _damaged(path_json, path_npz):
+  return ValueError(
+    f'{os.fspath(path_json)} and {os.fspath(path_npz)} are damaged or do not '
+    'belong together: restore both, or write the partition anew.'
+  )

@@ -1,0 +1,208 @@
+"""How uneven a partition is: counts, the paper's metric R, and a picture.
+
+Source of R: Definition 2, Eq. 2 of "Improving Semi-supervised Federated
+Learning by Reducing the Gradient Diversity of Models".
+"""
+
+import os
+
+import numpy as np
+
+from datasets.files import whole_files
+from datasets.sources.source import UNKNOWN
+
+MAX_ROWS_DRAWN = 400
+
+
+def class_counts(
+  labels: np.ndarray,
+  client_index: np.ndarray,
+  num_clients: int,
+  num_classes: int,
+) -> np.ndarray:
+  """Counts the examples of each class at each client.
+
+  Args:
+    labels: Integers `[N]` in `[0, num_classes)`, or -1 for examples of unknown
+      class, which are not counted.
+    client_index: Integers `[N]` in `[0, num_clients)`: who holds the example.
+    num_clients: K.
+    num_classes: d.
+
+  Returns:
+    `int64 [K, d]`.
+
+  Raises:
+    ValueError: If the arrays differ in length, are not integer vectors, or
+      hold a value out of range.
+  """
+  labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
+  client_index = _indices('client_index', client_index, num_clients)
+  if len(labels) != len(client_index):
+    raise ValueError(
+      f'labels has {len(labels)} entries and client_index '
+      f'{len(client_index)}: give one of each per example.'
+    )
+  known = labels != UNKNOWN
+  flat = np.bincount(
+    client_index[known] * num_classes + labels[known],
+    minlength=num_clients * num_classes,
+  )
+  return flat.reshape(num_clients, num_classes).astype(np.int64)
+
+
+def _indices(
+  name: str, values: np.ndarray, limit: int, lowest: int = 0
+) -> np.ndarray:
+  """Checks for integers `[N]` in `[lowest, limit)`, widens them to int64."""
+  values = np.asarray(values)
+  if values.ndim != 1 or (values.size and values.dtype.kind not in 'iu'):
+    raise ValueError(
+      f'{name} is {values.dtype} {list(values.shape)}: give a vector of '
+      'integers.'
+    )
+  if values.size and (values.min() < lowest or values.max() >= limit):
+    raise ValueError(
+      f'{name} holds values from {values.min()} to {values.max()}: they must '
+      f'be in {lowest}..{limit - 1}.'
+    )
+  return values.astype(np.int64)
+
+
+def noniid_r(counts: np.ndarray) -> float:
+  """The degree R of class-distribution skew, Eq. 2 of the paper.
+
+  R is the mean over all pairs of clients of the total variation distance
+  between their class distributions: 0 when all are equal, 1 when no two clients
+  share a class. Clients without examples have no distribution and are left out.
+
+  Each class is sorted on its own: in ascending order the i-th of K values is
+  the larger one of i pairs and the smaller one of K - 1 - i, so the sum over
+  pairs costs O(d K log K) instead of O(d K^2).
+
+  Args:
+    counts: `[K, d]`, examples of each class at each client.
+
+  Returns:
+    R in [0, 1]; 0.0 for fewer than two clients with examples.
+
+  Raises:
+    ValueError: If `counts` is no matrix of finite values >= 0.
+  """
+  counts = checked_counts(counts).astype(np.float64)
+  sizes = counts.sum(axis=1)
+  distributions = counts[sizes > 0] / sizes[sizes > 0, np.newaxis]
+  num_clients = len(distributions)
+  if num_clients < 2:
+    return 0.0
+  ascending = np.sort(distributions, axis=0)
+  # The weights sum to zero, so the smallest value may be taken off first; equal
+  # clients then give exactly 0.
+  ascending -= ascending[0]
+  weights = 2.0 * np.arange(num_clients) - (num_clients - 1)
+  total = np.sum(weights @ ascending)
+  return float(np.clip(total / (num_clients * (num_clients - 1)), 0.0, 1.0))
+
+
+def summary(
+  counts: np.ndarray, sizes: np.ndarray | None = None
+) -> dict[str, int | float | None]:
+  """Describes a partition in a few numbers.
+
+  Args:
+    counts: `[K, d]`, examples of each class at each client.
+    sizes: `[K]`, examples of each client, where some are of unknown class and
+      not among `counts`.
+
+  Returns:
+    `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`
+    (per client), `classes` (those that occur at any client),
+    `examples_of_known_class` and `measured_r` (Eq. 2; of these alone, `None`
+    where there are none).
+
+  Raises:
+    ValueError: If `counts` is no matrix of finite values >= 0, or has no row,
+      or a client's size is less than his counts.
+  """
+  counts = checked_counts(counts)
+  if not len(counts):
+    raise ValueError('counts has no row: give at least one client.')
+  known = counts.sum(axis=1)
+  sizes = known if sizes is None else np.asarray(sizes)
+  if sizes.shape != known.shape or np.any(sizes < known):
+    raise ValueError(
+      f'sizes is {list(sizes.shape)} for {len(counts)} clients, or less than '
+      'what counts holds: give the number of examples of each client.'
+    )
+  return {
+    'clients': len(counts),
+    'examples': int(sizes.sum()),
+    'min_examples': int(sizes.min()),
+    'median_examples': float(np.median(sizes)),
+    'max_examples': int(sizes.max()),
+    'classes': int(np.count_nonzero(counts.sum(axis=0))),
+    'examples_of_known_class': int(known.sum()),
+    'measured_r': noniid_r(counts) if known.any() else None,
+  }
+
+
+def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
+  """Draws clients x classes as a heat map and writes it as PNG.
+
+  Of more than 400 clients, 400 at even distances are drawn, and the title says
+  so. Drawn without pyplot: no state is shared with other figures.
+
+  Args:
+    counts: `[K, d]`, examples of each class at each client.
+    path: The file to write.
+    title: The first line of the title, taken literally.
+
+  Raises:
+    ValueError: If `counts` is no matrix of finite values >= 0, or is empty.
+  """
+  from matplotlib.figure import Figure
+
+  counts = checked_counts(counts)
+  if not counts.size:
+    raise ValueError(
+      f'counts is {list(counts.shape)}: give at least one client and class.'
+    )
+  num_clients = len(counts)
+  drawn = counts
+  if num_clients > MAX_ROWS_DRAWN:
+    rows = np.linspace(0, num_clients - 1, MAX_ROWS_DRAWN).round().astype(int)
+    drawn = counts[rows]
+    title += f'\n{MAX_ROWS_DRAWN} of {num_clients:,} clients drawn'
+  figure = Figure(figsize=(7, 6), layout='constrained')
+  axes = figure.add_subplot()
+  image = axes.imshow(
+    drawn, aspect='auto', interpolation='nearest', cmap='viridis'
+  )
+  axes.set_xlabel('class')
+  axes.set_ylabel('client')
+  # A dollar sign in a user's title is no formula.
+  axes.set_title(title, parse_math=False)
+  figure.colorbar(image, ax=axes, label='examples')
+  os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+  with whole_files.replacing(path) as file:
+    figure.savefig(file, format='png', dpi=120)
+
+
+def checked_counts(counts: np.ndarray) -> np.ndarray:
+  """Returns counts as an array, once they are known to be counts.
+
+  Args:
+    counts: `[K, d]`, examples of each class at each client.
+
+  Raises:
+    ValueError: If `counts` is no matrix of finite values >= 0.
+  """
+  counts = np.asarray(counts)
+  if counts.ndim != 2 or counts.dtype.kind not in 'iuf':
+    raise ValueError(
+      f'counts is {counts.dtype} {list(counts.shape)}: give numbers '
+      '[clients, classes].'
+    )
+  if not np.all(np.isfinite(counts)) or np.any(counts < 0):
+    raise ValueError('counts holds a value that is negative or not finite.')
+  return counts

@@ -1,0 +1,377 @@
+"""Federated EMNIST with the native split by writer, in TFF's format.
+
+The file is TFF's `emnist_all.sqlite`. It is looked for at
+
+1. `<data_dir>/tff/emnist_all.sqlite`;
+2. `<data_dir>/tff/emnist_all.sqlite.lzma`, unpacked once into the cache;
+3. without a data directory, `~/.tff/emnist_all.sqlite`, TFF's own cache;
+4. else `tff.simulation.datasets.emnist.load_data` downloads it there.
+
+The file holds digits, and again all characters, in splits of their own. The
+decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
+"""
+
+import dataclasses
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+from tqdm import tqdm
+
+from datasets.files import downloads, whole_files
+from datasets.sources import emnist_database, run_profiles
+from datasets.sources.source import Source, Split
+from datasets.sources.source_spec import SourceSpec
+from tff_ssl.setting import Setting
+
+INPUT_SHAPE = emnist_database.INPUT_SHAPE
+FILE_NAME = 'emnist_all.sqlite'
+# Where TFF downloads it from.
+_URL = f'https://storage.googleapis.com/tff-datasets-public/{FILE_NAME}.lzma'
+_REMEDY = (
+  f'give --data_dir, a folder that holds tff/{FILE_NAME} or '
+  f'tff/{FILE_NAME}.lzma, or try again with a network'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+  """A part of the file that is a data set.
+
+  Attributes:
+    title: Of the set, in reports.
+    key: Names it in `Source.version`.
+    splits: The names of train and test in the file.
+    num_classes: Number of classes.
+    public_writers: Number of writers of TFF's own file.
+    public_examples: Its train and test examples.
+    decoded_name: Of the cached arrays. The number changes with what is decoded
+      and how.
+  """
+
+  title: str
+  key: str
+  splits: tuple[str, str]
+  num_classes: int
+  public_writers: int
+  public_examples: tuple[int, int]
+  decoded_name: str
+
+
+DIGITS = Content(
+  'digits',
+  'digits',
+  ('digits_only_train', 'digits_only_test'),
+  10,
+  3_383,
+  (341_873, 40_832),
+  'digits-1.npz',
+)
+# 0-9 digits, 10-35 capitals, 36-61 small letters.
+CHARACTERS = Content(
+  'digits and letters',
+  'all',
+  ('all_train', 'all_test'),
+  62,
+  3_400,
+  (671_585, 77_483),
+  'all-1.npz',
+)
+
+# MNIST's .1307 is the share of ink; TFF stores black ink on white paper.
+_MEAN = 1 - 0.1307
+_STDDEV = 0.3081
+_BACKGROUND = 255
+_CHUNK_BYTES = 2**20
+
+ONLY_DIGITS = Setting(
+  'emnist_only_digits',
+  bool,
+  'Digits alone (10 classes), not letters as well (62).',
+  default=True,
+)
+
+
+def load(
+  data_dir: str | None, cache_dir: str, only_digits: bool = True
+) -> Source:
+  """Loads all writers.
+
+  Examples stand in the order in which TFF gives them: client by client, ids
+  ascending, and within a client in the order of the file.
+
+  Args:
+    data_dir: The folder that holds `tff/`, or `None` for TFF's own cache and
+      download.
+    cache_dir: Where the unpacked file and the decoded arrays are kept.
+    only_digits: Digits alone, 10 classes; or else letters as well, 62 classes.
+
+  Returns:
+    The source; both splits carry client ids.
+
+  Raises:
+    ValueError: If no file is found, the one found is damaged, not in TFF's
+      format or without letters where they are wanted, or the download fails.
+    OSError: If the cache cannot be written.
+  """
+  content = DIGITS if only_digits else CHARACTERS
+  path = located = _locate(data_dir)
+  cache = os.path.join(cache_dir, 'emnist', _identity(path))
+  decoded_path = os.path.join(cache, content.decoded_name)
+  arrays = _read_decoded(decoded_path)
+  if arrays is None:
+    if path.endswith('.lzma'):
+      path = _unpack(path, os.path.join(cache, FILE_NAME))
+    try:
+      arrays = _decode(path, content)
+    except emnist_database.MissingSplit as error:
+      if only_digits:
+        raise
+      raise ValueError(
+        f"dataset='emnist': {located} holds no letters (no splits "
+        f'{" and ".join(content.splits)}); take only_digits=True '
+        "(--emnist_only_digits=true), or put TFF's own file there."
+      ) from error
+    os.makedirs(cache, exist_ok=True)
+    with whole_files.replacing(decoded_path) as stream:
+      np.savez(stream, **arrays)
+  return _as_source(arrays, content)
+
+
+def check_files(data_dir: str | None) -> None:
+  """Checks that the file is there, or that it can be downloaded.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If it is not there, and there is no network either.
+  """
+  if not os.path.isfile(_path(data_dir)):
+    downloads.check_reachable([_URL], 'emnist', _REMEDY)
+
+
+def _locate(data_dir: str | None) -> str:
+  """Returns the path of the file, which TFF downloads if need be."""
+  check_files(data_dir)
+  path = _path(data_dir)
+  if not os.path.isfile(path):
+    _download(path)
+  return path
+
+
+def _path(data_dir: str | None) -> str:
+  """Returns where the file is, or where a download puts it."""
+  if data_dir is not None:
+    plain = os.path.join(data_dir, 'tff', FILE_NAME)
+    for path in (plain, f'{plain}.lzma'):
+      if os.path.isfile(path):
+        return path
+    raise ValueError(
+      f"dataset='emnist': data_dir holds neither {plain} nor {plain}.lzma; put "
+      'one of them there, or give no data_dir to let TFF download it.'
+    )
+  return os.path.join(os.path.expanduser('~'), '.tff', FILE_NAME)
+
+
+def _download(path: str) -> None:
+  """Lets TFF download next to `path`; only a sound file gets the final name.
+
+  TFF itself writes to the final name, and takes whatever a broken download
+  left there for complete ever after.
+  """
+  import tensorflow_federated as tff
+
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  staging = tempfile.mkdtemp(prefix='download-', dir=os.path.dirname(path))
+  try:
+    tff.simulation.datasets.emnist.load_data(
+      only_digits=True, cache_dir=staging
+    )
+    downloaded = os.path.join(staging, FILE_NAME)
+    with emnist_database.open_database(downloaded, DIGITS.splits):
+      os.replace(downloaded, path)
+  except Exception as error:  # Network, lzma, sqlite, disk: TFF wraps none.
+    raise ValueError(
+      f"dataset='emnist': TFF could not download {FILE_NAME} ({error}); "
+      f'{_REMEDY}.'
+    ) from error
+  finally:
+    shutil.rmtree(staging)
+
+
+def _identity(path: str) -> str:
+  """Names the content: an archive by its hash, the far larger database by stat.
+
+  The name is a folder of the cache: other content, other folder.
+  """
+  if path.endswith('.lzma'):
+    with open(path, 'rb') as stream:
+      return hashlib.file_digest(stream, 'sha256').hexdigest()[:16]
+  stat = os.stat(path)
+  facts = f'{os.path.realpath(path)}\n{stat.st_size}\n{stat.st_mtime_ns}'
+  return hashlib.sha256(facts.encode('utf-8', 'surrogateescape')).hexdigest()[
+    :16
+  ]
+
+
+def _unpack(archive: str, path: str) -> str:
+  """Unpacks `archive` to `path`, unless that has been done; returns `path`."""
+  if os.path.isfile(path):
+    return path
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  try:
+    with (
+      whole_files.replacing(path) as target,
+      open(archive, 'rb') as packed,
+      lzma.open(packed) as unpacked,
+      tqdm(
+        desc=f'Unpacking {os.path.basename(archive)}',
+        total=os.path.getsize(archive),
+        unit='B',
+        unit_scale=True,
+        disable=None,
+      ) as progress,
+    ):
+      while chunk := unpacked.read(_CHUNK_BYTES):
+        target.write(chunk)
+        progress.update(packed.tell() - progress.n)
+  except (lzma.LZMAError, EOFError) as error:
+    raise ValueError(
+      f'{archive}: damaged or cut short ({error}); replace it.'
+    ) from error
+  return path
+
+
+def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
+  """Reads train and test into the arrays that the cache keeps.
+
+  Returns:
+    For `train` and `test`: `*_images` uint8 [N, 28, 28, 1], `*_labels` int32
+    [N], `*_clients` int32 [N], an index into the ids. `ids`: the sorted ids as
+    JSON in UTF-8, which any string survives. `sha256`: the digest of the rest.
+  """
+  with emnist_database.open_database(path, content.splits) as connection:
+    splits = [
+      emnist_database.read_split(connection, path, split, content.num_classes)
+      for split in content.splits
+    ]
+  ids = sorted({client for _, _, clients in splits for client in clients})
+  index_of = {client: index for index, client in enumerate(ids)}
+  arrays = {}
+  for key, (images, labels, clients) in zip(
+    ('train', 'test'), splits, strict=True
+  ):
+    index = np.array([index_of[client] for client in clients], np.int32)
+    order = np.argsort(index, kind='stable')
+    arrays[f'{key}_images'] = images[order]
+    arrays[f'{key}_labels'] = labels[order]
+    arrays[f'{key}_clients'] = index[order]
+  arrays['ids'] = np.frombuffer(json.dumps(ids).encode('utf-8'), np.uint8)
+  arrays['sha256'] = _digest(arrays)
+  return arrays
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
+  digest = hashlib.sha256()
+  for key in sorted(arrays.keys() - {'sha256'}):
+    digest.update(f'{key} {arrays[key].dtype} {arrays[key].shape}'.encode())
+    digest.update(np.ascontiguousarray(arrays[key]).data)
+  return np.frombuffer(digest.digest(), np.uint8)
+
+
+def _read_decoded(path: str) -> dict[str, np.ndarray] | None:
+  """Returns the cached arrays, or `None` where they are absent or damaged."""
+  if not os.path.isfile(path):
+    return None
+  try:
+    with np.load(path, allow_pickle=False) as archive:
+      arrays = dict(archive)
+    sound = np.array_equal(arrays['sha256'], _digest(arrays))
+  except (zipfile.BadZipFile, EOFError, KeyError, OSError, ValueError):
+    sound = False
+  if sound:
+    return arrays
+  logging.warning('%s is damaged; it is decoded anew.', path)
+  return None
+
+
+def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
+  ids = np.array(json.loads(arrays['ids'].tobytes()), dtype=object)
+  train, test = (
+    Split(
+      arrays[f'{key}_images'],
+      arrays[f'{key}_labels'],
+      ids[arrays[f'{key}_clients']],
+    )
+    for key in ('train', 'test')
+  )
+  found = (len(train.labels), len(test.labels))
+  writers = len(np.unique(arrays['train_clients']))
+  title = (
+    f'Federated EMNIST {content.title}: {writers:,} writers, '
+    f'{found[0]:,} train and {found[1]:,} test examples'
+  )
+  if found != content.public_examples:
+    whole_train, whole_test = content.public_examples
+    title += (
+      f', not the public {content.public_writers:,} writers, {whole_train:,} '
+      f'and {whole_test:,}'
+    )
+  digest = arrays['sha256'].tobytes().hex()[:12]
+  return Source(
+    name='emnist',
+    version=f'tff-emnist-{content.key}-{found[0]}+{found[1]}-{digest}',
+    title=title,
+    train=train,
+    test=test,
+    num_classes=content.num_classes,
+    mean=(_MEAN,),
+    stddev=(_STDDEV,),
+    background=_BACKGROUND,
+    mirrorable=False,
+  )
+
+
+_DIGITS_DEFAULTS = dict(
+  run_profiles.SMALL_CLIENTS,
+  emnist_only_digits=True,
+  partition='native',
+  labelled_examples=4000,
+  total_rounds=150,
+  # One pass over the test split gives every client's accuracy.
+  rounds_per_client_evaluation=50,
+)
+# 62 classes instead of 10: as many labels of each, and as many sets as classes.
+_LETTERS_DEFAULTS = dict(
+  _DIGITS_DEFAULTS,
+  server_examples=620,
+  labelled_examples=24_800,
+  sets_per_client='62',
+)
+
+
+def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
+  only_digits = given.get(ONLY_DIGITS.name, ONLY_DIGITS.default)
+  return _DIGITS_DEFAULTS if only_digits else _LETTERS_DEFAULTS
+
+
+SPEC = SourceSpec(
+  name='emnist',
+  description='federated EMNIST, native split by writer (TFF)',
+  load=load,
+  check_files=check_files,
+  settings=(ONLY_DIGITS,),
+  has_native_split=True,
+  num_classes=DIGITS.num_classes,
+  input_shape=INPUT_SHAPE,
+  defaults=_defaults,
+)

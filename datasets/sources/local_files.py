@@ -1,0 +1,270 @@
+"""A user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
+
+Each file is what `np.savez` or `np.savez_compressed` writes, with the arrays
+
+* `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3;
+* `labels`: any integer type, `[N]`, the classes, numbered from 0 without gaps;
+  in train.npz -1 stands for an image without a label;
+* `client_ids` (optional): strings or integers, `[N]`, the owner of each
+  example; in both files, or in train.npz alone.
+
+The files are not trusted: nothing is unpickled, and what the zip directory and
+the array headers declare is checked before an array is read.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from datasets.files import npz_files
+from datasets.files.npz_files import MAX_BYTES, Headers, NpzFile
+from datasets.sources import run_profiles
+from datasets.sources.source import UNKNOWN, Source, Split
+from datasets.sources.source_spec import SourceSpec
+
+_SPLITS = ('train', 'test')
+_REMEDY = 'write it with np.savez'
+
+
+def has_client_ids(data_dir: str | None) -> bool:
+  """Returns whether train.npz says who owns each example.
+
+  Only the file's directory is read, so this is cheap. Where there is no usable
+  file the answer is no, and `load` says what is wrong.
+
+  Args:
+    data_dir: The folder with the two files, or `None`.
+  """
+  if data_dir is None:
+    return False
+  folder = os.path.expanduser(data_dir)
+  return _file(folder, 'train').has_key('client_ids')
+
+
+def load(
+  data_dir: str | None, cache_dir: str, max_bytes: int = MAX_BYTES
+) -> Source:
+  """Loads train.npz and test.npz.
+
+  The mean and standard deviation are those of the training images, and so is
+  the background, the median of their corner pixels.
+
+  Args:
+    data_dir: The folder with the two files.
+    cache_dir: Not looked at: the files are read as they are.
+    max_bytes: The most that both files may declare to hold, uncompressed.
+
+  Returns:
+    The source; `num_classes` is the largest label + 1. Training images may
+    have no label (`UNKNOWN`), test images have one each.
+
+  Raises:
+    ValueError: If a file is absent, damaged, too large, or holds anything but
+      the arrays above.
+  """
+  del cache_dir
+  files = check_files(data_dir)
+  npz_files.check_sizes(files, max_bytes)
+  train, test = (_read_split(file) for file in files)
+  num_classes = _check_together(train, test, files)
+  mean, stddev = npz_files.moments(train.images, files[0], 'images')
+  examples = f'{len(train.labels):,} train and {len(test.labels):,} test'
+  unlabelled = np.count_nonzero(train.labels == UNKNOWN)
+  return Source(
+    name='npz',
+    version=f'npz-{npz_files.digest(files)}',
+    title=f'npz files in {os.path.basename(os.path.abspath(data_dir))}: '
+    f'{examples} examples'
+    + (
+      f'; {unlabelled:,} of the training images have no label'
+      if unlabelled
+      else ''
+    ),
+    train=train,
+    test=test,
+    num_classes=num_classes,
+    mean=mean,
+    stddev=stddev,
+    background=npz_files.background(train.images),
+    mirrorable=False,
+  )
+
+
+def check_files(data_dir: str | None) -> list[NpzFile]:
+  """Returns train.npz and test.npz, which must be there.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If one is not.
+  """
+  npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
+  return [_file(data_dir, split) for split in _SPLITS]
+
+
+def _file(folder: str, split: str) -> NpzFile:
+  return NpzFile(os.path.join(folder, f'{split}.npz'), _REMEDY)
+
+
+def _read_split(file: NpzFile) -> Split:
+  arrays = file.read(
+    ('images', 'labels'),
+    lambda headers: check_headers(file, headers),
+    optional=('client_ids',),
+  )
+  images, labels = arrays['images'], arrays['labels']
+  if labels.min() < UNKNOWN or labels.max() >= 2**31 - 1:
+    raise file.wrong(
+      'labels',
+      f'{labels.min()}..{labels.max()}',
+      'number the classes from 0, and mark training images without a label '
+      f'by {UNKNOWN}',
+    )
+  if images.ndim == 3:
+    images = images[..., np.newaxis]
+  client_ids = arrays.get('client_ids')
+  if client_ids is not None:
+    client_ids = as_strings(file, 'client_ids', client_ids)
+  return Split(
+    np.ascontiguousarray(images), labels.astype(np.int32), client_ids
+  )
+
+
+def check_headers(file: NpzFile, headers: Headers) -> None:
+  """Checks shapes and types of images, labels and ids.
+
+  Args:
+    file: The file, for messages.
+    headers: Its headers, `images` and any of the others among them.
+
+  Raises:
+    ValueError: If one is not what it should be.
+  """
+  shape, dtype = headers['images']
+  if dtype != np.uint8:
+    raise file.wrong('images', dtype, 'scale them to 0..255 as uint8')
+  if len(shape) not in (3, 4):
+    raise file.wrong('images', shape, 'the shape is [N, H, W] or [N, H, W, C]')
+  if min(shape) < 1:
+    raise file.wrong('images', shape, 'no dimension may be 0')
+  if len(shape) == 4 and shape[3] not in (1, 3):
+    raise file.wrong('images', shape, 'channels come last, 1 or 3 of them')
+  for key, kinds, remedy in [
+    ('labels', 'iu', 'labels are integers from 0'),
+    *(
+      (key, 'iuU', 'ids are unicode strings or integers')
+      for key in ('client_ids', 'client_id', 'set_id')
+    ),
+  ]:
+    if key not in headers:
+      continue
+    key_shape, key_dtype = headers[key]
+    if key_dtype.kind not in kinds:
+      raise file.wrong(key, key_dtype, remedy)
+    if key_shape != shape[:1]:
+      raise file.wrong(key, key_shape, f'there are {shape[0]} images')
+
+
+def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
+  """Turns ids into an object array that shares one string per id.
+
+  Args:
+    file: Where they come from, for messages.
+    key: Their key in it.
+    ids: Strings or integers `[N]`.
+
+  Raises:
+    ValueError: If a string is not unicode.
+  """
+  unique, index = np.unique(ids, return_inverse=True)
+  if unique.dtype.kind == 'U':
+    native = unique.astype(unique.dtype.newbyteorder('='), copy=False)
+    codes = np.frombuffer(native.tobytes(), np.uint32)
+    # numpy keeps such codes, and Python makes strings of them, unasked.
+    if np.any(((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)):
+      raise file.wrong(key, 'a string that is not unicode', 'repair the id')
+  strings = [str(one) for one in unique.tolist()]
+  return np.array(strings, dtype=object)[index]
+
+
+def _check_together(train: Split, test: Split, files: Sequence[NpzFile]) -> int:
+  """Checks test against train and returns the number of classes."""
+  if train.images.shape[1:] != test.images.shape[1:]:
+    raise files[1].wrong(
+      'images',
+      f'{list(test.images.shape[1:])} a piece and '
+      f'{list(train.images.shape[1:])} in train.npz',
+      'both need one H, W, C',
+    )
+  if train.client_ids is None and test.client_ids is not None:
+    raise files[1].wrong(
+      'client_ids',
+      'here but not in train.npz',
+      'give them in both files or in train.npz alone',
+    )
+  _check_classes(train.labels, files[0])
+  unlabelled = np.count_nonzero(test.labels == UNKNOWN)
+  if unlabelled:
+    raise files[1].wrong(
+      'labels',
+      f'{unlabelled:,} of {len(test.labels):,} that are {UNKNOWN}',
+      'accuracy needs the label of each test image: leave out those without '
+      'one, or move them to train.npz',
+    )
+  unseen = np.setdiff1d(test.labels, train.labels)
+  if unseen.size:
+    raise files[1].wrong(
+      'labels',
+      f'{unseen[:5].tolist()}, unseen in train.npz',
+      'every class needs labelled training examples',
+    )
+  return int(train.labels.max()) + 1
+
+
+def _check_classes(labels: np.ndarray, file: NpzFile) -> None:
+  """Checks that the classes of the training images are 0 to d - 1."""
+  classes = np.unique(labels)
+  classes = classes[classes != UNKNOWN]
+  if not classes.size:
+    raise file.wrong(
+      'labels',
+      f'only {UNKNOWN}, which stands for an image without a label',
+      'give the labels of some training images',
+    )
+  if classes[0] > 0:
+    raise file.wrong(
+      'labels',
+      f'the classes {classes[0]}..{classes[-1]}, which do not start at 0',
+      f'subtract {classes[0]} from the labels in both files (but keep '
+      f'{UNKNOWN} for images without a label)',
+    )
+  # The first place where a class and its number part.
+  gaps = np.flatnonzero(classes != np.arange(len(classes)))
+  if gaps.size:
+    raise file.wrong(
+      'labels',
+      f'the classes 0..{classes[-1]} without any image of class {gaps[0]}',
+      f'number the {len(classes)} classes without gaps, 0 to '
+      f'{len(classes) - 1}, in both files',
+    )
+
+
+def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Returns the defaults: owners that the files name are the clients."""
+  if 'partition' not in given and has_client_ids(given.get('data_dir')):
+    return dict(run_profiles.OWN_IMAGES, partition='native')
+  return run_profiles.OWN_IMAGES
+
+
+SPEC = SourceSpec(
+  name='npz',
+  description='your own <data_dir>/train.npz and test.npz',
+  load=load,
+  check_files=check_files,
+  has_native_split=True,
+  may_lack_labels=True,
+  defaults=_defaults,
+)

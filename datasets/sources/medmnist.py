@@ -1,0 +1,233 @@
+"""Sets of MedMNIST v2: `<data_dir>/medmnist/organamnist.npz` and the like.
+
+Source: Yang et al., "MedMNIST v2: A Large-Scale Lightweight Benchmark for 2D
+and 3D Biomedical Image Classification" (arXiv:2110.14795). Each file has the
+arrays `<split>_images`, `uint8 [N, 28, 28]` or `[N, 28, 28, 3]`, and
+`<split>_labels`, integers `[N, 1]`, of the splits train, val and test. They are
+not downloaded; what is found is not trusted (`datasets.files.npz_files`).
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets.files import npz_files
+from datasets.files.npz_files import Headers, NpzFile
+from datasets.sources import run_profiles
+from datasets.sources.source import Source, Split
+from datasets.sources.source_spec import SourceSpec
+
+_SPLITS = ('train', 'val', 'test')
+_KEYS = tuple(
+  f'{split}_{kind}' for split in _SPLITS for kind in ('images', 'labels')
+)
+_REMEDY = 'get it anew from the MedMNIST project'
+
+
+@dataclasses.dataclass(frozen=True)
+class MedmnistImages:
+  """A MedMNIST set.
+
+  Attributes:
+    title: Its published name.
+    motif: What the images show.
+    num_classes: Number of classes.
+    channels: 1 or 3; of grey images, the file's have no channel axis.
+    mirrorable: Whether a mirrored image still is of its class.
+    public_examples: Train, validation and test examples of each public release,
+      the newest first.
+    defaults: What the runner takes on the set by default.
+  """
+
+  title: str
+  motif: str
+  num_classes: int
+  channels: int
+  mirrorable: bool
+  public_examples: tuple[tuple[int, int, int], ...]
+  defaults: Mapping[str, Any]
+
+  @property
+  def input_shape(self) -> tuple[int, int, int]:
+    """`(H, W, C)`."""
+    return (28, 28, self.channels)
+
+
+TABLE: dict[str, MedmnistImages] = {
+  # Classes tell left from right (kidneys, lungs, femurs). The releases differ:
+  # the newer one, with larger images too, has 20 training examples less.
+  'organamnist': MedmnistImages(
+    'OrganAMNIST',
+    'organs in axial CT slices',
+    11,
+    1,
+    False,
+    ((34_561, 6_491, 17_778), (34_581, 6_491, 17_778)),
+    dict(
+      run_profiles.CROSS_SILO,
+      # FedLabel, Section 5.1.
+      num_clients=10,
+      clients_per_round=3,
+      server_examples=1100,
+      labelled_examples=1100,
+      # As many as classes.
+      sets_per_client='11',
+    ),
+  ),
+  'bloodmnist': MedmnistImages(
+    'BloodMNIST',
+    'blood cells under the microscope',
+    8,
+    3,
+    True,
+    ((11_959, 1_712, 3_421),),
+    dict(
+      run_profiles.CROSS_SILO,
+      # FedLabel, Section 5.1.
+      num_clients=5,
+      clients_per_round=5,
+      server_examples=800,
+      labelled_examples=800,
+    ),
+  ),
+}
+
+
+def _load(
+  name: str,
+  data_dir: str | None,
+  cache_dir: str,
+  max_bytes: int = npz_files.MAX_BYTES,
+) -> Source:
+  """Loads one row of `TABLE`.
+
+  The mean and standard deviation are those of the training images, and so is
+  the background, the median of their corner pixels.
+
+  Args:
+    name: A key of `TABLE`.
+    data_dir: The folder that holds `medmnist/`.
+    cache_dir: Not looked at: the file is read as it is.
+    max_bytes: The most that the file may declare to hold, uncompressed.
+
+  Returns:
+    The source, with a validation split. A file with other numbers of examples
+    than a public release is a set of its own, and the title says so.
+
+  Raises:
+    ValueError: If the file is absent, damaged, too large, or holds anything but
+      the set.
+  """
+  del cache_dir
+  entry = TABLE[name]
+  file = _locate(name, data_dir)
+  npz_files.check_sizes([file], max_bytes)
+  arrays = file.read(
+    _KEYS, lambda headers: _check_headers(file, entry, headers)
+  )
+  train, validation, test = (
+    _as_split(file, entry, split, arrays) for split in _SPLITS
+  )
+  found = tuple(len(split.labels) for split in (train, validation, test))
+  mean, stddev = npz_files.moments(train.images, file, 'train_images')
+  return Source(
+    name=name,
+    version='medmnist-{}+{}+{}-{}'.format(*found, npz_files.digest([file])),
+    title=_title(entry, found),
+    train=train,
+    test=test,
+    num_classes=entry.num_classes,
+    mean=mean,
+    stddev=stddev,
+    background=npz_files.background(train.images),
+    mirrorable=entry.mirrorable,
+    validation=validation,
+  )
+
+
+def _locate(name: str, data_dir: str | None) -> NpzFile:
+  published = (
+    f'the MedMNIST project publishes {name}.npz, with images of 28x28 pixels, '
+    'on Zenodo (medmnist.com leads there)'
+  )
+  if data_dir is None:
+    raise ValueError(
+      f'dataset={name!r} needs data_dir: the folder that holds '
+      f'medmnist/{name}.npz; {published}.'
+    )
+  path = os.path.join(data_dir, 'medmnist', f'{name}.npz')
+  if not os.path.isfile(path):
+    raise ValueError(
+      f'dataset={name!r}: there is no {path}: {published}; put it there.'
+    )
+  return NpzFile(path, _REMEDY)
+
+
+def _check_headers(
+  file: NpzFile, entry: MedmnistImages, headers: Headers
+) -> None:
+  """Checks shapes and types."""
+  shape = entry.input_shape if entry.channels > 1 else entry.input_shape[:2]
+  for split in _SPLITS:
+    key, labels_key = f'{split}_images', f'{split}_labels'
+    found, dtype = headers[key]
+    if dtype != np.uint8 or found[1:] != shape or not found[0]:
+      wanted = ', '.join(map(str, shape))
+      raise file.wrong(
+        key,
+        f'{dtype} {list(found)}',
+        f'{entry.title} has uint8 [N, {wanted}] with N above 0',
+      )
+    labels_found, labels_dtype = headers[labels_key]
+    if labels_dtype.kind not in 'iu' or labels_found != (found[0], 1):
+      raise file.wrong(
+        labels_key,
+        f'{labels_dtype} {list(labels_found)}',
+        f'to {found[0]} images belong integers [{found[0]}, 1]',
+      )
+
+
+def _as_split(
+  file: NpzFile, entry: MedmnistImages, split: str, arrays
+) -> Split:
+  images, labels = arrays[f'{split}_images'], arrays[f'{split}_labels'][:, 0]
+  if labels.min() < 0 or labels.max() >= entry.num_classes:
+    raise file.wrong(
+      f'{split}_labels',
+      f'{labels.min()}..{labels.max()}',
+      f'{entry.title} has the classes 0..{entry.num_classes - 1}',
+    )
+  return Split(
+    np.ascontiguousarray(images.reshape(-1, *entry.input_shape)),
+    labels.astype(np.int32),
+  )
+
+
+def _title(entry: MedmnistImages, found: tuple[int, ...]) -> str:
+  title = f'{entry.title}: {_sizes(found)} examples'
+  if found not in entry.public_examples:
+    releases = ' or '.join(map(_sizes, entry.public_examples))
+    title += f', not the public {releases}'
+  return title
+
+
+def _sizes(found: tuple[int, ...]) -> str:
+  return '{:,} train, {:,} validation and {:,} test'.format(*found)
+
+
+SPECS: tuple[SourceSpec, ...] = tuple(
+  SourceSpec(
+    name=name,
+    description=f'{entry.title}, {entry.motif} (MedMNIST v2)',
+    load=functools.partial(_load, name),
+    check_files=functools.partial(_locate, name),
+    num_classes=entry.num_classes,
+    input_shape=entry.input_shape,
+    defaults=entry.defaults,
+  )
+  for name, entry in TABLE.items()
+)

@@ -1,0 +1,164 @@
+"""Tables of class priors: a CSV file with one row for each set of each client.
+
+The first two columns name client and set, the others are the classes, by name
+and in the order in which the classes are numbered:
+
+    client_id,set_id,healthy,subdural,epidural
+    north,st_mary,0.62,0.30,0.08
+
+Shares, not percentages, that sum to 1 in each row within .001.
+"""
+
+import csv
+import dataclasses
+import unicodedata
+from collections.abc import Sequence
+
+import numpy as np
+
+from datasets.sources.source import SourceSets
+from tff_ssl import prior_checks
+
+_MAX_ROWS = 100_000
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PriorTable:
+  """A table of class priors.
+
+  Attributes:
+    path: The file.
+    class_names: The d classes.
+    rows: `{(client, set): float64 [d]}`, in the order of the file.
+  """
+
+  path: str
+  class_names: tuple[str, ...]
+  rows: dict[tuple[str, str], np.ndarray]
+
+  def sets_of(self, owners: Sequence[tuple[str, str]]) -> SourceSets:
+    """Joins the table with examples.
+
+    Clients and their sets are numbered as they appear in the table. Names are
+    equal whatever spaces are around them and however Unicode composes them.
+
+    Args:
+      owners: Client and set of each of the N examples.
+
+    Raises:
+      ValueError: If a set has no example, or examples are of a set without a
+        row.
+    """
+    owners = [(name_of(client), name_of(name)) for client, name in owners]
+    found = dict.fromkeys(owners)
+    for client, name in found:
+      if (client, name) not in self.rows:
+        raise ValueError(
+          f'{self.path} has no row for the set {name!r} of {client!r}, of '
+          'which there are examples: add it.'
+        )
+    for client, name in self.rows:
+      if (client, name) not in found:
+        raise ValueError(
+          f'{self.path} has a row for the set {name!r} of {client!r}, which '
+          'is empty: remove it, or add examples.'
+        )
+    numbers, priors = {}, {}
+    for (client, name), row in self.rows.items():
+      own = priors.setdefault(client, [])
+      numbers[client, name] = (len(priors) - 1, len(own))
+      own.append(row)
+    clients = {client: index for index, client in enumerate(priors)}
+    most = max(map(len, priors.values()))
+    table = np.zeros((len(clients), most, len(self.class_names)))
+    for client, own in priors.items():
+      table[clients[client], : len(own)] = own
+    set_index = {key: number for key, (_, number) in numbers.items()}
+    return SourceSets(
+      client_names=tuple(clients),
+      client_index=np.array([clients[client] for client, _ in owners]),
+      set_index=np.array([set_index[owner] for owner in owners]),
+      class_priors=table,
+      class_names=self.class_names,
+    )
+
+
+def read(path: str, client_column: str, set_column: str) -> PriorTable:
+  """Reads a table.
+
+  Args:
+    path: The file, UTF-8.
+    client_column: The name of its first column.
+    set_column: The name of its second one.
+
+  Returns:
+    The table, rows divided by their sums.
+
+  Raises:
+    ValueError: If the file is absent or anything but such a table.
+  """
+  try:
+    with open(path, newline='', encoding='utf-8-sig') as file:
+      reader = csv.reader(file, strict=True)
+      lines = [(reader.line_num, line) for line in reader if line]
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise ValueError(
+      f'{path}: no readable CSV file ({error}); it must hold the columns '
+      f'{client_column}, {set_column} and one for each class.'
+    ) from error
+  header = [name_of(name) for name in lines[0][1]] if lines else []
+  classes = header[2:]
+  if (
+    header[:2] != [client_column, set_column]
+    or len(classes) < 2
+    or len(set(header)) < len(header)
+    or not all(header)
+  ):
+    raise ValueError(
+      f'{path}: the columns are {header}; they must be {client_column}, '
+      f'{set_column} and then two classes or more, each with a name of its own.'
+    )
+  if not 1 < len(lines) <= _MAX_ROWS + 1:
+    raise ValueError(
+      f'{path}: found {len(lines) - 1} rows; give one for each set, at most '
+      f'{_MAX_ROWS:,}.'
+    )
+  rows = {}
+  for number, line in lines[1:]:
+    key, row = _row(path, number, line, header)
+    if key in rows:
+      raise ValueError(
+        f'{path}: line {number}: the set {key[1]!r} of {key[0]!r} is there '
+        'twice; leave one.'
+      )
+    rows[key] = row
+  return PriorTable(path, tuple(classes), rows)
+
+
+def name_of(given: str) -> str:
+  """Returns a name of a client, set or class as it is compared.
+
+  Args:
+    given: The name as it is written, or what a folder is called.
+  """
+  return unicodedata.normalize('NFC', given.strip())
+
+
+def _row(path, number, line, header):
+  what = f'{path}: line {number}'
+  if len(line) != len(header):
+    raise ValueError(
+      f'{what} has {len(line)} fields under {len(header)} columns: correct it.'
+    )
+  client, name = map(name_of, line[:2])
+  try:
+    shares = np.array([float(field) for field in line[2:]])
+  except ValueError as error:
+    raise ValueError(
+      f'{what}: {line[2:]} are not all numbers: correct them.'
+    ) from error
+  if not client or not name:
+    raise ValueError(
+      f'{what}: {header[0]} or {header[1]} is empty: fill it in.'
+    )
+  return (client, name), prior_checks.normalised_row(what, shares)

@@ -1,0 +1,323 @@
+"""Image sets of TensorFlow Datasets, read whole into memory.
+
+With a data directory the prepared set is read from
+`<data_dir>/tfds/<tfds name>/<version>/`, and nothing is ever downloaded;
+without one, TFDS uses its default directory and its own download.
+
+STL-10 has a third split, of images without labels: they are part of the
+training split, with the label `UNKNOWN`, as TFDS stores them. So the server's
+examples are drawn from the labelled images, and the clients hold the rest.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets.files import downloads
+from datasets.sources import run_profiles
+from datasets.sources.source import UNKNOWN, Source, Split
+from datasets.sources.source_spec import SourceSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsImages:
+  """A row of the table.
+
+  Attributes:
+    title: Name of the set in reports.
+    tfds_name: Name of the set in TFDS, with its config.
+    num_classes: Number of classes.
+    input_shape: `(H, W, C)`.
+    mean: Per-channel mean of pixels scaled to [0, 1].
+    stddev: Per-channel standard deviation.
+    mirrorable: Whether a mirrored image still is of its class. A digit or a
+      letter is not, nor is a photo of one. The grouping paper's code mirrors
+      SVHN and EMNIST all the same, and so does `--augment_flip`. It
+      mirrors EMNIST as it is stored: that exchanges the top and the bottom of
+      an upright image.
+    public_examples: Train (with what is unlabelled) and test examples of the
+      public set.
+    defaults: What the runner takes on the set by default.
+    transposed: Whether TFDS stores rows and columns exchanged.
+    train_split: What is read as the training split, in TFDS' terms.
+  """
+
+  title: str
+  tfds_name: str
+  num_classes: int
+  input_shape: tuple[int, int, int]
+  mean: tuple[float, ...]
+  stddev: tuple[float, ...]
+  mirrorable: bool
+  public_examples: tuple[int, int]
+  defaults: Mapping[str, Any]
+  transposed: bool = False
+  train_split: str = 'train'
+
+  @property
+  def has_unlabelled(self) -> bool:
+    """Whether there are training images without labels."""
+    return 'unlabelled' in self.train_split
+
+
+# The constants with which the papers normalise: MNIST's, also for EMNIST, and
+# CIFAR-10's, also for SVHN. They give none for STL-10. Its photos are of much
+# the same classes as CIFAR-10's, so it has the same constants.
+_INK = ((0.1307,), (0.3081,))
+_PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
+
+_LETTERS_DEFAULTS = dict(
+  run_profiles.LARGE_CLIENTS,
+  model='emnist_cnn',
+  num_clients=47,
+  server_examples=4700,
+  labelled_examples=4700,
+  total_rounds=200,
+  # As many as classes.
+  sets_per_client='47',
+)
+_MNIST_DEFAULTS = dict(
+  run_profiles.SMALL_CLIENTS,
+  partition='r',
+  num_clients=600,
+  noniid_r=0.4,
+  labelled_examples=3000,
+  total_rounds=150,
+)
+_CIFAR100_DEFAULTS = dict(
+  run_profiles.PHOTOS,
+  # As many of each class as of CIFAR-10.
+  server_examples=10_000,
+  labelled_examples=10_000,
+  # As many as classes.
+  sets_per_client='100',
+)
+# Zhang et al., appendix I.
+_STL10_DEFAULTS = dict(run_profiles.PHOTOS, noniid_r=0.0, clients_per_round=2)
+
+# Where TFDS looks for sets that are ready.
+_READY_SETS = 'https://storage.googleapis.com/tfds-data'
+
+# fmt: off
+TABLE: dict[str, TfdsImages] = {
+  'emnist_balanced': TfdsImages('EMNIST balanced', 'emnist/balanced', 47,
+                                (28, 28, 1), *_INK, False, (112_800, 18_800),
+                                _LETTERS_DEFAULTS, transposed=True),
+  'mnist': TfdsImages('MNIST', 'mnist', 10,
+                      (28, 28, 1), *_INK, False, (60_000, 10_000),
+                      _MNIST_DEFAULTS),
+  'cifar10': TfdsImages('CIFAR-10', 'cifar10', 10,
+                        (32, 32, 3), *_PHOTO, True, (50_000, 10_000),
+                        run_profiles.PHOTOS),
+  'cifar100': TfdsImages('CIFAR-100', 'cifar100', 100,
+                         (32, 32, 3), *_PHOTO, True, (50_000, 10_000),
+                         _CIFAR100_DEFAULTS),
+  'svhn': TfdsImages('SVHN', 'svhn_cropped', 10,
+                     (32, 32, 3), *_PHOTO, False, (73_257, 26_032),
+                     run_profiles.PHOTOS),
+  'stl10': TfdsImages('STL-10', 'stl10', 10,
+                      (96, 96, 3), *_PHOTO, True, (105_000, 8_000),
+                      _STL10_DEFAULTS, train_split='train+unlabelled'),
+}
+# fmt: on
+
+
+def _check_files(name: str, data_dir: str | None) -> None:
+  """Checks that a set is there, or that it can be downloaded.
+
+  Args:
+    name: A key of `TABLE`.
+    data_dir: As in `_load`.
+
+  Raises:
+    ValueError: If it is not there, and there is no network either.
+  """
+  entry = TABLE[name]
+  if data_dir is None:
+    _open_downloadable(name, entry)
+  elif not any(_infos(entry, data_dir)):
+    raise _missing(name, entry, data_dir)
+
+
+def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
+  """Loads one row of `TABLE`; TFDS keeps its own cache, so none is used here.
+
+  Args:
+    name: A key of `TABLE`.
+    data_dir: The folder that holds `tfds/`, or `None` for TFDS' own.
+    cache_dir: Not looked at.
+
+  Returns:
+    The source, upright, without client ids.
+
+  Raises:
+    ValueError: If the prepared set is absent, damaged, or not the one that the
+      table describes, or the download fails.
+  """
+  del cache_dir
+  entry = TABLE[name]
+  builder = (
+    _downloaded_builder(name, entry)
+    if data_dir is None
+    else _local_builder(name, entry, data_dir)
+  )
+  train = _read_split(name, entry, builder, entry.train_split)
+  test = _read_split(name, entry, builder, 'test')
+  found = (len(train.labels), len(test.labels))
+  title = f'{entry.title}: {found[0]:,} train and {found[1]:,} test examples'
+  if found != entry.public_examples:
+    whole_train, whole_test = entry.public_examples
+    title += f', a subset of the public {whole_train:,} and {whole_test:,}'
+  if entry.has_unlabelled:
+    unlabelled = np.count_nonzero(train.labels == UNKNOWN)
+    title += f'; {unlabelled:,} of the training images have no label'
+  return Source(
+    name=name,
+    version=f'tfds-{builder.version}-{found[0]}+{found[1]}',
+    title=title,
+    train=train,
+    test=test,
+    num_classes=entry.num_classes,
+    mean=entry.mean,
+    stddev=entry.stddev,
+    background=0,
+    mirrorable=entry.mirrorable,
+  )
+
+
+def _local_builder(name: str, entry: TfdsImages, data_dir: str):
+  """Opens the newest prepared version under `data_dir`, without network."""
+  import tensorflow_datasets as tfds
+
+  versions = [
+    tfds.core.Version(info.parent.name)
+    for info in _infos(entry, data_dir)
+    if tfds.core.Version.is_valid(info.parent.name)
+  ]
+  if not versions:
+    raise _missing(name, entry, data_dir)
+  prepared = os.path.join(_folder(entry, data_dir), str(max(versions)))
+  try:
+    return tfds.builder_from_directory(prepared)
+  except Exception as error:  # TFDS raises whatever its JSON parser raises.
+    raise ValueError(
+      f'dataset={name!r}: {prepared} is no TFDS set '
+      f'({_one_line(error)}); replace the folder.'
+    ) from error
+
+
+def _folder(entry: TfdsImages, data_dir: str) -> str:
+  return os.path.join(data_dir, 'tfds', entry.tfds_name)
+
+
+def _infos(entry: TfdsImages, data_dir: str) -> Iterator[pathlib.Path]:
+  """Returns a file of each version of a prepared set."""
+  return pathlib.Path(_folder(entry, data_dir)).glob('*/dataset_info.json')
+
+
+def _missing(name: str, entry: TfdsImages, data_dir: str) -> ValueError:
+  return ValueError(
+    f'dataset={name!r}: data_dir holds no prepared TFDS set at '
+    f'{_folder(entry, data_dir)}/<version>/dataset_info.json; put it there, or '
+    'give no data_dir to let TFDS download it.'
+  )
+
+
+def _remedy(entry: TfdsImages) -> str:
+  return (
+    f'give --data_dir, a folder that holds tfds/{entry.tfds_name}/<version>/, '
+    'or try again with a network'
+  )
+
+
+def _open_downloadable(name: str, entry: TfdsImages):
+  """Returns TFDS' builder of a set that it has, or that can be downloaded.
+
+  TFDS itself would try again and again for minutes without a network. It takes
+  archives that it has downloaded before, and sets that Google Cloud Storage
+  has ready.
+  """
+  import tensorflow_datasets as tfds
+
+  builder = tfds.builder(entry.tfds_name)
+  # Below it are the name, maybe a configuration, and the version.
+  root = builder.data_path.parents[entry.tfds_name.count('/') + 1]
+  archives = root / 'downloads'
+  has_archives = archives.exists() and any(archives.iterdir())
+  if not builder.data_path.exists() and not has_archives:
+    downloads.check_reachable(
+      builder.url_infos, name, _remedy(entry), mirror=_READY_SETS
+    )
+  return builder
+
+
+def _downloaded_builder(name: str, entry: TfdsImages):
+  """Has TFDS find the set in its own directory, or download it."""
+  builder = _open_downloadable(name, entry)
+  try:
+    builder.download_and_prepare()
+  except Exception as error:  # Network, checksum, disk: TFDS has many kinds.
+    raise ValueError(
+      f'dataset={name!r}: TFDS could not download {entry.tfds_name} '
+      f'({_one_line(error)}); {_remedy(entry)}.'
+    ) from error
+  return builder
+
+
+def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
+  import tensorflow_datasets as tfds
+
+  try:
+    batch = tfds.as_numpy(
+      builder.as_dataset(split=split, batch_size=-1, shuffle_files=False)
+    )
+    images, labels = batch['image'], batch['label']
+    expected = builder.info.splits[split].num_examples
+  except Exception as error:  # TF's data-loss errors, TFDS' missing files.
+    raise ValueError(
+      f'dataset={name!r}: the split {split!r} in {builder.data_path} cannot be '
+      f'read ({_one_line(error)}); replace the folder.'
+    ) from error
+  found = (images.dtype, images.shape[1:], len(labels))
+  wanted = (np.dtype(np.uint8), entry.input_shape, expected)
+  if found != wanted or not expected:
+    raise ValueError(
+      f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
+      f'{found[2]} images {found[0]} {list(found[1])} where {wanted[2]} of '
+      f'{wanted[0]} {list(wanted[1])} were due; replace the folder.'
+    )
+  first = UNKNOWN if 'unlabelled' in split else 0
+  if labels.min() < first or labels.max() >= entry.num_classes:
+    raise ValueError(
+      f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
+      f'labels {labels.min()}..{labels.max()}, not {first}..'
+      f'{entry.num_classes - 1}; replace the folder.'
+    )
+  if entry.transposed:
+    images = np.ascontiguousarray(images.swapaxes(1, 2))
+  return Split(images, labels.astype(np.int32))
+
+
+def _one_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0][:200]
+
+
+SPECS: tuple[SourceSpec, ...] = tuple(
+  SourceSpec(
+    name=name,
+    description=f'{entry.title} (TFDS {entry.tfds_name})',
+    load=functools.partial(_load, name),
+    check_files=functools.partial(_check_files, name),
+    has_unlabelled=entry.has_unlabelled,
+    num_classes=entry.num_classes,
+    input_shape=entry.input_shape,
+    defaults=entry.defaults,
+  )
+  for name, entry in TABLE.items()
+)

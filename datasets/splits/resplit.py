@@ -1,0 +1,43 @@
+"""Which examples are for training, validation and test: the choices by name."""
+
+from datasets.sources.source import Source
+from datasets.splits import held_out_split, pooled_split
+from tff_ssl.setting import Setting
+
+SPLIT = Setting(
+  'split',
+  str,
+  "Train and test: the data set's own (the default), 80_5_15 (all examples "
+  'pooled and cut anew by the seed, 80% train, 5% validation, 15% test), 80_20 '
+  '(the last fifth of train is for validation), or 80_20_uniform (and as many '
+  'test examples of each class).',
+  choices=(
+    pooled_split.OWN,
+    pooled_split.CUT,
+    held_out_split.HELD_OUT,
+    held_out_split.HELD_OUT_UNIFORM,
+  ),
+  optional=True,
+)
+
+
+def resplit(source: Source, split: str | None, seed: int) -> Source:
+  """Returns a source with the splits of a choice.
+
+  Args:
+    source: The source.
+    split: One of `SPLIT.choices`; `None` stands for the source's own.
+    seed: Fixes what is drawn; at least 0.
+
+  Raises:
+    ValueError: If there is no such choice, or the source is unfit for it.
+  """
+  SPLIT.check(split)
+  if split == pooled_split.CUT:
+    return pooled_split.cut(source, seed)
+  if split in (pooled_split.OWN, None):
+    return source
+  source = held_out_split.hold_out(source)
+  if split == held_out_split.HELD_OUT_UNIFORM:
+    source = held_out_split.with_uniform_test(source, seed)
+  return source

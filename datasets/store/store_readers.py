@@ -1,0 +1,144 @@
+"""Reading a client store inside TFF: a client's index in, his data out.
+
+Every reader gives a sequence of exactly one element: all examples of the client
+(or of the server or test set) as a few tensors, because a training loop that
+slices one tensor is faster than a dataset of single examples.
+"""
+
+import collections
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from datasets.store.client_store_format import ClientStore
+
+
+def element_spec(store: ClientStore) -> collections.OrderedDict:
+  """Returns the `tf.TypeSpec` of the one element of every reader.
+
+  It holds `x`, `uint8 [n, H, W, C]`, the images; `y`, `int32 [n]`, the labels
+  that the process may see, -1 where hidden; `true_y`, `int32 [n]`, for
+  measuring only. `n` is the number of examples and may be 0.
+  """
+  return collections.OrderedDict(
+    x=tf.TensorSpec([None, *store.input_shape], tf.uint8),
+    y=tf.TensorSpec([None], tf.int32),
+    true_y=tf.TensorSpec([None], tf.int32),
+  )
+
+
+def element_type(store: ClientStore) -> tff.Type:
+  """Returns `element_spec` as a TFF type."""
+  return tff.types.tensorflow_to_type(element_spec(store))
+
+
+def client_reader(store: ClientStore) -> tff.Computation:
+  """Returns `(int32 -> {element_type}*)`, from a client's index to his data.
+
+  Executing it for an index outside `[0, K)` fails. The file must lie at the
+  same path on every machine that executes it.
+  """
+
+  @tff.tensorflow.computation(tf.int32)
+  def read_client(index):
+    return client_dataset(store, index)
+
+  return read_client
+
+
+def set_reader(
+  store: ClientStore, class_priors: np.ndarray, set_shares: np.ndarray
+) -> tff.Computation:
+  """Returns a reader of clients whose examples lie in sets.
+
+  Args:
+    store: The store, in which `y` is the set of an example.
+    class_priors: `float [K, M, d]`, what clients know of their sets.
+    set_shares: `float [K, M]`, each set's share of its client's examples.
+
+  Returns:
+    `(int32 -> <examples={element_type}*, context=<class_priors=float32[M,d],
+    set_shares=float32[M]>>)`, from a client's index; as `client_reader`.
+  """
+
+  @tff.tensorflow.computation(tf.int32)
+  def read_client(index):
+    return collections.OrderedDict(
+      examples=client_dataset(store, index),
+      context=collections.OrderedDict(
+        class_priors=tf.constant(class_priors, tf.float32)[index],
+        set_shares=tf.constant(set_shares, tf.float32)[index],
+      ),
+    )
+
+  return read_client
+
+
+def server_reader(store: ClientStore) -> tff.Computation:
+  """Returns `( -> {element_type}*)`, which reads the labelled server set."""
+  return tff.tensorflow.computation(lambda: server_dataset(store))
+
+
+def test_reader(store: ClientStore) -> tff.Computation:
+  """Returns `( -> {element_type}*)`, which reads the test set."""
+  return tff.tensorflow.computation(lambda: test_dataset(store))
+
+
+def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
+  """Returns the one-element dataset of a client, for use in TensorFlow code.
+
+  Args:
+    store: The store.
+    index: `int32 []`, a client's index in `[0, K)`, known when the graph runs.
+  """
+  index = tf.convert_to_tensor(index, tf.int32)
+  in_range = tf.debugging.Assert(
+    tf.logical_and(index >= 0, index < store.num_clients),
+    [f'The client index is outside [0, {store.num_clients}):', index],
+  )
+  # TFF cuts the graph out by its outputs: an assertion that is not on the way
+  # to the data would be left out.
+  with tf.control_dependencies([] if in_range is None else [in_range]):
+    index = tf.identity(index)
+  return _part_dataset(store, index)
+
+
+def server_dataset(store: ClientStore) -> tf.data.Dataset:
+  """Returns the dataset of the server set, as `client_dataset` a client's."""
+  return _part_dataset(store, tf.constant(store.server_part))
+
+
+def test_dataset(store: ClientStore) -> tf.data.Dataset:
+  """Returns the dataset of the test set, as `client_dataset` a client's."""
+  return _part_dataset(store, tf.constant(store.test_part))
+
+
+def _part_dataset(store, part):
+  count = tf.constant(store.part_sizes, tf.int64)[part]
+  # The one op that reads a TFRecord from anywhere in a file; unbuffered,
+  # because one is read. Such a dataset cannot go from one TFF computation to
+  # the next (TensorFlow 2.14 serialises it without its offset), so the data
+  # are read here and go on as tensors.
+  records = tf.data.experimental.from_variant(
+    tf.raw_ops.TFRecordDatasetV2(
+      filenames=store.path,
+      compression_type='',
+      buffer_size=0,
+      byte_offsets=tf.constant(store.record_starts, tf.int64)[part],
+    ),
+    tf.TensorSpec([], tf.string),
+  )
+  record = records.take(1).get_single_element()
+  label_start = count * store.image_bytes
+  pixels = tf.io.decode_raw(record, tf.uint8)[:label_start]
+  labels = tf.io.decode_raw(
+    tf.strings.substr(record, label_start, -1), tf.int32
+  )
+  return tf.data.Dataset.from_tensors(
+    collections.OrderedDict(
+      x=tf.reshape(pixels, [-1, *store.input_shape]),
+      y=labels[:count],
+      true_y=labels[count:],
+    )
+  )

@@ -1,0 +1,4 @@
+"""What a run leaves behind: its folder, checkpoints, logs and curves.
+
+May import `experiments.config` and `experiments.parts`.
+"""

@@ -1,0 +1,442 @@
+"""Checkpoints that are whole or absent, and never hold code.
+
+The checkpoint of round 12 is a folder, `round_00000012`, with the flattened
+state in `state.npz` and a `manifest.json` that holds the SHA-256 of the state
+and of itself, so that a damaged checkpoint is told from a sound one. The folder
+is renamed to its name when all is on the disk: from then on it exists. Neither
+file needs pickle, so that reading one cannot run anything. Other files may lie
+beside them, each with its SHA-256 in the manifest.
+
+Where clients keep states, in files of their own, the manifest also names those
+that belong to the checkpoint, each with its SHA-256.
+"""
+
+import hashlib
+import io
+import json
+import logging
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tree
+
+from experiments.artifacts import run_folder
+
+_FORMAT = 1
+_STATE = 'state.npz'
+_MANIFEST = 'manifest.json'
+# A second checkpoint of a round, made when the first one was found damaged, is
+# number 1: a folder cannot be replaced by a rename.
+_NAME = re.compile(r'round_(\d{8,})(?:\.(\d+))?')
+# What every manifest has, beside its own SHA-256.
+_FIELDS = {
+  'format': int,
+  'round': int,
+  'fingerprint': dict,
+  'leaves': list,
+  'files': dict,
+}
+
+
+# What it has of each array of the state.
+_LEAF_FIELDS = {'name', 'dtype', 'shape'}
+
+
+class CheckpointError(RuntimeError):
+  """A checkpoint cannot be written, or no sound one can be read."""
+
+
+class UnsoundCheckpointError(Exception):
+  """A run cannot go on from one checkpoint; the text says what is damaged."""
+
+
+def _digest(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()
+
+
+def _canonical(manifest: Mapping[str, Any]) -> bytes:
+  return json.dumps(manifest, indent=2, sort_keys=True).encode()
+
+
+def _as_array(path: tuple, leaf: Any) -> np.ndarray:
+  array = np.asarray(leaf, order='C')
+  # Of the kinds beside numbers only bfloat16 and its like ('V' without fields)
+  # are arrays of plain bits; objects would need pickle.
+  is_extension = array.dtype.kind == 'V' and array.dtype.names is None
+  if array.dtype.kind not in 'biufc' and not is_extension:
+    raise TypeError(
+      f'The state holds {type(leaf).__name__} at {_name(path)}: a checkpoint '
+      'takes arrays of numbers and booleans only.'
+    )
+  return array
+
+
+def _name(path: tuple) -> str:
+  return '/'.join(map(str, path)) or 'its root'
+
+
+def _flatten(state: Any) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
+  """Returns the arrays of `state` and what they are: name, dtype and shape."""
+  arrays, specs = [], []
+  for path, leaf in tree.flatten_with_path(state):
+    array = _as_array(path, leaf)
+    arrays.append(array)
+    specs.append(
+      {
+        'name': _name(path),
+        'dtype': array.dtype.name,
+        'shape': list(array.shape),
+      }
+    )
+  return arrays, specs
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+  # The npy format forgets the name of an extension type.
+  if array.dtype.kind == 'V':
+    return array.view(f'u{array.dtype.itemsize}')
+  return array
+
+
+class CheckpointManager:
+  """Saves and finds the state of a run, synchronously and durably."""
+
+  def __init__(
+    self,
+    folder: str | os.PathLike,
+    template_state: Any,
+    fingerprint: Mapping[str, Any],
+    keep: int = 2,
+  ):
+    """Prepares `folder` and removes what an interrupted save left there.
+
+    Args:
+      folder: Folder of the checkpoints, of this manager alone.
+      template_state: A state of the structure, dtypes and shapes to save, such
+        as the initial one.
+      fingerprint: The settings that a continued run must share, of JSON types.
+      keep: How many checkpoints to keep, at least 1; with 2 there is another
+        if the newest is damaged.
+
+    Raises:
+      ValueError: If `keep` is less than 1.
+      TypeError: If the template holds anything but numbers.
+      CheckpointError: If the folder cannot be used.
+    """
+    if keep < 1:
+      raise ValueError(f'keep={keep!r} must be at least 1.')
+    self._folder = pathlib.Path(folder)
+    self._template = template_state
+    self._template_arrays, self._specs = _flatten(template_state)
+    # As it will be read back: JSON knows no tuples.
+    self._fingerprint = json.loads(json.dumps(fingerprint))
+    self._keep = keep
+    self._damaged: set[pathlib.Path] = set()
+    try:
+      self._folder.mkdir(parents=True, exist_ok=True)
+      run_folder.sweep_temporaries(self._folder)
+    except OSError as error:
+      raise CheckpointError(
+        f'The checkpoints in {self._folder} cannot be kept: {error.strerror}; '
+        'make the folder writable or choose another run folder.'
+      ) from error
+
+  def _checkpoints(self) -> dict[pathlib.Path, int]:
+    return _find(self._folder)
+
+  def oldest_round(self) -> int:
+    """Returns the round of the oldest checkpoint that is kept, 0 without."""
+    return min(self._checkpoints().values(), default=0)
+
+  def save(
+    self,
+    round_number: int,
+    state: Any,
+    client_states: Mapping[str, str] | None = None,
+    files: Mapping[str, bytes] | None = None,
+  ) -> None:
+    """Saves `state`; on return it is on the disk.
+
+    Args:
+      round_number: Number of rounds that made the state; not before the newest
+        sound checkpoint's.
+      state: A state like the template.
+      client_states: The SHA-256 of each file of a client's state that belongs
+        to this checkpoint, by name; the files are on the disk already. `None`
+        where clients keep no state.
+      files: What else to keep, by file name; `load_file` reads it.
+
+    Raises:
+      ValueError: If the state is unlike the template, or a later one exists.
+      CheckpointError: If it cannot be written; earlier ones are untouched.
+    """
+    arrays, specs = _flatten(state)
+    self._check_structure(specs, 'The state to save')
+    buffer = io.BytesIO()
+    np.savez(
+      buffer, **{f'leaf_{i:05d}': _bits(a) for i, a in enumerate(arrays)}
+    )
+    contents = {_STATE: buffer.getvalue(), **(files or {})}
+    manifest = {
+      'format': _FORMAT,
+      'round': round_number,
+      'fingerprint': self._fingerprint,
+      'leaves': specs,
+      'files': {name: _digest(content) for name, content in contents.items()},
+    }
+    if client_states is not None:
+      manifest['client_states'] = dict(client_states)
+    manifest['sha256'] = _digest(_canonical(manifest))
+    try:
+      self._commit(round_number, contents, _canonical(manifest))
+      self._prune()
+    except OSError as error:
+      free = shutil.disk_usage(self._folder).free
+      raise CheckpointError(
+        f'The checkpoint of round {round_number} cannot be written to '
+        f'{self._folder}: {error.strerror}; it needs '
+        f'{sum(map(len, contents.values()))} bytes and the disk has {free} '
+        'free. The last sound checkpoint is untouched: make room and start '
+        'again to continue.'
+      ) from error
+
+  def _commit(
+    self, round_number: int, contents: Mapping[str, bytes], manifest: bytes
+  ) -> None:
+    existing = self._checkpoints()
+    later = [
+      number
+      for path, number in existing.items()
+      if number > round_number and path not in self._damaged
+    ]
+    if later:
+      raise ValueError(
+        f'round={round_number} is before the newest checkpoint, of round '
+        f'{later[-1]}: continue from that one.'
+      )
+    name = f'round_{round_number:08d}'
+    copies = list(existing.values()).count(round_number)
+    while self._folder / name in existing:
+      name = f'round_{round_number:08d}.{copies}'
+      copies += 1
+    temporary = self._folder / f'{run_folder.TEMPORARY_PREFIX}{name}'
+    if temporary.exists():  # An earlier attempt of this manager failed.
+      shutil.rmtree(temporary)
+    temporary.mkdir()
+    for own_name, content in contents.items():
+      run_folder.write_durably(temporary / own_name, content)
+    run_folder.write_durably(temporary / _MANIFEST, manifest)
+    temporary.rename(self._folder / name)
+    run_folder.sync_folder(self._folder)
+
+  def _prune(self) -> None:
+    """Removes damaged and old checkpoints."""
+    # Of several checkpoints of a round, the last is the newest.
+    by_round = {
+      number: path
+      for path, number in self._checkpoints().items()
+      if path not in self._damaged
+    }
+    kept = list(by_round.values())[-self._keep :]
+    for path in self._checkpoints():
+      if path not in kept:
+        # Renamed first, it is never seen half removed.
+        doomed = path.with_name(f'{run_folder.TEMPORARY_PREFIX}{path.name}')
+        path.rename(doomed)
+        run_folder.remove(doomed)
+    self._damaged.clear()
+
+  def load_latest(
+    self,
+    check_client_states: Callable[[int, Mapping[str, str] | None], None]
+    | None = None,
+  ) -> tuple[int, Any] | None:
+    """Loads the newest sound checkpoint.
+
+    Args:
+      check_client_states: Called with the round of a checkpoint and what `save`
+        got as `client_states` (`None` for a checkpoint of an older version of
+        this library). It raises `UnsoundCheckpointError` where the files are
+        not those; then an older checkpoint is tried. Not needed to look at
+        the server's state alone.
+
+    Returns:
+      Its round and state (numpy arrays where the template has arrays or
+      tensors), or None if there is no checkpoint at all.
+
+    Raises:
+      CheckpointError: If there are checkpoints, and none is sound.
+      ValueError: If the newest sound one is not like the template.
+      run_folder.FingerprintMismatch: If it is of other settings.
+    """
+    faults = []
+    for path, round_number in reversed(self._checkpoints().items()):
+      try:
+        manifest, arrays = _read(path, round_number)
+        run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
+        self._check_structure(manifest['leaves'], f'The checkpoint {path}')
+        self._check_arrays(arrays)
+        if check_client_states is not None:
+          check_client_states(round_number, manifest.get('client_states'))
+      except (UnsoundCheckpointError, OSError) as error:
+        self._damaged.add(path)
+        faults.append(f'{path.name}: {error}')
+        continue
+      if faults:
+        logging.getLogger(__name__).warning(
+          'Damaged checkpoints in %s are passed over (%s): continuing from '
+          'round %d; the next save removes them.',
+          self._folder,
+          '; '.join(faults),
+          round_number,
+        )
+      return round_number, self._unflatten(arrays)
+    if faults:
+      raise CheckpointError(
+        f'No checkpoint in {self._folder} is sound ({"; ".join(faults)}): '
+        'restore the files from a copy, or choose another run folder.'
+      )
+    return None
+
+  def _check_structure(self, specs: list[dict[str, Any]], what: str) -> None:
+    if len(specs) != len(self._specs):
+      raise ValueError(
+        f'{what} has {len(specs)} arrays and this process {len(self._specs)}: '
+        'use the process and model that it was made with.'
+      )
+    for found, own in zip(specs, self._specs, strict=True):
+      if found != own:
+        raise ValueError(
+          f'{what} has {found} where this process has {own}: use the process '
+          'and model that it was made with.'
+        )
+
+  def _check_arrays(self, arrays: list[np.ndarray]) -> None:
+    """Compares what `state.npz` holds with what the manifest says of it."""
+    found = [(array.dtype, array.shape) for array in arrays]
+    own = [(_bits(array).dtype, array.shape) for array in self._template_arrays]
+    if found != own:
+      raise UnsoundCheckpointError(
+        f'its {_STATE} holds other arrays than its manifest says'
+      )
+
+  def _unflatten(self, arrays: list[np.ndarray]) -> Any:
+    leaves = []
+    for array, spec, leaf in zip(
+      arrays, self._template_arrays, tree.flatten(self._template), strict=True
+    ):
+      if spec.dtype.kind == 'V':
+        array = array.view(spec.dtype)
+      if isinstance(leaf, (bool, int, float, complex, np.generic)):
+        # A number stays a number of its own type, Python's or numpy's.
+        array = type(leaf)(array[()])
+      leaves.append(array)
+    return tree.unflatten_as(self._template, leaves)
+
+
+def _find(folder: pathlib.Path) -> dict[pathlib.Path, int]:
+  """Returns the round of each checkpoint, sound or not, oldest first."""
+  matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+  numbers = sorted((int(m[1]), int(m[2] or 0), m[0]) for m in matches if m)
+  return {folder / name: number for number, _, name in numbers}
+
+
+def load_file(folder: str | os.PathLike, name: str) -> tuple[int, bytes]:
+  """Loads a file that was saved beside the state, of the newest sound one.
+
+  Needs no template of the state, and leaves the folder as it is.
+
+  Args:
+    folder: Folder of the checkpoints.
+    name: Of the file.
+
+  Returns:
+    The checkpoint's round, and the content of the file.
+
+  Raises:
+    ValueError: If there is no checkpoint at all.
+    CheckpointError: If there are some, and in none is the file sound.
+  """
+  folder = pathlib.Path(folder)
+  faults = []
+  for path, round_number in reversed(
+    _find(folder).items() if folder.is_dir() else ()
+  ):
+    try:
+      manifest = _read_manifest(path, round_number)
+      if name not in manifest['files']:
+        raise UnsoundCheckpointError(
+          f'it has no {name}, as those of older versions of tff_ssl'
+        )
+      return round_number, _read_file(path, name, manifest)
+    except (UnsoundCheckpointError, OSError) as error:
+      faults.append(f'{path.name}: {error}')
+  if faults:
+    raise CheckpointError(
+      f'No checkpoint in {folder} has a sound {name} ({"; ".join(faults)}): '
+      'let the run go on for a round, with a higher --total_rounds if it is '
+      'over.'
+    )
+  raise ValueError(
+    f'{folder.parent} holds no checkpoint: let the run finish a round.'
+  )
+
+
+def _read(
+  path: pathlib.Path, round_number: int
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+  """Returns the verified manifest and arrays of the checkpoint at `path`."""
+  manifest = _read_manifest(path, round_number)
+  content = _read_file(path, _STATE, manifest)
+  try:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+      return manifest, [arrays[name] for name in sorted(arrays.files)]
+  except MemoryError:
+    raise
+  # The readers of zip and npy raise a dozen types where bytes make no sense to
+  # them: whatever it is, the file is no checkpoint's.
+  except Exception as error:
+    raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
+
+
+def _read_file(
+  path: pathlib.Path, name: str, manifest: Mapping[str, Any]
+) -> bytes:
+  """Returns the verified content of a file of the checkpoint at `path`."""
+  content = (path / name).read_bytes()
+  if _digest(content) != manifest['files'].get(name):
+    raise UnsoundCheckpointError(f'its {name} does not match its SHA-256')
+  return content
+
+
+def _read_manifest(path: pathlib.Path, round_number: int) -> dict[str, Any]:
+  """Returns the verified manifest of the checkpoint at `path`."""
+  try:
+    manifest = json.loads((path / _MANIFEST).read_bytes())
+    stored = manifest.pop('sha256')
+    sealed = _canonical(manifest)
+  except (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    RecursionError,  # Lists in lists, a thousand deep.
+  ) as error:
+    raise UnsoundCheckpointError('its manifest cannot be read') from error
+  if _digest(sealed) != stored:
+    raise UnsoundCheckpointError('its manifest does not match its SHA-256')
+  for name, kind in _FIELDS.items():
+    if not isinstance(manifest.get(name), kind):
+      raise UnsoundCheckpointError(f'its manifest has no {name!r}')
+  if not isinstance(manifest.get('client_states', {}), dict):
+    raise UnsoundCheckpointError("its manifest has no table 'client_states'")
+  if not all(
+    isinstance(leaf, dict) and leaf.keys() == _LEAF_FIELDS
+    for leaf in manifest['leaves']
+  ):
+    raise UnsoundCheckpointError("its manifest has odd 'leaves'")
+  if manifest['format'] != _FORMAT or manifest['round'] != round_number:
+    raise UnsoundCheckpointError('its manifest is of another round or format')
+  return manifest

@@ -1,0 +1,86 @@
+"""The CSV of accuracy per client: a row per round and client."""
+
+import collections
+import os
+from collections.abc import Iterable, Sequence
+
+from experiments.artifacts import round_table
+
+COLUMNS = ('client', 'name', 'examples', 'accuracy', 'loss')
+
+
+class ClientLog(round_table.RoundTable):
+  """Appends the rows of a round; they are on the disk when `append` returns.
+
+  The columns after the round are `COLUMNS`: the client's index in the partition
+  (as in split.npz) and name, its test examples, and the accuracy in [0, 1] and
+  loss in nats on them.
+  """
+
+  def __init__(
+    self, path: str | os.PathLike, first_round: int, rounds: Sequence[int]
+  ):
+    """Opens the log of a run that starts or goes on with `first_round`.
+
+    Args:
+      path: The CSV file.
+      first_round: Rows of this round and later ones are dropped.
+      rounds: The earlier rounds whose rows the file must hold.
+
+    Raises:
+      MetricLogError: If the file cannot be written, is not such a log, or lacks
+        rows.
+    """
+    super().__init__(path, first_round)
+    if self._rows and self._columns != list(COLUMNS):
+      raise round_table.MetricLogError(
+        f'{self._path} has the columns {self._columns} and not '
+        f'{list(COLUMNS)}: move the file away.'
+      )
+    found = collections.Counter(int(row[0]) for row in self._rows)
+    if list(found) != list(rounds) or len(set(found.values())) > 1:
+      raise round_table.MetricLogError(
+        f'{self._path} does not hold the rows of all clients for the rounds '
+        f'{list(rounds)} in which they were evaluated: restore it from a copy, '
+        'or start anew in another folder.'
+      )
+    self._start(list(COLUMNS))
+    # Only a log that may get new columns needs them again.
+    self._rows = []
+
+  def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
+    """Appends the rows of a round: all of them, or none.
+
+    Args:
+      round_number: Number of the round.
+      rows: A row per client, with the values of `COLUMNS`.
+
+    Raises:
+      MetricLogError: If they cannot be written.
+    """
+    lines = (
+      round_table.line(
+        [
+          str(round_number),
+          *(
+            round_table.cell(name, _one_line(value))
+            for name, value in zip(COLUMNS, row, strict=True)
+          ),
+        ]
+      )
+      for row in rows
+    )
+    try:
+      self._append_lines(''.join(lines))
+    except OSError as error:
+      raise self._write_error(error) from error
+
+
+def _one_line(value):
+  """Escapes what cannot be printed: names are any strings, cells one line."""
+  if not isinstance(value, str):
+    return value
+  return ''.join(
+    letter if letter.isprintable() else letter.encode('unicode_escape').decode()
+    for letter in value
+  )

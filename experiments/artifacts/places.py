@@ -1,0 +1,94 @@
+"""The folders and files of a run, opened before TensorFlow is imported.
+
+That takes seconds; a wrong path is told at once.
+"""
+
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+from datasets.sources import catalogue
+from experiments.artifacts import folders, run_folder
+from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
+
+
+@contextlib.contextmanager
+def opened(settings) -> Iterator[run_folder.RunFolder]:
+  """Opens the run folder and checks that the run finds what it needs.
+
+  What is made for a run that is refused is removed again (`RunFolder`), but for
+  packed data in the cache: others may use them already.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+
+  Yields:
+    The locked run folder. A run with the same settings may be in it.
+
+  Raises:
+    ValueError: If a folder cannot be used, data files are missing or cannot be
+      downloaded, or the run in the folder has other settings.
+    RunFolderError: If another run is going on in the folder.
+  """
+  with (
+    run_folder.RunFolder(settings.run_dir) as folder,
+    cache_folder(settings.cache_dir),
+  ):
+    folder.check_flags(settings.used, settings_lib.FREE)
+    catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+    yield folder
+
+
+@contextlib.contextmanager
+def read(settings) -> Iterator[None]:
+  """Checks that a run that is not begun finds what it needs; see `opened`.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+
+  Yields:
+    Nothing.
+
+  Raises:
+    ValueError: If a folder cannot be used, or data files are missing or cannot
+      be downloaded.
+  """
+  with cache_folder(settings.cache_dir):
+    catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+    yield
+
+
+@contextlib.contextmanager
+def cache_folder(path: str) -> Iterator[None]:
+  """Makes the folder of the cache; if the body fails, an empty one goes again.
+
+  Args:
+    path: `--cache_dir`.
+
+  Yields:
+    Nothing.
+
+  Raises:
+    UsageError: If the folder cannot be made or written.
+  """
+  made, remedy = [], 'choose another folder'
+  try:
+    try:
+      made = folders.make(pathlib.Path(path).absolute())
+    except OSError as error:
+      raise UsageError(
+        f'--cache_dir={path} cannot be created: {error.strerror}; {remedy}.'
+      ) from error
+    try:
+      # Not by the mode alone: the disk may be read-only.
+      tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+      raise UsageError(
+        f'--cache_dir={path} cannot be written: {error.strerror}; {remedy}.'
+      ) from error
+    yield
+  except BaseException:
+    folders.remove_empty(made)
+    raise

@@ -1,0 +1,537 @@
+"""The folder of one run: its lock, flags, versions and summary.
+
+Everything in it is written to a temporary name, flushed to the disk and
+renamed, so that a reader finds a whole file or none, whenever the run ends.
+"""
+
+import contextlib
+import csv
+import fcntl
+import importlib.metadata
+import io
+import json
+import math
+import os
+import pathlib
+import platform
+import shutil
+import stat
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets.files import whole_files
+from experiments.artifacts import code_version, folders
+
+TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
+# Of the flag file in a run's folder.
+FLAGS = 'flags.txt'
+# The folder of its checkpoints.
+CHECKPOINTS = 'checkpoints'
+_LOCK = '.lock'
+# What there can be in a run's folder before its first round. The lock is last:
+# no other run may enter before all else is gone.
+_MADE_BEFORE_TRAINING = (CHECKPOINTS, 'client_states', _LOCK)
+# How many of other people's files are named.
+_NAMED = 3
+# To lock a folder that others remove meanwhile.
+_ATTEMPTS = 10
+_PACKAGES = (
+  'numpy',
+  'tensorflow',
+  'tensorflow-datasets',
+  'tensorflow-federated',
+)
+
+
+class RunFolderError(RuntimeError):
+  """The run folder cannot be used now: busy, full or not writable."""
+
+
+class FingerprintMismatch(ValueError):
+  """A run would be continued with settings other than its own."""
+
+
+def check_fingerprint(
+  stored: Mapping[str, Any],
+  now: Mapping[str, Any],
+  free: Collection[str] = (),
+) -> None:
+  """Compares the settings of an earlier start with the present ones.
+
+  Args:
+    stored: Settings by name, as they were.
+    now: Settings by name, as they are.
+    free: Names that may differ.
+
+  Raises:
+    FingerprintMismatch: If any other differs; its text is a table of name,
+      stored value and present value.
+  """
+  absent = '(absent)'
+  rows = [
+    (name, str(stored.get(name, absent)), str(now.get(name, absent)))
+    for name in sorted({*stored, *now} - set(free))
+    if stored.get(name, absent) != now.get(name, absent)
+  ]
+  if rows:
+    rows = [('name', 'stored', 'now'), *rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    table = '\n'.join(
+      '  '.join(
+        cell.ljust(width) for cell, width in zip(row, widths, strict=True)
+      ).rstrip()
+      for row in rows
+    )
+    raise FingerprintMismatch(
+      'This run was started with other settings; restore them or choose '
+      f'another run folder:\n{table}'
+    )
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+  """Makes the names in `folder` durable: a rename alone may be lost."""
+  descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def write_fully(descriptor: int, content: bytes) -> None:
+  """Writes all of `content` and waits until it is on the disk."""
+  rest = memoryview(content)
+  while rest:
+    rest = rest[os.write(descriptor, rest) :]
+  os.fsync(descriptor)
+
+
+def write_durably(path: pathlib.Path, content: bytes) -> None:
+  """Replaces a file: afterwards, or after a crash, it is the old or the new.
+
+  Args:
+    path: File to write; its folder exists.
+    content: What it shall hold.
+
+  Raises:
+    OSError: If any step fails; the old file is then untouched.
+  """
+  temporary = path.with_name(f'{TEMPORARY_PREFIX}{path.name}')
+  flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+  descriptor = os.open(temporary, flags, 0o644)
+  try:
+    write_fully(descriptor, content)
+  finally:
+    os.close(descriptor)
+  os.replace(temporary, path)
+  sync_folder(path.parent)
+
+
+def sweep_temporaries(folder: pathlib.Path) -> None:
+  """Removes what an interrupted write left in `folder`."""
+  for path in folder.glob(f'{TEMPORARY_PREFIX}*'):
+    remove(path)
+
+
+def remove(path: pathlib.Path) -> None:
+  """Removes a folder with all in it, or a file, or a link alone."""
+  if path.is_dir() and not path.is_symlink():
+    shutil.rmtree(path)
+  else:
+    path.unlink()
+
+
+def to_strict_json(value: Any) -> Any:
+  """Returns `value` with numpy numbers as Python's and non-finite ones None.
+
+  Args:
+    value: Nested mappings, lists and tuples of strings, numbers and None.
+
+  Returns:
+    The same structure of what JSON can hold.
+  """
+  if isinstance(value, Mapping):
+    return {str(key): to_strict_json(item) for key, item in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [to_strict_json(item) for item in value]
+  if hasattr(value, 'dtype'):
+    array = np.asarray(value)
+    # bfloat16 is no type of numpy's own: its `tolist` holds no floats.
+    wide = array.astype(np.float32) if array.dtype.kind == 'V' else array
+    return to_strict_json(wide.tolist())
+  if isinstance(value, float) and not math.isfinite(value):
+    return None
+  return value
+
+
+def _flag_text(name: str, value: Any) -> str:
+  if isinstance(value, bool):
+    text = str(value).lower()
+  elif isinstance(value, (list, tuple)):
+    # absl's list flags read one line of CSV.
+    line = io.StringIO()
+    csv.writer(line, lineterminator='').writerow(value)
+    text = line.getvalue()
+  else:
+    text = str(value)
+  if text != text.strip() or '\n' in text or '\r' in text:
+    raise ValueError(
+      f'--{name}={text!r} cannot be kept in a flag file: remove its line '
+      'breaks and outer spaces.'
+    )
+  return text
+
+
+def _check_is_ours(path: pathlib.Path, names: Collection[str]) -> None:
+  """Refuses a folder with files that no run has put there.
+
+  The folder of a run is known by the lock, in which a run writes its number, by
+  the flag file or by a checkpoint. So people may add files of their own.
+
+  Args:
+    path: The folder.
+    names: Of what is in it.
+
+  Raises:
+    ValueError: If it is neither empty nor the folder of a run.
+  """
+  others = sorted(
+    name
+    for name in names
+    if name != _LOCK and not name.startswith(TEMPORARY_PREFIX)
+  )
+  if (
+    not others
+    or _first_bytes(path / _LOCK).isdigit()
+    or _first_bytes(path / FLAGS).startswith(b'--')
+    or any(path.glob(f'{CHECKPOINTS}/round_*'))
+  ):
+    return
+  found = ', '.join(others[:_NAMED])
+  if len(others) > _NAMED:
+    found += f' and {len(others) - _NAMED} more'
+  raise ValueError(
+    f'run_dir={path} holds files that are not of a run ({found}): choose a new '
+    'or an empty folder.'
+  )
+
+
+def _first_bytes(path: pathlib.Path) -> bytes:
+  """Returns the beginning of a file; nothing where there is none."""
+  try:
+    with path.open('rb') as file:
+      return file.read(20)
+  except OSError:
+    return b''
+
+
+class RunFolder:
+  """An exclusively locked folder of one run.
+
+  Use it as a context manager, or call `close`; the end of the process unlocks
+  it too. A `with` block that ends with an error before `keep` was called also
+  removes what this run has made: a run that is refused leaves nothing behind.
+  """
+
+  def __init__(self, path: str | os.PathLike):
+    """Creates the folder if needed and locks it.
+
+    Args:
+      path: The folder. It must belong to this user and be writable by no other,
+        since a run continues from what it finds there. It is new, empty or the
+        folder of an earlier run.
+
+    Raises:
+      ValueError: If it cannot be a run folder, or holds other people's files.
+      RunFolderError: If another run holds it.
+    """
+    self.path = pathlib.Path(path).absolute()
+    self._is_kept = False
+    self._made = []
+    try:
+      self._lock = self._open()
+    except BaseException:
+      folders.remove_empty(self._made)
+      raise
+    try:
+      os.ftruncate(self._lock, 0)
+      os.pwrite(self._lock, str(os.getpid()).encode(), 0)
+      sweep_temporaries(self.path)
+    except OSError as error:
+      self._end()
+      raise RunFolderError(
+        f'run_dir={self.path} cannot be written: {error.strerror}; free some '
+        'space or choose another folder.'
+      ) from error
+
+  def _open(self) -> int:
+    """Makes, checks and locks the folder; returns the locked descriptor."""
+    for _ in range(_ATTEMPTS):
+      self._make()
+      lock = self.path / _LOCK
+      try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+      except FileNotFoundError:
+        continue
+      except OSError as error:
+        raise ValueError(
+          f'run_dir={self.path} is not writable: {error.strerror}; choose '
+          'another folder.'
+        ) from error
+      try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError:
+        holder = os.pread(descriptor, 20, 0).decode() or 'unknown'
+        os.close(descriptor)
+        raise RunFolderError(
+          f'run_dir={self.path} is used by another run (pid {holder}): wait '
+          'for its end or choose another folder.'
+        ) from None
+      # Another run that was refused may have removed the file meanwhile. Two
+      # runs would then lock two files of one name.
+      with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(descriptor), lock.stat()):
+          # Again, for another run may have come and gone.
+          made = {_LOCK} - self._before
+          self._before = frozenset(os.listdir(self.path)) - made
+          return descriptor
+      os.close(descriptor)
+    raise RunFolderError(
+      f'run_dir={self.path} is removed by other programs again and again: '
+      'choose another folder.'
+    )
+
+  def _make(self) -> None:
+    """Makes the folder and checks that it can be that of a run."""
+    try:
+      self._made += folders.make(self.path)
+      status = self.path.stat()
+    except OSError as error:
+      raise ValueError(
+        f'run_dir={self.path} cannot be created: {error.strerror}; choose '
+        'another folder.'
+      ) from error
+    if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+      raise ValueError(
+        f'run_dir={self.path} belongs to or can be written by other users '
+        f'(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}): '
+        'choose a folder of your own, or chmod o-w it.'
+      )
+    try:
+      self._before = frozenset(os.listdir(self.path))
+    except OSError as error:
+      raise ValueError(
+        f'run_dir={self.path} cannot be read: {error.strerror}; choose another '
+        'folder.'
+      ) from error
+    _check_is_ours(self.path, self._before)
+
+  def keep(self) -> None:
+    """Says that training begins: what the folder holds stays from now on."""
+    self._is_kept = True
+
+  def _discard(self) -> None:
+    """Removes what this run has made, while it still holds the lock."""
+    left = set(os.listdir(self.path)) - {*self._before, *_MADE_BEFORE_TRAINING}
+    for name in _MADE_BEFORE_TRAINING:
+      path = self.path / name
+      # By the lock the next run knows the folder as that of a run, whatever is
+      # left there, such as a cache of packed data.
+      if name in self._before or (name == _LOCK and left):
+        continue
+      with contextlib.suppress(FileNotFoundError):
+        remove(path)
+    folders.remove_empty(self._made)
+
+  def _end(self) -> None:
+    """Unlocks the folder of a run that was refused, which it leaves as it was.
+
+    What cannot be removed stays: the error that is on its way matters more.
+    """
+    with contextlib.suppress(OSError):
+      self._discard()
+    self.close()
+
+  def close(self) -> None:
+    """Unlocks the folder."""
+    os.close(self._lock)
+
+  def __enter__(self) -> 'RunFolder':
+    return self
+
+  def __exit__(self, error_type, *unused) -> None:
+    if error_type is None or self._is_kept:
+      self.close()
+    else:
+      self._end()
+
+  @property
+  def checkpoints(self) -> pathlib.Path:
+    """Folder of the checkpoints."""
+    return self.path / CHECKPOINTS
+
+  @property
+  def metrics(self) -> pathlib.Path:
+    """CSV of the metrics, one row for each round."""
+    return self.path / 'metrics.csv'
+
+  @property
+  def clients(self) -> pathlib.Path:
+    """CSV of the evaluations per client, a row for each round and client."""
+    return self.path / 'clients.csv'
+
+  @property
+  def tensorboard(self) -> pathlib.Path:
+    """Folder of TensorBoard's event files."""
+    return self.path / 'tensorboard'
+
+  @property
+  def flags(self) -> pathlib.Path:
+    """Flag file that repeats the run with `--flagfile`."""
+    return self.path / FLAGS
+
+  @property
+  def versions(self) -> pathlib.Path:
+    """JSON of the versions that the run was last started with."""
+    return self.path / 'versions.json'
+
+  @property
+  def summary(self) -> pathlib.Path:
+    """JSON of the results."""
+    return self.path / 'summary.json'
+
+  def _write(self, path: pathlib.Path, text: str) -> None:
+    try:
+      write_durably(path, text.encode())
+    except OSError as error:
+      raise RunFolderError(
+        f'{path} cannot be written: {error.strerror}; free '
+        f'{len(text)} bytes or restore write access, and start again.'
+      ) from error
+
+  def write_flags(self, flags: Mapping[str, Any]) -> None:
+    """Writes the flag file, sorted by name.
+
+    Args:
+      flags: Values by name; those that are None are left out.
+
+    Raises:
+      ValueError: If a value cannot be told in one line.
+      RunFolderError: If the file cannot be written.
+    """
+    lines = [
+      f'--{name}={_flag_text(name, value)}\n'
+      for name, value in sorted(flags.items())
+      if value is not None
+    ]
+    self._write(self.flags, ''.join(lines))
+
+  def read_flags(self) -> dict[str, str] | None:
+    """Reads the flag file.
+
+    Returns:
+      The values as text by name, None if there is no file.
+
+    Raises:
+      ValueError: If a line of the file is no flag.
+    """
+    if not self.flags.exists():
+      return None
+    flags = {}
+    text = self.flags.read_text(encoding='utf-8')
+    for line in text.removesuffix('\n').split('\n'):
+      name, equals, value = line.partition('=')
+      if not name.startswith('--') or not equals:
+        raise ValueError(
+          f'{self.flags} holds {line!r}, which is not --name=value: repair the '
+          'line or choose another run folder.'
+        )
+      flags[name.removeprefix('--')] = value
+    return flags
+
+  def check_flags(
+    self, flags: Mapping[str, Any], free: Collection[str] = ()
+  ) -> None:
+    """Compares `flags` with the flag file, if there is one.
+
+    Args:
+      flags: Values by name, as `write_flags` takes them.
+      free: Names that may differ, such as the number of rounds or folders.
+
+    Raises:
+      FingerprintMismatch: If another differs.
+    """
+    stored = self.read_flags()
+    if stored is not None:
+      now = {
+        name: _flag_text(name, value)
+        for name, value in flags.items()
+        if value is not None
+      }
+      check_fingerprint(stored, now, free)
+
+  def write_versions(self, first_round: int = 0) -> str | None:
+    """Writes the versions of Python, the platform, packages and this code.
+
+    `code` in the file lists the code of each start that differs from the one
+    before, with the number of rounds done then.
+
+    Args:
+      first_round: Rounds done before this start.
+
+    Returns:
+      A note for the user where earlier rounds were computed by other code.
+    """
+    try:
+      earlier = json.loads(self.versions.read_text())['code']
+      last = {k: v for k, v in earlier[-1].items() if k != 'from_round'}
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+      earlier, last = [], None
+    now = code_version.describe()
+    if last != now:
+      earlier = [*earlier, {'from_round': first_round, **now}]
+    versions = {'python': platform.python_version()}
+    versions['platform'] = platform.platform()
+    for package in _PACKAGES:
+      try:
+        versions[package] = importlib.metadata.version(package)
+      except importlib.metadata.PackageNotFoundError:
+        versions[package] = None
+    versions.update(now, code=earlier)
+    self._write(self.versions, json.dumps(versions, indent=2) + '\n')
+    if last in (None, now):
+      return None
+    return (
+      f'Note: the first {first_round} rounds were computed by other code '
+      f'(commit {last.get("commit")}, now {now["commit"]}), which may give '
+      'other results; versions.json lists both.'
+    )
+
+  def write_summary(self, summary: Mapping[str, Any]) -> None:
+    """Writes the results as strict JSON; what is not finite becomes null.
+
+    Args:
+      summary: Nested results: strings, numbers, numpy values, lists, mappings.
+
+    Raises:
+      RunFolderError: If the file cannot be written.
+    """
+    text = json.dumps(to_strict_json(summary), indent=2, allow_nan=False)
+    self._write(self.summary, text + '\n')
+
+  def require_free_space(self, needed_bytes: int) -> None:
+    """Checks, before a run spends hours, that its files will fit.
+
+    Args:
+      needed_bytes: Bytes that the run will write.
+
+    Raises:
+      RunFolderError: If the disk has less.
+    """
+    free = shutil.disk_usage(self.path).free
+    if free < needed_bytes:
+      raise RunFolderError(
+        f'run_dir={self.path} needs {needed_bytes} bytes and its disk has '
+        f'{free} free: free some or choose another folder.'
+      )

@@ -1,0 +1,4 @@
+"""From a command line to checked settings; no TensorFlow here.
+
+May import `experiments.parts`.
+"""

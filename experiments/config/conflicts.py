@@ -1,0 +1,235 @@
+"""Settings that cannot be had together; no TensorFlow here.
+
+What one process refuses stands in its own file (`ProcessSpec.check`).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from datasets.splits import pooled_split
+from experiments.config import worker_settings
+from experiments.config.parts_of_run import Parts
+from experiments.config.usage import UsageError
+from tff_ssl.models import ENCODERS
+
+# For each pair: the first must be at most, or below, the second; why; what to
+# do.
+_AT_MOST = (
+  (
+    'num_groups',
+    'clients_per_round',
+    'some groups would always be empty; lower the first or raise the second',
+  ),
+  (
+    'num_groups',
+    'gradient_diversity_clients',
+    'some groups would have no client; raise the second',
+  ),
+  (
+    'clients_per_round',
+    'num_clients',
+    'a client takes part once a round; lower the first',
+  ),
+)
+
+
+def check(values: Mapping[str, Any], parts: Parts) -> None:
+  """Checks settings against each other; the data are checked once loaded.
+
+  Args:
+    values: The settings that the run uses, by name.
+    parts: The parts of the run.
+
+  Raises:
+    UsageError: If some cannot be had together.
+  """
+  for first, second, why in _AT_MOST:
+    low, high = values.get(first), values.get(second)
+    if low and high and low > high:
+      raise UsageError(
+        f'--{first}={low} is more than --{second}={high}: {why}.'
+      )
+  _check_rounds(values)
+  _check_labels(values, parts)
+  _check_central(values, parts)
+  _check_counted_steps(values, parts)
+  if values.get('split', pooled_split.OWN) != pooled_split.OWN:
+    _check_cut(values, parts)
+  _check_sets(values, parts)
+  if parts.source.has_unlabelled:
+    _check_unlabelled(values, parts)
+  if parts.process.check is not None:
+    try:
+      parts.process.check(values)
+    except ValueError as error:
+      raise UsageError(str(error)) from error
+  worker_settings.check(values)
+
+
+def _check_rounds(values) -> None:
+  warmup = values.get('schedule_warmup_steps')
+  steps = values.get('schedule_steps')
+  if steps and warmup >= steps:
+    raise UsageError(
+      f'--schedule_warmup_steps={warmup} must be below --schedule_steps={steps}'
+      ': the warm-up is a part of the schedule.'
+    )
+  if values['evaluation_offset'] >= values['rounds_per_evaluation'] > 1:
+    raise UsageError(
+      f'--evaluation_offset={values["evaluation_offset"]} must be below '
+      f'--rounds_per_evaluation={values["rounds_per_evaluation"]}.'
+    )
+
+
+def _check_labels(values, parts) -> None:
+  """Refuses a process without labels, and a mask that it cannot use."""
+  name = parts.process.name
+  for flag in ('server_examples', 'labelled_examples'):
+    if values.get(flag) == 0:
+      raise UsageError(
+        f'--{flag}=0 leaves the process {name} without labels: give at least '
+        'one per class.'
+      )
+  if values.get('mask') == 'redrawn' and not parts.process.redraws_masks:
+    raise UsageError(
+      f'--mask=redrawn: the process {name} cannot hide other labels in every '
+      'pass: choose --mask=fixed.'
+    )
+  if not parts.source.may_lack_labels:
+    check_has_unlabelled(
+      values.get('pretraining_images'), bool(values.get('mask_ratio'))
+    )
+
+
+def _check_central(values, parts) -> None:
+  """Checks the encoder, and the partition of central training."""
+  if (
+    parts.process.needs_encoder
+    and values['model'] not in ENCODERS
+    and ':' not in values['model']
+  ):
+    raise UsageError(
+      f'--model={values["model"]} has no encoder of its own, which the process '
+      f'{parts.process.name} trains: choose --model={" or ".join(ENCODERS)}.'
+    )
+  if values.get('setting') == 'central' and values['partition'] != 'pooled':
+    raise UsageError(
+      f'--partition={values["partition"]} does not fit --setting=central: one '
+      'client holds all the data there; leave it out.'
+    )
+
+
+def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
+  """Refuses to pre-train on unlabelled images where there are none.
+
+  Args:
+    images: The value of `--pretraining_images`; `None` without pre-training.
+    has_unlabelled: Whether clients have images whose label they do not know.
+
+  Raises:
+    UsageError: If there are none and they are asked for.
+  """
+  if images == 'unlabelled' and not has_unlabelled:
+    raise UsageError(
+      '--pretraining_images=unlabelled has no image where --mask_ratio=0 hides '
+      'no label: raise the ratio, or take all images.'
+    )
+
+
+def _check_counted_steps(values, parts) -> None:
+  """Refuses an optimizer whose steps its process cannot count."""
+  if (
+    not parts.process.counts_sgd_steps
+    or values.get('client_optimizer') != 'adam'
+    or values.get('control_update') == 'full_gradient'
+  ):
+    return
+  base = values.get('base_process')
+  asked = f'--base_process={base}' if base else f'--process={values["process"]}'
+  can_average = 'control_update' in values
+  other = ', or --control_update=full_gradient.' if can_average else '.'
+  raise UsageError(
+    f'--client_optimizer=adam does not go with {asked}, which divides by steps '
+    'in proportion to the gradients: choose --client_optimizer=sgd' + other
+  )
+
+
+def _check_cut(values, parts) -> None:
+  """Refuses to cut data anew that clients own or nobody has labelled."""
+  if values['partition'] == 'native':
+    raise UsageError(
+      f'--split={values["split"]} does not fit --partition=native (the default '
+      'where the data name owners), whose clients own their examples: give '
+      '--partition=r, or --split=own.'
+    )
+  if parts.source.has_unlabelled:
+    raise UsageError(
+      f'--split={values["split"]} would test on images without labels, as most '
+      f'of --dataset={values["dataset"]} are: choose --split=own.'
+    )
+  if parts.source.has_sets:
+    raise UsageError(
+      f'--split={values["split"]} does not fit --dataset={values["dataset"]}, '
+      'whose examples come in sets: choose --split=own.'
+    )
+
+
+def _check_sets(values, parts) -> None:
+  """Checks process, partition and data against each other as to sets."""
+  partition, process = parts.partition, parts.process.name
+  asked = f'--partition={values["partition"]}'
+  source = f'--dataset={values["dataset"]}'
+  has_sets = parts.source.has_sets
+  if has_sets != (partition.name == 'own_sets'):
+    raise UsageError(
+      f'{asked} does not fit {source}, whose examples come in sets: choose '
+      '--partition=own_sets.'
+      if has_sets
+      else f'{asked} does not fit {source}, whose examples come in no sets: '
+      'choose --partition=u_sets.'
+    )
+  if parts.process.labels_at == 'sets' and not partition.in_sets:
+    raise UsageError(
+      f'{asked} lays no examples in sets, which the process {process} needs: '
+      'choose --partition=u_sets.'
+    )
+  if partition.in_sets and parts.process.labels_at not in ('sets', 'clients'):
+    raise UsageError(
+      f'{asked} of {source} has no labels for the process {process}, some of '
+      'whose examples are labelled: choose another process or partition.'
+    )
+  if parts.process.labels_at != 'sets':
+    for flag, default in (('prior_noise', 0), ('known_priors', 'exact')):
+      if values.get(flag, default) != default:
+        raise UsageError(
+          f'--{flag}={values[flag]} has no effect: clients of the process '
+          f'{process} see labels, and no class priors; leave it out.'
+        )
+  try:
+    partition.complete(
+      {name: values.get(name) for name in partition.setting_names}
+    )
+  except ValueError as error:
+    raise UsageError(f'--{error}') from error
+
+
+def _check_unlabelled(values, parts) -> None:
+  """Refuses what needs labels of images that have none."""
+  partition = parts.partition
+  if partition.needs_labels(values):
+    given = (
+      f'--partition={values["partition"]}'
+      if values.get('noniid_r') is None
+      else f'--noniid_r={values["noniid_r"]}'
+    )
+    raise UsageError(
+      f'{given} needs the class of each image, and most of '
+      f'--dataset={values["dataset"]} have no label: choose --partition=r with '
+      '--noniid_r=0.'
+    )
+  if parts.process.labels_at == 'clients':
+    raise UsageError(
+      f'--dataset={values["dataset"]} has images without labels, and the '
+      f'process {parts.process.name} needs the labels of all clients: choose '
+      'another.'
+    )

@@ -1,0 +1,289 @@
+"""The reference of all settings in the documentation, made from their records.
+
+Nothing stands in it that stands nowhere else: to change the page, change a
+record, a builder's signature or a table of defaults.
+"""
+
+import re
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from datasets.partition import partitions
+from datasets.sources import catalogue
+from experiments.config import defaults, parts_of_run
+from experiments.parts.optimizers import OPTIMIZERS
+from experiments.parts.schedules import SCHEDULES
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.setting import Scope, Setting
+
+COMMAND = 'python -m experiments.settings_reference'
+
+_START = f"""\
+# Settings
+
+`{COMMAND}` writes this page from the records in the code.
+
+Each setting is a flag of `python -m experiments.run`, written `--name=value`.
+`python -m experiments.run --process=NAME --dataset=NAME --help` lists those
+that have an effect there, each with the one value that it will have.
+
+Where several defaults apply, the last of them in the list counts, and a flag
+counts more than any of them. Where a default is one value or another, the rest
+of the run says which.
+
+What a setting can change is one of
+
+- the model: it stays the same for the whole run;
+- the repetition: which repetition of an experiment the run is;
+- the run: how long it trains, and what is measured and saved meanwhile; it may
+  change when a run is resumed;
+- the machine: where and how it computes; it may change likewise;
+- the name: what the run is called and where its results go; it may change
+  likewise.
+"""
+
+_SCOPES = {
+  Scope.MODEL: 'the model',
+  Scope.REPETITION: 'the repetition',
+  Scope.RUN: 'the run',
+  Scope.MACHINE: 'the machine',
+  Scope.NAME: 'the name',
+}
+_PLURALS = {
+  'dataset': 'data sets',
+  'process': 'processes',
+  'partition': 'partitions',
+  'client_optimizer': 'optimizers',
+  'schedule': 'schedules',
+}
+# Defaults of the later replace those of the earlier.
+_TABLES: Mapping[str, Collection[str]] = {
+  'dataset': catalogue.SOURCES,
+  'process': PROCESSES,
+  'partition': partitions.PARTITIONS,
+  'client_optimizer': OPTIMIZERS,
+  'schedule': SCHEDULES,
+}
+# An origin of `defaults.resolve`, and the flag whose value it depends on.
+_ORIGINS = {'data set': 'dataset', 'process': 'process'}
+# More values than these come from a name that the run has, such as a folder's.
+_MOST_VALUES = 8
+
+
+class _Declared(NamedTuple):
+  """A record, and the alternative that has it, unless every run has it."""
+
+  record: Setting
+  flag: str | None = None
+  name: str = ''
+
+
+def text() -> str:
+  """Returns the page, in Markdown."""
+  declared = _all_declared()
+  chosen = _chosen_by_tables()
+  lines = [_START]
+  for heading, settings in parts_of_run.by_heading().items():
+    lines += [f'## {heading.capitalize()}', '']
+    for name, setting in settings.items():
+      lines += _entry(setting, declared[name], chosen.get(name, {}))
+  return '\n'.join(lines).rstrip() + '\n'
+
+
+def _all_declared() -> dict[str, list[_Declared]]:
+  """Returns the records of each name."""
+  found: dict[str, list[_Declared]] = {}
+  for group in parts_of_run.COMMON.values():
+    for setting in group:
+      found.setdefault(setting.name, []).append(_Declared(setting))
+  for offer in parts_of_run.alternatives():
+    for setting in offer.settings:
+      declared = _Declared(setting, offer.flag, offer.name)
+      found.setdefault(setting.name, []).append(declared)
+  return found
+
+
+def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
+  """Returns the defaults of processes, data sets and alternatives.
+
+  Returns:
+    By name of the setting, and by the flag and its value that bring a default,
+    all the values that come with it.
+  """
+  found: dict[str, dict[tuple[str, str], list[Any]]] = {}
+
+  def add(name, flag, alternative, value):
+    values = found.setdefault(name, {}).setdefault((flag, alternative), [])
+    if value not in values:
+      values.append(value)
+
+  for process in PROCESSES:
+    for source in catalogue.SOURCES:
+      given = {'process': process, 'dataset': source}
+      resolved = defaults.resolve(given)
+      for name, origin in resolved.origins.items():
+        if origin in _ORIGINS and name in resolved.values:
+          flag = _ORIGINS[origin]
+          add(name, flag, given[flag], resolved.values[name])
+  process, source = next(iter(PROCESSES)), next(iter(catalogue.SOURCES))
+  for partition in partitions.PARTITIONS:
+    resolved = defaults.resolve(
+      {'process': process, 'dataset': source, 'partition': partition}
+    )
+    for name, origin in resolved.origins.items():
+      if origin == 'partition' and name in resolved.values:
+        add(name, 'partition', partition, resolved.values[name])
+  for flag, table in (
+    ('client_optimizer', OPTIMIZERS),
+    ('schedule', SCHEDULES),
+  ):
+    for part in table.values():
+      for name, value in part.overrides.items():
+        add(name, flag, part.name, value)
+  return found
+
+
+def _entry(
+  setting: Setting,
+  declared: list[_Declared],
+  chosen: Mapping[tuple[str, str], list[Any]],
+) -> list[str]:
+  """Returns the lines of one setting."""
+  lines = [f'### `--{setting.name}`', '', _markdown(setting.help), '']
+  lines.append(f'- Value: {_value(setting)}.')
+  default = _defaults(setting, declared, chosen)
+  if len(default) == 1:
+    lines.append(f'- Default: {default[0]}.')
+  else:
+    lines.append('- Default:')
+    lines += [f'  - {line}' for line in default]
+  lines.append(f'- Of {_users(declared)}.')
+  if conditions := _conditions(declared):
+    lines.append(f'- Needs: {_markdown(conditions)}.')
+  if setting.instead_of:
+    lines.append(f'- In the place of `--{setting.instead_of}`.')
+  lines.append(f'- Can change {_SCOPES[setting.scope]}.')
+  if setting.aliases:
+    aliases = ', '.join(f'`--{alias}`' for alias in setting.aliases)
+    lines.append(f'- Also called {aliases}.')
+  return [*lines, '']
+
+
+def _value(setting: Setting) -> str:
+  if setting.choices:
+    return ' or '.join(f'`{choice}`' for choice in setting.choices)
+  return setting.expected.replace('True or False', '`true` or `false`')
+
+
+def _defaults(
+  setting: Setting,
+  declared: list[_Declared],
+  chosen: Mapping[tuple[str, str], list[Any]],
+) -> list[str]:
+  """Returns a text for each default and who brings it."""
+  common = [d.record.default for d in declared if d.flag is None]
+  common = [default for default in common if default is not None]
+  lines = [_literal(default) for default in common]
+  own = {(d.flag, d.name): _own_default(d) for d in declared if d.flag}
+  for flag in _TABLES:
+    values = {
+      name: value
+      for (other, name), value in own.items()
+      if other == flag
+      # A process's defaults always replace those of its builder.
+      and not (flag == 'process' and (flag, name) in chosen)
+    }
+    lines += _by_value(flag, values, is_shared=not common and len(values) > 1)
+  for flag in _TABLES:
+    values = {
+      name: found[0] if len(found) == 1 else tuple(found)
+      for (other, name), found in chosen.items()
+      if other == flag
+      # Of a partition's record, it is among the former.
+      and not (flag == 'partition' and found == [own.get((flag, name))])
+    }
+    if flag == 'dataset' and len(lines) == len(common):
+      # Says again what holds anyway.
+      values = {k: v for k, v in values.items() if v not in common}
+    lines += _by_value(flag, values)
+  if setting.like:
+    lines.append(f'{"else " if lines else ""}that of `--{setting.like}`')
+  return lines or ['none']
+
+
+def _own_default(declared: _Declared) -> Any:
+  """Returns the default of a builder, or of the record."""
+  if declared.flag == 'process':
+    value = PROCESSES[declared.name].default_of(declared.record.name)
+    if value is not None:
+      return value
+  return declared.record.default
+
+
+def _by_value(
+  flag: str, values: Mapping[str, Hashable], is_shared: bool = False
+) -> list[str]:
+  """Returns a text for each value, with the alternatives that bring it.
+
+  Args:
+    flag: The flag that chooses among the alternatives.
+    values: Their defaults by name; `None` for none.
+    is_shared: Whether the alternatives need no naming where they agree.
+  """
+  names: dict[Hashable, list[str]] = {}
+  for name, value in values.items():
+    if value is not None:
+      names.setdefault(value, []).append(name)
+  if is_shared and len(names) == 1 and None not in values.values():
+    return [_literal(value) for value in names]
+  return [
+    f'{_literal(value)} with {_listed(flag, alternatives)}'
+    for value, alternatives in names.items()
+  ]
+
+
+def _literal(value: Any) -> str:
+  """Returns a value, or several of which one holds, as flags have them."""
+  if isinstance(value, tuple):
+    if len(value) > _MOST_VALUES:
+      return 'one that the rest of the run gives'
+    return ' or '.join(map(_literal, value))
+  if isinstance(value, bool):
+    return f'`{str(value).lower()}`'
+  return f'`{value}`'
+
+
+def _users(declared: list[_Declared]) -> str:
+  """Returns whose setting it is."""
+  if any(d.flag is None for d in declared):
+    return 'every run'
+  names: dict[str, list[str]] = {}
+  for one in declared:
+    names.setdefault(one.flag, []).append(one.name)
+  return '; '.join(_listed(flag, found) for flag, found in names.items())
+
+
+def _listed(flag: str, names: Iterable[str]) -> str:
+  """Returns names of alternatives behind the flag that chooses among them."""
+  names, everyone = list(names), list(_TABLES[flag])
+  if set(names) == set(everyone):
+    return f'all {_PLURALS[flag]}'
+  first, *others = names
+  return ', '.join([f'`--{flag}={first}`', *(f'`{name}`' for name in others)])
+
+
+def _conditions(declared: list[_Declared]) -> str:
+  """Returns what must hold for the setting to have an effect."""
+  texts = [
+    ' and '.join(str(condition) for condition in one.record.used_when)
+    for one in declared
+  ]
+  if not all(texts):
+    return ''
+  return '; or '.join(dict.fromkeys(texts))
+
+
+def _markdown(sentence: str) -> str:
+  """Returns a text with flags set as code."""
+  escaped = sentence.replace('<', '&lt;').replace('>', '&gt;')
+  return re.sub(r'--[a-z_]+(=[\w,.:]*\w)?', r'`\g<0>`', escaped)

@@ -1,0 +1,222 @@
+"""The settings of a run itself: what, how long, how often, and where.
+
+Those of processes, data sets, partitions, networks, optimizers, schedules and
+views stand beside these.
+"""
+
+import dataclasses
+
+from datasets.draws import assignment
+from tff_ssl.setting import (
+  Scope,
+  Setting,
+  condition,
+  needs_process,
+  only_with,
+  unless,
+)
+
+
+@condition('a process that can be trained centrally')
+def _can_be_central(values):
+  """Says so where a process cannot be trained centrally."""
+  if values['can_be_central']:
+    return None
+  return (
+    f'the process {values["process"]} does not use it, it cannot be trained '
+    'centrally'
+  )
+
+
+@condition('clients with test examples of their own')
+def _has_tested_clients(values):
+  """Says so where clients have no test examples of their own."""
+  if values['has_tested_clients']:
+    return None
+  return (
+    'only clients of a native split or of u_sets have test examples of their '
+    'own (choose --partition=native and a data set whose examples have owners, '
+    'or --partition=u_sets)'
+  )
+
+
+_CLIENTS_TRAIN = needs_process('has_client_training')
+
+CHOSEN = (
+  Setting(
+    'process',
+    str,
+    'Name of the process (--list names them), or module:SPEC of your own.',
+  ),
+  Setting(
+    'dataset',
+    str,
+    'Name of the data set (--list names them), or module:SOURCE of your own.',
+  ),
+  Setting(
+    'setting',
+    str,
+    'federated, or central: one client that holds all the data and keeps its '
+    'momentum, in rounds of one epoch.',
+    default='federated',
+    choices=('federated', 'central'),
+    used_when=(_can_be_central,),
+  ),
+)
+
+SCHEDULE = (
+  Setting(
+    'total_rounds',
+    int,
+    'Rounds to train.',
+    default=100,
+    at_least=1,
+    scope=Scope.RUN,
+  ),
+  Setting(
+    'clients_per_round',
+    int,
+    'C, participating clients.',
+    default=10,
+    at_least=1,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'rounds_per_evaluation',
+    int,
+    'Rounds between evaluations.',
+    default=10,
+    at_least=1,
+    scope=Scope.RUN,
+  ),
+  Setting(
+    'evaluation_offset',
+    int,
+    'Rounds before the first evaluation, if fewer: with 1 and 10 rounds '
+    'between, it is after rounds 1, 11, 21 and so on, and the last.',
+    default=0,
+    at_least=0,
+    scope=Scope.RUN,
+  ),
+  Setting(
+    'gradient_diversity_clients',
+    int,
+    'Clients on which gradient diversity is measured, the same ones for every '
+    'process; 0 for none.',
+    default=0,
+    at_least=0,
+    scope=Scope.RUN,
+    used_when=(_CLIENTS_TRAIN, needs_process('has_gradient_diversity')),
+  ),
+  Setting(
+    'rounds_per_gradient_diversity',
+    int,
+    'Rounds between measurements of gradient diversity.',
+    default=10,
+    at_least=1,
+    scope=Scope.RUN,
+    used_when=(
+      _CLIENTS_TRAIN,
+      needs_process('has_gradient_diversity'),
+      unless('gradient_diversity_clients', 0, 'measures nothing'),
+    ),
+  ),
+  Setting(
+    'rounds_per_client_evaluation',
+    int,
+    'Native split: rounds between evaluations of each client, and of the '
+    'whole, from the same pass (also one at the end); 0 for none.',
+    default=0,
+    at_least=0,
+    scope=Scope.RUN,
+    used_when=(_has_tested_clients,),
+  ),
+  Setting(
+    'rounds_per_checkpoint',
+    int,
+    'Rounds between checkpoints.',
+    default=1,
+    at_least=1,
+    scope=Scope.RUN,
+  ),
+  dataclasses.replace(assignment.SEED, help='Root of all randomness.'),
+  Setting(
+    'seeds',
+    str,
+    'Several seeds instead, such as 0,1,2: a run each, one after the other, in '
+    '<run_dir>_seed<n>, and a line with mean and interval at the end.',
+    scope=Scope.REPETITION,
+  ),
+)
+
+RECIPE = (
+  Setting(
+    'recipe',
+    str,
+    'TABLE:ROW, a row of a published table; flags given beside it win (python '
+    '-m experiments.reproduce --list names them).',
+    scope=Scope.NAME,
+  ),
+  Setting(
+    'recipe_scale',
+    float,
+    "Share of the recipe's rounds, in (0, 1]: all numbers of rounds and the "
+    'schedule are shortened together.',
+    above=0,
+    at_most=1,
+    scope=Scope.NAME,
+    used_when=(only_with('recipe'),),
+  ),
+)
+
+PARTITION = Setting(
+  'partition',
+  str,
+  'How clients get data: native, r, dirichlet, pooled, u_sets, own_sets, or '
+  'module:PARTITION of your own; by default native where the data say who owns '
+  'each example.',
+  default='r',
+)
+
+PLACES = (
+  Setting(
+    'run_dir',
+    str,
+    'Folder of the results, a new or an empty one; a run that is there is '
+    'resumed. By default runs/<process>_<dataset>_seed<seed>.',
+    scope=Scope.NAME,
+    aliases=('root_output_dir',),
+  ),
+  Setting(
+    'data_dir',
+    str,
+    'Folder of the data files; by default TFF_SSL_DATA_DIR, or else the '
+    'download folders of TFF and TFDS.',
+    scope=Scope.MACHINE,
+  ),
+  Setting(
+    'cache_dir',
+    str,
+    'Folder of unpacked data and client stores; by default ~/.cache/tff_ssl.',
+    default='~/.cache/tff_ssl',
+    scope=Scope.MACHINE,
+  ),
+)
+
+ACTIONS = (
+  Setting(
+    'dry_run',
+    bool,
+    'Prepares the data, says what would run and what it would cost, and ends '
+    'without training.',
+    scope=Scope.NAME,
+  ),
+  Setting(
+    'list',
+    bool,
+    'Lists processes, data sets and models, and ends.',
+    scope=Scope.NAME,
+  ),
+)
+
+FOLDERS = ('data_dir', 'cache_dir', 'run_dir')

@@ -1,0 +1,164 @@
+"""From flags to checked settings; everything here runs before TensorFlow.
+
+A flag that the chosen process or data set does not use is an error, and so is a
+value that cannot work: one sentence that names the flag, its value and what to
+do.
+"""
+
+import os
+import types
+from collections.abc import Collection
+from typing import Any
+
+from datasets.draws import label_masks
+from experiments.config import (
+  conflicts,
+  defaults,
+  parts_of_run,
+  run_settings,
+  worker_settings,
+)
+from experiments.config.parts_of_run import Parts
+from experiments.config.usage import UsageError, check_name
+from tff_ssl.setting import Scope, Setting
+
+_ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)
+
+# The names of those settings that may change when a run is resumed.
+FREE = frozenset(
+  setting.name
+  for setting in parts_of_run.all_settings().values()
+  if setting.scope in (Scope.RUN, Scope.MACHINE, Scope.NAME)
+)
+# Those that say which repetition of an experiment a run is.
+REPETITION = frozenset(
+  setting.name
+  for setting in parts_of_run.all_settings().values()
+  if setting.scope is Scope.REPETITION
+)
+# Those that say what a run is called and where it is.
+NAMES = frozenset(
+  setting.name
+  for setting in parts_of_run.all_settings().values()
+  if setting.scope is Scope.NAME
+)
+
+
+def make(
+  given: dict[str, object], optional: Collection[str] = ()
+) -> types.SimpleNamespace:
+  """Resolves and checks the flags of a run.
+
+  Args:
+    given: The flags that were given, by name (`flags.parse`).
+    optional: Names of those among them that are left out where they have no
+      effect; for the others this is an error.
+
+  Returns:
+    A namespace with all flags as attributes: `None` where the run does not use
+    them. `used` are those that it does, by name, and `parts` are its `Parts`.
+
+  Raises:
+    UsageError: If the flags cannot be run.
+  """
+  for flag in ('process', 'dataset'):
+    if flag not in given:
+      raise UsageError(f'--{flag} is missing; --list names what there is.')
+  given = defaults.with_environment(given)
+  _check_exclusive(given)
+  written = given
+  given = _with_mask_ratio(given)
+  given = worker_settings.without_revoked(given)
+  values, _, parts = defaults.resolve(given)
+  parts_of_run.check_model(values['model'])
+  unused = _unused(values, parts)
+  for name in given:
+    if name in unused and name not in optional:
+      reason = unused[name]
+      if name not in written:
+        name = 'labelled_fraction'
+      value = written[name]
+      text = str(value).lower() if isinstance(value, bool) else value
+      raise UsageError(f'--{name}={text} has no effect: {reason}.')
+  values = {k: v for k, v in values.items() if k not in unused}
+  _check_values(values, parts.settings)
+  conflicts.check(values, parts)
+  names = list({**parts_of_run.all_settings(), **parts.settings})
+  settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
+  settings.used = {
+    name: values[name]
+    for name in names
+    if name in values and name not in _ACTIONS
+  }
+  settings.parts = parts
+  settings.cache_dir = os.path.expanduser(settings.cache_dir)
+  settings.run_dir = os.path.expanduser(settings.run_dir)
+  return settings
+
+
+def _check_exclusive(given) -> None:
+  """Refuses two flags of which one takes the place of the other."""
+  settings = parts_of_run.all_settings(parts_of_run.offers_of_user(given))
+  for name, value in given.items():
+    other = settings[name].instead_of if name in settings else None
+    if other in given:
+      raise UsageError(
+        f'--{name}={value} and --{other}={given[other]} exclude each other: '
+        'give one.'
+      )
+
+
+def _with_mask_ratio(given: dict[str, object]) -> dict[str, object]:
+  """Returns the flags with a mask ratio for the labelled fraction."""
+  if 'labelled_fraction' not in given:
+    return given
+  setting = label_masks.LABELLED_FRACTION
+  fraction = given[setting.name]
+  if not setting.allows(fraction):
+    raise UsageError(f'--{setting.name}={fraction} must be {setting.expected}.')
+  rest = {k: v for k, v in given.items() if k != setting.name}
+  return {**rest, setting.instead_of: setting.parse(fraction)}
+
+
+def _unused(values: dict[str, Any], parts: Parts) -> dict[str, str]:
+  """Returns the settings that this run does not use, with the reason."""
+  context = parts.context(values)
+  own = parts.settings
+  unused = {}
+  for name, setting in own.items():
+    if reason := setting.why_unused(context):
+      unused[name] = reason
+  for name in values.keys() | parts_of_run.all_settings().keys():
+    if name not in own:
+      unused[name] = _why_not_offered(name, parts, values)
+  return unused
+
+
+def _why_not_offered(name: str, parts: Parts, values: dict[str, Any]) -> str:
+  """Returns why no part of a run has a setting."""
+  offers = parts_of_run.offers_of(name)
+  flags = {offer.flag for offer in offers}
+  if not flags or 'process' in flags:
+    return f'the process {parts.process.name} does not use it'
+  (flag,) = flags
+  users = ' or '.join(f'--{flag}={offer.name}' for offer in offers)
+  if flag == 'partition':
+    return f'--partition={values["partition"]} does not use it ({users} does)'
+  return f'only {users} uses it'
+
+
+def _check_values(values: dict[str, Any], own: dict[str, Setting]) -> None:
+  """Raises `UsageError` at the first value that its setting cannot have."""
+  for name, value in values.items():
+    setting = own[name]
+    if name in run_settings.FOLDERS and not value:
+      raise UsageError(f'--{name}={value} must be a folder.')
+    if setting.choices:
+      check_name(name, value, setting.choices)
+    elif not setting.allows(value):
+      raise UsageError(f'--{name}={value} must be {setting.expected}.')
+    elif setting.parse is not None:
+      try:
+        setting.parse(value)
+      except ValueError as error:
+        raise UsageError(f'--{name}={value}: {error}') from error

@@ -1,0 +1,240 @@
+"""Accuracy per client, where the test examples belong to clients.
+
+An average over all test examples hides the clients that a model serves badly.
+Here the examples' scores, of one pass over the test split, are grouped by their
+owners.
+"""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pandas as pd
+
+from datasets.draws import evaluation_owners
+from datasets.draws.assignment import NOBODY
+from datasets.partition import partitions
+from experiments.artifacts import client_log
+from experiments.config.usage import UsageError
+
+_MEAN = 'client_accuracy_mean'
+_STD = 'client_accuracy_std'
+_P10 = 'client_accuracy_p10'
+_WORST = 'client_accuracy_worst'
+_PER_EXAMPLE = 'client_accuracy_per_example'
+_HELD_OUT = 'held_out_accuracy'
+_UNSEEN = 'unseen_accuracy'
+FIGURES = (_MEAN, _STD, _P10, _WORST, _PER_EXAMPLE, _HELD_OUT, _UNSEEN)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Owners:
+  """Whose the N test examples are.
+
+  Attributes:
+    names: The names of the partition's K clients.
+    client: `int64 [N]`, the owner's index in the partition; `NOBODY` where the
+      owner is no client.
+    held_out: `bool [N]`, whether the owner's training examples went to the
+      server and he never takes part.
+  """
+
+  names: tuple[str, ...]
+  client: np.ndarray
+  held_out: np.ndarray
+
+  @property
+  def unseen(self) -> np.ndarray:
+    """`bool [N]`, whether neither clients nor server have the owner's data."""
+    return (self.client == NOBODY) & ~self.held_out
+
+  @property
+  def examples(self) -> np.ndarray:
+    """`int64 [K]`, the number of test examples of each client."""
+    return self.sum(np.ones(len(self.client), np.int64)).astype(np.int64)
+
+  def sum(self, values: np.ndarray) -> np.ndarray:
+    """Returns each client's sum of a value per example, `float64 [K]`."""
+    own = self.client != NOBODY
+    return np.bincount(
+      self.client[own], weights=values[own], minlength=len(self.names)
+    )
+
+  def describe(self) -> dict[str, int]:
+    """Returns how many clients and test examples are in the figures."""
+    return {
+      'clients_with_test_examples': int(np.count_nonzero(self.examples)),
+      'client_test_examples': int(self.examples.sum()),
+      'held_out_test_examples': int(self.held_out.sum()),
+      'unseen_test_examples': int(self.unseen.sum()),
+    }
+
+
+def find_owners(settings, source, partition) -> Owners | None:
+  """Returns whose the test examples are.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    source: `datasets.sources.source.Source`.
+    partition: Its partition: a native one, or one that deals test examples.
+
+  Returns:
+    The `Owners`; `None` where clients are not evaluated.
+
+  Raises:
+    UsageError: If they are to be, and no client has a test example.
+  """
+  rounds = settings.rounds_per_client_evaluation
+  if not rounds:
+    return None
+  if partitions.find(partition.name).deals_test:
+    client = evaluation_owners.assign_evenly(
+      source.test.labels,
+      source.num_classes,
+      partition.num_clients,
+      settings.seed,
+    )
+    return Owners(partition.client_names, client, np.zeros(len(client), bool))
+  if source.test.client_ids is None:
+    raise UsageError(
+      f'--rounds_per_client_evaluation={rounds} needs to know whose the test '
+      f'examples of {source.name} are: add client_ids to test.npz, or leave '
+      'the flag out.'
+    )
+  index = {name: place for place, name in enumerate(partition.client_names)}
+  held_out = set(partition.held_out_client_names)
+  ids = source.test.client_ids.tolist()
+  client = np.array([index.get(name, NOBODY) for name in ids], np.int64)
+  if (client == NOBODY).all():
+    raise UsageError(
+      f'--rounds_per_client_evaluation={rounds} is impossible: none of the '
+      f'{len(index)} clients has a test example; give 0, or more clients.'
+    )
+  return Owners(
+    partition.client_names,
+    client,
+    np.array([name in held_out for name in ids], bool),
+  )
+
+
+def figures(owners: Owners, scores) -> dict[str, float]:
+  """Returns what metrics.csv holds of the clients.
+
+  Args:
+    owners: Whose the examples are.
+    scores: `evaluation.Scores` of the same examples.
+
+  Returns:
+    Accuracies in [0, 1]: over clients that have test examples the mean, in
+    which each client counts the same, the standard deviation (divided by their
+    number), the 10th percentile (interpolated) and the lowest; over these
+    clients' examples the mean, in which each example counts the same; and,
+    where there are such examples, over those of owners held out for the server
+    and of owners unseen.
+  """
+  tested = owners.examples > 0
+  accuracies = owners.sum(scores.correct)[tested] / owners.examples[tested]
+  found = {
+    _MEAN: float(accuracies.mean()),
+    _STD: float(accuracies.std()),
+    _P10: float(np.percentile(accuracies, 10)),
+    _WORST: float(accuracies.min()),
+    _PER_EXAMPLE: float(scores.correct[owners.client != NOBODY].mean()),
+  }
+  for name, chosen in ((_HELD_OUT, owners.held_out), (_UNSEEN, owners.unseen)):
+    if chosen.any():
+      found[name] = float(scores.correct[chosen].mean())
+  return found
+
+
+class ClientEvaluation:
+  """Evaluates weights as a whole and per client, and logs the latter."""
+
+  def __init__(self, evaluator, owners: Owners, log: client_log.ClientLog):
+    """Prepares the evaluation.
+
+    Args:
+      evaluator: `evaluation.Evaluator` of the whole test split.
+      owners: Whose its examples are.
+      log: Gets the rows of clients.
+    """
+    self._evaluator = evaluator
+    self._owners = owners
+    self._log = log
+
+  def __call__(self, round_number: int, weights) -> dict[str, float]:
+    """Returns the figures of the whole test split and of the clients.
+
+    Args:
+      round_number: Number of the round that gave the weights.
+      weights: `tff.learning.models.ModelWeights` of arrays.
+
+    Raises:
+      MetricLogError: If the clients' rows cannot be written.
+    """
+    scores = self._evaluator.scores(weights)
+    owners = self._owners
+    sizes = owners.examples
+    correct, losses = owners.sum(scores.correct), owners.sum(scores.losses)
+    self._log.append(
+      round_number,
+      (
+        (k, owners.names[k], n, correct[k] / n, losses[k] / n)
+        for k, n in enumerate(sizes)
+        if n
+      ),
+    )
+    return {**scores.mean(), **figures(owners, scores)}
+
+
+@contextlib.contextmanager
+def opened(evaluator, owners: Owners | None, path, first_round: int, log):
+  """Opens clients.csv for a run that goes on with `first_round`.
+
+  A file of a run that goes on without evaluating clients is opened too: rows of
+  rounds that are done again would be stale.
+
+  Args:
+    evaluator: `evaluation.Evaluator`.
+    owners: From `find_owners`.
+    path: The CSV file.
+    first_round: Number of the first round to come.
+    log: `MetricLog` of the run, open.
+
+  Yields:
+    A `ClientEvaluation`, or `None` where clients are not evaluated.
+  """
+  if owners is None and not path.exists():
+    yield None
+    return
+  rounds = log.rounds_with(_MEAN)
+  with client_log.ClientLog(path, first_round, rounds) as table:
+    if owners is None:
+      yield None
+    else:
+      yield ClientEvaluation(evaluator, owners, table)
+
+
+def describe(owners: Owners) -> str:
+  """Returns one sentence: who is in the figures, and who is not."""
+  facts = owners.describe()
+  return (
+    f'Evaluated per client: {facts["clients_with_test_examples"]} of '
+    f'{len(owners.names)} clients, with {facts["client_test_examples"]} test '
+    f'examples; without {facts["held_out_test_examples"]} of owners held out '
+    f'for the server and {facts["unseen_test_examples"]} of others.'
+  )
+
+
+def last_figures(table: pd.DataFrame) -> dict[str, float]:
+  """Returns the `FIGURES` that the last round has.
+
+  Args:
+    table: metrics.csv.
+  """
+  last = table.iloc[-1]
+  return {
+    name: float(last[name])
+    for name in FIGURES
+    if name in table and pd.notna(last[name])
+  }

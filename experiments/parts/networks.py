@@ -1,0 +1,50 @@
+"""The network of a run: settings, and how it is made."""
+
+from __future__ import annotations
+
+from etils import epy
+
+from tff_ssl import models
+from tff_ssl.models.arguments import NORM
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+PRECISIONS = ('float32', 'bfloat16')
+
+SETTINGS = (
+  Setting(
+    'model',
+    str,
+    'Name of the network (--list names them), or module:FUNCTION of your own, '
+    'called with input_shape, num_classes and norm.',
+    default='small_cnn',
+  ),
+  NORM,
+  Setting(
+    'precision',
+    str,
+    'What the network computes in; its weights are float32.',
+    default='float32',
+    choices=PRECISIONS,
+    group='run',
+  ),
+)
+
+
+def build(settings, input_shape, num_classes: int):
+  """Returns the `FunctionalModel` of a run; its weights are float32.
+
+  Args:
+    settings: What has `model`, `norm` and `precision`.
+    input_shape: Height, width and channels.
+    num_classes: Number of classes.
+  """
+  earlier = tf.keras.mixed_precision.global_policy()
+  if settings.precision == 'bfloat16':
+    tf.keras.mixed_precision.set_global_policy('mixed_bfloat16')
+  try:
+    return models.build(settings.model, input_shape, num_classes, settings.norm)
+  finally:
+    tf.keras.mixed_precision.set_global_policy(earlier)

@@ -1,0 +1,25 @@
+"""Alternatives that a setting chooses from, each with settings of its own."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tff_ssl.setting import Setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """One of several alternatives, such as an optimizer.
+
+  Attributes:
+    name: The value that chooses it.
+    build: Makes it, from the values of its settings by name.
+    settings: Its settings.
+    overrides: Defaults of other settings that it imposes, also over those of a
+      process.
+  """
+
+  name: str
+  build: Callable[..., Any]
+  settings: tuple[Setting, ...] = ()
+  overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,101 @@
+"""Schedules of the learning rate: settings, and how they are made."""
+
+from __future__ import annotations
+
+from etils import epy
+
+from experiments.parts.part import Part
+from tff_ssl.setting import Setting
+
+with epy.lazy_imports():
+  from tff_ssl import optimizers
+
+
+def _build_cosine(
+  *, schedule_steps, schedule_coefficient, schedule_warmup_steps, schedule_scale
+):
+  return optimizers.cosine(
+    schedule_steps,
+    schedule_coefficient,
+    schedule_warmup_steps,
+    scale=schedule_scale,
+  )
+
+
+SCHEDULES = {
+  part.name: part
+  for part in (
+    Part('constant', lambda: None),
+    Part(
+      'cosine',
+      _build_cosine,
+      # The values of the grouping paper, Eq. 11.
+      (
+        Setting(
+          'schedule_steps',
+          int,
+          'Cosine: steps EM/B of the whole schedule.',
+          default=100 * 1024,
+          at_least=1,
+        ),
+        Setting(
+          'schedule_coefficient',
+          float,
+          'Cosine: the coefficient c.',
+          default=7 / 16,
+          at_least=0,
+        ),
+        Setting(
+          'schedule_warmup_steps',
+          int,
+          'Cosine: steps of warm-up eM/B.',
+          default=0,
+          at_least=0,
+        ),
+        Setting(
+          'schedule_scale',
+          float,
+          'Stretches the schedule by this factor.',
+          default=1.0,
+          above=0,
+        ),
+      ),
+    ),
+    Part(
+      'exponential',
+      lambda *, schedule_decay: optimizers.exponential(schedule_decay),
+      (
+        Setting(
+          'schedule_decay',
+          float,
+          'Exponential: the factor of each round, in (0, 1].',
+          default=0.97,
+          above=0,
+          at_most=1,
+        ),
+      ),
+    ),
+  )
+}
+
+SETTINGS = (
+  Setting(
+    'schedule',
+    str,
+    'Learning rate: constant, cosine over steps (grouping paper, Eq. 11) or '
+    'exponential over rounds.',
+    default='constant',
+    choices=tuple(SCHEDULES),
+  ),
+)
+
+
+def build(settings):
+  """Returns the schedule, or `None` for a constant learning rate.
+
+  Args:
+    settings: What has `schedule` and the settings of that.
+  """
+  part = SCHEDULES[settings.schedule]
+  values = {s.name: getattr(settings, s.name) for s in part.settings}
+  return part.build(**values)

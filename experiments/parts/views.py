@@ -1,0 +1,95 @@
+"""The views of images that participants train on: settings, and making them."""
+
+from __future__ import annotations
+
+from etils import epy
+
+from tff_ssl.setting import Setting, needs_process
+
+with epy.lazy_imports():
+  from tff_ssl import augmentation
+
+# Operations and strength.
+_RAND_AUGMENT = {
+  'rand_augment_1_10': (1, 10),
+  'rand_augment_10_1': (10, 1),
+  # Behind the weak view, nothing: FedLabel's Figure 9.
+  'weak': (0, 1),
+}
+
+_AUGMENTS = needs_process('augments')
+
+SETTINGS = (
+  Setting(
+    'augmentation',
+    str,
+    'The strong view behind mirror and crop: fixmatch (2 operations of random '
+    'strength and a grey square), or RandAugment, N operations of strength M, '
+    'rand_augment_1_10, rand_augment_10_1; weak has nothing behind them.',
+    default='fixmatch',
+    choices=('fixmatch', *_RAND_AUGMENT),
+    used_when=(
+      needs_process('has_strong_view', ', it takes no strong view'),
+      _AUGMENTS,
+    ),
+  ),
+  Setting(
+    'augment_flip',
+    bool,
+    'Whether images are mirrored at random; by default where that leaves the '
+    'class as it is.',
+    used_when=(_AUGMENTS,),
+  ),
+  Setting(
+    'augment_crop',
+    int,
+    'Pixels by which images are moved at random, at most, in each direction (3 '
+    'of 28, 4 of 32, else an eighth); 0 leaves them in place.',
+    at_least=0,
+    used_when=(_AUGMENTS,),
+  ),
+  Setting(
+    'augment_rotation',
+    float,
+    'Degrees by which images are turned at random, at most, either way; '
+    'without it they are not.',
+    at_least=0,
+    at_most=180,
+    used_when=(_AUGMENTS,),
+  ),
+)
+
+
+def build(settings, spec, source):
+  """Returns the augmentation of a run.
+
+  Args:
+    settings: What has the values of `SETTINGS`.
+    spec: The `ProcessSpec`.
+    source: The data set, whose mean, background and orientation count.
+
+  Raises:
+    ValueError: If `augment_crop` is no shift within the images.
+  """
+  if not spec.augments:
+    return augmentation.PlainViews()
+  side = min(source.train.images.shape[1:3])
+  if (settings.augment_crop or 0) >= side:
+    raise ValueError(
+      f'--augment_crop={settings.augment_crop} must be below {side}, the '
+      'shorter side of the images.'
+    )
+  flip = settings.augment_flip
+  common = {
+    'mean': source.mean,
+    'stddev': source.stddev,
+    'flip': source.mirrorable if flip is None else flip,
+    'crop_padding': settings.augment_crop,
+    'rotation': settings.augment_rotation or 0.0,
+    'fill': source.background,
+  }
+  # None where the process takes no strong view.
+  if settings.augmentation in (None, 'fixmatch'):
+    return augmentation.ImageViews(**common)
+  num_ops, strength = _RAND_AUGMENT[settings.augmentation]
+  return augmentation.rand_augment_views(num_ops, strength, **common)

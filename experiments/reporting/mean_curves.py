@@ -1,0 +1,136 @@
+"""Curves of groups of runs: the mean over seeds, in the band of all seeds."""
+
+import pathlib
+from collections.abc import Sequence
+
+import pandas as pd
+from cycler import cycler
+from matplotlib import colormaps, figure
+
+from datasets.files import whole_files
+from experiments.config.usage import UsageError
+from experiments.reporting.run_groups import Group
+
+# Letters of small print that fit beside each other in a panel, and those that
+# the key before a name takes.
+_LETTERS = 90
+_KEY_LETTERS = 7
+
+# Columns of metrics.csv drawn where a run has them -> their names on the axis.
+_NAMES = {
+  'accuracy': 'test accuracy',
+  'mask_rate': 'mask rate',
+  'pseudo_label_accuracy': 'accuracy of pseudo-labels',
+  'test_proxy_loss': 'test loss of the proxy task',
+}
+_DIVERSITY = 'diversity'
+_MAX_IN_ONE_COLUMN = 3
+# More groups than colours: the same again with another stroke.
+_STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
+  color=colormaps['tab10'].colors
+)
+
+
+def read(
+  groups: Sequence[Group], curves: Sequence[str] | None = None
+) -> pd.DataFrame:
+  """Reads the curves of runs.
+
+  Args:
+    groups: From `run_groups.by_run`.
+    curves: Columns of metrics.csv; by default test accuracy, mask rate,
+      accuracy of pseudo-labels, the proxy task's test loss and gradient
+      diversity, where runs have them.
+
+  Returns:
+    A row for each round in which a run has some value: `run`, `seed`, `round`,
+    and a column for each curve.
+
+  Raises:
+    UsageError: If no run has a column.
+  """
+  together = pd.concat(
+    [
+      pd.read_csv(folder / 'metrics.csv')
+      .dropna(axis='columns', how='all')
+      .assign(run=group.name, seed=summary['seed'])
+      for group in groups
+      for folder, summary in zip(group.folders, group.summaries, strict=True)
+    ],
+    ignore_index=True,
+  )
+  columns = _columns(list(together.columns), curves)
+  chosen = together[['run', 'seed', 'round', *columns]]
+  return chosen.dropna(subset=columns, how='all')
+
+
+def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
+  """Draws a panel for each curve and a line for each group of runs.
+
+  Args:
+    table: From `read`.
+    path: The PNG file to write.
+  """
+  columns = list(table.columns.drop(['run', 'seed', 'round']))
+  runs = table['run'].unique()
+  width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
+  height = -(-len(columns) // width)
+  # A column of the legend is as wide as its longest name.
+  longest = max(map(len, runs))
+  legend_columns = max(1, _LETTERS * width // (longest + _KEY_LETTERS))
+  legend_lines = -(-len(runs) // legend_columns)
+  picture = figure.Figure(
+    figsize=(7 * width, 3 * height + 0.3 + 0.2 * legend_lines),
+    layout='constrained',
+  )
+  panels = list(picture.subplots(height, width, squeeze=False).flat)
+  for axes, column in zip(panels, columns, strict=False):
+    axes.set_prop_cycle(_STYLES)
+    for run in runs:
+      of_run = table[table['run'] == run]
+      _draw(axes, run, of_run.pivot(index='round', columns='seed')[column])
+    axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
+    axes.grid(alpha=0.3)
+  for axes in panels[len(columns) :]:
+    axes.remove()
+  handles, names = picture.axes[0].get_legend_handles_labels()
+  picture.legend(
+    handles,
+    names,
+    loc='outside lower center',
+    ncols=min(len(names), legend_columns),
+    fontsize='small',
+  )
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=120)
+
+
+def _columns(present, wanted) -> list[str]:
+  if wanted is None:
+    return [column for column in _NAMES if column in present] + [
+      column for column in present if column.startswith(_DIVERSITY)
+    ]
+  for column in wanted:
+    if column not in present:
+      raise UsageError(
+        f'--curves={column} is in no metrics.csv of these runs; there are '
+        f'{", ".join(present)}.'
+      )
+  return list(wanted)
+
+
+def _draw(axes, name, by_seed) -> None:
+  """Draws one group where all of its seeds that have the curve have a value."""
+  together = by_seed.dropna(axis='columns', how='all').dropna()
+  if together.empty:
+    axes.plot([], [], label=name)
+    return
+  (line,) = axes.plot(together.index, together.mean(axis='columns'), label=name)
+  axes.fill_between(
+    together.index,
+    together.min(axis='columns'),
+    together.max(axis='columns'),
+    color=line.get_color(),
+    alpha=0.2,
+    linewidth=0,
+  )

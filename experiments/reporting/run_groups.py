@@ -1,0 +1,243 @@
+"""Groups of finished runs that differ by seed, and what is read from them."""
+
+import dataclasses
+import json
+import pathlib
+import shlex
+from collections.abc import Sequence
+
+from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
+from experiments.tables import child_runs, measures
+from experiments.tables.recipes import Recipe
+
+# Flags that tell where a run lay.
+_PLACES = frozenset({'run_dir', 'cache_dir', 'data_dir'})
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """What is read from runs, and with what it is compared.
+
+  Attributes:
+    row: Row of the recipe, or name of the process.
+    run: Name of the run that it reads, likewise; TABLE:ROW, or the process.
+    measure: What of a run is compared.
+    published: The figure in print, or `None`.
+    recipe_rounds: Rounds of the whole recipe, or `None` without one.
+    changed: Settings in which the runs are not their recipe.
+    note: What a reader of the row must know.
+  """
+
+  row: str
+  run: str
+  measure: measures.Measure = measures.ACCURACY
+  published: float | None = None
+  recipe_rounds: int | None = None
+  changed: tuple[str, ...] = ()
+  note: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+  """Runs that differ by seed only.
+
+  Attributes:
+    name: The reading's row, and the flags that tell it from namesakes.
+    folders: The run folders, by seed.
+    summaries: Their summary.json, likewise.
+    reading: What is read from them.
+  """
+
+  name: str
+  folders: tuple[pathlib.Path, ...]
+  summaries: tuple[dict, ...]
+  reading: Reading
+
+  @property
+  def command(self) -> str:
+    """The command line that makes these runs."""
+    flags = {
+      name: value
+      for name, value in self.summaries[0]['flags'].items()
+      if name not in _PLACES | {'seed'}
+    }
+    numbers = [str(summary['seed']) for summary in self.summaries]
+    flags['seed' if len(numbers) == 1 else 'seeds'] = ','.join(numbers)
+    return 'python -m experiments.run ' + ' '.join(
+      f'--{name}={shlex.quote(str(value))}' for name, value in flags.items()
+    )
+
+  @property
+  def scale(self) -> float | None:
+    """The runs' share of the recipe's rounds, if they have one."""
+    if self.reading.recipe_rounds is None:
+      return None
+    return self.summaries[0]['rounds'] / self.reading.recipe_rounds
+
+  def values(self) -> list[float | None]:
+    """Returns the measure's value for each seed, `None` where it has none."""
+    return [
+      self.reading.measure.of_run(
+        folder, summary['flags'].get('pretraining_rounds', 0), self.scale or 1
+      )
+      for folder, summary in zip(self.folders, self.summaries, strict=True)
+    ]
+
+
+def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
+  """Reads finished runs and puts those together that differ by seed only.
+
+  What is read from them is what their summaries say.
+
+  Args:
+    run_dirs: Their folders.
+
+  Returns:
+    The groups, in the order of their first runs.
+
+  Raises:
+    UsageError: If a folder holds no finished run, or two have the same seed and
+      settings.
+  """
+  members = {}
+  for folder in run_dirs:
+    summary = _summary(folder)
+    run = (folder, summary, _of_summary(summary))
+    members.setdefault(_key(summary), []).append(run)
+  return _groups(members.values())
+
+
+def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
+  """Reads finished runs for the rows of a table.
+
+  Args:
+    runs: Rows, and folders that hold a run of theirs. Several rows may read one
+      folder.
+
+  Returns:
+    The groups of each row, in the order of their first runs: one if they differ
+    by seed only.
+
+  Raises:
+    UsageError: As `read_groups`, for the folders of a row.
+  """
+  members = {}
+  for recipe, folder in runs:
+    summary = _summary(folder)
+    reading = Reading(
+      row=recipe.row,
+      run=recipe.run_name,
+      measure=recipe.measure,
+      published=recipe.published,
+      recipe_rounds=recipe.flags()['total_rounds'],
+      changed=tuple(summary.get('recipe_changes', ())),
+      note=recipe.note,
+    )
+    key = (recipe.name, _key(summary))
+    members.setdefault(key, []).append((folder, summary, reading))
+  return _groups(members.values())
+
+
+def by_run(groups: Sequence[Group]) -> list[Group]:
+  """Puts together what is read from the same runs.
+
+  Args:
+    groups: From `read_groups` or `of_recipes`.
+
+  Returns:
+    A group for each run, with all its seeds, named like the run.
+  """
+  members = {}
+  for group in groups:
+    run = group.reading.run
+    key = (run, _key(group.summaries[0]))
+    reading = Reading(_row(run, group.summaries[0]), run)
+    runs = members.setdefault(key, {})
+    for folder, summary in zip(group.folders, group.summaries, strict=True):
+      runs[folder] = (folder, summary, reading)
+  return _groups([list(runs.values()) for runs in members.values()])
+
+
+def _summary(folder) -> dict:
+  summary = child_runs.read_summary(folder)
+  if summary is None:
+    raise UsageError(
+      f'{folder} holds no finished run (no summary.json): name the --run_dir '
+      'of a run that has ended.'
+    )
+  return summary
+
+
+def _of_summary(summary) -> Reading:
+  run = summary.get('recipe', summary['process'])
+  return Reading(
+    row=_row(run, summary),
+    run=run,
+    measure=measures.parse(summary.get('measure', '')),
+    published=summary.get('published'),
+    recipe_rounds=summary.get('recipe_rounds'),
+    changed=tuple(summary.get('recipe_changes', ())),
+  )
+
+
+def _row(run, summary) -> str:
+  """Returns the row of a run TABLE:ROW, or its process."""
+  # A process of the user's own is module:NAME, and has no row.
+  return run if run == summary['process'] else run.rpartition(':')[2]
+
+
+def _groups(members) -> list[Group]:
+  """Makes groups of lists of (folder, summary, reading)."""
+  members = [sorted(runs, key=lambda run: run[1]['seed']) for runs in members]
+  names = _names([runs[0][1:] for runs in members])
+  groups = []
+  for name, runs in zip(names, members, strict=True):
+    for (folder, one, _), (other, two, _) in zip(runs, runs[1:], strict=False):
+      if one['seed'] == two['seed']:
+        raise UsageError(
+          f'{folder} and {other} hold the same run (seed {one["seed"]}): name '
+          'one of them.'
+        )
+    folders, summaries, readings = zip(*runs, strict=True)
+    groups.append(Group(name, folders, summaries, readings[0]))
+  return groups
+
+
+def _identity(summary) -> dict[str, object]:
+  """Returns the flags that make a run what it is, without its seed."""
+  left_out = settings_lib.FREE | settings_lib.REPETITION
+  return {k: v for k, v in summary['flags'].items() if k not in left_out}
+
+
+def _key(summary) -> str:
+  """Returns what the runs of a group have in common, as text."""
+  facts = [summary['data'], summary['rounds'], _identity(summary)]
+  return json.dumps(facts, sort_keys=True)
+
+
+def _names(firsts) -> list[str]:
+  """Names groups by row, and by what sets one apart from its namesakes.
+
+  Args:
+    firsts: (Summary, reading) of a run of each group.
+  """
+  rows = [reading.row for _, reading in firsts]
+  facts = [
+    _identity(summary) | {k: summary[k] for k in ('rounds', 'data')}
+    for summary, _ in firsts
+  ]
+  names = []
+  for row, own in zip(rows, facts, strict=True):
+    namesakes = [
+      other
+      for other, other_row in zip(facts, rows, strict=True)
+      if other_row == row
+    ]
+    apart = [
+      f'{fact}={own.get(fact)}'
+      for fact in sorted(set().union(*namesakes))
+      if any(other.get(fact) != own.get(fact) for other in namesakes)
+    ]
+    names.append(' '.join([row, *apart]))
+  return names

@@ -1,0 +1,130 @@
+"""A run put together from its settings: data, network, views and process."""
+
+import dataclasses
+from typing import Any
+
+from datasets.records import split_manifest
+from datasets.store import store_readers
+from experiments.parts import networks, optimizers, schedules, views
+from experiments.running import client_states
+from experiments.running import data as data_lib
+from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.simulation import client_reader
+from tff_ssl.templates import client_data
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """What a run computes with; nothing in it has been computed yet.
+
+  Attributes:
+    settings: From `experiments.config.settings.make`.
+    data: The prepared data.
+    model: The network, a `FunctionalModel`.
+    views: The augmentation.
+    over_data: The process over clients' data, a `ComposedProcess`.
+    process: The same process over clients' keys, which reads their data.
+  """
+
+  settings: Any
+  data: data_lib.RunData
+  model: Any
+  views: Any
+  over_data: Any
+  process: Any
+
+  @property
+  def spec(self) -> ProcessSpec:
+    """The entry of the process."""
+    return self.settings.parts.process
+
+  @classmethod
+  def open(cls, settings) -> 'Run':
+    """Prepares the data and builds the process.
+
+    Args:
+      settings: From `experiments.config.settings.make`.
+
+    Raises:
+      ValueError, TypeError: If data are missing, or it cannot be run as asked.
+    """
+    spec = settings.parts.process
+    data = data_lib.prepare(settings, spec)
+    model = networks.build(
+      settings, data.store.input_shape, data.source.num_classes
+    )
+    own_views = views.build(settings, spec, data.source)
+    over_data = build_process(settings, model, own_views, data)
+    process = read_from_store(over_data, data)
+    return cls(settings, data, model, own_views, over_data, process)
+
+
+def build_process(settings, model, own_views, data):
+  """Returns the learning process of a run, over client data.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    model: From `experiments.parts.networks.build`.
+    own_views: From `experiments.parts.views.build`.
+    data: `RunData`.
+
+  Returns:
+    A `tff_ssl.templates.composition.ComposedProcess`.
+  """
+  spec = settings.parts.process
+  # What is None was not given, or has no effect: the builder's default it is.
+  arguments = {
+    setting.name: value if setting.parse is None else setting.parse(value)
+    for setting in spec.settings
+    if (value := getattr(settings, setting.name)) is not None
+  }
+  in_slots = 'slot' in (settings.start_model, settings.client_momentum)
+  if settings.client_momentum == 'slot':
+    arguments['num_slots'] = settings.clients_per_round
+  if spec.keeps_client_state:
+    arguments['client_state_dir'] = client_states.folder(settings)
+  if spec.counts_clients:
+    arguments['num_clients'] = data.partition.num_clients
+  if settings.mask == 'redrawn':
+    arguments['redrawn_mask_ratio'] = settings.mask_ratio
+  arguments['client_optimizer'] = optimizers.build(
+    settings, settings.learning_rate, settings.client_clip_norm
+  )
+  if spec.has_server_training:
+    arguments['server_data'] = store_readers.server_reader(data.store)
+    arguments['server_optimizer'] = optimizers.build(
+      settings, settings.server_learning_rate, settings.server_clip_norm
+    )
+  return spec.build(
+    model,
+    data_spec=client_data.ClientDataSpec(
+      store_readers.element_spec(data.store),
+      in_context=True,
+      in_slots=in_slots,
+      priors_shape=(
+        data.partition.class_priors.shape[1:] if _sees_sets(data) else None
+      ),
+    ),
+    views=own_views,
+    schedule=schedules.build(settings),
+    seed=settings.seed,
+    **arguments,
+  )
+
+
+def read_from_store(process, data):
+  """Returns the process over client keys, reading from the client store."""
+  return client_reader.compose_with_reader(process, build_reader(data))
+
+
+def build_reader(data):
+  """Returns the reader of a run's clients, with priors of sets if seen."""
+  if not _sees_sets(data):
+    return store_readers.client_reader(data.store)
+  return store_readers.set_reader(
+    data.store, data.partition.class_priors, data.partition.set_shares
+  )
+
+
+def _sees_sets(data):
+  return data.labels_at == split_manifest.IN_SETS

@@ -1,0 +1,204 @@
+"""The classifier of a run: in its checkpoints, and as a SavedModel.
+
+Each checkpoint holds, beside the state of the process, the classifier that the
+run evaluates, with what it takes to rebuild it. So it can be exported without
+the data and without the process that trained it.
+"""
+
+import dataclasses
+import io
+import json
+import logging
+import pathlib
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from experiments.artifacts import checkpoints, run_folder
+from experiments.parts import networks
+from experiments.parts import views as views_lib
+from tff_ssl import augmentation
+
+ModelWeights = tff.learning.models.ModelWeights
+
+# Its name in a checkpoint.
+FILE = 'classifier.npz'
+_DESCRIPTION = 'description'
+_KINDS = ('trainable', 'non_trainable')
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+  """What it takes to rebuild a classifier; all fields are of JSON types.
+
+  Attributes:
+    model: The flag.
+    norm: The flag.
+    precision: The flag.
+    input_shape: Height, width and channels.
+    num_classes: Number of classes.
+    mean: Of each channel, in [0, 1], which standardisation subtracts; `None`
+      where images go in as pixels in [0, 1].
+    stddev: Likewise, by which it divides.
+    pretraining_rounds: First rounds, which train no classifier.
+  """
+
+  model: str
+  norm: str
+  precision: str
+  input_shape: list[int]
+  num_classes: int
+  mean: list[float] | None
+  stddev: list[float] | None
+  pretraining_rounds: int
+
+  @property
+  def views(self):
+    """Gives `plain`, the images as the model takes them."""
+    if self.mean is None:
+      return augmentation.PlainViews()
+    return augmentation.ImageViews(tuple(self.mean), tuple(self.stddev))
+
+
+def describe(settings, data) -> Description:
+  """Returns the description of a run's classifier.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    data: The run's `RunData`.
+  """
+  views = views_lib.build(settings, settings.parts.process, data.source)
+  is_standardised = isinstance(views, augmentation.ImageViews)
+  return Description(
+    settings.model,
+    settings.norm,
+    settings.precision,
+    list(data.store.input_shape),
+    data.source.num_classes,
+    list(views.mean) if is_standardised else None,
+    list(views.stddev) if is_standardised else None,
+    settings.pretraining_rounds or 0,
+  )
+
+
+def pack(description: Description, weights: ModelWeights) -> bytes:
+  """Returns the content of a classifier's file.
+
+  Args:
+    description: Of the classifier.
+    weights: Its weights, lists of arrays or tensors.
+  """
+  text = json.dumps(dataclasses.asdict(description))
+  arrays = {_DESCRIPTION: np.frombuffer(text.encode(), np.uint8)}
+  for kind in _KINDS:
+    for i, value in enumerate(getattr(weights, kind)):
+      arrays[f'{kind}_{i:05d}'] = np.asarray(value)
+  buffer = io.BytesIO()
+  np.savez(buffer, **arrays)
+  return buffer.getvalue()
+
+
+def unpack(content: bytes) -> tuple[Description, ModelWeights]:
+  """Reads what `pack` made.
+
+  Args:
+    content: Of the file.
+  """
+  with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+    description = json.loads(arrays[_DESCRIPTION].tobytes())
+    names = sorted(arrays.files)
+    weights = ModelWeights(
+      *([arrays[n] for n in names if n.startswith(kind)] for kind in _KINDS)
+    )
+  return Description(**description), weights
+
+
+def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
+  """Writes the classifier of a run's newest checkpoint as a SavedModel.
+
+  Args:
+    run_dir: Folder of the run.
+    output: The folder to write.
+
+  Returns:
+    The rounds that made the weights.
+
+  Raises:
+    ValueError: If the run has no checkpoint of a trained classifier.
+    checkpoints.CheckpointError: If there are checkpoints, and none is sound.
+    RuntimeError: If the SavedModel cannot be written.
+  """
+  logging.getLogger().setLevel(logging.WARNING)
+  tf.config.set_visible_devices([], 'GPU')
+  rounds, content = checkpoints.load_file(
+    run_dir / run_folder.CHECKPOINTS, FILE
+  )
+  description, weights = unpack(content)
+  if rounds <= description.pretraining_rounds:
+    raise ValueError(
+      f'{run_dir} has had {rounds} rounds, and the first '
+      f'{description.pretraining_rounds} train no classifier '
+      '(--pretraining_rounds): let the run go on.'
+    )
+  classifier = _Classifier(description, weights)
+  try:
+    tf.saved_model.save(
+      classifier, str(output), signatures=classifier.signature
+    )
+  except tf.errors.OpError as error:
+    reason = error.message.partition('\n')[0]
+    raise RuntimeError(
+      f'The classifier cannot be written to {output.parent}: {reason}; make '
+      'room or name another folder.'
+    ) from error
+  return rounds
+
+
+class _Classifier(tf.Module):
+  """Standardisation and network of a run, with its weights."""
+
+  def __init__(self, description: Description, weights: ModelWeights):
+    super().__init__(name='classifier')
+    self.trainable = [tf.Variable(value) for value in weights.trainable]
+    self.non_trainable = [
+      tf.Variable(value, trainable=False) for value in weights.non_trainable
+    ]
+    model = networks.build(
+      description, description.input_shape, description.num_classes
+    )
+    views = description.views
+
+    def logits(images):
+      if images.dtype != tf.uint8:
+        # PlainViews take floats as they are, and NaN would become a pixel.
+        images = augmentation.check_range(
+          tf.debugging.check_numerics(tf.cast(images, tf.float32), 'images')
+        )
+      output, _ = model.predict(
+        [tf.convert_to_tensor(value) for value in self.trainable],
+        [tf.convert_to_tensor(value) for value in self.non_trainable],
+        views.plain(images),
+        training=False,
+      )
+      return tf.cast(output, tf.float32)
+
+    def with_probabilities(images):
+      output = logits(images)
+      return {'logits': output, 'probabilities': tf.nn.softmax(output)}
+
+    def spec(dtype):
+      return tf.TensorSpec([None, *description.input_shape], dtype, 'images')
+
+    # One graph for each type: with a single one TensorFlow would cast floats to
+    # whole numbers, which leaves nothing of pixels in [0, 1].
+    self.__call__ = tf.function(logits)
+    self.with_probabilities = tf.function(with_probabilities)
+    for dtype in (tf.uint8, tf.float32, tf.float64):
+      self.__call__.get_concrete_function(spec(dtype))
+      self.with_probabilities.get_concrete_function(spec(dtype))
+    # A signature has one type, to which TensorFlow casts. Bytes that become
+    # floats are outside of [0, 1], and refused.
+    self.signature = self.with_probabilities.get_concrete_function(
+      spec(tf.float32)
+    )

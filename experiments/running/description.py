@@ -1,0 +1,135 @@
+"""What a person reads of a run before it begins: data, rounds and costs."""
+
+import numpy as np
+import tensorflow as tf
+
+from datasets.records import partition_report, set_report
+from tff_ssl import metrics
+
+
+def lines_of_data(data) -> list[str]:
+  """Returns what is said of the data: source, clients and labels.
+
+  Args:
+    data: The `RunData`.
+  """
+  facts = data.describe()
+  lines = [
+    data.source.title,
+    f'{facts["clients"]} clients with {facts["min_examples"]}/'
+    f'{facts["median_examples"]:g}/{facts["max_examples"]} examples '
+    f'(min/median/max), {_classes(facts)}, {facts["server_examples"]} labelled '
+    f'server examples, {facts["labelled_client_examples"]} at clients.',
+    *partition_report.lines(data.source, data.partition),
+  ]
+  if data.in_sets:
+    lines += set_report.lines(data.partition)
+  if 'min_labels' in facts:
+    lines.append(
+      f'Each client has {facts["min_labels"]}/{facts["median_labels"]:g}/'
+      f'{facts["max_labels"]} labels (min/median/max)'
+      + (', others in every pass' if data.redrawn_ratio else '')
+      + f'; {facts["clients_without_labels"]} clients have none, '
+      f'{facts["clients_without_unlabelled"]} have all.'
+    )
+  return lines
+
+
+def lines_of_warmup(settings) -> list[str]:
+  """Returns a note where clients do not train at all."""
+  warmup = settings.server_warmup_rounds or 0
+  if not settings.clients_per_round or warmup < settings.total_rounds:
+    return []
+  return [
+    f'Note: clients do not train in this run: its {settings.total_rounds} '
+    f'rounds are all among the first {warmup} of the server alone '
+    '(--server_warmup_rounds).'
+  ]
+
+
+def communication(settings, process, weights) -> dict[str, int]:
+  """Returns the bytes that a client gets and sends in a round.
+
+  Args:
+    settings: What has `clients_per_round` and `num_helpers`.
+    process: The process over clients' keys.
+    weights: The `ModelWeights`.
+
+  Returns:
+    Nothing where no client takes part.
+  """
+  if not settings.clients_per_round:
+    return {}
+  measured = metrics.measure_communication(process, process.form)
+  # Models of helpers, which a simulation reads from its disk.
+  helpers = (settings.num_helpers or 0) * num_bytes(weights)
+  return {
+    'bytes_down_per_client': measured.down + helpers,
+    'bytes_up_per_client': measured.up,
+  }
+
+
+def lines_of_costs(run) -> list[str]:
+  """Returns what a round costs, as far as the settings tell.
+
+  Args:
+    run: The `Run`.
+  """
+  settings = run.settings
+  lines = [f'{settings.total_rounds} rounds']
+  if not settings.clients_per_round:
+    return [f'{lines[0]}, in which the server alone trains.']
+  sent = communication(
+    settings, run.process, run.model.initial_weights(settings.seed)
+  )
+  lines[0] += f' with {settings.clients_per_round} clients each.'
+  lines.append(
+    f'A client gets {_mib(sent["bytes_down_per_client"])} in a round, and '
+    f'sends {_mib(sent["bytes_up_per_client"])}.'
+  )
+  sizes = run.data.partition.client_sizes
+  if settings.local_steps:
+    count = settings.local_steps * settings.batch_size
+    lines.append(
+      f'It takes {settings.local_steps} steps of {settings.batch_size} '
+      f'examples: {count:,} go forward and back through the network.'
+    )
+  elif settings.local_epochs:
+    low, high = (int(end) * settings.local_epochs for end in _ends(sizes))
+    lines.append(
+      f'It goes over its examples {_times(settings.local_epochs)}: {low:,} to '
+      f'{high:,} go forward and back through the network.'
+    )
+  lines.append(
+    'Pseudo-labels and labelled minibatches come on top; metrics.csv counts '
+    'all passes.'
+  )
+  return lines
+
+
+def lines_of_settings(settings) -> list[str]:
+  """Returns the values of all settings that the run uses."""
+  return [f'--{name}={value}' for name, value in settings.used.items()]
+
+
+def num_bytes(structure) -> int:
+  """Returns the size of a structure of arrays."""
+  return sum(np.asarray(value).nbytes for value in tf.nest.flatten(structure))
+
+
+def _classes(facts) -> str:
+  if facts['measured_r'] is None:
+    return 'classes of no example known'
+  return f'{facts["classes"]} classes, measured R {facts["measured_r"]:.3f}'
+
+
+def _ends(sizes) -> tuple[int, int]:
+  return sizes.min(), sizes.max()
+
+
+def _times(count: int) -> str:
+  return 'once' if count == 1 else f'{count} times'
+
+
+def _mib(count: int) -> str:
+  return f'{count / 2**20:,.2f} MiB'

@@ -1,0 +1,97 @@
+"""What a person sees while a run goes on: a bar, or lines when piped."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+import tqdm
+
+# What the first rounds of some processes are for, by the setting that says how
+# many there are.
+_PHASES = {
+  'server_warmup_rounds': 'server warm-up',
+  'pretraining_rounds': 'pre-training',
+  'supervised_rounds': 'without pseudo-labels',
+  'warmup_rounds': 'warm-up',
+}
+
+
+def phases_of(settings) -> list[tuple[str, int]]:
+  """Returns the phases of a run: what its first rounds are for, and how many.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+  """
+  return [
+    (phase, rounds)
+    for name, phase in _PHASES.items()
+    if (rounds := getattr(settings, name))
+  ]
+
+
+class Progress:
+  """A progress bar on a terminal; one line per evaluation elsewhere."""
+
+  def __init__(
+    self,
+    first_round: int,
+    total_rounds: int,
+    phases: Sequence[tuple[str, int]] = (),
+  ):
+    """Starts the display.
+
+    Args:
+      first_round: Rounds done before.
+      total_rounds: Rounds of the whole run.
+      phases: What the first rounds are for, and how many they are.
+    """
+    self._total = total_rounds
+    self._phases = phases
+    self._shown = {}
+    self._bar = None
+    if sys.stderr.isatty():
+      # Without smoothing, time left is by the mean of the rounds that count.
+      self._bar = tqdm.tqdm(
+        total=total_rounds, initial=first_round, unit='round', smoothing=0
+      )
+      self._bar.set_description(self._phase(first_round))
+    self._first = first_round + 1
+
+  def update(self, rounds_done: int, metrics: dict[str, object]) -> None:
+    """Shows a finished round.
+
+    Args:
+      rounds_done: Number of rounds done.
+      metrics: The row of metrics.csv; `accuracy` is there after an evaluation.
+    """
+    for name in ('train_loss', 'server_loss', 'mask_rate', 'accuracy'):
+      value = metrics.get(name)
+      if value is not None and value == value:
+        self._shown[name] = f'{value:.4f}'
+    if self._bar is not None:
+      self._bar.set_postfix(self._shown, refresh=False)
+      self._bar.update()
+      self._bar.set_description(self._phase(rounds_done))
+      if self._is_first_of_a_phase(rounds_done):
+        # It compiled, and tells nothing of the rounds to come.
+        self._bar.initial = self._bar.n
+        self._bar.start_t = time.time()
+    elif 'accuracy' in metrics:
+      text = ', '.join(f'{name} {value}' for name, value in self._shown.items())
+      print(f'round {rounds_done}/{self._total}: {text}', flush=True)
+
+  def close(self) -> None:
+    """Ends the display."""
+    if self._bar is not None:
+      self._bar.close()
+
+  def _phase(self, rounds_done: int) -> str:
+    """Returns the name of the phase that the next round is in."""
+    for name, rounds in self._phases:
+      if rounds_done < rounds:
+        return f'{name} {rounds_done + 1}/{rounds}'
+    return 'training'
+
+  def _is_first_of_a_phase(self, rounds_done: int) -> bool:
+    ends = {rounds for _, rounds in self._phases}
+    return rounds_done == self._first or rounds_done - 1 in ends

@@ -1,0 +1,377 @@
+"""Recipes: the rows of published tables as flags, with what was published.
+
+`experiments/recipes/TABLE.csv` holds a table, one row per experiment:
+
+    row        name of the row, which is also part of a folder's name
+    flags      a command line of `experiments.run`, in full, without seed and
+               folders
+    published  the figure in print: an accuracy in [0, 1] or a number of rounds;
+               empty where there is none
+    measure    what of a run is compared with it (`measures`), by default its
+               final accuracy; a table need not have this column
+    source     where it stands in print
+    seeds      seeds to run, such as 0,1,2
+    note       what a reader must know to compare
+
+A row whose flags are `same_as=TABLE:ROW` is another reading of that row's run:
+it has no run of its own, and its seeds, too, unless it gives others.
+
+`--recipe=TABLE:ROW` runs a row. TABLE is a name from that folder, or the path
+of a CSV file of one's own.
+"""
+
+import csv
+import dataclasses
+import functools
+import pathlib
+import re
+import shlex
+import types
+from collections.abc import Mapping
+
+from experiments.config import defaults, parts_of_run, usage
+from experiments.config import flags as flags_lib
+from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
+from experiments.tables import measures, shortening
+
+FOLDER = pathlib.Path(__file__).parents[1] / 'recipes'
+_COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
+_COLUMNS_WITH_MEASURE = (*_COLUMNS[:3], 'measure', *_COLUMNS[3:])
+_SAME_AS = 'same_as='
+_ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
+# What a row does not say: it belongs to the one who runs it.
+_OF_THE_USER = settings_lib.REPETITION | settings_lib.NAMES
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+  """A row of a published table.
+
+  Attributes:
+    table: Name of the table, or path of its file.
+    row: Name of the row.
+    flags_text: The flags of its run as written.
+    published: Figure of `measure`, or `None`.
+    source: Where that is printed.
+    seeds: Seeds to run.
+    note: What a reader must know.
+    measure: What of a run is compared with `published`.
+    same_as: TABLE:ROW of the row whose run it reads; `None` if it is its own.
+  """
+
+  table: str
+  row: str
+  flags_text: str
+  published: float | None
+  source: str
+  seeds: tuple[int, ...]
+  note: str
+  measure: measures.Measure = measures.ACCURACY
+  same_as: str | None = None
+
+  @property
+  def name(self) -> str:
+    """What `--recipe` takes."""
+    return f'{self.table}:{self.row}'
+
+  @property
+  def run_name(self) -> str:
+    """TABLE:ROW of the row whose run it reads, its own or another's."""
+    return self.same_as or self.name
+
+  def flags(self, scale: float = 1.0) -> dict[str, object]:
+    """Returns the row's flags by name, shortened by `scale`.
+
+    A shortened run is a picture of the whole one (`shortening.shorten`).
+
+    Args:
+      scale: Share of the rounds, in (0, 1].
+
+    Raises:
+      UsageError: If the flags cannot be read or the scale is out of range.
+    """
+    if not 0 < scale <= 1:
+      raise UsageError(
+        f'--recipe_scale={scale} must be above 0 and at most 1: it is the '
+        'share of the rounds.'
+      )
+    try:
+      given = flags_lib.parse(['recipe', *shlex.split(self.flags_text)])
+    except ValueError as error:
+      raise UsageError(f'The recipe {self.name} cannot be read: {error}') from (
+        error
+      )
+    wrong = sorted(_OF_THE_USER & given.keys())
+    if wrong or 'total_rounds' not in given:
+      raise UsageError(
+        f'The recipe {self.name} must give --total_rounds and none of '
+        f'{", ".join(sorted(_OF_THE_USER))}.'
+      )
+    if scale < 1:
+      given.update(shortening.shorten(given, scale))
+    return given
+
+
+def tables() -> list[str]:
+  """Returns the names of the tables that come with the project."""
+  return sorted(path.stem for path in FOLDER.glob('*.csv'))
+
+
+def load(table: str) -> dict[str, Recipe]:
+  """Reads a table.
+
+  Args:
+    table: One of `tables()`, or the path of a file that ends in .csv.
+
+  Returns:
+    Its rows by name, in the order of the file.
+
+  Raises:
+    UsageError: If there is no such table or it cannot be read.
+  """
+  read = functools.cache(_read)  # Many rows may name one other table.
+  return {
+    name: recipe if recipe.same_as is None else _resolved(recipe, read)
+    for name, recipe in read(table).items()
+  }
+
+
+def _read(table) -> dict[str, Recipe]:
+  """Returns the rows of a table as written."""
+  path = pathlib.Path(table)
+  if path.suffix != '.csv':
+    usage.check_name('table', table, tables())
+    path = FOLDER / f'{table}.csv'
+  try:
+    with path.open(newline='', encoding='utf-8') as file:
+      reader = csv.DictReader(file, strict=True)
+      # An empty file has none; once it is closed, they cannot be asked for.
+      columns = tuple(reader.fieldnames or ())
+      rows = list(reader)
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise UsageError(
+      f'The table of recipes {path} cannot be read: {error}.'
+    ) from error
+  if columns not in (_COLUMNS, _COLUMNS_WITH_MEASURE):
+    raise UsageError(
+      f'The table of recipes {path} has the columns {list(columns)}: give '
+      f'{", ".join(_COLUMNS)}, and measure behind published if it has one.'
+    )
+  recipes = {}
+  for line in rows:
+    recipe = _read_row(table, line, len(columns))
+    if recipe.row in recipes:
+      raise UsageError(
+        f'The table of recipes {path} has two rows {recipe.row!r}: rename one.'
+      )
+    recipes[recipe.row] = recipe
+  return recipes
+
+
+def _read_row(table, line, columns) -> Recipe:
+  if None in line or None in line.values():
+    raise UsageError(
+      f'The row {line["row"]!r} of {table} has not {columns} cells: '
+      'write cells that hold commas in quotes.'
+    )
+  if not _ROW_NAME.fullmatch(line['row']):
+    raise UsageError(
+      f'The row {line["row"]!r} of {table} cannot name a folder: use letters, '
+      'digits, "_", "-" and ".".'
+    )
+  cell = 'measure'
+  try:
+    measure = measures.parse(line.get('measure', ''))
+    cell = 'published'
+    published = line['published'] and measure.published(line['published'])
+  except ValueError as error:
+    raise UsageError(f'{table}:{line["row"]}: {cell}={error}.') from None
+  shares = line['flags'].startswith(_SAME_AS)
+  return Recipe(
+    table=table,
+    row=line['row'],
+    flags_text=line['flags'],
+    published=None if published == '' else published,
+    source=line['source'],
+    # No seeds of its own: those of the row whose run it reads.
+    seeds=parse_seeds(line['seeds']) if line['seeds'] or not shares else (),
+    note=line['note'],
+    measure=measure,
+    same_as=line['flags'].removeprefix(_SAME_AS) if shares else None,
+  )
+
+
+def _resolved(recipe, read) -> Recipe:
+  """Returns a row that reads another's run, with what it has from that."""
+  table, _, row = recipe.same_as.rpartition(':')
+  if not table or not _ROW_NAME.fullmatch(row):
+    raise UsageError(
+      f'{recipe.name}: flags={recipe.flags_text!r} must be '
+      f'{_SAME_AS}TABLE:ROW and nothing else.'
+    )
+  if table.endswith('.csv'):
+    # Relative to the table that names it, from wherever that is read.
+    folder = pathlib.Path(recipe.table).parent
+    table = str(folder / table)
+  try:
+    known = {other.name: other for other in read(table).values()}
+    usage.check_name('recipe', f'{table}:{row}', known)
+  except UsageError as error:
+    raise UsageError(
+      f'{recipe.name}: flags={recipe.flags_text!r} names no row: {error}'
+    ) from error
+  other = known[f'{table}:{row}']
+  if other.same_as is not None:
+    raise UsageError(
+      f'{recipe.name}: flags={recipe.flags_text!r} names a row without a run '
+      f'of its own: name {other.same_as}, which that one reads.'
+    )
+  return dataclasses.replace(
+    recipe,
+    flags_text=other.flags_text,
+    seeds=recipe.seeds or other.seeds,
+    same_as=other.name,
+  )
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+  """Returns the seeds in a text such as 0,1,2.
+
+  Raises:
+    UsageError: If it is no list of different numbers that are at least 0.
+  """
+  parts = text.split(',')
+  if not all(re.fullmatch('[0-9]+', part) for part in parts) or len(
+    set(map(int, parts))
+  ) < len(parts):
+    raise UsageError(
+      f'--seeds={text} must be different whole numbers, such as 0,1,2.'
+    )
+  return tuple(map(int, parts))
+
+
+def find(name: str) -> Recipe:
+  """Returns the recipe TABLE:ROW.
+
+  Raises:
+    UsageError: If there is none; the nearest match is named.
+  """
+  table, colon, row = name.rpartition(':')
+  if not colon:
+    raise UsageError(
+      f'--recipe={name} must be TABLE:ROW; `python -m experiments.reproduce '
+      '--list` names them.'
+    )
+  if not table.endswith('.csv'):
+    usage.check_name('recipe', table, tables())
+  known = {recipe.name: recipe for recipe in load(table).values()}
+  usage.check_name('recipe', name, known)
+  return known[name]
+
+
+def make(given: dict[str, object]):
+  """Resolves and checks the flags of a run, with those of its recipe.
+
+  Args:
+    given: The flags that were given, by name; they win over the recipe's, of
+      which those are left out that have no effect any more.
+
+  Returns:
+    What `settings.make` returns.
+
+  Raises:
+    UsageError: If the flags cannot be run.
+  """
+  if 'recipe' not in given:
+    if 'recipe_scale' in given:
+      raise UsageError(
+        f'--recipe_scale={given["recipe_scale"]} has no effect: only --recipe '
+        'uses it.'
+      )
+    return settings_lib.make(given)
+  recipe = find(given['recipe'])
+  base = recipe.flags(given.get('recipe_scale', 1.0))
+  offers = parts_of_run.offers_of_user({**base, **given})
+  for name in defaults.displaced(given, parts_of_run.all_settings(offers)):
+    base.pop(name, None)
+  base['run_dir'] = default_run_dir(
+    recipe, given.get('recipe_scale', 1.0), given.get('seed', 0)
+  )
+  # Beside other flags, some of the recipe's may have no effect any more.
+  overrides = given.keys() - settings_lib.FREE - settings_lib.REPETITION
+  optional = base.keys() - given.keys() if overrides else ()
+  try:
+    return settings_lib.make({**base, **given}, optional)
+  except UsageError as error:
+    raise UsageError(
+      f'{error} (The flags of --recipe={recipe.name} count as given.)'
+    ) from error
+
+
+def default_run_dir(
+  recipe: Recipe,
+  scale: float,
+  seed: int,
+  runs_dir: str = 'runs',
+  changed: Mapping[str, object] = types.MappingProxyType({}),
+) -> str:
+  """Returns the folder of a run of a recipe.
+
+  Each scale has its own, and so have flags that are not the recipe's.
+  """
+  scaled = '' if scale == 1 else f'_scale{scale:g}'
+  other = ''.join(f'_{name}={value}' for name, value in changed.items())
+  table, _, row = recipe.run_name.rpartition(':')
+  stem = pathlib.Path(table).stem
+  return f'{runs_dir}/{stem}/{row}{other}{scaled}_seed{seed}'
+
+
+def changes(settings) -> dict[str, tuple[object, object]]:
+  """Returns the settings of a run in which it is not its recipe.
+
+  Args:
+    settings: From `make`.
+
+  Returns:
+    (Recipe's value, this run's value) by name, `None` where there is none. The
+    seed and what `settings.FREE` names, but for the number of rounds, are no
+    part of a recipe.
+  """
+  if settings.recipe is None:
+    return {}
+  recipe = find(settings.recipe)
+  own = settings_lib.make(recipe.flags(settings.recipe_scale or 1.0)).used
+  no_part = (settings_lib.FREE | settings_lib.REPETITION) - {'total_rounds'}
+  if recipe.measure != measures.ACCURACY:
+    # What is evaluated decides what is read.
+    no_part -= {'rounds_per_evaluation', 'evaluation_offset'}
+  names = (own.keys() | settings.used.keys()) - no_part
+  return {
+    name: (own.get(name), settings.used.get(name))
+    for name in sorted(names)
+    if own.get(name) != settings.used.get(name)
+  }
+
+
+def facts(settings) -> dict[str, object]:
+  """Returns what a run's summary says of its recipe: nothing without one.
+
+  Of rows that share a run, it is the one whose run it is.
+  """
+  if settings.recipe is None:
+    return {}
+  recipe = find(find(settings.recipe).run_name)
+  measured = (
+    {}
+    if recipe.measure == measures.ACCURACY
+    else {'measure': str(recipe.measure)}
+  )
+  return {
+    **measured,
+    'recipe': recipe.name,
+    'published': recipe.published,
+    'published_in': recipe.source,
+    'recipe_rounds': recipe.flags()['total_rounds'],
+    'recipe_changes': sorted(changes(settings)),
+  }

@@ -1,0 +1,124 @@
+"""Several seeds of one run, and what they say together."""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from experiments.config.usage import UsageError
+from experiments.tables import child_runs, recipes
+
+# Two values bound nothing: no interval is given below this.
+_MIN_FOR_INTERVAL = 3
+_CONFIDENCE = 0.95
+_RESAMPLES = 9999
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+  """Mean and spread of a figure over seeds.
+
+  Attributes:
+    n: Number of seeds.
+    mean: Mean.
+    std: Standard deviation with n - 1, `None` for one seed.
+    low: Lower end of the 95% bootstrap interval of the mean, `None` below three
+      seeds.
+    high: Upper end.
+  """
+
+  n: int
+  mean: float
+  std: float | None = None
+  low: float | None = None
+  high: float | None = None
+
+  def __str__(self) -> str:
+    text = f'mean {self.mean:.4f}, '
+    if self.std is not None:
+      text += f'standard deviation {self.std:.4f}, '
+    text += f'n {self.n}'
+    if self.low is None:
+      return f'{text} (no interval below {_MIN_FOR_INTERVAL} seeds)'
+    return (
+      f'{text}, 95% bootstrap interval of the mean {self.low:.4f} to '
+      f'{self.high:.4f}'
+    )
+
+
+def spread(values: Sequence[float]) -> Spread:
+  """Returns mean, standard deviation and interval.
+
+  The interval is the percentile bootstrap with a fixed generator: the same
+  values give the same interval. With few seeds it is too narrow; it lies within
+  the smallest and the largest value.
+
+  Args:
+    values: One figure per seed.
+
+  Raises:
+    ValueError: If there is none, or one is not finite.
+  """
+  values = np.asarray(values, np.float64)
+  if not values.size or not np.isfinite(values).all():
+    raise ValueError(f'values={values} must be finite numbers, one at least.')
+  std = float(values.std(ddof=1)) if values.size > 1 else None
+  if values.size < _MIN_FOR_INTERVAL:
+    return Spread(values.size, float(values.mean()), std)
+  interval = stats.bootstrap(
+    (values,),
+    np.mean,
+    confidence_level=_CONFIDENCE,
+    n_resamples=_RESAMPLES,
+    method='percentile',
+    random_state=np.random.default_rng(0),
+  ).confidence_interval
+  return Spread(
+    values.size,
+    float(values.mean()),
+    std,
+    float(interval.low),
+    float(interval.high),
+  )
+
+
+def run(given: dict[str, object]) -> int:
+  """Runs a command line with `--seeds`, a seed after the other.
+
+  Seed n has the folder <run_dir>_seed<n>; without `--run_dir`, the one that
+  `--seed=n` has.
+
+  Args:
+    given: The flags by name, `seeds` among them.
+
+  Returns:
+    The exit code: 0, 1 if a seed failed, or 128 plus the number of a signal.
+
+  Raises:
+    UsageError: If the flags cannot be run; nothing was started.
+  """
+  if 'seed' in given:
+    raise UsageError(
+      f'--seed={given["seed"]} and --seeds={given["seeds"]} exclude each '
+      'other: give one.'
+    )
+  one = {name: value for name, value in given.items() if name != 'seeds'}
+  runs = []
+  for seed in recipes.parse_seeds(given['seeds']):
+    flags = {**one, 'seed': seed}
+    if 'run_dir' in one:
+      flags['run_dir'] = f'{one["run_dir"]}_seed{seed}'
+    settings = recipes.make(flags)
+    flags['run_dir'] = settings.run_dir
+    runs.append(child_runs.ChildRun(f'seed {seed}', flags, settings))
+  outcome = child_runs.run_all(runs)
+  if outcome.failed:
+    print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
+  finished = [r.settings for r in runs if child_runs.is_finished(r.settings)]
+  if finished:
+    summaries = [child_runs.read_summary(s.run_dir) for s in finished]
+    accuracies = [summary['accuracy'] for summary in summaries]
+    print(f'Final test accuracy: {spread(accuracies)}')
+  return outcome.exit_code

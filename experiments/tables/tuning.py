@@ -1,0 +1,167 @@
+"""Values of a flag that validation accuracies choose, and the file of them.
+
+The file is a CSV: `row`, `flag` and `chosen`, then a column for each value with
+the validation accuracy of the row's run. A row without any is not chosen for.
+"""
+
+import csv
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from experiments.config import flags as flags_lib
+from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
+from experiments.tables import child_runs
+
+_MEASURE = 'validation_accuracy'
+_FIXED = ('row', 'flag', 'chosen')
+# Flags by which runs are told apart, found and computed, not compared.
+_NOT_CHOSEN = settings_lib.FREE | settings_lib.REPETITION
+
+
+def parse_values(flag: str, values: Sequence[str]) -> dict[str, object]:
+  """Returns the values of a flag by their texts.
+
+  Args:
+    flag: Its name.
+    values: Different values, as texts.
+
+  Raises:
+    UsageError: If there is no such flag, or none that is chosen by accuracy, or
+      a value is not one of its kind.
+  """
+  if flag in _NOT_CHOSEN:
+    raise UsageError(
+      f'--flag={flag} names a run and does not say how it learns: choose one '
+      'such as learning_rate.'
+    )
+  parsed = {}
+  for text in values:
+    try:
+      parsed[text] = flags_lib.parse(['tune', f'--{flag}={text}'])[flag]
+    except UsageError as error:
+      raise UsageError(f'--flag={flag} --values={text}: {error}') from error
+    except KeyError:
+      raise UsageError(
+        f'--flag={flag} is no flag of a run: choose one such as learning_rate.'
+      ) from None
+  if len(set(parsed.values())) < len(values):
+    raise UsageError(
+      f'--values={",".join(values)} has a value twice: leave one out.'
+    )
+  return parsed
+
+
+def choose(
+  flag: str, runs: Mapping[tuple[str, str], child_runs.ChildRun]
+) -> pd.DataFrame:
+  """Chooses the value with the highest validation accuracy for each row.
+
+  Args:
+    flag: Name of the flag.
+    runs: Runs by row and value; those that are not finished have no accuracy.
+
+  Returns:
+    The table that `read` reads, all cells texts but the accuracies; of equal
+    values, the first. `chosen` is missing where no run is finished.
+
+  Raises:
+    UsageError: If a finished run has no validation split.
+  """
+  rows = {}
+  for (row, value), run in runs.items():
+    cells = rows.setdefault(row, {'row': row, 'flag': flag, 'chosen': None})
+    cells[value] = None
+    if child_runs.is_finished(run.settings):
+      summary = child_runs.read_summary(run.settings.run_dir)
+      if _MEASURE not in summary:
+        raise UsageError(
+          f'{run.settings.run_dir} has no validation accuracy to choose by: '
+          'give the rows of the table --split=80_5_15.'
+        )
+      cells[value] = summary[_MEASURE]
+  for cells in rows.values():
+    found = {
+      value: accuracy
+      for value, accuracy in cells.items()
+      if value not in _FIXED and accuracy is not None
+    }
+    if found:
+      cells['chosen'] = max(found, key=found.get)
+  return pd.DataFrame(list(rows.values()))
+
+
+def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
+  """Adds a table to that of a file.
+
+  Args:
+    path: A CSV file that `experiments.tune` wrote; there may be none.
+    table: As `choose` returns it.
+
+  Returns:
+    The rows of the file that `table` does not have, then those of `table`.
+  """
+  if not pathlib.Path(path).exists():
+    return table
+  before = pd.read_csv(path, dtype={'chosen': str})
+  others = before[~before['row'].isin(table['row'])]
+  # Not `pd.concat`, for which empty columns have no type.
+  return pd.DataFrame([*others.to_dict('records'), *table.to_dict('records')])
+
+
+def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:
+  """Reads what was chosen.
+
+  Args:
+    path: The CSV file that `experiments.tune` wrote.
+
+  Returns:
+    By row, the flag with its value.
+
+  Raises:
+    UsageError: If it is no such file.
+  """
+  try:
+    with pathlib.Path(path).expanduser().open(newline='') as file:
+      reader = csv.DictReader(file, strict=True)
+      columns = tuple(reader.fieldnames or ())
+      lines = list(reader)
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise UsageError(f'{path} cannot be read: {error}.') from error
+  if columns[:3] != _FIXED or len(lines) == 0:
+    raise UsageError(
+      f'{path} is not what experiments.tune writes: its columns are '
+      f'{columns}, with {len(lines)} rows below them.'
+    )
+  return {
+    line['row']: {
+      line['flag']: parse_values(line['flag'], [line['chosen']])[line['chosen']]
+    }
+    for line in lines
+    if line['chosen']
+  }
+
+
+def of_rows(
+  path: str | os.PathLike, rows: Sequence[str]
+) -> dict[str, dict[str, object]]:
+  """Reads what was chosen for each of some rows.
+
+  Args:
+    path: As in `read`.
+    rows: Names of rows.
+
+  Raises:
+    UsageError: If it is no such file, or nothing was chosen for a row.
+  """
+  chosen = read(path)
+  missing = [row for row in rows if row not in chosen]
+  if missing:
+    raise UsageError(
+      f'--tuned={path} has chosen nothing for {", ".join(missing)}: run '
+      'experiments.tune for them, or name other --rows.'
+    )
+  return {row: chosen[row] for row in rows}

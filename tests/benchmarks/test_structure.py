@@ -1,0 +1,103 @@
+"""What the source tree is measured by."""
+
+import textwrap
+
+import pytest
+
+from benchmarks import structure
+from experiments.config import parts_of_run
+
+
+@pytest.fixture
+def checkout(tmp_path):
+  """A tree with two settings, one of which is named in other places."""
+  files = {
+    'tff_ssl/setting.py': '',
+    'tff_ssl/algorithms/one.py': """
+      RATE = Setting('rate', float, 'The rate.')
+      SLOW = dataclasses.replace(RATE, default=0.1)
+      OTHER = dataclasses.replace(RATE, name='other_rate')
+      def build_one(model, *, rate, seed):
+        return model
+      def build_two(a, b, c, d, *, rate, seed):
+        return 'rate' + 'the rate'
+      def _build(rate):
+        return rate
+      """,
+    'datasets/two.py': """
+      RATE = setting.Setting('rate', float, 'Anew.')
+      DEFAULTS = {'rate': 1, 'other_rate': 2}
+      def draw(a, b, c, d, e, f, g, h, i):  # noqa: PLR0913
+        return a
+      """,
+    'experiments/run.py': """
+      NAMED = 'rate'
+      def branch(x):
+        if x: return 1
+        elif x + 1: return 2
+        return 3
+      """,
+    'experiments/config/table.py': "RATES = ('rate', 'rate')",
+  }
+  for name, text in files.items():
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+  return tmp_path
+
+
+def test_what_is_made_of_a_record_is_the_same_one(checkout):
+  assert structure.declarations(checkout) == {'rate': 2, 'other_rate': 1}
+
+
+def test_names_are_counted_outside_of_records_where_settings_are_known(
+  checkout,
+):
+  found = structure.literals(checkout, ['rate', 'other_rate', 'third'])
+  assert found == {'rate': 4, 'other_rate': 1, 'third': 0}
+
+
+def test_arguments_of_public_builders(checkout):
+  assert structure.builder_arguments(checkout) == {
+    'build_one': 3,
+    'build_two': 6,
+  }
+
+
+def test_measures_of_a_checkout(checkout):
+  assert structure.measure(checkout, with_stack=False) == {
+    'settings': '2',
+    'places that name a setting, beside its record': (
+      'median 2.5, largest 4 (rate)'
+    ),
+    'settings with several records': '1, rate',
+    'arguments of the builders of algorithms': (
+      'median 4.5, largest 6 (build_two)'
+    ),
+    'functions more complex than 15': '0, largest 3 (experiments/run.py:3)',
+    'functions with over 8 arguments, beside tff_ssl': (
+      '1, largest 9 (datasets/two.py:4)'
+    ),
+    'modules in the largest folder': '1 (datasets)',
+  }
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path, capsys):
+  with pytest.raises(SystemExit):
+    structure.main([f'--against={tmp_path}', '--skip_stack'])
+  assert 'has no folder tff_ssl: name a checkout' in capsys.readouterr().err
+
+
+def test_all_settings_of_the_runner_are_found():
+  declared = structure.declarations(structure._ROOT)
+  assert set(parts_of_run.all_settings()) <= set(declared)
+
+
+def test_the_table_leaves_cells_empty():
+  text = structure.table({'here': {'a': '1', 'b': '22'}, 'there': {'a': '3'}})
+  assert text.splitlines() == [
+    '|   | here | there |',
+    '| - | ---- | ----- |',
+    '| a | 1    | 3     |',
+    '| b | 22   |       |',
+  ]

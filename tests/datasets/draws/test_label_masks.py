@@ -1,0 +1,289 @@
+"""Masked labels: how many, which, and that nothing else depends on them."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from datasets.draws import label_masks
+from datasets.partition import partitions
+from datasets.records import split_manifest
+from datasets.sources.source import Source, Split
+from datasets.store import client_store
+
+# Those of the paper, and all labels but one.
+RATIOS = (0.0, 0.8, 0.9, 0.95, 0.98, 0.99, 1.0)
+NAMES = {
+  'r': {'num_clients': 4, 'noniid_r': 0.4},
+  'dirichlet': {'num_clients': 4, 'dirichlet_alpha': 1.0},
+  'native': {},
+  'pooled': {},
+}
+
+
+@pytest.fixture(scope='module')
+def source():
+  """200 examples of 10 classes, of 12 writers."""
+  images = np.arange(200, dtype=np.uint32).view(np.uint8).reshape(-1, 2, 2, 1)
+  writers = np.random.default_rng(2).integers(12, size=200)
+  train = Split(
+    images,
+    (np.arange(200) % 10).astype(np.int32),
+    np.array([f'w{writer:02d}' for writer in writers], object),
+  )
+  test = Split(images[:10], np.arange(10, dtype=np.int32))
+  return Source('made', '1', '', train, test, 10, (0.5,), (0.5,), 0, False)
+
+
+def sized(sizes):
+  """A native partition's source with clients of these sizes."""
+  owners = np.repeat(np.arange(len(sizes)), sizes)
+  train = Split(
+    np.zeros((len(owners), 1, 1, 1), np.uint8),
+    np.zeros(len(owners), np.int32),
+    np.array([f'w{owner:04d}' for owner in owners], object),
+  )
+  return Source('sized', '1', '', train, train, 1, (0.5,), (0.5,), 0, False)
+
+
+def labels_of(partition):
+  """How many labels each client has, counted one by one."""
+  known = set(partition.labelled_indices.tolist())
+  return [
+    sum(int(example) in known for example in partition.client_indices(client))
+    for client in range(partition.num_clients)
+  ]
+
+
+@pytest.mark.parametrize('ratio', RATIOS)
+def test_counts(ratio):
+  sizes = [1, 2, 9, 20, 50, 100, 132]
+  by_hand = [min(int(ratio * n), n - 1) for n in sizes]
+  counts = label_masks.num_masked(np.array(sizes, np.int32), ratio)
+  assert counts.dtype == np.int64
+  assert counts.tolist() == by_hand
+  partition = partitions.build('native', sized(sizes), seed=0, mask_ratio=ratio)
+  assert labels_of(partition) == np.subtract(sizes, by_hand).tolist()
+
+
+def test_counts_worked_by_hand():
+  counts = lambda ratio: label_masks.num_masked(
+    np.array([[1, 9], [100, 132]]), ratio
+  ).tolist()
+  assert counts(0.8) == [[0, 7], [80, 105]]
+  assert counts(0.99) == [[0, 8], [99, 130]]
+  assert counts(1.0) == [[0, 8], [99, 131]]
+  # A client without examples has none to hide.
+  assert label_masks.num_masked(0, 0.5) == 0
+  # Below 1 by one bit: the product is rounded to n.
+  assert label_masks.num_masked(100, math.nextafter(1, 0)) == 99
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_masks_are_nested(source, name):
+  hidden = set()
+  for ratio in (0.0, 0.3, 0.8, 0.95, 1.0):
+    held = partitions.build(
+      name, source, seed=5, mask_ratio=ratio, **NAMES[name]
+    )
+    now = set(held.examples.tolist()) - set(held.labelled_indices.tolist())
+    assert hidden <= now
+    hidden = now
+  assert labels_of(held) == [1] * held.num_clients
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_a_mask_changes_nothing_else(source, name):
+  build = lambda **given: partitions.build(
+    name, source, seed=5, server_examples=20, **NAMES[name], **given
+  )
+  plain, masked = build(), build(mask_ratio=0.5)
+  for array in ('server_indices', 'examples', 'offsets'):
+    np.testing.assert_array_equal(getattr(plain, array), getattr(masked, array))
+  assert len(plain.labelled_indices) == 0
+  assert 'mask_ratio' not in plain.arguments
+  assert masked.arguments == {**plain.arguments, 'mask_ratio': 0.5}
+  # The server's labels are not the clients'.
+  assert not np.isin(masked.server_indices, masked.labelled_indices).any()
+
+
+def test_a_seed_fixes_the_mask(source):
+  # One partition, whatever the seed, but for the order of its examples.
+  build = lambda seed: partitions.build(
+    'pooled', source, seed=seed, mask_ratio=0.5
+  )
+  assert build(1).digest() == build(1).digest()
+  shown = build(1).labelled_indices, build(2).labelled_indices
+  assert 20 < len(np.intersect1d(*shown)) < 80
+
+
+def test_each_example_is_masked_as_often():
+  held = [
+    partitions.build('native', sized([3, 8]), seed=seed, mask_ratio=0.5)
+    for seed in range(1000)
+  ]
+  shown = np.zeros(11, int)
+  for partition in held:
+    shown[partition.labelled_indices] += 1
+  assert shown.sum() == 1000 * (2 + 4)
+  # Of the clients with 3 and 8 examples, 2 and 4 are shown.
+  expected = np.repeat([2000 / 3, 4000 / 8], [3, 8])
+  assert stats.chisquare(shown, expected).pvalue > 1e-3
+
+
+def test_partitions_without_a_mask_keep_digest_and_store(source, tmp_path):
+  # Both as they were before there were masks.
+  digest = 'a9f2414d58d4de10e016151ff62ec3b65ca8fb945e7f40826edd5ae253acfad1'
+  key = 'bef84cc566886aa8598f3c818fa56ab73a840e8db63e1e79298c9b138043d0ad'
+  partition = partitions.build(
+    'r', source, seed=3, num_clients=4, noniid_r=0.4, server_examples=20
+  )
+  assert partition.digest() == digest
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='clients'
+  )
+  assert store.key == key
+
+
+def test_store_shows_what_is_not_masked(source, tmp_path):
+  partition = partitions.build(
+    'r', source, seed=5, mask_ratio=0.8, server_examples=20, **NAMES['r']
+  )
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='dealt'
+  )
+  for client in range(4):
+    part = client_store.read_numpy(store, client)
+    held = partition.client_indices(client)
+    truth = source.train.labels[held]
+    np.testing.assert_array_equal(part.true_y, truth)
+    known = np.isin(held, partition.labelled_indices)
+    np.testing.assert_array_equal(part.y, np.where(known, truth, -1))
+    assert np.count_nonzero(part.y < 0) == int(0.8 * len(held))
+  assert client_store.read_numpy(store, 'server').y.min() >= 0
+  with pytest.raises(ValueError, match="'clients' does not fit .*mask_ratio"):
+    client_store.build(
+      source, partition, cache_dir=tmp_path, labelled='clients'
+    )
+
+
+@pytest.mark.parametrize('ratio', [0.0, 0.8])
+def test_manifest_of_a_fixed_mask(source, tmp_path, ratio):
+  partition = partitions.build(
+    'r', source, seed=5, mask_ratio=ratio, **NAMES['r']
+  )
+  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+  split_manifest.write(partition, *paths, labels_at='dealt')
+  read, said = split_manifest.load(*paths)
+  shown = sum(n - int(ratio * n) for n in partition.client_sizes)
+  assert said['labels'] == {
+    'labels_at': 'dealt',
+    'labelled': shown,
+    'unlabelled': 200 - shown,
+    'labelled_also_in_unlabelled': False,
+    'mask': 'fixed',
+    'mask_ratio': ratio,
+  }
+  assert said['arguments']['mask_ratio'] == ratio
+  with np.load(paths[1]) as arrays:
+    np.testing.assert_array_equal(
+      arrays['labelled_indices'], partition.labelled_indices
+    )
+  assert read.digest() == partition.digest()
+  counts = split_manifest.labels_per_client(partition, 'dealt')
+  assert counts.tolist() == labels_of(partition)
+
+
+def test_manifest_of_a_redrawn_mask(source, tmp_path):
+  partition = partitions.build('r', source, seed=5, **NAMES['r'])
+  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+  split_manifest.write(
+    partition, *paths, labels_at='clients', redrawn_ratio=0.8
+  )
+  read, said = split_manifest.load(*paths)
+  assert read.digest() == partition.digest()
+  seen = sum(n - int(0.8 * n) for n in partition.client_sizes)
+  assert said['labels'] == {
+    'labels_at': 'clients',
+    'labelled': 200,
+    'unlabelled': 0,
+    'labelled_also_in_unlabelled': False,
+    'mask': 'redrawn',
+    'mask_ratio': 0.8,
+    'labelled_at_clients_in_a_pass': seen,
+  }
+  text = paths[0].read_text()
+  for wrong in ('0.9', '8.8', '"0.8"', 'null'):
+    paths[0].write_text(
+      text.replace('"mask_ratio": 0.8', f'"mask_ratio": {wrong}')
+    )
+    with pytest.raises(ValueError, match='damaged'):
+      split_manifest.load(*paths)
+  with pytest.raises(ValueError, match="0.8 does not fit labels_at='server'"):
+    split_manifest.describe(partition, labels_at='server', redrawn_ratio=0.8)
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (
+      {'mask_ratio': -0.1},
+      'mask_ratio must be a number between 0 and 1, but is -0.1',
+    ),
+    ({'mask_ratio': 1.01}, 'mask_ratio must be .* is 1.01'),
+    ({'mask_ratio': math.nan}, 'mask_ratio must be .* is nan'),
+    ({'mask_ratio': '0.5'}, "mask_ratio must be .* is '0.5'"),
+    ({'mask_ratio': True}, 'mask_ratio must be .* is True'),
+    (
+      {'mask_ratio': 0.5, 'labelled_examples': 30},
+      'mask_ratio=0.5 and labelled_examples=30 exclude each other',
+    ),
+  ],
+)
+def test_refusals(source, arguments, message):
+  with pytest.raises(ValueError, match=message) as caught:
+    partitions.build('r', source, seed=0, **NAMES['r'], **arguments)
+  assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'n, ratio, error, message',
+  [
+    (5, 2.0, ValueError, 'mask_ratio must be .* is 2.0'),
+    ([3, -1], 0.5, ValueError, 'n=-1 is too small'),
+    ([3.0], 0.5, TypeError, 'n is of float64: give integers'),
+  ],
+)
+def test_counts_of_bad_input_are_refused(n, ratio, error, message):
+  with pytest.raises(error, match=message):
+    label_masks.num_masked(n, ratio)
+
+
+def test_labels_that_there_are_make_the_mask(source):
+  labels = source.train.labels.copy()
+  labels[np.arange(200) % 3 > 0] = -1
+  partly = dataclasses.replace(
+    source, train=dataclasses.replace(source.train, labels=labels)
+  )
+  held = partitions.build('native', partly, seed=0)
+  kept = label_masks.keep_known(held, labels)
+  np.testing.assert_array_equal(kept.labelled_indices, np.arange(0, 200, 3))
+  np.testing.assert_array_equal(kept.examples, held.examples)
+  nobody = np.full(200, -1)
+  with pytest.raises(ValueError, match='none of the .* 200 examples'):
+    label_masks.keep_known(held, nobody)
+
+
+def test_the_share_that_is_left():
+  assert label_masks.hidden_share(0.1) == 0.9
+  assert label_masks.LABELLED_FRACTION.parse(1.0) == 0
+  for wrong in (0.0, 1.2):
+    with pytest.raises(ValueError, match=f'labelled_fraction .* is {wrong}'):
+      label_masks.hidden_share(wrong)
+
+
+def test_which_labels_are_hidden_matters_where_some_are():
+  assert '--mask_ratio=0' in label_masks.MASK.why_unused({'mask_ratio': 0.0})
+  assert label_masks.MASK.why_unused({'mask_ratio': 0.5}) is None

@@ -1,0 +1,206 @@
+"""Labels of a few examples at the clients: who has them, and how many."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from datasets.partition import partitions
+from datasets.records import split_manifest
+from datasets.sources.source import Source, Split
+from datasets.store import client_store
+
+NAMES = {
+  'r': {'num_clients': 12, 'noniid_r': 0.4},
+  'dirichlet': {'num_clients': 12, 'dirichlet_alpha': 1.0},
+  'pooled': {},
+}
+
+
+@pytest.fixture(scope='module')
+def source():
+  digits = load_digits()
+  ids = np.random.default_rng(1).integers(40, size=1797)
+  split = Split(
+    images=digits.images[..., np.newaxis].astype(np.uint8),
+    labels=digits.target.astype(np.int32),
+    client_ids=np.array([f'writer {i}' for i in ids], object),
+  )
+  return Source(
+    'digits', '1797', '', split, split, 10, (0.3,), (0.4,), 0, False
+  )
+
+
+def labelled_counts(partition, source):
+  """Labelled examples per client and class."""
+  return np.array(
+    [
+      np.bincount(
+        source.train.labels[
+          np.intersect1d(
+            partition.client_indices(client), partition.labelled_indices
+          )
+        ],
+        minlength=10,
+      )
+      for client in range(partition.num_clients)
+    ]
+  )
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('labelled_examples', [1, 47, 120, 305])
+def test_dealt_evenly_class_by_class(source, name, labelled_examples):
+  build = lambda **given: partitions.build(
+    name, source, seed=5, **NAMES[name], **given
+  )
+  dealt = build(labelled_examples=labelled_examples)
+  at_server = build(server_examples=labelled_examples)
+  # The same examples that the server would have.
+  np.testing.assert_array_equal(
+    dealt.labelled_indices, np.sort(at_server.server_indices)
+  )
+  assert len(dealt.server_indices) == 0
+  np.testing.assert_array_equal(np.sort(dealt.examples), np.arange(1797))
+  counts = labelled_counts(dealt, source)
+  assert np.ptp(counts.sum(axis=1)) <= 1
+  assert np.ptp(counts, axis=0).max() <= 1
+  assert counts.sum() == labelled_examples
+  # What they hold besides is what they would hold with labels at the server.
+  for client in range(dealt.num_clients):
+    rest = np.setdiff1d(dealt.client_indices(client), dealt.labelled_indices)
+    np.testing.assert_array_equal(
+      rest, np.sort(at_server.client_indices(client))
+    )
+
+
+def test_labelled_ones_do_not_stand_together(source):
+  dealt = partitions.build('pooled', source, labelled_examples=300, seed=0)
+  places = np.flatnonzero(np.isin(dealt.examples, dealt.labelled_indices))
+  # Of 1,797 places at random: mean 898, deviation of the mean 27.
+  assert abs(places.mean() - 898) < 4 * 27
+
+
+def test_native_clients_label_their_own(source):
+  dealt = partitions.build('native', source, labelled_examples=200, seed=5)
+  plain = partitions.build('native', source, server_examples=0, seed=5)
+  assert dealt.held_out_client_names == ()
+  assert dealt.num_clients == 40
+  np.testing.assert_array_equal(dealt.examples, plain.examples)
+  counts = labelled_counts(dealt, source)
+  assert counts.sum(axis=0).tolist() == [20] * 10
+  # 40 writers with about 45 digits each: five labels each, but for chance.
+  assert counts.sum(axis=1).min() >= 4 and counts.sum(axis=1).max() <= 6
+  assert dealt.arguments['server_writers'] is None
+
+
+def test_native_labels_by_hand():
+  # Class 1 is writer b's alone: a has 2 labels of class 0, b has 2 of class 1.
+  labels = np.array([0, 0, 0, 0, 1, 1], np.int32)
+  split = Split(
+    np.zeros((6, 1, 1, 1), np.uint8),
+    labels,
+    np.array(['a', 'a', 'b', 'b', 'b', 'b'], object),
+  )
+  tiny = Source('t', '1', '', split, split, 2, (0.5,), (0.5,), 0, False)
+  for seed in range(8):
+    held = partitions.build('native', tiny, labelled_examples=4, seed=seed)
+    owners = split.client_ids[held.labelled_indices]
+    found = sorted(zip(owners, labels[held.labelled_indices], strict=True))
+    assert found[-2:] == [('b', 1), ('b', 1)]
+    # Class 0 comes first, one each, or second, when b has two labels already.
+    assert found[:2] in ([('a', 0), ('b', 0)], [('a', 0), ('a', 0)])
+  with pytest.raises(ValueError, match='labelled_examples=5 .* lower'):
+    for seed in range(8):
+      partitions.build('native', tiny, labelled_examples=5, seed=seed)
+
+
+@pytest.mark.parametrize('name', ['r', 'native'])
+def test_a_seed_fixes_who_is_labelled(source, name):
+  build = lambda seed: partitions.build(
+    name, source, labelled_examples=60, seed=seed, **NAMES.get(name, {})
+  )
+  assert build(2).digest() == build(2).digest()
+  assert build(2).digest() != build(3).digest()
+
+
+@pytest.mark.parametrize(
+  'name, arguments, message',
+  [
+    ('r', {'labelled_examples': -1}, 'labelled_examples must be .* is -1'),
+    ('r', {'labelled_examples': 1797}, 'labelled_examples=1797 leaves none'),
+    ('r', {'labelled_examples': 1750}, 'labelled_examples=1750 .*class 8'),
+    (
+      'r',
+      {'labelled_examples': 10, 'server_examples': 20},
+      'server_examples=20 and labelled_examples=10 exclude',
+    ),
+    (
+      'native',
+      {'labelled_examples': 10, 'server_writers': 'everyone'},
+      "server_writers='everyone' and labelled_examples=10 exclude",
+    ),
+    ('native', {'labelled_examples': 1790}, 'labelled_examples=1790 .*class'),
+  ],
+)
+def test_refusals(source, name, arguments, message):
+  with pytest.raises(ValueError, match=message) as caught:
+    partitions.build(name, source, seed=0, **NAMES.get(name, {}), **arguments)
+  assert '\n' not in str(caught.value)
+
+
+def test_store_shows_these_labels_alone(source, tmp_path):
+  partition = partitions.build(
+    'r', source, labelled_examples=60, seed=5, **NAMES['r']
+  )
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='dealt'
+  )
+  shown = 0
+  for client in range(12):
+    part = client_store.read_numpy(store, client)
+    held = partition.client_indices(client)
+    truth = source.train.labels[held]
+    np.testing.assert_array_equal(part.true_y, truth)
+    known = np.isin(held, partition.labelled_indices)
+    np.testing.assert_array_equal(part.y, np.where(known, truth, -1))
+    assert part.y.dtype == np.int32
+    shown += np.count_nonzero(part.y >= 0)
+  assert shown == 60
+  assert len(client_store.read_numpy(store, 'server').y) == 0
+
+
+def test_store_and_partition_must_agree(source, tmp_path):
+  dealt = partitions.build('pooled', source, labelled_examples=60, seed=5)
+  plain = partitions.build('pooled', source, server_examples=60, seed=5)
+  for partition, labelled in (
+    (dealt, 'server'),
+    (dealt, 'clients'),
+    (plain, 'dealt'),
+  ):
+    with pytest.raises(ValueError, match=f'labelled={labelled!r} does not fit'):
+      client_store.build(
+        source, partition, cache_dir=tmp_path, labelled=labelled
+      )
+
+
+def test_manifest_says_which_are_labelled(source, tmp_path):
+  partition = partitions.build(
+    'r', source, labelled_examples=60, seed=5, **NAMES['r']
+  )
+  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+  split_manifest.write(partition, *paths, labels_at='dealt')
+  read, said = split_manifest.load(*paths)
+  assert said['labels'] == {
+    'labels_at': 'dealt',
+    'labelled': 60,
+    'unlabelled': 1737,
+    'labelled_also_in_unlabelled': False,
+  }
+  assert said['arguments']['labelled_examples'] == 60
+  with np.load(paths[1]) as arrays:
+    np.testing.assert_array_equal(
+      arrays['labelled_indices'], partition.labelled_indices
+    )
+  assert read.digest() == partition.digest()
+  with pytest.raises(ValueError, match="labels_at='server' does not fit"):
+    split_manifest.describe(partition, labels_at='server')

@@ -1,0 +1,90 @@
+"""What is said of a partition and of the server's labels."""
+
+import re
+
+import numpy as np
+import pytest
+
+from datasets.partition import partitions
+from datasets.records import partition_report
+from datasets.sources.source import Source, Split
+
+
+def source_of(num_classes, owners=None):
+  """1,200 examples, of so many writers if there are owners."""
+  labels = (np.arange(1200) // 60 % num_classes).astype(np.int32)
+  images = np.zeros((1200, 2, 2, 1), np.uint8)
+  ids = None
+  if owners:
+    ids = np.array([f'w{i % owners}' for i in range(1200)], object)
+  split = Split(images, labels, ids)
+  return Source(
+    'made', '1', '', split, split, num_classes, (0.5,), (0.5,), 0, False
+  )
+
+
+def said(name, source, **arguments):
+  partition = partitions.build(name, source, seed=0, **arguments)
+  return partition_report.lines(source, partition)
+
+
+def test_native_clients():
+  choice, labels = said('native', source_of(4, owners=60), server_examples=22)
+  assert 'native: each writer is one client' in choice
+  assert 'client_ids' in choice and '--partition=r' in choice
+  # 22 = 5 + 5 + 6 + 6 labels; a tenth of 60 writers is 6.
+  assert labels == (
+    'The server has 22 labels, 5 to 6 of each of the 4 classes, from 6 of 60 '
+    'writers, who do not take part (--server_writers).'
+  )
+
+
+@pytest.mark.parametrize(
+  'writers, who', [('held_out', 'from [12] of 60'), ('everyone', 'keep their')]
+)
+def test_few_labels_of_a_class_are_warned_of(writers, who):
+  _, labels, warning = said(
+    'native',
+    source_of(5, owners=60),
+    server_examples=20,
+    server_writers=writers,
+  )
+  assert '4 of each of the 5 classes' in labels
+  assert re.search(who, labels)
+  assert warning.startswith('Warning: the server has fewer than 5 labels')
+  assert '--server_examples' in warning
+
+
+@pytest.mark.parametrize(
+  'name, arguments',
+  [
+    ('pooled', {}),
+    ('r', {'num_clients': 4, 'noniid_r': 0.0}),
+    ('dirichlet', {'num_clients': 4, 'dirichlet_alpha': 1.0}),
+  ],
+)
+def test_labels_from_the_pool(name, arguments):
+  choice, labels = said(name, source_of(4), server_examples=20, **arguments)
+  assert choice == f'Partition {name}: {partitions.PARTITIONS[name].summary}.'
+  assert '5 of each of the 4 classes, drawn from the pool' in labels
+  choice, _ = said(
+    name, source_of(4, owners=60), server_examples=20, **arguments
+  )
+  assert '(client_ids) are not used; --partition=native makes' in choice
+
+
+def test_owners_who_take_no_part_are_told():
+  source = source_of(4, owners=60)
+  choice, _ = said('native', source, server_examples=20, num_clients=7)
+  assert '7 of 55 take part (--num_clients)' in choice
+
+
+def test_labels_of_one_owner_are_told():
+  source = source_of(4, owners=3)
+  _, labels = said('native', source, server_examples=20)
+  assert 'from 1 of 3 writers' in labels
+  assert '--server_writers=everyone draws them from all' in labels
+
+
+def test_without_server_labels_nothing_is_said_of_them():
+  assert len(said('pooled', source_of(4), server_examples=0)) == 1

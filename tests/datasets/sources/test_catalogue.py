@@ -1,0 +1,228 @@
+"""The table of sources, and the one that needs no file."""
+
+import dataclasses
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from datasets.partition import partitions
+from datasets.sources import catalogue
+
+
+def test_import_is_cheap():
+  program = (
+    'import sys; import datasets.sources.catalogue, datasets.splits.resplit,'
+    'datasets.partition.partitions; print(*sys.modules)'
+  )
+  done = subprocess.run(
+    [sys.executable, '-c', program], capture_output=True, text=True, check=True
+  )
+  heavy = {'tensorflow', 'tensorflow_federated', 'tensorflow_datasets'}
+  heavy |= {'sklearn', 'matplotlib', 'tff_ssl.algorithms', 'experiments'}
+  assert not heavy & set(done.stdout.split())
+
+
+def test_table():
+  assert catalogue.names() == [
+    'digits',
+    'emnist',
+    'emnist_balanced',
+    'mnist',
+    'cifar10',
+    'cifar100',
+    'svhn',
+    'stl10',
+    'organamnist',
+    'bloodmnist',
+    'npz',
+    'npz_sets',
+    'image_sets',
+  ]
+  specs = catalogue.SOURCES
+  assert all(name == spec.name for name, spec in specs.items())
+  native = {name for name, spec in specs.items() if spec.has_native_split}
+  assert native == {'emnist', 'npz'}
+  assert specs['emnist_balanced'].num_classes == 47
+  assert specs['cifar10'].input_shape == (32, 32, 3)
+  assert specs['npz'].num_classes is None
+  unlabelled = {name for name, spec in specs.items() if spec.has_unlabelled}
+  assert unlabelled == {'stl10', 'image_sets'}
+  in_sets = {name for name, spec in specs.items() if spec.has_sets}
+  assert in_sets == {'npz_sets', 'image_sets'}
+  assert all(spec.description for spec in specs.values())
+
+
+@pytest.mark.parametrize(
+  'name, near',
+  [('emnist_balance', 'emnist_balanced'), ('cifar', 'cifar10'), ('zzz', '')],
+)
+def test_unknown_name_gets_the_nearest(name, near):
+  with pytest.raises(ValueError, match=f"did you mean '{near}") as caught:
+    catalogue.load(name, data_dir=None, cache_dir='unused')
+  assert f'dataset={name!r}' in str(caught.value)
+  assert 'digits, emnist, ' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'name, option, known',
+  [('digits', 'only_digits', 'none'), ('emnist', 'letters', 'only_digits')],
+)
+def test_unknown_option_is_refused(name, option, known):
+  with pytest.raises(ValueError, match=f'{option}=1 is no option') as caught:
+    catalogue.load(name, data_dir=None, cache_dir='unused', **{option: 1})
+  assert f'dataset={name!r}' in str(caught.value)
+  assert f'options: {known}' in str(caught.value)
+
+
+def test_home_is_expanded(tmp_path, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  with pytest.raises(ValueError, match=str(tmp_path / 'd' / 'train.npz')):
+    catalogue.load('npz', data_dir='~/d', cache_dir='~/c')
+
+
+@pytest.fixture(scope='module')
+def digits():
+  # A folder given for other sources does not disturb.
+  return catalogue.load('digits', data_dir='/nowhere', cache_dir='/nowhere')
+
+
+def test_digits_are_scikit_learns(digits):
+  bunch = load_digits()
+  scaled = np.round(bunch.images / 16 * 255)
+  pool = {
+    (image.tobytes(), label)
+    for image, label in zip(scaled.astype(np.uint8), bunch.target, strict=True)
+  }
+  images = np.concatenate([digits.train.images, digits.test.images])
+  labels = np.concatenate([digits.train.labels, digits.test.labels])
+  assert images.shape == (1_797, 8, 8, 1) and images.dtype == np.uint8
+  assert labels.dtype == np.int32
+  assert {
+    (image.tobytes(), label)
+    for image, label in zip(images, labels, strict=True)
+  } == pool
+
+
+def test_digits_split(digits):
+  assert len(digits.train.labels) == 1_437 and len(digits.test.labels) == 360
+  assert digits.train.client_ids is None and digits.test.client_ids is None
+  train = np.bincount(digits.train.labels) / 1_437
+  test = np.bincount(digits.test.labels) / 360
+  np.testing.assert_allclose(train, test, atol=0.003)
+  again = catalogue.load('digits', data_dir=None, cache_dir='/nowhere')
+  np.testing.assert_array_equal(again.train.images, digits.train.images)
+  assert again.version == digits.version == 'sklearn-digits-1437+360'
+
+
+def test_digits_constants(digits):
+  scaled = digits.train.images / 255
+  assert digits.mean[0] == pytest.approx(scaled.mean(), abs=5e-5)
+  assert digits.stddev[0] == pytest.approx(scaled.std(), abs=5e-5)
+  assert digits.background == 0 and not digits.mirrorable
+  spec = catalogue.SOURCES['digits']
+  assert spec.num_classes == digits.num_classes == 10
+  assert spec.input_shape == digits.train.images.shape[1:]
+
+
+OWN_MODULE = """
+import dataclasses
+from datasets.sources import embedded
+from datasets.sources.source_spec import SourceSpec
+from tff_ssl.setting import Setting
+
+def load(data_dir, cache_dir, fewest=1):
+  source = embedded.load_digits(data_dir, cache_dir)
+  return dataclasses.replace(source, name='dots', version=f'{fewest}')
+
+def check_files(data_dir):
+  raise ValueError('dots need a folder')
+
+SOURCE = SourceSpec(
+  'dots',
+  'dots',
+  load,
+  check_files,
+  settings=(Setting('dots_fewest', int, 'Of dots.', at_least=1),),
+  defaults=lambda given: {'seed': given.get('seed', 7)},
+)
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+  (tmp_path / 'own_source_module.py').write_text(OWN_MODULE)
+  monkeypatch.syspath_prepend(tmp_path)
+  yield 'own_source_module'
+  sys.modules.pop('own_source_module', None)
+
+
+def test_a_source_of_a_users_own(own_module):
+  name = f'{own_module}:SOURCE'
+  load = functools.partial(
+    catalogue.load, name, data_dir=None, cache_dir='/nowhere'
+  )
+  assert (load().name, load().version) == ('dots', '1')
+  assert load(fewest=3).version == '3'
+  with pytest.raises(ValueError, match='dots_fewest must be .* is 0'):
+    load(fewest=0)
+  with pytest.raises(ValueError, match='dots need a folder'):
+    catalogue.check_files(name, data_dir=None)
+  spec = catalogue.find(name)
+  assert spec.defaults_for({}) == {'seed': 7}
+  assert spec.defaults_for({'seed': 1}) == {'seed': 1}
+
+
+@pytest.mark.parametrize(
+  'name, message',
+  [
+    ('no_such_module:SOURCE', 'cannot be imported'),
+    ('own_source_module:load', 'is no SourceSpec, but of the type function'),
+  ],
+)
+def test_own_sources_that_are_none(own_module, name, message):
+  with pytest.raises(ValueError, match=message) as caught:
+    catalogue.check_files(name, data_dir=None)
+  assert f'dataset={name!r}' in str(caught.value)
+
+
+def test_settings_bear_the_name_of_their_source():
+  spec = catalogue.find('emnist')
+  assert spec.options['only_digits'].name == 'emnist_only_digits'
+  with pytest.raises(ValueError, match="begins with 'digits_'"):
+    dataclasses.replace(catalogue.find('digits'), settings=spec.settings)
+
+
+def test_options_are_checked():
+  with pytest.raises(ValueError, match='emnist_only_digits must be True or'):
+    catalogue.load(
+      'emnist', data_dir=None, cache_dir='unused', only_digits='yes'
+    )
+
+
+def test_default_partitions_exist():
+  for spec in catalogue.SOURCES.values():
+    values = spec.defaults_for({})
+    assert values['partition'] in partitions.PARTITIONS
+    assert values['total_rounds'] >= 100
+
+
+def test_letters_have_more_labels_and_sets():
+  spec = catalogue.find('emnist')
+  digits = spec.defaults_for({})
+  letters = spec.defaults_for({'emnist_only_digits': False})
+  assert digits['server_examples'] / 10 == letters['server_examples'] / 62
+  assert letters['sets_per_client'] == '62' and 'sets_per_client' not in digits
+
+
+def test_owners_in_a_users_files_are_the_clients(tmp_path):
+  def partition(**given):
+    return catalogue.find('npz').defaults_for(given)['partition']
+
+  assert partition() == partition(data_dir=str(tmp_path)) == 'r'
+  np.savez(tmp_path / 'train.npz', client_ids=np.arange(3))
+  assert partition(data_dir=str(tmp_path)) == 'native'
+  assert partition(data_dir=str(tmp_path), partition='r') == 'r'

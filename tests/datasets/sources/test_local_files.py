@@ -1,0 +1,408 @@
+"""The npz source: what it reads, and the many files that it refuses."""
+
+import io
+import os
+import pathlib
+import struct
+import zipfile
+
+import numpy as np
+import psutil
+import pytest
+
+from datasets.sources import catalogue, local_files
+
+RNG = np.random.default_rng(5)
+IMAGES = RNG.integers(0, 256, [12, 6, 5, 1], np.uint8)
+LABELS = np.arange(12) % 3
+
+
+def write(folder, split, **changes):
+  """Writes a good file with some arrays changed, or left out if None."""
+  arrays = {'images': IMAGES, 'labels': LABELS} | changes
+  kept = {key: value for key, value in arrays.items() if value is not None}
+  np.savez_compressed(pathlib.Path(folder, f'{split}.npz'), **kept)
+
+
+@pytest.fixture
+def folder(tmp_path):
+  write(tmp_path, 'train')
+  write(tmp_path, 'test', images=IMAGES[:4], labels=LABELS[:4])
+  return tmp_path
+
+
+def load(folder):
+  return catalogue.load('npz', data_dir=str(folder), cache_dir='unused')
+
+
+def refused(folder, *fragments):
+  """Asserts one ValueError of one line that holds all fragments."""
+  with pytest.raises(ValueError) as caught:
+    load(folder)
+  message = str(caught.value)
+  for fragment in fragments:
+    assert fragment in message
+  assert '\n' not in message
+
+
+def test_reads_what_was_written(folder):
+  source = load(folder)
+  np.testing.assert_array_equal(source.train.images, IMAGES)
+  np.testing.assert_array_equal(source.train.labels, LABELS)
+  np.testing.assert_array_equal(source.test.images, IMAGES[:4])
+  assert source.train.labels.dtype == np.int32
+  assert source.train.client_ids is None and source.test.client_ids is None
+  assert source.num_classes == 3 and not source.mirrorable
+  assert source.mean == pytest.approx([IMAGES.mean() / 255])
+  assert source.stddev == pytest.approx([IMAGES.std() / 255])
+
+
+@pytest.mark.parametrize('dtype', ['>i8', 'u1', 'i2', 'u8'])
+def test_any_integer_label_and_memory_order(folder, dtype):
+  colour = RNG.integers(0, 256, [12, 4, 6, 3], np.uint8)
+  write(
+    folder,
+    'train',
+    images=np.asfortranarray(colour),
+    labels=LABELS.astype(dtype),
+  )
+  write(folder, 'test', images=colour, labels=LABELS)
+  source = load(folder)
+  np.testing.assert_array_equal(source.train.images, colour)
+  np.testing.assert_array_equal(source.train.labels, LABELS)
+  by_channel = colour.reshape(-1, 3) / 255
+  assert source.mean == pytest.approx(by_channel.mean(axis=0).tolist())
+  assert source.stddev == pytest.approx(by_channel.std(axis=0).tolist())
+
+
+def test_training_images_may_have_no_label(folder):
+  labels = np.where(np.arange(12) < 5, -1, LABELS)
+  write(folder, 'train', labels=labels.astype(np.int8))
+  source = load(folder)
+  np.testing.assert_array_equal(source.train.labels, labels)
+  assert source.num_classes == 3
+  assert '5 of the training images have no label' in source.title
+
+
+def test_client_ids_are_seen_without_reading_an_array(folder):
+  assert not local_files.has_client_ids(str(folder))
+  write(folder, 'test', client_ids=LABELS)
+  assert not local_files.has_client_ids(str(folder))
+  write(folder, 'train', client_ids=LABELS)
+  path = folder / 'train.npz'
+  assert local_files.has_client_ids(str(folder))
+  # Damage within an array is not looked at, only the directory at the end is.
+  path.write_bytes(flip_in_images(path.read_bytes()))
+  assert local_files.has_client_ids(str(folder))
+  path.write_bytes(cut(path.read_bytes()))
+  assert not local_files.has_client_ids(str(folder))
+  path.unlink()
+  assert not local_files.has_client_ids(str(folder))
+  assert not local_files.has_client_ids(None)
+
+
+def test_grey_images_get_a_channel(folder):
+  write(folder, 'train', images=IMAGES[..., 0])
+  assert load(folder).train.images.shape == (12, 6, 5, 1)
+
+
+def test_background_is_the_median_corner(folder):
+  images = np.full([12, 6, 5], 40, np.uint8)
+  images[:, [0, 0, -1, -1], [0, -1, 0, -1]] = 200
+  images[0, 0, 0] = 3
+  write(folder, 'train', images=images)
+  assert load(folder).background == 200
+
+
+def test_version_follows_the_bytes_of_both_files(folder):
+  first = load(folder).version
+  assert load(folder).version == first
+  write(folder, 'test', images=IMAGES[1:5], labels=LABELS[1:5])
+  second = load(folder).version
+  write(folder, 'train', images=255 - IMAGES)
+  assert len({first, second, load(folder).version}) == 3
+
+
+HOSTILE_IDS = [
+  "o'brien",
+  '"; DROP TABLE examples; --',
+  '../../etc/passwd',
+  'a|b',
+  'line\nbreak',
+  'nul\0inside',
+  '\u00e9',
+  'e\u0301',
+  '',
+  '=cmd()',
+  '<script>',
+  'x' * 10_000,
+]
+
+
+def test_hostile_ids_come_back_exactly(folder):
+  write(folder, 'train', client_ids=np.array(HOSTILE_IDS))
+  write(folder, 'test', client_ids=np.array(HOSTILE_IDS[::-1]))
+  before = sorted(os.listdir(folder))
+  source = load(folder)
+  assert source.train.client_ids.tolist() == HOSTILE_IDS
+  assert source.test.client_ids.tolist() == HOSTILE_IDS[::-1]
+  assert sorted(os.listdir(folder)) == before
+
+
+def test_integer_ids_become_strings_and_test_may_lack_them(folder):
+  write(folder, 'train', client_ids=np.arange(12) - 2)
+  source = load(folder)
+  assert source.train.client_ids.tolist() == [str(i - 2) for i in range(12)]
+  assert source.test.client_ids is None
+
+
+def test_ids_of_the_other_byte_order(folder):
+  ids = np.array(HOSTILE_IDS[:-1] + ['y'])
+  write(folder, 'train', client_ids=ids.astype(ids.dtype.newbyteorder()))
+  assert load(folder).train.client_ids.tolist() == ids.tolist()
+
+
+def ids_of_code(code):
+  ids = np.array(['ab'] * 12)
+  ids.view(np.uint32)[:] = code
+  return ids
+
+
+@pytest.mark.parametrize('split', ['train', 'test'])
+@pytest.mark.parametrize(
+  'changes, fragments',
+  [
+    ({'images': None}, ["['labels']", 'must be images and labels']),
+    ({'labels': None}, ["['images']"]),
+    ({'client_id': LABELS}, ["'client_id'", 'nothing else']),
+    ({'images': IMAGES / 255}, ['images', 'float64', '0..255 as uint8']),
+    ({'images': np.full([12, 6, 5], np.nan)}, ['images', 'float64']),
+    ({'images': IMAGES.astype(np.int64)}, ['images', 'int64']),
+    ({'images': IMAGES > 9}, ['images', 'bool']),
+    ({'images': IMAGES[0, 0, 0]}, ['images', '(1,)']),
+    ({'images': np.uint8(3)}, ['images', '()', '[N, H, W]']),
+    ({'images': IMAGES[..., np.newaxis]}, ['images', '(12, 6, 5, 1, 1)']),
+    ({'images': IMAGES[:0], 'labels': LABELS[:0]}, ['images', '(0, 6, 5, 1)']),
+    ({'images': IMAGES[:, :0]}, ['images', '(12, 0, 5, 1)']),
+    ({'images': IMAGES[..., :0]}, ['images', '(12, 6, 5, 0)']),
+    ({'images': IMAGES.swapaxes(1, 3)}, ['images', 'channels come last']),
+    ({'images': np.array([{}] * 12)}, ['images', 'pickled objects']),
+    ({'labels': np.array([{}] * 12)}, ['labels', 'pickled objects']),
+    ({'labels': LABELS - 2}, ['labels', '-2..0', 'from 0', 'by -1']),
+    ({'labels': LABELS + 2**40}, ['labels', str(2**40)]),
+    ({'labels': LABELS.astype(float)}, ['labels', 'float64', 'integers']),
+    ({'labels': LABELS.astype(str)}, ['labels', '<U21']),
+    ({'labels': LABELS > 0}, ['labels', 'bool']),
+    ({'labels': LABELS[:-1]}, ['labels', '(11,)', 'there are 12 images']),
+    ({'labels': LABELS[:, np.newaxis]}, ['labels', '(12, 1)']),
+    ({'labels': np.int64(3)}, ['labels', '()']),
+    ({'client_ids': np.array([b'a'] * 12)}, ['client_ids', 'unicode']),
+    ({'client_ids': np.array(['a', None] * 6)}, ['client_ids', 'pickled']),
+    ({'client_ids': np.ones(12)}, ['client_ids', 'float64']),
+    ({'client_ids': np.array(['a'] * 9)}, ['client_ids', '(9,)']),
+    ({'client_ids': ids_of_code(0xDC80)}, ['client_ids', 'not unicode']),
+    ({'client_ids': ids_of_code(0x7FFFFFFF)}, ['client_ids', 'not unicode']),
+  ],
+)
+def test_wrong_arrays_are_refused(folder, split, changes, fragments):
+  write(folder, 'train', client_ids=LABELS)
+  write(folder, split, **changes)
+  refused(folder, str(folder / f'{split}.npz'), *fragments)
+
+
+@pytest.mark.parametrize(
+  'split, changes, fragments',
+  [
+    ('test', {'images': IMAGES[:, 1:]}, ['[5, 5, 1]', '[6, 5, 1]']),
+    ('test', {'labels': LABELS + 1}, ['labels', '[3]', 'unseen in train']),
+    ('train', {'labels': LABELS * 50}, ['labels', '100', 'without gaps']),
+    (
+      'train',
+      {'labels': np.where(LABELS == 1, 3, LABELS)},
+      ['0..3', 'without any image of class 1', '0 to 2'],
+    ),
+    (
+      'train',
+      {'labels': LABELS + 1},
+      ['1..3', 'do not start at 0', 'subtract 1 from the labels in both'],
+    ),
+    (
+      'train',
+      {'labels': np.where(LABELS == 0, -1, LABELS)},
+      ['1..2', 'subtract 1'],
+    ),
+    ('train', {'labels': np.full(12, -1)}, ['only -1', 'some training images']),
+    (
+      'test',
+      {'labels': np.where(np.arange(12) < 5, -1, LABELS)},
+      ['5 of 12 that are -1', 'move them to train.npz'],
+    ),
+    ('test', {'client_ids': LABELS}, ['client_ids', 'not in train.npz']),
+    ('train', {'images': np.full_like(IMAGES, 7)}, ['one single value']),
+  ],
+)
+def test_files_that_do_not_fit_are_refused(folder, split, changes, fragments):
+  write(folder, split, **changes)
+  refused(folder, str(folder / f'{split}.npz'), *fragments)
+
+
+def cut(data):
+  return data[: len(data) // 2]
+
+
+def flip_in_images(data):
+  start = data.index(b'images.npy')
+  flipped = data[start + 200] ^ 255
+  return data[: start + 200] + bytes([flipped]) + data[start + 201 :]
+
+
+def npy_instead(data):
+  stream = io.BytesIO()
+  np.save(stream, IMAGES)
+  return stream.getvalue()
+
+
+def encrypted(data):
+  """Sets the encryption bit of every member."""
+  data = bytearray(data)
+  for signature, offset in [(b'PK\3\4', 6), (b'PK\1\2', 8)]:
+    at = data.find(signature)
+    while at >= 0:
+      data[at + offset] |= 1
+      at = data.find(signature, at + 4)
+  return bytes(data)
+
+
+@pytest.mark.parametrize('split', ['train', 'test'])
+@pytest.mark.parametrize(
+  'damage',
+  [
+    lambda data: b'',
+    lambda data: b'garbage' * 100,
+    cut,
+    lambda data: data[:-1],
+    flip_in_images,
+    npy_instead,
+    encrypted,
+  ],
+)
+def test_damaged_files_are_refused(folder, split, damage):
+  path = folder / f'{split}.npz'
+  path.write_bytes(damage(path.read_bytes()))
+  refused(folder, str(path), 'write it with np.savez')
+
+
+@pytest.mark.parametrize('split', ['train', 'test'])
+def test_absent_file_names_its_path(folder, split):
+  (folder / f'{split}.npz').unlink()
+  refused(folder, str(folder / f'{split}.npz'), 'no such file')
+
+
+def test_folder_instead_of_file(folder):
+  (folder / 'test.npz').unlink()
+  (folder / 'test.npz').mkdir()
+  refused(folder, str(folder / 'test.npz'), 'no such file')
+
+
+def test_data_dir_is_needed():
+  with pytest.raises(ValueError, match="'npz' needs data_dir"):
+    catalogue.load('npz', data_dir=None, cache_dir='unused')
+
+
+def write_members(path, members):
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as archive:
+    for name, content in members:
+      archive.writestr(name, content)
+
+
+def npy_bytes(array, declared_shape=None):
+  stream = io.BytesIO()
+  header = np.lib.format.header_data_from_array_1_0(array)
+  header['shape'] = declared_shape or array.shape
+  np.lib.format.write_array_header_1_0(stream, header)
+  return stream.getvalue() + array.tobytes()
+
+
+@pytest.mark.parametrize('declared', [(10**9, 28, 28), (11, 6, 5), (-3, -4)])
+def test_header_that_promises_another_size(folder, declared):
+  write_members(
+    folder / 'train.npz',
+    [
+      ('images.npy', npy_bytes(IMAGES, declared)),
+      ('labels.npy', npy_bytes(LABELS)),
+    ],
+  )
+  refused(folder, 'images', 'the header declares')
+
+
+@pytest.mark.filterwarnings('ignore:Duplicate name')
+def test_key_given_twice(folder):
+  members = [
+    ('images.npy', npy_bytes(IMAGES)),
+    ('labels.npy', npy_bytes(LABELS)),
+    ('labels.npy', npy_bytes(LABELS)),
+  ]
+  write_members(folder / 'train.npz', members)
+  refused(folder, 'a key twice')
+
+
+@pytest.mark.parametrize(
+  'content',
+  [b'', b'no npy', b'\x93NUMPY\x01\x00\xff\xff{', b'\x93NUMPY\x09\x00'],
+)
+def test_member_that_is_no_array(folder, content):
+  members = [('images.npy', npy_bytes(IMAGES)), ('labels.npy', content)]
+  write_members(folder / 'train.npz', members)
+  refused(folder, str(folder / 'train.npz'), 'labels', 'no plain npy array')
+
+
+def test_pickle_is_never_run(folder, tmp_path):
+  canary = tmp_path / 'canary'
+
+  class Payload:
+    def __reduce__(self):
+      return (pathlib.Path.touch, (canary,))
+
+  payload = np.array([Payload()] * 12, dtype=object)
+  write(folder, 'train', images=payload)
+  refused(folder, 'pickled objects')
+  assert not canary.exists()
+  # The negative control: loaded with pickle, the payload does run.
+  np.load(folder / 'train.npz', allow_pickle=True)['images']
+  assert canary.exists()
+
+
+def test_zip_bomb_is_refused_unread(folder):
+  path = folder / 'train.npz'
+  write(folder, 'train', images=np.zeros([12, 3_000, 3_000], np.uint8))
+  assert path.stat().st_size < 500_000
+  before = psutil.Process().memory_info().rss
+  with pytest.raises(ValueError, match='0.108 GB uncompressed') as caught:
+    local_files.load(str(folder), 'unused', max_bytes=100 * 10**6)
+  assert str(path) in str(caught.value)
+  assert psutil.Process().memory_info().rss - before < 50 * 10**6
+
+
+def test_declared_size_of_both_files_counts(folder):
+  declared = 0
+  for split in ('train', 'test'):
+    with zipfile.ZipFile(folder / f'{split}.npz') as archive:
+      declared += sum(member.file_size for member in archive.infolist())
+  local_files.load(str(folder), 'unused', max_bytes=declared)
+  with pytest.raises(ValueError, match='uncompressed'):
+    local_files.load(str(folder), 'unused', max_bytes=declared - 1)
+
+
+def test_more_than_the_standard_limit_is_refused(folder):
+  path = folder / 'train.npz'
+  data = bytearray(path.read_bytes())
+  # The uncompressed size of the first member in the zip's directory.
+  struct.pack_into('<I', data, data.index(b'PK\1\2') + 24, 4_100_000_000)
+  path.write_bytes(data)
+  refused(folder, '4.1 GB uncompressed', 'the limit is 4 GB')
+
+
+def test_more_than_the_free_memory_is_refused(folder, monkeypatch):
+  memory = psutil.virtual_memory()._replace(available=100)
+  monkeypatch.setattr(psutil, 'virtual_memory', lambda: memory)
+  refused(folder, 'uncompressed', '1e-07 GB of memory are free')

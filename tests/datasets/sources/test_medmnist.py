@@ -1,0 +1,210 @@
+"""MedMNIST sets: what is read of a file of their layout, and what is refused.
+
+The files are made here, with few examples; their arrays are what the readers
+must give back.
+"""
+
+import io
+import pathlib
+import zipfile
+
+import numpy as np
+import pytest
+
+from datasets.sources import catalogue, medmnist
+
+RNG = np.random.default_rng(11)
+SIZES = {'train': 20, 'val': 6, 'test': 9}
+
+
+def arrays_of(num_classes, shape):
+  arrays = {}
+  for split, n in SIZES.items():
+    arrays[f'{split}_images'] = RNG.integers(0, 256, [n, *shape], np.uint8)
+    labels = RNG.integers(0, num_classes, [n, 1], np.uint8)
+    arrays[f'{split}_labels'] = labels
+  return arrays
+
+
+ORGANS = arrays_of(11, (28, 28))
+BLOOD = arrays_of(8, (28, 28, 3))
+
+
+def write(data_dir, name, arrays, **changes):
+  folder = pathlib.Path(data_dir, 'medmnist')
+  folder.mkdir(exist_ok=True)
+  kept = {k: v for k, v in {**arrays, **changes}.items() if v is not None}
+  np.savez_compressed(folder / f'{name}.npz', **kept)
+  return folder / f'{name}.npz'
+
+
+def load(data_dir, name='organamnist'):
+  return catalogue.load(name, data_dir=str(data_dir), cache_dir='unused')
+
+
+def refusal(data_dir, name='organamnist'):
+  with pytest.raises(ValueError) as caught:
+    load(data_dir, name)
+  text = str(caught.value)
+  assert '\n' not in text
+  return text
+
+
+@pytest.mark.parametrize(
+  'name, arrays', [('organamnist', ORGANS), ('bloodmnist', BLOOD)]
+)
+def test_reads_what_the_layout_says(tmp_path, name, arrays):
+  write(tmp_path, name, arrays)
+  source = load(tmp_path, name)
+  spec = catalogue.SOURCES[name]
+  assert source.num_classes == spec.num_classes
+  for key, split in (
+    ('train', source.train),
+    ('val', source.validation),
+    ('test', source.test),
+  ):
+    np.testing.assert_array_equal(
+      split.images, arrays[f'{key}_images'].reshape(-1, *spec.input_shape)
+    )
+    np.testing.assert_array_equal(split.labels, arrays[f'{key}_labels'].ravel())
+    assert split.images.shape[1:] == spec.input_shape
+    assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
+    assert split.client_ids is None
+  scaled = source.train.images / 255
+  assert source.mean == pytest.approx(scaled.mean(axis=(0, 1, 2)))
+  assert source.stddev == pytest.approx(scaled.std(axis=(0, 1, 2)))
+  corners = source.train.images[:, ::27, ::27]
+  assert source.background == int(np.median(corners))
+  # Kidneys, lungs and femurs are left or right.
+  assert source.mirrorable == (name == 'bloodmnist')
+
+
+def test_sizes_are_in_version_and_title(tmp_path):
+  write(tmp_path, 'organamnist', ORGANS)
+  first = load(tmp_path)
+  assert first.version.startswith('medmnist-20+6+9-')
+  assert '20 train, 6 validation and 9 test' in first.title
+  assert 'not the public 34,561 train' in first.title
+  assert 'or 34,581 train' in first.title
+  images = 255 - ORGANS['train_images']
+  write(tmp_path, 'organamnist', ORGANS, train_images=images)
+  assert load(tmp_path).version != first.version
+
+
+def test_public_sizes_need_no_remark(tmp_path, monkeypatch):
+  monkeypatch.setitem(
+    medmnist.TABLE,
+    'organamnist',
+    medmnist.MedmnistImages(
+      'T', 'm', 11, 1, False, ((1, 1, 1), (20, 6, 9)), {}
+    ),
+  )
+  write(tmp_path, 'organamnist', ORGANS)
+  title = load(tmp_path).title
+  assert title == 'T: 20 train, 6 validation and 9 test examples'
+
+
+def test_public_sizes_are_those_of_the_paper():
+  """As arXiv:2110.14795 counts all examples, those of its release."""
+  organs = medmnist.TABLE['organamnist'].public_examples[-1]
+  assert sum(organs) == 58_850
+  assert sum(medmnist.TABLE['bloodmnist'].public_examples[-1]) == 17_092
+
+
+@pytest.mark.parametrize(
+  'changes, fragments',
+  [
+    ({'val_labels': None}, ['found the keys', 'val_labels', 'nothing else']),
+    ({'extra': np.zeros(3)}, ['found the keys', "'extra'"]),
+    (
+      {'train_images': np.zeros([20, 64, 64], np.uint8)},
+      ['train_images', '[20, 64, 64]', 'uint8 [N, 28, 28]'],
+    ),
+    (
+      {'test_images': np.zeros([9, 28, 28, 3], np.uint8)},
+      ['test_images', '[9, 28, 28, 3]'],
+    ),
+    ({'val_images': ORGANS['val_images'] / 255}, ['val_images', 'float64']),
+    ({'val_images': np.uint8(3)}, ['val_images', 'uint8 []']),
+    (
+      {
+        'val_images': ORGANS['val_images'][:0],
+        'val_labels': ORGANS['val_labels'][:0],
+      },
+      ['val_images', '[0, 28, 28]'],
+    ),
+    (
+      {'test_labels': ORGANS['test_labels'][:-1]},
+      ['test_labels', '[8, 1]', 'integers [9, 1]'],
+    ),
+    ({'test_labels': ORGANS['test_labels'].ravel()}, ['test_labels', '[9]']),
+    ({'test_labels': ORGANS['test_labels'] / 1}, ['test_labels', 'float64']),
+    (
+      {'train_labels': np.full([20, 1], 11, np.uint8)},
+      ['train_labels', '11..11', 'the classes 0..10'],
+    ),
+    (
+      {'val_labels': np.full([6, 1], -1, np.int64)},
+      ['val_labels', '-1..-1', 'the classes 0..10'],
+    ),
+    ({'val_labels': np.array([[{}]] * 6)}, ['val_labels', 'pickled objects']),
+    (
+      {'train_images': np.full([20, 28, 28], 9, np.uint8)},
+      ['train_images', 'one single value'],
+    ),
+  ],
+)
+def test_wrong_arrays_are_refused(tmp_path, changes, fragments):
+  path = write(tmp_path, 'organamnist', ORGANS, **changes)
+  text = refusal(tmp_path)
+  assert str(path) in text
+  for fragment in fragments:
+    assert fragment in text
+
+
+@pytest.mark.parametrize(
+  'damage',
+  [
+    lambda data: b'',
+    lambda data: b'no zip' * 50,
+    lambda data: data[: len(data) // 2],
+    lambda data: data.replace(data[200:220], b'x' * 20),
+  ],
+)
+def test_damaged_files_are_refused(tmp_path, damage):
+  path = write(tmp_path, 'organamnist', ORGANS)
+  path.write_bytes(damage(path.read_bytes()))
+  text = refusal(tmp_path)
+  assert str(path) in text and 'get it anew from the MedMNIST project' in text
+
+
+def test_header_that_promises_another_size(tmp_path):
+  path = write(tmp_path, 'organamnist', ORGANS)
+  stream = io.BytesIO()
+  header = np.lib.format.header_data_from_array_1_0(ORGANS['train_images'])
+  header['shape'] = (10**9, 28, 28)
+  np.lib.format.write_array_header_1_0(stream, header)
+  with zipfile.ZipFile(path) as archive:
+    members = {name: archive.read(name) for name in archive.namelist()}
+  members['train_images.npy'] = stream.getvalue()
+  with zipfile.ZipFile(path, 'w') as archive:
+    for name, content in members.items():
+      archive.writestr(name, content)
+  assert 'the header declares' in refusal(tmp_path)
+
+
+def test_file_that_declares_too_much_is_not_read(tmp_path):
+  write(tmp_path, 'organamnist', ORGANS)
+  with pytest.raises(ValueError, match='GB uncompressed.*limit is 1e-05 GB'):
+    catalogue.SOURCES['organamnist'].load(
+      str(tmp_path), 'unused', max_bytes=10_000
+    )
+
+
+@pytest.mark.parametrize('name', ['organamnist', 'bloodmnist'])
+def test_absent_file_says_where_it_is_published(tmp_path, name):
+  text = refusal(tmp_path, name)
+  assert str(tmp_path / 'medmnist' / f'{name}.npz') in text
+  assert f'the MedMNIST project publishes {name}.npz' in text
+  with pytest.raises(ValueError, match=f'holds medmnist/{name}.npz; the Med'):
+    catalogue.load(name, data_dir=None, cache_dir='unused')

@@ -1,0 +1,349 @@
+"""The packed store: what is written is read, and nothing else is."""
+
+import os
+import pathlib
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from sklearn.datasets import load_digits
+
+from datasets.partition import partitions
+from datasets.sources.source import Source, Split
+from datasets.store import client_store, store_readers
+
+HOSTILE = [
+  'a|b',
+  '../../escaped',
+  '/tmp/escaped',
+  '..',
+  'quote"\'',
+  'line\nbreak',
+  'nul\x00',
+  'nul',
+  'x' * 10_000,
+]
+
+
+def _digits_source(version='1797'):
+  digits = load_digits()
+  images = digits.images[..., np.newaxis].astype(np.uint8)
+  labels = digits.target.astype(np.int32)
+  ids = np.array([HOSTILE[i % len(HOSTILE)] for i in range(1500)], object)
+  return Source(
+    name='../digits',
+    version=version,
+    title='',
+    train=Split(images[:1500], labels[:1500], ids),
+    test=Split(images[1500:], labels[1500:]),
+    num_classes=10,
+    mean=(0.3,),
+    stddev=(0.4,),
+    background=0,
+    mirrorable=False,
+  )
+
+
+@pytest.fixture(scope='module')
+def source():
+  return _digits_source()
+
+
+@pytest.fixture(scope='module')
+def partition(source):
+  built = partitions.build(
+    'r', source, num_clients=12, noniid_r=0.5, server_examples=50, seed=2
+  )
+  return _with_an_empty_client(built, client=4)
+
+
+def _with_an_empty_client(partition, client):
+  sizes = np.insert(partition.client_sizes, client, 0)
+  fields = {**vars(partition)}
+  fields['offsets'] = np.concatenate([[0], np.cumsum(sizes)])
+  fields['client_names'] = partition.client_names + ('nobody',)
+  return partitions.Partition(**fields)
+
+
+@pytest.fixture(scope='module')
+def store(source, partition, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('cache')
+  return client_store.build(
+    source, partition, cache_dir=folder, labelled='server'
+  )
+
+
+def _assert_part(read, images, y, true_y):
+  assert read.images.dtype == np.uint8
+  assert read.y.dtype == read.true_y.dtype == np.int32
+  np.testing.assert_array_equal(read.images, images)
+  np.testing.assert_array_equal(read.y, y)
+  np.testing.assert_array_equal(read.true_y, true_y)
+
+
+def _through_tensorflow(dataset):
+  (element,) = list(dataset)
+  assert list(element) == ['x', 'y', 'true_y']
+  x, y, true_y = (tensor.numpy() for tensor in element.values())
+  return client_store.Part(x, y, true_y)
+
+
+def test_description(store, partition):
+  assert store.num_clients == 13
+  assert store.num_classes == 10
+  assert store.input_shape == (8, 8, 1)
+  np.testing.assert_array_equal(
+    client_store.client_sizes(store), partition.client_sizes
+  )
+  assert store.file_size == os.path.getsize(store.path)
+
+
+@pytest.mark.parametrize('labelled', ['server', 'clients'])
+def test_round_trip(source, partition, tmp_path, labelled):
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled=labelled
+  )
+  read_client = tf.function(
+    lambda index: (
+      store_readers.client_dataset(store, index).get_single_element().values()
+    )
+  )
+  train, test = source.train, source.test
+  assert len(partition.client_indices(4)) == 0
+  for client in range(13):
+    held = partition.client_indices(client)
+    true_y = train.labels[held]
+    y = np.full(len(held), -1) if labelled == 'server' else true_y
+    in_graph = [t.numpy() for t in read_client(tf.constant(client))]
+    assert in_graph[0].shape == (len(held), 8, 8, 1)
+    for read in (
+      client_store.read_numpy(store, client),
+      client_store.Part(*in_graph),
+    ):
+      _assert_part(read, train.images[held], y, true_y)
+  at_server = partition.server_indices
+  labels = train.labels[at_server]
+  for read in (
+    client_store.read_numpy(store, 'server'),
+    _through_tensorflow(store_readers.server_dataset(store)),
+  ):
+    _assert_part(read, train.images[at_server], labels, labels)
+  for read in (
+    client_store.read_numpy(store, 'test'),
+    _through_tensorflow(store_readers.test_dataset(store)),
+  ):
+    _assert_part(read, test.images, test.labels, test.labels)
+
+
+@pytest.fixture(scope='module')
+def in_sets(source):
+  return partitions.build(
+    'u_sets', source, seed=2, num_clients=3, sets_per_client='10,11,12'
+  )
+
+
+def test_sets_take_the_place_of_labels(source, in_sets, tmp_path):
+  stores = {
+    labelled: client_store.build(
+      source, in_sets, cache_dir=tmp_path, labelled=labelled
+    )
+    for labelled in ('sets', 'clients')
+  }
+  assert stores['sets'].key != stores['clients'].key
+  for client in range(3):
+    own = slice(*in_sets.offsets[client : client + 2])
+    held = in_sets.examples[own]
+    true_y = source.train.labels[held]
+    for labelled, y in (('sets', in_sets.set_ids[own]), ('clients', true_y)):
+      part = client_store.read_numpy(stores[labelled], client)
+      _assert_part(part, source.train.images[held], y, true_y)
+
+
+def test_sets_come_with_their_priors(source, in_sets, tmp_path, tff_context):
+  store = client_store.build(
+    source, in_sets, cache_dir=tmp_path, labelled='sets'
+  )
+  reader = store_readers.set_reader(
+    store, in_sets.class_priors, in_sets.set_shares
+  )
+  assert str(reader.type_signature) == (
+    '(int32 -> <examples=<x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*,'
+    'context=<class_priors=float32[12,10],set_shares=float32[12]>>)'
+  )
+  read = reader(1)
+  np.testing.assert_allclose(
+    read['context']['class_priors'], in_sets.class_priors[1], rtol=1e-6
+  )
+  np.testing.assert_allclose(
+    read['context']['set_shares'], in_sets.set_shares[1], rtol=1e-6
+  )
+  assert not read['context']['set_shares'][11]
+  (examples,) = list(read['examples'])
+  own = slice(*in_sets.offsets[1:3])
+  np.testing.assert_array_equal(examples['y'], in_sets.set_ids[own])
+
+
+def test_types(store):
+  in_graph = []
+
+  @tf.function
+  def read(index):
+    in_graph.append(store_readers.client_dataset(store, index).element_spec)
+
+  read(tf.constant(0))
+  assert in_graph == [store_readers.element_spec(store)]
+  assert str(store_readers.client_reader(store).type_signature) == (
+    '(int32 -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
+  )
+  for reader in (store_readers.server_reader, store_readers.test_reader):
+    result = reader(store).type_signature.result
+    assert result.element == store_readers.element_type(store)
+
+
+def test_executed_by_tff(store, tff_context):
+  read = store_readers.client_reader(store)
+
+  @tff.tensorflow.computation(
+    tff.SequenceType(store_readers.element_type(store))
+  )
+  def count(data):
+    return data.reduce(0, lambda n, e: n + tf.size(e['true_y']))
+
+  @tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+  def total(clients):
+    read_all = tff.federated_map(read, clients)
+    return tff.federated_sum(tff.federated_map(count, read_all))
+
+  assert total([0, 3, 4, 4, 12]) == store.client_sizes[[0, 3, 12]].sum()
+  (server,) = list(store_readers.server_reader(store)())
+  labels = client_store.read_numpy(store, 'server').true_y
+  assert server['y'].numpy().sum() == labels.sum()
+  with pytest.raises(Exception, match=r'outside \[0, 13\)'):
+    total([13])
+
+
+@pytest.mark.parametrize('index', [-1, 13, 14, 15, 2**31 - 1, -(2**31)])
+def test_an_index_outside_reads_nothing(store, index):
+  read = tf.function(
+    lambda i: store_readers.client_dataset(store, i).get_single_element()
+  )
+  with pytest.raises(
+    tf.errors.InvalidArgumentError, match=r'outside \[0, 13\)'
+  ):
+    read(tf.constant(index))
+  with pytest.raises(ValueError, match=r'part=.*\[0, 13\)'):
+    client_store.read_numpy(store, index)
+
+
+def test_no_such_part(store):
+  with pytest.raises(ValueError, match="part='validation'"):
+    client_store.read_numpy(store, 'validation')
+
+
+def test_hostile_ids_create_no_files(source, tmp_path):
+  cache = tmp_path / 'deep' / 'cache'
+  native = partitions.build('native', source, server_examples=0, seed=0)
+  assert set(native.client_names) == set(HOSTILE)
+  store = client_store.build(
+    source, native, cache_dir=cache, labelled='clients'
+  )
+  for client, name in enumerate(native.client_names):
+    # Not `client_ids == name`: numpy takes 'nul' and 'nul\\x00' for equal.
+    theirs = [i for i, c in enumerate(source.train.client_ids) if c == name]
+    read = client_store.read_numpy(store, client)
+    held = native.client_indices(client)
+    np.testing.assert_array_equal(np.sort(held), theirs)
+    _assert_part(
+      read,
+      source.train.images[held],
+      source.train.labels[held],
+      source.train.labels[held],
+    )
+  files = [path for path in tmp_path.rglob('*') if path.is_file()]
+  assert sorted(path.parent for path in files) == [cache, cache]
+  assert pathlib.Path(store.path) in files
+
+
+def test_built_once(source, partition, tmp_path):
+  build = lambda labelled='server', of=source, part=partition: (
+    client_store.build(of, part, cache_dir=tmp_path, labelled=labelled).path
+  )
+  path = build()
+  written = os.stat(path)
+  assert build() == path
+  assert os.stat(path).st_mtime_ns == written.st_mtime_ns
+  other_seed = partitions.build('pooled', source, server_examples=5, seed=1)
+  newer = _digits_source(version='1798')
+  of_newer = partitions.build('pooled', newer, server_examples=5, seed=1)
+  paths = {
+    path,
+    build(labelled='clients'),
+    build(part=other_seed),
+    build(of=newer, part=of_newer),
+  }
+  assert len(paths) == 4
+
+
+def test_bad_arguments(source, partition, tmp_path):
+  build = lambda of, labelled='server': client_store.build(
+    of, partition, cache_dir=tmp_path, labelled=labelled
+  )
+  with pytest.raises(ValueError, match="labelled='all'"):
+    build(source, 'all')
+  with pytest.raises(ValueError, match="version '1797'.*version '2'"):
+    build(_digits_source(version='2'))
+  floats = Split(source.train.images / 255, source.train.labels)
+  with pytest.raises(ValueError, match=r'train.images is float64\[1500'):
+    build(Source(**{**vars(source), 'train': floats}))
+  other_shape = Split(source.test.images[:, :4], source.test.labels)
+  with pytest.raises(ValueError, match='give one shape'):
+    build(Source(**{**vars(source), 'test': other_shape}))
+  short = Split(source.test.images, source.test.labels[:-1])
+  with pytest.raises(ValueError, match='297 images and 296 labels'):
+    build(Source(**{**vars(source), 'test': short}))
+  assert not list(tmp_path.iterdir())
+
+
+def test_the_time_to_read_does_not_grow_with_the_clients(tmp_path):
+  rng = np.random.default_rng(0)
+  milliseconds = {}
+  for clients in (10, 1000):
+    count = clients * 76
+    labels = (np.arange(count) % 10).astype(np.int32)
+    images = rng.integers(0, 256, (count, 28, 28, 1), dtype=np.uint8)
+    test = Split(images[:10], labels[:10])
+    source = Source(
+      f'random{clients}', '1', '', Split(images, labels), test, 10,
+      (0.5,), (0.5,), 0, False,
+    )  # fmt: skip
+    held = partitions.build(
+      'r', source, num_clients=clients, noniid_r=0.0, server_examples=0, seed=0
+    )
+    store = client_store.build(
+      source, held, cache_dir=tmp_path, labelled='server'
+    )
+    milliseconds[clients] = _milliseconds_per_client(store)
+  assert milliseconds[1000] < 3 * milliseconds[10] + 0.5
+  assert milliseconds[1000] < 5  # 0.3 on an idle machine.
+
+
+def _milliseconds_per_client(store):
+  @tf.function
+  def read_all(indices):
+    total = tf.constant(0)
+    for index in indices:
+      client = store_readers.client_dataset(store, index).get_single_element()
+      total += tf.size(client['true_y'])
+    return total
+
+  indices = np.random.default_rng(0).integers(store.num_clients, size=100)
+  indices = tf.constant(indices, tf.int32)
+  assert read_all(indices) == store.client_sizes[indices.numpy()].sum()
+  times = []
+  for _ in range(5):
+    start = time.perf_counter()
+    read_all(indices)
+    times.append((time.perf_counter() - start) * 1000 / len(indices))
+  return min(times)

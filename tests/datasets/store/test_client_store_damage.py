@@ -1,0 +1,262 @@
+"""Damaged, half-written and contested files of the packed store."""
+
+import logging
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.partition import partitions
+from datasets.sources.source import Source, Split
+from datasets.store import client_store, store_readers
+
+ROOT = pathlib.Path(client_store.__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def source():
+  rng = np.random.default_rng(0)
+  images = rng.integers(0, 256, (1600, 8, 8, 1), dtype=np.uint8)
+  labels = (np.arange(1600) % 10).astype(np.int32)
+  train = Split(images[:1500], labels[:1500])
+  test = Split(images[1500:], labels[1500:])
+  return Source('random', '1', '', train, test, 10, (0.5,), (0.3,), 0, False)
+
+
+@pytest.fixture(scope='module')
+def partition(source):
+  return partitions.build(
+    'r', source, num_clients=12, noniid_r=0.5, server_examples=50, seed=2
+  )
+
+
+@pytest.fixture(scope='module')
+def store(source, partition, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('cache')
+  return client_store.build(
+    source, partition, cache_dir=folder, labelled='server'
+  )
+
+
+def _mutations(content):
+  rng = np.random.default_rng(1)
+  yield b''
+  yield b'x'
+  yield content + b'x'
+  yield b'PK\x03\x04' + bytes(5000)
+  yield bytes(len(content))
+  yield content[: len(content) // 2] * 2
+  yield content.replace(b'FEDCSTOR', b'FEDCSTOX')
+  yield content.replace(b'"num_classes": 10', b'"num_classes": 11')
+  for length in (
+    7,
+    100,
+    len(content) // 2,
+    len(content) - 33,
+    len(content) - 1,
+  ):
+    yield content[:length]
+  for at in rng.integers(len(content), size=15):
+    yield _flip(content, at)
+  for at in range(1, 90, 4):  # Checksum, tail, sizes.
+    yield _flip(content, len(content) - at)
+
+
+def _flip(content, at):
+  flipped = bytearray(content)
+  flipped[at] ^= 1 << (at % 8)
+  return bytes(flipped)
+
+
+def test_damage_is_found_and_repaired(source, partition, store, tmp_path):
+  content = pathlib.Path(store.path).read_bytes()
+  path = tmp_path / os.path.basename(store.path)
+  mutations = list(_mutations(content))
+  assert len(mutations) > 30
+  for mutation in mutations:
+    assert mutation != content
+    path.write_bytes(mutation)
+    with pytest.raises(
+      client_store.StoreError, match='build it again'
+    ) as error:
+      client_store.open_store(path)
+    assert str(path) in str(error.value)
+  for mutation in mutations[::6]:
+    path.write_bytes(mutation)
+    repaired = client_store.build(
+      source, partition, cache_dir=tmp_path, labelled='server'
+    )
+    assert repaired.path == str(path)
+    assert path.read_bytes() == content
+
+
+def test_rebuilding_warns(source, partition, store, tmp_path, caplog):
+  path = tmp_path / os.path.basename(store.path)
+  path.write_bytes(b'not ours')
+  with caplog.at_level(logging.WARNING, logger='absl'):
+    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+  assert any(str(path) in message for message in caplog.messages)
+
+
+def test_an_older_format_is_named_and_rebuilt(store, tmp_path, monkeypatch):
+  path = tmp_path / 'old.store'
+  shutil.copy(store.path, path)
+  monkeypatch.setattr('datasets.store.client_store_format.VERSION', 2)
+  with pytest.raises(client_store.StoreError, match='version 1 instead of 2'):
+    client_store.open_store(path)
+
+
+def test_another_store_under_our_name_is_rebuilt(
+  source, partition, store, tmp_path
+):
+  other = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='clients'
+  )
+  path = tmp_path / os.path.basename(store.path)
+  shutil.copy(other.path, path)
+  assert client_store.open_store(path).key == other.key
+  built = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='server'
+  )
+  assert built.key == store.key
+  assert (client_store.read_numpy(built, 0).y == -1).all()
+
+
+def test_a_missing_file_stays_missing(tmp_path):
+  with pytest.raises(FileNotFoundError):
+    client_store.open_store(tmp_path / 'none.store')
+  assert not list(tmp_path.iterdir())
+
+
+def test_damage_after_opening_is_an_error(source, partition, tmp_path):
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='server'
+  )
+  read = tf.function(
+    lambda i: store_readers.client_dataset(store, i).get_single_element()
+  )
+  content = pathlib.Path(store.path).read_bytes()
+  start = int(store.record_starts[6])
+  for at in (start, start + 9, start + 20, int(store.record_starts[7]) - 1):
+    pathlib.Path(store.path).write_bytes(_flip(content, at))
+    with pytest.raises(tf.errors.DataLossError):
+      read(tf.constant(6))
+  for length in (0, start, start + 5, start + 100):
+    pathlib.Path(store.path).write_bytes(content[:length])
+    with pytest.raises(tf.errors.OpError):
+      read(tf.constant(6))
+    with pytest.raises(client_store.StoreError, match='has been cut'):
+      client_store.read_numpy(store, 6)
+  with pytest.raises(client_store.StoreError):
+    client_store.open_store(store.path)
+  os.remove(store.path)
+  with pytest.raises(tf.errors.NotFoundError):
+    read(tf.constant(6))
+
+
+def test_leftovers_of_dead_builders_are_removed(source, partition, tmp_path):
+  dead = tmp_path / f'clients-{"a" * 40}.store.123.tmp'
+  foreign = tmp_path / 'clients-notes.tmp'
+  dead.write_bytes(b'half')
+  foreign.write_bytes(b'not ours')
+  store = client_store.build(
+    source, partition, cache_dir=tmp_path, labelled='server'
+  )
+  assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+    [os.path.basename(store.path), 'client_stores.lock', foreign.name]
+  )
+
+
+_BUILDERS = """
+import glob, os, signal, sys, time, traceback
+import numpy as np
+from datasets.store import client_store
+from datasets.store import client_store_format
+from datasets.partition import partitions
+from datasets.sources.source import Source, Split
+cache = sys.argv[1]
+images = np.random.default_rng(0).integers(
+  0, 256, (20000, 16, 16, 1), dtype=np.uint8)
+split = Split(images, (np.arange(20000) % 10).astype(np.int32))
+source = Source('random', '1', '', split, split, 10, (.5,), (.5,), 0, False)
+held = partitions.build(
+  'r', source, num_clients=100, noniid_r=0.3, server_examples=100, seed=1)
+write = client_store_format.write
+
+def write_and_say(*arguments):
+  print('wrote', flush=True)
+  write(*arguments)
+
+def build():
+  store = client_store.build(
+    source, held, cache_dir=cache, labelled='server')
+  for client in range(100):
+    read = client_store.read_numpy(store, client)
+    assert (read.images == images[held.client_indices(client)]).all()
+
+def fork(fsync, write):
+  child = os.fork()
+  if child:
+    return child
+  os.fsync, client_store_format.write = fsync, write
+  try:
+    build()
+  except BaseException:
+    traceback.print_exc()
+    os._exit(1)
+  os._exit(0)
+
+killed = fork(lambda _: time.sleep(100), write)
+while not glob.glob(os.path.join(cache, '*.tmp')):
+  time.sleep(0.001)
+builders = [fork(os.fsync, write_and_say) for _ in range(3)]
+time.sleep(0.2)
+os.kill(killed, signal.SIGKILL)
+for builder in builders:
+  print('exit', os.waitstatus_to_exitcode(os.waitpid(builder, 0)[1]))
+"""
+
+
+@pytest.mark.slow
+def test_builders_at_once_and_a_killed_one(tmp_path):
+  # One process that forks, since each import of TensorFlow takes seconds.
+  said = subprocess.run(
+    [sys.executable, '-c', _BUILDERS, str(tmp_path)],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
+  assert said.stdout.split('\n') == ['wrote'] + 3 * ['exit 0'] + [''], (
+    said.stderr
+  )
+  assert sorted(path.suffix for path in tmp_path.iterdir()) == [
+    '.lock',
+    '.store',
+  ]
+
+
+def test_a_full_disk_is_named(source, partition, tmp_path, monkeypatch):
+  usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+  monkeypatch.setattr(shutil, 'disk_usage', lambda _: usage)
+  with pytest.raises(OSError, match=r'needs 0\.\d MiB and 0\.0 MiB are free'):
+    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+  assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
+
+
+def test_a_failed_write_leaves_nothing(
+  source, partition, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(os, 'fsync', _no_space)
+  with pytest.raises(OSError, match='No space left'):
+    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+  assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
+
+
+def _no_space(_):
+  raise OSError(28, 'No space left on device')

@@ -1,0 +1,170 @@
+"""The example of a user's own algorithm does what its page says."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from examples import own_algorithm
+from experiments import report, run
+from experiments.tables import recipes
+from tff_ssl.testing import CHECKS
+from tff_ssl.testing import __main__ as testing_command
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_NAME = 'examples.own_algorithm:SPEC'
+_OWN = f'--process={_NAME}'
+_SMALL = (
+  *('--dataset=digits', '--model=dense', '--num_clients=6'),
+  *('--clients_per_round=4', '--rounds_per_evaluation=1'),
+)
+
+
+def main(*arguments):
+  return run.main(['run', *map(str, arguments)])
+
+
+def refusal(capsys, *arguments):
+  """Returns the one line in which a command line is refused."""
+  assert main(*arguments) == 2
+  error = capsys.readouterr().err
+  assert error.startswith('error: ') and error.count('\n') == 1
+  return error
+
+
+def weights_of(folder):
+  return json.loads((folder / 'summary.json').read_text())['weights_sha256']
+
+
+@pytest.fixture(scope='module')
+def cache(tmp_path_factory):
+  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory, cache):
+  """A run of two rounds."""
+  folder = tmp_path_factory.mktemp('own') / 'run'
+  more = ('--sent_share=0.2', '--total_rounds=2', f'--run_dir={folder}')
+  assert main(_OWN, *_SMALL, *more, cache) == 0
+  return folder
+
+
+@pytest.mark.parametrize('share, kept', [(0.25, 3), (0.01, 1), (1.0, 12)])
+def test_keeps_the_largest_entries(share, kept):
+  tensor = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+  least = np.sort(np.abs(tensor), axis=None)[-kept]
+  expected = np.where(np.abs(tensor) >= least, tensor, 0)
+  sent = own_algorithm.largest_entries(tf.constant(tensor), share)
+  np.testing.assert_array_equal(sent, expected)
+  assert np.count_nonzero(sent) == kept
+
+
+def test_nan_stays():
+  tensor = tf.constant([3.0, float('nan'), 1.0, 2.0])
+  assert np.isnan(own_algorithm.largest_entries(tensor, 0.25)).any()
+
+
+def test_keeps_all_promises(capsys):
+  assert testing_command.main(['tff_ssl.testing', _NAME]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert f'{len(CHECKS)} of {len(CHECKS)} promises kept' in lines[-1]
+
+
+def test_help_and_refusals_come_without_tensorflow():
+  code = (
+    'import sys; from experiments import run; '
+    f"shared = ['run', '{_OWN}', '--dataset=digits']; "
+    "run.main([*shared, '--help']); "
+    "ended = run.main([*shared, '--sent_share=2']); "
+    "sys.exit(ended if 'tensorflow' not in sys.modules else 'imported')"
+  )
+  command = [sys.executable, '-c', code]
+  ended = subprocess.run(
+    command, cwd=_ROOT, capture_output=True, text=True, timeout=60
+  )
+  assert ended.returncode == 2, ended.stderr
+  assert '  --sent_share=0.1  (paper)\n' in ended.stdout
+  assert 'Share sent. A number > 0 and <= 1.' in ended.stdout
+  assert '--sent_share=2.0 must be a number > 0 and <= 1.' in ended.stderr
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    ((_OWN, '--sent_share=0'), '--sent_share=0.0 must be a number > 0'),
+    ((_OWN, '--sent_share=half'), '--sent_share=half'),
+    ((_OWN, '--sent_shar=0.5'), 'did you mean --sent_share?'),
+    (
+      (_OWN, '--threshold=0.5'),
+      '--threshold=0.5 has no effect: the process sparse_fed_avg does not',
+    ),
+    ((_OWN, '--augmentation=weak'), '--augmentation=weak has no effect'),
+    ((_OWN, '--local_steps=2', '--local_epochs=1'), 'exclude each other'),
+    # A setting of this process alone.
+    (('--process=fedavg', '--sent_share=0.5'), '--sent_share is no flag'),
+  ],
+)
+def test_refusals(arguments, message, capsys):
+  assert message in refusal(capsys, *arguments, '--dataset=digits')
+
+
+def test_a_run_records_the_setting_and_its_process(finished, capsys):
+  summary = json.loads((finished / 'summary.json').read_text())
+  assert summary['process'] == _NAME and summary['rounds'] == 2
+  assert summary['flags']['sent_share'] == 0.2
+  assert '--sent_share=0.2\n' in (finished / 'flags.txt').read_text()
+  assert 0 <= summary['accuracy'] <= 1
+  output = finished.parent / 'report'
+  assert report.main(['report', str(finished), f'--output={output}']) == 0
+  table = capsys.readouterr().out
+  assert _NAME in table
+
+
+def test_resumes_from_its_flag_file_bit_for_bit(
+  finished, cache, tmp_path, capsys
+):
+  three = ('--total_rounds=3', '--sent_share=0.2')
+  assert main(_OWN, *_SMALL, *three, cache, f'--run_dir={tmp_path / "a"}') == 0
+  cut = tmp_path / 'cut'
+  shutil.copytree(finished, cut)
+  again = (f'--flagfile={cut / "flags.txt"}', f'--run_dir={cut}')
+  assert main(*again, '--sent_share=0.3') == 2
+  rows = [line.split() for line in capsys.readouterr().err.splitlines()]
+  assert ['sent_share', '0.2', '0.3'] in rows
+  assert main(*again, '--total_rounds=3') == 0
+  assert 'Resuming after round 2.' in capsys.readouterr().out
+  assert weights_of(cut) == weights_of(tmp_path / 'a')
+
+
+def test_a_whole_update_is_that_of_fed_avg(cache, tmp_path):
+  runs = {'own': (_OWN, '--sent_share=1'), 'library': ('--process=fedavg',)}
+  for name, arguments in runs.items():
+    where = (cache, f'--run_dir={tmp_path / name}')
+    assert main(*arguments, *_SMALL, '--total_rounds=2', *where) == 0
+  assert weights_of(tmp_path / 'own') == weights_of(tmp_path / 'library')
+  own, library = (
+    pd.read_csv(tmp_path / name / 'metrics.csv')['train_loss'] for name in runs
+  )
+  pd.testing.assert_series_equal(own, library)
+
+
+def test_it_is_short():
+  assert len(pathlib.Path(own_algorithm.__file__).read_text().splitlines()) < 80
+
+
+def test_a_row_of_a_table_of_ones_own(tmp_path):
+  table = tmp_path / 'own.csv'
+  row = f'a,{_OWN} --dataset=digits --total_rounds=4 --sent_share=0.2,,,0,'
+  table.write_text(f'row,flags,published,source,seeds,note\n{row}\n')
+  same = recipes.make({'recipe': f'{table}:a'})
+  assert same.used['sent_share'] == 0.2 and not recipes.changes(same)
+  assert recipes.facts(same)['recipe'] == f'{table}:a'
+  other = recipes.make({'recipe': f'{table}:a', 'sent_share': 0.5})
+  assert recipes.changes(other) == {'sent_share': (0.2, 0.5)}

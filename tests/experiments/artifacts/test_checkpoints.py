@@ -1,0 +1,431 @@
+"""Checkpoints: exact round trips, and no damage that goes unnoticed."""
+
+import collections
+import json
+import logging
+import os
+import random
+import shutil
+from typing import Any, NamedTuple
+
+import attrs
+import ml_dtypes
+import numpy as np
+import pytest
+
+from experiments.artifacts import checkpoints, run_folder
+
+FINGERPRINT = {'process': 'grouping', 'seed': 7, 'shape': (2, 3)}
+
+
+@attrs.define
+class State:
+  weights: Any
+  optimizer: Any
+
+
+class Pair(NamedTuple):
+  first: Any
+  second: Any
+
+
+def make_state(seed):
+  rng = np.random.default_rng(seed)
+  bits = rng.integers(0, 2**32, [4, 3], np.uint32)
+  return State(
+    weights=collections.OrderedDict(
+      z=bits.view(np.float32),  # any bit pattern, NaN with payload among them
+      a=[np.float64(-0.0), rng.integers(0, 2**16, 5, np.uint16)],
+      half=bits.astype(np.uint16).view(ml_dtypes.bfloat16),
+    ),
+    optimizer=Pair(
+      first=(np.array([True, False]), (), np.int64(2**62 + seed)),
+      second={'step': seed, 'rate': 0.1, 'on': True},
+    ),
+  )
+
+
+def flat_bits(state):
+  """The state by hand, without the library that the manager flattens with."""
+  weights, (arrays, numbers) = state.weights, state.optimizer
+  leaves = [weights['z'], *weights['a'], weights['half'], *arrays[::2]]
+  leaves += [numbers[name] for name in ('step', 'rate', 'on')]
+  return [
+    (type(leaf), np.asarray(leaf).dtype, np.asarray(leaf).tobytes())
+    for leaf in leaves
+  ]
+
+
+def manager(folder, keep=2, fingerprint=FINGERPRINT, seed=0):
+  return checkpoints.CheckpointManager(
+    folder, make_state(seed), fingerprint, keep
+  )
+
+
+def test_round_trip_is_bit_exact(tmp_path):
+  state = make_state(5)
+  state.weights['z'][0, 0] = np.uint32(0x7FC12345).view(np.float32)
+  manager(tmp_path).save(12, state)
+
+  round_number, loaded = manager(tmp_path).load_latest()
+
+  assert round_number == 12
+  assert isinstance(loaded, State)
+  assert isinstance(loaded.optimizer, Pair)
+  assert list(loaded.weights) == ['z', 'a', 'half']
+  assert loaded.optimizer.first[1] == ()
+  assert flat_bits(loaded) == flat_bits(state)
+
+
+def test_round_trip_of_tensors(tmp_path):
+  tf = pytest.importorskip('tensorflow')
+  state = {'w': tf.constant([[1.5, -2]]), 'b': tf.constant([1], tf.bfloat16)}
+  manager = checkpoints.CheckpointManager(tmp_path, state, {})
+  manager.save(1, state)
+  _, loaded = manager.load_latest()
+  np.testing.assert_array_equal(loaded['w'], [[1.5, -2]])
+  assert loaded['b'].dtype == tf.bfloat16.as_numpy_dtype
+
+
+def test_no_checkpoint_is_none(tmp_path):
+  assert manager(tmp_path / 'new').load_latest() is None
+
+
+def test_keeps_the_newest_two(tmp_path):
+  saver = manager(tmp_path)
+  for number in (1, 2, 10):
+    saver.save(number, make_state(number))
+  assert sorted(os.listdir(tmp_path)) == ['round_00000002', 'round_00000010']
+  assert manager(tmp_path).load_latest()[0] == 10
+
+
+def test_same_round_again_replaces_it(tmp_path):
+  saver = manager(tmp_path)
+  saver.save(3, make_state(1))
+  saver.save(3, make_state(2))
+  round_number, loaded = manager(tmp_path).load_latest()
+  assert round_number == 3
+  assert flat_bits(loaded) == flat_bits(make_state(2))
+  assert len(os.listdir(tmp_path)) == 1
+
+
+def test_earlier_round_is_refused(tmp_path):
+  saver = manager(tmp_path)
+  saver.save(3, make_state(1))
+  with pytest.raises(ValueError, match='round=2 .* round 3'):
+    saver.save(2, make_state(1))
+
+
+def test_manifest_names_round_fingerprint_and_hashes(tmp_path):
+  manager(tmp_path).save(4, make_state(1))
+  folder = tmp_path / 'round_00000004'
+  manifest = json.loads((folder / 'manifest.json').read_text())
+  assert manifest['round'] == 4
+  assert manifest['fingerprint'] == {**FINGERPRINT, 'shape': [2, 3]}
+  sha256 = run_sha256sum(folder / 'state.npz')
+  assert manifest['files'] == {'state.npz': sha256}
+
+
+def run_sha256sum(path):
+  return os.popen(f'sha256sum {path}').read().split()[0]
+
+
+def test_other_settings_are_shown_as_a_table(tmp_path):
+  manager(tmp_path).save(1, make_state(1))
+  other = {'process': 'grouping', 'seed': 8, 'shape': (2, 3), 'groups': 5}
+  with pytest.raises(run_folder.FingerprintMismatch) as caught:
+    manager(tmp_path, fingerprint=other).load_latest()
+  table = [line.split() for line in str(caught.value).split('\n')[1:]]
+  assert table == [
+    ['name', 'stored', 'now'],
+    ['groups', '(absent)', '5'],
+    ['seed', '7', '8'],
+  ]
+
+
+def test_other_structure_is_refused(tmp_path):
+  manager(tmp_path).save(1, make_state(1))
+  template = make_state(0)
+  template.weights['z'] = np.zeros([4, 4], np.float32)
+  other = checkpoints.CheckpointManager(tmp_path, template, FINGERPRINT)
+  with pytest.raises(ValueError, match=r'weights/z.*\[4, 3\].*\[4, 4\]'):
+    other.load_latest()
+  with pytest.raises(ValueError, match='1 arrays and this process'):
+    other.save(2, np.zeros(3))
+
+
+@pytest.mark.parametrize('leaf', [None, 'text', b'bytes', object(), [2**70]])
+def test_what_is_no_number_is_refused(tmp_path, leaf):
+  with pytest.raises(TypeError, match='at x'):
+    checkpoints.CheckpointManager(tmp_path, {'x': leaf}, {})
+
+
+def mutate(rng, older, newer):
+  """Damages the checkpoint `newer` in a way that `rng` draws."""
+  name = rng.choice(['state.npz', 'manifest.json'])
+  content = bytearray((newer / name).read_bytes())
+  kind = rng.choice(
+    ['flip', 'truncate', 'empty', 'missing', 'swap', 'zeros', 'no files', 'add']
+  )
+  if kind == 'flip':
+    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+  elif kind == 'truncate':
+    del content[rng.randrange(len(content)) :]
+  elif kind == 'empty':
+    content.clear()
+  elif kind == 'zeros':
+    content[:] = bytes(len(content))
+  elif kind == 'add':
+    content += b'\0'
+  if kind == 'missing':
+    (newer / name).unlink()
+  elif kind == 'no files':
+    shutil.rmtree(newer)
+    newer.mkdir()
+  elif kind == 'swap':
+    shutil.copy(older / name, newer / name)
+  else:
+    (newer / name).write_bytes(content)
+  return f'{kind} {name}'
+
+
+def test_no_damage_gives_a_wrong_state(tmp_path, caplog):
+  sound = tmp_path / 'sound'
+  saver = manager(sound)
+  saver.save(1, make_state(1))
+  saver.save(2, make_state(2))
+  expected = {1: flat_bits(make_state(1)), 2: flat_bits(make_state(2))}
+  rng = random.Random(0)
+  fallbacks = 0
+  for case in range(200):
+    damaged = tmp_path / str(case)
+    shutil.copytree(sound, damaged)
+    what = mutate(rng, *sorted(damaged.iterdir()))
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+      round_number, state = manager(damaged).load_latest()
+    assert flat_bits(state) == expected[round_number], what
+    if round_number == 1:
+      fallbacks += 1
+      assert 'continuing from round 1' in caplog.text, what
+    shutil.rmtree(damaged)
+  # Only white space of the manifest can change without effect.
+  assert fallbacks >= 180
+
+
+def test_swapped_rounds_are_not_believed(tmp_path):
+  saver = manager(tmp_path)
+  saver.save(1, make_state(1))
+  saver.save(2, make_state(2))
+  one, two = sorted(tmp_path.iterdir())
+  one.rename(tmp_path / 'aside')
+  two.rename(one)
+  (tmp_path / 'aside').rename(two)
+  with pytest.raises(checkpoints.CheckpointError, match='of another round'):
+    manager(tmp_path).load_latest()
+
+
+def test_none_sound_never_starts_afresh(tmp_path):
+  manager(tmp_path).save(1, make_state(1))
+  (tmp_path / 'round_00000001' / 'state.npz').write_bytes(b'')
+  with pytest.raises(checkpoints.CheckpointError, match='No checkpoint .*'):
+    manager(tmp_path).load_latest()
+
+
+def test_damaged_checkpoint_is_replaced_by_the_repeated_round(tmp_path):
+  saver = manager(tmp_path)
+  for number in (1, 2):
+    saver.save(number, make_state(number))
+  (tmp_path / 'round_00000002' / 'state.npz').unlink()
+  again = manager(tmp_path)
+  assert again.load_latest()[0] == 1
+  again.save(2, make_state(2))
+  assert len(os.listdir(tmp_path)) == 2
+  round_number, state = manager(tmp_path).load_latest()
+  assert (round_number, flat_bits(state)) == (2, flat_bits(make_state(2)))
+
+
+def reseal(folder, change):
+  """Changes a manifest, whose own SHA-256 is right again."""
+  manifest = json.loads((folder / 'manifest.json').read_text())
+  del manifest['sha256']
+  manifest['files']['state.npz'] = run_sha256sum(folder / 'state.npz')
+  change(manifest)
+  text = json.dumps(manifest, indent=2, sort_keys=True)
+  (folder / 'bare').write_text(text)
+  manifest['sha256'] = run_sha256sum(folder / 'bare')
+  (folder / 'bare').unlink()
+  (folder / 'manifest.json').write_text(json.dumps(manifest))
+
+
+class Canary:
+  """An array of it, once unpickled, makes a file."""
+
+  def __init__(self, path):
+    self.path = path
+
+  def __reduce__(self):
+    return os.mkdir, (str(self.path),)
+
+
+def put_pickle(folder):
+  canary = np.array([Canary(folder.parent.parent / 'canary')], object)
+  np.savez(folder / 'state.npz', leaf_00000=canary)
+  reseal(folder, lambda manifest: None)
+
+
+def put_other_arrays(folder):
+  np.savez(folder / 'state.npz', leaf_00000=np.zeros(3))
+  reseal(folder, lambda manifest: None)
+
+
+def put_no_archive(folder):
+  (folder / 'state.npz').write_bytes(b'PK\3\4 and no more')
+  reseal(folder, lambda manifest: None)
+
+
+def put_deep_nesting(folder):
+  (folder / 'manifest.json').write_text('[' * 100_000 + ']' * 100_000)
+
+
+def put_file(folder):
+  shutil.rmtree(folder)
+  folder.write_bytes(b'a file')
+
+
+def put_link(folder):
+  folder.rename(folder.parent.parent / 'elsewhere')
+  (folder.parent.parent / 'elsewhere' / 'state.npz').unlink()
+  folder.symlink_to(folder.parent.parent / 'elsewhere')
+
+
+def put_without(name):
+  return lambda folder: reseal(folder, lambda manifest: manifest.pop(name))
+
+
+def put_value(name, value):
+  return lambda folder: reseal(
+    folder, lambda manifest: manifest.update({name: value})
+  )
+
+
+@pytest.mark.parametrize(
+  'put, fault',
+  [
+    (put_pickle, 'state.npz cannot be read'),
+    (put_other_arrays, 'state.npz holds other arrays'),
+    (put_no_archive, 'state.npz cannot be read'),
+    (put_deep_nesting, 'manifest cannot be read'),
+    (put_file, 'Not a directory'),
+    (put_link, 'No such file'),
+    *(
+      (put_without(name), f"manifest has no '{name}'")
+      for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
+    ),
+    (put_value('files', ['state.npz']), "no 'files'"),
+    (put_value('files', {}), 'state.npz does not match'),
+    (put_value('leaves', 3), "no 'leaves'"),
+    (put_value('leaves', [1, 2]), "odd 'leaves'"),
+    (put_value('leaves', [{}]), "odd 'leaves'"),
+    (put_value('client_states', []), "table 'client_states'"),
+  ],
+)
+def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
+  folder = tmp_path / 'checkpoints'
+  saver = manager(folder)
+  for number in (1, 2):
+    saver.save(number, make_state(number))
+  put(folder / 'round_00000002')
+  again = manager(folder)
+  round_number, state = again.load_latest()
+  assert (round_number, flat_bits(state)) == (1, flat_bits(make_state(1)))
+  assert fault in caplog.text
+  assert not (tmp_path / 'canary').exists()
+  # The repeated round takes its place, whatever that was.
+  again.save(2, make_state(2))
+  assert manager(folder).load_latest()[0] == 2
+  assert len(os.listdir(folder)) == 2
+
+
+def test_a_resealed_checkpoint_is_sound(tmp_path):
+  """Otherwise the cases above would show nothing."""
+  manager(tmp_path).save(1, make_state(1))
+  reseal(tmp_path / 'round_00000001', lambda manifest: None)
+  assert manager(tmp_path).load_latest()[0] == 1
+
+
+class Interrupted(BaseException):
+  """Stands for a SIGKILL: nothing may run after it."""
+
+
+SYSTEM_CALLS = ('open', 'write', 'fsync', 'replace', 'rename', 'mkdir', 'rmdir')
+
+
+def fail_call(monkeypatch, fatal_call, error):
+  """Lets the `fatal_call`-th system call that writes, and all later, fail."""
+  count = [0]
+
+  def wrap(function):
+    def failing(*args, **kwargs):
+      count[0] += 1
+      if count[0] >= fatal_call:
+        raise error
+      return function(*args, **kwargs)
+
+    return failing
+
+  for name in (*SYSTEM_CALLS, 'unlink'):
+    monkeypatch.setattr(os, name, wrap(getattr(os, name)))
+  return count
+
+
+@pytest.mark.parametrize(
+  'error', [OSError(28, 'No space left on device'), Interrupted()]
+)
+def test_failure_at_every_system_call(tmp_path, monkeypatch, error):
+  expected = {n: flat_bits(make_state(n)) for n in (1, 2, 3)}
+  fatal_call, finished = 0, False
+  while not finished:
+    fatal_call += 1
+    folder = tmp_path / f'run{fatal_call}'
+    saver = manager(folder)
+    saver.save(1, make_state(1))
+    saver.save(2, make_state(2))
+    with monkeypatch.context() as patch:
+      count = fail_call(patch, fatal_call, error)
+      try:
+        saver.save(3, make_state(3))
+        finished = True
+      except (checkpoints.CheckpointError, Interrupted) as caught:
+        if isinstance(error, OSError):
+          assert 'No space left' in str(caught) and 'untouched' in str(caught)
+          assert 'bytes' in str(caught) and str(folder) in str(caught)
+    assert finished == (count[0] < fatal_call)
+    # The next start goes on, with one of the two, and to the same end.
+    again = manager(folder)
+    round_number, state = again.load_latest()
+    assert round_number in (2, 3)
+    assert flat_bits(state) == expected[round_number]
+    again.save(3, make_state(3))
+    round_number, state = manager(folder).load_latest()
+    assert (round_number, flat_bits(state)) == (3, expected[3])
+    assert sorted(os.listdir(folder))[0] == 'round_00000002'
+    assert len(os.listdir(folder)) == 2
+  assert fatal_call > 15
+
+
+def test_read_only_folder_is_one_error(tmp_path):
+  saver = manager(tmp_path)
+  saver.save(1, make_state(1))
+  if os.geteuid() == 0:
+    pytest.skip('root writes to read-only folders')
+  tmp_path.chmod(0o500)
+  with pytest.raises(checkpoints.CheckpointError, match='Permission denied'):
+    saver.save(2, make_state(2))
+  tmp_path.chmod(0o700)
+  assert manager(tmp_path).load_latest()[0] == 1
+
+
+def test_keep_must_be_positive(tmp_path):
+  with pytest.raises(ValueError, match='keep=0'):
+    manager(tmp_path, keep=0)

@@ -1,0 +1,110 @@
+"""The CSV of clients: whole rounds, any names, nothing twice."""
+
+import csv
+import os
+
+import pytest
+
+from experiments.artifacts import client_log, metric_log
+from experiments.artifacts.round_table import MetricLogError
+
+HEADER = 'round,client,name,examples,accuracy,loss\n'
+
+
+def rows(number):
+  return [(0, 'a', 3, number / 8, 0.5), (2, 'c', 1, 1.0, number / 4)]
+
+
+def write(path, numbers, first_round=1, rounds=()):
+  with client_log.ClientLog(path, first_round, rounds) as log:
+    for number in numbers:
+      log.append(number, rows(number))
+
+
+def test_rows(tmp_path):
+  path = tmp_path / 'clients.csv'
+  write(path, [2, 4])
+  assert path.read_text() == (
+    f'{HEADER}2,0,a,3,0.25,0.5\n2,2,c,1,1.0,0.5\n'
+    '4,0,a,3,0.5,0.5\n4,2,c,1,1.0,1.0\n'
+  )
+
+
+@pytest.mark.parametrize(
+  'name, shown',
+  [
+    ('=cmd|x', "'=cmd|x"),
+    ('-1', "'-1"),
+    ('line\nbreak\r', 'line\\nbreak\\r'),
+    ('nul\0', 'nul\\x00'),
+    ('a,"b"', 'a,"b"'),
+    ('\u00e9\U0001f58a \u202e', '\u00e9\U0001f58a \\u202e'),
+    ('', ''),
+  ],
+)
+def test_a_name_is_one_inert_cell(tmp_path, name, shown):
+  path = tmp_path / 'clients.csv'
+  for first_round, rounds in ((1, []), (2, [1])):
+    with client_log.ClientLog(path, first_round, rounds) as log:
+      if first_round == 1:
+        log.append(1, [(0, name, 1, 1.0, 0.0)])
+    with path.open(newline='') as lines:
+      assert list(csv.reader(lines))[1:] == [
+        ['1', '0', shown, '1', '1.0', '0.0']
+      ]
+
+
+@pytest.mark.parametrize('torn', ['', '6', '6,0,a,3,0.75,0.5\n6,2,c'])
+def test_resume_drops_repeated_and_torn_rows(tmp_path, torn):
+  path = tmp_path / 'clients.csv'
+  write(path, [2, 4])
+  whole = path.read_bytes()
+  path.write_bytes(whole + torn.encode())
+  write(path, [4], first_round=3, rounds=[2])
+  assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+  'damage',
+  [
+    lambda text: HEADER,
+    lambda text: text.replace('2,2,c,1,1.0,0.5\n', ''),
+    lambda text: text.replace('loss', 'los'),
+    lambda text: text.replace('2,0,a,3', '2,0,a'),
+    lambda text: text.replace('2,', '1,'),
+  ],
+)
+def test_rows_that_are_missing_are_not_passed_over(tmp_path, damage):
+  path = tmp_path / 'clients.csv'
+  write(path, [2, 4])
+  damaged = damage(path.read_text())
+  path.write_text(damaged)
+  with pytest.raises(MetricLogError, match=r'clients\.csv'):
+    client_log.ClientLog(path, 6, [2, 4])
+  assert path.read_text() == damaged
+
+
+def test_lost_file_is_an_error(tmp_path):
+  with pytest.raises(MetricLogError, match=r'the rounds \[2\] in which'):
+    client_log.ClientLog(tmp_path / 'clients.csv', 3, [2])
+
+
+def test_full_device_is_an_error(tmp_path):
+  with client_log.ClientLog(tmp_path / 'clients.csv', 1, []) as log:
+    full = os.open('/dev/full', os.O_WRONLY)
+    os.dup2(full, log._descriptor)
+    os.close(full)
+    with pytest.raises(MetricLogError, match='No space left'):
+      log.append(1, rows(1))
+
+
+def test_rounds_come_from_the_metrics(tmp_path):
+  path = tmp_path / 'm.csv'
+  with metric_log.MetricLog(path, 1) as log:
+    log.append(1, {'x': 1})
+    log.append(2, {'x': 1, 'y': 0.5})
+    log.append(3, {'x': 1})
+  with metric_log.MetricLog(path, 4) as log:
+    assert log.rounds_with('y') == [2]
+    assert log.rounds_with('x') == [1, 2, 3]
+    assert log.rounds_with('z') == []

@@ -1,0 +1,98 @@
+"""The picture of a run, from the very CSV that it writes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import axes
+from matplotlib import figure as figure_lib
+from PIL import Image
+
+from experiments.artifacts import curves, metric_log
+from experiments.measuring import proxy_evaluation
+from experiments.reporting import mean_curves
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """What is drawn: x and y by label."""
+  lines = {}
+  plot = axes.Axes.plot
+
+  def record(self, x, y, *, label):
+    lines[label] = (list(x), list(y))
+    return plot(self, x, y, label=label)
+
+  monkeypatch.setattr(axes.Axes, 'plot', record)
+  return lines
+
+
+def write(path, rows):
+  with metric_log.MetricLog(path, 1) as log:
+    for number, row in enumerate(rows, start=1):
+      log.append(number, row)
+
+
+def test_lines_are_the_numbers_of_the_csv(tmp_path, drawn):
+  write(
+    tmp_path / 'metrics.csv',
+    [
+      {'seconds': 1.0},
+      {'accuracy': 0.25, 'mask_rate': 0.0},
+      {'mask_rate': float('nan'), 'pseudo_label_accuracy': 0.875},
+      {'accuracy': 0.5, 'mask_rate': 0.75},
+    ],
+  )
+  curves.plot(tmp_path / 'metrics.csv', tmp_path / 'curves.png', 'title')
+  assert drawn == {
+    'test accuracy': ([2, 4], [0.25, 0.5]),
+    'mask rate': ([2, 4], [0.0, 0.75]),
+    'accuracy of pseudo-labels': ([3], [0.875]),
+  }
+  with Image.open(tmp_path / 'curves.png') as picture:
+    assert picture.size == (840, 480)
+    # Not an empty white sheet.
+    assert len(np.unique(np.asarray(picture.convert('L')))) > 10
+
+
+def test_a_supervised_run_has_one_line(tmp_path, drawn):
+  write(tmp_path / 'metrics.csv', [{'accuracy': 0.1}, {'accuracy': 0.2}])
+  curves.plot(tmp_path / 'metrics.csv', tmp_path / 'curves.png', 'title')
+  assert drawn == {'test accuracy': ([1, 2], [0.1, 0.2])}
+
+
+def draw_curves(path):
+  write(path.with_name('metrics.csv'), [{'accuracy': 0.1}])
+  curves.plot(path.with_name('metrics.csv'), path, 'title')
+
+
+def draw_reconstructions(path):
+  images = np.zeros((2, 4, 4, 1), np.float32)
+  proxy_evaluation.plot(images, images, path, 'title')
+
+
+def draw_report(path):
+  row = {'run': 'a', 'seed': 0, 'round': 1, 'accuracy': 0.5}
+  mean_curves.plot(pd.DataFrame([row]), path)
+
+
+@pytest.mark.parametrize(
+  'draw', [draw_curves, draw_reconstructions, draw_report]
+)
+def test_a_picture_that_is_cut_off_leaves_the_old_one(
+  draw, tmp_path, monkeypatch
+):
+  path = tmp_path / 'picture.png'
+  draw(path)
+  before = path.read_bytes()
+  save = figure_lib.Figure.savefig
+
+  def cut(self, target, **arguments):
+    save(self, target, **arguments)
+    raise OSError(28, 'No space left on device')
+
+  path.write_bytes(before + b'the picture before')
+  monkeypatch.setattr(figure_lib.Figure, 'savefig', cut)
+  with pytest.raises(OSError, match='No space left'):
+    draw(path)
+  assert path.read_bytes() == before + b'the picture before'
+  assert not list(tmp_path.glob('.*'))

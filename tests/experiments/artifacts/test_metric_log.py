@@ -1,0 +1,228 @@
+"""The CSV of metrics: each round once, exact numbers, no silent loss."""
+
+import csv
+import math
+import os
+import struct
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.artifacts import metric_log, run_folder
+
+
+def read(path):
+  with open(path, newline='') as lines:
+    return list(csv.reader(lines))
+
+
+def test_rows_and_nested_names(tmp_path):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+    log.append(1, {'train': {'loss': 0.5, 'count': 3}, 'on': True})
+    log.append(2, {'train': {'loss': 0.25, 'count': 4}, 'on': False})
+  assert read(tmp_path / 'm.csv') == [
+    ['round', 'train/loss', 'train/count', 'on'],
+    ['1', '0.5', '3', 'True'],
+    ['2', '0.25', '4', 'False'],
+  ]
+
+
+@pytest.mark.parametrize(
+  'value',
+  [
+    0.1,
+    -1e-320,
+    math.inf,
+    np.float32(0.1),
+    np.array(1 / 3),
+    np.float16(0.1),
+    ml_dtypes.bfloat16(0.1),
+    2**63 - 1,
+    -7,
+  ],
+)
+def test_numbers_round_trip(tmp_path, value):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 0) as log:
+    log.append(0, {'x': value})
+  [_, [_, text]] = read(tmp_path / 'm.csv')
+  number = int if isinstance(value, int) else float
+  assert number(text) == number(value)
+
+
+def test_not_a_number_is_read_by_pandas(tmp_path):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 0) as log:
+    log.append(0, {'x': math.nan, 'y': 0.1 + 0.2})
+  table = pd.read_csv(tmp_path / 'm.csv', float_precision='round_trip')
+  assert math.isnan(table.x[0])
+  assert struct.pack('d', table.y[0]) == struct.pack('d', 0.1 + 0.2)
+
+
+@pytest.mark.parametrize('text', ['=cmd|x', '+1', '-1', '@sum', '=1,"a"'])
+def test_formulas_are_inert(tmp_path, text):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 0) as log:
+    log.append(0, {text: text, 'loss': -1.5})
+  header, row = read(tmp_path / 'm.csv')
+  assert header == ['round', f"'{text}", 'loss']
+  assert row == ['0', f"'{text}", '-1.5']
+
+
+def test_new_metric_gets_a_column(tmp_path):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+    log.append(1, {'a': 1})
+    log.append(2, {'b': 2, 'a': 3})
+    log.append(3, {'b': 4})
+  assert read(tmp_path / 'm.csv') == [
+    ['round', 'a', 'b'],
+    ['1', '1', ''],
+    ['2', '3', '2'],
+    ['3', '', '4'],
+  ]
+
+
+@pytest.mark.parametrize('torn', ['', '4,0.', '4,0.1', '4,"x'])
+def test_resume_drops_repeated_and_torn_rows(tmp_path, torn):
+  path = tmp_path / 'm.csv'
+  with metric_log.MetricLog(path, 1) as log:
+    for number in (1, 2, 3):
+      log.append(number, {'x': number / 8})
+  uninterrupted = path.read_bytes()
+  path.write_bytes(uninterrupted + torn.encode())
+
+  with metric_log.MetricLog(path, 2) as log:
+    assert len(read(path)) == 2
+    log.append(2, {'x': 2 / 8})
+    log.append(3, {'x': 3 / 8})
+
+  assert path.read_bytes() == uninterrupted
+
+
+def test_a_round_has_one_row(tmp_path):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+    log.append(2, {'x': 1})
+    for number in (1, 2):
+      with pytest.raises(ValueError, match=f'round={number} is not after'):
+        log.append(number, {'x': 1})
+
+
+@pytest.mark.parametrize(
+  'metrics, message',
+  [
+    ({'x': np.zeros(2)}, r'The metric x is ndarray of shape \(2,\)'),
+    ({'x': None}, 'The metric x is NoneType'),
+    ({'x': 'a\nb'}, 'line break'),
+    ({'round': 1}, "'round'"),
+  ],
+)
+def test_what_is_no_cell_is_refused(tmp_path, metrics, message):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+    with pytest.raises(ValueError, match=message):
+      log.append(1, metrics)
+    log.append(1, {'y': 1})
+
+
+@pytest.mark.parametrize(
+  'content', [b'a,b\n1,2\n', b'round,x\n1\n', b'round,x\nz,1\n', b'\xff\n']
+)
+def test_foreign_or_damaged_file_is_refused(tmp_path, content):
+  path = tmp_path / 'm.csv'
+  path.write_bytes(content)
+  with pytest.raises(metric_log.MetricLogError, match='m.csv'):
+    metric_log.MetricLog(path, 5)
+  assert path.read_bytes() == content
+
+
+def test_full_device_is_an_error(tmp_path):
+  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+    log.append(1, {'x': 1})
+    full = os.open('/dev/full', os.O_WRONLY)
+    os.dup2(full, log._descriptor)
+    os.close(full)
+    with pytest.raises(metric_log.MetricLogError, match='No space left'):
+      log.append(2, {'x': 1})
+
+
+LIMITED = """
+import resource, sys
+from experiments.artifacts import metric_log
+log = metric_log.MetricLog(sys.argv[1], 1)
+log.append(1, {'x': 1.25})
+resource.setrlimit(resource.RLIMIT_FSIZE, (18, resource.RLIM_INFINITY))
+try:
+  log.append(2, {'x': 0.123456789})
+except metric_log.MetricLogError as error:
+  print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+log.append(2, {'x': 0.5})
+"""
+
+
+def test_half_written_row_is_taken_back(tmp_path):
+  """The kernel itself stops the file at 18 bytes, within the second row."""
+  path = tmp_path / 'm.csv'
+  done = subprocess.run(
+    [sys.executable, '-c', LIMITED, path],
+    capture_output=True,
+    text=True,
+    timeout=60,
+  )
+  assert 'm.csv cannot be written: File too large' in done.stdout, done
+  assert path.read_text() == 'round,x\n1,1.25\n2,0.5\n'
+
+
+def test_failure_at_every_system_call(tmp_path, monkeypatch):
+  expected = [['round', 'x', 'y'], ['1', '1', ''], ['2', '2', '3']]
+  fatal_call, finished = 0, False
+  while not finished:
+    fatal_call += 1
+    path = tmp_path / f'{fatal_call}.csv'
+    log = metric_log.MetricLog(path, 1)
+    log.append(1, {'x': 1})
+    count = [0]
+    with monkeypatch.context() as patch:
+
+      def wrap(function, count=count, fatal_call=fatal_call):
+        def failing(*args, **kwargs):
+          count[0] += 1
+          if count[0] == fatal_call:
+            raise OSError(28, 'No space left on device')
+          return function(*args, **kwargs)
+
+        return failing
+
+      for name in ('open', 'write', 'fsync', 'replace'):
+        patch.setattr(os, name, wrap(getattr(os, name)))
+      try:
+        log.append(2, {'x': 2, 'y': 3})
+        finished = True
+      except metric_log.MetricLogError as error:
+        assert 'No space left' in str(error)
+    with metric_log.MetricLog(path, 2) as again:
+      again.append(2, {'x': 2, 'y': 3})
+    assert read(path) == expected
+  assert fatal_call > 5
+
+
+def test_temporary_of_an_interrupted_write_is_not_in_the_way(tmp_path):
+  path = tmp_path / 'm.csv'
+  (tmp_path / f'{run_folder.TEMPORARY_PREFIX}m.csv').write_text('half')
+  with metric_log.MetricLog(path, 1) as log:
+    log.append(1, {'x': 1})
+  assert os.listdir(tmp_path) == ['m.csv']
+
+
+def test_tensorboard_holds_the_numbers(tmp_path):
+  tf = pytest.importorskip('tensorflow')
+  log = metric_log.TensorBoardLog(tmp_path)
+  log.write(7, {'train': {'loss': 0.5}})
+  del log
+  found = {
+    value.tag: (event.step, tf.make_ndarray(value.tensor).item())
+    for path in tmp_path.iterdir()
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  }
+  assert found == {'train/loss': (7, 0.5)}

@@ -1,0 +1,470 @@
+"""The run folder: one run at a time, its flags, and how it is told to end."""
+
+import fcntl
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+from absl import flags as absl_flags
+
+import tff_ssl
+from experiments.artifacts import run_folder
+from experiments.running import signals
+
+
+def start(program, *arguments):
+  return subprocess.Popen(
+    [sys.executable, '-c', program, *map(str, arguments)],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+HOLD = """
+import sys
+from experiments.artifacts import run_folder
+try:
+  folder = run_folder.RunFolder(sys.argv[1])
+except run_folder.RunFolderError as error:
+  print('refused', error, flush=True)
+else:
+  print('holds', flush=True)
+  sys.stdin.read()
+"""
+
+
+def test_one_run_at_a_time(tmp_path):
+  runs = [
+    subprocess.Popen(
+      [sys.executable, '-c', HOLD, tmp_path / 'run'],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    for _ in range(4)
+  ]
+  try:
+    lines = [run.stdout.readline() for run in runs]
+    [winner] = [
+      run for run, line in zip(runs, lines, strict=True) if line == 'holds\n'
+    ]
+    refused = [line for line in lines if line.startswith('refused')]
+    assert len(refused) == 3
+    with pytest.raises(run_folder.RunFolderError, match=f'pid {winner.pid}'):
+      run_folder.RunFolder(tmp_path / 'run')
+    winner.kill()
+    winner.wait()
+    # A killed run leaves no lock behind.
+    with run_folder.RunFolder(tmp_path / 'run') as folder:
+      assert folder.path == tmp_path / 'run'
+  finally:
+    for run in runs:
+      run.kill()
+      run.communicate()
+
+
+def test_closing_unlocks(tmp_path):
+  run_folder.RunFolder(tmp_path).close()
+  run_folder.RunFolder(tmp_path).close()
+
+
+def test_known_names(tmp_path):
+  with run_folder.RunFolder(tmp_path / 'a' / 'b') as folder:
+    names = {
+      getattr(folder, name).name
+      for name in (
+        *('checkpoints', 'metrics', 'tensorboard'),
+        *('flags', 'versions', 'summary'),
+      )
+    }
+  assert names == {
+    *('checkpoints', 'metrics.csv', 'tensorboard'),
+    *('flags.txt', 'versions.json', 'summary.json'),
+  }
+
+
+def test_a_file_is_no_folder(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(ValueError, match='run_dir=.*file cannot be created'):
+    run_folder.RunFolder(tmp_path / 'file')
+
+
+def test_world_writable_folder_is_refused(tmp_path):
+  tmp_path.chmod(0o777)
+  with pytest.raises(ValueError, match='other users .*mode 777'):
+    run_folder.RunFolder(tmp_path)
+
+
+def test_foreign_folder_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(os, 'geteuid', lambda: tmp_path.stat().st_uid + 1)
+  with pytest.raises(ValueError, match='other users'):
+    run_folder.RunFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+  'files, found',
+  [
+    (['notes.txt'], '(notes.txt)'),
+    (['d', 'b', 'a', 'c'], '(a, b, c and 1 more)'),
+    # Names that a run uses, too, but no file that a run has written.
+    (['flags.txt', 'checkpoints/model.h5'], '(checkpoints, flags.txt)'),
+    (['.lock', 'notes.txt'], '(notes.txt)'),
+  ],
+)
+def test_a_folder_of_other_files_is_refused(files, found, tmp_path):
+  for name in files:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('of somebody')
+  before = sorted(tmp_path.rglob('*'))
+  with pytest.raises(ValueError) as caught:
+    run_folder.RunFolder(tmp_path)
+  message = str(caught.value)
+  assert message.startswith(f'run_dir={tmp_path} holds files that are not')
+  assert found in message and 'choose a new or an empty folder' in message
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_the_root_of_the_disk_is_refused(monkeypatch):
+  # As somebody who may write there.
+  monkeypatch.setattr(os, 'geteuid', lambda: os.stat('/').st_uid)
+  with pytest.raises(ValueError, match='run_dir=/ holds files that are not'):
+    run_folder.RunFolder('/')
+
+
+@pytest.mark.parametrize(
+  'name, content',
+  [
+    ('.lock', '4711'),
+    ('flags.txt', '--seed=0\n'),
+    ('checkpoints/round_00000001/manifest.json', ''),
+  ],
+)
+def test_people_may_add_files_to_the_folder_of_a_run(name, content, tmp_path):
+  (tmp_path / 'notes.txt').write_text('mine')
+  path = tmp_path / name
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_text(content)
+  with run_folder.RunFolder(tmp_path) as folder:
+    assert folder.path == tmp_path
+
+
+def refuse_a_run(path):
+  with pytest.raises(KeyError), run_folder.RunFolder(path) as folder:
+    folder.checkpoints.mkdir(exist_ok=True)
+    (path / 'client_states').mkdir(exist_ok=True)
+    (path / 'client_states' / 'shared_by_all_workers').touch()
+    raise KeyError('refused')
+
+
+@pytest.mark.parametrize('depth', ['', 'a', 'a/b/c'])
+def test_a_refused_run_leaves_nothing_behind(depth, tmp_path):
+  refuse_a_run(tmp_path / depth)
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_refused_run_leaves_an_earlier_one_as_it_was(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.write_flags(FLAGS)
+    folder.checkpoints.mkdir()
+    (folder.checkpoints / 'round_00000001').mkdir()
+  (tmp_path / '.lock').unlink()  # As in a copy.
+  before = sorted(tmp_path.rglob('*'))
+  refuse_a_run(tmp_path)
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_a_run_that_has_begun_is_kept(tmp_path):
+  with pytest.raises(KeyError), run_folder.RunFolder(tmp_path / 'a') as folder:
+    folder.keep()
+    raise KeyError('failed')
+  assert (tmp_path / 'a' / '.lock').exists()
+
+
+def test_a_lock_that_is_removed_meanwhile_is_taken_anew(tmp_path, monkeypatch):
+  """Another run is refused between opening the file and locking it."""
+  lock, removed = fcntl.flock, []
+
+  def remove_and_lock(descriptor, operation):
+    if not removed:
+      removed.append((tmp_path / 'a' / '.lock').stat().st_ino)
+      (tmp_path / 'a' / '.lock').unlink()
+      (tmp_path / 'a').rmdir()
+    lock(descriptor, operation)
+
+  monkeypatch.setattr(fcntl, 'flock', remove_and_lock)
+  with run_folder.RunFolder(tmp_path / 'a'):
+    assert (tmp_path / 'a' / '.lock').read_text() == str(os.getpid())
+    with pytest.raises(run_folder.RunFolderError, match='used by another run'):
+      run_folder.RunFolder(tmp_path / 'a')
+  assert removed
+
+
+def test_what_another_run_leaves_meanwhile_is_not_removed(
+  tmp_path, monkeypatch
+):
+  lock, checkpoint = fcntl.flock, tmp_path / 'checkpoints' / 'round_00000001'
+
+  def train_and_lock(descriptor, operation):
+    checkpoint.mkdir(parents=True)
+    lock(descriptor, operation)
+
+  monkeypatch.setattr(fcntl, 'flock', train_and_lock)
+  refuse_a_run(tmp_path)
+  assert checkpoint.exists()
+
+
+def test_read_only_folder_is_refused(tmp_path, monkeypatch):
+  def refuse(*args, **kwargs):
+    raise PermissionError(13, 'Permission denied')
+
+  monkeypatch.setattr(os, 'open', refuse)
+  with pytest.raises(ValueError, match='not writable: Permission denied'):
+    run_folder.RunFolder(tmp_path)
+
+
+FLAGS = {
+  'process': 'grouping',
+  'rate': 1e-05,
+  'augment': False,
+  'resume': True,
+  'recipes': ['a', 'b,c', 'd"e'],
+  'note': 'x = "y" # z, ö',
+  'empty': '',
+  'unset': None,
+  'rounds': 30,
+}
+
+
+def test_flag_file_is_read_by_absl(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.write_flags(FLAGS)
+    values = absl_flags.FlagValues()
+    for define, name in (
+      (absl_flags.DEFINE_string, 'process'),
+      (absl_flags.DEFINE_float, 'rate'),
+      (absl_flags.DEFINE_bool, 'augment'),
+      (absl_flags.DEFINE_bool, 'resume'),
+      (absl_flags.DEFINE_list, 'recipes'),
+      (absl_flags.DEFINE_string, 'note'),
+      (absl_flags.DEFINE_string, 'empty'),
+      (absl_flags.DEFINE_string, 'unset'),
+      (absl_flags.DEFINE_integer, 'rounds'),
+    ):
+      define(name, None, '', flag_values=values)
+    absl_flags.DEFINE_string('flagfile', None, '', flag_values=values)
+    values(['program', f'--flagfile={folder.flags}'])
+  assert {name: values[name].value for name in FLAGS} == FLAGS
+
+
+def test_flag_file_is_sorted_and_round_trips(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    assert folder.read_flags() is None
+    folder.write_flags(FLAGS)
+    first = folder.flags.read_bytes()
+    folder.write_flags(dict(reversed(FLAGS.items())))
+    assert folder.flags.read_bytes() == first
+    assert folder.read_flags() == {
+      'augment': 'false',
+      'empty': '',
+      'note': 'x = "y" # z, ö',
+      'process': 'grouping',
+      'rate': '1e-05',
+      'recipes': 'a,"b,c","d""e"',
+      'resume': 'true',
+      'rounds': '30',
+    }
+
+
+@pytest.mark.parametrize('value', ['a\nb', ' a', 'a\r'])
+def test_flag_of_several_lines_is_refused(tmp_path, value):
+  with (
+    run_folder.RunFolder(tmp_path) as folder,
+    pytest.raises(ValueError, match='--note='),
+  ):
+    folder.write_flags({'note': value})
+
+
+def test_every_changed_flag_is_caught(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.check_flags(FLAGS)  # Nothing to compare with yet.
+    folder.write_flags(FLAGS)
+    folder.check_flags(FLAGS)
+    folder.check_flags({**FLAGS, 'rounds': 31}, free={'rounds'})
+    for name in FLAGS:
+      with pytest.raises(run_folder.FingerprintMismatch) as caught:
+        folder.check_flags({**FLAGS, name: 'other'}, free={'seed'})
+      assert f'\n{name} ' in str(caught.value)
+      assert str(caught.value).count('\n') == 2
+
+
+def test_damaged_flag_file_is_one_sentence(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.flags.write_text('--a=1\nrubbish\n')
+    with pytest.raises(ValueError, match="'rubbish'"):
+      folder.read_flags()
+
+
+def test_summary_is_strict_json(tmp_path):
+  summary = {
+    'accuracy': np.float32(0.5),
+    'losses': [math.nan, np.array([1.0, math.inf]), (2,)],
+    'half': ml_dtypes.bfloat16(1.5),
+    'count': np.int64(3),
+    'name': 'a',
+    'done': True,
+    'none': None,
+  }
+
+  def refuse(constant):
+    raise AssertionError(constant)
+
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.write_summary(summary)
+    read = json.loads(folder.summary.read_text(), parse_constant=refuse)
+  assert read == {
+    'accuracy': 0.5,
+    'losses': [None, [1.0, None], [2]],
+    'half': 1.5,
+    'count': 3,
+    'name': 'a',
+    'done': True,
+    'none': None,
+  }
+
+
+def test_versions(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.write_versions()
+    versions = json.loads(folder.versions.read_text())
+  assert versions['numpy'] == np.__version__
+  assert versions['python'] == sys.version.split()[0]
+  # Also where it is not installed, as in a checkout.
+  assert versions['tff_ssl'] == tff_ssl.__version__
+  assert 'commit' in versions and 'uncommitted_changes' in versions
+
+
+def test_versions_of_a_run_that_goes_on_with_other_code(tmp_path, monkeypatch):
+  code = {'tff_ssl': '1', 'commit': 'abc', 'uncommitted_changes': False}
+  monkeypatch.setattr(run_folder.code_version, 'describe', lambda: dict(code))
+  with run_folder.RunFolder(tmp_path / 'run') as folder:
+    folder.keep()
+    assert folder.write_versions(0) is None
+    assert folder.write_versions(3) is None
+    code['commit'] = 'def'
+    note = folder.write_versions(5)
+    versions = json.loads(folder.versions.read_text())
+  assert 'first 5 rounds' in note and 'abc' in note and 'def' in note
+  assert versions['commit'] == 'def'
+  assert [(v['from_round'], v['commit']) for v in versions['code']] == [
+    (0, 'abc'),
+    (5, 'def'),
+  ]
+
+
+def test_what_a_refused_run_leaves_does_not_block_the_next(tmp_path):
+  """Such as packed data in a cache inside of the run's folder."""
+  path = tmp_path / 'run'
+  with pytest.raises(ValueError), run_folder.RunFolder(path):
+    (path / 'cache').mkdir()
+    raise ValueError('Something is wrong.')
+  assert (path / 'cache').is_dir()
+  with run_folder.RunFolder(path) as folder:
+    folder.keep()
+
+
+def test_free_space(tmp_path):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.require_free_space(1)
+    with pytest.raises(run_folder.RunFolderError, match=f'{2**60} bytes'):
+      folder.require_free_space(2**60)
+
+
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+  with run_folder.RunFolder(tmp_path) as folder:
+    folder.write_summary({'a': 1})
+    for name in ('open', 'write', 'fsync', 'replace'):
+
+      def fail(*args, **kwargs):
+        raise OSError(28, 'No space left on device')
+
+      with monkeypatch.context() as patch:
+        patch.setattr(os, name, fail)
+        with pytest.raises(run_folder.RunFolderError, match='No space left'):
+          folder.write_summary({'a': 2})
+      assert json.loads(folder.summary.read_text()) == {'a': 1}
+
+
+def test_left_over_temporaries_are_swept(tmp_path):
+  left = tmp_path / f'{run_folder.TEMPORARY_PREFIX}summary.json'
+  left.write_text('half')
+  with run_folder.RunFolder(tmp_path):
+    assert not left.exists()
+
+
+LOOP = """
+import sys, time
+from experiments.running import signals
+with signals.GracefulStop() as stop:
+  print('ready', flush=True)
+  for _ in range(200):
+    if stop.requested:
+      break
+    time.sleep(0.05)
+  while sys.argv[1] == 'stubborn':
+    time.sleep(0.05)
+  print('saved', flush=True)
+sys.exit(stop.exit_code)
+"""
+
+
+@pytest.mark.parametrize(
+  'number, code', [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_first_signal_stops_after_the_round(number, code):
+  run = start(LOOP, 'polite')
+  assert run.stdout.readline() == 'ready\n'
+  run.send_signal(number)
+  out, err = run.communicate(timeout=30)
+  assert (out, run.returncode) == ('saved\n', code)
+  assert err == f'{number.name}: stopping; send it again to end at once.\n'
+
+
+def test_second_signal_ends_at_once():
+  run = start(LOOP, 'stubborn')
+  assert run.stdout.readline() == 'ready\n'
+  run.send_signal(signal.SIGTERM)
+  assert run.stderr.readline().startswith('SIGTERM')
+  run.send_signal(signal.SIGINT)
+  began = time.monotonic()
+  out, _ = run.communicate(timeout=30)
+  assert (out, run.returncode) == ('', 130)
+  assert time.monotonic() - began < 15
+
+
+def test_droppable_round_is_dropped_and_handlers_come_back():
+  earlier = signal.getsignal(signal.SIGTERM)
+  with signals.GracefulStop() as stop:
+    assert not stop.requested and stop.exit_code == 0
+    with pytest.raises(signals.RoundDropped), stop.droppable():
+      os.kill(os.getpid(), signal.SIGTERM)
+      time.sleep(5)
+    assert stop.requested and stop.exit_code == 143
+  assert signal.getsignal(signal.SIGTERM) == earlier
+
+
+def test_outside_a_droppable_round_nothing_is_raised():
+  with signals.GracefulStop() as stop:
+    with stop.droppable():
+      pass
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+    assert stop.exit_code == 130

@@ -1,0 +1,112 @@
+"""Commands whose output is read to its first line only, as `| head -1` does."""
+
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+from experiments import run
+from experiments.config import command_line
+
+_ROOT = pathlib.Path(__file__).parents[3]
+
+
+def read_by_nobody(*command):
+  """Runs a command into a pipe whose reader has gone."""
+  reader, writer = os.pipe()
+  os.close(reader)
+  # Output in blocks, as it is by default.
+  environment = {k: v for k, v in os.environ.items() if k != 'PYTHONUNBUFFERED'}
+  try:
+    return subprocess.run(
+      [sys.executable, *command],
+      stdout=writer,
+      stderr=subprocess.PIPE,
+      text=True,
+      cwd=_ROOT,
+      env=environment,
+      timeout=120,
+    )
+  finally:
+    os.close(writer)
+
+
+@pytest.mark.parametrize(
+  'command',
+  [
+    ('run', '--help'),
+    ('run', '--list'),
+    ('reproduce', '--list'),
+    ('report', '--help'),
+    ('tune', '--help'),
+    ('export', '--help'),
+  ],
+  ids=' '.join,
+)
+def test_a_command_that_nobody_reads_ends_quietly(command):
+  name, *arguments = command
+  done = read_by_nobody('-m', f'experiments.{name}', *arguments)
+  assert (done.stderr, done.returncode) == ('', 141)
+
+
+@pytest.fixture
+def run_with_a_broken_pipe(monkeypatch, tmp_path):
+  """Starts a run that meets a broken pipe in its first round."""
+
+  def fail(*unused):
+    raise BrokenPipeError(32, 'Broken pipe')
+
+  training = types.SimpleNamespace(run=fail)
+  monkeypatch.setattr(run, '_import_training', lambda: training)
+  return lambda: run.main(
+    [
+      *('run', '--process=fedavg', '--dataset=digits'),
+      *(f'--run_dir={tmp_path / "run"}', f'--cache_dir={tmp_path}'),
+    ]
+  )
+
+
+def test_a_run_that_nobody_reads_is_not_a_failed_one(
+  run_with_a_broken_pipe, monkeypatch
+):
+  """The error reaches `command_line.run`."""
+  reader, writer = os.pipe()
+  os.close(reader)
+  with (
+    os.fdopen(writer, 'wb', buffering=0) as stdout,
+    monkeypatch.context() as m,
+  ):
+    m.setattr(sys, 'stdout', io.TextIOWrapper(stdout))
+    with pytest.raises(BrokenPipeError):
+      run_with_a_broken_pipe()
+
+
+def test_a_broken_pipe_of_a_worker_is_a_failure(run_with_a_broken_pipe, capsys):
+  assert run_with_a_broken_pipe() == 1
+  assert 'Broken pipe' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('code', [0, 2])
+def test_the_exit_code_is_the_commands(code, capsys):
+  with pytest.raises(SystemExit) as ended:
+    command_line.run(lambda: code)
+  assert ended.value.code == code
+
+
+def test_without_an_output_a_command_runs_all_the_same(monkeypatch):
+  monkeypatch.setattr(sys, 'stdout', None)
+  with pytest.raises(SystemExit) as ended:
+    command_line.run(lambda: 0)
+  assert ended.value.code == 0
+
+
+def test_a_broken_pipe_of_something_else_is_no_end():
+  def fail():
+    raise BrokenPipeError
+
+  with pytest.raises(BrokenPipeError):
+    command_line.run(fail)

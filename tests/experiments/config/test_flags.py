@@ -1,0 +1,107 @@
+"""The command line: kinds, flag files, and what is refused."""
+
+import pytest
+
+from experiments.config import flags, parts_of_run
+
+
+def parse(*arguments):
+  return flags.parse(['program', *map(str, arguments)])
+
+
+def test_values_have_their_kind():
+  given = parse(
+    '--dataset=digits',
+    '--num_clients=6',
+    '--noniid_r=1',
+    '--noaugment_flip',
+    '--list',
+  )
+  assert given == {
+    'dataset': 'digits',
+    'num_clients': 6,
+    'noniid_r': 1.0,
+    'augment_flip': False,
+    'list': True,
+  }
+  assert type(given['noniid_r']) is float
+
+
+def test_what_is_not_given_is_absent():
+  assert parse() == {}
+
+
+def test_two_parses_share_nothing():
+  assert parse('--seed=3') == {'seed': 3}
+  assert parse('--total_rounds=4') == {'total_rounds': 4}
+
+
+def test_the_last_value_counts_also_after_a_flag_file(tmp_path):
+  path = tmp_path / 'flags.txt'
+  path.write_text('--seed=1\n--process=grouping\n')
+  assert parse(f'--flagfile={path}', '--seed=2') == {
+    'seed': 2,
+    'process': 'grouping',
+  }
+
+
+def test_settings_of_one_name_have_one_type():
+  types = {}
+  for offer in parts_of_run.alternatives():
+    for setting in offer.settings:
+      types.setdefault(setting.name, set()).add(setting.type)
+  for group in parts_of_run.COMMON.values():
+    for setting in group:
+      types.setdefault(setting.name, set()).add(setting.type)
+  assert [name for name, found in types.items() if len(found) > 1] == []
+
+
+@pytest.mark.parametrize(
+  'alias, name, value',
+  [
+    ('client_learning_rate', 'learning_rate', 0.5),
+    ('client_batch_size', 'batch_size', 3),
+    ('client_epochs_per_round', 'local_epochs', 2),
+    ('root_output_dir', 'run_dir', 'x'),
+  ],
+)
+def test_aliases_give_the_setting_they_stand_for(alias, name, value):
+  assert parse(f'--{alias}={value}') == {name: value}
+
+
+@pytest.mark.parametrize(
+  'argument, message',
+  [
+    ('--num_client=3', 'num_client'),
+    ('--num_clients=many', '--num_clients=many'),
+    ('--num_clients=1.5', '--num_clients=1.5'),
+    ('--noniid_r=half', '--noniid_r=half'),
+    ('--augment_flip=maybe', '--augment_flip=maybe'),
+    ('--seed', 'seed'),
+    ('grouping', "'grouping' is no flag"),
+    ('--flagfile=/nowhere/flags.txt', '/nowhere/flags.txt'),
+    ('--flagfile=/', "'/'"),
+  ],
+)
+def test_refusals_are_one_line_that_names_the_flag(argument, message):
+  with pytest.raises(flags.UsageError) as caught:
+    parse(argument)
+  assert message in str(caught.value)
+  assert '\n' not in str(caught.value)
+
+
+def test_misspelt_flag_gets_the_nearest():
+  with pytest.raises(flags.UsageError, match='num_clients'):
+    parse('--num_client=3')
+
+
+def test_flag_file_that_is_no_text(tmp_path):
+  path = tmp_path / 'flags.txt'
+  path.write_bytes(b'\xff\xfe--seed=1\n')
+  with pytest.raises(flags.UsageError, match='--flagfile .* not UTF-8'):
+    parse(f'--flagfile={path}')
+
+
+def test_unknown_flag_gets_the_one_that_holds_its_name():
+  with pytest.raises(flags.UsageError, match='did you mean --total_rounds'):
+    parse('--rounds=3')

@@ -1,0 +1,141 @@
+"""Accuracy and loss against numpy; the digest against hashlib."""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow_federated as tff
+
+from datasets.sources.source import Split
+from experiments.measuring import evaluation
+from tff_ssl import augmentation
+from tff_ssl.models import dense, functional
+
+MEAN, STDDEV = 0.25, 0.5
+ModelWeights = tff.learning.models.ModelWeights
+
+
+@pytest.fixture(scope='module')
+def model():
+  return functional.from_keras(dense.dense((4, 4, 1), 3, hidden=(5,)))
+
+
+def split(num_examples):
+  rng = np.random.default_rng(num_examples)
+  return Split(
+    rng.integers(0, 256, (num_examples, 4, 4, 1), dtype=np.uint8),
+    rng.integers(0, 3, num_examples).astype(np.int32),
+  )
+
+
+def evaluate(model, data, weights):
+  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
+  return evaluation.Evaluator(model, views, data)(weights)
+
+
+def expected(data, weights):
+  kernel1, bias1, kernel2, bias2 = weights.trainable
+  x = (data.images.reshape(len(data.images), -1) / 255 - MEAN) / STDDEV
+  logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
+  shifted = logits - logits.max(axis=1, keepdims=True)
+  log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+  rows = np.arange(len(data.labels))
+  return {
+    'accuracy': np.mean(logits.argmax(axis=1) == data.labels),
+    'test_loss': -log_p[rows, data.labels].mean(),
+  }
+
+
+# One example, less than a batch of 512, a whole number of them, and a rest.
+@pytest.mark.parametrize('num_examples', [1, 100, 1024, 1100])
+def test_equals_numpy_whatever_the_number_of_batches(model, num_examples):
+  data, weights = split(num_examples), model.initial_weights(3)
+  found = evaluate(model, data, weights)
+  right = expected(data, weights)
+  assert found['accuracy'] == right['accuracy']
+  assert found['test_loss'] == pytest.approx(right['test_loss'], rel=1e-5)
+
+
+def test_a_model_that_is_always_right(model):
+  """Weights of zero and a large bias predict that class alone."""
+  data = split(30)
+  weights = ModelWeights(
+    [np.zeros_like(value) for value in model.initial_weights(0).trainable], []
+  )
+  weights.trainable[-1][:] = [0.0, 50.0, 0.0]
+  found = evaluate(model, data, weights)
+  assert found['accuracy'] == np.mean(data.labels == 1)
+  data = Split(data.images, np.ones(30, np.int32))
+  assert evaluate(model, data, weights) == {'accuracy': 1.0, 'test_loss': 0.0}
+
+
+def test_one_evaluator_takes_any_weights(model):
+  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
+  evaluator = evaluation.Evaluator(model, views, split(60))
+  first, second = model.initial_weights(1), model.initial_weights(2)
+  losses = [evaluator(w)['test_loss'] for w in (first, second, first)]
+  assert losses[0] == losses[2] != losses[1]
+
+
+def test_validation_is_of_its_own_split(model):
+  data, weights = split(90), model.initial_weights(3)
+  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
+  validate = evaluation.validator(model, views, data)
+  right = expected(data, weights)['accuracy']
+  assert validate(weights) == {'validation_accuracy': right}
+  assert evaluation.validator(model, views, None) is None
+
+
+def test_summary_has_the_last_and_the_best_validation():
+  nan = float('nan')
+  table = pd.DataFrame(
+    {
+      'round': [1, 2, 3, 4, 5],
+      'validation_accuracy': [nan, 0.75, nan, 0.75, 0.5],
+      'accuracy': [nan, 0.625, nan, 0.875, 0.25],
+    }
+  )
+  # Of equally good rounds the first one.
+  assert evaluation.validation_figures(table) == {
+    'validation_accuracy': 0.5,
+    'best_validation_accuracy': 0.75,
+    'accuracy_at_best_validation': 0.625,
+  }
+  # What was before the classifier trained does not count.
+  assert evaluation.validation_figures(table, 2) == {
+    'validation_accuracy': 0.5,
+    'best_validation_accuracy': 0.75,
+    'accuracy_at_best_validation': 0.875,
+  }
+  without = table.drop(columns='validation_accuracy')
+  assert evaluation.validation_figures(without) == {}
+
+
+@pytest.mark.parametrize(
+  ('losses', 'last'),
+  [([0.5, 0.25], 0.25), ([0.5, np.nan], None), ([0.5, np.inf], None)],
+)
+def test_the_last_test_loss_is_none_where_it_overflowed(losses, last):
+  table = pd.DataFrame(
+    {'accuracy': [0.1, np.nan, 0.1], 'test_loss': [losses[0], 9, losses[1]]}
+  )
+  assert evaluation.last_test_loss(table) == last
+
+
+def test_digest_is_that_of_the_bytes_in_order():
+  trainable = [np.arange(6, dtype=np.float32).reshape(2, 3).T, np.float32(1)]
+  other = [np.ones(2, np.float32)]
+  content = np.array([0, 3, 1, 4, 2, 5, 1, 1, 1], '<f4').tobytes()
+  found = evaluation.weights_sha256(ModelWeights(trainable, other))
+  assert found == hashlib.sha256(content).hexdigest()
+
+
+def test_digest_tells_every_bit():
+  zero = [np.zeros(3, np.float32)]
+  changed = [np.array([0, 0, -0.0], np.float32)]
+  digests = {
+    evaluation.weights_sha256(ModelWeights(a, b))
+    for a, b in ((zero, zero), (changed, zero), (zero, changed))
+  }
+  assert len(digests) == 3

@@ -1,0 +1,102 @@
+"""Pseudo-labels on the server's labels, with a model that is a table."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from datasets.sources import source
+from experiments.measuring import pseudo_label_watch
+from tff_ssl.augmentation import views
+
+_CLASSES = 4
+_SIZE = 40
+_LABELS = np.arange(_SIZE) % _CLASSES
+
+
+class _OneHotModel:
+  """Sure of class `x + shift`, but not of the class 3."""
+
+  def predict(self, trainable, non_trainable, x, *, training):
+    assert not training
+    (shift,) = trainable
+    index = (tf.cast(x[:, 0], tf.int32) + shift) % _CLASSES
+    sure = tf.where(tf.equal(index, 3), 0.0, 10.0)
+    return sure[:, tf.newaxis] * tf.one_hot(index, _CLASSES), non_trainable
+
+
+class _MarkedViews(views.PlainViews):
+  """Adds the classes in the weak view only, so that no other one will do."""
+
+  def weak(self, examples, seed):
+    return self.plain(examples) - 100
+
+
+def _watch(told, threshold=0.95):
+  split = source.Split(
+    (_LABELS + 100).astype(np.float32)[:, np.newaxis], _LABELS.astype(np.int32)
+  )
+  return pseudo_label_watch.PseudoLabelWatch(
+    _OneHotModel(),
+    _MarkedViews(),
+    split,
+    threshold=threshold,
+    seed=0,
+    tell=told.append,
+  )
+
+
+def _weights(shift):
+  return tff.learning.models.ModelWeights([np.int32(shift)], [])
+
+
+def test_figures_by_hand():
+  told = []
+  measured = _watch(told)(1, _weights(0), {'mask_rate': 0.9})
+  # Three classes of four pass, all of them right.
+  assert measured == {
+    'server_mask_rate': 0.75,
+    'server_pseudo_label_accuracy': 1.0,
+  }
+  assert not told
+
+
+def test_a_collapse_is_told_once():
+  told = []
+  watch = _watch(told)
+  assert watch(20, _weights(0), {'mask_rate': 0.9})
+  measured = watch(30, _weights(1), {'mask_rate': 0.72})
+  assert measured['server_pseudo_label_accuracy'] == 0
+  watch(40, _weights(1), {'mask_rate': 0.72})
+  (text,) = told
+  assert text.startswith("Warning: in round 30, 72% of the clients' examples")
+  assert 'only 0% of such predictions are right' in text
+  assert '\n' not in text
+
+
+@pytest.mark.parametrize('row', [{'mask_rate': 0.1}, {}])
+def test_few_pseudo_labels_do_no_harm(row):
+  told = []
+  _watch(told)(30, _weights(1), row)
+  assert not told
+
+
+def test_a_model_that_is_sure_of_nothing():
+  told = []
+  measured = _watch(told, threshold=1.01)(1, _weights(1), {'mask_rate': 0.9})
+  assert measured == {'server_mask_rate': 0.0}
+  assert not told
+
+
+@pytest.mark.parametrize('threshold, has_server', [(None, True), (0.95, False)])
+def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
+  built = pseudo_label_watch.build(
+    types.SimpleNamespace(threshold=threshold, seed=0),
+    types.SimpleNamespace(has_server_training=has_server),
+    model=None,
+    views=None,
+    data=None,
+  )
+  assert built is None

@@ -1,0 +1,130 @@
+"""From settings to model and views."""
+
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from datasets.sources import catalogue
+from experiments.config import settings
+from experiments.config.usage import UsageError
+from experiments.parts import networks, views
+
+_SHAPE, _CLASSES = (8, 8, 1), 10
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+  source = catalogue.load(
+    'digits', data_dir=None, cache_dir=str(tmp_path_factory.mktemp('cache'))
+  )
+  return types.SimpleNamespace(source=source)
+
+
+def make(**given):
+  return settings.make(
+    {'process': 'grouping', 'dataset': 'digits', 'model': 'dense', **given}
+  )
+
+
+def build_views(made, source):
+  return views.build(made, made.parts.process, source)
+
+
+def test_unknown_model_is_refused_with_the_nearest():
+  with pytest.raises(UsageError, match="--model=dens is .* 'dense'"):
+    networks.build(make(model='dens'), _SHAPE, _CLASSES)
+
+
+@pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+def test_weights_are_float32_and_the_policy_comes_back(precision):
+  earlier = tf.keras.mixed_precision.global_policy().name
+  model = networks.build(make(precision=precision), _SHAPE, _CLASSES)
+  assert tf.keras.mixed_precision.global_policy().name == earlier
+  weights = model.initial_weights(0)
+  assert [w.dtype for w in weights.trainable] == [np.float32] * 4
+  assert [w.shape for w in weights.trainable] == [
+    (64, 200),
+    (200,),
+    (200, 10),
+    (10,),
+  ]
+  logits, exact = (
+    each.predict(weights.trainable, [], tf.ones([2, 8, 8, 1]), training=False)[
+      0
+    ]
+    for each in (model, networks.build(make(), _SHAPE, _CLASSES))
+  )
+  assert logits.dtype == tf.float32
+  assert np.any(logits != exact) == (precision == 'bfloat16')
+
+
+def test_policy_comes_back_after_a_failure():
+  earlier = tf.keras.mixed_precision.global_policy().name
+  with pytest.raises((ValueError, TypeError, IndexError)):
+    networks.build(make(precision='bfloat16', model='small_cnn'), (), _CLASSES)
+  assert tf.keras.mixed_precision.global_policy().name == earlier
+
+
+@pytest.mark.parametrize('norm, statistics', [('group', 0), ('batch', 2)])
+def test_norm_reaches_the_model(norm, statistics):
+  model = networks.build(make(norm=norm), _SHAPE, _CLASSES)
+  weights = model.initial_weights(0)
+  assert len(weights.trainable) == 6
+  assert len(weights.non_trainable) == statistics
+
+
+@pytest.mark.parametrize('flip, mirrored', [(None, False), (True, True)])
+def test_views_are_those_of_the_source_unless_told(data, flip, mirrored):
+  given = {} if flip is None else {'augment_flip': flip}
+  views = build_views(make(**given), data.source)
+  assert views.flip is mirrored
+  assert views.fill == data.source.background
+  pixels = data.source.train.images[:5]
+  # The digits' own mean and deviation, from numpy, to four digits.
+  scaled = data.source.train.images / 255
+  np.testing.assert_allclose(
+    views.plain(pixels),
+    (pixels / 255 - scaled.mean()) / scaled.std(),
+    atol=1e-3,
+  )
+
+
+def test_images_stay_in_place_where_told(data):
+  images = data.source.train.images[:5]
+  for given, moved in (
+    ({}, True),
+    ({'augment_crop': 0}, False),
+    ({'augment_crop': 2}, True),
+    ({'augment_crop': 0, 'augment_rotation': 0.0}, False),
+    ({'augment_crop': 0, 'augment_rotation': 20.0}, True),
+  ):
+    views = build_views(make(**given), data.source)
+    weak = views.weak(images, tf.constant([1, 2]))
+    assert np.any(weak != views.plain(images)) == moved
+
+
+def test_a_crop_as_large_as_the_images_is_refused(data):
+  with pytest.raises(ValueError, match='--augment_crop=8 must be below 8'):
+    build_views(make(augment_crop=8), data.source)
+
+
+def test_the_strong_view_may_be_another_weak_one(data):
+  """Without mirror images, shifts by at most a pixel are all there is."""
+  views = build_views(
+    make(augmentation='weak', augment_flip=False), data.source
+  )
+  images = data.source.test.images[:50]
+  strong = views.strong(images, tf.constant([1, 2]))
+  padded = np.pad(
+    views.plain(images), [(0, 0), (1, 1), (1, 1), (0, 0)], mode='reflect'
+  )
+  shifts = [
+    padded[:, top : top + 8, left : left + 8]
+    for top in range(3)
+    for left in range(3)
+  ]
+  is_shift = [(np.abs(strong - s) < 1e-5).all(axis=(1, 2, 3)) for s in shifts]
+  assert np.any(is_shift, axis=0).all()
+  assert sum(is_one.any() for is_one in is_shift) > 1

@@ -1,0 +1,223 @@
+"""Client states and checkpoints: nothing is resumed with other states."""
+
+import hashlib
+import json
+import os
+import types
+
+import numpy as np
+import pytest
+
+from experiments.artifacts import checkpoints
+from experiments.running import client_states
+
+STATE = {'w': np.zeros(2, np.float32)}
+PARTICIPANTS = [{0, 1}, {1, 2}, {2, 0}, {1, 3}]
+
+
+class Run:
+  """A run whose clients write files, as the worker would."""
+
+  def __init__(self, folder):
+    settings = types.SimpleNamespace(run_dir=folder, seed=7)
+    self.folder = folder
+    self.states = client_states.ClientStates(settings)
+    self.manager = checkpoints.CheckpointManager(
+      folder / 'checkpoints', STATE, {}
+    )
+
+  def path(self, client, round_num):
+    name = f'client_states/seed-7/{client}/{round_num:010}.state'
+    return self.folder / name
+
+  def train(self, first, last):
+    """Trains the rounds, with a checkpoint after each."""
+    for round_num in range(first, last):
+      clients = PARTICIPANTS[round_num]
+      for client in clients:
+        path = self.path(client, round_num)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(f'{client} in {round_num}'.encode() * 50)
+      digests = self.states.record(round_num + 1, clients)
+      self.manager.save(round_num + 1, STATE, digests)
+      self.states.prune(clients, self.manager.oldest_round())
+
+  def resume(self):
+    """Returns the round of the checkpoint from which the run goes on."""
+    again = Run(self.folder)
+    return again, again.manager.load_latest(again.states.resume)[0]
+
+  def manifest(self, round_number):
+    folder = self.folder / 'checkpoints' / f'round_{round_number:08}'
+    return json.loads((folder / 'manifest.json').read_text())
+
+
+@pytest.fixture
+def trained(tmp_path):
+  run = Run(tmp_path)
+  run.train(0, 3)
+  return run
+
+
+def test_a_checkpoint_names_the_newest_state_of_each_client(trained):
+  newest = [(0, 2), (1, 1), (2, 2)]
+  assert trained.manifest(3)['client_states'] == {
+    f'seed-7/{client}/{round_num:010}.state': hashlib.sha256(
+      f'{client} in {round_num}'.encode() * 50
+    ).hexdigest()
+    for client, round_num in newest
+  }
+
+
+def test_a_resumed_run_knows_the_states_it_did_not_write(trained):
+  again, round_number = trained.resume()
+  assert round_number == 3
+  again.train(3, 4)
+  rounds = {0: 2, 1: 3, 2: 2, 3: 3}
+  assert set(again.manifest(4)['client_states']) == {
+    f'seed-7/{client}/{number:010}.state' for client, number in rounds.items()
+  }
+  assert again.resume()[1] == 4
+
+
+def test_states_of_the_rounds_that_are_repeated_do_not_matter(trained):
+  for client in (0, 3):
+    path = trained.path(client, 3)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b'cut sh')
+  assert trained.resume()[1] == 3
+
+
+def test_a_client_that_was_left_out_keeps_its_state(trained):
+  before = trained.states.record(3, [])
+  assert trained.states.record(4, PARTICIPANTS[3]) == before
+
+
+def flip(path):
+  content = bytearray(path.read_bytes())
+  content[17] ^= 4
+  path.write_bytes(content)
+
+
+def cut(path):
+  path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path):
+  path.write_bytes(b'')
+
+
+def turn_round(path):
+  path.write_bytes(path.read_bytes()[::-1])
+
+
+def remove(path):
+  path.unlink()
+
+
+@pytest.mark.parametrize(
+  'damage, fault',
+  [
+    (flip, 'does not match its SHA-256'),
+    (cut, 'does not match its SHA-256'),
+    (empty, 'does not match its SHA-256'),
+    (turn_round, 'does not match its SHA-256'),
+    (remove, 'is missing'),
+  ],
+)
+class TestDamage:
+  def test_of_the_newest_state_falls_back(self, trained, damage, fault, caplog):
+    path = trained.path(2, 2)  # The checkpoint of round 2 needs number 1.
+    damage(path)
+    again, round_number = trained.resume()
+    assert round_number == 2
+    assert f'{path} {fault}' in caplog.text
+    again.train(2, 3)
+    assert again.resume()[1] == 3
+
+  def test_of_a_state_of_all_checkpoints_is_refused(
+    self, trained, damage, fault
+  ):
+    path = trained.path(1, 1)
+    damage(path)
+    with pytest.raises(
+      checkpoints.CheckpointError, match='No checkpoint .* is sound'
+    ) as caught:
+      trained.resume()
+    assert f'{path} {fault}' in str(caught.value)
+    assert 'restore the files' in str(caught.value)
+
+
+def test_a_state_that_the_checkpoint_does_not_know(trained, caplog):
+  trained.path(1, 2).write_bytes(b'foreign')  # Client 1 had left it in round 1.
+  assert trained.resume()[1] == 2
+  assert f'{trained.path(1, 2)} does not belong to it' in caplog.text
+
+
+def test_all_states_missing_is_one_sentence(trained):
+  for path in trained.folder.rglob('*.state'):
+    path.unlink()
+  with pytest.raises(
+    checkpoints.CheckpointError, match=r'\.state is missing \(1 of 3 such files'
+  ):
+    trained.resume()
+
+
+def test_a_checkpoint_without_digests_is_resumed_with_a_warning(
+  tmp_path, caplog
+):
+  run = Run(tmp_path)
+  for client, round_num in ((0, 0), (0, 1), (1, 1), (0, 2)):
+    path = run.path(client, round_num)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b'old')
+  run.manager.save(2, STATE)  # As an older version did.
+  again, round_number = run.resume()
+  assert round_number == 2
+  [warning] = caplog.messages
+  assert 'older version' in warning and '2 states' in warning
+  assert str(tmp_path / 'client_states') in warning
+  again.train(2, 3)
+  assert len(again.manifest(3)['client_states']) == 3
+  flip(again.path(0, 2))
+  assert again.resume()[1] == 2
+
+
+def test_states_are_on_the_disk_before_a_checkpoint_names_them(
+  tmp_path, monkeypatch
+):
+  calls, fsync, rename = [], os.fsync, os.rename
+
+  def recording_fsync(descriptor):
+    calls.append(os.readlink(f'/proc/self/fd/{descriptor}'))
+    fsync(descriptor)
+
+  def recording_rename(source, target):
+    calls.append('rename')
+    rename(source, target)
+
+  monkeypatch.setattr(os, 'fsync', recording_fsync)
+  monkeypatch.setattr(os, 'rename', recording_rename)
+  run = Run(tmp_path)
+  run.train(0, 1)
+  before = set(calls[: calls.index('rename')])
+  for client in PARTICIPANTS[0]:
+    path = run.path(client, 0)
+    assert {str(path), *map(str, path.parents[:4])} <= before
+  assert str(tmp_path) in before
+
+
+def test_a_failing_disk_is_an_error(tmp_path, monkeypatch):
+  run = Run(tmp_path)
+  run.train(0, 1)
+
+  def fail(descriptor):
+    raise OSError(5, 'Input/output error')
+
+  monkeypatch.setattr(os, 'fsync', fail)
+  with pytest.raises(
+    checkpoints.CheckpointError, match='Input/output error'
+  ) as caught:
+    run.train(1, 2)
+  assert '.state, cannot' in str(caught.value)
+  assert run.resume()[1] == 1

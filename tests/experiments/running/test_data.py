@@ -1,0 +1,454 @@
+"""What a run trains on, and what its folder keeps of that."""
+
+import dataclasses
+import json
+import pathlib
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from scipy import stats
+
+from datasets.store import client_store
+from experiments.config import settings
+from experiments.config.usage import UsageError
+from experiments.running import data
+from tff_ssl import algorithms
+from tff_ssl.algorithms import PROCESSES
+
+
+@pytest.fixture(scope='module')
+def cache_dir(tmp_path_factory):
+  return str(tmp_path_factory.mktemp('cache'))
+
+
+def prepare(cache_dir, process='grouping', **given):
+  made = settings.make(
+    {'process': process, 'dataset': 'digits', 'cache_dir': cache_dir, **given}
+  )
+  return data.prepare(made, PROCESSES[process])
+
+
+def distance(counts):
+  """R of Eq. 2, pair by pair."""
+  shares = counts / counts.sum(axis=1, keepdims=True)
+  return np.mean(
+    [
+      np.abs(a - b).sum() / 2
+      for i, a in enumerate(shares)
+      for j, b in enumerate(shares)
+      if i != j
+    ]
+  )
+
+
+def test_partition_store_and_report_agree(cache_dir):
+  run = prepare(
+    cache_dir,
+    num_clients=6,
+    clients_per_round=4,
+    server_examples=50,
+    noniid_r=0.5,
+  )
+  labels = run.source.train.labels
+  for client in range(6):
+    start, end = run.partition.offsets[client : client + 2]
+    members = run.partition.examples[start:end]
+    np.testing.assert_array_equal(
+      run.counts[client], np.bincount(labels[members], minlength=10)
+    )
+  sizes = run.counts.sum(axis=1)
+  assert run.describe() == {
+    'clients': 6,
+    'examples': 1437 - 50,
+    'min_examples': sizes.min(),
+    'median_examples': np.median(sizes),
+    'max_examples': sizes.max(),
+    'classes': 10,
+    'examples_of_known_class': 1437 - 50,
+    'measured_r': pytest.approx(distance(run.counts)),
+    'server_examples': 50,
+    'labelled_client_examples': 0,
+    'test_examples': 360,
+  }
+  assert run.describe()['measured_r'] == pytest.approx(0.5, abs=0.03)
+  np.testing.assert_array_equal(client_store.client_sizes(run.store), sizes)
+
+
+@pytest.mark.parametrize(
+  'process, hidden', [('grouping', True), ('fedavg', False)]
+)
+def test_labels_are_where_the_process_may_see_them(cache_dir, process, hidden):
+  run = prepare(cache_dir, process, num_clients=6, clients_per_round=2)
+  part = client_store.read_numpy(run.store, 0)
+  members = run.partition.examples[: run.partition.offsets[1]]
+  np.testing.assert_array_equal(part.images, run.source.train.images[members])
+  right = run.source.train.labels[members]
+  np.testing.assert_array_equal(
+    part.y, np.full_like(right, client_store.HIDDEN) if hidden else right
+  )
+
+
+def test_supervised_clients_have_everything(cache_dir):
+  run = prepare(cache_dir, 'fedavg', num_clients=6, clients_per_round=2)
+  assert run.describe()['server_examples'] == 0
+  assert run.describe()['examples'] == 1437
+  assert run.describe()['labelled_client_examples'] == 1437
+
+
+def test_dealt_labels_are_at_the_clients(cache_dir, tmp_path, monkeypatch):
+  spec = dataclasses.replace(
+    PROCESSES['fedavg'], name='dealt', labels_at='dealt'
+  )
+  monkeypatch.setattr(algorithms, 'PROCESSES', {**PROCESSES, 'dealt': spec})
+  made = settings.make(
+    {
+      'process': 'dealt',
+      'dataset': 'digits',
+      'cache_dir': cache_dir,
+      'num_clients': 6,
+      'clients_per_round': 2,
+      'labelled_examples': 60,
+    }
+  )
+  run = data.prepare(made, spec)
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == 60
+  assert facts['server_examples'] == 0 and facts['examples'] == 1437
+  for client in range(6):
+    part = client_store.read_numpy(run.store, client)
+    assert np.bincount(part.y[part.y >= 0]).tolist() == [1] * 10
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())
+  assert said['labels']['labels_at'] == 'dealt'
+  assert said['labels']['labelled'] == 60
+
+
+MASKED = {'num_clients': 6, 'clients_per_round': 2, 'mask_ratio': 0.9}
+
+
+def test_a_fixed_mask_hides_labels_in_store_and_records(cache_dir, tmp_path):
+  run = prepare(cache_dir, 'fedavg', **MASKED)
+  sizes = client_store.client_sizes(run.store)
+  shown = [int(n - int(0.9 * n)) for n in sizes]
+  for client in range(6):
+    y = client_store.read_numpy(run.store, client).y
+    assert np.count_nonzero(y >= 0) == shown[client]
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == sum(shown)
+  assert facts['min_labels'] == min(shown)
+  assert facts['median_labels'] == np.median(shown)
+  assert facts['max_labels'] == max(shown)
+  assert facts['clients_without_labels'] == 0
+  assert facts['clients_without_unlabelled'] == 0
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())
+  assert said['labels']['labelled'] == sum(shown)
+  assert (said['labels']['mask'], said['labels']['mask_ratio']) == (
+    'fixed',
+    0.9,
+  )
+
+
+def test_labelled_against_unlabelled_examples_of_each_client(
+  cache_dir, tmp_path
+):
+  run = prepare(
+    cache_dir, 'fedavg', **{**MASKED, 'noniid_r': 0.6}, partition='r'
+  )
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  table = pd.read_csv(tmp_path / 'label_mismatch.csv')
+  assert table['client'].tolist() == list(range(6))
+  for client in range(6):
+    part = client_store.read_numpy(run.store, client)
+    shown = np.bincount(part.true_y[part.y >= 0], minlength=10)
+    hidden = np.bincount(part.true_y[part.y < 0], minlength=10)
+    row = table.iloc[client]
+    assert (row['labelled'], row['unlabelled']) == (shown.sum(), hidden.sum())
+    assert row['kl'] == pytest.approx(stats.entropy(shown, hidden + 0.1))
+    distances = np.abs(shown / shown.sum() - hidden / hidden.sum())
+    assert row['total_variation'] == pytest.approx(distances.sum() / 2)
+  facts = run.describe()
+  for name, column in (('kl', 'kl'), ('tv', 'total_variation')):
+    values = table[column]
+    assert facts[f'label_mismatch_{name}_mean'] == pytest.approx(values.mean())
+    assert facts[f'label_mismatch_{name}_max'] == pytest.approx(values.max())
+
+
+def test_without_fixed_labels_there_is_no_mismatch(cache_dir, tmp_path):
+  run = prepare(cache_dir, 'fedavg', **{**MASKED, 'mask_ratio': 0.0})
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  assert not (tmp_path / 'label_mismatch.csv').exists()
+  assert not [name for name in run.describe() if 'mismatch' in name]
+
+
+def test_a_cut_has_its_own_store_and_a_validation_split(cache_dir):
+  own, same, cut, other = (
+    prepare(cache_dir, 'fedavg', num_clients=6, clients_per_round=2, **given)
+    for given in (
+      {},
+      {'split': 'own'},
+      {'split': '80_5_15'},
+      {'split': '80_5_15', 'seed': 1},
+    )
+  )
+  assert own.store.key == same.store.key
+  assert len({own.store.key, cut.store.key, other.store.key}) == 3
+  assert 'validation_examples' not in own.describe()
+  facts = cut.describe()
+  assert facts['examples'] == 1797 - 89 - 269
+  assert facts['validation_examples'] == len(cut.source.validation.labels) == 89
+  assert facts['test_examples'] == 269
+  assert other.source.version.endswith('-80_5_15-seed1')
+
+
+def test_clients_with_one_kind_of_examples_are_counted(cache_dir):
+  run = prepare(
+    cache_dir,
+    'fedlabel',
+    partition='dirichlet',
+    labelled_fraction=0.99,
+    num_clients=40,
+    clients_per_round=2,
+  )
+  full = sum(
+    (client_store.read_numpy(run.store, client).y >= 0).all()
+    for client in range(40)
+  )
+  facts = run.describe()
+  assert facts['clients_without_unlabelled'] == full > 0
+  assert facts['clients_without_labels'] == 0
+  partition = run.partition
+  first = partition.examples[: partition.offsets[1]]
+  without = dataclasses.replace(
+    partition, labelled_indices=np.setdiff1d(partition.labelled_indices, first)
+  )
+  facts = dataclasses.replace(run, partition=without).describe()
+  assert facts['clients_without_labels'] == 1
+
+
+def test_one_mask_for_every_process(cache_dir):
+  masks = [
+    prepare(cache_dir, process, **MASKED)
+    for process in ('fedavg', 'fedprox', 'fsl', 'sspt', 'ssjo')
+  ]
+  assert len({mask.store.key for mask in masks}) == 1
+  assert len({mask.partition.digest() for mask in masks}) == 1
+
+
+def test_the_process_hides_the_labels_of_a_redrawn_mask(
+  cache_dir, tmp_path, monkeypatch
+):
+  spec = dataclasses.replace(
+    PROCESSES['fedavg'],
+    name='redraws',
+  )
+  monkeypatch.setattr(algorithms, 'PROCESSES', {**PROCESSES, 'redraws': spec})
+  made = settings.make(
+    {
+      'process': 'redraws',
+      'dataset': 'digits',
+      'cache_dir': cache_dir,
+      'mask': 'redrawn',
+      **MASKED,
+    }
+  )
+  run = data.prepare(made, spec)
+  plain = prepare(cache_dir, 'fedavg', **{**MASKED, 'mask_ratio': 0.0})
+  assert run.store.key == plain.store.key
+  assert run.partition.digest() == plain.partition.digest()
+  assert 'min_labels' not in plain.describe()
+  seen = [n - int(0.9 * n) for n in client_store.client_sizes(run.store)]
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == 1437
+  assert facts['max_labels'] == max(seen)
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())['labels']
+  assert (said['mask'], said['mask_ratio']) == ('redrawn', 0.9)
+  assert said['labelled_at_clients_in_a_pass'] == sum(seen)
+
+
+def test_dirichlet_is_measured(cache_dir):
+  run = prepare(
+    cache_dir, partition='dirichlet', num_clients=6, clients_per_round=2
+  )
+  assert run.describe()['min_examples'] >= 10
+  assert run.describe()['measured_r'] == pytest.approx(distance(run.counts))
+  assert run.partition.arguments['dirichlet_alpha'] == 0.5
+
+
+def test_letters_are_asked_of_the_source(cache_dir, monkeypatch):
+  asked = {}
+
+  def load(name, **given):
+    asked.update(given, name=name)
+    raise ValueError('enough')
+
+  monkeypatch.setattr(data.catalogue, 'load', load)
+  with pytest.raises(ValueError, match='enough'):
+    prepare(cache_dir, dataset='emnist', emnist_only_digits=False)
+  assert asked['name'] == 'emnist' and asked['only_digits'] is False
+  with pytest.raises(ValueError, match='enough'):
+    asked.clear()
+    prepare(cache_dir)
+  assert 'only_digits' not in asked
+
+
+def test_pooled_is_one_client(cache_dir):
+  run = prepare(cache_dir, 'fedavg', partition='pooled')
+  assert run.describe()['clients'] == 1
+  assert run.describe()['measured_r'] == 0.0
+
+
+@pytest.mark.parametrize(
+  'given, message',
+  [
+    ({'server_examples': 5000}, 'server_examples=5000'),
+    ({'server_examples': 1437}, 'server_examples=1437'),
+    ({'num_clients': 1400}, 'num_clients=1400'),
+    ({'partition': 'native'}, "partition='native'"),
+    (
+      {'partition': 'pooled', 'clients_per_round': 2},
+      '--clients_per_round=2 is more than the 1 clients',
+    ),
+    ({'dataset': 'emnist', 'data_dir': '/nowhere'}, '/nowhere'),
+    ({'dataset': 'mnist', 'data_dir': '/nowhere'}, '/nowhere'),
+    ({'dataset': 'npz', 'data_dir': '/nowhere'}, '/nowhere'),
+  ],
+)
+def test_impossible_data_are_one_sentence(cache_dir, given, message):
+  with pytest.raises(ValueError, match=message) as caught:
+    prepare(cache_dir, **given)
+  assert '\n' not in str(caught.value)
+
+
+def test_cache_that_is_a_file_is_refused(tmp_path):
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(UsageError, match='--cache_dir=.*file cannot be created'):
+    prepare(str(tmp_path / 'file'))
+
+
+def test_records(cache_dir, tmp_path):
+  run = prepare(cache_dir, num_clients=6, clients_per_round=2)
+  folder = types.SimpleNamespace(path=tmp_path)
+  data.write_records(run, folder)
+  json.loads((tmp_path / 'split.json').read_text())
+  with np.load(tmp_path / 'split.npz', allow_pickle=False) as split:
+    held = [split['server_indices'], split['examples']]
+  # Every example is at the server or at one client.
+  np.testing.assert_array_equal(np.sort(np.concatenate(held)), range(1437))
+  with Image.open(tmp_path / 'partition.png') as picture:
+    assert picture.size == (840, 720)
+
+
+@pytest.fixture(scope='module')
+def half_labelled(tmp_path_factory):
+  """Twelve writers with 30 examples of 3 classes each, half without labels."""
+  folder = tmp_path_factory.mktemp('half_labelled')
+  rng = np.random.default_rng(0)
+  labels = np.arange(360) // 12 % 3
+  labels[rng.permutation(360)[:180]] = -1
+  images = rng.integers(0, 256, (360, 6, 6), np.uint8)
+  ids = np.arange(360) % 12
+  np.savez(folder / 'train.npz', images=images, labels=labels, client_ids=ids)
+  np.savez(folder / 'test.npz', images=images[:9], labels=np.arange(9) % 3)
+  return str(folder)
+
+
+@pytest.mark.parametrize('partition', [None, 'r', 'pooled'])
+@pytest.mark.parametrize('process', ['fedavg', 'fsl', 'fedlabel'])
+def test_labels_that_clients_lack_are_the_mask(
+  cache_dir, half_labelled, tmp_path, process, partition
+):
+  run = prepare(
+    cache_dir,
+    process,
+    dataset='npz',
+    data_dir=half_labelled,
+    mask_ratio=0.0,
+    **({} if partition is None else {'partition': partition}),
+  )
+  assert run.partition.name == (partition or 'native')
+  part = client_store.read_numpy(run.store, 0)
+  np.testing.assert_array_equal(part.y, part.true_y)
+  facts = run.describe()
+  assert facts['labelled_client_examples'] == 180
+  assert facts['examples'] == 360
+  assert not [name for name in facts if 'mismatch' in name]
+  data.write_records(run, types.SimpleNamespace(path=tmp_path))
+  said = json.loads((tmp_path / 'split.json').read_text())['labels']
+  assert (said['labelled'], said['unlabelled']) == (180, 180)
+
+
+def test_server_labels_are_known_ones(cache_dir, half_labelled):
+  run = prepare(
+    cache_dir, dataset='npz', data_dir=half_labelled, server_examples=12
+  )
+  server = client_store.read_numpy(run.store, 'server')
+  assert np.bincount(server.y).tolist() == [4, 4, 4]
+  assert (client_store.read_numpy(run.store, 0).y == -1).all()
+
+
+@pytest.mark.parametrize(
+  'process, given, parts',
+  [
+    ('fedlabel', {}, ['mask_ratio=0.8', '180 of', '--mask_ratio=0 ']),
+    (
+      'fsl',
+      {'mask_ratio': 0.5, 'mask': 'redrawn'},
+      ['mask_ratio=0.5', '180 of', '--mask_ratio=0 '],
+    ),
+    (
+      'fedavg',
+      {'partition': 'r', 'noniid_r': 0.4},
+      ['180 training images without a label', '--noniid_r=0', 'native'],
+    ),
+    ('fedavg', {'partition': 'dirichlet'}, ['180 training', '--noniid_r=0']),
+    ('fedul', {}, ['180 training images without a label', '--partition']),
+    (
+      'fedavg',
+      {'partition': 'r', 'split': '80_5_15'},
+      ["split='80_5_15' would test on images without labels"],
+    ),
+    (
+      'fedavg',
+      {'partition': 'r', 'split': '80_20'},
+      ["split='80_20' would validate on images without labels"],
+    ),
+    ('grouping', {'server_examples': 300}, ['server_examples=300', 'class']),
+  ],
+)
+def test_what_needs_the_class_of_each_image_is_refused(
+  cache_dir, half_labelled, process, given, parts
+):
+  with pytest.raises(ValueError) as caught:
+    prepare(cache_dir, process, dataset='npz', data_dir=half_labelled, **given)
+  for part in parts:
+    assert part in str(caught.value)
+
+
+def test_pretraining_on_images_without_labels(cache_dir, half_labelled):
+  given = {
+    'dataset': 'npz',
+    'mask_ratio': 0.0,
+    'pretraining_images': 'unlabelled',
+  }
+  run = prepare(cache_dir, 'sspt', data_dir=half_labelled, **given)
+  assert run.describe()['labelled_client_examples'] == 180
+  with np.load(f'{half_labelled}/test.npz') as arrays:
+    labelled = dict(arrays)
+  folder = pathlib.Path(half_labelled, 'all')
+  folder.mkdir()
+  for split in ('train', 'test'):
+    np.savez(folder / f'{split}.npz', **labelled)
+  with pytest.raises(UsageError, match='--pretraining_images=unlabelled'):
+    prepare(
+      cache_dir,
+      'sspt',
+      data_dir=str(folder),
+      num_clients=2,
+      clients_per_round=2,
+      **given,
+    )

@@ -1,0 +1,70 @@
+"""Plain lines where nobody watches, a bar on a terminal."""
+
+import io
+
+from experiments.config import settings
+from experiments.running import progress
+
+
+class Terminal(io.StringIO):
+  """A standard error that claims to be a terminal."""
+
+  def isatty(self):
+    return True
+
+
+def test_one_plain_line_per_evaluation_when_piped(capsys):
+  shown = progress.Progress(0, 4)
+  shown.update(1, {'train_loss': 1.5, 'seconds': 9.0})
+  shown.update(2, {'train_loss': 0.25, 'accuracy': 0.5})
+  shown.update(3, {'train_loss': float('nan'), 'mask_rate': 0.125})
+  shown.update(4, {'server_loss': 2.0, 'accuracy': 1.0})
+  shown.close()
+  out, err = capsys.readouterr()
+  # A value that is not known anew stays the last one that was.
+  assert out.splitlines() == [
+    'round 2/4: train_loss 0.2500, accuracy 0.5000',
+    'round 4/4: train_loss 0.2500, accuracy 1.0000, mask_rate 0.1250, '
+    'server_loss 2.0000',
+  ]
+  assert err == '' and '\r' not in out
+
+
+def test_bar_on_a_terminal_starts_where_the_run_resumes(monkeypatch, capsys):
+  terminal = Terminal()
+  monkeypatch.setattr('sys.stderr', terminal)
+  shown = progress.Progress(3, 5)
+  shown.update(4, {'accuracy': 0.5})
+  shown.update(5, {'accuracy': 0.75})
+  shown.close()
+  last = terminal.getvalue().rstrip().rpartition('\r')[2]
+  assert '5/5' in last and 'accuracy=0.7500' in last
+  assert '3/5' in terminal.getvalue()
+  assert capsys.readouterr().out == ''
+
+
+def test_bar_names_the_phase_and_forgets_rounds_that_compile(monkeypatch):
+  terminal = Terminal()
+  monkeypatch.setattr('sys.stderr', terminal)
+  now = [1000.0]
+  monkeypatch.setattr('time.time', lambda: now[0])
+  monkeypatch.setattr('tqdm.std.time', lambda: now[0])
+  shown = progress.Progress(0, 12, [('server warm-up', 2)])
+  assert 'server warm-up 1/2: ' in terminal.getvalue()
+  for done, seconds in ((1, 100.0), (2, 1.0), (3, 50.0), (4, 2.0), (5, 2.0)):
+    now[0] += seconds
+    shown.update(done, {})
+    last = terminal.getvalue().rstrip().rpartition('\r')[2]
+    if done == 1:
+      assert last.startswith('server warm-up 2/2: ')
+  shown.close()
+  assert last.startswith('training: ')
+  # Two seconds for each of the seven rounds that are left.
+  assert '<00:14' in last
+
+
+def test_phases_are_those_that_the_run_has():
+  made = settings.make({'process': 'grouping', 'dataset': 'digits'})
+  assert progress.phases_of(made) == [('server warm-up', 10)]
+  made = settings.make({'process': 'fedavg', 'dataset': 'digits'})
+  assert progress.phases_of(made) == []

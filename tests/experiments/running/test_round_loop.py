@@ -1,0 +1,479 @@
+"""The loop alone, around a process of a few numpy lines."""
+
+import json
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from experiments.running import round_loop
+
+
+def metrics(non_finite=0, loss=0.5, clients=None, **finalizer):
+  return {
+    'client_work': {
+      'train': {'loss': np.float32(loss), 'mask_rate': np.float32('nan')},
+      'clients': clients
+      or {'participating': np.int64(4), 'empty': np.int64(1)},
+    },
+    'aggregator': {'group_weights': np.array([2, 1], np.float32)},
+    'finalizer': {'update_non_finite': np.int32(non_finite), **finalizer},
+  }
+
+
+class Process:
+  """Adds the sum of the clients' keys to a number; as metrics, a script."""
+
+  def __init__(self, non_finite=(), clients=()):
+    self.non_finite = list(non_finite)
+    self.clients = list(clients)
+    self.keys = []
+
+  def next(self, state, keys):
+    self.keys.append(keys)
+    bad = self.non_finite.pop(0) if self.non_finite else 0
+    clients = self.clients.pop(0) if self.clients else None
+    return types.SimpleNamespace(
+      state=state + sum(int(key.sum()) for key in keys),
+      metrics=metrics(bad, clients=clients),
+    )
+
+  def get_model_weights(self, state):
+    return state
+
+
+class Stop:
+  """A request to stop after some rounds."""
+
+  def __init__(self, after=None):
+    self.rounds_left = after
+
+  @property
+  def requested(self):
+    return self.rounds_left == 0
+
+  def droppable(self):
+    if self.rounds_left is not None:
+      self.rounds_left -= 1
+    return self
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused):
+    pass
+
+
+class Recorder:
+  """Takes the place of checkpoints, logs and progress: notes every call."""
+
+  def __init__(self):
+    self.calls = []
+    self.saved_states = []
+
+  def save(self, number, state, client_states=None):
+    self.calls.append(('save', number, state))
+    self.saved_states.append(client_states)
+
+  def oldest_round(self):
+    return self.numbers('save')[0]
+
+  def log(self, number, row):
+    self.calls.append(('log', number, row))
+
+  def update(self, number, row):
+    self.calls.append(('update', number, row))
+
+  def numbers(self, kind):
+    return [number for name, number, _ in self.calls if name == kind]
+
+
+def run(
+  process,
+  first_round=0,
+  state=0,
+  stop=None,
+  clients=None,
+  observe=None,
+  validate=None,
+  client_states=None,
+  **changed,
+):
+  recorder = Recorder()
+  settings = types.SimpleNamespace(
+    **{
+      'total_rounds': 5,
+      'rounds_per_evaluation': 2,
+      'evaluation_offset': 0,
+      'rounds_per_checkpoint': 3,
+      'clients_per_round': 4,
+      'num_groups': 2,
+      'start_model': None,
+      'seed': 1,
+      **changed,
+    }
+  )
+  loop = round_loop.RoundLoop(
+    process,
+    settings=settings,
+    num_clients=9,
+    evaluate=lambda weights: {'accuracy': weights},
+    checkpoints=recorder,
+    observe=observe,
+    validate=validate,
+    client_states=client_states,
+  )
+  end = loop.run(
+    state, first_round, stop or Stop(), recorder, [recorder.log], clients
+  )
+  return end, recorder
+
+
+def test_order_and_intervals():
+  state, recorder = run(Process())
+  assert (
+    recorder.numbers('log') == recorder.numbers('update') == [1, 2, 3, 4, 5]
+  )
+  # Every third round and the last one; a row always before its checkpoint.
+  assert recorder.numbers('save') == [3, 5]
+  kinds = [name for name, number, _ in recorder.calls if number == 3]
+  assert kinds == ['log', 'save', 'update']
+  evaluated = [
+    n for k, n, row in recorder.calls if k == 'log' if 'accuracy' in row
+  ]
+  assert evaluated == [2, 4, 5]
+  assert recorder.calls[-1][2]['accuracy'] == state
+
+
+def test_clients_are_evaluated_at_their_intervals_and_at_the_end():
+  def clients(number, weights):
+    return {'accuracy': weights, 'client_accuracy_mean': number}
+
+  _, recorder = run(
+    Process(), clients=clients, total_rounds=7, rounds_per_client_evaluation=3
+  )
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  found = {n for n, row in rows.items() if 'client_accuracy_mean' in row}
+  assert found == {3, 6, 7}
+  # One evaluation a round, which gives the figures of the whole too.
+  assert {n for n, row in rows.items() if 'accuracy' in row} == {2, 3, 4, 6, 7}
+
+
+def test_every_round_is_observed_and_its_metrics_join_the_row():
+  seen = []
+
+  def observe(done, state, is_evaluated):
+    seen.append((done, state, is_evaluated))
+    return {'further': done} if is_evaluated else {}
+
+  end, recorder = run(Process(), observe=observe)
+  due = [done for done, _, is_evaluated in seen if is_evaluated]
+  assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5] and due == [2, 4, 5]
+  assert seen[-1][1] == end
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  assert {n: row['further'] for n, row in rows.items() if 'further' in row} == {
+    2: 2,
+    4: 4,
+    5: 5,
+  }
+
+
+def test_validation_goes_with_the_test():
+  def validate(weights):
+    return {'validation_accuracy': -weights}
+
+  def clients(number, weights):
+    return {'accuracy': weights}
+
+  _, recorder = run(
+    Process(),
+    clients=clients,
+    validate=validate,
+    rounds_per_client_evaluation=3,
+  )
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  due = {n for n, row in rows.items() if 'accuracy' in row}
+  assert due == {2, 3, 4, 5}
+  for number, row in rows.items():
+    assert ('validation_accuracy' in row) == (number in due)
+    if number in due:
+      assert row['validation_accuracy'] == -row['accuracy']
+
+
+class States:
+  """Takes the place of client states: notes every call."""
+
+  def __init__(self):
+    self.calls = []
+
+  def record(self, number, clients):
+    self.calls.append(('record', number, clients))
+    return {'file': str(number)}
+
+  def prune(self, clients, oldest):
+    self.calls.append(('prune', oldest, clients))
+
+
+def test_a_checkpoint_holds_the_states_of_all_clients_since_the_one_before():
+  process, states = Process(), States()
+  _, recorder = run(process, client_states=states)
+  rounds = [{int(key[0]) for key in keys} for keys in process.keys]
+  first, second = set.union(*rounds[:3]), set.union(*rounds[3:])
+  assert states.calls == [
+    ('record', 3, first),
+    ('prune', 3, first),
+    ('record', 5, second),
+    ('prune', 3, second),
+  ]
+  assert recorder.saved_states == [{'file': '3'}, {'file': '5'}]
+
+
+def test_continuing_equals_not_stopping():
+  whole = Process()
+  state, _ = run(whole)
+  first, second = Process(), Process()
+  middle, recorder = run(first, total_rounds=2)
+  assert recorder.numbers('save') == [2]
+  end, _ = run(second, first_round=2, state=middle)
+  assert end == state
+  np.testing.assert_array_equal([*first.keys, *second.keys], whole.keys)
+
+
+def test_participants_follow_seed_and_round():
+  process, other = Process(), Process()
+  run(process)
+  run(other, seed=2)
+  assert not np.array_equal(process.keys, other.keys)
+  for keys in process.keys:
+    clients, groups, slots, starts = np.stack(keys).T
+    assert len(set(clients)) == 4 and set(clients) <= set(range(9))
+    assert sorted(groups) == [0, 0, 1, 1]
+    assert list(slots) == [0, 1, 2, 3] and list(starts) == list(groups)
+  assert len({tuple(np.stack(k)[:, 0]) for k in process.keys}) > 1
+
+
+def test_a_process_without_clients_gets_no_keys():
+  process = Process()
+  run(process, clients_per_round=None, num_groups=None)
+  assert process.keys == [[]] * 5
+
+
+def test_a_request_to_stop_saves_the_round_that_was_done():
+  _, recorder = run(Process(), stop=Stop(after=2))
+  assert recorder.numbers('log') == [1, 2]
+  assert recorder.numbers('save') == [2]
+
+
+def test_a_run_that_is_done_does_nothing():
+  state, recorder = run(Process(), first_round=5, state=7)
+  assert (state, recorder.calls) == (7, [])
+
+
+def test_three_rounds_without_progress_end_the_run():
+  process = Process([0, 1, 1, 1])
+  with pytest.raises(round_loop.StalledError, match='3 rounds in a row') as e:
+    run(process)
+  assert '--learning_rate' in str(e.value)
+  assert len(process.keys) == 4
+
+
+def test_rounds_in_which_every_client_diverged_end_the_run():
+  some, none = (
+    {'participating': np.int64(n), 'non_finite': np.int64(2)} for n in (1, 0)
+  )
+  process = Process(clients=[none, some, none, none, none])
+  with pytest.raises(round_loop.StalledError, match='clients_non_finite'):
+    run(process, total_rounds=9)
+  assert len(process.keys) == 5
+  empty = {'participating': np.int64(0), 'non_finite': np.int64(0)}
+  _, recorder = run(Process(clients=[empty] * 5))
+  assert recorder.numbers('log') == [1, 2, 3, 4, 5]
+
+
+def test_a_good_round_between_bad_ones_goes_on():
+  _, recorder = run(Process([1, 1, 0, 1, 1]))
+  rows = [row for kind, _, row in recorder.calls if kind == 'log']
+  assert [row['update_non_finite'] for row in rows] == [1, 1, 0, 1, 1]
+
+
+def test_flatten_names_and_leaves_out_what_is_undefined():
+  row = round_loop.flatten(metrics(server={'loss': np.float32(0.25)}))
+  assert row == {
+    'train_loss': 0.5,
+    'clients_participating': 4,
+    'clients_empty': 1,
+    'group_sizes': '2|1',
+    'server_loss': 0.25,
+    'update_non_finite': 0,
+  }
+  assert {type(value) for value in row.values()} == {float, int, str}
+
+
+def test_rows_tell_time_and_memory():
+  _, recorder = run(Process())
+  row = recorder.calls[0][2]
+  assert 0 <= row['seconds'] < 5
+  assert row['python_mib'] > 10 and row['worker_mib'] >= 0
+
+
+# Trains three rounds in a forked child, which kills itself before its n-th call
+# that changes a file; the parent continues in the same folder. Clients keep
+# states: each takes its own into the round, and leaves another.
+CRASHES = """
+import contextlib, hashlib, json, os, pathlib, signal, sys, types
+import numpy as np
+import pandas as pd
+from experiments.artifacts import checkpoints
+from experiments.running import client_evaluation
+from experiments.running import client_states
+from experiments.artifacts import metric_log
+from experiments.running import round_loop
+from tff_ssl.templates import client_state
+
+OWNERS = client_evaluation.Owners(
+  names=('a', 'b', 'c'), client=np.repeat(np.arange(3), 3),
+  held_out=np.zeros(9, bool))
+EVALUATOR = types.SimpleNamespace(
+  scores=lambda w: types.SimpleNamespace(
+    correct=w > 0, losses=np.abs(w), mean=lambda: {'accuracy': float(w.sum())}))
+
+class Process:
+  def __init__(self, states):
+    self.states = states
+
+  def visit(self, client, round_num):
+    '''Returns how often the client had taken part, and counts this round.'''
+    seed = SETTINGS.seed
+    newest = client_state.newest(self.states, seed, round_num, [client])
+    before = int(newest[client].read_bytes()) if newest else 0
+    path = self.states / f'seed-{seed}/{client}/{round_num:010}.state'
+    os.makedirs(path.parent, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.write(file, str(before + 1).encode())
+    os.close(file)
+    return before
+
+  def next(self, state, keys):
+    rng = np.random.default_rng([int(state['round']), *np.ravel(keys)])
+    visits = [self.visit(int(key[0]), int(state['round'])) for key in keys]
+    state = {
+      'round': state['round'] + np.int32(1),
+      'w': state['w'] * np.float32(0.9) + rng.normal(size=9).astype(np.float32)
+           + np.float32(sum(visits)),
+    }
+    train = {'loss': float(state['w'][0])}
+    if state['round'] == 2:
+      train['mask_rate'] = 0.5  # A column that comes later.
+    return types.SimpleNamespace(state=state, metrics={
+      'client_work': {'train': train, 'clients': {'participating': 2}},
+      'aggregator': {}, 'finalizer': {'update_non_finite': 0}})
+
+  def get_model_weights(self, state):
+    return state['w']
+
+SETTINGS = types.SimpleNamespace(
+  total_rounds=3, rounds_per_evaluation=2, evaluation_offset=0,
+  rounds_per_checkpoint=1,
+  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=1,
+  start_model=None)
+NEWEST = 'checkpoints/round_00000003/manifest.json'
+NEVER = types.SimpleNamespace(
+  requested=False, droppable=contextlib.nullcontext)
+SILENT = types.SimpleNamespace(update=lambda *unused: None)
+
+def load(folder):
+  state = {'round': np.int32(0), 'w': np.zeros(9, np.float32)}
+  manager = checkpoints.CheckpointManager(folder / 'checkpoints', state, {})
+  settings = types.SimpleNamespace(run_dir=folder, seed=SETTINGS.seed)
+  states = client_states.ClientStates(settings)
+  first, state = manager.load_latest(states.resume) or (0, state)
+  return first, state, manager, states
+
+def train(folder):
+  first, state, manager, states = load(folder)
+  with (
+    metric_log.MetricLog(folder / 'metrics.csv', first + 1) as log,
+    client_evaluation.opened(
+      EVALUATOR, OWNERS, folder / 'clients.csv', first + 1, log) as per_client,
+  ):
+    loop = round_loop.RoundLoop(
+      Process(folder / 'client_states'), settings=SETTINGS, num_clients=3,
+      client_states=states,
+      evaluate=lambda w: {'accuracy': float(w.sum())}, checkpoints=manager,
+    )
+    loop.run(state, first, NEVER, SILENT, [log.append], per_client)
+
+def result(folder):
+  table = pd.read_csv(folder / 'metrics.csv').drop(
+    columns=['seconds', 'python_mib', 'worker_mib'])
+  digest = hashlib.sha256(table.to_csv().encode())
+  clients = (folder / 'clients.csv').read_bytes()
+  assert clients.count(b'\\n') == 1 + 2 * 3, clients  # Rounds 2 and 3.
+  digest.update(clients)
+  # Names the states of all clients, which are sound on the disk, too.
+  manifest = json.loads((folder / NEWEST).read_text())
+  assert len(manifest['client_states']) == 3, manifest
+  assert load(folder)[0] == 3
+  newest = max((folder / 'checkpoints').glob('round_*'))
+  for path in sorted(newest.iterdir()):
+    digest.update(f'{newest.name}/{path.name}'.encode() + path.read_bytes())
+  return digest.hexdigest()
+
+def train_until(folder, fatal_call):
+  calls = iter(range(1, 10**6))
+  def arm(function):
+    def armed(*args, **kwargs):
+      if next(calls) == fatal_call:
+        os.kill(os.getpid(), signal.SIGKILL)
+      return function(*args, **kwargs)
+    return armed
+  for name in ('open', 'write', 'fsync', 'replace', 'rename', 'mkdir',
+               'unlink', 'rmdir', 'ftruncate'):
+    setattr(os, name, arm(getattr(os, name)))
+  train(folder)
+
+def status_of_child(folder, fatal_call):
+  pid = os.fork()
+  if pid == 0:
+    try:
+      train_until(folder, fatal_call)
+    except BaseException:
+      os._exit(1)
+    os._exit(0)
+  return os.waitpid(pid, 0)[1]
+
+root = pathlib.Path(sys.argv[1])
+whole = root / 'whole'
+whole.mkdir()
+train(whole)
+right, points, wrong, status = result(whole), 0, [], signal.SIGKILL
+while status == signal.SIGKILL:
+  folder = root / str(points + 1)
+  folder.mkdir()
+  status = status_of_child(folder, points + 1)
+  if status == signal.SIGKILL:
+    points += 1
+    train(folder)
+    if result(folder) != right:
+      wrong.append(points)
+assert status == 0, status
+print(json.dumps({'points': points, 'wrong': wrong}))
+"""
+
+
+def test_killed_before_any_file_operation_and_continued(tmp_path):
+  with (tmp_path / 'errors').open('w') as errors:
+    done = subprocess.run(
+      [sys.executable, '-c', CRASHES, tmp_path],
+      stdout=subprocess.PIPE,
+      stderr=errors,
+      text=True,
+      timeout=300,
+    )
+  assert done.returncode == 0, (tmp_path / 'errors').read_text()[-2000:]
+  found = json.loads(done.stdout)
+  assert found['wrong'] == []
+  # Three rounds of a row and a checkpoint of two files each, at the least.
+  assert found['points'] > 3 * 10

@@ -1,0 +1,161 @@
+"""Runs one after another, with a small program in place of the runner."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from experiments.config import settings
+from experiments.tables import child_runs
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+# Writes the summary of a run, or does what `model` names.
+PROGRAM = """
+import json, os, pathlib, signal, sys, time
+flags = dict(a[2:].split('=') for a in sys.argv[2:])
+folder = pathlib.Path(flags['run_dir'])
+folder.mkdir(parents=True)
+if flags['seed'] == '1':
+  sys.exit(3)
+if flags['seed'] == '6':
+  sys.exit(141)
+if flags['seed'] == '2':
+  os.kill(os.getpid(), signal.SIGKILL)
+if flags['seed'] == '3':
+  signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
+  (folder / 'ready').touch()
+  time.sleep(60)
+(folder / 'done').touch()
+"""
+
+
+@pytest.fixture
+def make(monkeypatch, tmp_path):
+  monkeypatch.setattr(child_runs, '_BOUND_RUN', PROGRAM)
+
+  def make(*seeds):
+    runs = []
+    for seed in seeds:
+      folder = str(tmp_path / str(seed))
+      given = {'process': 'fedavg', 'dataset': 'digits', 'seed': seed}
+      given['run_dir'] = folder
+      made = settings.make(given)
+      runs.append(child_runs.ChildRun(f'seed {seed}', given, made))
+    return runs
+
+  return make
+
+
+def finish(run, **other):
+  """Writes the summary that the run would leave."""
+  folder = pathlib.Path(run.settings.run_dir)
+  folder.mkdir()
+  summary = {
+    'rounds': run.settings.total_rounds,
+    'flags': {**run.settings.used, 'run_dir': 'elsewhere'},
+  }
+  (folder / 'summary.json').write_text(json.dumps(summary | other))
+
+
+def test_failing_and_killed_runs_do_not_stop_the_others(make, tmp_path, capfd):
+  outcome = child_runs.run_all(make(1, 2, 4))
+  assert outcome.failed == ('seed 1', 'seed 2')
+  assert outcome.exit_code == 1
+  assert (tmp_path / '4' / 'done').exists()
+  printed = capfd.readouterr()
+  assert 'seed 1 failed (exit code 3)' in printed.err
+  assert 'seed 2 failed (exit code -9)' in printed.err
+  assert '0/3 done, ETA 1 min' in printed.out
+  assert printed.out.endswith('1/3 done\n')
+
+
+def test_finished_runs_are_skipped(make, tmp_path, capfd):
+  runs = make(4, 1, 5)
+  finish(runs[1])
+  assert child_runs.run_all(runs).exit_code == 0
+  assert (tmp_path / '4' / 'done').exists()
+  assert not (tmp_path / '1' / 'done').exists()
+  out = capfd.readouterr().out
+  assert '1/3 were done before.' in out
+  assert '2/3 done, ETA' in out and out.endswith('3/3 done\n')
+
+
+def test_other_flags_or_fewer_rounds_are_not_finished(make):
+  (run,) = make(4)
+  assert not child_runs.is_finished(run.settings)
+  finish(run)
+  assert child_runs.is_finished(run.settings)
+  path = pathlib.Path(run.settings.run_dir) / 'summary.json'
+  summary = json.loads(path.read_text())
+  for other in (
+    {'rounds': run.settings.total_rounds - 1},
+    {'flags': summary['flags'] | {'learning_rate': 0.5}},
+  ):
+    path.write_text(json.dumps(summary | other))
+    assert not child_runs.is_finished(run.settings)
+
+
+def test_a_signal_stops_the_current_run_and_begins_no_other(make, tmp_path):
+  ready = tmp_path / '3' / 'ready'
+
+  def stop():
+    while not ready.exists():
+      time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+  before = signal.getsignal(signal.SIGTERM)
+  thread = threading.Thread(target=stop)
+  thread.start()
+  outcome = child_runs.run_all(make(4, 3, 5))
+  thread.join()
+  assert outcome.exit_code == 128 + signal.SIGTERM
+  assert outcome.failed == ()
+  assert (tmp_path / '4' / 'done').exists()
+  assert not (tmp_path / '5').exists()
+  assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_where_nobody_reads_no_other_run_begins(make, tmp_path, capsys):
+  with pytest.raises(BrokenPipeError):
+    child_runs.run_all(make(4, 6, 5))
+  assert not (tmp_path / '5').exists()
+  assert 'failed' not in capsys.readouterr().err
+
+
+PARENT = """
+import sys
+from experiments.tables import child_runs
+from experiments.config import settings
+given = {'process': 'fedavg', 'dataset': 'digits', 'run_dir': sys.argv[1]}
+made = settings.make(given)
+child_runs.run_all([child_runs.ChildRun('a', given, made)])
+"""
+
+
+def test_a_run_does_not_outlast_who_started_it(tmp_path):
+  parent = subprocess.Popen(
+    [sys.executable, '-c', PARENT, str(tmp_path / 'run')],
+    cwd=ROOT,
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+  )
+  try:
+    children = []
+    deadline = time.monotonic() + 60
+    # A second of its own work: far past its first lines, in the imports.
+    while not any(c.cpu_times().user > 1 for c in children):
+      assert parent.poll() is None and time.monotonic() < deadline
+      children = psutil.Process(parent.pid).children()
+      time.sleep(0.05)
+  finally:
+    parent.kill()
+    parent.wait()
+  assert not psutil.wait_procs(children, timeout=5)[1]

@@ -1,0 +1,117 @@
+"""The record of a process: defaults, base processes, and building."""
+
+import dataclasses
+
+import pytest
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.setting import Setting
+
+STEPS = Setting('steps', int, 'Steps.', at_least=1)
+THRESHOLD = Setting('threshold', float, 'Threshold.', at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Objective:
+  views: str
+  threshold: float = 0.95
+  weight: float = 1.0
+
+
+def builder(model, *, views, steps=16, rate=None, threshold=0.5, **more):
+  return {'model': model, 'views': views, 'steps': steps, **more}
+
+
+def spec(**more):
+  return ProcessSpec(
+    'mine', 'What it does.', 'Paper', builder, (STEPS, THRESHOLD), **more
+  )
+
+
+def test_names_of_settings():
+  assert spec().setting_names == ('steps', 'threshold')
+
+
+@pytest.mark.parametrize(
+  'objective, name, default',
+  [
+    (None, 'steps', 16),
+    (None, 'threshold', 0.5),
+    # That of the objective, to which it goes.
+    (Objective, 'threshold', 0.95),
+    (Objective, 'weight', 1.0),
+    (Objective, 'steps', 16),
+    (None, 'rate', None),
+    # An argument without a default, and none at all.
+    (None, 'model', None),
+    (Objective, 'views', None),
+    (None, 'momentum', None),
+  ],
+)
+def test_default_of(objective, name, default):
+  assert spec(objective=objective).default_of(name) == default
+
+
+def test_build_gives_settings_to_the_builder():
+  built = spec().build('a model', views='plain', steps=3, seed=1)
+  assert built == {'model': 'a model', 'views': 'plain', 'steps': 3, 'seed': 1}
+
+
+def test_build_adds_what_is_fixed_and_refuses_another_value_for_it():
+  fixed = spec(fixed={'steps': 1, 'groups': 2})
+  assert fixed.build('m', views='v')['steps'] == 1
+  assert fixed.build('m', views='v')['groups'] == 2
+  with pytest.raises(TypeError, match=r"\['steps'\] cannot be given: mine"):
+    fixed.build('m', views='v', steps=1)
+
+
+def test_build_gives_fields_of_the_objective_to_it():
+  of_objective = spec(objective=Objective, fixed={'weight': 2.0})
+  built = of_objective.build('m', views='v', steps=3, threshold=0.7)
+  assert built['client_objective'] == Objective('v', 0.7, 2.0)
+  assert 'weight' not in built and built['steps'] == 3
+  default = of_objective.build('m', views='v')['client_objective']
+  assert default == Objective('v', 0.95, 2.0)
+
+
+def test_build_makes_the_server_optimizer_of_its_rate():
+  with_optimizer = spec(
+    server_optimizer=lambda server_learning_rate=0.25: server_learning_rate
+  )
+  built = with_optimizer.build('m', views='v', server_learning_rate=0.5)
+  assert built['server_optimizer'] == 0.5
+  assert 'server_learning_rate' not in built
+  assert with_optimizer.build('m', views='v')['server_optimizer'] == 0.25
+  # One that is given counts.
+  other = optimizers.build_grouping_sgd(1.0)
+  built = with_optimizer.build('m', views='v', server_optimizer=other)
+  assert built['server_optimizer'] is other
+
+
+def test_over_takes_from_the_base_what_its_rounds_need():
+  def check(values):
+    raise ValueError(str(values))
+
+  base = spec(
+    keeps_client_state=True,
+    counts_clients=True,
+    counts_sgd_steps=True,
+    has_gradient_diversity=False,
+    server_optimizer=lambda: 'an optimizer',
+    check=check,
+    labels_at='clients',
+  )
+  plain = spec()
+  over = dataclasses.replace(
+    spec(labels_at='dealt'), name='outer', bases={'base': base, 'plain': plain}
+  )
+  found = over.over('base')
+  assert (found.name, found.labels_at) == ('outer', 'dealt')
+  assert found.keeps_client_state and found.counts_clients
+  assert found.counts_sgd_steps and not found.has_gradient_diversity
+  assert found.check is check
+  assert found.server_optimizer is base.server_optimizer
+  assert over.over('plain') == over
+  with pytest.raises(KeyError):
+    over.over('no_such_process')

@@ -1,0 +1,1 @@
+"""Loss functions and what they are made of, beside the papers' equations."""

@@ -1,0 +1,172 @@
+"""Pure loss maths, free of models and augmentation."""
+
+import collections
+
+import tensorflow as tf
+
+
+def masked_cross_entropy(
+  labels: tf.Tensor, logits: tf.Tensor, mask: tf.Tensor
+) -> tf.Tensor:
+  """Cross-entropy of each example, zero where the mask is zero.
+
+  Args:
+    labels: `int32 [n]`; entries under a zero mask may be out of range.
+    logits: `float [n, d]`.
+    mask: `float32 [n]` of zeros and ones.
+
+  Returns:
+    `float32 [n]`, in nats.
+  """
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    labels=tf.where(mask > 0, labels, 0), logits=tf.cast(logits, tf.float32)
+  )
+  return mask * losses
+
+
+def supervised(
+  labels: tf.Tensor, logits: tf.Tensor
+) -> tuple[tf.Tensor, collections.OrderedDict]:
+  """Mean cross-entropy over the examples that have a label, and its counts.
+
+  Args:
+    labels: `int32 [n]`, -1 where there is none.
+    logits: `float [n, d]`.
+
+  Returns:
+    The loss, 0 where no example has a label; and `loss` and `accuracy`, each a
+    pair of numerator and denominator.
+  """
+  mask = tf.cast(labels >= 0, tf.float32)
+  total = tf.reduce_sum(masked_cross_entropy(labels, logits, mask))
+  count = tf.reduce_sum(mask)
+  predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+  correct = tf.reduce_sum(
+    mask * tf.cast(tf.equal(predicted, labels), tf.float32)
+  )
+  return total / tf.maximum(count, 1.0), collections.OrderedDict(
+    loss=(total, count), accuracy=(correct, count)
+  )
+
+
+def pseudo_labels(
+  logits: tf.Tensor, threshold: float
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Pseudo-labels and who passes the threshold; no gradient flows through.
+
+  `argmax(y_bar)` and `1[max(y_bar) >= tau]` of Zhang et al., Eqs. 4 and 5, with
+  `y_bar` the softmax of `logits`.
+
+  Args:
+    logits: `float [n, d]`.
+    threshold: tau; a value above 1 lets nothing pass.
+
+  Returns:
+    Labels `int32 [n]` and mask `float32 [n]`.
+  """
+  probabilities = tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
+  labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+  confident = tf.reduce_max(probabilities, axis=-1) >= threshold
+  return labels, tf.cast(confident, tf.float32)
+
+
+def divergence(
+  teacher_logits: tf.Tensor, student_logits: tf.Tensor
+) -> tf.Tensor:
+  """Kullback-Leibler divergence KL(teacher, student) of each example.
+
+  Args:
+    teacher_logits: `float [..., d]`; gradients flow through them, too.
+    student_logits: `float [..., d]`, which are broadcast.
+
+  Returns:
+    `float32 [...]`, in nats.
+  """
+  log_teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32))
+  log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
+  terms = tf.exp(log_teacher) * (log_teacher - log_student)
+  return tf.reduce_sum(terms, axis=-1)
+
+
+def sharpened_divergence(
+  teacher_logits: tf.Tensor,
+  student_logits: tf.Tensor,
+  threshold: float,
+  temperature: float,
+) -> tf.Tensor:
+  """UDA's loss of each example (arXiv 1904.12848, Eq. 1 and Section 3.2).
+
+  Args:
+    teacher_logits: `float [n, d]`; no gradient flows through them.
+    student_logits: `float [n, d]`.
+    threshold: The teacher's largest probability, not sharpened, from which an
+      example counts.
+    temperature: What the teacher's logits are divided by.
+
+  Returns:
+    `float32 [n]`, the divergence from the sharpened teacher to the student in
+    nats, zero where the example does not count.
+  """
+  _, mask = pseudo_labels(teacher_logits, threshold)
+  teacher = tf.cast(tf.stop_gradient(teacher_logits), tf.float32) / temperature
+  return mask * divergence(teacher, student_logits)
+
+
+def majority_vote(
+  own_logits: tf.Tensor, other_logits: tf.Tensor, present: tf.Tensor
+) -> tf.Tensor:
+  """Returns the class that most models choose; of several the lowest.
+
+  Args:
+    own_logits: `float [n, d]`.
+    other_logits: `float [h, n, d]`.
+    present: `bool [h]`, which of the others vote.
+
+  Returns:
+    `int32 [n]`.
+  """
+  num_classes = tf.shape(own_logits)[-1]
+  votes = tf.one_hot(tf.argmax(other_logits, axis=-1), num_classes)
+  votes *= tf.cast(present, tf.float32)[:, tf.newaxis, tf.newaxis]
+  own = tf.one_hot(tf.argmax(own_logits, axis=-1), num_classes)
+  return tf.argmax(
+    own + tf.reduce_sum(votes, axis=0), axis=-1, output_type=tf.int32
+  )
+
+
+def mean_divergence(
+  teacher_logits: tf.Tensor, student_logits: tf.Tensor, present: tf.Tensor
+) -> tf.Tensor:
+  """Mean over teachers of KL(teacher, student); gradients are the student's.
+
+  Args:
+    teacher_logits: `float32 [h, n, d]`.
+    student_logits: `float [n, d]`.
+    present: `bool [h]`, which teachers count.
+
+  Returns:
+    `float32 [n]`, in nats; 0 where no teacher counts.
+  """
+  each = divergence(tf.stop_gradient(teacher_logits), student_logits)
+  counts = tf.cast(present, tf.float32)
+  return tf.math.divide_no_nan(
+    tf.einsum('h,hn->n', counts, each), tf.reduce_sum(counts)
+  )
+
+
+def pseudo_label_accuracy(
+  labels: tf.Tensor,
+  mask: tf.Tensor,
+  batch: collections.OrderedDict[str, tf.Tensor],
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Counts right pseudo-labels and known ones; `true_y` is read nowhere else.
+
+  Args:
+    labels: `int32 [n]`, pseudo-labels.
+    mask: `float32 [n]` of zeros and ones, those that count.
+    batch: The minibatch; without `true_y`, `y` is the truth.
+  """
+  truth = batch.get('true_y', batch['y'])
+  known = mask * tf.cast(truth >= 0, tf.float32)
+  correct = known * tf.cast(tf.equal(labels, truth), tf.float32)
+  return tf.reduce_sum(correct), tf.reduce_sum(known)

@@ -1,0 +1,1 @@
+"""Objectives that add something to another objective's loss."""

@@ -1,0 +1,164 @@
+"""What the parts of a round ask of each other.
+
+A user's own objective or views need not inherit from anything of this library:
+whatever has these attributes and methods will do.
+"""
+
+import collections
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+# A structure of tensors, nested as `tf.nest` knows it.
+Structure = Any
+# The state of an optimizer: a structure that the optimizer alone knows.
+OptimizerState = Any
+# Hyperparameters of an optimizer, by name.
+Hparams = collections.OrderedDict[str, Any]
+# For each name two numbers, numerator and denominator of the metric, as a
+# tensor `float32 [2]` or a pair of scalars.
+Metrics = collections.OrderedDict[str, Any]
+
+
+class Predictor(Protocol):
+  """A model at the present weights, as an objective sees it.
+
+  `tff_ssl.templates.prediction.Predictor` is the implementation.
+
+  Attributes:
+    trainable: The trainable weights, a list of tensors.
+    non_trainable: The non-trainable ones (moving statistics of batch
+      normalisation), after all calls in train mode so far.
+    has_moving_state: Whether calls in train mode change `non_trainable`.
+  """
+
+  trainable: Any
+  non_trainable: Any
+
+  @property
+  def has_moving_state(self) -> bool:
+    """Whether calls in train mode change `non_trainable`."""
+
+  def __call__(
+    self,
+    x: 'tf.Tensor',
+    *,
+    training: bool = True,
+    seed: 'tf.Tensor | None' = None,
+  ) -> 'tf.Tensor':
+    """Returns the outputs for `x`, `float [n, ...]`.
+
+    Args:
+      x: Inputs `[n, ...]`, n >= 1.
+      training: Whether the model is in train mode.
+      seed: `int32 [2]`; needed in train mode.
+    """
+
+  def of_any_number(
+    self, x: 'tf.Tensor', filler: 'tf.Tensor', seed: 'tf.Tensor'
+  ) -> 'tf.Tensor':
+    """Returns train-mode outputs of inputs of which there may be none.
+
+    Args:
+      x: Inputs `[n, ...]`, n >= 0.
+      filler: Inputs `[m, ...]`, m >= 1, that may stand in for them.
+      seed: `int32 [2]`.
+    """
+
+  def probe(
+    self,
+    x: 'tf.Tensor',
+    seed: 'tf.Tensor',
+    if_empty: 'tf.Tensor | None' = None,
+  ) -> 'tf.Tensor':
+    """Returns train-mode outputs that moving statistics do not follow.
+
+    Args:
+      x: Inputs `[n, ...]`.
+      seed: `int32 [2]`.
+      if_empty: What is returned if n = 0; without it, n >= 1.
+    """
+
+  def at(
+    self, weights: 'tff.learning.models.ModelWeights', x: 'tf.Tensor'
+  ) -> 'tf.Tensor':
+    """Returns the outputs of the same model at other weights, at inference.
+
+    Args:
+      weights: To which no gradient flows.
+      x: Inputs `[n, ...]`.
+    """
+
+
+class Objective(Protocol):
+  """What a participant minimises.
+
+  An objective may have an attribute `rows`, which says which examples it is
+  given unless `LocalTraining` is told otherwise: 'all', the default, or
+  'labelled', those with `y >= 0`
+  (`tff_ssl.templates.minibatches.Selection`).
+
+  Attributes:
+    metric_names: Names of the metrics that it reports.
+  """
+
+  @property
+  def metric_names(self) -> tuple[str, ...]:
+    """Names of the metrics that it reports."""
+
+  def __call__(
+    self,
+    predict: Predictor,
+    batch: 'collections.OrderedDict[str, tf.Tensor]',
+    anchors: Any,
+    seed: 'tf.Tensor',
+  ) -> 'tuple[tf.Tensor, Mapping[str, tuple[tf.Tensor, tf.Tensor]]]':
+    """Computes the loss of a minibatch.
+
+    Args:
+      predict: The model at the present weights.
+      batch: Tensors `x` and `y` of the examples and maybe `true_y`. Beside
+        them: `step`, an `int32` scalar, the steps before this one in this local
+        training; the constants of the participant, such as `class_priors` and
+        `set_shares`; and `labelled`, a second minibatch of labelled examples,
+        if `LocalTraining` was asked for one.
+      anchors: What the objective compares with: the `ModelWeights` that
+        training started from, unless the page gives something else.
+      seed: `int32 [2]`, another one in each step.
+
+    Returns:
+      The loss, a scalar, and for each of `metric_names` a pair of scalars,
+      numerator and denominator.
+    """
+
+
+class Views(Protocol):
+  """Augmentation: what a model sees of examples.
+
+  `tff_ssl.augmentation.ImageViews` and `PlainViews` are implementations. The
+  methods take examples `[n, ...]` as clients hold them, where n may be unknown,
+  and return as many `float32` inputs of the model. The same seed gives the same
+  views; the draws of `weak` and `strong` with one seed are independent.
+  """
+
+  def plain(self, examples: 'tf.Tensor') -> 'tf.Tensor':
+    """Returns the examples as they are, normalised."""
+
+  def weak(self, examples: 'tf.Tensor', seed: 'tf.Tensor') -> 'tf.Tensor':
+    """Returns slightly changed examples.
+
+    Args:
+      examples: The examples.
+      seed: Integers `[2]`.
+    """
+
+  def strong(self, examples: 'tf.Tensor', seed: 'tf.Tensor') -> 'tf.Tensor':
+    """Returns strongly changed examples.
+
+    Args:
+      examples: The examples.
+      seed: Integers `[2]`.
+    """

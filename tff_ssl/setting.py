@@ -1,0 +1,330 @@
+"""Settings: what a user chooses, each declared once, beside what uses it.
+
+A `Setting` says what a setting is called, which values it can have and what it
+does. Everything else is derived from it: the check of a builder's argument, the
+runner's flag with its help, refusals and default, the values that the contract
+suite tries, and the reference in the documentation.
+
+The default of a builder's argument stands in the builder's signature. This
+module, and each that only declares settings, imports no TensorFlow.
+"""
+
+import dataclasses
+import enum
+import functools
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+# TensorFlow counts in int32.
+_LARGEST_INTEGER = 2**31 - 1
+
+# Says why a setting has no effect beside the values of others, or nothing. As a
+# text, it is what must hold.
+Condition = Callable[[Mapping[str, Any]], str | None]
+
+
+class Scope(enum.Enum):
+  """What a setting can change.
+
+  Attributes:
+    MODEL: The trained model. It stays the same for the whole run.
+    REPETITION: Which repetition of an experiment a run is, as a seed does.
+    RUN: How long a run trains, and what is measured and saved meanwhile. It may
+      change when a run is resumed.
+    MACHINE: Where and how this machine computes. It may change likewise.
+    NAME: What a run is called and where its results go. It may change likewise.
+  """
+
+  MODEL = 'model'
+  REPETITION = 'repetition'
+  RUN = 'run'
+  MACHINE = 'machine'
+  NAME = 'name'
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+  """A value that a user chooses.
+
+  Attributes:
+    name: The name of the flag, and of the builder's argument.
+    type: `int`, `float`, `bool` or `str`.
+    help: What it does, with its unit. One sentence.
+    default: The value without a flag, where no builder has the setting as an
+      argument. `None` stands for no value.
+    at_least: The smallest value.
+    above: A bound below all values.
+    at_most: The largest value.
+    below: A bound above all values.
+    choices: All values, where they are names.
+    parse: From the flag's value to the builder's argument, where they differ.
+      It raises `ValueError` for a value that it cannot read.
+    optional: Whether a builder takes `None` for "not given".
+    like: The setting whose value it has where it is not given.
+    instead_of: The setting whose place it takes: only one of them is given.
+    used_when: What must hold for it to have an effect, beside the other
+      settings (`only_with`, `unless`).
+    scope: What it can change.
+    group: The heading of `--help` that it stands under; by default that of
+      where it is declared.
+    aliases: Other names of the flag.
+    refused: Values that the contract suite also expects a builder to refuse.
+  """
+
+  name: str
+  type: type
+  help: str
+  _: dataclasses.KW_ONLY
+  default: Any = None
+  at_least: float | None = None
+  above: float | None = None
+  at_most: float | None = None
+  below: float | None = None
+  choices: tuple[str, ...] = ()
+  parse: Callable[[Any], Any] | None = None
+  optional: bool = False
+  like: str | None = None
+  instead_of: str | None = None
+  used_when: tuple[Condition, ...] = ()
+  scope: Scope = Scope.MODEL
+  group: str | None = None
+  aliases: tuple[str, ...] = ()
+  refused: tuple[Any, ...] = ()
+
+  def __post_init__(self):
+    if self.type not in (int, float, bool, str):
+      raise TypeError(
+        f'The setting {self.name} has the type {self.type!r}: choose int, '
+        'float, bool or str.'
+      )
+
+  @property
+  def expected(self) -> str:
+    """What a value must be, as the end of a sentence."""
+    if self.choices:
+      return f'one of {self.choices}'
+    if self.type is bool:
+      return 'True or False'
+    if self.type is str:
+      return 'a text'
+    kind = 'an integer' if self.type is int else 'a number'
+    low = self.at_least if self.above is None else self.above
+    high = self.at_most if self.below is None else self.below
+    if None not in (low, high) and None not in (self.at_least, self.at_most):
+      return f'{kind} between {_text(low)} and {_text(high)}'
+    bounds = [
+      f'{sign} {_text(bound)}'
+      for sign, bound in (
+        ('>=', self.at_least),
+        ('>', self.above),
+        ('<=', self.at_most),
+        ('<', self.below),
+      )
+      if bound is not None
+    ]
+    return f'{kind} {" and ".join(bounds)}' if bounds else kind
+
+  def allows(self, value: Any) -> bool:
+    """Returns whether `value` is of the type, and one of the values."""
+    if value is None:
+      return self.optional
+    if self.choices:
+      return value in self.choices
+    if self.type is bool:
+      return isinstance(value, bool)
+    if self.type is str:
+      return isinstance(value, str)
+    kind = numbers.Integral if self.type is int else numbers.Real
+    if not isinstance(value, kind) or isinstance(value, bool):
+      return False
+    if not math.isfinite(value):
+      return False
+    if self.type is int and value > _LARGEST_INTEGER:
+      return False
+    return (
+      (self.at_least is None or value >= self.at_least)
+      and (self.above is None or value > self.above)
+      and (self.at_most is None or value <= self.at_most)
+      and (self.below is None or value < self.below)
+    )
+
+  def check(self, value: Any) -> None:
+    """Checks a builder's argument.
+
+    Args:
+      value: The argument.
+
+    Raises:
+      ValueError: If it is none of the values; the message names the argument,
+        its value and what it must be.
+    """
+    if not self.allows(value):
+      raise ValueError(
+        f'{self.name} must be {self.expected}, but is {value!r}.'
+      )
+
+  def bad_values(self) -> tuple[Any, ...]:
+    """Returns values that a builder must refuse.
+
+    They are none for a text that may be any.
+    """
+    if self.type is bool:
+      return ('no switch', *self.refused)
+    if self.choices or self.type is str:
+      return ('no such value', *self.refused) if self.choices else self.refused
+    bad: list[Any] = ['no number', math.nan]
+    if self.type is int:
+      bad += [2.5, _LARGEST_INTEGER + 1]
+    step = 1 if self.type is int else 0.5
+    if self.at_least is not None:
+      bad.append(self.at_least - step)
+    if self.above is not None:
+      bad.append(self.above)
+    if self.at_most is not None:
+      bad.append(self.at_most + step)
+    if self.below is not None:
+      bad.append(self.below)
+    return (*bad, *self.refused)
+
+  def why_unused(self, values: Mapping[str, Any]) -> str | None:
+    """Returns why the setting has no effect, or `None` where it has one.
+
+    Args:
+      values: The values of all settings that a run has, by name.
+    """
+    reasons = (why_not(values) for why_not in self.used_when)
+    return next(filter(None, reasons), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnlyWith:
+  name: str
+  values: tuple[Any, ...]
+
+  def __call__(self, values):
+    value = values.get(self.name)
+    if value in self.values or (not self.values and value is not None):
+      return None
+    return f'only {self} uses it'
+
+  def __str__(self):
+    if not self.values:
+      return f'--{self.name}'
+    return ' or '.join(f'--{self.name}={_text(v)}' for v in self.values)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unless:
+  name: str
+  value: Any
+  why: str
+
+  def __call__(self, values):
+    if self.name in values and values[self.name] == self.value:
+      return f'--{self.name}={_text(self.value)} {self.why}'.rstrip()
+    return None
+
+  def __str__(self):
+    return f'not --{self.name}={_text(self.value)}'
+
+
+def only_with(name: str, *values: Any) -> Condition:
+  """Returns the condition that a setting has one of some values.
+
+  Args:
+    name: Name of the other setting.
+    *values: Its values; without any, it must have a value at all.
+  """
+  return _OnlyWith(name, values)
+
+
+def unless(name: str, value: Any, why: str = '') -> Condition:
+  """Returns the condition that a setting does not have a value.
+
+  Args:
+    name: Name of the other setting.
+    value: Its value that leaves nothing to choose.
+    why: The end of a sentence that begins with the flag, such as 'hides no
+      label'.
+  """
+  return _Unless(name, value, why)
+
+
+@dataclasses.dataclass(frozen=True)
+class _NeedsProcess:
+  fact: str
+  more: str
+  value: Any
+
+  def __call__(self, values):
+    # Without a process, as where a partition is built alone, there is nothing
+    # to ask.
+    if values.get(self.fact, self.value) == self.value:
+      return None
+    return f'the process {values["process"]} does not use it{self.more}'
+
+  def __str__(self):
+    if self.value is True:
+      return f'a process that {self.fact.replace("_", " ")}'
+    return f'a process whose {self.fact} is {_text(self.value)}'
+
+
+def needs_process(fact: str, more: str = '', value: Any = True) -> Condition:
+  """Returns the condition that something holds of the run's process.
+
+  Args:
+    fact: Name of an attribute of `ProcessSpec`, such as 'augments'.
+    more: What is added to the reason.
+    value: The value that the attribute must have.
+  """
+  return _NeedsProcess(fact, more, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Worded:
+  words: str
+  why_not: Condition
+
+  def __call__(self, values):
+    return self.why_not(values)
+
+  def __str__(self):
+    return self.words
+
+
+def condition(words: str) -> Callable[[Condition], Condition]:
+  """Makes a condition of a function, as a decorator.
+
+  Args:
+    words: What must hold, for the reference in the documentation.
+  """
+  return functools.partial(_Worded, words)
+
+
+def check_arguments(
+  settings: Iterable[Setting], arguments: Mapping[str, Any]
+) -> None:
+  """Checks those arguments of a function that are settings.
+
+  Args:
+    settings: The records.
+    arguments: The arguments by name, as `locals()` gives them in the first line
+      of the function. Those that are no settings are passed over, and so are
+      settings that are no arguments, or that a builder takes in another form
+      than the flag (`Setting.parse`).
+
+  Raises:
+    ValueError: If one has none of its values.
+  """
+  for setting in settings:
+    if setting.name in arguments and setting.parse is None:
+      setting.check(arguments[setting.name])
+
+
+def _text(value: Any) -> str:
+  """Returns a value as it is written in a flag."""
+  if isinstance(value, bool):
+    return str(value).lower()
+  return f'{value:g}' if isinstance(value, float) else str(value)

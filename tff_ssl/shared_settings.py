@@ -1,0 +1,132 @@
+"""Settings that the builders of several algorithms have.
+
+A setting of one algorithm stands in the algorithm's own file, one of an
+objective beside the objective.
+"""
+
+from tff_ssl.setting import Setting, only_with, unless
+
+# A minibatch, or the passes of a round, multiply a number of examples, and
+# TensorFlow counts in int32.
+_LARGEST_FACTOR = 10**6
+
+_CLIENTS = 'client training'
+_SERVER = 'server training'
+
+BATCH_SIZE = Setting(
+  'batch_size',
+  int,
+  'B, examples in a minibatch.',
+  at_least=1,
+  at_most=_LARGEST_FACTOR,
+  group=_CLIENTS,
+  aliases=('client_batch_size',),
+)
+LABELLED_BATCH_SIZE = Setting(
+  'labelled_batch_size',
+  int,
+  'Labelled examples beside the minibatch; by default --batch_size.',
+  at_least=1,
+  at_most=_LARGEST_FACTOR,
+  optional=True,
+  like='batch_size',
+  group=_CLIENTS,
+)
+LOCAL_STEPS = Setting(
+  'local_steps',
+  int,
+  'T, steps of a client in a round.',
+  at_least=1,
+  optional=True,
+  instead_of='local_epochs',
+  group=_CLIENTS,
+)
+LOCAL_EPOCHS = Setting(
+  'local_epochs',
+  int,
+  "Passes over a client's examples in a round, instead of --local_steps.",
+  at_least=1,
+  at_most=_LARGEST_FACTOR,
+  optional=True,
+  instead_of='local_steps',
+  group=_CLIENTS,
+  aliases=('client_epochs_per_round',),
+)
+EPOCH_BATCHES = Setting(
+  'epoch_batches',
+  str,
+  'Passes of --local_epochs: separate (the last minibatch of each may be '
+  'smaller) or continuous (only the very last one).',
+  choices=('separate', 'continuous'),
+  used_when=(
+    only_with('local_epochs'),
+    unless('match_local_steps', True, 'leaves no passes'),
+  ),
+  group=_CLIENTS,
+)
+CLIENT_WEIGHTING = Setting(
+  'client_weighting',
+  str,
+  'Weights of clients: examples or uniform.',
+  choices=('examples', 'uniform'),
+)
+CLIENT_MOMENTUM = Setting(
+  'client_momentum',
+  str,
+  "The clients' momentum: reset every round, or kept with the slot.",
+  choices=('reset', 'slot'),
+  used_when=(unless('momentum', 0, 'leaves nothing to keep'),),
+)
+# Condition of settings that tell groups apart.
+GROUPED = unless('num_groups', 1, 'leaves nothing to choose')
+
+NUM_GROUPS = Setting('num_groups', int, 'S, number of groups.', at_least=1)
+START_MODEL = Setting(
+  'start_model',
+  str,
+  'A client starts from the model of its group, or (slot) of its previous one; '
+  "where it had none, of its slot's.",
+  choices=('group', 'slot'),
+  used_when=(GROUPED,),
+)
+# Not a flag: the runner's sampler deals clients to groups.
+GROUP_ASSIGNMENT = Setting(
+  'group_assignment',
+  str,
+  'Who assigns groups: the sampler, or the process by chance.',
+  choices=('sampler', 'in_process'),
+)
+SERVER_STEPS = Setting(
+  'server_steps',
+  int,
+  'Labelled steps of the server in a round.',
+  at_least=1,
+  group=_SERVER,
+)
+SERVER_BATCH_SIZE = Setting(
+  'server_batch_size',
+  int,
+  "Examples in the server's minibatch.",
+  at_least=1,
+  at_most=_LARGEST_FACTOR,
+  optional=True,
+  group=_SERVER,
+)
+SERVER_WARMUP_ROUNDS = Setting(
+  'server_warmup_rounds',
+  int,
+  'First rounds, in which only the server trains.',
+  at_least=0,
+  group=_SERVER,
+)
+SERVER_LEARNING_RATE = Setting(
+  'server_learning_rate',
+  float,
+  "The server's learning rate; by default --learning_rate.",
+  above=0,
+  like='learning_rate',
+  group=_SERVER,
+)
+
+# How long a client trains in a round.
+LOCAL = (BATCH_SIZE, LOCAL_STEPS, LOCAL_EPOCHS)

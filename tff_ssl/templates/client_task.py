@@ -1,0 +1,131 @@
+"""What a client gets to work with, and what its work gives."""
+
+import collections
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import protocols, randomness
+from tff_ssl.templates import client_data
+
+ModelWeights = tff.learning.models.ModelWeights
+Examples = collections.OrderedDict[str, tf.Tensor]
+
+
+class ClientTask(NamedTuple):
+  """What a client gets to work with.
+
+  Attributes:
+    weights: The global weights, as the server sent them.
+    round: `int32` scalar, rounds before this one.
+    seed: `int32` scalar, the run's seed.
+    hparams: The client optimizer's hyperparameters.
+    examples: Tensors of the client's examples.
+    client: `int32` scalar, index that the client's randomness derives from.
+    group: `int32` scalar, -1 where none was assigned.
+    slot: `int32` scalar, the client's position among the participants, if the
+      context names it.
+    start_group: `int32` scalar, if the context names it.
+    class_priors: `float32 [M, d]`, if examples lie in sets.
+    set_shares: `float32 [M]`, likewise.
+    slot_state: The state of the slot, if slots have one; this and the next two
+      are what `memories` hold.
+    client_state: The client's own state, if clients have one.
+    shared_state: What all clients read of a state at the server, if there is
+      one.
+  """
+
+  weights: ModelWeights
+  round: tf.Tensor
+  seed: tf.Tensor
+  hparams: protocols.Hparams
+  examples: Examples
+  client: tf.Tensor
+  group: tf.Tensor
+  slot: tf.Tensor | None = None
+  start_group: tf.Tensor | None = None
+  class_priors: tf.Tensor | None = None
+  set_shares: tf.Tensor | None = None
+  slot_state: protocols.Structure | None = None
+  client_state: protocols.Structure | None = None
+  shared_state: protocols.Structure | None = None
+
+  @property
+  def client_seed(self) -> tf.Tensor:
+    """The seed of this client in this round, `int32 [2]`."""
+    return randomness.client_seed(self.seed, self.round, self.client)
+
+  @property
+  def constants(self) -> collections.OrderedDict[str, tf.Tensor]:
+    """What each of the client's minibatches carries; see `LocalTraining.run`.
+
+    `class_priors` and `set_shares` if examples lie in sets, else nothing.
+    """
+    if self.class_priors is None:
+      return collections.OrderedDict()
+    return collections.OrderedDict(
+      class_priors=self.class_priors, set_shares=self.set_shares
+    )
+
+
+class LocalUpdate(NamedTuple):
+  """What a client's local work gives.
+
+  Attributes:
+    delta: `ModelWeights`, the client's new weights minus global ones: those
+      that it started from or, where there are several global models, those of
+      its group.
+    weight: `float32` scalar >= 0, the weight of the delta among clients.
+    metrics: Ordered dict: metric name -> `float32 [2]`, numerator, denominator,
+      or a tuple of these two.
+    invalid: `bool` scalar: whether the client must be left out, because it
+      names something that does not exist, such as a group.
+    slot_state: The slot's new state, if slots have one.
+    client_state: The client's new state, if clients have one.
+    passes: `float32 [2]`, examples that went forward through the model and back
+      in all of the client's work (`prediction.Predictor.passes`), if they are
+      counted.
+    shared_change: What the client contributes to the state that all share, if
+      there is one.
+  """
+
+  delta: ModelWeights
+  weight: tf.Tensor
+  metrics: protocols.Metrics
+  invalid: tf.Tensor
+  slot_state: protocols.Structure | None = None
+  client_state: protocols.Structure | None = None
+  passes: tf.Tensor | None = None
+  shared_change: protocols.Structure = ()
+
+
+def read_task(
+  message: Mapping[str, Any],
+  hparams: protocols.Hparams,
+  data,
+  data_spec: client_data.ClientDataSpec,
+) -> ClientTask:
+  """Returns a client's task, which does not know the memories yet.
+
+  Args:
+    message: What the distributor sends, `<weights, round, seed>`.
+    hparams: The client optimizer's hyperparameters.
+    data: The client's data, of `data_spec.type`.
+    data_spec: The type of the client data.
+  """
+  examples, context = client_data.read_context(data, data_spec)
+  return ClientTask(
+    weights=message['weights'],
+    round=message['round'],
+    seed=message['seed'],
+    hparams=hparams,
+    examples=examples,
+    **context,
+  )
+
+
+def subtract(new: ModelWeights, start: ModelWeights) -> ModelWeights:
+  """Returns the model delta `new - start`."""
+  return tf.nest.map_structure(tf.subtract, new, start)

@@ -1,0 +1,102 @@
+"""A state of each of the C slots of a round, kept at the server.
+
+A slot is a position among the participants of a round. The client that fills it
+reads the slot's row of a stack `[C, ...]` and leaves a new one. In the code of
+the grouping paper's authors a slot's momentum survives the round, while the
+client in the slot changes. The server sends the whole stack to every client and
+gets as much back from each, so this is for small models, and for comparison
+with that code.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tff_ssl import checks, protocols, shared_settings
+from tff_ssl.templates import client_data, client_task, stacks
+from tff_ssl.templates.memories import memory
+
+_FIELD = 'slots'
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotMemory:
+  """The states of slots; a `Memory`.
+
+  A client whose slot does not exist is invalid. A slot that several clients
+  claim keeps its old state.
+
+  Attributes:
+    num_slots: C; the client data name the slot (`ClientDataSpec.in_slots`).
+    initial_state: Returns the first state of a slot, a structure of numbers.
+  """
+
+  num_slots: int
+  initial_state: Callable[[], protocols.Structure]
+
+  def initial(self) -> memory.Fields:
+    """See `Memory.initial`."""
+    rows = stacks.tile(self.initial_state(), self.num_slots)
+    return collections.OrderedDict([(_FIELD, rows)])
+
+  def send(self, state: memory.Fields) -> memory.Fields:
+    """Sends all rows; see `Memory.send`."""
+    return collections.OrderedDict([(_FIELD, state[_FIELD])])
+
+  def read(
+    self, task: client_task.ClientTask, sent: memory.Fields
+  ) -> tuple[client_task.ClientTask, tf.Tensor]:
+    """Puts the row of the client's slot into `slot_state`."""
+    own = stacks.row(sent[_FIELD], task.slot)
+    missing = stacks.is_missing(task.slot, self.num_slots)
+    return task._replace(slot_state=own), missing
+
+  def leave(
+    self,
+    task: client_task.ClientTask,
+    update: client_task.LocalUpdate,
+    counts: tf.Tensor,
+  ) -> memory.Kept:
+    """Leaves a new row for the client's slot."""
+    rows = stacks.scatter(update.slot_state, task.slot, self.num_slots, counts)
+    return memory.Kept(collections.OrderedDict([(_FIELD, rows)]))
+
+  def merge(self, state: memory.Fields, sums: memory.Fields) -> memory.Fields:
+    """See `Memory.merge`."""
+    rows = stacks.merge(state[_FIELD], *sums[_FIELD])
+    return collections.OrderedDict([(_FIELD, rows)])
+
+
+def slot_momentum(
+  client_momentum: str,
+  num_slots: int | None,
+  data_spec: client_data.ClientDataSpec,
+  initial_state: Callable[[], protocols.Structure],
+) -> tuple[memory.Memory, ...]:
+  """Returns the memories of clients whose momentum may stay with the slot.
+
+  Args:
+    client_momentum: 'reset': none, as momentum starts afresh in each round.
+      'slot': a client goes on with the momentum that the slot's client of the
+      round before left.
+    num_slots: C, with 'slot' only.
+    data_spec: The type of client data.
+    initial_state: Returns a fresh state of the client optimizer.
+
+  Raises:
+    ValueError: If a value is unknown, missing or unused.
+    TypeError: If the client data do not name slots where they must.
+  """
+  shared_settings.CLIENT_MOMENTUM.check(client_momentum)
+  checks.integers_at_least(1, num_slots=num_slots)
+  if (num_slots is not None) != (client_momentum == 'slot'):
+    raise ValueError(
+      f'num_slots={num_slots} does not fit client_momentum='
+      f"{client_momentum!r}: give the clients per round with 'slot' only."
+    )
+  if client_momentum == 'reset':
+    return ()
+  data_spec.check_slots(client_momentum=client_momentum)
+  return (SlotMemory(num_slots, initial_state),)

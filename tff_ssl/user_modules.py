@@ -1,0 +1,74 @@
+"""A user's own parts, named by where they stand: `my_package.module:NAME`."""
+
+import importlib
+import traceback
+from typing import Any
+
+
+def is_reference(name: str) -> bool:
+  """Returns whether a name is `module:NAME`, and not one of a registry."""
+  return ':' in str(name)
+
+
+def load(argument: str, name: str, kind: type | None = None) -> Any:
+  """Imports what a name stands for.
+
+  Args:
+    argument: The argument that has the name as its value, for messages.
+    name: A module of the import path, a colon, and a name in the module.
+    kind: The class of what it stands for; by default, a function.
+
+  Returns:
+    The object.
+
+  Raises:
+    ValueError: If there is no such module, it cannot be imported, it has no
+      such name, or the name stands for something else.
+  """
+  wanted = 'function' if kind is None else kind.__name__
+  module_name, _, attribute = name.partition(':')
+  module = _import(f'{argument}={name!r}', module_name)
+  if not hasattr(module, attribute):
+    raise ValueError(
+      f'{argument}={name!r}: the module {module_name!r} has no {attribute!r}: '
+      f'give the name of its {wanted}.'
+    )
+  found = getattr(module, attribute)
+  if not (callable(found) if kind is None else isinstance(found, kind)):
+    raise ValueError(
+      f'{argument}={name!r} is no {wanted}, but of the type '
+      f'{type(found).__name__}: give the name of a {wanted}.'
+    )
+  return found
+
+
+def _import(given: str, name: str):
+  """Returns a module; `given` says in messages who asks for it."""
+  parts = name.split('.')
+  if not all(part.isidentifier() for part in parts):
+    raise ValueError(
+      f'{given}: {name!r} is no name of a module: write my_module:NAME, or '
+      'my_package.my_module:NAME.'
+    )
+  parents = {'.'.join(parts[: i + 1]) for i in range(len(parts))}
+  try:
+    return importlib.import_module(name)
+  # Whatever a user's file raises.
+  except Exception as error:
+    if isinstance(error, ModuleNotFoundError) and error.name in parents:
+      raise ValueError(
+        f'{given}: there is no module {name!r} ({error}): correct its name, or '
+        'put its folder on PYTHONPATH.'
+      ) from error
+    raise ValueError(
+      f'{given}: the import of {name!r} stops at {_place(error)} with '
+      f'{type(error).__name__}: {" ".join(str(error).split())}: repair that.'
+    ) from error
+
+
+def _place(error: Exception) -> str:
+  """Returns the file and line where an import stopped."""
+  if isinstance(error, SyntaxError):
+    return f'{error.filename}:{error.lineno}'
+  last = traceback.extract_tb(error.__traceback__)[-1]
+  return f'{last.filename}:{last.lineno}'
