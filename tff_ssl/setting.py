@@ -61,6 +61,8 @@ class Setting:
     choices: All values, where they are names.
     parse: From the flag's value to the builder's argument, where they differ.
       It raises `ValueError` for a value that it cannot read.
+    argument: Where a builder takes it, if not as an argument of its name: the
+      argument and its field, such as 'client_training.batch_size'.
     optional: Whether a builder takes `None` for "not given".
     like: The setting whose value it has where it is not given.
     instead_of: The setting whose place it takes: only one of them is given.
@@ -84,6 +86,7 @@ class Setting:
   below: float | None = None
   choices: tuple[str, ...] = ()
   parse: Callable[[Any], Any] | None = None
+  argument: str | None = None
   optional: bool = False
   like: str | None = None
   instead_of: str | None = None
@@ -99,6 +102,11 @@ class Setting:
         f'The setting {self.name} has the type {self.type!r}: choose int, '
         'float, bool or str.'
       )
+
+  @property
+  def argument_name(self) -> str:
+    """What a builder calls it, which its errors name."""
+    return (self.argument or self.name).rpartition('.')[2]
 
   @property
   def expected(self) -> str:
@@ -162,7 +170,7 @@ class Setting:
     """
     if not self.allows(value):
       raise ValueError(
-        f'{self.name} must be {self.expected}, but is {value!r}.'
+        f'{self.argument_name} must be {self.expected}, but is {value!r}.'
       )
 
   def bad_values(self) -> tuple[Any, ...]:

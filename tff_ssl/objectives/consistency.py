@@ -32,9 +32,10 @@ with epy.lazy_imports():
 THRESHOLD = Setting(
   'threshold',
   float,
-  'tau, confidence of pseudo-labels, in [0, 1].',
+  'tau, confidence of pseudo-labels, in [0, 1]; above 1 there are none.',
   at_least=0,
-  at_most=1,
+  # A percentage is a mistake; a little above 1 turns pseudo-labels off.
+  below=2,
 )
 VIEWS_FORWARD = Setting(
   'views_forward',
