@@ -112,6 +112,8 @@ def build_fedlabel(
     model: A `tff_ssl.models.FunctionalModel`.
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation; its strong view is psi of Eq. 5.
+    client_objective: Of the second model; by default
+      `tff_ssl.TwoExperts(views)`, which says what the paper leaves open.
     client_training: How a client trains on labelled examples, tau steps; by
       default 16 of plain SGD (Eqs. 1 and 9) on minibatches of 64, with the
       learning rate 0.1, which the paper does not tell. The second model trains

@@ -108,6 +108,8 @@ def build_fedmatch(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation: sigma learns from the weak view; psi labels the plain
       one and learns from the strong one.
+    client_objective: Of psi; by default
+      `tff_ssl.InterClientConsistency(views)`.
     client_state_dir: Absolute path of the folder where clients keep their
       models, for those they help; see `tff_ssl.templates.client_state`.
     num_clients: K, clients there are, whose indices are below K.

@@ -85,6 +85,8 @@ def build_fedmatch_server(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation: sigma learns from the weak view; psi labels the plain
       one and learns from the strong one.
+    client_objective: Of psi; by default `tff_ssl.InterClientConsistency(views)`
+      with `l1_weight=1e-5`.
     client_state_dir: As in `build_fedmatch`.
     num_clients: Likewise.
     num_helpers: Likewise.

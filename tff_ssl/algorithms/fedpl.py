@@ -95,6 +95,8 @@ def build_fedpl(
     model: A `tff_ssl.models.FunctionalModel` that gives logits.
     data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    client_objective: From round R on; by default
+      `tff_ssl.ConfidenceMix(views)`.
     warmup_rounds: R, rounds with the labels of the sets for all, >= 0.
     unmixed_batches: What happens to a minibatch of which all examples are
       confident, or none. 'trained': L_fix alone is (Eq. 14). 'skipped': no step

@@ -133,7 +133,9 @@ def build_grouping_ssfl(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
-    client_objective: L_k; by default CRL (Eq. 4) with `views`, `threshold`.
+    client_objective: L_k; by default CRL (Eq. 4),
+      `tff_ssl.ConsistencyRegularization(views)`, whose arguments are tau and
+      `views_forward`.
     client_training: How a client trains; by default as in the paper: 16 steps
       (T) on minibatches of 64 (B), SGD with learning rate 0.03, Nesterov
       momentum 0.9 and coupled weight decay 1e-4. Clients and server share one

@@ -77,8 +77,8 @@ def build_grouping_at_clients(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
-    client_objective: L_k; by default that of Appendix H with `views` and the
-      four arguments above, which belong to it alone.
+    client_objective: L_k; by default that of Appendix H,
+      `tff_ssl.SemiSupervised(views)`.
     client_training: How a client trains; by default as in the paper: 16 steps
       (T) on minibatches of 64 (B) and as many labelled examples beside them,
       SGD with learning rate 0.03, Nesterov momentum 0.9 and coupled weight

@@ -103,7 +103,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     )
     self.weights_type = weights_type
     self.parts: Parts | None = None
-    self._take_model = view and tf.function(view.take)
+    self._take_model = view and tf.function(view.take, autograph=False)
 
   def with_parts(self, parts: Parts) -> 'ComposedProcess':
     """Returns the same process, which can be measured.

@@ -62,7 +62,7 @@ def model():
 
 @pytest.fixture(scope='module')
 def build(tff_context, model):
-  def build_process(name='fedul', **changes):
+  def build_process(name='fedul', over=None, **changes):
     arguments = {
       'views': views.PlainViews(),
       'data_spec': _spec(),
@@ -73,7 +73,8 @@ def build(tff_context, model):
     }
     if name == 'fedul':
       arguments['l1_weight'] = 0.0
-    return PROCESSES[name].build(model, **{**arguments, **changes})
+    spec = algorithms.find(name, over)
+    return spec.build(model, **{**arguments, **changes})
 
   return build_process
 
@@ -151,7 +152,7 @@ def test_fedprox_without_a_pull_is_fedavg_and_a_strong_one_holds(
     (
       0.05,
       {
-        'builder': algorithms.find('fedul', 'fedadam').build,
+        'over': 'fedadam',
         'base_process': 'fedadam',
         'server_learning_rate': 0.05,
         'l1_weight': 0.0,
