@@ -24,6 +24,63 @@ from tff_ssl.training_plan import TrainingPlan
 ModelWeights = tff.learning.models.ModelWeights
 
 
+class ObjectiveGradient(NamedTuple):
+  """What a call of an objective gives.
+
+  Attributes:
+    gradient: In the structure of the trainable weights.
+    metrics: The objective's metrics.
+    non_trainable: The new non-trainable weights.
+    passes: `float32 [2]`, see `prediction.Predictor.passes`.
+  """
+
+  gradient: protocols.Structure
+  metrics: protocols.Metrics
+  non_trainable: protocols.Structure
+  passes: tf.Tensor
+
+
+def objective_gradient(
+  model: functional.FunctionalModel,
+  objective: protocols.Objective,
+  weights: tff.learning.models.ModelWeights,
+  batch: collections.OrderedDict[str, Any],
+  anchors: protocols.Structure,
+  seed: tf.Tensor,
+) -> ObjectiveGradient:
+  """Calls an objective in train mode and differentiates its loss.
+
+  Args:
+    model: The `FunctionalModel`.
+    objective: See `tff_ssl.objectives`.
+    weights: `ModelWeights` of tensors.
+    batch: The minibatch; see `tff_ssl.protocols.Objective`.
+    anchors: What the objective compares with; likewise.
+    seed: `int32 [2]`.
+
+  Returns:
+    An `ObjectiveGradient`.
+  """
+  with tf.GradientTape() as tape:
+    tape.watch(weights.trainable)
+    predict = prediction.Predictor(
+      model, weights.trainable, weights.non_trainable
+    )
+    loss, metrics = objective(predict, batch, anchors, seed)
+  # Those of the outputs are computed on the way to those of the weights.
+  gradient, of_outputs = tape.gradient(
+    loss, (weights.trainable, predict.outputs)
+  )
+  gradient = tf.nest.map_structure(
+    lambda weight, part: tf.zeros_like(weight) if part is None else part,
+    weights.trainable,
+    gradient,
+  )
+  return ObjectiveGradient(
+    gradient, metrics, predict.non_trainable, predict.passes(of_outputs)
+  )
+
+
 class TrainingResult(NamedTuple):
   """What a training run gives.
 
@@ -216,7 +273,7 @@ class LocalTraining:
     # the slow kernel of MaxPoolGrad, which it does for some loops over tensors.
     @tf.function(autograph=False, experimental_attributes={'_noinline': True})
     def take_step(weights, state, batch, seed):
-      result = prediction.objective_gradient(
+      result = objective_gradient(
         self.model, self.objective, weights, batch, anchors, seed
       )
       state, trainable = self.plan.optimizer.next(
