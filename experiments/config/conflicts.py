@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets.splits import pooled_split
-from experiments.config import worker_settings
+from experiments.config import own_functions, worker_settings
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
 from tff_ssl.models import ENCODERS
@@ -59,10 +59,11 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
   if parts.source.has_unlabelled:
     _check_unlabelled(values, parts)
   if parts.process.check is not None:
-    try:
-      parts.process.check(values)
-    except ValueError as error:
-      raise UsageError(str(error)) from error
+    with own_functions.refusals(f'--process={values["process"]}', 'check'):
+      try:
+        parts.process.check(values)
+      except ValueError as error:
+        raise UsageError(str(error)) from error
   worker_settings.check(values)
 
 
@@ -205,18 +206,23 @@ def _check_sets(values, parts) -> None:
           f'--{flag}={values[flag]} has no effect: clients of the process '
           f'{process} see labels, and no class priors; leave it out.'
         )
-  try:
-    partition.complete(
-      {name: values.get(name) for name in partition.setting_names}
-    )
-  except ValueError as error:
-    raise UsageError(f'--{error}') from error
+  with own_functions.refusals(asked, 'complete'):
+    try:
+      partition.complete(
+        {name: values.get(name) for name in partition.setting_names}
+      )
+    except ValueError as error:
+      raise UsageError(f'--{error}') from error
 
 
 def _check_unlabelled(values, parts) -> None:
   """Refuses what needs labels of images that have none."""
   partition = parts.partition
-  if partition.needs_labels(values):
+  with own_functions.refusals(
+    f'--partition={values["partition"]}', 'needs_labels'
+  ):
+    needs_labels = partition.needs_labels(values)
+  if needs_labels:
     given = (
       f'--partition={values["partition"]}'
       if values.get('noniid_r') is None
