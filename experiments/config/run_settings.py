@@ -205,6 +205,14 @@ PLACES = (
 
 ACTIONS = (
   Setting(
+    'help',
+    bool,
+    'Lists the flags of a process on a data set, or of a recipe, each with the '
+    'value that it will have, and ends.',
+    scope=Scope.NAME,
+    aliases=('h',),
+  ),
+  Setting(
     'dry_run',
     bool,
     'Prepares the data, says what would run and what it would cost, and ends '

@@ -62,15 +62,18 @@ def make(
 
   Returns:
     A namespace with all flags as attributes: `None` where the run does not use
-    them. `used` are those that it does, by name, `origins` says where the value
-    of each comes from, and `parts` are its `Parts`.
+    them. `used` are those that it does, by name. `origins` says where each
+    value comes from. `effective` has the names of all that would have an
+    effect, with a value or without. `parts` are the run's `Parts`.
 
   Raises:
     UsageError: If the flags cannot be run.
   """
   for flag in ('process', 'dataset'):
     if flag not in given:
-      raise UsageError(f'--{flag} is missing; --list names what there is.')
+      raise UsageError(
+        f'--{flag} is missing: add --{flag}=NAME; --list names what there is.'
+      )
   given = defaults.with_environment(given)
   _check_exclusive(given)
   written = given
@@ -88,7 +91,9 @@ def make(
         name = _FRACTION.name
       value = written[name]
       text = str(value).lower() if isinstance(value, bool) else value
-      raise UsageError(f'--{name}={text} has no effect: {reason}.')
+      raise UsageError(
+        f'--{name}={text} has no effect: {reason}; leave it out.'
+      )
   values = {k: v for k, v in values.items() if k not in unused}
   for name, value in values.items():
     try:
@@ -104,6 +109,7 @@ def make(
     if name in values and name not in _ACTIONS
   }
   settings.origins = {name: origins[name] for name in values}
+  settings.effective = parts.settings.keys() - unused.keys()
   settings.parts = parts
   settings.cache_dir = os.path.expanduser(settings.cache_dir)
   settings.run_dir = os.path.expanduser(settings.run_dir)
