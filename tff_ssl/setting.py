@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 # TensorFlow counts in int32.
+_SMALLEST_INTEGER = -(2**31)
 _LARGEST_INTEGER = 2**31 - 1
 
 # Says why a setting has no effect beside the values of others, or nothing. As a
@@ -126,6 +127,29 @@ class Setting:
     ]
     return f'{kind} {" and ".join(bounds)}' if bounds else kind
 
+  def expected_for(self, value: Any) -> str:
+    """Returns what a value must be, and any limit that a bad one breaks.
+
+    Args:
+      value: A value that is not allowed.
+
+    Returns:
+      `expected`. Where the setting has no bound on the side on which the value
+      is too far out, the limit of all numbers stands beside it.
+    """
+    has_low = self.at_least is not None or self.above is not None
+    has_high = self.at_most is not None or self.below is not None
+    words = ' and' if has_low or has_high else ''
+    if self.type is float and not (has_low and has_high):
+      if _is_number(value) and not _is_finite(value):
+        return self.expected.replace('a number', 'a finite number', 1)
+    elif self.type is int and isinstance(value, numbers.Integral):
+      if value > _LARGEST_INTEGER and not has_high:
+        return f'{self.expected}{words} <= {_LARGEST_INTEGER}'
+      if value < _SMALLEST_INTEGER and not has_low:
+        return f'{self.expected}{words} >= {_SMALLEST_INTEGER}'
+    return self.expected
+
   def allows(self, value: Any) -> bool:
     """Returns whether `value` is of the type, and one of the values."""
     if value is None:
@@ -136,12 +160,14 @@ class Setting:
       return isinstance(value, bool)
     if self.type is str:
       return isinstance(value, str)
-    kind = numbers.Integral if self.type is int else numbers.Real
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not _is_number(value):
       return False
-    if not math.isfinite(value):
-      return False
-    if self.type is int and value > _LARGEST_INTEGER:
+    if self.type is int:
+      if not isinstance(value, numbers.Integral):
+        return False
+      if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
+        return False
+    elif not _is_finite(value):
       return False
     return (
       (self.at_least is None or value >= self.at_least)
@@ -162,7 +188,7 @@ class Setting:
     """
     if not self.allows(value):
       raise ValueError(
-        f'{self.name} must be {self.expected}, but is {value!r}.'
+        f'{self.name} must be {self.expected_for(value)}, but is {value!r}.'
       )
 
   def bad_values(self) -> tuple[Any, ...]:
@@ -321,6 +347,18 @@ def check_arguments(
   for setting in settings:
     if setting.name in arguments and setting.parse is None:
       setting.check(arguments[setting.name])
+
+
+def _is_number(value: Any) -> bool:
+  # Python's True is an integer.
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+  try:
+    return math.isfinite(value)
+  except OverflowError:  # An integer beyond all floats.
+    return False
 
 
 def _text(value: Any) -> str:

@@ -180,7 +180,7 @@ def _check_value(name: str, value: Any, setting: Setting) -> None:
   if setting.choices:
     check_name(name, value, setting.choices)
   elif not setting.allows(value):
-    raise UsageError(f'--{name}={value} must be {setting.expected}.')
+    raise UsageError(f'--{name}={value} must be {setting.expected_for(value)}.')
   elif setting.parse is not None:
     with own_functions.refusals(f'--{name}={value}', 'parse'):
       try:

@@ -301,6 +301,19 @@ def test_out_of_range(name, value):
 
 
 @pytest.mark.parametrize(
+  'name, value, expected',
+  [
+    ('seed', 2**31, 'an integer >= 0 and <= 2147483647'),
+    ('learning_rate', INF, 'a finite number > 0'),
+    ('weight_decay', NAN, 'a finite number >= 0'),
+  ],
+)
+def test_a_refusal_names_the_limit_that_a_value_breaks(name, value, expected):
+  text = refusal(process='grouping', **{name: value})
+  assert text == f'--{name}={value} must be {expected}.'
+
+
+@pytest.mark.parametrize(
   'name, values',
   [
     ('noniid_r', (0.0, 1.0)),
