@@ -31,8 +31,9 @@ _FLAGS_OF_ORIGINS = {
   'partition': 'partition',
 }
 
-# The momentum of the one client goes on, and a round is an epoch.
-_CENTRAL = {
+# Of --setting=central. The momentum of the one client goes on, and a round is
+# an epoch.
+CENTRAL = {
   'partition': 'pooled',
   'local_epochs': 1,
   'client_momentum': 'slot',
@@ -168,7 +169,7 @@ def resolve(
   )
   layers.put_of_part('process', of_process, 'defaults', process.defaults, given)
   if given.get('setting') == 'central':
-    layers.put('--setting', _CENTRAL)
+    layers.put('--setting', CENTRAL)
   partition = _partition(process, given, layers)
   optimizer = _part(OPTIMIZERS, 'client_optimizer', given, layers)
   schedule = _part(SCHEDULES, 'schedule', given, layers)
@@ -226,13 +227,16 @@ def blamed(
 
 def _partition(process, given, layers):
   """Chooses the partition, and puts what it imposes."""
-  if process.labels_at == 'sets' and layers.values['partition'] != 'own_sets':
-    layers.put('process', {'partition': 'u_sets'})
   name = given.get('partition', layers.values['partition'])
   try:
     partition = parts_of_run.find_partition(name)
   except UsageError as error:
     raise _blamed_here(error, 'partition', given, layers) from error
+  in_sets = process.labels_at != 'sets' or partition.in_sets
+  if 'partition' not in given and not in_sets:
+    name = parts_of_run.partitions_in_sets(needs_sets=False)[0]
+    layers.put('process', {'partition': name})
+    partition = parts_of_run.find_partition(name)
   layers.put_below('partition', _of_records(partition.settings))
   if partition.overrides is not None:
     layers.put_of_part(

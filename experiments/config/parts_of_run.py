@@ -171,6 +171,19 @@ def find_partition(name: str) -> PartitionSpec:
   return _found('partition', name, partitions.find, partitions.PARTITIONS)
 
 
+def partitions_in_sets(needs_sets: bool) -> list[str]:
+  """Returns the names of the partitions that lay examples in sets.
+
+  Args:
+    needs_sets: Whether of data that come in sets, or of all others.
+  """
+  return [
+    spec.name
+    for spec in partitions.PARTITIONS.values()
+    if spec.in_sets and spec.needs_sets == needs_sets
+  ]
+
+
 def check_model(name: str) -> None:
   """Raises `UsageError` if there is no such network."""
   if user_modules.is_reference(name):

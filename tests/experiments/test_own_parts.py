@@ -76,8 +76,6 @@ SOURCE = SourceSpec(
       'stripes_size', int, 'Training images.', default=60, at_least=20
     ),
   ),
-  num_classes=2,
-  input_shape=(4, 4, 1),
 )
 """
 _PARTITION = """
