@@ -45,6 +45,21 @@ class Scope(enum.Enum):
   NAME = 'name'
 
 
+class Rounds(enum.Enum):
+  """What becomes of a number of rounds where a run is shortened.
+
+  Attributes:
+    SHARE: Its share, rounded up. So for a warm-up or an interval.
+    PHASE: Its share, a round at least unless it is 0. So for the first phase of
+      a run, behind which a round is left; if need be, the run gets longer.
+    HEAD: Its share, at most all rounds but the last.
+  """
+
+  SHARE = 'share'
+  PHASE = 'phase'
+  HEAD = 'head'
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
   """A value that a user chooses.
@@ -68,6 +83,9 @@ class Setting:
     used_when: What must hold for it to have an effect, beside the other
       settings (`only_with`, `unless`).
     scope: What it can change.
+    rounds: Where it counts rounds, what becomes of it in a shortened run.
+    phase: Where it counts the first rounds of a run, what these are for; the
+      progress bar shows it.
     group: The heading of `--help` that it stands under; by default that of
       where it is declared.
     aliases: Other names of the flag.
@@ -90,6 +108,8 @@ class Setting:
   instead_of: str | None = None
   used_when: tuple[Condition, ...] = ()
   scope: Scope = Scope.MODEL
+  rounds: Rounds | None = None
+  phase: str | None = None
   group: str | None = None
   aliases: tuple[str, ...] = ()
   refused: tuple[Any, ...] = ()

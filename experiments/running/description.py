@@ -120,10 +120,16 @@ def lines_of_costs(run) -> list[str]:
       f'It goes over its examples {_times(settings.local_epochs)}: {low:,} to '
       f'{high:,} go forward and back through the network.'
     )
-  lines.append(
-    'Pseudo-labels and labelled minibatches come on top; metrics.csv counts '
-    'all passes.'
-  )
+  more = []
+  if settings.parts.process.makes_pseudo_labels:
+    more.append('pseudo-labels')
+  if settings.labelled_batch_size:
+    more.append('labelled minibatches')
+  if more:
+    lines.append(
+      f'{" and ".join(more).capitalize()} come on top; metrics.csv counts all '
+      'passes.'
+    )
   return lines
 
 

@@ -1,6 +1,7 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -177,6 +178,36 @@ def test_costs_are_those_of_the_process(tmp_path):
   assert sent['bytes_down_per_client'] // (4 * weights) == 3
   lines = description.lines_of_costs(opened)
   assert '7 steps of 20 examples: 140 go forward' in ' '.join(lines)
+
+
+@pytest.mark.parametrize(
+  'process, more',
+  [
+    ('fedavg', None),
+    ('scaffold', None),
+    ('grouping', 'Pseudo-labels come on top; '),
+    ('fedmatch', 'Pseudo-labels and labelled minibatches come on top; '),
+  ],
+)
+def test_costs_name_what_a_process_does_beside_its_minibatches(
+  process, more, monkeypatch
+):
+  made = settings.make({'process': process, 'dataset': 'digits'})
+  sent = {'bytes_down_per_client': 1, 'bytes_up_per_client': 1}
+  monkeypatch.setattr(description, 'communication', lambda *_: sent)
+  sizes = types.SimpleNamespace(client_sizes=np.array([20, 30]))
+  lines = description.lines_of_costs(
+    types.SimpleNamespace(
+      settings=made,
+      process=None,
+      model=types.SimpleNamespace(initial_weights=lambda seed: None),
+      data=types.SimpleNamespace(partition=sizes),
+    )
+  )
+  found = [line for line in lines if 'come on top' in line]
+  assert found == (
+    [] if more is None else [f'{more}metrics.csv counts all passes.']
+  )
 
 
 def test_results_of_bounds_in_folders_beside_are_named(tmp_path):

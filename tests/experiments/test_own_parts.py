@@ -11,6 +11,8 @@ import tensorflow as tf
 from experiments import export, run
 from experiments.config import flags, settings
 from experiments.config.usage import UsageError
+from experiments.running import progress
+from experiments.tables import shortening
 
 _SMALL = (
   *('--process=fedavg', '--clients_per_round=3', '--local_epochs=1'),
@@ -112,7 +114,7 @@ _PROCESSES = """
 import dataclasses
 
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.setting import Scope, Setting, condition
+from tff_ssl.setting import Rounds, Scope, Setting, condition
 
 FED_AVG = fed_avg.SPECS[0]
 
@@ -154,6 +156,8 @@ TWICE = with_settings(
 OF_EACH_OTHER = with_settings(
   Setting('cores', int, 'Cores.'),
   Setting('width', int, 'Width.', aliases=('cores',)))
+COUNTS_ROUNDS = with_setting(
+  'calm_rounds', int, 'Calm ones.', rounds=Rounds.SHARE, phase='calm')
 NO_RECORD = with_settings('cores')
 
 SLASH = changed(name='own/one')
@@ -425,6 +429,18 @@ def test_mistakes_in_an_own_process_are_told_in_one_line(name, parts):
   assert '\n' not in text and f'--process={process}' in text
   for part in parts:
     assert part in text
+
+
+def test_rounds_of_an_own_setting_are_shortened_and_shown():
+  given = {
+    'process': 'own_processes:COUNTS_ROUNDS',
+    'dataset': 'digits',
+    'total_rounds': 20,
+    'calm_rounds': 5,
+  }
+  shorter = shortening.shorten(given, 0.5)
+  assert shorter == {'total_rounds': 10, 'calm_rounds': 3}
+  assert progress.phases_of(settings.make(given)) == [('calm', 5)]
 
 
 def test_what_a_user_gives_beside_a_bad_default_counts():

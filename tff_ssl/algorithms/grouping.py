@@ -265,6 +265,7 @@ SPECS = (
     f'{_PAPER}, Eqs. 3, 4 and 7',
     build_grouping_ssfl,
     SETTINGS,
+    makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
   ),
   ProcessSpec(
@@ -274,6 +275,7 @@ SPECS = (
     build_grouping_ssfl,
     (THRESHOLD, VIEWS_FORWARD, *_UNGROUPED),
     fixed={'num_groups': 1},
+    makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
   ),
   ProcessSpec(
@@ -283,6 +285,7 @@ SPECS = (
     build_grouping_ssfl,
     (THRESHOLD, *_UNGROUPED),
     fixed={'num_groups': 1},
+    makes_pseudo_labels=True,
     objective=objectives.SelfTraining,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
     has_strong_view=False,

@@ -156,5 +156,6 @@ SPEC = ProcessSpec(
   build_grouping_at_clients,
   SETTINGS,
   labels_at='dealt',
+  makes_pseudo_labels=True,
   has_server_training=False,
 )

@@ -52,6 +52,8 @@ class ProcessSpec:
     has_client_training: Whether clients train at all.
     uses_unlabelled: Whether clients train on what has no label beside what has
       one, so that it takes some of each to show anything.
+    makes_pseudo_labels: Whether clients label examples with a model, by passes
+      that come on top of those of their minibatches.
     keeps_client_state: Whether it takes `client_state_dir`.
     counts_clients: Whether it takes `num_clients`, all there are.
     counts_sgd_steps: Whether it divides by steps in proportion to the
@@ -86,6 +88,7 @@ class ProcessSpec:
   has_server_training: bool = True
   has_client_training: bool = True
   uses_unlabelled: bool = False
+  makes_pseudo_labels: bool = False
   keeps_client_state: bool = False
   counts_clients: bool = False
   counts_sgd_steps: bool = False
