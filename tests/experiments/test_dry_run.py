@@ -210,19 +210,42 @@ def test_costs_name_what_a_process_does_beside_its_minibatches(
   )
 
 
+def write_summary(folder, **facts):
+  folder.mkdir()
+  known = {'dataset': 'digits', 'seed': 1, 'accuracy': 0.75, 'rounds': 20}
+  text = json.dumps({'flags': {}, **known, **facts})
+  (folder / 'summary.json').write_text(text)
+
+
 def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
+  """By what their summaries say, whatever the folders are called."""
   own = {'process': 'grouping', 'dataset': 'digits', 'seed': 1}
-  assert summary._bounds_beside(tmp_path / 'mine', own) == []
-  for name, accuracy in (
-    ('server_only_digits_seed1', 0.75),
-    ('fedavg_digits_seed0', 0.9),
+  mine = tmp_path / 'mine'
+  assert summary._bounds_beside(mine, own) == []
+  write_summary(tmp_path / 'lower', process='server_only')
+  for name, facts in (
+    ('of_no_bound', {'process': 'fedprox'}),
+    ('own_process', {'process': 'own:SPEC'}),
+    ('fedavg_digits_seed1', {'process': 'fedavg', 'seed': 0}),
+    ('fedavg_digits_seed1_b', {'process': 'fedavg', 'dataset': 'mnist'}),
+    ('masked', {'process': 'fedavg', 'flags': {'mask_ratio': 0.9}}),
+    ('odd', {'process': []}),
+    ('broken', {'process': 'fedavg'}),
   ):
-    (tmp_path / name).mkdir()
-    facts = {'accuracy': accuracy, 'rounds': 20}
-    (tmp_path / name / 'summary.json').write_text(json.dumps(facts))
-  assert summary._bounds_beside(tmp_path / 'mine', own) == [
+    write_summary(tmp_path / name, **facts)
+  (tmp_path / 'broken' / 'summary.json').write_text('no JSON')
+  line = '(labels of the server alone): 0.7500 after 20 rounds, in lower'
+  assert summary._bounds_beside(mine, own) == [
     'Bounds in folders beside it:',
-    '  server_only (labels of the server alone): 0.7500 after 20 rounds',
+    f'  server_only {line}',
   ]
   lower = {**own, 'process': 'server_only'}
-  assert summary._bounds_beside(tmp_path / 'mine', lower) == []
+  assert summary._bounds_beside(mine, lower) == []
+  # Of a data set of one's own, as --dataset has it.
+  write_summary(
+    tmp_path / 'upper', process='fedavg', dataset='my_data:SOURCE', accuracy=0.9
+  )
+  assert summary._bounds_beside(mine, {**own, 'dataset': 'my_data:SOURCE'}) == [
+    'Bounds in folders beside it:',
+    '  fedavg (all labels at clients): 0.9000 after 20 rounds, in upper',
+  ]

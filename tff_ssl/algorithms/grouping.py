@@ -307,6 +307,7 @@ SPECS = (
     defaults={'learning_rate': 0.01},
     has_client_training=False,
     has_strong_view=False,
+    bound='labels of the server alone',
   ),
   ProcessSpec(
     'grouping_supervised',

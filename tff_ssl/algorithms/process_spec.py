@@ -64,6 +64,8 @@ class ProcessSpec:
       pixels in [0, 1].
     has_strong_view: Whether it takes the strong view of images.
     has_gradient_diversity: Whether it can be measured.
+    bound: For a process whose accuracy bounds that of others: by which labels,
+      in a few words.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
       reason.
   """
@@ -97,6 +99,7 @@ class ProcessSpec:
   augments: bool = True
   has_strong_view: bool = True
   has_gradient_diversity: bool = True
+  bound: str | None = None
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __str__(self) -> str:
