@@ -70,6 +70,8 @@ class Setting:
     help: What it does, with its unit. One sentence.
     default: The value without a flag, where no builder has the setting as an
       argument. `None` stands for no value.
+    if_none: What no value means, where that is one of the values. Runs do not
+      record it.
     at_least: The smallest value.
     above: A bound below all values.
     at_most: The largest value.
@@ -97,6 +99,7 @@ class Setting:
   help: str
   _: dataclasses.KW_ONLY
   default: Any = None
+  if_none: Any = None
   at_least: float | None = None
   above: float | None = None
   at_most: float | None = None
@@ -303,6 +306,7 @@ class _NeedsProcess:
   fact: str
   more: str
   value: Any
+  words: str | None
 
   def __call__(self, values):
     # Without a process, as where a partition is built alone, there is nothing
@@ -312,20 +316,27 @@ class _NeedsProcess:
     return f'the process {values["process"]} does not use it{self.more}'
 
   def __str__(self):
-    if self.value is True:
-      return f'a process that {self.fact.replace("_", " ")}'
-    return f'a process whose {self.fact} is {_text(self.value)}'
+    return self.words or f'a process that {self.fact.replace("_", " ")}'
 
 
-def needs_process(fact: str, more: str = '', value: Any = True) -> Condition:
+def needs_process(
+  fact: str, more: str = '', value: Any = True, words: str | None = None
+) -> Condition:
   """Returns the condition that something holds of the run's process.
 
   Args:
     fact: Name of an attribute of `ProcessSpec`, such as 'augments'.
     more: What is added to the reason.
     value: The value that the attribute must have.
+    words: Which process it must be, for the reference in the documentation; by
+      default, one that does or has what the attribute is called.
+
+  Raises:
+    ValueError: If the attribute is no yes or no, and there are no words.
   """
-  return _NeedsProcess(fact, more, value)
+  if value is not True and words is None:
+    raise ValueError(f'The condition {fact}={value!r} needs words: give some.')
+  return _NeedsProcess(fact, more, value, words)
 
 
 @dataclasses.dataclass(frozen=True)

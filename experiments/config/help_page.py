@@ -82,15 +82,16 @@ def of_run(settings: types.SimpleNamespace) -> str:
 def _entry(setting: Setting, settings: types.SimpleNamespace) -> list[str]:
   """Returns the lines of one flag."""
   name = setting.name
+  # Those in `used` are as written, without the home folder in them.
+  value = settings.used.get(name, getattr(settings, name))
+  if value is None:
+    value = setting.if_none
   head = f'  --{name}'
-  if name in settings.origins:
-    # Those in `used` are as written, without the home folder in them.
-    value = settings.used.get(name, getattr(settings, name))
-    if isinstance(value, bool):
-      value = str(value).lower()
-    head += f'={value}  ({settings.origins[name]})'
-  else:
+  if value is None:
     head += '  (not given)'
+  else:
+    text = str(value).lower() if isinstance(value, bool) else value
+    head += f'={text}  ({settings.origins.get(name, "default")})'
   described = setting.help
   if setting.choices:
     described += f' One of {", ".join(setting.choices)}.'

@@ -237,6 +237,7 @@ def test_help_shows_the_values_of_what_a_process_uses(capsys):
     '  --batch_size=20  (data set)',
     '  --server_learning_rate=0.03  (--learning_rate)',
     '  --noniid_r=0.4  (data set)',
+    '  --split=own  (default)',
   ):
     assert line in lines
   # What has no effect here is left out.

@@ -194,7 +194,7 @@ def test_a_type_that_no_flag_has_is_refused():
       'the process p does not use it, it takes pixels',
     ),
     (
-      needs_process('labels_at', value='dealt'),
+      needs_process('labels_at', value='dealt', words='a process of few'),
       {'labels_at': 'server', 'process': 'p'},
       'the process p does not use it',
     ),
@@ -224,6 +224,10 @@ def test_conditions_are_texts_for_documentation():
   assert str(needs_process('has_strong_view')) == (
     'a process that has strong view'
   )
+  dealt = needs_process('labels_at', value='dealt', words='a process of few')
+  assert str(dealt) == 'a process of few'
+  with pytest.raises(ValueError, match="labels_at='dealt' needs words"):
+    needs_process('labels_at', value='dealt')
 
 
 def test_check_arguments_checks_those_that_are_settings():
