@@ -8,9 +8,13 @@ from collections.abc import Iterator
 import grpc
 import tensorflow as tf
 
-from experiments.artifacts import checkpoints, metric_log, run_folder
+from experiments.artifacts import (
+  checkpoints,
+  metric_log,
+  places,
+  run_folder,
+)
 from experiments.config import settings as settings_lib
-from experiments.config.usage import UsageError
 from experiments.measuring import (
   client_evaluation,
   evaluation,
@@ -80,7 +84,7 @@ def run(
     states = client_states.of_run(settings, opened.spec)
     latest = manager.load_latest(None if states is None else states.resume)
     first_round, state = latest or (0, state)
-    _check_rounds_left(settings, first_round)
+    places.check_rounds_left(settings, first_round)
     _show(description.lines_of_data(data))
     _show(description.lines_of_warmup(settings))
     if owners is not None:
@@ -139,6 +143,7 @@ def try_out(settings) -> int:
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
+  _show(['', 'Folder:', *description.lines_of_folder(settings)])
   _show(['', 'Costs:', *description.lines_of_costs(opened)])
   _show(description.lines_of_warmup(settings))
   _show(['', 'Nothing was trained (--dry_run).'])
@@ -210,16 +215,6 @@ def _open_checkpoints(settings, folder, data, initial_state):
     initial_state,
     fingerprint={**fixed, 'partition_digest': data.partition.digest()},
   )
-
-
-def _check_rounds_left(settings, first_round) -> None:
-  """Refuses to end a run before the rounds that it has done."""
-  if first_round > settings.total_rounds:
-    raise UsageError(
-      f'--total_rounds={settings.total_rounds} is less than the {first_round} '
-      f'rounds that the run in {settings.run_dir} has done: raise it, or name '
-      'another folder.'
-    )
 
 
 def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):

@@ -229,6 +229,7 @@ SPECS = (
     redraws_masks=True,
     has_server_training=False,
     has_strong_view=False,
+    bound='all labels at clients',
   ),
   ProcessSpec(
     'fedprox',

@@ -247,6 +247,7 @@ SPEC = ProcessSpec(
   defaults=lambda given: {**compared(given), 'server_learning_rate': 1.0},
   labels_at='clients',
   uses_unlabelled=True,
+  makes_pseudo_labels=True,
   has_server_training=False,
   has_gradient_diversity=False,
 )

@@ -195,6 +195,7 @@ SPEC = ProcessSpec(
     'server_warmup_rounds': 1,
   },
   check=fedmatch.check_helpers,
+  makes_pseudo_labels=True,
   keeps_client_state=True,
   counts_clients=True,
   has_gradient_diversity=False,

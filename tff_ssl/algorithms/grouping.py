@@ -238,6 +238,7 @@ SPECS = (
     build_grouping_ssfl,
     SETTINGS,
     objective=objectives.ConsistencyRegularization,
+    makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
   ),
   ProcessSpec(
@@ -248,6 +249,7 @@ SPECS = (
     (THRESHOLD, VIEWS_FORWARD, *_UNGROUPED),
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
+    makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
   ),
   ProcessSpec(
@@ -257,6 +259,7 @@ SPECS = (
     build_grouping_ssfl,
     (THRESHOLD, *_UNGROUPED),
     fixed={'num_groups': 1},
+    makes_pseudo_labels=True,
     objective=objectives.SelfTraining,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
     has_strong_view=False,
@@ -278,6 +281,7 @@ SPECS = (
     defaults={'learning_rate': 0.01},
     has_client_training=False,
     has_strong_view=False,
+    bound='labels of the server alone',
   ),
   ProcessSpec(
     'grouping_supervised',

@@ -126,5 +126,6 @@ SPEC = ProcessSpec(
   SETTINGS,
   objective=objectives.SemiSupervised,
   labels_at='dealt',
+  makes_pseudo_labels=True,
   has_server_training=False,
 )

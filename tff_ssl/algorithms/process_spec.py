@@ -85,6 +85,8 @@ class ProcessSpec:
     has_client_training: Whether clients train at all.
     uses_unlabelled: Whether clients train on what has no label beside what has
       one, so that it takes some of each to show anything.
+    makes_pseudo_labels: Whether clients label examples with a model, by passes
+      that come on top of those of their minibatches.
     keeps_client_state: Whether it takes `client_state_dir`.
     counts_clients: Whether it takes `num_clients`, all there are.
     counts_sgd_steps: Whether it divides by steps in proportion to the
@@ -95,6 +97,8 @@ class ProcessSpec:
       pixels in [0, 1].
     has_strong_view: Whether it takes the strong view of images.
     has_gradient_diversity: Whether it can be measured.
+    bound: For a process whose accuracy bounds that of others: by which labels,
+      in a few words.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
       reason.
   """
@@ -119,6 +123,7 @@ class ProcessSpec:
   has_server_training: bool = True
   has_client_training: bool = True
   uses_unlabelled: bool = False
+  makes_pseudo_labels: bool = False
   keeps_client_state: bool = False
   counts_clients: bool = False
   counts_sgd_steps: bool = False
@@ -127,6 +132,7 @@ class ProcessSpec:
   augments: bool = True
   has_strong_view: bool = True
   has_gradient_diversity: bool = True
+  bound: str | None = None
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __str__(self) -> str:

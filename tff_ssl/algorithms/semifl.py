@@ -248,5 +248,6 @@ SPEC = ProcessSpec(
     'client_clip_norm': 1.0,
   },
   derive=_derive,
+  makes_pseudo_labels=True,
   has_gradient_diversity=False,
 )
