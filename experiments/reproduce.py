@@ -139,9 +139,8 @@ def main(argv: list[str]) -> int:
       )
     changed = None
     if arguments.tuned is not None:
-      changed = tuning.of_rows(
-        arguments.tuned, rows or tuple(recipes.load(arguments.table))
-      )
+      known = recipes.load(arguments.table)
+      changed = tuning.of_rows(arguments.tuned, rows or tuple(known), known)
     readings = plan(
       arguments.table,
       rows=rows,

@@ -25,11 +25,10 @@ def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
   # A user's own part may import TensorFlow, which talks a lot, at once.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  asks_help = bool({'--help', '-h'} & set(argv))
   try:
-    given = flags.parse([a for a in argv if a not in ('--help', '-h')])
-    if asks_help:
-      print(help_page.text(given))
+    given = flags.parse(argv)
+    if given.get('help'):
+      _help(given)
       return 0
     if given.get('list'):
       _list()
@@ -64,6 +63,17 @@ def main(argv: list[str]) -> int:
     if isinstance(error, BrokenPipeError) and command_line.is_unread():
       raise  # `command_line.run` ends the process.
     return _complain(error, _FAILED)
+
+
+def _help(given: dict[str, object]) -> None:
+  if not {'process', 'recipe'} & given.keys():
+    print(help_page.start())
+    return
+  if 'seeds' in given:
+    from experiments.tables import seeds
+
+    seeds.plan(given)
+  print(help_page.of_run(recipes.make(given)))
 
 
 def _import_runner():

@@ -50,7 +50,6 @@ def plan(
   known = recipes.load(table)
   for row in rows or ():
     usage.check_name('rows', row, known)
-  parsed = tuning.parse_values(flag, values)
   runs = {}
   for row in dict.fromkeys(rows or known):
     total = known[row].flags()['total_rounds']
@@ -59,6 +58,7 @@ def plan(
         f'--rounds={rounds} must be at least 1 and at most the {total} of '
         f'{known[row].name}.'
       )
+    parsed = tuning.parse_values(flag, values, known[row])
     for text, value in parsed.items():
       ((_, run),) = reproduce.plan(
         table,
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
   try:
     if output.exists():
       # Whose rows are kept, so that it must be such a table.
-      tuning.read(output)
+      tuning.read(output, recipes.load(arguments.table))
     runs = plan(
       arguments.table,
       arguments.flag,

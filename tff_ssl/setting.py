@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 # TensorFlow counts in int32.
+_SMALLEST_INTEGER = -(2**31)
 _LARGEST_INTEGER = 2**31 - 1
 
 # Says why a setting has no effect beside the values of others, or nothing. As a
@@ -44,6 +45,21 @@ class Scope(enum.Enum):
   NAME = 'name'
 
 
+class Rounds(enum.Enum):
+  """What becomes of a number of rounds where a run is shortened.
+
+  Attributes:
+    SHARE: Its share, rounded up. So for a warm-up or an interval.
+    PHASE: Its share, a round at least unless it is 0. So for the first phase of
+      a run, behind which a round is left; if need be, the run gets longer.
+    HEAD: Its share, at most all rounds but the last.
+  """
+
+  SHARE = 'share'
+  PHASE = 'phase'
+  HEAD = 'head'
+
+
 @dataclasses.dataclass(frozen=True)
 class Setting:
   """A value that a user chooses.
@@ -54,6 +70,8 @@ class Setting:
     help: What it does, with its unit. One sentence.
     default: The value without a flag, where no builder has the setting as an
       argument. `None` stands for no value.
+    if_none: What no value means, where that is one of the values. Runs do not
+      record it.
     at_least: The smallest value.
     above: A bound below all values.
     at_most: The largest value.
@@ -61,12 +79,17 @@ class Setting:
     choices: All values, where they are names.
     parse: From the flag's value to the builder's argument, where they differ.
       It raises `ValueError` for a value that it cannot read.
+    argument: Where a builder takes it, if not as an argument of its name: the
+      argument and its field, such as 'client_training.batch_size'.
     optional: Whether a builder takes `None` for "not given".
     like: The setting whose value it has where it is not given.
     instead_of: The setting whose place it takes: only one of them is given.
     used_when: What must hold for it to have an effect, beside the other
       settings (`only_with`, `unless`).
     scope: What it can change.
+    rounds: Where it counts rounds, what becomes of it in a shortened run.
+    phase: Where it counts the first rounds of a run, what these are for; the
+      progress bar shows it.
     group: The heading of `--help` that it stands under; by default that of
       where it is declared.
     aliases: Other names of the flag.
@@ -78,17 +101,21 @@ class Setting:
   help: str
   _: dataclasses.KW_ONLY
   default: Any = None
+  if_none: Any = None
   at_least: float | None = None
   above: float | None = None
   at_most: float | None = None
   below: float | None = None
   choices: tuple[str, ...] = ()
   parse: Callable[[Any], Any] | None = None
+  argument: str | None = None
   optional: bool = False
   like: str | None = None
   instead_of: str | None = None
   used_when: tuple[Condition, ...] = ()
   scope: Scope = Scope.MODEL
+  rounds: Rounds | None = None
+  phase: str | None = None
   group: str | None = None
   aliases: tuple[str, ...] = ()
   refused: tuple[Any, ...] = ()
@@ -99,6 +126,11 @@ class Setting:
         f'The setting {self.name} has the type {self.type!r}: choose int, '
         'float, bool or str.'
       )
+
+  @property
+  def argument_name(self) -> str:
+    """What a builder calls it, which its errors name."""
+    return (self.argument or self.name).rpartition('.')[2]
 
   @property
   def expected(self) -> str:
@@ -126,6 +158,29 @@ class Setting:
     ]
     return f'{kind} {" and ".join(bounds)}' if bounds else kind
 
+  def expected_for(self, value: Any) -> str:
+    """Returns what a value must be, and any limit that a bad one breaks.
+
+    Args:
+      value: A value that is not allowed.
+
+    Returns:
+      `expected`. Where the setting has no bound on the side on which the value
+      is too far out, the limit of all numbers stands beside it.
+    """
+    has_low = self.at_least is not None or self.above is not None
+    has_high = self.at_most is not None or self.below is not None
+    words = ' and' if has_low or has_high else ''
+    if self.type is float and not (has_low and has_high):
+      if _is_number(value) and not _is_finite(value):
+        return self.expected.replace('a number', 'a finite number', 1)
+    elif self.type is int and isinstance(value, numbers.Integral):
+      if value > _LARGEST_INTEGER and not has_high:
+        return f'{self.expected}{words} <= {_LARGEST_INTEGER}'
+      if value < _SMALLEST_INTEGER and not has_low:
+        return f'{self.expected}{words} >= {_SMALLEST_INTEGER}'
+    return self.expected
+
   def allows(self, value: Any) -> bool:
     """Returns whether `value` is of the type, and one of the values."""
     if value is None:
@@ -136,12 +191,14 @@ class Setting:
       return isinstance(value, bool)
     if self.type is str:
       return isinstance(value, str)
-    kind = numbers.Integral if self.type is int else numbers.Real
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not _is_number(value):
       return False
-    if not math.isfinite(value):
-      return False
-    if self.type is int and value > _LARGEST_INTEGER:
+    if self.type is int:
+      if not isinstance(value, numbers.Integral):
+        return False
+      if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
+        return False
+    elif not _is_finite(value):
       return False
     return (
       (self.at_least is None or value >= self.at_least)
@@ -162,7 +219,8 @@ class Setting:
     """
     if not self.allows(value):
       raise ValueError(
-        f'{self.name} must be {self.expected}, but is {value!r}.'
+        f'{self.argument_name} must be {self.expected_for(value)}, but is '
+        f'{value!r}.'
       )
 
   def bad_values(self) -> tuple[Any, ...]:
@@ -257,6 +315,7 @@ class _NeedsProcess:
   fact: str
   more: str
   value: Any
+  words: str | None
 
   def __call__(self, values):
     # Without a process, as where a partition is built alone, there is nothing
@@ -266,20 +325,27 @@ class _NeedsProcess:
     return f'the process {values["process"]} does not use it{self.more}'
 
   def __str__(self):
-    if self.value is True:
-      return f'a process that {self.fact.replace("_", " ")}'
-    return f'a process whose {self.fact} is {_text(self.value)}'
+    return self.words or f'a process that {self.fact.replace("_", " ")}'
 
 
-def needs_process(fact: str, more: str = '', value: Any = True) -> Condition:
+def needs_process(
+  fact: str, more: str = '', value: Any = True, words: str | None = None
+) -> Condition:
   """Returns the condition that something holds of the run's process.
 
   Args:
     fact: Name of an attribute of `ProcessSpec`, such as 'augments'.
     more: What is added to the reason.
     value: The value that the attribute must have.
+    words: Which process it must be, for the reference in the documentation; by
+      default, one that does or has what the attribute is called.
+
+  Raises:
+    ValueError: If the attribute is no yes or no, and there are no words.
   """
-  return _NeedsProcess(fact, more, value)
+  if value is not True and words is None:
+    raise ValueError(f'The condition {fact}={value!r} needs words: give some.')
+  return _NeedsProcess(fact, more, value, words)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,6 +387,18 @@ def check_arguments(
   for setting in settings:
     if setting.name in arguments and setting.parse is None:
       setting.check(arguments[setting.name])
+
+
+def _is_number(value: Any) -> bool:
+  # Python's True is an integer.
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+  try:
+    return math.isfinite(value)
+  except OverflowError:  # An integer beyond all floats.
+    return False
 
 
 def _text(value: Any) -> str:

@@ -42,6 +42,20 @@ def load(argument: str, name: str, kind: type | None = None) -> Any:
   return found
 
 
+def describe(error: Exception) -> str:
+  """Returns where a user's code stopped, and the error, in one line.
+
+  Args:
+    error: What the code raised.
+  """
+  if isinstance(error, SyntaxError):
+    place = f'{error.filename}:{error.lineno}'
+  else:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = f'{last.filename}:{last.lineno}'
+  return f'{place} with {type(error).__name__}: {" ".join(str(error).split())}'
+
+
 def _import(given: str, name: str):
   """Returns a module; `given` says in messages who asks for it."""
   parts = name.split('.')
@@ -61,14 +75,6 @@ def _import(given: str, name: str):
         'put its folder on PYTHONPATH.'
       ) from error
     raise ValueError(
-      f'{given}: the import of {name!r} stops at {_place(error)} with '
-      f'{type(error).__name__}: {" ".join(str(error).split())}: repair that.'
+      f'{given}: the import of {name!r} stops at '
+      f'{describe(error)}: repair that.'
     ) from error
-
-
-def _place(error: Exception) -> str:
-  """Returns the file and line where an import stopped."""
-  if isinstance(error, SyntaxError):
-    return f'{error.filename}:{error.lineno}'
-  last = traceback.extract_tb(error.__traceback__)[-1]
-  return f'{last.filename}:{last.lineno}'

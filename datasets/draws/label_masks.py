@@ -34,7 +34,10 @@ def hidden_share(labelled_fraction: float) -> float:
 
 
 _SOME_LABELS = needs_process(
-  'labels_at', ', clients do not have all their labels', 'clients'
+  'labels_at',
+  ', clients do not have all their labels',
+  'clients',
+  'a process whose clients have labels of their own',
 )
 
 MASK_RATIO = Setting(

@@ -21,7 +21,13 @@ LABELLED_EXAMPLES = Setting(
   'examples, which the clients get in equal shares.',
   default=100,
   at_least=0,
-  used_when=(needs_process('labels_at', value='dealt'),),
+  used_when=(
+    needs_process(
+      'labels_at',
+      value='dealt',
+      words='a process whose clients get some labelled examples',
+    ),
+  ),
 )
 
 

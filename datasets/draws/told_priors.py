@@ -53,7 +53,7 @@ def check_has_effect(settings: Mapping[str, Any]) -> None:
   ):
     raise ValueError(
       f'prior_noise={epsilon} by the formula as printed disturbs nothing: take '
-      f'another number, or noise_formula={SYMMETRIC!r}.'
+      f'another number, or --{NOISE_FORMULA.name}={SYMMETRIC}.'
     )
 
 

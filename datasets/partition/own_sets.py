@@ -67,5 +67,6 @@ SPEC = PartitionSpec(
   build=own_sets,
   settings=(told_priors.PRIOR_NOISE, told_priors.NOISE_FORMULA),
   in_sets=True,
+  needs_sets=True,
   complete=_complete,
 )

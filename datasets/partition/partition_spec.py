@@ -26,6 +26,7 @@ class PartitionSpec:
     needs_client_ids: Whether the source must say who owns each example. Where
       labels are at the clients, these then label examples of their own.
     in_sets: Whether each client's examples lie in sets.
+    needs_sets: Whether the source's examples must come in sets.
     deals_test: Whether clients without test examples of their own get an equal
       share of each class (`datasets.draws.evaluation_owners`).
     needs_labels: From the settings to whether the class of each example must be
@@ -46,6 +47,7 @@ class PartitionSpec:
   settings: tuple[Setting, ...] = ()
   needs_client_ids: bool = False
   in_sets: bool = False
+  needs_sets: bool = False
   deals_test: bool = False
   needs_labels: Callable[[Values], bool] = lambda settings: False
   server_settings: tuple[str, ...] = ()

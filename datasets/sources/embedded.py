@@ -63,8 +63,6 @@ SPEC = SourceSpec(
   description='8x8 handwritten digits inside scikit-learn; needs no file',
   load=load_digits,
   check_files=lambda data_dir: None,
-  num_classes=NUM_CLASSES,
-  input_shape=INPUT_SHAPE,
   defaults=dict(
     run_profiles.SMALL_CLIENTS,
     partition='r',

@@ -371,7 +371,5 @@ SPEC = SourceSpec(
   check_files=check_files,
   settings=(ONLY_DIGITS,),
   has_native_split=True,
-  num_classes=DIGITS.num_classes,
-  input_shape=INPUT_SHAPE,
   defaults=_defaults,
 )

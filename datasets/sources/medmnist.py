@@ -225,8 +225,6 @@ SPECS: tuple[SourceSpec, ...] = tuple(
     description=f'{entry.title}, {entry.motif} (MedMNIST v2)',
     load=functools.partial(_load, name),
     check_files=functools.partial(_locate, name),
-    num_classes=entry.num_classes,
-    input_shape=entry.input_shape,
     defaults=entry.defaults,
   )
   for name, entry in TABLE.items()

@@ -31,9 +31,6 @@ class SourceSpec:
     may_lack_labels: Whether training images may be without labels, which shows
       once the files are read.
     has_sets: Whether training examples come in sets of known class priors.
-    num_classes: Number of classes unless an option changes it, or `None` when
-      only the files tell.
-    input_shape: `(H, W, C)`, or `None` when only the files tell.
     defaults: What the runner takes on this source for settings, of any part of
       a run, that are not given: the values by name, or a function that returns
       them from what was given.
@@ -48,8 +45,6 @@ class SourceSpec:
   has_unlabelled: bool = False
   may_lack_labels: bool = False
   has_sets: bool = False
-  num_classes: int | None = None
-  input_shape: tuple[int, int, int] | None = None
   defaults: Values | Callable[[Values], Values] = dataclasses.field(
     default_factory=lambda: run_profiles.OWN_IMAGES
   )
@@ -67,13 +62,3 @@ class SourceSpec:
     """The settings by the name of the option of `load`."""
     start = len(self.name) + 1
     return {setting.name[start:]: setting for setting in self.settings}
-
-  def defaults_for(self, given: Values) -> dict[str, Any]:
-    """Returns what the runner takes by default, by names of settings.
-
-    Args:
-      given: The settings that were given, by name.
-    """
-    if callable(self.defaults):
-      return dict(self.defaults(given))
-    return dict(self.defaults)

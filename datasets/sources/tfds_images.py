@@ -315,8 +315,6 @@ SPECS: tuple[SourceSpec, ...] = tuple(
     load=functools.partial(_load, name),
     check_files=functools.partial(_check_files, name),
     has_unlabelled=entry.has_unlabelled,
-    num_classes=entry.num_classes,
-    input_shape=entry.input_shape,
     defaults=entry.defaults,
   )
   for name, entry in TABLE.items()

@@ -7,10 +7,10 @@ from tff_ssl.setting import Setting
 SPLIT = Setting(
   'split',
   str,
-  "Train and test: the data set's own (the default), 80_5_15 (all examples "
-  'pooled and cut anew by the seed, 80% train, 5% validation, 15% test), 80_20 '
-  '(the last fifth of train is for validation), or 80_20_uniform (and as many '
-  'test examples of each class).',
+  "Train and test: the data set's own, 80_5_15 (all examples pooled and cut "
+  'anew by the seed, 80% train, 5% validation, 15% test), 80_20 (the last '
+  'fifth of train is for validation), or 80_20_uniform (and as many test '
+  'examples of each class).',
   choices=(
     pooled_split.OWN,
     pooled_split.CUT,
@@ -18,6 +18,7 @@ SPLIT = Setting(
     held_out_split.HELD_OUT_UNIFORM,
   ),
   optional=True,
+  if_none=pooled_split.OWN,
 )
 
 

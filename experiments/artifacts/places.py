@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 
 from datasets.sources import catalogue
-from experiments.artifacts import folders, run_folder
+from experiments.artifacts import checkpoints, folders, run_folder
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 
@@ -52,12 +52,43 @@ def read(settings) -> Iterator[None]:
     Nothing.
 
   Raises:
-    ValueError: If a folder cannot be used, or data files are missing or cannot
-      be downloaded.
+    ValueError: If a folder cannot be used, data files are missing or cannot be
+      downloaded, or the run in the folder has other settings or more rounds.
+    RunFolderError: If another run is going on in the folder.
   """
+  run_folder.inspect(settings.run_dir, settings.used, settings_lib.FREE)
+  check_rounds_left(settings, rounds_done(settings))
   with cache_folder(settings.cache_dir):
     catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
     yield
+
+
+def rounds_done(settings) -> int:
+  """Returns the round after which a run would be resumed; 0 for a new one.
+
+  Args:
+    settings: What has `run_dir`.
+  """
+  folder = pathlib.Path(settings.run_dir) / run_folder.CHECKPOINTS
+  return checkpoints.rounds_done(folder)
+
+
+def check_rounds_left(settings, first_round: int) -> None:
+  """Refuses to end a run before the rounds that it has done.
+
+  Args:
+    settings: What has `run_dir` and `total_rounds`.
+    first_round: Rounds done.
+
+  Raises:
+    UsageError: If they are more than `total_rounds`.
+  """
+  if first_round > settings.total_rounds:
+    raise UsageError(
+      f'--total_rounds={settings.total_rounds} is less than the {first_round} '
+      f'rounds that the run in {settings.run_dir} has done: raise it, or name '
+      'another folder.'
+    )
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ renamed, so that a reader finds a whole file or none, whenever the run ends.
 
 import contextlib
 import csv
+import errno
 import fcntl
 import importlib.metadata
 import io
@@ -228,6 +229,106 @@ def _first_bytes(path: pathlib.Path) -> bytes:
     return b''
 
 
+def _not_created(path: pathlib.Path, reason: str) -> ValueError:
+  return ValueError(
+    f'run_dir={path} cannot be created: {reason}; choose another folder.'
+  )
+
+
+def _names_in(path: pathlib.Path) -> frozenset[str]:
+  """Returns what is in a folder, and checks that it can be that of a run."""
+  try:
+    status = path.stat()
+  except OSError as error:
+    raise _not_created(path, error.strerror) from error
+  if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+    raise ValueError(
+      f'run_dir={path} belongs to or can be written by other users '
+      f'(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}): '
+      'choose a folder of your own, or chmod o-w it.'
+    )
+  try:
+    names = frozenset(os.listdir(path))
+  except OSError as error:
+    raise ValueError(
+      f'run_dir={path} cannot be read: {error.strerror}; choose another folder.'
+    ) from error
+  _check_is_ours(path, names)
+  return names
+
+
+def _locked_by_another(path: pathlib.Path, holder: str) -> RunFolderError:
+  return RunFolderError(
+    f'run_dir={path} is used by another run (pid {holder or "unknown"}): wait '
+    'for its end or choose another folder.'
+  )
+
+
+def _read_flags(file: pathlib.Path) -> dict[str, str] | None:
+  """Returns the values in a flag file, as text by name; None without one."""
+  if not file.exists():
+    return None
+  flags = {}
+  text = file.read_text(encoding='utf-8')
+  for line in text.removesuffix('\n').split('\n'):
+    name, equals, value = line.partition('=')
+    if not name.startswith('--') or not equals:
+      raise ValueError(
+        f'{file} holds {line!r}, which is not --name=value: repair the line or '
+        'choose another run folder.'
+      )
+    flags[name.removeprefix('--')] = value
+  return flags
+
+
+def _check_flags(
+  file: pathlib.Path, flags: Mapping[str, Any], free: Collection[str]
+) -> None:
+  """Compares flags with a flag file, if there is one."""
+  stored = _read_flags(file)
+  if stored is not None:
+    now = {
+      name: _flag_text(name, value)
+      for name, value in flags.items()
+      if value is not None
+    }
+    check_fingerprint(stored, now, free)
+
+
+def inspect(
+  path: str | os.PathLike,
+  flags: Mapping[str, Any],
+  free: Collection[str] = (),
+) -> None:
+  """Checks what a run would find in its folder, and leaves it as it is.
+
+  Args:
+    path: The folder; it need not exist.
+    flags: As in `RunFolder.check_flags`.
+    free: Likewise.
+
+  Raises:
+    ValueError: If it cannot be the folder of a run with these flags.
+    RunFolderError: If another run holds it.
+  """
+  path = pathlib.Path(path).absolute()
+  if not path.is_dir():
+    nearest = next(p for p in (path, *path.parents) if p.exists())
+    if not nearest.is_dir():
+      raise _not_created(path, os.strerror(errno.EEXIST))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+      raise _not_created(path, os.strerror(errno.EACCES))
+    return
+  _names_in(path)
+  with contextlib.suppress(FileNotFoundError), (path / _LOCK).open() as lock:
+    try:
+      # For a moment, and beside others who only look.
+      fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+      raise _locked_by_another(path, lock.read(20)) from None
+  _check_flags(path / FLAGS, flags, free)
+
+
 class RunFolder:
   """An exclusively locked folder of one run.
 
@@ -284,12 +385,9 @@ class RunFolder:
       try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError:
-        holder = os.pread(descriptor, 20, 0).decode() or 'unknown'
+        holder = os.pread(descriptor, 20, 0).decode()
         os.close(descriptor)
-        raise RunFolderError(
-          f'run_dir={self.path} is used by another run (pid {holder}): wait '
-          'for its end or choose another folder.'
-        ) from None
+        raise _locked_by_another(self.path, holder) from None
       # Another run that was refused may have removed the file meanwhile. Two
       # runs would then lock two files of one name.
       with contextlib.suppress(FileNotFoundError):
@@ -308,26 +406,9 @@ class RunFolder:
     """Makes the folder and checks that it can be that of a run."""
     try:
       self._made += folders.make(self.path)
-      status = self.path.stat()
     except OSError as error:
-      raise ValueError(
-        f'run_dir={self.path} cannot be created: {error.strerror}; choose '
-        'another folder.'
-      ) from error
-    if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
-      raise ValueError(
-        f'run_dir={self.path} belongs to or can be written by other users '
-        f'(owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}): '
-        'choose a folder of your own, or chmod o-w it.'
-      )
-    try:
-      self._before = frozenset(os.listdir(self.path))
-    except OSError as error:
-      raise ValueError(
-        f'run_dir={self.path} cannot be read: {error.strerror}; choose another '
-        'folder.'
-      ) from error
-    _check_is_ours(self.path, self._before)
+      raise _not_created(self.path, error.strerror) from error
+    self._before = _names_in(self.path)
 
   def keep(self) -> None:
     """Says that training begins: what the folder holds stays from now on."""
@@ -438,19 +519,7 @@ class RunFolder:
     Raises:
       ValueError: If a line of the file is no flag.
     """
-    if not self.flags.exists():
-      return None
-    flags = {}
-    text = self.flags.read_text(encoding='utf-8')
-    for line in text.removesuffix('\n').split('\n'):
-      name, equals, value = line.partition('=')
-      if not name.startswith('--') or not equals:
-        raise ValueError(
-          f'{self.flags} holds {line!r}, which is not --name=value: repair the '
-          'line or choose another run folder.'
-        )
-      flags[name.removeprefix('--')] = value
-    return flags
+    return _read_flags(self.flags)
 
   def check_flags(
     self, flags: Mapping[str, Any], free: Collection[str] = ()
@@ -464,14 +533,7 @@ class RunFolder:
     Raises:
       FingerprintMismatch: If another differs.
     """
-    stored = self.read_flags()
-    if stored is not None:
-      now = {
-        name: _flag_text(name, value)
-        for name, value in flags.items()
-        if value is not None
-      }
-      check_fingerprint(stored, now, free)
+    _check_flags(self.flags, flags, free)
 
   def write_versions(self, first_round: int = 0) -> str | None:
     """Writes the versions of Python, the platform, packages and this code.

@@ -7,9 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets.splits import pooled_split
-from experiments.config import worker_settings
+from experiments.config import (
+  own_functions,
+  parts_of_run,
+  run_settings,
+  worker_settings,
+)
+from experiments.config.defaults import CENTRAL
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
+from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.models import ENCODERS
 
 # For each pair: the first must be at most, or below, the second; why; what to
@@ -59,10 +66,11 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
   if parts.source.has_unlabelled:
     _check_unlabelled(values, parts)
   if parts.process.check is not None:
-    try:
-      parts.process.check(values)
-    except ValueError as error:
-      raise UsageError(str(error)) from error
+    with own_functions.refusals(f'--process={values["process"]}', 'check'):
+      try:
+        parts.process.check(values)
+      except ValueError as error:
+        raise UsageError(str(error)) from error
   worker_settings.check(values)
 
 
@@ -112,7 +120,8 @@ def _check_central(values, parts) -> None:
       f'--model={values["model"]} has no encoder of its own, which the process '
       f'{parts.process.name} trains: choose --model={" or ".join(ENCODERS)}.'
     )
-  if values.get('setting') == 'central' and values['partition'] != 'pooled':
+  central = values.get('setting') == 'central'
+  if central and values['partition'] != CENTRAL['partition']:
     raise UsageError(
       f'--partition={values["partition"]} does not fit --setting=central: one '
       'client holds all the data there; leave it out.'
@@ -140,7 +149,7 @@ def _check_counted_steps(values, parts) -> None:
   """Refuses an optimizer whose steps its process cannot count."""
   if (
     not parts.process.counts_sgd_steps
-    or values.get('client_optimizer') != 'adam'
+    or parts.optimizer.follows_gradients
     or values.get('control_update') == 'full_gradient'
   ):
     return
@@ -148,19 +157,22 @@ def _check_counted_steps(values, parts) -> None:
   asked = f'--base_process={base}' if base else f'--process={values["process"]}'
   can_average = 'control_update' in values
   other = ', or --control_update=full_gradient.' if can_average else '.'
+  known = [o.name for o in OPTIMIZERS.values() if o.follows_gradients]
   raise UsageError(
-    f'--client_optimizer=adam does not go with {asked}, which divides by steps '
-    'in proportion to the gradients: choose --client_optimizer=sgd' + other
+    f'--client_optimizer={parts.optimizer.name} does not go with {asked}, '
+    'which divides by steps in proportion to the gradients: choose '
+    f'--client_optimizer={" or ".join(known)}{other}'
   )
 
 
 def _check_cut(values, parts) -> None:
   """Refuses to cut data anew that clients own or nobody has labelled."""
-  if values['partition'] == 'native':
+  if parts.partition.needs_client_ids:
     raise UsageError(
-      f'--split={values["split"]} does not fit --partition=native (the default '
-      'where the data name owners), whose clients own their examples: give '
-      '--partition=r, or --split=own.'
+      f'--split={values["split"]} does not fit --partition='
+      f'{values["partition"]}, whose clients own their examples: give '
+      f'--partition={run_settings.PARTITION.default}, or '
+      f'--split={pooled_split.OWN}.'
     )
   if parts.source.has_unlabelled:
     raise UsageError(
@@ -180,18 +192,17 @@ def _check_sets(values, parts) -> None:
   asked = f'--partition={values["partition"]}'
   source = f'--dataset={values["dataset"]}'
   has_sets = parts.source.has_sets
-  if has_sets != (partition.name == 'own_sets'):
+  fitting = ' or '.join(parts_of_run.partitions_in_sets(has_sets))
+  if has_sets != partition.needs_sets:
+    how = 'sets' if has_sets else 'no sets'
     raise UsageError(
-      f'{asked} does not fit {source}, whose examples come in sets: choose '
-      '--partition=own_sets.'
-      if has_sets
-      else f'{asked} does not fit {source}, whose examples come in no sets: '
-      'choose --partition=u_sets.'
+      f'{asked} does not fit {source}, whose examples come in {how}: choose '
+      f'--partition={fitting}.'
     )
   if parts.process.labels_at == 'sets' and not partition.in_sets:
     raise UsageError(
       f'{asked} lays no examples in sets, which the process {process} needs: '
-      'choose --partition=u_sets.'
+      f'choose --partition={fitting}.'
     )
   if partition.in_sets and parts.process.labels_at not in ('sets', 'clients'):
     raise UsageError(
@@ -205,18 +216,23 @@ def _check_sets(values, parts) -> None:
           f'--{flag}={values[flag]} has no effect: clients of the process '
           f'{process} see labels, and no class priors; leave it out.'
         )
-  try:
-    partition.complete(
-      {name: values.get(name) for name in partition.setting_names}
-    )
-  except ValueError as error:
-    raise UsageError(f'--{error}') from error
+  with own_functions.refusals(asked, 'complete'):
+    try:
+      partition.complete(
+        {name: values.get(name) for name in partition.setting_names}
+      )
+    except ValueError as error:
+      raise UsageError(f'--{error}') from error
 
 
 def _check_unlabelled(values, parts) -> None:
   """Refuses what needs labels of images that have none."""
   partition = parts.partition
-  if partition.needs_labels(values):
+  with own_functions.refusals(
+    f'--partition={values["partition"]}', 'needs_labels'
+  ):
+    needs_labels = partition.needs_labels(values)
+  if needs_labels:
     given = (
       f'--partition={values["partition"]}'
       if values.get('noniid_r') is None

@@ -8,21 +8,32 @@ are half an epoch for a client with 2,283 images, but 13 epochs for a writer
 with 76, who then fits his own pseudo-labels.
 """
 
+import difflib
 import os
+import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from experiments.config import parts_of_run
+from experiments.config import own_functions, parts_of_run
 from experiments.config.parts_of_run import Parts
-from experiments.config.usage import check_name
+from experiments.config.usage import UsageError, check_name
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
 from tff_ssl.setting import Setting
 
 _DATA_DIR = 'TFF_SSL_DATA_DIR'
+_GIVEN = 'your flag'
+# The flag that names what a default comes from.
+_FLAGS_OF_ORIGINS = {
+  'algorithm': 'process',
+  'process': 'process',
+  'data set': 'dataset',
+  'partition': 'partition',
+}
 
-# The momentum of the one client goes on, and a round is an epoch.
-_CENTRAL = {
+# Of --setting=central. The momentum of the one client goes on, and a round is
+# an epoch.
+CENTRAL = {
   'partition': 'pooled',
   'local_epochs': 1,
   'client_momentum': 'slot',
@@ -65,6 +76,43 @@ class _Layers:
     """Adds those values whose settings have none yet."""
     self.put(origin, {k: v for k, v in layer.items() if k not in self.values})
 
+  def put_of_part(
+    self,
+    origin: str,
+    part: str,
+    attribute: str,
+    layer: Mapping[str, Any] | Callable[..., Mapping[str, Any]],
+    *arguments: Mapping[str, Any],
+  ) -> None:
+    """Puts values that a part of the run brings.
+
+    Args:
+      origin: Where they come from.
+      part: The flag that names the part, with its value.
+      attribute: What the part calls the values.
+      layer: The values, or a function that returns them.
+      *arguments: Those of the function.
+
+    Raises:
+      UsageError: If the function fails, or there is no setting of some name.
+    """
+    if callable(layer):
+      with own_functions.refusals(part, attribute):
+        layer = layer(*arguments)
+    if not isinstance(layer, Mapping):
+      raise UsageError(
+        f'{part}: {attribute} gives {layer!r}: make it a mapping from names of '
+        'settings to values.'
+      )
+    for name in layer:
+      if name not in self._settings:
+        near = difflib.get_close_matches(str(name), self._settings, n=1)
+        hint = f'did you mean {near[0]!r}?' if near else 'leave it out.'
+        raise UsageError(
+          f'{part}: {attribute} names {name!r}, which is no setting: {hint}'
+        )
+    self.put(origin, layer)
+
 
 class Resolved(NamedTuple):
   """A run's settings before they are checked.
@@ -90,33 +138,47 @@ def with_environment(given: Mapping[str, Any]) -> dict[str, Any]:
   return {**({'data_dir': folder} if folder else {}), **given}
 
 
-def resolve(given: Mapping[str, Any]) -> Resolved:
+def resolve(
+  given: Mapping[str, Any],
+  origins: Mapping[str, str] = types.MappingProxyType({}),
+) -> Resolved:
   """Fills in what was not given.
 
   Args:
     given: Flags by name; `process` and `dataset` are among them.
+    origins: Where those flags come from that the user did not write.
 
   Raises:
-    UsageError: If a part is unknown.
+    UsageError: If a part is unknown, or what it brings cannot be used.
   """
   process = parts_of_run.find_process(given['process'])
   source = parts_of_run.find_source(given['dataset'])
+  of_process = f'--process={given["process"]}'
   layers = _Layers(
     parts_of_run.all_settings(parts_of_run.offers_of_user(given))
   )
   for group in (*parts_of_run.COMMON.values(), source.settings):
     layers.put('default', _of_records(group))
   layers.put('algorithm', _of_builder(process))
-  layers.put('data set', _called(source.defaults, given))
-  layers.put('process', _called(process.defaults, given))
+  layers.put_of_part(
+    'data set',
+    f'--dataset={given["dataset"]}',
+    'defaults',
+    source.defaults,
+    given,
+  )
+  layers.put_of_part('process', of_process, 'defaults', process.defaults, given)
   if given.get('setting') == 'central':
-    layers.put('--setting', _CENTRAL)
+    layers.put('--setting', CENTRAL)
   partition = _partition(process, given, layers)
   optimizer = _part(OPTIMIZERS, 'client_optimizer', given, layers)
   schedule = _part(SCHEDULES, 'schedule', given, layers)
   if process.derive is not None:
-    layers.put('process', process.derive(layers.values, given))
-  layers.put('your flag', given)
+    layers.put_of_part(
+      'process', of_process, 'derive', process.derive, layers.values, given
+    )
+  layers.put(_GIVEN, given)
+  layers.origins |= {k: v for k, v in origins.items() if k in given}
   if layers.values.get('data_dir') == os.environ.get(_DATA_DIR):
     layers.origins['data_dir'] = _DATA_DIR
   values = layers.values
@@ -134,27 +196,78 @@ def resolve(given: Mapping[str, Any]) -> Resolved:
   return Resolved(values, layers.origins, parts)
 
 
+def blamed(
+  error: UsageError,
+  name: str,
+  values: Mapping[str, Any],
+  origins: Mapping[str, str],
+) -> UsageError:
+  """Returns the refusal of a value, with where the value comes from.
+
+  Args:
+    error: Of the value.
+    name: The setting.
+    values: All values, by name.
+    origins: Where each of them comes from.
+
+  Returns:
+    The same where the user gave the value.
+  """
+  origin = origins.get(name, _GIVEN)
+  if origin in _FLAGS_OF_ORIGINS:
+    flag = _FLAGS_OF_ORIGINS[origin]
+    origin = f'--{flag}={values[flag]}'
+  elif origin != 'default' and not origin.startswith('--'):
+    return error
+  more = '' if origin == 'default' else f' of {origin}'
+  return UsageError(
+    f'{error} (It is a default{more}: correct it there, or give --{name}.)'
+  )
+
+
 def _partition(process, given, layers):
   """Chooses the partition, and puts what it imposes."""
-  if process.labels_at == 'sets' and layers.values['partition'] != 'own_sets':
-    layers.put('process', {'partition': 'u_sets'})
-  partition = parts_of_run.find_partition(
-    given.get('partition', layers.values['partition'])
-  )
+  name = given.get('partition', layers.values['partition'])
+  try:
+    partition = parts_of_run.find_partition(name)
+  except UsageError as error:
+    raise _blamed_here(error, 'partition', given, layers) from error
+  in_sets = process.labels_at != 'sets' or partition.in_sets
+  if 'partition' not in given and not in_sets:
+    name = parts_of_run.partitions_in_sets(needs_sets=False)[0]
+    layers.put('process', {'partition': name})
+    partition = parts_of_run.find_partition(name)
   layers.put_below('partition', _of_records(partition.settings))
   if partition.overrides is not None:
-    layers.put('partition', partition.overrides(layers.values, given))
+    layers.put_of_part(
+      'partition',
+      f'--partition={name}',
+      'overrides',
+      partition.overrides,
+      layers.values,
+      given,
+    )
   return partition
 
 
 def _part(table, flag, given, layers):
   """Chooses an optimizer or a schedule, and puts what it imposes."""
   name = given.get(flag, layers.values[flag])
-  check_name(flag, name, table)
+  try:
+    check_name(flag, name, table)
+  except UsageError as error:
+    raise _blamed_here(error, flag, given, layers) from error
   part = table[name]
   layers.put_below('default', _of_records(part.settings))
   layers.put(f'--{flag}', part.overrides)
   return part
+
+
+def _blamed_here(error, name, given, layers):
+  """Returns `blamed` before the flags that were given are put."""
+  if name in given:
+    return error
+  return blamed(error, name, {**layers.values, **given}, layers.origins)
 
 
 def _of_builder(process) -> dict[str, Any]:
@@ -170,7 +283,3 @@ def _of_builder(process) -> dict[str, Any]:
 
 def _of_records(settings) -> dict[str, Any]:
   return {s.name: s.default for s in settings if s.default is not None}
-
-
-def _called(defaults: Mapping | Callable, given) -> Mapping[str, Any]:
-  return defaults(given) if callable(defaults) else defaults

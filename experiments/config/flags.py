@@ -30,16 +30,8 @@ def parse(argv: list[str]) -> dict[str, object]:
     UsageError: If a flag is unknown or its value is of the wrong kind, or there
       is an argument that is no flag.
   """
-  try:
-    # Unfolded first: what a user brings has flags of its own.
-    argv = flags.FlagValues().read_flags_from_files(argv)
-  except flags.Error as error:
-    raise UsageError(' '.join(str(error).split())) from error
-  except UnicodeDecodeError as error:
-    raise UsageError(
-      f'--flagfile names a file that is not UTF-8 text ({error}): give one '
-      'with a flag in each line.'
-    ) from error
+  # Unfolded first: what a user brings has flags of its own.
+  argv = _with_flag_files(argv)
   settings = parts_of_run.all_settings(
     parts_of_run.offers_of_user(_named_parts(argv))
   )
@@ -48,8 +40,10 @@ def parse(argv: list[str]) -> dict[str, object]:
     rest = values(argv)
   except flags.UnrecognizedFlagError as error:
     raise UsageError(_unknown(error.flagname, settings)) from error
+  except flags.IllegalFlagValueError as error:
+    raise UsageError(_unreadable(error, settings)) from error
   except flags.Error as error:
-    raise UsageError(' '.join(str(error).split())) from error
+    raise UsageError(_without_value(error)) from error
   if len(rest) > 1:
     raise UsageError(f'{rest[1]!r} is no flag: flags are written --name=value.')
   return {
@@ -57,6 +51,26 @@ def parse(argv: list[str]) -> dict[str, object]:
     for name, value in values.flag_values_dict().items()
     if value is not None and name not in aliases
   }
+
+
+def _with_flag_files(argv: list[str]) -> list[str]:
+  """Returns a command line with the flags of its flag files in it."""
+  remedy = 'give the path of a text file with a flag in each line'
+  try:
+    return flags.FlagValues().read_flags_from_files(argv)
+  except flags.CantOpenFlagFileError as error:
+    cause = error.__context__  # Of the operating system.
+    raise UsageError(
+      f'--flagfile={cause.filename} cannot be read: {cause.strerror}; {remedy}.'
+    ) from error
+  except UnicodeDecodeError as error:
+    raise UsageError(
+      f'--flagfile names a file that is not UTF-8 text ({error}): {remedy}.'
+    ) from error
+  except flags.Error as error:
+    raise UsageError('--flagfile has no value: give --flagfile=PATH.') from (
+      error
+    )
 
 
 def _define(
@@ -80,7 +94,7 @@ def _named_parts(argv: list[str]) -> dict[str, str]:
   try:
     values(argv, known_only=True)
   except flags.Error as error:
-    raise UsageError(' '.join(str(error).split())) from error
+    raise UsageError(_without_value(error)) from error
   return {k: v for k, v in values.flag_values_dict().items() if v is not None}
 
 
@@ -89,3 +103,22 @@ def _unknown(name: str, settings: dict[str, Setting]) -> str:
   near = difflib.get_close_matches(name, list(settings), n=1, cutoff=0.6)
   hint = f'did you mean --{near[0]}?' if near else 'see --help.'
   return f'--{name} is no flag: {hint}'
+
+
+def _unreadable(
+  error: flags.IllegalFlagValueError, settings: dict[str, Setting]
+) -> str:
+  """Returns the sentence for a value that is not of the kind of its flag."""
+  # absl puts the flag with its value before the error of its parser.
+  text = str(error).removesuffix(f': {error.__context__}')
+  given = ' '.join(text.removeprefix('flag ').split())
+  setting = settings[given.removeprefix('--').partition('=')[0]]
+  expected = 'true or false' if setting.type is bool else setting.expected
+  return f'{given} must be {expected}.'
+
+
+def _without_value(error: flags.Error) -> str:
+  """Returns the sentence for a flag at the end, to which a value is missing."""
+  *_, flag = str(error).split()
+  name = flag.lstrip('-')
+  return f'--{name} has no value: give --{name}=VALUE.'

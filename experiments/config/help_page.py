@@ -5,11 +5,10 @@ the flags that have an effect there, each with the value that it will have.
 """
 
 import textwrap
-from typing import Any
+import types
 
 from datasets.sources import catalogue
-from experiments.config import defaults, parts_of_run
-from experiments.config.usage import UsageError
+from experiments.config import parts_of_run
 from tff_ssl import algorithms
 from tff_ssl.setting import Setting
 
@@ -35,61 +34,64 @@ published tables: python -m experiments.reproduce --list. Flags from a file, as
 each run folder holds one: --flagfile=PATH."""
 
 
-def text(given: dict[str, Any]) -> str:
-  """Returns the help text.
+def start() -> str:
+  """Returns the help text where no process was named."""
+  return '\n'.join(
+    [
+      _START,
+      '',
+      *_names('processes', algorithms.PROCESSES),
+      *_names('data sets', catalogue.SOURCES),
+      '',
+      'README.md says more of each.',
+    ]
+  )
+
+
+def of_run(settings: types.SimpleNamespace) -> str:
+  """Returns the help text of a run: its settings, with their values.
 
   Args:
-    given: The flags beside --help, by name.
-
-  Raises:
-    UsageError: If a part of the run is unknown.
+    settings: From `experiments.config.settings.make`.
   """
-  if 'process' not in given:
-    return '\n'.join(
-      [
-        _START,
-        '',
-        *_names('processes', algorithms.PROCESSES),
-        *_names('data sets', catalogue.SOURCES),
-        '',
-        'README.md says more of each.',
-      ]
-    )
-  if 'dataset' not in given:
-    raise UsageError(
-      f'--help with --process={given["process"]} needs a data set, which many '
-      'values depend on: add --dataset=NAME.'
-    )
-  resolved = defaults.resolve(defaults.with_environment(given))
-  context = resolved.parts.context(resolved.values)
+  recipe = f' by --recipe={settings.recipe}' if settings.recipe else ''
   lines = textwrap.wrap(
-    f'Flags of --process={given["process"]} on --dataset={given["dataset"]}, '
-    'with their values and where these come from. Change one with '
+    f'Flags of --process={settings.process} on --dataset={settings.dataset}'
+    f'{recipe}, with their values and where these come from. Change one with '
     '--name=value.',
     _WIDTH,
     break_long_words=False,
     break_on_hyphens=False,
   )
-  for heading, settings in parts_of_run.headings_of(resolved.parts).items():
-    used = [s for s in settings if s.why_unused(context) is None]
+  # A flag that gave its value to the one that it stands for.
+  passed_on = set(settings.origins.values())
+  for heading, group in parts_of_run.headings_of(settings.parts).items():
+    used = [
+      setting
+      for setting in group
+      if setting.name in settings.effective
+      and not (setting.instead_of and f'--{setting.name}' in passed_on)
+    ]
     if used:
       lines += ['', f'{heading}:']
     for setting in used:
-      lines += _entry(setting, resolved)
+      lines += _entry(setting, settings)
   return '\n'.join(lines)
 
 
-def _entry(setting: Setting, resolved: defaults.Resolved) -> list[str]:
+def _entry(setting: Setting, settings: types.SimpleNamespace) -> list[str]:
   """Returns the lines of one flag."""
-  head = f'  --{setting.name}'
-  if setting.name in resolved.values:
-    origin = resolved.origins[setting.name]
-    value = resolved.values[setting.name]
-    if isinstance(value, bool):
-      value = str(value).lower()
-    head += f'={value}  ({origin})'
-  else:
+  name = setting.name
+  # Those in `used` are as written, without the home folder in them.
+  value = settings.used.get(name, getattr(settings, name))
+  if value is None:
+    value = setting.if_none
+  head = f'  --{name}'
+  if value is None:
     head += '  (not given)'
+  else:
+    text = str(value).lower() if isinstance(value, bool) else value
+    head += f'={text}  ({settings.origins.get(name, "default")})'
   described = setting.help
   if setting.choices:
     described += f' One of {", ".join(setting.choices)}.'

@@ -7,7 +7,8 @@ every run they are all that a run may be given.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from datasets.partition import partitions
@@ -46,7 +47,9 @@ COMMON: Mapping[str, tuple[Setting, ...]] = {
 
 
 # absl's own flags, and what `settings.make` adds to the values.
-_NO_NAMES = ('flagfile', 'h', 'help', 'parts', 'undefok', 'used')
+_NO_NAMES = ('effective', 'flagfile', 'origins', 'parts', 'undefok', 'used')
+# The names of processes and data sets are parts of folders' names.
+_FOLDER_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 
 
 class Offer(NamedTuple):
@@ -152,36 +155,78 @@ def find_process(name: str) -> ProcessSpec:
     name: Of the registry, or 'module:SPEC'.
 
   Raises:
-    UsageError: If there is none.
+    UsageError: If there is none, or a user's own has a name that cannot be
+      used.
   """
-  if not user_modules.is_reference(name):
-    check_name('process', name, algorithms.PROCESSES)
-  return _found(algorithms.find, name)
+  return _found('process', name, algorithms.find, algorithms.PROCESSES)
 
 
 def find_source(name: str) -> SourceSpec:
   """Returns the entry of a data set; see `find_process`."""
-  if not user_modules.is_reference(name):
-    check_name('dataset', name, catalogue.SOURCES)
-  return _found(catalogue.find, name)
+  return _found('dataset', name, catalogue.find, catalogue.SOURCES)
 
 
 def find_partition(name: str) -> PartitionSpec:
   """Returns the entry of a partition; see `find_process`."""
-  if not user_modules.is_reference(name):
-    check_name('partition', name, partitions.PARTITIONS)
-  return _found(partitions.find, name)
+  return _found('partition', name, partitions.find, partitions.PARTITIONS)
+
+
+def partitions_in_sets(needs_sets: bool) -> list[str]:
+  """Returns the names of the partitions that lay examples in sets.
+
+  Args:
+    needs_sets: Whether of data that come in sets, or of all others.
+  """
+  return [
+    spec.name
+    for spec in partitions.PARTITIONS.values()
+    if spec.in_sets and spec.needs_sets == needs_sets
+  ]
 
 
 def check_model(name: str) -> None:
   """Raises `UsageError` if there is no such network."""
   if user_modules.is_reference(name):
-    _found(functools.partial(user_modules.load, 'model'), name)
+    _loaded(functools.partial(user_modules.load, 'model'), name)
   else:
     check_name('model', name, {**MODELS, **ENCODERS})
 
 
-def _found(find, name):
+def _found(
+  flag: str, name: str, find: Callable[[str], Any], known: Mapping[str, Any]
+) -> Any:
+  """Returns what a flag names: an entry of a registry, or a user's own.
+
+  Args:
+    flag: The flag.
+    name: Its value.
+    find: Finds the entry.
+    known: The registry.
+
+  Raises:
+    UsageError: If there is none, or a user's own has a name that cannot be
+      used.
+  """
+  if not user_modules.is_reference(name):
+    check_name(flag, name, known)
+    return find(name)
+  entry = _loaded(find, name)
+  given = f'--{flag}={name}: its name {entry.name!r}'
+  if not _FOLDER_NAME.fullmatch(str(entry.name)):
+    raise UsageError(
+      f"{given} cannot be a part of a folder's name: write it with letters, "
+      'digits, "_", "-" and ".", a letter or digit first.'
+    )
+  if entry.name in known:
+    raise UsageError(
+      f'{given} is that of --{flag}={entry.name}, which comes with the '
+      'project: give it another.'
+    )
+  return entry
+
+
+def _loaded(find: Callable[[str], Any], name: str) -> Any:
+  """Returns what is found of a user's own."""
   try:
     return find(name)
   except ValueError as error:
@@ -198,43 +243,101 @@ def offers_of_user(given: Mapping[str, Any]) -> list[Offer]:
     UsageError: If such a part cannot be had, or has a setting that cannot be a
       flag.
   """
-  offers = []
+  offers: list[Offer] = []
   for flag, (find, offer_of) in OF_USERS.items():
     name = given.get(flag, '')
     if user_modules.is_reference(name):
       offer = offer_of(find(name))
-      _check_own_settings(f'--{flag}={name}', offer)
+      _check_own_settings(f'--{flag}={name}', offer, offers)
       offers.append(offer)
   return offers
 
 
-def _check_own_settings(given: str, offer: Offer) -> None:
-  """Refuses settings of a user's part that would be taken for others."""
+def _check_own_settings(given: str, offer: Offer, others: list[Offer]) -> None:
+  """Refuses settings of a user's part that would be taken for others.
+
+  Args:
+    given: The flag that names the part, with its value.
+    offer: What comes with it.
+    others: What comes with the user's other parts.
+  """
   of_every_run = {s.name: s for group in COMMON.values() for s in group}
   # Of the same kind in several processes, such as batch_size.
-  shared = {s.name: s for o in alternatives() for s in o.settings}
+  shared = {s.name: s for o in (*others, *alternatives()) for s in o.settings}
+  # What each flag, under whichever name, sets.
+  taken = {
+    text: setting.name
+    for setting in (of_every_run | shared).values()
+    for text in (setting.name, *setting.aliases)
+  }
+  seen = set()
   for setting in offer.settings:
-    name = setting.name
-    if not name.isidentifier() or name in _NO_NAMES:
+    if not isinstance(setting, Setting):
       raise UsageError(
-        f'{given}: a setting cannot be called {name!r}: give it another name.'
+        f'{given}: its settings hold {setting!r}, which is no Setting: correct '
+        'that.'
       )
+    name = setting.name
+    if name in seen:
+      raise UsageError(
+        f'{given}: it has two settings {name}: leave one of them out.'
+      )
+    seen.add(name)
+    _check_own_names(given, setting, taken)
     if name in of_every_run and name not in shared:
       raise UsageError(
         f'{given}: its setting {name} is called like one of every run: rename '
         'it.'
       )
-    if name in shared and setting.type is not shared[name].type:
-      raise UsageError(
-        f'{given}: its setting {name} is of the type {setting.type.__name__}, '
-        f'and --{name} is of the type {shared[name].type.__name__}: rename it.'
-      )
+    if name in shared:
+      _check_is_alike(given, setting, shared[name])
     if setting.scope is not Scope.MODEL:
       raise UsageError(
         f'{given}: its setting {name} has the scope {setting.scope.name}, but '
         'those of a process, a data set and a partition change the model: '
         'leave the scope out.'
       )
+    taken |= dict.fromkeys((name, *setting.aliases), name)
+
+
+def _check_own_names(
+  given: str, setting: Setting, taken: Mapping[str, str]
+) -> None:
+  """Refuses names and aliases that are no flags, or those of others.
+
+  Args:
+    given: The flag that names a user's part, with its value.
+    setting: One of its settings.
+    taken: What each flag that there is sets, under whichever of its names.
+  """
+  for text in (setting.name, *setting.aliases):
+    if not str(text).isidentifier() or text in _NO_NAMES:
+      raise UsageError(
+        f'{given}: a setting cannot be called {text!r}: give it another name.'
+      )
+    owner = taken.get(text, setting.name)
+    if owner != setting.name:
+      what = 'name' if text == setting.name else f'alias {text}'
+      other = 'the name' if text == owner else 'an alias'
+      raise UsageError(
+        f'{given}: the {what} of its setting {setting.name} is {other} of '
+        f'--{owner}: choose another.'
+      )
+
+
+def _check_is_alike(given: str, setting: Setting, other: Setting) -> None:
+  """Refuses a setting that shares a flag with another of a different kind."""
+  name = setting.name
+  if setting.type is not other.type:
+    raise UsageError(
+      f'{given}: its setting {name} is of the type {setting.type.__name__}, '
+      f'and --{name} is of the type {other.type.__name__}: rename it.'
+    )
+  if more := sorted(set(setting.aliases) - set(other.aliases)):
+    raise UsageError(
+      f'{given}: its setting {name} has the alias {more[0]}, which --{name} '
+      'of others has not: leave the alias out, or rename the setting.'
+    )
 
 
 def of_process(spec: ProcessSpec) -> Offer:

@@ -199,8 +199,8 @@ def _defaults(
       name: found[0] if len(found) == 1 else tuple(found)
       for (other, name), found in chosen.items()
       if other == flag
-      # Of a partition's record, it is among the former.
-      and not (flag == 'partition' and found == [own.get((flag, name))])
+      # Of a record, it is among the former; those of processes are not.
+      and not (flag != 'process' and found == [own.get((flag, name))])
     }
     if flag == 'dataset' and len(lines) == len(common):
       # Says again what holds anyway.
@@ -208,6 +208,8 @@ def _defaults(
     lines += _by_value(flag, values)
   if setting.like:
     lines.append(f'{"else " if lines else ""}that of `--{setting.like}`')
+  if setting.if_none is not None:
+    lines.append(_literal(setting.if_none))
   return lines or ['none']
 
 

@@ -7,6 +7,7 @@ views stand beside these.
 import dataclasses
 
 from datasets.draws import assignment
+from datasets.partition.partitions import PARTITIONS
 from tff_ssl.setting import (
   Scope,
   Setting,
@@ -172,9 +173,8 @@ RECIPE = (
 PARTITION = Setting(
   'partition',
   str,
-  'How clients get data: native, r, dirichlet, pooled, u_sets, own_sets, or '
-  'module:PARTITION of your own; by default native where the data say who owns '
-  'each example.',
+  f'How clients get data: {", ".join(PARTITIONS)}, or module:PARTITION of your '
+  'own; by default native where the data say who owns each example.',
   default='r',
 )
 
@@ -204,6 +204,14 @@ PLACES = (
 )
 
 ACTIONS = (
+  Setting(
+    'help',
+    bool,
+    'Lists the flags of a process on a data set, or of a recipe, each with the '
+    'value that it will have, and ends.',
+    scope=Scope.NAME,
+    aliases=('h',),
+  ),
   Setting(
     'dry_run',
     bool,

@@ -7,13 +7,14 @@ do.
 
 import os
 import types
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from datasets.draws import label_masks
 from experiments.config import (
   conflicts,
   defaults,
+  own_functions,
   parts_of_run,
   run_settings,
   worker_settings,
@@ -22,6 +23,7 @@ from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
 from tff_ssl.setting import Scope, Setting
 
+_FRACTION = label_masks.LABELLED_FRACTION
 _ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)
 
 # The names of those settings that may change when a run is resumed.
@@ -45,7 +47,9 @@ NAMES = frozenset(
 
 
 def make(
-  given: dict[str, object], optional: Collection[str] = ()
+  given: dict[str, object],
+  optional: Collection[str] = (),
+  origins: Mapping[str, str] = types.MappingProxyType({}),
 ) -> types.SimpleNamespace:
   """Resolves and checks the flags of a run.
 
@@ -53,35 +57,49 @@ def make(
     given: The flags that were given, by name (`flags.parse`).
     optional: Names of those among them that are left out where they have no
       effect; for the others this is an error.
+    origins: Where those of `given` come from that the user did not write, by
+      name.
 
   Returns:
     A namespace with all flags as attributes: `None` where the run does not use
-    them. `used` are those that it does, by name, and `parts` are its `Parts`.
+    them. `used` are those that it does, by name. `origins` says where each
+    value comes from. `effective` has the names of all that would have an
+    effect, with a value or without. `parts` are the run's `Parts`.
 
   Raises:
     UsageError: If the flags cannot be run.
   """
   for flag in ('process', 'dataset'):
     if flag not in given:
-      raise UsageError(f'--{flag} is missing; --list names what there is.')
+      raise UsageError(
+        f'--{flag} is missing: add --{flag}=NAME; --list names what there is.'
+      )
   given = defaults.with_environment(given)
   _check_exclusive(given)
   written = given
   given = _with_mask_ratio(given)
   given = worker_settings.without_revoked(given)
-  values, _, parts = defaults.resolve(given)
+  if given.keys() - written.keys():
+    origins = {**origins, _FRACTION.instead_of: f'--{_FRACTION.name}'}
+  values, origins, parts = defaults.resolve(given, origins)
   parts_of_run.check_model(values['model'])
   unused = _unused(values, parts)
   for name in given:
     if name in unused and name not in optional:
       reason = unused[name]
       if name not in written:
-        name = 'labelled_fraction'
+        name = _FRACTION.name
       value = written[name]
       text = str(value).lower() if isinstance(value, bool) else value
-      raise UsageError(f'--{name}={text} has no effect: {reason}.')
+      raise UsageError(
+        f'--{name}={text} has no effect: {reason}; leave it out.'
+      )
   values = {k: v for k, v in values.items() if k not in unused}
-  _check_values(values, parts.settings)
+  for name, value in values.items():
+    try:
+      _check_value(name, value, parts.settings[name])
+    except UsageError as error:
+      raise defaults.blamed(error, name, values, origins) from error
   conflicts.check(values, parts)
   names = list({**parts_of_run.all_settings(), **parts.settings})
   settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
@@ -90,6 +108,8 @@ def make(
     for name in names
     if name in values and name not in _ACTIONS
   }
+  settings.origins = {name: origins[name] for name in values}
+  settings.effective = parts.settings.keys() - unused.keys()
   settings.parts = parts
   settings.cache_dir = os.path.expanduser(settings.cache_dir)
   settings.run_dir = os.path.expanduser(settings.run_dir)
@@ -110,24 +130,30 @@ def _check_exclusive(given) -> None:
 
 def _with_mask_ratio(given: dict[str, object]) -> dict[str, object]:
   """Returns the flags with a mask ratio for the labelled fraction."""
-  if 'labelled_fraction' not in given:
+  if _FRACTION.name not in given:
     return given
-  setting = label_masks.LABELLED_FRACTION
-  fraction = given[setting.name]
-  if not setting.allows(fraction):
-    raise UsageError(f'--{setting.name}={fraction} must be {setting.expected}.')
-  rest = {k: v for k, v in given.items() if k != setting.name}
-  return {**rest, setting.instead_of: setting.parse(fraction)}
+  fraction = given[_FRACTION.name]
+  _check_value(_FRACTION.name, fraction, _FRACTION)
+  rest = {k: v for k, v in given.items() if k != _FRACTION.name}
+  return {**rest, _FRACTION.instead_of: _FRACTION.parse(fraction)}
 
 
 def _unused(values: dict[str, Any], parts: Parts) -> dict[str, str]:
   """Returns the settings that this run does not use, with the reason."""
   context = parts.context(values)
   own = parts.settings
+  owners = {
+    s.name: f'--{o.flag}={values[o.flag]}'
+    for o in parts.offers
+    for s in o.settings
+  }
   unused = {}
   for name, setting in own.items():
-    if reason := setting.why_unused(context):
-      unused[name] = reason
+    with own_functions.refusals(
+      owners.get(name, f'--{name}'), f'used_when of the setting {name}'
+    ):
+      if reason := setting.why_unused(context):
+        unused[name] = reason
   for name in values.keys() | parts_of_run.all_settings().keys():
     if name not in own:
       unused[name] = _why_not_offered(name, parts, values)
@@ -147,17 +173,16 @@ def _why_not_offered(name: str, parts: Parts, values: dict[str, Any]) -> str:
   return f'only {users} uses it'
 
 
-def _check_values(values: dict[str, Any], own: dict[str, Setting]) -> None:
-  """Raises `UsageError` at the first value that its setting cannot have."""
-  for name, value in values.items():
-    setting = own[name]
-    if name in run_settings.FOLDERS and not value:
-      raise UsageError(f'--{name}={value} must be a folder.')
-    if setting.choices:
-      check_name(name, value, setting.choices)
-    elif not setting.allows(value):
-      raise UsageError(f'--{name}={value} must be {setting.expected}.')
-    elif setting.parse is not None:
+def _check_value(name: str, value: Any, setting: Setting) -> None:
+  """Raises `UsageError` if a value is not one that its setting can have."""
+  if name in run_settings.FOLDERS and not value:
+    raise UsageError(f'--{name}={value} must be a folder.')
+  if setting.choices:
+    check_name(name, value, setting.choices)
+  elif not setting.allows(value):
+    raise UsageError(f'--{name}={value} must be {setting.expected_for(value)}.')
+  elif setting.parse is not None:
+    with own_functions.refusals(f'--{name}={value}', 'parse'):
       try:
         setting.parse(value)
       except ValueError as error:

@@ -66,7 +66,13 @@ OPTIMIZERS = {
         WEIGHT_DECAY,
       ),
     ),
-    Part('adam', _build_adam, (WEIGHT_DECAY,), overrides={'weight_decay': 0.0}),
+    Part(
+      'adam',
+      _build_adam,
+      (WEIGHT_DECAY,),
+      overrides={'weight_decay': 0.0},
+      follows_gradients=False,
+    ),
   )
 }
 

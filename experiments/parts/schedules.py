@@ -22,6 +22,17 @@ def _build_cosine(
   )
 
 
+def _shorten_cosine(given, share):
+  return {'schedule_scale': given.get('schedule_scale', 1.0) * share}
+
+
+def _shorten_exponential(given, share):
+  """Lets the rate fall as far in fewer rounds: the decay is by the round."""
+  if 'schedule_decay' not in given:
+    return {}
+  return {'schedule_decay': given['schedule_decay'] ** (1 / share)}
+
+
 SCHEDULES = {
   part.name: part
   for part in (
@@ -60,6 +71,7 @@ SCHEDULES = {
           above=0,
         ),
       ),
+      shorten=_shorten_cosine,
     ),
     Part(
       'exponential',
@@ -74,6 +86,7 @@ SCHEDULES = {
           at_most=1,
         ),
       ),
+      shorten=_shorten_exponential,
     ),
   )
 }

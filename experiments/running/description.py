@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.records import partition_report, set_report
+from experiments.artifacts import places
 from tff_ssl import metrics
 
 
@@ -33,6 +34,25 @@ def lines_of_data(data) -> list[str]:
       f'{facts["clients_without_unlabelled"]} have all.'
     )
   return lines
+
+
+def lines_of_folder(settings) -> list[str]:
+  """Returns what a run would do with what its folder holds.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+  """
+  done, total = places.rounds_done(settings), settings.total_rounds
+  if not done:
+    said = 'the run would begin there with round 1.'
+  elif done < total:
+    said = f'the run there would be resumed after round {done} of {total}.'
+  else:
+    said = (
+      f'the run there has done all its {total} rounds, and would write its '
+      'results once more; to go on, raise --total_rounds.'
+    )
+  return [f'{settings.run_dir}: {said}']
 
 
 def lines_of_warmup(settings) -> list[str]:
@@ -100,10 +120,16 @@ def lines_of_costs(run) -> list[str]:
       f'It goes over its examples {_times(settings.local_epochs)}: {low:,} to '
       f'{high:,} go forward and back through the network.'
     )
-  lines.append(
-    'Pseudo-labels and labelled minibatches come on top; metrics.csv counts '
-    'all passes.'
-  )
+  more = []
+  if settings.parts.process.makes_pseudo_labels:
+    more.append('pseudo-labels')
+  if settings.labelled_batch_size:
+    more.append('labelled minibatches')
+  if more:
+    lines.append(
+      f'{" and ".join(more).capitalize()} come on top; metrics.csv counts all '
+      'passes.'
+    )
   return lines
 
 

@@ -6,15 +6,6 @@ from collections.abc import Sequence
 
 import tqdm
 
-# What the first rounds of some processes are for, by the setting that says how
-# many there are.
-_PHASES = {
-  'server_warmup_rounds': 'server warm-up',
-  'pretraining_rounds': 'pre-training',
-  'supervised_rounds': 'without pseudo-labels',
-  'warmup_rounds': 'warm-up',
-}
-
 
 def phases_of(settings) -> list[tuple[str, int]]:
   """Returns the phases of a run: what its first rounds are for, and how many.
@@ -22,11 +13,12 @@ def phases_of(settings) -> list[tuple[str, int]]:
   Args:
     settings: From `experiments.config.settings.make`.
   """
-  return [
-    (phase, rounds)
-    for name, phase in _PHASES.items()
-    if (rounds := getattr(settings, name))
+  phases = [
+    (setting.phase, rounds)
+    for name, setting in settings.parts.settings.items()
+    if setting.phase and (rounds := getattr(settings, name))
   ]
+  return sorted(phases, key=lambda phase: phase[1])
 
 
 class Progress:

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -11,12 +13,7 @@ from experiments.measuring import (
   evaluation,
   proxy_evaluation,
 )
-
-# Processes whose results say how good one between them is, with what each is.
-_BOUNDS = (
-  ('server_only', 'labels of the server alone'),
-  ('fedavg', 'all labels at clients'),
-)
+from tff_ssl.algorithms import PROCESSES
 
 
 def write(settings, folder, weights, facts) -> list[str]:
@@ -78,19 +75,29 @@ def write(settings, folder, weights, facts) -> list[str]:
   ]
 
 
-def _bounds_beside(path: pathlib.Path, summary) -> list[str]:
-  """Returns the results of bounds whose finished runs are in folders beside."""
+def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
+  """Returns the results of bounds whose finished runs are in folders beside.
+
+  Args:
+    path: The folder of the run.
+    summary: Its own; a bound is of the same data set and seed.
+  """
   lines = []
-  for process, what in _BOUNDS:
-    name = f'{process}_{summary["dataset"]}_seed{summary["seed"]}'
-    other = path.absolute().parent / name / 'summary.json'
-    if process == summary['process'] or not other.exists():
+  for file in sorted(path.absolute().parent.glob('*/summary.json')):
+    try:
+      other = json.loads(file.read_text())
+      spec = PROCESSES.get(other['process'])
+      same = all(other[name] == summary[name] for name in ('dataset', 'seed'))
+      hides_labels = bool(other['flags'].get('mask_ratio'))
+      result = f'{other["accuracy"]:.4f} after {other["rounds"]} rounds'
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+      continue  # Of another program, or cut off.
+    if not same or hides_labels or spec is None or spec.bound is None:
       continue
-    bound = json.loads(other.read_text())
-    lines.append(
-      f'  {process} ({what}): {bound["accuracy"]:.4f} after '
-      f'{bound["rounds"]} rounds'
-    )
+    if spec.name != summary['process']:
+      lines.append(
+        f'  {spec.name} ({spec.bound}): {result}, in {file.parent.name}'
+      )
   return ['Bounds in folders beside it:', *lines] if lines else []
 
 

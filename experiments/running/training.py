@@ -8,9 +8,13 @@ from collections.abc import Iterator
 import grpc
 import tensorflow as tf
 
-from experiments.artifacts import checkpoints, metric_log, run_folder
+from experiments.artifacts import (
+  checkpoints,
+  metric_log,
+  places,
+  run_folder,
+)
 from experiments.config import settings as settings_lib
-from experiments.config.usage import UsageError
 from experiments.measuring import (
   client_evaluation,
   evaluation,
@@ -70,7 +74,7 @@ def run(
   folder.require_free_space(_bytes_needed(opened, state))
   saved = _open_checkpoints(opened, folder, state)
   first_round, state = saved.load_latest() or (0, state)
-  _check_rounds_left(settings, first_round)
+  places.check_rounds_left(settings, first_round)
   _show(description.lines_of_data(data))
   _show(description.lines_of_warmup(settings))
   if owners is not None:
@@ -129,6 +133,7 @@ def try_out(opened: building.Run) -> None:
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
+  _show(['', 'Folder:', *description.lines_of_folder(settings)])
   _show(['', 'Costs:', *description.lines_of_costs(opened)])
   _show(description.lines_of_warmup(settings))
   _show(['', 'Nothing was trained (--dry_run).'])
@@ -275,16 +280,6 @@ def _failures_of_a_run() -> Iterator[None]:
     raise RunFailed(f'A round failed in the TFF worker: {reason}') from error
   except signals.RoundDropped:
     pass
-
-
-def _check_rounds_left(settings, first_round) -> None:
-  """Refuses to end a run before the rounds that it has done."""
-  if first_round > settings.total_rounds:
-    raise UsageError(
-      f'--total_rounds={settings.total_rounds} is less than the {first_round} '
-      f'rounds that the run in {settings.run_dir} has done: raise it, or name '
-      'another folder.'
-    )
 
 
 @contextlib.contextmanager

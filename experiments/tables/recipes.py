@@ -301,8 +301,9 @@ def make(given: dict[str, object]):
   # Beside other flags, some of the recipe's may have no effect any more.
   overrides = given.keys() - settings_lib.FREE - settings_lib.REPETITION
   optional = base.keys() - given.keys() if overrides else ()
+  origins = dict.fromkeys(base.keys() - given.keys(), f'recipe {recipe.name}')
   try:
-    return settings_lib.make({**base, **given}, optional)
+    return settings_lib.make({**base, **given}, optional, origins)
   except UsageError as error:
     raise UsageError(
       f'{error} (The flags of --recipe={recipe.name} count as given.)'

@@ -84,8 +84,8 @@ def spread(values: Sequence[float]) -> Spread:
   )
 
 
-def run(given: dict[str, object]) -> int:
-  """Runs a command line with `--seeds`, a seed after the other.
+def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
+  """Returns the runs of a command line with `--seeds`, one for each seed.
 
   Seed n has the folder <run_dir>_seed<n>; without `--run_dir`, the one that
   `--seed=n` has.
@@ -93,11 +93,8 @@ def run(given: dict[str, object]) -> int:
   Args:
     given: The flags by name, `seeds` among them.
 
-  Returns:
-    The exit code: 0, 1 if a seed failed, or 128 plus the number of a signal.
-
   Raises:
-    UsageError: If the flags cannot be run; nothing was started.
+    UsageError: If the flags cannot be run.
   """
   if 'seed' in given:
     raise UsageError(
@@ -113,6 +110,22 @@ def run(given: dict[str, object]) -> int:
     settings = recipes.make(flags)
     flags['run_dir'] = settings.run_dir
     runs.append(child_runs.ChildRun(f'seed {seed}', flags, settings))
+  return runs
+
+
+def run(given: dict[str, object]) -> int:
+  """Runs a command line with `--seeds`, a seed after the other (`plan`).
+
+  Args:
+    given: The flags by name, `seeds` among them.
+
+  Returns:
+    The exit code: 0, 1 if a seed failed, or 128 plus the number of a signal.
+
+  Raises:
+    UsageError: If the flags cannot be run; nothing was started.
+  """
+  runs = plan(given)
   outcome = child_runs.run_all(runs)
   if outcome.failed:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)

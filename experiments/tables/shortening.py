@@ -2,15 +2,17 @@
 
 import math
 
+from experiments.config import parts_of_run
+from experiments.parts.schedules import SCHEDULES
+from tff_ssl.setting import Rounds
+
 
 def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   """Returns what the flags of a run become when it is shortened.
 
-  The rounds, those of pre-training and of supervised training, the clock of the
-  learning-rate schedule, the rounds of warm-up and those between choices of
-  helpers shrink together; pre-training, what follows it, the warm-up and the
-  interval keep a round at least. A shortened run is evaluated ten times or
-  more, or after each round.
+  All settings that count rounds shrink together, each as its record says
+  (`tff_ssl.setting.Rounds`), and so does the schedule of the learning rate. A
+  shortened run is evaluated ten times or more, or after each round.
 
   Args:
     given: The flags by name, `total_rounds` among them.
@@ -19,26 +21,26 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   Returns:
     The flags that change, of those that are given.
   """
+  offers = parts_of_run.offers_of_user(given)
+  settings = parts_of_run.all_settings(offers)
+  counting: dict[Rounds, list[str]] = {kind: [] for kind in Rounds}
+  for name in given:
+    if settings[name].rounds is not None:
+      counting[settings[name].rounds].append(name)
   rounds = max(1, round(given['total_rounds'] * scale))
   shorter = {}
-  if 'pretraining_rounds' in given:
-    pretraining = round(given['pretraining_rounds'] * scale)
-    if given['pretraining_rounds']:
-      pretraining = max(1, pretraining)
-    shorter['pretraining_rounds'] = pretraining
-    rounds = max(rounds, pretraining + 1)
+  for name in counting[Rounds.PHASE]:
+    least = 1 if given[name] else 0
+    shorter[name] = max(least, round(given[name] * scale))
+    rounds = max(rounds, shorter[name] + 1)
+  for name in counting[Rounds.HEAD]:
+    shorter[name] = min(round(given[name] * scale), rounds - 1)
+  for name in counting[Rounds.SHARE]:
+    shorter[name] = math.ceil(given[name] * scale)
   shorter['total_rounds'] = rounds
-  if 'supervised_rounds' in given:
-    supervised = round(given['supervised_rounds'] * scale)
-    shorter['supervised_rounds'] = min(supervised, rounds - 1)
-  if given.get('schedule') == 'cosine':
-    shorter['schedule_scale'] = given.get('schedule_scale', 1.0) * scale
-  if 'schedule_decay' in given:
-    # A factor per round: over the fewer rounds, the rate falls as far.
-    shorter['schedule_decay'] = given['schedule_decay'] ** (1 / scale)
-  for name in ('server_warmup_rounds', 'warmup_rounds', 'helper_interval'):
-    if name in given:
-      shorter[name] = math.ceil(given[name] * scale)
+  # What is unknown is refused later.
+  if given.get('schedule') in SCHEDULES:
+    shorter |= SCHEDULES[given['schedule']].shorten(given, scale)
   if 'rounds_per_evaluation' in given:
     interval = max(1, min(given['rounds_per_evaluation'], rounds // 10))
     shorter['rounds_per_evaluation'] = interval

@@ -7,14 +7,16 @@ the validation accuracy of the row's run. A row without any is not chosen for.
 import csv
 import os
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
+from experiments.config.parts_of_run import OF_USERS
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs
+from experiments.tables import child_runs, recipes
 
 _MEASURE = 'validation_accuracy'
 _FIXED = ('row', 'flag', 'chosen')
@@ -22,12 +24,16 @@ _FIXED = ('row', 'flag', 'chosen')
 _NOT_CHOSEN = settings_lib.FREE | settings_lib.REPETITION
 
 
-def parse_values(flag: str, values: Sequence[str]) -> dict[str, object]:
+def parse_values(
+  flag: str, values: Sequence[str], recipe: recipes.Recipe | None = None
+) -> dict[str, object]:
   """Returns the values of a flag by their texts.
 
   Args:
     flag: Its name.
     values: Different values, as texts.
+    recipe: The row that gets the flag. It may be of a user's own process, data
+      set or partition, which have flags of their own.
 
   Raises:
     UsageError: If there is no such flag, or none that is chosen by accuracy, or
@@ -38,10 +44,12 @@ def parse_values(flag: str, values: Sequence[str]) -> dict[str, object]:
       f'--flag={flag} names a run and does not say how it learns: choose one '
       'such as learning_rate.'
     )
+  given = {} if recipe is None else recipe.flags()
+  own = [f'--{name}={given[name]}' for name in OF_USERS if name in given]
   parsed = {}
   for text in values:
     try:
-      parsed[text] = flags_lib.parse(['tune', f'--{flag}={text}'])[flag]
+      parsed[text] = flags_lib.parse(['tune', *own, f'--{flag}={text}'])[flag]
     except UsageError as error:
       raise UsageError(f'--flag={flag} --values={text}: {error}') from error
     except KeyError:
@@ -112,11 +120,15 @@ def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
   return pd.DataFrame([*others.to_dict('records'), *table.to_dict('records')])
 
 
-def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:
+def read(
+  path: str | os.PathLike,
+  known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),
+) -> dict[str, dict[str, object]]:
   """Reads what was chosen.
 
   Args:
     path: The CSV file that `experiments.tune` wrote.
+    known: The table's rows by name; see `parse_values`.
 
   Returns:
     By row, the flag with its value.
@@ -136,28 +148,31 @@ def read(path: str | os.PathLike) -> dict[str, dict[str, object]]:
       f'{path} is not what experiments.tune writes: its columns are '
       f'{columns}, with {len(lines)} rows below them.'
     )
-  return {
-    line['row']: {
-      line['flag']: parse_values(line['flag'], [line['chosen']])[line['chosen']]
-    }
-    for line in lines
-    if line['chosen']
-  }
+  chosen = {}
+  for line in lines:
+    row, flag, text = (line[column] for column in _FIXED)
+    if text:
+      parsed = parse_values(flag, [text], known.get(row))
+      chosen[row] = {flag: parsed[text]}
+  return chosen
 
 
 def of_rows(
-  path: str | os.PathLike, rows: Sequence[str]
+  path: str | os.PathLike,
+  rows: Sequence[str],
+  known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),
 ) -> dict[str, dict[str, object]]:
   """Reads what was chosen for each of some rows.
 
   Args:
     path: As in `read`.
     rows: Names of rows.
+    known: As in `read`.
 
   Raises:
     UsageError: If it is no such file, or nothing was chosen for a row.
   """
-  chosen = read(path)
+  chosen = read(path, known)
   missing = [row for row in rows if row not in chosen]
   if missing:
     raise UsageError(

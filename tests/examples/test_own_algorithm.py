@@ -90,7 +90,7 @@ def test_help_and_refusals_come_without_tensorflow():
     command, cwd=_ROOT, capture_output=True, text=True, timeout=60
   )
   assert ended.returncode == 2, ended.stderr
-  assert '  --sent_share=0.1  (paper)\n' in ended.stdout
+  assert '  --sent_share=0.1  (algorithm)\n' in ended.stdout
   assert 'Share sent. A number > 0 and <= 1.' in ended.stdout
   assert '--sent_share=2.0 must be a number > 0 and <= 1.' in ended.stderr
 

@@ -1,10 +1,13 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
 import json
+import types
 
+import numpy as np
 import pytest
 
 from experiments import run
+from experiments.artifacts import checkpoints, places, run_folder
 from experiments.config import settings
 from experiments.running import building, description, summary
 from tff_ssl.simulation import workers
@@ -30,6 +33,8 @@ def test_says_what_would_run_and_leaves_no_run(where, tmp_path, capsys):
   assert '--num_groups=3' in lines and '--threshold=0.95' in lines
   assert any(line.startswith('20 clients with ') for line in lines)
   assert '100 rounds with 10 clients each.' in lines
+  folder = tmp_path / 'runs' / 'x'
+  assert f'{folder}: the run would begin there with round 1.' in lines
   assert lines[-1] == 'Nothing was trained (--dry_run).'
   assert not (tmp_path / 'runs').exists()
   assert workers.worker_memory_mib() == before
@@ -44,6 +49,112 @@ def test_refuses_as_a_run_does(where, capsys):
   assert '--server_examples=5 is less than the 10 classes' in (
     capsys.readouterr().err
   )
+
+
+@pytest.fixture
+def begun(tmp_path):
+  """Settings of a run that has done 4 of its 6 rounds in its folder."""
+  made = settings.make(
+    {
+      'process': 'fedavg',
+      'dataset': 'digits',
+      'total_rounds': 6,
+      'run_dir': str(tmp_path / 'run'),
+      'cache_dir': str(tmp_path / 'cache'),
+    }
+  )
+  with run_folder.RunFolder(made.run_dir) as folder:
+    folder.write_flags(made.used)
+    state = {'w': np.zeros(3, np.float32)}
+    manager = checkpoints.CheckpointManager(folder.checkpoints, state, {})
+    for done in (3, 4):
+      manager.save(done, state)
+    folder.keep()
+  return made
+
+
+def files_in(folder):
+  return {path: path.stat().st_mtime_ns for path in folder.rglob('*')}
+
+
+@pytest.mark.parametrize(
+  'total, said',
+  [
+    (6, 'the run there would be resumed after round 4 of 6.'),
+    (4, 'the run there has done all its 4 rounds, and would write its'),
+  ],
+)
+def test_says_what_would_become_of_the_run_in_the_folder(
+  total, said, begun, tmp_path
+):
+  begun.total_rounds = begun.used['total_rounds'] = total
+  before = files_in(tmp_path / 'run')
+  with places.read(begun):
+    (line,) = description.lines_of_folder(begun)
+  assert line.startswith(f'{begun.run_dir}: {said}')
+  assert files_in(tmp_path / 'run') == before
+
+
+def test_a_damaged_checkpoint_is_passed_over_as_in_a_run(begun, tmp_path):
+  *_, last = sorted((tmp_path / 'run' / 'checkpoints').iterdir())
+  (last / 'manifest.json').write_text('{}')
+  assert 'after round 3 of 6' in description.lines_of_folder(begun)[0]
+
+
+def test_a_new_folder_begins_with_round_1(begun, tmp_path):
+  begun.run_dir = str(tmp_path / 'new' / 'run')
+  with places.read(begun):
+    (line,) = description.lines_of_folder(begun)
+  assert line.endswith('the run would begin there with round 1.')
+  assert not (tmp_path / 'new').exists()
+
+
+def refusals(made):
+  """What a run and a dry run say of folders that cannot be used."""
+  texts = []
+  for enter in (places.opened, places.read):
+    with (
+      pytest.raises((ValueError, run_folder.RunFolderError)) as caught,
+      enter(made),
+    ):
+      pass
+    texts.append(str(caught.value))
+  return texts
+
+
+def test_the_folder_is_refused_as_by_a_run(begun, tmp_path):
+  (tmp_path / 'file').write_text('')
+  (tmp_path / 'other').mkdir()
+  (tmp_path / 'other' / 'thesis.tex').write_text('')
+  for folder, words in (
+    ('file', 'cannot be created: File exists'),
+    ('file/run', 'cannot be created: File exists'),
+    ('other', 'holds files that are not of a run (thesis.tex)'),
+  ):
+    begun.run_dir = str(tmp_path / folder)
+    of_a_run, of_a_dry_run = refusals(begun)
+    assert of_a_run == of_a_dry_run and words in of_a_run
+
+
+def test_other_flags_than_those_of_the_run_are_refused(begun):
+  begun.used['learning_rate'] = 0.5
+  of_a_run, of_a_dry_run = refusals(begun)
+  assert of_a_run == of_a_dry_run
+  assert of_a_run.startswith('This run was started with other settings')
+
+
+def test_a_run_that_is_going_on_is_told(begun):
+  with run_folder.RunFolder(begun.run_dir):
+    of_a_run, of_a_dry_run = refusals(begun)
+  assert of_a_run == of_a_dry_run and 'is used by another run (pid' in of_a_run
+
+
+def test_fewer_rounds_than_are_done_are_refused(begun):
+  begun.total_rounds = 3
+  with pytest.raises(ValueError) as caught, places.read(begun):
+    pass
+  text = str(caught.value)
+  assert '--total_rounds=3 is less than the 4 rounds' in text
 
 
 def test_costs_are_those_of_the_process(tmp_path):
@@ -69,19 +180,72 @@ def test_costs_are_those_of_the_process(tmp_path):
   assert '7 steps of 20 examples: 140 go forward' in ' '.join(lines)
 
 
+@pytest.mark.parametrize(
+  'process, more',
+  [
+    ('fedavg', None),
+    ('scaffold', None),
+    ('grouping', 'Pseudo-labels come on top; '),
+    ('fedmatch', 'Pseudo-labels and labelled minibatches come on top; '),
+  ],
+)
+def test_costs_name_what_a_process_does_beside_its_minibatches(
+  process, more, monkeypatch
+):
+  made = settings.make({'process': process, 'dataset': 'digits'})
+  sent = {'bytes_down_per_client': 1, 'bytes_up_per_client': 1}
+  monkeypatch.setattr(description, 'communication', lambda *_: sent)
+  sizes = types.SimpleNamespace(client_sizes=np.array([20, 30]))
+  lines = description.lines_of_costs(
+    types.SimpleNamespace(
+      settings=made,
+      process=None,
+      model=types.SimpleNamespace(initial_weights=lambda seed: None),
+      data=types.SimpleNamespace(partition=sizes),
+    )
+  )
+  found = [line for line in lines if 'come on top' in line]
+  assert found == (
+    [] if more is None else [f'{more}metrics.csv counts all passes.']
+  )
+
+
+def write_summary(folder, **facts):
+  folder.mkdir()
+  known = {'dataset': 'digits', 'seed': 1, 'accuracy': 0.75, 'rounds': 20}
+  text = json.dumps({'flags': {}, **known, **facts})
+  (folder / 'summary.json').write_text(text)
+
+
 def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
+  """By what their summaries say, whatever the folders are called."""
   own = {'process': 'grouping', 'dataset': 'digits', 'seed': 1}
-  assert summary._bounds_beside(tmp_path / 'mine', own) == []
-  for name, accuracy in (
-    ('server_only_digits_seed1', 0.75),
-    ('fedavg_digits_seed0', 0.9),
+  mine = tmp_path / 'mine'
+  assert summary._bounds_beside(mine, own) == []
+  write_summary(tmp_path / 'lower', process='server_only')
+  for name, facts in (
+    ('of_no_bound', {'process': 'fedprox'}),
+    ('own_process', {'process': 'own:SPEC'}),
+    ('fedavg_digits_seed1', {'process': 'fedavg', 'seed': 0}),
+    ('fedavg_digits_seed1_b', {'process': 'fedavg', 'dataset': 'mnist'}),
+    ('masked', {'process': 'fedavg', 'flags': {'mask_ratio': 0.9}}),
+    ('odd', {'process': []}),
+    ('broken', {'process': 'fedavg'}),
   ):
-    (tmp_path / name).mkdir()
-    facts = {'accuracy': accuracy, 'rounds': 20}
-    (tmp_path / name / 'summary.json').write_text(json.dumps(facts))
-  assert summary._bounds_beside(tmp_path / 'mine', own) == [
+    write_summary(tmp_path / name, **facts)
+  (tmp_path / 'broken' / 'summary.json').write_text('no JSON')
+  line = '(labels of the server alone): 0.7500 after 20 rounds, in lower'
+  assert summary._bounds_beside(mine, own) == [
     'Bounds in folders beside it:',
-    '  server_only (labels of the server alone): 0.7500 after 20 rounds',
+    f'  server_only {line}',
   ]
   lower = {**own, 'process': 'server_only'}
-  assert summary._bounds_beside(tmp_path / 'mine', lower) == []
+  assert summary._bounds_beside(mine, lower) == []
+  # Of a data set of one's own, as --dataset has it.
+  write_summary(
+    tmp_path / 'upper', process='fedavg', dataset='my_data:SOURCE', accuracy=0.9
+  )
+  assert summary._bounds_beside(mine, {**own, 'dataset': 'my_data:SOURCE'}) == [
+    'Bounds in folders beside it:',
+    '  fedavg (all labels at clients): 0.9000 after 20 rounds, in upper',
+  ]

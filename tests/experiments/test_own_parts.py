@@ -1,5 +1,6 @@
 """Networks, data sets and partitions of a user's own, as module:NAME."""
 
+import importlib
 import json
 import sys
 
@@ -8,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 from experiments import export, run
-from experiments.config import flags
+from experiments.config import flags, settings
 from experiments.config.usage import UsageError
+from experiments.running import progress
+from experiments.tables import shortening
 
 _SMALL = (
   *('--process=fedavg', '--clients_per_round=3', '--local_epochs=1'),
@@ -75,8 +78,6 @@ SOURCE = SourceSpec(
       'stripes_size', int, 'Training images.', default=60, at_least=20
     ),
   ),
-  num_classes=2,
-  input_shape=(4, 4, 1),
 )
 """
 _PARTITION = """
@@ -108,19 +109,34 @@ PARTITION = PartitionSpec(
   ),
 )
 """
-# Settings that a user's process cannot have.
+# What a user's process cannot have.
 _PROCESSES = """
 import dataclasses
 
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.setting import Scope, Setting
+from tff_ssl.setting import Rounds, Scope, Setting, condition
 
 FED_AVG = fed_avg.SPECS[0]
 
 
+def changed(**more):
+  return dataclasses.replace(FED_AVG, **{'name': 'own', **more})
+
+
+def with_settings(*settings, **more):
+  return changed(settings=(*FED_AVG.settings, *settings), **more)
+
+
 def with_setting(*arguments, **more):
-  return dataclasses.replace(
-    FED_AVG, settings=(*FED_AVG.settings, Setting(*arguments, **more)))
+  return with_settings(Setting(*arguments, **more))
+
+
+def fail(*arguments):
+  raise RuntimeError('no such thing')
+
+
+def answer(*arguments):
+  return None
 
 
 OF_EVERY_RUN = with_setting('total_rounds', int, 'Rounds.', at_least=1)
@@ -128,6 +144,40 @@ OTHER_TYPE = with_setting('threshold', str, 'A name.')
 NO_FLAG = with_setting('two words', int, 'Two.')
 OF_ABSL = with_setting('flagfile', int, 'Two.')
 OF_MACHINE = with_setting('cores', int, 'Cores.', scope=Scope.MACHINE)
+NAMED_AS_ALIAS = with_setting('root_output_dir', str, 'A folder.')
+ALIAS_IS_NAME = with_setting('cores', int, 'Cores.', aliases=('seed',))
+ALIAS_IS_ALIAS = with_setting(
+  'cores', int, 'Cores.', aliases=('client_batch_size',))
+ALIAS_OF_OTHERS = with_setting(
+  'threshold', float, 'A bound.', aliases=('sureness',))
+ALIAS_IS_NO_FLAG = with_setting('cores', int, 'Cores.', aliases=('two words',))
+TWICE = with_settings(
+  Setting('cores', int, 'Cores.'), Setting('cores', int, 'Cores.'))
+OF_EACH_OTHER = with_settings(
+  Setting('cores', int, 'Cores.'),
+  Setting('width', int, 'Width.', aliases=('cores',)))
+COUNTS_ROUNDS = with_setting(
+  'calm_rounds', int, 'Calm ones.', rounds=Rounds.SHARE, phase='calm')
+NO_RECORD = with_settings('cores')
+
+SLASH = changed(name='own/one')
+BLANK = changed(name='my own')
+UNNAMED = changed(name='')
+BUILT_IN = changed(name='grouping')
+
+MISSPELT = changed(defaults={'local_epoch': 2})
+MISSPELT_BY_FUNCTION = changed(defaults=lambda given: {'local_epoch': 2})
+MISSPELT_DERIVED = changed(derive=lambda values, given: {'local_epoch': 2})
+BAD_DEFAULT = changed(defaults={'learning_rate': -1.0})
+BAD_CHOICE = changed(defaults={'schedule': 'cosin'})
+BAD_PARTITION = changed(defaults={'partition': 'natve'})
+BAD_RECORD = with_setting('cores', int, 'Cores.', default=0, at_least=1)
+NO_MAPPING = changed(defaults=answer)
+FAILS = changed(defaults=fail)
+DERIVE_FAILS = changed(derive=fail)
+CHECK_FAILS = changed(check=fail)
+CONDITION_FAILS = with_setting(
+  'cores', int, 'Cores.', used_when=(condition('cores')(fail),))
 """
 
 
@@ -293,11 +343,109 @@ def test_a_bad_setting_of_its_own_is_refused(
     ('NO_FLAG', "a setting cannot be called 'two words'"),
     ('OF_ABSL', "a setting cannot be called 'flagfile'"),
     ('OF_MACHINE', 'its setting cores has the scope MACHINE'),
+    (
+      'NAMED_AS_ALIAS',
+      'the name of its setting root_output_dir is an alias of --run_dir',
+    ),
+    (
+      'ALIAS_IS_NAME',
+      'the alias seed of its setting cores is the name of --se',
+    ),
+    (
+      'ALIAS_IS_ALIAS',
+      'the alias client_batch_size of its setting cores is an alias of --batch',
+    ),
+    (
+      'ALIAS_OF_OTHERS',
+      'its setting threshold has the alias sureness, which',
+    ),
+    ('ALIAS_IS_NO_FLAG', "a setting cannot be called 'two words'"),
+    ('TWICE', 'it has two settings cores'),
+    ('OF_EACH_OTHER', 'the alias cores of its setting width is the name of'),
+    ('NO_RECORD', "its settings hold 'cores', which is no Setting"),
+    ('SLASH', "its name 'own/one' cannot be a part of a folder's name"),
+    ('BLANK', "its name 'my own' cannot be"),
+    ('UNNAMED', "its name '' cannot be"),
+    ('BUILT_IN', "its name 'grouping' is that of --process=grouping"),
   ],
 )
-def test_a_setting_that_cannot_be_a_flag_is_refused(name, message):
+def test_a_part_that_cannot_have_flags_or_a_folder_is_refused(name, message):
   with pytest.raises(UsageError) as caught:
     flags.parse(['run', f'--process=own_processes:{name}'])
   text = str(caught.value)
   assert text.startswith(f'--process=own_processes:{name}: ')
   assert message in text and text.endswith(('.', '?'))
+
+
+def test_settings_of_two_own_parts_do_not_share_a_flag():
+  """`rows` of the partition is a whole number."""
+  module = sys.modules['own_processes'] = importlib.import_module(
+    'own_processes'
+  )
+  module.ROWS = module.with_setting('rows', str, 'Rows.')
+  module.SIZES = module.with_setting('sizes', int, 'S.', aliases=('rows',))
+  partition = '--partition=own_partition:PARTITION'
+  for name, message in (
+    ('ROWS', 'its setting rows is of the type int, and --rows'),
+    ('SIZES', 'the name of its setting rows is an alias of --sizes'),
+  ):
+    with pytest.raises(UsageError) as caught:
+      flags.parse(['run', f'--process=own_processes:{name}', partition])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+  'name, parts',
+  [
+    ('MISSPELT', ("defaults names 'local_epoch', which is", 'local_epochs')),
+    ('MISSPELT_BY_FUNCTION', ("defaults names 'local_epoch'",)),
+    ('MISSPELT_DERIVED', ("derive names 'local_epoch'",)),
+    (
+      'BAD_DEFAULT',
+      (
+        '--learning_rate=-1.0 must be a number > 0.',
+        'It is a default of --process=own_processes:BAD_DEFAULT',
+        'or give --learning_rate',
+      ),
+    ),
+    ('BAD_CHOICE', ('--schedule=cosin is unknown', 'It is a default of --pr')),
+    ('BAD_PARTITION', ('--partition=natve', 'It is a default of --process=')),
+    ('BAD_RECORD', ('--cores=0 must be', 'It is a default of --process=')),
+    ('NO_MAPPING', ('defaults gives None',)),
+    ('FAILS', ('defaults stops at', 'own_processes.py:', 'no such thing')),
+    ('DERIVE_FAILS', ('derive stops at', 'own_processes.py:')),
+    ('CHECK_FAILS', ('check stops at', 'own_processes.py:')),
+    (
+      'CONDITION_FAILS',
+      ('used_when of the setting cores stops at', 'own_processes.py:'),
+    ),
+  ],
+)
+def test_mistakes_in_an_own_process_are_told_in_one_line(name, parts):
+  process = f'own_processes:{name}'
+  with pytest.raises(UsageError) as caught:
+    settings.make({'process': process, 'dataset': 'digits'})
+  text = str(caught.value)
+  assert '\n' not in text and f'--process={process}' in text
+  for part in parts:
+    assert part in text
+
+
+def test_rounds_of_an_own_setting_are_shortened_and_shown():
+  given = {
+    'process': 'own_processes:COUNTS_ROUNDS',
+    'dataset': 'digits',
+    'total_rounds': 20,
+    'calm_rounds': 5,
+  }
+  shorter = shortening.shorten(given, 0.5)
+  assert shorter == {'total_rounds': 10, 'calm_rounds': 3}
+  assert progress.phases_of(settings.make(given)) == [('calm', 5)]
+
+
+def test_what_a_user_gives_beside_a_bad_default_counts():
+  given = {'process': 'own_processes:BAD_DEFAULT', 'dataset': 'digits'}
+  assert settings.make({**given, 'learning_rate': 0.5}).learning_rate == 0.5
+  with pytest.raises(UsageError) as caught:
+    settings.make({**given, 'learning_rate': -2.0})
+  assert str(caught.value) == '--learning_rate=-2.0 must be a number > 0.'

@@ -213,8 +213,11 @@ def test_interrupt_during_the_import(monkeypatch, capsys):
   assert capsys.readouterr().err == ''
 
 
-def test_help_without_a_process_says_how_to_start(capsys):
-  assert main('--help') == 0
+@pytest.mark.parametrize(
+  'argument', ['--help', '-h', '--h', '-help', '--help=true']
+)
+def test_help_without_a_process_says_how_to_start(argument, capsys):
+  assert main(argument) == 0
   lines = capsys.readouterr().out.splitlines()
   assert len(lines) < 60 and max(map(len, lines)) <= 80
   text = '\n'.join(lines)
@@ -234,6 +237,7 @@ def test_help_shows_the_values_of_what_a_process_uses(capsys):
     '  --batch_size=20  (data set)',
     '  --server_learning_rate=0.03  (--learning_rate)',
     '  --noniid_r=0.4  (data set)',
+    '  --split=own  (default)',
   ):
     assert line in lines
   # What has no effect here is left out.
@@ -242,6 +246,63 @@ def test_help_shows_the_values_of_what_a_process_uses(capsys):
   assert not unused & shown
   made = settings.make(flags.parse(['run', *where]))
   assert {f'--{name}' for name in made.used} <= shown
+
+
+def test_help_of_a_recipe_shows_its_values(capsys):
+  name = 'native_writers:ns100_grouping_s2'
+  given = (f'--recipe={name}', '--recipe_scale=0.5', '--seed=3')
+  assert main(*given, '--help') == 0
+  lines = capsys.readouterr().out.splitlines()
+  for line in (
+    f'  --process=grouping  (recipe {name})',
+    f'  --num_groups=2  (recipe {name})',
+    f'  --total_rounds=100  (recipe {name})',
+    '  --seed=3  (your flag)',
+    '  --cache_dir=~/.cache/tff_ssl  (default)',
+  ):
+    assert line in lines
+
+
+def test_help_of_a_flag_that_gives_its_value_to_another(capsys):
+  where = ('--process=fedavg', '--dataset=digits', '--labelled_fraction=0.1')
+  assert main(*where, '--help') == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert '  --mask_ratio=0.9  (--labelled_fraction)' in lines
+  assert not any('--labelled_fraction  (' in line for line in lines)
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
+    (
+      ('--process=fedavg', '--dataset=digits', '--threshold=0.2'),
+      '--threshold=0.2 has no effect: the process fedavg does not use it; '
+      'leave it out.',
+    ),
+    (
+      ('--process=grouping', '--dataset=digits', '--threshold=2'),
+      '--threshold=2.0 must be a number between 0 and 1.',
+    ),
+    (
+      (
+        *('--process=grouping', '--dataset=digits'),
+        *('--local_steps=2', '--local_epochs=2'),
+      ),
+      '--local_steps=2 and --local_epochs=2 exclude each other',
+    ),
+    (
+      ('--process=grouping', '--dataset=digits', '--seeds=1,1'),
+      '--seeds=1,1 must be different whole numbers',
+    ),
+    (('--recipe=native_writers:none',), '--recipe=native_writers:none is unkn'),
+  ],
+)
+def test_help_refuses_what_a_run_refuses(arguments, message, capsys):
+  assert main(*arguments) == 2
+  of_a_run = capsys.readouterr()
+  assert f'error: {message}' in of_a_run.err
+  assert main(*arguments, '--help') == 2
+  assert capsys.readouterr() == of_a_run
 
 
 def test_help_of_what_there_is_not(capsys):

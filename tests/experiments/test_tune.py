@@ -64,6 +64,38 @@ def test_each_row_runs_with_each_value_at_seed_0(table, tmp_path):
   assert name == 'sup_learning_rate=0.1_scale0.5_seed0'
 
 
+def test_a_setting_of_an_own_process_is_chosen(tmp_path, capsys):
+  """Not of the other row, whose process does not have it."""
+  process = '--process=examples.own_algorithm:SPEC'
+  path = tmp_path / 'own.csv'
+  path.write_text(TABLE.replace('--process=fedlabel', process))
+  arguments = (
+    *('tune', f'--table={path}', '--flag=sent_share', '--values=0.25,0.5'),
+    f'--runs_dir={tmp_path / "runs"}',
+  )
+  runs = tune.plan(
+    str(path),
+    'sent_share',
+    ('0.25', '0.5'),
+    rows=('semi',),
+    runs_dir=str(tmp_path / 'runs'),
+  )
+  assert [run.settings.sent_share for run in runs.values()] == [0.25, 0.5]
+  for share, run in zip((0.25, 0.5), runs.values(), strict=True):
+    pretend(run, validation_accuracy=share)
+  assert tune.main([*arguments, '--rows=semi']) == 0
+  chosen = tmp_path / 'runs' / 'own_sent_share.csv'
+  known = recipes.load(str(path))
+  assert tuning.of_rows(chosen, ('semi',), known) == {
+    'semi': {'sent_share': 0.5}
+  }
+  # Again, with its own table to read first.
+  assert tune.main([*arguments, '--rows=semi']) == 0
+  capsys.readouterr()
+  assert tune.main([*arguments, '--rows=sup']) == 2
+  assert '--sent_share is no flag' in capsys.readouterr().err
+
+
 def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   runs = planned(table, tmp_path)
   accuracies = {'sup': (0.25, 0.5), 'semi': (0.75, 0.12504)}

@@ -43,8 +43,8 @@ def test_every_bad_value_is_refused_with_name_value_and_range(setting):
     assert not setting.allows(value)
     with pytest.raises(ValueError) as caught:
       setting.check(value)
-    expected = f'{setting.name} must be {setting.expected}, but is {value!r}.'
-    assert str(caught.value) == expected
+    said = f'{setting.name} must be {setting.expected_for(value)}, but is'
+    assert str(caught.value) == f'{said} {value!r}.'
 
 
 @pytest.mark.parametrize('setting', numeric_settings(), ids=name_of)
@@ -81,6 +81,8 @@ def test_bad_values_lie_beyond_every_bound_and_edges_are_allowed(setting):
     (dataclasses.replace(INT, optional=True), None, True),
     (Setting('n', int, 'N.'), 2**31 - 1, True),
     (Setting('n', int, 'N.'), 2**31, False),
+    (Setting('n', int, 'N.'), -(2**31), True),
+    (Setting('n', int, 'N.'), -(2**31) - 1, False),
     (OPEN, 0.5, True),
     (OPEN, np.float32(0.5), True),
     (OPEN, float('inf'), False),
@@ -117,6 +119,37 @@ def test_allows(setting, value, allowed):
 )
 def test_expected_ends_a_sentence(setting, expected):
   assert setting.expected == expected
+
+
+INF, NAN = float('inf'), float('nan')
+
+
+@pytest.mark.parametrize(
+  'setting, value, expected',
+  [
+    (Setting('n', int, 'N.'), 2**31, 'an integer <= 2147483647'),
+    (Setting('n', int, 'N.'), -(2**31) - 1, 'an integer >= -2147483648'),
+    (
+      Setting('n', int, 'N.', at_least=0),
+      10**400,
+      'an integer >= 0 and <= 2147483647',
+    ),
+    (Setting('n', int, 'N.', at_least=0), -(10**12), 'an integer >= 0'),
+    (INT, 2**31, 'an integer between 1 and 9'),
+    (INT, INF, 'an integer between 1 and 9'),
+    (Setting('x', float, 'X.'), INF, 'a finite number'),
+    (Setting('x', float, 'X.', above=0), NAN, 'a finite number > 0'),
+    (Setting('x', float, 'X.', above=0), 10**400, 'a finite number > 0'),
+    (Setting('x', float, 'X.', above=0), -1, 'a number > 0'),
+    (OPEN, 'abc', 'a number > 0 and < 1'),
+    (OPEN, NAN, 'a number > 0 and < 1'),
+  ],
+)
+def test_a_refusal_names_the_limit_that_a_value_breaks(
+  setting, value, expected
+):
+  assert not setting.allows(value)
+  assert setting.expected_for(value) == expected
 
 
 def test_a_text_that_may_be_any_is_refused_where_its_record_says_so():
@@ -161,7 +194,7 @@ def test_a_type_that_no_flag_has_is_refused():
       'the process p does not use it, it takes pixels',
     ),
     (
-      needs_process('labels_at', value='dealt'),
+      needs_process('labels_at', value='dealt', words='a process of few'),
       {'labels_at': 'server', 'process': 'p'},
       'the process p does not use it',
     ),
@@ -191,6 +224,10 @@ def test_conditions_are_texts_for_documentation():
   assert str(needs_process('has_strong_view')) == (
     'a process that has strong view'
   )
+  dealt = needs_process('labels_at', value='dealt', words='a process of few')
+  assert str(dealt) == 'a process of few'
+  with pytest.raises(ValueError, match="labels_at='dealt' needs words"):
+    needs_process('labels_at', value='dealt')
 
 
 def test_check_arguments_checks_those_that_are_settings():

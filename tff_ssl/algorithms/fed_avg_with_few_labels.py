@@ -40,6 +40,7 @@ def _spec(average, more, method, settings, loss, source, defaults):
     defaults=lambda given: {**fedlabel.compared(given), **defaults},
     labels_at='clients',
     uses_unlabelled=True,
+    makes_pseudo_labels=True,
     has_server_training=False,
   )
 

@@ -73,14 +73,23 @@ def test_aliases_give_the_setting_they_stand_for(alias, name, value):
   'argument, message',
   [
     ('--num_client=3', 'num_client'),
-    ('--num_clients=many', '--num_clients=many'),
-    ('--num_clients=1.5', '--num_clients=1.5'),
-    ('--noniid_r=half', '--noniid_r=half'),
-    ('--augment_flip=maybe', '--augment_flip=maybe'),
-    ('--seed', 'seed'),
+    ('--num_clients=many', '--num_clients=many must be an integer >= 1.'),
+    ('--num_clients=1.5', '--num_clients=1.5 must be an integer >= 1.'),
+    ('--num_clients=', '--num_clients= must be an integer >= 1.'),
+    ('--noniid_r=half', '--noniid_r=half must be a number between 0 and 1.'),
+    ('--augment_flip=maybe', '--augment_flip=maybe must be true or false.'),
+    ('--help=maybe', '--help=maybe must be true or false.'),
+    ('--client_batch_size=a: b', '--batch_size=a: b must be an integer'),
+    ('--seed', '--seed has no value: give --seed=VALUE.'),
+    ('--process', '--process has no value: give --process=VALUE.'),
+    ('--flagfile', '--flagfile has no value: give --flagfile=PATH.'),
     ('grouping', "'grouping' is no flag"),
-    ('--flagfile=/nowhere/flags.txt', '/nowhere/flags.txt'),
-    ('--flagfile=/', "'/'"),
+    (
+      '--flagfile=/nowhere/flags.txt',
+      '--flagfile=/nowhere/flags.txt cannot be read: No such file or directory'
+      '; give the path of a text file with a flag in each line.',
+    ),
+    ('--flagfile=/', '--flagfile=/ cannot be read: Is a directory; give'),
   ],
 )
 def test_refusals_are_one_line_that_names_the_flag(argument, message):
@@ -88,6 +97,11 @@ def test_refusals_are_one_line_that_names_the_flag(argument, message):
     parse(argument)
   assert message in str(caught.value)
   assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('argument', ['--help', '-h', '--h', '--help=true'])
+def test_help_is_a_flag_like_others(argument):
+  assert parse(argument) == {'help': True}
 
 
 def test_misspelt_flag_gets_the_nearest():

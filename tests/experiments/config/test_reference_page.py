@@ -8,7 +8,7 @@ from datasets.partition import partitions
 from datasets.sources import catalogue
 from experiments import settings_reference
 from experiments.config import defaults, parts_of_run, reference_page
-from tff_ssl.algorithms import PROCESSES
+from tff_ssl.algorithms import PROCESSES, ProcessSpec
 
 
 @pytest.fixture(scope='module')
@@ -42,7 +42,7 @@ def test_an_entry_says_who_has_the_setting(entries):
 
 def test_an_entry_says_when_the_setting_counts(entries):
   assert '- Needs: not `--prior_noise=0`.' in entries['noise_formula']
-  assert '- Needs: a process whose labels_at is clients' in entries['mask']
+  assert '- Needs: a process whose clients have labels' in entries['mask']
   assert '- In the place of `--local_steps`.' in entries['local_epochs']
   assert 'function' not in ''.join(re.findall('- Needs.*', str(entries)))
 
@@ -63,6 +63,23 @@ def test_the_last_of_the_defaults_counts(entries):
   assert last == (
     '  - `1` with `--process=fedul`, `fedpl`, `fedllp`, `fedllp_vat`'
   )
+
+
+def test_no_entry_says_anything_twice(entries):
+  for name, entry in entries.items():
+    lines = [line for line in entry.splitlines() if line]
+    assert len(set(lines)) == len(lines), name
+
+
+def test_conditions_are_in_words(entries):
+  facts = {name for name in ProcessSpec.__dataclass_fields__ if '_' in name}
+  for name, entry in entries.items():
+    for line in re.findall('- Needs.*', entry):
+      assert not facts & set(re.findall(r'\w+', line)), name
+
+
+def test_what_no_value_means_is_the_default(entries):
+  assert default_lines(entries['split']) == ['- Default: `own`.']
 
 
 @pytest.mark.parametrize('process', PROCESSES)

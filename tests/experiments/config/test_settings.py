@@ -79,7 +79,7 @@ def generate(rng):
     given['dataset'] = rng.choice(STRINGS['dataset'][: rng.choice([5, 7])])
   # Recipes and seeds are resolved before `settings.make`.
   elsewhere = {
-    *('process', 'dataset', 'list', 'dry_run'),
+    *('process', 'dataset', 'list', 'dry_run', 'help'),
     *('seeds', 'recipe', 'recipe_scale'),
   }
   others = [n for n in FLAGS if n not in elsewhere]
@@ -111,6 +111,8 @@ def test_generated_flags_are_accepted_or_refused():
       # What a run folder keeps makes the same run again.
       kept = {name: as_text(value) for name, value in made.used.items()}
       again = settings.make(parsed(kept))
+      # All of them are the user's now.
+      again.origins = made.origins
       assert again == made, given
   assert 300 < accepted < 2200, accepted
 
@@ -269,7 +271,8 @@ def test_what_a_run_needs(name):
 
 NAN, INF = float('nan'), float('inf')
 OUT_OF_RANGE = {
-  **dict.fromkeys(('noniid_r', 'threshold'), (-0.01, 1.01, NAN, INF)),
+  'noniid_r': (-0.01, 1.01, NAN, INF),
+  'threshold': (-0.01, 2.0, NAN, INF),
   'momentum': (-0.1, 1.0, 1.1, NAN),
   **dict.fromkeys(
     ('learning_rate', 'server_learning_rate', 'server_weight'),
@@ -296,6 +299,19 @@ OUT_OF_RANGE = {
 )
 def test_out_of_range(name, value):
   assert f'--{name}={value}' in refusal(process='grouping', **{name: value})
+
+
+@pytest.mark.parametrize(
+  'name, value, expected',
+  [
+    ('seed', 2**31, 'an integer >= 0 and <= 2147483647'),
+    ('learning_rate', INF, 'a finite number > 0'),
+    ('weight_decay', NAN, 'a finite number >= 0'),
+  ],
+)
+def test_a_refusal_names_the_limit_that_a_value_breaks(name, value, expected):
+  text = refusal(process='grouping', **{name: value})
+  assert text == f'--{name}={value} must be {expected}.'
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,8 @@ def test_label_hungry_conflicts_are_refused(given, texts):
 )
 def test_what_a_process_has_no_use_for_is_said_first(name):
   assert refusal(process='grouping', **{name: 0.5}) == (
-    f'--{name}=0.5 has no effect: the process grouping does not use it.'
+    f'--{name}=0.5 has no effect: the process grouping does not use it; '
+    'leave it out.'
   )
 
 
