@@ -51,7 +51,9 @@ class Run:
     hardware.set_up_tensorflow()
     hardware.warn_of_slow_precision(settings.precision)
     spec = settings.parts.process
-    data = data_lib.prepare(settings, spec)
+    data = data_lib.prepare(
+      data_lib.DataRequest.of_run(settings, spec.labels_at)
+    )
     model = networks.build(
       settings, data.store.input_shape, data.source.num_classes
     )
