@@ -1,20 +1,19 @@
-"""The classifier of a run: `python -m experiments.export --help`.
+"""Exports the classifier of a run: `python -m experiments.export --help`.
 
-A program that knows nothing of this project loads it,
+A program without this project loads it,
 
 ```
 classify = tf.saved_model.load(folder)
 logits = classify(images)
 ```
 
-where `images` are `[N, H, W, C]`, `uint8` from 0 to 255 or floats from 0 to 1:
-the run's standardisation is in it, and floats outside of [0, 1] are refused.
-`classify.with_probabilities(images)` gives `logits` and `probabilities`. It is
-also the signature `serving_default`, which servers of SavedModels call; its
-`images` are `float32` from 0 to 1.
+where `images` are `[N, H, W, C]`, either `uint8` from 0 to 255 or floats from 0
+to 1. It standardises the images as the run did, and refuses floats outside of
+[0, 1]. `classify.with_probabilities(images)` gives `logits` and
+`probabilities`. It is also the signature `serving_default`, which servers of
+SavedModels call; its `images` are `float32` from 0 to 1.
 
-The classifier comes from the newest checkpoint, and from nothing else: the data
-of the run may be gone.
+Only the newest checkpoint is needed; the data of the run may be gone.
 """
 
 import os
@@ -52,10 +51,10 @@ def export(
 
   Args:
     run_dir: Folder of a run, which may be resumed later.
-    output: The folder to write; there must be nothing.
+    output: The folder to write; it must not exist.
 
   Returns:
-    The number of rounds that the classifier has had.
+    The number of rounds that trained the classifier.
 
   Raises:
     ValueError: If the folder holds no run with a checkpoint of a trained
@@ -74,8 +73,7 @@ def export(
     )
   from experiments.running import classifiers
 
-  # To the end, for a run that is resumed meanwhile would sweep what is half
-  # written.
+  # Locked to the end: a resumed run would remove the half-written files.
   with run_folder.RunFolder(run_dir):
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(
@@ -84,7 +82,7 @@ def export(
     try:
       whole = pathlib.Path(temporary, 'classifier')
       rounds = classifiers.export(run_dir, whole)
-      # At last: a reader finds a whole model or none.
+      # Renamed last, so that a reader finds a whole model or none.
       whole.rename(output)
     finally:
       shutil.rmtree(temporary, ignore_errors=True)

@@ -69,9 +69,10 @@ def plan(
   folders: dict[str, str] | None = None,
   changed: Mapping[str, dict[str, object]] | None = None,
 ) -> list[tuple[recipes.Recipe, child_runs.ChildRun]]:
-  """Returns what a table reads of which run, all rows of the first seed first.
+  """Returns the runs of a table with the rows that read them.
 
-  Rows that share a run have the same object.
+  The runs of the first seed of all rows come first. Rows that share a run have
+  the same `ChildRun`.
 
   Args:
     table: Name of the table or path of its CSV.
@@ -80,10 +81,10 @@ def plan(
     scale: Share of the rounds, in (0, 1].
     runs_dir: Folder of the run folders.
     folders: `data_dir` and `cache_dir`, where they are given.
-    changed: By row, flags that take the place of its recipe's.
+    changed: Flags by row, which replace those of its recipe.
 
   Raises:
-    UsageError: If any of the runs cannot be had.
+    UsageError: If any of the runs cannot be run as asked.
   """
   known = recipes.load(table)
   for row in rows or ():

@@ -63,13 +63,13 @@ def plan(
     flag: Name of the flag.
     values: Its values, as texts.
     rows: Names of rows; by default all.
-    rounds: Rounds of each run, no more than the recipe's; everything that
-      belongs to a shortened run is shortened alike. By default all.
+    rounds: Rounds of each run, at most those of the recipe. All settings that
+      count rounds are shortened in proportion. By default all rounds.
     runs_dir: As in `reproduce.plan`.
     folders: Likewise.
 
   Raises:
-    UsageError: If any of the runs cannot be had.
+    UsageError: If any of the runs cannot be run as asked.
   """
   known = recipes.load(table)
   for row in rows or ():

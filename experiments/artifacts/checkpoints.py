@@ -1,13 +1,14 @@
-"""Checkpoints that are whole or absent, and never hold code.
+"""Checkpoints that are complete or absent, and never hold code.
 
-The checkpoint of round 12 is a folder, `round_00000012`, with the flattened
-state in `state.npz` and a `manifest.json` that holds the SHA-256 of the state
-and of itself, so that a damaged checkpoint is told from a sound one. The folder
-is renamed to its name when all is on the disk: from then on it exists. Neither
-file needs pickle, so that reading one cannot run anything. Other files may lie
-beside them, each with its SHA-256 in the manifest.
+The checkpoint of round 12 is the folder `round_00000012`. It holds `state.npz`
+with the flattened state, and `manifest.json` with the SHA-256 of the state and
+of the manifest itself. By these, a damaged checkpoint is recognised. A new
+folder has a temporary name until all its files are on the disk; then it is
+renamed, and from then on the checkpoint exists. No file needs pickle, so that
+reading a checkpoint cannot run code. There may be further files, each with its
+SHA-256 in the manifest.
 
-Where clients keep states, in files of their own, the manifest also names those
+Where clients keep states, in files elsewhere, the manifest also names the files
 that belong to the checkpoint, each with its SHA-256.
 """
 
@@ -31,10 +32,10 @@ from experiments.artifacts import run_folder
 _FORMAT = 1
 _STATE = 'state.npz'
 _MANIFEST = 'manifest.json'
-# A second checkpoint of a round, made when the first one was found damaged, is
-# number 1: a folder cannot be replaced by a rename.
+# If the first checkpoint of a round is damaged, a second one has the suffix .1,
+# since a rename cannot replace a folder.
 _NAME = re.compile(r'round_(\d{8,})(?:\.(\d+))?')
-# What every manifest has, beside its own SHA-256.
+# The fields of every manifest, beside its own SHA-256.
 _FIELDS = {
   'format': int,
   'round': int,
@@ -43,8 +44,7 @@ _FIELDS = {
   'files': dict,
 }
 
-
-# What it has of each array of the state.
+# The fields for each array of the state.
 _LEAF_FIELDS = {'name', 'dtype', 'shape'}
 
 
@@ -53,7 +53,7 @@ class CheckpointError(RuntimeError):
 
 
 class UnsoundCheckpointError(Exception):
-  """A run cannot go on from one checkpoint; the text says what is damaged."""
+  """A checkpoint cannot be used; the text says what is damaged."""
 
 
 def _digest(content: bytes) -> str:
@@ -66,8 +66,8 @@ def _canonical(manifest: Mapping[str, Any]) -> bytes:
 
 def _as_array(path: tuple, leaf: Any) -> np.ndarray:
   array = np.asarray(leaf, order='C')
-  # Of the kinds beside numbers only bfloat16 and its like ('V' without fields)
-  # are arrays of plain bits; objects would need pickle.
+  # Beside numbers, only bfloat16 and similar types ('V' without fields) are
+  # plain bits; objects would need pickle.
   is_extension = array.dtype.kind == 'V' and array.dtype.names is None
   if array.dtype.kind not in 'biufc' and not is_extension:
     raise TypeError(
@@ -82,7 +82,7 @@ def _name(path: tuple) -> str:
 
 
 def _flatten(state: Any) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
-  """Returns the arrays of `state` and what they are: name, dtype and shape."""
+  """Returns the arrays of `state`, and the name, dtype and shape of each."""
   arrays, specs = [], []
   for path, leaf in tree.flatten_with_path(state):
     array = _as_array(path, leaf)
@@ -98,14 +98,14 @@ def _flatten(state: Any) -> tuple[list[np.ndarray], list[dict[str, Any]]]:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-  # The npy format forgets the name of an extension type.
+  # The npy format does not keep the name of an extension type.
   if array.dtype.kind == 'V':
     return array.view(f'u{array.dtype.itemsize}')
   return array
 
 
 class CheckpointManager:
-  """Saves and finds the state of a run, synchronously and durably."""
+  """Saves and loads the state of a run; a saved state is on the disk."""
 
   def __init__(
     self,
@@ -114,15 +114,16 @@ class CheckpointManager:
     fingerprint: Mapping[str, Any],
     keep: int = 2,
   ):
-    """Prepares `folder` and removes what an interrupted save left there.
+    """Prepares `folder` and removes the files of an interrupted save.
 
     Args:
-      folder: Folder of the checkpoints, of this manager alone.
-      template_state: A state of the structure, dtypes and shapes to save, such
-        as the initial one.
-      fingerprint: The settings that a continued run must share, of JSON types.
-      keep: How many checkpoints to keep, at least 1; with 2 there is another
-        if the newest is damaged.
+      folder: Folder of the checkpoints; no other manager may use it.
+      template_state: A state with the structure, dtypes and shapes to save,
+        such as the initial one.
+      fingerprint: The settings that must not change when the run is resumed, of
+        JSON types.
+      keep: How many checkpoints to keep, at least 1. With 2, there is another
+        one if the newest is damaged.
 
     Raises:
       ValueError: If `keep` is less than 1.
@@ -134,7 +135,7 @@ class CheckpointManager:
     self._folder = pathlib.Path(folder)
     self._template = template_state
     self._template_arrays, self._specs = _flatten(template_state)
-    # As it will be read back: JSON knows no tuples.
+    # As it will be read: JSON has no tuples.
     self._fingerprint = json.loads(json.dumps(fingerprint))
     self._keep = keep
     self._damaged: set[pathlib.Path] = set()
@@ -151,7 +152,7 @@ class CheckpointManager:
     return _find(self._folder)
 
   def oldest_round(self) -> int:
-    """Returns the round of the oldest checkpoint that is kept, 0 without."""
+    """Returns the round of the oldest checkpoint, or 0 if there is none."""
     return min(self._checkpoints().values(), default=0)
 
   def save(
@@ -164,17 +165,18 @@ class CheckpointManager:
     """Saves `state`; on return it is on the disk.
 
     Args:
-      round_number: Number of rounds that made the state; not before the newest
-        sound checkpoint's.
-      state: A state like the template.
+      round_number: Number of rounds that made the state; not less than that of
+        the newest sound checkpoint.
+      state: A state with the structure of the template.
       client_states: The SHA-256 of each file of a client's state that belongs
-        to this checkpoint, by name; the files are on the disk already. `None`
+        to this checkpoint, by name. The files are on the disk already. `None`
         where clients keep no state.
-      files: What else to keep, by file name; `load_file` reads it.
+      files: The contents of further files, by name; `load_file` reads them.
 
     Raises:
-      ValueError: If the state is unlike the template, or a later one exists.
-      CheckpointError: If it cannot be written; earlier ones are untouched.
+      ValueError: If the state differs in structure from the template, or a
+        later checkpoint exists.
+      CheckpointError: If it cannot be written; earlier ones are unchanged.
     """
     arrays, specs = _flatten(state)
     self._check_structure(specs, 'The state to save')
@@ -237,7 +239,7 @@ class CheckpointManager:
 
   def _prune(self) -> None:
     """Removes damaged and old checkpoints."""
-    # Of several checkpoints of a round, the last is the newest.
+    # Where a round has several checkpoints, the last one is the newest.
     by_round = {
       number: path
       for path, number in self._checkpoints().items()
@@ -246,7 +248,7 @@ class CheckpointManager:
     kept = list(by_round.values())[-self._keep :]
     for path in self._checkpoints():
       if path not in kept:
-        # Renamed first, it is never seen half removed.
+        # Renamed first: nobody sees a checkpoint that is half removed.
         doomed = path.with_name(f'{run_folder.TEMPORARY_PREFIX}{path.name}')
         path.rename(doomed)
         run_folder.remove(doomed)
@@ -262,9 +264,9 @@ class CheckpointManager:
     Args:
       check_client_states: Called with the round of a checkpoint and what `save`
         got as `client_states` (`None` for a checkpoint of an older version of
-        this library). It raises `UnsoundCheckpointError` where the files are
-        not those; then an older checkpoint is tried. Not needed to look at
-        the server's state alone.
+        this library). It raises `UnsoundCheckpointError` where the files do not
+        match; an older checkpoint is then tried. `None` where only the server's
+        state is of interest.
 
     Returns:
       Its round and state (numpy arrays where the template has arrays or
@@ -272,8 +274,9 @@ class CheckpointManager:
 
     Raises:
       CheckpointError: If there are checkpoints, and none is sound.
-      ValueError: If the newest sound one is not like the template.
-      run_folder.FingerprintMismatch: If it is of other settings.
+      ValueError: If the newest sound one differs in structure from the
+        template.
+      run_folder.FingerprintMismatch: If it was made with other settings.
     """
     faults = []
     for path, round_number in reversed(self._checkpoints().items()):

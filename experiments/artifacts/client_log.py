@@ -13,14 +13,14 @@ class ClientLog(round_table.RoundTable):
   """Appends the rows of a round; they are on the disk when `append` returns.
 
   The columns after the round are `COLUMNS`: the client's index in the partition
-  (as in split.npz) and name, its test examples, and the accuracy in [0, 1] and
-  loss in nats on them.
+  (as in split.npz), its name, the number of its test examples, and the model's
+  accuracy in [0, 1] and loss in nats on these examples.
   """
 
   def __init__(
     self, path: str | os.PathLike, first_round: int, rounds: Sequence[int]
   ):
-    """Opens the log of a run that starts or goes on with `first_round`.
+    """Opens the log of a run that starts or continues with `first_round`.
 
     Args:
       path: The CSV file.
@@ -45,7 +45,7 @@ class ClientLog(round_table.RoundTable):
         'or start anew in another folder.'
       )
     self._start(list(COLUMNS))
-    # Only a log that may get new columns needs them again.
+    # The columns are fixed, so the earlier rows are not needed again.
     self._rows = []
 
   def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
@@ -77,7 +77,7 @@ class ClientLog(round_table.RoundTable):
 
 
 def _one_line(value):
-  """Escapes what cannot be printed: names are any strings, cells one line."""
+  """Escapes unprintable characters: a name may hold them, a cell may not."""
   if not isinstance(value, str):
     return value
   return ''.join(

@@ -1,4 +1,4 @@
-"""Which code a run is computed with: version, commit, and changes to it."""
+"""The code that computes a run: its version, commit and uncommitted changes."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import subprocess
 import tff_ssl
 
 _ROOT = pathlib.Path(__file__).parents[2]
-# What decides a run's result.
+# The packages that decide the result of a run.
 _CODE = ('tff_ssl', 'datasets', 'experiments')
 _SECONDS = 10
 
@@ -16,13 +16,13 @@ def describe(root: pathlib.Path = _ROOT) -> dict[str, str | bool | None]:
   """Returns what is known of the code.
 
   Args:
-    root: Folder of the code, by default the one that is running.
+    root: Folder of the code; by default, that of the running code.
 
   Returns:
     `tff_ssl`: the version. `commit`: the git commit, or `None` where the code
-    is not in a checkout of its own. `uncommitted_changes`: whether files of the
-    code differ from that commit, new ones included, or `None`. Where these are
-    `None`, `no_commit_because` says why.
+    is not in a checkout of its own. `uncommitted_changes`: whether code files
+    were changed or added since that commit, or `None`. Where these are `None`,
+    `no_commit_because` says why.
   """
   version = {'tff_ssl': tff_ssl.__version__}
   try:
@@ -49,14 +49,14 @@ def _git(root: pathlib.Path, *arguments: str) -> str:
     capture_output=True,
     text=True,
     timeout=_SECONDS,
-    # Without locks: it shall not disturb somebody who commits.
+    # Without locks, so that it does not disturb a commit in the checkout.
     env={**_environment(), 'GIT_OPTIONAL_LOCKS': '0', 'LC_ALL': 'C'},
   )
   return done.stdout.strip()
 
 
 def _environment() -> dict[str, str]:
-  """Returns the environment without what git hooks say of their checkout."""
+  """Returns the environment without the variables that git hooks set."""
   of_hooks = ('GIT_DIR', 'GIT_WORK_TREE', 'GIT_INDEX_FILE')
   return {k: v for k, v in os.environ.items() if k not in of_hooks}
 

@@ -1,4 +1,4 @@
-"""Folders that a command makes, and removes again if it comes to nothing."""
+"""Makes folders so that a refused command can remove them again."""
 
 import contextlib
 import pathlib
@@ -12,10 +12,10 @@ def make(path: pathlib.Path) -> list[pathlib.Path]:
     path: The folder.
 
   Returns:
-    Those that were not there before, the outermost first.
+    The folders that it has made, the outermost first.
 
   Raises:
-    OSError: If one cannot be made. None is left then that this call has made.
+    OSError: If one cannot be made. The others are then removed again.
   """
   made = []
   for folder in (*reversed(path.parents), path):
@@ -23,7 +23,7 @@ def make(path: pathlib.Path) -> list[pathlib.Path]:
       folder.mkdir()
       made.append(folder)
     except OSError:
-      # Where it exists, its parent may be one that cannot be written.
+      # An existing folder raises, too, where its parent cannot be written.
       if not folder.is_dir():
         remove_empty(made)
         raise
@@ -31,8 +31,12 @@ def make(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def remove_empty(folders: Sequence[pathlib.Path]) -> None:
-  """Removes folders that `make` made, unless something is in them."""
+  """Removes the folders that are empty.
+
+  Args:
+    folders: From `make`.
+  """
   for folder in reversed(folders):
-    # Not empty, or gone.
+    # It is not empty, or somebody else removed it.
     with contextlib.suppress(OSError):
       folder.rmdir()

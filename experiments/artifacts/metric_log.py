@@ -1,4 +1,4 @@
-"""Metrics of a run: a CSV that holds each round once, and TensorBoard."""
+"""The metrics of a run: a CSV with one row per round, and TensorBoard."""
 
 import asyncio
 import math
@@ -33,10 +33,10 @@ class MetricLog(round_table.RoundTable):
   """Appends to a CSV; each row is on the disk when `append` returns."""
 
   def __init__(self, path: str | os.PathLike, first_round: int):
-    """Opens the log of a run that starts or goes on with `first_round`.
+    """Opens the log of a run that starts or continues with `first_round`.
 
-    Rows of that round and later ones, which the run will repeat, are dropped,
-    and so is a last line that an interruption cut short.
+    The run will repeat that round and later ones, so their rows are dropped. An
+    incomplete last line is dropped as well.
 
     Args:
       path: The CSV file.
@@ -70,8 +70,8 @@ class MetricLog(round_table.RoundTable):
   def append(self, round_number: int, metrics: Mapping[str, Any]) -> None:
     """Appends the row of a round.
 
-    A metric that is new gets a column, empty in earlier rows; one that is
-    missing leaves its cell empty.
+    A new metric gets a new column, which is empty in earlier rows. A missing
+    metric leaves its cell empty.
 
     Args:
       round_number: Number of the round, greater than that of the last row.
@@ -118,15 +118,15 @@ class TensorBoardLog:
     Args:
       folder: Folder of the event files.
     """
-    # Here, so that who needs the CSV alone does not wait 10 s for the import.
+    # Imported here: it takes 10 s, and users of the CSV do not need it.
     import tensorflow_federated as tff
 
     self._manager = tff.program.TensorBoardReleaseManager(folder)
 
   def write(self, round_number: int, metrics: Mapping[str, Any]) -> None:
-    """Writes the numbers of a round; strings are left out.
+    """Writes the numbers of a round, and leaves out strings.
 
-    Not to be called from a coroutine.
+    It must not be called from a coroutine.
 
     Args:
       round_number: The step.

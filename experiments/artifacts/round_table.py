@@ -1,7 +1,7 @@
-"""A CSV of rounds that is durable, and that goes on after a crash.
+"""A CSV with rows for each round that survives a crash.
 
-What was appended is on the disk; what a run will do again is dropped when it
-opens the file.
+An appended row is on the disk. When a resumed run opens the file, the rows of
+rounds that it will repeat are dropped.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import numpy as np
 from experiments.artifacts import run_folder
 
 ROUND = 'round'
-# A spreadsheet takes a cell that begins so for a formula.
+# A spreadsheet reads a cell with such a first character as a formula.
 _FORMULA_STARTS = ('=', '+', '-', '@')
 
 
@@ -45,11 +45,11 @@ def cell(name: str, value: Any) -> str:
   """Returns the text from which `value` is read back exactly.
 
   Args:
-    name: What it is called, for the error.
+    name: Name of the metric, for the error message.
     value: A string, or a scalar of Python or numpy.
 
   Raises:
-    ValueError: If it is neither, or a string of several lines.
+    ValueError: If it is neither, or is a string of several lines.
   """
   if isinstance(value, str):
     return text_cell(value)
@@ -65,7 +65,11 @@ def cell(name: str, value: Any) -> str:
 
 
 def line(cells: list[str]) -> str:
-  """Returns a line of CSV, with its end."""
+  """Returns a line of CSV, with the line break at its end.
+
+  Args:
+    cells: The texts of the cells.
+  """
   text = io.StringIO()
   csv.writer(text, lineterminator='\n').writerow(cells)
   return text.getvalue()
@@ -75,11 +79,11 @@ class RoundTable:
   """A CSV whose first column is the round; subclasses append to it."""
 
   def __init__(self, path: str | os.PathLike, first_round: int):
-    """Reads what there is of a run that starts or goes on with `first_round`.
+    """Reads the file of a run that starts or continues with `first_round`.
 
-    Rows of that round and later ones, which the run will repeat, are dropped,
-    and so is a last line that an interruption cut short. A subclass checks
-    `_columns` and `_rows`, and opens the file with `_start`.
+    The run will repeat that round and later ones, so their rows are dropped. An
+    incomplete last line is dropped as well. A subclass checks `_columns` and
+    `_rows`, and opens the file with `_start`.
 
     Args:
       path: The CSV file.
@@ -140,13 +144,13 @@ class RoundTable:
     )
 
   def _append_lines(self, lines: str) -> None:
-    """Adds whole lines; after an error the file is as it was."""
+    """Adds whole lines; after an error, the file is unchanged."""
     size = os.fstat(self._descriptor).st_size
     try:
       run_folder.write_fully(self._descriptor, lines.encode())
     except OSError:
-      # Whoever catches the error and appends again must not find a part of
-      # them; should this fail too, the next start drops it.
+      # A caller may catch the error and append again: no part of the lines may
+      # stay. If this fails as well, the next start drops that part.
       with contextlib.suppress(OSError):
         os.ftruncate(self._descriptor, size)
       raise

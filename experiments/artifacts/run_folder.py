@@ -1,7 +1,7 @@
 """The folder of one run: its lock, flags, versions and summary.
 
-Everything in it is written to a temporary name, flushed to the disk and
-renamed, so that a reader finds a whole file or none, whenever the run ends.
+Each file is written under a temporary name, flushed to the disk and renamed. So
+a reader finds a whole file or none, even after a crash.
 """
 
 import contextlib
@@ -26,19 +26,17 @@ from datasets.files import whole_files
 from experiments.artifacts import code_version, folders
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
-# Of the flag file in a run's folder.
+# Names in a run's folder: the flag file, and two folders.
 FLAGS = 'flags.txt'
-# The folder of its checkpoints.
 CHECKPOINTS = 'checkpoints'
-# That of its clients' states.
 CLIENT_STATES = 'client_states'
 _LOCK = '.lock'
-# What there can be in a run's folder before its first round. The lock is last:
-# no other run may enter before all else is gone.
+# What a run's folder may hold before its first round. The lock is removed last,
+# so that no other run enters before everything else is gone.
 _MADE_BEFORE_TRAINING = (CHECKPOINTS, CLIENT_STATES, _LOCK)
-# How many of other people's files are named.
+# How many foreign files an error names.
 _NAMED = 3
-# To lock a folder that others remove meanwhile.
+# Attempts to lock a folder that another run may remove meanwhile.
 _ATTEMPTS = 10
 _PACKAGES = (
   'numpy',
@@ -53,7 +51,7 @@ class RunFolderError(RuntimeError):
 
 
 class FingerprintMismatch(ValueError):
-  """A run would be continued with settings other than its own."""
+  """A run would be resumed with other settings than it was started with."""
 
 
 def check_fingerprint(
@@ -64,12 +62,12 @@ def check_fingerprint(
   """Compares the settings of an earlier start with the present ones.
 
   Args:
-    stored: Settings by name, as they were.
-    now: Settings by name, as they are.
-    free: Names that may differ.
+    stored: The earlier settings by name.
+    now: The present settings by name.
+    free: Names of those that may differ.
 
   Raises:
-    FingerprintMismatch: If any other differs; its text is a table of name,
+    FingerprintMismatch: If another one differs. Its text is a table of name,
       stored value and present value.
   """
   absent = '(absent)'
@@ -94,7 +92,11 @@ def check_fingerprint(
 
 
 def sync_folder(folder: pathlib.Path) -> None:
-  """Makes the names in `folder` durable: a rename alone may be lost."""
+  """Syncs a folder to the disk: without that, a crash may undo a rename.
+
+  Args:
+    folder: The folder.
+  """
   descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
   try:
     os.fsync(descriptor)
@@ -103,7 +105,12 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def write_fully(descriptor: int, content: bytes) -> None:
-  """Writes all of `content` and waits until it is on the disk."""
+  """Writes bytes and waits until they are on the disk.
+
+  Args:
+    descriptor: Of an open file.
+    content: The bytes.
+  """
   rest = memoryview(content)
   while rest:
     rest = rest[os.write(descriptor, rest) :]
@@ -111,14 +118,14 @@ def write_fully(descriptor: int, content: bytes) -> None:
 
 
 def write_durably(path: pathlib.Path, content: bytes) -> None:
-  """Replaces a file: afterwards, or after a crash, it is the old or the new.
+  """Replaces a file; after a crash it is either the old or the new one.
 
   Args:
-    path: File to write; its folder exists.
-    content: What it shall hold.
+    path: The file; its folder exists.
+    content: The new content.
 
   Raises:
-    OSError: If any step fails; the old file is then untouched.
+    OSError: If any step fails; the old file is then unchanged.
   """
   temporary = path.with_name(f'{TEMPORARY_PREFIX}{path.name}')
   flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -132,13 +139,21 @@ def write_durably(path: pathlib.Path, content: bytes) -> None:
 
 
 def sweep_temporaries(folder: pathlib.Path) -> None:
-  """Removes what an interrupted write left in `folder`."""
+  """Removes the temporary files of interrupted writes.
+
+  Args:
+    folder: The folder to clean.
+  """
   for path in folder.glob(f'{TEMPORARY_PREFIX}*'):
     remove(path)
 
 
 def remove(path: pathlib.Path) -> None:
-  """Removes a folder with all in it, or a file, or a link alone."""
+  """Removes a file, a link (not its target), or a folder with its content.
+
+  Args:
+    path: What to remove.
+  """
   if path.is_dir() and not path.is_symlink():
     shutil.rmtree(path)
   else:
@@ -146,13 +161,13 @@ def remove(path: pathlib.Path) -> None:
 
 
 def to_strict_json(value: Any) -> Any:
-  """Returns `value` with numpy numbers as Python's and non-finite ones None.
+  """Returns `value` with Python's numbers, and `None` for non-finite ones.
 
   Args:
     value: Nested mappings, lists and tuples of strings, numbers and None.
 
   Returns:
-    The same structure of what JSON can hold.
+    The same structure, made of what JSON can hold.
   """
   if isinstance(value, Mapping):
     return {str(key): to_strict_json(item) for key, item in value.items()}
@@ -160,7 +175,7 @@ def to_strict_json(value: Any) -> Any:
     return [to_strict_json(item) for item in value]
   if hasattr(value, 'dtype'):
     array = np.asarray(value)
-    # bfloat16 is no type of numpy's own: its `tolist` holds no floats.
+    # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
     wide = array.astype(np.float32) if array.dtype.kind == 'V' else array
     return to_strict_json(wide.tolist())
   if isinstance(value, float) and not math.isfinite(value):
@@ -187,14 +202,14 @@ def _flag_text(name: str, value: Any) -> str:
 
 
 def _check_is_ours(path: pathlib.Path, names: Collection[str]) -> None:
-  """Refuses a folder with files that no run has put there.
+  """Refuses a folder that holds files but is not the folder of a run.
 
-  The folder of a run is known by the lock, in which a run writes its number, by
-  the flag file or by a checkpoint. So people may add files of their own.
+  The folder of a run has a lock file with a process number, a flag file or a
+  checkpoint. Users may add files of their own to such a folder.
 
   Args:
     path: The folder.
-    names: Of what is in it.
+    names: The names of the files in it.
 
   Raises:
     ValueError: If it is neither empty nor the folder of a run.
@@ -221,7 +236,7 @@ def _check_is_ours(path: pathlib.Path, names: Collection[str]) -> None:
 
 
 def _first_bytes(path: pathlib.Path) -> bytes:
-  """Returns the beginning of a file; nothing where there is none."""
+  """Returns the first bytes of a file; none where there is no file."""
   try:
     with path.open('rb') as file:
       return file.read(20)
@@ -236,7 +251,7 @@ def _not_created(path: pathlib.Path, reason: str) -> ValueError:
 
 
 def _names_in(path: pathlib.Path) -> frozenset[str]:
-  """Returns what is in a folder, and checks that it can be that of a run."""
+  """Returns the names in a folder that can be the folder of a run."""
   try:
     status = path.stat()
   except OSError as error:
@@ -265,7 +280,7 @@ def _locked_by_another(path: pathlib.Path, holder: str) -> RunFolderError:
 
 
 def _read_flags(file: pathlib.Path) -> dict[str, str] | None:
-  """Returns the values in a flag file, as text by name; None without one."""
+  """Returns the texts of a flag file's values by name; `None` without one."""
   if not file.exists():
     return None
   flags = {}
@@ -300,7 +315,7 @@ def inspect(
   flags: Mapping[str, Any],
   free: Collection[str] = (),
 ) -> None:
-  """Checks what a run would find in its folder, and leaves it as it is.
+  """Checks the folder of a run without changing it.
 
   Args:
     path: The folder; it need not exist.
@@ -322,7 +337,7 @@ def inspect(
   _names_in(path)
   with contextlib.suppress(FileNotFoundError), (path / _LOCK).open() as lock:
     try:
-      # For a moment, and beside others who only look.
+      # A shared lock, given back at once: others may inspect at the same time.
       fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
       raise _locked_by_another(path, lock.read(20)) from None
@@ -332,21 +347,21 @@ def inspect(
 class RunFolder:
   """An exclusively locked folder of one run.
 
-  Use it as a context manager, or call `close`; the end of the process unlocks
-  it too. A `with` block that ends with an error before `keep` was called also
-  removes what this run has made: a run that is refused leaves nothing behind.
+  Use it as a context manager, or call `close`. The end of the process unlocks
+  it as well. If a `with` block ends with an error before `keep` was called, it
+  also removes what this run has made: a refused run leaves nothing behind.
   """
 
   def __init__(self, path: str | os.PathLike):
     """Creates the folder if needed and locks it.
 
     Args:
-      path: The folder. It must belong to this user and be writable by no other,
-        since a run continues from what it finds there. It is new, empty or the
-        folder of an earlier run.
+      path: The folder: a new one, an empty one or that of an earlier run. It
+        must belong to this user, and no other user may write to it, since a run
+        resumes from the files in it.
 
     Raises:
-      ValueError: If it cannot be a run folder, or holds other people's files.
+      ValueError: If it cannot be a run folder, or holds foreign files.
       RunFolderError: If another run holds it.
     """
     self.path = pathlib.Path(path).absolute()
@@ -388,11 +403,11 @@ class RunFolder:
         holder = os.pread(descriptor, 20, 0).decode()
         os.close(descriptor)
         raise _locked_by_another(self.path, holder) from None
-      # Another run that was refused may have removed the file meanwhile. Two
-      # runs would then lock two files of one name.
+      # A refused run may have removed the file in the meantime. Two runs would
+      # then hold locks on two different files of the same name.
       with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(descriptor), lock.stat()):
-          # Again, for another run may have come and gone.
+          # Listed again: another run may have ended in the meantime.
           made = {_LOCK} - self._before
           self._before = frozenset(os.listdir(self.path)) - made
           return descriptor
@@ -411,16 +426,16 @@ class RunFolder:
     self._before = _names_in(self.path)
 
   def keep(self) -> None:
-    """Says that training begins: what the folder holds stays from now on."""
+    """Keeps what the folder holds from now on, since training begins."""
     self._is_kept = True
 
   def _discard(self) -> None:
-    """Removes what this run has made, while it still holds the lock."""
+    """Removes what this run has made; it must still hold the lock."""
     left = set(os.listdir(self.path)) - {*self._before, *_MADE_BEFORE_TRAINING}
     for name in _MADE_BEFORE_TRAINING:
       path = self.path / name
-      # By the lock the next run knows the folder as that of a run, whatever is
-      # left there, such as a cache of packed data.
+      # If other files stay, such as a cache of packed data, so does the lock. By
+      # it, the next run recognises the folder as that of a run.
       if name in self._before or (name == _LOCK and left):
         continue
       with contextlib.suppress(FileNotFoundError):
@@ -428,9 +443,10 @@ class RunFolder:
     folders.remove_empty(self._made)
 
   def _end(self) -> None:
-    """Unlocks the folder of a run that was refused, which it leaves as it was.
+    """Removes what a refused run has made, and unlocks the folder.
 
-    What cannot be removed stays: the error that is on its way matters more.
+    Files that cannot be removed stay: the error that refused the run matters
+    more.
     """
     with contextlib.suppress(OSError):
       self._discard()
@@ -471,7 +487,7 @@ class RunFolder:
 
   @property
   def flags(self) -> pathlib.Path:
-    """Flag file that repeats the run with `--flagfile`."""
+    """Flag file of the run; `--flagfile` runs it again."""
     return self.path / FLAGS
 
   @property
@@ -500,7 +516,7 @@ class RunFolder:
       flags: Values by name; those that are None are left out.
 
     Raises:
-      ValueError: If a value cannot be told in one line.
+      ValueError: If a value cannot be written in one line.
       RunFolderError: If the file cannot be written.
     """
     lines = [
@@ -538,8 +554,8 @@ class RunFolder:
   def write_versions(self, first_round: int = 0) -> str | None:
     """Writes the versions of Python, the platform, packages and this code.
 
-    `code` in the file lists the code of each start that differs from the one
-    before, with the number of rounds done then.
+    `code` in the file gets an entry for each start whose code differs from that
+    of the start before, with the number of rounds done at that time.
 
     Args:
       first_round: Rounds done before this start.
@@ -573,7 +589,7 @@ class RunFolder:
     )
 
   def write_summary(self, summary: Mapping[str, Any]) -> None:
-    """Writes the results as strict JSON; what is not finite becomes null.
+    """Writes the results as strict JSON; non-finite numbers become null.
 
     Args:
       summary: Nested results: strings, numbers, numpy values, lists, mappings.

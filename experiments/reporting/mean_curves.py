@@ -1,4 +1,4 @@
-"""Curves of groups of runs: the mean over seeds, in the band of all seeds."""
+"""Curves of groups of runs: the mean over seeds, and the band of all seeds."""
 
 import pathlib
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from datasets.files import whole_files
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
 
-# Letters of small print that fit beside each other in a panel, and those that
-# the key before a name takes.
+# Letters of small print that fit into the width of a panel, and how many of
+# them the key before a name takes.
 _LETTERS = 90
 _KEY_LETTERS = 7
 
@@ -25,7 +25,7 @@ _NAMES = {
 }
 _DIVERSITY = 'diversity'
 _MAX_IN_ONE_COLUMN = 3
-# More groups than colours: the same again with another stroke.
+# Where there are more groups than colours, they repeat with another line style.
 _STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
   color=colormaps['tab10'].colors
 )

@@ -1,7 +1,7 @@
-"""Groups of runs against one of them: differences, paired by seed.
+"""Differences between groups of runs and a baseline, paired by seed.
 
-Runs of one seed share split, partition and participating clients, so that much
-of what makes seeds differ is in both of them and falls out of the difference.
+Two runs with the same seed share split, partition and participating clients. So
+much of the variation between seeds cancels in their difference.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,13 @@ _CONFIDENCE = 0.95
 def of_groups(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
   """Returns the differences to a baseline, a row per other group.
 
-  Groups with another measure, or other data, than the baseline's are left out.
+  Groups with another measure or other data than the baseline are left out.
 
   Columns: `name`; `ahead`, the mean of group minus baseline over the `n` seeds
-  of which both have a value; `std` of these differences (n - 1); `low` and
-  `high`, the 95% interval of their mean by Student's t with n - 1 degrees of
-  freedom. The last three are empty for one seed.
+  for which both have a value; `std`, the standard deviation of these
+  differences (n - 1); `low` and `high`, the 95% interval of their mean by
+  Student's t with n - 1 degrees of freedom. `std`, `low` and `high` are empty
+  for one seed.
 
   Args:
     groups: From `run_groups`.

@@ -1,4 +1,4 @@
-"""Groups of finished runs that differ by seed, and what is read from them."""
+"""Groups of finished runs that differ only by seed, and their measure."""
 
 import dataclasses
 import json
@@ -11,21 +11,21 @@ from experiments.config.usage import UsageError
 from experiments.tables import child_runs, measures
 from experiments.tables.recipes import Recipe
 
-# Flags that tell where a run lay.
+# Flags that name folders of a run.
 _PLACES = frozenset({'run_dir', 'cache_dir', 'data_dir'})
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-  """What is read from runs, and with what it is compared.
+  """The number to read from runs, and the figure to compare it with.
 
   Attributes:
-    row: Row of the recipe, or name of the process.
-    run: Name of the run that it reads, likewise; TABLE:ROW, or the process.
-    measure: What of a run is compared.
-    published: The figure in print, or `None`.
-    recipe_rounds: Rounds of the whole recipe, or `None` without one.
-    changed: Settings in which the runs are not their recipe.
+    row: Row of the recipe; without a recipe, name of the process.
+    run: TABLE:ROW of the recipe that was run; without a recipe, the process.
+    measure: The number to read from a run.
+    published: The published figure, or `None`.
+    recipe_rounds: Rounds of the whole recipe, or `None` without a recipe.
+    changed: Settings in which the runs differ from their recipe.
     note: What a reader of the row must know.
   """
 
@@ -40,13 +40,14 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-  """Runs that differ by seed only.
+  """Runs that differ only by seed.
 
   Attributes:
-    name: The reading's row, and the flags that tell it from namesakes.
+    name: The reading's row, with the flags that distinguish it from other
+      groups of that row.
     folders: The run folders, by seed.
     summaries: Their summary.json, likewise.
-    reading: What is read from them.
+    reading: The number to read from them.
   """
 
   name: str
@@ -56,7 +57,7 @@ class Group:
 
   @property
   def command(self) -> str:
-    """The command line that makes these runs."""
+    """The command line that repeats these runs."""
     flags = {
       name: value
       for name, value in self.summaries[0]['flags'].items()
@@ -86,9 +87,9 @@ class Group:
 
 
 def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
-  """Reads finished runs and puts those together that differ by seed only.
+  """Reads finished runs, and groups those that differ only by seed.
 
-  What is read from them is what their summaries say.
+  Their summaries say which measure to read.
 
   Args:
     run_dirs: Their folders.

@@ -1,4 +1,4 @@
-"""Ends a run at a signal without losing the work that is saved."""
+"""Stops a run at a signal; nothing that was saved is lost."""
 
 import contextlib
 import os
@@ -10,14 +10,14 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class RoundDropped(BaseException):
   """Raised by the first signal inside `GracefulStop.droppable`.
 
-  Not an `Exception`, so that nobody between takes it for a failed round.
+  It is not an `Exception`, so that no handler takes it for a failed round.
   """
 
 
 class SignalHandler:
-  """Handles SIGTERM and SIGINT in the way of a subclass while it is entered.
+  """While it is entered, a subclass handles SIGTERM and SIGINT.
 
-  Only the main thread can use this; the earlier handlers come back at the end.
+  Only the main thread can use it. The earlier handlers are restored at the end.
   """
 
   def _handle(self, signal_number: int, frame) -> None:
@@ -65,7 +65,7 @@ class GracefulStop(SignalHandler):
 
   @contextlib.contextmanager
   def droppable(self):
-    """Marks work that a resumed run repeats, so that stopping may drop it.
+    """Marks work that a stopped run may drop, since a resumed run repeats it.
 
     Yields:
       Nothing.
@@ -82,7 +82,7 @@ class GracefulStop(SignalHandler):
   def _handle(self, signal_number: int, frame) -> None:
     del frame  # Python's handlers take it.
     if self.requested:
-      # No clean-up that could block: what is saved is durable already.
+      # Without a clean-up that could block: all that is saved is on the disk.
       os._exit(128 + signal_number)
     self._signal_number = signal_number
     # Not `print`: the signal may come in the middle of another print.

@@ -1,7 +1,7 @@
 """Several runs one after another, each in a process of its own.
 
-A run that fails, or that the system kills, then takes no other with it, and
-what it held of memory is given back.
+So a run that fails or is killed does not end the others, and its memory is
+freed when it ends.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
-# A run must not outlast the process that counts on it: it would hold its folder
-# when the same command is started again. It loses nothing by being killed.
+# A run must not outlive the process that started it: it would still lock its
+# folder when the same command is started again. Killing it loses nothing.
 _BOUND_RUN = """
 import ctypes, os, runpy, signal, sys
 if ctypes.CDLL(None).prctl(1, signal.SIGKILL) != 0:  # 1: PR_SET_PDEATHSIG
@@ -34,12 +34,12 @@ runpy.run_module('experiments.run', run_name='__main__', alter_sys=True)
 
 @dataclasses.dataclass(frozen=True)
 class ChildRun:
-  """A run to be had.
+  """A run that a table needs.
 
   Attributes:
-    name: What people call it.
+    name: Its name in messages.
     given: Its flags by name, as `flags.parse` returns them, with `run_dir`.
-    settings: What `recipes.make` returns for them.
+    settings: The result of `recipes.make` for these flags.
   """
 
   name: str
@@ -52,7 +52,7 @@ class Outcome:
   """How several runs ended.
 
   Attributes:
-    failed: Names of those that failed.
+    failed: Names of the runs that failed.
     signal_number: The signal that ended the sequence, or `None`.
   """
 
@@ -61,20 +61,28 @@ class Outcome:
 
   @property
   def exit_code(self) -> int:
-    """0 if all is done, 1 if a run failed, 128 plus the number of a signal."""
+    """0 if all are done, 1 if one failed, 128 plus the number of a signal."""
     if self.signal_number is not None:
       return 128 + self.signal_number
     return 1 if self.failed else 0
 
 
 def read_summary(run_dir: str | os.PathLike) -> dict | None:
-  """Returns a run's summary.json, or `None` if there is none yet."""
+  """Returns a run's summary.json, or `None` if there is none yet.
+
+  Args:
+    run_dir: The run's folder.
+  """
   path = pathlib.Path(run_dir) / 'summary.json'
   return json.loads(path.read_text()) if path.is_file() else None
 
 
 def is_finished(settings) -> bool:
-  """Whether the folder of a run holds just this run, to its last round."""
+  """Returns whether a run's folder holds this very run, with all its rounds.
+
+  Args:
+    settings: What has `run_dir`, `total_rounds` and `used`.
+  """
   summary = read_summary(settings.run_dir)
   if summary is None or summary['rounds'] != settings.total_rounds:
     return False
@@ -86,10 +94,10 @@ def is_finished(settings) -> bool:
 
 
 def run_all(runs: Sequence[ChildRun]) -> Outcome:
-  """Runs what is not finished; a run that fails does not stop the others.
+  """Runs those that are not finished; a failed run does not stop the others.
 
-  SIGTERM and Ctrl-C stop the current run as they stop a single one, and no
-  other begins; a second signal ends the current run at once.
+  SIGTERM and Ctrl-C stop the current run as they would stop a single run, and
+  no other run begins. A second signal ends the current run at once.
 
   Args:
     runs: The runs, in order.
@@ -115,7 +123,7 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
       if relay.signal_number is not None:
         break
       if exit_code == command_line.UNREAD:
-        # Its output is that of this process.
+        # The run writes to the output of this process.
         raise BrokenPipeError(f'Nobody reads the output of {run.name}.')
       if exit_code != 0:
         failed.append(run.name)
@@ -135,7 +143,7 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
 
 
 class _Relay(signals.SignalHandler):
-  """Passes the signals that come to this process on to the run it waits for."""
+  """Passes this process's signals on to the run that it waits for."""
 
   def __init__(self):
     self.signal_number = None
@@ -151,11 +159,11 @@ class _Relay(signals.SignalHandler):
         **os.environ,
         'PYTHONPATH': os.pathsep.join(filter(None, search)),
       },
-      # Ctrl-C reaches a whole group. Sent twice, by the terminal and from here,
-      # it would end the run at once.
+      # Ctrl-C reaches all processes of a group. A run in the same group would
+      # get it twice, from the terminal and from here, and end at once.
       process_group=0,
     )
-    # One that came before there was a process to pass it to.
+    # A signal that came before the run was started.
     if self.signal_number is not None:
       self._process.send_signal(self.signal_number)
     return self._process.wait()

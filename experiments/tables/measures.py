@@ -1,19 +1,21 @@
-"""Measures: what of a run is compared with a published figure.
+"""Measures: the one number of a run that is compared with a published figure.
+
+A measure is read from the metrics of a run, the columns of its metrics.csv:
 
     accuracy       test accuracy after the last round
     best_accuracy  the highest test accuracy of the rounds that were evaluated
     accuracy@R     test accuracy after round R
-    mean_of_last@N mean test accuracy of the last N rounds that were evaluated:
-                   less chance than in one round, where accuracy swings
+    mean_of_last@N mean test accuracy of the last N rounds that were evaluated,
+                   which varies less by chance than that of a single round
     rounds_to@A    the first evaluated round after which test accuracy is A or
                    more
     accuracy_at_best_validation
-                   test accuracy after the evaluated round, the first one if
-                   there are several, with the highest validation accuracy
+                   test accuracy after the evaluated round with the highest
+                   validation accuracy, the first one if there are several
 
-Rounds are counted from 0, as the tables do that need this: accuracy@0 is what
-one round gives. Where a run has rounds of pre-training, they do not count: the
-first round after them is number 0.
+Rounds are counted from 0, as in the tables: accuracy@0 is the accuracy after
+one round. Rounds of pre-training do not count: the first round after them is
+number 0.
 """
 
 import csv
@@ -32,12 +34,12 @@ _FORMS = (
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-  """What is read from a run.
+  """A number to read from a run.
 
   Attributes:
-    kind: What comes before the "@".
-    argument: What comes behind it: a round, counted from 0, a number of
-      evaluations or an accuracy in (0, 1]; `None` for a measure without one.
+    kind: The part before the "@".
+    argument: The part after it: a round, counted from 0, a number of
+      evaluations or an accuracy in (0, 1]. `None` for a measure without it.
   """
 
   kind: str
@@ -50,7 +52,7 @@ class Measure:
 
   @property
   def counts_rounds(self) -> bool:
-    """Whether the value is a number of rounds, and no accuracy."""
+    """Whether the value is a number of rounds rather than an accuracy."""
     return self.kind == 'rounds_to'
 
   def published(self, text: str) -> float:
@@ -87,13 +89,13 @@ class Measure:
       run_dir: The run's folder, with metrics.csv, in which the first round is
         number 1.
       pretraining_rounds: Rounds of pre-training at the beginning.
-      scale: The run's share of the rounds of the whole one, to which `@R`
-        refers: the round in its place is read.
+      scale: The share of the rounds that a shortened run has. `@R` counts the
+        rounds of the whole run; the corresponding round is read.
 
     Returns:
-      An accuracy in [0, 1] or a number of rounds; `None` if the accuracy was
-      not reached, the round is not among those that were evaluated, or fewer
-      rounds were evaluated than are averaged.
+      An accuracy in [0, 1] or a number of rounds. `None` if the accuracy was
+      not reached, the round was not evaluated, or fewer rounds were evaluated
+      than are to be averaged.
     """
     rounds, accuracies = _read(run_dir, pretraining_rounds)
     if not accuracies:
@@ -111,7 +113,7 @@ class Measure:
     if self.counts_rounds:
       enough = (n for n, x in accuracies.items() if x >= self.argument)
       return min(enough, default=None)
-    # Tables that end with "round 100" of 100 rounds mean the last one by it.
+    # In tables of 100 rounds, "round 100" is the last one.
     if self.argument is None:
       return accuracies.get(rounds - 1)
     wanted = round(self.argument * scale)
@@ -125,10 +127,10 @@ def parse(text: str) -> Measure:
   """Returns the measure that a text names.
 
   Args:
-    text: One of the forms above; an empty one is `accuracy`.
+    text: One of the forms above; an empty text stands for `accuracy`.
 
   Raises:
-    ValueError: If it names none.
+    ValueError: If it is none of these forms.
   """
   if text in ('', *_PLAIN):
     return Measure(text or 'accuracy')
