@@ -1,11 +1,12 @@
-"""The values of a run where a flag is not given.
+"""Fills in the settings that a user does not give.
 
-Later values replace earlier ones: those of the records and of the builders,
-those of the data set, those of the process, and what partition, optimizer and
-schedule impose. They make a first run show the point of a method on a small
-machine. The papers' own values are those of the recipes: 16 steps of 64 images
-are half an epoch for a client with 2,283 images, but 13 epochs for a writer
-with 76, who then fits his own pseudo-labels.
+There are layers of defaults, and a later layer replaces values of an earlier
+one: records and builders; the data set; the process; and what the partition,
+the optimizer and the schedule impose. With the defaults, a first run shows the
+point of a method on a small machine. The papers' own values are in the recipes,
+since they do not suit all data: 16 steps of 64 images are half an epoch for a
+client with 2,283 images, but 13 epochs for a writer with 76, who then fits his
+own pseudo-labels.
 """
 
 import difflib
@@ -44,7 +45,7 @@ CENTRAL = {
 def displaced(
   given: Collection[str], settings: Mapping[str, Setting]
 ) -> set[str]:
-  """Returns the names of the settings whose place the given ones take.
+  """Returns the names of the settings that the given ones replace.
 
   Args:
     given: Names of settings.
@@ -63,7 +64,7 @@ class _Layers:
     self._settings = settings
 
   def put(self, origin: str, layer: Mapping[str, Any]) -> None:
-    """Puts values over those that there are; `None` takes a value away."""
+    """Puts values over earlier ones; `None` removes an earlier value."""
     for name in displaced(layer, self._settings):
       self.values.pop(name, None)
     for name, value in layer.items():
@@ -73,7 +74,7 @@ class _Layers:
         del self.values[name]
 
   def put_below(self, origin: str, layer: Mapping[str, Any]) -> None:
-    """Adds those values whose settings have none yet."""
+    """Adds those values whose settings do not have one yet."""
     self.put(origin, {k: v for k, v in layer.items() if k not in self.values})
 
   def put_of_part(
@@ -129,7 +130,7 @@ class Resolved(NamedTuple):
 
 
 def with_environment(given: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns what was given, and what the environment says beside it.
+  """Returns the given flags, with those that environment variables give.
 
   Args:
     given: Flags by name.

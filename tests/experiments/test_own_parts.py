@@ -114,7 +114,7 @@ _PROCESSES = """
 import dataclasses
 
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.setting import Rounds, Scope, Setting, condition
+from tff_ssl.setting import Scope, Setting, condition
 
 FED_AVG = fed_avg.SPECS[0]
 
@@ -157,7 +157,7 @@ OF_EACH_OTHER = with_settings(
   Setting('cores', int, 'Cores.'),
   Setting('width', int, 'Width.', aliases=('cores',)))
 COUNTS_ROUNDS = with_setting(
-  'calm_rounds', int, 'Calm ones.', rounds=Rounds.SHARE, phase='calm')
+  'calm_rounds', int, 'Calm ones.', rounds='share', phase='calm')
 NO_RECORD = with_settings('cores')
 
 SLASH = changed(name='own/one')
