@@ -24,6 +24,13 @@ from tff_ssl.setting import Setting
 
 _DATA_DIR = 'TFF_SSL_DATA_DIR'
 _GIVEN = 'your flag'
+# The settings that always have a value.
+_NEEDED = frozenset(
+  setting.name
+  for group in parts_of_run.COMMON.values()
+  for setting in group
+  if setting.default is not None
+)
 # The flag that names what a default comes from.
 _FLAGS_OF_ORIGINS = {
   'algorithm': 'process',
@@ -95,7 +102,8 @@ class _Layers:
       *arguments: Those of the function.
 
     Raises:
-      UsageError: If the function fails, or there is no setting of some name.
+      UsageError: If the function fails, there is no setting of some name, or
+        every run needs a value that is taken away.
     """
     if callable(layer):
       with own_functions.refusals(part, attribute):
@@ -105,7 +113,12 @@ class _Layers:
         f'{part}: {attribute} gives {layer!r}: make it a mapping from names of '
         'settings to values.'
       )
-    for name in layer:
+    for name, value in layer.items():
+      if value is None and name in _NEEDED:
+        raise UsageError(
+          f'{part}: {attribute} takes the value of {name} away, which every '
+          'run needs: leave it out.'
+        )
       if name not in self._settings:
         near = difflib.get_close_matches(str(name), self._settings, n=1)
         hint = f'did you mean {near[0]!r}?' if near else 'leave it out.'

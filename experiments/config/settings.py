@@ -81,7 +81,10 @@ def make(
   if given.keys() - written.keys():
     origins = {**origins, _FRACTION.instead_of: f'--{_FRACTION.name}'}
   values, origins, parts = defaults.resolve(given, origins)
-  parts_of_run.check_model(values['model'])
+  try:
+    parts_of_run.check_model(values['model'])
+  except UsageError as error:
+    raise defaults.blamed(error, 'model', values, origins) from error
   unused = _unused(values, parts)
   for name in given:
     if name in unused and name not in optional:
