@@ -7,7 +7,6 @@ from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 
 NUM_CLASSES = 10
-INPUT_SHAPE = (8, 8, 1)
 TEST_EXAMPLES = 360
 SPLIT_SEED = 20200824
 

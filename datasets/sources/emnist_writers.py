@@ -32,7 +32,6 @@ from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl.setting import Setting
 
-INPUT_SHAPE = emnist_database.INPUT_SHAPE
 FILE_NAME = 'emnist_all.sqlite'
 # Where TFF downloads it from.
 _URL = f'https://storage.googleapis.com/tff-datasets-public/{FILE_NAME}.lzma'
