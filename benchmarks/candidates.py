@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 from benchmarks import workloads
 from datasets.store import client_store, store_readers
 from tff_ssl import augmentation, objectives
-from tff_ssl.algorithms import fed_avg
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader, client_sampling, workers
 from tff_ssl.templates import client_data
@@ -62,7 +62,7 @@ def build_crl(
 
 def _build_process(workload, store, views, objective) -> Round:
   def build(data_spec):
-    return fed_avg.build_fed_avg(
+    return PROCESSES['fedavg'].build(
       functional.from_keras(workload.build_model()),
       data_spec=data_spec,
       views=views,

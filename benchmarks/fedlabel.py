@@ -15,7 +15,7 @@ import tensorflow as tf
 from benchmarks import candidates, measurement, workloads
 from datasets.store import client_store
 from tff_ssl import augmentation, models, randomness
-from tff_ssl.algorithms import fed_avg, fedlabel
+from tff_ssl.algorithms import PROCESSES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,14 +95,16 @@ def builders(workload: FedLabel) -> dict[str, Any]:
   steps = {'local_steps': workload.steps}
   return {
     'fedlabel': of(
-      fedlabel.build_fedlabel,
+      PROCESSES['fedlabel'].build,
       labelled_steps=workload.steps,
       threshold=0.0,
       consistency_view='strong',
     ),
-    'supervised': of(fed_avg.build_fed_avg, **steps),
+    'supervised': of(PROCESSES['fedavg'].build, **steps),
     'unlabelled': of(
-      fed_avg.build_fed_avg, client_objective=UnlabelledPasses(views), **steps
+      PROCESSES['fedavg'].build,
+      client_objective=UnlabelledPasses(views),
+      **steps,
     ),
   }
 

@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 from benchmarks import candidates, measurement, workloads
 from tff_ssl import augmentation, models, objectives
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.templates import prediction
+from tff_ssl.templates import local_training
 
 _SEED = (0, 0)
 # Calls that one timing takes, long enough for the clock.
@@ -141,7 +141,7 @@ def time_layer(workload: FedUL, repetitions: int) -> dict[str, float]:
   weights = tf.nest.map_structure(tf.constant, model.initial_weights(0))
 
   def step(weights, batch):
-    return prediction.objective_gradient(
+    return local_training.objective_gradient(
       model, supervised, weights, batch, weights, tf.constant(_SEED)
     )
 

@@ -12,6 +12,7 @@ import functools
 
 from etils import epy
 
+import tff_ssl
 from tff_ssl import shared_settings
 from tff_ssl.algorithms import ProcessSpec, fed_avg
 from tff_ssl.setting import Setting, check_arguments
@@ -33,22 +34,18 @@ def largest_entries(tensor, share):
   return tf.where(tf.abs(tensor) < least, 0.0, tensor)
 
 
-def build(
-  model, *, data_spec, seed, sent_share=0.1, model_aggregator=None, **more
-):
+def build(model, *, data_spec, wiring=tff_ssl.Wiring(), sent_share=0.1, **more):
   """Builds the process.
 
   Args:
     model: A `tff_ssl.FunctionalModel`.
     data_spec: `tff_ssl.ClientDataSpec`.
-    seed: Root of all randomness.
+    wiring: `tff_ssl.Wiring`: distributor, aggregators and seed.
     sent_share: s, in (0, 1]; with 1 it is FedAvg.
-    model_aggregator: By default `tff.aggregators.MeanFactory()`.
     **more: `views`, and how clients train, as in `tff_ssl.build_fed_avg`.
   """
   check_arguments([SENT_SHARE], locals())
   training = fed_avg.build_training(model, data_spec=data_spec, **more)
-
   of_client = averaging.build_local_update(training.run_task, 'examples')
 
   def local_update(task):  # What a client does with what it is sent.
@@ -57,13 +54,13 @@ def build(
     sent = [largest_entries(each, sent_share) for each in delta.trainable]
     return update._replace(delta=type(delta)(sent, delta.non_trainable)), tag
 
-  factory = averaging.weighted_factory(model_aggregator, 'examples')
+  factory = averaging.weighted_factory(wiring.model_aggregator, 'examples')
   return templates.compose(
-    templates.initial_weights(model, seed),
+    templates.initial_weights(model, wiring.seed),
     templates.Clients(local_update, data_spec, training.initial_hparams),
     create_aggregator=factory.create,  # How the clients' results meet.
     build_finalizer=functools.partial(averaging.build_finalizer, model, None),
-    wiring=templates.Wiring(model_aggregator=model_aggregator, seed=seed),
+    wiring=wiring,
   )
 
 

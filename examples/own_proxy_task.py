@@ -86,8 +86,9 @@ def main(num_rounds=15):
     views=tff_ssl.PlainViews(),
     proxy_task=CoveredSquare(),
     labelled_batch_probability=0.5,
-    client_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
-    local_epochs=2,
+    client_training=tff_ssl.TrainingPlan(
+      tff.learning.optimizers.build_sgdm(0.1, 0.9), epochs=2
+    ),
   )
 
   def print_accuracy(when, state):

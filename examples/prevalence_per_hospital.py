@@ -107,9 +107,9 @@ def main(folder, num_rounds=8):
       priors_shape=(HOSPITALS, NUM_CLASSES),
     ),
     views=tff_ssl.PlainViews(),
-    client_optimizer=tff.learning.optimizers.build_adam(0.003),
-    batch_size=32,
-    local_epochs=4,
+    client_training=tff_ssl.TrainingPlan(
+      tff.learning.optimizers.build_adam(0.003), batch_size=32, epochs=4
+    ),
     l1_weight=0.0,
   )
   state = process.initialize()

@@ -41,8 +41,7 @@ async def main(folder):
     views=tff_ssl.ImageViews(mean=(0.3,), stddev=(0.38,), flip=False),
     num_groups=2,
     group_assignment='in_process',
-    batch_size=20,
-    local_epochs=1,
+    client_training=tff_ssl.TrainingPlan(batch_size=20, epochs=1),
     server_warmup_rounds=5,
   )
   process = tff_ssl.compose_with_reader(process, read_client)

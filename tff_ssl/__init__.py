@@ -28,6 +28,9 @@ _MODULE_OF = {
   'build_scaffold': 'algorithms.scaffold',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
+  # How they train, and how they are wired.
+  'TrainingPlan': 'training_plan',
+  'Wiring': 'wiring',
   # Models and optimizers.
   'FunctionalModel': 'models.functional',
   'ENCODERS': 'models',

@@ -35,8 +35,8 @@ class Predictor(Protocol):
     has_moving_state: Whether calls in train mode change `non_trainable`.
   """
 
-  trainable: Any
-  non_trainable: Any
+  trainable: Structure
+  non_trainable: Structure
 
   @property
   def has_moving_state(self) -> bool:
@@ -113,7 +113,7 @@ class Objective(Protocol):
     self,
     predict: Predictor,
     batch: 'collections.OrderedDict[str, tf.Tensor]',
-    anchors: Any,
+    anchors: Structure,
     seed: 'tf.Tensor',
   ) -> 'tuple[tf.Tensor, Mapping[str, tuple[tf.Tensor, tf.Tensor]]]':
     """Computes the loss of a minibatch.

@@ -64,6 +64,8 @@ class Setting:
     choices: All values, where they are names.
     parse: From the flag's value to the builder's argument, where they differ.
       It raises `ValueError` for a value that it cannot read.
+    argument: Where a builder takes it, if not as an argument of its name: the
+      argument and its field, such as 'client_training.batch_size'.
     optional: Whether a builder takes `None` for "not given".
     like: The setting whose value it has where it is not given.
     instead_of: The setting whose place it takes: only one of them is given.
@@ -95,6 +97,7 @@ class Setting:
   below: float | None = None
   choices: tuple[str, ...] = ()
   parse: Callable[[Any], Any] | None = None
+  argument: str | None = None
   optional: bool = False
   like: str | None = None
   instead_of: str | None = None
@@ -117,6 +120,11 @@ class Setting:
         f'The setting {self.name} has rounds={self.rounds!r}: choose share, '
         'phase or head.'
       )
+
+  @property
+  def argument_name(self) -> str:
+    """What a builder calls it, which its errors name."""
+    return (self.argument or self.name).rpartition('.')[2]
 
   @property
   def expected(self) -> str:
@@ -205,7 +213,8 @@ class Setting:
     """
     if not self.allows(value):
       raise ValueError(
-        f'{self.name} must be {self.expected_for(value)}, but is {value!r}.'
+        f'{self.argument_name} must be {self.expected_for(value)}, but is '
+        f'{value!r}.'
       )
 
   def bad_values(self) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ BATCH_SIZE = Setting(
   'B, examples in a minibatch.',
   at_least=1,
   at_most=_LARGEST_FACTOR,
+  argument='client_training.batch_size',
   group=_CLIENTS,
   aliases=('client_batch_size',),
 )
@@ -30,6 +31,7 @@ LABELLED_BATCH_SIZE = Setting(
   at_most=_LARGEST_FACTOR,
   optional=True,
   like='batch_size',
+  argument='client_training.labelled_batch_size',
   group=_CLIENTS,
 )
 LOCAL_STEPS = Setting(
@@ -39,6 +41,7 @@ LOCAL_STEPS = Setting(
   at_least=1,
   optional=True,
   instead_of='local_epochs',
+  argument='client_training.steps',
   group=_CLIENTS,
 )
 LOCAL_EPOCHS = Setting(
@@ -49,6 +52,7 @@ LOCAL_EPOCHS = Setting(
   at_most=_LARGEST_FACTOR,
   optional=True,
   instead_of='local_steps',
+  argument='client_training.epochs',
   group=_CLIENTS,
   aliases=('client_epochs_per_round',),
 )
@@ -62,6 +66,7 @@ EPOCH_BATCHES = Setting(
     only_with('local_epochs'),
     unless('match_local_steps', True, 'leaves no passes'),
   ),
+  argument='client_training.epoch_batches',
   group=_CLIENTS,
 )
 CLIENT_WEIGHTING = Setting(
@@ -101,6 +106,7 @@ SERVER_STEPS = Setting(
   int,
   'Labelled steps of the server in a round.',
   at_least=1,
+  argument='server_training.steps',
   group=_SERVER,
 )
 SERVER_BATCH_SIZE = Setting(
@@ -110,6 +116,7 @@ SERVER_BATCH_SIZE = Setting(
   at_least=1,
   at_most=_LARGEST_FACTOR,
   optional=True,
+  argument='server_training.batch_size',
   group=_SERVER,
 )
 SERVER_WARMUP_ROUNDS = Setting(

@@ -79,8 +79,6 @@ def build_process(settings, model, own_views, data):
     if (value := getattr(settings, setting.name)) is not None
   }
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
-  if settings.client_momentum == 'slot':
-    arguments['num_slots'] = settings.clients_per_round
   if spec.keeps_client_state:
     arguments['client_state_dir'] = client_states.folder(settings)
   if spec.counts_clients:
@@ -100,7 +98,7 @@ def build_process(settings, model, own_views, data):
     data_spec=client_data.ClientDataSpec(
       store_readers.element_spec(data.store),
       in_context=True,
-      in_slots=in_slots,
+      num_slots=settings.clients_per_round if in_slots else None,
       priors_shape=(
         data.partition.class_priors.shape[1:] if _sees_sets(data) else None
       ),

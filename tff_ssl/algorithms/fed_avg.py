@@ -16,20 +16,25 @@ is FedAvg with `optimizers.build_server_adam` at the server.
 
 from __future__ import annotations
 
+import dataclasses
+
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.supervised import SUPERVISED_LOSS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 from tff_ssl.setting import Setting, check_arguments, only_with
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, templates
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
 
 MATCH_LOCAL_STEPS = Setting(
   'match_local_steps',
@@ -43,41 +48,29 @@ SETTINGS = (
   shared.CLIENT_WEIGHTING,
   PROXIMAL_STRENGTH,
   shared.CLIENT_MOMENTUM,
-  SUPERVISED_LOSS,
   *shared.LOCAL,
   shared.LABELLED_BATCH_SIZE,
   shared.EPOCH_BATCHES,
   MATCH_LOCAL_STEPS,
 )
 
+CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+
 
 def build_fed_avg(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  client_objective=None,
-  supervised_loss: str = 'cross_entropy',
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   proximal_strength: float = 0.0,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 64,
-  labelled_batch_size: int | None = None,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
-  epoch_batches: str = 'separate',
   match_local_steps: bool = False,
   redrawn_mask_ratio: float | None = None,
   client_momentum: str = 'reset',
-  num_slots: int | None = None,
   client_weighting: str = 'examples',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedAvg, or FedProx where `proximal_strength` is above 0.
 
@@ -88,43 +81,27 @@ def build_fed_avg(
     client_objective: By default `tff_ssl.objectives.Supervised(views)`. A
       supervised objective gets those examples that have a label (`y` is not
       -1), another one all of them; see `tff_ssl.objectives`.
-    supervised_loss: Of the default `client_objective`: 'cross_entropy', or
-      'double_softmax' as in the code of Lu et al. (arXiv 2204.03304); see
-      `objectives.Supervised`.
     proximal_strength: mu of FedProx, >= 0.
-    client_optimizer: By default SGD with learning rate 0.03, Nesterov momentum
-      0.9 and coupled weight decay 1e-4, as in Zhang et al.
+    client_training: How a client trains; by default 16 steps of SGD on
+      minibatches of 64, with the learning rate 0.03, Nesterov momentum 0.9 and
+      coupled weight decay 1e-4, as in Zhang et al.
     server_optimizer: By default SGD with learning rate 1.
-    batch_size: Examples in a client's minibatch.
-    labelled_batch_size: If given, examples in a second minibatch beside it, of
-      those that have a label. `tff_ssl.objectives.SemiSupervised` needs it and
-      has `batch_size` by default.
-    local_steps: Steps of a client in a round; 16 if neither this nor
-      `local_epochs` is given.
-    local_epochs: Instead of `local_steps`, passes over the client's examples.
-    epoch_batches: With `local_epochs`, 'separate' or 'continuous' passes; see
-      `tff_ssl.templates.minibatches`.
-    match_local_steps: With `local_epochs`, whether to take as many steps as the
+    match_local_steps: With `epochs`, whether to take as many steps as the
       passes would take if all examples had a label: those of SSJO.
     redrawn_mask_ratio: If given, the share of a client's labels that is hidden,
       others in each pass; one is left.
     client_momentum: 'reset', or 'slot': a client goes on with the momentum that
       the slot's client of the round before left. With one client, the momentum
       of central training.
-    num_slots: C, for `client_momentum='slot'` only.
     client_weighting: 'examples' (processed in the round, repetitions counted:
-      with `local_epochs` in proportion to n_k, with `local_steps` the same for
+      with `epochs` in proportion to n_k, with `steps` the same for
       all) or 'uniform'.
-    schedule: Function of the global step to a factor on the clients' rate; with
-      `local_epochs`, an `optimizers.RoundSchedule`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: By default `tff.aggregators.MeanFactory()`. Unweighted
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator is by default `tff.aggregators.MeanFactory()`. Unweighted
       factories (differential privacy) need `client_weighting='uniform'`, and
       those that add noise a model without moving statistics. With secure sums
-      here and in `metrics_aggregator`, the server still sees four numbers in
-      the clear: of clients that took part, and of three kinds left out.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+      of models and metrics, the server still sees four numbers in the clear: of
+      clients that took part, and of three kinds left out.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -138,17 +115,10 @@ def build_fed_avg(
     data_spec=data_spec,
     views=views,
     client_objective=client_objective,
-    supervised_loss=supervised_loss,
     proximal_strength=proximal_strength,
-    client_optimizer=client_optimizer,
-    batch_size=batch_size,
-    labelled_batch_size=labelled_batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
-    epoch_batches=epoch_batches,
+    client_training=client_training,
     match_local_steps=match_local_steps,
     redrawn_mask_ratio=redrawn_mask_ratio,
-    schedule=schedule,
   )
   process = averaging.compose(
     training.run_task,
@@ -157,11 +127,9 @@ def build_fed_avg(
     initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=templates.slot_momentum(
-      client_momentum, num_slots, data_spec, training.initial_optimizer_state
+      client_momentum, data_spec, training.initial_optimizer_state
     ),
   )
   return process.with_parts(
@@ -170,29 +138,19 @@ def build_fed_avg(
 
 
 def build_training(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  batch_size: int,
-  client_objective=None,
-  supervised_loss: str = 'cross_entropy',
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   proximal_strength: float = 0.0,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  labelled_batch_size: int | None = None,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
-  epoch_batches: str = 'separate',
+  client_training: TrainingPlan = CLIENT_TRAINING,
   match_local_steps: bool = False,
   redrawn_mask_ratio: float | None = None,
-  schedule=None,
-) -> local_training.LocalTraining:
+) -> templates.LocalTraining:
   """Builds the clients' training, the same for all federated optimizers.
 
   The arguments are those of `build_fed_avg`.
-
-  Returns:
-    A `LocalTraining`.
 
   Raises:
     ValueError: If an argument is out of range.
@@ -200,48 +158,33 @@ def build_training(
   """
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
-  if match_local_steps and (local_steps or epoch_batches != 'separate'):
-    raise ValueError(
-      f'match_local_steps=True decides on steps itself: leave out local_steps='
-      f'{local_steps} and epoch_batches={epoch_batches!r}.'
-    )
-  counts_passes = match_local_steps or epoch_batches != 'separate'
-  if local_epochs is None and counts_passes:
-    raise ValueError(
-      f'match_local_steps={match_local_steps} and epoch_batches='
-      f'{epoch_batches!r} have no effect without passes: give local_epochs.'
-    )
-  if labelled_batch_size is not None and client_objective is None:
-    raise ValueError(
-      f'labelled_batch_size={labelled_batch_size} has no effect on the default '
-      'client_objective, whose minibatches are labelled: leave it out.'
-    )
-  if supervised_loss != 'cross_entropy' and client_objective is not None:
-    raise ValueError(
-      f'supervised_loss={supervised_loss!r} goes with the default '
-      'client_objective alone: leave it out.'
-    )
-  if redrawn_mask_ratio is not None and client_objective is not None:
-    raise ValueError(
-      f'redrawn_mask_ratio={redrawn_mask_ratio} goes with the default '
-      'client_objective alone: hide labels in the data instead.'
-    )
-  objective = client_objective or objectives.Supervised(views, supervised_loss)
+  plan = client_training.over(
+    CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
+  )
+  objective = client_objective or objectives.Supervised(views)
+  _check_passes(plan, match_local_steps)
   if isinstance(objective, objectives.SemiSupervised):
-    labelled_batch_size = labelled_batch_size or batch_size
+    size = plan.labelled_batch_size or plan.batch_size
+    plan = dataclasses.replace(plan, labelled_batch_size=size)
+  elif isinstance(objective, objectives.Supervised):
+    if plan.labelled_batch_size is not None:
+      raise ValueError(
+        f'labelled_batch_size={plan.labelled_batch_size} has no effect on a '
+        'supervised objective, whose minibatches are labelled: leave it out.'
+      )
+  elif redrawn_mask_ratio is not None:
+    raise ValueError(
+      f'redrawn_mask_ratio={redrawn_mask_ratio} goes with a supervised '
+      'objective alone: hide labels in the data instead.'
+    )
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)
-  return local_training.LocalTraining(
+  if match_local_steps:
+    plan = dataclasses.replace(plan, epoch_batches='matched')
+  return templates.LocalTraining(
     model,
     objective,
-    local_training.TrainingPlan(
-      client_optimizer or optimizers.build_grouping_sgd(),
-      batch_size,
-      **local_training.steps_or_epochs(local_steps, local_epochs),
-      schedule=schedule,
-      labelled_batch_size=labelled_batch_size,
-      epoch_batches='matched' if match_local_steps else epoch_batches,
-    ),
+    plan,
     selection=(
       None
       if redrawn_mask_ratio is None
@@ -250,6 +193,23 @@ def build_training(
       )
     ),
   )
+
+
+def _check_passes(plan, match_local_steps) -> None:
+  """Raises `ValueError` where options of passes have nothing to change."""
+  if match_local_steps and plan.epoch_batches not in (None, 'separate'):
+    raise ValueError(
+      'match_local_steps=True decides where passes end: leave out '
+      f'epoch_batches={plan.epoch_batches!r}.'
+    )
+  if plan.epochs is None and (
+    match_local_steps or plan.epoch_batches not in (None, 'separate')
+  ):
+    raise ValueError(
+      f'match_local_steps={match_local_steps} and epoch_batches='
+      f'{plan.epoch_batches!r} have no effect without passes: give epochs in '
+      f'the place of steps={plan.steps}.'
+    )
 
 
 SPECS = (
@@ -264,6 +224,7 @@ SPECS = (
       SUPERVISED_LOSS,
       *shared.LOCAL,
     ),
+    objective=objectives.Supervised,
     labels_at='clients',
     redraws_masks=True,
     has_server_training=False,

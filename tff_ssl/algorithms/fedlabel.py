@@ -48,22 +48,26 @@ weighted by the examples that each training processed.
 from __future__ import annotations
 
 import collections
+import dataclasses
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import two_experts
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, randomness, templates
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
 
 _STEPS = (
   Setting(
@@ -71,6 +75,7 @@ _STEPS = (
     int,
     'tau, labelled steps in a round.',
     at_least=1,
+    argument='client_training.steps',
     group='client training',
   ),
   Setting(
@@ -83,33 +88,20 @@ _STEPS = (
   ),
 )
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+
 
 def build_fedlabel(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  threshold: float = 0.5,
-  consistency_weight: float = 1.0,
-  confidence: str = 'variance',
-  experts: str = 'both',
-  expert_view: str = 'plain',
-  consistency_view: str = 'plain',
-  kl_direction: str = 'printed',
-  unlabelled_mean: str = 'all',
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 64,
-  labelled_steps: int = 16,
   unlabelled_steps: int | None = None,
   client_weighting: str = 'examples',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedLabel.
 
@@ -120,28 +112,17 @@ def build_fedlabel(
     model: A `tff_ssl.models.FunctionalModel`.
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation; its strong view is psi of Eq. 5.
-    threshold: beta of Eq. 4, in [0, 1].
-    consistency_weight: lambda_0 of Eq. 7, >= 0.
-    confidence: h of Eq. 3, 'variance' or 'entropy'.
-    experts: 'both', 'global' or 'local'; see `objectives.TwoExperts`.
-    expert_view: 'plain', 'weak' or 'strong'; likewise.
-    consistency_view: 'plain' or 'strong'; likewise.
-    kl_direction: 'printed' or 'reverse'; likewise.
-    unlabelled_mean: 'all' or 'passed'; likewise.
-    client_optimizer: By default plain SGD (Eqs. 1 and 9) with learning rate
-      0.1, which the paper does not tell.
+    client_objective: Of the second model; by default
+      `tff_ssl.TwoExperts(views)`, which says what the paper leaves open.
+    client_training: How a client trains on labelled examples, tau steps; by
+      default 16 of plain SGD (Eqs. 1 and 9) on minibatches of 64, with the
+      learning rate 0.1, which the paper does not tell. The second model trains
+      likewise. Each kind of steps has its own clock for a schedule.
     server_optimizer: By default SGD with learning rate 1. One of 1/2 takes the
       mean of a client's two changes in the place of their sum.
-    batch_size: b, examples in a minibatch of either kind.
-    labelled_steps: tau.
-    unlabelled_steps: tau'; by default tau.
+    unlabelled_steps: tau', steps of the second model; by default tau.
     client_weighting: 'examples' (r_k) or 'uniform'.
-    schedule: Function of the global step to a factor on the learning rate; each
-      kind of steps has a clock of its own.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -150,37 +131,25 @@ def build_fedlabel(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  check_arguments((shared.BATCH_SIZE, *_STEPS), locals())
+  check_arguments(_STEPS, locals())
   data_spec.check_model(model)
 
-  def build_training(objective, steps, rows):
-    plan = local_training.TrainingPlan(
-      client_optimizer or tff.learning.optimizers.build_sgdm(0.1),
-      batch_size,
-      steps=steps,
-      schedule=schedule,
-    )
-    return local_training.LocalTraining(
-      model, objective, plan, templates.Selection(rows)
-    )
-
-  labelled = build_training(
-    objectives.Supervised(views), labelled_steps, 'labelled'
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.1)
   )
-  unlabelled = build_training(
-    objectives.TwoExperts(
-      views,
-      threshold,
-      consistency_weight,
-      confidence,
-      experts,
-      expert_view,
-      consistency_view,
-      kl_direction,
-      unlabelled_mean,
-    ),
-    unlabelled_steps or labelled_steps,
-    'unlabelled',
+  if plan.epochs is not None:
+    raise ValueError(
+      f'client_training has epochs={plan.epochs}, but FedLabel counts steps of '
+      'either kind: give steps (tau), and unlabelled_steps where they differ.'
+    )
+  labelled = templates.LocalTraining(
+    model, objectives.Supervised(views), plan, templates.Selection('labelled')
+  )
+  unlabelled = templates.LocalTraining(
+    model,
+    client_objective or objectives.TwoExperts(views),
+    dataclasses.replace(plan, steps=unlabelled_steps or plan.steps),
+    templates.Selection('unlabelled'),
   )
 
   def train(task):
@@ -204,9 +173,7 @@ def build_fedlabel(
     initial_hparams=labelled.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
   )
 
 
@@ -274,6 +241,7 @@ SPEC = ProcessSpec(
     shared.SERVER_LEARNING_RATE,
     shared.CLIENT_WEIGHTING,
   ),
+  objective=objectives.TwoExperts,
   server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
   # The server adds the mean update as it is.
   defaults=lambda given: {**compared(given), 'server_learning_rate': 1.0},

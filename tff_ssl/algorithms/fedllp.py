@@ -26,19 +26,22 @@ import dataclasses
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedul
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.label_proportions import VAT_SETTINGS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.setting import check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import templates
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
 
 SETTINGS = (
   # A minibatch is a whole set: there are no steps to count.
@@ -47,25 +50,20 @@ SETTINGS = (
   shared.CLIENT_WEIGHTING,
 )
 
+_CLIENT_TRAINING = TrainingPlan(epochs=1)
+
 
 def build_fedllp(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  client_objective=None,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   l1_weight: float = 1e-5,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  local_epochs: int = 1,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedLLP, or FedLLP-VAT by its `client_objective`.
 
@@ -77,16 +75,12 @@ def build_fedllp(
       its minibatches are whole sets.
     l1_weight: Weight of the L1 norm of all trainable weights, >= 0. The default
       is Table D.4's for MNIST in 10 sets; the authors' code has 1e-4.
-    client_optimizer: By default Adam with learning rate 1e-4, fresh in each
-      round.
+    client_training: How a client trains; by default a pass over its sets with
+      Adam, fresh in each round, with the learning rate 1e-4. A minibatch is a
+      whole set: there is no batch size, and no number of steps.
     server_optimizer: By default SGD with learning rate 1.
-    local_epochs: Passes over the client's sets.
     client_weighting: 'uniform', or 'examples' (processed in the round).
-    schedule: An `optimizers.RoundSchedule` of the clients' rate.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Of the metrics, `loss` is the
@@ -100,15 +94,13 @@ def build_fedllp(
   data_spec.check_model(model)
   data_spec.check_sets()
   objective = client_objective or objectives.LabelProportions(views)
-  training = local_training.LocalTraining(
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_adam(1e-4)
+  )
+  training = templates.LocalTraining(
     model,
     objectives.L1Penalty(objective, l1_weight),
-    local_training.TrainingPlan(
-      client_optimizer or tff.learning.optimizers.build_adam(1e-4),
-      None,
-      epochs=local_epochs,
-      schedule=schedule,
-    ),
+    plan,
     templates.Selection('sets'),
   )
   return averaging.compose(
@@ -118,9 +110,7 @@ def build_fedllp(
     initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
   )
 
 

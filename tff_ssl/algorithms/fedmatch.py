@@ -33,7 +33,7 @@ import dataclasses
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel
 from tff_ssl.algorithms.process_spec import ProcessSpec
@@ -42,13 +42,15 @@ from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.objectives.wrappers.weighted_loss import SUPERVISED_WEIGHT
 from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import templates
-  from tff_ssl.models import decomposed
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import decomposed, functional
+  from tff_ssl.templates import averaging
   from tff_ssl.templates.helper_clients import helper_training
 
 # With either place of labels.
@@ -74,42 +76,27 @@ SETTINGS = (
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
 )
-_LABELLED_BATCH_SIZE = dataclasses.replace(
-  shared.LABELLED_BATCH_SIZE, optional=False
+_CLIENT_TRAINING = TrainingPlan(
+  batch_size=100, labelled_batch_size=10, epochs=1
 )
 
 
 def build_fedmatch(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   client_state_dir: str,
   num_clients: int,
   num_helpers: int = 2,
   helper_interval: int = 10,
-  threshold: float = 0.75,
   supervised_weight: float = 10.0,
-  inter_client_weight: float = 1e-2,
-  agreement_weight: float = 1e-2,
-  sigma_psi_weight: float = 10.0,
-  l1_weight: float = 1e-4,
   psi_factor: float = 0.2,
-  noise_examples: int = 1,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 100,
-  labelled_batch_size: int = 10,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedMatch where clients hold the labels.
 
@@ -122,36 +109,25 @@ def build_fedmatch(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation: sigma learns from the weak view; psi labels the plain
       one and learns from the strong one.
+    client_objective: Of psi; by default
+      `tff_ssl.InterClientConsistency(views)`.
     client_state_dir: Absolute path of the folder where clients keep their
       models, for those they help; see `tff_ssl.templates.client_state`.
     num_clients: K, clients there are, whose indices are below K.
     num_helpers: H >= 1, below K.
     helper_interval: Helpers are chosen before every so many-th round.
-    threshold: tau, confidence from which an unlabelled example counts.
     supervised_weight: lambda_s >= 0.
-    inter_client_weight: lambda_i >= 0.
-    agreement_weight: lambda_a >= 0.
-    sigma_psi_weight: lambda_L2 >= 0. Times twice the learning rate it must stay
-      below 1, or psi oscillates.
-    l1_weight: lambda_L1 >= 0.
     psi_factor: psi is at first this times sigma, which is what the model is
       initialised with; in [0, 1].
-    noise_examples: Inputs of the noise; one in the authors' code.
-    client_optimizer: By default SGD with learning rate 0.001.
+    client_training: How a client trains either part; by default a pass over the
+      examples of either kind by SGD with learning rate 0.001, on minibatches of
+      100 unlabelled and 10 labelled ones.
     server_optimizer: By default SGD with learning rate 1.
-    batch_size: Unlabelled examples in a minibatch.
-    labelled_batch_size: Labelled ones.
-    local_steps: Steps of either kind in a round.
-    local_epochs: Instead of `local_steps`, passes over the examples of either
-      kind; 1 if neither is given.
     client_weighting: 'uniform', or 'examples' (labelled and unlabelled ones
       that were processed in the round).
-    schedule: As in `build_fed_avg`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`. It does not hide the models'
-      outputs on the noise, which the server needs.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator is as in `build_fed_avg`. It does not hide the models' outputs
+      on the noise, which the server needs.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` on
@@ -162,42 +138,33 @@ def build_fedmatch(
     ValueError: If an argument is out of range.
     TypeError: If model and client data do not fit each other.
   """
-  check_arguments((*SETTINGS, _LABELLED_BATCH_SIZE), locals())
+  check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
 
-  def build_training(name, objective, size, rows):
-    plan = local_training.TrainingPlan(
-      client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
-      size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=1
-      ),
-      schedule=schedule,
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001)
+  )
+  sizes = {'sigma': plan.labelled_batch_size, 'psi': plan.batch_size}
+
+  def build_training(name, objective, rows):
+    own = dataclasses.replace(
+      plan, batch_size=sizes[name], labelled_batch_size=None
     )
-    return local_training.LocalTraining(
-      parts.part(name), objective, plan, templates.Selection(rows)
+    return templates.LocalTraining(
+      parts.part(name), objective, own, templates.Selection(rows)
     )
 
   of_sigma = build_training(
     'sigma',
     objectives.WeightedLoss(objectives.Supervised(views), supervised_weight),
-    labelled_batch_size,
     'labelled',
   )
   of_psi = helper_training.build(
     parts,
     build_training(
       'psi',
-      objectives.InterClientConsistency(
-        views,
-        threshold,
-        inter_client_weight,
-        agreement_weight,
-        sigma_psi_weight,
-        l1_weight,
-      ),
-      batch_size,
+      client_objective or objectives.InterClientConsistency(views),
       'unlabelled',
     ),
     data_spec=data_spec,
@@ -205,7 +172,6 @@ def build_fedmatch(
     num_clients=num_clients,
     num_helpers=num_helpers,
     helper_interval=helper_interval,
-    noise_examples=noise_examples,
   )
 
   def train(task):
@@ -224,9 +190,7 @@ def build_fedmatch(
     initial_hparams=of_sigma.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=of_psi.memories,
     view=templates.ModelView(
       parts.total, lambda weights, _: parts.shares(weights)
@@ -275,13 +239,13 @@ SPEC = ProcessSpec(
   'Weights sigma + psi, the clients with like models help each other.',
   "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
   build_fedmatch,
-  (*SETTINGS, _LABELLED_BATCH_SIZE),
+  (*SETTINGS, shared.LABELLED_BATCH_SIZE),
+  objective=objectives.InterClientConsistency,
   # FedLabel's share of labels and strong view.
   defaults=lambda given: {
     **DEFAULTS,
     **fedlabel.few_labels(given),
     'augmentation': 'rand_augment_1_10',
-    'labelled_batch_size': 10,
   },
   check=check_helpers,
   labels_at='clients',

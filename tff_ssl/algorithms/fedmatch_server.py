@@ -21,68 +21,60 @@ differs, stands with `fedmatch`.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedmatch
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.setting import check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import templates
-  from tff_ssl.models import decomposed
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import decomposed, functional
+  from tff_ssl.templates import averaging
   from tff_ssl.templates.helper_clients import helper_training
-  from tff_ssl.templates.server import server_training
+  from tff_ssl.templates.server import server_training as training_at_server
 
 SETTINGS = (
   *fedmatch.SETTINGS,
   shared.SERVER_STEPS,
-  dataclasses.replace(shared.SERVER_BATCH_SIZE, optional=False),
+  shared.SERVER_BATCH_SIZE,
   shared.SERVER_WARMUP_ROUNDS,
 )
 
+# The weight of the L1 norm where the server holds the labels.
+_objective = functools.partial(
+  objectives.InterClientConsistency, l1_weight=1e-5
+)
+_CLIENT_TRAINING = TrainingPlan(batch_size=100, epochs=1)
+_SERVER_TRAINING = TrainingPlan(batch_size=100, steps=10)
+
 
 def build_fedmatch_server(
-  model,
+  model: functional.FunctionalModel,
   *,
   server_data: tff.Computation,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   client_state_dir: str,
   num_clients: int,
   num_helpers: int = 2,
   helper_interval: int = 10,
-  threshold: float = 0.75,
   supervised_weight: float = 10.0,
-  inter_client_weight: float = 1e-2,
-  agreement_weight: float = 1e-2,
-  sigma_psi_weight: float = 10.0,
-  l1_weight: float = 1e-5,
   psi_factor: float = 0.2,
-  noise_examples: int = 1,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 100,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
-  server_batch_size: int = 100,
-  server_steps: int = 10,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  server_training: TrainingPlan = _SERVER_TRAINING,
   server_warmup_rounds: int = 1,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedMatch where the server holds the labels.
 
@@ -93,34 +85,23 @@ def build_fedmatch_server(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation: sigma learns from the weak view; psi labels the plain
       one and learns from the strong one.
+    client_objective: Of psi; by default `tff_ssl.InterClientConsistency(views)`
+      with `l1_weight=1e-5`.
     client_state_dir: As in `build_fedmatch`.
     num_clients: Likewise.
     num_helpers: Likewise.
     helper_interval: Likewise.
-    threshold: Likewise.
     supervised_weight: lambda_s >= 0, of the server's loss.
-    inter_client_weight: As in `build_fedmatch`.
-    agreement_weight: Likewise.
-    sigma_psi_weight: Likewise.
-    l1_weight: Likewise, of the clients' loss.
     psi_factor: Likewise.
-    noise_examples: Likewise.
-    client_optimizer: By default SGD with learning rate 0.001.
-    server_optimizer: Of the server's training, the same default.
-    batch_size: Examples in a client's minibatch.
-    local_steps: Steps of a client in a round.
-    local_epochs: Instead of `local_steps`, passes over the client's examples; 1
-      if neither is given.
-    server_batch_size: Examples in the server's minibatch.
-    server_steps: Steps of the server in a round; ten are a pass over the
-      authors' 1,000 labelled images.
+    client_training: How a client trains psi; by default a pass over its
+      examples by SGD with learning rate 0.001, on minibatches of 100. Clients
+      and server share one clock, as in `build_grouping_ssfl`.
+    server_training: How the server trains sigma; by default 10 steps, a pass
+      over the authors' 1,000 labelled images, with the same optimizer and size.
     server_warmup_rounds: First rounds in which only the server trains.
     client_weighting: 'uniform', or 'examples' (processed in the round).
-    schedule: As in `build_grouping_ssfl`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fedmatch`; it gets changes of psi.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator gets changes of psi; see `build_fedmatch`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Clients report the metrics of
@@ -134,46 +115,28 @@ def build_fedmatch_server(
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   parts = decomposed.Decomposition(model, psi_factor)
+  optimizer = tff.learning.optimizers.build_sgdm(0.001)
+  server_plan = server_training.over(_SERVER_TRAINING, optimizer=optimizer)
+  client_plan = client_training.over(_CLIENT_TRAINING, optimizer=optimizer)
   of_psi = helper_training.build(
     parts,
-    local_training.LocalTraining(
+    templates.LocalTraining(
       parts.part('psi'),
-      objectives.InterClientConsistency(
-        views,
-        threshold,
-        inter_client_weight,
-        agreement_weight,
-        sigma_psi_weight,
-        l1_weight,
-      ),
-      local_training.TrainingPlan(
-        client_optimizer or tff.learning.optimizers.build_sgdm(0.001),
-        batch_size,
-        **local_training.steps_or_epochs(
-          local_steps, local_epochs, default_epochs=1
-        ),
-        schedule=schedule,
-        steps_per_round=server_steps,
-      ),
+      client_objective or _objective(views),
+      client_plan.on_clock_of(server_plan),
     ),
     data_spec=data_spec,
     client_state_dir=client_state_dir,
     num_clients=num_clients,
     num_helpers=num_helpers,
     helper_interval=helper_interval,
-    noise_examples=noise_examples,
     first_round=server_warmup_rounds,
   )
-  of_sigma = server_training.ServerTraining(
-    local_training.LocalTraining(
+  of_sigma = training_at_server.ServerTraining(
+    templates.LocalTraining(
       parts.part('sigma'),
       objectives.WeightedLoss(objectives.Supervised(views), supervised_weight),
-      local_training.TrainingPlan(
-        server_optimizer or tff.learning.optimizers.build_sgdm(0.001),
-        server_batch_size,
-        steps=server_steps,
-        schedule=schedule,
-      ),
+      server_plan,
     ),
     server_data,
   )
@@ -186,9 +149,11 @@ def build_fedmatch_server(
     update = averaging.update_from(task, result, client_weighting)
     return update._replace(delta=parts.without_sigma(update.delta)), None
 
-  factory = averaging.weighted_factory(model_aggregator, client_weighting)
+  factory = averaging.weighted_factory(
+    wiring.model_aggregator, client_weighting
+  )
   return templates.compose(
-    templates.initial_weights(parts.joint, seed),
+    templates.initial_weights(parts.joint, wiring.seed),
     templates.Clients(
       local_update,
       data_spec,
@@ -197,7 +162,7 @@ def build_fedmatch_server(
     ),
     create_aggregator=factory.create,
     build_finalizer=functools.partial(
-      server_training.build_server_training,
+      training_at_server.build_server_training,
       of_sigma,
       lambda weights, trained, change: parts.put(
         of_sigma.first_replica(trained), 'sigma'
@@ -205,11 +170,9 @@ def build_fedmatch_server(
       server_start=lambda weights, change: parts.take(
         parts.add_to_psi(weights, change), 'sigma'
       ),
-      seed=seed,
+      seed=wiring.seed,
     ),
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     idle_rounds=server_warmup_rounds,
     view=templates.ModelView(
       parts.total, lambda weights, _: parts.shares(weights)
@@ -223,6 +186,7 @@ SPEC = ProcessSpec(
   "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
   build_fedmatch_server,
   SETTINGS,
+  objective=_objective,
   # The server's steps are those of other processes with labels at the server,
   # so that what they are compared by is equal.
   defaults={

@@ -14,7 +14,7 @@ accumulation vector (`tff_ssl.templates.effective_steps`): its steps tau_i with
 plain SGD, [tau_i - rho (1 - rho^tau_i) / (1 - rho)] / (1 - rho) with momentum
 rho, and [1 - (1 - alpha)^tau_i] / alpha with a proximal term mu and
 alpha = eta mu. Where all clients take the same number of steps, it is FedAvg:
-so with `local_steps`, while `local_epochs` make larger clients take more.
+so with `steps`, while `epochs` make larger clients take more.
 """
 
 from __future__ import annotations
@@ -23,40 +23,34 @@ import functools
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import aggregators, templates
+  from tff_ssl.models import functional
   from tff_ssl.templates import averaging, effective_steps
 
 
 def build_fednova(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  client_objective=None,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   proximal_strength: float = 0.0,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 64,
-  labelled_batch_size: int | None = None,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   redrawn_mask_ratio: float | None = None,
   client_weighting: str = 'examples',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedNova.
 
@@ -66,24 +60,15 @@ def build_fednova(
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     client_objective: As in `build_fed_avg`.
     proximal_strength: mu >= 0 of a proximal term at clients.
-    client_optimizer: SGD, maybe with momentum, which starts afresh every round.
-      By default that of Zhang et al., as in `build_fed_avg`.
+    client_training: As in `build_fed_avg`. The optimizer is SGD, maybe with
+      momentum, which starts afresh every round.
     server_optimizer: By default SGD with learning rate 1.
-    batch_size: Examples in a client's minibatch.
-    labelled_batch_size: As in `build_fed_avg`.
-    local_steps: Steps of a client in a round; 16 if neither this nor
-      `local_epochs` is given.
-    local_epochs: Instead of `local_steps`, passes over the client's examples.
     redrawn_mask_ratio: As in `build_fed_avg`.
     client_weighting: p_i in proportion to 'examples' (as in `build_fed_avg`),
       or 'uniform'.
-    schedule: As in `build_fed_avg`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`; it averages the deltas per step.
-      Neither a private nor a secure one covers the sums of weights and of
-      steps.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator averages the deltas per step; see `build_fed_avg`. Neither a
+      private nor a secure one covers the sums of weights and of steps.
 
   Returns:
     A `tff.learning.templates.LearningProcess`; its aggregator measures
@@ -100,13 +85,8 @@ def build_fednova(
     views=views,
     client_objective=client_objective,
     proximal_strength=proximal_strength,
-    client_optimizer=client_optimizer,
-    batch_size=batch_size,
-    labelled_batch_size=labelled_batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
+    client_training=client_training,
     redrawn_mask_ratio=redrawn_mask_ratio,
-    schedule=schedule,
   )
   effective_steps.check_optimizer(training.plan.optimizer, 'FedNova')
   rate = float(training.initial_hparams()['learning_rate'])
@@ -128,10 +108,10 @@ def build_fednova(
     return averaging.update_from(task, result, client_weighting), steps
 
   factory = aggregators.NormalizedMeanFactory(
-    averaging.weighted_factory(model_aggregator, client_weighting)
+    averaging.weighted_factory(wiring.model_aggregator, client_weighting)
   )
   process = templates.compose(
-    templates.initial_weights(model, seed),
+    templates.initial_weights(model, wiring.seed),
     templates.Clients(
       local_update, data_spec, training.initial_hparams, tag_name='steps'
     ),
@@ -139,9 +119,7 @@ def build_fednova(
     build_finalizer=functools.partial(
       averaging.build_finalizer, model, server_optimizer
     ),
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
   )
   return process.with_parts(
     averaging.parts_of(training, data_spec, client_weighting)

@@ -23,9 +23,11 @@ All clients weigh the same, as in Algorithm 1.
 
 from __future__ import annotations
 
+import dataclasses
+
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedul
 from tff_ssl.algorithms.process_spec import ProcessSpec
@@ -34,13 +36,16 @@ from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
 from tff_ssl.objectives.pseudo_label_mix import MIX, PSEUDO_LABELS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import optimizer_wrappers, templates
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
 
 SETTINGS = (
   *shared.LOCAL,
@@ -69,33 +74,22 @@ SETTINGS = (
   shared.CLIENT_WEIGHTING,
 )
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=128, epochs=1)
+
 
 def build_fedpl(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  threshold: float = 0.4,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_objective: protocols.Objective | None = None,
   warmup_rounds: int = 5,
-  pseudo_labels: str = 'sets',
-  mix: str = 'inputs',
-  mixup_weight: float = 0.3,
-  mixup_concentration: float = 0.75,
   unmixed_batches: str = 'trained',
   l1_weight: float = 1e-5,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 128,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedPL.
 
@@ -103,31 +97,20 @@ def build_fedpl(
     model: A `tff_ssl.models.FunctionalModel` that gives logits.
     data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    threshold: tau, the confidence from which an example is confident.
+    client_objective: From round R on; by default
+      `tff_ssl.ConfidenceMix(views)`.
     warmup_rounds: R, rounds with the labels of the sets for all, >= 0.
-    pseudo_labels: The labels from then on, of the 'sets' or of the 'model'; see
-      `objectives.ConfidenceMix`.
-    mix: 'inputs' or 'logits'; see `objectives.ConfidenceMix`.
-    mixup_weight: lambda >= 0.
-    mixup_concentration: a > 0 of the Beta distribution.
     unmixed_batches: What happens to a minibatch of which all examples are
       confident, or none. 'trained': L_fix alone is (Eq. 14). 'skipped': no step
       is taken, as in the authors' code; only Adam's count of steps goes on.
     l1_weight: Weight of the L1 norm of all trainable weights, >= 0. The default
       is Table D.4's for MNIST in 10 sets.
-    client_optimizer: By default Adam with learning rate 1e-4, fresh in each
-      round.
+    client_training: How a client trains; by default a pass over its examples
+      with Adam, fresh in each round, with the learning rate 1e-4 and
+      minibatches of 128, drawn from all sets.
     server_optimizer: By default SGD with learning rate 1.
-    batch_size: Examples in a client's minibatch, of all sets.
-    local_steps: Steps of a client in a round.
-    local_epochs: Instead of `local_steps`, passes over the client's examples; 1
-      where neither is given.
     client_weighting: 'uniform', or 'examples' (processed in the round).
-    schedule: As in `build_fed_avg`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -139,42 +122,21 @@ def build_fedpl(
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   data_spec.check_sets()
-  client_optimizer = client_optimizer or tff.learning.optimizers.build_adam(
-    1e-4
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_adam(1e-4)
   )
-
-  def build_training(objective, optimizer=client_optimizer):
-    plan = local_training.TrainingPlan(
-      optimizer,
-      batch_size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=1
-      ),
-      schedule=schedule,
-    )
-    return local_training.LocalTraining(model, objective, plan)
-
-  warmup = build_training(
-    objectives.L1Penalty(objectives.PriorLabels(views), l1_weight)
+  warmup = templates.LocalTraining(
+    model, objectives.L1Penalty(objectives.PriorLabels(views), l1_weight), plan
   )
   mixed = objectives.L1Penalty(
-    objectives.ConfidenceMix(
-      views,
-      threshold,
-      pseudo_labels,
-      mix,
-      mixup_weight,
-      mixup_concentration,
-    ),
-    l1_weight,
+    client_objective or objectives.ConfidenceMix(views), l1_weight
   )
   if unmixed_batches == 'skipped':
-    mixing = build_training(
-      objectives.OnlyMixed(mixed),
-      optimizer_wrappers.rest_without_gradient(client_optimizer),
+    mixed = objectives.OnlyMixed(mixed)
+    plan = dataclasses.replace(
+      plan, optimizer=optimizer_wrappers.rest_without_gradient(plan.optimizer)
     )
-  else:
-    mixing = build_training(mixed)
+  mixing = templates.LocalTraining(model, mixed, plan)
 
   def train(task):
     return tf.cond(
@@ -190,9 +152,7 @@ def build_fedpl(
     initial_hparams=warmup.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
   )
 
 
@@ -202,6 +162,7 @@ SPEC = ProcessSpec(
   'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines), Eqs. 14 to 17',
   build_fedpl,
   SETTINGS,
+  objective=objectives.ConfidenceMix,
   defaults={**fedul.DEFAULTS, 'batch_size': 128},
   labels_at='sets',
   makes_pseudo_labels=True,

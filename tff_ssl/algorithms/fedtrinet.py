@@ -31,20 +31,22 @@ import collections
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import randomness, templates
-  from tff_ssl.models import split
+  from tff_ssl.models import functional, split
   from tff_ssl.objectives.maths import losses
-  from tff_ssl.templates import averaging, local_training, prediction
+  from tff_ssl.templates import averaging, prediction
 
 SETTINGS = (
   Setting(
@@ -67,27 +69,20 @@ _CONSTANT_ROUNDS, _HALVED_ROUND = 10, 35
 _PREDICTED = 256
 _NONE = -1
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=50, epochs=5)
+
 
 def build_fedtrinet(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   client_state_dir: str,
   supervised_rounds: int = 40,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 50,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   client_weighting: str = 'examples',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedTriNet.
 
@@ -99,19 +94,13 @@ def build_fedtrinet(
     client_state_dir: Absolute path of the folder where clients keep their
       state; see `tff_ssl.templates.client_state`.
     supervised_rounds: P >= 0; 40 of 100 rounds in the authors' code.
-    client_optimizer: By default the authors' SGD: learning rate 0.01, momentum
-      0.5.
+    client_training: How a client trains, twice in a round after P; by default
+      as in the authors' code: 5 passes by SGD with learning rate 0.01 and
+      momentum 0.5, on minibatches of 50.
     server_optimizer: By default SGD with learning rate 1.
-    batch_size: Examples in a minibatch.
-    local_steps: Steps of each local training; there are two after P.
-    local_epochs: Instead of `local_steps`, passes; 5 if neither is given.
     client_weighting: 'examples' (processed in the training that is sent) or
       'uniform'.
-    schedule: As in `build_fed_avg`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` of
@@ -127,21 +116,14 @@ def build_fedtrinet(
   split.check(model)
   data_spec.check_model(model)
 
-  def build_training(part):
-    plan = local_training.TrainingPlan(
-      client_optimizer or tff.learning.optimizers.build_sgdm(0.01, 0.5),
-      batch_size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=5
-      ),
-      schedule=schedule,
-    )
-    return local_training.LocalTraining(
-      part, objectives.Supervised(views), plan
-    )
-
-  training = build_training(model)
-  head_training = build_training(split.freeze_encoder(model))
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.01, 0.5)
+  )
+  objective = objectives.Supervised(views)
+  training = templates.LocalTraining(model, objective, plan)
+  head_training = templates.LocalTraining(
+    split.freeze_encoder(model), objective, plan
+  )
 
   def train(task):
     examples = task.examples
@@ -228,9 +210,7 @@ def build_fedtrinet(
     initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=(templates.ClientMemory(client_state_dir, initial_client_state),),
   )
 

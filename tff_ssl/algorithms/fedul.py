@@ -35,7 +35,7 @@ from typing import Any
 
 from etils import epy
 
-from tff_ssl import checks, objectives
+from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, fednova, scaffold
 from tff_ssl.algorithms.process_spec import ProcessSpec
@@ -43,11 +43,14 @@ from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 from tff_ssl.setting import Setting, check_arguments, only_with
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl.models import split
+  from tff_ssl import templates
+  from tff_ssl.models import functional, split
 
 # What FedUL and its baselines have in common, by Appendix D.2.
 DEFAULTS = {
@@ -94,30 +97,23 @@ SETTINGS = (
   *_OF_BASES,
 )
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=128, epochs=1)
+
 
 def build_fedul(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   base_process: str = 'fedavg',
   surrogate_loss: str = 'log_transition',
   test_prior: tuple[float, ...] | None = None,
   l1_weight: float = 1e-5,
   proximal_strength: float | None = None,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 128,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
   **base_arguments: Any,
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedUL over a supervised process.
@@ -142,22 +138,15 @@ def build_fedul(
       default is Table D.4's for MNIST in 10 sets.
     proximal_strength: mu of `base_process='fedprox'`, by default 0.01, or of
       'fednova', by default 0.
-    client_optimizer: Starts anew in each round; by default Adam with learning
-      rate 1e-4, as in the paper, or over 'fednova' and 'scaffold', which need
-      SGD, that of these processes.
+    client_training: How a client trains; by default a pass over its examples
+      with Adam, as in the paper, fresh in each round, with the learning rate
+      1e-4 and minibatches of 128. Over 'fednova' and 'scaffold', which need
+      SGD, the optimizer is by default that of these processes.
     server_optimizer: By default the base process's: SGD with learning rate 1,
       or for 'fedadam' Adam with learning rate 0.01 and epsilon 0.001.
-    batch_size: Examples in a client's minibatch.
-    local_steps: Steps of a client in a round.
-    local_epochs: Instead of `local_steps`, passes over the client's examples; 1
-      if neither is given.
     client_weighting: 'uniform', as in Algorithm 1, or 'examples' (processed in
       the round).
-    schedule: As in `build_fed_avg`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
     **base_arguments: Further arguments of the base process's builder, such as
       `num_clients`, `client_state_dir` and `control_update` of 'scaffold'.
 
@@ -189,27 +178,21 @@ def build_fedul(
   objective = objectives.SurrogateSets(views, surrogate_loss, test_prior)
   if l1_weight != 0:
     objective = objectives.L1Penalty(objective, l1_weight)
-  if local_steps is None and local_epochs is None:
-    local_epochs = 1
   base = _BASES[base_process]
-  if client_optimizer is None and not base.counts_sgd_steps:
-    client_optimizer = tff.learning.optimizers.build_adam(1e-4)
+  plan = client_training.over(_CLIENT_TRAINING)
+  if plan.optimizer is None and not base.counts_sgd_steps:
+    plan = dataclasses.replace(
+      plan, optimizer=tff.learning.optimizers.build_adam(1e-4)
+    )
   _check_base_arguments(base_process, base_arguments)
   return base.builder(
     model,
     data_spec=data_spec,
     views=views,
     client_objective=objective,
-    client_optimizer=client_optimizer,
-    batch_size=batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
+    client_training=plan,
     client_weighting=client_weighting,
-    schedule=schedule,
-    model_distributor=model_distributor,
-    model_aggregator=model_aggregator,
-    metrics_aggregator=metrics_aggregator,
-    seed=seed,
+    wiring=wiring,
     **{**_arguments_of(base), **base_arguments},
   )
 

@@ -46,19 +46,22 @@ import functools
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.setting import Setting, check_arguments, only_with
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, templates
-  from tff_ssl.templates import groups, local_training, stacks
-  from tff_ssl.templates.server import server_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import groups, stacks
+  from tff_ssl.templates.server import server_training as training_at_server
 
 SERVER = (
   shared.SERVER_STEPS,
@@ -98,37 +101,28 @@ SETTINGS = (
   SERVER_REPLICAS,
 )
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+_SERVER_TRAINING = TrainingPlan(steps=16)
+
 
 def build_grouping_ssfl(
-  model,
+  model: functional.FunctionalModel,
   *,
   server_data: tff.Computation,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   num_groups: int = 2,
-  threshold: float = 0.95,
-  views_forward: str = 'auto',
-  client_objective=None,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 64,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
-  server_batch_size: int | None = None,
-  server_steps: int = 16,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  server_training: TrainingPlan = _SERVER_TRAINING,
   server_weight: float = 1.0,
   server_warmup_rounds: int = 0,
   server_replicas: str = 'one',
   group_assignment: str = 'sampler',
   start_model: str = 'group',
   client_momentum: str = 'reset',
-  num_slots: int | None = None,
   bn_statistics: str = 'averaged',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds the learning process of Eqs. 3-8.
 
@@ -139,18 +133,16 @@ def build_grouping_ssfl(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
-    threshold: tau in Eqs. 4 and 5; for the default objective.
-    views_forward: 'auto', 'joint' or 'separate'; likewise, and see above.
-    client_objective: L_k; by default CRL (Eq. 4) with `views`, `threshold`.
-    client_optimizer: By default SGD of the paper: learning rate 0.03, Nesterov
-      momentum 0.9, coupled weight decay 1e-4.
-    server_optimizer: The same default.
-    batch_size: Examples in a client's minibatch (B).
-    local_steps: Steps of a client in a round (T); 16 if neither this nor
-      `local_epochs` is given.
-    local_epochs: Instead of `local_steps`, passes over the client's examples.
-    server_batch_size: By default `batch_size`.
-    server_steps: Steps of the server in a round.
+    client_objective: L_k; by default CRL (Eq. 4),
+      `tff_ssl.ConsistencyRegularization(views)`, whose arguments are tau and
+      `views_forward`.
+    client_training: How a client trains; by default as in the paper: 16 steps
+      (T) on minibatches of 64 (B), SGD with learning rate 0.03, Nesterov
+      momentum 0.9 and coupled weight decay 1e-4. Clients and server share one
+      clock: a schedule's global step advances by the server's steps per round,
+      unless `steps_per_round` says otherwise.
+    server_training: How the server trains; the same default, on minibatches of
+      the clients' size.
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     server_warmup_rounds: First rounds in which only the server trains.
     server_replicas: 'one' or 'per_group'.
@@ -159,19 +151,13 @@ def build_grouping_ssfl(
       group at random, so that group sizes are binomial and client data need
       no context.
     start_model: 'group', or 'slot'; the client data name slots then
-      (`ClientDataSpec.in_slots`).
-    client_momentum: 'reset', or 'slot'; likewise, and `num_slots` is given.
-    num_slots: C, for `client_momentum='slot'` only.
+      (`ClientDataSpec.num_slots`).
+    client_momentum: 'reset', or 'slot'; likewise.
     bn_statistics: 'averaged' or 'local'.
-    schedule: Function of the global step to a factor on both learning rates.
-      Clients and server share one clock, which advances by `server_steps` a
-      round, however many steps a client takes.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: By default `GroupMeanFactory(num_groups)`; give one with
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator is by default `GroupMeanFactory(num_groups)`; give one with
       other inner factories for clipping, compression or secure sums. It says
       which are refused. In warm-up rounds an adaptive one rests.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Its metrics hold
@@ -183,29 +169,18 @@ def build_grouping_ssfl(
     TypeError: If model, client data and server data do not fit each other.
   """
   check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
-  client_training = local_training.LocalTraining(
-    model,
-    client_objective
-    or objectives.ConsistencyRegularization(views, threshold, views_forward),
-    local_training.TrainingPlan(
-      client_optimizer or optimizers.build_grouping_sgd(),
-      batch_size,
-      **local_training.steps_or_epochs(local_steps, local_epochs),
-      schedule=schedule,
-      steps_per_round=server_steps,
-    ),
+  optimizer = optimizers.build_grouping_sgd()
+  client_plan = client_training.over(_CLIENT_TRAINING, optimizer=optimizer)
+  server_plan = server_training.over(
+    _SERVER_TRAINING, optimizer=optimizer, batch_size=client_plan.batch_size
   )
-  server = server_training.ServerTraining(
-    local_training.LocalTraining(
-      model,
-      objectives.Supervised(views),
-      local_training.TrainingPlan(
-        server_optimizer or optimizers.build_grouping_sgd(),
-        batch_size if server_batch_size is None else server_batch_size,
-        steps=server_steps,
-        schedule=schedule,
-      ),
-    ),
+  clients = templates.LocalTraining(
+    model,
+    client_objective or objectives.ConsistencyRegularization(views),
+    client_plan.on_clock_of(server_plan),
+  )
+  server = training_at_server.ServerTraining(
+    templates.LocalTraining(model, objectives.Supervised(views), server_plan),
     server_data,
     num_groups if server_replicas == 'per_group' else 1,
   )
@@ -222,26 +197,23 @@ def build_grouping_ssfl(
     return tff.learning.models.ModelWeights(new.trainable, own)
 
   process = groups.compose(
-    client_training,
+    clients,
     groups.Grouping(
       num_groups, group_assignment, start_model, server_warmup_rounds
     ),
     functools.partial(
-      server_training.build_server_training,
+      training_at_server.build_server_training,
       server,
       combine,
       server_start=lambda group_models, aggregate: stacks.mean(group_models),
-      seed=seed,
+      seed=wiring.seed,
     ),
     data_spec=data_spec,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=templates.slot_momentum(
       client_momentum,
-      num_slots,
       data_spec,
-      client_training.initial_optimizer_state,
+      clients.initial_optimizer_state,
     ),
   )
   return process.with_parts(
@@ -265,6 +237,7 @@ SPECS = (
     f'{_PAPER}, Eqs. 3, 4 and 7',
     build_grouping_ssfl,
     SETTINGS,
+    objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
   ),
@@ -275,6 +248,7 @@ SPECS = (
     build_grouping_ssfl,
     (THRESHOLD, VIEWS_FORWARD, *_UNGROUPED),
     fixed={'num_groups': 1},
+    objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
   ),
@@ -298,7 +272,7 @@ SPECS = (
     (shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE),
     fixed={
       'num_groups': 1,
-      'local_steps': 1,
+      'client_training': TrainingPlan(steps=1),
       'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
     },
     # Where the server alone moves the model, 0.03 is too high: with 100 labels

@@ -22,7 +22,7 @@ import functools
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.grouping import SLOTS
 from tff_ssl.algorithms.process_spec import ProcessSpec
@@ -32,12 +32,15 @@ from tff_ssl.objectives.semi_supervised import (
   UNLABELLED_WEIGHT,
 )
 from tff_ssl.setting import check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, templates
-  from tff_ssl.templates import groups, local_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import groups
   from tff_ssl.templates.server import finalizers
 
 SETTINGS = (
@@ -51,32 +54,21 @@ SETTINGS = (
   *SLOTS,
 )
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+
 
 def build_grouping_at_clients(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   num_groups: int = 2,
-  threshold: float = 0.95,
-  unlabelled_loss: str = 'crl',
-  unlabelled_weight: float = 1.0,
-  views_forward: str = 'auto',
-  client_objective=None,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 64,
-  labelled_batch_size: int | None = None,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   group_assignment: str = 'sampler',
   start_model: str = 'group',
   client_momentum: str = 'reset',
-  num_slots: int | None = None,
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds the learning process.
 
@@ -85,33 +77,18 @@ def build_grouping_at_clients(
     data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
-    threshold: tau in Eq. 4.
-    unlabelled_loss: 'crl' (Eq. 4), or 'self_training' on both views, as in the
-      authors' code.
-    unlabelled_weight: Weight of the unlabelled examples' loss, >= 0.
-    views_forward: 'auto', 'joint' or 'separate'; see
-      `tff_ssl.objectives.consistency.forward`.
-    client_objective: L_k; by default that of Appendix H with `views` and the
-      four arguments above, which belong to it alone.
-    client_optimizer: By default SGD of the paper: learning rate 0.03, Nesterov
-      momentum 0.9, coupled weight decay 1e-4.
-    batch_size: Examples in a client's minibatch (B).
-    labelled_batch_size: Examples in the labelled minibatch beside it; by
-      default `batch_size`.
-    local_steps: Steps of a client in a round (T); 16 if neither this nor
-      `local_epochs` is given.
-    local_epochs: Instead of `local_steps`, passes over the client's examples.
+    client_objective: L_k; by default that of Appendix H,
+      `tff_ssl.SemiSupervised(views)`.
+    client_training: How a client trains; by default as in the paper: 16 steps
+      (T) on minibatches of 64 (B) and as many labelled examples beside them,
+      SGD with learning rate 0.03, Nesterov momentum 0.9 and coupled weight
+      decay 1e-4.
     group_assignment: 'sampler' or 'in_process'; see
       `tff_ssl.algorithms.grouping`.
     start_model: 'group' or 'slot'; likewise.
     client_momentum: 'reset' or 'slot'; likewise.
-    num_slots: C, for `client_momentum='slot'` only.
-    schedule: Function of the global step to a factor on the learning rate; it
-      needs `local_steps`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: By default `GroupMeanFactory(num_groups)`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator is by default `GroupMeanFactory(num_groups)`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -121,30 +98,22 @@ def build_grouping_at_clients(
     TypeError: If model, client data and aggregator do not fit each other.
   """
   check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
-  training = local_training.LocalTraining(
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
+  )
+  training = templates.LocalTraining(
     model,
-    client_objective
-    or objectives.SemiSupervised(
-      views, threshold, unlabelled_loss, unlabelled_weight, views_forward
-    ),
-    local_training.TrainingPlan(
-      client_optimizer or optimizers.build_grouping_sgd(),
-      batch_size,
-      **local_training.steps_or_epochs(local_steps, local_epochs),
-      schedule=schedule,
-      labelled_batch_size=labelled_batch_size or batch_size,
-    ),
+    client_objective or objectives.SemiSupervised(views),
+    plan.over(TrainingPlan(labelled_batch_size=plan.batch_size)),
   )
   return groups.compose(
     training,
     groups.Grouping(num_groups, group_assignment, start_model),
     functools.partial(finalizers.build_no_server_training, groups.average),
     data_spec=data_spec,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=templates.slot_momentum(
-      client_momentum, num_slots, data_spec, training.initial_optimizer_state
+      client_momentum, data_spec, training.initial_optimizer_state
     ),
   )
 
@@ -155,6 +124,7 @@ SPEC = ProcessSpec(
   'Zhang et al. 2021, arXiv 2008.11364, Appendix H',
   build_grouping_at_clients,
   SETTINGS,
+  objective=objectives.SemiSupervised,
   labels_at='dealt',
   makes_pseudo_labels=True,
   has_server_training=False,

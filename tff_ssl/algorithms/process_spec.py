@@ -6,7 +6,32 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tff_ssl import shared_settings
 from tff_ssl.setting import Setting
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
+
+# The arguments of builders that are records, and their classes.
+_RECORDS = {
+  'client_training': TrainingPlan,
+  'server_training': TrainingPlan,
+  'wiring': Wiring,
+}
+# Where arguments of `ProcessSpec.build` go that are none of its own settings.
+_PLACES = {
+  **{
+    setting.name: (setting.argument,)
+    for setting in vars(shared_settings).values()
+    if isinstance(setting, Setting) and setting.argument is not None
+  },
+  'client_optimizer': ('client_training.optimizer',),
+  'server_optimizer': ('server_training.optimizer',),
+  'schedule': ('client_training.schedule', 'server_training.schedule'),
+  **{
+    field.name: (f'wiring.{field.name}',)
+    for field in dataclasses.fields(Wiring)
+  },
+}
 
 
 # Python takes long to look at a function, and the runner asks again and again.
@@ -15,6 +40,13 @@ def _parameters(
   function: Callable[..., Any],
 ) -> Mapping[str, inspect.Parameter]:
   return inspect.signature(function).parameters
+
+
+def _default(function: Callable[..., Any], name: str) -> Any:
+  parameter = _parameters(function).get(name)
+  if parameter is None or parameter.default is parameter.empty:
+    return None
+  return parameter.default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +63,9 @@ class ProcessSpec:
     settings: Keyword arguments of the builder that are a user's to choose.
     bases: With a setting `base_process`, the processes that it names (`over`).
     fixed: Keyword arguments that make this process out of the builder.
-    objective: The class of the clients' objective, or `None` for the builder's
-      default. Settings that are fields of it go to it.
+    objective: The class of the clients' objective, or a `functools.partial` of
+      it, or `None` for the builder's default. Settings that are arguments of it
+      go to it.
     server_optimizer: Function that makes the server's optimizer of the setting
       `server_learning_rate`, or `None` for the builder's default.
     defaults: What the runner takes where the user gives nothing: values by name
@@ -77,7 +110,7 @@ class ProcessSpec:
   settings: tuple[Setting, ...]
   bases: Mapping[str, 'ProcessSpec'] = dataclasses.field(default_factory=dict)
   fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  objective: type | None = None
+  objective: Callable[..., Any] | None = None
   server_optimizer: Callable[..., Any] | None = None
   defaults: (
     Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -129,7 +162,7 @@ class ProcessSpec:
     )
 
   def default_of(self, name: str) -> Any:
-    """Returns the default of the builder's argument, or of the objective's.
+    """Returns the default of a setting: the objective's, or the builder's.
 
     Args:
       name: Name of a setting.
@@ -141,13 +174,24 @@ class ProcessSpec:
     if self.objective is not None:
       functions.insert(0, self.objective)
     for function in functions:
-      parameter = _parameters(function).get(name)
-      if parameter is not None and parameter.default is not parameter.empty:
-        return parameter.default
+      default = _default(function, name)
+      if default is not None:
+        return default
+    for place in self._places_of(name):
+      record, _, field = place.partition('.')
+      default = getattr(_default(self.builder, record), field, None)
+      if default is not None:
+        return default
     return None
 
   def build(self, model, *, views, **arguments):
     """Builds the process.
+
+    An argument that the builder has only as a field of `client_training`,
+    `server_training` or `wiring` becomes that field: a setting as its record
+    says, and `client_optimizer`, `server_optimizer`, `schedule` (of clients and
+    server), `seed`, `model_distributor`, `model_aggregator` and
+    `metrics_aggregator`.
 
     Args:
       model: As the builder takes it.
@@ -159,17 +203,63 @@ class ProcessSpec:
       What the builder returns.
 
     Raises:
-      TypeError: If an argument is one of `fixed`.
+      TypeError: If an argument is one of `fixed`, or belongs to the default
+        objective while another one is given.
     """
     if clash := sorted(self.fixed.keys() & arguments.keys()):
       raise TypeError(f'{clash} cannot be given: {self.name} fixes them.')
     arguments = {**self.fixed, **arguments}
     if self.objective is not None:
-      fields = {field.name for field in dataclasses.fields(self.objective)}
-      chosen = {name: arguments.pop(name) for name in fields & set(arguments)}
-      arguments['client_objective'] = self.objective(views, **chosen)
+      self._set_objective(arguments, views)
     if self.server_optimizer is not None:
       names = {'server_learning_rate'} & arguments.keys()
       rate = {name: arguments.pop(name) for name in names}
       arguments.setdefault('server_optimizer', self.server_optimizer(**rate))
-    return self.builder(model, views=views, **arguments)
+    return self.builder(model, views=views, **self._in_records(arguments))
+
+  def _set_objective(self, arguments, views) -> None:
+    """Puts the objective in the place of those arguments that are its own."""
+    own = _parameters(self.objective).keys() - {'views'}
+    chosen = {name: arguments.pop(name) for name in own & arguments.keys()}
+    if arguments.get('client_objective') is None:
+      arguments['client_objective'] = self.objective(views, **chosen)
+    elif chosen:
+      raise TypeError(
+        f'{sorted(chosen)} belong to the objective of {self.name}, and '
+        'client_objective is another one: leave them out.'
+      )
+
+  def _places_of(self, name: str) -> tuple[str, ...]:
+    """Returns the fields of records that an argument may go to."""
+    for setting in self.settings:
+      if setting.name == name and setting.argument is not None:
+        return (setting.argument,)
+    return _PLACES.get(name, ())
+
+  def _records(self) -> set[str]:
+    """Returns the names of those records that the builder takes."""
+    known = _parameters(self.builder)
+    names = _RECORDS.keys() & known.keys()
+    if any(each.kind is each.VAR_KEYWORD for each in known.values()):
+      # What it passes on to another builder.
+      names |= {'client_training', 'wiring'}
+      names |= {'server_training'} if self.has_server_training else set()
+    return names
+
+  def _in_records(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments as the builder takes them."""
+    known = _parameters(self.builder)
+    records = self._records()
+    direct, fields = {}, {}
+    for name, value in arguments.items():
+      places = [place.split('.') for place in self._places_of(name)]
+      places = [place for place in places if place[0] in records]
+      if name in known or not places:
+        direct[name] = value
+      else:
+        for record, field in places:
+          fields.setdefault(record, {})[field] = value
+    for record, values in fields.items():
+      given = direct.get(record) or _RECORDS[record]()
+      direct[record] = dataclasses.replace(given, **values)
+    return direct

@@ -28,17 +28,20 @@ import dataclasses
 
 from etils import epy
 
-from tff_ssl import checks, objectives
+from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.setting import Setting
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, templates
+  from tff_ssl.models import functional
   from tff_ssl.templates import averaging, effective_steps, full_gradient
 
 CONTROL_UPDATE = Setting(
@@ -50,29 +53,19 @@ CONTROL_UPDATE = Setting(
 
 
 def build_scaffold(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   num_clients: int,
   client_state_dir: str,
   control_update: str = 'from_steps',
-  client_objective=None,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 64,
-  labelled_batch_size: int | None = None,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   redrawn_mask_ratio: float | None = None,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SCAFFOLD.
 
@@ -87,24 +80,17 @@ def build_scaffold(
       more pass over the client's examples, which is not among the passes that
       it reports.
     client_objective: As in `build_fed_avg`.
-    client_optimizer: By default plain SGD with learning rate 0.03, as in
-      Algorithm 1. Momentum starts afresh every round; other optimizers than SGD
-      go with 'full_gradient' alone.
+    client_training: How a client trains; by default 16 steps of plain SGD, as
+      in Algorithm 1, on minibatches of 64, with the learning rate 0.03.
+      Momentum starts afresh every round; other optimizers than SGD go with
+      'full_gradient' alone.
     server_optimizer: By default SGD with learning rate 1, which is eta_g.
-    batch_size: Examples in a client's minibatch.
-    labelled_batch_size: As in `build_fed_avg`.
-    local_steps: Steps of a client in a round; 16 if neither this nor
-      `local_epochs` is given.
-    local_epochs: Instead of `local_steps`, passes over the client's examples.
     redrawn_mask_ratio: As in `build_fed_avg`; with 'from_steps' alone.
     client_weighting: 'uniform', as in Algorithm 1, or 'examples' (as in
       `build_fed_avg`), which then weigh both means.
-    schedule: As in `build_fed_avg`.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`. It is for the models alone; changes
-      of controls are summed in the clear.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
+      aggregator is for the models alone, as in `build_fed_avg`; changes of
+      controls are summed in the clear.
 
   Returns:
     A `tff.learning.templates.LearningProcess`; c is `client_work['shared']` of
@@ -127,14 +113,11 @@ def build_scaffold(
     data_spec=data_spec,
     views=views,
     client_objective=client_objective,
-    client_optimizer=client_optimizer
-    or tff.learning.optimizers.build_sgdm(0.03),
-    batch_size=batch_size,
-    labelled_batch_size=labelled_batch_size,
-    local_steps=local_steps,
-    local_epochs=local_epochs,
+    client_training=client_training.over(
+      fed_avg.CLIENT_TRAINING,
+      optimizer=tff.learning.optimizers.build_sgdm(0.03),
+    ),
     redrawn_mask_ratio=redrawn_mask_ratio,
-    schedule=schedule,
   )
   if control_update == 'full_gradient' and redrawn_mask_ratio is not None:
     raise ValueError(
@@ -188,9 +171,7 @@ def build_scaffold(
     initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=(
       templates.ClientMemory(client_state_dir, lambda task: zeros()),
       templates.SharedMean(zeros, change),

@@ -31,24 +31,26 @@ a cosine over 800 rounds; beta_g is .5 for IID clients.
 from __future__ import annotations
 
 import collections
-import dataclasses
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
 from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl.models import functional
   from tff_ssl.objectives.maths import losses
-  from tff_ssl.templates import averaging, local_training, pseudo_labelling
+  from tff_ssl.templates import averaging, pseudo_labelling
   from tff_ssl.templates.server import alternate_training
 
 SETTINGS = (
@@ -77,41 +79,34 @@ SETTINGS = (
     'Passes of the server over its labelled examples in a round.',
     at_least=1,
     at_most=10**6,
+    argument='server_training.epochs',
     group='server training',
   ),
-  dataclasses.replace(shared.SERVER_BATCH_SIZE, optional=False),
+  shared.SERVER_BATCH_SIZE,
 )
 
 
 _NONE = -1
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
+_SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
+
 
 def build_semifl(
-  model,
+  model: functional.FunctionalModel,
   *,
   server_data: tff.Computation,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   threshold: float = 0.95,
   pseudo_label_view: str = 'weak',
   mixup_weight: float = 1.0,
   mixup_concentration: float = 0.75,
   global_momentum: float = 0.5,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 10,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
-  server_batch_size: int = 10,
-  server_epochs: int = 5,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  server_training: TrainingPlan = _SERVER_TRAINING,
   client_weighting: str = 'uniform',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SemiFL.
 
@@ -131,21 +126,13 @@ def build_semifl(
     mixup_concentration: a > 0 of the Beta(a, a) that mixtures are drawn by.
     global_momentum: beta_g, in [0, 1); after a round in which no client is
       confident of anything, the model still goes along what is left of v.
-    client_optimizer: By default as above.
-    server_optimizer: Likewise, of the server's training.
-    batch_size: Examples in a client's minibatch.
-    local_steps: Steps of a client in a round.
-    local_epochs: Instead of `local_steps`, passes over the client's confident
-      examples; 5 if neither is given.
-    server_batch_size: Examples in the server's minibatch.
-    server_epochs: Passes over the labelled examples in a round.
+    client_training: How a client trains on its confident examples; by default
+      as above, 5 passes with minibatches of 10. A schedule is an
+      `optimizers.RoundSchedule`.
+    server_training: How the server trains on its labelled examples; likewise.
     client_weighting: 'uniform' over clients with confident examples, or
       'examples' (processed in the round).
-    schedule: An `optimizers.RoundSchedule`, the factor on both learning rates.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Beside the losses, clients
@@ -159,29 +146,18 @@ def build_semifl(
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
 
-  training = local_training.LocalTraining(
+  optimizer = optimizer_wrappers.build_semifl_sgd()
+  training = templates.LocalTraining(
     model,
     objectives.FixAndMix(views, mixup_weight, mixup_concentration),
-    local_training.TrainingPlan(
-      client_optimizer or optimizer_wrappers.build_semifl_sgd(),
-      batch_size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=5
-      ),
-      schedule=schedule,
-    ),
+    client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
     templates.Selection('labelled'),
   )
   server = alternate_training.fine_tuning(
-    local_training.LocalTraining(
+    templates.LocalTraining(
       model,
       objectives.Supervised(views),
-      local_training.TrainingPlan(
-        server_optimizer or optimizer_wrappers.build_semifl_sgd(),
-        server_batch_size,
-        epochs=server_epochs,
-        schedule=schedule,
-      ),
+      server_training.over(_SERVER_TRAINING, optimizer=optimizer),
     ),
     server_data,
     views,
@@ -237,18 +213,18 @@ def build_semifl(
       aggregate_type=aggregate_type,
     )
     return alternate_training.then_train(
-      finalizer, server, weights_type=weights_type, seed=seed
+      finalizer, server, weights_type=weights_type, seed=wiring.seed
     )
 
-  factory = averaging.weighted_factory(model_aggregator, client_weighting)
+  factory = averaging.weighted_factory(
+    wiring.model_aggregator, client_weighting
+  )
   return templates.compose(
-    templates.initial_weights(model, seed),
+    templates.initial_weights(model, wiring.seed),
     templates.Clients(local_update, data_spec, training.initial_hparams),
     create_aggregator=factory.create,
     build_finalizer=build_finalizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
   )
 
 

@@ -16,21 +16,26 @@ loss, or rests (`idle_momentum`).
 
 from __future__ import annotations
 
+import dataclasses
+
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl.algorithms import label_hungry
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
 from tff_ssl.objectives.self_supervised import SSJO_LOSS_WEIGHT
 from tff_ssl.setting import Setting, check_arguments, condition
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import optimizer_wrappers, templates
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
 
 
 @condition('hidden or absent labels')
@@ -67,32 +72,24 @@ SETTINGS = (
 
 _CLASSIFIER = (0, 1)
 
+_CLIENT_TRAINING = TrainingPlan(batch_size=20, epochs=10)
+
 
 def build_ssjo(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
-  proxy_task=None,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  proxy_task: proxy_tasks.ProxyTask | None = None,
   ssjo_loss_weight: float = 1.0,
   labelled_batch_probability: float | None = None,
   redrawn_mask_ratio: float | None = None,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 20,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
   idle_momentum: str = 'coasts',
   client_momentum: str = 'reset',
-  num_slots: int | None = None,
   client_weighting: str = 'examples',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SSJO-FedAvg.
 
@@ -109,25 +106,18 @@ def build_ssjo(
       the labelled examples' share of the client's.
     redrawn_mask_ratio: If given, the share of a client's labels that is hidden,
       others in each pass; one is left.
-    client_optimizer: By default the paper's SGD: learning rate 0.001, momentum
-      0.99.
+    client_training: How a client trains; by default the paper's SGD with
+      learning rate 0.001 and momentum 0.99, on minibatches of 20. `epochs`,
+      by default 10, stands for as many steps as so many passes over all of the
+      client's examples take. `tff_ssl.exponential`, a schedule, decays over
+      rounds, which the paper proposes against oscillation.
     server_optimizer: By default SGD with learning rate 1.
-    batch_size: Examples in a minibatch (B).
-    local_steps: Steps of a client in a round.
-    local_epochs: Instead of `local_steps`, as many steps as so many passes over
-      all of the client's examples; 10 if neither is given.
     idle_momentum: What a step does to weights that get no gradient in it:
       'coasts', momentum carries them on, or 'rests', neither they nor their
       momentum change (`tff_ssl.optimizer_wrappers.rest_without_gradient`).
     client_momentum: 'reset' or 'slot'; see `tff_ssl.algorithms.fed_avg`.
-    num_slots: C, for `client_momentum='slot'` only.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
-    schedule: As in `build_fed_avg`; `tff_ssl.exponential` decays over rounds,
-      which the paper proposes against oscillation.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Clients report `loss` and
@@ -141,26 +131,19 @@ def build_ssjo(
   """
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
-  client_optimizer = client_optimizer or tff.learning.optimizers.build_sgdm(
-    0.001, 0.99
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001, 0.99)
   )
   if idle_momentum == 'rests':
-    client_optimizer = optimizer_wrappers.rest_without_gradient(
-      client_optimizer
+    plan = dataclasses.replace(
+      plan, optimizer=optimizer_wrappers.rest_without_gradient(plan.optimizer)
     )
   task = proxy_task or proxy_tasks.Reconstruction()
   joint = proxy_tasks.add_head(model, task, views)
-  training = local_training.LocalTraining(
+  training = templates.LocalTraining(
     joint,
     objectives.JointlyOptimized(views, task, ssjo_loss_weight),
-    local_training.TrainingPlan(
-      client_optimizer,
-      batch_size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=10
-      ),
-      schedule=schedule,
-    ),
+    plan,
     templates.Selection(
       'either', labelled_batch_probability, redrawn_mask_ratio
     ),
@@ -173,11 +156,9 @@ def build_ssjo(
     initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     memories=templates.slot_momentum(
-      client_momentum, num_slots, data_spec, training.initial_optimizer_state
+      client_momentum, data_spec, training.initial_optimizer_state
     ),
     view=templates.ModelView(
       lambda weights: joint.take(weights, _CLASSIFIER),

@@ -21,21 +21,23 @@ import collections
 
 from etils import epy
 
-from tff_ssl import objectives
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import label_hungry
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
 from tff_ssl.setting import Setting, check_arguments, unless
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import templates
-  from tff_ssl.models import split
-  from tff_ssl.templates import averaging, local_training
+  from tff_ssl.models import functional, split
+  from tff_ssl.templates import averaging
   from tff_ssl.templates.server import finalizers
 
 SETTINGS = (
@@ -71,33 +73,26 @@ SETTINGS = (
 _CLASSIFIER = (0, 1)
 _PROXY = (0, 2)
 
+_CLIENT_TRAINING = TrainingPlan(
+  batch_size=20, epochs=10, epoch_batches='continuous'
+)
+
 
 def build_sspt(
-  model,
+  model: functional.FunctionalModel,
   *,
-  data_spec,
-  views,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
   pretraining_rounds: int = 100,
   pretraining_images: str = 'all',
   encoder_training: str = 'fine_tuned',
-  proxy_task=None,
+  proxy_task: proxy_tasks.ProxyTask | None = None,
   redrawn_mask_ratio: float | None = None,
-  client_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  batch_size: int = 20,
-  local_steps: int | None = None,
-  local_epochs: int | None = None,
-  epoch_batches: str = 'continuous',
   client_momentum: str = 'reset',
-  num_slots: int | None = None,
   client_weighting: str = 'examples',
-  schedule=None,
-  model_distributor: tff.learning.templates.DistributionProcess | None = None,
-  model_aggregator: tff.aggregators.WeightedAggregationFactory
-  | tff.aggregators.UnweightedAggregationFactory
-  | None = None,
-  metrics_aggregator=None,
-  seed: int = 0,
+  wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SSPT-FedAvg.
 
@@ -116,26 +111,16 @@ def build_sspt(
     proxy_task: A `tff_ssl.ProxyTask`; by default `tff_ssl.Reconstruction()`.
     redrawn_mask_ratio: If given, the share of a client's labels that is hidden,
       others in each pass; one is left.
-    client_optimizer: Of both stages; by default the paper's SGD: learning rate
-      0.001, momentum 0.99.
+    client_training: How a client trains in both stages; by default 10 passes
+      over the stage's examples, cut as one, by the paper's SGD with learning
+      rate 0.001 and momentum 0.99, on minibatches of 20. The clock of a
+      schedule starts again with the second stage.
     server_optimizer: By default SGD with learning rate 1. It starts afresh with
       the second stage. One with weight decay, or noise from the aggregator,
       moves the parts that do not train, too.
-    batch_size: Examples in a minibatch (B).
-    local_steps: Steps of a client in a round.
-    local_epochs: Instead of `local_steps`, passes over the stage's examples; 10
-      if neither is given.
-    epoch_batches: With `local_epochs`, 'separate' or 'continuous' passes; see
-      `tff_ssl.templates.minibatches`.
     client_momentum: 'reset' or 'slot'; see `tff_ssl.algorithms.fed_avg`.
-    num_slots: C, for `client_momentum='slot'` only.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
-    schedule: As in `build_fed_avg`; its clock starts again with the second
-      stage.
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: As in `build_fed_avg`.
-    metrics_aggregator: As in TFF's builders.
-    seed: Root of all randomness, in [0, 2**31).
+    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Clients report `loss`, that of
@@ -154,18 +139,13 @@ def build_sspt(
   joint = proxy_tasks.add_head(model, task, views)
   is_frozen = encoder_training == 'frozen'
 
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001, 0.99)
+  )
+
   def build_training(part, objective, rows):
-    plan = local_training.TrainingPlan(
-      client_optimizer or tff.learning.optimizers.build_sgdm(0.001, 0.99),
-      batch_size,
-      **local_training.steps_or_epochs(
-        local_steps, local_epochs, default_epochs=10
-      ),
-      schedule=schedule,
-      epoch_batches=epoch_batches,
-    )
     ratio = None if rows == 'all' else redrawn_mask_ratio
-    return local_training.LocalTraining(
+    return templates.LocalTraining(
       part, objective, plan, templates.Selection(rows, redrawn_mask_ratio=ratio)
     )
 
@@ -229,16 +209,16 @@ def build_sspt(
       finetuning.initial_optimizer_state(),
     )
 
-  factory = averaging.weighted_factory(model_aggregator, client_weighting)
+  factory = averaging.weighted_factory(
+    wiring.model_aggregator, client_weighting
+  )
   return templates.compose(
-    templates.initial_weights(joint, seed),
+    templates.initial_weights(joint, wiring.seed),
     templates.Clients(
       averaging.build_local_update(train, client_weighting),
       data_spec,
       finetuning.initial_hparams,
-      templates.slot_momentum(
-        client_momentum, num_slots, data_spec, initial_states
-      ),
+      templates.slot_momentum(client_momentum, data_spec, initial_states),
     ),
     create_aggregator=factory.create,
     build_finalizer=lambda weights_type, aggregate_type: (
@@ -249,9 +229,7 @@ def build_sspt(
         pretraining_rounds,
       )
     ),
-    wiring=templates.Wiring(
-      model_distributor, model_aggregator, metrics_aggregator, seed
-    ),
+    wiring=wiring,
     view=templates.ModelView(
       lambda weights: joint.take(weights, _CLASSIFIER),
       lambda weights, present: joint.put(present, _CLASSIFIER, weights),

@@ -57,7 +57,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, checks, randomness
+from tff_ssl import aggregators, checks, protocols, randomness
 from tff_ssl.metrics import diversity_ratios
 from tff_ssl.templates import client_data as client_data_lib
 from tff_ssl.templates import client_task, faults
@@ -77,10 +77,10 @@ class ServerTask(NamedTuple):
       `None`, where the computation is not given one.
   """
 
-  weights: Any
+  weights: protocols.Structure
   round: tf.Tensor
   seed: tf.Tensor
-  optimizer_state: Any
+  optimizer_state: protocols.OptimizerState
 
   @property
   def server_seed(self) -> tf.Tensor:
@@ -93,12 +93,12 @@ def build_gradient_diversity(
   local_update: Callable[
     [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
   ],
-  client_gradient: Callable[[client_task.ClientTask], Any],
-  server_update: Callable[[ServerTask], Any] | None = None,
-  server_gradient: Callable[[ServerTask], Any] | None = None,
+  client_gradient: Callable[[client_task.ClientTask], protocols.Structure],
+  server_update: Callable[[ServerTask], protocols.Structure] | None = None,
+  server_gradient: Callable[[ServerTask], protocols.Structure] | None = None,
   data_spec: client_data_lib.ClientDataSpec,
   weights_type: tff.Type,
-  initial_hparams: Callable[[], Any],
+  initial_hparams: Callable[[], protocols.Hparams],
   num_groups: int = 1,
   server_optimizer_type: tff.Type | None = None,
 ) -> tff.Computation:

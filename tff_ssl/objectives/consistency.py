@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
@@ -32,9 +32,10 @@ with epy.lazy_imports():
 THRESHOLD = Setting(
   'threshold',
   float,
-  'tau, confidence of pseudo-labels, in [0, 1].',
+  'tau, confidence of pseudo-labels, in [0, 1]; above 1 there are none.',
   at_least=0,
-  at_most=1,
+  # A percentage is a mistake; a little above 1 turns pseudo-labels off.
+  below=2,
 )
 VIEWS_FORWARD = Setting(
   'views_forward',
@@ -55,7 +56,7 @@ class ConsistencyRegularization:
     views_forward: How the views go through the model; see `forward`.
   """
 
-  views: Any
+  views: protocols.Views
   threshold: float = 0.95
   views_forward: str = 'auto'
 
@@ -89,7 +90,7 @@ class SelfTraining:
     threshold: tau, the confidence from which a pseudo-label counts.
   """
 
-  views: Any
+  views: protocols.Views
   threshold: float = 0.95
 
   metric_names = ConsistencyRegularization.metric_names

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives.maths import mixup
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
 
@@ -59,7 +60,7 @@ class FixAndMix:
     mixup_concentration: a > 0.
   """
 
-  views: Any
+  views: protocols.Views
   mixup_weight: float = 1.0
   mixup_concentration: float = 0.75
 

@@ -22,10 +22,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
@@ -33,6 +34,7 @@ from tff_ssl.setting import Setting, check_arguments
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
   from tff_ssl import randomness
   from tff_ssl.objectives.maths import losses
@@ -70,7 +72,7 @@ class Peers(NamedTuple):
   """
 
   sigma: Sequence[tf.Tensor]
-  helpers: Sequence[Any]
+  helpers: Sequence[tff.learning.models.ModelWeights]
   present: tf.Tensor
 
 
@@ -91,7 +93,7 @@ class InterClientConsistency:
       labels, 1e-5 where the server has them.
   """
 
-  views: Any
+  views: protocols.Views
   threshold: float = 0.75
   inter_client_weight: float = 1e-2
   agreement_weight: float = 1e-2

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.setting import Setting, check_arguments, unless
 
 with epy.lazy_imports():
@@ -86,7 +86,7 @@ class LabelProportions:
     views: Gives the weak view (`tff_ssl.augmentation`).
   """
 
-  views: Any
+  views: protocols.Views
 
   metric_names = ('loss', 'accuracy')
 
@@ -125,7 +125,7 @@ class VirtualAdversarialProportions:
     vat_ramp: 'none' or 'published_code'.
   """
 
-  views: Any
+  views: protocols.Views
   vat_weight: float = 5e-4
   vat_radius: float = 1e-2
   vat_ramp: str = 'none'

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths import mixup
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
@@ -64,7 +64,7 @@ class PriorLabels:
     views: Gives the weak view (`tff_ssl.augmentation`).
   """
 
-  views: Any
+  views: protocols.Views
 
   metric_names = _METRICS
 
@@ -106,7 +106,7 @@ class ConfidenceMix:
     mixup_concentration: a > 0 of the Beta distribution.
   """
 
-  views: Any
+  views: protocols.Views
   threshold: float = 0.4
   pseudo_labels: str = 'sets'
   mix: str = 'inputs'
@@ -174,7 +174,7 @@ class OnlyMixed:
     objective: A `ConfidenceMix`, maybe with a penalty on it.
   """
 
-  objective: Any
+  objective: protocols.Objective
 
   metric_names = _METRICS
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
+  from tff_ssl.objectives import proxy_tasks
   from tff_ssl.objectives.maths import losses
 
 SSJO_LOSS_WEIGHT = Setting(
@@ -39,8 +40,8 @@ class SelfSupervised:
     task: The `tff_ssl.objectives.proxy_tasks.ProxyTask`.
   """
 
-  views: Any
-  task: Any
+  views: protocols.Views
+  task: proxy_tasks.ProxyTask
 
   metric_names = ('proxy_loss',)
 
@@ -71,8 +72,8 @@ class JointlyOptimized:
     weight: Of the task's loss, >= 0.
   """
 
-  views: Any
-  task: Any
+  views: protocols.Views
+  task: proxy_tasks.ProxyTask
   weight: float = 1.0
 
   metric_names = ('loss', 'accuracy', 'proxy_loss')

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.setting import Setting
@@ -73,7 +73,7 @@ class SemiSupervised:
     temperature: T > 0 of UDA.
   """
 
-  views: Any
+  views: protocols.Views
   threshold: float = 0.95
   unlabelled_loss: str = 'crl'
   unlabelled_weight: float = 1.0

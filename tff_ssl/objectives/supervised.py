@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
@@ -40,7 +40,7 @@ class Supervised:
       al. (arXiv 2204.03304) for FedAvg with 10% of the labels.
   """
 
-  views: Any
+  views: protocols.Views
   supervised_loss: str = 'cross_entropy'
 
   metric_names = ('loss', 'accuracy')

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any
 
 from etils import epy
 
-from tff_ssl import checks
+from tff_ssl import checks, protocols
 from tff_ssl.setting import Setting, unless
 
 with epy.lazy_imports():
@@ -77,7 +76,7 @@ class SurrogateSets:
     test_prior: pi, one positive number per class; by default uniform.
   """
 
-  views: Any
+  views: protocols.Views
   surrogate_loss: str = 'log_transition'
   test_prior: tuple[float, ...] | None = None
 

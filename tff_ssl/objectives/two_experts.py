@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.setting import Setting, check_arguments, only_with, unless
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
   from tff_ssl import randomness
   from tff_ssl.objectives.maths import losses, selected
@@ -96,8 +98,8 @@ class Experts(NamedTuple):
     local_model: Those of the client's local model.
   """
 
-  global_model: Any
-  local_model: Any
+  global_model: tff.learning.models.ModelWeights
+  local_model: tff.learning.models.ModelWeights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +129,7 @@ class TwoExperts:
       threshold, as in FixMatch; or those that 'passed' it.
   """
 
-  views: Any
+  views: protocols.Views
   threshold: float = 0.5
   consistency_weight: float = 1.0
   confidence: str = 'variance'

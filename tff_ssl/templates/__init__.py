@@ -8,11 +8,10 @@ from tff_ssl.templates.client_data import ClientDataSpec, image_element_spec
 from tff_ssl.templates.client_work import Clients
 from tff_ssl.templates.composition import (
   ModelView,
-  Wiring,
   compose,
   initial_weights,
 )
-from tff_ssl.templates.local_training import TrainingPlan
+from tff_ssl.templates.local_training import LocalTraining
 from tff_ssl.templates.memories import (
   ClientMemory,
   SharedMean,
@@ -24,11 +23,10 @@ __all__ = [
   'ClientDataSpec',
   'ClientMemory',
   'Clients',
+  'LocalTraining',
   'ModelView',
   'Selection',
   'SharedMean',
-  'TrainingPlan',
-  'Wiring',
   'compose',
   'image_element_spec',
   'initial_weights',

@@ -25,6 +25,7 @@ from tff_ssl.templates import (
 )
 from tff_ssl.templates import memories as memories_lib
 from tff_ssl.templates.server import finalizers
+from tff_ssl.wiring import Wiring
 
 Train = Callable[[client_task.ClientTask], local_training.TrainingResult]
 
@@ -147,7 +148,7 @@ def compose(
   initial_hparams: Callable[[], protocols.Hparams],
   client_weighting: str,
   server_optimizer: tff.learning.optimizers.Optimizer | None,
-  wiring: composition.Wiring,
+  wiring: Wiring,
   memories: tuple[memories_lib.Memory, ...] = (),
   view: composition.ModelView | None = None,
 ) -> composition.ComposedProcess:

@@ -38,7 +38,7 @@ import dataclasses
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import types
+from tff_ssl import checks, types
 from tff_ssl.models import functional
 
 _CONTEXT_NAMES = ('client', 'group')
@@ -84,14 +84,15 @@ class ClientDataSpec:
   Attributes:
     element_spec: Spec of one element of the examples (`image_element_spec`).
     in_context: Whether a context sequence stands beside the examples.
-    in_slots: Whether the context names slot and start group, too.
+    num_slots: C, the participants of a round, where the context names slot and
+      start group, too.
     priors_shape: `(M, d)`, the largest number of sets of a client and the
       number of classes, where examples lie in sets.
   """
 
   element_spec: collections.OrderedDict[str, tf.TensorSpec]
   in_context: bool = False
-  in_slots: bool = False
+  num_slots: int | None = None
   priors_shape: tuple[int, int] | None = None
 
   def __post_init__(self):
@@ -115,10 +116,11 @@ class ClientDataSpec:
           f'x of shape {self.element_spec["x"].shape}: batch all keys or none.'
         )
 
-    if self.in_slots and not self.in_context:
+    checks.integers_at_least(1, num_slots=self.num_slots)
+    if self.num_slots is not None and not self.in_context:
       raise TypeError(
-        'in_slots=True needs in_context=True: slot and start group are fields '
-        'of the context.'
+        f'num_slots={self.num_slots} needs in_context=True: slot and start '
+        'group are fields of the context.'
       )
     if self.priors_shape is not None and not self.in_context:
       raise TypeError(
@@ -131,7 +133,7 @@ class ClientDataSpec:
   @property
   def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:
     """The fields of the context, in order."""
-    names = _CONTEXT_NAMES + (_SLOT_NAMES if self.in_slots else ())
+    names = _CONTEXT_NAMES + (() if self.num_slots is None else _SLOT_NAMES)
     fields = [(name, tf.TensorSpec([], tf.int32)) for name in names]
     if self.priors_shape is not None:
       shapes = (self.priors_shape, self.priors_shape[:1])
@@ -183,10 +185,11 @@ class ClientDataSpec:
       **arguments: The values, by the name that the caller's user knows.
     """
     for name, value in arguments.items():
-      if value == 'slot' and not self.in_slots:
+      if value == 'slot' and self.num_slots is None:
         raise TypeError(
           f'{name}={value!r} needs client data with a context that names the '
-          'slot: use ClientDataSpec(..., in_context=True, in_slots=True).'
+          'slot: use ClientDataSpec(..., in_context=True, num_slots=(clients '
+          'per round)).'
         )
 
   def check_sets(self) -> None:

@@ -257,7 +257,7 @@ def _build_metrics_aggregation(metrics_aggregator, metrics_type) -> Callable:
   return metrics_aggregator(finalizers)
 
 
-@tf.function
+@tf.function(autograph=False)
 def _ratio(numerator_and_denominator):
   """Finalizes a metric; NaN where nothing was counted."""
   return numerator_and_denominator[0] / numerator_and_denominator[1]

@@ -27,30 +27,9 @@ from tff_ssl.templates import (
   stacks,
 )
 from tff_ssl.templates.server import finalizers, server_training
+from tff_ssl.wiring import Wiring
 
 ModelWeights = tff.learning.models.ModelWeights
-
-
-@dataclasses.dataclass(frozen=True)
-class Wiring:
-  """What TFF's own builders take, too, and where randomness begins.
-
-  Attributes:
-    model_distributor: By default the broadcast of weights, round and seed.
-    model_aggregator: An aggregation factory; each page has a default of its
-      own.
-    metrics_aggregator: See `client_work.build_client_work`.
-    seed: Root of all randomness, in [0, 2**31).
-  """
-
-  model_distributor: tff.learning.templates.DistributionProcess | None = None
-  model_aggregator: (
-    tff.aggregators.WeightedAggregationFactory
-    | tff.aggregators.UnweightedAggregationFactory
-    | None
-  ) = None
-  metrics_aggregator: Callable[..., tff.Computation] | None = None
-  seed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +103,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     )
     self.weights_type = weights_type
     self.parts: Parts | None = None
-    self._take_model = view and tf.function(view.take)
+    self._take_model = view and tf.function(view.take, autograph=False)
 
   def with_parts(self, parts: Parts) -> 'ComposedProcess':
     """Returns the same process, which can be measured.

@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import checks, protocols, randomness
 from tff_ssl.models import functional
-from tff_ssl.templates import local_training, minibatches, prediction
+from tff_ssl.templates import local_training, minibatches
 
 _ORDER = 0
 _BATCH = 1
@@ -67,7 +67,7 @@ def full_gradient(
   # A function of its own, as the training loop's step is and for its reason.
   @tf.function(autograph=False, experimental_attributes={'_noinline': True})
   def batch_gradient(weights, batch, seed):
-    return prediction.objective_gradient(
+    return local_training.objective_gradient(
       model, objective, weights, batch, weights, seed
     ).gradient
 

@@ -22,6 +22,7 @@ from tff_ssl.templates import (
   stacks,
 )
 from tff_ssl.templates import memories as memories_lib
+from tff_ssl.wiring import Wiring
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +231,7 @@ def compose(
   build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
   *,
   data_spec: client_data.ClientDataSpec,
-  wiring: composition.Wiring,
+  wiring: Wiring,
   memories: tuple[memories_lib.Memory, ...] = (),
 ) -> composition.ComposedProcess:
   """Composes a process whose global weights are the stack of group models.

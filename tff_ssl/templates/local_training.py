@@ -1,7 +1,8 @@
 """The local training loop: the one place where weights meet examples.
 
-Clients, the server and central training all run this loop. A `TrainingPlan`
-says by which steps, a `LocalTraining` adds the model and what is minimised.
+Clients, the server and central training all run this loop. A
+`tff_ssl.TrainingPlan` says by which steps, a `LocalTraining` adds the model and
+what is minimised.
 
 The loop is one compiled `tf.while_loop` over minibatches that are cut out of
 tensors. With small models, operations cost more than arithmetic, and so there
@@ -10,39 +11,74 @@ are few of them in a step.
 
 import collections
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, optimizers, protocols, randomness
+from tff_ssl import protocols, randomness
 from tff_ssl.models import functional
 from tff_ssl.templates import client_task, minibatches, prediction
+from tff_ssl.training_plan import TrainingPlan
 
 ModelWeights = tff.learning.models.ModelWeights
 
 
-# T of Zhang et al.
-_DEFAULT_STEPS = 16
+class ObjectiveGradient(NamedTuple):
+  """What a call of an objective gives.
+
+  Attributes:
+    gradient: In the structure of the trainable weights.
+    metrics: The objective's metrics.
+    non_trainable: The new non-trainable weights.
+    passes: `float32 [2]`, see `prediction.Predictor.passes`.
+  """
+
+  gradient: protocols.Structure
+  metrics: protocols.Metrics
+  non_trainable: protocols.Structure
+  passes: tf.Tensor
 
 
-def steps_or_epochs(
-  local_steps: int | None,
-  local_epochs: int | None,
-  default_epochs: int | None = None,
-) -> dict[str, int | None]:
-  """Returns the `steps` and `epochs` of a `TrainingPlan`.
+def objective_gradient(
+  model: functional.FunctionalModel,
+  objective: protocols.Objective,
+  weights: tff.learning.models.ModelWeights,
+  batch: collections.OrderedDict[str, Any],
+  anchors: protocols.Structure,
+  seed: tf.Tensor,
+) -> ObjectiveGradient:
+  """Calls an objective in train mode and differentiates its loss.
 
   Args:
-    local_steps: Steps, if they are given.
-    local_epochs: Epochs, if they are given.
-    default_epochs: Epochs if neither is given; by default 16 steps.
+    model: The `FunctionalModel`.
+    objective: See `tff_ssl.objectives`.
+    weights: `ModelWeights` of tensors.
+    batch: The minibatch; see `tff_ssl.protocols.Objective`.
+    anchors: What the objective compares with; likewise.
+    seed: `int32 [2]`.
+
+  Returns:
+    An `ObjectiveGradient`.
   """
-  if local_steps is None and local_epochs is None:
-    local_epochs = default_epochs
-    local_steps = _DEFAULT_STEPS if default_epochs is None else None
-  return {'steps': local_steps, 'epochs': local_epochs}
+  with tf.GradientTape() as tape:
+    tape.watch(weights.trainable)
+    predict = prediction.Predictor(
+      model, weights.trainable, weights.non_trainable
+    )
+    loss, metrics = objective(predict, batch, anchors, seed)
+  # Those of the outputs are computed on the way to those of the weights.
+  gradient, of_outputs = tape.gradient(
+    loss, (weights.trainable, predict.outputs)
+  )
+  gradient = tf.nest.map_structure(
+    lambda weight, part: tf.zeros_like(weight) if part is None else part,
+    weights.trainable,
+    gradient,
+  )
+  return ObjectiveGradient(
+    gradient, metrics, predict.non_trainable, predict.passes(of_outputs)
+  )
 
 
 class TrainingResult(NamedTuple):
@@ -74,120 +110,14 @@ class TrainingResult(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingPlan:
-  """By which steps a participant trains, whatever it minimises.
-
-  Exactly one of `steps` and `epochs` is given.
-
-  Attributes:
-    optimizer: A `tff.learning.optimizers.Optimizer`.
-    batch_size: Examples in a minibatch (B); `None` if minibatches are whole
-      sets.
-    steps: Number of steps (T). The examples are reshuffled and repeated as
-      often as it takes, and every minibatch is full.
-    epochs: Passes over the examples (E).
-    schedule: If given, a function of the global step (`int32` scalar) to a
-      `float32` factor on the learning rate; an `optimizers.RoundSchedule`
-      takes the rounds before the present one instead. The optimizer must have
-      a hyperparameter `learning_rate` then.
-    steps_per_round: How far the global step advances per round; by default
-      `steps`. With `epochs`, a schedule needs it.
-    labelled_batch_size: If given, each batch holds a second minibatch beside
-      its own, `labelled`, of this many of those examples that have a label
-      (reshuffled and repeated; empty if none has one).
-    epoch_batches: With `epochs`, where passes end; see `minibatches`.
-  """
-
-  optimizer: tff.learning.optimizers.Optimizer
-  batch_size: int | None
-  steps: int | None = None
-  epochs: int | None = None
-  schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
-  steps_per_round: int | None = None
-  labelled_batch_size: int | None = None
-  epoch_batches: str = 'separate'
-
-  def __post_init__(self):
-    if not isinstance(self.optimizer, tff.learning.optimizers.Optimizer):
-      raise TypeError(
-        f'The optimizer is a {type(self.optimizer).__name__}: give a '
-        'tff.learning.optimizers.Optimizer, such as '
-        'tff_ssl.build_nesterov_sgd(0.03).'
-      )
-    checks.integers_at_least(
-      1,
-      steps_per_round=self.steps_per_round,
-      labelled_batch_size=self.labelled_batch_size,
-    )
-    if (
-      self.schedule is not None
-      and not isinstance(self.schedule, optimizers.RoundSchedule)
-      and self.global_steps is None
-    ):
-      raise ValueError(
-        f'A schedule counts steps, which epochs={self.epochs} leaves open: '
-        'give steps instead, or steps_per_round.'
-      )
-
-  @property
-  def global_steps(self) -> int | None:
-    """How far the global step advances per round, if that is known."""
-    return self.steps if self.steps_per_round is None else self.steps_per_round
-
-  def minibatches_of(
-    self, selection: minibatches.Selection
-  ) -> minibatches.Minibatches:
-    """Returns how minibatches are cut from the selected examples."""
-    return minibatches.Minibatches(
-      self.batch_size, self.steps, self.epochs, self.epoch_batches, selection
-    )
-
-  def at_step(
-    self,
-    state: protocols.OptimizerState,
-    base_rate: tf.Tensor | None,
-    round_num: tf.Tensor,
-    step: tf.Tensor,
-  ) -> protocols.OptimizerState:
-    """Returns the optimizer state with the learning rate of a step.
-
-    Args:
-      state: The optimizer state.
-      base_rate: The learning rate that the schedule's factor multiplies.
-      round_num: `int32` scalar, the number of rounds before this one.
-      step: `int32` scalar, the number of steps of the round before this one.
-    """
-    if self.schedule is None:
-      return state
-    if isinstance(self.schedule, optimizers.RoundSchedule):
-      time = round_num
-    else:
-      time = round_num * self.global_steps + step
-    return self.with_learning_rate(state, base_rate * self.schedule(time))
-
-  def learning_rate(self, state: protocols.OptimizerState) -> tf.Tensor | None:
-    """Returns the learning rate, if there is a schedule to change it."""
-    if self.schedule is None:
-      return None
-    return self.optimizer.get_hparams(state)['learning_rate']
-
-  def with_learning_rate(
-    self, state: protocols.OptimizerState, rate: tf.Tensor
-  ) -> protocols.OptimizerState:
-    """Returns the optimizer state with another learning rate."""
-    hparams = self.optimizer.get_hparams(state)
-    hparams['learning_rate'] = rate
-    return self.optimizer.set_hparams(state, hparams)
-
-
-@dataclasses.dataclass(frozen=True)
 class LocalTraining:
   """How one participant trains.
 
   Attributes:
     model: The `FunctionalModel`.
     objective: What is minimised; see `tff_ssl.objectives`.
-    plan: By which steps.
+    plan: By which steps. It names the optimizer and either steps or epochs, and
+      a batch size unless minibatches are whole sets.
     selection: Which examples minibatches are cut from; by default those that
       the objective asks for (its `rows`).
   """
@@ -202,10 +132,18 @@ class LocalTraining:
       rows = getattr(self.objective, 'rows', 'all')
       # The class is frozen, and this is its own default.
       object.__setattr__(self, 'selection', minibatches.Selection(rows))
+    self.plan.check_schedule()
     self._minibatches()
 
   def _minibatches(self) -> minibatches.Minibatches:
-    return self.plan.minibatches_of(self.selection)
+    plan = self.plan
+    return minibatches.Minibatches(
+      plan.batch_size,
+      plan.steps,
+      plan.epochs,
+      plan.epoch_batches or 'separate',
+      self.selection,
+    )
 
   @property
   def metric_names(self) -> tuple[str, ...]:
@@ -335,7 +273,7 @@ class LocalTraining:
     # the slow kernel of MaxPoolGrad, which it does for some loops over tensors.
     @tf.function(autograph=False, experimental_attributes={'_noinline': True})
     def take_step(weights, state, batch, seed):
-      result = prediction.objective_gradient(
+      result = objective_gradient(
         self.model, self.objective, weights, batch, anchors, seed
       )
       state, trainable = self.plan.optimizer.next(

@@ -1,7 +1,6 @@
 """A model at given weights, as objectives and evaluation see it."""
 
-import collections
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -210,58 +209,3 @@ def forward_passes(x: tf.Tensor, times: int = 1) -> tf.Tensor:
     times: How many models they went through.
   """
   return tf.cast(tf.stack([times * tf.shape(x)[0], 0]), tf.float32)
-
-
-class ObjectiveGradient(NamedTuple):
-  """What a call of an objective gives.
-
-  Attributes:
-    gradient: In the structure of the trainable weights.
-    metrics: The objective's metrics.
-    non_trainable: The new non-trainable weights.
-    passes: `float32 [2]`, see `Predictor.passes`.
-  """
-
-  gradient: protocols.Structure
-  metrics: protocols.Metrics
-  non_trainable: protocols.Structure
-  passes: tf.Tensor
-
-
-def objective_gradient(
-  model: functional.FunctionalModel,
-  objective: protocols.Objective,
-  weights: tff.learning.models.ModelWeights,
-  batch: collections.OrderedDict[str, Any],
-  anchors: protocols.Structure,
-  seed: tf.Tensor,
-) -> ObjectiveGradient:
-  """Calls an objective in train mode and differentiates its loss.
-
-  Args:
-    model: The `FunctionalModel`.
-    objective: See `tff_ssl.objectives`.
-    weights: `ModelWeights` of tensors.
-    batch: The minibatch; see `tff_ssl.protocols.Objective`.
-    anchors: What the objective compares with; likewise.
-    seed: `int32 [2]`.
-
-  Returns:
-    An `ObjectiveGradient`.
-  """
-  with tf.GradientTape() as tape:
-    tape.watch(weights.trainable)
-    predict = Predictor(model, weights.trainable, weights.non_trainable)
-    loss, metrics = objective(predict, batch, anchors, seed)
-  # Those of the outputs are computed on the way to those of the weights.
-  gradient, of_outputs = tape.gradient(
-    loss, (weights.trainable, predict.outputs)
-  )
-  gradient = tf.nest.map_structure(
-    lambda weight, part: tf.zeros_like(weight) if part is None else part,
-    weights.trainable,
-    gradient,
-  )
-  return ObjectiveGradient(
-    gradient, metrics, predict.non_trainable, predict.passes(of_outputs)
-  )

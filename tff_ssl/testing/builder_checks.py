@@ -105,7 +105,7 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
     'their records bounds, choices or values that are refused.',
   )
   cases = [
-    ({setting.name: value}, (setting.name, repr(value)))
+    ({setting.name: value}, (setting.argument_name, repr(value)))
     for setting in problem.spec.settings
     for value in setting.bad_values()
   ]

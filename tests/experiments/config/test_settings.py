@@ -271,7 +271,8 @@ def test_what_a_run_needs(name):
 
 NAN, INF = float('nan'), float('inf')
 OUT_OF_RANGE = {
-  **dict.fromkeys(('noniid_r', 'threshold'), (-0.01, 1.01, NAN, INF)),
+  'noniid_r': (-0.01, 1.01, NAN, INF),
+  'threshold': (-0.01, 2.0, NAN, INF),
   'momentum': (-0.1, 1.0, 1.1, NAN),
   **dict.fromkeys(
     ('learning_rate', 'server_learning_rate', 'server_weight'),

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms import fed_avg
+from tff_ssl.algorithms import PROCESSES, fed_avg
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -117,7 +117,7 @@ def build(tff_context, references):
       'client_optimizer': tff.learning.optimizers.build_sgdm(_RATE),
       'batch_size': _BATCH,
     }
-    return fed_avg.build_fed_avg(model, **{**arguments, **changes})
+    return PROCESSES['fedavg'].build(model, **{**arguments, **changes})
 
   return build_process
 
@@ -221,7 +221,7 @@ def test_the_references_differ_from_each_other(references):
     ({'local_epochs': 0}, 'epochs'),
     ({'local_steps': 2, 'local_epochs': 2}, 'steps=2 and epochs=2'),
     ({'seed': 2**31}, 'seed'),
-    ({'match_local_steps': True}, 'match_local_steps=True.*local_epochs'),
+    ({'match_local_steps': True}, 'match_local_steps=True.*give epochs'),
     ({'epoch_batches': 'continuous'}, "'continuous' have no effect"),
     ({'labelled_batch_size': 4}, 'labelled_batch_size=4 has no effect'),
   ],

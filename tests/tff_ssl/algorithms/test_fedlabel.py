@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tff_ssl import algorithms, optimizers
-from tff_ssl.algorithms import fed_avg, fedlabel
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -73,12 +73,14 @@ def require_equal(weights, others):
 
 
 def supervised(run, clients, **arguments):
-  return run(fed_avg.build_fed_avg, clients, local_steps=_STEPS, **arguments)
+  return run(
+    PROCESSES['fedavg'].build, clients, local_steps=_STEPS, **arguments
+  )
 
 
 def label(run, clients, **arguments):
   return run(
-    fedlabel.build_fedlabel, clients, labelled_steps=_STEPS, **arguments
+    PROCESSES['fedlabel'].build, clients, labelled_steps=_STEPS, **arguments
   )
 
 

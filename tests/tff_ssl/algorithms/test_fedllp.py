@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tff_ssl import objectives, optimizers
-from tff_ssl.algorithms import fed_avg, fedllp
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -76,9 +76,9 @@ def test_sets_of_one_example_and_sure_priors_are_supervised_fedavg(tff_context):
     for i in (0, 1)
   ]
   labelled = [in_context(i, x[i], labels[i]) for i in (0, 1)]
-  proportions, metrics = train(fedllp.build_fedllp, in_sets, l1_weight=0)
+  proportions, metrics = train(PROCESSES['fedllp'].build, in_sets, l1_weight=0)
   supervised, expected = train(
-    fed_avg.build_fed_avg,
+    PROCESSES['fedavg'].build,
     labelled,
     data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
     batch_size=1,
@@ -95,10 +95,10 @@ CLIENTS = [client(0, [4, 1, 7]), client(1, [3, 5, 2, 6])]
 
 @pytest.mark.parametrize('norm', ['none', 'batch'])
 def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
-  alone, _ = train(fedllp.build_fedllp, CLIENTS, norm=norm)
+  alone, _ = train(PROCESSES['fedllp'].build, CLIENTS, norm=norm)
   without, with_it = (
     train(
-      fedllp.build_fedllp,
+      PROCESSES['fedllp'].build,
       CLIENTS,
       norm=norm,
       client_objective=objectives.VirtualAdversarialProportions(
@@ -117,7 +117,7 @@ def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
 def test_the_published_ramp_turns_vat_nearly_off(tff_context):
   alone, ramped, full = (
     train(
-      fedllp.build_fedllp,
+      PROCESSES['fedllp'].build,
       CLIENTS,
       client_objective=objectives.VirtualAdversarialProportions(
         PLAIN, weight, 0.5, ramp
@@ -137,15 +137,15 @@ def test_a_set_that_nobody_has_leaves_its_client_out(tff_context):
   stray['examples'] = stray['examples'].map(
     lambda batch: collections.OrderedDict(batch, y=batch['y'] * 6)
   )
-  alone, _ = train(fedllp.build_fedllp, CLIENTS)
-  beside, metrics = train(fedllp.build_fedllp, [*CLIENTS, stray])
+  alone, _ = train(PROCESSES['fedllp'].build, CLIENTS)
+  beside, metrics = train(PROCESSES['fedllp'].build, [*CLIENTS, stray])
   assert metrics['client_work']['clients']['non_finite'] == 1
   for a, b in zip(alone.trainable, beside.trainable, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
 def test_adam_and_one_epoch_by_default(tff_context):
-  process = fedllp.build_fedllp(model_with(), data_spec=SPEC, views=PLAIN)
+  process = PROCESSES['fedllp'].build(model_with(), data_spec=SPEC, views=PLAIN)
   state = process.initialize()
   hparams = process.get_hparams(state)['client_work']
   assert hparams['learning_rate'] == pytest.approx(1e-4)
@@ -160,10 +160,12 @@ def test_adam_and_one_epoch_by_default(tff_context):
 
 def test_data_without_sets_and_other_classes_are_refused():
   with pytest.raises(TypeError, match='data_spec has priors_shape=None'):
-    fedllp.build_fedllp(
+    PROCESSES['fedllp'].build(
       model_with(),
       data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
       views=PLAIN,
     )
   with pytest.raises(ValueError, match=r'priors_shape=\(9, 3\).* 4 outputs'):
-    fedllp.build_fedllp(model_with(classes=4), data_spec=SPEC, views=PLAIN)
+    PROCESSES['fedllp'].build(
+      model_with(classes=4), data_spec=SPEC, views=PLAIN
+    )

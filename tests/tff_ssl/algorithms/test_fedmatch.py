@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import fed_avg, fedmatch
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -67,7 +67,7 @@ def build(model, tmp_path, tff_context):
       'labelled_batch_size': 12,
       'seed': 3,
     }
-    return fedmatch.build_fedmatch(
+    return PROCESSES['fedmatch'].build(
       model,
       data_spec=_SPEC,
       views=TwiceAsStrong(),
@@ -154,7 +154,7 @@ def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
   process = build(
     supervised_weight=1.0, client_weighting='uniform', **nothing, **common
   )
-  reference = fed_avg.build_fed_avg(
+  reference = PROCESSES['fedavg'].build(
     model,
     data_spec=_SPEC,
     views=TwiceAsStrong(),
@@ -278,10 +278,10 @@ def test_a_client_that_the_table_has_no_row_for_is_left_out(build):
 def test_refusals(model):
   common = {'data_spec': _SPEC, 'views': views.PlainViews()}
   with pytest.raises(ValueError, match="client_state_dir='x' must be an abs"):
-    fedmatch.build_fedmatch(
+    PROCESSES['fedmatch'].build(
       model, client_state_dir='x', num_clients=3, **common
     )
   with pytest.raises(ValueError, match='num_helpers=2 .*num_clients=2'):
-    fedmatch.build_fedmatch(
+    PROCESSES['fedmatch'].build(
       model, client_state_dir='/x', num_clients=2, **common
     )

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import metrics
-from tff_ssl.algorithms import fedmatch_server
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -55,7 +55,7 @@ def client(index):
 def process(model, tmp_path_factory, tff_context):
   """No example is sure of itself: of psi, the terms of weights are left."""
   sgd = tff.learning.optimizers.build_sgdm(_RATE)
-  return fedmatch_server.build_fedmatch_server(
+  return PROCESSES['fedmatch_server'].build(
     model,
     server_data=server_data,
     data_spec=_SPEC,
@@ -142,7 +142,7 @@ def test_sigma_does_not_go_up(process):
 
 def test_refusals(model):
   with pytest.raises(ValueError, match='server_warmup_rounds .*-1'):
-    fedmatch_server.build_fedmatch_server(
+    PROCESSES['fedmatch_server'].build(
       model,
       server_data=server_data,
       data_spec=_SPEC,

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import metrics, optimizers
-from tff_ssl.algorithms import fed_avg, fednova
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -45,7 +45,7 @@ def build(tff_context):
     lambda: dense.dense((_FEATURES,), _CLASSES, hidden=())
   )
 
-  def build_process(builder=fednova.build_fednova, **changes):
+  def build_process(builder=PROCESSES['fednova'].build, **changes):
     arguments = {
       'data_spec': _SPEC,
       'views': views.PlainViews(),
@@ -130,7 +130,7 @@ def test_equal_steps_are_fedavg(build):
   ):
     common = {'local_steps': 3, 'client_optimizer': optimizer}
     start, nova, _ = one_round(build(**common))
-    _, average, _ = one_round(build(fed_avg.build_fed_avg, **common))
+    _, average, _ = one_round(build(PROCESSES['fedavg'].build, **common))
     for before, ours, theirs in zip(start, nova, average, strict=True):
       np.testing.assert_allclose(ours, theirs, atol=1e-6)
       assert np.abs(theirs - before).max() > 1e-2
@@ -157,7 +157,7 @@ def test_an_optimizer_without_a_number_of_steps_is_refused(build):
 def test_gradient_diversity_takes_the_deltas_as_they_are(build):
   """Not per step, and the number of steps is not taken for a group."""
   process = build(local_epochs=1)
-  reference = build(fed_avg.build_fed_avg, local_epochs=1)
+  reference = build(PROCESSES['fedavg'].build, local_epochs=1)
   clients = [client(i) for i in range(len(_SIZES))]
   results = []
   for measured in (process, reference):

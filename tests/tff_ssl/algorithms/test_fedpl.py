@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tff_ssl import algorithms, optimizers, testing
-from tff_ssl.algorithms import fed_avg, fedpl
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -70,10 +70,10 @@ def train(builder, form, rounds, **arguments):
 
 def test_the_first_rounds_are_fedavg_on_the_labels_of_the_sets(tff_context):
   pseudo, metrics = train(
-    fedpl.build_fedpl, 'sets', 2, warmup_rounds=2, l1_weight=0
+    PROCESSES['fedpl'].build, 'sets', 2, warmup_rounds=2, l1_weight=0
   )
   supervised, expected = train(
-    *(fed_avg.build_fed_avg, 'labels', 2),
+    *(PROCESSES['fedavg'].build, 'labels', 2),
     local_epochs=1,
     client_weighting='uniform',
   )
@@ -86,8 +86,8 @@ def test_the_first_rounds_are_fedavg_on_the_labels_of_the_sets(tff_context):
 
 def test_nothing_moves_after_them_where_nobody_is_confident(tff_context):
   arguments = {'warmup_rounds': 1, 'threshold': 1.01, 'l1_weight': 0}
-  first, _ = train(fedpl.build_fedpl, 'sets', 1, **arguments)
-  third, metrics = train(fedpl.build_fedpl, 'sets', 3, **arguments)
+  first, _ = train(PROCESSES['fedpl'].build, 'sets', 1, **arguments)
+  third, metrics = train(PROCESSES['fedpl'].build, 'sets', 3, **arguments)
   # Nor does weight decay: this optimizer has none.
   for a, b in zip(first, third, strict=True):
     np.testing.assert_array_equal(a, b)
@@ -98,7 +98,13 @@ def test_nothing_moves_after_them_where_nobody_is_confident(tff_context):
 def test_batches_without_a_mix_are_trained_or_skipped(threshold, tff_context):
   arguments = {'warmup_rounds': 1, 'threshold': threshold, 'l1_weight': 1e-3}
   (first, _), (trained, _), (skipped, metrics) = (
-    train(fedpl.build_fedpl, 'sets', rounds, unmixed_batches=what, **arguments)
+    train(
+      PROCESSES['fedpl'].build,
+      'sets',
+      rounds,
+      unmixed_batches=what,
+      **arguments,
+    )
     for rounds, what in ((1, 'trained'), (3, 'trained'), (3, 'skipped'))
   )
   # Neither the penalty nor momentum moves them.
@@ -110,8 +116,8 @@ def test_batches_without_a_mix_are_trained_or_skipped(threshold, tff_context):
 
 def test_the_penalty_moves_weights_by_itself(tff_context):
   arguments = {'warmup_rounds': 0, 'threshold': 1.01, 'l1_weight': 1e-3}
-  start, _ = train(fedpl.build_fedpl, 'sets', 1, **arguments)
-  later, _ = train(fedpl.build_fedpl, 'sets', 2, **arguments)
+  start, _ = train(PROCESSES['fedpl'].build, 'sets', 1, **arguments)
+  later, _ = train(PROCESSES['fedpl'].build, 'sets', 2, **arguments)
   norms = [sum(np.abs(w).sum() for w in weights) for weights in (start, later)]
   assert norms[1] < norms[0]
 

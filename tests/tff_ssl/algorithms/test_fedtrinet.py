@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import fed_avg, fedtrinet
+from tff_ssl.algorithms import PROCESSES, fedtrinet
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional, heads, split
 from tff_ssl.templates import client_data
@@ -51,7 +51,7 @@ def client(index, labelled=4):
 @pytest.fixture
 def build(model, tmp_path, tff_context):
   def build_process(folder='states', **arguments):
-    return fedtrinet.build_fedtrinet(
+    return PROCESSES['fedtrinet'].build(
       model,
       data_spec=_SPEC,
       views=views.PlainViews(),
@@ -88,7 +88,7 @@ def step(model, weights, x, y, frozen=False):
 
 def test_the_first_phase_is_fedavg(build, model):
   process = build(supervised_rounds=3)
-  reference = fed_avg.build_fed_avg(
+  reference = PROCESSES['fedavg'].build(
     model,
     data_spec=_SPEC,
     views=views.PlainViews(),
@@ -211,7 +211,7 @@ def test_the_threshold_falls_to_half(round_num, share):
 def test_refusals(model):
   common = {'data_spec': _SPEC, 'views': views.PlainViews()}
   with pytest.raises(ValueError, match="client_state_dir='x' must be an abs"):
-    fedtrinet.build_fedtrinet(model, client_state_dir='x', **common)
+    PROCESSES['fedtrinet'].build(model, client_state_dir='x', **common)
   plain = functional.from_keras(lambda: dense.dense((_FEATURES,), _CLASSES))
   with pytest.raises(TypeError, match='without an encoder'):
-    fedtrinet.build_fedtrinet(plain, client_state_dir='/x', **common)
+    PROCESSES['fedtrinet'].build(plain, client_state_dir='/x', **common)

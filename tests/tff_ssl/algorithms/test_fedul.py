@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import algorithms, metrics, optimizers
-from tff_ssl.algorithms import fed_avg, fedul
+from tff_ssl.algorithms import PROCESSES, fedul
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -62,7 +62,7 @@ def model():
 
 @pytest.fixture(scope='module')
 def build(tff_context, model):
-  def build_process(builder=fedul.build_fedul, **changes):
+  def build_process(name='fedul', over=None, **changes):
     arguments = {
       'views': views.PlainViews(),
       'data_spec': _spec(),
@@ -71,9 +71,10 @@ def build(tff_context, model):
       'local_epochs': 1,
       'seed': 3,
     }
-    if builder is fedul.build_fedul:
+    if name == 'fedul':
       arguments['l1_weight'] = 0.0
-    return builder(model, **{**arguments, **changes})
+    spec = algorithms.find(name, over)
+    return spec.build(model, **{**arguments, **changes})
 
   return build_process
 
@@ -102,7 +103,7 @@ def test_pure_sets_of_one_size_give_supervised_fedavg(build):
   _, actual, sets = _one_round(build(data_spec=_spec(_CLASSES)), pure)
   start, expected, labels = _one_round(
     build(
-      fed_avg.build_fed_avg,
+      'fedavg',
       data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
       client_weighting='uniform',
     ),
@@ -151,7 +152,7 @@ def test_fedprox_without_a_pull_is_fedavg_and_a_strong_one_holds(
     (
       0.05,
       {
-        'builder': algorithms.find('fedul', 'fedadam').build,
+        'over': 'fedadam',
         'base_process': 'fedadam',
         'server_learning_rate': 0.05,
         'l1_weight': 0.0,
@@ -223,7 +224,7 @@ def test_l1_penalty_shrinks_weights(build, over_fedavg):
 
 
 def test_the_client_optimizer_is_adam_anew_in_each_round(model):
-  process = fedul.build_fedul(
+  process = PROCESSES['fedul'].build(
     model, data_spec=_spec(), views=views.PlainViews()
   )
   state = process.initialize()
@@ -258,7 +259,7 @@ def test_supervised_training_goes_on_from_the_classifier(build, model):
   process = build()
   state = process.next(process.initialize(), _clients()).state
   found = process.get_model_weights(state)
-  on_labels = fed_avg.build_fed_avg(
+  on_labels = PROCESSES['fedavg'].build(
     model,
     data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
     views=views.PlainViews(),

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import aggregators, objectives, optimizers
-from tff_ssl.algorithms import grouping
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -65,7 +65,7 @@ def build(tff_context, model):
       'server_batch_size': _SERVER_SIZE,
       'server_steps': _SERVER_STEPS,
     }
-    return grouping.build_grouping_ssfl(model, **{**arguments, **changes})
+    return PROCESSES['grouping'].build(model, **{**arguments, **changes})
 
   return build_process
 

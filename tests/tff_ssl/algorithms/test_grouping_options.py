@@ -8,14 +8,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import objectives, optimizers, shared_settings
-from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 4, 3
 _SPEC = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
-_IN_SLOTS = client_data.ClientDataSpec(_SPEC, in_context=True, in_slots=True)
+_IN_SLOTS = client_data.ClientDataSpec(_SPEC, in_context=True, num_slots=3)
 _SUPERVISED = objectives.Supervised(views.PlainViews())
 
 
@@ -72,7 +72,7 @@ def _build(model=None, **changes):
     'server_batch_size': 12,
     'server_steps': 2,
   }
-  return grouping.build_grouping_ssfl(
+  return PROCESSES['grouping'].build(
     model or _model(), **{**arguments, **changes}
   )
 
@@ -87,7 +87,7 @@ def _build_at_clients(**changes):
     'batch_size': 12,
     'local_steps': 1,
   }
-  return grouping_at_clients.build_grouping_at_clients(
+  return PROCESSES['grouping_client_labels'].build(
     _model(), **{**arguments, **changes}
   )
 
@@ -168,14 +168,14 @@ class TestStartModel:
 @pytest.mark.usefixtures('tff_context')
 class TestClientMomentum:
   def test_one_step_in_two_rounds_is_two_steps_in_one(self):
-    kept = _build_at_clients(client_momentum='slot', num_slots=1)
+    kept = _build_at_clients(client_momentum='slot')
     at_once = _rounds(_build_at_clients(local_steps=2), [_client(0)])
     _assert_equal(_rounds(kept, [_client(0)], [_client(0)]), at_once)
     reset = _rounds(_build_at_clients(), [_client(0)], [_client(0)])
     assert _differs(reset, at_once)
 
   def test_momentum_stays_with_the_slot_whoever_fills_it(self):
-    process = _build_at_clients(client_momentum='slot', num_slots=3)
+    process = _build_at_clients(client_momentum='slot')
     first = [_client(0, slot=0), _client(1, slot=2)]
     state = _rounds(process, first)
     state_of = state.client_work['slots']
@@ -279,7 +279,7 @@ def test_local_statistics_are_those_of_the_server():
 class TestLabelsAtClients:
   def test_one_group_with_all_labels_is_uniform_fedavg(self):
     clients = [[_client(i, size=12) for i in range(3)]] * 2
-    expected = fed_avg.build_fed_avg(
+    expected = PROCESSES['fedavg'].build(
       _model(),
       data_spec=_IN_SLOTS,
       views=views.PlainViews(),

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms import fed_avg, ssjo, sspt
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional, heads, split
 from tff_ssl.objectives import proxy_tasks
@@ -22,12 +22,12 @@ _PLAIN = client_data.ClientDataSpec(
 _IN_SLOTS = client_data.ClientDataSpec(
   client_data.image_element_spec(_SHAPE, dtype=tf.float32),
   in_context=True,
-  in_slots=True,
+  num_slots=1,
 )
 _CASES = {
-  'fsl': fed_avg.build_fed_avg,
-  'sspt': sspt.build_sspt,
-  'ssjo': ssjo.build_ssjo,
+  'fsl': PROCESSES['fsl'].build,
+  'sspt': PROCESSES['sspt'].build,
+  'ssjo': PROCESSES['ssjo'].build,
 }
 
 
@@ -303,7 +303,7 @@ def test_momentum_of_a_slot_goes_on_as_in_central_training(build, name):
   changes = {'data_spec': _IN_SLOTS, 'batch_size': 8}
   if name == 'ssjo':
     changes['labelled_batch_probability'] = 1.0
-  slots = {'client_momentum': 'slot', 'num_slots': 1}
+  slots = {'client_momentum': 'slot'}
   stages = 1
   if name == 'sspt':
     stages = 2
@@ -353,9 +353,7 @@ def test_a_redrawn_mask_of_one_pass_is_a_fixed_one(build, name, settings):
 
 def test_slots_need_data_that_name_them(build):
   with pytest.raises(TypeError, match="client_momentum='slot' needs client"):
-    build('ssjo', client_momentum='slot', num_slots=1)
-  with pytest.raises(ValueError, match='num_slots=None does not fit'):
-    build('fsl', client_momentum='slot', data_spec=_IN_SLOTS)
+    build('ssjo', client_momentum='slot')
 
 
 def test_decay_over_rounds(build):

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+import tff_ssl
 from tff_ssl import optimizers
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.setting import Setting
@@ -19,8 +20,10 @@ class Objective:
   weight: float = 1.0
 
 
-def builder(model, *, views, steps=16, rate=None, threshold=0.5, **more):
-  return {'model': model, 'views': views, 'steps': steps, **more}
+def builder(
+  model, *, views, seed=0, steps=16, rate=None, threshold=0.5, **more
+):
+  return {'model': model, 'views': views, 'seed': seed, 'steps': steps, **more}
 
 
 def spec(**more):
@@ -77,7 +80,8 @@ def test_build_gives_fields_of_the_objective_to_it():
 
 def test_build_makes_the_server_optimizer_of_its_rate():
   with_optimizer = spec(
-    server_optimizer=lambda server_learning_rate=0.25: server_learning_rate
+    server_optimizer=lambda server_learning_rate=0.25: server_learning_rate,
+    has_server_training=False,
   )
   built = with_optimizer.build('m', views='v', server_learning_rate=0.5)
   assert built['server_optimizer'] == 0.5
@@ -87,6 +91,56 @@ def test_build_makes_the_server_optimizer_of_its_rate():
   other = optimizers.build_grouping_sgd(1.0)
   built = with_optimizer.build('m', views='v', server_optimizer=other)
   assert built['server_optimizer'] is other
+
+
+STEPS_OF_PLAN = Setting(
+  'local_steps', int, 'Steps.', at_least=1, argument='client_training.steps'
+)
+RATE = tff_ssl.TrainingPlan(schedule=tff_ssl.exponential(0.9))
+
+
+def with_records(
+  model,
+  *,
+  views,
+  client_training=tff_ssl.TrainingPlan(steps=5),
+  server_training=tff_ssl.TrainingPlan(),
+  wiring=tff_ssl.Wiring(),
+):
+  return client_training, server_training, wiring
+
+
+def test_build_puts_into_records_what_the_builder_has_only_there():
+  sgd = optimizers.build_grouping_sgd()
+  own = ProcessSpec('mine', 'It.', 'Paper', with_records, (STEPS_OF_PLAN,))
+  assert own.default_of('local_steps') == 5
+  clients, server, wiring = own.build(
+    'm',
+    views='v',
+    local_steps=3,
+    client_training=tff_ssl.TrainingPlan(batch_size=2),
+    server_optimizer=sgd,
+    schedule=RATE.schedule,
+    seed=4,
+  )
+  assert clients == tff_ssl.TrainingPlan(
+    batch_size=2, steps=3, schedule=RATE.schedule
+  )
+  assert server == tff_ssl.TrainingPlan(optimizer=sgd, schedule=RATE.schedule)
+  assert wiring == tff_ssl.Wiring(seed=4)
+  # What is not given stays the builder's own.
+  assert own.build('m', views='v')[0] == tff_ssl.TrainingPlan(steps=5)
+
+
+def test_build_takes_one_objective():
+  own = spec(objective=Objective)
+  assert (
+    own.build('m', views='v', client_objective='L')['client_objective'] == 'L'
+  )
+  with pytest.raises(
+    TypeError, match=r"\['threshold'\] belong to the objective"
+  ):
+    own.build('m', views='v', client_objective='L', threshold=0.5)
 
 
 def test_over_takes_from_the_base_what_its_rounds_need():

@@ -28,8 +28,7 @@ def _fields_of_objective(spec):
   """Returns the names of what the spec's objective takes beside views."""
   if spec.objective is None:
     return set()
-  fields = dataclasses.fields(spec.objective)
-  return {field.name for field in fields} - {'views'}
+  return set(inspect.signature(spec.objective).parameters) - {'views'}
 
 
 def test_names_are_keys_and_the_registry_cannot_be_changed():
@@ -62,6 +61,11 @@ def test_settings_are_arguments_of_the_builder(spec):
   known = set(parameters) | _fields_of_objective(spec)
   if spec.server_optimizer is not None:
     known.add('server_learning_rate')
+  for setting in spec.settings:
+    if setting.argument is not None:
+      record, _, field = setting.argument.partition('.')
+      assert hasattr(parameters[record].default, field)
+      known.add(setting.name)
   for base in spec.bases.values():  # The builder passes these on.
     known.update(base.setting_names)
   assert ('num_clients' in parameters) == spec.counts_clients
@@ -85,9 +89,12 @@ def test_build_passes_fixed_arguments_and_settings(spec):
   )
   if name in _fields_of_objective(spec):
     arguments[name] = getattr(arguments['client_objective'], name)
+  if setting.argument is not None:
+    record, _, field = setting.argument.partition('.')
+    arguments[name] = getattr(arguments[record], field)
   assert arguments['model'] == 'a model'
   assert arguments['views'] is plain
-  assert arguments['seed'] == 3
+  assert arguments['wiring'].seed == 3
   assert arguments[name] == value
   for key, value in spec.fixed.items():
     if key in _fields_of_objective(spec):

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import objectives, optimizers
-from tff_ssl.algorithms import fed_avg, scaffold
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -68,7 +68,7 @@ def build(model, tmp_path, tff_context):
       'batch_size': 16,
       'local_epochs': _EPOCHS,
     }
-    return scaffold.build_scaffold(model, **{**arguments, **changes})
+    return PROCESSES['scaffold'].build(model, **{**arguments, **changes})
 
   return build_process
 
@@ -181,7 +181,7 @@ def test_rounds_with_sampling_equal_numpy(
 def test_the_first_round_is_fedavgs(build, model):
   """All controls are zero."""
   process = build()
-  reference = fed_avg.build_fed_avg(
+  reference = PROCESSES['fedavg'].build(
     model,
     data_spec=_SPEC,
     views=views.PlainViews(),
@@ -296,7 +296,7 @@ def test_bad_arguments_are_named(build, changes, words):
 
 def test_the_number_of_clients_must_be_given(model):
   with pytest.raises(TypeError, match='num_clients'):
-    scaffold.build_scaffold(
+    PROCESSES['scaffold'].build(
       model,
       data_spec=_SPEC,
       views=views.PlainViews(),

@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import semifl
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import functional
 from tff_ssl.templates import client_data
@@ -77,7 +77,7 @@ def build(model=None, **arguments):
     'server_epochs': 1,
     **arguments,
   }
-  return semifl.build_semifl(
+  return PROCESSES['semifl'].build(
     model or linear(),
     server_data=server_data,
     data_spec=_SPEC,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import metrics, objectives, optimizers, randomness
+from tff_ssl import metrics, objectives, optimizers, randomness, training_plan
 from tff_ssl.augmentation import views
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader
@@ -313,7 +313,7 @@ class TestOneGroup:
     training = local_training.LocalTraining(
       model,
       objective,
-      local_training.TrainingPlan(
+      training_plan.TrainingPlan(
         optimizers.build_nesterov_sgd(0.3, momentum=0), batch_size=16, epochs=1
       ),
     )

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.models import dense, functional, heads, normalization, split
-from tff_ssl.templates import prediction
+from tff_ssl.templates import local_training
 
 layers = tf.keras.layers
 
@@ -386,7 +386,7 @@ def _sgd_step(model, weights, x):
     outputs = predict(batch, seed=seed)
     return tf.reduce_sum((outputs - tf.constant([1.0, 2.0, 3.0])) ** 2), {}
 
-  gradient, _, state, _ = prediction.objective_gradient(
+  gradient, _, state, _ = local_training.objective_gradient(
     model, objective, weights, x, None, _SEED
   )
   moved = [

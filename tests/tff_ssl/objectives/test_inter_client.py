@@ -167,7 +167,7 @@ def test_gradients_reach_neither_helpers_nor_sigma(model):
 @pytest.mark.parametrize(
   'name, value',
   [
-    ('threshold', 1.1),
+    ('threshold', 2.0),
     ('inter_client_weight', -1.0),
     ('agreement_weight', float('nan')),
     ('sigma_psi_weight', -0.1),

@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from tff_ssl import objectives, randomness
 from tff_ssl.augmentation import views
 from tff_ssl.objectives.maths import mixup
-from tff_ssl.templates import prediction
+from tff_ssl.templates import local_training, prediction
 
 SEED = tf.constant([0, 7])
 PLAIN = views.PlainViews()
@@ -201,7 +201,7 @@ def test_compiled_it_counts_passes_of_mixed_images_too(mix, threshold):
     weights = tff.learning.models.ModelWeights(
       [tf.constant(WEIGHTS)], [tf.constant(0)]
     )
-    result = prediction.objective_gradient(
+    result = local_training.objective_gradient(
       _Network, objective, weights, batch, None, SEED
     )
     return result.gradient[0], result.metrics, result.passes

@@ -12,7 +12,7 @@ from tff_ssl import models, objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import split
 from tff_ssl.objectives import proxy_tasks
-from tff_ssl.templates import prediction
+from tff_ssl.templates import local_training, prediction
 
 _SHAPE = (4, 4, 1)
 _SEED = tf.constant([1, 2])
@@ -60,7 +60,7 @@ def _gradient(joint, objective, labels, parts=None):
   """
   chosen = parts or list(range(len(joint.parts)))
   model = split.join(*(joint.parts[part] for part in chosen))
-  gradient, metrics, *_ = prediction.objective_gradient(
+  gradient, metrics, *_ = local_training.objective_gradient(
     model,
     objective,
     joint.take(_weights(joint), chosen),
@@ -238,7 +238,7 @@ class TestJointlyOptimized:
     joint = _build(task, 'batch')
     weights = _weights(joint)
     batch = _batch(_LABELLED)
-    _, _, state, _ = prediction.objective_gradient(
+    _, _, state, _ = local_training.objective_gradient(
       joint,
       objectives.JointlyOptimized(_VIEWS, task),
       weights,

@@ -213,7 +213,7 @@ def test_equal_experts_always_agree_at_full_weight(model):
 @pytest.mark.parametrize(
   'arguments, text',
   [
-    ({'threshold': 1.1}, 'threshold must be a number between 0 and 1.* 1.1'),
+    ({'threshold': 2.0}, 'threshold must be a number .*2.0'),
     ({'threshold': -0.1}, 'threshold .* -0.1'),
     ({'consistency_weight': -1}, 'consistency_weight .* -1'),
     ({'confidence': 'mean'}, "confidence must be one of .*'mean'"),

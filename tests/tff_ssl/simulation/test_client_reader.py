@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import objectives
-from tff_ssl.algorithms import fed_avg, grouping, grouping_at_clients
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.metrics import communication
 from tff_ssl.models import functional
@@ -78,7 +78,7 @@ def _keys(*pairs):
 def test_grouping_with_keys_equals_grouping_with_data(
   tff_context, model, reader
 ):
-  process = grouping.build_grouping_ssfl(
+  process = PROCESSES['grouping'].build(
     model,
     server_data=tff.tensorflow.computation(lambda: _examples(tf.constant(6))),
     data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
@@ -123,17 +123,16 @@ def test_grouping_with_keys_equals_grouping_with_data(
 
 
 def test_slots_travel_where_the_process_wants_them(tff_context, model, reader):
-  process = grouping_at_clients.build_grouping_at_clients(
+  process = PROCESSES['grouping_client_labels'].build(
     model,
     data_spec=client_data.ClientDataSpec(
-      _ELEMENTS, in_context=True, in_slots=True
+      _ELEMENTS, in_context=True, num_slots=3
     ),
     views=views.PlainViews(),
     client_objective=objectives.Supervised(views.PlainViews()),
     num_groups=2,
     start_model='slot',
     client_momentum='slot',
-    num_slots=3,
     batch_size=2,
     local_steps=2,
   )
@@ -201,7 +200,7 @@ class TestComputation:
 class TestPlainData:
   @pytest.fixture(scope='class')
   def process(self, tff_context, model):
-    return fed_avg.build_fed_avg(
+    return PROCESSES['fedavg'].build(
       model,
       data_spec=client_data.ClientDataSpec(_ELEMENTS),
       views=views.PlainViews(),

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.algorithms import fed_avg
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader, workers
@@ -58,7 +58,7 @@ def build_process():
     weights_spec=weights([tf.TensorSpec([2, 2], tf.float32)], []),
     is_random=False,
   )
-  process = fed_avg.build_fed_avg(
+  process = PROCESSES['fedavg'].build(
     model,
     data_spec=client_data.ClientDataSpec(
       client_data.image_element_spec((2,), dtype=tf.float32)

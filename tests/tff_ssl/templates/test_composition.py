@@ -16,6 +16,7 @@ from tff_ssl.templates import (
   stacks,
 )
 from tff_ssl.templates.server import finalizers
+from tff_ssl.wiring import Wiring
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -86,7 +87,7 @@ class TestCompose:
           [tf.TensorSpec([2], tf.float32)],
         )
       ),
-      wiring=composition.Wiring(seed=self._SEED),
+      wiring=Wiring(seed=self._SEED),
       view=composition.ModelView(
         lambda w: tf.nest.map_structure(tf.reduce_mean, w),
         lambda w, _: stacks.tile(w, 2),

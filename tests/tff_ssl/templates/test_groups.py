@@ -61,7 +61,7 @@ def test_average_without_a_server_keeps_groups_without_clients():
 @pytest.mark.parametrize(
   'assignment, start_model, error, message',
   [
-    ('sampler', 'slot', TypeError, 'in_slots=True'),
+    ('sampler', 'slot', TypeError, 'num_slots='),
     ('in_process', 'slot', ValueError, "'in_process'"),
     ('sampler', 'own', ValueError, "start_model .* 'own'"),
     ('drawn', 'group', ValueError, "group_assignment .* 'drawn'"),
@@ -84,4 +84,4 @@ def test_a_sampler_needs_a_place_for_the_group():
 
 def test_slots_need_a_context():
   with pytest.raises(TypeError, match='in_context=True'):
-    client_data.ClientDataSpec(SPEC, in_slots=True)
+    client_data.ClientDataSpec(SPEC, num_slots=2)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers
+from tff_ssl import objectives, optimizers, training_plan
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import local_training
@@ -71,7 +71,7 @@ def _training(rate=1.0, schedule=None, **arguments):
   return local_training.LocalTraining(
     _LoggingModel(),
     _LoggingObjective(),
-    local_training.TrainingPlan(
+    training_plan.TrainingPlan(
       optimizers.build_nesterov_sgd(rate, momentum=0),
       schedule=schedule,
       **arguments,
@@ -275,7 +275,7 @@ def test_optimizer_state_goes_on_from_the_one_given():
   training = local_training.LocalTraining(
     _LoggingModel(),
     _LoggingObjective(),
-    local_training.TrainingPlan(
+    training_plan.TrainingPlan(
       optimizers.build_nesterov_sgd(1.0, momentum=0.5, nesterov=False),
       batch_size=4,
       steps=1,
@@ -319,7 +319,7 @@ class TestRealModel:
     training = local_training.LocalTraining(
       model,
       objectives.Supervised(views.PlainViews()),
-      local_training.TrainingPlan(
+      training_plan.TrainingPlan(
         optimizers.build_nesterov_sgd(
           self._RATE, self._MOMENTUM, weight_decay=self._DECAY
         ),
@@ -354,7 +354,7 @@ class TestRealModel:
     training = local_training.LocalTraining(
       model,
       objectives.ConsistencyRegularization(views.PlainViews(), 1.0),
-      local_training.TrainingPlan(
+      training_plan.TrainingPlan(
         optimizers.build_nesterov_sgd(self._RATE, momentum=0),
         batch_size=2,
         epochs=2,
@@ -401,7 +401,7 @@ def test_every_minibatch_carries_the_constants():
   training = local_training.LocalTraining(
     _LoggingModel(),
     _Constant(),
-    local_training.TrainingPlan(
+    training_plan.TrainingPlan(
       optimizers.build_nesterov_sgd(1.0, momentum=0), batch_size=4, steps=3
     ),
   )
@@ -432,7 +432,7 @@ def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
   training = local_training.LocalTraining(
     model,
     wrap(objectives.Supervised(views.PlainViews())),
-    local_training.TrainingPlan(
+    training_plan.TrainingPlan(
       optimizers.build_nesterov_sgd(0.1), batch_size=4, **length
     ),
   )

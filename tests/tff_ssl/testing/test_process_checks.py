@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_ssl
 from tff_ssl import algorithms, objectives, setting, shared_settings, testing
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.templates import composition, distributors
@@ -25,6 +26,8 @@ SPEC = dataclasses.replace(
     shared_settings.BATCH_SIZE,
     shared_settings.LOCAL_EPOCHS,
   ),
+  # The builders below change the views that it is made of.
+  objective=None,
 )
 
 
@@ -80,14 +83,9 @@ def replace(process, **functions):
 def same_seed_for_all_clients(model, *, seed, **arguments):
   """Another seed gives other weights, but never reaches the clients."""
   weights = composition.initial_weights(model, seed)
-  return fed_avg.build_fed_avg(
-    model,
-    seed=seed,
-    model_distributor=distributors.build_weights_and_round(
-      weights.type_signature.result, 0
-    ),
-    **arguments,
-  )
+  same = distributors.build_weights_and_round(weights.type_signature.result, 0)
+  wiring = tff_ssl.Wiring(model_distributor=same, seed=seed)
+  return fed_avg.build_fed_avg(model, wiring=wiring, **arguments)
 
 
 def forgetful_set_model_weights(model, **arguments):
@@ -143,7 +141,7 @@ def retracing(model, **arguments):
   return Retracing(lambda: fed_avg.build_fed_avg(model, **arguments))
 
 
-def tolerant(model, *, batch_size, **arguments):
+def tolerant(model, *, batch_size, client_training, **arguments):
   """Accepts any batch size, and says nothing of its arguments.
 
   Args:
@@ -151,7 +149,8 @@ def tolerant(model, *, batch_size, **arguments):
   """
   if not isinstance(batch_size, int) or batch_size < 1:
     batch_size = 8
-  return fed_avg.build_fed_avg(model, batch_size=batch_size, **arguments)
+  plan = dataclasses.replace(client_training, batch_size=batch_size)
+  return fed_avg.build_fed_avg(model, client_training=plan, **arguments)
 
 
 @functools.cache
@@ -455,7 +454,7 @@ def accepts_all(model, **arguments):
 
 
 def accepts_nothing(error):
-  def build(model, **arguments):
+  def build(model, *, batch_size, **arguments):
     raise error
 
   return build

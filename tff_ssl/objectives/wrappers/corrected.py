@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives.wrappers import wrapper
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
 
 class Correction(NamedTuple):
@@ -21,8 +23,8 @@ class Correction(NamedTuple):
     gradient: Tensors in the structure of the trainable weights.
   """
 
-  start: Any
-  gradient: Any
+  start: tff.learning.models.ModelWeights
+  gradient: protocols.Structure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Corrected(wrapper.Wrapper):
     objective: The objective that the term is added to.
   """
 
-  objective: Any
+  objective: protocols.Objective
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the objective's loss with the term, and its metrics."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives.wrappers import wrapper
 from tff_ssl.setting import Setting
 
@@ -35,7 +35,7 @@ class L1Penalty(wrapper.Wrapper):
     l1_weight: lambda >= 0.
   """
 
-  objective: Any
+  objective: protocols.Objective
   l1_weight: float
 
   def __post_init__(self):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 from etils import epy
 
+from tff_ssl import protocols
 from tff_ssl.objectives.wrappers import wrapper
 from tff_ssl.setting import Setting
 
@@ -33,7 +33,7 @@ class Proximal(wrapper.Wrapper):
     strength: mu >= 0.
   """
 
-  objective: Any
+  objective: protocols.Objective
   strength: float
 
   def __post_init__(self):

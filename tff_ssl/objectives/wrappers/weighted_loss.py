@@ -1,8 +1,10 @@
 """An objective times a constant."""
 
-import dataclasses
-from typing import Any
+from __future__ import annotations
 
+import dataclasses
+
+from tff_ssl import protocols
 from tff_ssl.objectives.wrappers import wrapper
 from tff_ssl.setting import Setting
 
@@ -23,7 +25,7 @@ class WeightedLoss(wrapper.Wrapper):
     weight: A number >= 0; `supervised_weight` of FedMatch.
   """
 
-  objective: Any
+  objective: protocols.Objective
   weight: float
 
   def __post_init__(self):

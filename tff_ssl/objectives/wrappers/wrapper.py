@@ -1,6 +1,8 @@
 """What objectives that add to another one have in common."""
 
-from typing import Any
+from __future__ import annotations
+
+from tff_ssl import protocols
 
 
 class Wrapper:
@@ -10,7 +12,7 @@ class Wrapper:
     objective: The other objective.
   """
 
-  objective: Any
+  objective: protocols.Objective
 
   @property
   def metric_names(self) -> tuple[str, ...]:

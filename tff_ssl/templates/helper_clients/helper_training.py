@@ -153,7 +153,7 @@ def build(
   num_clients: int,
   num_helpers: int,
   helper_interval: int,
-  noise_examples: int,
+  noise_examples: int = 1,
   first_round: int = 0,
 ) -> HelperTraining:
   """Returns the training of psi with a table of helpers that fits the model.
@@ -166,7 +166,8 @@ def build(
     num_clients: See `HelperTable`.
     num_helpers: Likewise.
     helper_interval: Likewise.
-    noise_examples: Inputs of the noise on which models are compared, >= 1.
+    noise_examples: Inputs of the noise on which models are compared, >= 1; one
+      in the authors' code.
     first_round: See `HelperTable`.
 
   Raises:

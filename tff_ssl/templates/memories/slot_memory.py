@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tff_ssl import checks, protocols, shared_settings
+from tff_ssl import protocols, shared_settings
 from tff_ssl.templates import client_data, client_task, stacks
 from tff_ssl.templates.memories import memory
 
@@ -29,7 +29,7 @@ class SlotMemory:
   claim keeps its old state.
 
   Attributes:
-    num_slots: C; the client data name the slot (`ClientDataSpec.in_slots`).
+    num_slots: C; the client data name the slot (`ClientDataSpec.num_slots`).
     initial_state: Returns the first state of a slot, a structure of numbers.
   """
 
@@ -71,7 +71,6 @@ class SlotMemory:
 
 def slot_momentum(
   client_momentum: str,
-  num_slots: int | None,
   data_spec: client_data.ClientDataSpec,
   initial_state: Callable[[], protocols.Structure],
 ) -> tuple[memory.Memory, ...]:
@@ -81,22 +80,15 @@ def slot_momentum(
     client_momentum: 'reset': none, as momentum starts afresh in each round.
       'slot': a client goes on with the momentum that the slot's client of the
       round before left.
-    num_slots: C, with 'slot' only.
-    data_spec: The type of client data.
+    data_spec: The type of client data, which says how many slots there are.
     initial_state: Returns a fresh state of the client optimizer.
 
   Raises:
-    ValueError: If a value is unknown, missing or unused.
+    ValueError: If `client_momentum` is unknown.
     TypeError: If the client data do not name slots where they must.
   """
   shared_settings.CLIENT_MOMENTUM.check(client_momentum)
-  checks.integers_at_least(1, num_slots=num_slots)
-  if (num_slots is not None) != (client_momentum == 'slot'):
-    raise ValueError(
-      f'num_slots={num_slots} does not fit client_momentum='
-      f"{client_momentum!r}: give the clients per round with 'slot' only."
-    )
   if client_momentum == 'reset':
     return ()
   data_spec.check_slots(client_momentum=client_momentum)
-  return (SlotMemory(num_slots, initial_state),)
+  return (SlotMemory(data_spec.num_slots, initial_state),)

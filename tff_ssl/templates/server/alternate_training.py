@@ -1,8 +1,8 @@
 """A server that trains after aggregation, on the model that clients gave it.
 
 Diao et al., SemiFL (arXiv 2106.01432): the server fine-tunes the aggregated
-model on its labels, which corrects what wrong pseudo-labels did to it. In paper
-1 (`tff_ssl.algorithms.grouping`) the server trains beside the clients instead.
+model on its labels, which corrects what wrong pseudo-labels did to it. In Zhang
+et al. (`tff_ssl.algorithms.grouping`) the server trains beside the clients.
 """
 
 import collections

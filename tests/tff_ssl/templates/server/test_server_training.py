@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers, randomness
+from tff_ssl import objectives, optimizers, randomness, training_plan
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import local_training, stacks
@@ -47,7 +47,7 @@ def training():
   return local_training.LocalTraining(
     model,
     objectives.Supervised(views.PlainViews()),
-    local_training.TrainingPlan(
+    training_plan.TrainingPlan(
       optimizers.build_nesterov_sgd(0.5, momentum=0.9, nesterov=False),
       batch_size=_SIZE,
       steps=2,

@@ -1,0 +1,35 @@
+"""How a process is wired: what TFF's own builders take, and the seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+
+@dataclasses.dataclass(frozen=True)
+class Wiring:
+  """How messages are sent, results and metrics meet, and randomness begins.
+
+  Attributes:
+    model_distributor: By default the broadcast of weights, round and seed.
+    model_aggregator: A weighted or unweighted aggregation factory; each builder
+      says what it takes by default, and what it refuses.
+    metrics_aggregator: As in TFF's builders, a function of the metrics'
+      finalizers, or of these and the type of the metrics; by default
+      `tff.learning.metrics.sum_then_finalize`.
+    seed: Root of all randomness, in [0, 2**31).
+  """
+
+  model_distributor: tff.learning.templates.DistributionProcess | None = None
+  model_aggregator: (
+    tff.aggregators.WeightedAggregationFactory
+    | tff.aggregators.UnweightedAggregationFactory
+    | None
+  ) = None
+  metrics_aggregator: Callable[..., tff.Computation] | None = None
+  seed: int = 0
