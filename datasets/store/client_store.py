@@ -38,7 +38,7 @@ from datasets.store.client_store_format import (
 )
 
 __all__ = ['HIDDEN', 'ClientStore', 'Part', 'StoreError']
-__all__ += ['build', 'client_sizes', 'open_store', 'read_numpy']
+__all__ += ['build', 'open_store', 'read_numpy']
 
 HIDDEN = UNKNOWN
 _LOCK = 'client_stores.lock'
@@ -92,11 +92,6 @@ def build(
     _remove_leftovers(folder)
     _write(path, key, source, partition, labelled)
   return open_store(path)
-
-
-def client_sizes(store: ClientStore) -> np.ndarray:
-  """Returns the number of examples of each client, `int64 [K]`."""
-  return store.client_sizes
 
 
 def _check_belongs(source: Source, partition: Partition):
