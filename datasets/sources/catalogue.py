@@ -9,11 +9,11 @@ import difflib
 import os
 
 from datasets.sources import (
-  embedded,
+  digits,
   emnist_writers,
   image_sets,
-  local_files,
   medmnist,
+  npz,
   npz_sets,
   tfds_images,
 )
@@ -24,11 +24,11 @@ from tff_ssl import user_modules
 SOURCES: dict[str, SourceSpec] = {
   spec.name: spec
   for spec in (
-    embedded.SPEC,
+    digits.SPEC,
     emnist_writers.SPEC,
     *tfds_images.SPECS,
     *medmnist.SPECS,
-    local_files.SPEC,
+    npz.SPEC,
     npz_sets.SPEC,
     image_sets.SPEC,
   )

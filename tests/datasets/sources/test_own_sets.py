@@ -78,11 +78,14 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
     ({'labels': np.array([0, 1, 2, 0, 0])}, 'labels: found 0..2'),
     ({'images': np.zeros((5, 4, 4))}, 'images: found float64'),
     ({'client_id': np.array(list('abcab'))}, 'no row for the set'),
-    ({'csv': CSV + 'c,1,.5,.5\n'}, "set '1' of 'c', which is empty"),
+    ({'csv': CSV + 'c,1,.5,.5\n'}, "set '1' of 'c', which has no example"),
     ({'csv': CSV.replace('.8', '.9')}, 'sum to 1.1 instead of 1'),
     ({'test': {'labels': None}}, 'there must be images and labels'),
     ({'test': {'labels': np.array([0, 1, 5])}}, 'labels: found 0..5'),
-    ({'test': {'images': np.zeros((3, 5, 5), np.uint8)}}, 'both need one'),
+    (
+      {'test': {'images': np.zeros((3, 5, 5), np.uint8)}},
+      'give all images one height',
+    ),
   ],
 )
 def test_bad_npz_files(tmp_path, changes, message):
