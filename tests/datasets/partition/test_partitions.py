@@ -431,7 +431,7 @@ def test_a_partition_of_a_users_own(own_module, digits_of, tmp_path):
   'name, message',
   [
     ('no_such_module:SPEC', "there is no module 'no_such_module'"),
-    (':SPEC', "there is no module ''"),
+    (':SPEC', "'' is no name of a module"),
     ('own_partition_module:MISSING', "has no 'MISSING'"),
     ('own_partition_module:', "has no ''"),
     ('own_partition_module:NUMBER', 'is no PartitionSpec, but of the type int'),
