@@ -54,7 +54,7 @@ def load(
   Args:
     data_dir: The folder with the two files.
     cache_dir: Ignored: the files are read in place.
-    max_bytes: The most that both files may declare to hold, uncompressed.
+    max_bytes: The limit of the uncompressed size that both files declare.
 
   Returns:
     The source. `num_classes` is the largest label + 1. A training image may

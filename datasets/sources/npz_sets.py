@@ -35,7 +35,7 @@ def load(
   Args:
     data_dir: The folder with the three files.
     cache_dir: Ignored: the files are read in place.
-    max_bytes: The most that the npz files may declare to hold, uncompressed.
+    max_bytes: The limit of the uncompressed size that the npz files declare.
 
   Returns:
     The source, with `sets`.
