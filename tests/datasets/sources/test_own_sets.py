@@ -223,7 +223,7 @@ def test_rgb(folder):
     (lambda f: (f / 'train/notes.txt').write_text(''), 'only folders'),
     (lambda f: (f / 'train/south/empty').mkdir(), 'empty is empty'),
     (lambda f: write_png(f / 'train/west/x/0.png', 1), "set 'x' of 'west'"),
-    (lambda f: write_png(f / 'test/sick/0.png', 1), 'sick is named like no'),
+    (lambda f: write_png(f / 'test/sick/0.png', 1), 'sick does not have the name'),
     (lambda f: (f / 'prevalence.csv').unlink(), 'csv: no such file'),
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
