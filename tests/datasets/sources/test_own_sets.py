@@ -223,7 +223,10 @@ def test_rgb(folder):
     (lambda f: (f / 'train/notes.txt').write_text(''), 'only folders'),
     (lambda f: (f / 'train/south/empty').mkdir(), 'empty is empty'),
     (lambda f: write_png(f / 'train/west/x/0.png', 1), "set 'x' of 'west'"),
-    (lambda f: write_png(f / 'test/sick/0.png', 1), 'sick does not have the name'),
+    (
+      lambda f: write_png(f / 'test/sick/0.png', 1),
+      'sick does not have the name',
+    ),
     (lambda f: (f / 'prevalence.csv').unlink(), 'csv: no such file'),
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
@@ -242,5 +245,5 @@ def test_image_sets_need_a_folder():
 
 def test_sources_stay_sources_without_sets(folder):
   source = dataclasses.replace(load_images(folder), sets=None)
-  with pytest.raises(ValueError, match='come in sets'):
+  with pytest.raises(ValueError, match='needs data with sets'):
     partitions.build('own_sets', source, seed=0)
