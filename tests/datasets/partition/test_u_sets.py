@@ -236,7 +236,7 @@ def test_masks_are_of_different_examples(digits, set_repeats):
       {'prior_noise': 0.2, 'noise_formula': 'white'},
       "noise_formula must be .* 'white'",
     ),
-    ({'prior_noise': 0.5}, 'prior_noise=0.5 .* changes nothing'),
+    ({'prior_noise': 0.5}, 'prior_noise=0.5 changes nothing'),
     (
       {'noise_formula': 'printed'},
       'no effect: --prior_noise=0 .* leave it out',
