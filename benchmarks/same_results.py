@@ -44,7 +44,7 @@ for command, *arguments in json.load(sys.stdin):
   if command == 'run':
     code = run.main(['run', *arguments])
   else:
-    code = export.main(arguments)
+    code = export.main(['export', *arguments])
   if code:
     sys.exit(f'exit code {code} of {command} {" ".join(arguments)}')
 """

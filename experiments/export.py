@@ -17,19 +17,31 @@ The classifier comes from the newest checkpoint, and from nothing else: the data
 of the run may be gone.
 """
 
-import argparse
 import os
 import pathlib
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
 
-from experiments.config import command_line
+from experiments.config import command_line, side_commands
+from experiments.config.usage import UsageError
+from tff_ssl.setting import Setting
 
-# Exit code of input that cannot be used.
-_USAGE = 2
+COMMAND = side_commands.Command(
+  'export',
+  "Writes the classifier of a run's newest checkpoint as a SavedModel. It does "
+  'not need the data of the run.',
+  'runs/grouping_digits_seed0 --output=classifier',
+  (
+    Setting(
+      'output',
+      str,
+      'Folder to write, a new one; by default RUN_DIR/classifier.',
+    ),
+  ),
+  arguments='RUN_DIR',
+)
 
 
 def export(
@@ -79,31 +91,21 @@ def export(
   return rounds
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
-  parser = argparse.ArgumentParser(
-    prog='python -m experiments.export',
-    description="Writes a run's classifier as a SavedModel, from its newest "
-    'checkpoint alone.',
-  )
-  parser.add_argument('run_dir', type=pathlib.Path, help='folder of the run')
-  parser.add_argument(
-    '--output',
-    type=pathlib.Path,
-    help='folder to write (RUN_DIR/classifier)',
-  )
-  arguments = parser.parse_args(argv)
-  run_dir = arguments.run_dir.expanduser()
-  output = arguments.output or run_dir / 'classifier'
+  return COMMAND.main(argv, _run)
+
+
+def _run(values, arguments: list[str]) -> int:
+  run_dir = pathlib.Path(arguments[0]).expanduser()
+  output = run_dir / 'classifier'
+  if values.output:
+    output = pathlib.Path(values.output).expanduser()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   try:
-    rounds = export(
-      run_dir,
-      output.expanduser(),
-    )
+    rounds = export(run_dir, output)
   except (ValueError, TypeError, OSError, RuntimeError) as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
+    raise UsageError(str(error)) from error
   except KeyboardInterrupt:
     return 128 + signal.SIGINT
   print(f'The classifier after {rounds} rounds is in {output}')
@@ -111,4 +113,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == '__main__':
-  command_line.run(main)
+  command_line.run(lambda: main(sys.argv))

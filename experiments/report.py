@@ -1,25 +1,59 @@
-"""Finished runs side by side: `python -m experiments.report --help`.
+"""Compares finished runs: `python -m experiments.report --help`.
 
-Runs that differ by seed only are one row: the published figure, ours with its
-spread, and the difference.
+Runs that differ only by seed are one row of the table: the published figure,
+ours with its spread over the seeds, and the difference.
 """
 
-import argparse
+from __future__ import annotations
+
 import pathlib
 import sys
 from collections.abc import Sequence
 
-import pandas as pd
+from etils import epy
 
 from datasets.files import whole_files
-from experiments.config import command_line
+from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from experiments.reporting import (
-  mean_curves,
-  paired_differences,
-  published_figures,
-  run_groups,
-  summary_tables,
+from tff_ssl.setting import Setting
+
+# They take seconds to import, which --help does not need.
+with epy.lazy_imports():
+  import pandas as pd
+
+  from experiments.reporting import (
+    mean_curves,
+    paired_differences,
+    published_figures,
+    run_groups,
+    summary_tables,
+  )
+
+COMMAND = side_commands.Command(
+  'report',
+  'Compares finished runs in a table. Runs that differ only by seed are one '
+  'row: the published figure, ours with its spread, and the difference.',
+  'runs/a_seed0 runs/a_seed1 --output=results/a',
+  (
+    Setting(
+      'output',
+      str,
+      'Path without an ending: writes OUTPUT.csv, .md, .png, _curves.csv and, '
+      'where there are published figures, _published.png.',
+    ),
+    Setting(
+      'curves',
+      str,
+      'Columns of metrics.csv for the picture, such as accuracy,mask_rate.',
+    ),
+    Setting(
+      'against',
+      str,
+      'Name of a row: adds the differences of the others to it, paired by '
+      'seed.',
+    ),
+  ),
+  arguments='RUN_DIR...',
 )
 
 
@@ -119,35 +153,20 @@ def _markdown(text, groups, runs) -> str:
 
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
-  parser = argparse.ArgumentParser(
-    'python -m experiments.report', description=__doc__.partition('\n\n')[2]
+  return COMMAND.main(argv, _run)
+
+
+def _run(values, run_dirs: list[str]) -> int:
+  curves = values.curves.split(',') if values.curves else None
+  if curves and not values.output:
+    raise UsageError(
+      f'--curves={values.curves} needs --output: it names what the picture '
+      'shows.'
+    )
+  output = pathlib.Path(values.output) if values.output else None
+  report(
+    [pathlib.Path(run) for run in run_dirs], output, curves, values.against
   )
-  parser.add_argument(
-    'runs', nargs='+', type=pathlib.Path, metavar='RUN', help='run folder'
-  )
-  parser.add_argument(
-    '--output',
-    type=pathlib.Path,
-    help='path without an ending: writes OUTPUT.csv, .md, .png, _curves.csv '
-    'and, where there are published figures, _published.png',
-  )
-  parser.add_argument(
-    '--curves',
-    help='columns of metrics.csv for the picture, such as accuracy,mask_rate',
-  )
-  parser.add_argument(
-    '--against',
-    help='name of a row: the differences of the others to it, paired by seed',
-  )
-  arguments = parser.parse_args(argv[1:])
-  curves = arguments.curves.split(',') if arguments.curves else None
-  if curves and not arguments.output:
-    parser.error('--curves needs --output: it names what the picture shows')
-  try:
-    report(arguments.runs, arguments.output, curves, arguments.against)
-  except UsageError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return 2
   return 0
 
 

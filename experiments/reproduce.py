@@ -1,19 +1,62 @@
 """Runs the rows of a published table: `python -m experiments.reproduce --help`.
 
-All rows, each with all its seeds; what is finished is skipped, what was cut
-goes on. It ends with the published figures beside ours.
+It runs all rows, each with all its seeds. It skips finished runs and resumes
+interrupted ones. At the end it prints the published figures beside ours.
 """
 
-import argparse
 import pathlib
 import sys
+import types
 from collections.abc import Iterable, Mapping
 
-from experiments.config import command_line, usage
+from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, recipes, tuning
+from tff_ssl.setting import Setting
 
-_USAGE = 2
+TABLE = Setting('table', str, 'Name of a table, or the path of a CSV file.')
+RUNS_DIR = Setting(
+  'runs_dir', str, 'Folder of the run folders and tables.', default='runs'
+)
+COMMAND = side_commands.Command(
+  'reproduce',
+  'Runs the rows of a published table, each with all its seeds, and compares '
+  'the results with the published figures. Finished runs are skipped, '
+  'interrupted ones resumed.',
+  '--table=ssfl_table2 --rows=c10_s2 --scale=0.1',
+  (
+    TABLE,
+    Setting('rows', str, 'Rows, such as c10_s2,c47_s5; by default all.'),
+    side_commands.like(
+      'seeds', 'Seeds, such as 0,1,2; by default those of each row.'
+    ),
+    Setting(
+      'scale',
+      float,
+      'Share of the rounds: rounds, pre-training, schedule and '
+      'server warm-up are shortened together (pre-training and warm-up to one '
+      'round at least).',
+      default=1.0,
+      above=0,
+      at_most=1,
+    ),
+    Setting(
+      'tuned',
+      str,
+      'CSV that experiments.tune wrote: each row runs with the value that was '
+      'chosen for it.',
+    ),
+    Setting(
+      'against',
+      str,
+      'Name of a row: the report gives the differences of the others to it, '
+      'paired by seed.',
+    ),
+    RUNS_DIR,
+    *side_commands.FOLDERS,
+    side_commands.like('list', 'Lists tables and their rows, and ends.'),
+  ),
+)
 
 
 def plan(
@@ -89,83 +132,51 @@ def _list() -> None:
       print(f'  {recipe.row:26} {published:6}  {recipe.source}'.rstrip())
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
-    'python -m experiments.reproduce', description=__doc__.partition('\n\n')[2]
-  )
-  add = parser.add_argument
-  add('--list', action='store_true', help='name tables and rows, and end')
-  add('--table', help='name of a table, or the path of a CSV file')
-  add('--rows', help='rows, such as c10_s2,c47_s5; by default all')
-  add('--seeds', help='seeds, such as 0,1,2; by default those of each row')
-  add(
-    '--scale',
-    type=float,
-    default=1.0,
-    help='share of the rounds, in (0, 1]: rounds, pre-training, schedule and '
-    'server warm-up are shortened together (pre-training and warm-up to one '
-    'round at least)',
-  )
-  add(
-    '--tuned',
-    help='CSV that experiments.tune wrote: each row runs with the value that '
-    'was chosen for it',
-  )
-  add(
-    '--against',
-    help='name of a row: the report gives the differences of the others to it, '
-    'paired by seed',
-  )
-  add('--runs_dir', default='runs', help='folder of the results (runs)')
-  add('--data_dir', help='as in experiments.run')
-  add('--cache_dir', help='as in experiments.run')
-  return parser
-
-
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
-  parser = _parser()
-  arguments = parser.parse_args(argv[1:])
-  try:
-    if arguments.list:
-      _list()
-      return 0
-    if arguments.table is None:
-      parser.error('--table is missing; --list names what there is')
-    rows = arguments.rows and tuple(arguments.rows.split(','))
-    if arguments.against is not None:
-      usage.check_name(
-        'against', arguments.against, rows or recipes.load(arguments.table)
-      )
-    changed = None
-    if arguments.tuned is not None:
-      known = recipes.load(arguments.table)
-      changed = tuning.of_rows(arguments.tuned, rows or tuple(known), known)
-    readings = plan(
-      arguments.table,
-      rows=rows,
-      changed=changed,
-      seeds=arguments.seeds and recipes.parse_seeds(arguments.seeds),
-      scale=arguments.scale,
-      runs_dir=arguments.runs_dir,
-      folders=folders_of(arguments),
-    )
-  except UsageError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
+  return COMMAND.main(argv, _run)
+
+
+def _run(values, arguments) -> int:
+  del arguments  # There are none.
+  if values.list:
+    _list()
+    return 0
+  if values.table is None:
+    raise UsageError('--table is missing; --list names what there is.')
+  rows = values.rows and tuple(values.rows.split(','))
+  known = recipes.load(values.table)
+  if values.against is not None:
+    usage.check_name('against', values.against, rows or known)
+  changed = None
+  if values.tuned is not None:
+    changed = tuning.of_rows(values.tuned, rows or tuple(known), known)
+  readings = plan(
+    values.table,
+    rows=rows,
+    changed=changed,
+    seeds=values.seeds and recipes.parse_seeds(values.seeds),
+    scale=values.scale,
+    runs_dir=values.runs_dir,
+    folders=folders_of(values),
+  )
   outcome = child_runs.run_all(distinct(run for _, run in readings))
-  _report(readings, arguments)
+  _report(readings, values)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
 
 
-def folders_of(arguments: argparse.Namespace) -> dict[str, str]:
-  """Returns those of `data_dir` and `cache_dir` that were given."""
+def folders_of(values: types.SimpleNamespace) -> dict[str, str]:
+  """Returns those of `data_dir` and `cache_dir` that were given.
+
+  Args:
+    values: The values of the command's flags.
+  """
   return {
-    name: value
-    for name in ('data_dir', 'cache_dir')
-    if (value := getattr(arguments, name)) is not None
+    setting.name: value
+    for setting in side_commands.FOLDERS
+    if (value := getattr(values, setting.name)) is not None
   }
 
 
@@ -176,7 +187,7 @@ def distinct(
   return list({run.settings.run_dir: run for run in runs}.values())
 
 
-def _report(readings, arguments) -> None:
+def _report(readings, values) -> None:
   """Prints and writes the table of what is finished."""
   # pandas and matplotlib take seconds to import.
   from experiments import report
@@ -187,10 +198,10 @@ def _report(readings, arguments) -> None:
     run.settings.run_dir for run in runs if child_runs.is_finished(run.settings)
   }
   if finished:
-    scaled = '' if arguments.scale == 1 else f'_scale{arguments.scale:g}'
-    tuned = '' if arguments.tuned is None else '_tuned'
-    stem = pathlib.Path(arguments.table).stem + tuned + scaled
-    output = pathlib.Path(arguments.runs_dir).expanduser() / stem
+    scaled = '' if values.scale == 1 else f'_scale{values.scale:g}'
+    tuned = '' if values.tuned is None else '_tuned'
+    stem = pathlib.Path(values.table).stem + tuned + scaled
+    output = pathlib.Path(values.runs_dir).expanduser() / stem
     groups = run_groups.of_recipes(
       [
         (recipe, pathlib.Path(run.settings.run_dir))
@@ -198,7 +209,7 @@ def _report(readings, arguments) -> None:
         if run.settings.run_dir in finished
       ]
     )
-    against = arguments.against
+    against = values.against
     if against not in {None, *(group.name for group in groups)}:
       print(f'No run of {against} is finished: no differences to it yet.')
       against = None

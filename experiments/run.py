@@ -7,6 +7,7 @@ import sys
 
 from experiments.artifacts import places, run_folder
 from experiments.config import command_line, flags, help_page, usage
+from experiments.running import signals
 from experiments.tables import recipes
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
@@ -43,11 +44,17 @@ def main(argv: list[str]) -> int:
   try:
     if settings.dry_run:
       with places.read(settings):
-        return _import_training().try_out(settings)
+        building, training = _import_runner()
+        training.try_out(building.Run.open(settings))
+        return 0
     with places.opened(settings) as folder:
       # Read now: by the end of the run, the table may be another one.
       facts = recipes.facts(settings)
-      return _import_training().run(settings, folder, facts)
+      building, training = _import_runner()
+      with signals.GracefulStop() as stop:
+        opened = building.Run.open(settings)
+        training.run(opened, folder, facts, stop)
+      return stop.exit_code
   except KeyboardInterrupt:  # During the import; later ones are handled.
     return 128 + signal.SIGINT
   except _REFUSALS as error:
@@ -69,24 +76,24 @@ def _help(given: dict[str, object]) -> None:
   print(help_page.of_run(recipes.make(given)))
 
 
-def _import_training():
-  """Returns `experiments.running.training`, which imports TensorFlow.
+def _import_runner():
+  """Returns the modules `building` and `training`, which import TensorFlow.
 
-  That takes seconds and talks a lot. All that it makes stays, and Python would
-  look for garbage in it again and again: a fifth of the time of the import, and
-  much of that of building a process.
+  The import takes seconds. Its objects stay for good, and Python would search
+  them for garbage again and again. That would take a fifth of the time of the
+  import, and much of the time of building a process.
   """
   is_first = 'experiments.running.training' not in sys.modules
   if is_first:
     print('Loading TensorFlow Federated ...', flush=True)
     gc.disable()
   try:
-    from experiments.running import training
+    from experiments.running import building, training
   finally:
     gc.enable()
-  if is_first:  # Another time, it would keep garbage, too.
+  if is_first:  # Later, this would keep garbage, too.
     gc.freeze()
-  return training
+  return building, training
 
 
 def _complain(error: Exception, exit_code: int) -> int:

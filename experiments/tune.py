@@ -1,25 +1,49 @@
 """Chooses a flag's value for each row: `python -m experiments.tune --help`.
 
-Each row of a table runs with each value, at one seed; what is finished is
-skipped, what was cut goes on. The accuracy on the validation split chooses, and
-`experiments.reproduce --tuned` takes what was chosen.
+It runs each row of a table with each value, with one seed. It skips finished
+runs and resumes interrupted ones. For each row it chooses the value with the
+highest accuracy on the validation split; `experiments.reproduce --tuned` then
+runs the rows with these values.
 """
 
-import argparse
+from __future__ import annotations
+
 import pathlib
 import sys
 from collections.abc import Sequence
 
-import pandas as pd
+from etils import epy
 
 from datasets.files import whole_files
 from experiments import reproduce
-from experiments.config import command_line, usage
+from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, recipes, tuning
+from tff_ssl.setting import Setting
 
-_USAGE = 2
+# It takes a second to import, which --help does not need.
+with epy.lazy_imports():
+  import pandas as pd
+
 _SEED = 0
+COMMAND = side_commands.Command(
+  'tune',
+  'Runs each row of a table with each value of a flag, with one seed, and '
+  'chooses the value with the highest accuracy on the validation split. '
+  'Finished runs are skipped, interrupted ones resumed.',
+  '--table=fedlabel_emnist47 --flag=learning_rate \\\n'
+  '      --values=0.01,0.03,0.1',
+  (
+    reproduce.TABLE,
+    Setting('flag', str, 'A flag of experiments.run.'),
+    Setting('values', str, 'Values of the flag, such as 0.01,0.03,0.1.'),
+    Setting('rows', str, 'Rows, such as fedavg,fedlabel; by default all.'),
+    Setting('rounds', int, 'Rounds of each run; by default all.', at_least=1),
+    reproduce.RUNS_DIR,
+    *side_commands.FOLDERS,
+  ),
+  required=('table', 'flag', 'values'),
+)
 
 
 def plan(
@@ -73,57 +97,39 @@ def plan(
   return runs
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
-    'python -m experiments.tune', description=__doc__.partition('\n\n')[2]
-  )
-  add = parser.add_argument
-  add(
-    '--table', required=True, help='name of a table, or the path of a CSV file'
-  )
-  add('--flag', required=True, help='a flag of experiments.run')
-  add('--values', required=True, help='its values, such as 0.01,0.03,0.1')
-  add('--rows', help='rows, such as fedavg,fedlabel; by default all')
-  add('--rounds', type=int, help='rounds of each run; by default all')
-  add('--runs_dir', default='runs', help='folder of the results (runs)')
-  add('--data_dir', help='as in experiments.run')
-  add('--cache_dir', help='as in experiments.run')
-  return parser
-
-
 def main(argv: list[str]) -> int:
   """Runs the command line and returns the exit code."""
-  arguments = _parser().parse_args(argv[1:])
-  output = _output(arguments)
-  try:
-    if output.exists():
-      # Whose rows are kept, so that it must be such a table.
-      tuning.read(output, recipes.load(arguments.table))
-    runs = plan(
-      arguments.table,
-      arguments.flag,
-      arguments.values.split(','),
-      rows=arguments.rows and tuple(arguments.rows.split(',')),
-      rounds=arguments.rounds,
-      runs_dir=arguments.runs_dir,
-      folders=reproduce.folders_of(arguments),
-    )
-    outcome = child_runs.run_all(reproduce.distinct(runs.values()))
-    table = tuning.choose(arguments.flag, runs)
-  except UsageError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
+  return COMMAND.main(argv, _run)
+
+
+def _run(flags, arguments) -> int:
+  del arguments  # There are none.
+  output = _output(flags)
+  if output.exists():
+    # Its rows are kept, so it must be such a table.
+    tuning.read(output, recipes.load(flags.table))
+  runs = plan(
+    flags.table,
+    flags.flag,
+    flags.values.split(','),
+    rows=flags.rows and tuple(flags.rows.split(',')),
+    rounds=flags.rounds,
+    runs_dir=flags.runs_dir,
+    folders=reproduce.folders_of(flags),
+  )
+  outcome = child_runs.run_all(reproduce.distinct(runs.values()))
+  table = tuning.choose(flags.flag, runs)
   _write(tuning.add_to(output, table), output)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
 
 
-def _output(arguments) -> pathlib.Path:
+def _output(flags) -> pathlib.Path:
   """Returns the file of what is chosen."""
-  rounds = '' if arguments.rounds is None else f'_{arguments.rounds}rounds'
-  stem = f'{pathlib.Path(arguments.table).stem}_{arguments.flag}{rounds}'
-  return pathlib.Path(arguments.runs_dir).expanduser() / f'{stem}.csv'
+  rounds = '' if flags.rounds is None else f'_{flags.rounds}rounds'
+  stem = f'{pathlib.Path(flags.table).stem}_{flags.flag}{rounds}'
+  return pathlib.Path(flags.runs_dir).expanduser() / f'{stem}.csv'
 
 
 def _write(table: pd.DataFrame, output: pathlib.Path) -> None:

@@ -30,10 +30,12 @@ TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 FLAGS = 'flags.txt'
 # The folder of its checkpoints.
 CHECKPOINTS = 'checkpoints'
+# That of its clients' states.
+CLIENT_STATES = 'client_states'
 _LOCK = '.lock'
 # What there can be in a run's folder before its first round. The lock is last:
 # no other run may enter before all else is gone.
-_MADE_BEFORE_TRAINING = (CHECKPOINTS, 'client_states', _LOCK)
+_MADE_BEFORE_TRAINING = (CHECKPOINTS, CLIENT_STATES, _LOCK)
 # How many of other people's files are named.
 _NAMED = 3
 # To lock a folder that others remove meanwhile.

@@ -35,22 +35,53 @@ def parse(argv: list[str]) -> dict[str, object]:
   settings = parts_of_run.all_settings(
     parts_of_run.offers_of_user(_named_parts(argv))
   )
+  given, arguments = read(argv, settings)
+  check_no_arguments(arguments)
+  return given
+
+
+def read(
+  argv: list[str], settings: dict[str, Setting]
+) -> tuple[dict[str, object], list[str]]:
+  """Reads the flags of a command line.
+
+  Args:
+    argv: The command line, the program's name first.
+    settings: The flags that there are, by name.
+
+  Returns:
+    The values of the flags that were given, by name, and what is no flag.
+
+  Raises:
+    UsageError: If a flag is unknown or its value is of the wrong kind.
+  """
   values, aliases = _define(settings)
   try:
-    rest = values(argv)
+    _, *arguments = values(_with_flag_files(argv))
   except flags.UnrecognizedFlagError as error:
     raise UsageError(_unknown(error.flagname, settings)) from error
   except flags.IllegalFlagValueError as error:
     raise UsageError(_unreadable(error, settings)) from error
   except flags.Error as error:
     raise UsageError(_without_value(error)) from error
-  if len(rest) > 1:
-    raise UsageError(f'{rest[1]!r} is no flag: flags are written --name=value.')
-  return {
+  given = {
     name: value
     for name, value in values.flag_values_dict().items()
     if value is not None and name not in aliases
   }
+  return given, arguments
+
+
+def check_no_arguments(arguments: list[str]) -> None:
+  """Raises `UsageError` where a command line has something that is no flag.
+
+  Args:
+    arguments: From `read`.
+  """
+  if arguments:
+    raise UsageError(
+      f'{arguments[0]!r} is no flag: flags are written --name=value.'
+    )
 
 
 def _with_flag_files(argv: list[str]) -> list[str]:
@@ -78,6 +109,8 @@ def _define(
 ) -> tuple[flags.FlagValues, set[str]]:
   """Returns absl's flags for the settings, and which of them are aliases."""
   values, aliases = flags.FlagValues(), set()
+  # Flags may stand behind other arguments.
+  values.set_gnu_getopt()
   for setting in settings.values():
     _DEFINE[setting.type](setting.name, None, setting.help, flag_values=values)
     for alias in setting.aliases:

@@ -86,12 +86,25 @@ def _entry(setting: Setting, settings: types.SimpleNamespace) -> list[str]:
   value = settings.used.get(name, getattr(settings, name))
   if value is None:
     value = setting.if_none
-  head = f'  --{name}'
-  if value is None:
-    head += '  (not given)'
-  else:
+  return entry(setting, value, settings.origins.get(name, 'default'))
+
+
+def entry(setting: Setting, value: object, origin: str) -> list[str]:
+  """Returns the lines of one flag.
+
+  Args:
+    setting: Its record.
+    value: The value that it will have, or `None`.
+    origin: Where the value comes from, or 'required'.
+  """
+  head = f'  --{setting.name}'
+  if value is not None:
     text = str(value).lower() if isinstance(value, bool) else value
-    head += f'={text}  ({settings.origins.get(name, "default")})'
+    head += f'={text}  ({origin})'
+  elif origin == 'required':
+    head += '  (required)'
+  else:
+    head += '  (not given)'
   described = setting.help
   if setting.choices:
     described += f' One of {", ".join(setting.choices)}.'

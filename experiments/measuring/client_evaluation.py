@@ -1,8 +1,8 @@
-"""Accuracy per client, where the test examples belong to clients.
+"""Accuracy per client, for data sets whose test examples belong to clients.
 
 An average over all test examples hides the clients that a model serves badly.
-Here the examples' scores, of one pass over the test split, are grouped by their
-owners.
+This module evaluates the test split in one pass and groups the scores by the
+owners of the examples.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ FIGURES = (_MEAN, _STD, _P10, _WORST, _PER_EXAMPLE, _HELD_OUT, _UNSEEN)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Owners:
-  """Whose the N test examples are.
+  """The owners of the N test examples.
 
   Attributes:
     names: The names of the partition's K clients.
     client: `int64 [N]`, the owner's index in the partition; `NOBODY` where the
       owner is no client.
-    held_out: `bool [N]`, whether the owner's training examples went to the
-      server and he never takes part.
+    held_out: `bool [N]`, whether the owner was held out: the server has the
+      owner's training examples, and the owner takes part in no round.
   """
 
   names: tuple[str, ...]
@@ -70,21 +70,25 @@ class Owners:
     }
 
 
-def find_owners(settings, source, partition) -> Owners | None:
-  """Returns whose the test examples are.
+def find_owners(
+  source, partition, *, rounds_per_client_evaluation: int | None, seed: int
+) -> Owners | None:
+  """Returns the owners of the test examples.
 
   Args:
-    settings: From `experiments.config.settings.make`.
     source: `datasets.sources.source.Source`.
-    partition: Its partition: a native one, or one that deals test examples.
+    partition: Its partition: a native one, or one that assigns test examples
+      to clients.
+    rounds_per_client_evaluation: The setting; 0 or `None` for no evaluation.
+    seed: The run's seed.
 
   Returns:
     The `Owners`; `None` where clients are not evaluated.
 
   Raises:
-    UsageError: If they are to be, and no client has a test example.
+    UsageError: If clients are to be evaluated and none has a test example.
   """
-  rounds = settings.rounds_per_client_evaluation
+  rounds = rounds_per_client_evaluation
   if not rounds:
     return None
   if partitions.find(partition.name).deals_test:
@@ -92,7 +96,7 @@ def find_owners(settings, source, partition) -> Owners | None:
       source.test.labels,
       source.num_classes,
       partition.num_clients,
-      settings.seed,
+      seed,
     )
     return Owners(partition.client_names, client, np.zeros(len(client), bool))
   if source.test.client_ids is None:
@@ -125,12 +129,12 @@ def figures(owners: Owners, scores) -> dict[str, float]:
     scores: `evaluation.Scores` of the same examples.
 
   Returns:
-    Accuracies in [0, 1]: over clients that have test examples the mean, in
-    which each client counts the same, the standard deviation (divided by their
-    number), the 10th percentile (interpolated) and the lowest; over these
-    clients' examples the mean, in which each example counts the same; and,
-    where there are such examples, over those of owners held out for the server
-    and of owners unseen.
+    Accuracies in [0, 1]. Over the clients that have test examples, each of
+    which counts the same: the mean, the standard deviation (divided by their
+    number), the 10th percentile (interpolated) and the lowest. Over the
+    examples of these clients, each of which counts the same: the mean. Where
+    there are such examples, also the mean over those of owners held out for the
+    server, and over those of owners that training has not seen.
   """
   tested = owners.examples > 0
   accuracies = owners.sum(scores.correct)[tested] / owners.examples[tested]
@@ -191,8 +195,8 @@ class ClientEvaluation:
 def opened(evaluator, owners: Owners | None, path, first_round: int, log):
   """Opens clients.csv for a run that goes on with `first_round`.
 
-  A file of a run that goes on without evaluating clients is opened too: rows of
-  rounds that are done again would be stale.
+  An existing file is opened even where clients are no longer evaluated: opening
+  it drops the rows of rounds that will be repeated.
 
   Args:
     evaluator: `evaluation.Evaluator`.

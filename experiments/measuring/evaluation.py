@@ -3,10 +3,14 @@
 import dataclasses
 import hashlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
+
+from experiments.measuring.finished_round import FinishedRound
 
 # Bounds the memory of one forward pass.
 _BATCH = 512
@@ -15,10 +19,10 @@ _VALIDATION = 'validation_accuracy'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-  """How a model did on each of N examples.
+  """How well a model classifies each of N examples.
 
   Attributes:
-    correct: `bool [N]`, whether the likeliest class is the label.
+    correct: `bool [N]`, whether the most probable class is the label.
     losses: `float32 [N]`, cross-entropy in nats.
   """
 
@@ -85,22 +89,61 @@ class Evaluator:
     return Scores(np.concatenate(correct), np.concatenate(losses))
 
 
-def validator(model, views, split):
-  """Returns what evaluates weights on a validation split.
+@dataclasses.dataclass(frozen=True)
+class TestMeasurement:
+  """Measures the test split, and each client where that is due.
 
-  Args:
-    model: A `FunctionalModel`.
-    views: Gives `plain`, the normalised images.
-    split: `datasets.sources.source.Split`, or `None` where there is none.
+  The last round is always measured, per client too where clients are evaluated.
 
-  Returns:
-    `(ModelWeights) -> dict` of `validation_accuracy` in [0, 1], or `None`
-    without a split.
+  Attributes:
+    evaluate: From `ModelWeights` to the metrics of the test split.
+    total_rounds: Rounds of the run.
+    rounds_per_evaluation: Rounds between evaluations.
+    evaluation_offset: Rounds before the first one, if fewer.
+    evaluate_clients: From rounds done and `ModelWeights` to the metrics of the
+      test split and of each client; it then takes the place of `evaluate`.
+      `None` where clients are not evaluated.
+    rounds_per_client_evaluation: Rounds between evaluations of the clients.
   """
-  if split is None:
-    return None
-  evaluator = Evaluator(model, views, split)
-  return lambda weights: {_VALIDATION: evaluator(weights)['accuracy']}
+
+  evaluate: Callable[[Any], dict[str, float]]
+  total_rounds: int
+  rounds_per_evaluation: int
+  evaluation_offset: int = 0
+  evaluate_clients: Callable[[int, Any], dict[str, float]] | None = None
+  rounds_per_client_evaluation: int | None = None
+
+  def __call__(self, finished: FinishedRound) -> dict[str, float]:
+    """Returns the test metrics that are due after a round, or nothing."""
+    number, is_last = finished.number, finished.number == self.total_rounds
+    if self.evaluate_clients is not None and (
+      is_last or number % self.rounds_per_client_evaluation == 0
+    ):
+      return self.evaluate_clients(number, finished.weights)
+    since_offset = number - self.evaluation_offset
+    if is_last or since_offset % self.rounds_per_evaluation == 0:
+      return self.evaluate(finished.weights)
+    return {}
+
+
+class ValidationMeasurement:
+  """Measures the validation split in the rounds that are tested."""
+
+  def __init__(self, model, views, split):
+    """Prepares the measurement.
+
+    Args:
+      model: A `FunctionalModel`.
+      views: Gives `plain`, the normalised images.
+      split: `datasets.sources.source.Split`.
+    """
+    self._evaluate = Evaluator(model, views, split)
+
+  def __call__(self, finished: FinishedRound) -> dict[str, float]:
+    """Returns `validation_accuracy` in [0, 1], or nothing."""
+    if not finished.is_evaluated:
+      return {}
+    return {_VALIDATION: self._evaluate(finished.weights)['accuracy']}
 
 
 def validation_figures(

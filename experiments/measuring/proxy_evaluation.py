@@ -1,7 +1,7 @@
-"""How well the proxy task is done on the test split, in figures and pictures.
+"""How well a model solves its proxy task on the test split.
 
-The weights in question are all of a process's, the proxy task's head among
-them; its `get_model_weights` gives encoder and classifier alone.
+Here, "weights" are all weights of a process, the head of the proxy task among
+them. The process's `get_model_weights` leaves that head out.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ from matplotlib import figure
 
 from datasets.files import whole_files
 from experiments.measuring import evaluation
-from tff_ssl import objectives
+from experiments.measuring.finished_round import FinishedRound
 from tff_ssl.objectives import proxy_tasks
 
 TEST_PROXY_LOSS = 'test_proxy_loss'
@@ -60,8 +60,8 @@ class ProxyTest:
   def loss(self, weights) -> float:
     """Returns the mean of the task's loss over all predictions.
 
-    What the task draws at random depends on the place in the split alone, so
-    that losses of different rounds and runs can be compared.
+    The task's random draws depend only on an example's place in the split, so
+    that the losses of different rounds and runs can be compared.
 
     Args:
       weights: `ModelWeights` of arrays, those of the task's head at their end.
@@ -91,71 +91,57 @@ class ProxyTest:
 
 
 class ProxyObserver:
-  """Adds the proxy task's loss to rows, and draws at the end of each stage."""
+  """Measures the proxy task, and draws images at the end of each stage."""
 
-  def __init__(self, test: ProxyTest, settings, folder: pathlib.Path):
+  def __init__(
+    self,
+    test: ProxyTest,
+    folder: pathlib.Path,
+    *,
+    title: str,
+    total_rounds: int,
+    pretraining_rounds: int | None = None,
+  ):
     """Prepares the observation.
 
     Args:
       test: The task on the test split.
-      settings: From `experiments.config.settings.make`.
       folder: Where pictures go.
+      title: Name of the run, above the pictures.
+      total_rounds: Rounds of the run.
+      pretraining_rounds: Those of pre-training, if there are any.
     """
     self._test = test
-    self._settings = settings
     self._folder = folder
+    self._title = title
+    self._total_rounds = total_rounds
+    self._pretraining_rounds = pretraining_rounds
 
-  def __call__(
-    self, round_num: int, state, is_evaluated: bool
-  ) -> dict[str, float]:
-    """Returns `test_proxy_loss` where it is due, or nothing.
+  def __call__(self, finished: FinishedRound) -> dict[str, float]:
+    """Returns `test_proxy_loss`, or nothing.
 
-    It is due where test metrics are, and at the end of pre-training.
+    It is measured in each round that is tested, and at the end of pre-training.
 
     Args:
-      round_num: Rounds done.
-      state: The process's state.
-      is_evaluated: Whether test metrics are due.
+      finished: The round.
     """
-    settings, weights = self._settings, state.global_model_weights
-    ends_pretraining = round_num == settings.pretraining_rounds
+    weights = finished.state.global_model_weights
+    ends_pretraining = finished.number == self._pretraining_rounds
     if self._test.can_reconstruct:
       if ends_pretraining:
-        self._draw(weights, round_num, _PRETRAINING_PICTURE)
-      if round_num == settings.total_rounds:
-        self._draw(weights, round_num, _PICTURE)
-    if is_evaluated or ends_pretraining:
+        self._draw(weights, finished.number, _PRETRAINING_PICTURE)
+      if finished.number == self._total_rounds:
+        self._draw(weights, finished.number, _PICTURE)
+    if finished.is_evaluated or ends_pretraining:
       return {TEST_PROXY_LOSS: self._test.loss(weights)}
     return {}
 
   def _draw(self, weights, round_num, name):
-    settings = self._settings
     plot(
       *self._test.reconstruct(weights),
       self._folder / name,
-      f'{settings.process} on {settings.dataset}, seed {settings.seed}: '
-      f'images and reconstructions after round {round_num}',
+      f'{self._title}: images and reconstructions after round {round_num}',
     )
-
-
-def observer(
-  settings, model, views, split, folder: pathlib.Path
-) -> ProxyObserver | None:
-  """Returns the `ProxyObserver` of a run; `None` without a proxy task.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-    model: The run's `FunctionalModel`.
-    views: The run's augmentation.
-    split: The test split.
-    folder: Where pictures go.
-  """
-  if settings.proxy_task is None:
-    return None
-  task = objectives.PROXY_TASKS[settings.proxy_task]
-  return ProxyObserver(
-    ProxyTest(model, task, views, split), settings, pathlib.Path(folder)
-  )
 
 
 def plot(images, reconstructions, path, title: str) -> None:

@@ -1,10 +1,10 @@
-"""Tells a user when the pseudo-labels of a run are likely to be wrong.
+"""Warns when the pseudo-labels of a run are likely to be wrong.
 
-Nobody knows the labels of the clients' examples, so a run must not look at
-them. The server's labelled examples are known: shown to the same model in the
-same weak view, they tell how many of its confident predictions are right. They
-are what the server trains on, so the figure errs on the high side: where even
-these pseudo-labels are mostly wrong, those of the clients are.
+A run must not look at the labels of the clients' examples. It may look at the
+server's labelled examples: the model sees them in the same weak view, and the
+watch counts how many confident predictions are right. The server trains on
+these examples, so this accuracy is too high as an estimate for the clients. If
+most pseudo-labels are wrong even here, most of the clients' are wrong, too.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ import tqdm
 
 from datasets.sources import source
 from experiments.measuring import evaluation
+from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import randomness
 from tff_ssl.objectives.maths import losses
 
@@ -57,20 +58,22 @@ class PseudoLabelWatch:
 
     self._count = count
 
-  def __call__(self, round_num, weights, row) -> dict[str, float]:
-    """Measures a model, and warns if it is the first that looks wrong.
+  def __call__(self, finished: FinishedRound) -> dict[str, float]:
+    """Measures a round that is tested, and warns once if it looks wrong.
 
     Args:
-      round_num: Rounds done.
-      weights: `ModelWeights` of arrays.
-      row: The metrics of the round; `mask_rate` is the share of the clients'
+      finished: The round; `mask_rate` in its row is the share of the clients'
         examples that got a pseudo-label.
 
     Returns:
-      `server_mask_rate`, the share of the server's examples of which the model
+      `server_mask_rate`, the share of the server's examples on which the model
       is confident, and `server_pseudo_label_accuracy`, the share of right
-      predictions among them; without the latter where there are none.
+      predictions among these. The latter is missing where there are none.
+      Nothing in a round that is not tested.
     """
+    if not finished.is_evaluated:
+      return {}
+    round_num, weights, row = finished.number, finished.weights, finished.row
     trainable = [tf.constant(value) for value in weights.trainable]
     non_trainable = [tf.constant(value) for value in weights.non_trainable]
     seed = randomness.fold_in(
@@ -110,24 +113,26 @@ class PseudoLabelWatch:
     return {**measured, 'server_pseudo_label_accuracy': share_right}
 
 
-def build(settings, spec, model, views, data) -> PseudoLabelWatch | None:
+def build(
+  model, views, data, *, has_server_training: bool, threshold, seed: int
+) -> PseudoLabelWatch | None:
   """Returns the watch of a run, or `None` where there is nothing to watch.
 
   Args:
-    settings: From `experiments.config.settings.make`.
-    spec: The process's `ProcessSpec`.
     model: The run's `FunctionalModel`.
     views: The run's augmentation.
     data: The run's `RunData`.
+    has_server_training: Whether the server trains on labelled examples.
+    threshold: tau; `None` where the process makes no pseudo-labels by one.
+    seed: The run's seed.
   """
-  makes_pseudo_labels = settings.threshold is not None
-  if not spec.has_server_training or not makes_pseudo_labels:
+  if not has_server_training or threshold is None:
     return None
   server, train = data.partition.server_indices, data.source.train
   return PseudoLabelWatch(
     model,
     views,
     source.Split(train.images[server], train.labels[server]),
-    threshold=settings.threshold,
-    seed=settings.seed,
+    threshold=threshold,
+    seed=seed,
   )

@@ -6,7 +6,7 @@ from typing import Any
 from datasets.records import split_manifest
 from datasets.store import store_readers
 from experiments.parts import networks, optimizers, schedules, views
-from experiments.running import client_states
+from experiments.running import client_state_files, hardware
 from experiments.running import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.simulation import client_reader
@@ -48,8 +48,12 @@ class Run:
     Raises:
       ValueError, TypeError: If data are missing, or it cannot be run as asked.
     """
+    hardware.set_up_tensorflow()
+    hardware.warn_of_slow_precision(settings.precision)
     spec = settings.parts.process
-    data = data_lib.prepare(settings, spec)
+    data = data_lib.prepare(
+      data_lib.DataRequest.of_run(settings, spec.labels_at)
+    )
     model = networks.build(
       settings, data.store.input_shape, data.source.num_classes
     )
@@ -80,7 +84,7 @@ def build_process(settings, model, own_views, data):
   }
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if spec.keeps_client_state:
-    arguments['client_state_dir'] = client_states.folder(settings)
+    arguments['client_state_dir'] = client_state_files.folder(settings.run_dir)
   if spec.counts_clients:
     arguments['num_clients'] = data.partition.num_clients
   if settings.mask == 'redrawn':

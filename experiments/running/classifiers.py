@@ -1,14 +1,13 @@
 """The classifier of a run: in its checkpoints, and as a SavedModel.
 
-Each checkpoint holds, beside the state of the process, the classifier that the
-run evaluates, with what it takes to rebuild it. So it can be exported without
-the data and without the process that trained it.
+Each checkpoint holds the classifier that the run evaluates and a description
+from which it can be rebuilt. So the classifier can be exported without the data
+and without the process that trained it.
 """
 
 import dataclasses
 import io
 import json
-import logging
 import pathlib
 
 import numpy as np
@@ -17,7 +16,7 @@ import tensorflow_federated as tff
 
 from experiments.artifacts import checkpoints, run_folder
 from experiments.parts import networks
-from experiments.parts import views as views_lib
+from experiments.running import hardware
 from tff_ssl import augmentation
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -30,18 +29,18 @@ _KINDS = ('trainable', 'non_trainable')
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """What it takes to rebuild a classifier; all fields are of JSON types.
+  """All that is needed to rebuild a classifier; the fields are JSON types.
 
   Attributes:
-    model: The flag.
-    norm: The flag.
-    precision: The flag.
+    model: The setting.
+    norm: The setting.
+    precision: The setting.
     input_shape: Height, width and channels.
     num_classes: Number of classes.
-    mean: Of each channel, in [0, 1], which standardisation subtracts; `None`
-      where images go in as pixels in [0, 1].
-    stddev: Likewise, by which it divides.
-    pretraining_rounds: First rounds, which train no classifier.
+    mean: Mean of each channel, in [0, 1], which standardisation subtracts;
+      `None` where images are not standardised but are pixels in [0, 1].
+    stddev: Standard deviation of each channel, by which it divides; or `None`.
+    pretraining_rounds: Number of first rounds that train no classifier.
   """
 
   model: str
@@ -61,24 +60,35 @@ class Description:
     return augmentation.ImageViews(tuple(self.mean), tuple(self.stddev))
 
 
-def describe(settings, data) -> Description:
+def describe(
+  views,
+  data,
+  *,
+  model: str,
+  norm: str,
+  precision: str,
+  pretraining_rounds: int | None,
+) -> Description:
   """Returns the description of a run's classifier.
 
   Args:
-    settings: From `experiments.config.settings.make`.
+    views: The run's augmentation.
     data: The run's `RunData`.
+    model: The setting.
+    norm: The setting.
+    precision: The setting.
+    pretraining_rounds: The setting.
   """
-  views = views_lib.build(settings, settings.parts.process, data.source)
   is_standardised = isinstance(views, augmentation.ImageViews)
   return Description(
-    settings.model,
-    settings.norm,
-    settings.precision,
+    model,
+    norm,
+    precision,
     list(data.store.input_shape),
     data.source.num_classes,
     list(views.mean) if is_standardised else None,
     list(views.stddev) if is_standardised else None,
-    settings.pretraining_rounds or 0,
+    pretraining_rounds or 0,
   )
 
 
@@ -129,8 +139,7 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
     checkpoints.CheckpointError: If there are checkpoints, and none is sound.
     RuntimeError: If the SavedModel cannot be written.
   """
-  logging.getLogger().setLevel(logging.WARNING)
-  tf.config.set_visible_devices([], 'GPU')
+  hardware.set_up_tensorflow()
   rounds, content = checkpoints.load_file(
     run_dir / run_folder.CHECKPOINTS, FILE
   )

@@ -1,10 +1,11 @@
-"""From settings to data that a process can read, and what the run folder keeps.
+"""Prepares the data of a run, and records them in its folder.
 
-Catalogue, partition and client store come from `datasets`; this is where a run
-puts them together.
+`datasets` has the catalogue, the partitions and the client store; this module
+puts them together for a run.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,73 @@ from experiments.config.usage import UsageError
 
 
 @dataclasses.dataclass(frozen=True)
+class DataRequest:
+  """Which data a run asks for; most fields are settings of their names.
+
+  Attributes:
+    dataset: The setting.
+    options: The options of the data set, by the names of its loader.
+    data_dir: The setting.
+    cache_dir: The setting.
+    split: The setting.
+    partition: The setting.
+    partition_arguments: The settings of the partition, by name.
+    seed: The setting.
+    server_examples: The setting.
+    labelled_examples: The setting.
+    mask: The setting.
+    mask_ratio: The setting.
+    pretraining_images: The setting.
+    clients_per_round: The setting; the partition must have as many clients.
+    gradient_diversity_clients: Likewise.
+    labels_at: Whose labels training sees, as in `ProcessSpec`.
+  """
+
+  dataset: str
+  options: Mapping[str, object]
+  data_dir: str | None
+  cache_dir: str
+  split: str | None
+  partition: str
+  partition_arguments: Mapping[str, object]
+  seed: int
+  server_examples: int | None
+  labelled_examples: int | None
+  mask: str | None
+  mask_ratio: float | None
+  pretraining_images: str | None
+  clients_per_round: int | None
+  gradient_diversity_clients: int | None
+  labels_at: str
+
+  @classmethod
+  def of_run(cls, settings, labels_at: str) -> 'DataRequest':
+    """Returns what the settings of a run ask for.
+
+    Args:
+      settings: From `experiments.config.settings.make`.
+      labels_at: As in `ProcessSpec`.
+    """
+    parts = settings.parts
+    plain = {
+      field.name: getattr(settings, field.name)
+      for field in dataclasses.fields(cls)
+      if field.name not in ('options', 'partition_arguments', 'labels_at')
+    }
+    return cls(
+      options={
+        option: getattr(settings, setting.name)
+        for option, setting in parts.source.options.items()
+      },
+      partition_arguments={
+        name: getattr(settings, name) for name in parts.partition.setting_names
+      },
+      labels_at=labels_at,
+      **plain,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class RunData:
   """The data of a run.
 
@@ -38,8 +106,8 @@ class RunData:
     counts: `int64 [K, d]`, examples per client and known class.
     labels_at: Whose labels training sees, as in `ProcessSpec`; `'dealt'` with a
       fixed mask, or where some of the clients' examples have no label.
-    redrawn_ratio: The share of labels that the process hides, others in every
-      pass, or `None`.
+    redrawn_ratio: The share of labels that the process hides, drawn anew in
+      each pass; `None` where it hides none.
   """
 
   source: Source
@@ -55,15 +123,17 @@ class RunData:
     return partitions.find(self.partition.name).in_sets
 
   def describe(self) -> dict[str, object]:
-    """Returns what a report says of the data: sizes, classes, measured R.
+    """Returns the figures that a report gives of the data.
 
-    `labelled_client_examples` are those whose labels are seen at some time, and
-    `min_labels`, `median_labels` and `max_labels`, where clients have only some
-    of their labels, those that a client sees in one pass;
-    `clients_without_labels` and `clients_without_unlabelled` train on what they
-    have. `label_mismatch_...` are from `label_mismatch.Mismatch`, over the
-    clients. Where examples lie in sets, figures of `set_report.describe` are
-    among them.
+    They are sizes, classes, the measured R, and:
+
+    - `labelled_client_examples`: examples whose labels some pass sees.
+    - `min_labels`, `median_labels` and `max_labels`, where clients have only
+      some of their labels: the number that a client sees in one pass.
+    - `clients_without_labels` and `clients_without_unlabelled`, likewise: the
+      number of clients that train on one kind of examples alone.
+    - `label_mismatch_...`: from `label_mismatch.Mismatch`, over the clients.
+    - those of `set_report.describe`, where examples lie in sets.
     """
     summary = statistics.summary(self.counts, self.partition.client_sizes)
     if self.in_sets:
@@ -91,10 +161,10 @@ class RunData:
     return summary
 
   def mismatch(self) -> label_mismatch.Mismatch | None:
-    """Returns how far the clients' labelled data are from their others.
+    """Returns how far clients' labelled data are from their unlabelled data.
 
-    `None` where it is not the same examples all the time that have labels, or
-    where nobody knows the class of some of the others.
+    `None` where the labelled examples change between passes, or where the class
+    of some unlabelled example is unknown.
     """
     partition = self.partition
     labels = self.source.train.labels[partition.examples]
@@ -109,65 +179,27 @@ class RunData:
     )
 
 
-def prepare(settings, spec) -> RunData:
+def prepare(request: DataRequest) -> RunData:
   """Loads, partitions and packs the data of a run.
 
   Args:
-    settings: From `experiments.config.settings.make`.
-    spec: The process's `ProcessSpec`.
-
-  Returns:
-    The `RunData`.
+    request: Which data, and what the run needs of them.
 
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
-  with places.cache_folder(settings.cache_dir):
-    return _prepare(settings, spec)
+  with places.cache_folder(request.cache_dir):
+    return _prepare(request)
 
 
-def _prepare(settings, spec) -> RunData:
-  source = catalogue.load(
-    settings.dataset,
-    data_dir=settings.data_dir,
-    cache_dir=settings.cache_dir,
-    **_options(settings),
-  )
-  source = resplit.resplit(source, settings.split, settings.seed)
-  for name in ('server_examples', 'labelled_examples'):
-    labels = getattr(settings, name)
-    if labels and labels < source.num_classes:
-      raise UsageError(
-        f'--{name}={labels} is less than the {source.num_classes} classes of '
-        f'{settings.dataset}: give at least one example of each.'
-      )
-  fixed = settings.mask == label_masks.FIXED
-  redrawn = settings.mask == label_masks.REDRAWN
-  partition = _partition(
-    settings, source, settings.mask_ratio if fixed else None
-  )
-  for name in ('clients_per_round', 'gradient_diversity_clients'):
-    clients = getattr(settings, name)
-    if clients and clients > partition.num_clients:
-      raise UsageError(
-        f'--{name}={clients} is more than the {partition.num_clients} clients '
-        f'of this partition: give --{name}={partition.num_clients} or less.'
-      )
-  labels_at = split_manifest.DEALT if fixed else spec.labels_at
-  labels = source.train.labels
-  if labels_at == split_manifest.AT_CLIENTS and (
-    (labels[partition.examples] == UNKNOWN).any()
-  ):
-    if redrawn:
-      label_masks.check_all_known(
-        source.name, labels[partition.examples], settings.mask_ratio
-      )
-    # The labels that there are: the mask is the data's own.
-    partition = label_masks.keep_known(partition, labels)
-    labels_at = split_manifest.DEALT
+def _prepare(request) -> RunData:
+  source = _load(request)
+  partition = _partition(request, source)
+  partition, labels_at = _labelled(request, source, partition)
+  is_redrawn = request.mask == label_masks.REDRAWN
   conflicts.check_has_unlabelled(
-    settings.pretraining_images,
-    redrawn or labels_at != split_manifest.AT_CLIENTS,
+    request.pretraining_images,
+    is_redrawn or labels_at != split_manifest.AT_CLIENTS,
   )
   counts = statistics.class_counts(
     source.train.labels[partition.examples],
@@ -178,7 +210,7 @@ def _prepare(settings, spec) -> RunData:
   store = client_store.build(
     source,
     partition,
-    cache_dir=settings.cache_dir,
+    cache_dir=request.cache_dir,
     labelled=labels_at,
   )
   return RunData(
@@ -187,33 +219,75 @@ def _prepare(settings, spec) -> RunData:
     store,
     counts,
     labels_at,
-    redrawn_ratio=settings.mask_ratio if redrawn else None,
+    redrawn_ratio=request.mask_ratio if is_redrawn else None,
   )
 
 
-def _partition(settings, source, mask_ratio) -> Partition:
-  names = settings.parts.partition.setting_names
-  return partitions.build(
-    settings.partition,
+def _load(request) -> Source:
+  """Returns the data set, split as the run asks for."""
+  source = catalogue.load(
+    request.dataset,
+    data_dir=request.data_dir,
+    cache_dir=request.cache_dir,
+    **request.options,
+  )
+  source = resplit.resplit(source, request.split, request.seed)
+  for name in ('server_examples', 'labelled_examples'):
+    labels = getattr(request, name)
+    if labels and labels < source.num_classes:
+      raise UsageError(
+        f'--{name}={labels} is less than the {source.num_classes} classes of '
+        f'{request.dataset}: give at least one example of each.'
+      )
+  return source
+
+
+def _partition(request, source) -> Partition:
+  """Returns the partition, which has clients enough for the run."""
+  is_fixed = request.mask == label_masks.FIXED
+  partition = partitions.build(
+    request.partition,
     source,
-    seed=settings.seed,
-    server_examples=settings.server_examples or 0,
-    labelled_examples=settings.labelled_examples or 0,
-    mask_ratio=mask_ratio,
-    **{name: getattr(settings, name) for name in names},
+    seed=request.seed,
+    server_examples=request.server_examples or 0,
+    labelled_examples=request.labelled_examples or 0,
+    mask_ratio=request.mask_ratio if is_fixed else None,
+    **request.partition_arguments,
   )
+  for name in ('clients_per_round', 'gradient_diversity_clients'):
+    clients = getattr(request, name)
+    if clients and clients > partition.num_clients:
+      raise UsageError(
+        f'--{name}={clients} is more than the {partition.num_clients} clients '
+        f'of this partition: give --{name}={partition.num_clients} or less.'
+      )
+  return partition
 
 
-def _options(settings) -> dict[str, object]:
-  """The options of the data set, by the names of its loader."""
-  return {
-    option: getattr(settings, setting.name)
-    for option, setting in settings.parts.source.options.items()
-  }
+def _labelled(request, source, partition) -> tuple[Partition, str]:
+  """Returns the partition and whose labels training sees (`RunData`)."""
+  labels_at, labels = request.labels_at, source.train.labels
+  if request.mask == label_masks.FIXED:
+    labels_at = split_manifest.DEALT
+  if labels_at != split_manifest.AT_CLIENTS or (
+    (labels[partition.examples] != UNKNOWN).all()
+  ):
+    return partition, labels_at
+  if request.mask == label_masks.REDRAWN:
+    label_masks.check_all_known(
+      source.name, labels[partition.examples], request.mask_ratio
+    )
+  # Some labels are unknown to everyone: that is the mask of the data set.
+  return label_masks.keep_known(partition, labels), split_manifest.DEALT
 
 
 def write_records(data: RunData, folder) -> None:
-  """Writes what a run folder keeps of the data: who has what, and labels."""
+  """Writes the records of the data: partition, labels and pictures of them.
+
+  Args:
+    data: The data of the run.
+    folder: The `RunFolder`.
+  """
   split_manifest.write(
     data.partition,
     folder.path / 'split.json',

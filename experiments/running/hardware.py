@@ -1,7 +1,9 @@
-"""What this machine's processor can do."""
+"""What this machine's processor can do, and how TensorFlow uses it."""
 
 import logging
 import pathlib
+
+import tensorflow as tf
 
 # Processor flags that make bfloat16 arithmetic faster than float32.
 _FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
@@ -16,6 +18,12 @@ def processor_flags() -> frozenset[str]:
     if line.startswith('flags'):
       return frozenset(line.partition(':')[2].split())
   return frozenset()
+
+
+def set_up_tensorflow() -> None:
+  """Hides GPUs from TensorFlow, and silences logs below a warning."""
+  logging.getLogger().setLevel(logging.WARNING)
+  tf.config.set_visible_devices([], 'GPU')
 
 
 def warn_of_slow_precision(precision: str) -> None:

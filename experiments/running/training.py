@@ -1,7 +1,7 @@
-"""One run from checked settings to summary.json."""
+"""Trains a run, from its first round to summary.json, or describes it."""
 
 import contextlib
-import logging
+import functools
 import sys
 from collections.abc import Iterator
 
@@ -21,14 +21,15 @@ from experiments.measuring import (
   proxy_evaluation,
   pseudo_label_watch,
 )
+from experiments.measuring.finished_round import Measurement
 from experiments.running import (
   building,
   classifiers,
-  client_states,
+  client_state_files,
   description,
   diversity,
-  hardware,
   round_loop,
+  run_checkpoints,
   signals,
   summary,
   worker_context,
@@ -39,7 +40,8 @@ from experiments.running import (
 from experiments.running import (
   progress as progress_lib,
 )
-from tff_ssl.simulation import channels
+from tff_ssl import objectives
+from tff_ssl.simulation import channels, client_sampling
 
 
 class RunFailed(RuntimeError):
@@ -47,99 +49,87 @@ class RunFailed(RuntimeError):
 
 
 def run(
-  settings, folder: run_folder.RunFolder, recipe_facts: dict[str, object]
-) -> int:
-  """Runs an experiment, or resumes it where its folder exists.
+  opened: building.Run,
+  folder: run_folder.RunFolder,
+  recipe_facts: dict[str, object],
+  stop: signals.GracefulStop,
+) -> None:
+  """Trains a run, or resumes it where its folder holds a part of it.
 
   Args:
-    settings: From `experiments.config.settings.make`.
+    opened: The run.
     folder: Its run folder, from `experiments.artifacts.places.opened`.
     recipe_facts: What its summary says of its recipe.
-
-  Returns:
-    The exit code: 0, or 128 plus the number of the signal that ended it.
+    stop: Asks to stop; the folder then has no summary yet.
 
   Raises:
     ValueError, TypeError, RunFolderError: If it cannot be run as asked; nothing
       was trained.
     RuntimeError, OSError: If it failed on its way.
   """
-  _quieten()
-  with signals.GracefulStop() as stop:
-    hardware.warn_of_slow_precision(settings.precision)
-    opened = building.Run.open(settings)
-    data, process = opened.data, opened.process
-    owners = client_evaluation.find_owners(
-      settings, data.source, data.partition
-    )
-    worker_context.install(settings, opened.spec, data.store)
-    state = process.initialize()
-    folder.require_free_space(
-      _bytes_needed(state)
-      + client_states.bytes_needed(
-        settings, opened.spec, state, data.partition.num_clients
+  settings, data, process = opened.settings, opened.data, opened.process
+  owners = _find_owners(opened)
+  _start_workers(opened)
+  state = process.initialize()
+  folder.require_free_space(_bytes_needed(opened, state))
+  saved = _open_checkpoints(opened, folder, state)
+  first_round, state = saved.load_latest() or (0, state)
+  places.check_rounds_left(settings, first_round)
+  _show(description.lines_of_data(data))
+  _show(description.lines_of_warmup(settings))
+  if owners is not None:
+    _show([client_evaluation.describe(owners)])
+  evaluator = evaluation.Evaluator(opened.model, opened.views, data.source.test)
+  further = _further_measurements(opened, folder)
+  # Nothing is refused from here on.
+  folder.write_flags(settings.used)
+  folder.keep()
+  if note := folder.write_versions(first_round):
+    _show([note])
+  data_lib.write_records(data, folder)
+  with _failures_of_a_run():
+    with _opened_logs(settings, folder, first_round, evaluator, owners) as (
+      test,
+      logs,
+      progress,
+    ):
+      state = _build_loop(opened, saved).run(
+        state,
+        first_round,
+        stop=stop,
+        measurements=[test, *further],
+        logs=logs,
+        show=progress.update,
       )
+    if not stop.requested:
+      weights = process.get_model_weights(state)
+      facts = {
+        'data': data.source.title,
+        **data.describe(),
+        **({} if owners is None else owners.describe()),
+        **recipe_facts,
+        **description.communication(settings, process, weights),
+      }
+      _show(summary.write(settings, folder, weights, facts))
+  if stop.requested:
+    print(
+      'Stopped; continue with: python -m experiments.run '
+      f'--flagfile={folder.flags}',
+      file=sys.stderr,
     )
-    manager = _open_checkpoints(settings, folder, data, state)
-    states = client_states.of_run(settings, opened.spec)
-    latest = manager.load_latest(None if states is None else states.resume)
-    first_round, state = latest or (0, state)
-    places.check_rounds_left(settings, first_round)
-    _show(description.lines_of_data(data))
-    _show(description.lines_of_warmup(settings))
-    if owners is not None:
-      _show([client_evaluation.describe(owners)])
-    evaluator = evaluation.Evaluator(
-      opened.model, opened.views, data.source.test
-    )
-    loop = _build_loop(opened, evaluator, manager, states, folder)
-    # Nothing is refused from here on.
-    folder.write_flags(settings.used)
-    folder.keep()
-    if note := folder.write_versions(first_round):
-      _show([note])
-    data_lib.write_records(data, folder)
-    with _failures_of_a_run():
-      state = _train(
-        loop, settings, folder, stop, first_round, state, evaluator, owners
-      )
-      if not stop.requested:
-        weights = process.get_model_weights(state)
-        facts = {
-          'data': data.source.title,
-          **data.describe(),
-          **({} if owners is None else owners.describe()),
-          **recipe_facts,
-          **description.communication(settings, process, weights),
-        }
-        _show(summary.write(settings, folder, weights, facts))
-    if stop.requested:
-      print(
-        'Stopped; continue with: python -m experiments.run '
-        f'--flagfile={folder.flags}',
-        file=sys.stderr,
-      )
-    return stop.exit_code
 
 
-def try_out(settings) -> int:
-  """Prepares a run and says what it would do, without training.
+def try_out(opened: building.Run) -> None:
+  """Says what a run would do, without training.
 
   Args:
-    settings: From `experiments.config.settings.make`.
-
-  Returns:
-    The exit code 0.
+    opened: The run.
 
   Raises:
     ValueError, TypeError: If it cannot be run as asked.
-    RuntimeError, OSError: If data cannot be prepared.
   """
-  _quieten()
-  opened = building.Run.open(settings)
-  client_evaluation.find_owners(
-    settings, opened.data.source, opened.data.partition
-  )
+  settings = opened.settings
+  _find_owners(opened)
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
@@ -147,12 +137,6 @@ def try_out(settings) -> int:
   _show(['', 'Costs:', *description.lines_of_costs(opened)])
   _show(description.lines_of_warmup(settings))
   _show(['', 'Nothing was trained (--dry_run).'])
-  return 0
-
-
-def _quieten() -> None:
-  logging.getLogger().setLevel(logging.WARNING)
-  tf.config.set_visible_devices([], 'GPU')
 
 
 def _show(lines) -> None:
@@ -160,40 +144,135 @@ def _show(lines) -> None:
     print(line, flush=True)
 
 
-def _build_loop(opened, evaluator, manager, states, folder):
-  """Returns the `RoundLoop` of a run, with all that it measures."""
+def _find_owners(opened) -> client_evaluation.Owners | None:
+  """Returns the owners of the test examples if clients are evaluated."""
+  settings = opened.settings
+  return client_evaluation.find_owners(
+    opened.data.source,
+    opened.data.partition,
+    rounds_per_client_evaluation=settings.rounds_per_client_evaluation,
+    seed=settings.seed,
+  )
+
+
+def _start_workers(opened) -> None:
+  settings, has_states = opened.settings, opened.spec.keeps_client_state
+  worker_context.install(
+    num_workers=settings.workers,
+    worker_addresses=settings.worker_addresses,
+    timeout_s=settings.worker_timeout,
+    clients_per_round=settings.clients_per_round,
+    store_path=opened.data.store.path,
+    client_state_folder=(
+      client_state_files.folder(settings.run_dir) if has_states else None
+    ),
+  )
+
+
+def _open_checkpoints(opened, folder, initial_state):
+  """Returns the `RunCheckpoints` of a run."""
   settings, data = opened.settings, opened.data
-  model, views = opened.model, opened.views
-  return round_loop.RoundLoop(
-    opened.process,
-    settings=settings,
-    num_clients=data.partition.num_clients,
-    evaluate=evaluator,
-    checkpoints=manager,
-    diversity=(
-      diversity.DiversityProbe(opened.over_data, data, settings)
-      if settings.gradient_diversity_clients
-      else None
+  fixed = {
+    name: value
+    for name, value in settings.used.items()
+    if name not in settings_lib.FREE
+  }
+  states = None
+  if opened.spec.keeps_client_state:
+    states = client_state_files.ClientStateFiles(
+      client_state_files.folder(settings.run_dir), settings.seed
+    )
+  return run_checkpoints.RunCheckpoints(
+    checkpoints.CheckpointManager(
+      folder.checkpoints,
+      initial_state,
+      fingerprint={**fixed, 'partition_digest': data.partition.digest()},
     ),
     client_states=states,
-    classifier=classifiers.describe(settings, data),
-    observe=proxy_evaluation.observer(
-      settings, model, views, data.source.test, folder.path
+    classifier=classifiers.describe(
+      opened.views,
+      data,
+      model=settings.model,
+      norm=settings.norm,
+      precision=settings.precision,
+      pretraining_rounds=settings.pretraining_rounds,
     ),
-    validate=evaluation.validator(model, views, data.source.validation),
-    watch=pseudo_label_watch.build(settings, opened.spec, model, views, data),
+  )
+
+
+def _further_measurements(opened, folder) -> list[Measurement]:
+  """Returns what is measured after the test split, in this order."""
+  settings, data = opened.settings, opened.data
+  model, views = opened.model, opened.views
+  further = []
+  if data.source.validation is not None:
+    further.append(
+      evaluation.ValidationMeasurement(model, views, data.source.validation)
+    )
+  watch = pseudo_label_watch.build(
+    model,
+    views,
+    data,
+    has_server_training=opened.spec.has_server_training,
+    threshold=settings.threshold,
+    seed=settings.seed,
+  )
+  if watch is not None:
+    further.append(watch)
+  if settings.proxy_task is not None:
+    task = objectives.PROXY_TASKS[settings.proxy_task]
+    further.append(
+      proxy_evaluation.ProxyObserver(
+        proxy_evaluation.ProxyTest(model, task, views, data.source.test),
+        folder.path,
+        title=f'{settings.process} on {settings.dataset}, seed {settings.seed}',
+        total_rounds=settings.total_rounds,
+        pretraining_rounds=settings.pretraining_rounds,
+      )
+    )
+  if settings.gradient_diversity_clients:
+    further.append(
+      diversity.DiversityProbe(
+        opened.over_data,
+        data,
+        num_clients=settings.gradient_diversity_clients,
+        rounds_between=settings.rounds_per_gradient_diversity,
+        total_rounds=settings.total_rounds,
+        seed=settings.seed,
+        redeal=settings.start_model == 'slot',
+      )
+    )
+  return further
+
+
+def _build_loop(opened, saved):
+  """Returns the `RoundLoop` of a run."""
+  settings = opened.settings
+  return round_loop.RoundLoop(
+    opened.process,
+    sample_keys=functools.partial(
+      client_sampling.sample_keys,
+      num_clients=opened.data.partition.num_clients,
+      clients_per_round=settings.clients_per_round or 0,
+      num_groups=settings.num_groups or 1,
+      seed=settings.seed,
+      redeal=settings.start_model == 'slot',
+    ),
+    checkpoints=saved,
+    total_rounds=settings.total_rounds,
+    rounds_per_checkpoint=settings.rounds_per_checkpoint,
     read_weights=opened.over_data.read_model_weights,
   )
 
 
 @contextlib.contextmanager
 def _failures_of_a_run() -> Iterator[None]:
-  """Turns what may go wrong on the way into `RunFailed`."""
+  """Turns the errors of a run that has begun into `RunFailed`."""
   try:
     yield
   except (ValueError, TypeError) as error:
     raise RunFailed(str(error)) from error
-  # What follows the first line of these are TensorFlow's names of nodes.
+  # After their first line, these only list names of TensorFlow's nodes.
   except tf.errors.OpError as error:
     raise RunFailed(error.message.partition('\n')[0]) from error
   except grpc.RpcError as error:
@@ -203,22 +282,13 @@ def _failures_of_a_run() -> Iterator[None]:
     pass
 
 
-def _open_checkpoints(settings, folder, data, initial_state):
-  """Returns the `CheckpointManager` of a run."""
-  fixed = {
-    name: value
-    for name, value in settings.used.items()
-    if name not in settings_lib.FREE
-  }
-  return checkpoints.CheckpointManager(
-    folder.checkpoints,
-    initial_state,
-    fingerprint={**fixed, 'partition_digest': data.partition.digest()},
-  )
+@contextlib.contextmanager
+def _opened_logs(settings, folder, first_round, evaluator, owners):
+  """Opens what is written in each round.
 
-
-def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):
-  """Trains to the end, or until asked to stop, and returns the state."""
+  Yields:
+    The `TestMeasurement`, the logs of rows and the `Progress`.
+  """
   if first_round:
     print(f'Resuming after round {first_round}.', flush=True)
   board = metric_log.TensorBoardLog(folder.tensorboard)
@@ -232,19 +302,30 @@ def _train(loop, settings, folder, stop, first_round, state, evaluator, owners):
         evaluator, owners, folder.clients, first_round + 1, log
       ) as evaluate_clients,
     ):
-      return loop.run(
-        state,
-        first_round,
-        stop,
-        progress,
-        (log.append, board.write),
-        evaluate_clients,
+      test = evaluation.TestMeasurement(
+        evaluator,
+        total_rounds=settings.total_rounds,
+        rounds_per_evaluation=settings.rounds_per_evaluation,
+        evaluation_offset=settings.evaluation_offset,
+        evaluate_clients=evaluate_clients,
+        rounds_per_client_evaluation=settings.rounds_per_client_evaluation,
       )
+      yield test, (log.append, board.write), progress
   finally:
     progress.close()
 
 
-def _bytes_needed(state) -> int:
-  """Three checkpoints (two kept, one being written) and the other files."""
-  # Beside the state a checkpoint has the classifier, which is no larger.
-  return 3 * 2 * description.num_bytes(state) + 32 * 2**20
+def _bytes_needed(opened, state) -> int:
+  """Returns the bytes of checkpoints, client states and the other files."""
+  settings = opened.settings
+  # Three checkpoints: two kept, one being written. Each has the state and the
+  # classifier, which is no larger.
+  needed = 3 * 2 * description.num_bytes(state) + 32 * 2**20
+  if opened.spec.keeps_client_state:
+    needed += client_state_files.bytes_needed(
+      state,
+      num_clients=opened.data.partition.num_clients,
+      clients_per_round=settings.clients_per_round,
+      rounds_per_checkpoint=settings.rounds_per_checkpoint,
+    )
+  return needed

@@ -1,8 +1,11 @@
 """Values of a flag that validation accuracies choose, and the file of them.
 
-The file is a CSV: `row`, `flag` and `chosen`, then a column for each value with
-the validation accuracy of the row's run. A row without any is not chosen for.
+The file is a CSV with the columns `row`, `flag` and `chosen`, and one more for
+each value with the validation accuracy of the row's run. Where a row has no
+accuracy at all, nothing is chosen for it.
 """
+
+from __future__ import annotations
 
 import csv
 import os
@@ -10,13 +13,16 @@ import pathlib
 import types
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
+from etils import epy
 
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.parts_of_run import OF_USERS
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, recipes
+
+with epy.lazy_imports():
+  import pandas as pd
 
 _MEASURE = 'validation_accuracy'
 _FIXED = ('row', 'flag', 'chosen')

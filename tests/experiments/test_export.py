@@ -24,7 +24,7 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
   assert not run.main(
     ['run', f'--process={process}', f'--run_dir={folder}', *arguments, *flags]
   )
-  assert export.main([str(folder)]) == 0
+  assert export.main(['export', str(folder)]) == 0
   classify = tf.saved_model.load(str(folder / 'classifier'))
   test = catalogue.load('digits', data_dir=None, cache_dir='').test
   logits = classify(test.images)
@@ -71,7 +71,7 @@ def test_what_cannot_be_exported(make, message, tmp_path, capsys):
   folder = tmp_path / 'run'
   make(folder)
   before = sorted(tmp_path.rglob('*'))
-  assert export.main([str(folder)]) == 2
+  assert export.main(['export', str(folder)]) == 2
   error = capsys.readouterr().err
   assert message in error and error.startswith('error: ')
   assert error.count('\n') == 1
@@ -96,15 +96,15 @@ def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
   shutil.rmtree(data)
   shutil.rmtree(cache)
   output = tmp_path / 'new' / 'model'
-  assert export.main([str(folder), f'--output={output}']) == 0
+  assert export.main(['export', str(folder), f'--output={output}']) == 0
   assert tf.saved_model.load(str(output))(digits.test.images).shape == (360, 10)
   assert [path.name for path in output.parent.iterdir()] == ['model']
   first, last = sorted((folder / 'checkpoints').glob('round_*'))
   shutil.rmtree(last)
-  assert export.main([str(folder)]) == 2
+  assert export.main(['export', str(folder)]) == 2
   assert 'train no classifier (--pretraining' in capsys.readouterr().err
   (first / 'classifier.npz').write_bytes(b'')
-  assert export.main([str(folder)]) == 2
+  assert export.main(['export', str(folder)]) == 2
   error = capsys.readouterr().err
   assert 'has a sound classifier.npz' in error
   assert 'classifier.npz does not match its SHA-256' in error
@@ -114,5 +114,5 @@ def test_a_run_without_a_checkpoint(tmp_path, capsys):
   folder = tmp_path / 'run'
   folder.mkdir()
   (folder / 'flags.txt').write_text('--process=fedavg\n--dataset=digits\n')
-  assert export.main([str(folder)]) == 2
+  assert export.main(['export', str(folder)]) == 2
   assert 'holds no checkpoint' in capsys.readouterr().err

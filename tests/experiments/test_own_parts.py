@@ -234,7 +234,7 @@ def test_a_network_of_ones_own(tmp_path, cache):
   # 64 pixels to 10 classes, with biases.
   assert summary['bytes_up_per_client'] >= 4 * 650
   # Its classifier is built anew, by the same function.
-  assert export.main([str(tmp_path / 'run')]) == 0
+  assert export.main(['export', str(tmp_path / 'run')]) == 0
   classify = tf.saved_model.load(tmp_path / 'run' / 'classifier')
   assert classify(np.zeros((2, 8, 8, 1), np.uint8)).shape == (2, 10)
 

@@ -243,7 +243,11 @@ def test_command_line(tmp_path, capsys):
   assert '--curves=no is in no metrics.csv' in capsys.readouterr().err
   assert report.main(['report', run, str(tmp_path / 'no')]) == 2
   assert 'error: ' in capsys.readouterr().err
-  for wrong in ([], [run, '--curves=accuracy'], [run, '--what']):
-    with pytest.raises(SystemExit) as caught:
-      report.main(['report', *wrong])
-    assert caught.value.code == 2
+  for wrong, message in (
+    ([], 'RUN_DIR is missing: name a run folder.'),
+    ([run, '--curves=accuracy'], '--curves=accuracy needs --output'),
+    ([run, '--outptu=x'], '--outptu is no flag: did you mean --output?'),
+  ):
+    assert report.main(['report', *wrong]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count('\n') == 1

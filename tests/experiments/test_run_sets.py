@@ -72,7 +72,7 @@ def test_prevalences_in_classifier_out(folder, tff_context):
   # Nobody's class is known, so that there is nothing to draw or to measure.
   assert summary['measured_r'] is None
   assert not (folder / 'run' / 'partition.png').exists()
-  assert export.main([str(folder / 'run')]) == 0
+  assert export.main(['export', str(folder / 'run')]) == 0
   classify = tf.saved_model.load(str(folder / 'run' / 'classifier'))
   files = sorted((folder / 'data' / 'test').glob('*/*.png'))
   images = np.stack([np.asarray(Image.open(path)) for path in files])

@@ -39,7 +39,8 @@ def make(process='in_sets', dataset='digits', **given):
 
 def prepare(cache_dir, process='in_sets', **given):
   made = make(process, cache_dir=cache_dir, **given)
-  return data.prepare(made, {**PROCESSES, 'in_sets': IN_SETS}[process])
+  spec = {**PROCESSES, 'in_sets': IN_SETS}[process]
+  return data.prepare(data.DataRequest.of_run(made, spec.labels_at))
 
 
 def test_defaults_are_those_of_section_4():

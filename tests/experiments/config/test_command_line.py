@@ -60,8 +60,8 @@ def run_with_a_broken_pipe(monkeypatch, tmp_path):
   def fail(*unused):
     raise BrokenPipeError(32, 'Broken pipe')
 
-  training = types.SimpleNamespace(run=fail)
-  monkeypatch.setattr(run, '_import_training', lambda: training)
+  building = types.SimpleNamespace(Run=types.SimpleNamespace(open=fail))
+  monkeypatch.setattr(run, '_import_runner', lambda: (building, None))
   return lambda: run.main(
     [
       *('run', '--process=fedavg', '--dataset=digits'),

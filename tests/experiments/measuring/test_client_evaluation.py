@@ -66,8 +66,9 @@ def native(source, **arguments):
 
 
 def owners_of(source, partition, rounds=1):
-  settings = types.SimpleNamespace(rounds_per_client_evaluation=rounds, seed=3)
-  return client_evaluation.find_owners(settings, source, partition)
+  return client_evaluation.find_owners(
+    source, partition, rounds_per_client_evaluation=rounds, seed=3
+  )
 
 
 def probabilities(source, weights):

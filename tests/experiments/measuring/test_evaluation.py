@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 
 from datasets.sources.source import Split
 from experiments.measuring import evaluation
+from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import augmentation
 from tff_ssl.models import dense, functional
 
@@ -81,10 +82,14 @@ def test_one_evaluator_takes_any_weights(model):
 def test_validation_is_of_its_own_split(model):
   data, weights = split(90), model.initial_weights(3)
   views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
-  validate = evaluation.validator(model, views, data)
+  validate = evaluation.ValidationMeasurement(model, views, data)
   right = expected(data, weights)['accuracy']
-  assert validate(weights) == {'validation_accuracy': right}
-  assert evaluation.validator(model, views, None) is None
+  tested, untested = (
+    FinishedRound(1, weights, read_weights=lambda state: state, row=row)
+    for row in ({'accuracy': 0.5}, {})
+  )
+  assert validate(tested) == {'validation_accuracy': right}
+  assert validate(untested) == {}
 
 
 def test_summary_has_the_last_and_the_best_validation():

@@ -11,6 +11,7 @@ from PIL import Image
 
 from datasets.sources.source import Split
 from experiments.measuring import proxy_evaluation
+from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import augmentation, models, objectives
 from tff_ssl.objectives import proxy_tasks
 
@@ -130,19 +131,18 @@ class Task:
 
 
 def observe(folder, task, **changed):
-  settings = types.SimpleNamespace(
-    **{
-      'process': 'p',
-      'dataset': 'd',
-      'seed': 0,
-      'total_rounds': 5,
-      'pretraining_rounds': None,
-      **changed,
-    }
+  observer = proxy_evaluation.ProxyObserver(
+    task, folder, title='a run', total_rounds=5, **changed
   )
-  observer = proxy_evaluation.ProxyObserver(task, settings, folder)
   return [
-    observer(n, types.SimpleNamespace(global_model_weights=n), n % 2 == 0)
+    observer(
+      FinishedRound(
+        n,
+        types.SimpleNamespace(global_model_weights=n),
+        read_weights=None,
+        row={'accuracy': 0.5} if n % 2 == 0 else {},
+      )
+    )
     for n in range(1, 6)
   ]
 
@@ -199,10 +199,7 @@ def test_images_are_above_their_reconstructions_in_colour(tmp_path):
   assert rows['red'].max() < rows['blue'].min()
 
 
-def test_processes_without_a_proxy_task_are_not_observed(model, tmp_path):
-  settings = types.SimpleNamespace(proxy_task=None)
-  found = proxy_evaluation.observer(settings, model, VIEWS, split(5), tmp_path)
-  assert found is None
+def test_runs_without_a_proxy_task_have_no_figures_of_it():
   assert proxy_evaluation.loss_figures(pd.DataFrame({'accuracy': [0.5]})) == {}
 
 

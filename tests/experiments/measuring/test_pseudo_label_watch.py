@@ -1,7 +1,5 @@
 """Pseudo-labels on the server's labels, with a model that is a table."""
 
-import types
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,6 +7,7 @@ import tensorflow_federated as tff
 
 from datasets.sources import source
 from experiments.measuring import pseudo_label_watch
+from experiments.measuring.finished_round import FinishedRound
 from tff_ssl.augmentation import views
 
 _CLASSES = 4
@@ -48,13 +47,26 @@ def _watch(told, threshold=0.95):
   )
 
 
-def _weights(shift):
-  return tff.learning.models.ModelWeights([np.int32(shift)], [])
+def _finished(number, shift, row):
+  """Returns a round that was tested, whose model moves classes by `shift`."""
+  return FinishedRound(
+    number,
+    state=shift,
+    read_weights=lambda shift: tff.learning.models.ModelWeights(
+      [np.int32(shift)], []
+    ),
+    row={'accuracy': 0.5, **row},
+  )
+
+
+def test_a_round_that_is_not_tested_is_not_watched():
+  finished = FinishedRound(1, 0, read_weights=None, row={'mask_rate': 0.9})
+  assert _watch([])(finished) == {}
 
 
 def test_figures_by_hand():
   told = []
-  measured = _watch(told)(1, _weights(0), {'mask_rate': 0.9})
+  measured = _watch(told)(_finished(1, 0, {'mask_rate': 0.9}))
   # Three classes of four pass, all of them right.
   assert measured == {
     'server_mask_rate': 0.75,
@@ -66,10 +78,10 @@ def test_figures_by_hand():
 def test_a_collapse_is_told_once():
   told = []
   watch = _watch(told)
-  assert watch(20, _weights(0), {'mask_rate': 0.9})
-  measured = watch(30, _weights(1), {'mask_rate': 0.72})
+  assert watch(_finished(20, 0, {'mask_rate': 0.9}))
+  measured = watch(_finished(30, 1, {'mask_rate': 0.72}))
   assert measured['server_pseudo_label_accuracy'] == 0
-  watch(40, _weights(1), {'mask_rate': 0.72})
+  watch(_finished(40, 1, {'mask_rate': 0.72}))
   (text,) = told
   assert text.startswith("Warning: in round 30, 72% of the clients' examples")
   assert 'only 0% of such predictions are right' in text
@@ -79,13 +91,13 @@ def test_a_collapse_is_told_once():
 @pytest.mark.parametrize('row', [{'mask_rate': 0.1}, {}])
 def test_few_pseudo_labels_do_no_harm(row):
   told = []
-  _watch(told)(30, _weights(1), row)
+  _watch(told)(_finished(30, 1, row))
   assert not told
 
 
 def test_a_model_that_is_sure_of_nothing():
   told = []
-  measured = _watch(told, threshold=1.01)(1, _weights(1), {'mask_rate': 0.9})
+  measured = _watch(told, threshold=1.01)(_finished(1, 1, {'mask_rate': 0.9}))
   assert measured == {'server_mask_rate': 0.0}
   assert not told
 
@@ -93,10 +105,11 @@ def test_a_model_that_is_sure_of_nothing():
 @pytest.mark.parametrize('threshold, has_server', [(None, True), (0.95, False)])
 def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
   built = pseudo_label_watch.build(
-    types.SimpleNamespace(threshold=threshold, seed=0),
-    types.SimpleNamespace(has_server_training=has_server),
     model=None,
     views=None,
     data=None,
+    has_server_training=has_server,
+    threshold=threshold,
+    seed=0,
   )
   assert built is None

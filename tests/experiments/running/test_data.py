@@ -28,7 +28,9 @@ def prepare(cache_dir, process='grouping', **given):
   made = settings.make(
     {'process': process, 'dataset': 'digits', 'cache_dir': cache_dir, **given}
   )
-  return data.prepare(made, PROCESSES[process])
+  return data.prepare(
+    data.DataRequest.of_run(made, PROCESSES[process].labels_at)
+  )
 
 
 def distance(counts):
@@ -113,7 +115,7 @@ def test_dealt_labels_are_at_the_clients(cache_dir, tmp_path, monkeypatch):
       'labelled_examples': 60,
     }
   )
-  run = data.prepare(made, spec)
+  run = data.prepare(data.DataRequest.of_run(made, spec.labels_at))
   facts = run.describe()
   assert facts['labelled_client_examples'] == 60
   assert facts['server_examples'] == 0 and facts['examples'] == 1437
@@ -255,7 +257,7 @@ def test_the_process_hides_the_labels_of_a_redrawn_mask(
       **MASKED,
     }
   )
-  run = data.prepare(made, spec)
+  run = data.prepare(data.DataRequest.of_run(made, spec.labels_at))
   plain = prepare(cache_dir, 'fedavg', **{**MASKED, 'mask_ratio': 0.0})
   assert run.store.key == plain.store.key
   assert run.partition.digest() == plain.partition.digest()

@@ -1,5 +1,6 @@
 """The loop alone, around a process of a few numpy lines."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -8,7 +9,9 @@ import types
 import numpy as np
 import pytest
 
-from experiments.running import round_loop
+from experiments.measuring import evaluation
+from experiments.running import round_loop, run_checkpoints
+from tff_ssl.simulation import client_sampling
 
 
 def metrics(non_finite=0, loss=0.5, clients=None, **finalizer):
@@ -96,37 +99,46 @@ def run(
   state=0,
   stop=None,
   clients=None,
-  observe=None,
-  validate=None,
+  further=(),
   client_states=None,
+  total_rounds=5,
+  rounds_per_client_evaluation=None,
   **changed,
 ):
   recorder = Recorder()
-  settings = types.SimpleNamespace(
-    **{
-      'total_rounds': 5,
-      'rounds_per_evaluation': 2,
-      'evaluation_offset': 0,
-      'rounds_per_checkpoint': 3,
-      'clients_per_round': 4,
-      'num_groups': 2,
-      'start_model': None,
-      'seed': 1,
-      **changed,
-    }
-  )
   loop = round_loop.RoundLoop(
     process,
-    settings=settings,
-    num_clients=9,
-    evaluate=lambda weights: {'accuracy': weights},
-    checkpoints=recorder,
-    observe=observe,
-    validate=validate,
-    client_states=client_states,
+    sample_keys=functools.partial(
+      client_sampling.sample_keys,
+      **{
+        'num_clients': 9,
+        'clients_per_round': 4,
+        'num_groups': 2,
+        'seed': 1,
+        'redeal': False,
+        **changed,
+      },
+    ),
+    checkpoints=run_checkpoints.RunCheckpoints(
+      recorder, client_states=client_states
+    ),
+    total_rounds=total_rounds,
+    rounds_per_checkpoint=3,
+  )
+  test = evaluation.TestMeasurement(
+    lambda weights: {'accuracy': weights},
+    total_rounds=total_rounds,
+    rounds_per_evaluation=2,
+    evaluate_clients=clients,
+    rounds_per_client_evaluation=rounds_per_client_evaluation,
   )
   end = loop.run(
-    state, first_round, stop or Stop(), recorder, [recorder.log], clients
+    state,
+    first_round,
+    stop=stop or Stop(),
+    measurements=[test, *further],
+    logs=[recorder.log],
+    show=recorder.update,
   )
   return end, recorder
 
@@ -161,14 +173,18 @@ def test_clients_are_evaluated_at_their_intervals_and_at_the_end():
   assert {n for n, row in rows.items() if 'accuracy' in row} == {2, 3, 4, 6, 7}
 
 
-def test_every_round_is_observed_and_its_metrics_join_the_row():
+def test_every_round_is_measured_and_its_metrics_join_the_row():
   seen = []
 
-  def observe(done, state, is_evaluated):
-    seen.append((done, state, is_evaluated))
-    return {'further': done} if is_evaluated else {}
+  def measure(finished):
+    seen.append((finished.number, finished.state, finished.is_evaluated))
+    return {'further': finished.number} if finished.is_evaluated else {}
 
-  end, recorder = run(Process(), observe=observe)
+  def measure_after(finished):
+    assert ('further' in finished.row) == finished.is_evaluated
+    return {}
+
+  end, recorder = run(Process(), further=[measure, measure_after])
   due = [done for done, _, is_evaluated in seen if is_evaluated]
   assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5] and due == [2, 4, 5]
   assert seen[-1][1] == end
@@ -180,9 +196,14 @@ def test_every_round_is_observed_and_its_metrics_join_the_row():
   }
 
 
-def test_validation_goes_with_the_test():
-  def validate(weights):
-    return {'validation_accuracy': -weights}
+def test_validation_goes_with_the_test(monkeypatch):
+  # In the place of the evaluation of a split.
+  monkeypatch.setattr(
+    evaluation,
+    'Evaluator',
+    lambda *unused: lambda weights: {'accuracy': -weights},
+  )
+  validate = evaluation.ValidationMeasurement(None, None, None)
 
   def clients(number, weights):
     return {'accuracy': weights}
@@ -190,7 +211,7 @@ def test_validation_goes_with_the_test():
   _, recorder = run(
     Process(),
     clients=clients,
-    validate=validate,
+    further=[validate],
     rounds_per_client_evaluation=3,
   )
   rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
@@ -256,7 +277,7 @@ def test_participants_follow_seed_and_round():
 
 def test_a_process_without_clients_gets_no_keys():
   process = Process()
-  run(process, clients_per_round=None, num_groups=None)
+  run(process, clients_per_round=0, num_groups=1)
   assert process.keys == [[]] * 5
 
 
@@ -322,14 +343,15 @@ def test_rows_tell_time_and_memory():
 # that changes a file; the parent continues in the same folder. Clients keep
 # states: each takes its own into the round, and leaves another.
 CRASHES = """
-import contextlib, hashlib, json, os, pathlib, signal, sys, types
+import contextlib, functools, hashlib, json, os, pathlib, signal, sys, types
 import numpy as np
 import pandas as pd
 from experiments.artifacts import checkpoints
-from experiments.running import client_evaluation
-from experiments.running import client_states
+from experiments.measuring import client_evaluation, evaluation
+from experiments.running import client_state_files
 from experiments.artifacts import metric_log
-from experiments.running import round_loop
+from experiments.running import round_loop, run_checkpoints
+from tff_ssl.simulation import client_sampling
 from tff_ssl.templates import client_state
 
 OWNERS = client_evaluation.Owners(
@@ -345,7 +367,7 @@ class Process:
 
   def visit(self, client, round_num):
     '''Returns how often the client had taken part, and counts this round.'''
-    seed = SETTINGS.seed
+    seed = SEED
     newest = client_state.newest(self.states, seed, round_num, [client])
     before = int(newest[client].read_bytes()) if newest else 0
     path = self.states / f'seed-{seed}/{client}/{round_num:010}.state'
@@ -373,37 +395,40 @@ class Process:
   def get_model_weights(self, state):
     return state['w']
 
-SETTINGS = types.SimpleNamespace(
-  total_rounds=3, rounds_per_evaluation=2, evaluation_offset=0,
-  rounds_per_checkpoint=1,
-  rounds_per_client_evaluation=2, clients_per_round=2, num_groups=1, seed=1,
-  start_model=None)
+SEED = 1
+ROUNDS = 3
+SAMPLE_KEYS = functools.partial(
+  client_sampling.sample_keys, num_clients=3, clients_per_round=2,
+  num_groups=1, seed=SEED, redeal=False)
 NEWEST = 'checkpoints/round_00000003/manifest.json'
 NEVER = types.SimpleNamespace(
   requested=False, droppable=contextlib.nullcontext)
-SILENT = types.SimpleNamespace(update=lambda *unused: None)
 
 def load(folder):
   state = {'round': np.int32(0), 'w': np.zeros(9, np.float32)}
   manager = checkpoints.CheckpointManager(folder / 'checkpoints', state, {})
-  settings = types.SimpleNamespace(run_dir=folder, seed=SETTINGS.seed)
-  states = client_states.ClientStates(settings)
-  first, state = manager.load_latest(states.resume) or (0, state)
-  return first, state, manager, states
+  states = client_state_files.ClientStateFiles(
+    client_state_files.folder(folder), SEED)
+  saved = run_checkpoints.RunCheckpoints(manager, client_states=states)
+  return *(saved.load_latest() or (0, state)), saved
 
 def train(folder):
-  first, state, manager, states = load(folder)
+  first, state, saved = load(folder)
   with (
     metric_log.MetricLog(folder / 'metrics.csv', first + 1) as log,
     client_evaluation.opened(
       EVALUATOR, OWNERS, folder / 'clients.csv', first + 1, log) as per_client,
   ):
     loop = round_loop.RoundLoop(
-      Process(folder / 'client_states'), settings=SETTINGS, num_clients=3,
-      client_states=states,
-      evaluate=lambda w: {'accuracy': float(w.sum())}, checkpoints=manager,
-    )
-    loop.run(state, first, NEVER, SILENT, [log.append], per_client)
+      Process(folder / 'client_states'), sample_keys=SAMPLE_KEYS,
+      checkpoints=saved, total_rounds=ROUNDS, rounds_per_checkpoint=1)
+    test = evaluation.TestMeasurement(
+      lambda w: {'accuracy': float(w.sum())}, total_rounds=ROUNDS,
+      rounds_per_evaluation=2, evaluate_clients=per_client,
+      rounds_per_client_evaluation=2)
+    loop.run(
+      state, first, stop=NEVER, measurements=[test], logs=[log.append],
+      show=lambda *unused: None)
 
 def result(folder):
   table = pd.read_csv(folder / 'metrics.csv').drop(

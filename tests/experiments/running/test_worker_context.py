@@ -1,17 +1,14 @@
 """What remote workers must see before a run begins."""
 
 import os
-import types
 
 import psutil
 import pytest
 
-from experiments.config.settings import make
-from experiments.running import client_states, worker_context
-from tff_ssl.algorithms import PROCESSES
+from experiments.running import worker_context
 from tff_ssl.simulation import client_reader, workers
 
-STORE = types.SimpleNamespace(path='/shared/store')
+STORE = '/shared/store'
 
 
 @pytest.fixture
@@ -33,34 +30,33 @@ def read(monkeypatch):
   return paths
 
 
-def install(process, folder):
-  settings = make(
-    {
-      'process': process,
-      'dataset': 'digits',
-      'run_dir': str(folder),
-      'worker_addresses': '127.0.0.1:1',
-    }
+def install(states):
+  worker_context.install(
+    num_workers=None,
+    worker_addresses='127.0.0.1:1',
+    timeout_s=60.0,
+    clients_per_round=4,
+    store_path=STORE,
+    client_state_folder=states,
   )
-  worker_context.install(settings, PROCESSES[process], STORE)
-  return settings
 
 
-def test_clients_without_a_state_need_the_store_alone(read, tmp_path):
-  install('fedavg', tmp_path / 'run')
-  assert read == [STORE.path]
+def test_clients_without_a_state_need_the_store_alone(read):
+  install(None)
+  assert read == [STORE]
 
 
 def test_states_must_lie_where_all_workers_find_them(read, tmp_path):
-  settings = install('scaffold', tmp_path / 'run')
+  states = str(tmp_path / 'run' / 'client_states')
+  install(states)
   store, probe = read
-  assert store == STORE.path
-  assert os.path.dirname(probe) == client_states.folder(settings)
+  assert store == STORE
+  assert os.path.dirname(probe) == states
 
 
 def test_a_worker_that_cannot_see_them_is_refused(read, tmp_path, monkeypatch):
   def check_readable(path, context):
-    if path != STORE.path:
+    if path != STORE:
       raise RuntimeError(f'A worker cannot read {path}')
 
   monkeypatch.setattr(client_reader, 'check_readable', check_readable)
@@ -69,10 +65,10 @@ def test_a_worker_that_cannot_see_them_is_refused(read, tmp_path, monkeypatch):
     match='--worker_addresses=127.0.0.1:1: A worker cannot read '
     f'{tmp_path}/run/client_states/',
   ):
-    install('scaffold', tmp_path / 'run')
+    install(str(tmp_path / 'run' / 'client_states'))
 
 
-def test_local_workers_and_where_they_listen(tmp_path, monkeypatch, capsys):
+def test_local_workers_and_where_they_listen(monkeypatch, capsys):
   """Checked against the kernel's own table of sockets."""
   given = {}
   plain = workers.install_context
@@ -82,16 +78,14 @@ def test_local_workers_and_where_they_listen(tmp_path, monkeypatch, capsys):
     return plain(*arguments, **options)
 
   monkeypatch.setattr(workers, 'install_context', install_context)
-  settings = make(
-    {
-      'process': 'fedavg',
-      'dataset': 'digits',
-      'run_dir': str(tmp_path / 'run'),
-      'workers': 2,
-      'worker_timeout': 7.0,
-    }
+  worker_context.install(
+    num_workers=2,
+    worker_addresses=None,
+    timeout_s=7.0,
+    clients_per_round=4,
+    store_path=STORE,
+    client_state_folder=None,
   )
-  worker_context.install(settings, PROCESSES['fedavg'], STORE)
   listening = [
     connection.laddr
     for child in psutil.Process().children()

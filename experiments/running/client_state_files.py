@@ -1,4 +1,8 @@
-"""Where the clients of a run keep their states, which, and how many."""
+"""The files in which the clients of a run keep their states.
+
+`tff_ssl.templates.client_state` reads and writes one client's state inside a
+round. This module ties the files of all clients to the checkpoints of a run.
+"""
 
 import contextlib
 import hashlib
@@ -14,60 +18,68 @@ from experiments.artifacts import checkpoints, run_folder
 from tff_ssl.templates import client_state
 
 
-def folder(settings) -> str:
-  """Returns the folder of a run's client states, an absolute path."""
-  return os.path.join(os.path.abspath(settings.run_dir), 'client_states')
+def folder(run_dir: str | os.PathLike) -> str:
+  """Returns the absolute path of the folder of a run's client states.
+
+  Args:
+    run_dir: The run's folder.
+  """
+  return os.path.join(os.path.abspath(run_dir), run_folder.CLIENT_STATES)
 
 
-def make_probe(settings) -> str:
-  """Writes a file to find out by whether a worker sees the folder of states.
+def make_probe(states: str) -> str:
+  """Writes a file that shows whether a worker sees the folder of the states.
 
-  One that does not would let its clients begin anew in every round.
+  The clients of a worker that does not see it would begin anew in every round.
+
+  Args:
+    states: The folder, from `folder`.
 
   Returns:
     The file's path.
   """
-  path = os.path.join(folder(settings), 'shared_by_all_workers')
-  os.makedirs(folder(settings), exist_ok=True)
+  path = os.path.join(states, 'shared_by_all_workers')
+  os.makedirs(states, exist_ok=True)
   with open(path, 'wb') as file:
     file.write(b'1')
   return path
 
 
-class ClientStates:
+class ClientStateFiles:
   """The files of a run's client states, and which belong to a checkpoint.
 
-  Workers write the files and do not wait for the disk. `record` does that,
-  before a checkpoint names them; `resume` checks them against a checkpoint.
+  Workers write the files without waiting until they are on the disk. `record`
+  waits for that before a checkpoint names them; `resume` checks them against a
+  checkpoint.
   """
 
-  def __init__(self, settings):
-    """Initializes the states of a run that begins.
+  def __init__(self, states: str, seed: int):
+    """Initializes the files of a run that begins.
 
     Args:
-      settings: From `experiments.config.settings.make`.
+      states: Their folder, from `folder`.
+      seed: The run's seed.
     """
-    self._folder = pathlib.Path(folder(settings))
-    self._seed = settings.seed
+    self._folder = pathlib.Path(states)
+    self._seed = seed
     # By client, its newest state: the file's name and SHA-256.
     self._known: dict[int, tuple[str, str]] = {}
 
   def record(
     self, round_number: int, clients: Iterable[int] | None
   ) -> dict[str, str]:
-    """Brings new states to the disk.
+    """Waits until all new states are on the disk.
 
     Args:
       round_number: Rounds done.
-      clients: The participants since the last call: only their states can have
+      clients: The participants since the last call; no other state can have
         changed. `None` for all clients.
 
     Returns:
       The SHA-256 of the newest state of each client, by file name.
 
     Raises:
-      CheckpointError: If a file cannot be read, or cannot be brought to the
-        disk.
+      CheckpointError: If a file cannot be read, or not be synced to the disk.
     """
     changed = set()
     for client, path in self._newest(round_number, clients).items():
@@ -94,11 +106,11 @@ class ClientStates:
     Args:
       round_number: Rounds done at the checkpoint.
       digests: What `record` returned for it; `None` for a checkpoint of an
-        older version of this library. Its states are used as they are, with a
-        warning.
+        older version of this library. A warning then says that its states are
+        used unchecked.
 
     Raises:
-      UnsoundCheckpointError: If a state is missing, or is another.
+      UnsoundCheckpointError: If a state is missing or differs.
       OSError: If one cannot be read.
     """
     self._known = {}
@@ -134,11 +146,11 @@ class ClientStates:
       raise checkpoints.UnsoundCheckpointError(f'{faults[0]}{number}')
 
   def prune(self, clients: Iterable[int], oldest_round: int) -> None:
-    """Removes states that no checkpoint which is kept can lead back to.
+    """Deletes client states that no kept checkpoint needs.
 
     Args:
-      clients: Whose states to look at.
-      oldest_round: Rounds done at the oldest checkpoint that is kept.
+      clients: The clients whose states to look at.
+      oldest_round: Rounds done at the oldest kept checkpoint.
     """
     client_state.prune(self._folder, self._seed, clients, oldest_round)
 
@@ -165,30 +177,20 @@ def _sha256(file) -> str:
   return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
-def of_run(settings, spec) -> ClientStates | None:
-  """Returns the client states of a run, `None` where clients keep none.
+def bytes_needed(
+  state, *, num_clients: int, clients_per_round: int, rounds_per_checkpoint: int
+) -> int:
+  """Returns about how many bytes the states of all clients take.
 
   Args:
-    settings: From `experiments.config.settings.make`.
-    spec: The process's `ProcessSpec`.
-  """
-  return ClientStates(settings) if spec.keeps_client_state else None
-
-
-def bytes_needed(settings, spec, state, num_clients: int) -> int:
-  """Returns about how much space all states take.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-    spec: The process's `ProcessSpec`.
     state: The process's state; a client's is little more than a model.
     num_clients: K.
+    clients_per_round: C.
+    rounds_per_checkpoint: Rounds between checkpoints.
   """
-  if not spec.keeps_client_state:
-    return 0
   weights = tf.nest.flatten(state.global_model_weights)
   size = sum(np.asarray(value).nbytes for value in weights)
   # Two checkpoints are kept, and a version before the older one.
-  rounds = 2 * settings.rounds_per_checkpoint
-  versions = num_clients + rounds * settings.clients_per_round
+  rounds = 2 * rounds_per_checkpoint
+  versions = num_clients + rounds * clients_per_round
   return size * max(3 * num_clients, versions)

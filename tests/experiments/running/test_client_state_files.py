@@ -3,13 +3,12 @@
 import hashlib
 import json
 import os
-import types
 
 import numpy as np
 import pytest
 
 from experiments.artifacts import checkpoints
-from experiments.running import client_states
+from experiments.running import client_state_files
 
 STATE = {'w': np.zeros(2, np.float32)}
 PARTICIPANTS = [{0, 1}, {1, 2}, {2, 0}, {1, 3}]
@@ -19,9 +18,10 @@ class Run:
   """A run whose clients write files, as the worker would."""
 
   def __init__(self, folder):
-    settings = types.SimpleNamespace(run_dir=folder, seed=7)
     self.folder = folder
-    self.states = client_states.ClientStates(settings)
+    self.states = client_state_files.ClientStateFiles(
+      client_state_files.folder(folder), seed=7
+    )
     self.manager = checkpoints.CheckpointManager(
       folder / 'checkpoints', STATE, {}
     )

@@ -1,0 +1,147 @@
+"""The command line of report, reproduce, tune and export.
+
+Their flags are records, like those of `experiments.run`, and are read, refused
+and described in the same way.
+"""
+
+import dataclasses
+import sys
+import textwrap
+import types
+from collections.abc import Callable
+
+from experiments.config import flags, help_page, run_settings
+from experiments.config.usage import UsageError
+from tff_ssl.setting import Setting
+
+# The exit code of a command line that cannot be run.
+USAGE = 2
+
+_WIDTH = 80
+_BY_NAME = {
+  setting.name: setting
+  for setting in (
+    *run_settings.ACTIONS,
+    *run_settings.SCHEDULE,
+    *run_settings.PLACES,
+  )
+}
+
+
+def like(name: str, text: str) -> Setting:
+  """Returns the record of a flag of `experiments.run` with another help text.
+
+  Args:
+    name: Name of the flag.
+    text: The help text.
+  """
+  return dataclasses.replace(_BY_NAME[name], help=text)
+
+
+HELP = like('help', 'Shows this page, and ends.')
+# The folders that a command hands on to its runs.
+FOLDERS = tuple(
+  dataclasses.replace(_BY_NAME[name], default=None)
+  for name in ('data_dir', 'cache_dir')
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """A command and what it can be given.
+
+  Attributes:
+    name: Name of its module in `experiments`.
+    summary: What it does, in a sentence.
+    example: A command line.
+    flags: Its flags, beside --help.
+    required: The names of those that must be given.
+    arguments: What it takes beside flags, such as 'RUN_DIR'; '...' at the end
+      stands for several. `None` for nothing.
+  """
+
+  name: str
+  summary: str
+  example: str
+  flags: tuple[Setting, ...]
+  required: tuple[str, ...] = ()
+  arguments: str | None = None
+
+  def main(
+    self,
+    argv: list[str],
+    run: Callable[[types.SimpleNamespace, list[str]], int],
+  ) -> int:
+    """Reads a command line and runs it.
+
+    Args:
+      argv: The command line, the program's name first.
+      run: Called with the flags' values by name and the other arguments.
+        Returns the exit code.
+
+    Returns:
+      The exit code of `run`; 0 after --help, and 2 where the command line
+      cannot be run.
+    """
+    try:
+      given, arguments = flags.read(
+        argv, {setting.name: setting for setting in (*self.flags, HELP)}
+      )
+      if given.get('help'):
+        print(self.help())
+        return 0
+      self._check(given, arguments)
+      values = {
+        setting.name: given.get(setting.name, setting.default)
+        for setting in self.flags
+      }
+      return run(types.SimpleNamespace(**values), arguments)
+    except UsageError as error:
+      print(f'error: {error}', file=sys.stderr)
+      return USAGE
+
+  def help(self) -> str:
+    """Returns the text of --help."""
+    command = f'python -m experiments.{self.name}'
+    usage = [f'  {command}']
+    if self.arguments is not None:
+      usage.append(self.arguments)
+    usage += [f'--{name}=VALUE' for name in self.required]
+    lines = [
+      *textwrap.wrap(self.summary, _WIDTH),
+      '',
+      ' '.join([*usage, '[flags]']),
+      '',
+      'For example:',
+      '',
+      f'  {command} {self.example}',
+      '',
+      'Flags:',
+    ]
+    for setting in (*self.flags, HELP):
+      is_required = setting.name in self.required
+      lines += help_page.entry(
+        setting, setting.default, 'required' if is_required else 'default'
+      )
+    return '\n'.join(lines)
+
+  def _check(self, given, arguments) -> None:
+    """Refuses bad values, and missing or surplus parts of a command line."""
+    for setting in self.flags:
+      value = given.get(setting.name)
+      if value is not None and not setting.allows(value):
+        raise UsageError(
+          f'--{setting.name}={value} must be {setting.expected_for(value)}.'
+        )
+    for name in self.required:
+      if name not in given:
+        raise UsageError(f'--{name} is missing: give --{name}=VALUE.')
+    if self.arguments is None:
+      flags.check_no_arguments(arguments)
+    elif not arguments:
+      name = self.arguments.removesuffix('...')
+      raise UsageError(f'{name} is missing: name a run folder.')
+    elif len(arguments) > 1 and not self.arguments.endswith('...'):
+      raise UsageError(
+        f'{arguments[1]!r} is one folder too many: name a single run folder.'
+      )
