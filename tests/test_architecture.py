@@ -60,7 +60,7 @@ _ROOMS = {
 _MAX_MODULES_IN_A_ROOM = 15
 
 _MAX_MEDIAN_LINES = 180
-_MAX_PAGE_IMPORTS = 16
+_MAX_PAGE_IMPORTS = 17
 
 
 def _modules(folder):
@@ -90,6 +90,13 @@ def _imports(path):
       assert node.level == 0, f'{_name(path)} has a relative import.'
       names.update(f'{node.module}.{alias.name}' for alias in node.names)
   return names
+
+
+def _module(name):
+  """Returns the module or package that an imported name stands in."""
+  path = _ROOT / name.replace('.', '/')
+  is_module = path.is_dir() or path.with_suffix('.py').exists()
+  return name if is_module else name.rpartition('.')[0]
 
 
 def _lies_in(name, package):
@@ -214,7 +221,7 @@ def _pages():
 
 @pytest.mark.parametrize('path', _pages(), ids=lambda path: path.stem)
 def test_an_algorithm_stands_on_few_parts(path):
-  own = {name for name in _imports(path) if _lies_in(name, 'tff_ssl')}
+  own = {_module(name) for name in _imports(path) if _lies_in(name, 'tff_ssl')}
   assert len(own) <= _MAX_PAGE_IMPORTS, own
 
 

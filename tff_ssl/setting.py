@@ -15,7 +15,7 @@ import functools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 # TensorFlow counts in int32.
 _SMALLEST_INTEGER = -(2**31)
@@ -45,21 +45,6 @@ class Scope(enum.Enum):
   NAME = 'name'
 
 
-class Rounds(enum.Enum):
-  """What becomes of a number of rounds where a run is shortened.
-
-  Attributes:
-    SHARE: Its share, rounded up. So for a warm-up or an interval.
-    PHASE: Its share, a round at least unless it is 0. So for the first phase of
-      a run, behind which a round is left; if need be, the run gets longer.
-    HEAD: Its share, at most all rounds but the last.
-  """
-
-  SHARE = 'share'
-  PHASE = 'phase'
-  HEAD = 'head'
-
-
 @dataclasses.dataclass(frozen=True)
 class Setting:
   """A value that a user chooses.
@@ -87,7 +72,11 @@ class Setting:
     used_when: What must hold for it to have an effect, beside the other
       settings (`only_with`, `unless`).
     scope: What it can change.
-    rounds: Where it counts rounds, what becomes of it in a shortened run.
+    rounds: Where it counts rounds, what becomes of it when a run is shortened.
+      'share': its share, rounded up, as for a warm-up or an interval. 'phase':
+      its share, rounded, but a round at least unless it was 0; at least one
+      round of the run remains after it. 'head': its share, rounded, but at most
+      all rounds except the last.
     phase: Where it counts the first rounds of a run, what these are for; the
       progress bar shows it.
     group: The heading of `--help` that it stands under; by default that of
@@ -114,7 +103,7 @@ class Setting:
   instead_of: str | None = None
   used_when: tuple[Condition, ...] = ()
   scope: Scope = Scope.MODEL
-  rounds: Rounds | None = None
+  rounds: Literal['share', 'phase', 'head'] | None = None
   phase: str | None = None
   group: str | None = None
   aliases: tuple[str, ...] = ()
@@ -125,6 +114,11 @@ class Setting:
       raise TypeError(
         f'The setting {self.name} has the type {self.type!r}: choose int, '
         'float, bool or str.'
+      )
+    if self.rounds not in (None, 'share', 'phase', 'head'):
+      raise ValueError(
+        f'The setting {self.name} has rounds={self.rounds!r}: choose share, '
+        'phase or head.'
       )
 
   @property

@@ -4,7 +4,7 @@ A setting of one algorithm stands in the algorithm's own file, one of an
 objective beside the objective.
 """
 
-from tff_ssl.setting import Rounds, Setting, only_with, unless
+from tff_ssl.setting import Setting, only_with, unless
 
 # A minibatch, or the passes of a round, multiply a number of examples, and
 # TensorFlow counts in int32.
@@ -124,7 +124,7 @@ SERVER_WARMUP_ROUNDS = Setting(
   int,
   'First rounds, in which only the server trains.',
   at_least=0,
-  rounds=Rounds.SHARE,
+  rounds='share',
   phase='server warm-up',
   group=_SERVER,
 )

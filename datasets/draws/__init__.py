@@ -1,4 +1,4 @@
-"""Seeded draws: who holds which example, and whose labels are known.
+"""Seeded draws: which client holds an example, and which labels are known.
 
-The steps that partitions are made of. May import `datasets.sources`.
+Partitions consist of these steps. May import `datasets.sources`.
 """

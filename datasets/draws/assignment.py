@@ -1,6 +1,6 @@
-"""Who holds which training example, and the seeded draws that decide it.
+"""Assigns training examples to the server and to clients, by seeded draws.
 
-The steps that every partition shares: one random generator per purpose, the
+All partitions share these steps: one random generator per purpose, the
 class-uniform server set of the papers, and the examples of all clients as one
 flat array with offsets.
 """
@@ -17,7 +17,7 @@ NOBODY = -1
 SEED = Setting(
   'seed',
   int,
-  'Fixes everything that is drawn.',
+  'Fixes all random draws.',
   default=0,
   at_least=0,
   scope=Scope.REPETITION,
@@ -29,7 +29,7 @@ NUM_CLIENTS = Setting(
 
 @condition('a process with labels at the server')
 def at_server(values) -> str | None:
-  """Says why there are no labelled examples at the server; a condition."""
+  """Returns why the server has no labelled examples, or `None` if it has."""
   if values.get('labels_at') == 'dealt':
     return (
       f'the process {values["process"]} has its labels at the clients (use '
@@ -46,7 +46,8 @@ def at_server(values) -> str | None:
 SERVER_EXAMPLES = Setting(
   'server_examples',
   int,
-  'N_s, the number of labelled examples at the server, as many of each class.',
+  'N_s, the number of labelled examples at the server, equally many of each '
+  'class.',
   default=100,
   at_least=0,
   used_when=(at_server,),
@@ -54,9 +55,9 @@ SERVER_EXAMPLES = Setting(
 
 
 class Purpose(enum.IntEnum):
-  """What a random draw decides; each has its own stream under one seed.
+  """The purpose of a random draw. Each has its own stream under one seed.
 
-  So the server set stays the same when the number of clients or R changes.
+  So the server set does not change with the number of clients or with R.
   """
 
   SERVER_SET = 1
@@ -75,20 +76,21 @@ class Purpose(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Assignment:
-  """The holders of the training examples.
+  """Which training examples the server and each client hold.
 
   Attributes:
-    server_indices: `int64 [N_s]`, the labelled server set, in random order.
-    examples: `int64 [M]`, the examples of client 0, then of client 1, ...;
-      each client's own in random order.
+    server_indices: `int64 [N_s]`, the server's labelled examples, in random
+      order.
+    examples: `int64 [M]`, the examples of client 0, then of client 1, and so
+      on. Those of each client are in random order.
     offsets: `int64 [K + 1]`; client k holds
       `examples[offsets[k]:offsets[k + 1]]`.
-    client_names: The K names, an owner's id or `'client_00012'`.
-    held_out_client_names: Owners whose data went to the server and who never
-      take part.
-    labelled_indices: `int64 [L]`, those of `examples` whose labels the clients
-      know although the others are hidden, ascending
-      (`labelled_clients`, `label_masks`).
+    client_names: The K names: the ids of the owners, or `'client_00012'`.
+    held_out_client_names: The owners who gave their data to the server and
+      never take part.
+    labelled_indices: `int64 [L]`, ascending, the subset of `examples` whose
+      labels the clients know. It is empty unless they know some labels and not
+      others (`labelled_clients`, `label_masks`).
   """
 
   server_indices: np.ndarray
@@ -144,9 +146,9 @@ def class_quotas(
 
   Args:
     server_examples: N_s, the size of the server set.
-    num_classes: d. Where N_s is not divisible by d, the remainder goes to
-      classes drawn at random, one example each.
-    rng: Draws these classes.
+    num_classes: d. If N_s is not divisible by d, the remainder goes to randomly
+      drawn classes, one example each.
+    rng: The random stream that draws these classes.
   """
   each, remainder = divmod(server_examples, num_classes)
   quotas = np.full(num_classes, each, np.int64)
@@ -168,9 +170,9 @@ def draw_class_uniform(
     candidates: `int64 [M]`, the examples to draw from.
     quotas: `int64 [d]`, how many of each class.
     rng: The random stream.
-    owner: `int64 [N]`, the owner of each example. Give it where each class
-      should come from as many owners as possible: in every turn each owner
-      gives one example, and who has given the fewest comes first.
+    owner: `int64 [N]`, the owner of each example, if each class should come
+      from as many owners as possible. Owners then take turns: each gives one
+      example per turn. Those who gave the fewest so far come first.
 
   Returns:
     `int64 [sum(quotas)]`, a subset of `candidates` in random order.
@@ -197,12 +199,15 @@ def draw_class_uniform(
 
 
 def _in_turn(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
-  """Returns the order in which owners give one example each in every turn.
+  """Orders examples so that owners take turns, one example per turn.
 
   Args:
     owners: `int64 [n]`, the owner of each example.
-    taken: `int64 [K]`, how many examples each owner has given before. In every
-      turn, who has given the fewest comes first.
+    taken: `int64 [K]`, how many examples each owner has given before. In each
+      turn, owners with the fewest come first.
+
+  Returns:
+    `int64 [n]`, the positions of the examples in this order.
   """
   order = np.argsort(owners, kind='stable')
   turn = np.empty(len(owners), np.int64)
@@ -217,9 +222,10 @@ def draw_server_set(
   """Draws a class-uniform server set from all labelled examples.
 
   Args:
-    labels: `int [N]`, the class of each example; -1, of no class, is not drawn.
+    labels: `int [N]`, the class of each example. Those of unknown class (-1)
+      are not drawn.
     num_classes: d.
-    server_examples: N_s; a remainder as in `class_quotas`.
+    server_examples: N_s, divided among the classes by `class_quotas`.
     seed: Fixes the draw.
 
   Returns:
@@ -239,13 +245,13 @@ def deal(
   counts: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Deals each class to the clients at random, in given numbers.
+  """Assigns the examples of each class to clients at random.
 
   Args:
     labels: `int [N]`, the class of each example.
-    available: `bool [N]`, which examples there are to deal.
-    counts: `int64 [K, d]`, how many of each class each client receives: all
-      that are available.
+    available: `bool [N]`, which examples to assign.
+    counts: `int64 [K, d]`, how many examples of each class each client
+      receives. The sum over clients is the number that is available.
     rng: The random stream.
 
   Returns:
@@ -275,7 +281,7 @@ def from_owners(
     seed: Fixes the order.
     held_out_client_names: See `Assignment`.
   """
-  # Sources may be sorted by class; a client who reads his data in order should
+  # Sources may be sorted by class. A client that reads its data in order must
   # not see one class after another.
   held = np.flatnonzero(owner != NOBODY)
   held = generator(seed, Purpose.EXAMPLE_ORDER).permutation(held)
@@ -291,5 +297,5 @@ def from_owners(
 
 
 def numbered_names(num_clients: int) -> tuple[str, ...]:
-  """Returns names for clients who have none: `('client_00000', ...)`."""
+  """Returns names for clients without names: `('client_00000', ...)`."""
   return tuple(f'client_{client:05d}' for client in range(num_clients))

@@ -1,7 +1,7 @@
-"""Whose the test examples are, where clients have none of their own.
+"""Assigns test examples to clients that have none of their own.
 
-In FedUL (Section 4), "the test data are uniformly sampled from all classes" at
-each client, and errors are means over clients.
+FedUL measures errors in this way (Section 4): "the test data are uniformly
+sampled from all classes" at each client, and errors are means over clients.
 """
 
 import numpy as np
@@ -12,17 +12,17 @@ from datasets.draws import assignment
 def assign_evenly(
   labels: np.ndarray, num_classes: int, num_clients: int, seed: int
 ) -> np.ndarray:
-  """Gives each client as many test examples of each class.
+  """Divides the test examples of each class equally among the clients.
 
   Args:
     labels: `int [N]`, the class of each test example.
     num_classes: d.
     num_clients: C.
-    seed: Fixes who gets which; at least 0.
+    seed: Fixes the assignment; at least 0.
 
   Returns:
-    `int64 [N]`, the client of each example. Of a class, two clients have the
-    same number of examples, or one has one more.
+    `int64 [N]`, the client of each example. For each class, the numbers of
+    examples of two clients differ by at most one.
 
   Raises:
     ValueError: If a class has fewer examples than there are clients.
@@ -31,7 +31,7 @@ def assign_evenly(
   if counts.min() < num_clients:
     raise ValueError(
       f'num_clients={num_clients}: class {np.argmin(counts)} has '
-      f'{counts.min()} test examples, less than one for each client: lower the '
+      f'{counts.min()} test examples, not one for each client: lower the '
       'number of clients, or do not evaluate per client.'
     )
   rng = assignment.generator(seed, assignment.Purpose.TEST_OWNERS)

@@ -1,11 +1,12 @@
-"""Label masks: a share of each client's examples loses its label.
+"""Label masks hide the labels of a share of each client's examples.
 
-The setting of "Label Hungry? Not Anymore: Towards Federated Semi-supervised
-Learning" (Hegde et al.): at every mask ratio each client keeps a few labels.
-Its code draws the mask anew in each pass over the data, so that in time every
-label is seen; here it is drawn once, which is the harder task.
+This is the setting of "Label Hungry? Not Anymore: Towards Federated
+Semi-supervised Learning" (Hegde et al.): each client keeps a few labels at any
+mask ratio. Their code draws the mask anew in each epoch, so that clients see
+every label in time. A mask of this module is drawn once, which makes the task
+harder.
 
-Where data come with labels for some examples only, clients keep just these.
+Some data have labels for a part of the examples only. Clients then know these.
 """
 
 import dataclasses
@@ -26,10 +27,10 @@ def hidden_share(labelled_fraction: float) -> float:
     labelled_fraction: The share in (0, 1].
 
   Raises:
-    ValueError: If it is outside.
+    ValueError: If it is out of range.
   """
   LABELLED_FRACTION.check(labelled_fraction)
-  # In the digits that people write: 1 - 0.9 is a little less than 0.1.
+  # 1 - 0.9 is a little less than 0.1; users mean 0.1.
   return round(1 - labelled_fraction, 12)
 
 
@@ -75,19 +76,19 @@ def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
   """Returns how many of n examples lose their label.
 
   It is `int(mask_ratio * n)` in double precision, as in the paper's code, but
-  at most n - 1: one label remains.
+  at most n - 1, so that one label remains.
 
   Args:
-    n: Integers of any shape, numbers of examples of clients.
+    n: Numbers of examples of clients, integers of any shape.
     mask_ratio: The share in [0, 1].
 
   Returns:
     `int64`, of the shape of `n`.
 
   Raises:
-    ValueError: If `mask_ratio` is no number in [0, 1] or an entry of `n`
+    ValueError: If `mask_ratio` is no number in [0, 1], or an entry of `n` is
       negative.
-    TypeError: If `n` is not of integers.
+    TypeError: If `n` does not hold integers.
   """
   MASK_RATIO.check(mask_ratio)
   n = np.asarray(n)
@@ -106,13 +107,13 @@ def mask_labels(
   """Hides labels of the clients' examples, the same ones for a whole run.
 
   Each client's examples are shuffled once, and the first `num_masked` lose
-  their label. The shuffle does not depend on the ratio, so what one ratio hides
-  is hidden by all higher ones, too.
+  their label. The shuffle does not depend on the ratio. So a higher ratio hides
+  all labels that a lower one hides.
 
   Args:
-    held: Who has what; all labels of clients are known.
+    held: The assignment; the clients know all their labels.
     mask_ratio: The share of each client's labels that is hidden, in [0, 1].
-    seed: Fixes which.
+    seed: Fixes which labels are hidden.
 
   Returns:
     The assignment with `labelled_indices`: the examples that keep their label.
@@ -122,7 +123,7 @@ def mask_labels(
   """
   rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
   shuffled = rng.permutation(len(held.examples))
-  # Client by client, and within one in the order of the shuffle.
+  # Sorted by client; each client's examples keep the order of the shuffle.
   shuffled = shuffled[np.argsort(held.owners[shuffled], kind='stable')]
   sizes = held.client_sizes
   place = np.arange(len(shuffled)) - np.repeat(held.offsets[:-1], sizes)
@@ -135,10 +136,10 @@ def mask_labels(
 def keep_known(
   held: assignment.Assignment, labels: np.ndarray
 ) -> assignment.Assignment:
-  """Says which of the clients' examples have a label, where not all have one.
+  """Lists the clients' examples that have a label, if some have none.
 
   Args:
-    held: Who has what.
+    held: The assignment.
     labels: `int [N]`, the class of each example, or -1 where nobody knows it.
 
   Returns:
@@ -146,7 +147,7 @@ def keep_known(
     label.
 
   Raises:
-    ValueError: If none of them has one.
+    ValueError: If no example of the clients has a label.
   """
   examples = np.unique(held.examples)
   known = examples[labels[examples] != UNKNOWN]
@@ -160,7 +161,7 @@ def keep_known(
 
 
 def check_all_known(name: str, labels: np.ndarray, mask_ratio: float) -> None:
-  """Checks that all labels are known, so that a share can be hidden.
+  """Checks that the clients know all their labels, as a mask requires.
 
   Args:
     name: The name of the source.
@@ -173,7 +174,7 @@ def check_all_known(name: str, labels: np.ndarray, mask_ratio: float) -> None:
   unknown = np.count_nonzero(labels == UNKNOWN)
   if unknown:
     raise ValueError(
-      f'mask_ratio={mask_ratio} hides a share of the labels, and {unknown:,} '
-      f"of the clients' images in source {name!r} have none to begin with: "
-      'give --mask_ratio=0 to train on the labels that there are.'
+      f'mask_ratio={mask_ratio} hides a share of the labels, but {unknown:,} '
+      f"of the clients' images in source {name!r} have no label: give "
+      '--mask_ratio=0 to train on the known labels.'
     )

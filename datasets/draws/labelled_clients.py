@@ -1,9 +1,9 @@
-"""Labels at the clients for a few examples: the server has none.
+"""Gives the few labelled examples to the clients instead of the server.
 
-The label-at-client setting of appendix H of Zhang et al., "Improving
+This is the label-at-client setting in appendix H of Zhang et al., "Improving
 Semi-supervised Federated Learning by Reducing the Gradient Diversity of
-Models" (arXiv:2008.11364): the N_s class-uniform labelled examples that would
-be the server's are with the clients instead.
+Models" (arXiv:2008.11364). The N_s class-uniform labelled examples of the
+server belong to the clients there.
 """
 
 import dataclasses
@@ -34,16 +34,16 @@ LABELLED_EXAMPLES = Setting(
 def deal_server_set(
   held: assignment.Assignment, labels: np.ndarray, seed: int
 ) -> assignment.Assignment:
-  """Deals the server set back to the clients, who know its labels.
+  """Assigns the server's examples to the clients, which know their labels.
 
-  Class by class, round robin over the clients in random order: each client
-  receives N_s / K labelled examples, and N_{s,i} / K of class i, both rounded
-  up or down. They join what the client has.
+  The clients take turns in a random order, class by class. Each one receives
+  N_s / K labelled examples, and N_{s,i} / K of class i, both rounded up or
+  down. It keeps its other examples.
 
   Args:
-    held: Who has what.
+    held: The assignment.
     labels: `int [N]`, the class of each example.
-    seed: Fixes who receives which.
+    seed: Fixes the order of the clients.
 
   Returns:
     The assignment without a server set.
@@ -69,23 +69,23 @@ def label_own_examples(
   labelled_examples: int,
   seed: int,
 ) -> assignment.Assignment:
-  """Labels examples where they are, for clients whose data are their own.
+  """Labels some examples of clients that own their data.
 
-  A writer's examples cannot go to others. Each class is labelled in turn,
-  one example after another, by the client with the fewest labels so far among
-  those who have an unlabelled example of this class: as even as the clients'
-  own data allow.
+  The examples of an owner cannot move to another client. So each class is
+  labelled in turn, one example at a time. The next label goes to the client
+  with the fewest labels so far that has an unlabelled example of the class. The
+  labels are as even as the clients' data allow.
 
   Args:
-    held: Who has what.
+    held: The assignment.
     labels: `int [N]`, the class of each example, or -1 where nobody knows it.
     num_classes: d.
-    labelled_examples: N_s, equally many of each class; a remainder as in
+    labelled_examples: N_s, divided among the classes by
       `datasets.draws.assignment.class_quotas`.
-    seed: Fixes which.
+    seed: Fixes which examples are labelled.
 
   Returns:
-    The assignment with these examples labelled.
+    The assignment with `labelled_indices`: these examples.
 
   Raises:
     ValueError: If the clients have too few examples of a class.

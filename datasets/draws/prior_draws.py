@@ -1,15 +1,15 @@
-"""Class priors of U-sets: the matrix Pi_c of a client, drawn.
+"""Draws the class priors of U-sets: the matrix Pi_c of each client.
 
 Row m of Pi_c holds the shares of the d classes in the client's set m (FedUL,
 Lu et al., "Federated Learning from Only Unlabeled Data with
-Class-conditional-sharing Clients", Section 3.1). Two ways to draw it: by the
-text of the paper (Section 4), and as the authors' code does.
+Class-conditional-sharing Clients", Section 3.1). There are two ways to draw it:
+by the text of the paper (Section 4), and as the authors' code does.
 
-The text draws entries from [.1, .9] and "regularises" them. Here that means
-scaling rows and columns in turn (iterative proportional fitting) until each row
-sums to 1 and the mean row is the client's class distribution exactly: that of
-the data for every client (IID), or 2 majority and d - 2 minority classes
-(non-IID).
+The text draws entries from [.1, .9] and "regularises" them. Here, rows and
+columns are scaled in turn (iterative proportional fitting) until each row sums
+to 1 and the mean row is the client's class distribution. That is the
+distribution of the data for each client (IID), or one with 2 majority and d - 2
+minority classes (non-IID).
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def majority_classes(client: int, num_classes: int) -> list[int]:
   """Returns the two majority classes of a non-IID client, as in Table D.5.
 
   Args:
-    client: Its index, from 0.
+    client: The index of the client, from 0.
     num_classes: d.
   """
   return [(2 * client + i) % num_classes for i in range(_NUM_MAJORITY)]
@@ -56,7 +56,7 @@ def paper_class_shares(
   """Draws the class distribution of each client, by the text of Section 4.
 
   Args:
-    priors: `'iid'` (that of the data for everybody) or `'noniid'`.
+    priors: `'iid'` (each client has that of the data) or `'noniid'`.
     num_clients: C.
     data_shares: `float [d]`, the shares of the classes among the data.
     rng: The random stream.
@@ -65,7 +65,7 @@ def paper_class_shares(
     `float64 [C, d]`; rows sum to 1.
 
   Raises:
-    ValueError: If non-IID shares do not exist for so few classes.
+    ValueError: If there are too few classes for non-IID shares.
   """
   num_classes = len(data_shares)
   if priors == IID:
@@ -154,17 +154,18 @@ def code_quotas(
   *,
   by_rows: bool = False,
 ) -> list[np.ndarray]:
-  """Draws what the authors' code multiplies a set's size with.
+  """Draws the factors by which the authors' code multiplies a set's size.
 
-  Entries from [.1, 1], class i mod d of set i times 10, rows normalised. For
-  IID clients these matrices are summed and normalised by column instead, and
-  the one matrix is everybody's: with M sets its rows sum to d / M on average,
-  so that a client's data shrink as M grows beyond d. Their FedUL on CIFAR-10,
-  alone, normalises the sum by row, which leaves the data what they were.
+  The entries are drawn from [.1, 1]. That of class i mod d in set i is
+  multiplied by 10, and each row is normalised. For IID clients these matrices
+  are summed, the sum is normalised by column, and all clients share it. With M
+  sets its rows sum to d / M on average, so a client's data shrink as M grows
+  beyond d. Only their code of FedUL on CIFAR-10 normalises the sum by row,
+  which keeps the amount of data.
 
   Args:
     priors: `'iid'` or `'noniid'`.
-    sets_per_client: M_c of each client; one number for all if IID.
+    sets_per_client: M_c of each client. IID clients need equal numbers.
     num_classes: d.
     rng: The random stream.
     by_rows: Whether the sum of IID clients is normalised by row.

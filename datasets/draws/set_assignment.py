@@ -1,8 +1,8 @@
 """An assignment in which each client's examples lie in sets (U-sets).
 
-Nobody has labels; what a client knows of each of its sets is the shares of the
-classes in it (FedUL, Section 3.1). An example may lie in several sets of one
-client, never twice in one set, and never at two clients.
+Nobody has labels. A client only knows the shares of the classes in each of its
+sets (FedUL, Section 3.1). An example may lie in several sets of one client, but
+not twice in one set, and not at two clients.
 """
 
 import dataclasses
@@ -15,11 +15,12 @@ from datasets.draws import assignment, label_masks
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class SetAssignment(assignment.Assignment):
-  """An assignment, the set of each example, and what clients know of the sets.
+  """An assignment with the set of each example and the priors of the sets.
 
   Attributes:
-    set_ids: `int64 [N]`, the set of each of `examples`, from 0 at each client.
-    class_priors: `float64 [C, M, d]`, Pi_c as the clients are told; a client
+    set_ids: `int64 [N]`, the set of each of `examples`, numbered from 0 at each
+      client.
+    class_priors: `float64 [C, M, d]`, Pi_c as the clients know it. A client
       with fewer than M sets has rows of zeros at the end.
   """
 
@@ -60,7 +61,7 @@ def lay_out(
 
   Args:
     sets: For each client, for each of its sets, the examples `int64 [n]`.
-    class_priors: `float64 [C, M, d]`, as the clients are told.
+    class_priors: `float64 [C, M, d]`, as the clients know them.
     client_names: The C names.
     seed: Fixes the order.
 
@@ -106,7 +107,7 @@ def empirical_priors(
 
 
 def stack_priors(priors: Sequence[np.ndarray]) -> np.ndarray:
-  """Returns `float64 [C, M, d]` of `[M_c, d]` each, with zeros at the end."""
+  """Stacks matrices `[M_c, d]` to `float64 [C, M, d]`, padded with zeros."""
   most = max(len(own) for own in priors)
   return np.stack(
     [np.pad(own, ((0, most - len(own)), (0, 0))) for own in priors]
@@ -116,13 +117,15 @@ def stack_priors(priors: Sequence[np.ndarray]) -> np.ndarray:
 def mask_labels(
   held: SetAssignment, num_train: int, mask_ratio: float, seed: int
 ) -> SetAssignment:
-  """Hides labels of each client's examples; one in several sets counts once.
+  """Hides labels of each client's examples.
+
+  An example in several sets counts once.
 
   Args:
-    held: Who has what; all labels of clients are known.
+    held: The assignment; the clients know all their labels.
     num_train: The number of training examples.
     mask_ratio: The share of each client's labels that is hidden, in [0, 1].
-    seed: Fixes which.
+    seed: Fixes which labels are hidden.
 
   Returns:
     The assignment with `labelled_indices`: the examples that keep their label.

@@ -1,7 +1,8 @@
-"""What clients are told of the class priors of their sets.
+"""The class priors that clients are told, with or without noise.
 
-They may not know them exactly (FedUL, Section 4.2). What they are told must let
-a classifier be learnt (`tff_ssl.prior_checks`).
+Clients may not know the priors of their sets exactly (FedUL, Section 4.2). The
+priors that they are told must suffice to learn a classifier
+(`tff_ssl.prior_checks`).
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from tff_ssl import prior_checks
 from tff_ssl.setting import Setting, unless
 
 PRINTED, SYMMETRIC = 'printed', 'symmetric'
-# With this, the factors as printed are all 1.
+# With this epsilon, all factors of the printed formula are 1.
 _PRINTED_WITHOUT_EFFECT = 0.5
 
 PRIOR_NOISE = Setting(
@@ -37,11 +38,11 @@ NOISE_FORMULA = Setting(
 
 
 def check_has_effect(settings: Mapping[str, Any]) -> None:
-  """Checks that noise, if it is wanted, changes something.
+  """Checks that noise changes the priors if it is requested.
 
   Args:
-    settings: The settings of a partition, `prior_noise` and, where there is
-      noise, `noise_formula` among them.
+    settings: The settings of a partition, among them `prior_noise` and, if it
+      is not 0, `noise_formula`.
 
   Raises:
     ValueError: If all factors would be 1.
@@ -52,7 +53,7 @@ def check_has_effect(settings: Mapping[str, Any]) -> None:
     and epsilon == _PRINTED_WITHOUT_EFFECT
   ):
     raise ValueError(
-      f'prior_noise={epsilon} by the formula as printed disturbs nothing: take '
+      f'prior_noise={epsilon} changes nothing by the printed formula: choose '
       f'another number, or --{NOISE_FORMULA.name}={SYMMETRIC}.'
     )
 
@@ -63,24 +64,25 @@ def with_noise(
   formula: str,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Disturbs the priors that clients are told.
+  """Adds noise to class priors.
 
-  Each entry is multiplied with a factor and clipped to [0, 1]; then rows are
-  normalised. Gamma is uniform in [0, 1], and there are two formulas.
+  Each entry is multiplied by a factor and clipped to [0, 1]. Then the rows are
+  normalised. There are two formulas for the factor, with gamma uniform in
+  [0, 1].
 
-  `'printed'`, 1 + gamma (2 epsilon - 1), is that of the paper. It has no noise
-  at epsilon .5, and more on both sides. At 0 it would have some, where the
-  paper's Table E.9 has none; here, too, 0 is the absence of noise.
+  `'printed'`, 1 + gamma (2 epsilon - 1), is the formula of the paper. Its noise
+  vanishes at epsilon .5 and grows on both sides. At 0 it would not vanish, but
+  the paper's Table E.9 has no noise there. So here 0 means no noise.
 
-  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma. It is
-  what the paper's words say: noise that grows with epsilon.
+  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma. It does
+  what the paper's text says: its noise grows with epsilon.
 
   At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
   factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
   .23, .46 and .92 (.80 after clipping at 0) by the symmetric formula.
 
   Args:
-    class_priors: `float64 [C, M, d]`; rows of zeros stay so.
+    class_priors: `float64 [C, M, d]`; rows of zeros remain zero.
     epsilon: At least 0; 0 changes nothing.
     formula: `'printed'` or `'symmetric'`; without effect where epsilon is 0.
     rng: The random stream.
@@ -103,7 +105,7 @@ def with_noise(
   if np.any((sums == 0) & class_priors.any(axis=-1, keepdims=True)):
     raise ValueError(
       f'prior_noise={epsilon} leaves a set without any class: lower it, or '
-      'take another seed.'
+      'choose another seed.'
     )
   return np.divide(noisy, sums, out=np.zeros_like(noisy), where=sums > 0)
 
@@ -118,7 +120,7 @@ def as_told(
   seed: int,
   full_rank: bool = True,
 ) -> np.ndarray:
-  """Returns the priors that clients are told, if they can be learnt from.
+  """Adds noise to class priors and checks that a classifier can be learnt.
 
   Args:
     class_priors: `float64 [C, M, d]`, without noise.
@@ -133,7 +135,8 @@ def as_told(
     `float64 [C, M, d]`.
 
   Raises:
-    ValueError: If they cannot be learnt from, with or without the noise.
+    ValueError: If no classifier can be learnt from the priors, with or without
+      the noise.
   """
   told = with_noise(
     class_priors,
@@ -141,7 +144,7 @@ def as_told(
     noise_formula,
     assignment.generator(seed, assignment.Purpose.PRIOR_NOISE),
   )
-  # Noise makes any matrix one of full rank, but tells no classes apart.
+  # With noise, any matrix has full rank, but noise distinguishes no classes.
   for priors in (class_priors, told):
     prior_checks.check_class_priors(
       priors, client_names, class_names, full_rank=full_rank

@@ -1,6 +1,6 @@
-"""U-sets: labelled data drawn into sets of given class priors.
+"""Draws U-sets: sets of labelled examples with given class priors.
 
-FedUL, Section 4 and Appendix D.
+Source: FedUL, Section 4 and Appendix D.
 """
 
 import dataclasses
@@ -20,8 +20,9 @@ class DrawnSets:
 
   Attributes:
     sets: For each client, for each of its sets, the examples `int64 [n]`.
-    nominal: For each client `float64 [M_c, d]`, the priors that were aimed at:
-      numbers of examples are whole, and classes run out.
+    nominal: For each client `float64 [M_c, d]`, the intended priors. Those of
+      the sets differ, because numbers of examples are whole and classes may run
+      out.
   """
 
   sets: list[list[np.ndarray]]
@@ -38,18 +39,18 @@ def draw_by_paper(
   repeats: str,
   seed: int,
 ) -> DrawnSets:
-  """Draws sets by the text of the paper, where it says anything.
+  """Draws sets by the text of the paper.
 
-  All sets of a client have n_c / M_c examples, rounded down, and of each class
-  their prior's share, rounded so that the sizes fit. The paper does not say
-  whether an example can be in several sets.
+  All sets of a client have n_c / M_c examples, rounded down. The prior gives
+  the number of each class, rounded so that the sizes fit. The paper does not
+  say whether an example can be in several sets.
 
   Args:
     labels: `int [N]`, the class of each example.
     num_classes: d.
     sets_per_client: M_c of each client.
-    client_examples: n_c; `None` for as many as the classes allow without
-      repeats, at most N / C.
+    client_examples: n_c; `None` for the largest number that the classes allow
+      without repeats, at most N / C.
     priors: `'iid'` or `'noniid'` (`prior_draws`).
     repeats: `'none'`, or `'across_sets'`: each set is drawn anew from the n_c
       examples of its client.
@@ -99,12 +100,12 @@ def draw_by_code(
 ) -> DrawnSets:
   """Draws sets as the authors' code does.
 
-  Each client gets n_c examples: at random (IID), or with two classes in the
-  majority. Where a class runs out, later clients get what is left. Of class k a
-  set takes n_c / M_c times its quota, rounded down, or all that its client has.
+  Each client gets n_c examples: at random (IID), or with two majority classes.
+  If a class runs out, later clients get the rest. Of class k, a set takes
+  n_c / M_c times its quota, rounded down, or all that its client has.
 
   Args:
-    labels: As in `draw_by_paper`, and so are the other arguments.
+    labels: `int [N]`, the class of each example.
     num_classes: d.
     sets_per_client: M_c of each client.
     client_examples: n_c; `None` for N / C.
@@ -122,7 +123,7 @@ def draw_by_code(
     if client_examples > size:
       raise ValueError(
         f'client_examples={client_examples} for each of {num_clients} clients '
-        f'is more than the {len(labels):,} examples there are: lower it.'
+        f'is more than the {len(labels):,} examples in all: lower it.'
       )
     size = client_examples
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
@@ -154,7 +155,7 @@ def draw_by_code(
 
 
 def _counts(nominal, client_examples) -> list[np.ndarray]:
-  """Whole numbers of examples: each set's row sums to n_c // M_c exactly."""
+  """Rounds numbers of examples so that each set has n_c // M_c of them."""
   counts = []
   for own in nominal:
     wanted = client_examples // len(own) * own
@@ -173,12 +174,12 @@ def _demand(counts) -> np.ndarray:
 
 
 def _largest_counts(nominal, supply) -> list[np.ndarray]:
-  """The counts of the largest n_c, at most N / C, that the classes allow."""
+  """Returns the counts for the largest n_c <= N / C that the classes allow."""
   per_example = np.sum([own.mean(axis=0) for own in nominal], axis=0)
   wanted = per_example > 0
   size = int((supply[wanted] / per_example[wanted]).min())
   size = min(size, supply.sum() // len(nominal))
-  # Rounding may ask for a few examples more than there are.
+  # After rounding, a few examples may be missing.
   while size > 0:
     counts = _counts(nominal, size)
     if (_demand(counts) <= supply).all():
@@ -188,7 +189,7 @@ def _largest_counts(nominal, supply) -> list[np.ndarray]:
 
 
 def _deal_out(labels, counts, rng) -> list[list[np.ndarray]]:
-  """Deals each class to the clients one after another, while it lasts.
+  """Assigns each class to one client after another until it runs out.
 
   Args:
     labels: `int [N]`, the class of each example.
@@ -209,7 +210,7 @@ def _deal_out(labels, counts, rng) -> list[list[np.ndarray]]:
 
 
 def _fill(pools, counts, repeats, rng) -> list[list[np.ndarray]]:
-  """Takes each set's examples from its client's, while they last."""
+  """Takes each set's examples from its client's until these run out."""
   sets = []
   for pool, own in zip(pools, counts, strict=True):
     if repeats == NO_REPEATS:

@@ -1,4 +1,4 @@
-"""Files: downloaded, written whole, and read without trust in them.
+"""Downloads files, writes them atomically, and reads files of users safely.
 
 This room imports nothing else of `datasets`.
 """

@@ -1,7 +1,7 @@
-"""Whether a server can be reached, asked before a long download begins.
+"""Checks that a server can be reached before a long download begins.
 
-Download libraries retry for minutes, and some wait for ever. Here a machine
-without a network is told in seconds.
+Download libraries retry for minutes, and some wait forever. This check tells
+the user of a machine without a network in seconds.
 """
 
 import http.client
@@ -23,19 +23,20 @@ def check_reachable(
   seconds: float = _SECONDS,
   mirror: str | None = None,
 ) -> None:
-  """Asks the server of each URL for an answer, whatever it says.
+  """Checks that the server of each URL answers; any answer will do.
 
-  Proxies are taken from the environment, as the download libraries do.
+  Like the download libraries, it takes proxies from the environment.
 
   Args:
-    urls: What is to be downloaded. One URL of each server is asked for.
-    dataset: Name of the data set, for the message.
-    remedy: What to do without a network, the end of a sentence.
-    seconds: How long to wait in all.
-    mirror: A URL of a server that may have all of it, and is enough.
+    urls: The files to be downloaded. One URL of each server is requested.
+    dataset: The name of the data set, for the message.
+    remedy: The end of a sentence that says what to do without a network.
+    seconds: The total time to wait.
+    mirror: A URL of a server that may hold all files. If it answers, the other
+      servers need not answer.
 
   Raises:
-    ValueError: If a server does not answer in time, and the mirror neither.
+    ValueError: If neither all servers nor the mirror answer in time.
   """
   by_server = {urllib.parse.urlsplit(url).netloc: url for url in urls}
   of_mirror = None
@@ -47,8 +48,8 @@ def check_reachable(
   def ask(server: str, url: str) -> None:
     errors[server] = _error_of(url, seconds)
 
-  # In threads, for nothing limits the time in which a name is looked up, and
-  # daemons, so that they do not hold the program back.
+  # Threads, because a name lookup has no time limit. Daemons, because the
+  # program must be able to end while a lookup hangs.
   threads = [
     threading.Thread(target=ask, args=item, daemon=True)
     for item in by_server.items()
@@ -69,14 +70,14 @@ def check_reachable(
 
 
 def _error_of(url: str, seconds: float) -> str | None:
-  """Returns why a server does not answer, `None` where it does."""
+  """Returns why a server does not answer, or `None` if it does."""
   request = urllib.request.Request(url, method='HEAD')
   try:
     urllib.request.urlopen(request, timeout=seconds).close()
   except (OSError, ValueError, http.client.HTTPException) as error:
     reason = getattr(error, 'reason', error)
-    # It answers, if only that it does not like the question, or by a
-    # certificate that the download library may know: that one shall judge.
+    # An HTTP error is an answer, too. So is a certificate that is unknown here:
+    # the download library may know it.
     answered = isinstance(error, urllib.error.HTTPError) or isinstance(
       reason, ssl.SSLCertVerificationError
     )

@@ -1,7 +1,8 @@
-"""npz files that are not trusted: checked whole before an array is read.
+"""Reads npz files that are not trusted; all checks come before the arrays.
 
-Nothing is unpickled, and what the zip directory and the array headers declare
-is checked first: numpy allocates what a header declares before it reads.
+Nothing is unpickled. The declarations in the zip directory and in the array
+headers are checked first, because NumPy allocates the memory that a header
+declares before it reads.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ import psutil
 
 MAX_BYTES = 4 * 10**9
 
-# Shape and dtype by key, as the headers declare them.
+# The shape and dtype that the header of each key declares.
 Headers = dict[str, tuple[tuple[int, ...], np.dtype]]
 
 _HEADER_READERS = {
@@ -31,30 +32,31 @@ class NpzFile:
   """A file of arrays.
 
   Attributes:
-    path: Where it lies.
-    remedy: What to do where it is damaged, such as 'write it with np.savez'.
+    path: The path of the file.
+    remedy: What to do if it is damaged, such as 'write it with np.savez'.
   """
 
   path: str
   remedy: str
 
   def wrong(self, key: str, found: object, remedy: str) -> ValueError:
-    """Returns the error that an array is not what it should be.
+    """Returns the error for an array with a wrong form or content.
 
     Args:
-      key: The array's.
-      found: What it is or holds.
+      key: The key of the array.
+      found: What was found.
       remedy: What to do.
     """
     return ValueError(f'{self.path}: {key}: found {found}; {remedy}.')
 
   def has_key(self, key: str) -> bool:
-    """Returns whether an array has this key, by the zip directory alone.
+    """Returns whether the zip directory lists an array with this key.
 
-    A file that is absent or no zip file has no key; `read` says what is wrong.
+    The answer is no if the file is absent or is not a zip file. `read` reports
+    such errors.
 
     Args:
-      key: The array's.
+      key: The key of the array.
     """
     if not os.path.isfile(self.path):
       return False
@@ -65,10 +67,10 @@ class NpzFile:
       return False
 
   def declared_bytes(self) -> int:
-    """Returns how much the zip directory declares to hold, uncompressed.
+    """Returns the uncompressed size that the zip directory declares.
 
     Raises:
-      ValueError: If it is no zip file.
+      ValueError: If the file is not a zip file.
     """
     try:
       with zipfile.ZipFile(self.path) as archive:
@@ -84,19 +86,20 @@ class NpzFile:
     check: Callable[[Headers], None],
     optional: Sequence[str] = (),
   ) -> dict[str, np.ndarray]:
-    """Reads the arrays after their headers have been checked.
+    """Checks the headers, then reads the arrays.
 
     Args:
-      required: Keys that must be there.
-      check: Gets the headers and raises `ValueError` if they are wrong.
-      optional: Keys that may be there; no others are allowed.
+      required: Keys that the file must have.
+      check: Takes the headers and raises `ValueError` if they are wrong.
+      optional: Keys that the file may have. It may have no others.
 
     Returns:
       The arrays by key.
 
     Raises:
-      ValueError: If the file is damaged, its keys are not those, an array is
-        pickled or not of the declared size, or `check` refuses.
+      ValueError: If the file is damaged, a key is absent or not allowed, an
+        array is pickled or does not have its declared size, or `check` raises
+        it.
     """
     try:
       with zipfile.ZipFile(self.path) as archive:
@@ -167,12 +170,12 @@ def check_present(
   """Checks that a folder is given and holds all files of a data set.
 
   Args:
-    dataset: Name of the data set.
+    dataset: The name of the data set.
     data_dir: The folder, or `None`.
-    names: Of the files, at least two.
+    names: The names of the files, at least two.
 
   Raises:
-    ValueError: If there is no folder, or a file is not in it.
+    ValueError: If no folder is given, or it lacks a file.
   """
   listed = f'{", ".join(names[:-1])} and {names[-1]}'
   if data_dir is None:
@@ -186,15 +189,15 @@ def check_present(
 
 
 def check_sizes(files: Sequence[NpzFile], max_bytes: int) -> None:
-  """Refuses files that are no zip, and too much data.
+  """Checks that files are zip files and small enough to load.
 
   Args:
-    files: Files that exist and will be held in memory together.
-    max_bytes: The most that they may declare to hold, uncompressed.
+    files: Existing files that will be held in memory together.
+    max_bytes: The limit of their uncompressed size in all.
 
   Raises:
-    ValueError: If one is no zip file, or they declare more than `max_bytes` or
-      than the free memory.
+    ValueError: If a file is not a zip file, or the files declare more bytes
+      than `max_bytes` or than the free memory.
   """
   declared = sum(file.declared_bytes() for file in files)
   free = psutil.virtual_memory().available
@@ -210,18 +213,21 @@ def check_sizes(files: Sequence[NpzFile], max_bytes: int) -> None:
 def moments(
   images: np.ndarray, file: NpzFile, key: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Per-channel mean and deviation in [0, 1], exact from the histograms.
+  """Returns the mean and standard deviation of the pixels of each channel.
+
+  Pixels are scaled to [0, 1]. The result is exact, since it is computed from
+  histograms.
 
   Args:
     images: `uint8 [N, H, W, C]`.
-    file: Where they come from.
-    key: Their key in it.
+    file: The file of the images, for messages.
+    key: The key of the images in the file.
 
   Returns:
     C means and C standard deviations.
 
   Raises:
-    ValueError: If a channel holds one single value.
+    ValueError: If all pixels of a channel have the same value.
   """
   levels = np.arange(256) / 255
   mean, stddev = [], []
@@ -234,7 +240,7 @@ def moments(
       raise file.wrong(
         key,
         f'one single value in channel {channel}',
-        'it holds nothing to learn from, leave it out',
+        'nothing can be learnt from it, leave it out',
       )
   return tuple(mean), tuple(stddev)
 
@@ -242,8 +248,7 @@ def moments(
 def background(images: np.ndarray) -> int:
   """Returns the median of the corner pixels, a grey value in [0, 255].
 
-  A motif rarely fills the corners, and the median takes no notice where it
-  does.
+  A motif rarely fills the corners, and the median ignores the exceptions.
 
   Args:
     images: `uint8 [N, H, W, C]`.
@@ -252,10 +257,10 @@ def background(images: np.ndarray) -> int:
 
 
 def digest(files: Sequence[NpzFile]) -> str:
-  """Returns a short sha256 over the digests of the files.
+  """Returns a short sha256 of the digests of the files.
 
   Args:
-    files: In the order in which they count.
+    files: The files; their order matters.
   """
   together = hashlib.sha256()
   for file in files:

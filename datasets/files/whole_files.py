@@ -1,7 +1,7 @@
-"""Files that appear under their names complete, or not at all.
+"""Writes files atomically: a reader finds the whole file or none.
 
-A program that is killed while it writes must not leave half a file behind that
-the next one reads.
+A program may be killed while it writes. The next program must not read half a
+file then.
 """
 
 import contextlib
@@ -9,14 +9,17 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-# The name of a file while it is written. Whoever owns the folder may remove
-# what bears it: the program that wrote it is gone.
+# The start of a file's name while it is written. The owner of a folder may
+# remove leftovers with this prefix after a program was killed.
 TEMPORARY_PREFIX = '.temporary-'
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
-  """Opens a new file that takes the place of `path` when the body is done.
+  """Opens a new file that replaces `path` at the end of the `with` block.
+
+  If the block raises an error, the new file is removed and an old file at
+  `path` stays as it was.
 
   Args:
     path: The file to write. Its folder exists.
@@ -25,11 +28,10 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
     The new file, open for writing in binary mode.
 
   Raises:
-    OSError: If the file cannot be written. The old file then stays as it was,
-      and so it does where the body raises; the new one is removed.
+    OSError: If the file cannot be written.
   """
   folder, name = os.path.split(os.fspath(path))
-  # The process is part of the name, for two may write the same file of a cache.
+  # The process id keeps apart two processes that write the same cache file.
   temporary = os.path.join(folder, f'{TEMPORARY_PREFIX}{os.getpid()}-{name}')
   try:
     with open(temporary, 'wb') as file:

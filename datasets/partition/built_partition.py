@@ -1,4 +1,4 @@
-"""A partition as it was built: who holds what, and what it was made from."""
+"""A built partition: an assignment with its data set, seed and arguments."""
 
 import dataclasses
 import hashlib
@@ -14,14 +14,14 @@ from datasets.draws.set_assignment import SetAssignment
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Partition(Assignment):
-  """An assignment, and what it was made from.
+  """An assignment with the data set, the seed and the arguments of its draw.
 
   Attributes:
-    name: What `partitions.find` knows it by.
-    source_name: Which data set the indices refer to.
-    source_version: Which version of it.
+    name: The name by which `partitions.find` finds it.
+    source_name: The name of the data set to which the indices refer.
+    source_version: The version of the data set.
     num_train: The number of examples in its training split.
-    seed: The seed that fixed it.
+    seed: The seed of the draws.
     arguments: The other arguments of `partitions.build`, by name.
   """
 
@@ -45,7 +45,7 @@ class Partition(Assignment):
     if held.size and not 0 <= held.min() <= held.max() < self.num_train:
       raise ValueError(
         f'examples from {held.min()} to {held.max()} are not all in '
-        f'[0, {self.num_train}): take the source the partition was made for.'
+        f'[0, {self.num_train}): use the source of this partition.'
       )
     if (
       len(self.offsets) != self.num_clients + 1
@@ -76,7 +76,7 @@ class Partition(Assignment):
       )
 
   def digest(self) -> str:
-    """Returns the sha256 of everything above, in hexadecimal."""
+    """Returns the sha256 of all fields, in hexadecimal."""
     arrays = [getattr(self, name) for name in self.array_names]
     facts = {
       field.name: getattr(self, field.name)

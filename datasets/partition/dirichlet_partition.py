@@ -23,8 +23,8 @@ DIRICHLET_ALPHA = Setting(
   float,
   'alpha, the concentration of the Dirichlet distribution; small is uneven.',
   default=0.5,
-  # Below, numpy draws for few clients without end; above, the shares are equal
-  # to six digits.
+  # Below this range, NumPy's draw for few clients does not end. Above it, the
+  # shares are equal to six digits.
   at_least=1e-3,
   at_most=1e6,
 )
@@ -63,8 +63,8 @@ def dirichlet_partition(
     num_clients: K, at least 1.
     dirichlet_alpha: The concentration, above 0.
     min_client_examples: The least number of examples of a client.
-    server_examples: N_s. Where it is not divisible by d, the remainder goes to
-      classes drawn by the seed, one example each.
+    server_examples: N_s. If it is not divisible by d, the remainder goes to
+      randomly drawn classes, one example each.
     seed: Fixes the split.
 
   Returns:
@@ -72,8 +72,8 @@ def dirichlet_partition(
 
   Raises:
     ValueError: If a class has too few examples for the server, the server
-      leaves fewer than `num_clients * min_client_examples`, or no one of
-      `MAX_DRAWS` draws gives each client enough.
+      leaves fewer than `num_clients * min_client_examples`, or none of
+      `MAX_DRAWS` draws gives each client enough examples.
   """
   labels, num_classes = source.train.labels, source.num_classes
   server = assignment.draw_server_set(

@@ -1,4 +1,4 @@
-"""Clients as they are: each owner of examples is one client."""
+"""The natural partition: each owner of examples is one client."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ _OWNERS_PER_HELD_OUT = 10
 
 NUM_CLIENTS = dataclasses.replace(
   assignment.NUM_CLIENTS,
-  help='K, the number of clients; by default all owners that there are.',
+  help='K, the number of clients; by default all owners.',
   optional=True,
 )
 SERVER_WRITERS = Setting(
@@ -46,24 +46,24 @@ def native_partition(
   Args:
     source: The data, with client ids: any Python strings. The class of an
       example may be unknown.
-    server_examples: N_s. Where it is not divisible by d, the remainder goes to
-      classes drawn by the seed, one example each.
+    server_examples: N_s. If it is not divisible by d, the remainder goes to
+      randomly drawn classes, one example each.
     seed: Fixes the split.
-    server_writers: Whose examples the server's are.
-      `'spread'`: those of owners who never take part. There are as many of
-      them as a class has labels, so that each label of a class can come from
-      another owner, but at most a tenth of all owners (rounded up), since the
-      clients lose all that these hold. More are held out only where these lack
-      examples of a class. They are drawn at random among owners with labels,
-      and each class is drawn from them in turn.
-      `'held_out'`: also those of owners who never take part, but of few. They
-      are held out in a random order, each who has an example of a class that
-      is still short. Often a single owner has all examples. The committed
-      results on native clients were made by this rule.
-      `'everyone'`: any owner's, who then holds them no more.
-      What the server does not take of a held-out owner is unused.
+    server_writers: The owners of the server's examples.
+      `'spread'`: Owners who never take part. Their number is that of the labels
+      of a class, so that each label of a class can come from another owner. It
+      is at most a tenth of all owners (rounded up), since the clients lose all
+      examples of these. More are held out only if they lack examples of a
+      class. They are drawn at random among the owners with labels, and take
+      turns in each class.
+      `'held_out'`: Few owners who never take part. In a random order, each
+      owner with an example of a class that is still short is held out. Often a
+      single owner has all examples. The committed results on native clients
+      were made by this rule.
+      `'everyone'`: All owners. Clients lose the examples that the server takes.
+      The other examples of held-out owners are unused.
     num_clients: If given, a random subset of this many of the remaining owners
-      takes part, and the others' examples are unused.
+      takes part. The examples of the others are unused.
 
   Returns:
     The assignment, with clients sorted by id (by code point).
@@ -124,7 +124,7 @@ def native_partition(
 
 
 def _owners(client_ids):
-  """Returns the sorted ids, and the place of each example's owner in them."""
+  """Returns the sorted ids, and the index of each example's owner in them."""
   ids = client_ids.tolist()
   for client_id in ids:
     if not isinstance(client_id, str):
@@ -141,8 +141,8 @@ def _owners(client_ids):
 def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
   """Returns owners who together have the quota of each class, `int64 [n]`.
 
-  They come in a random order: `at_least` owners who have any label that is
-  asked for, then owners who have a label that is still short.
+  They are taken in a random order: first `at_least` owners with any label in
+  the quotas, then owners with a label that is still short.
   """
   num_classes = len(quotas)
   known = labels != UNKNOWN
@@ -158,7 +158,7 @@ def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
     if np.minimum(counts[writer], wanted).any():
       writers.append(writer)
       missing -= np.minimum(counts[writer], missing)
-  # Where all writers together are too few, draw_class_uniform says which class.
+  # If all writers together lack examples, draw_class_uniform names the class.
   return np.array(writers, np.int64)
 
 
@@ -169,6 +169,6 @@ SPEC = PartitionSpec(
   settings=(NUM_CLIENTS, SERVER_WRITERS),
   needs_client_ids=True,
   server_settings=(SERVER_WRITERS.name,),
-  # A data set's own number is that of clients which are made up.
+  # A data set's default number is meant for artificial clients.
   overrides=lambda values, given: {NUM_CLIENTS.name: None},
 )

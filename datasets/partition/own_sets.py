@@ -1,4 +1,4 @@
-"""The sets that the data come in, with their class priors."""
+"""The sets into which the data are already divided, with their class priors."""
 
 from typing import Any
 
@@ -17,24 +17,24 @@ def own_sets(
   noise_formula: str = told_priors.NOISE_FORMULA.default,
   seed: int,
 ) -> SetAssignment:
-  """Takes sets as they come.
+  """Uses the sets of the data.
 
   Args:
     source: The data, with `sets`.
-    prior_noise: epsilon, by which what clients know is disturbed (FedUL,
+    prior_noise: epsilon, the noise in the priors that clients are told (FedUL,
       Section 4.2).
     noise_formula: `'printed'` or `'symmetric'` (`told_priors.with_noise`).
     seed: Fixes the noise, and the order of the examples.
 
   Raises:
-    ValueError: If the data come in no sets, or their priors cannot be learnt
-      from (`tff_ssl.prior_checks`).
+    ValueError: If the data have no sets, or no classifier can be learnt from
+      their priors (`tff_ssl.prior_checks`).
   """
   own = source.sets
   if own is None:
     raise ValueError(
-      f"partition='own_sets' needs data that come in sets, which source "
-      f'{source.name!r} does not: choose --partition=u_sets.'
+      f"partition='own_sets' needs data with sets, but source {source.name!r} "
+      'has none: choose --partition=u_sets.'
     )
   numbers = own.class_priors.any(axis=2).sum(axis=1)
   sets = [
@@ -63,7 +63,7 @@ def _complete(settings: dict[str, Any]) -> dict[str, Any]:
 
 SPEC = PartitionSpec(
   name='own_sets',
-  summary='the sets that the data come in',
+  summary='the sets of the data',
   build=own_sets,
   settings=(told_priors.PRIOR_NOISE, told_priors.NOISE_FORMULA),
   in_sets=True,

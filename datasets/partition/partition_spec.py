@@ -1,4 +1,4 @@
-"""What is known of a partition before it is built."""
+"""The record of a partition: all that is known before it is built."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,27 +18,27 @@ class PartitionSpec:
     name: The name in `partitions.PARTITIONS`, or of a user's own partition.
     summary: One line.
     build: Draws the partition: `build(source, *, seed, server_examples,
-      **settings) -> Assignment`. With `in_sets` it has no `server_examples`,
-      and gives a `datasets.draws.set_assignment.SetAssignment`. A setting
-      without a default in its signature must be given.
-    settings: The settings that apply to this partition and not to all. A
-      record's `default` is what the runner takes without a flag.
-    needs_client_ids: Whether the source must say who owns each example. Where
-      labels are at the clients, these then label examples of their own.
+      **settings) -> Assignment`. With `in_sets` it takes no `server_examples`
+      and returns a `datasets.draws.set_assignment.SetAssignment`. The user must
+      give each setting that has no default in the signature.
+    settings: The settings that not all partitions have. The runner uses the
+      `default` of the record if there is no flag.
+    needs_client_ids: Whether the source must name the owner of each example. If
+      labels are at the clients, they label examples of their own.
     in_sets: Whether each client's examples lie in sets.
     needs_sets: Whether the source's examples must come in sets.
     deals_test: Whether clients without test examples of their own get an equal
       share of each class (`datasets.draws.evaluation_owners`).
-    needs_labels: From the settings to whether the class of each example must be
-      known.
-    server_settings: The names of those settings that say how the server's
-      examples are drawn. Where labels are at the clients, they have no effect.
-    overrides: What the runner takes for settings, of any part of a run, that
-      are not given: from its values before this and from what was given to the
-      changes. `None` stands for no value.
-    complete: From the settings to those that `build` gets and a run records:
-      what follows from others is filled in. It raises a `ValueError` where they
-      do not fit each other.
+    needs_labels: Takes the settings and returns whether the class of each
+      example must be known.
+    server_settings: The names of the settings for the draw of the server's
+      examples. They have no effect if labels are at the clients.
+    overrides: Returns the runner's defaults with this partition, for settings
+      of any part of a run. It takes the runner's values so far and the settings
+      that the user gave. `None` stands for no value.
+    complete: Takes the settings and returns those that `build` gets and a run
+      records, in which it fills in derived values. It raises a `ValueError` if
+      the settings do not fit each other.
   """
 
   name: str

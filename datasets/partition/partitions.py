@@ -42,7 +42,7 @@ PARTITIONS: dict[str, PartitionSpec] = {
   )
 }
 
-# What all partitions have.
+# The settings of all partitions.
 SETTINGS: tuple[Setting, ...] = (
   SERVER_EXAMPLES,
   LABELLED_EXAMPLES,
@@ -51,8 +51,9 @@ SETTINGS: tuple[Setting, ...] = (
   MASK,
 )
 
-# Digests of partitions cover their arguments, and runs are resumed by digests:
-# these stand in all that lie in no sets, with `None` where they do not apply.
+# The digest of a partition covers its arguments, and a run is resumed only with
+# the same digest. So all partitions without sets record these, as `None` where
+# they do not apply.
 _ALWAYS_RECORDED = (
   r_partition.NUM_CLIENTS.name,
   r_partition.NONIID_R.name,
@@ -87,11 +88,11 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
   Args:
     name: As in `find`.
-    given: Settings by name; `None` stands for one that is not given.
+    given: Settings by name; `None` stands for a setting that is not given.
 
   Returns:
-    The partition's settings that have an effect, as plain Python values, with
-    the defaults of its function.
+    The partition's settings that have an effect, as plain Python values. The
+    defaults are those of its function.
 
   Raises:
     ValueError: If there is no such partition, or a setting is out of range,
@@ -126,7 +127,7 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _foreign(spec: PartitionSpec, argument: str, value: Any) -> ValueError:
-  """Returns the error that a setting is not one of this partition."""
+  """Returns the error for a setting that this partition does not have."""
   users = [p.name for p in PARTITIONS.values() if argument in p.setting_names]
   choice = f', or choose --partition={" or ".join(users)}' if users else ''
   return ValueError(
@@ -136,9 +137,9 @@ def _foreign(spec: PartitionSpec, argument: str, value: Any) -> ValueError:
 
 
 def _plain(setting: Setting, value: Any) -> int | float | str | bool:
-  """Returns a checked value of the setting's own type, which JSON can hold."""
+  """Returns a checked value of the setting's type, which JSON can hold."""
   if setting.type is str and isinstance(value, numbers.Integral):
-    # One number where there may be several, separated by commas.
+    # A single number, for a setting that takes several with commas.
     value = str(value)
   setting.check(value)
   return setting.type(value)
@@ -161,26 +162,27 @@ def build(
     source: The data.
     seed: Fixes the partition; at least 0.
     server_examples: N_s, the number of labelled examples at the server, equally
-      many of each class. May be 0, and is where examples lie in sets.
-    labelled_examples: N_s, if the labels of these examples are the clients'
-      instead (`labelled_clients`): they are drawn as the server's would be,
-      and the clients get equal shares of them. Clients who own their examples
+      many of each class. It must be 0 if examples lie in sets.
+    labelled_examples: N_s, if the clients have these labels instead of the
+      server (`labelled_clients`). The examples are drawn like the server's, and
+      the clients get equal shares of them. Clients that own their examples
       label some of these, and nobody is held out.
     mask_ratio: The share in [0, 1] of each client's labels that is hidden
-      (`label_masks`), where all are known and not with `labelled_examples`; an
-      example in several sets is one. `None` stands for no mask and is not among
-      `arguments`, so partitions without one keep their digest.
-    **settings: Those of the partition, by name: the arguments of its function.
-      `None` stands for one that is not given.
+      (`label_masks`). It needs known labels and excludes `labelled_examples`.
+      An example in several sets counts once. `None` means no mask. It is not
+      among `arguments` then, so that partitions without a mask keep their
+      digest.
+    **settings: The partition's settings by name, the arguments of its function.
+      `None` stands for a setting that is not given.
 
   Returns:
-    The partition; a `SetPartition` where examples lie in sets.
+    The partition; a `SetPartition` if examples lie in sets.
 
   Raises:
     ValueError: If an argument is out of range, missing or unused, or the source
-      does not have what the partition needs.
-    TypeError: If a client id is not a string, or a user's own function does not
-      return what it should.
+      lacks something that the partition needs.
+    TypeError: If a client id is not a string, or a user's own function returns
+      a wrong type.
   """
   spec = find(name)
   own = check_settings(name, settings)
@@ -220,7 +222,7 @@ def build(
 
 
 def _check_source(spec: PartitionSpec, source: Source, own) -> None:
-  """Checks that the training examples are what the partition needs."""
+  """Checks that the training examples suit the partition."""
   labels, num_classes = source.train.labels, source.num_classes
   if not len(labels):
     raise ValueError(
@@ -235,14 +237,14 @@ def _check_source(spec: PartitionSpec, source: Source, own) -> None:
   if unknown and spec.needs_labels(own):
     raise ValueError(
       f'source {source.name!r} has {unknown:,} training images without a '
-      'label, and this partition goes by the class of each image: label or '
-      'leave out these, or choose --partition=r with --noniid_r=0, '
-      '--partition=pooled, or --partition=native where images have owners.'
+      'label, but this partition needs the class of each image: label or leave '
+      'out these images, or choose --partition=r with --noniid_r=0, '
+      '--partition=pooled, or --partition=native if images have owners.'
     )
   if spec.needs_client_ids and source.train.client_ids is None:
     raise ValueError(
-      f'partition={spec.name!r} needs to know who owns each example, which '
-      f'source {source.name!r} does not say: choose --partition=r.'
+      f'partition={spec.name!r} needs the owner of each example, but source '
+      f'{source.name!r} names no owners: choose --partition=r.'
     )
 
 
@@ -262,7 +264,7 @@ def _check_labels(
     if value and spec.in_sets:
       raise ValueError(
         f'{setting.name}={value} does not fit partition {spec.name!r}, which '
-        'lays all examples in sets: leave it out.'
+        'puts all examples into sets: leave it out.'
       )
     if value >= len(source.train.labels):
       raise ValueError(
@@ -287,7 +289,7 @@ def _check_mask(mask_ratio: float, labelled_examples: int) -> None:
   if labelled_examples:
     raise ValueError(
       f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
-      'exclude each other: both say which labels clients have; give one.'
+      'exclude each other: both choose the labels of the clients; give one.'
     )
 
 
@@ -311,7 +313,7 @@ def _draw(
 def _with_labels_at_clients(
   spec: PartitionSpec, source: Source, own, labelled_examples: int, seed: int
 ) -> Assignment:
-  """Draws a partition in which clients know a few labels, the server none."""
+  """Draws a partition with a few labels at the clients, none at the server."""
   labels = source.train.labels
   if spec.needs_client_ids:
     return labelled_clients.label_own_examples(
@@ -324,7 +326,7 @@ def _with_labels_at_clients(
   try:
     held = _draw(spec, source, own, labelled_examples, seed)
   except ValueError as error:
-    # Who gave no server set should not read of one.
+    # The user gave `labelled_examples`, so the message must name that.
     text = str(error).replace(SERVER_EXAMPLES.name, LABELLED_EXAMPLES.name)
     raise ValueError(text) from error
   return labelled_clients.deal_server_set(held, labels, seed)

@@ -1,4 +1,4 @@
-"""One client with everything: central training."""
+"""One client with all the data: central training."""
 
 import numpy as np
 
@@ -10,15 +10,15 @@ from datasets.sources.source import Source
 def pooled_partition(
   source: Source, *, server_examples: int, seed: int
 ) -> assignment.Assignment:
-  """Gives one client everything that a class-uniform server set leaves.
+  """Assigns to one client all examples beside a class-uniform server set.
 
   Args:
     source: The data; the class of an example may be unknown.
-    server_examples: N_s; a remainder as in `r_partition`.
+    server_examples: N_s, as in `r_partition`.
     seed: Fixes the split.
 
   Raises:
-    ValueError: If a class has too few examples, or nothing is left.
+    ValueError: If a class has too few examples.
   """
   labels = source.train.labels
   server = assignment.draw_server_set(
@@ -35,6 +35,6 @@ SPEC = PartitionSpec(
   name='pooled',
   summary='one client with all the data',
   build=pooled_partition,
-  # There is one client to take part, and nobody to average with.
+  # A single client takes part, so there is nothing to average.
   overrides=lambda values, given: {'clients_per_round': 1, 'num_groups': 1},
 )

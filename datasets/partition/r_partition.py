@@ -46,8 +46,8 @@ def r_partition(
   `P_i = R [i = j] + q_i (1 - R)`. Two clients with different main classes are
   at the total variation distance R, two with the same one at 0.
 
-  With K < d, which the paper leaves open, the classes are shared out, so that
-  client k has a set S_k of main classes with the share Q_k = sum_{j in S_k} q_j
+  The paper leaves K < d open. Here the classes are divided among the clients.
+  Client k has a set S_k of main classes with the share Q_k = sum_{j in S_k} q_j
   and receives of class i
 
       N_{k,i} = n_i R [i in S_k]  +  n_i Q_k (1 - R),
@@ -58,7 +58,7 @@ def r_partition(
 
   So Definition 2, the mean over all pairs, gives R for K <= d and
   `R (1 - sum_j m_j (m_j - 1) / (K (K - 1)))` for K > d, slightly below R.
-  Clients of few examples depart from that, since theirs are whole numbers: 470
+  Clients with few examples deviate, because numbers of examples are whole: 470
   clients of 200 images in 47 classes have .04 for R = 0, and .42 for .4.
 
   The paper leaves the m_j open as well. Here they make the clients' sizes
@@ -79,8 +79,8 @@ def r_partition(
     source: The data; the class of an example may be unknown.
     num_clients: K, from 1 to the number of examples the server leaves.
     noniid_r: R in [0, 1]; 0 is iid, 1 one main class each.
-    server_examples: N_s. Where it is not divisible by d, the remainder goes to
-      classes drawn by the seed, one example each.
+    server_examples: N_s. If it is not divisible by d, the remainder goes to
+      randomly drawn classes, one example each.
     seed: Fixes the split.
 
   Returns:
@@ -96,7 +96,7 @@ def r_partition(
     labels, num_classes, server_examples, seed
   )
   if np.any(labels == UNKNOWN):
-    # Of one class: Eq. 9 at R = 0 gives each client 1 / K of it.
+    # As a single class: Eq. 9 at R = 0 gives each client 1 / K of it.
     labels, num_classes = np.zeros_like(labels), 1
   left = np.ones(len(labels), bool)
   left[server] = False
@@ -148,10 +148,10 @@ def _main_classes(sizes, num_clients):
 def _whole_counts(sizes, shares):
   """Rounds `sizes * shares` to whole numbers with the column sums `sizes`."""
   num_classes = len(sizes)
-  # Cumulative rounding gives every example away once. Without the offsets,
-  # equal classes would all be rounded up for the same clients, whose sizes
-  # would then differ by up to d. They keep off 0 and 1, out of reach of the
-  # error of the cumulative sum.
+  # Cumulative rounding assigns every example once. Without the offsets, equal
+  # classes would all be rounded up for the same clients, and the clients' sizes
+  # would differ by up to d. The offsets keep a distance from 0 and 1 that is
+  # larger than the error of the cumulative sum.
   offsets = (np.arange(num_classes) + 0.5) / num_classes
   edges = np.floor(sizes * np.cumsum(shares, axis=0) + offsets)
   return np.diff(edges.astype(np.int64), axis=0, prepend=0)

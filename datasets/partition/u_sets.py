@@ -42,8 +42,8 @@ SETS_PER_CLIENT = Setting(
 CLIENT_EXAMPLES = Setting(
   'client_examples',
   int,
-  'n_c, the number of examples of each client; by default as many as there '
-  'are.',
+  'n_c, the number of examples of each client; by default as many as the data '
+  'allow.',
   at_least=1,
   optional=True,
 )
@@ -92,7 +92,7 @@ def numbers_of_sets(sets_per_client: str, num_clients: int) -> list[int]:
     num_clients: C.
 
   Raises:
-    ValueError: If it is no such list.
+    ValueError: If the text is not such a list.
   """
   given = str(sets_per_client).split(',')
   if not all(re.fullmatch('[1-9][0-9]{0,5}', number) for number in given):
@@ -108,7 +108,7 @@ def numbers_of_sets(sets_per_client: str, num_clients: int) -> list[int]:
   return [int(number) for number in given] * (num_clients // len(given))
 
 
-# A partition's function has an argument for each of its settings.
+# A partition's function takes an argument for each of its settings.
 def u_sets(  # noqa: PLR0913
   source: Source,
   *,
@@ -123,31 +123,30 @@ def u_sets(  # noqa: PLR0913
   noise_formula: str = told_priors.NOISE_FORMULA.default,
   seed: int,
 ) -> SetAssignment:
-  """Draws sets of given class priors, and forgets the labels.
+  """Draws sets of given class priors and hides the labels.
 
   Args:
     source: The data; the class of each example is known.
     num_clients: C.
     sets_per_client: M, or M_c of each client, separated by commas (Table E.12
       of FedUL: `'10,20,30,40,50'`).
-    client_examples: n_c, the examples of each client, in sets of n_c / M_c;
-      `None` for as many as there are (`u_set_draws`).
+    client_examples: n_c, the number of examples of each client, in sets of
+      n_c / M_c; `None` for as many as the data allow (`u_set_draws`).
     priors: `'iid'` or `'noniid'`.
     u_set_recipe: `'paper'`, `'code'` or `'code_rows'`: how priors and sets are
       drawn (`u_set_draws`).
-    set_repeats: `'none'`, or `'across_sets'` where an example may lie in
-      several sets of its client; `None` for what the recipe does.
-    known_priors: What clients know of their sets: the shares of classes in
-      them, `'exact'`, or what they were aimed at, `'nominal'`.
-    prior_noise: epsilon of Section 4.2, by which what clients know is
-      disturbed.
+    set_repeats: `'none'`, or `'across_sets'` if an example may lie in several
+      sets of its client; `None` for the choice of the recipe.
+    known_priors: The priors that clients are told: the `'exact'` shares of the
+      classes in their sets, or the `'nominal'` shares that the draw aimed at.
+    prior_noise: epsilon of Section 4.2, the noise in these priors.
     noise_formula: `'printed'` or `'symmetric'` (`told_priors.with_noise`).
     seed: Fixes the sets.
 
   Raises:
-    ValueError: If there are too few examples or sets, or the priors cannot be
-      learnt from (`tff_ssl.prior_checks`; with a recipe of the code, clients
-      whose priors lack full column rank are left as they are).
+    ValueError: If there are too few examples or sets, or no classifier can be
+      learnt from the priors (`tff_ssl.prior_checks`). The recipes of the code
+      allow priors without full column rank.
   """
   labels, num_classes = source.train.labels, source.num_classes
   numbers = numbers_of_sets(sets_per_client, num_clients)
@@ -175,19 +174,19 @@ def u_sets(  # noqa: PLR0913
       prior_noise=prior_noise,
       noise_formula=noise_formula,
       seed=seed,
-      # Where classes run out, as they do there, ranks are lost.
+      # The recipes of the code let classes run out, which lowers the rank.
       full_rank=u_set_recipe not in _OF_CODE,
     )
   except ValueError as error:
     raise ValueError(
-      f'{error} These sets are drawn: more examples in each (client_examples), '
-      'more sets (sets_per_client) or another seed give other priors.'
+      f'{error} To draw other priors, choose more examples in each set '
+      '(client_examples), more sets (sets_per_client) or another seed.'
     ) from error
   return set_assignment.lay_out(drawn.sets, told, client_names, seed)
 
 
 def _check_classes(source: Source, fewest_sets: int) -> None:
-  """Checks that all classes have examples, and clients as many sets."""
+  """Checks that each class has examples, and that there are enough sets."""
   absent = np.setdiff1d(np.arange(source.num_classes), source.train.labels)
   if absent.size:
     raise ValueError(
@@ -210,7 +209,7 @@ def _usual_repeats(recipe: str) -> str:
 
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:
-  """Fills in what follows from other settings, and checks them together."""
+  """Fills in derived settings and checks that the settings fit each other."""
   told_priors.check_has_effect(settings)
   numbers = numbers_of_sets(
     settings[SETS_PER_CLIENT.name], settings[NUM_CLIENTS.name]
@@ -226,7 +225,7 @@ def _complete(settings: dict[str, Any]) -> dict[str, Any]:
 def _overrides(
   values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Returns FedUL's five clients, all of them in each round (Section 4.1)."""
+  """Returns FedUL's five clients, all of which train in each round (4.1)."""
   num_clients = given.get(NUM_CLIENTS.name, NUM_CLIENTS.default)
   recipe = given.get(U_SET_RECIPE.name, values.get(U_SET_RECIPE.name))
   return {

@@ -1,4 +1,4 @@
-"""What is written down of a partition: manifest, statistics, pictures.
+"""Records of a partition: manifest, statistics, pictures and reports.
 
 May import `datasets.files`, `datasets.sources`, `datasets.draws` and
 `datasets.partition`.

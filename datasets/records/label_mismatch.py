@@ -1,10 +1,10 @@
-"""How far a client's labelled data are from his unlabelled data.
+"""Measures how far a client's labelled data are from its unlabelled data.
 
-Class-distribution mismatch (Fig. 3 of FedLabel, Cho et al., "Local or Global:
-Selective Knowledge Assimilation for Federated Learning with Limited Labels"):
-a few labels, though drawn uniformly at random, have other class shares than
-the examples without a label. The paper shows the shares and names no distance;
-these are two common ones.
+This is class-distribution mismatch (Fig. 3 of FedLabel, Cho et al., "Local or
+Global: Selective Knowledge Assimilation for Federated Learning with Limited
+Labels"). A few labels, even if drawn uniformly at random, have other class
+shares than the unlabelled examples. The paper shows the shares and names no
+distance. This module has two common ones.
 """
 
 import dataclasses
@@ -13,26 +13,26 @@ import numpy as np
 
 from datasets.records.statistics import checked_counts, class_counts
 
-# The examples by which the unlabelled ones are smoothed, over all classes.
+# The number of examples that smoothing adds, spread over all classes.
 _PSEUDO_EXAMPLES = 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mismatch:
-  """Labelled against unlabelled examples, client by client.
+  """The mismatch of labelled and unlabelled examples at each client.
 
   With the counts n_c (labelled) and m_c (unlabelled) of d classes, the shares
-  are p_c = n_c / sum(n) and q_c = m_c / sum(m). Clients without labelled or
-  without unlabelled examples have no such shares, and NaN for both distances.
+  are p_c = n_c / sum(n) and q_c = m_c / sum(m). Both distances are NaN for a
+  client without labelled or without unlabelled examples.
 
   Attributes:
     labelled: `int64 [K, d]`, examples of each class with a label.
     unlabelled: `int64 [K, d]`, those whose label is hidden.
     kl: `float64 [K]`, KL(p || q') in nats, with q'_c = (m_c + 1 / d) /
-      (sum(m) + 1): one example, spread evenly over the classes, is added to the
-      unlabelled ones, so that a class that only labelled examples have gives no
-      infinity. p is as it is: one example more may be many among few labels.
-      Where p equals q, it is small, and 0 only if all classes are alike.
+      (sum(m) + 1). One example, spread evenly over the classes, is added to the
+      unlabelled ones. So a class without unlabelled examples does not give
+      infinity. p is not smoothed, because labels are few. If p equals q, KL is
+      small, and it is 0 only if all classes are equally frequent.
     total_variation: `float64 [K]`, half the sum of |p_c - q_c|, in [0, 1].
   """
 
@@ -42,11 +42,12 @@ class Mismatch:
   total_variation: np.ndarray
 
   def describe(self) -> dict[str, float]:
-    """Returns mean and maximum of both over the clients that have them.
+    """Returns the mean and the maximum of both distances over the clients.
 
     Returns:
       `label_mismatch_kl_mean`, `..._kl_max`, `label_mismatch_tv_mean` and
-      `..._tv_max`; nothing if no client has them.
+      `..._tv_max`, without clients whose distances are NaN; an empty dict if
+      all are NaN.
     """
     figures = {}
     for name, values in (('kl', self.kl), ('tv', self.total_variation)):
@@ -68,7 +69,8 @@ def of_counts(labelled: np.ndarray, unlabelled: np.ndarray) -> Mismatch:
     The `Mismatch`.
 
   Raises:
-    ValueError: If one is no matrix of finite values >= 0, or the shapes differ.
+    ValueError: If an argument is no matrix of finite values >= 0, or the shapes
+      differ.
   """
   labelled, unlabelled = checked_counts(labelled), checked_counts(unlabelled)
   if labelled.shape != unlabelled.shape:
@@ -95,12 +97,13 @@ def of_examples(
   num_clients: int,
   num_classes: int,
 ) -> Mismatch:
-  """Compares the examples with a label with those without.
+  """Compares labelled with unlabelled examples.
 
   Args:
     labels: Integers `[N]` in `[0, num_classes)`, the true classes, or -1 for
       examples of unknown class, which are not counted.
-    client_index: Integers `[N]` in `[0, num_clients)`: who holds the example.
+    client_index: Integers `[N]` in `[0, num_clients)`, the holder of each
+      example.
     is_labelled: `bool [N]`, whether the client knows the label.
     num_clients: K.
     num_classes: d.

@@ -1,7 +1,7 @@
-"""What a run says of its partition: why this one, and the server's labels.
+"""What a run prints about its partition and about the server's labels.
 
-The clients' numbers of examples are in `statistics`, the class priors of sets
-in `set_report`.
+`statistics` counts the clients' examples. `set_report` describes the class
+priors of sets.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from datasets.partition import native_partition, partitions
 from datasets.partition.built_partition import Partition
 from datasets.sources.source import Source
 
-# With fewer labels of a class, the draw of the labels decides the result.
+# With fewer labels of a class, the result depends on which ones are drawn.
 FEW_LABELS = 5
 
 
@@ -19,7 +19,7 @@ def lines(source: Source, partition: Partition) -> list[str]:
 
   Args:
     source: The data.
-    partition: Its partition.
+    partition: The partition of the data.
   """
   return [_choice(source, partition), *_server_labels(source, partition)]
 
@@ -27,10 +27,9 @@ def lines(source: Source, partition: Partition) -> list[str]:
 def _choice(source, partition) -> str:
   """Says which partition it is, why, and how to choose another."""
   has_owners = source.train.client_ids is not None
-  text = (
-    f'Partition {partition.name}: {partitions.find(partition.name).summary}'
-  )
-  if partition.name == 'native':
+  spec = partitions.find(partition.name)
+  text = f'Partition {partition.name}: {spec.summary}'
+  if spec.needs_client_ids:
     return (
       f'{text}.{_participants(source, partition)} The data say who owns each '
       'example (client_ids); --partition=r makes up other clients.'
@@ -44,7 +43,7 @@ def _choice(source, partition) -> str:
 
 
 def _participants(source, partition) -> str:
-  """Says how many owners are clients, where --num_clients leaves some out."""
+  """Says how many owners are clients if --num_clients leaves some out."""
   held_out = len(partition.held_out_client_names)
   there_are = len(set(source.train.client_ids.tolist())) - held_out
   if partition.num_clients == there_are:
@@ -56,7 +55,7 @@ def _participants(source, partition) -> str:
 
 
 def _server_labels(source, partition) -> list[str]:
-  """Says how many labels of each class the server has, and whose they are."""
+  """Says how many labels of each class the server has, and their origin."""
   server = partition.server_indices
   if not len(server):
     return []
@@ -72,19 +71,20 @@ def _server_labels(source, partition) -> list[str]:
   if least < FEW_LABELS:
     found.append(
       f'Warning: the server has fewer than {FEW_LABELS} labels of a class, so '
-      'the result depends much on which ones the seed draws; raise '
+      'the result depends strongly on which examples the seed draws; raise '
       '--server_examples.'
     )
   return found
 
 
 def _origin(source, partition) -> str:
-  if partition.name != 'native':
+  server_writers = partition.arguments.get(native_partition.SERVER_WRITERS.name)
+  if server_writers is None:
     return 'drawn from the pool of all training examples'
   ids = source.train.client_ids
   writers = len(set(ids[partition.server_indices].tolist()))
   text = f'from {writers:,} of {len(set(ids.tolist())):,} writers'
-  if partition.arguments['server_writers'] == native_partition.EVERYONE:
+  if server_writers == native_partition.EVERYONE:
     return f'{text}, who keep their other examples'
   text = f'{text}, who do not take part (--server_writers)'
   if writers > 1:

@@ -1,4 +1,4 @@
-"""What a report says and draws of sets and their class priors."""
+"""Describes and draws the sets of a partition and their class priors."""
 
 import os
 
@@ -13,14 +13,14 @@ _COLUMNS = 5
 
 
 def describe(partition: SetPartition) -> dict[str, object]:
-  """Returns sets in numbers.
+  """Describes the sets of a partition in numbers.
 
   Returns:
     `sets_of_each_client` (C numbers), `min_set_examples`,
-    `median_set_examples`, `max_set_examples`, `different_examples` (one in
-    several sets counts once), `condition_numbers` of the clients' priors
+    `median_set_examples`, `max_set_examples`, `different_examples` (an example
+    in several sets counts once), `condition_numbers` of the clients' priors
     (`prior_checks.condition_number`), and the number of `absent_classes` of
-    each client, which these leave out.
+    each client. Condition numbers leave out absent classes.
   """
   sizes = partition.set_sizes
   sizes = sizes[sizes > 0]
@@ -39,7 +39,7 @@ def describe(partition: SetPartition) -> dict[str, object]:
 
 
 def lines(partition: SetPartition) -> list[str]:
-  """Returns what a run prints of its sets, with warnings."""
+  """Returns the sentences that a run prints on its sets, with warnings."""
   facts = describe(partition)
   numbers, conditions = facts['sets_of_each_client'], facts['condition_numbers']
   few, many = min(numbers), max(numbers)
@@ -55,22 +55,21 @@ def lines(partition: SetPartition) -> list[str]:
       f'Warning: the class priors of {partition.client_names[worst]!r} are '
       f'close to singular (condition number {conditions[worst]:.3g}, of '
       f'{prior_checks.CLOSE_TO_SINGULAR:g} or more): small errors in them '
-      'mislead the classifier; sets of more different priors help.'
+      'mislead the classifier; sets whose priors differ more help.'
     )
   noise = partition.arguments.get('prior_noise')
   if noise:
     said.append(
       'Note: these are condition numbers of priors with noise '
-      f'(prior_noise={noise:g}), which hides how '
-      'close to singular the true ones are.'
+      f'(prior_noise={noise:g}). The true priors may be closer to singular.'
     )
   absent = np.argwhere(~partition.class_priors.any(axis=1))
   if len(absent):
     clients = len(np.unique(absent[:, 0]))
     said.append(
       f'Note: {clients} clients have no example of some class (the first: '
-      f'{partition.client_names[absent[0, 0]]!r}, class {absent[0, 1]}), which '
-      'their condition numbers leave out: about it they can tell nothing.'
+      f'{partition.client_names[absent[0, 0]]!r}, class {absent[0, 1]}). Their '
+      'condition numbers leave it out; their data say nothing about it.'
     )
   return said
 
@@ -106,7 +105,7 @@ def plot_priors(
       vmin=0,
       vmax=highest,
     )
-    # A dollar sign in a client's name is no formula.
+    # A client's name may hold a dollar sign, which would start a formula.
     absent = facts['absent_classes'][client]
     panel.set_title(
       f'{partition.client_names[client]}: '

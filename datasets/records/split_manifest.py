@@ -1,8 +1,8 @@
 """The record of a partition in a run folder: split.json and split.npz.
 
-The first is for people and scripts: where every part came from and how many
-examples it has. The second holds the indices into the source's training split.
-Each is written whole or not at all, and loading checks one against the other.
+split.json is for people and scripts. It names the origin and the number of
+examples of each part. split.npz holds the indices into the source's training
+split. Both are written atomically. Loading checks one against the other.
 """
 
 import json
@@ -23,24 +23,24 @@ AT_CLIENTS = 'clients'
 DEALT = 'dealt'
 IN_SETS = 'sets'
 _LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT, IN_SETS)
-# Type and rank of arrays that hold no indices.
+# The type and rank of arrays that are not indices.
 _FORMS = {'class_priors': (np.float64, 3)}
 # RuntimeError: an encrypted file, or an unknown kind of compression.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
 def check_labels_at(argument: str, value: str, partition: Partition):
-  """Checks who may see labels, against the partition.
+  """Checks that a partition fits the choice of who may see labels.
 
   Args:
-    argument: The name under which the caller was given it.
+    argument: The name of the caller's argument, for messages.
     value: `'server'`, `'clients'`, `'dealt'` or `'sets'`; see `describe`.
     partition: The partition.
 
   Raises:
-    ValueError: If it is none of these, or only one of `value` and `partition`
-      says that some of the clients' examples are labelled, or `value` speaks of
-      sets and the partition has none.
+    ValueError: If `value` is none of these, it is `'dealt'` and the partition
+      has no `labelled_indices` or the reverse, or it is `'sets'` and the
+      partition has no sets.
   """
   if value not in _LABELS_AT:
     raise ValueError(
@@ -49,7 +49,7 @@ def check_labels_at(argument: str, value: str, partition: Partition):
   if value == IN_SETS and not isinstance(partition, SetPartition):
     raise ValueError(
       f'{argument}={value!r} does not fit partition {partition.name!r}, which '
-      'lays no examples in sets: choose --partition=u_sets.'
+      'has no sets: choose --partition=u_sets.'
     )
   labelled = len(partition.labelled_indices)
   if (value == DEALT) != bool(labelled):
@@ -63,7 +63,7 @@ def check_labels_at(argument: str, value: str, partition: Partition):
 def known_to_clients(partition: Partition, labels_at: str) -> np.ndarray:
   """Returns the clients' examples whose labels they may see, `int64 [L]`.
 
-  One that lies in several sets is there once.
+  An example in several sets is listed once.
   """
   return {
     AT_SERVER: partition.examples[:0],
@@ -78,7 +78,7 @@ def labels_per_client(
   labels_at: str,
   redrawn_ratio: float | None = None,
 ) -> np.ndarray:
-  """Returns how many labels each client sees in one pass, `int64 [K]`.
+  """Returns how many labels each client sees in one epoch, `int64 [K]`.
 
   Args:
     partition: The partition.
@@ -101,21 +101,21 @@ def describe(
   labels_at: str,
   redrawn_ratio: float | None = None,
 ) -> dict:
-  """Returns what split.json holds: JSON types only, no indices.
+  """Returns the content of split.json: JSON types only, no indices.
 
   Args:
     partition: The partition.
-    labels_at: Who may see labels: `'server'` (the clients' examples are
-      unlabelled), `'clients'` (everybody's are labelled; a process may hide
-      some of them again), `'dealt'` (the partition's `labelled_indices`) or
-      `'sets'` (nobody: clients see the sets of their examples).
-    redrawn_ratio: The share of each client's labels that the process hides,
-      others in every pass, or `None`. It hides them from what `labels_at`
-      shows, so `labelled` counts every label that is seen at some time.
+    labels_at: Which labels of the clients are visible: `'server'` (none),
+      `'clients'` (all; a process may hide some of them again), `'dealt'` (those
+      of the partition's `labelled_indices`) or `'sets'` (none; clients see the
+      sets of their examples).
+    redrawn_ratio: The share of each client's labels that the process hides, or
+      `None`. It hides other labels in each epoch, so `labelled` counts all
+      labels that `labels_at` shows.
 
   Raises:
     ValueError: If `labels_at` is none of these or does not fit the partition,
-      or there is a redrawn mask where clients do not have all labels.
+      or the mask is redrawn and clients do not have all labels.
   """
   check_labels_at('labels_at', labels_at, partition)
   if redrawn_ratio is not None and labels_at != AT_CLIENTS:
@@ -164,7 +164,7 @@ def describe(
 
 
 def _sets(partition) -> dict[str, dict]:
-  """Returns what is to say of the sets; nothing without any."""
+  """Describes the sets; returns an empty dict if there are none."""
   if not isinstance(partition, SetPartition):
     return {}
   sizes = partition.set_sizes
@@ -179,7 +179,7 @@ def _sets(partition) -> dict[str, dict]:
 
 
 def _mask(partition, redrawn_ratio) -> dict[str, str | float | int]:
-  """Returns what is to say of the mask; nothing without one."""
+  """Describes the label mask; returns an empty dict if there is none."""
   if redrawn_ratio is not None:
     in_a_pass = labels_per_client(partition, AT_CLIENTS, redrawn_ratio)
     return {
@@ -204,10 +204,10 @@ def write(
 
   Args:
     partition: The partition.
-    path_json: Where the description goes.
-    path_npz: Where the indices go: `server_indices`, `examples`, `offsets` and
-      `labelled_indices` as in `assignment.Assignment`; of sets also `set_ids`
-      and `class_priors` (`SetPartition`).
+    path_json: The file for the description.
+    path_npz: The file for the arrays `server_indices`, `examples`, `offsets`
+      and `labelled_indices` of `assignment.Assignment`, and for `set_ids` and
+      `class_priors` of a `SetPartition`.
     labels_at: See `describe`.
     redrawn_ratio: See `describe`.
 
@@ -229,7 +229,7 @@ def write(
 def load(
   path_json: str | os.PathLike, path_npz: str | os.PathLike
 ) -> tuple[Partition, dict]:
-  """Reads what `write` wrote.
+  """Reads the files of `write`.
 
   Args:
     path_json: The description.

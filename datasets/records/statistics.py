@@ -1,4 +1,4 @@
-"""How uneven a partition is: counts, the paper's metric R, and a picture.
+"""Measures how uneven a partition is: counts, the metric R, and a picture.
 
 Source of R: Definition 2, Eq. 2 of "Improving Semi-supervised Federated
 Learning by Reducing the Gradient Diversity of Models".
@@ -25,7 +25,8 @@ def class_counts(
   Args:
     labels: Integers `[N]` in `[0, num_classes)`, or -1 for examples of unknown
       class, which are not counted.
-    client_index: Integers `[N]` in `[0, num_clients)`: who holds the example.
+    client_index: Integers `[N]` in `[0, num_clients)`, the holder of each
+      example.
     num_clients: K.
     num_classes: d.
 
@@ -54,7 +55,7 @@ def class_counts(
 def _indices(
   name: str, values: np.ndarray, limit: int, lowest: int = 0
 ) -> np.ndarray:
-  """Checks for integers `[N]` in `[lowest, limit)`, widens them to int64."""
+  """Checks for integers `[N]` in `[lowest, limit)`; returns them as int64."""
   values = np.asarray(values)
   if values.ndim != 1 or (values.size and values.dtype.kind not in 'iu'):
     raise ValueError(
@@ -70,7 +71,7 @@ def _indices(
 
 
 def noniid_r(counts: np.ndarray) -> float:
-  """The degree R of class-distribution skew, Eq. 2 of the paper.
+  """Returns the degree R of class-distribution skew, Eq. 2 of the paper.
 
   R is the mean over all pairs of clients of the total variation distance
   between their class distributions: 0 when all are equal, 1 when no two clients
@@ -111,18 +112,18 @@ def summary(
 
   Args:
     counts: `[K, d]`, examples of each class at each client.
-    sizes: `[K]`, examples of each client, where some are of unknown class and
-      not among `counts`.
+    sizes: `[K]`, the number of examples of each client, if some are of unknown
+      class and not among `counts`.
 
   Returns:
     `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`
     (per client), `classes` (those that occur at any client),
-    `examples_of_known_class` and `measured_r` (Eq. 2; of these alone, `None`
-    where there are none).
+    `examples_of_known_class` and `measured_r` (Eq. 2 on examples of known
+    class; `None` if there are none).
 
   Raises:
     ValueError: If `counts` is no matrix of finite values >= 0, or has no row,
-      or a client's size is less than his counts.
+      or a client's size is less than the sum of its counts.
   """
   counts = checked_counts(counts)
   if not len(counts):
@@ -149,8 +150,8 @@ def summary(
 def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   """Draws clients x classes as a heat map and writes it as PNG.
 
-  Of more than 400 clients, 400 at even distances are drawn, and the title says
-  so. Drawn without pyplot: no state is shared with other figures.
+  If there are more than 400 clients, it draws 400 of them at even distances,
+  and the title says so. Without pyplot, figures share no state.
 
   Args:
     counts: `[K, d]`, examples of each class at each client.
@@ -189,7 +190,7 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
 
 
 def checked_counts(counts: np.ndarray) -> np.ndarray:
-  """Returns counts as an array, once they are known to be counts.
+  """Returns counts as an array after checking them.
 
   Args:
     counts: `[K, d]`, examples of each class at each client.

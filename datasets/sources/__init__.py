@@ -1,5 +1,5 @@
-"""Data sets as the rest of the code sees them: one file for each format.
+"""Loads data sets: one file for each format.
 
-A source says what images there are, their labels, and who owns them. May import
-`datasets.files`.
+A source gives images, their labels, and the owners of the images if they are
+known. May import `datasets.files`.
 """

@@ -1,19 +1,19 @@
 """The data sources by name, and the function that loads them.
 
-A `--dataset` flag, its help text and its refusals read this table. Importing it
-costs next to nothing: TensorFlow, TFDS and scikit-learn are imported by the
-loaders, when a source is loaded.
+The flag `--dataset`, its help and its error messages are made from this table.
+The import is cheap: a source imports TensorFlow, TFDS or scikit-learn only when
+it is loaded.
 """
 
 import difflib
 import os
 
 from datasets.sources import (
-  embedded,
+  digits,
   emnist_writers,
   image_sets,
-  local_files,
   medmnist,
+  npz,
   npz_sets,
   tfds_images,
 )
@@ -24,11 +24,11 @@ from tff_ssl import user_modules
 SOURCES: dict[str, SourceSpec] = {
   spec.name: spec
   for spec in (
-    embedded.SPEC,
+    digits.SPEC,
     emnist_writers.SPEC,
     *tfds_images.SPECS,
     *medmnist.SPECS,
-    local_files.SPEC,
+    npz.SPEC,
     npz_sets.SPEC,
     image_sets.SPEC,
   )
@@ -62,9 +62,9 @@ def find(name: str) -> SourceSpec:
 
 
 def check_files(name: str, *, data_dir: str | None) -> None:
-  """Checks that a source has its files, or a network to download them.
+  """Checks that the files of a source exist or can be downloaded.
 
-  It reads no file, so it takes a moment, or seconds without a network.
+  It reads no file. Without a network it takes some seconds, else a moment.
 
   Args:
     name: As in `find`.
@@ -84,20 +84,19 @@ def load(
 
   Args:
     name: As in `find`.
-    data_dir: The folder that holds the data files, laid out as each loader's
-      module says; with `None`, a public source comes from its library's own
-      cache or download, except MedMNIST's, which is not downloaded. `digits`
-      needs no file and does not look at it.
+    data_dir: The folder of the data files; each source's module describes its
+      layout. If it is `None`, the source's library reads its own cache or
+      downloads the files. MedMNIST is not downloaded. `digits` needs no files.
     cache_dir: A folder for unpacked and decoded copies; created when needed.
-    **options: Those of this source, by name: `only_digits` (bool, `True` unless
-      given) of `emnist`.
+    **options: The options of this source, by name, such as `only_digits` of
+      `emnist`.
 
   Returns:
     The loaded source.
 
   Raises:
-    ValueError: If the name or an option is unknown, an option has none of its
-      values, or the files are absent or unusable.
+    ValueError: If the name or an option is unknown, the value of an option is
+      not allowed, or the files are absent or unusable.
   """
   spec = find(name)
   for option, value in options.items():

@@ -1,7 +1,7 @@
-"""The sqlite file of TFF's federated EMNIST: checked opening, and reading.
+"""Opens, checks and reads the SQLite file of TFF's federated EMNIST.
 
 TFF's `ClientData` reads one client at a time and builds SQL from client ids.
-Here a split is read in one pass, read-only.
+This module reads a split in one pass, and never writes to the file.
 """
 
 import collections
@@ -32,21 +32,21 @@ class MissingSplit(ValueError):
 def open_database(
   path: str, splits: tuple[str, ...]
 ) -> Iterator[sqlite3.Connection]:
-  """Opens a database in TFF's format; whatever sqlite finds is a ValueError.
+  """Opens a database in TFF's format; errors of SQLite become `ValueError`.
 
-  Read-only, since sqlite would create a missing file, and complete, since
-  sqlite notices a missing end only when it reads there.
+  It is opened read-only, because SQLite would create a missing file. Its size
+  is checked first, because SQLite notices a missing end only when it reads it.
 
   Args:
     path: The file.
-    splits: The splits that it must have.
+    splits: The splits that the file must have.
 
   Yields:
     The connection.
 
   Raises:
     MissingSplit: If the file lacks a split.
-    ValueError: If it is not sound.
+    ValueError: If the file is damaged or in another format.
   """
   _check_complete(path)
   uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
@@ -71,7 +71,7 @@ def open_database(
 
 
 def _check_complete(path: str) -> None:
-  """Compares the size with what the database header declares."""
+  """Checks that the file is as large as the database header declares."""
   size = os.path.getsize(path)
   with open(path, 'rb') as stream:
     header = stream.read(100)
@@ -81,13 +81,13 @@ def _check_complete(path: str) -> None:
   changes, pages = struct.unpack_from('>II', header, 24)
   (pages_written_at,) = struct.unpack_from('>I', header, 92)
   declared = pages * (65_536 if page_size == 1 else page_size)
-  # sqlite's rule: the page count holds if it was written at the last change.
+  # SQLite's rule: the page count is valid if the last change wrote it.
   if changes == pages_written_at and size < declared:
     raise unusable(path, f'cut short, {size} of {declared} bytes')
 
 
 def unusable(path: str, found: str) -> ValueError:
-  """Returns the error of a file that is not TFF's."""
+  """Returns the error for a file that is not in TFF's format."""
   return ValueError(
     f"{path}: not TFF's federated EMNIST ({found}); delete or replace it."
   )
@@ -96,7 +96,7 @@ def unusable(path: str, found: str) -> ValueError:
 def _clients_of(
   connection: sqlite3.Connection, split: str
 ) -> collections.Counter[str]:
-  """Returns the number of examples by client id, as the metadata tell it."""
+  """Returns the number of examples by client id, from the metadata."""
   rows = connection.execute(
     'SELECT client_id, num_examples FROM client_metadata WHERE split_name=?',
     (split,),
@@ -113,13 +113,13 @@ def read_split(
     connection: From `open_database`.
     path: The file, for messages.
     split: The split.
-    num_classes: Labels must be below it.
+    num_classes: The number of classes; labels are below it.
 
   Returns:
     Images `uint8 [N, 28, 28, 1]`, labels `int32 [N]`, and the N client ids.
 
   Raises:
-    ValueError: If the content is not what TFF's file holds.
+    ValueError: If the content differs from TFF's format.
   """
   cursor = connection.execute(
     'SELECT client_id, serialized_example_proto FROM examples '
@@ -145,8 +145,8 @@ def read_split(
     client = min((c for c in both if counts[c] != declared[c]), key=repr)
     raise unusable(
       path,
-      f'{split} holds {counts[client]} examples of the client {client!r}, its '
-      f'metadata say {declared[client]}',
+      f'{split} holds {counts[client]} examples of the client {client!r}, but '
+      f'its metadata say {declared[client]}',
     )
   return np.concatenate(images), np.concatenate(labels), clients
 

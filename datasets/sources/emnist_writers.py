@@ -1,13 +1,14 @@
 """Federated EMNIST with the native split by writer, in TFF's format.
 
-The file is TFF's `emnist_all.sqlite`. It is looked for at
+The file is TFF's `emnist_all.sqlite`. With a data directory it is
 
-1. `<data_dir>/tff/emnist_all.sqlite`;
-2. `<data_dir>/tff/emnist_all.sqlite.lzma`, unpacked once into the cache;
-3. without a data directory, `~/.tff/emnist_all.sqlite`, TFF's own cache;
-4. else `tff.simulation.datasets.emnist.load_data` downloads it there.
+1. `<data_dir>/tff/emnist_all.sqlite`, or
+2. `<data_dir>/tff/emnist_all.sqlite.lzma`, unpacked once into the cache.
 
-The file holds digits, and again all characters, in splits of their own. The
+Without a data directory it is `~/.tff/emnist_all.sqlite`, in TFF's own cache.
+If that is absent, `tff.simulation.datasets.emnist.load_data` downloads it.
+
+The file has separate splits for digits alone and for all characters. The
 decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
 """
 
@@ -32,7 +33,6 @@ from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl.setting import Setting
 
-INPUT_SHAPE = emnist_database.INPUT_SHAPE
 FILE_NAME = 'emnist_all.sqlite'
 # Where TFF downloads it from.
 _URL = f'https://storage.googleapis.com/tff-datasets-public/{FILE_NAME}.lzma'
@@ -44,17 +44,17 @@ _REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-  """A part of the file that is a data set.
+  """A part of the file that forms a data set.
 
   Attributes:
-    title: Of the set, in reports.
-    key: Names it in `Source.version`.
-    splits: The names of train and test in the file.
+    title: Its name in reports.
+    key: Its name in `Source.version`.
+    splits: The names of its training and test split in the file.
     num_classes: Number of classes.
-    public_writers: Number of writers of TFF's own file.
-    public_examples: Its train and test examples.
-    decoded_name: Of the cached arrays. The number changes with what is decoded
-      and how.
+    public_writers: Number of writers in TFF's own file.
+    public_examples: Numbers of training and test examples in TFF's own file.
+    decoded_name: The file name of the cached arrays. Its number must change
+      when the decoding changes.
   """
 
   title: str
@@ -75,7 +75,7 @@ DIGITS = Content(
   (341_873, 40_832),
   'digits-1.npz',
 )
-# 0-9 digits, 10-35 capitals, 36-61 small letters.
+# Classes 0-9 are digits, 10-35 capitals, 36-61 small letters.
 CHARACTERS = Content(
   'digits and letters',
   'all',
@@ -103,23 +103,24 @@ ONLY_DIGITS = Setting(
 def load(
   data_dir: str | None, cache_dir: str, only_digits: bool = True
 ) -> Source:
-  """Loads all writers.
+  """Loads the examples of all writers.
 
-  Examples stand in the order in which TFF gives them: client by client, ids
-  ascending, and within a client in the order of the file.
+  Examples have TFF's order: sorted by client id, and within a client as in the
+  file.
 
   Args:
     data_dir: The folder that holds `tff/`, or `None` for TFF's own cache and
       download.
-    cache_dir: Where the unpacked file and the decoded arrays are kept.
-    only_digits: Digits alone, 10 classes; or else letters as well, 62 classes.
+    cache_dir: The folder for the unpacked file and the decoded arrays.
+    only_digits: Whether to load digits alone (10 classes), or letters as well
+      (62 classes).
 
   Returns:
-    The source; both splits carry client ids.
+    The source; both splits have client ids.
 
   Raises:
-    ValueError: If no file is found, the one found is damaged, not in TFF's
-      format or without letters where they are wanted, or the download fails.
+    ValueError: If no file is found, the download fails, or the file is damaged,
+      not in TFF's format, or has no letters although they are requested.
     OSError: If the cache cannot be written.
   """
   content = DIGITS if only_digits else CHARACTERS
@@ -147,20 +148,20 @@ def load(
 
 
 def check_files(data_dir: str | None) -> None:
-  """Checks that the file is there, or that it can be downloaded.
+  """Checks that the file exists or can be downloaded.
 
   Args:
     data_dir: As in `load`.
 
   Raises:
-    ValueError: If it is not there, and there is no network either.
+    ValueError: If the file is absent and the server cannot be reached.
   """
   if not os.path.isfile(_path(data_dir)):
     downloads.check_reachable([_URL], 'emnist', _REMEDY)
 
 
 def _locate(data_dir: str | None) -> str:
-  """Returns the path of the file, which TFF downloads if need be."""
+  """Returns the path of the file; TFF downloads it if it is absent."""
   check_files(data_dir)
   path = _path(data_dir)
   if not os.path.isfile(path):
@@ -169,7 +170,7 @@ def _locate(data_dir: str | None) -> str:
 
 
 def _path(data_dir: str | None) -> str:
-  """Returns where the file is, or where a download puts it."""
+  """Returns the path of the file, or the path to which it is downloaded."""
   if data_dir is not None:
     plain = os.path.join(data_dir, 'tff', FILE_NAME)
     for path in (plain, f'{plain}.lzma'):
@@ -183,10 +184,10 @@ def _path(data_dir: str | None) -> str:
 
 
 def _download(path: str) -> None:
-  """Lets TFF download next to `path`; only a sound file gets the final name.
+  """Lets TFF download to a folder beside `path`, then moves a sound file.
 
-  TFF itself writes to the final name, and takes whatever a broken download
-  left there for complete ever after.
+  TFF would write to the final name. After a broken download it would always
+  take the remains for the complete file.
   """
   import tensorflow_federated as tff
 
@@ -209,9 +210,10 @@ def _download(path: str) -> None:
 
 
 def _identity(path: str) -> str:
-  """Names the content: an archive by its hash, the far larger database by stat.
+  """Returns a name for the content, which is that of its folder in the cache.
 
-  The name is a folder of the cache: other content, other folder.
+  An archive is identified by its hash. The database is far larger, so that its
+  path, size and time of change identify it.
   """
   if path.endswith('.lzma'):
     with open(path, 'rb') as stream:
@@ -224,7 +226,7 @@ def _identity(path: str) -> str:
 
 
 def _unpack(archive: str, path: str) -> str:
-  """Unpacks `archive` to `path`, unless that has been done; returns `path`."""
+  """Unpacks `archive` to `path` unless that exists; returns `path`."""
   if os.path.isfile(path):
     return path
   os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -252,12 +254,12 @@ def _unpack(archive: str, path: str) -> str:
 
 
 def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
-  """Reads train and test into the arrays that the cache keeps.
+  """Reads the training and the test split into the arrays of the cache.
 
   Returns:
     For `train` and `test`: `*_images` uint8 [N, 28, 28, 1], `*_labels` int32
-    [N], `*_clients` int32 [N], an index into the ids. `ids`: the sorted ids as
-    JSON in UTF-8, which any string survives. `sha256`: the digest of the rest.
+    [N], `*_clients` int32 [N], indices into the ids. `ids`: the sorted ids as
+    JSON in UTF-8, which can hold any string. `sha256`: the digest of the rest.
   """
   with emnist_database.open_database(path, content.splits) as connection:
     splits = [
@@ -289,7 +291,7 @@ def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _read_decoded(path: str) -> dict[str, np.ndarray] | None:
-  """Returns the cached arrays, or `None` where they are absent or damaged."""
+  """Returns the cached arrays, or `None` if they are absent or damaged."""
   if not os.path.isfile(path):
     return None
   try:
@@ -347,10 +349,11 @@ _DIGITS_DEFAULTS = dict(
   partition='native',
   labelled_examples=4000,
   total_rounds=150,
-  # One pass over the test split gives every client's accuracy.
+  # One evaluation of the whole test split gives the accuracy of each client.
   rounds_per_client_evaluation=50,
 )
-# 62 classes instead of 10: as many labels of each, and as many sets as classes.
+# 62 classes instead of 10: the same number of labels per class, and as many
+# sets as classes.
 _LETTERS_DEFAULTS = dict(
   _DIGITS_DEFAULTS,
   server_examples=620,

@@ -1,7 +1,7 @@
-"""Image folders with a table of prevalences: systems of hospitals.
+"""Image folders with a table of prevalences: healthcare systems and hospitals.
 
-The layout of FedUL's case study (Section 4.3), where a client is a healthcare
-system and a set a hospital of it:
+The layout follows the case study of FedUL (Section 4.3). Each client is a
+healthcare system, and each of its sets is a hospital:
 
     <data_dir>/train/<system>/<hospital>/*.png   images without labels
     <data_dir>/test/<class>/*.png                images with a label
@@ -9,9 +9,9 @@ system and a set a hospital of it:
                                                  for each class
                                                  (`datasets.sources.priors_csv`)
 
-Images are 8-bit PNG of one size, all grey or all RGB. The paper's images, RSNA
-Intracranial Hemorrhage Detection, need a registration with their publisher, a
-conversion to PNG and this layout.
+Images are 8-bit PNG files of one size, all grey or all RGB. The paper uses the
+images of RSNA Intracranial Hemorrhage Detection. Their publisher demands a
+registration; convert them to PNG and arrange them in this layout.
 """
 
 import hashlib
@@ -31,8 +31,8 @@ _LAYOUT = (
   f'data_dir must hold train/<system>/<hospital>/, test/<class>/ and {_TABLE}'
 )
 _SIGNATURE = b'\x89PNG\r\n\x1a\n'
-# Where a PNG file has its bits per channel: after the signature, the length and
-# the name of the first chunk, width and height.
+# The position of the bits per channel in a PNG file: after the signature, the
+# length and name of the first chunk, the width and the height.
 _BIT_DEPTH = 24
 
 
@@ -41,13 +41,14 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
 
   Args:
     data_dir: The folder that holds `train/`, `test/` and prevalence.csv.
-    cache_dir: Not looked at: the files are read as they are.
+    cache_dir: Ignored: the files are read in place.
 
   Returns:
     The source, with `sets`; training images have no labels.
 
   Raises:
-    ValueError: If a file is absent or unusable, or they do not belong together.
+    ValueError: If a file is absent or unusable, or the images and the table do
+      not belong together.
   """
   del cache_dir
   root = check_files(data_dir)
@@ -64,8 +65,8 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   for file in test_files:
     if _class_of(file) not in table.class_names:
       raise ValueError(
-        f'{file.parent} is named like no class of {_TABLE}, which has '
-        f'{", ".join(table.class_names)}: rename the folder.'
+        f'{file.parent} does not have the name of a class of {_TABLE} '
+        f'({", ".join(table.class_names)}): rename the folder.'
       )
   digest = hashlib.sha256((root / _TABLE).read_bytes())
   images = _read([*train_files, *test_files], root, digest)
@@ -92,13 +93,13 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
 
 
 def check_files(data_dir: str | None) -> pathlib.Path:
-  """Returns `data_dir`, which must have the table and folders of images.
+  """Returns `data_dir` after checking that it has the table and the folders.
 
   Args:
     data_dir: As in `load`.
 
   Raises:
-    ValueError: If one is not there, or a folder is empty.
+    ValueError: If the table or a folder is absent, or a folder is empty.
   """
   if data_dir is None:
     raise ValueError(
@@ -120,7 +121,7 @@ def _class_of(file: pathlib.Path) -> str:
 def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
   if not folder.is_dir():
     raise ValueError(f'{folder}: no such folder; {_LAYOUT}.')
-  # By name: the order in which a disk lists files is its own.
+  # Sorted, because file systems list files in different orders.
   return sorted(p for p in folder.iterdir() if not p.name.startswith('.'))
 
 
@@ -129,7 +130,7 @@ def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
   for path in found:
     if not path.is_dir():
       raise ValueError(
-        f'{path} lies where only folders are expected: move it away.'
+        f'{path} is not a folder, and only folders may be here: move it away.'
       )
   if not found:
     raise ValueError(f'{folder} is empty: put folders of PNG files into it.')
@@ -186,8 +187,8 @@ def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
     )
   if content[_BIT_DEPTH] > 8:
     raise ValueError(
-      f'{file} has {content[_BIT_DEPTH]} bits per channel, of which 8 would be '
-      'lost: convert it to 8 bits with the window of values that matters.'
+      f'{file} has {content[_BIT_DEPTH]} bits per channel, and 8 of them would '
+      'be lost: convert it to 8 bits with the window of values that matters.'
     )
   return image
 

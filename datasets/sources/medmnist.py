@@ -1,10 +1,10 @@
-"""Sets of MedMNIST v2: `<data_dir>/medmnist/organamnist.npz` and the like.
+"""Sets of MedMNIST v2 in files such as `<data_dir>/medmnist/organamnist.npz`.
 
 Source: Yang et al., "MedMNIST v2: A Large-Scale Lightweight Benchmark for 2D
 and 3D Biomedical Image Classification" (arXiv:2110.14795). Each file has the
 arrays `<split>_images`, `uint8 [N, 28, 28]` or `[N, 28, 28, 3]`, and
-`<split>_labels`, integers `[N, 1]`, of the splits train, val and test. They are
-not downloaded; what is found is not trusted (`datasets.files.npz_files`).
+`<split>_labels`, integers `[N, 1]`, for the splits train, val and test. The
+files are not downloaded and not trusted (`datasets.files.npz_files`).
 """
 
 import dataclasses
@@ -36,11 +36,11 @@ class MedmnistImages:
     title: Its published name.
     motif: What the images show.
     num_classes: Number of classes.
-    channels: 1 or 3; of grey images, the file's have no channel axis.
-    mirrorable: Whether a mirrored image still is of its class.
-    public_examples: Train, validation and test examples of each public release,
-      the newest first.
-    defaults: What the runner takes on the set by default.
+    channels: 1 or 3. Grey images have no channel axis in the file.
+    mirrorable: Whether a mirrored image keeps its class.
+    public_examples: Numbers of training, validation and test examples of each
+      public release, the newest first.
+    defaults: The runner's defaults on the set.
   """
 
   title: str
@@ -58,8 +58,8 @@ class MedmnistImages:
 
 
 TABLE: dict[str, MedmnistImages] = {
-  # Classes tell left from right (kidneys, lungs, femurs). The releases differ:
-  # the newer one, with larger images too, has 20 training examples less.
+  # Some classes are the left or the right one of two organs. The newer release,
+  # which also has larger images, has 20 training examples fewer.
   'organamnist': MedmnistImages(
     'OrganAMNIST',
     'organs in axial CT slices',
@@ -74,7 +74,7 @@ TABLE: dict[str, MedmnistImages] = {
       clients_per_round=3,
       server_examples=1100,
       labelled_examples=1100,
-      # As many as classes.
+      # The number of classes.
       sets_per_client='11',
     ),
   ),
@@ -105,22 +105,22 @@ def _load(
 ) -> Source:
   """Loads one row of `TABLE`.
 
-  The mean and standard deviation are those of the training images, and so is
-  the background, the median of their corner pixels.
+  The mean, the standard deviation and the background (the median of the corner
+  pixels) are computed from the training images.
 
   Args:
     name: A key of `TABLE`.
     data_dir: The folder that holds `medmnist/`.
-    cache_dir: Not looked at: the file is read as it is.
-    max_bytes: The most that the file may declare to hold, uncompressed.
+    cache_dir: Ignored: the file is read in place.
+    max_bytes: The limit of the uncompressed size that the file declares.
 
   Returns:
-    The source, with a validation split. A file with other numbers of examples
-    than a public release is a set of its own, and the title says so.
+    The source, with a validation split. The title says if the numbers of
+    examples differ from those of the public releases.
 
   Raises:
-    ValueError: If the file is absent, damaged, too large, or holds anything but
-      the set.
+    ValueError: If the file is absent, damaged or too large, or its content does
+      not fit the set.
   """
   del cache_dir
   entry = TABLE[name]

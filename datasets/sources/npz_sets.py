@@ -1,4 +1,4 @@
-"""A user's own images in sets of known class priors, as npz files.
+"""The user's own images in sets of known class priors, as npz files.
 
     <data_dir>/train.npz    images uint8 [N, H, W] or [N, H, W, C], C = 1 or 3;
                             client_id and set_id, strings or integers [N];
@@ -8,7 +8,7 @@
     <data_dir>/test.npz     images and labels, to measure accuracy
 
 Labels are numbered from 0 in the order of the columns of priors.csv. Those of
-train.npz are for measuring, and for supervised processes to compare with.
+train.npz serve measurements, and supervised processes in comparisons.
 """
 
 import os
@@ -17,7 +17,7 @@ import numpy as np
 
 from datasets.files import npz_files
 from datasets.files.npz_files import MAX_BYTES, NpzFile
-from datasets.sources import local_files, priors_csv, run_profiles
+from datasets.sources import npz, priors_csv, run_profiles
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -34,15 +34,15 @@ def load(
 
   Args:
     data_dir: The folder with the three files.
-    cache_dir: Not looked at: the files are read as they are.
-    max_bytes: The most that the npz files may declare to hold, uncompressed.
+    cache_dir: Ignored: the files are read in place.
+    max_bytes: The limit of the uncompressed size that the npz files declare.
 
   Returns:
     The source, with `sets`.
 
   Raises:
-    ValueError: If a file is absent, damaged, too large, or they do not belong
-      together.
+    ValueError: If a file is absent, damaged or too large, or the files do not
+      belong together.
   """
   del cache_dir
   *files, table_file = check_files(data_dir)
@@ -51,28 +51,22 @@ def load(
   num_classes = len(table.class_names)
   arrays = files[0].read(
     ('images', *_OWNERS),
-    lambda headers: local_files.check_headers(files[0], headers),
+    lambda headers: npz.check_headers(files[0], headers),
     optional=('labels',),
   )
   tested = files[1].read(
     ('images', 'labels'),
-    lambda headers: local_files.check_headers(files[1], headers),
+    lambda headers: npz.check_headers(files[1], headers),
   )
   owners = list(
     zip(
-      *(local_files.as_strings(files[0], key, arrays[key]) for key in _OWNERS),
+      *(npz.as_strings(files[0], key, arrays[key]) for key in _OWNERS),
       strict=True,
     )
   )
   train = _split(files[0], arrays, num_classes)
   test = _split(files[1], tested, num_classes)
-  if train.images.shape[1:] != test.images.shape[1:]:
-    raise files[1].wrong(
-      'images',
-      f'{list(test.images.shape[1:])} a piece and '
-      f'{list(train.images.shape[1:])} in train.npz',
-      'both need one H, W, C',
-    )
+  npz.check_same_shape(train, test, files[1])
   sets = table.sets_of(owners)
   mean, stddev = npz_files.moments(train.images, files[0], 'images')
   return Source(
@@ -95,13 +89,13 @@ def load(
 
 
 def check_files(data_dir: str | None) -> list[NpzFile]:
-  """Returns train.npz, test.npz and the table, which must be there.
+  """Returns train.npz, test.npz and the table after checking that they exist.
 
   Args:
     data_dir: As in `load`.
 
   Raises:
-    ValueError: If one is not.
+    ValueError: If one of them is absent.
   """
   npz_files.check_present('npz_sets', data_dir, [*_FILES, _TABLE])
   files = [NpzFile(os.path.join(data_dir, name), _REMEDY) for name in _FILES]
@@ -119,9 +113,7 @@ def _split(file: NpzFile, arrays, num_classes: int) -> Split:
       f'{labels.min()}..{labels.max()}',
       f'number the {num_classes} classes of {_TABLE} from 0',
     )
-  if images.ndim == 3:
-    images = images[..., np.newaxis]
-  return Split(np.ascontiguousarray(images), labels.astype(np.int32))
+  return Split(npz.with_channels(images), labels.astype(np.int32))
 
 
 SPEC = SourceSpec(

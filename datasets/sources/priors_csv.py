@@ -1,14 +1,15 @@
-"""Tables of class priors: a CSV file with one row for each set of each client.
+"""Reads tables of class priors: CSV files with one row for each client's set.
 
-The first two columns name client and set, the others are the classes, by name
-and in the order in which the classes are numbered:
+The first two columns name the client and the set. Each other column is named
+after a class; the classes are numbered in this order:
 
     client_id,set_id,healthy,subdural,epidural
     north,st_mary,0.62,0.30,0.08
 
-Shares, not percentages, that sum to 1 in each row within .001.
+The values are shares, not percentages. Those of a row sum to 1 within .001.
 """
 
+import collections
 import csv
 import dataclasses
 import unicodedata
@@ -40,45 +41,44 @@ class PriorTable:
     """Joins the table with examples.
 
     Clients and their sets are numbered as they appear in the table. Names are
-    equal whatever spaces are around them and however Unicode composes them.
+    compared without surrounding spaces and in one Unicode normal form.
 
     Args:
-      owners: Client and set of each of the N examples.
+      owners: The client and the set of each of the N examples.
 
     Raises:
-      ValueError: If a set has no example, or examples are of a set without a
-        row.
+      ValueError: If a set of the table has no example, or a set of the examples
+        has no row.
     """
     owners = [(name_of(client), name_of(name)) for client, name in owners]
     found = dict.fromkeys(owners)
     for client, name in found:
       if (client, name) not in self.rows:
         raise ValueError(
-          f'{self.path} has no row for the set {name!r} of {client!r}, of '
-          'which there are examples: add it.'
+          f'{self.path} has no row for the set {name!r} of {client!r}, which '
+          'has examples: add the row.'
         )
     for client, name in self.rows:
       if (client, name) not in found:
         raise ValueError(
           f'{self.path} has a row for the set {name!r} of {client!r}, which '
-          'is empty: remove it, or add examples.'
+          'has no example: remove the row, or add examples.'
         )
-    numbers, priors = {}, {}
+    client_numbers, set_numbers = {}, {}
+    num_sets = collections.Counter()
+    for client, name in self.rows:
+      client_numbers.setdefault(client, len(client_numbers))
+      set_numbers[client, name] = num_sets[client]
+      num_sets[client] += 1
+    most_sets = max(num_sets.values())
+    priors = np.zeros((len(client_numbers), most_sets, len(self.class_names)))
     for (client, name), row in self.rows.items():
-      own = priors.setdefault(client, [])
-      numbers[client, name] = (len(priors) - 1, len(own))
-      own.append(row)
-    clients = {client: index for index, client in enumerate(priors)}
-    most = max(map(len, priors.values()))
-    table = np.zeros((len(clients), most, len(self.class_names)))
-    for client, own in priors.items():
-      table[clients[client], : len(own)] = own
-    set_index = {key: number for key, (_, number) in numbers.items()}
+      priors[client_numbers[client], set_numbers[client, name]] = row
     return SourceSets(
-      client_names=tuple(clients),
-      client_index=np.array([clients[client] for client, _ in owners]),
-      set_index=np.array([set_index[owner] for owner in owners]),
-      class_priors=table,
+      client_names=tuple(client_numbers),
+      client_index=np.array([client_numbers[client] for client, _ in owners]),
+      set_index=np.array([set_numbers[owner] for owner in owners]),
+      class_priors=priors,
       class_names=self.class_names,
     )
 
@@ -88,14 +88,14 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
 
   Args:
     path: The file, UTF-8.
-    client_column: The name of its first column.
-    set_column: The name of its second one.
+    client_column: The name of the first column.
+    set_column: The name of the second column.
 
   Returns:
-    The table, rows divided by their sums.
+    The table; each row is divided by its sum.
 
   Raises:
-    ValueError: If the file is absent or anything but such a table.
+    ValueError: If the file is absent or is not such a table.
   """
   try:
     with open(path, newline='', encoding='utf-8-sig') as file:
@@ -128,18 +128,18 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
     key, row = _row(path, number, line, header)
     if key in rows:
       raise ValueError(
-        f'{path}: line {number}: the set {key[1]!r} of {key[0]!r} is there '
-        'twice; leave one.'
+        f'{path}: line {number}: the set {key[1]!r} of {key[0]!r} has a '
+        'second row; keep one.'
       )
     rows[key] = row
   return PriorTable(path, tuple(classes), rows)
 
 
 def name_of(given: str) -> str:
-  """Returns a name of a client, set or class as it is compared.
+  """Returns the form in which names of clients, sets and classes are compared.
 
   Args:
-    given: The name as it is written, or what a folder is called.
+    given: The name as it stands in a file, or the name of a folder.
   """
   return unicodedata.normalize('NFC', given.strip())
 

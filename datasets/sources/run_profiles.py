@@ -1,16 +1,16 @@
-"""What a run takes on a data set by default, where several sets share it.
+"""The runner's defaults that several data sets share.
 
-The values make a first run show the point of a method on a small machine. The
-papers' own values are those of the recipes: 16 steps of 64 images are half an
-epoch for a client with 2,283 images. For a writer with 76 they are 13 epochs,
-in which he fits his own pseudo-labels.
+With these values, a first run shows the effect of a method on a small machine.
+The recipes have the papers' values. Those suit large clients: 16 steps of 64
+images are half an epoch for a client with 2,283 images. For a writer with 76
+images they are 13 epochs, in which the client overfits its own pseudo-labels.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-# Clients with tens of examples each: one pass in small minibatches, and rounds
-# in which the server alone learns enough to give pseudo-labels.
+# Clients with tens of examples each: one epoch of small minibatches, after some
+# rounds in which only the server trains, so that pseudo-labels are useful.
 SMALL_CLIENTS: Mapping[str, Any] = {
   'model': 'small_cnn',
   'batch_size': 20,
@@ -49,7 +49,7 @@ CROSS_SILO: Mapping[str, Any] = {
   'total_rounds': 200,
 }
 
-# Images of which nothing is known: few clients, all alike.
+# Images of unknown content: few clients with the same class distribution.
 OWN_IMAGES: Mapping[str, Any] = {
   **SMALL_CLIENTS,
   'partition': 'r',

@@ -1,7 +1,7 @@
-"""What a data source gives: labelled images, and who wrote them if known.
+"""The result of loading a data set: images, labels, and owners if known.
 
-Every source of `catalogue` returns one `Source`; partitions, the client store
-and the reports read nothing else.
+Each entry of `catalogue` loads one `Source`. Partitions, the client store and
+the reports read only this.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ class Split:
   Attributes:
     images: `uint8 [N, H, W, C]`.
     labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN` for training
-      images that nobody has labelled.
-    client_ids: For sources with a native split, `[N]` array of Python strings
-      (any characters), the owner of each example; otherwise `None`.
+      images without a label.
+    client_ids: The owner of each example, an array `[N]` of Python strings (any
+      characters); `None` if the data do not name owners.
   """
 
   images: np.ndarray
@@ -30,14 +30,15 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class SourceSets:
-  """The sets that training examples come in, with their class priors.
+  """The sets into which the data divide the training examples.
 
   Attributes:
     client_names: The C names.
     client_index: `int64 [N]`, the client of each example, in [0, C).
-    set_index: `int64 [N]`, its set, from 0 at each client.
-    class_priors: `float64 [C, M, d]`, the shares of the classes in each set;
-      rows of zeros for sets that a client does not have.
+    set_index: `int64 [N]`, the set of each example, numbered from 0 at each
+      client.
+    class_priors: `float64 [C, M, d]`, the shares of the classes in each set.
+      A client with fewer than M sets has rows of zeros.
     class_names: The d names of the classes.
   """
 
@@ -50,25 +51,25 @@ class SourceSets:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """A data set as the rest of the code sees it.
+  """A loaded data set.
 
   Attributes:
     name: The name in the catalogue.
-    version: Identifies the content: a change of the version makes cached client
-      stores of the older one unusable. Holds the number of examples where the
-      files are subsets of the public set.
-    title: One sentence for reports: what the data are and how many.
+    version: Identifies the content. Cached client stores of another version are
+      not used. It contains the number of examples, so that a subset of a public
+      data set differs from the whole.
+    title: One sentence for reports: what the data are, and how many examples.
     train: The training split.
     test: The whole test split.
     num_classes: Number of classes, d in the papers.
     mean: Per-channel mean of pixels scaled to [0, 1], `C` floats.
     stddev: Per-channel standard deviation, `C` floats.
-    background: Grey value in [0, 255] of an empty image; geometric augmentation
-      fills with it.
-    mirrorable: Whether a mirrored image still is of its class (a digit is not).
-    validation: A split on which hyperparameters are chosen, so that the test
-      split is not; `None` where the source has none.
-    sets: The sets of the training examples, where the data come in sets.
+    background: Grey value in [0, 255] of an empty image. Geometric augmentation
+      fills empty areas with it.
+    mirrorable: Whether a mirrored image keeps its class (a digit does not).
+    validation: The split for choosing hyperparameters, or `None` if the source
+      has none.
+    sets: The sets of the training examples, or `None` if there are none.
   """
 
   name: str
@@ -86,7 +87,7 @@ class Source:
 
   @property
   def class_names(self) -> tuple[str, ...]:
-    """The d names of the classes: their numbers, where the data give none."""
+    """The d names of the classes; their numbers if the data name none."""
     if self.sets is not None:
       return self.sets.class_names
     return tuple(map(str, range(self.num_classes)))

@@ -1,4 +1,4 @@
-"""What is known of a data source before it is loaded."""
+"""The record of a data source: all that is known before it is loaded."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -20,20 +20,19 @@ class SourceSpec:
     description: One line for help texts.
     load: `load(data_dir, cache_dir, **options) -> Source`.
     check_files: `check_files(data_dir)` raises a `ValueError` if the files are
-      not there and cannot be downloaded either. It does not import TensorFlow.
-    settings: The settings of this source alone. The name of each begins with
-      the source's name and an underscore. The rest is the option of `load`,
-      which has a default there.
-    has_native_split: Whether examples can come with their owners. For `npz`
-      they do when the files hold `client_ids`.
-    has_unlabelled: Whether there are training images without labels. For
-      `npz_sets` only the file tells.
-    may_lack_labels: Whether training images may be without labels, which shows
-      once the files are read.
+      absent and cannot be downloaded. It does not import TensorFlow.
+    settings: The settings that only this source has. Each name consists of the
+      source's name, an underscore, and the name of an option of `load`. The
+      default stands in the signature of `load`.
+    has_native_split: Whether the data can name the owner of each example. Those
+      of `npz` do if the files hold `client_ids`.
+    has_unlabelled: Whether some training images always lack labels.
+    may_lack_labels: Whether some training images may lack labels. The runner
+      learns it when it reads the files.
     has_sets: Whether training examples come in sets of known class priors.
-    defaults: What the runner takes on this source for settings, of any part of
-      a run, that are not given: the values by name, or a function that returns
-      them from what was given.
+    defaults: The runner's defaults on this source, for settings of any part of
+      a run: the values by name, or a function that takes the settings that the
+      user gave and returns the values.
   """
 
   name: str
@@ -59,6 +58,6 @@ class SourceSpec:
 
   @property
   def options(self) -> dict[str, Setting]:
-    """The settings by the name of the option of `load`."""
+    """The settings by the names of the options of `load`."""
     start = len(self.name) + 1
     return {setting.name[start:]: setting for setting in self.settings}

@@ -1,12 +1,12 @@
-"""Image sets of TensorFlow Datasets, read whole into memory.
+"""Image sets of TensorFlow Datasets, read into memory as a whole.
 
-With a data directory the prepared set is read from
-`<data_dir>/tfds/<tfds name>/<version>/`, and nothing is ever downloaded;
-without one, TFDS uses its default directory and its own download.
+With a data directory, the prepared set is read from
+`<data_dir>/tfds/<tfds name>/<version>/`, and nothing is downloaded. Without
+one, TFDS uses its default directory and may download the set.
 
-STL-10 has a third split, of images without labels: they are part of the
-training split, with the label `UNKNOWN`, as TFDS stores them. So the server's
-examples are drawn from the labelled images, and the clients hold the rest.
+STL-10 has a third split of images without labels. They join the training split
+with the label `UNKNOWN`, as in TFDS. The server's examples are drawn from the
+labelled images; the clients hold all others.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from datasets.sources.source_spec import SourceSpec
 
 @dataclasses.dataclass(frozen=True)
 class TfdsImages:
-  """A row of the table.
+  """A data set of TFDS.
 
   Attributes:
     title: Name of the set in reports.
@@ -35,16 +35,15 @@ class TfdsImages:
     input_shape: `(H, W, C)`.
     mean: Per-channel mean of pixels scaled to [0, 1].
     stddev: Per-channel standard deviation.
-    mirrorable: Whether a mirrored image still is of its class. A digit or a
-      letter is not, nor is a photo of one. The grouping paper's code mirrors
-      SVHN and EMNIST all the same, and so does `--augment_flip`. It
-      mirrors EMNIST as it is stored: that exchanges the top and the bottom of
-      an upright image.
-    public_examples: Train (with what is unlabelled) and test examples of the
-      public set.
-    defaults: What the runner takes on the set by default.
+    mirrorable: Whether a mirrored image keeps its class. A digit or a letter
+      does not, nor does a photo of one. The grouping paper's code nevertheless
+      mirrors SVHN and EMNIST; `--augment_flip` does so, too. That code mirrors
+      the stored images of EMNIST, which flips an upright image upside down.
+    public_examples: Numbers of training examples (with unlabelled ones) and of
+      test examples in the public set.
+    defaults: The runner's defaults on the set.
     transposed: Whether TFDS stores rows and columns exchanged.
-    train_split: What is read as the training split, in TFDS' terms.
+    train_split: The expression by which TFDS reads the training split.
   """
 
   title: str
@@ -65,9 +64,9 @@ class TfdsImages:
     return 'unlabelled' in self.train_split
 
 
-# The constants with which the papers normalise: MNIST's, also for EMNIST, and
-# CIFAR-10's, also for SVHN. They give none for STL-10. Its photos are of much
-# the same classes as CIFAR-10's, so it has the same constants.
+# The papers normalise MNIST and EMNIST with the constants of MNIST, and
+# CIFAR-10 and SVHN with those of CIFAR-10. They give none for STL-10. Most of
+# its classes are those of CIFAR-10, so it has the same constants.
 _INK = ((0.1307,), (0.3081,))
 _PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 
@@ -100,7 +99,7 @@ _CIFAR100_DEFAULTS = dict(
 # Zhang et al., appendix I.
 _STL10_DEFAULTS = dict(run_profiles.PHOTOS, noniid_r=0.0, clients_per_round=2)
 
-# Where TFDS looks for sets that are ready.
+# Where TFDS looks for prepared sets.
 _READY_SETS = 'https://storage.googleapis.com/tfds-data'
 
 # fmt: off
@@ -128,14 +127,14 @@ TABLE: dict[str, TfdsImages] = {
 
 
 def _check_files(name: str, data_dir: str | None) -> None:
-  """Checks that a set is there, or that it can be downloaded.
+  """Checks that a set exists or can be downloaded.
 
   Args:
     name: A key of `TABLE`.
     data_dir: As in `_load`.
 
   Raises:
-    ValueError: If it is not there, and there is no network either.
+    ValueError: If the set is absent and the server cannot be reached.
   """
   entry = TABLE[name]
   if data_dir is None:
@@ -145,19 +144,19 @@ def _check_files(name: str, data_dir: str | None) -> None:
 
 
 def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
-  """Loads one row of `TABLE`; TFDS keeps its own cache, so none is used here.
+  """Loads one row of `TABLE`.
 
   Args:
     name: A key of `TABLE`.
-    data_dir: The folder that holds `tfds/`, or `None` for TFDS' own.
-    cache_dir: Not looked at.
+    data_dir: The folder that holds `tfds/`, or `None` for TFDS' own folder.
+    cache_dir: Ignored: TFDS has its own cache.
 
   Returns:
-    The source, upright, without client ids.
+    The source, with upright images and without client ids.
 
   Raises:
-    ValueError: If the prepared set is absent, damaged, or not the one that the
-      table describes, or the download fails.
+    ValueError: If the download fails, or the prepared set is absent, damaged,
+      or differs from the row of the table.
   """
   del cache_dir
   entry = TABLE[name]
@@ -216,7 +215,7 @@ def _folder(entry: TfdsImages, data_dir: str) -> str:
 
 
 def _infos(entry: TfdsImages, data_dir: str) -> Iterator[pathlib.Path]:
-  """Returns a file of each version of a prepared set."""
+  """Returns the description file of each version of a prepared set."""
   return pathlib.Path(_folder(entry, data_dir)).glob('*/dataset_info.json')
 
 
@@ -236,16 +235,15 @@ def _remedy(entry: TfdsImages) -> str:
 
 
 def _open_downloadable(name: str, entry: TfdsImages):
-  """Returns TFDS' builder of a set that it has, or that can be downloaded.
+  """Returns TFDS' builder of a set, if TFDS has the set or can download it.
 
-  TFDS itself would try again and again for minutes without a network. It takes
-  archives that it has downloaded before, and sets that Google Cloud Storage
-  has ready.
+  Without a network TFDS would retry for minutes. With its earlier downloads it
+  needs no network. It also takes prepared sets from Google Cloud Storage.
   """
   import tensorflow_datasets as tfds
 
   builder = tfds.builder(entry.tfds_name)
-  # Below it are the name, maybe a configuration, and the version.
+  # The path is root/name/version or root/name/config/version.
   root = builder.data_path.parents[entry.tfds_name.count('/') + 1]
   archives = root / 'downloads'
   has_archives = archives.exists() and any(archives.iterdir())
@@ -257,7 +255,7 @@ def _open_downloadable(name: str, entry: TfdsImages):
 
 
 def _downloaded_builder(name: str, entry: TfdsImages):
-  """Has TFDS find the set in its own directory, or download it."""
+  """Lets TFDS find the set in its own directory or download it."""
   builder = _open_downloadable(name, entry)
   try:
     builder.download_and_prepare()
@@ -288,8 +286,8 @@ def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
   if found != wanted or not expected:
     raise ValueError(
       f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
-      f'{found[2]} images {found[0]} {list(found[1])} where {wanted[2]} of '
-      f'{wanted[0]} {list(wanted[1])} were due; replace the folder.'
+      f'{found[2]} images {found[0]} {list(found[1])} instead of {wanted[2]} '
+      f'images {wanted[0]} {list(wanted[1])}; replace the folder.'
     )
   first = UNKNOWN if 'unlabelled' in split else 0
   if labels.min() < first or labels.max() >= entry.num_classes:

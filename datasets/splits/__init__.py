@@ -1,4 +1,4 @@
-"""Train, validation and test split, cut anew from a source.
+"""Divides a source anew into training, validation and test split.
 
 May import `datasets.sources` and `datasets.draws`.
 """

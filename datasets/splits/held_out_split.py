@@ -22,7 +22,7 @@ def hold_out(source: Source) -> Source:
   """Makes the last fifth of the training examples the validation split.
 
   Mean, standard deviation and background stay as they are, those of the
-  source's own training split. Owners of examples are forgotten.
+  source's own training split. The result does not name owners.
 
   Args:
     source: The source, without a validation split of its own.
@@ -32,8 +32,8 @@ def hold_out(source: Source) -> Source:
     so.
 
   Raises:
-    ValueError: If there is a validation split, images have no label, there are
-      too few, or a class is left without training examples.
+    ValueError: If there is a validation split, some images have no label, there
+      are too few examples, or a class is left without training examples.
   """
   if source.validation is not None:
     raise ValueError(
@@ -73,11 +73,11 @@ def hold_out(source: Source) -> Source:
 
 
 def with_uniform_test(source: Source, seed: int) -> Source:
-  """Leaves as many test examples of each class as the rarest one has.
+  """Reduces the test examples of each class to the number of the rarest one.
 
   Args:
     source: The source; each class has test examples.
-    seed: Fixes which; at least 0.
+    seed: Fixes which examples remain; at least 0.
 
   Returns:
     The source with a smaller test split, and a version and title that say so.

@@ -24,8 +24,8 @@ def cut(source: Source, seed: int) -> Source:
   """Pools the splits of a source and cuts them anew, 80% / 5% / 15%.
 
   Mean, standard deviation and background stay as they are, those of the
-  source's own training split. Owners of examples are forgotten: theirs would
-  be spread over the three splits.
+  source's own training split. The result does not name owners, whose examples
+  are spread over the three splits.
 
   Args:
     source: The source; its validation split, if any, is pooled too.
@@ -36,8 +36,8 @@ def cut(source: Source, seed: int) -> Source:
     is the same for all seeds: runs that differ by seed are one row of a report.
 
   Raises:
-    ValueError: If images have no label, there are too few examples, or a class
-      is left without training examples.
+    ValueError: If some images have no label, there are too few examples, or a
+      class is left without training examples.
   """
   pool = [
     split
@@ -85,9 +85,9 @@ def cut(source: Source, seed: int) -> Source:
 
 
 def _take(pool: list[Split], indices: np.ndarray) -> Split:
-  """Returns the examples at ascending places of the pool.
+  """Returns the examples of ascending indices into the pool.
 
-  Split by split, so that the pool is never in memory a second time.
+  It works split by split, so that memory never holds a copy of the pool.
   """
   ends = np.cumsum([len(split.labels) for split in pool])
   parts = np.split(indices, np.searchsorted(indices, ends[:-1]))

@@ -1,4 +1,4 @@
-"""Which examples are for training, validation and test: the choices by name."""
+"""The ways to divide a source into training, validation and test split."""
 
 from datasets.sources.source import Source
 from datasets.splits import held_out_split, pooled_split
@@ -23,15 +23,15 @@ SPLIT = Setting(
 
 
 def resplit(source: Source, split: str | None, seed: int) -> Source:
-  """Returns a source with the splits of a choice.
+  """Returns a source with the chosen splits.
 
   Args:
     source: The source.
-    split: One of `SPLIT.choices`; `None` stands for the source's own.
-    seed: Fixes what is drawn; at least 0.
+    split: One of `SPLIT.choices`; `None` stands for the source's own splits.
+    seed: Fixes the random draws; at least 0.
 
   Raises:
-    ValueError: If there is no such choice, or the source is unfit for it.
+    ValueError: If there is no such choice, or it does not suit the source.
   """
   SPLIT.check(split)
   if split == pooled_split.CUT:

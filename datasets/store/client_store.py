@@ -1,8 +1,8 @@
 """The packed client store: a partition's data in one file, built once.
 
-Round by round only a client's index crosses into TFF; the data come from this
-file (`store_readers`). Files are named by a hash of what they hold, so one
-cache folder serves any number of runs, one after another or at once.
+In each round only the clients' indices cross into TFF. TFF reads the data from
+this file (`store_readers`). The file's name is a hash of its content, so
+several runs can share one cache folder, also at the same time.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from datasets.store.client_store_format import (
 )
 
 __all__ = ['HIDDEN', 'ClientStore', 'Part', 'StoreError']
-__all__ += ['build', 'client_sizes', 'open_store', 'read_numpy']
+__all__ += ['build', 'open_store', 'read_numpy']
 
 HIDDEN = UNKNOWN
 _LOCK = 'client_stores.lock'
@@ -52,23 +52,23 @@ def build(
   cache_dir: str | os.PathLike,
   labelled: str,
 ) -> ClientStore:
-  """Returns the store of a partition, after writing it unless it is there.
+  """Returns the store of a partition, which it writes if it is absent.
 
-  Of two processes that build at once, one waits for the other. A file of the
-  right name that is damaged or of another format is built again.
+  If two processes build at once, one waits for the other. A damaged file, or
+  one of another format, is built again.
 
   Args:
     source: The data.
-    partition: Made from this source.
-    cache_dir: Where stores lie; created if absent.
-    labelled: Whose labels the process may see besides the server's:
-      `'server'` hides those of the clients (`y` is -1), `'clients'` shows them,
-      `'dealt'` shows those of the partition's `labelled_indices` alone, and
-      `'sets'` shows, as `y`, the set of each example instead.
+    partition: A partition of this source.
+    cache_dir: The folder of the stores; created if absent.
+    labelled: Which labels the process may see besides the server's. `'server'`
+      hides those of the clients (`y` is -1). `'clients'` shows all of them.
+      `'dealt'` shows those of the partition's `labelled_indices`. `'sets'`
+      shows the set of each example as `y` instead.
 
   Raises:
-    ValueError: If `labelled` is unknown or not what the partition was made for,
-      the partition is of another source, or the images are not
+    ValueError: If `labelled` is unknown or does not fit the partition, the
+      partition is of another source, or the images are not
       `uint8 [N, H, W, C]`.
     OSError: If the folder cannot be written or the disk is too full.
   """
@@ -92,11 +92,6 @@ def build(
     _remove_leftovers(folder)
     _write(path, key, source, partition, labelled)
   return open_store(path)
-
-
-def client_sizes(store: ClientStore) -> np.ndarray:
-  """Returns the number of examples of each client, `int64 [K]`."""
-  return store.client_sizes
 
 
 def _check_belongs(source: Source, partition: Partition):
@@ -163,7 +158,7 @@ def _open_if_sound(path: str, key: str) -> ClientStore | None:
 
 @contextlib.contextmanager
 def _only_builder(folder: str):
-  """Holds the folder's lock; it falls with the process that holds it."""
+  """Holds the folder's lock, which the system frees if the process dies."""
   with open(os.path.join(folder, _LOCK), 'ab') as lock:
     try:
       fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -174,7 +169,7 @@ def _only_builder(folder: str):
 
 
 def _remove_leftovers(folder: str):
-  # Whoever wrote them held the lock that is ours now, so they are dead.
+  # Their writers held the lock that this process holds now: they have ended.
   for name in os.listdir(folder):
     if _TEMPORARY.fullmatch(name):
       os.remove(os.path.join(folder, name))

@@ -9,8 +9,8 @@
                     version uint32, magic 8 bytes
     sha256          32 bytes, of everything before
 
-All numbers are little-endian. A reader needs one seek for a client, however
-many there are, and TFRecord's own checksum guards each read.
+All numbers are little-endian. A reader needs a single seek for any client.
+TFRecord's own checksum guards each read.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _RECORD_FRAME_BYTES = _RECORD_HEAD_BYTES + 4  # The checksum of the content.
 _LABEL_BYTES = 2 * np.dtype(np.int32).itemsize
 _CHUNK_BYTES = 1 << 20
 
-# What this process has verified: path -> the file's identity at that time.
+# The files that this process has verified: path -> identity at that time.
 _verified = {}
 
 
@@ -57,11 +57,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientStore:
-  """A packed store: what is in the file, and where.
+  """A packed store: the content of the file and its layout.
 
   Attributes:
     path: Absolute path of the file.
-    key: What the store holds, as a sha256 in hexadecimal.
+    key: The identity of the content, a sha256 in hexadecimal.
     num_classes: d.
     input_shape: `(H, W, C)` of an image.
     part_sizes: `int64 [K + 2]`, the number of examples of each part: the K
@@ -120,7 +120,7 @@ class ClientStore:
 
   @property
   def description(self) -> bytes:
-    """What follows the parts, up to the sha256."""
+    """The bytes between the parts and the sha256."""
     header = {
       'key': self.key,
       'num_classes': self.num_classes,
@@ -136,9 +136,9 @@ def write(store: ClientStore, path: str, parts: Iterable[Part]):
   """Writes a file and waits until it is on the disk.
 
   Args:
-    store: What is to be written; its own path is not used.
-    path: Where to.
-    parts: In the order and of the sizes that `store` says.
+    store: The description of the content; its path is not used.
+    path: The file to write.
+    parts: The parts, in the order and of the sizes in `store`.
 
   Raises:
     OSError: If the file cannot be written.
@@ -159,17 +159,17 @@ def write(store: ClientStore, path: str, parts: Iterable[Part]):
 
 
 def open_store(path: str | os.PathLike) -> ClientStore:
-  """Opens a store after checking all of its content.
+  """Opens a store after checking its whole content.
 
-  The content is read once in a process; later calls look at size, time stamp
-  and inode only.
+  A process reads the content once. Later calls only compare the file's size,
+  time of change and inode.
 
   Args:
     path: The file.
 
   Raises:
-    StoreError: If the file is truncated, altered, of another format version or
-      no client store at all.
+    StoreError: If the file is truncated, altered, of another format version, or
+      no client store.
     FileNotFoundError: If it does not exist.
   """
   path = os.path.abspath(path)

@@ -1,8 +1,8 @@
-"""Reading a client store inside TFF: a client's index in, his data out.
+"""Reads a client store inside TFF: from a client's index to the client's data.
 
-Every reader gives a sequence of exactly one element: all examples of the client
-(or of the server or test set) as a few tensors, because a training loop that
-slices one tensor is faster than a dataset of single examples.
+Every reader returns a sequence of exactly one element. It holds all examples of
+the client (or of the server) as a few tensors. A training loop that slices one
+tensor is faster than a dataset of single examples.
 """
 
 import collections
@@ -15,7 +15,7 @@ from datasets.store.client_store_format import ClientStore
 
 
 def element_spec(store: ClientStore) -> collections.OrderedDict:
-  """Returns the `tf.TypeSpec` of the one element of every reader.
+  """Returns the `tf.TypeSpec` of the one element that a reader returns.
 
   It holds `x`, `uint8 [n, H, W, C]`, the images; `y`, `int32 [n]`, the labels
   that the process may see, -1 where hidden; `true_y`, `int32 [n]`, for
@@ -28,16 +28,11 @@ def element_spec(store: ClientStore) -> collections.OrderedDict:
   )
 
 
-def element_type(store: ClientStore) -> tff.Type:
-  """Returns `element_spec` as a TFF type."""
-  return tff.types.tensorflow_to_type(element_spec(store))
-
-
 def client_reader(store: ClientStore) -> tff.Computation:
-  """Returns `(int32 -> {element_type}*)`, from a client's index to his data.
+  """Returns `(int32 -> E*)`, from a client's index to the client's data.
 
-  Executing it for an index outside `[0, K)` fails. The file must lie at the
-  same path on every machine that executes it.
+  E is the type of `element_spec`. The execution fails for an index outside
+  `[0, K)`. The file must lie at the same path on every machine.
   """
 
   @tff.tensorflow.computation(tf.int32)
@@ -58,7 +53,7 @@ def set_reader(
     set_shares: `float [K, M]`, each set's share of its client's examples.
 
   Returns:
-    `(int32 -> <examples={element_type}*, context=<class_priors=float32[M,d],
+    `(int32 -> <examples=E*, context=<class_priors=float32[M,d],
     set_shares=float32[M]>>)`, from a client's index; as `client_reader`.
   """
 
@@ -76,13 +71,8 @@ def set_reader(
 
 
 def server_reader(store: ClientStore) -> tff.Computation:
-  """Returns `( -> {element_type}*)`, which reads the labelled server set."""
+  """Returns `( -> E*)`, which reads the server's labelled examples."""
   return tff.tensorflow.computation(lambda: server_dataset(store))
-
-
-def test_reader(store: ClientStore) -> tff.Computation:
-  """Returns `( -> {element_type}*)`, which reads the test set."""
-  return tff.tensorflow.computation(lambda: test_dataset(store))
 
 
 def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
@@ -105,13 +95,8 @@ def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
 
 
 def server_dataset(store: ClientStore) -> tf.data.Dataset:
-  """Returns the dataset of the server set, as `client_dataset` a client's."""
+  """Returns the one-element dataset of the server, for TensorFlow code."""
   return _part_dataset(store, tf.constant(store.server_part))
-
-
-def test_dataset(store: ClientStore) -> tf.data.Dataset:
-  """Returns the dataset of the test set, as `client_dataset` a client's."""
-  return _part_dataset(store, tf.constant(store.test_part))
 
 
 def _part_dataset(store, part):

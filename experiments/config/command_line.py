@@ -1,4 +1,4 @@
-"""How the commands end, also where nobody reads what they print."""
+"""Ends a command, also when the reader of its output has gone."""
 
 import os
 import select
@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-# As a shell tells that a program was ended by a closed pipe.
+# The exit code by which a shell reports that a closed pipe ended a program.
 UNREAD = 128 + signal.SIGPIPE
 
 
 def run(main: Callable[[], int]) -> NoReturn:
   """Runs a command and ends the process with its exit code.
 
-  Where the reader of its output has gone, as `head` does when it has enough,
-  the command ends without a word, and the exit code is 141.
+  A reader of the output may go before its end, as `head` does. Then the command
+  ends without an error message, and the exit code is 141.
 
   Args:
     main: The command. It returns the exit code.
@@ -27,13 +27,13 @@ def run(main: Callable[[], int]) -> NoReturn:
     try:
       exit_code = main()
     finally:
-      # Now, since at the end of the process an error here could not be caught.
-      if sys.stdout is not None:  # It was closed from the start.
+      # Flushed now: an error at the end of the process could not be caught.
+      if sys.stdout is not None:  # It is None where it was closed beforehand.
         sys.stdout.flush()
   except BrokenPipeError:
     if not is_unread():
       raise
-    # Python writes what is left in its buffers at the end of the process.
+    # At its end, Python writes what is left in its buffers; that goes nowhere.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
       if _has_lost_its_reader(stream):
@@ -43,9 +43,10 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 
 def is_unread() -> bool:
-  """Whether standard output or error is a pipe that nobody reads any more.
+  """Returns whether standard output or error is a pipe without a reader.
 
-  So an error of this kind is told from one in another pipe, such as a worker's.
+  A caller that catches a broken pipe asks this, since the pipe may also be
+  another one, such as a worker's.
   """
   return any(map(_has_lost_its_reader, (sys.stdout, sys.stderr)))
 

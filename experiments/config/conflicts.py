@@ -1,6 +1,6 @@
-"""Settings that cannot be had together; no TensorFlow here.
+"""Checks settings against each other; imports no TensorFlow.
 
-What one process refuses stands in its own file (`ProcessSpec.check`).
+The checks of a single process stand in its own file (`ProcessSpec.check`).
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from experiments.config.usage import UsageError
 from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.models import ENCODERS
 
-# For each pair: the first must be at most, or below, the second; why; what to
-# do.
+# Each row has a setting, another one that it must not exceed, and the end of
+# the refusal: the reason and the remedy.
 _AT_MOST = (
   (
     'num_groups',
@@ -41,14 +41,14 @@ _AT_MOST = (
 
 
 def check(values: Mapping[str, Any], parts: Parts) -> None:
-  """Checks settings against each other; the data are checked once loaded.
+  """Checks settings against each other, before any data are loaded.
 
   Args:
     values: The settings that the run uses, by name.
     parts: The parts of the run.
 
   Raises:
-    UsageError: If some cannot be had together.
+    UsageError: If some of them do not fit each other.
   """
   for first, second, why in _AT_MOST:
     low, high = values.get(first), values.get(second)
@@ -90,7 +90,7 @@ def _check_rounds(values) -> None:
 
 
 def _check_labels(values, parts) -> None:
-  """Refuses a process without labels, and a mask that it cannot use."""
+  """Refuses a run without labels, and a mask that its process cannot use."""
   name = parts.process.name
   for flag in ('server_examples', 'labelled_examples'):
     if values.get(flag) == 0:
@@ -129,14 +129,14 @@ def _check_central(values, parts) -> None:
 
 
 def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
-  """Refuses to pre-train on unlabelled images where there are none.
+  """Refuses to pre-train on unlabelled images that do not exist.
 
   Args:
     images: The value of `--pretraining_images`; `None` without pre-training.
     has_unlabelled: Whether clients have images whose label they do not know.
 
   Raises:
-    UsageError: If there are none and they are asked for.
+    UsageError: If only unlabelled images are asked for, and there are none.
   """
   if images == 'unlabelled' and not has_unlabelled:
     raise UsageError(
@@ -146,7 +146,7 @@ def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
 
 
 def _check_counted_steps(values, parts) -> None:
-  """Refuses an optimizer whose steps its process cannot count."""
+  """Refuses an optimizer whose steps the process cannot divide by."""
   if (
     not parts.process.counts_sgd_steps
     or parts.optimizer.follows_gradients
@@ -166,7 +166,7 @@ def _check_counted_steps(values, parts) -> None:
 
 
 def _check_cut(values, parts) -> None:
-  """Refuses to cut data anew that clients own or nobody has labelled."""
+  """Refuses to split data anew that have owners, sets or too few labels."""
   if parts.partition.needs_client_ids:
     raise UsageError(
       f'--split={values["split"]} does not fit --partition='
@@ -187,7 +187,7 @@ def _check_cut(values, parts) -> None:
 
 
 def _check_sets(values, parts) -> None:
-  """Checks process, partition and data against each other as to sets."""
+  """Checks that process, partition and data agree about sets of examples."""
   partition, process = parts.partition, parts.process.name
   asked = f'--partition={values["partition"]}'
   source = f'--dataset={values["dataset"]}'
@@ -226,7 +226,7 @@ def _check_sets(values, parts) -> None:
 
 
 def _check_unlabelled(values, parts) -> None:
-  """Refuses what needs labels of images that have none."""
+  """Refuses partitions and processes that need labels which are missing."""
   partition = parts.partition
   with own_functions.refusals(
     f'--partition={values["partition"]}', 'needs_labels'

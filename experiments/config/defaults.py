@@ -1,11 +1,12 @@
-"""The values of a run where a flag is not given.
+"""Fills in the settings that a user does not give.
 
-Later values replace earlier ones: those of the records and of the builders,
-those of the data set, those of the process, and what partition, optimizer and
-schedule impose. They make a first run show the point of a method on a small
-machine. The papers' own values are those of the recipes: 16 steps of 64 images
-are half an epoch for a client with 2,283 images, but 13 epochs for a writer
-with 76, who then fits his own pseudo-labels.
+There are layers of defaults, and a later layer replaces values of an earlier
+one: records and builders; the data set; the process; and what the partition,
+the optimizer and the schedule impose. With the defaults, a first run shows the
+point of a method on a small machine. The papers' own values are in the recipes,
+since they do not suit all data: 16 steps of 64 images are half an epoch for a
+client with 2,283 images, but 13 epochs for a writer with 76, who then fits his
+own pseudo-labels.
 """
 
 import difflib
@@ -23,6 +24,13 @@ from tff_ssl.setting import Setting
 
 _DATA_DIR = 'TFF_SSL_DATA_DIR'
 _GIVEN = 'your flag'
+# The settings that always have a value.
+_NEEDED = frozenset(
+  setting.name
+  for group in parts_of_run.COMMON.values()
+  for setting in group
+  if setting.default is not None
+)
 # The flag that names what a default comes from.
 _FLAGS_OF_ORIGINS = {
   'algorithm': 'process',
@@ -44,7 +52,7 @@ CENTRAL = {
 def displaced(
   given: Collection[str], settings: Mapping[str, Setting]
 ) -> set[str]:
-  """Returns the names of the settings whose place the given ones take.
+  """Returns the names of the settings that the given ones replace.
 
   Args:
     given: Names of settings.
@@ -63,7 +71,7 @@ class _Layers:
     self._settings = settings
 
   def put(self, origin: str, layer: Mapping[str, Any]) -> None:
-    """Puts values over those that there are; `None` takes a value away."""
+    """Puts values over earlier ones; `None` removes an earlier value."""
     for name in displaced(layer, self._settings):
       self.values.pop(name, None)
     for name, value in layer.items():
@@ -73,7 +81,7 @@ class _Layers:
         del self.values[name]
 
   def put_below(self, origin: str, layer: Mapping[str, Any]) -> None:
-    """Adds those values whose settings have none yet."""
+    """Adds those values whose settings do not have one yet."""
     self.put(origin, {k: v for k, v in layer.items() if k not in self.values})
 
   def put_of_part(
@@ -94,7 +102,8 @@ class _Layers:
       *arguments: Those of the function.
 
     Raises:
-      UsageError: If the function fails, or there is no setting of some name.
+      UsageError: If the function fails, there is no setting of some name, or
+        every run needs a value that is taken away.
     """
     if callable(layer):
       with own_functions.refusals(part, attribute):
@@ -104,7 +113,12 @@ class _Layers:
         f'{part}: {attribute} gives {layer!r}: make it a mapping from names of '
         'settings to values.'
       )
-    for name in layer:
+    for name, value in layer.items():
+      if value is None and name in _NEEDED:
+        raise UsageError(
+          f'{part}: {attribute} takes the value of {name} away, which every '
+          'run needs: leave it out.'
+        )
       if name not in self._settings:
         near = difflib.get_close_matches(str(name), self._settings, n=1)
         hint = f'did you mean {near[0]!r}?' if near else 'leave it out.'
@@ -129,7 +143,7 @@ class Resolved(NamedTuple):
 
 
 def with_environment(given: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns what was given, and what the environment says beside it.
+  """Returns the given flags, with those that environment variables give.
 
   Args:
     given: Flags by name.

@@ -1,8 +1,8 @@
-"""What the flags of a run choose, and the settings that come with it.
+"""The parts that the flags of a run choose, and the settings of each.
 
-A process, a data set, a partition, an optimizer and a schedule are each chosen
-by a flag, and have settings that others do not have. Together with those of
-every run they are all that a run may be given.
+A flag chooses the process, another one the data set, and so on for partition,
+optimizer and schedule. Each choice brings settings that others do not have.
+With the settings that every run has, these are all that a run can be given.
 """
 
 import dataclasses
@@ -53,7 +53,7 @@ _FOLDER_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 
 
 class Offer(NamedTuple):
-  """Settings that one alternative has.
+  """The settings of one alternative, such as one process.
 
   Attributes:
     flag: Name of the flag that chooses among the alternatives.
@@ -118,7 +118,7 @@ class Parts:
     return common | {s.name: s for o in self.offers for s in o.settings}
 
   def context(self, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the conditions of settings are asked with.
+    """Returns what the conditions of settings (`used_when`) look at.
 
     Args:
       values: The values of settings, by name.
@@ -169,6 +169,12 @@ def find_source(name: str) -> SourceSpec:
 def find_partition(name: str) -> PartitionSpec:
   """Returns the entry of a partition; see `find_process`."""
   return _found('partition', name, partitions.find, partitions.PARTITIONS)
+
+
+def find_schedule(name: str) -> Part:
+  """Returns a schedule of the learning rate; see `find_process`."""
+  check_name('schedule', name, schedules.SCHEDULES)
+  return schedules.SCHEDULES[name]
 
 
 def partitions_in_sets(needs_sets: bool) -> list[str]:
@@ -234,7 +240,7 @@ def _loaded(find: Callable[[str], Any], name: str) -> Any:
 
 
 def offers_of_user(given: Mapping[str, Any]) -> list[Offer]:
-  """Returns the settings of the parts that a run has from its user.
+  """Returns the settings of those parts of a run that are its user's own.
 
   Args:
     given: Flags by name.
@@ -355,7 +361,7 @@ def of_partition(spec: PartitionSpec) -> Offer:
   return Offer('partition', spec.name, spec.settings, 'partition')
 
 
-# What a user may bring: how it is found, and the settings that come with it.
+# Parts that may be a user's own: how each is found, and its settings.
 OF_USERS = {
   'process': (find_process, of_process),
   'dataset': (find_source, of_source),
@@ -386,7 +392,7 @@ def offers_of(name: str) -> tuple[Offer, ...]:
   """Returns those alternatives of the registries that have a setting.
 
   Args:
-    name: Of the setting.
+    name: The name of the setting.
   """
   return tuple(
     offer

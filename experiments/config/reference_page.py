@@ -1,7 +1,7 @@
 """The reference of all settings in the documentation, made from their records.
 
-Nothing stands in it that stands nowhere else: to change the page, change a
-record, a builder's signature or a table of defaults.
+The page has no text of its own. To change it, change a record, the signature of
+a builder or a table of defaults.
 """
 
 import re
@@ -64,14 +64,14 @@ _TABLES: Mapping[str, Collection[str]] = {
   'client_optimizer': OPTIMIZERS,
   'schedule': SCHEDULES,
 }
-# An origin of `defaults.resolve`, and the flag whose value it depends on.
+# The flag that a default of an origin (`defaults.resolve`) depends on.
 _ORIGINS = {'data set': 'dataset', 'process': 'process'}
-# More values than these come from a name that the run has, such as a folder's.
+# A default with more values than these follows from a name, such as a folder's.
 _MOST_VALUES = 8
 
 
 class _Declared(NamedTuple):
-  """A record, and the alternative that has it, unless every run has it."""
+  """A record, with the alternative that has it, or none if every run does."""
 
   record: Setting
   flag: str | None = None

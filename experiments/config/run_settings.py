@@ -1,7 +1,7 @@
-"""The settings of a run itself: what, how long, how often, and where.
+"""The settings of a run itself: what it trains, how long, and where.
 
-Those of processes, data sets, partitions, networks, optimizers, schedules and
-views stand beside these.
+The settings of its parts, such as processes or optimizers, are declared beside
+these parts.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from tff_ssl.setting import (
 
 @condition('a process that can be trained centrally')
 def _can_be_central(values):
-  """Says so where a process cannot be trained centrally."""
+  """Returns a reason where the process cannot be trained centrally."""
   if values['can_be_central']:
     return None
   return (
@@ -31,7 +31,7 @@ def _can_be_central(values):
 
 @condition('clients with test examples of their own')
 def _has_tested_clients(values):
-  """Says so where clients have no test examples of their own."""
+  """Returns a reason where clients have no test examples of their own."""
   if values['has_tested_clients']:
     return None
   return (
@@ -77,7 +77,7 @@ SCHEDULE = (
   Setting(
     'clients_per_round',
     int,
-    'C, participating clients.',
+    'C, the number of clients that take part in a round.',
     default=10,
     at_least=1,
     used_when=(_CLIENTS_TRAIN,),
@@ -93,8 +93,9 @@ SCHEDULE = (
   Setting(
     'evaluation_offset',
     int,
-    'Rounds before the first evaluation, if fewer: with 1 and 10 rounds '
-    'between, it is after rounds 1, 11, 21 and so on, and the last.',
+    'Rounds before the first evaluation; 0 for as many as between others. With '
+    '1, and 10 rounds between evaluations, there is one after rounds 1, 11, 21 '
+    'and so on, and after the last.',
     default=0,
     at_least=0,
     scope=Scope.RUN,
@@ -125,8 +126,9 @@ SCHEDULE = (
   Setting(
     'rounds_per_client_evaluation',
     int,
-    'Native split: rounds between evaluations of each client, and of the '
-    'whole, from the same pass (also one at the end); 0 for none.',
+    'Rounds between evaluations on the test examples of each client, which '
+    'also give the accuracy on all of them; 0 for none. One more follows the '
+    'last round.',
     default=0,
     at_least=0,
     scope=Scope.RUN,
@@ -140,7 +142,7 @@ SCHEDULE = (
     at_least=1,
     scope=Scope.RUN,
   ),
-  dataclasses.replace(assignment.SEED, help='Root of all randomness.'),
+  dataclasses.replace(assignment.SEED, help='Seed of all randomness.'),
   Setting(
     'seeds',
     str,

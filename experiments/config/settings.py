@@ -1,8 +1,7 @@
-"""From flags to checked settings; everything here runs before TensorFlow.
+"""From flags to checked settings, before TensorFlow is imported.
 
-A flag that the chosen process or data set does not use is an error, and so is a
-value that cannot work: one sentence that names the flag, its value and what to
-do.
+It is an error to give a flag that the run does not use, or a value that cannot
+work. The error is one sentence that names the flag, its value and the remedy.
 """
 
 import os
@@ -26,19 +25,19 @@ from tff_ssl.setting import Scope, Setting
 _FRACTION = label_masks.LABELLED_FRACTION
 _ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)
 
-# The names of those settings that may change when a run is resumed.
+# The settings that may change when a run is resumed.
 FREE = frozenset(
   setting.name
   for setting in parts_of_run.all_settings().values()
   if setting.scope in (Scope.RUN, Scope.MACHINE, Scope.NAME)
 )
-# Those that say which repetition of an experiment a run is.
+# The settings that say which repetition of an experiment a run is.
 REPETITION = frozenset(
   setting.name
   for setting in parts_of_run.all_settings().values()
   if setting.scope is Scope.REPETITION
 )
-# Those that say what a run is called and where it is.
+# The settings that say what a run is called and where it is.
 NAMES = frozenset(
   setting.name
   for setting in parts_of_run.all_settings().values()
@@ -55,8 +54,8 @@ def make(
 
   Args:
     given: The flags that were given, by name (`flags.parse`).
-    optional: Names of those among them that are left out where they have no
-      effect; for the others this is an error.
+    optional: Names of flags among them that are dropped where they have no
+      effect. For the others, this is an error.
     origins: Where those of `given` come from that the user did not write, by
       name.
 
@@ -82,7 +81,10 @@ def make(
   if given.keys() - written.keys():
     origins = {**origins, _FRACTION.instead_of: f'--{_FRACTION.name}'}
   values, origins, parts = defaults.resolve(given, origins)
-  parts_of_run.check_model(values['model'])
+  try:
+    parts_of_run.check_model(values['model'])
+  except UsageError as error:
+    raise defaults.blamed(error, 'model', values, origins) from error
   unused = _unused(values, parts)
   for name in given:
     if name in unused and name not in optional:
@@ -117,7 +119,7 @@ def make(
 
 
 def _check_exclusive(given) -> None:
-  """Refuses two flags of which one takes the place of the other."""
+  """Refuses two flags of which one replaces the other."""
   settings = parts_of_run.all_settings(parts_of_run.offers_of_user(given))
   for name, value in given.items():
     other = settings[name].instead_of if name in settings else None

@@ -1,4 +1,4 @@
-"""The error of a command line that cannot be run, and its nearest match."""
+"""The error of a command line that cannot be run, and hints at near names."""
 
 import difflib
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ def check_name(flag: str, value: object, known: Iterable[str]) -> None:
   Args:
     flag: Name of the flag.
     value: Its value.
-    known: All values that there are.
+    known: All possible values.
   """
   known = list(known)
   if value not in known:

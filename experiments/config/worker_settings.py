@@ -7,7 +7,7 @@ from tff_ssl.simulation import addresses
 
 @condition('not --worker_addresses')
 def _are_our_own(values):
-  """Says so where the workers run already."""
+  """Returns a reason where the workers run already."""
   if not values.get('worker_addresses'):
     return None
   return (
@@ -62,11 +62,11 @@ SETTINGS = (
 
 
 def without_revoked(given: dict[str, object]) -> dict[str, object]:
-  """Returns the flags without those that other flags of workers take back.
+  """Returns the flags without those that other flags of workers revoke.
 
-  A run that was started with some workers is resumed from its flag file with
-  others: the file's --workers=1 is no contradiction to --worker_addresses, and
-  an empty --worker_addresses takes the file's back.
+  A run may be resumed from its flag file with other workers. Then the file's
+  --workers=1 does not contradict a new --worker_addresses, and an empty
+  --worker_addresses revokes the file's.
 
   Args:
     given: The flags that were given, by name.

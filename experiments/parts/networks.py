@@ -1,4 +1,4 @@
-"""The network of a run: settings, and how it is made."""
+"""The network of a run: its settings, and a function that builds it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS = (
   Setting(
     'precision',
     str,
-    'What the network computes in; its weights are float32.',
+    'Precision of the computations in the network; its weights are float32.',
     default='float32',
     choices=PRECISIONS,
     group='run',

@@ -1,4 +1,4 @@
-"""The optimizers of clients and server: settings, and how they are made."""
+"""The optimizers of clients and server: their settings, and builders."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ OPTIMIZERS = {
 _CLIP_NORM = Setting(
   'client_clip_norm',
   float,
-  "Largest norm of a client's gradient, above 0; without, none is clipped.",
+  "Largest norm of a client's gradient; by default, none is clipped.",
   above=0,
   used_when=(needs_process('has_client_training'),),
 )
 
-# Those of every optimizer.
+# The settings of every optimizer.
 SETTINGS = (
   Setting(
     'client_optimizer',

@@ -1,4 +1,4 @@
-"""Alternatives that a setting chooses from, each with settings of its own."""
+"""One of the alternatives that a setting chooses from, such as an optimizer."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

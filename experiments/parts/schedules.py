@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: settings, and how they are made."""
+"""Schedules of the learning rate: their settings, and builders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SCHEDULES = {
         Setting(
           'schedule_steps',
           int,
-          'Cosine: steps EM/B of the whole schedule.',
+          'Cosine: E M / B, steps of the whole schedule.',
           default=100 * 1024,
           at_least=1,
         ),
@@ -59,14 +59,14 @@ SCHEDULES = {
         Setting(
           'schedule_warmup_steps',
           int,
-          'Cosine: steps of warm-up eM/B.',
+          'Cosine: e M / B, steps of warm-up.',
           default=0,
           at_least=0,
         ),
         Setting(
           'schedule_scale',
           float,
-          'Stretches the schedule by this factor.',
+          'Cosine: the factor by which the schedule is stretched.',
           default=1.0,
           above=0,
         ),

@@ -1,4 +1,4 @@
-"""The views of images that participants train on: settings, and making them."""
+"""The views of images that participants train on: settings, and a builder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ with epy.lazy_imports():
 _RAND_AUGMENT = {
   'rand_augment_1_10': (1, 10),
   'rand_augment_10_1': (10, 1),
-  # Behind the weak view, nothing: FedLabel's Figure 9.
+  # No operation after the weak view, as in Figure 9 of FedLabel.
   'weak': (0, 1),
 }
 
@@ -23,9 +23,9 @@ SETTINGS = (
   Setting(
     'augmentation',
     str,
-    'The strong view behind mirror and crop: fixmatch (2 operations of random '
-    'strength and a grey square), or RandAugment, N operations of strength M, '
-    'rand_augment_1_10, rand_augment_10_1; weak has nothing behind them.',
+    'What follows mirroring and cropping in the strong view: fixmatch (2 '
+    'operations of random strength and a grey square), rand_augment_N_M '
+    '(RandAugment with N operations of strength M) or weak (nothing).',
     default='fixmatch',
     choices=('fixmatch', *_RAND_AUGMENT),
     used_when=(
@@ -36,23 +36,23 @@ SETTINGS = (
   Setting(
     'augment_flip',
     bool,
-    'Whether images are mirrored at random; by default where that leaves the '
-    'class as it is.',
+    'Whether images are mirrored at random; by default, where that does not '
+    'change their class.',
     used_when=(_AUGMENTS,),
   ),
   Setting(
     'augment_crop',
     int,
-    'Pixels by which images are moved at random, at most, in each direction (3 '
-    'of 28, 4 of 32, else an eighth); 0 leaves them in place.',
+    'Largest random shift of images in each direction, in pixels; 0 for none. '
+    'By default 3 of 28, 4 of 32, or else an eighth of the side.',
     at_least=0,
     used_when=(_AUGMENTS,),
   ),
   Setting(
     'augment_rotation',
     float,
-    'Degrees by which images are turned at random, at most, either way; '
-    'without it they are not.',
+    'Largest random rotation of images either way, in degrees; by default '
+    'none.',
     at_least=0,
     at_most=180,
     used_when=(_AUGMENTS,),
@@ -66,7 +66,7 @@ def build(settings, spec, source):
   Args:
     settings: What has the values of `SETTINGS`.
     spec: The `ProcessSpec`.
-    source: The data set, whose mean, background and orientation count.
+    source: The data set; its mean, background and orientation matter.
 
   Raises:
     ValueError: If `augment_crop` is no shift within the images.

@@ -1,17 +1,16 @@
 """Shortened runs: the flags of a run with a share of its rounds."""
 
+import collections
 import math
 
 from experiments.config import parts_of_run
-from experiments.parts.schedules import SCHEDULES
-from tff_ssl.setting import Rounds
 
 
 def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
   """Returns what the flags of a run become when it is shortened.
 
   All settings that count rounds shrink together, each as its record says
-  (`tff_ssl.setting.Rounds`), and so does the schedule of the learning rate. A
+  (`Setting.rounds`), and so does the schedule of the learning rate. A
   shortened run is evaluated ten times or more, or after each round.
 
   Args:
@@ -20,27 +19,29 @@ def shorten(given: dict[str, object], scale: float) -> dict[str, object]:
 
   Returns:
     The flags that change, of those that are given.
+
+  Raises:
+    UsageError: If there is no such schedule.
   """
   offers = parts_of_run.offers_of_user(given)
   settings = parts_of_run.all_settings(offers)
-  counting: dict[Rounds, list[str]] = {kind: [] for kind in Rounds}
+  counting: dict[str | None, list[str]] = collections.defaultdict(list)
   for name in given:
-    if settings[name].rounds is not None:
-      counting[settings[name].rounds].append(name)
+    counting[settings[name].rounds].append(name)
   rounds = max(1, round(given['total_rounds'] * scale))
   shorter = {}
-  for name in counting[Rounds.PHASE]:
+  for name in counting['phase']:
     least = 1 if given[name] else 0
     shorter[name] = max(least, round(given[name] * scale))
     rounds = max(rounds, shorter[name] + 1)
-  for name in counting[Rounds.HEAD]:
+  for name in counting['head']:
     shorter[name] = min(round(given[name] * scale), rounds - 1)
-  for name in counting[Rounds.SHARE]:
+  for name in counting['share']:
     shorter[name] = math.ceil(given[name] * scale)
   shorter['total_rounds'] = rounds
-  # What is unknown is refused later.
-  if given.get('schedule') in SCHEDULES:
-    shorter |= SCHEDULES[given['schedule']].shorten(given, scale)
+  if 'schedule' in given:
+    schedule = parts_of_run.find_schedule(given['schedule'])
+    shorter |= schedule.shorten(given, scale)
   if 'rounds_per_evaluation' in given:
     interval = max(1, min(given['rounds_per_evaluation'], rounds // 10))
     shorter['rounds_per_evaluation'] = interval

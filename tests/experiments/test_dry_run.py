@@ -37,7 +37,8 @@ def test_says_what_would_run_and_leaves_no_run(where, tmp_path, capsys):
   assert f'{folder}: the run would begin there with round 1.' in lines
   assert lines[-1] == 'Nothing was trained (--dry_run).'
   assert not (tmp_path / 'runs').exists()
-  assert workers.worker_memory_mib() == before
+  # That of a worker of earlier tests varies; a new one takes far more.
+  assert abs(workers.worker_memory_mib() - before) < 1
 
 
 def test_refuses_as_a_run_does(where, capsys):

@@ -114,7 +114,7 @@ _PROCESSES = """
 import dataclasses
 
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.setting import Rounds, Scope, Setting, condition
+from tff_ssl.setting import Scope, Setting, condition
 
 FED_AVG = fed_avg.SPECS[0]
 
@@ -157,7 +157,7 @@ OF_EACH_OTHER = with_settings(
   Setting('cores', int, 'Cores.'),
   Setting('width', int, 'Width.', aliases=('cores',)))
 COUNTS_ROUNDS = with_setting(
-  'calm_rounds', int, 'Calm ones.', rounds=Rounds.SHARE, phase='calm')
+  'calm_rounds', int, 'Calm ones.', rounds='share', phase='calm')
 NO_RECORD = with_settings('cores')
 
 SLASH = changed(name='own/one')
@@ -172,6 +172,8 @@ BAD_DEFAULT = changed(defaults={'learning_rate': -1.0})
 BAD_CHOICE = changed(defaults={'schedule': 'cosin'})
 BAD_PARTITION = changed(defaults={'partition': 'natve'})
 BAD_RECORD = with_setting('cores', int, 'Cores.', default=0, at_least=1)
+BAD_MODEL = changed(defaults={'model': 'dens'})
+NO_SEED = changed(defaults={'seed': None})
 NO_MAPPING = changed(defaults=answer)
 FAILS = changed(defaults=fail)
 DERIVE_FAILS = changed(derive=fail)
@@ -411,6 +413,8 @@ def test_settings_of_two_own_parts_do_not_share_a_flag():
     ('BAD_CHOICE', ('--schedule=cosin is unknown', 'It is a default of --pr')),
     ('BAD_PARTITION', ('--partition=natve', 'It is a default of --process=')),
     ('BAD_RECORD', ('--cores=0 must be', 'It is a default of --process=')),
+    ('BAD_MODEL', ('--model=dens is unknown', 'It is a default of --pro')),
+    ('NO_SEED', ('defaults takes the value of seed away',)),
     ('NO_MAPPING', ('defaults gives None',)),
     ('FAILS', ('defaults stops at', 'own_processes.py:', 'no such thing')),
     ('DERIVE_FAILS', ('derive stops at', 'own_processes.py:')),

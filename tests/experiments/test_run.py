@@ -22,7 +22,7 @@ import psutil
 import pytest
 from PIL import Image
 
-from datasets.sources import embedded
+from datasets.sources import digits
 from experiments import run
 from experiments.config import flags, settings
 
@@ -197,7 +197,7 @@ def test_accuracy_is_that_of_the_mean_of_the_groups(whole):
   kernel1, bias1, kernel2, bias2 = (
     array.mean(axis=0) for array in weights_in_checkpoint(whole)
   )
-  source = embedded.load_digits(None, '')
+  source = digits.load(None, '')
   x = source.test.images.reshape(-1, 64) / 255
   x = (x - source.mean[0]) / source.stddev[0]
   logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2

@@ -280,8 +280,8 @@ def test_help_of_a_flag_that_gives_its_value_to_another(capsys):
       'leave it out.',
     ),
     (
-      ('--process=grouping', '--dataset=digits', '--threshold=2'),
-      '--threshold=2.0 must be a number between 0 and 1.',
+      ('--process=grouping', '--dataset=digits', '--noniid_r=2'),
+      '--noniid_r=2.0 must be a number between 0 and 1.',
     ),
     (
       (

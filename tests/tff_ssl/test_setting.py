@@ -163,6 +163,11 @@ def test_a_type_that_no_flag_has_is_refused():
     Setting('sizes', list, 'Sizes.')
 
 
+def test_a_way_to_shorten_that_there_is_not_is_refused():
+  with pytest.raises(ValueError, match="steps has rounds='shares'"):
+    dataclasses.replace(INT, rounds='shares')
+
+
 @pytest.mark.parametrize(
   'condition, values, reason',
   [

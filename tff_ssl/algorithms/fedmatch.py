@@ -41,7 +41,7 @@ from tff_ssl.objectives import inter_client
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.objectives.wrappers.weighted_loss import SUPERVISED_WEIGHT
-from tff_ssl.setting import Rounds, Setting, check_arguments
+from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 
@@ -68,7 +68,7 @@ SETTINGS = (
     int,
     'Helpers are chosen before every so many-th round.',
     at_least=1,
-    rounds=Rounds.SHARE,
+    rounds='share',
   ),
   SUPERVISED_WEIGHT,
   *inter_client.SETTINGS,

@@ -35,7 +35,7 @@ from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
 from tff_ssl.objectives.pseudo_label_mix import MIX, PSEUDO_LABELS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
-from tff_ssl.setting import Rounds, Setting, check_arguments
+from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 
@@ -56,7 +56,7 @@ SETTINGS = (
     'The first rounds, in which the class of the largest prior labels all '
     'examples of a set.',
     at_least=0,
-    rounds=Rounds.SHARE,
+    rounds='share',
     phase='warm-up',
   ),
   PSEUDO_LABELS,

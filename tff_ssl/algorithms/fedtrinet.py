@@ -35,7 +35,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.setting import Rounds, Setting, check_arguments
+from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 
@@ -54,7 +54,7 @@ SETTINGS = (
     int,
     'Rounds before there are pseudo-labels; by default 40% of them.',
     at_least=0,
-    rounds=Rounds.HEAD,
+    rounds='head',
     phase='without pseudo-labels',
   ),
   shared.CLIENT_WEIGHTING,

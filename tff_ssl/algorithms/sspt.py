@@ -27,7 +27,7 @@ from tff_ssl.algorithms import label_hungry
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
-from tff_ssl.setting import Rounds, Setting, check_arguments, unless
+from tff_ssl.setting import Setting, check_arguments, unless
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 
@@ -50,7 +50,7 @@ SETTINGS = (
     'Rounds of --total_rounds that go to the proxy task, the first ones; by '
     'default half of them.',
     at_least=0,
-    rounds=Rounds.PHASE,
+    rounds='phase',
     phase='pre-training',
   ),
   Setting(

@@ -1,6 +1,7 @@
 """Addresses of workers on other machines, as a user writes them.
 
-No TensorFlow is needed here: a wrong address is refused before it is imported.
+This module works without TensorFlow. So a wrong address is refused before the
+import of TensorFlow, which takes seconds.
 """
 
 import ipaddress
@@ -17,7 +18,7 @@ def parse(text: str) -> list[str]:
     The addresses, each `host:port`, with host names in small letters.
 
   Raises:
-    ValueError: If one is not of this form, or stands there twice.
+    ValueError: If an address has another form, or is listed twice.
   """
   addresses = []
   for part in text.split(','):
@@ -29,7 +30,7 @@ def parse(text: str) -> list[str]:
 
 
 def is_loopback(address: str) -> bool:
-  """Returns whether an address of `parse` lies on this machine only."""
+  """Returns whether only this machine can reach an address of `parse`."""
   host = urllib.parse.urlsplit(f'//{address}').hostname
   try:
     return ipaddress.ip_address(host).is_loopback

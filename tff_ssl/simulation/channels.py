@@ -2,7 +2,7 @@
 
 import grpc
 
-# The text of an error, too, travels as metadata.
+# The text of an error is sent as metadata, too.
 _MAX_METADATA_BYTES = 16 * 2**20
 OPTIONS = (
   # TFF's own limit; gRPC's default of 4 MB is smaller than most models.
@@ -19,9 +19,9 @@ OPTIONS = (
 )
 # Seconds between two pings.
 PING_EVERY_S = 5.0
-# Patience with a worker that has just failed in some way.
+# Seconds to wait for a worker that has just failed.
 SHORT_S = 1.0
-# No worker has such a method. It says so, and thereby that it is alive.
+# No worker has this method. The error that it returns shows that it is alive.
 _PING = '/tff_ssl.Worker/Ping'
 _MAX_LINE = 500
 _COUNT_OF_CAUSES = 'root error(s) found.'

@@ -29,22 +29,22 @@ def sample_keys(
   round_num: int,
   redeal: bool = False,
 ) -> list[np.ndarray]:
-  """Samples the participants of a round and deals them to groups.
+  """Samples the participants of a round and assigns them to groups.
 
-  Clients are drawn uniformly without replacement. Groups are as equal as can
-  be: sizes differ by one where `num_groups` does not divide
-  `clients_per_round`.
+  Clients are drawn uniformly without replacement. Sizes of groups differ by at
+  most one.
 
   Args:
-    num_clients: K, clients there are.
-    clients_per_round: C <= K, clients to draw.
-    num_groups: S <= C, groups to deal them to.
+    num_clients: K, the number of clients.
+    clients_per_round: C <= K, the number of clients to draw.
+    num_groups: S <= C, the number of groups.
     seed: The run's seed.
     round_num: Rounds before this one.
-    redeal: Whether slots are dealt to groups anew in each round; then
-      `start_group` is the group in which the client was in the round before, or
-      where it did not take part in that, its slot. Otherwise a slot stays in
-      its group, and clients start from the model of their group.
+    redeal: Whether slots are assigned to groups anew in each round. Then
+      `start_group` is the client's group in the round before; if the client did
+      not take part in that round, it is the slot's group in the round before.
+      Otherwise a slot stays in its group, and clients start from the model of
+      their group.
 
   Returns:
     A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
@@ -87,9 +87,9 @@ class ClientKeySource(tff.program.FederatedDataSource):
     """Initializes the source.
 
     Args:
-      num_clients: K >= 1, clients there are.
-      num_groups: S >= 1, groups to deal the participants of a round to.
-      seed: Root of the sampling, >= 0.
+      num_clients: K >= 1, the number of clients.
+      num_groups: S >= 1, the number of groups of a round's participants.
+      seed: The seed of the sampling, >= 0.
       redeal: See `sample_keys`; processes with `start_model='slot'` need it.
 
     Raises:

@@ -7,8 +7,8 @@ the aggregates are merged in the order of the parts; what follows at the server
 runs on one worker. So the result depends on the number of workers (sums of
 floats in another order), but not on which of them computed what, or when.
 
-A part whose worker is lost is computed anew by another one: its aggregate was
-never merged, and each client is counted once.
+If a worker is lost, another one computes its part anew. The lost aggregate was
+never merged, so each client counts once.
 
 TFF's `MergeableCompExecutionContext` ties a part to one worker, and merges in
 the order in which workers finish.
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class WorkerLost(Exception):
-  """A worker that cannot be used now; its text says why."""
+  """A worker that cannot be used now; the text names the reason."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Checks a process of one's own: `python -m tff_ssl.testing --help`."""
+"""Runs the contract checks on a user's process: see `--help`."""
 
 import difflib
 import inspect
@@ -14,25 +14,26 @@ from tff_ssl import algorithms, user_modules
 from tff_ssl.testing import CHECKS, TinyProblem, run_check
 
 _HELP = """\
-Holds a process to the promises that every process of tff_ssl keeps.
+Checks that a process keeps the promises of every process of tff_ssl.
 
   python -m tff_ssl.testing my_module:SPEC [--checks=NAME,NAME]
 
-SPEC is a tff_ssl.ProcessSpec in my_module.py, which is found from here or on
-PYTHONPATH. It is trained on tiny data, a minute or some in all. If it needs
+SPEC is a tff_ssl.ProcessSpec in my_module.py, in this folder or on PYTHONPATH.
+The process is trained on tiny data, which takes a minute or a few. If it needs
 other arguments to learn there, write a test: see tff_ssl/testing.
 
-  --checks=NAME,NAME  only these checks
-  --list              the checks, a line each
+  --checks=NAME,NAME  run only these checks
+  --list              list the checks, one per line
 
-Exit code: 0 if all promises are kept, 1 if not, 2 if it cannot be run."""
+Exit code: 0 if the process keeps all promises, 1 if it breaks one, 2 if the
+checks cannot run."""
 
 # Exit codes.
 _KEPT, _BROKEN, _USAGE = 0, 1, 2
 
 
 class _UsageError(ValueError):
-  """A command line that cannot be run; its text is one sentence."""
+  """An error in the command line, described in one sentence."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
       return _KEPT
     checks = _chosen(values.checks)
     name = _only_process(values(argv)[1:])
-    # The module may import TensorFlow, which takes seconds and talks a lot.
+    # The module may import TensorFlow, which prints many messages.
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
     print(f'Checking {name} ...', flush=True)
     spec = _find(name)
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv) -> flags.FlagValues:
-  """Returns the flags of a command line."""
+  """Parses a command line."""
   values = flags.FlagValues()
   flags.DEFINE_boolean('help', False, 'Help.', flag_values=values)
   flags.DEFINE_boolean('list', False, 'The checks.', flag_values=values)
@@ -98,7 +99,7 @@ def _chosen(names) -> list[str]:
 
 
 def _only_process(arguments) -> str:
-  """Returns the one argument that is no flag."""
+  """Returns the only argument that is not a flag."""
   if len(arguments) != 1:
     raise _UsageError(
       f'give one process, as my_module:SPEC, and not {len(arguments)} '
@@ -108,7 +109,7 @@ def _only_process(arguments) -> str:
 
 
 def _find(name: str) -> algorithms.ProcessSpec:
-  """Returns the entry of a process whose exceptions are those of checks."""
+  """Returns the record of a process; its exceptions must name checks."""
   if not user_modules.is_reference(name):
     raise _UsageError(
       f'process={name!r} names no module: write my_module:SPEC.'
@@ -120,13 +121,13 @@ def _find(name: str) -> algorithms.ProcessSpec:
   if unknown := sorted(set(spec.exceptions) - set(CHECKS)):
     raise _UsageError(
       f'exceptions of {spec.name} names {", ".join(unknown)}, which is no '
-      'check: --list names them.'
+      'check: --list shows all checks.'
     )
   return spec
 
 
 def _run(spec: algorithms.ProcessSpec, checks: Sequence[str]) -> int:
-  """Runs checks, says of each how it ended, and returns the exit code."""
+  """Runs checks, prints each result, and returns the exit code."""
   problem = TinyProblem(spec)
   width = max(map(len, checks))
   began, failed = time.monotonic(), 0
@@ -150,12 +151,12 @@ def _run(spec: algorithms.ProcessSpec, checks: Sequence[str]) -> int:
 
 
 def _one_line(error: Exception) -> str:
-  """Returns the text of an error, whose lines are sentences, in one line."""
+  """Returns the text of an error in one line."""
   return ' '.join(str(error).split())
 
 
 def _list() -> None:
-  """Prints the checks with the first line of what they say of themselves."""
+  """Prints the checks with the first lines of their docstrings."""
   width = max(map(len, CHECKS))
   for name, check in CHECKS.items():
     print(f'{name:{width}}  {inspect.getdoc(check).splitlines()[0]}')
@@ -166,6 +167,6 @@ if __name__ == '__main__':
     exit_code = main(sys.argv)
   except KeyboardInterrupt:
     exit_code = 130
-  # TensorFlow's functions complain of being deleted after their module.
+  # TensorFlow's functions raise errors if they are deleted after their module.
   sys.unraisablehook = lambda unraisable: None
   sys.exit(exit_code)

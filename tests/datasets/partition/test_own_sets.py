@@ -57,7 +57,7 @@ def test_priors_that_tell_nothing(own_sets, priors, message, prior_noise):
 
 
 def test_own_sets_need_sets_and_take_no_other_arguments(own_sets, source_of):
-  with pytest.raises(ValueError, match="'tiny' does not.*u_sets"):
+  with pytest.raises(ValueError, match="'tiny' has none.*u_sets"):
     partitions.build('own_sets', source_of([0, 1]), seed=0)
   with pytest.raises(ValueError, match='num_clients=5 does not apply'):
     partitions.build('own_sets', own_sets([TWO, TWO]), seed=0, num_clients=5)

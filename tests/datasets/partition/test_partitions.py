@@ -430,8 +430,8 @@ def test_a_partition_of_a_users_own(own_module, digits_of, tmp_path):
 @pytest.mark.parametrize(
   'name, message',
   [
-    ('no_such_module:SPEC', "the module 'no_such_module' cannot be imported"),
-    (':SPEC', "the module '' cannot be imported"),
+    ('no_such_module:SPEC', "there is no module 'no_such_module'"),
+    (':SPEC', "'' is no name of a module"),
     ('own_partition_module:MISSING', "has no 'MISSING'"),
     ('own_partition_module:', "has no ''"),
     ('own_partition_module:NUMBER', 'is no PartitionSpec, but of the type int'),

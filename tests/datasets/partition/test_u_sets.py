@@ -238,7 +238,7 @@ def test_masks_are_of_different_examples(digits, set_repeats):
     ),
     (
       {'prior_noise': 0.5},
-      'prior_noise=0.5 .* disturbs nothing: .*--noise_formula=symmetric',
+      'prior_noise=0.5 changes nothing .*--noise_formula=symmetric',
     ),
     (
       {'noise_formula': 'printed'},

@@ -130,12 +130,12 @@ def defaults_of(spec, **given):
 
 OWN_MODULE = """
 import dataclasses
-from datasets.sources import embedded
+from datasets.sources import digits
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl.setting import Setting
 
 def load(data_dir, cache_dir, fewest=1):
-  source = embedded.load_digits(data_dir, cache_dir)
+  source = digits.load(data_dir, cache_dir)
   return dataclasses.replace(source, name='dots', version=f'{fewest}')
 
 def check_files(data_dir):
@@ -179,7 +179,7 @@ def test_a_source_of_a_users_own(own_module):
 @pytest.mark.parametrize(
   'name, message',
   [
-    ('no_such_module:SOURCE', 'there is no module'),
+    ('no_such_module:SOURCE', "there is no module 'no_such_module'"),
     ('own_source_module:load', 'is no SourceSpec, but of the type function'),
   ],
 )

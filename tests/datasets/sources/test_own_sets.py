@@ -78,11 +78,14 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
     ({'labels': np.array([0, 1, 2, 0, 0])}, 'labels: found 0..2'),
     ({'images': np.zeros((5, 4, 4))}, 'images: found float64'),
     ({'client_id': np.array(list('abcab'))}, 'no row for the set'),
-    ({'csv': CSV + 'c,1,.5,.5\n'}, "set '1' of 'c', which is empty"),
+    ({'csv': CSV + 'c,1,.5,.5\n'}, "set '1' of 'c', which has no example"),
     ({'csv': CSV.replace('.8', '.9')}, 'sum to 1.1 instead of 1'),
     ({'test': {'labels': None}}, 'there must be images and labels'),
     ({'test': {'labels': np.array([0, 1, 5])}}, 'labels: found 0..5'),
-    ({'test': {'images': np.zeros((3, 5, 5), np.uint8)}}, 'both need one'),
+    (
+      {'test': {'images': np.zeros((3, 5, 5), np.uint8)}},
+      'give all images one height',
+    ),
   ],
 )
 def test_bad_npz_files(tmp_path, changes, message):
@@ -220,7 +223,10 @@ def test_rgb(folder):
     (lambda f: (f / 'train/notes.txt').write_text(''), 'only folders'),
     (lambda f: (f / 'train/south/empty').mkdir(), 'empty is empty'),
     (lambda f: write_png(f / 'train/west/x/0.png', 1), "set 'x' of 'west'"),
-    (lambda f: write_png(f / 'test/sick/0.png', 1), 'sick is named like no'),
+    (
+      lambda f: write_png(f / 'test/sick/0.png', 1),
+      'sick does not have the name',
+    ),
     (lambda f: (f / 'prevalence.csv').unlink(), 'csv: no such file'),
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
@@ -239,5 +245,5 @@ def test_image_sets_need_a_folder():
 
 def test_sources_stay_sources_without_sets(folder):
   source = dataclasses.replace(load_images(folder), sets=None)
-  with pytest.raises(ValueError, match='come in sets'):
+  with pytest.raises(ValueError, match='needs data with sets'):
     partitions.build('own_sets', source, seed=0)

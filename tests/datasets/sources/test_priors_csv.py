@@ -47,7 +47,7 @@ def test_rounded_rows_are_normalised(tmp_path):
     (['a,x,nan,1'], 'line 2.*at least 0'),
     (['a,x,.5,half'], 'line 2.*not all numbers'),
     (['a,x,.5'], 'line 2 has 3 fields under 4 columns'),
-    (['a,x,.5,.5', 'a,x,.4,.6'], "line 3: the set 'x' of 'a' is there twice"),
+    (['a,x,.5,.5', 'a,x,.4,.6'], "line 3: the set 'x' of 'a' has a second row"),
     ([',x,.5,.5'], 'line 2: client_id or set_id is empty'),
     ([], 'found 0 rows'),
   ],
@@ -82,7 +82,7 @@ def test_no_file_and_no_text(tmp_path):
   'owners, message',
   [
     ([('a', 'x'), ('a', 'z')], "no row for the set 'z' of 'a'"),
-    ([('a', 'x')], "row for the set 'y' of 'a', which is empty"),
+    ([('a', 'x')], "row for the set 'y' of 'a', which has no example"),
   ],
 )
 def test_rows_and_sets_must_match(tmp_path, owners, message):

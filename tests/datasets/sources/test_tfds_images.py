@@ -219,7 +219,7 @@ def test_lost_record_is_noticed(tmp_path):
 @pytest.mark.parametrize(
   'name, tfds_name, settings, message',
   [
-    ('mnist', 'mnist', {'shape': (32, 32, 1)}, r'\[32, 32, 1\] where'),
+    ('mnist', 'mnist', {'shape': (32, 32, 1)}, r'\[32, 32, 1\] instead'),
     ('mnist', 'mnist', {'max_label': 10}, r'labels 0\.\.10, not 0\.\.9'),
   ],
 )

@@ -76,7 +76,7 @@ def test_partition_store_and_report_agree(cache_dir):
     'test_examples': 360,
   }
   assert run.describe()['measured_r'] == pytest.approx(0.5, abs=0.03)
-  np.testing.assert_array_equal(client_store.client_sizes(run.store), sizes)
+  np.testing.assert_array_equal(run.store.client_sizes, sizes)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ MASKED = {'num_clients': 6, 'clients_per_round': 2, 'mask_ratio': 0.9}
 
 def test_a_fixed_mask_hides_labels_in_store_and_records(cache_dir, tmp_path):
   run = prepare(cache_dir, 'fedavg', **MASKED)
-  sizes = client_store.client_sizes(run.store)
+  sizes = run.store.client_sizes
   shown = [int(n - int(0.9 * n)) for n in sizes]
   for client in range(6):
     y = client_store.read_numpy(run.store, client).y
@@ -262,7 +262,7 @@ def test_the_process_hides_the_labels_of_a_redrawn_mask(
   assert run.store.key == plain.store.key
   assert run.partition.digest() == plain.partition.digest()
   assert 'min_labels' not in plain.describe()
-  seen = [n - int(0.9 * n) for n in client_store.client_sizes(run.store)]
+  seen = [n - int(0.9 * n) for n in run.store.client_sizes]
   facts = run.describe()
   assert facts['labelled_client_examples'] == 1437
   assert facts['max_labels'] == max(seen)

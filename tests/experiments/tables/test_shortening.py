@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.config.usage import UsageError
 from experiments.tables import shortening
 
 
@@ -65,6 +66,11 @@ def test_the_rate_ends_where_it_would():
   assert shorter['total_rounds'] == 25
   assert shorter['schedule_decay'] == pytest.approx(0.88529281)  # .97 ** 4
   assert shorter['schedule_decay'] ** 25 == pytest.approx(0.97**100)
+
+
+def test_a_schedule_that_there_is_not_is_refused():
+  with pytest.raises(UsageError, match="--schedule=cosin .*'cosine'"):
+    shortening.shorten({'total_rounds': 10, 'schedule': 'cosin'}, 0.5)
 
 
 def test_only_what_is_given_is_shortened():

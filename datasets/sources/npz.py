@@ -1,15 +1,15 @@
-"""A user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
+"""The user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
 
-Each file is what `np.savez` or `np.savez_compressed` writes, with the arrays
+`np.savez` or `np.savez_compressed` writes each file. It has the arrays
 
 * `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3;
-* `labels`: any integer type, `[N]`, the classes, numbered from 0 without gaps;
-  in train.npz -1 stands for an image without a label;
+* `labels`: any integer type, `[N]`, the classes, numbered from 0 without gaps.
+  In train.npz, -1 stands for an image without a label;
 * `client_ids` (optional): strings or integers, `[N]`, the owner of each
-  example; in both files, or in train.npz alone.
+  example. They are in both files, or in train.npz alone.
 
-The files are not trusted: nothing is unpickled, and what the zip directory and
-the array headers declare is checked before an array is read.
+The files are not trusted. Nothing is unpickled. The declarations in the zip
+directory and in the array headers are checked before an array is read.
 """
 
 import os
@@ -31,8 +31,8 @@ _REMEDY = 'write it with np.savez'
 def has_client_ids(data_dir: str | None) -> bool:
   """Returns whether train.npz says who owns each example.
 
-  Only the file's directory is read, so this is cheap. Where there is no usable
-  file the answer is no, and `load` says what is wrong.
+  This is cheap, because it reads only the file's directory. Without a usable
+  file the answer is no; `load` then reports the error.
 
   Args:
     data_dir: The folder with the two files, or `None`.
@@ -48,21 +48,21 @@ def load(
 ) -> Source:
   """Loads train.npz and test.npz.
 
-  The mean and standard deviation are those of the training images, and so is
-  the background, the median of their corner pixels.
+  The mean, the standard deviation and the background (the median of the corner
+  pixels) are computed from the training images.
 
   Args:
     data_dir: The folder with the two files.
-    cache_dir: Not looked at: the files are read as they are.
-    max_bytes: The most that both files may declare to hold, uncompressed.
+    cache_dir: Ignored: the files are read in place.
+    max_bytes: The limit of the uncompressed size that both files declare.
 
   Returns:
-    The source; `num_classes` is the largest label + 1. Training images may
-    have no label (`UNKNOWN`), test images have one each.
+    The source. `num_classes` is the largest label + 1. A training image may
+    lack a label (`UNKNOWN`). Each test image has one.
 
   Raises:
-    ValueError: If a file is absent, damaged, too large, or holds anything but
-      the arrays above.
+    ValueError: If a file is absent, damaged or too large, or its arrays are
+      not as described above.
   """
   del cache_dir
   files = check_files(data_dir)
@@ -93,13 +93,13 @@ def load(
 
 
 def check_files(data_dir: str | None) -> list[NpzFile]:
-  """Returns train.npz and test.npz, which must be there.
+  """Returns train.npz and test.npz after checking that they exist.
 
   Args:
     data_dir: As in `load`.
 
   Raises:
-    ValueError: If one is not.
+    ValueError: If one of them is absent.
   """
   npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
   return [_file(data_dir, split) for split in _SPLITS]
@@ -123,14 +123,21 @@ def _read_split(file: NpzFile) -> Split:
       'number the classes from 0, and mark training images without a label '
       f'by {UNKNOWN}',
     )
-  if images.ndim == 3:
-    images = images[..., np.newaxis]
   client_ids = arrays.get('client_ids')
   if client_ids is not None:
     client_ids = as_strings(file, 'client_ids', client_ids)
-  return Split(
-    np.ascontiguousarray(images), labels.astype(np.int32), client_ids
-  )
+  return Split(with_channels(images), labels.astype(np.int32), client_ids)
+
+
+def with_channels(images: np.ndarray) -> np.ndarray:
+  """Returns contiguous images `[N, H, W, C]`.
+
+  Args:
+    images: `[N, H, W]`, which are grey, or `[N, H, W, C]`.
+  """
+  if images.ndim == 3:
+    images = images[..., np.newaxis]
+  return np.ascontiguousarray(images)
 
 
 def check_headers(file: NpzFile, headers: Headers) -> None:
@@ -138,10 +145,11 @@ def check_headers(file: NpzFile, headers: Headers) -> None:
 
   Args:
     file: The file, for messages.
-    headers: Its headers, `images` and any of the others among them.
+    headers: Its headers: that of `images`, and those of the other arrays that
+      it has.
 
   Raises:
-    ValueError: If one is not what it should be.
+    ValueError: If a shape or a type is wrong.
   """
   shape, dtype = headers['images']
   if dtype != np.uint8:
@@ -169,11 +177,11 @@ def check_headers(file: NpzFile, headers: Headers) -> None:
 
 
 def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
-  """Turns ids into an object array that shares one string per id.
+  """Turns ids into an object array in which equal ids share one string.
 
   Args:
-    file: Where they come from, for messages.
-    key: Their key in it.
+    file: The file of the ids, for messages.
+    key: The key of the ids in the file.
     ids: Strings or integers `[N]`.
 
   Raises:
@@ -183,7 +191,7 @@ def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
   if unique.dtype.kind == 'U':
     native = unique.astype(unique.dtype.newbyteorder('='), copy=False)
     codes = np.frombuffer(native.tobytes(), np.uint32)
-    # numpy keeps such codes, and Python makes strings of them, unasked.
+    # NumPy and Python accept such codes without an error.
     if np.any(((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)):
       raise file.wrong(key, 'a string that is not unicode', 'repair the id')
   strings = [str(one) for one in unique.tolist()]
@@ -192,13 +200,7 @@ def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
 
 def _check_together(train: Split, test: Split, files: Sequence[NpzFile]) -> int:
   """Checks test against train and returns the number of classes."""
-  if train.images.shape[1:] != test.images.shape[1:]:
-    raise files[1].wrong(
-      'images',
-      f'{list(test.images.shape[1:])} a piece and '
-      f'{list(train.images.shape[1:])} in train.npz',
-      'both need one H, W, C',
-    )
+  check_same_shape(train, test, files[1])
   if train.client_ids is None and test.client_ids is not None:
     raise files[1].wrong(
       'client_ids',
@@ -219,9 +221,29 @@ def _check_together(train: Split, test: Split, files: Sequence[NpzFile]) -> int:
     raise files[1].wrong(
       'labels',
       f'{unseen[:5].tolist()}, unseen in train.npz',
-      'every class needs labelled training examples',
+      'each class needs labelled training examples',
     )
   return int(train.labels.max()) + 1
+
+
+def check_same_shape(train: Split, test: Split, test_file: NpzFile) -> None:
+  """Checks that training and test images have the same shape.
+
+  Args:
+    train: The training split.
+    test: The test split.
+    test_file: The file of the test split, for messages.
+
+  Raises:
+    ValueError: If they do not.
+  """
+  shape, test_shape = train.images.shape[1:], test.images.shape[1:]
+  if shape != test_shape:
+    raise test_file.wrong(
+      'images',
+      f'images of {list(test_shape)}, and of {list(shape)} in train.npz',
+      'give all images one height, width and number of channels',
+    )
 
 
 def _check_classes(labels: np.ndarray, file: NpzFile) -> None:
@@ -241,7 +263,7 @@ def _check_classes(labels: np.ndarray, file: NpzFile) -> None:
       f'subtract {classes[0]} from the labels in both files (but keep '
       f'{UNKNOWN} for images without a label)',
     )
-  # The first place where a class and its number part.
+  # A gap is where a class differs from its position.
   gaps = np.flatnonzero(classes != np.arange(len(classes)))
   if gaps.size:
     raise file.wrong(
@@ -253,7 +275,7 @@ def _check_classes(labels: np.ndarray, file: NpzFile) -> None:
 
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the defaults: owners that the files name are the clients."""
+  """Returns the defaults; if the files name owners, these are the clients."""
   if 'partition' not in given and has_client_ids(given.get('data_dir')):
     return dict(run_profiles.OWN_IMAGES, partition='native')
   return run_profiles.OWN_IMAGES

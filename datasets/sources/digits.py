@@ -1,4 +1,4 @@
-"""The source that needs no file: the digits inside scikit-learn."""
+"""The handwritten digits that scikit-learn contains. They need no file."""
 
 import numpy as np
 
@@ -7,7 +7,6 @@ from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 
 NUM_CLASSES = 10
-INPUT_SHAPE = (8, 8, 1)
 TEST_EXAMPLES = 360
 SPLIT_SEED = 20200824
 
@@ -16,24 +15,24 @@ _MEAN = 0.3048
 _STDDEV = 0.3758
 
 
-def load_digits(data_dir: str | None, cache_dir: str) -> Source:
+def load(data_dir: str | None, cache_dir: str) -> Source:
   """Loads the 1,797 digits of 8x8 pixels: 1,437 train, 360 test.
 
   scikit-learn stores ink as 0..16 on a background of 0. The split is stratified
   by class and the same in every run.
 
   Args:
-    data_dir: Not looked at: the images are part of scikit-learn.
-    cache_dir: Not looked at.
+    data_dir: Ignored: the images are part of scikit-learn.
+    cache_dir: Ignored.
 
   Returns:
     The source, without client ids.
   """
   del data_dir, cache_dir
-  from sklearn.datasets import load_digits as sklearn_digits
+  from sklearn.datasets import load_digits
   from sklearn.model_selection import train_test_split
 
-  bunch = sklearn_digits()
+  bunch = load_digits()
   images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
   labels = bunch.target.astype(np.int32)
   train_images, test_images, train_labels, test_labels = train_test_split(
@@ -61,7 +60,7 @@ def load_digits(data_dir: str | None, cache_dir: str) -> Source:
 SPEC = SourceSpec(
   name='digits',
   description='8x8 handwritten digits inside scikit-learn; needs no file',
-  load=load_digits,
+  load=load,
   check_files=lambda data_dir: None,
   defaults=dict(
     run_profiles.SMALL_CLIENTS,

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from datasets.sources import catalogue, local_files
+from datasets.sources import catalogue, npz
 
 RNG = np.random.default_rng(5)
 IMAGES = RNG.integers(0, 256, [12, 6, 5, 1], np.uint8)
@@ -85,20 +85,20 @@ def test_training_images_may_have_no_label(folder):
 
 
 def test_client_ids_are_seen_without_reading_an_array(folder):
-  assert not local_files.has_client_ids(str(folder))
+  assert not npz.has_client_ids(str(folder))
   write(folder, 'test', client_ids=LABELS)
-  assert not local_files.has_client_ids(str(folder))
+  assert not npz.has_client_ids(str(folder))
   write(folder, 'train', client_ids=LABELS)
   path = folder / 'train.npz'
-  assert local_files.has_client_ids(str(folder))
+  assert npz.has_client_ids(str(folder))
   # Damage within an array is not looked at, only the directory at the end is.
   path.write_bytes(flip_in_images(path.read_bytes()))
-  assert local_files.has_client_ids(str(folder))
+  assert npz.has_client_ids(str(folder))
   path.write_bytes(cut(path.read_bytes()))
-  assert not local_files.has_client_ids(str(folder))
+  assert not npz.has_client_ids(str(folder))
   path.unlink()
-  assert not local_files.has_client_ids(str(folder))
-  assert not local_files.has_client_ids(None)
+  assert not npz.has_client_ids(str(folder))
+  assert not npz.has_client_ids(None)
 
 
 def test_grey_images_get_a_channel(folder):
@@ -378,7 +378,7 @@ def test_zip_bomb_is_refused_unread(folder):
   assert path.stat().st_size < 500_000
   before = psutil.Process().memory_info().rss
   with pytest.raises(ValueError, match='0.108 GB uncompressed') as caught:
-    local_files.load(str(folder), 'unused', max_bytes=100 * 10**6)
+    npz.load(str(folder), 'unused', max_bytes=100 * 10**6)
   assert str(path) in str(caught.value)
   assert psutil.Process().memory_info().rss - before < 50 * 10**6
 
@@ -388,9 +388,9 @@ def test_declared_size_of_both_files_counts(folder):
   for split in ('train', 'test'):
     with zipfile.ZipFile(folder / f'{split}.npz') as archive:
       declared += sum(member.file_size for member in archive.infolist())
-  local_files.load(str(folder), 'unused', max_bytes=declared)
+  npz.load(str(folder), 'unused', max_bytes=declared)
   with pytest.raises(ValueError, match='uncompressed'):
-    local_files.load(str(folder), 'unused', max_bytes=declared - 1)
+    npz.load(str(folder), 'unused', max_bytes=declared - 1)
 
 
 def test_more_than_the_standard_limit_is_refused(folder):
