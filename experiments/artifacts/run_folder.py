@@ -434,7 +434,7 @@ class RunFolder:
     left = set(os.listdir(self.path)) - {*self._before, *_MADE_BEFORE_TRAINING}
     for name in _MADE_BEFORE_TRAINING:
       path = self.path / name
-      # If other files stay, such as a cache of packed data, so does the lock. By
+      # If other files stay, such as packed data in a cache, the lock stays: by
       # it, the next run recognises the folder as that of a run.
       if name in self._before or (name == _LOCK and left):
         continue
