@@ -1,4 +1,4 @@
-"""What is measured of a run: accuracy, proxy task, pseudo-labels, diversity.
+"""Measures a run: accuracy, clients, validation, proxy task, pseudo-labels.
 
 May import `experiments.parts`, `experiments.config` and
 `experiments.artifacts`.

@@ -8,11 +8,11 @@ _OURS, _PUBLISHED = 'here', 'published'
 
 
 def draw(table: pd.DataFrame) -> figure.Figure:
-  """Draws a panel for each measure, in it a line for each row.
+  """Draws a panel for each measure, with a line for each row.
 
   Args:
-    table: From `tables.of_groups`. Rows of a shortened run, or with other
-      flags than their recipe's, are named so.
+    table: From `summary_tables.of_groups`. Labels mark the rows of shortened
+      runs, and those whose flags differ from their recipe.
 
   Returns:
     The picture: our mean, from three seeds on with its interval, and the

@@ -1,4 +1,4 @@
-"""Finished runs as tables: groups that differ by seed, and what was published.
+"""Tables of finished runs, grouped over seeds, beside the published figures.
 
 Every figure is read from the runs' summary.json and metrics.csv.
 """
@@ -32,7 +32,11 @@ _RUN_COLUMNS = {
 
 
 def has_measures(groups: Sequence[Group]) -> bool:
-  """Whether anything but final accuracies is compared."""
+  """Returns whether a group has a measure other than the final accuracy.
+
+  Args:
+    groups: From `run_groups`.
+  """
   return any(group.reading.measure != measures.ACCURACY for group in groups)
 
 
@@ -130,7 +134,7 @@ def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-  """Returns what readers of the rows must know, a paragraph per note.
+  """Returns the notes on the rows, a paragraph per note.
 
   Args:
     groups: From `run_groups`.
@@ -146,7 +150,11 @@ def notes(groups: Sequence[Group]) -> list[str]:
 
 
 def as_text(table: pd.DataFrame) -> str:
-  """Returns a table of groups for people: data below it, no empty columns."""
+  """Returns a table of groups to read, with the data described below it.
+
+  Args:
+    table: From `of_groups`. Its empty columns are left out.
+  """
   lines = [as_markdown(table.drop(columns='data'))]
   for data, rows in table.groupby('data', sort=False):
     which = '' if len(rows) == len(table) else f' ({", ".join(rows["name"])})'
@@ -155,7 +163,11 @@ def as_text(table: pd.DataFrame) -> str:
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-  """Returns a table as Markdown, without columns that are empty."""
+  """Returns a table as Markdown, without its empty columns.
+
+  Args:
+    table: Any table.
+  """
   shown = table.dropna(axis='columns', how='all')
   cells = shown.astype(object).where(shown.notna(), None)
   return cells.to_markdown(index=False, missingval='')

@@ -1,23 +1,23 @@
-"""Recipes: the rows of published tables as flags, with what was published.
+"""Recipes: rows of published tables, as flags and the published figure.
 
 `experiments/recipes/TABLE.csv` holds a table, one row per experiment:
 
     row        name of the row, which is also part of a folder's name
-    flags      a command line of `experiments.run`, in full, without seed and
+    flags      a complete command line of `experiments.run`, without seed and
                folders
-    published  the figure in print: an accuracy in [0, 1] or a number of rounds;
-               empty where there is none
-    measure    what of a run is compared with it (`measures`), by default its
-               final accuracy; a table need not have this column
-    source     where it stands in print
+    published  the published figure: an accuracy in [0, 1] or a number of
+               rounds; empty where there is none
+    measure    the number of a run that is compared with it (`measures`); the
+               final accuracy if empty or without this column
+    source     where the figure was published
     seeds      seeds to run, such as 0,1,2
     note       what a reader must know to compare
 
-A row whose flags are `same_as=TABLE:ROW` is another reading of that row's run:
-it has no run of its own, and its seeds, too, unless it gives others.
+A row with the flags `same_as=TABLE:ROW` reads another measure of the run of that
+row. It has no run of its own, and the same seeds unless it gives others.
 
 `--recipe=TABLE:ROW` runs a row. TABLE is a name from that folder, or the path
-of a CSV file of one's own.
+of a user's own CSV file.
 """
 
 import csv
@@ -40,7 +40,7 @@ _COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
 _COLUMNS_WITH_MEASURE = (*_COLUMNS[:3], 'measure', *_COLUMNS[3:])
 _SAME_AS = 'same_as='
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
-# What a row does not say: it belongs to the one who runs it.
+# The flags that a row must not have: whoever runs it chooses them.
 _OF_THE_USER = settings_lib.REPETITION | settings_lib.NAMES
 
 
@@ -53,11 +53,11 @@ class Recipe:
     row: Name of the row.
     flags_text: The flags of its run as written.
     published: Figure of `measure`, or `None`.
-    source: Where that is printed.
+    source: Where it was published.
     seeds: Seeds to run.
     note: What a reader must know.
-    measure: What of a run is compared with `published`.
-    same_as: TABLE:ROW of the row whose run it reads; `None` if it is its own.
+    measure: The number of a run that is compared with `published`.
+    same_as: TABLE:ROW of the row whose run it reads; `None` if that is its own.
   """
 
   table: str
@@ -274,8 +274,8 @@ def make(given: dict[str, object]):
   """Resolves and checks the flags of a run, with those of its recipe.
 
   Args:
-    given: The flags that were given, by name; they win over the recipe's, of
-      which those are left out that have no effect any more.
+    given: The flags that were given, by name. They replace those of the recipe;
+      flags of the recipe that then have no effect are left out.
 
   Returns:
     What `settings.make` returns.
@@ -319,7 +319,7 @@ def default_run_dir(
 ) -> str:
   """Returns the folder of a run of a recipe.
 
-  Each scale has its own, and so have flags that are not the recipe's.
+  Each scale, and each set of flags that differs from the recipe, has another.
   """
   scaled = '' if scale == 1 else f'_scale{scale:g}'
   other = ''.join(f'_{name}={value}' for name, value in changed.items())
@@ -329,7 +329,7 @@ def default_run_dir(
 
 
 def changes(settings) -> dict[str, tuple[object, object]]:
-  """Returns the settings of a run in which it is not its recipe.
+  """Returns the settings in which a run differs from its recipe.
 
   Args:
     settings: From `make`.
@@ -356,9 +356,9 @@ def changes(settings) -> dict[str, tuple[object, object]]:
 
 
 def facts(settings) -> dict[str, object]:
-  """Returns what a run's summary says of its recipe: nothing without one.
+  """Returns what a run's summary says of its recipe; nothing without one.
 
-  Of rows that share a run, it is the one whose run it is.
+  Where several rows read the run, it is the row that the run belongs to.
   """
   if settings.recipe is None:
     return {}

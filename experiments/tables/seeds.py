@@ -1,4 +1,4 @@
-"""Several seeds of one run, and what they say together."""
+"""Several seeds of one run, and the mean and interval of their results."""
 
 import dataclasses
 import sys
