@@ -16,6 +16,7 @@ SavedModels call; its `images` are `float32` from 0 to 1.
 Only the newest checkpoint is needed; the data of the run may be gone.
 """
 
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -25,7 +26,6 @@ import tempfile
 
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from tff_ssl.setting import Setting
 
 COMMAND = side_commands.Command(
   'export',
@@ -33,10 +33,9 @@ COMMAND = side_commands.Command(
   'not need the data of the run.',
   'runs/grouping_digits_seed0 --output=classifier',
   (
-    Setting(
-      'output',
-      str,
-      'Folder to write, a new one; by default RUN_DIR/classifier.',
+    dataclasses.replace(
+      side_commands.OUTPUT,
+      help='Folder to write, a new one; by default RUN_DIR/classifier.',
     ),
   ),
   arguments='RUN_DIR',

@@ -6,6 +6,7 @@ ours with its spread over the seeds, and the difference.
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -35,23 +36,17 @@ COMMAND = side_commands.Command(
   'row: the published figure, ours with its spread, and the difference.',
   'runs/a_seed0 runs/a_seed1 --output=results/a',
   (
-    Setting(
-      'output',
-      str,
-      'Path without an ending: writes OUTPUT.csv, .md, .png, _curves.csv and, '
-      'where there are published figures, _published.png.',
+    dataclasses.replace(
+      side_commands.OUTPUT,
+      help='Path without an ending: writes OUTPUT.csv, .md, .png, _curves.csv '
+      'and, where there are published figures, _published.png.',
     ),
     Setting(
       'curves',
       str,
       'Columns of metrics.csv for the picture, such as accuracy,mask_rate.',
     ),
-    Setting(
-      'against',
-      str,
-      'Name of a row: adds the differences of the others to it, paired by '
-      'seed.',
-    ),
+    side_commands.AGAINST,
   ),
   arguments='RUN_DIR...',
 )

@@ -14,10 +14,6 @@ from experiments.config.usage import UsageError
 from experiments.tables import child_runs, recipes, tuning
 from tff_ssl.setting import Setting
 
-TABLE = Setting('table', str, 'Name of a table, or the path of a CSV file.')
-RUNS_DIR = Setting(
-  'runs_dir', str, 'Folder of the run folders and tables.', default='runs'
-)
 COMMAND = side_commands.Command(
   'reproduce',
   'Runs the rows of a published table, each with all its seeds, and compares '
@@ -25,8 +21,8 @@ COMMAND = side_commands.Command(
   'interrupted ones resumed.',
   '--table=ssfl_table2 --rows=c10_s2 --scale=0.1',
   (
-    TABLE,
-    Setting('rows', str, 'Rows, such as c10_s2,c47_s5; by default all.'),
+    side_commands.TABLE,
+    side_commands.ROWS,
     side_commands.like(
       'seeds', 'Seeds, such as 0,1,2; by default those of each row.'
     ),
@@ -46,13 +42,8 @@ COMMAND = side_commands.Command(
       'CSV that experiments.tune wrote: each row runs with the value that was '
       'chosen for it.',
     ),
-    Setting(
-      'against',
-      str,
-      'Name of a row: the report gives the differences of the others to it, '
-      'paired by seed.',
-    ),
-    RUNS_DIR,
+    side_commands.AGAINST,
+    side_commands.RUNS_DIR,
     *side_commands.FOLDERS,
     side_commands.like('list', 'Lists tables and their rows, and ends.'),
   ),

@@ -34,12 +34,12 @@ COMMAND = side_commands.Command(
   '--table=fedlabel_emnist47 --flag=learning_rate \\\n'
   '      --values=0.01,0.03,0.1',
   (
-    reproduce.TABLE,
+    side_commands.TABLE,
     Setting('flag', str, 'A flag of experiments.run.'),
     Setting('values', str, 'Values of the flag, such as 0.01,0.03,0.1.'),
-    Setting('rows', str, 'Rows, such as fedavg,fedlabel; by default all.'),
+    side_commands.ROWS,
     Setting('rounds', int, 'Rounds of each run; by default all.', at_least=1),
-    reproduce.RUNS_DIR,
+    side_commands.RUNS_DIR,
     *side_commands.FOLDERS,
   ),
   required=('table', 'flag', 'values'),

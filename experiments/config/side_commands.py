@@ -38,6 +38,19 @@ def like(name: str, text: str) -> Setting:
   return dataclasses.replace(_BY_NAME[name], help=text)
 
 
+# Flags that several of the commands have.
+TABLE = Setting('table', str, 'Name of a table, or the path of a CSV file.')
+ROWS = Setting('rows', str, 'Rows, such as c10_s2,c47_s5; by default all.')
+AGAINST = Setting(
+  'against',
+  str,
+  'Name of a row: the report adds the differences of the others to it, paired '
+  'by seed.',
+)
+OUTPUT = Setting('output', str, 'Path to write to.')
+RUNS_DIR = Setting(
+  'runs_dir', str, 'Folder of the run folders and tables.', default='runs'
+)
 HELP = like('help', 'Shows this page, and ends.')
 # The folders that a command hands on to its runs.
 FOLDERS = tuple(

@@ -13,8 +13,8 @@
     seeds      seeds to run, such as 0,1,2
     note       what a reader must know to compare
 
-A row with the flags `same_as=TABLE:ROW` reads another measure of the run of that
-row. It has no run of its own, and the same seeds unless it gives others.
+A row with the flags `same_as=TABLE:ROW` reads another measure of the run of
+that row. It has no run of its own, and the same seeds unless it gives others.
 
 `--recipe=TABLE:ROW` runs a row. TABLE is a name from that folder, or the path
 of a user's own CSV file.
