@@ -49,5 +49,5 @@ def test_metric_names_are_those_of_the_objective():
 
 @pytest.mark.parametrize('l1_weight', [-0.1, float('nan'), 'heavy'])
 def test_weight_must_not_be_negative(l1_weight):
-  with pytest.raises(ValueError, match='l1_weight must be a number >= 0'):
+  with pytest.raises(ValueError, match='l1_weight must be a .*number >= 0'):
     objectives.L1Penalty(_Sum(), l1_weight)

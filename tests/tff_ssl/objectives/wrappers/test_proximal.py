@@ -103,5 +103,5 @@ def test_metric_names_are_those_of_the_objective():
 
 @pytest.mark.parametrize('strength', [-0.1, float('nan')])
 def test_strength_must_not_be_negative(strength):
-  with pytest.raises(ValueError, match='proximal_strength must be a number'):
+  with pytest.raises(ValueError, match='proximal_strength must be a .*number'):
     objectives.Proximal(_Linear([]), strength)
