@@ -37,16 +37,16 @@ _RECIPES = {
 # Runs each command line given as JSON on standard input, in one process, since
 # TensorFlow takes seconds to import; prints the exit codes.
 _DRIVER = """
-import json, logging, sys
+import json, logging, runpy, sys
 logging.getLogger('tensorflow').setLevel(logging.ERROR)
-from experiments import export, run
 for command, *arguments in json.load(sys.stdin):
-  if command == 'run':
-    code = run.main(['run', *arguments])
-  else:
-    code = export.main(['export', *arguments])
-  if code:
-    sys.exit(f'exit code {code} of {command} {" ".join(arguments)}')
+  # As from a shell: `main` takes its arguments otherwise in some versions.
+  sys.argv = [command, *arguments]
+  try:
+    runpy.run_module(f'experiments.{command}', run_name='__main__')
+  except SystemExit as end:
+    if end.code:
+      sys.exit(f'exit code {end.code} of {command} {" ".join(arguments)}')
 """
 # Prints the SHA-256 of an exported classifier's logits for random images.
 _LOGITS = """
