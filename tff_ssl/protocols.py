@@ -99,7 +99,9 @@ class Objective(Protocol):
   An objective may have an attribute `rows`, which says which examples it is
   given unless `LocalTraining` is told otherwise: 'all', the default, or
   'labelled', those with `y >= 0`
-  (`tff_ssl.templates.minibatches.Selection`).
+  (`tff_ssl.templates.minibatches.Selection`). One that reads the second
+  minibatch `labelled` has the attribute `needs_labelled_batch = True`; others
+  are not given one.
 
   Attributes:
     metric_names: Names of the metrics that it reports.
@@ -124,7 +126,7 @@ class Objective(Protocol):
         them: `step`, an `int32` scalar, the steps before this one in this local
         training; the constants of the participant, such as `class_priors` and
         `set_shares`; and `labelled`, a second minibatch of labelled examples,
-        if `LocalTraining` was asked for one.
+        if the objective has `needs_labelled_batch = True`.
       anchors: What the objective compares with: the `ModelWeights` that
         training started from, unless the page gives something else.
       seed: `int32 [2]`, another one in each step.

@@ -48,7 +48,8 @@ class TrainingPlan:
       `steps`. With `epochs`, a schedule needs it.
     labelled_batch_size: Examples in a second minibatch beside the first,
       `labelled`, of those examples that have a label (reshuffled and repeated;
-      empty if none has one). It is for objectives that ask for one.
+      empty if none has one). It is for objectives that ask for one, and by
+      default as large as the first.
     epoch_batches: With `epochs`, where passes end: 'separate', 'continuous' or
       'matched'; see `tff_ssl.templates.minibatches`.
   """
@@ -82,7 +83,7 @@ class TrainingPlan:
 
     Args:
       defaults: A builder's own plan. Its `steps` and `epochs` count where this
-        plan has neither.
+        plan has neither, its `epoch_batches` where this plan has no `steps`.
       **more: Defaults that `defaults` cannot hold, such as an optimizer: it
         stands in a signature, and an optimizer imports TensorFlow.
     """
@@ -91,6 +92,8 @@ class TrainingPlan:
     if own.keys() & {'steps', 'epochs'}:
       values.pop('steps', None)
       values.pop('epochs', None)
+    if 'steps' in own:
+      values.pop('epoch_batches', None)
     return TrainingPlan(**{**values, **own})
 
   def on_clock_of(self, other: TrainingPlan) -> TrainingPlan:

@@ -163,16 +163,9 @@ def build_training(
   )
   objective = client_objective or objectives.Supervised(views)
   _check_passes(plan, match_local_steps)
-  if isinstance(objective, objectives.SemiSupervised):
-    size = plan.labelled_batch_size or plan.batch_size
-    plan = dataclasses.replace(plan, labelled_batch_size=size)
-  elif isinstance(objective, objectives.Supervised):
-    if plan.labelled_batch_size is not None:
-      raise ValueError(
-        f'labelled_batch_size={plan.labelled_batch_size} has no effect on a '
-        'supervised objective, whose minibatches are labelled: leave it out.'
-      )
-  elif redrawn_mask_ratio is not None:
+  if redrawn_mask_ratio is not None and not isinstance(
+    objective, objectives.Supervised
+  ):
     raise ValueError(
       f'redrawn_mask_ratio={redrawn_mask_ratio} goes with a supervised '
       'objective alone: hide labels in the data instead.'

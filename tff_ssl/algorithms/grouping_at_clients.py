@@ -104,7 +104,7 @@ def build_grouping_at_clients(
   training = templates.LocalTraining(
     model,
     client_objective or objectives.SemiSupervised(views),
-    plan.over(TrainingPlan(labelled_batch_size=plan.batch_size)),
+    plan,
   )
   return groups.compose(
     training,

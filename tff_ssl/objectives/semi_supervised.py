@@ -61,7 +61,7 @@ class SemiSupervised:
   tau = 0.8 on CIFAR-10.
 
   Needs batches with a second minibatch `labelled`
-  (`LocalTraining.labelled_batch_size`); where it is empty, L_s is 0.
+  (`TrainingPlan.labelled_batch_size`); where it is empty, L_s is 0.
 
   Attributes:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
@@ -80,6 +80,7 @@ class SemiSupervised:
   views_forward: str = 'auto'
   temperature: float = 0.4
 
+  needs_labelled_batch = True
   metric_names = (
     *('loss', 'accuracy'),
     *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),

@@ -117,9 +117,13 @@ class LocalTraining:
     model: The `FunctionalModel`.
     objective: What is minimised; see `tff_ssl.objectives`.
     plan: By which steps. It names the optimizer and either steps or epochs, and
-      a batch size unless minibatches are whole sets.
+      a batch size unless minibatches are whole sets. Where the objective needs
+      a second minibatch, that one is by default as large as the first.
     selection: Which examples minibatches are cut from; by default those that
       the objective asks for (its `rows`).
+
+  Raises:
+    ValueError: If the plan does not fit the objective or the selection.
   """
 
   model: functional.FunctionalModel
@@ -132,6 +136,16 @@ class LocalTraining:
       rows = getattr(self.objective, 'rows', 'all')
       # The class is frozen, and this is its own default.
       object.__setattr__(self, 'selection', minibatches.Selection(rows))
+    if getattr(self.objective, 'needs_labelled_batch', False):
+      default = TrainingPlan(labelled_batch_size=self.plan.batch_size)
+      object.__setattr__(self, 'plan', self.plan.over(default))
+    elif self.plan.labelled_batch_size is not None:
+      raise ValueError(
+        f'labelled_batch_size={self.plan.labelled_batch_size} has no effect on '
+        f'{type(self.objective).__name__}, which reads no second minibatch: '
+        'leave it out. An objective of your own that reads batch["labelled"] '
+        'has the attribute needs_labelled_batch = True.'
+      )
     self.plan.check_schedule()
     self._minibatches()
 

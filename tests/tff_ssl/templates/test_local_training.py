@@ -456,3 +456,28 @@ def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
   )
   assert with_all.num_examples == without.num_examples > 0
   assert with_all.num_steps == without.num_steps
+
+
+def test_a_second_minibatch_that_nothing_reads_is_refused():
+  with pytest.raises(
+    ValueError, match='labelled_batch_size=4 has no effect on'
+  ):
+    _training(batch_size=2, steps=1, labelled_batch_size=4)
+
+
+@pytest.mark.parametrize('is_wrapped', [False, True])
+@pytest.mark.parametrize('given, size', [(None, 2), (5, 5)])
+def test_the_second_minibatch_is_by_default_as_large_as_the_first(
+  is_wrapped, given, size
+):
+  objective = objectives.SemiSupervised(views.PlainViews())
+  if is_wrapped:
+    objective = objectives.Proximal(objective, 0.1)
+  plan = training_plan.TrainingPlan(
+    optimizers.build_nesterov_sgd(0.1),
+    batch_size=2,
+    steps=1,
+    labelled_batch_size=given,
+  )
+  training = local_training.LocalTraining(_LoggingModel(), objective, plan)
+  assert training.plan.labelled_batch_size == size

@@ -23,3 +23,8 @@ class Wrapper:
   def rows(self) -> str:
     """So are the examples that it takes."""
     return getattr(self.objective, 'rows', 'all')
+
+  @property
+  def needs_labelled_batch(self) -> bool:
+    """Whether the inner objective reads a second minibatch, `labelled`."""
+    return getattr(self.objective, 'needs_labelled_batch', False)

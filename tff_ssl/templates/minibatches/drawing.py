@@ -45,6 +45,14 @@ class Minibatches:
         f'{self.epoch_batches!r} do not fit rows={self.selection.rows!r}: give '
         "epochs alone for 'sets', and a batch_size for others."
       )
+    if self.epoch_batches != 'separate' and (
+      self.steps is not None or self.selection.rows == 'either'
+    ):
+      raise ValueError(
+        f'epoch_batches={self.epoch_batches!r} has no effect with steps='
+        f'{self.steps} and rows={self.selection.rows!r}, where no pass ends: '
+        'leave it out.'
+      )
     if self.epoch_batches != 'matched':
       shared_settings.EPOCH_BATCHES.check(self.epoch_batches)
 

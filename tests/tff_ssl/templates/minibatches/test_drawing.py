@@ -287,6 +287,19 @@ def test_refused_selections(arguments, text):
     ({'batch_size': 1}, 'exactly one of steps=None and epochs=None'),
     ({'batch_size': 1, 'steps': 1, 'epochs': 2}, 'exactly one of steps=1'),
     ({'batch_size': 1, 'epochs': 1, 'epoch_batches': 'x'}, 'epoch_batches'),
+    (
+      {'batch_size': 1, 'steps': 2, 'epoch_batches': 'continuous'},
+      "epoch_batches='continuous' has no effect with steps=2",
+    ),
+    (
+      {
+        'batch_size': 1,
+        'epochs': 2,
+        'epoch_batches': 'continuous',
+        'selection': minibatches.Selection('either'),
+      },
+      "no effect with steps=None and rows='either'",
+    ),
   ],
 )
 def test_refused_minibatches(arguments, text):
