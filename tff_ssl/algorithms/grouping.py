@@ -49,7 +49,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
+from tff_ssl.objectives.consistency import TEACHER, THRESHOLD, VIEWS_FORWARD
 from tff_ssl.setting import Setting, check_arguments, only_with
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -67,6 +67,13 @@ SERVER = (
   shared.SERVER_STEPS,
   shared.SERVER_BATCH_SIZE,
   shared.SERVER_WARMUP_ROUNDS,
+  Setting(
+    'server_order',
+    str,
+    'When the server trains: beside the clients (its model is averaged with '
+    'theirs), or after them, on their average.',
+    choices=('beside', 'after'),
+  ),
   Setting(
     'server_weight',
     float,
@@ -95,6 +102,7 @@ SETTINGS = (
   shared.NUM_GROUPS,
   THRESHOLD,
   VIEWS_FORWARD,
+  TEACHER,
   *shared.LOCAL,
   *SLOTS,
   *SERVER,
@@ -115,6 +123,7 @@ def build_grouping_ssfl(
   client_objective: protocols.Objective | None = None,
   client_training: TrainingPlan = _CLIENT_TRAINING,
   server_training: TrainingPlan = _SERVER_TRAINING,
+  server_order: str = 'beside',
   server_weight: float = 1.0,
   server_warmup_rounds: int = 0,
   server_replicas: str = 'one',
@@ -143,6 +152,12 @@ def build_grouping_ssfl(
       unless `steps_per_round` says otherwise.
     server_training: How the server trains; the same default, on minibatches of
       the clients' size.
+    server_order: 'beside': the server trains from w_avg while the clients
+      train, and its model is averaged with theirs (Eq. 7). 'after': groups
+      average their clients' models alone; the server trains from the mean of
+      these averages, as in SemiFL (Diao et al., arXiv 2106.01432). Its model
+      becomes w_avg; groups deviate from it as Eq. 7 lets them
+      (`tff_ssl.templates.groups.around`).
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     server_warmup_rounds: First rounds in which only the server trains.
     server_replicas: 'one' or 'per_group'.
@@ -174,9 +189,14 @@ def build_grouping_ssfl(
   server_plan = server_training.over(
     _SERVER_TRAINING, optimizer=optimizer, batch_size=client_plan.batch_size
   )
+  objective = client_objective or objectives.ConsistencyRegularization(views)
+  # What a client received is w_avg, too, which the server has just trained.
+  anchors = (
+    'mean' if getattr(objective, 'teacher', None) == 'received' else 'start'
+  )
   clients = templates.LocalTraining(
     model,
-    client_objective or objectives.ConsistencyRegularization(views),
+    objective,
     client_plan.on_clock_of(server_plan),
   )
   server = training_at_server.ServerTraining(
@@ -185,8 +205,25 @@ def build_grouping_ssfl(
     num_groups if server_replicas == 'per_group' else 1,
   )
 
+  trains_after = server_order == 'after'
+
+  def server_start(group_models, aggregate):
+    if trains_after:
+      group_models = groups.average(group_models, aggregate)
+    return stacks.mean(group_models)
+
   def combine(group_models, server_models, aggregate):
-    new = groups.average(group_models, aggregate, server_models, server_weight)
+    if trains_after:
+      new = groups.around(
+        groups.average(group_models, aggregate),
+        server_models,
+        aggregate['weight'],
+        server_weight,
+      )
+    else:
+      new = groups.average(
+        group_models, aggregate, server_models, server_weight
+      )
     if bn_statistics == 'averaged':
       return new
     own = tf.nest.map_structure(
@@ -199,13 +236,17 @@ def build_grouping_ssfl(
   process = groups.compose(
     clients,
     groups.Grouping(
-      num_groups, group_assignment, start_model, server_warmup_rounds
+      num_groups,
+      group_assignment,
+      start_model,
+      server_warmup_rounds,
+      anchors,
     ),
     functools.partial(
       training_at_server.build_server_training,
       server,
       combine,
-      server_start=lambda group_models, aggregate: stacks.mean(group_models),
+      server_start=server_start,
       seed=wiring.seed,
     ),
     data_spec=data_spec,
@@ -246,7 +287,7 @@ SPECS = (
     'The same without groups: FedAvg with a server model (S = 1).',
     f'{_PAPER}, Eqs. 3, 4 and 8',
     build_grouping_ssfl,
-    (THRESHOLD, VIEWS_FORWARD, *_UNGROUPED),
+    (THRESHOLD, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,

@@ -21,7 +21,7 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.setting import Setting
+from tff_ssl.setting import Setting, unless
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -43,6 +43,14 @@ VIEWS_FORWARD = Setting(
   'Weak and strong view in one forward pass: joint, separate, or auto (joint '
   'with batch normalisation).',
   choices=('auto', 'joint', 'separate'),
+  used_when=(unless('teacher', 'received', 'trains on the strong view alone'),),
+)
+TEACHER = Setting(
+  'teacher',
+  str,
+  'The model that makes pseudo-labels: the one that is trained, or the one '
+  'that the client received (it does not change during local training).',
+  choices=('trained', 'received'),
 )
 
 
@@ -53,31 +61,42 @@ class ConsistencyRegularization:
   Attributes:
     views: Gives the weak and the strong view (`tff_ssl.augmentation`).
     threshold: tau, the confidence from which a pseudo-label counts.
-    views_forward: How the views go through the model; see `forward`.
+    views_forward: How the views go through the model; see `forward`. It has no
+      effect with the teacher 'received', whose view is not trained on.
+    teacher: 'trained': pseudo-labels are those of the model in training, as in
+      FixMatch. 'received': those of the global model that the client received
+      (with groups, the mean of their models), at inference, as in SemiFL (Diao
+      et al., arXiv 2106.01432), so that a client cannot confirm its own
+      mistakes within a round.
   """
 
   views: protocols.Views
   threshold: float = 0.95
   views_forward: str = 'auto'
+  teacher: str = 'trained'
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 
   def __post_init__(self):
     THRESHOLD.check(self.threshold)
     VIEWS_FORWARD.check(self.views_forward)
+    TEACHER.check(self.teacher)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
-    del anchors
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 1))
-    weak_logits, strong_logits = forward(
-      predict,
-      [weak, strong],
-      [randomness.fold_in(seed, i) for i in (2, 3)],
-      self.views_forward,
-      self.threshold,
-    )
+    seeds = [randomness.fold_in(seed, i) for i in (2, 3)]
+    if self.teacher == 'received':
+      weak_logits = predict.at(anchors, weak)
+      _, mask = losses.pseudo_labels(weak_logits, self.threshold)
+      strong_logits = selected.predict_selected(
+        predict, strong, mask, seeds[1], weak_logits
+      )
+    else:
+      weak_logits, strong_logits = forward(
+        predict, [weak, strong], seeds, self.views_forward, self.threshold
+      )
     return pseudo_label_loss(weak_logits, strong_logits, self.threshold, batch)
 
 

@@ -36,12 +36,15 @@ class Grouping:
     start_model: 'group': a client starts from the model of its group. 'slot':
       from that of the `start_group` of its context, its previous group.
     warmup_rounds: First rounds in which clients do nothing.
+    anchors: What objectives compare with. 'start': the model that the client
+      starts from. 'mean': that of all groups, which the client received, too.
   """
 
   num_groups: int
   assignment: str = 'sampler'
   start_model: str = 'group'
   warmup_rounds: int = 0
+  anchors: str = 'start'
 
   def __post_init__(self):
     shared_settings.GROUP_ASSIGNMENT.check(self.assignment)
@@ -132,7 +135,10 @@ def build_local_update(
     start, start_invalid = grouping.start_of(task)
     invalid |= start_invalid
     joined = task.round >= grouping.warmup_rounds
-    result = training.run_task(task, start=start, active=joined & ~invalid)
+    anchors = stacks.mean(task.weights) if grouping.anchors == 'mean' else start
+    result = training.run_task(
+      task, start=start, anchors=anchors, active=joined & ~invalid
+    )
     update = client_task.LocalUpdate(
       client_task.subtract(result.weights, start if since_start else own),
       tf.cast(joined, tf.float32),
@@ -180,6 +186,38 @@ def average(
     return share * member + (1 - share) * own
 
   return tf.nest.map_structure(join, members, server)
+
+
+def around(
+  members: protocols.Structure,
+  centre: protocols.Structure,
+  weight: tf.Tensor,
+  server_weight: float,
+) -> protocols.Structure:
+  """Puts the groups around a model that the server trained from their mean.
+
+  Groups differ from each other as they do after Eq. 7 of Zhang et al., which
+  shrinks `m_i - m_j` by `|G_i| / (|G_i| + n)`, but their mean is the server's
+  model: with one group there is nothing else.
+
+  Args:
+    members: Structure of `[S, ...]`, m_i, the groups' means of clients.
+    centre: Structure of `[1, ...]`, w_s, or of `[S, ...]`, one for each group.
+    weight: `float32 [S]`, |G_i|.
+    server_weight: n.
+
+  Returns:
+    Structure of `[S, ...]`: w_s plus the shrunk deviation of each group.
+  """
+
+  def place(models, new):
+    count = tf.reshape(weight, [-1] + [1] * (models.shape.rank - 1))
+    share = tf.cast(count / (count + server_weight), models.dtype)
+    deviation = share * (models - tf.reduce_mean(models, 0, keepdims=True))
+    # Groups of unequal sizes shrink unequally.
+    return new + deviation - tf.reduce_mean(deviation, 0, keepdims=True)
+
+  return tf.nest.map_structure(place, members, centre)
 
 
 def create_aggregator(

@@ -203,6 +203,61 @@ class TestClientMomentum:
 
 
 @pytest.mark.usefixtures('tff_context')
+class TestServerAfterClients:
+  @pytest.mark.parametrize('num_groups', [1, 2])
+  def test_it_trains_the_average_of_the_clients(self, num_groups):
+    """One round, against one of clients and then one of the server alone."""
+    clients = [_client(i, group=i % num_groups) for i in range(4)]
+    after = _build(num_groups=num_groups, server_order='after')
+    actual = after.next(after.initialize(), clients).state
+
+    # Its server does not move, and hardly counts.
+    alone = _build(
+      num_groups=num_groups, server_optimizer=_sgd(0.0), server_weight=1e-7
+    )
+    averaged = alone.next(alone.initialize(), clients).state
+    beside = _build(num_groups=num_groups)
+    start = beside.set_model_weights(
+      beside.initialize(), alone.get_model_weights(averaged)
+    )
+    expected = _rounds(beside, [_client(0, size=0)], state=start)
+    for a, b in zip(
+      tf.nest.flatten(after.get_model_weights(actual)),
+      tf.nest.flatten(beside.get_model_weights(expected)),
+      strict=True,
+    ):
+      np.testing.assert_allclose(a, b, atol=1e-5)
+
+  def test_groups_keep_models_of_their_own(self):
+    clients = [_client(i, group=i % 2) for i in range(4)]
+    state = _rounds(_build(num_groups=2, server_order='after'), clients)
+    assert any(np.abs(w[0] - w[1]).max() > 1e-3 for w in _flat(state))
+
+
+@pytest.mark.usefixtures('tff_context')
+@pytest.mark.parametrize('teacher', ['trained', 'received'])
+def test_the_received_teacher_is_the_mean_of_the_groups(teacher):
+  objective = objectives.ConsistencyRegularization(
+    views.PlainViews(), threshold=0.0, teacher=teacher
+  )
+  process = _build(
+    num_groups=3, client_objective=objective, client_optimizer=_sgd(0.0)
+  )
+  state = _with_random_groups(process.initialize())
+  kernels, biases = _flat(state)
+  used = slice(None) if teacher == 'received' else slice(2, 3)
+  client = _client(0, group=2)
+  metrics = process.next(state, [client]).metrics['client_work']['train']
+  x, y = _examples(0)
+  logits = x @ kernels[used].mean(axis=0) + biases[used].mean(axis=0)
+  expected = np.mean(np.argmax(logits, axis=1) == y)
+  assert metrics['pseudo_label_accuracy'] == pytest.approx(expected)
+  others = slice(2, 3) if teacher == 'received' else slice(None)
+  other = x @ kernels[others].mean(axis=0) + biases[others].mean(axis=0)
+  assert np.mean(np.argmax(other, axis=1) == y) != pytest.approx(expected)
+
+
+@pytest.mark.usefixtures('tff_context')
 class TestServerReplicas:
   def test_replicas_on_whole_batches_are_one_server(self):
     clients = [_client(i, group=i % 2) for i in range(4)]

@@ -52,6 +52,9 @@ class _TablePredictor:
     self.seeds.append(tuple(seed.numpy()))
     return tf.gather(self.table, x)
 
+  def at(self, weights, x):
+    return tf.gather(weights, x)
+
   def probe(self, x, seed, if_empty):
     del if_empty
     self.probed = x.numpy().tolist()
@@ -102,6 +105,29 @@ def test_eq_4(threshold, joint):
   assert float(metrics['loss'][1]) == _SIZE
   assert len(predict.seeds) == (1 if joint else 2)
   assert len(set(predict.seeds)) == len(predict.seeds)
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.75, 1.0])
+@pytest.mark.parametrize('joint', [False, True])
+def test_eq_4_with_the_labels_of_the_received_model(threshold, joint):
+  """The model in training says something else of the weak view."""
+  received = tf.constant(_WEAK)
+  objective = objectives.ConsistencyRegularization(
+    _RowViews(), threshold, teacher='received'
+  )
+  table = tf.constant(np.concatenate([_WEAK[::-1] * 3, _STRONG]))
+  with tf.GradientTape() as tape:
+    tape.watch(table)
+    predict = _TablePredictor(table, joint)
+    loss, metrics = objective(predict, _batch(), received, _SEED)
+  found = tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
+  expected, gradient, mask = _numpy_loss(_STRONG, threshold)
+  assert loss.numpy() == pytest.approx(expected, abs=1e-6)
+  np.testing.assert_allclose(found[_SIZE:], gradient, atol=1e-6)
+  np.testing.assert_array_equal(found[:_SIZE], 0)
+  assert float(metrics['mask_rate'][0]) == mask.sum()
+  # One pass of the model in training, not two.
+  assert len(predict.seeds) == 1
 
 
 @pytest.mark.parametrize('threshold', [0.0, 0.45, 0.75, 0.95, 1.0])

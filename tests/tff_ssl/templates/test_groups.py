@@ -48,6 +48,39 @@ def test_average_with_the_server_is_eq_7(server_weight, replicas):
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize('replicas', [1, 3])
+def test_around_a_server_model_is_eq_7_with_another_mean(replicas):
+  servers = np.random.default_rng(8).normal(size=(replicas, 2, 5))
+  for start, members, aggregate in every_set_of_survivors():
+    means = start + np.asarray(aggregate['mean'])
+    actual = groups.around(
+      tf.constant(means, tf.float32),
+      tf.constant(servers, tf.float32),
+      aggregate['weight'],
+      2.0,
+    ).numpy()
+    np.testing.assert_allclose(
+      actual.mean(axis=0), servers.mean(axis=0), atol=1e-6
+    )
+    sizes = {len(models) for models in members}
+    if replicas == 1 and len(sizes) == 1:
+      # Groups of one size n differ by n / (n + 2) of what they did.
+      (size,) = sizes
+      np.testing.assert_allclose(
+        actual[0] - actual[1],
+        size / (size + 2) * (means[0] - means[1]),
+        atol=1e-6,
+      )
+
+
+def test_one_group_around_a_server_model_is_that_model():
+  own = tf.constant([[1.0, 2.0]])
+  actual = groups.around(
+    tf.constant([[5.0, 7.0]]), own, tf.constant([3.0]), 1.0
+  )
+  np.testing.assert_array_equal(actual, own)
+
+
 def test_average_without_a_server_keeps_groups_without_clients():
   for start, members, aggregate in every_set_of_survivors():
     actual = groups.average(tf.constant(start, tf.float32), aggregate)
