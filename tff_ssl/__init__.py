@@ -15,6 +15,7 @@ _MODULE_OF = {
   'ProcessSpec': 'algorithms',
   'build_fed_avg': 'algorithms.fed_avg',
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
+  'build_grouping_robust': 'algorithms.grouping_robust',
   'build_grouping_ssfl': 'algorithms.grouping',
   'build_fedlabel': 'algorithms.fedlabel',
   'build_fedllp': 'algorithms.fedllp',

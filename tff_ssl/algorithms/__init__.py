@@ -27,6 +27,7 @@ from tff_ssl.algorithms import (
   fedul,
   grouping,
   grouping_at_clients,
+  grouping_robust,
   label_hungry,
   scaffold,
   semifl,
@@ -42,6 +43,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
     spec.name: spec
     for spec in (
       *grouping.SPECS,
+      grouping_robust.SPEC,
       grouping_at_clients.SPEC,
       semifl.SPEC,
       *fed_avg.SPECS,

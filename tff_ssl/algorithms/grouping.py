@@ -50,7 +50,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import TEACHER, THRESHOLD, VIEWS_FORWARD
-from tff_ssl.setting import Setting, check_arguments, only_with
+from tff_ssl.setting import Setting, check_arguments, only_with, unless
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 
@@ -63,6 +63,13 @@ with epy.lazy_imports():
   from tff_ssl.templates import groups, stacks
   from tff_ssl.templates.server import server_training as training_at_server
 
+SERVER_WEIGHT = Setting(
+  'server_weight',
+  float,
+  'Weight of the server model in each average.',
+  above=0,
+  below=1e9,
+)
 SERVER = (
   shared.SERVER_STEPS,
   shared.SERVER_BATCH_SIZE,
@@ -74,20 +81,17 @@ SERVER = (
     'theirs), or after them, on their average.',
     choices=('beside', 'after'),
   ),
-  Setting(
-    'server_weight',
-    float,
-    'Weight of the server model in each average.',
-    above=0,
-    below=1e9,
-  ),
+  SERVER_WEIGHT,
   Setting(
     'bn_statistics',
     str,
     "Batch normalisation's moving statistics: averaged, or the server's own "
     '(local).',
     choices=('averaged', 'local'),
-    used_when=(only_with('norm', 'batch'),),
+    used_when=(
+      only_with('norm', 'batch'),
+      unless('server_order', 'after', 'leaves the statistics of the server'),
+    ),
   ),
 )
 SERVER_REPLICAS = Setting(
@@ -157,7 +161,8 @@ def build_grouping_ssfl(
       average their clients' models alone; the server trains from the mean of
       these averages, as in SemiFL (Diao et al., arXiv 2106.01432). Its model
       becomes w_avg; groups deviate from it as Eq. 7 lets them
-      (`tff_ssl.templates.groups.around`).
+      (`tff_ssl.templates.groups.around`), but for the moving
+      statistics of batch normalisation, which are the server's.
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     server_warmup_rounds: First rounds in which only the server trains.
     server_replicas: 'one' or 'per_group'.
@@ -224,7 +229,7 @@ def build_grouping_ssfl(
       new = groups.average(
         group_models, aggregate, server_models, server_weight
       )
-    if bn_statistics == 'averaged':
+    if bn_statistics == 'averaged' and not trains_after:
       return new
     own = tf.nest.map_structure(
       lambda average, value: tf.broadcast_to(value, tf.shape(average)),

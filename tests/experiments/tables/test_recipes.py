@@ -55,6 +55,7 @@ PUBLISHED = {
   },
   'ssfl_figure2': {},
   'balanced_small_cnn': {},
+  'gain_balanced': {},
   'native_writers': {},
   'native_writers_paper_steps': {},
 }

@@ -1,0 +1,69 @@
+"""A federation that collapses under plain CRL by construction, and does not."""
+
+import numpy as np
+import pytest
+
+from tff_ssl import testing
+from tff_ssl.algorithms import PROCESSES
+
+_ROUNDS = 10
+# A model that has hardly begun labels what it gives a probability of a half,
+# and a client trains on that for many steps.
+_CONFIRMING = {'threshold': 0.5, 'local_epochs': None, 'local_steps': 30}
+_SERVER = {'server_steps': 10, 'server_weight': 1.0, 'num_groups': 2}
+
+
+def _train(name, **changes):
+  """Returns the accuracy and the share of right labels of the last rounds."""
+  problem = testing.TinyProblem(PROCESSES[name])
+  process = problem.build(**{**_CONFIRMING, **_SERVER, **changes})
+  state, right, labelled = process.initialize(), [], []
+  for round_num in range(_ROUNDS):
+    output = process.next(state, problem.clients(round_num))
+    state = output.state
+    metrics = output.metrics['client_work']['train']
+    right.append(metrics['pseudo_label_accuracy'])
+    labelled.append(metrics['mask_rate'])
+  accuracy = problem.accuracy(process.get_model_weights(state))
+  return accuracy, np.mean(right[-3:]), np.mean(labelled[-3:])
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_it_learns_where_clients_that_label_for_themselves_collapse():
+  accuracy, right, labelled = _train('grouping')
+  assert accuracy < 0.6
+  assert labelled > 0.9 and right < 0.35
+  robust, robust_right, robust_labelled = _train('grouping_robust')
+  assert robust > 0.75
+  assert robust_labelled > 0.7 and robust_right > 0.7
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_it_is_grouping_with_two_options():
+  problems = {
+    name: testing.TinyProblem(PROCESSES[name])
+    for name in ('grouping_robust', 'grouping')
+  }
+  plain = problems['grouping'].build(
+    threshold=0.8, teacher='received', server_order='after', server_weight=1.0
+  )
+  robust = problems['grouping_robust'].build(threshold=0.8, server_weight=1.0)
+  clients = problems['grouping'].clients()
+  states = [
+    process.next(process.initialize(), clients).state
+    for process in (plain, robust)
+  ]
+  for a, b in zip(
+    *(
+      process.get_model_weights(state).trainable
+      for process, state in zip((plain, robust), states, strict=True)
+    ),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_its_defaults_are_those_of_its_page():
+  spec = PROCESSES['grouping_robust']
+  assert spec.default_of('threshold') == 0.8
+  assert spec.objective.keywords['teacher'] == 'received'

@@ -1,0 +1,143 @@
+"""Grouping that does not collapse where plain CRL does.
+
+In grouping-based training (Zhang et al., arXiv 2008.11364) a client makes its
+pseudo-labels with the model that it is training. A model that has begun to
+prefer some classes confirms itself within the round, and where clients are many
+or labels few, averages collapse to a few classes. This process changes three
+things, and keeps the rest:
+
+```
+teacher   pseudo-labels are those of w_avg, as the client received it: they do
+          not change during local training
+client    k in G_i: w_k = T steps of CRL (Eq. 4) from w_avg,i on these labels
+group     m_i = sum_{k in G_i} w_k / |G_i|
+server    w_s = steps on L_s (Eq. 3) from 1/S sum_i m_i
+all       w_avg <- w_s
+          w_avg,i <- w_s + d_i - 1/S sum_j d_j,
+          d_i = |G_i| / (|G_i| + n) (m_i - 1/S sum_j m_j)
+```
+
+The first and the fourth line are those of SemiFL (Diao et al., SemiFL:
+Semi-Supervised Federated Learning for Unlabeled Clients with Alternate
+Training, arXiv 2106.01432): a model that has just been trained on the labels
+makes the pseudo-labels. Groups differ as much as Eq. 7 of Zhang et al. lets
+them with server weight n, and their mean is the server's model. The threshold
+is 0.8, not 0.95: such labels are right more often, and so more of them can be
+used.
+
+SemiFL's mixtures of examples, its batch statistics and its momentum of the
+average are not part of this process (`tff_ssl.build_semifl` has them).
+"""
+
+from __future__ import annotations
+
+import functools
+
+from etils import epy
+
+from tff_ssl import objectives, protocols
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import grouping
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.setting import check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import templates
+  from tff_ssl.models import functional
+
+SETTINGS = (
+  shared.NUM_GROUPS,
+  THRESHOLD,
+  *shared.LOCAL,
+  shared.CLIENT_MOMENTUM,
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+  grouping.SERVER_WEIGHT,
+)
+
+_OBJECTIVE = functools.partial(
+  objectives.ConsistencyRegularization, threshold=0.8, teacher='received'
+)
+_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+_SERVER_TRAINING = TrainingPlan(steps=16)
+
+
+def build_grouping_robust(
+  model: functional.FunctionalModel,
+  *,
+  server_data: tff.Computation,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  num_groups: int = 2,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  server_training: TrainingPlan = _SERVER_TRAINING,
+  server_weight: float = 1.0,
+  server_warmup_rounds: int = 0,
+  group_assignment: str = 'sampler',
+  client_momentum: str = 'reset',
+  wiring: Wiring = Wiring(),
+) -> tff.learning.templates.LearningProcess:
+  """Builds grouping with a received teacher and a server that trains last.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    server_data: No-argument `tff.Computation` that returns the labelled server
+      set, a sequence of `<x=..., y=...>` (D_s).
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    num_groups: S >= 1; with 1, all clients start from w_s.
+    client_objective: By default CRL with the received model as teacher and
+      threshold 0.8, `tff_ssl.ConsistencyRegularization(views, 0.8,
+      teacher='received')`.
+    client_training: How a client trains; as in `build_grouping_ssfl`.
+    server_training: How the server trains; likewise.
+    server_weight: n above; a larger one brings groups closer to w_s.
+    server_warmup_rounds: First rounds in which only the server trains.
+    group_assignment: 'sampler' or 'in_process'; as in `build_grouping_ssfl`.
+    client_momentum: 'reset' or 'slot'; likewise.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); likewise.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess` with the metrics of
+    `build_grouping_ssfl`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model, client data and server data do not fit each other.
+  """
+  check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
+  return grouping.build_grouping_ssfl(
+    model,
+    server_data=server_data,
+    data_spec=data_spec,
+    views=views,
+    num_groups=num_groups,
+    client_objective=client_objective or _OBJECTIVE(views),
+    client_training=client_training,
+    server_training=server_training,
+    server_order='after',
+    server_weight=server_weight,
+    server_warmup_rounds=server_warmup_rounds,
+    group_assignment=group_assignment,
+    client_momentum=client_momentum,
+    wiring=wiring,
+  )
+
+
+SPEC = ProcessSpec(
+  'grouping_robust',
+  'Grouping with pseudo-labels of the received model; the server trains last.',
+  'Eqs. 3, 4 and 7 of Zhang et al. 2021, arXiv 2008.11364, with the teacher '
+  'and the order of Diao et al. 2022, arXiv 2106.01432',
+  build_grouping_robust,
+  SETTINGS,
+  objective=_OBJECTIVE,
+  makes_pseudo_labels=True,
+)
