@@ -339,6 +339,8 @@ OTHER_TEXTS = {
   'client_momentum': 'slot',
   'bn_statistics': 'local',
   'views_forward': 'joint',
+  'teacher': 'received',
+  'server_order': 'after',
 }
 
 
