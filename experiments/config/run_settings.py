@@ -135,6 +135,19 @@ SCHEDULE = (
     used_when=(_has_tested_clients,),
   ),
   Setting(
+    'on_collapse',
+    str,
+    'What happens when most pseudo-labels are likely to be wrong: warn, or '
+    'stop the run after the checkpoint of that round.',
+    default='warn',
+    choices=('warn', 'stop'),
+    scope=Scope.RUN,
+    used_when=(
+      needs_process('makes_pseudo_labels'),
+      needs_process('has_server_training'),
+    ),
+  ),
+  Setting(
     'rounds_per_checkpoint',
     int,
     'Rounds between checkpoints.',

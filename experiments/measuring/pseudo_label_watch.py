@@ -1,10 +1,11 @@
-"""Warns when the pseudo-labels of a run are likely to be wrong.
+"""Tells, round by round, how right the pseudo-labels of a run are likely to be.
 
 A run must not look at the labels of the clients' examples. It may look at the
 server's labelled examples: the model sees them in the same weak view, and the
 watch counts how many confident predictions are right. The server trains on
 these examples, so this accuracy is too high as an estimate for the clients. If
-most pseudo-labels are wrong even here, most of the clients' are wrong, too.
+most pseudo-labels are wrong even here, most of the clients' are wrong, too: the
+run is collapsing. The watch then warns, or stops the run (`--on_collapse`).
 """
 
 import numpy as np
@@ -25,11 +26,41 @@ _FEW_RIGHT = 0.5
 _LEAST_CONFIDENT = 10
 
 
+class CollapseError(RuntimeError):
+  """Most pseudo-labels are likely to be wrong, and the run is to stop then."""
+
+
+def in_words(row) -> str | None:
+  """Returns what a person reads of the pseudo-labels of a round.
+
+  Args:
+    row: The row of metrics.csv.
+
+  Returns:
+    `None` where the round was not watched, or no client labelled anything.
+  """
+  share_right = row.get('server_pseudo_label_accuracy')
+  if share_right is None or not row.get('mask_rate'):
+    return None
+  words = (
+    f'{row["mask_rate"]:.0%} of examples, estimated {share_right:.0%} right'
+  )
+  return f'{words}: collapsing' if row['is_collapsing'] else words
+
+
 class PseudoLabelWatch:
   """Measures pseudo-labels on the server's labels, and warns once."""
 
   def __init__(
-    self, model, views, split, *, threshold, seed, tell=tqdm.tqdm.write
+    self,
+    model,
+    views,
+    split,
+    *,
+    threshold,
+    seed,
+    on_collapse='warn',
+    tell=tqdm.tqdm.write,
   ):
     """Prepares the measurement.
 
@@ -39,11 +70,13 @@ class PseudoLabelWatch:
       split: `datasets.sources.source.Split` of the server's labelled examples.
       threshold: tau of the run.
       seed: The run's seed.
+      on_collapse: 'warn', once, or 'stop', by `check`.
       tell: Called with the text of the warning; by default it is printed, above
         a progress bar where there is one.
     """
     self._batches = evaluation.batches(split)
     self._seed = seed
+    self._on_collapse = on_collapse
     self._tell = tell
     self._has_warned = False
 
@@ -54,12 +87,15 @@ class PseudoLabelWatch:
       )
       guesses, mask = losses.pseudo_labels(logits, threshold)
       right = mask * tf.cast(tf.equal(guesses, labels), tf.float32)
-      return tf.reduce_sum(mask), tf.reduce_sum(right)
+      of_class = tf.math.bincount(
+        guesses, mask, minlength=tf.shape(logits)[-1], dtype=tf.float32
+      )
+      return of_class, tf.reduce_sum(right)
 
     self._count = count
 
   def __call__(self, finished: FinishedRound) -> dict[str, float]:
-    """Measures a round that is tested, and warns once if it looks wrong.
+    """Measures a round that is tested, and warns once if it is collapsing.
 
     Args:
       finished: The round; `mask_rate` in its row is the share of the clients'
@@ -67,9 +103,13 @@ class PseudoLabelWatch:
 
     Returns:
       `server_mask_rate`, the share of the server's examples on which the model
-      is confident, and `server_pseudo_label_accuracy`, the share of right
-      predictions among these. The latter is missing where there are none.
-      Nothing in a round that is not tested.
+      is confident; `server_pseudo_label_accuracy`, the share of right
+      predictions among these; `server_pseudo_label_top_share`, the share of
+      the class among them that is predicted most often; and `is_collapsing`, 1
+      where many of the clients' examples got a pseudo-label and fewer than half
+      of these predictions are right, or else 0. The second and the third are
+      missing where no prediction is confident. Nothing in a round that is not
+      tested.
     """
     if not finished.is_evaluated:
       return {}
@@ -90,31 +130,63 @@ class PseudoLabelWatch:
       )
       for place, (images, labels) in enumerate(self._batches)
     ]
-    confident, right = np.sum(counts, axis=0)
+    of_class, right = (sum(parts) for parts in zip(*counts, strict=True))
+    confident = np.sum(of_class)
     size = sum(len(labels) for _, labels in self._batches)
-    measured = {'server_mask_rate': float(confident / size)}
+    measured = {
+      'server_mask_rate': float(confident / size),
+      'is_collapsing': 0,
+    }
     if not confident:
       return measured
     share_right = float(right / confident)
-    if (
-      not self._has_warned
-      and row.get('mask_rate', 0) >= _MANY
+    is_collapsing = (
+      row.get('mask_rate', 0) >= _MANY
       and confident >= _LEAST_CONFIDENT
       and share_right < _FEW_RIGHT
-    ):
+    )
+    if is_collapsing and not self._has_warned:
       self._has_warned = True
       self._tell(
         f'Warning: in round {round_num}, {row["mask_rate"]:.0%} of the '
         "clients' examples got a pseudo-label, but on the server's own "
         f'labelled examples only {share_right:.0%} of such predictions are '
         'right, so that clients are likely to train on wrong labels. Compare '
-        'with --process=server_only.'
+        'with --process=server_only, and see --process=grouping_robust.'
       )
-    return {**measured, 'server_pseudo_label_accuracy': share_right}
+    return {
+      **measured,
+      'is_collapsing': int(is_collapsing),
+      'server_pseudo_label_accuracy': share_right,
+      'server_pseudo_label_top_share': float(np.max(of_class) / confident),
+    }
+
+  def check(self, finished: FinishedRound) -> None:
+    """Stops a run that is collapsing, where it is to be stopped.
+
+    Args:
+      finished: A round that was measured; it has its row and its checkpoint.
+
+    Raises:
+      CollapseError: If it is collapsing and `on_collapse` is 'stop'.
+    """
+    if self._on_collapse == 'stop' and finished.row.get('is_collapsing'):
+      raise CollapseError(
+        f'Stopped after round {finished.number} (--on_collapse=stop): '
+        f'pseudo-labels for {in_words(finished.row)}. Raise --threshold, try '
+        '--process=grouping_robust, or go on with --on_collapse=warn.'
+      )
 
 
 def build(
-  model, views, data, *, has_server_training: bool, threshold, seed: int
+  model,
+  views,
+  data,
+  *,
+  has_server_training: bool,
+  threshold,
+  seed: int,
+  on_collapse: str,
 ) -> PseudoLabelWatch | None:
   """Returns the watch of a run, or `None` where there is nothing to watch.
 
@@ -125,6 +197,7 @@ def build(
     has_server_training: Whether the server trains on labelled examples.
     threshold: tau; `None` where the process makes no pseudo-labels by one.
     seed: The run's seed.
+    on_collapse: 'warn' or 'stop'.
   """
   if not has_server_training or threshold is None:
     return None
@@ -135,4 +208,5 @@ def build(
     source.Split(train.images[server], train.labels[server]),
     threshold=threshold,
     seed=seed,
+    on_collapse=on_collapse,
   )

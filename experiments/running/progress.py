@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import tqdm
 
+from experiments.measuring import pseudo_label_watch
+
 
 def phases_of(settings) -> list[tuple[str, int]]:
   """Returns the phases of a run: what its first rounds are for, and how many.
@@ -60,6 +62,8 @@ class Progress:
       value = metrics.get(name)
       if value is not None and value == value:
         self._shown[name] = f'{value:.4f}'
+    if words := pseudo_label_watch.in_words(metrics):
+      self._shown['pseudo-labels'] = words
     if self._bar is not None:
       self._bar.set_postfix(self._shown, refresh=False)
       self._bar.update()

@@ -69,6 +69,7 @@ class RoundLoop:
     measurements: Sequence[Measurement],
     logs: Sequence[Callable[[int, dict[str, object]], None]],
     show: Callable[[int, dict[str, object]], None],
+    checks: Sequence[Callable[[FinishedRound], None]] = (),
   ):
     """Trains until the last round or until asked to stop.
 
@@ -81,6 +82,8 @@ class RoundLoop:
       logs: Called with the number and the row of each finished round, before
         its checkpoint.
       show: Called likewise, after the checkpoint.
+      checks: Called with each finished round at its very end. What one raises
+        ends the run.
 
     Returns:
       The state after the last round done.
@@ -115,11 +118,14 @@ class RoundLoop:
         finished.number % self._rounds_per_checkpoint == 0
         or finished.number == self._total_rounds
         or stop.requested
+        or finished.row.get('is_collapsing')
       ):
         self._checkpoints.save(finished, participants)
         participants = set()
       show(finished.number, finished.row)
       self._check_moves(finished.row)
+      for check in checks:
+        check(finished)
     return state
 
   def _check_moves(self, row):

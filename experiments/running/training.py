@@ -80,7 +80,8 @@ def run(
   if owners is not None:
     _show([client_evaluation.describe(owners)])
   evaluator = evaluation.Evaluator(opened.model, opened.views, data.source.test)
-  further = _further_measurements(opened, folder)
+  watch = _build_watch(opened)
+  further = _further_measurements(opened, folder, watch)
   # Nothing is refused from here on.
   folder.write_flags(settings.used)
   folder.keep()
@@ -98,6 +99,7 @@ def run(
         first_round,
         stop=stop,
         measurements=[test, *further],
+        checks=[] if watch is None else [watch.check],
         logs=logs,
         show=progress.update,
       )
@@ -200,7 +202,21 @@ def _open_checkpoints(opened, folder, initial_state):
   )
 
 
-def _further_measurements(opened, folder) -> list[Measurement]:
+def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
+  """Returns what watches the pseudo-labels, where there are any."""
+  settings = opened.settings
+  return pseudo_label_watch.build(
+    opened.model,
+    opened.views,
+    opened.data,
+    has_server_training=opened.spec.has_server_training,
+    threshold=settings.threshold,
+    seed=settings.seed,
+    on_collapse=settings.on_collapse,
+  )
+
+
+def _further_measurements(opened, folder, watch) -> list[Measurement]:
   """Returns what is measured after the test split, in this order."""
   settings, data = opened.settings, opened.data
   model, views = opened.model, opened.views
@@ -209,14 +225,6 @@ def _further_measurements(opened, folder) -> list[Measurement]:
     further.append(
       evaluation.ValidationMeasurement(model, views, data.source.validation)
     )
-  watch = pseudo_label_watch.build(
-    model,
-    views,
-    data,
-    has_server_training=opened.spec.has_server_training,
-    threshold=settings.threshold,
-    seed=settings.seed,
-  )
   if watch is not None:
     further.append(watch)
   if settings.proxy_task is not None:

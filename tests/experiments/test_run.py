@@ -369,6 +369,29 @@ def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
   assert after == before
 
 
+def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
+  # An untrained model labels everything.
+  asked = (
+    *('--process=fedavg_ssfl', *SMALL, cache, f'--run_dir={tmp_path}'),
+    *('--server_examples=50', '--threshold=0', '--server_steps=1'),
+    *('--total_rounds=2', '--rounds_per_evaluation=1'),
+    *('--rounds_per_checkpoint=2', '--learning_rate=1e-6'),
+    '--server_warmup_rounds=0',
+  )
+  assert main(*asked, '--on_collapse=stop') == 1
+  said = capsys.readouterr()
+  assert 'Stopped after round 1 (--on_collapse=stop)' in said.err
+  assert 'pseudo-labels 100% of examples' in said.out
+  assert 'right: collapsing' in said.out
+  assert not (tmp_path / 'summary.json').exists()
+  assert main(*asked, '--on_collapse=warn') == 0
+  assert 'Resuming after round 1.' in capsys.readouterr().out
+  assert pd.read_csv(tmp_path / 'metrics.csv')['is_collapsing'].tolist() == [
+    1,
+    1,
+  ]
+
+
 # Each norm, precision and schedule runs.
 
 

@@ -33,7 +33,7 @@ class _MarkedViews(views.PlainViews):
     return self.plain(examples) - 100
 
 
-def _watch(told, threshold=0.95):
+def _watch(told, threshold=0.95, **kwargs):
   split = source.Split(
     (_LABELS + 100).astype(np.float32)[:, np.newaxis], _LABELS.astype(np.int32)
   )
@@ -44,6 +44,7 @@ def _watch(told, threshold=0.95):
     threshold=threshold,
     seed=0,
     tell=told.append,
+    **kwargs,
   )
 
 
@@ -71,6 +72,8 @@ def test_figures_by_hand():
   assert measured == {
     'server_mask_rate': 0.75,
     'server_pseudo_label_accuracy': 1.0,
+    'server_pseudo_label_top_share': pytest.approx(1 / 3),
+    'is_collapsing': 0,
   }
   assert not told
 
@@ -81,11 +84,47 @@ def test_a_collapse_is_told_once():
   assert watch(_finished(20, 0, {'mask_rate': 0.9}))
   measured = watch(_finished(30, 1, {'mask_rate': 0.72}))
   assert measured['server_pseudo_label_accuracy'] == 0
+  assert measured['is_collapsing'] == 1
   watch(_finished(40, 1, {'mask_rate': 0.72}))
   (text,) = told
   assert text.startswith("Warning: in round 30, 72% of the clients' examples")
   assert 'only 0% of such predictions are right' in text
   assert '\n' not in text
+
+
+def _measured(watch, shift, **row):
+  finished = _finished(30, shift, row)
+  finished.row.update(watch(finished))
+  return finished
+
+
+def test_a_run_stops_when_it_collapses_only_if_it_is_to():
+  collapsed, sound = ((1, 0.72), (0, 0.72))
+  for on_collapse, (shift, rate) in [('warn', collapsed), ('stop', sound)]:
+    watch = _watch([], on_collapse=on_collapse)
+    watch.check(_measured(watch, shift, mask_rate=rate))
+  watch = _watch([], on_collapse='stop')
+  with pytest.raises(pseudo_label_watch.CollapseError) as error:
+    watch.check(_measured(watch, collapsed[0], mask_rate=collapsed[1]))
+  assert 'after round 30 (--on_collapse=stop)' in str(error.value)
+  assert '72% of examples, estimated 0% right: collapsing' in str(error.value)
+
+
+def test_the_class_that_is_predicted_most():
+  watch = _watch([], threshold=0)
+  # All examples count, and the one of which the model is unsure gets class 0.
+  row = _measured(watch, 0, mask_rate=0.5).row
+  assert row['server_pseudo_label_top_share'] == pytest.approx(2 / 4)
+
+
+def test_words_of_a_round():
+  watch = _watch([])
+  sound = _measured(watch, 0, mask_rate=0.61).row
+  assert pseudo_label_watch.in_words(sound) == (
+    '61% of examples, estimated 100% right'
+  )
+  assert pseudo_label_watch.in_words({'mask_rate': 0.61}) is None
+  assert pseudo_label_watch.in_words({**sound, 'mask_rate': 0.0}) is None
 
 
 @pytest.mark.parametrize('row', [{'mask_rate': 0.1}, {}])
@@ -98,7 +137,7 @@ def test_few_pseudo_labels_do_no_harm(row):
 def test_a_model_that_is_sure_of_nothing():
   told = []
   measured = _watch(told, threshold=1.01)(_finished(1, 1, {'mask_rate': 0.9}))
-  assert measured == {'server_mask_rate': 0.0}
+  assert measured == {'server_mask_rate': 0.0, 'is_collapsing': 0}
   assert not told
 
 
@@ -111,5 +150,6 @@ def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
     has_server_training=has_server,
     threshold=threshold,
     seed=0,
+    on_collapse='warn',
   )
   assert built is None
