@@ -37,8 +37,14 @@ def main(argv: list[str]) -> int:
       from experiments.tables import seeds
 
       return seeds.run(given)
+    if given.get('with_lower_bound') and not given.get('dry_run'):
+      from experiments.tables import lower_bound
+
+      return lower_bound.run(given)
     settings = recipes.make(given)
     _tell_changes(settings)
+    if settings.recommendation:
+      print(settings.recommendation, flush=True)
   except usage.UsageError as error:
     return _complain(error, _USAGE)
   try:

@@ -29,6 +29,7 @@ _MODULE_OF = {
   'build_scaffold': 'algorithms.scaffold',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',
+  'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
   'TrainingPlan': 'training_plan',
   'Wiring': 'wiring',

@@ -85,6 +85,15 @@ CLIENT_MOMENTUM = Setting(
 # Condition of settings that tell groups apart.
 GROUPED = unless('num_groups', 1, 'leaves nothing to choose')
 
+EMA_DECAY = Setting(
+  'ema_decay',
+  float,
+  "Decay per round of the moving average of the global model's weights, which "
+  'is then what is evaluated, and what labels with --teacher=received; 0 for '
+  'none.',
+  at_least=0,
+  below=1,
+)
 NUM_GROUPS = Setting('num_groups', int, 'S, number of groups.', at_least=1)
 START_MODEL = Setting(
   'start_model',

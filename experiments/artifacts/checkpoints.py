@@ -138,6 +138,8 @@ class CheckpointManager:
     # As it will be read: JSON has no tuples.
     self._fingerprint = json.loads(json.dumps(fingerprint))
     self._keep = keep
+    self._pinned: int | None = None
+    self._loaded: pathlib.Path | None = None
     self._damaged: set[pathlib.Path] = set()
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
@@ -154,6 +156,61 @@ class CheckpointManager:
   def oldest_round(self) -> int:
     """Returns the round of the oldest checkpoint, or 0 if there is none."""
     return min(self._checkpoints().values(), default=0)
+
+  def pin(self, round_number: int | None) -> None:
+    """Keeps the checkpoint of a round, however many there are after it.
+
+    Args:
+      round_number: The round, in the place of one that was pinned before;
+        `None` for no round.
+    """
+    self._pinned = round_number
+
+  def drop_after(self, round_number: int) -> None:
+    """Removes all checkpoints of later rounds, the newest first.
+
+    A process that ends on its way leaves checkpoints of which the newest is as
+    good as ever.
+
+    Args:
+      round_number: The round.
+
+    Raises:
+      CheckpointError: If one cannot be removed.
+    """
+    try:
+      for path, number in reversed(self._checkpoints().items()):
+        if number > round_number:
+          _remove(path)
+      run_folder.sync_folder(self._folder)
+    except OSError as error:
+      raise CheckpointError(
+        f'The checkpoints after round {round_number} in {self._folder} cannot '
+        f'be removed: {error.strerror}; make the folder writable and start '
+        'again.'
+      ) from error
+
+  def file_of_loaded(self, name: str) -> bytes | None:
+    """Returns a file beside the state that `load_latest` loaded.
+
+    Args:
+      name: Of the file, as `save` got it.
+
+    Returns:
+      Its content, or `None` if there is no such file.
+
+    Raises:
+      CheckpointError: If it has changed since.
+    """
+    if self._loaded is None:
+      return None
+    manifest = _read_manifest(self._loaded, _find(self._folder)[self._loaded])
+    if name not in manifest['files']:
+      return None
+    try:
+      return _read_file(self._loaded, name, manifest)
+    except (UnsoundCheckpointError, OSError) as error:
+      raise CheckpointError(f'{self._loaded}: {error}') from error
 
   def save(
     self,
@@ -246,12 +303,10 @@ class CheckpointManager:
       if path not in self._damaged
     }
     kept = list(by_round.values())[-self._keep :]
+    kept.append(by_round.get(self._pinned))
     for path in self._checkpoints():
       if path not in kept:
-        # Renamed first: nobody sees a checkpoint that is half removed.
-        doomed = path.with_name(f'{run_folder.TEMPORARY_PREFIX}{path.name}')
-        path.rename(doomed)
-        run_folder.remove(doomed)
+        _remove(path)
     self._damaged.clear()
 
   def load_latest(
@@ -299,6 +354,7 @@ class CheckpointManager:
           '; '.join(faults),
           round_number,
         )
+      self._loaded = path
       return round_number, self._unflatten(arrays)
     if faults:
       raise CheckpointError(
@@ -341,6 +397,13 @@ class CheckpointManager:
         array = type(leaf)(array[()])
       leaves.append(array)
     return tree.unflatten_as(self._template, leaves)
+
+
+def _remove(path: pathlib.Path) -> None:
+  """Removes a checkpoint; nobody sees one that is half removed."""
+  doomed = path.with_name(f'{run_folder.TEMPORARY_PREFIX}{path.name}')
+  path.rename(doomed)
+  run_folder.remove(doomed)
 
 
 def _find(folder: pathlib.Path) -> dict[pathlib.Path, int]:

@@ -41,13 +41,27 @@ def _has_tested_clients(values):
   )
 
 
+@condition('a process whose server trains, too')
+def _has_lower_bound(values):
+  """Returns a reason where the server alone is no bound of a process."""
+  if values['has_server_training'] and values['labels_at'] == 'server':
+    if values['has_client_training']:
+      return None
+    return f'the process {values["process"]} is that bound'
+  return (
+    f'the process {values["process"]} has labels at the clients, too: the '
+    'server alone is no bound of it'
+  )
+
+
 _CLIENTS_TRAIN = needs_process('has_client_training')
 
 CHOSEN = (
   Setting(
     'process',
     str,
-    'Name of the process (--list names them), or module:SPEC of your own.',
+    'Name of the process (--list names them), module:SPEC of your own, or '
+    'recommended: the one that we recommend for where the labels are.',
   ),
   Setting(
     'dataset',
@@ -137,10 +151,12 @@ SCHEDULE = (
   Setting(
     'on_collapse',
     str,
-    'What happens when most pseudo-labels are likely to be wrong: warn, or '
-    'stop the run after the checkpoint of that round.',
+    'What happens when most pseudo-labels are likely to be wrong: warn; stop '
+    'the run after the checkpoint of that round; or rewind, which goes back to '
+    'the last round that was sound and lets the server train alone until after '
+    'that round.',
     default='warn',
-    choices=('warn', 'stop'),
+    choices=('warn', 'stop', 'rewind'),
     scope=Scope.RUN,
     used_when=(
       needs_process('makes_pseudo_labels'),
@@ -162,6 +178,15 @@ SCHEDULE = (
     'Several seeds instead, such as 0,1,2: a run each, one after the other, in '
     '<run_dir>_seed<n>, and a line with mean and interval at the end.',
     scope=Scope.REPETITION,
+  ),
+  Setting(
+    'with_lower_bound',
+    bool,
+    'Trains the server alone beside it, with the same seed, in '
+    '<run_dir>_server_only, and says at the end what the unlabelled examples '
+    'of the clients gave.',
+    scope=Scope.NAME,
+    used_when=(_has_lower_bound,),
   ),
 )
 

@@ -15,6 +15,7 @@ from experiments.config import (
   defaults,
   own_functions,
   parts_of_run,
+  recommended,
   run_settings,
   worker_settings,
 )
@@ -64,6 +65,7 @@ def make(
     them. `used` are those that it does, by name. `origins` says where each
     value comes from. `effective` has the names of all that would have an
     effect, with a value or without. `parts` are the run's `Parts`.
+    `recommendation` says what --process=recommended has chosen, and why.
 
   Raises:
     UsageError: If the flags cannot be run.
@@ -73,6 +75,9 @@ def make(
       raise UsageError(
         f'--{flag} is missing: add --{flag}=NAME; --list names what there is.'
       )
+  given, recommendation = recommended.resolve(given)
+  if recommendation is not None:
+    origins = {**origins, 'process': 'recommended'}
   given = defaults.with_environment(given)
   _check_exclusive(given)
   written = given
@@ -110,6 +115,7 @@ def make(
     for name in names
     if name in values and name not in _ACTIONS
   }
+  settings.recommendation = recommendation
   settings.origins = {name: origins[name] for name in values}
   settings.effective = parts.settings.keys() - unused.keys()
   settings.parts = parts

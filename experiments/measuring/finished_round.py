@@ -34,6 +34,15 @@ class FinishedRound:
     self.row = dict(row or {})
     self._read_weights = read_weights
 
+  def at(self, number: int, state: Any) -> 'FinishedRound':
+    """Returns another round of the same run, without metrics.
+
+    Args:
+      number: Rounds done.
+      state: The process's state after them.
+    """
+    return FinishedRound(number, state, self._read_weights)
+
   @functools.cached_property
   def weights(self):
     """The `ModelWeights` to evaluate, read when first asked for."""

@@ -5,7 +5,8 @@ server's labelled examples: the model sees them in the same weak view, and the
 watch counts how many confident predictions are right. The server trains on
 these examples, so this accuracy is too high as an estimate for the clients. If
 most pseudo-labels are wrong even here, most of the clients' are wrong, too: the
-run is collapsing. The watch then warns, or stops the run (`--on_collapse`).
+run is collapsing. The watch then warns, or the run stops or goes back
+(`--on_collapse`).
 """
 
 import numpy as np
@@ -27,7 +28,15 @@ _LEAST_CONFIDENT = 10
 
 
 class CollapseError(RuntimeError):
-  """Most pseudo-labels are likely to be wrong, and the run is to stop then."""
+  """Most pseudo-labels are likely wrong, and the run is not to go on then.
+
+  Attributes:
+    finished: The `FinishedRound` in which this was found.
+  """
+
+  def __init__(self, message: str, finished: FinishedRound):
+    super().__init__(message)
+    self.finished = finished
 
 
 def in_words(row) -> str | None:
@@ -70,7 +79,7 @@ class PseudoLabelWatch:
       split: `datasets.sources.source.Split` of the server's labelled examples.
       threshold: tau of the run.
       seed: The run's seed.
-      on_collapse: 'warn', once, or 'stop', by `check`.
+      on_collapse: 'warn', once; with 'stop' or 'rewind' `check` raises, too.
       tell: Called with the text of the warning; by default it is printed, above
         a progress bar where there is one.
     """
@@ -162,19 +171,21 @@ class PseudoLabelWatch:
     }
 
   def check(self, finished: FinishedRound) -> None:
-    """Stops a run that is collapsing, where it is to be stopped.
+    """Ends the training of a run that is collapsing, where that is asked for.
 
     Args:
       finished: A round that was measured; it has its row and its checkpoint.
 
     Raises:
-      CollapseError: If it is collapsing and `on_collapse` is 'stop'.
+      CollapseError: If it is collapsing and `on_collapse` is not 'warn'.
     """
-    if self._on_collapse == 'stop' and finished.row.get('is_collapsing'):
+    if self._on_collapse != 'warn' and finished.row.get('is_collapsing'):
       raise CollapseError(
-        f'Stopped after round {finished.number} (--on_collapse=stop): '
-        f'pseudo-labels for {in_words(finished.row)}. Raise --threshold, try '
-        '--process=grouping_robust, or go on with --on_collapse=warn.'
+        f'Stopped after round {finished.number} (--on_collapse='
+        f'{self._on_collapse}): pseudo-labels for {in_words(finished.row)}. '
+        'Raise --threshold, try --process=grouping_robust, or go on with '
+        '--on_collapse=warn.',
+        finished,
       )
 
 
@@ -197,7 +208,7 @@ def build(
     has_server_training: Whether the server trains on labelled examples.
     threshold: tau; `None` where the process makes no pseudo-labels by one.
     seed: The run's seed.
-    on_collapse: 'warn' or 'stop'.
+    on_collapse: 'warn', 'stop' or 'rewind'.
   """
   if not has_server_training or threshold is None:
     return None

@@ -46,7 +46,7 @@ class RoundLoop:
       process: Learning process over client keys.
       sample_keys: From `round_num` to the keys of the round's participants,
         such as a partial `client_sampling.sample_keys`.
-      checkpoints: Saves the checkpoints.
+      checkpoints: Saves the checkpoints, and knows when clients pause.
       total_rounds: Rounds of the whole run.
       rounds_per_checkpoint: Rounds between checkpoints.
       read_weights: From the state to the `ModelWeights` that are evaluated; by
@@ -96,7 +96,8 @@ class RoundLoop:
       if stop.requested:
         break
       started = time.monotonic()
-      keys = self._sample_keys(round_num=round_num)
+      paused = self._checkpoints.rewinds.is_paused(round_num + 1)
+      keys = [] if paused else self._sample_keys(round_num=round_num)
       participants.update(int(key[0]) for key in keys)
       with stop.droppable():
         output = self._process.next(state, keys)
@@ -118,7 +119,7 @@ class RoundLoop:
         finished.number % self._rounds_per_checkpoint == 0
         or finished.number == self._total_rounds
         or stop.requested
-        or finished.row.get('is_collapsing')
+        or self._checkpoints.must_keep(finished)
       ):
         self._checkpoints.save(finished, participants)
         participants = set()

@@ -109,5 +109,5 @@ def _passes(table) -> dict[str, float]:
   return {
     f'{name}_per_client': float(table[name].median())
     for name in ('forward_passes', 'backward_passes')
-    if name in table
+    if name in table and table[name].notna().any()
   }

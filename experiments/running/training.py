@@ -89,19 +89,34 @@ def run(
     _show([note])
   data_lib.write_records(data, folder)
   with _failures_of_a_run():
-    with _opened_logs(settings, folder, first_round, evaluator, owners) as (
-      test,
-      logs,
-      progress,
-    ):
-      state = _build_loop(opened, saved).run(
-        state,
-        first_round,
-        stop=stop,
-        measurements=[test, *further],
-        checks=[] if watch is None else [watch.check],
-        logs=logs,
-        show=progress.update,
+    while True:
+      with _opened_logs(settings, folder, first_round, evaluator, owners) as (
+        test,
+        logs,
+        progress,
+      ):
+        try:
+          state = _build_loop(opened, saved).run(
+            state,
+            first_round,
+            stop=stop,
+            measurements=[test, *further],
+            checks=[] if watch is None else [watch.check],
+            logs=logs,
+            show=progress.update,
+          )
+          break
+        except pseudo_label_watch.CollapseError as collapse:
+          if settings.on_collapse != 'rewind':
+            raise
+          collapsed = collapse.finished
+      first_round, state = saved.go_back(collapsed, process.initialize())
+      _show(
+        [
+          f'Round {collapsed.number} collapses: back to round {first_round}, '
+          f'and clients pause up to round {collapsed.number} '
+          '(--on_collapse=rewind).'
+        ]
       )
     if not stop.requested:
       weights = process.get_model_weights(state)
@@ -110,6 +125,7 @@ def run(
         **data.describe(),
         **({} if owners is None else owners.describe()),
         **recipe_facts,
+        'rewinds': saved.rewinds.pauses,
         **description.communication(settings, process, weights),
       }
       _show(summary.write(settings, folder, weights, facts))
@@ -199,6 +215,7 @@ def _open_checkpoints(opened, folder, initial_state):
       precision=settings.precision,
       pretraining_rounds=settings.pretraining_rounds,
     ),
+    keeps_sound=settings.on_collapse == 'rewind',
   )
 
 
@@ -326,9 +343,10 @@ def _opened_logs(settings, folder, first_round, evaluator, owners):
 def _bytes_needed(opened, state) -> int:
   """Returns the bytes of checkpoints, client states and the other files."""
   settings = opened.settings
-  # Three checkpoints: two kept, one being written. Each has the state and the
-  # classifier, which is no larger.
-  needed = 3 * 2 * description.num_bytes(state) + 32 * 2**20
+  # Two checkpoints are kept, with --on_collapse=rewind another one, and one is
+  # being written. Each has the state and the classifier, which is no larger.
+  checkpoints_at_once = 4 if settings.on_collapse == 'rewind' else 3
+  needed = checkpoints_at_once * 2 * description.num_bytes(state) + 32 * 2**20
   if opened.spec.keeps_client_state:
     needed += client_state_files.bytes_needed(
       state,

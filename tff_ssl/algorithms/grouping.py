@@ -111,6 +111,7 @@ SETTINGS = (
   *SLOTS,
   *SERVER,
   SERVER_REPLICAS,
+  shared.EMA_DECAY,
 )
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
@@ -135,6 +136,7 @@ def build_grouping_ssfl(
   start_model: str = 'group',
   client_momentum: str = 'reset',
   bn_statistics: str = 'averaged',
+  ema_decay: float = 0.0,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds the learning process of Eqs. 3-8.
@@ -174,6 +176,10 @@ def build_grouping_ssfl(
       (`ClientDataSpec.num_slots`).
     client_momentum: 'reset', or 'slot'; likewise.
     bn_statistics: 'averaged' or 'local'.
+    ema_decay: Where it is above 0, what is evaluated is a moving average of
+      w_avg over rounds (`tff_ssl.templates.server.moving_average`); an
+      objective whose teacher is 'received' gets its labels from it, too.
+      Clients receive S + 1 models.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator is by default `GroupMeanFactory(num_groups)`; give one with
       other inner factories for clipping, compression or secure sums. It says
@@ -195,9 +201,9 @@ def build_grouping_ssfl(
     _SERVER_TRAINING, optimizer=optimizer, batch_size=client_plan.batch_size
   )
   objective = client_objective or objectives.ConsistencyRegularization(views)
-  # What a client received is w_avg, too, which the server has just trained.
+  # A client received the global model, too, which the server has just trained.
   anchors = (
-    'mean' if getattr(objective, 'teacher', None) == 'received' else 'start'
+    'global' if getattr(objective, 'teacher', None) == 'received' else 'start'
   )
   clients = templates.LocalTraining(
     model,
@@ -238,15 +244,17 @@ def build_grouping_ssfl(
     )
     return tff.learning.models.ModelWeights(new.trainable, own)
 
+  grouping = groups.Grouping(
+    num_groups,
+    group_assignment,
+    start_model,
+    server_warmup_rounds,
+    anchors,
+    ema_decay,
+  )
   process = groups.compose(
     clients,
-    groups.Grouping(
-      num_groups,
-      group_assignment,
-      start_model,
-      server_warmup_rounds,
-      anchors,
-    ),
+    grouping,
     functools.partial(
       training_at_server.build_server_training,
       server,
@@ -263,7 +271,11 @@ def build_grouping_ssfl(
     ),
   )
   return process.with_parts(
-    dataclasses.replace(process.parts, server=server, server_start=stacks.mean)
+    dataclasses.replace(
+      process.parts,
+      server=server,
+      server_start=lambda weights: stacks.mean(grouping.models(weights)),
+    )
   )
 
 
@@ -274,7 +286,12 @@ _SERVER_COUNTS = (
 )
 # Never: clients do not join.
 _SERVER_ONLY_ROUNDS = 2**31 - 1
-_UNGROUPED = (*shared.LOCAL, shared.CLIENT_MOMENTUM, *SERVER)
+_UNGROUPED = (
+  *shared.LOCAL,
+  shared.CLIENT_MOMENTUM,
+  *SERVER,
+  shared.EMA_DECAY,
+)
 
 SPECS = (
   ProcessSpec(
@@ -315,7 +332,7 @@ SPECS = (
     "The lower bound: training on the server's labelled examples alone.",
     f'{_PAPER}, Eq. 3',
     build_grouping_ssfl,
-    (shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE),
+    (shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE, shared.EMA_DECAY),
     fixed={
       'num_groups': 1,
       'client_training': TrainingPlan(steps=1),
@@ -334,7 +351,10 @@ SPECS = (
     'The upper bound: all labels at clients, and the server data.',
     f'{_PAPER}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
     build_grouping_ssfl,
-    (shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *SERVER, SERVER_REPLICAS),
+    (
+      *(shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *SERVER, SERVER_REPLICAS),
+      shared.EMA_DECAY,
+    ),
     objective=objectives.Supervised,
     labels_at='clients',
     exceptions={'copies_count_as_one': _SERVER_COUNTS},

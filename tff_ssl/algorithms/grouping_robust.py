@@ -59,6 +59,7 @@ SETTINGS = (
   shared.SERVER_BATCH_SIZE,
   shared.SERVER_WARMUP_ROUNDS,
   grouping.SERVER_WEIGHT,
+  shared.EMA_DECAY,
 )
 
 _OBJECTIVE = functools.partial(
@@ -82,6 +83,7 @@ def build_grouping_robust(
   server_warmup_rounds: int = 0,
   group_assignment: str = 'sampler',
   client_momentum: str = 'reset',
+  ema_decay: float = 0.9,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds grouping with a received teacher and a server that trains last.
@@ -102,6 +104,7 @@ def build_grouping_robust(
     server_warmup_rounds: First rounds in which only the server trains.
     group_assignment: 'sampler' or 'in_process'; as in `build_grouping_ssfl`.
     client_momentum: 'reset' or 'slot'; likewise.
+    ema_decay: Decay of the average that labels and that is evaluated; likewise.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); likewise.
 
   Returns:
@@ -127,6 +130,7 @@ def build_grouping_robust(
     server_warmup_rounds=server_warmup_rounds,
     group_assignment=group_assignment,
     client_momentum=client_momentum,
+    ema_decay=ema_decay,
     wiring=wiring,
   )
 

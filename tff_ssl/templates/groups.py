@@ -2,7 +2,7 @@
 
 The global weights of a process with S groups are the stack `[S, ...]` of the
 group models; a client reads its row, trains, and its delta goes to its row of
-the aggregate.
+the aggregate. A moving average of the global model is one more row, the last.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from tff_ssl.templates import (
   stacks,
 )
 from tff_ssl.templates import memories as memories_lib
+from tff_ssl.templates.server import moving_average
 from tff_ssl.wiring import Wiring
 
 
@@ -37,7 +38,9 @@ class Grouping:
       from that of the `start_group` of its context, its previous group.
     warmup_rounds: First rounds in which clients do nothing.
     anchors: What objectives compare with. 'start': the model that the client
-      starts from. 'mean': that of all groups, which the client received, too.
+      starts from. 'global': the global model, which the client received, too.
+    ema_decay: Decay per round of the moving average of w_avg, in [0, 1), that
+      is the global model; with 0 w_avg itself is.
   """
 
   num_groups: int
@@ -45,16 +48,33 @@ class Grouping:
   start_model: str = 'group'
   warmup_rounds: int = 0
   anchors: str = 'start'
+  ema_decay: float = 0.0
 
   def __post_init__(self):
     shared_settings.GROUP_ASSIGNMENT.check(self.assignment)
     shared_settings.START_MODEL.check(self.start_model)
+    shared_settings.EMA_DECAY.check(self.ema_decay)
     if self.start_model == 'slot' and self.assignment != 'sampler':
       raise ValueError(
         "start_model='slot' does not fit group_assignment="
         f'{self.assignment!r}: only the sampler knows the groups of the round '
         "before; use 'sampler'."
       )
+
+  @property
+  def num_rows(self) -> int:
+    """Rows of the stack that is the process's global weights."""
+    return self.num_groups + (1 if self.ema_decay else 0)
+
+  def models(self, weights: protocols.Structure) -> protocols.Structure:
+    """Returns the group models, `[S, ...]`, of the global weights."""
+    return moving_average.models(weights) if self.ema_decay else weights
+
+  def global_model(self, weights: protocols.Structure) -> protocols.Structure:
+    """Returns the model that is evaluated, of the global weights."""
+    if self.ema_decay:
+      return moving_average.average(weights)
+    return stacks.mean(weights)
 
   def check_data(self, data_spec: client_data.ClientDataSpec) -> None:
     """Raises `TypeError` unless client data name groups where they must."""
@@ -135,7 +155,9 @@ def build_local_update(
     start, start_invalid = grouping.start_of(task)
     invalid |= start_invalid
     joined = task.round >= grouping.warmup_rounds
-    anchors = stacks.mean(task.weights) if grouping.anchors == 'mean' else start
+    anchors = start
+    if grouping.anchors == 'global':
+      anchors = grouping.global_model(task.weights)
     result = training.run_task(
       task, start=start, anchors=anchors, active=joined & ~invalid
     )
@@ -278,14 +300,14 @@ def compose(
     training: What a client does.
     grouping: How clients are grouped.
     build_finalizer: Called with `weights_type` and `aggregate_type`, the
-      unplaced types of the stack and of the aggregator's result.
+      unplaced types of the group models and of the aggregator's result.
     data_spec: The type of the client data.
     wiring: Its `model_aggregator` is by default `GroupMeanFactory`.
     memories: What outlives a round, beside the weights.
 
   Returns:
-    A process whose model weights are the mean of the group models. It can be
-    measured, without a server.
+    A process whose model weights are the mean of the group models, or its
+    moving average. It can be measured, without a server.
 
   Raises:
     ValueError: If an argument is out of range.
@@ -294,10 +316,25 @@ def compose(
   grouping.check_data(data_spec)
   data_spec.check_model(training.model)
   num_groups = grouping.num_groups
+  initial = composition.initial_weights(training.model, wiring.seed)
+  group_models = composition.stacked(initial, num_groups)
+
+  def build_last(*, weights_type, aggregate_type):
+    finalizer = build_finalizer(
+      weights_type=group_models.type_signature.result,
+      aggregate_type=aggregate_type,
+    )
+    if not grouping.ema_decay:
+      return finalizer
+    return moving_average.following(
+      finalizer,
+      grouping.ema_decay,
+      weights_type=weights_type,
+      model_of=stacks.mean,
+    )
+
   process = composition.compose(
-    composition.stacked(
-      composition.initial_weights(training.model, wiring.seed), num_groups
-    ),
+    composition.stacked(initial, grouping.num_rows),
     client_work.Clients(
       build_local_update(training, grouping),
       data_spec,
@@ -307,11 +344,12 @@ def compose(
     create_aggregator=lambda update_type, weight_type: create_aggregator(
       wiring.model_aggregator, num_groups, update_type, weight_type
     ),
-    build_finalizer=build_finalizer,
+    build_finalizer=build_last,
     wiring=wiring,
     idle_rounds=grouping.warmup_rounds,
     view=composition.ModelView(
-      stacks.mean, lambda weights, _: stacks.tile(weights, num_groups)
+      grouping.global_model,
+      lambda weights, _: stacks.tile(weights, grouping.num_rows),
     ),
   )
   return process.with_parts(

@@ -99,6 +99,41 @@ def test_keeps_the_newest_two(tmp_path):
   assert manager(tmp_path).load_latest()[0] == 10
 
 
+def test_keeps_a_pinned_one_until_another_is_pinned(tmp_path):
+  saver = manager(tmp_path)
+  for number in range(1, 6):
+    saver.save(number, make_state(number))
+    if number == 2:
+      saver.pin(2)
+  assert [int(name[-8:]) for name in sorted(os.listdir(tmp_path))] == [2, 4, 5]
+  saver.pin(5)
+  for number in (6, 7):
+    saver.save(number, make_state(number))
+  assert [int(name[-8:]) for name in sorted(os.listdir(tmp_path))] == [5, 6, 7]
+
+
+def test_later_ones_are_dropped_and_a_round_begins_again(tmp_path):
+  saver = manager(tmp_path, keep=4)
+  for number in (1, 2, 3, 4):
+    saver.save(number, make_state(number), files={'note': b'%d' % number})
+  saver.drop_after(2)
+  round_number, loaded = saver.load_latest()
+  assert round_number == 2
+  assert flat_bits(loaded) == flat_bits(make_state(2))
+  assert saver.file_of_loaded('note') == b'2'
+  assert saver.file_of_loaded('other') is None
+  saver.save(2, make_state(2), files={'note': b'again'})
+  saver.save(3, make_state(9))
+  again = manager(tmp_path, keep=4)
+  assert flat_bits(again.load_latest()[1]) == flat_bits(make_state(9))
+  assert again.file_of_loaded('note') is None
+  again.drop_after(2)
+  again.load_latest()
+  assert again.file_of_loaded('note') == b'again'
+  again.drop_after(0)
+  assert again.load_latest() is None and not os.listdir(tmp_path)
+
+
 def test_same_round_again_replaces_it(tmp_path):
   saver = manager(tmp_path)
   saver.save(3, make_state(1))

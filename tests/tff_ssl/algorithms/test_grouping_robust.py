@@ -39,13 +39,17 @@ def test_it_learns_where_clients_that_label_for_themselves_collapse():
 
 
 @pytest.mark.usefixtures('tff_context')
-def test_it_is_grouping_with_two_options():
+def test_it_is_grouping_with_three_options():
   problems = {
     name: testing.TinyProblem(PROCESSES[name])
     for name in ('grouping_robust', 'grouping')
   }
   plain = problems['grouping'].build(
-    threshold=0.8, teacher='received', server_order='after', server_weight=1.0
+    threshold=0.8,
+    teacher='received',
+    server_order='after',
+    server_weight=1.0,
+    ema_decay=0.9,
   )
   robust = problems['grouping_robust'].build(threshold=0.8, server_weight=1.0)
   clients = problems['grouping'].clients()

@@ -1,0 +1,109 @@
+"""A run with its lower bound beside it: what do unlabelled clients give?
+
+`--with_lower_bound` trains the server alone, too: `server_only` with the same
+seed, data, network, rounds and server steps, in <run_dir>_server_only. The
+difference of both is what the clients' unlabelled examples gave.
+
+Its learning rate is the one that was given, or else that of `server_only`,
+which suits a server without clients better than the run's own.
+"""
+
+import math
+import sys
+from collections.abc import Mapping
+
+from experiments.config import settings as settings_lib
+from experiments.tables import child_runs, measures, recipes
+
+FLAG = 'with_lower_bound'
+_BOUND = 'server_only'
+# Evaluations whose mean is compared: it varies less than the last one.
+_MEASURE = measures.parse('mean_of_last@5')
+_OF_THE_RUN = ('recipe', 'recipe_scale')
+_RATES = {'learning_rate', 'server_learning_rate'}
+
+
+def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
+  """Returns the two runs of a command line with `--with_lower_bound`.
+
+  Args:
+    given: The flags by name.
+
+  Returns:
+    The bound, which is short, and the run itself.
+
+  Raises:
+    UsageError: If the flags cannot be run.
+  """
+  recipes.make(given)  # Refuses the flag where there is no such bound.
+  flags = {name: value for name, value in given.items() if name != FLAG}
+  settings = recipes.make(flags)
+  flags['run_dir'] = settings.run_dir
+  bound = _settings_of_bound(settings, flags)
+  return [
+    child_runs.ChildRun('the server alone', bound.used, bound),
+    child_runs.ChildRun(settings.process, flags, settings),
+  ]
+
+
+def _settings_of_bound(settings, flags):
+  """Returns the settings of the server alone.
+
+  Args:
+    settings: Of the run.
+    flags: Those that the user gave for it.
+  """
+  values = {k: v for k, v in settings.used.items() if k not in _OF_THE_RUN}
+  values |= {'process': _BOUND, 'run_dir': f'{settings.run_dir}_{_BOUND}'}
+  if settings.server_epochs:
+    # The steps of so many passes.
+    passes = math.ceil(settings.server_examples / settings.server_batch_size)
+    values['server_steps'] = settings.server_epochs * passes
+  values['learning_rate'] = settings.server_learning_rate
+  if settings.recipe is None and not _RATES & flags.keys():
+    del values['learning_rate']
+  return settings_lib.make(values, optional=values)
+
+
+def run(given: Mapping[str, object]) -> int:
+  """Runs a command line with `--with_lower_bound` (`plan`).
+
+  Args:
+    given: The flags by name.
+
+  Returns:
+    The exit code: 0, 1 if a run failed, or 128 plus the number of a signal.
+
+  Raises:
+    UsageError: If the flags cannot be run; nothing was started.
+  """
+  runs = plan(given)
+  outcome = child_runs.run_all(runs)
+  if outcome.failed:
+    print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
+  if all(child_runs.is_finished(run.settings) for run in runs):
+    print(compare(*(run.settings for run in runs)))
+  return outcome.exit_code
+
+
+def compare(bound, settings) -> str:
+  """Returns what the clients' unlabelled examples gave, in a sentence.
+
+  Args:
+    bound: Settings of the finished run of the server alone.
+    settings: Those of the finished run.
+  """
+  own, alone = (_MEASURE.of_run(each.run_dir) for each in (settings, bound))
+  what = f'mean of the last {_MEASURE.argument} evaluations'
+  if own is None or alone is None:  # Fewer evaluations than that.
+    own, alone = (
+      child_runs.read_summary(each.run_dir)['accuracy']
+      for each in (settings, bound)
+    )
+    what = 'after the last round'
+  return (
+    f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
+    f'{settings.process}, {alone:.4f} with the server alone (test accuracy, '
+    f'{what}; seed {settings.seed}, which decides which examples are labelled: '
+    'compare several with --seeds).'
+  )

@@ -1,0 +1,103 @@
+"""The average against TensorFlow's own, and the process that it follows."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl import testing
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.templates.server import moving_average
+
+_ROUNDS = 4
+
+
+def _followed(values, decay):
+  """Returns what TensorFlow's average is after each value but the first."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    variable = tf.compat.v1.get_variable('v', initializer=values[0])
+    count = tf.compat.v1.get_variable('n', initializer=0)
+    average = tf.train.ExponentialMovingAverage(decay, num_updates=count)
+    update = average.apply([variable])
+    session.run(tf.compat.v1.global_variables_initializer())
+    followed = []
+    for round_num, value in enumerate(values[1:]):
+      variable.load(value, session)
+      count.load(round_num, session)
+      session.run(update)
+      followed.append(session.run(average.average(variable)))
+  return followed
+
+
+def test_it_is_that_of_tensorflow():
+  values = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+  for decay in (0.5, 0.9):
+    expected = _followed(values, decay)
+    actual, own = values[0], []
+    for round_num, value in enumerate(values[1:]):
+      share = moving_average.decay_at(decay, tf.constant(round_num)).numpy()
+      actual = share * actual + (1 - share) * value
+      own.append(actual)
+    np.testing.assert_allclose(own, expected, atol=1e-6)
+
+
+def test_the_decay_grows_to_what_was_asked_for():
+  by_hand = {0: 0.1, 1: 2 / 11, 10: 11 / 20, 80: 0.9, 500: 0.9}
+  for round_num, expected in by_hand.items():
+    actual = moving_average.decay_at(0.9, tf.constant(round_num))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+def _train(**changes):
+  """Returns the model after each round, the initial one first."""
+  problem = testing.TinyProblem(PROCESSES['grouping'])
+  process = problem.build(**changes)
+  state = process.initialize()
+  weights = [process.get_model_weights(state).trainable]
+  for round_num in range(_ROUNDS):
+    state = process.next(state, problem.clients(round_num)).state
+    weights.append(process.get_model_weights(state).trainable)
+  return process, state, weights
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_it_follows_a_process_that_it_leaves_alone():
+  _, _, plain = _train()
+  process, state, averaged = _train(ema_decay=0.3)
+  expected = plain[0]
+  for round_num, model in enumerate(plain[1:]):
+    share = min(0.3, (1 + round_num) / (10 + round_num))
+    expected = [
+      share * old + (1 - share) * new
+      for old, new in zip(expected, model, strict=True)
+    ]
+    for a, b in zip(averaged[round_num + 1], expected, strict=True):
+      np.testing.assert_allclose(a, b, atol=1e-6)
+  # Weights that are put in are in every row.
+  new = process.get_model_weights(process.initialize())
+  state = process.set_model_weights(state, new)
+  for rows, own in zip(
+    state.global_model_weights.trainable, new.trainable, strict=True
+  ):
+    assert rows.shape[0] == 3
+    np.testing.assert_array_equal(rows, np.stack([own] * 3))
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_the_average_labels_where_the_received_model_does():
+  problem = testing.TinyProblem(PROCESSES['grouping'])
+  losses = []
+  for decay in (0.0, 0.9):
+    process = problem.build(
+      teacher='received', server_order='after', ema_decay=decay, threshold=0.1
+    )
+    state, of_rounds = process.initialize(), []
+    for round_num in range(2):
+      output = process.next(state, problem.clients(round_num))
+      state = output.state
+      of_rounds.append(output.metrics['client_work']['train']['loss'])
+    losses.append(of_rounds)
+  (first, second), (first_with, second_with) = losses
+  # The first labels are those of the initial model. In the second round, the
+  # models that are trained are the same still, and only the labels differ.
+  assert first == first_with
+  assert second != second_with

@@ -1,0 +1,154 @@
+"""An exponential moving average of the global model, over rounds.
+
+Averaging the weights of a model along its training takes the noise of its last
+steps out of it (Tarvainen and Valpola, Mean teachers are better role models,
+arXiv 1703.01780; FixMatch evaluates such an average, arXiv 2001.07685). Here w
+is the model after a round, and n the rounds before it:
+
+```
+v <- d v + (1 - d) w,   d = min(decay, (1 + n) / (10 + n))
+```
+
+The second term is that of `tf.train.ExponentialMovingAverage(num_updates=n)`:
+early rounds, whose models are poor, fade fast. With decay 0.9 the average spans
+about ten rounds.
+
+The average is one more row, the last, of the stack of models that a process
+has as its global weights.
+"""
+
+import collections
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import protocols
+
+
+def models(weights: protocols.Structure) -> protocols.Structure:
+  """Returns the stack without the average, its last row.
+
+  Args:
+    weights: Structure of `[S + 1, ...]`.
+  """
+  return tf.nest.map_structure(lambda leaf: leaf[:-1], weights)
+
+
+def average(weights: protocols.Structure) -> protocols.Structure:
+  """Returns the average, the last row of the stack.
+
+  Args:
+    weights: Structure of `[S + 1, ...]`.
+  """
+  return tf.nest.map_structure(lambda leaf: leaf[-1], weights)
+
+
+def decay_at(decay: float, round_num: tf.Tensor) -> tf.Tensor:
+  """Returns d above, `float32`.
+
+  Args:
+    decay: In [0, 1).
+    round_num: n, rounds before this one, an integer scalar.
+  """
+  n = tf.cast(round_num, tf.float32)
+  return tf.minimum(tf.constant(decay, tf.float32), (1.0 + n) / (10.0 + n))
+
+
+def following(
+  finalizer: tff.learning.templates.FinalizerProcess,
+  decay: float,
+  *,
+  weights_type: tff.Type,
+  model_of: Callable[[protocols.Structure], protocols.Structure],
+) -> tff.learning.templates.FinalizerProcess:
+  """Lets an average follow the models that a finalizer makes.
+
+  Args:
+    finalizer: Makes new models, structure of `[S, ...]`, of the present ones
+      and the aggregate.
+    decay: The setting above, in [0, 1).
+    weights_type: Unplaced type of the weights, `[S + 1, ...]`.
+    model_of: TensorFlow function from the models `[S, ...]` to w.
+
+  Returns:
+    A finalizer over weights `[S + 1, ...]`, of the same class, with the same
+    hyperparameters and measurements. Its state counts rounds.
+  """
+  aggregate_type = finalizer.next.type_signature.parameter[2].member
+  models_type = finalizer.next.type_signature.parameter[1].member
+  state_type = tff.types.to_type(
+    collections.OrderedDict(
+      models=finalizer.initialize.type_signature.result.member, round=np.int32
+    )
+  )
+
+  @tff.tensorflow.computation(weights_type)
+  def take_models(weights):
+    return models(weights)
+
+  @tff.tensorflow.computation(weights_type, models_type, np.int32)
+  def append(weights, new_models, round_num):
+    decay_now = decay_at(decay, round_num)
+
+    def move(old, new):
+      share = tf.cast(decay_now, old.dtype)
+      return share * old + (1 - share) * new
+
+    moved = tf.nest.map_structure(move, average(weights), model_of(new_models))
+    return tf.nest.map_structure(
+      lambda rows, last: tf.concat([rows, last[tf.newaxis]], axis=0),
+      new_models,
+      moved,
+    )
+
+  @tff.tensorflow.computation(np.int32)
+  def add_one(round_num):
+    return round_num + 1
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+      collections.OrderedDict(
+        models=finalizer.initialize(), round=tff.federated_value(0, tff.SERVER)
+      )
+    )
+
+  @tff.federated_computation(
+    tff.FederatedType(state_type, tff.SERVER),
+    tff.FederatedType(weights_type, tff.SERVER),
+    tff.FederatedType(aggregate_type, tff.SERVER),
+  )
+  def next_fn(state, weights, aggregate):
+    output = finalizer.next(
+      state['models'], tff.federated_map(take_models, weights), aggregate
+    )
+    return tff.templates.MeasuredProcessOutput(
+      tff.federated_zip(
+        collections.OrderedDict(
+          models=output.state,
+          round=tff.federated_map(add_one, state['round']),
+        )
+      ),
+      tff.federated_map(append, (weights, output.result, state['round'])),
+      output.measurements,
+    )
+
+  hparams_type = finalizer.get_hparams.type_signature.result
+
+  @tff.tensorflow.computation(state_type)
+  def get_hparams(state):
+    return finalizer.get_hparams(state['models'])
+
+  @tff.tensorflow.computation(state_type, hparams_type)
+  def set_hparams(state, hparams):
+    state['models'] = finalizer.set_hparams(state['models'], hparams)
+    return state
+
+  return type(finalizer)(
+    initialize,
+    next_fn,
+    get_hparams_fn=get_hparams,
+    set_hparams_fn=set_hparams,
+  )
