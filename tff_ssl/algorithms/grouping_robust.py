@@ -3,30 +3,35 @@
 In grouping-based training (Zhang et al., arXiv 2008.11364) a client makes its
 pseudo-labels with the model that it is training. A model that has begun to
 prefer some classes confirms itself within the round, and where clients are many
-or labels few, averages collapse to a few classes. This process changes three
+or labels few, averages collapse to a few classes. This process changes four
 things, and keeps the rest:
 
 ```
-teacher   pseudo-labels are those of w_avg, as the client received it: they do
-          not change during local training
+teacher   pseudo-labels are those of the average v that the client received:
+          they do not change during local training
 client    k in G_i: w_k = T steps of CRL (Eq. 4) from w_avg,i on these labels
 group     m_i = sum_{k in G_i} w_k / |G_i|
 server    w_s = steps on L_s (Eq. 3) from 1/S sum_i m_i
 all       w_avg <- w_s
           w_avg,i <- w_s + d_i - 1/S sum_j d_j,
           d_i = |G_i| / (|G_i| + n) (m_i - 1/S sum_j m_j)
+average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
 ```
 
-The first and the fourth line are those of SemiFL (Diao et al., SemiFL:
-Semi-Supervised Federated Learning for Unlabeled Clients with Alternate
-Training, arXiv 2106.01432): a model that has just been trained on the labels
-makes the pseudo-labels. Groups differ as much as Eq. 7 of Zhang et al. lets
-them with server weight n, and their mean is the server's model. The threshold
-is 0.8, not 0.95: such labels are right more often, and so more of them can be
-used.
+* A received teacher, and a server that trains last, are those of SemiFL (Diao
+  et al., SemiFL: Semi-Supervised Federated Learning for Unlabeled Clients with
+  Alternate Training, arXiv 2106.01432): a model that has just been trained on
+  the labels makes the pseudo-labels. Groups differ as much as Eq. 7 of Zhang et
+  al. lets them with server weight n, and their mean is the server's model.
+* The teacher, and the model that is evaluated, is the average v over rounds t
+  (Tarvainen and Valpola, arXiv 1703.01780;
+  `tff_ssl.templates.server.moving_average`). It is right more often than w_avg.
+* The threshold is 0.5, not 0.95: v is less sure of itself than w_avg, and its
+  labels, which do not move while clients train, can be used from there on.
 
-SemiFL's mixtures of examples, its batch statistics and its momentum of the
-average are not part of this process (`tff_ssl.build_semifl` has them).
+A client receives S + 1 models. SemiFL's mixtures of examples, its batch
+statistics and its momentum of the average are not part of this process
+(`tff_ssl.build_semifl` has them).
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ SETTINGS = (
 )
 
 _OBJECTIVE = functools.partial(
-  objectives.ConsistencyRegularization, threshold=0.8, teacher='received'
+  objectives.ConsistencyRegularization, threshold=0.5, teacher='received'
 )
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _SERVER_TRAINING = TrainingPlan(steps=16)
@@ -96,7 +101,7 @@ def build_grouping_robust(
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1; with 1, all clients start from w_s.
     client_objective: By default CRL with the received model as teacher and
-      threshold 0.8, `tff_ssl.ConsistencyRegularization(views, 0.8,
+      threshold 0.5, `tff_ssl.ConsistencyRegularization(views, 0.5,
       teacher='received')`.
     client_training: How a client trains; as in `build_grouping_ssfl`.
     server_training: How the server trains; likewise.

@@ -69,5 +69,6 @@ def test_it_is_grouping_with_three_options():
 
 def test_its_defaults_are_those_of_its_page():
   spec = PROCESSES['grouping_robust']
-  assert spec.default_of('threshold') == 0.8
+  assert spec.default_of('threshold') == 0.5
+  assert spec.default_of('ema_decay') == 0.9
   assert spec.objective.keywords['teacher'] == 'received'
