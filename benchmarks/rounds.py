@@ -37,6 +37,7 @@ def run(flags: argparse.Namespace) -> dict:
     label_hungry,
     machine,
     measurement,
+    robust,
     workloads,
   )
 
@@ -51,6 +52,7 @@ def run(flags: argparse.Namespace) -> dict:
     fedlabel.compare, fedlabel.WORKLOAD
   )
   comparisons['fedul'] = functools.partial(fedul.compare, fedul.WORKLOAD)
+  comparisons['robust'] = functools.partial(robust.compare, robust.WORKLOAD)
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
   with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +87,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
   )
   parser.add_argument(
     '--only',
-    choices=('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul'),
+    choices=('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'robust'),
     help='measure one section only',
   )
   parser.add_argument(

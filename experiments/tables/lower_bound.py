@@ -10,7 +10,7 @@ which suits a server without clients better than the run's own.
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from experiments.config import settings as settings_lib
 from experiments.tables import child_runs, measures, recipes
@@ -93,17 +93,38 @@ def compare(bound, settings) -> str:
     bound: Settings of the finished run of the server alone.
     settings: Those of the finished run.
   """
-  own, alone = (_MEASURE.of_run(each.run_dir) for each in (settings, bound))
-  what = f'mean of the last {_MEASURE.argument} evaluations'
-  if own is None or alone is None:  # Fewer evaluations than that.
-    own, alone = (
-      child_runs.read_summary(each.run_dir)['accuracy']
-      for each in (settings, bound)
-    )
-    what = 'after the last round'
+  own, alone, what = _figures(bound, settings)
   return (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
     f'{settings.process}, {alone:.4f} with the server alone (test accuracy, '
     f'{what}; seed {settings.seed}, which decides which examples are labelled: '
     'compare several with --seeds).'
   )
+
+
+def gains(runs: Sequence[child_runs.ChildRun]) -> list[float]:
+  """Returns what the unlabelled examples gave in each of several runs.
+
+  Args:
+    runs: Of command lines with `--with_lower_bound`; those that are not
+      finished, or whose bound is not, are left out.
+  """
+  found = []
+  for run in runs:
+    bound, own = (child.settings for child in plan(run.given))
+    if child_runs.is_finished(bound) and child_runs.is_finished(own):
+      with_clients, alone, _ = _figures(bound, own)
+      found.append(with_clients - alone)
+  return found
+
+
+def _figures(bound, settings) -> tuple[float, float, str]:
+  """Returns both accuracies, the run's first, and what they are."""
+  figures = [_MEASURE.of_run(each.run_dir) for each in (settings, bound)]
+  if None not in figures:
+    return *figures, f'mean of the last {_MEASURE.argument} evaluations'
+  figures = [  # Fewer evaluations than that.
+    child_runs.read_summary(each.run_dir)['accuracy']
+    for each in (settings, bound)
+  ]
+  return *figures, 'after the last round'

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs, recipes
+from experiments.tables import child_runs, lower_bound, recipes
 
 # Two values bound nothing: no interval is given below this.
 _MIN_FOR_INTERVAL = 3
@@ -134,4 +134,6 @@ def run(given: dict[str, object]) -> int:
     summaries = [child_runs.read_summary(s.run_dir) for s in finished]
     accuracies = [summary['accuracy'] for summary in summaries]
     print(f'Final test accuracy: {spread(accuracies)}')
+  if given.get(lower_bound.FLAG) and (found := lower_bound.gains(runs)):
+    print(f'Unlabelled clients gave, beyond the server alone: {spread(found)}')
   return outcome.exit_code

@@ -90,6 +90,19 @@ def test_the_difference_is_told(tmp_path, capfd):
     f'grouping_robust, {alone:.4f} with the server alone (test accuracy, after '
     'the last round; seed 0'
   ) in said
+  # Several seeds have a mean, too; this one is finished.
+  several = [x for x in argv if 'run_dir' not in x]
+  (tmp_path / 'own').rename(tmp_path / 'one_seed0')
+  (tmp_path / 'own_server_only').rename(tmp_path / 'one_seed0_server_only')
+  several += [f'--run_dir={tmp_path / "one"}', '--seeds=0']
+  assert run.main(several) == 0
+  said = capfd.readouterr().out
+  assert (
+    'Unlabelled clients gave, beyond the server alone: mean '
+    f'{own - alone:.4f}, n 1' in said
+  )
+  (tmp_path / 'one_seed0').rename(tmp_path / 'own')
+  (tmp_path / 'one_seed0_server_only').rename(tmp_path / 'own_server_only')
   # Five evaluations have a mean.
   assert run.main([x.replace('rounds=3', 'rounds=6') for x in argv]) == 0
   own, alone = (

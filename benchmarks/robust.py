@@ -1,0 +1,97 @@
+"""What a client of `grouping_robust` costs beside one of plain CRL.
+
+Both label every example, so that as many go through the network: one with the
+model that it trains, the other with the average that it received. The server
+takes one step in both.
+"""
+
+import collections
+import dataclasses
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from benchmarks import candidates, measurement, workloads
+from tff_ssl import augmentation, models
+from tff_ssl.algorithms import PROCESSES
+
+_MODEL = 'small_cnn'
+
+
+@dataclasses.dataclass(frozen=True)
+class Robust:
+  """The sizes of a round: the paper's steps and minibatch.
+
+  Attributes:
+    clients: C = K, all clients take part.
+    steps: T.
+    batch_size: B.
+  """
+
+  clients: int = 4
+  steps: int = 16
+  batch_size: int = 64
+
+
+WORKLOAD = Robust()
+
+
+def build_all(workload: Robust, folder: str) -> dict[str, candidates.Round]:
+  """Returns the candidates by name: `crl` and `robust`.
+
+  Args:
+    workload: The sizes.
+    folder: Where the client store goes.
+  """
+  store = workloads.build_store(
+    workload.clients, workload.steps * workload.batch_size, folder
+  )
+  images, labels = workloads.enlarged_digits()
+  images, labels = images[: workload.batch_size], labels[: workload.batch_size]
+
+  @tff.tensorflow.computation
+  def server_data():
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=images, y=labels)
+    )
+
+  def rounds(name):
+    def build(data_spec):
+      return PROCESSES[name].build(
+        models.build(
+          _MODEL, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
+        ),
+        data_spec=data_spec,
+        server_data=server_data,
+        views=augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False),
+        num_groups=1,
+        threshold=0.0,
+        batch_size=workload.batch_size,
+        local_steps=workload.steps,
+        server_steps=1,
+      )
+
+    return candidates.rounds_over_store(build, store, workload.clients)
+
+  return {'crl': rounds('grouping'), 'robust': rounds('grouping_robust')}
+
+
+def compare(workload: Robust, folder: str, repetitions: int) -> dict:
+  """Compares both candidates.
+
+  Args:
+    workload: The sizes.
+    folder: Where the client store goes.
+    repetitions: Timed rounds of each candidate.
+
+  Returns:
+    The sizes; times as `measurement.compare` has them; and `robust_over_crl`,
+    the ratio of the best rounds.
+  """
+  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
+  ratio = min(seconds['robust']) / min(seconds['crl'])
+  return {
+    **dataclasses.asdict(workload),
+    **measurement.per_client(seconds, workload.clients),
+    'robust_over_crl': round(ratio, 3),
+  }
