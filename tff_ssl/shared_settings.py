@@ -78,8 +78,9 @@ CLIENT_WEIGHTING = Setting(
 CLIENT_MOMENTUM = Setting(
   'client_momentum',
   str,
-  "The clients' momentum: reset every round, or kept with the slot.",
-  choices=('reset', 'slot'),
+  "The clients' momentum: reset every round, kept with the slot, or the mean "
+  'of what the clients of the round before left.',
+  choices=('reset', 'slot', 'mean'),
   used_when=(unless('momentum', 0, 'leaves nothing to keep'),),
 )
 # Condition of settings that tell groups apart.
@@ -93,6 +94,17 @@ EMA_DECAY = Setting(
   'none.',
   at_least=0,
   below=1,
+)
+GLOBAL_MOMENTUM = Setting(
+  'global_momentum',
+  float,
+  "beta_g, momentum of the clients' averaged change, in [0, 0.999].",
+  at_least=0,
+  # At 1 the velocity never fades.
+  at_most=0.999,
+  used_when=(
+    unless('server_order', 'beside', 'averages the server model with theirs'),
+  ),
 )
 NUM_GROUPS = Setting('num_groups', int, 'S, number of groups.', at_least=1)
 START_MODEL = Setting(

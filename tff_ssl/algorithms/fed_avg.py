@@ -90,9 +90,10 @@ def build_fed_avg(
       passes would take if all examples had a label: those of SSJO.
     redrawn_mask_ratio: If given, the share of a client's labels that is hidden,
       others in each pass; one is left.
-    client_momentum: 'reset', or 'slot': a client goes on with the momentum that
-      the slot's client of the round before left. With one client, the momentum
-      of central training.
+    client_momentum: 'reset'; 'slot': a client goes on with the momentum that
+      the slot's client of the round before left; or 'mean': with the mean of
+      what all of them left. With one client, both are the momentum of central
+      training.
     client_weighting: 'examples' (processed in the round, repetitions counted:
       with `epochs` in proportion to n_k, with `steps` the same for
       all) or 'uniform'.
@@ -128,7 +129,7 @@ def build_fed_avg(
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
     wiring=wiring,
-    memories=templates.slot_momentum(
+    memories=templates.client_momentum(
       client_momentum, data_spec, training.initial_optimizer_state
     ),
   )

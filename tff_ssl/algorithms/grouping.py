@@ -42,7 +42,6 @@ Where the authors' code departs from their text, or says what it leaves open:
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 from etils import epy
 
@@ -61,6 +60,7 @@ with epy.lazy_imports():
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import groups, stacks
+  from tff_ssl.templates.server import aggregate_momentum
   from tff_ssl.templates.server import server_training as training_at_server
 
 SERVER_WEIGHT = Setting(
@@ -82,6 +82,7 @@ SERVER = (
     choices=('beside', 'after'),
   ),
   SERVER_WEIGHT,
+  shared.GLOBAL_MOMENTUM,
   Setting(
     'bn_statistics',
     str,
@@ -130,6 +131,7 @@ def build_grouping_ssfl(
   server_training: TrainingPlan = _SERVER_TRAINING,
   server_order: str = 'beside',
   server_weight: float = 1.0,
+  global_momentum: float = 0.0,
   server_warmup_rounds: int = 0,
   server_replicas: str = 'one',
   group_assignment: str = 'sampler',
@@ -166,6 +168,9 @@ def build_grouping_ssfl(
       (`tff_ssl.templates.groups.around`), but for the moving
       statistics of batch normalisation, which are the server's.
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
+    global_momentum: beta_g, momentum of the clients' averaged change, in
+      [0, 1), with `server_order='after'`
+      (`tff_ssl.templates.server.aggregate_momentum`).
     server_warmup_rounds: First rounds in which only the server trains.
     server_replicas: 'one' or 'per_group'.
     group_assignment: 'sampler': `group` of the clients' context says it, which
@@ -174,7 +179,8 @@ def build_grouping_ssfl(
       no context.
     start_model: 'group', or 'slot'; the client data name slots then
       (`ClientDataSpec.num_slots`).
-    client_momentum: 'reset', or 'slot'; likewise.
+    client_momentum: 'reset'; 'slot', likewise; or 'mean', of what the clients
+      of the round before left (`tff_ssl.templates.memories.client_momentum`).
     bn_statistics: 'averaged' or 'local'.
     ema_decay: Where it is above 0, what is evaluated is a moving average of
       w_avg over rounds (`tff_ssl.templates.server.moving_average`); an
@@ -195,6 +201,12 @@ def build_grouping_ssfl(
     TypeError: If model, client data and server data do not fit each other.
   """
   check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
+  if global_momentum and server_order != 'after':
+    raise ValueError(
+      f'global_momentum={global_momentum} does not fit server_order='
+      f'{server_order!r}, where the server model is in the average: use '
+      "server_order='after', or global_momentum=0."
+    )
   optimizer = optimizers.build_grouping_sgd()
   client_plan = client_training.over(_CLIENT_TRAINING, optimizer=optimizer)
   server_plan = server_training.over(
@@ -252,19 +264,22 @@ def build_grouping_ssfl(
     anchors,
     ema_decay,
   )
+
+  def build_finalizer(**types):
+    finalizer = training_at_server.build_server_training(
+      server, combine, server_start=server_start, seed=wiring.seed, **types
+    )
+    if not global_momentum:
+      return finalizer
+    return aggregate_momentum.preceding(finalizer, global_momentum)
+
   process = groups.compose(
     clients,
     grouping,
-    functools.partial(
-      training_at_server.build_server_training,
-      server,
-      combine,
-      server_start=server_start,
-      seed=wiring.seed,
-    ),
+    build_finalizer,
     data_spec=data_spec,
     wiring=wiring,
-    memories=templates.slot_momentum(
+    memories=templates.client_momentum(
       client_momentum,
       data_spec,
       clients.initial_optimizer_state,

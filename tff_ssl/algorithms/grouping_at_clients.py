@@ -86,7 +86,7 @@ def build_grouping_at_clients(
     group_assignment: 'sampler' or 'in_process'; see
       `tff_ssl.algorithms.grouping`.
     start_model: 'group' or 'slot'; likewise.
-    client_momentum: 'reset' or 'slot'; likewise.
+    client_momentum: 'reset', 'slot' or 'mean'; likewise.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator is by default `GroupMeanFactory(num_groups)`.
 
@@ -112,7 +112,7 @@ def build_grouping_at_clients(
     functools.partial(finalizers.build_no_server_training, groups.average),
     data_spec=data_spec,
     wiring=wiring,
-    memories=templates.slot_momentum(
+    memories=templates.client_momentum(
       client_momentum, data_spec, training.initial_optimizer_state
     ),
   )

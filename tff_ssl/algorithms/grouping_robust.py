@@ -108,7 +108,7 @@ def build_grouping_robust(
     server_weight: n above; a larger one brings groups closer to w_s.
     server_warmup_rounds: First rounds in which only the server trains.
     group_assignment: 'sampler' or 'in_process'; as in `build_grouping_ssfl`.
-    client_momentum: 'reset' or 'slot'; likewise.
+    client_momentum: 'reset', 'slot' or 'mean'; likewise.
     ema_decay: Decay of the average that labels and that is evaluated; likewise.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); likewise.
 

@@ -63,14 +63,7 @@ SETTINGS = (
   ),
   MIXUP_WEIGHT,
   MIXUP_CONCENTRATION,
-  Setting(
-    'global_momentum',
-    float,
-    "beta_g, momentum of the clients' averaged change, in [0, 0.999].",
-    at_least=0,
-    # At 1 the velocity never fades.
-    at_most=0.999,
-  ),
+  shared.GLOBAL_MOMENTUM,
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
   Setting(

@@ -115,7 +115,8 @@ def build_ssjo(
     idle_momentum: What a step does to weights that get no gradient in it:
       'coasts', momentum carries them on, or 'rests', neither they nor their
       momentum change (`tff_ssl.optimizer_wrappers.rest_without_gradient`).
-    client_momentum: 'reset' or 'slot'; see `tff_ssl.algorithms.fed_avg`.
+    client_momentum: 'reset', 'slot' or 'mean'; see
+      `tff_ssl.algorithms.fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
     wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
@@ -157,7 +158,7 @@ def build_ssjo(
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
     wiring=wiring,
-    memories=templates.slot_momentum(
+    memories=templates.client_momentum(
       client_momentum, data_spec, training.initial_optimizer_state
     ),
     view=templates.ModelView(

@@ -118,7 +118,8 @@ def build_sspt(
     server_optimizer: By default SGD with learning rate 1. It starts afresh with
       the second stage. One with weight decay, or noise from the aggregator,
       moves the parts that do not train, too.
-    client_momentum: 'reset' or 'slot'; see `tff_ssl.algorithms.fed_avg`.
+    client_momentum: 'reset', 'slot' or 'mean'; see
+      `tff_ssl.algorithms.fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
     wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
@@ -218,7 +219,7 @@ def build_sspt(
       averaging.build_local_update(train, client_weighting),
       data_spec,
       finetuning.initial_hparams,
-      templates.slot_momentum(client_momentum, data_spec, initial_states),
+      templates.client_momentum(client_momentum, data_spec, initial_states),
     ),
     create_aggregator=factory.create,
     build_finalizer=lambda weights_type, aggregate_type: (

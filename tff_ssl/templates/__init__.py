@@ -15,7 +15,7 @@ from tff_ssl.templates.local_training import LocalTraining
 from tff_ssl.templates.memories import (
   ClientMemory,
   SharedMean,
-  slot_momentum,
+  client_momentum,
 )
 from tff_ssl.templates.minibatches import Selection
 
@@ -30,5 +30,5 @@ __all__ = [
   'compose',
   'image_element_spec',
   'initial_weights',
-  'slot_momentum',
+  'client_momentum',
 ]

@@ -167,12 +167,29 @@ class TestStartModel:
 
 @pytest.mark.usefixtures('tff_context')
 class TestClientMomentum:
-  def test_one_step_in_two_rounds_is_two_steps_in_one(self):
-    kept = _build_at_clients(client_momentum='slot')
+  @pytest.mark.parametrize('client_momentum', ['slot', 'mean'])
+  def test_one_step_in_two_rounds_is_two_steps_in_one(self, client_momentum):
+    kept = _build_at_clients(client_momentum=client_momentum)
     at_once = _rounds(_build_at_clients(local_steps=2), [_client(0)])
     _assert_equal(_rounds(kept, [_client(0)], [_client(0)]), at_once)
     reset = _rounds(_build_at_clients(), [_client(0)], [_client(0)])
     assert _differs(reset, at_once)
+
+  def test_the_mean_of_single_steps_is_central_training(self):
+    """Three rounds of two clients are three steps on all their examples."""
+    averaged = _build_at_clients(client_momentum='mean')
+    round_of = [_client(0, slot=0), _client(1, slot=1)]
+    state = _rounds(averaged, round_of, round_of, round_of)
+    parts = [_examples(index) for index in (0, 1)]
+    x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    pooled = _client(0)
+    pooled['examples'] = tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=x, y=y)
+    )
+    central = _rounds(_build_at_clients(local_steps=3, batch_size=24), [pooled])
+    _assert_equal(state, central)
+    kept_apart = _build_at_clients(client_momentum='reset')
+    assert _differs(_rounds(kept_apart, *[round_of] * 3), central)
 
   def test_momentum_stays_with_the_slot_whoever_fills_it(self):
     process = _build_at_clients(client_momentum='slot')

@@ -5,6 +5,7 @@ A process has any number of memories, each a `Memory`:
 ```
 SlotMemory      a state of each position among the participants, at the server
 ClientMemory    a state of each client, on the client's own disk
+MeanState       the mean of the states that the clients of a round leave
 SharedMean      one state at the server that all clients read, and to which the
                 mean of what they contribute is added
 ```
@@ -14,16 +15,21 @@ FedMatch's table of helper clients is one, too
 """
 
 from tff_ssl.templates.memories.client_memory import ClientMemory
+from tff_ssl.templates.memories.client_momentum import (
+  MeanState,
+  client_momentum,
+)
 from tff_ssl.templates.memories.memory import Fields, Kept, Memory
 from tff_ssl.templates.memories.shared_mean import SharedMean
-from tff_ssl.templates.memories.slot_memory import SlotMemory, slot_momentum
+from tff_ssl.templates.memories.slot_memory import SlotMemory
 
 __all__ = [
   'ClientMemory',
   'Fields',
   'Kept',
+  'MeanState',
   'Memory',
   'SharedMean',
   'SlotMemory',
-  'slot_momentum',
+  'client_momentum',
 ]

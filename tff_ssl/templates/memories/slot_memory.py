@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tff_ssl import protocols, shared_settings
-from tff_ssl.templates import client_data, client_task, stacks
+from tff_ssl import protocols
+from tff_ssl.templates import client_task, stacks
 from tff_ssl.templates.memories import memory
 
 _FIELD = 'slots'
@@ -67,28 +67,3 @@ class SlotMemory:
     """See `Memory.merge`."""
     rows = stacks.merge(state[_FIELD], *sums[_FIELD])
     return collections.OrderedDict([(_FIELD, rows)])
-
-
-def slot_momentum(
-  client_momentum: str,
-  data_spec: client_data.ClientDataSpec,
-  initial_state: Callable[[], protocols.Structure],
-) -> tuple[memory.Memory, ...]:
-  """Returns the memories of clients whose momentum may stay with the slot.
-
-  Args:
-    client_momentum: 'reset': none, as momentum starts afresh in each round.
-      'slot': a client goes on with the momentum that the slot's client of the
-      round before left.
-    data_spec: The type of client data, which says how many slots there are.
-    initial_state: Returns a fresh state of the client optimizer.
-
-  Raises:
-    ValueError: If `client_momentum` is unknown.
-    TypeError: If the client data do not name slots where they must.
-  """
-  shared_settings.CLIENT_MOMENTUM.check(client_momentum)
-  if client_momentum == 'reset':
-    return ()
-  data_spec.check_slots(client_momentum=client_momentum)
-  return (SlotMemory(data_spec.num_slots, initial_state),)

@@ -1,7 +1,5 @@
 """Slots' states from round to round, and what is refused."""
 
-import collections
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -62,21 +60,3 @@ def test_a_slot_may_not_exist(slot, missing):
   memory = memories.SlotMemory(3, lambda: [0.0])
   _, is_missing = memory.read(_task(slot), memory.initial())
   assert bool(is_missing) == missing
-
-
-@pytest.mark.parametrize(
-  'client_momentum, error, message',
-  [
-    ('slot', TypeError, r'num_slots=\(clients per round\)'),
-    ('kept', ValueError, "client_momentum .* 'kept'"),
-  ],
-)
-def test_momentum_that_cannot_stay_with_a_slot(client_momentum, error, message):
-  data_spec = client_data.ClientDataSpec(_ELEMENTS, in_context=True)
-  with pytest.raises(error, match=message):
-    memories.slot_momentum(client_momentum, data_spec, collections.OrderedDict)
-
-
-def test_momentum_that_is_reset_needs_no_memory():
-  data_spec = client_data.ClientDataSpec(_ELEMENTS)
-  assert memories.slot_momentum('reset', data_spec, dict) == ()
