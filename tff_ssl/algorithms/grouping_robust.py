@@ -3,8 +3,8 @@
 In grouping-based training (Zhang et al., arXiv 2008.11364) a client makes its
 pseudo-labels with the model that it is training. A model that has begun to
 prefer some classes confirms itself within the round, and where clients are many
-or labels few, averages collapse to a few classes. This process changes four
-things, and keeps the rest:
+or labels few, averages collapse to a few classes. This process changes three
+things, lets clients keep momentum, and leaves the rest:
 
 ```
 teacher   pseudo-labels are those of the average v that the client received:
@@ -28,10 +28,15 @@ average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
   `tff_ssl.templates.server.moving_average`). It is right more often than w_avg.
 * The threshold is 0.5, not 0.95: v is less sure of itself than w_avg, and its
   labels, which do not move while clients train, can be used from there on.
+* Clients go on with the mean of the momenta that the clients of the round
+  before left (Yu, Jin and Yang, arXiv 1905.03817): they take few steps, and
+  would spend them on gathering speed.
 
-A client receives S + 1 models. SemiFL's mixtures of examples, its batch
-statistics and its momentum of the average are not part of this process
-(`tff_ssl.build_semifl` has them).
+A client receives S + 1 models and a momentum, and sends a change and a
+momentum. The momenta are summed in the clear, whatever the aggregator of models
+does; `client_momentum='reset'` does without them. SemiFL's mixtures of
+examples, its batch statistics and its momentum of the average are not part of
+this process (`tff_ssl.build_semifl` has them).
 """
 
 from __future__ import annotations
@@ -87,7 +92,7 @@ def build_grouping_robust(
   server_weight: float = 1.0,
   server_warmup_rounds: int = 0,
   group_assignment: str = 'sampler',
-  client_momentum: str = 'reset',
+  client_momentum: str = 'mean',
   ema_decay: float = 0.9,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:

@@ -39,7 +39,7 @@ def test_it_learns_where_clients_that_label_for_themselves_collapse():
 
 
 @pytest.mark.usefixtures('tff_context')
-def test_it_is_grouping_with_three_options():
+def test_it_is_grouping_with_four_options():
   problems = {
     name: testing.TinyProblem(PROCESSES[name])
     for name in ('grouping_robust', 'grouping')
@@ -50,13 +50,15 @@ def test_it_is_grouping_with_three_options():
     server_order='after',
     server_weight=1.0,
     ema_decay=0.9,
+    client_momentum='mean',
   )
   robust = problems['grouping_robust'].build(threshold=0.8, server_weight=1.0)
-  clients = problems['grouping'].clients()
-  states = [
-    process.next(process.initialize(), clients).state
-    for process in (plain, robust)
-  ]
+  states = []
+  for process in (plain, robust):
+    state = process.initialize()
+    for round_num in range(2):
+      state = process.next(state, problems['grouping'].clients(round_num)).state
+    states.append(state)
   for a, b in zip(
     *(
       process.get_model_weights(state).trainable
@@ -71,4 +73,5 @@ def test_its_defaults_are_those_of_its_page():
   spec = PROCESSES['grouping_robust']
   assert spec.default_of('threshold') == 0.5
   assert spec.default_of('ema_decay') == 0.9
+  assert spec.default_of('client_momentum') == 'mean'
   assert spec.objective.keywords['teacher'] == 'received'
