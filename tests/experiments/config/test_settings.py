@@ -142,7 +142,7 @@ def test_every_process_runs_on_its_defaults():
       *('proximal_strength', 'test_prior'),
       *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),
-      *('control_update', 'server_learning_rate'),
+      *('control_update', 'server_learning_rate', 'global_momentum'),
     }
     assert made.run_dir == f'runs/{process}_digits_seed0'
 
