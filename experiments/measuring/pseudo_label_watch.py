@@ -9,6 +9,8 @@ run is collapsing. The watch then warns, or the run stops or goes back
 (`--on_collapse`).
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 import tqdm
@@ -17,7 +19,7 @@ from datasets.sources import source
 from experiments.measuring import evaluation
 from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import randomness
-from tff_ssl.objectives.maths import losses
+from tff_ssl.objectives.maths import selection
 
 # A share of the clients' examples, in the round, that counts as many.
 _MANY = 0.2
@@ -66,7 +68,7 @@ class PseudoLabelWatch:
     views,
     split,
     *,
-    threshold,
+    select,
     seed,
     on_collapse='warn',
     tell=tqdm.tqdm.write,
@@ -77,7 +79,7 @@ class PseudoLabelWatch:
       model: A `FunctionalModel`.
       views: Gives the weak view.
       split: `datasets.sources.source.Split` of the server's labelled examples.
-      threshold: tau of the run.
+      select: From logits to pseudo-labels and their weights, as the clients do.
       seed: The run's seed.
       on_collapse: 'warn', once; with 'stop' or 'rewind' `check` raises, too.
       tell: Called with the text of the warning; by default it is printed, above
@@ -94,7 +96,7 @@ class PseudoLabelWatch:
       logits, _ = model.predict(
         trainable, non_trainable, views.weak(images, seed), training=False
       )
-      guesses, mask = losses.pseudo_labels(logits, threshold)
+      guesses, mask = select(logits)
       right = mask * tf.cast(tf.equal(guesses, labels), tf.float32)
       of_class = tf.math.bincount(
         guesses, mask, minlength=tf.shape(logits)[-1], dtype=tf.float32
@@ -196,6 +198,7 @@ def build(
   *,
   has_server_training: bool,
   threshold,
+  confidence: str | None,
   seed: int,
   on_collapse: str,
 ) -> PseudoLabelWatch | None:
@@ -207,17 +210,22 @@ def build(
     data: The run's `RunData`.
     has_server_training: Whether the server trains on labelled examples.
     threshold: tau; `None` where the process makes no pseudo-labels by one.
+    confidence: The rule by which pseudo-labels count; `None` where the process
+      has but the threshold.
     seed: The run's seed.
     on_collapse: 'warn', 'stop' or 'rewind'.
   """
-  if not has_server_training or threshold is None:
+  rule = confidence or 'fixed'
+  if not has_server_training or (threshold is None and rule == 'fixed'):
     return None
   server, train = data.partition.server_indices, data.source.train
   return PseudoLabelWatch(
     model,
     views,
     source.Split(train.images[server], train.labels[server]),
-    threshold=threshold,
+    select=functools.partial(
+      selection.pseudo_labels, threshold=threshold, rule=rule
+    ),
     seed=seed,
     on_collapse=on_collapse,
   )

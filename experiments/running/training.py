@@ -228,6 +228,7 @@ def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
     opened.data,
     has_server_training=opened.spec.has_server_training,
     threshold=settings.threshold,
+    confidence=settings.confidence,
     seed=settings.seed,
     on_collapse=settings.on_collapse,
   )

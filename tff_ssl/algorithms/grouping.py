@@ -48,7 +48,12 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.consistency import TEACHER, THRESHOLD, VIEWS_FORWARD
+from tff_ssl.objectives.consistency import (
+  CONFIDENCE,
+  TEACHER,
+  THRESHOLD,
+  VIEWS_FORWARD,
+)
 from tff_ssl.setting import Setting, check_arguments, only_with, unless
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -106,6 +111,7 @@ SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
 SETTINGS = (
   shared.NUM_GROUPS,
   THRESHOLD,
+  CONFIDENCE,
   VIEWS_FORWARD,
   TEACHER,
   *shared.LOCAL,
@@ -324,7 +330,7 @@ SPECS = (
     'The same without groups: FedAvg with a server model (S = 1).',
     f'{_PAPER}, Eqs. 3, 4 and 8',
     build_grouping_ssfl,
-    (THRESHOLD, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
+    (THRESHOLD, CONFIDENCE, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,

@@ -49,7 +49,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.consistency import CONFIDENCE, THRESHOLD
 from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -63,6 +63,7 @@ with epy.lazy_imports():
 SETTINGS = (
   shared.NUM_GROUPS,
   THRESHOLD,
+  CONFIDENCE,
   *shared.LOCAL,
   shared.CLIENT_MOMENTUM,
   shared.SERVER_STEPS,

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from etils import epy
 
@@ -27,7 +29,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
-  from tff_ssl.objectives.maths import losses, selected
+  from tff_ssl.objectives.maths import losses, selected, selection
 
 THRESHOLD = Setting(
   'threshold',
@@ -36,6 +38,19 @@ THRESHOLD = Setting(
   at_least=0,
   # A percentage is a mistake; a little above 1 turns pseudo-labels off.
   below=2,
+  used_when=(
+    unless('confidence', 'self_adaptive', 'finds its thresholds by itself'),
+    unless('confidence', 'gaussian', 'weighs by the mean confidence'),
+  ),
+)
+CONFIDENCE = Setting(
+  'confidence',
+  str,
+  'Which pseudo-labels count: those from the threshold on (fixed); from the '
+  "minibatch's mean confidence on, less for rare classes (self_adaptive, "
+  'FreeMatch); or all, the less the further below that mean (gaussian, '
+  'SoftMatch).',
+  choices=('fixed', 'self_adaptive', 'gaussian'),
 )
 VIEWS_FORWARD = Setting(
   'views_forward',
@@ -52,6 +67,8 @@ TEACHER = Setting(
   'that the client received (it does not change during local training).',
   choices=('trained', 'received'),
 )
+# From logits `[n, d]` to pseudo-labels `int32 [n]` and weights `float32 [n]`.
+Select = Callable[[Any], tuple[Any, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +85,16 @@ class ConsistencyRegularization:
       (with groups, the mean of their models), at inference, as in SemiFL (Diao
       et al., arXiv 2106.01432), so that a client cannot confirm its own
       mistakes within a round.
+    confidence: Which pseudo-labels count (`objectives.maths.selection`):
+      'fixed', those from the threshold on; 'self_adaptive' or 'gaussian', to
+      which the threshold is nothing.
   """
 
   views: protocols.Views
   threshold: float = 0.95
   views_forward: str = 'auto'
   teacher: str = 'trained'
+  confidence: str = 'fixed'
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 
@@ -81,6 +102,7 @@ class ConsistencyRegularization:
     THRESHOLD.check(self.threshold)
     VIEWS_FORWARD.check(self.views_forward)
     TEACHER.check(self.teacher)
+    CONFIDENCE.check(self.confidence)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -89,15 +111,23 @@ class ConsistencyRegularization:
     seeds = [randomness.fold_in(seed, i) for i in (2, 3)]
     if self.teacher == 'received':
       weak_logits = predict.at(anchors, weak)
-      _, mask = losses.pseudo_labels(weak_logits, self.threshold)
+      _, mask = self.select(weak_logits)
       strong_logits = selected.predict_selected(
         predict, strong, mask, seeds[1], weak_logits
       )
     else:
       weak_logits, strong_logits = forward(
-        predict, [weak, strong], seeds, self.views_forward, self.threshold
+        predict, [weak, strong], seeds, self.views_forward, self.select
       )
-    return pseudo_label_loss(weak_logits, strong_logits, self.threshold, batch)
+    return pseudo_label_loss(weak_logits, strong_logits, self.select, batch)
+
+  def select(self, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns pseudo-labels `int32 [n]` and weights `float32 [n]`.
+
+    Args:
+      logits: The teacher's, `float [n, d]`.
+    """
+    return selection.pseudo_labels(logits, self.threshold, self.confidence)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +152,9 @@ class SelfTraining:
     del anchors
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = predict(weak, training=True, seed=randomness.fold_in(seed, 2))
-    return pseudo_label_loss(logits, logits, self.threshold, batch)
+    return pseudo_label_loss(
+      logits, logits, selection.from_threshold(self.threshold), batch
+    )
 
 
 def forward(
@@ -130,7 +162,7 @@ def forward(
   inputs: list[tf.Tensor],
   seeds: list[tf.Tensor],
   views_forward: str,
-  threshold: float | None = None,
+  select: Select | None = None,
   first_may_be_empty: bool = False,
 ) -> list[tf.Tensor]:
   """Returns the train-mode logits of several batches.
@@ -145,10 +177,11 @@ def forward(
       normalisation only. It is the same but for dropout, and faster where no
       gradient flows through a batch. 'auto': joint where the model has moving
       statistics.
-    threshold: tau, where the last batch is another view of the one before, and
-      the loss takes only those of its examples whose prediction there reaches
-      tau. In separate passes only they go through the model then; see
-      `selected.predict_selected`. Without it, all examples do.
+    select: From logits to pseudo-labels and their weights, where the last batch
+      is another view of the one before, and the loss takes only those of its
+      examples whose weight there is above 0. In separate passes only they go
+      through the model then; see `selected.predict_selected`. Without it, all
+      examples do.
     first_may_be_empty: Whether the first batch may have no examples, where
       others have some.
 
@@ -179,18 +212,28 @@ def forward(
   outputs += [
     predict(batch, training=True, seed=seed) for batch, seed in earlier
   ]
-  if threshold is None:
+  if select is None:
     return [*outputs, predict(last, training=True, seed=last_seed)]
-  _, mask = losses.pseudo_labels(outputs[-1], threshold)
+  _, mask = select(outputs[-1])
   return [
     *outputs,
     selected.predict_selected(predict, last, mask, last_seed, outputs[-1]),
   ]
 
 
-def pseudo_label_loss(teacher_logits, student_logits, threshold, batch):
-  """Returns Eq. 4's loss for given logits, and the metrics of pseudo-labels."""
-  labels, mask = losses.pseudo_labels(teacher_logits, threshold)
+def pseudo_label_loss(teacher_logits, student_logits, select: Select, batch):
+  """Returns Eq. 4's loss for given logits, and the metrics of pseudo-labels.
+
+  Where pseudo-labels have weights between 0 and 1, `mask_rate` is the mean
+  weight, and `pseudo_label_accuracy` counts by weight.
+
+  Args:
+    teacher_logits: `float [n, d]`.
+    student_logits: `float [n, d]`.
+    select: From the teacher's logits to labels and weights.
+    batch: The minibatch.
+  """
+  labels, mask = select(teacher_logits)
   total = tf.reduce_sum(
     losses.masked_cross_entropy(labels, student_logits, mask)
   )

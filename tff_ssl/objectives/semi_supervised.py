@@ -20,7 +20,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
-  from tff_ssl.objectives.maths import losses
+  from tff_ssl.objectives.maths import losses, selection
 
 UNLABELLED_LOSS = Setting(
   'unlabelled_loss',
@@ -109,7 +109,9 @@ class SemiSupervised:
       seeds,
       self.views_forward,
       # Self-training takes examples of the strong view by that view itself.
-      None if self.unlabelled_loss == 'self_training' else self.threshold,
+      None
+      if self.unlabelled_loss == 'self_training'
+      else selection.from_threshold(self.threshold),
       first_may_be_empty=True,
     )
     supervised, counts = losses.supervised(labelled['y'], logits)
@@ -123,7 +125,7 @@ class SemiSupervised:
 
     def loss(teacher, student):
       return consistency.pseudo_label_loss(
-        teacher, student, self.threshold, batch
+        teacher, student, selection.from_threshold(self.threshold), batch
       )
 
     if self.unlabelled_loss == 'crl':

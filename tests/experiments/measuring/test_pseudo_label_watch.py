@@ -9,6 +9,7 @@ from datasets.sources import source
 from experiments.measuring import pseudo_label_watch
 from experiments.measuring.finished_round import FinishedRound
 from tff_ssl.augmentation import views
+from tff_ssl.objectives.maths import selection
 
 _CLASSES = 4
 _SIZE = 40
@@ -41,7 +42,7 @@ def _watch(told, threshold=0.95, **kwargs):
     _OneHotModel(),
     _MarkedViews(),
     split,
-    threshold=threshold,
+    select=selection.from_threshold(threshold),
     seed=0,
     tell=told.append,
     **kwargs,
@@ -149,6 +150,7 @@ def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
     data=None,
     has_server_training=has_server,
     threshold=threshold,
+    confidence=None,
     seed=0,
     on_collapse='warn',
   )

@@ -11,6 +11,7 @@ from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.objectives import consistency
+from tff_ssl.objectives.maths import selection
 from tff_ssl.templates import prediction
 
 _SEED = tf.constant([3, 4])
@@ -310,7 +311,10 @@ def test_sparing_unsure_examples_changes_nothing(norm):
       for view in (x, 1 - x / 2)
     )
     expected, _ = consistency.pseudo_label_loss(
-      teacher, student, threshold, {'y': tf.fill([8], -1)}
+      teacher,
+      student,
+      selection.from_threshold(threshold),
+      {'y': tf.fill([8], -1)},
     )
   assert float(loss) == pytest.approx(float(expected), abs=1e-6) != 0
   for actual, gradient in zip(
@@ -347,3 +351,26 @@ def test_plain_views_make_both_objectives_equal():
     predict = prediction.Predictor(model, weights.trainable, [])
     results.append(float(kind(plain, 0.4)(predict, batch, None, _SEED)[0]))
   assert results[0] == pytest.approx(results[1], abs=1e-7)
+
+
+@pytest.mark.parametrize('rule', ['self_adaptive', 'gaussian'])
+@pytest.mark.parametrize('teacher', ['trained', 'received'])
+def test_adaptive_rules_weigh_the_examples(rule, teacher):
+  objective = objectives.ConsistencyRegularization(
+    _RowViews(), teacher=teacher, confidence=rule
+  )
+  table = tf.constant(np.concatenate([_WEAK, _STRONG]))
+  with tf.GradientTape() as tape:
+    tape.watch(table)
+    predict = _TablePredictor(table)
+    anchors = tf.constant(_WEAK)
+    loss, metrics = objective(predict, _batch(), anchors, _SEED)
+  gradient = tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
+  _, weights = selection.pseudo_labels(tf.constant(_WEAK), 0.0, rule)
+  log_probabilities = scipy.special.log_softmax(_STRONG.astype(float), axis=1)
+  each = -log_probabilities[np.arange(_SIZE), _LABELS]
+  assert float(loss) == pytest.approx((weights.numpy() * each).sum() / _SIZE)
+  np.testing.assert_array_equal(gradient[:_SIZE], 0)
+  assert float(metrics['mask_rate'][0]) == pytest.approx(
+    weights.numpy().sum(), rel=1e-6
+  )
