@@ -27,6 +27,12 @@ The flags of a process on a data set, each with the value that it will have:
 
   python -m experiments.run --process=grouping --dataset=digits --help
 
+What we recommend for where your labels are, with what it gives beyond the
+server's labels alone:
+
+  python -m experiments.run --process=recommended --dataset=digits \\
+    --with_lower_bound
+
 What would run, without training: add --dry_run. All that there is, a line each:
 --list. Your own: --process=my_module:SPEC, --dataset=my_module:SOURCE,
 --partition=my_module:PARTITION, --model=my_module:function. The rows of

@@ -186,7 +186,7 @@ class PseudoLabelWatch:
         f'Stopped after round {finished.number} (--on_collapse='
         f'{self._on_collapse}): pseudo-labels for {in_words(finished.row)}. '
         'Raise --threshold, try --process=grouping_robust, or go on with '
-        '--on_collapse=warn.',
+        '--on_collapse=warn or rewind.',
         finished,
       )
 
