@@ -166,6 +166,22 @@ class CheckpointManager:
     """
     self._pinned = round_number
 
+  def is_sound(self, round_number: int) -> bool:
+    """Returns whether a round has a checkpoint that can be loaded.
+
+    Args:
+      round_number: The round.
+    """
+    paths = [p for p, n in self._checkpoints().items() if n == round_number]
+    if not paths:
+      return False
+    try:
+      _, arrays = _read(paths[-1], round_number)
+      self._check_arrays(arrays)
+    except (UnsoundCheckpointError, OSError):
+      return False
+    return True
+
   def drop_after(self, round_number: int) -> None:
     """Removes all checkpoints of later rounds, the newest first.
 
@@ -280,10 +296,13 @@ class CheckpointManager:
         f'{later[-1]}: continue from that one.'
       )
     name = f'round_{round_number:08d}'
-    copies = list(existing.values()).count(round_number)
-    while self._folder / name in existing:
-      name = f'round_{round_number:08d}.{copies}'
-      copies += 1
+    copies = [
+      int(_NAME.fullmatch(path.name)[2] or 0)
+      for path, number in existing.items()
+      if number == round_number
+    ]
+    if copies:
+      name = f'{name}.{max(copies) + 1}'
     temporary = self._folder / f'{run_folder.TEMPORARY_PREFIX}{name}'
     if temporary.exists():  # An earlier attempt of this manager failed.
       shutil.rmtree(temporary)

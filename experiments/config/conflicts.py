@@ -56,6 +56,7 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
       raise UsageError(
         f'--{first}={low} is more than --{second}={high}: {why}.'
       )
+  _check_state_of_clients(values, parts)
   _check_rounds(values)
   _check_labels(values, parts)
   _check_central(values, parts)
@@ -72,6 +73,24 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
       except ValueError as error:
         raise UsageError(str(error)) from error
   worker_settings.check(values)
+
+
+def _check_state_of_clients(values, parts) -> None:
+  if values.get('on_collapse') == 'rewind' and parts.process.keeps_client_state:
+    raise UsageError(
+      f'--on_collapse=rewind does not fit --process={values["process"]}, whose '
+      'clients keep states that would not go back with it: use '
+      '--on_collapse=stop or warn.'
+    )
+  if (
+    values.get('client_momentum') == 'mean'
+    and values.get('client_optimizer') == 'adam'
+  ):
+    raise UsageError(
+      '--client_momentum=mean does not fit --client_optimizer=adam, whose '
+      'state counts steps: use --client_momentum=reset, or '
+      '--client_optimizer=sgd.'
+    )
 
 
 def _check_rounds(values) -> None:

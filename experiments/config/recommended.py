@@ -15,8 +15,6 @@ NAME = 'recommended'
 _OF_CLIENTS = (
   label_masks.LABELLED_FRACTION.name,
   'mask_ratio',
-  'mask',
-  'labelled_examples',
 )
 
 

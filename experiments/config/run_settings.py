@@ -49,8 +49,8 @@ def _has_lower_bound(values):
       return None
     return f'the process {values["process"]} is that bound'
   return (
-    f'the process {values["process"]} has labels at the clients, too: the '
-    'server alone is no bound of it'
+    f'the server alone is no bound of the process {values["process"]}, whose '
+    'labels are not all at the server'
   )
 
 
@@ -154,7 +154,8 @@ SCHEDULE = (
     'What happens when most pseudo-labels are likely to be wrong: warn; stop '
     'the run after the checkpoint of that round; or rewind, which goes back to '
     'the last round that was sound and lets the server train alone until after '
-    'that round.',
+    'that round. With rewind, the rounds that are evaluated decide what is '
+    'trained.',
     default='warn',
     choices=('warn', 'stop', 'rewind'),
     scope=Scope.RUN,

@@ -7,6 +7,10 @@ these examples, so this accuracy is too high as an estimate for the clients. If
 most pseudo-labels are wrong even here, most of the clients' are wrong, too: the
 run is collapsing. The watch then warns, or the run stops or goes back
 (`--on_collapse`).
+
+The model is the one that is evaluated. With a moving average (`--ema_decay`)
+that is not the one that labels where clients label with their own models: a
+collapse is seen later then.
 """
 
 import functools
@@ -184,9 +188,9 @@ class PseudoLabelWatch:
     if self._on_collapse != 'warn' and finished.row.get('is_collapsing'):
       raise CollapseError(
         f'Stopped after round {finished.number} (--on_collapse='
-        f'{self._on_collapse}): pseudo-labels for {in_words(finished.row)}. '
-        'Raise --threshold, try --process=grouping_robust, or go on with '
-        '--on_collapse=warn or rewind.',
+        f'{self._on_collapse}): pseudo-labels for {in_words(finished.row)}. Go '
+        'on with --on_collapse=warn or rewind, or start anew with fewer '
+        'pseudo-labels (--threshold) or with --process=grouping_robust.',
         finished,
       )
 
@@ -198,7 +202,7 @@ def build(
   *,
   has_server_training: bool,
   threshold,
-  confidence: str | None,
+  rule: str | None,
   seed: int,
   on_collapse: str,
 ) -> PseudoLabelWatch | None:
@@ -210,12 +214,12 @@ def build(
     data: The run's `RunData`.
     has_server_training: Whether the server trains on labelled examples.
     threshold: tau; `None` where the process makes no pseudo-labels by one.
-    confidence: The rule by which pseudo-labels count; `None` where the process
+    rule: The rule by which pseudo-labels count; `None` where the process
       has but the threshold.
     seed: The run's seed.
     on_collapse: 'warn', 'stop' or 'rewind'.
   """
-  rule = confidence or 'fixed'
+  rule = rule or 'fixed'
   if not has_server_training or (threshold is None and rule == 'fixed'):
     return None
   server, train = data.partition.server_indices, data.source.train

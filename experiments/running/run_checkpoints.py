@@ -19,7 +19,7 @@ class RunCheckpoints:
     *,
     client_states: ClientStateFiles | None = None,
     classifier: classifiers.Description | None = None,
-    keeps_sound: bool = False,
+    on_collapse: str = 'warn',
   ):
     """Initializes the checkpoints.
 
@@ -28,8 +28,10 @@ class RunCheckpoints:
       client_states: The states of the clients; `None` where they keep none.
       classifier: Description of the classifier that each checkpoint holds, or
         `None` for checkpoints without one.
-      keeps_sound: Whether the checkpoint of the last round that was found sound
-        is kept, for `go_back`.
+      on_collapse: The setting. With 'stop' and 'rewind' the checkpoint of the
+        last round that was found sound is kept, for `go_back`. With 'rewind' a
+        round that collapses has none: a run that ends before it has gone back
+        repeats that round, and goes back then.
 
     Attributes:
       rewinds: When clients pause, as of the newest checkpoint.
@@ -37,7 +39,8 @@ class RunCheckpoints:
     self._manager = manager
     self._client_states = client_states
     self._classifier = classifier
-    self._keeps_sound = keeps_sound
+    self._keeps_sound = on_collapse in ('stop', 'rewind')
+    self._leaves_collapsed = on_collapse == 'rewind'
     self.rewinds = rewinds_lib.Rewinds()
 
   def load_latest(self) -> tuple[int, Any] | None:
@@ -80,15 +83,16 @@ class RunCheckpoints:
         'from before it: with --on_collapse=rewind from its first round, a run '
         'keeps one. Start it anew in another folder.'
       )
-    sound = rewinds.go_back(collapsed.number)
-    self._manager.drop_after(sound)
-    number, state = self.load_latest() or (0, initial_state)
-    if number != sound:
+    sound = rewinds.sound_round
+    if sound and not self._manager.is_sound(sound):
       raise checkpoints.CheckpointError(
         f'The checkpoint of round {sound}, the last before the collapse of '
-        f'round {collapsed.number}, is damaged: restore it from a copy, or '
-        'start anew in another folder.'
+        f'round {collapsed.number}, is missing or damaged: restore it from a '
+        'copy, or start anew in another folder.'
       )
+    rewinds.go_back(collapsed.number)
+    self._manager.drop_after(sound)
+    number, state = self.load_latest() or (0, initial_state)
     self.rewinds = rewinds
     self.save(collapsed.at(number, state), ())
     return number, state
@@ -111,6 +115,8 @@ class RunCheckpoints:
   def save(self, finished: FinishedRound, participants: Iterable[int]) -> None:
     """Saves a checkpoint, then deletes files that no checkpoint needs.
 
+    With `on_collapse='rewind'`, a round that collapses is not saved.
+
     Args:
       finished: The last round.
       participants: All clients that took part since the checkpoint before.
@@ -118,6 +124,8 @@ class RunCheckpoints:
     Raises:
       CheckpointError: If it cannot be written.
     """
+    if self._leaves_collapsed and finished.row.get('is_collapsing'):
+      return
     more, files = {}, {}
     if self._classifier is not None:
       files[classifiers.FILE] = classifiers.pack(
@@ -126,6 +134,8 @@ class RunCheckpoints:
     if self._keeps_sound:
       self.rewinds.note(finished.number, finished.row)
       self._pin()
+    else:  # Nothing keeps that checkpoint.
+      self.rewinds.sound_round = None
     if self._keeps_sound or self.rewinds.pauses:
       files[rewinds_lib.FILE] = self.rewinds.pack()
     if files:

@@ -215,7 +215,7 @@ def _open_checkpoints(opened, folder, initial_state):
       precision=settings.precision,
       pretraining_rounds=settings.pretraining_rounds,
     ),
-    keeps_sound=settings.on_collapse == 'rewind',
+    on_collapse=settings.on_collapse or 'warn',
   )
 
 
@@ -228,7 +228,7 @@ def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
     opened.data,
     has_server_training=opened.spec.has_server_training,
     threshold=settings.threshold,
-    confidence=settings.confidence,
+    rule=settings.pseudo_label_rule,
     seed=settings.seed,
     on_collapse=settings.on_collapse,
   )
@@ -344,9 +344,9 @@ def _opened_logs(settings, folder, first_round, evaluator, owners):
 def _bytes_needed(opened, state) -> int:
   """Returns the bytes of checkpoints, client states and the other files."""
   settings = opened.settings
-  # Two checkpoints are kept, with --on_collapse=rewind another one, and one is
-  # being written. Each has the state and the classifier, which is no larger.
-  checkpoints_at_once = 4 if settings.on_collapse == 'rewind' else 3
+  # Two checkpoints are kept, maybe the last sound one, and one is being
+  # written. Each has the state and the classifier, which is no larger.
+  checkpoints_at_once = 3 if settings.on_collapse in (None, 'warn') else 4
   needed = checkpoints_at_once * 2 * description.num_bytes(state) + 32 * 2**20
   if opened.spec.keeps_client_state:
     needed += client_state_files.bytes_needed(

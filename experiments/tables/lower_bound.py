@@ -4,11 +4,14 @@
 seed, data, network, rounds and server steps, in <run_dir>_server_only. The
 difference of both is what the clients' unlabelled examples gave.
 
-Its learning rate is the one that was given, or else that of `server_only`,
-which suits a server without clients better than the run's own.
+Its learning rate is the one that was given beside the recipe, if any, or else
+that of `server_only`, which suits a server without clients better than the
+run's own.
 """
 
+import dataclasses
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -19,8 +22,8 @@ FLAG = 'with_lower_bound'
 _BOUND = 'server_only'
 # Evaluations whose mean is compared: it varies less than the last one.
 _MEASURE = measures.parse('mean_of_last@5')
-_OF_THE_RUN = ('recipe', 'recipe_scale')
-_RATES = {'learning_rate', 'server_learning_rate'}
+_RATES = ('learning_rate', 'server_learning_rate')
+_OF_THE_RUN = ('recipe', 'recipe_scale', *_RATES)
 
 
 def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
@@ -46,6 +49,27 @@ def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
   ]
 
 
+def plan_seeds(
+  runs: Sequence[child_runs.ChildRun],
+) -> list[child_runs.ChildRun]:
+  """Returns the runs of several command lines, each bound before its run.
+
+  Args:
+    runs: Of command lines with `--with_lower_bound`.
+
+  Raises:
+    UsageError: If the flags cannot be run.
+  """
+  planned = []
+  for each in runs:
+    bound, own = plan(each.given)
+    planned += [
+      dataclasses.replace(bound, name=f'{each.name}, {bound.name}'),
+      dataclasses.replace(own, name=each.name),
+    ]
+  return planned
+
+
 def _settings_of_bound(settings, flags):
   """Returns the settings of the server alone.
 
@@ -54,14 +78,15 @@ def _settings_of_bound(settings, flags):
     flags: Those that the user gave for it.
   """
   values = {k: v for k, v in settings.used.items() if k not in _OF_THE_RUN}
-  values |= {'process': _BOUND, 'run_dir': f'{settings.run_dir}_{_BOUND}'}
+  values |= {
+    'process': _BOUND,
+    'run_dir': f'{os.path.normpath(settings.run_dir)}_{_BOUND}',
+  }
   if settings.server_epochs:
     # The steps of so many passes.
     passes = math.ceil(settings.server_examples / settings.server_batch_size)
     values['server_steps'] = settings.server_epochs * passes
-  values['learning_rate'] = settings.server_learning_rate
-  if settings.recipe is None and not _RATES & flags.keys():
-    del values['learning_rate']
+  values |= {name: flags[name] for name in _RATES if name in flags}
   return settings_lib.make(values, optional=values)
 
 
@@ -96,9 +121,10 @@ def compare(bound, settings) -> str:
   own, alone, what = _figures(bound, settings)
   return (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
-    f'{settings.process}, {alone:.4f} with the server alone (test accuracy, '
-    f'{what}; seed {settings.seed}, which decides which examples are labelled: '
-    'compare several with --seeds).'
+    f'{settings.process}, {alone:.4f} with the server alone at a learning rate '
+    f'of {bound.server_learning_rate:g} (test accuracy, {what}; seed '
+    f'{settings.seed}, which decides which examples are labelled: compare '
+    'several with --seeds).'
   )
 
 

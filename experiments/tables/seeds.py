@@ -1,6 +1,7 @@
 """Several seeds of one run, and the mean and interval of their results."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 
@@ -106,7 +107,7 @@ def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
   for seed in recipes.parse_seeds(given['seeds']):
     flags = {**one, 'seed': seed}
     if 'run_dir' in one:
-      flags['run_dir'] = f'{one["run_dir"]}_seed{seed}'
+      flags['run_dir'] = f'{os.path.normpath(one["run_dir"])}_seed{seed}'
     settings = recipes.make(flags)
     flags['run_dir'] = settings.run_dir
     runs.append(child_runs.ChildRun(f'seed {seed}', flags, settings))
@@ -126,7 +127,10 @@ def run(given: dict[str, object]) -> int:
     UsageError: If the flags cannot be run; nothing was started.
   """
   runs = plan(given)
-  outcome = child_runs.run_all(runs)
+  has_bounds = given.get(lower_bound.FLAG)
+  outcome = child_runs.run_all(
+    lower_bound.plan_seeds(runs) if has_bounds else runs
+  )
   if outcome.failed:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
   finished = [r.settings for r in runs if child_runs.is_finished(r.settings)]
@@ -134,6 +138,6 @@ def run(given: dict[str, object]) -> int:
     summaries = [child_runs.read_summary(s.run_dir) for s in finished]
     accuracies = [summary['accuracy'] for summary in summaries]
     print(f'Final test accuracy: {spread(accuracies)}')
-  if given.get(lower_bound.FLAG) and (found := lower_bound.gains(runs)):
+  if has_bounds and (found := lower_bound.gains(runs)):
     print(f'Unlabelled clients gave, beyond the server alone: {spread(found)}')
   return outcome.exit_code

@@ -8,16 +8,19 @@ import pytest
 
 from experiments import run
 from experiments.artifacts import checkpoints
-from experiments.running import run_checkpoints
+from experiments.running import rewinds, run_checkpoints
 
-# An untrained model labels everything, so that each measured round collapses.
+# A model that hardly knows anything labels everything, until the server has
+# trained it for some rounds.
 _ASKED = (
   *('--process=fedavg_ssfl', '--dataset=digits', '--model=dense'),
   *('--num_clients=6', '--clients_per_round=4', '--server_examples=50'),
-  *('--threshold=0', '--server_steps=1', '--server_warmup_rounds=0'),
-  *('--learning_rate=1e-6', '--rounds_per_evaluation=2'),
+  *('--threshold=0', '--server_steps=10', '--server_warmup_rounds=0'),
+  *('--learning_rate=0.03', '--rounds_per_evaluation=2'),
   *('--rounds_per_checkpoint=3', '--on_collapse=rewind'),
 )
+_ROUNDS = 9
+_PAUSES = [[0, 2], [2, 4], [4, 6], [6, 8]]
 
 
 @pytest.fixture(scope='module')
@@ -47,74 +50,91 @@ def _result(folder):
 
 @pytest.fixture
 def uninterrupted(train, tmp_path):
-  assert train(tmp_path / 'whole', 5) == 0
+  assert train(tmp_path / 'whole', _ROUNDS) == 0
   return _result(tmp_path / 'whole')
 
 
 def test_clients_pause_until_the_collapse(train, tmp_path, capsys):
-  assert train(tmp_path, 5) == 0
+  assert train(tmp_path, _ROUNDS) == 0
   _, pauses, rounds, participants = _result(tmp_path)
   said = capsys.readouterr().out
   assert 'Round 2 collapses: back to round 0, and clients pause' in said
-  # Rounds 1 and 2 without clients are sound; round 4, with them, is not.
-  assert pauses == [[0, 2], [2, 4], [4, 5]]
-  assert rounds == [1, 2, 3, 4, 5]
-  assert participants == [0] * 5
+  # Rounds without clients are sound, those with them are not but for the last.
+  assert pauses == _PAUSES
+  assert rounds == list(range(1, _ROUNDS + 1))
+  assert participants == [0] * 8 + [4]
 
 
-def test_the_server_alone_did_the_same(uninterrupted, train, tmp_path):
-  """All rounds were repeated without clients."""
-  sha, *_ = uninterrupted
-  assert train(tmp_path / 'alone', 5, '--server_warmup_rounds=5') == 0
-  assert _result(tmp_path / 'alone')[0] == sha
-
-
-def test_stopped_and_resumed_it_is_the_same(uninterrupted, train, tmp_path):
-  for rounds in (1, 3, 4, 5):
-    assert train(tmp_path / 'parts', rounds) == 0
-  resumed = _result(tmp_path / 'parts')
-  assert resumed[0] == uninterrupted[0]
-  # A run that ends with round 1 tests it, and goes back from there.
-  assert resumed[1] != uninterrupted[1]
-
-
-@pytest.mark.parametrize('ends', ['dropping', 'dropped'])
-def test_ended_while_it_goes_back(
-  ends, uninterrupted, train, tmp_path, monkeypatch
+def test_a_pause_is_training_of_the_server_alone(
+  uninterrupted, train, tmp_path
 ):
-  def crash(*unused):
-    raise OSError('the power is gone')
+  assert train(tmp_path / 'alone', _ROUNDS, '--server_warmup_rounds=8') == 0
+  alone = _result(tmp_path / 'alone')
+  assert alone[0] == uninterrupted[0] and alone[1] == []
+  assert train(tmp_path / 'never', _ROUNDS, '--server_warmup_rounds=9') == 0
+  assert _result(tmp_path / 'never')[0] != uninterrupted[0]
+
+
+@pytest.mark.parametrize('step', ['before', 'dropping', 'loading', 'noting'])
+@pytest.mark.parametrize('time', [1, 3])
+def test_ended_while_it_goes_back(
+  step, time, uninterrupted, train, tmp_path, monkeypatch
+):
+  """The power goes at a step of the first or the third time of going back."""
+  owner, name, more = {
+    'before': (run_checkpoints.RunCheckpoints, 'go_back', 0),
+    'dropping': (checkpoints.CheckpointManager, 'drop_after', 0),
+    # Each start of a run loads, too.
+    'loading': (run_checkpoints.RunCheckpoints, 'load_latest', 1),
+    # The rewinds are packed for each checkpoint.
+    'noting': (rewinds.Rewinds, 'pack', None),
+  }[step]
+  calls, whole = [], getattr(owner, name)
+
+  def cut(self, *arguments):
+    calls.append(1)
+    if more is None:
+      is_due = len(self.pauses) == time
+    else:
+      is_due = len(calls) == time + more
+    if is_due:
+      raise OSError('the power is gone')
+    return whole(self, *arguments)
 
   with monkeypatch.context() as broken:
-    if ends == 'dropping':
-      broken.setattr(checkpoints.CheckpointManager, 'drop_after', crash)
-    else:
-      # The checkpoints are dropped, the pause is not noted yet.
-      broken.setattr(
-        run_checkpoints.RunCheckpoints,
-        'load_latest',
-        _once_then(run_checkpoints.RunCheckpoints.load_latest, crash),
-      )
-    assert train(tmp_path / 'cut', 5) == 1
-  assert train(tmp_path / 'cut', 5) == 0
-  assert _result(tmp_path / 'cut')[0] == uninterrupted[0]
+    broken.setattr(owner, name, cut)
+    assert train(tmp_path / 'cut', _ROUNDS) == 1
+  assert train(tmp_path / 'cut', _ROUNDS) == 0
+  assert _result(tmp_path / 'cut') == uninterrupted
 
 
-def _once_then(function, crash):
-  calls = []
-
-  def call(self):
-    calls.append(1)
-    return function(self) if len(calls) == 1 else crash()
-
-  return call
+def test_stopped_it_may_go_back_later(train, tmp_path):
+  """A run that was to stop has kept its last sound round."""
+  folder = tmp_path / 'later'
+  assert train(folder, _ROUNDS, '--on_collapse=stop') == 1
+  assert train(folder, _ROUNDS) == 0
+  # It went on from the collapse in round 2, and collapsed again.
+  assert _result(folder)[1][0] == [0, 4]
 
 
 def test_a_run_that_kept_no_sound_round_stops(train, tmp_path, capsys):
   folder = tmp_path / 'late'
   assert train(folder, 2, '--on_collapse=warn') == 0
+  kept = sorted((folder / 'checkpoints').iterdir())
   assert train(folder, 4) == 1
   assert 'no checkpoint from before it' in capsys.readouterr().err
+  # Nothing is lost.
+  assert set(kept) <= set((folder / 'checkpoints').iterdir())
+
+
+def test_rewinding_may_be_turned_off_for_a_while(train, tmp_path, capsys):
+  """What was sound is not kept meanwhile, and is not gone back to."""
+  folder = tmp_path / 'mixed'
+  assert train(folder, 3) == 0
+  assert train(folder, 6, '--on_collapse=warn') == 0
+  assert train(folder, 8) == 1
+  assert 'no checkpoint from before it' in capsys.readouterr().err
+  assert list((folder / 'checkpoints').iterdir())
 
 
 def test_a_sound_run_is_left_alone(cache, tmp_path):

@@ -49,7 +49,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import (
-  CONFIDENCE,
+  PSEUDO_LABEL_RULE,
   TEACHER,
   THRESHOLD,
   VIEWS_FORWARD,
@@ -111,7 +111,7 @@ SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
 SETTINGS = (
   shared.NUM_GROUPS,
   THRESHOLD,
-  CONFIDENCE,
+  PSEUDO_LABEL_RULE,
   VIEWS_FORWARD,
   TEACHER,
   *shared.LOCAL,
@@ -330,7 +330,7 @@ SPECS = (
     'The same without groups: FedAvg with a server model (S = 1).',
     f'{_PAPER}, Eqs. 3, 4 and 8',
     build_grouping_ssfl,
-    (THRESHOLD, CONFIDENCE, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
+    (THRESHOLD, PSEUDO_LABEL_RULE, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,

@@ -49,7 +49,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.consistency import CONFIDENCE, THRESHOLD
+from tff_ssl.objectives.consistency import PSEUDO_LABEL_RULE, THRESHOLD
 from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -63,7 +63,7 @@ with epy.lazy_imports():
 SETTINGS = (
   shared.NUM_GROUPS,
   THRESHOLD,
-  CONFIDENCE,
+  PSEUDO_LABEL_RULE,
   *shared.LOCAL,
   shared.CLIENT_MOMENTUM,
   shared.SERVER_STEPS,
@@ -146,13 +146,23 @@ def build_grouping_robust(
   )
 
 
+def _derive(values, given):
+  """Returns the momentum of clients whose optimizer's states have no mean."""
+  optimizer = given.get('client_optimizer', values['client_optimizer'])
+  return {'client_momentum': 'reset'} if optimizer == 'adam' else {}
+
+
 SPEC = ProcessSpec(
   'grouping_robust',
-  'Grouping with pseudo-labels of the received model; the server trains last.',
+  'Grouping in which an average of the received model labels, and the server '
+  'trains last.',
   'Eqs. 3, 4 and 7 of Zhang et al. 2021, arXiv 2008.11364, with the teacher '
-  'and the order of Diao et al. 2022, arXiv 2106.01432',
+  'and the order of Diao et al. 2022, arXiv 2106.01432, the average of '
+  'Tarvainen and Valpola 2017, arXiv 1703.01780, and the momentum of Yu et al. '
+  '2019, arXiv 1905.03817',
   build_grouping_robust,
   SETTINGS,
+  derive=_derive,
   objective=_OBJECTIVE,
   makes_pseudo_labels=True,
 )

@@ -8,6 +8,7 @@ import tensorflow_federated as tff
 
 from tff_ssl.metrics import gradient_diversity
 from tff_ssl.templates import composition, full_gradient
+from tff_ssl.templates.server import finalizers
 
 
 def build_process_diversity(
@@ -78,7 +79,9 @@ def build_process_diversity(
     server = {
       'server_gradient': server_gradient,
       'server_update': server_update,
-      'server_optimizer_type': state_type['finalizer']['optimizer'],
+      'server_optimizer_type': finalizers.innermost(state_type['finalizer'])[
+        'optimizer'
+      ],
     }
 
   return gradient_diversity.build_gradient_diversity(
@@ -109,5 +112,7 @@ def measured_state(
     seed=np.int32(seed),
   )
   if process.parts.server is not None:
-    fields['server_optimizer'] = state.finalizer['optimizer']
+    fields['server_optimizer'] = finalizers.innermost(state.finalizer)[
+      'optimizer'
+    ]
   return fields

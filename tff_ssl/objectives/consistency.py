@@ -39,12 +39,12 @@ THRESHOLD = Setting(
   # A percentage is a mistake; a little above 1 turns pseudo-labels off.
   below=2,
   used_when=(
-    unless('confidence', 'self_adaptive', 'finds its thresholds by itself'),
-    unless('confidence', 'gaussian', 'weighs by the mean confidence'),
+    unless('pseudo_label_rule', 'self_adaptive', 'finds its own thresholds'),
+    unless('pseudo_label_rule', 'gaussian', 'weighs by the mean confidence'),
   ),
 )
-CONFIDENCE = Setting(
-  'confidence',
+PSEUDO_LABEL_RULE = Setting(
+  'pseudo_label_rule',
   str,
   'Which pseudo-labels count: those from the threshold on (fixed); from the '
   "minibatch's mean confidence on, less for rare classes (self_adaptive, "
@@ -85,7 +85,7 @@ class ConsistencyRegularization:
       (with groups, the mean of their models), at inference, as in SemiFL (Diao
       et al., arXiv 2106.01432), so that a client cannot confirm its own
       mistakes within a round.
-    confidence: Which pseudo-labels count (`objectives.maths.selection`):
+    pseudo_label_rule: Which pseudo-labels count (`objectives.maths.selection`):
       'fixed', those from the threshold on; 'self_adaptive' or 'gaussian', to
       which the threshold is nothing.
   """
@@ -94,7 +94,7 @@ class ConsistencyRegularization:
   threshold: float = 0.95
   views_forward: str = 'auto'
   teacher: str = 'trained'
-  confidence: str = 'fixed'
+  pseudo_label_rule: str = 'fixed'
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 
@@ -102,7 +102,7 @@ class ConsistencyRegularization:
     THRESHOLD.check(self.threshold)
     VIEWS_FORWARD.check(self.views_forward)
     TEACHER.check(self.teacher)
-    CONFIDENCE.check(self.confidence)
+    PSEUDO_LABEL_RULE.check(self.pseudo_label_rule)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -127,7 +127,9 @@ class ConsistencyRegularization:
     Args:
       logits: The teacher's, `float [n, d]`.
     """
-    return selection.pseudo_labels(logits, self.threshold, self.confidence)
+    return selection.pseudo_labels(
+      logits, self.threshold, self.pseudo_label_rule
+    )
 
 
 @dataclasses.dataclass(frozen=True)

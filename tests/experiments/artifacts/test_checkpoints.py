@@ -136,12 +136,20 @@ def test_later_ones_are_dropped_and_a_round_begins_again(tmp_path):
 
 def test_same_round_again_replaces_it(tmp_path):
   saver = manager(tmp_path)
+  for content in (1, 2, 3, 4):
+    saver.save(3, make_state(content))
+    round_number, loaded = manager(tmp_path).load_latest()
+    assert round_number == 3
+    assert flat_bits(loaded) == flat_bits(make_state(content))
+    assert len(os.listdir(tmp_path)) == 1
+
+
+def test_whether_a_round_can_be_loaded(tmp_path):
+  saver = manager(tmp_path)
   saver.save(3, make_state(1))
-  saver.save(3, make_state(2))
-  round_number, loaded = manager(tmp_path).load_latest()
-  assert round_number == 3
-  assert flat_bits(loaded) == flat_bits(make_state(2))
-  assert len(os.listdir(tmp_path)) == 1
+  assert saver.is_sound(3) and not saver.is_sound(4)
+  (tmp_path / 'round_00000003' / 'state.npz').write_bytes(b'damaged')
+  assert not saver.is_sound(3)
 
 
 def test_earlier_round_is_refused(tmp_path):

@@ -52,3 +52,19 @@ def test_every_recommendation_is_a_process():
     assert tff_ssl.recommend(labels_at).process in PROCESSES
   with pytest.raises(ValueError, match="labels_at='nobody'.*'sets'"):
     tff_ssl.recommend('nobody')
+
+
+def test_momentum_of_adam_is_reset():
+  given = {'process': 'grouping_robust', 'dataset': 'digits'}
+  adam = {**given, 'client_optimizer': 'adam'}
+  assert settings.make(given).client_momentum == 'mean'
+  assert settings.make(adam).client_momentum == 'reset'
+  with pytest.raises(UsageError, match='--client_momentum=mean does not fit'):
+    settings.make({**adam, 'client_momentum': 'mean'})
+
+
+def test_client_states_cannot_go_back():
+  given = {'process': 'fedmatch_server', 'dataset': 'digits'}
+  settings.make({**given, 'on_collapse': 'stop'})
+  with pytest.raises(UsageError, match='--on_collapse=rewind does not fit'):
+    settings.make({**given, 'on_collapse': 'rewind'})

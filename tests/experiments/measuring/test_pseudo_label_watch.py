@@ -150,7 +150,7 @@ def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
     data=None,
     has_server_training=has_server,
     threshold=threshold,
-    confidence=None,
+    rule=None,
     seed=0,
     on_collapse='warn',
   )

@@ -1,6 +1,11 @@
 """When clients pause, and what a checkpoint says of it, by hand."""
 
-from experiments.running import rewinds
+import numpy as np
+import pytest
+
+from experiments.artifacts import checkpoints
+from experiments.measuring.finished_round import FinishedRound
+from experiments.running import rewinds, run_checkpoints
 
 
 def test_clients_pause_from_the_sound_round_to_the_collapse():
@@ -33,3 +38,54 @@ def test_what_is_packed_is_unpacked():
 def test_a_checkpoint_without_the_file_knows_no_sound_round():
   unpacked = rewinds.Rewinds.unpack(None)
   assert unpacked.sound_round is None and not unpacked.pauses
+
+
+def _saved(folder, on_collapse='rewind'):
+  """Checkpoints of rounds 5 (sound), 7, 8 and 9, and what saved them."""
+  saved = run_checkpoints.RunCheckpoints(
+    checkpoints.CheckpointManager(folder, {'w': np.zeros(2)}, {}),
+    on_collapse=on_collapse,
+  )
+  for number in (5, 7, 8, 9):
+    row = {'is_collapsing': 0} if number == 5 else {}
+    saved.save(_round(number, row), ())
+  return saved
+
+
+def _round(number, row):
+  return FinishedRound(number, {'w': np.full(2, float(number))}, None, row)
+
+
+def _names(folder):
+  return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_goes_back_to_the_sound_round(tmp_path):
+  saved = _saved(tmp_path)
+  collapsed = _round(10, {'is_collapsing': 1})
+  saved.save(collapsed, ())
+  # A round that collapses has no checkpoint, the sound one is kept.
+  assert [int(name[6:14]) for name in _names(tmp_path)] == [5, 8, 9]
+  number, state = saved.go_back(collapsed, {'w': np.zeros(2)})
+  assert number == 5 and state['w'].tolist() == [5, 5]
+  again = run_checkpoints.RunCheckpoints(
+    checkpoints.CheckpointManager(tmp_path, {'w': np.zeros(2)}, {}),
+    on_collapse='rewind',
+  )
+  assert again.load_latest()[0] == 5
+  assert again.rewinds == rewinds.Rewinds([(5, 10)], 5)
+
+
+def test_a_damaged_sound_round_loses_nothing(tmp_path):
+  saved = _saved(tmp_path)
+  (tmp_path / 'round_00000005' / 'state.npz').write_bytes(b'damaged')
+  before = _names(tmp_path)
+  with pytest.raises(checkpoints.CheckpointError, match='round 5.*damaged'):
+    saved.go_back(_round(10, {'is_collapsing': 1}), {'w': np.zeros(2)})
+  assert _names(tmp_path) == before
+
+
+def test_without_the_setting_nothing_is_kept(tmp_path):
+  saved = _saved(tmp_path, on_collapse='warn')
+  assert [int(name[6:14]) for name in _names(tmp_path)] == [8, 9]
+  assert saved.rewinds.sound_round is None

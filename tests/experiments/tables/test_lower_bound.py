@@ -1,6 +1,7 @@
 """A run with the server alone beside it."""
 
 import json
+import shutil
 
 import pandas as pd
 import pytest
@@ -38,13 +39,36 @@ def test_the_server_does_as_much_alone():
     assert getattr(bound, name) == getattr(own, name), name
 
 
-def test_its_learning_rate_is_its_own_unless_one_was_given():
-  bound, own = (child.settings for child in _plan())
-  assert (bound.learning_rate, own.learning_rate) == (0.01, 0.03)
-  bound, _ = (child.settings for child in _plan(learning_rate=0.05))
-  assert bound.learning_rate == 0.05
-  bound, _ = (child.settings for child in _plan(server_learning_rate=0.2))
-  assert bound.learning_rate == 0.2
+@pytest.mark.parametrize(
+  'given, expected',
+  [
+    ({}, 0.01),
+    ({'learning_rate': 0.05}, 0.05),
+    ({'server_learning_rate': 0.2}, 0.2),
+    ({'learning_rate': 0.05, 'server_learning_rate': 0.2}, 0.2),
+  ],
+)
+def test_its_learning_rate_is_its_own_unless_one_was_given(given, expected):
+  bound, own = (child.settings for child in _plan(**given))
+  # What its server trains with.
+  assert bound.server_learning_rate == expected
+  assert own.server_learning_rate == (expected if given else 0.03)
+
+
+def test_a_recipe_gives_no_rate_to_the_bound():
+  recipe = {'recipe': 'gain_writers:ten_writers_defaults', 'seed': 3}
+  bound, own = (
+    child.settings
+    for child in lower_bound.plan({**recipe, 'with_lower_bound': True})
+  )
+  assert (own.server_learning_rate, bound.server_learning_rate) == (0.03, 0.01)
+  assert bound.server_batch_size == own.server_batch_size == 20
+  assert bound.recipe is None
+
+
+def test_the_bound_stands_beside_a_folder_with_a_slash():
+  bound, _ = (child.settings for child in _plan(run_dir='runs/own/'))
+  assert bound.run_dir == 'runs/own_server_only'
 
 
 def test_passes_of_the_server_are_steps():
@@ -61,7 +85,7 @@ def test_passes_of_the_server_are_steps():
   'process, message',
   [
     ('server_only', 'the process server_only is that bound'),
-    ('fedavg', 'labels at the clients'),
+    ('fedavg', 'labels are not all at the server'),
   ],
 )
 def test_where_it_is_no_bound(process, message):
@@ -87,16 +111,19 @@ def test_the_difference_is_told(tmp_path, capfd):
   assert 'Recommended here: --process=grouping_robust.' in said
   assert (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
-    f'grouping_robust, {alone:.4f} with the server alone (test accuracy, after '
-    'the last round; seed 0'
+    f'grouping_robust, {alone:.4f} with the server alone at a learning rate of '
+    '0.01 (test accuracy, after the last round; seed 0'
   ) in said
   # Several seeds have a mean, too; this one is finished.
   several = [x for x in argv if 'run_dir' not in x]
   (tmp_path / 'own').rename(tmp_path / 'one_seed0')
   (tmp_path / 'own_server_only').rename(tmp_path / 'one_seed0_server_only')
   several += [f'--run_dir={tmp_path / "one"}', '--seeds=0']
+  # The run is done, and its bound is missing.
+  shutil.rmtree(tmp_path / 'one_seed0_server_only')
   assert run.main(several) == 0
   said = capfd.readouterr().out
+  assert 'seed 0, the server alone: ' in said
   assert (
     'Unlabelled clients gave, beyond the server alone: mean '
     f'{own - alone:.4f}, n 1' in said

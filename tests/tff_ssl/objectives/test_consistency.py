@@ -357,7 +357,7 @@ def test_plain_views_make_both_objectives_equal():
 @pytest.mark.parametrize('teacher', ['trained', 'received'])
 def test_adaptive_rules_weigh_the_examples(rule, teacher):
   objective = objectives.ConsistencyRegularization(
-    _RowViews(), teacher=teacher, confidence=rule
+    _RowViews(), teacher=teacher, pseudo_label_rule=rule
   )
   table = tf.constant(np.concatenate([_WEAK, _STRONG]))
   with tf.GradientTape() as tape:

@@ -13,7 +13,7 @@ def masked_cross_entropy(
   Args:
     labels: `int32 [n]`; entries under a zero mask may be out of range.
     logits: `float [n, d]`.
-    mask: `float32 [n]` of zeros and ones.
+    mask: `float32 [n]`, weights from 0 to 1.
 
   Returns:
     `float32 [n]`, in nats.
@@ -163,7 +163,7 @@ def pseudo_label_accuracy(
 
   Args:
     labels: `int32 [n]`, pseudo-labels.
-    mask: `float32 [n]` of zeros and ones, those that count.
+    mask: `float32 [n]`, weights from 0 to 1.
     batch: The minibatch; without `true_y`, `y` is the truth.
   """
   truth = batch.get('true_y', batch['y'])

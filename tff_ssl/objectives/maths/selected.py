@@ -21,7 +21,7 @@ def predict_selected(
   Args:
     predict: A `Predictor`.
     x: Inputs `[n, ...]`.
-    mask: `float32 [n]` of zeros and ones.
+    mask: `float32 [n]`, weights from 0 to 1.
     seed: `int32 [2]`.
     like: Logits `[n, d]` of a prediction on the same examples, for shape and
       type. Examples for which they are not finite go through, too, so that a

@@ -15,7 +15,9 @@ gaussian        1                       if max q >= mu SoftMatch, Eqs. 5 to 7
 (Sohn et al., arXiv 2001.07685; Wang et al., arXiv 2205.07246; Chen et al.,
 arXiv 2301.10921.) The latter two follow mu, p and s over the steps of a
 training, with a decay. A client keeps no state between rounds, and so they are
-those of the minibatch here.
+those of the minibatch here. FreeMatch's fairness loss and SoftMatch's uniform
+alignment are no part of this. SoftMatch's published code has a Gaussian half as
+wide (`n_sigma=2`).
 """
 
 from collections.abc import Callable
@@ -25,6 +27,9 @@ import tensorflow as tf
 from tff_ssl.objectives.maths import losses
 
 RULES = ('fixed', 'self_adaptive', 'gaussian')
+
+# A mean of equal numbers may be rounded above them.
+_ROUNDING = 1e-6
 
 
 def pseudo_labels(
@@ -39,7 +44,12 @@ def pseudo_labels(
 
   Returns:
     Labels `int32 [n]` and weights `float32 [n]`, between 0 and 1.
+
+  Raises:
+    ValueError: If `rule` is none of these.
   """
+  if rule not in RULES:
+    raise ValueError(f'rule={rule!r} must be one of {RULES}.')
   if rule == 'fixed':
     return losses.pseudo_labels(logits, threshold)
   probabilities = tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
@@ -48,10 +58,10 @@ def pseudo_labels(
   mean = tf.reduce_mean(confidence)
   if rule == 'self_adaptive':
     of_class = tf.reduce_mean(probabilities, axis=0)
-    thresholds = mean * of_class / tf.reduce_max(of_class)
-    passes = confidence >= tf.gather(thresholds, labels)
+    thresholds = mean * (of_class / tf.reduce_max(of_class))
+    passes = confidence >= tf.gather(thresholds, labels) - _ROUNDING
     return labels, tf.cast(passes, tf.float32)
-  distance = tf.minimum(confidence - mean, 0.0)
+  distance = tf.minimum(confidence - mean + _ROUNDING, 0.0)
   freedom = tf.maximum(tf.cast(tf.shape(confidence)[0], tf.float32) - 1.0, 1.0)
   variance = tf.reduce_sum(tf.square(confidence - mean)) / freedom
   # Of examples that are all alike, each weighs 1.

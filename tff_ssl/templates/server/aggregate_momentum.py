@@ -11,6 +11,8 @@ D_i <- D_i + beta_g v_old
 ```
 
 so that the mean of the groups' changes is v, as SemiFL's is with one group.
+Moving statistics change as the clients' do, without momentum, by which a moving
+variance could become negative.
 """
 
 import collections
@@ -19,6 +21,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.templates import faults, stacks
+from tff_ssl.templates.server import finalizers
 
 
 def preceding(
@@ -30,20 +33,21 @@ def preceding(
   was.
 
   Args:
-    finalizer: Takes the aggregate `<mean=structure of [S, ...], weight=...>`.
+    finalizer: Takes the aggregate `<mean=ModelWeights, weight=...>`, stacks of
+      S rows.
     momentum: beta_g, in [0, 1).
 
   Returns:
     A finalizer of the same class, with the same hyperparameters and
     measurements, whose state holds v.
   """
-  inner_type, weights_type, aggregate_type = (
-    part.member for _, part in _parameters(finalizer)
-  )
+  inner_type, weights_type, aggregate_type = finalizers.types_of(finalizer)
 
   @tff.tensorflow.computation
   def no_velocity():
-    spec = tff.types.type_to_tf_tensor_specs(aggregate_type['mean'])
+    spec = tff.types.type_to_tf_tensor_specs(
+      aggregate_type['mean']['trainable']
+    )
     return tf.nest.map_structure(
       lambda leaf: tf.zeros(leaf.shape[1:], leaf.dtype), spec
     )
@@ -55,16 +59,18 @@ def preceding(
 
   @tff.tensorflow.computation(velocity_type, aggregate_type)
   def push(velocity, aggregate):
+    mean = aggregate['mean']
     pushed = tf.nest.map_structure(
       lambda change, old: change + tf.cast(momentum, old.dtype) * old,
-      aggregate['mean'],
+      mean.trainable,
       velocity,
     )
     velocity = faults.choose(
       faults.all_finite(pushed), stacks.mean(pushed), velocity
     )
     return velocity, collections.OrderedDict(
-      mean=pushed, weight=aggregate['weight']
+      mean=tff.learning.models.ModelWeights(pushed, mean.non_trainable),
+      weight=aggregate['weight'],
     )
 
   @tff.federated_computation
@@ -92,24 +98,4 @@ def preceding(
       output.measurements,
     )
 
-  hparams_type = finalizer.get_hparams.type_signature.result
-
-  @tff.tensorflow.computation(state_type)
-  def get_hparams(state):
-    return finalizer.get_hparams(state['inner'])
-
-  @tff.tensorflow.computation(state_type, hparams_type)
-  def set_hparams(state, hparams):
-    state['inner'] = finalizer.set_hparams(state['inner'], hparams)
-    return state
-
-  return type(finalizer)(
-    initialize,
-    next_fn,
-    get_hparams_fn=get_hparams,
-    set_hparams_fn=set_hparams,
-  )
-
-
-def _parameters(finalizer):
-  return tff.structure.iter_elements(finalizer.next.type_signature.parameter)
+  return finalizers.around(finalizer, initialize, next_fn)

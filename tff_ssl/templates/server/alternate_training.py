@@ -103,7 +103,7 @@ def then_train(
     `<server=<loss, accuracy>, update_non_finite=int32>`; that counts aggregates
     and trainings that were not finite, and were left out.
   """
-  aggregate_type = finalizer.next.type_signature.parameter[2].member
+  *_, aggregate_type = finalizers.types_of(finalizer)
   training = server_training.build_server_training(
     server,
     lambda weights, trained, aggregate: server.first_replica(trained),
@@ -157,23 +157,11 @@ def then_train(
       tff.federated_zip(measurements),
     )
 
-  @tff.tensorflow.computation(state_type)
-  def get_hparams(state):
-    return training.get_hparams(state['train'])
-
-  @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
-  def set_hparams(state, hparams):
-    state['train'] = training.set_hparams(state['train'], hparams)
-    return state
-
   process_class = (
     finalizers.StatisticsReplacingProcess
     if server.replaces_statistics
     else tff.learning.templates.FinalizerProcess
   )
-  return process_class(
-    initialize,
-    next_fn,
-    get_hparams_fn=get_hparams,
-    set_hparams_fn=set_hparams,
+  return finalizers.around(
+    training, initialize, next_fn, field='train', process_class=process_class
   )

@@ -1,7 +1,7 @@
 """How the server applies the aggregate to the weights."""
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
@@ -31,6 +31,70 @@ class StatisticsReplacingProcess(tff.learning.templates.FinalizerProcess):
 
   It puts moving statistics of its own in their place.
   """
+
+
+# Where a finalizer around another one keeps the other's state.
+INNER = 'inner'
+
+
+def types_of(
+  finalizer: tff.learning.templates.FinalizerProcess,
+) -> tuple[tff.Type, tff.Type, tff.Type]:
+  """Returns the unplaced types of a finalizer's state, weights and aggregate.
+
+  Args:
+    finalizer: The process.
+  """
+  parameter = finalizer.next.type_signature.parameter
+  return tuple(
+    part.member for _, part in tff.structure.iter_elements(parameter)
+  )
+
+
+def around(
+  finalizer: tff.learning.templates.FinalizerProcess,
+  initialize: tff.Computation,
+  next_fn: tff.Computation,
+  *,
+  field: str = INNER,
+  process_class: type[tff.learning.templates.FinalizerProcess] | None = None,
+) -> tff.learning.templates.FinalizerProcess:
+  """Makes a finalizer that calls another one, with its hyperparameters.
+
+  Args:
+    finalizer: The other one.
+    initialize: Returns the state, an ordered dict at the server.
+    next_fn: As of any finalizer.
+    field: Where the state holds the other one's.
+    process_class: The class of the result; by default that of the other one.
+  """
+  state_type = initialize.type_signature.result.member
+
+  @tff.tensorflow.computation(state_type)
+  def get_hparams(state):
+    return finalizer.get_hparams(state[field])
+
+  @tff.tensorflow.computation(state_type, get_hparams.type_signature.result)
+  def set_hparams(state, hparams):
+    state[field] = finalizer.set_hparams(state[field], hparams)
+    return state
+
+  return (process_class or type(finalizer))(
+    initialize,
+    next_fn,
+    get_hparams_fn=get_hparams,
+    set_hparams_fn=set_hparams,
+  )
+
+
+def innermost(state: Any) -> Any:
+  """Returns the state of the finalizer that none is inside of.
+
+  Args:
+    state: Of a finalizer, an ordered dict; or its type.
+  """
+  names = state if isinstance(state, Mapping) else dir(state)
+  return innermost(state[INNER]) if INNER in names else state
 
 
 def build_finalizer(

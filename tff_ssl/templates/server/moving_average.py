@@ -25,6 +25,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols
+from tff_ssl.templates.server import finalizers
 
 
 def models(weights: protocols.Structure) -> protocols.Structure:
@@ -76,12 +77,9 @@ def following(
     A finalizer over weights `[S + 1, ...]`, of the same class, with the same
     hyperparameters and measurements. Its state counts rounds.
   """
-  aggregate_type = finalizer.next.type_signature.parameter[2].member
-  models_type = finalizer.next.type_signature.parameter[1].member
+  inner_type, models_type, aggregate_type = finalizers.types_of(finalizer)
   state_type = tff.types.to_type(
-    collections.OrderedDict(
-      models=finalizer.initialize.type_signature.result.member, round=np.int32
-    )
+    collections.OrderedDict(inner=inner_type, round=np.int32)
   )
 
   @tff.tensorflow.computation(weights_type)
@@ -111,7 +109,7 @@ def following(
   def initialize():
     return tff.federated_zip(
       collections.OrderedDict(
-        models=finalizer.initialize(), round=tff.federated_value(0, tff.SERVER)
+        inner=finalizer.initialize(), round=tff.federated_value(0, tff.SERVER)
       )
     )
 
@@ -122,12 +120,12 @@ def following(
   )
   def next_fn(state, weights, aggregate):
     output = finalizer.next(
-      state['models'], tff.federated_map(take_models, weights), aggregate
+      state['inner'], tff.federated_map(take_models, weights), aggregate
     )
     return tff.templates.MeasuredProcessOutput(
       tff.federated_zip(
         collections.OrderedDict(
-          models=output.state,
+          inner=output.state,
           round=tff.federated_map(add_one, state['round']),
         )
       ),
@@ -135,20 +133,4 @@ def following(
       output.measurements,
     )
 
-  hparams_type = finalizer.get_hparams.type_signature.result
-
-  @tff.tensorflow.computation(state_type)
-  def get_hparams(state):
-    return finalizer.get_hparams(state['models'])
-
-  @tff.tensorflow.computation(state_type, hparams_type)
-  def set_hparams(state, hparams):
-    state['models'] = finalizer.set_hparams(state['models'], hparams)
-    return state
-
-  return type(finalizer)(
-    initialize,
-    next_fn,
-    get_hparams_fn=get_hparams,
-    set_hparams_fn=set_hparams,
-  )
+  return finalizers.around(finalizer, initialize, next_fn)

@@ -11,7 +11,11 @@ from tff_ssl import testing
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.templates.server import aggregate_momentum, finalizers
 
-_MODELS = tff.TensorType(np.float32, [2, 3])
+ModelWeights = tff.learning.models.ModelWeights
+# Two groups, a trainable weight and a moving statistic.
+_MODELS = tff.types.to_type(
+  ModelWeights([(np.float32, [2, 3])], [(np.float32, [2, 3])])
+)
 _AGGREGATE = tff.types.to_type(
   collections.OrderedDict(mean=_MODELS, weight=(np.float32, [2]))
 )
@@ -20,7 +24,9 @@ _AGGREGATE = tff.types.to_type(
 @pytest.fixture(scope='module')
 def process(tff_context):
   added = finalizers.build_no_server_training(
-    lambda models, aggregate: models + aggregate['mean'],
+    lambda models, aggregate: tf.nest.map_structure(
+      tf.add, models, aggregate['mean']
+    ),
     weights_type=_MODELS,
     aggregate_type=_AGGREGATE,
   )
@@ -33,22 +39,27 @@ def _changes(rounds):
 
 
 def _run(process, changes):
-  state, models = process.initialize(), np.zeros((2, 3), np.float32)
-  followed = []
+  """Returns both weights after each round, and the last state."""
+  zeros = np.zeros((2, 3), np.float32)
+  state, models = process.initialize(), ModelWeights([zeros], [zeros])
+  followed, statistics = [], []
   for change in changes:
     output = process.next(
       state,
       models,
-      collections.OrderedDict(mean=change, weight=np.ones(2, np.float32)),
+      collections.OrderedDict(
+        mean=ModelWeights([change], [change]), weight=np.ones(2, np.float32)
+      ),
     )
     state, models = output.state, output.result
-    followed.append(models)
-  return followed, state
+    followed.append(models.trainable[0])
+    statistics.append(models.non_trainable[0])
+  return followed, statistics, state
 
 
 def test_the_mean_of_groups_moves_as_under_sgd_with_momentum(process):
   changes = _changes(5)
-  followed, _ = _run(process, changes)
+  followed, _, _ = _run(process, changes)
   optimizer = tff.learning.optimizers.build_sgdm(1.0, 0.5)
   spec = tf.TensorSpec([3], tf.float32)
   state, weights = optimizer.initialize(spec), tf.zeros([3])
@@ -61,22 +72,28 @@ def test_the_mean_of_groups_moves_as_under_sgd_with_momentum(process):
 
 def test_groups_differ_as_without_it(process):
   changes = _changes(5)
-  followed, _ = _run(process, changes)
+  followed, _, _ = _run(process, changes)
   apart = np.cumsum(changes[:, 0] - changes[:, 1], axis=0)
   for models, expected in zip(followed, apart, strict=True):
     np.testing.assert_allclose(models[0] - models[1], expected, atol=1e-5)
 
 
+def test_moving_statistics_have_no_momentum(process):
+  changes = _changes(5)
+  _, statistics, _ = _run(process, changes)
+  np.testing.assert_allclose(statistics, np.cumsum(changes, axis=0), atol=1e-5)
+
+
 def test_a_change_that_is_not_finite_leaves_no_trace(process):
   first, last = _changes(2)
   bad = np.full_like(first, np.nan)
-  followed, state = _run(process, [first, bad])
-  _, before = _run(process, [first])
-  np.testing.assert_array_equal(state['velocity'], before['velocity'])
+  followed, _, state = _run(process, [first, bad])
+  *_, before = _run(process, [first])
+  np.testing.assert_array_equal(state['velocity'][0], before['velocity'][0])
   # The finalizer keeps its models.
   np.testing.assert_array_equal(followed[1], followed[0])
-  again, _ = _run(process, [first, bad, last])
-  without, _ = _run(process, [first, last])
+  again, *_ = _run(process, [first, bad, last])
+  without, *_ = _run(process, [first, last])
   np.testing.assert_array_equal(again[2], without[1])
 
 
@@ -88,7 +105,7 @@ def test_clients_that_change_nothing_feel_the_last_change(tff_context):
   )
   clients = problem.clients()
   state = process.next(process.initialize(), clients).state
-  velocity = state.finalizer['velocity'].trainable
+  velocity = state.finalizer['velocity']
   assert max(np.abs(leaf).max() for leaf in velocity) > 0
   hparams = process.get_hparams(state)
   hparams['finalizer']['learning_rate'] = np.float32(0)
