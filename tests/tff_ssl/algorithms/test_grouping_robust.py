@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tff_ssl import testing
+from tff_ssl import metrics, testing
 from tff_ssl.algorithms import PROCESSES
 
 _ROUNDS = 10
@@ -75,3 +75,25 @@ def test_its_defaults_are_those_of_its_page():
   assert spec.default_of('ema_decay') == 0.9
   assert spec.default_of('client_momentum') == 'mean'
   assert spec.objective.keywords['teacher'] == 'received'
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_its_gradient_diversity_is_that_of_grouping_at_the_start():
+  """Averages and momenta do not change what is measured of one model."""
+  changes = {'server_order': 'after', 'teacher': 'received', 'threshold': 0.1}
+  measured = []
+  for more in ({}, {'ema_decay': 0.9, 'global_momentum': 0.5}):
+    problem = testing.TinyProblem(PROCESSES['grouping'])
+    process = problem.build(**changes, **more)
+    measured.append(
+      metrics.build_process_diversity(process)(
+        metrics.measured_state(
+          process, process.initialize(), round_num=0, seed=0
+        ),
+        problem.clients(),
+      )
+    )
+  plain, averaged = measured
+  assert plain.keys() == averaged.keys()
+  for name, value in plain.items():
+    np.testing.assert_allclose(averaged[name], value, rtol=1e-5, err_msg=name)
