@@ -68,6 +68,7 @@ _grouping = _on('grouping.md')
 _fedlabel = _on('fedlabel.md')
 _label_hungry = _on('label_hungry.md')
 _fedul = _on('fedul.md')
+_gain = _on('gain.md')
 
 
 def _balanced():
@@ -411,3 +412,102 @@ def test_fedul_baselines_that_still_rise(page):
   assert f'from {a} and from {b} with 20 sets IID' in page
   a, b, c = rises('noniid_m40_fedllp', [0, 1, 2])
   assert f'with 40 sets from {a}, {b} and {c}' in page
+
+
+def _last_five(name, tested):
+  """Mean accuracy of the last five evaluations: by run and seed."""
+  accuracy = _accuracy(name, tested=tested)
+  return accuracy.apply(lambda column: column.dropna().tail(5).mean())
+
+
+def _gain_row(label, runs, run, bound):
+  """A row of the table: the server alone, the process, the difference."""
+  own, alone = runs[run], runs[bound]
+  seeds = own.index.intersection(alone.index)
+  differences = (own - alone)[seeds]
+  by_seed = ', '.join(_signed(value) for value in differences)
+  return (
+    f'| {label} | {_short(alone[seeds].mean())} | {_short(own.mean())} | '
+    f'**{_signed(differences.mean())}** | {by_seed} |'
+  )
+
+
+@_gain
+def test_gain_over_the_server_alone(page):
+  balanced = _last_five('gain_balanced', _BALANCED_TESTED)
+  writers = _last_five('gain_writers', _DIGITS_TESTED)
+  animals = _last_five('gain_animals', 1500)
+  cifar = _last_five('gain_cifar10', 2000)
+  for row in (
+    _gain_row('EMNIST balanced, S = 2', balanced, 'robust_s2', 'server_only'),
+    _gain_row('EMNIST balanced, S = 5', balanced, 'robust_s5', 'server_only'),
+    _gain_row(
+      'writers, defaults, labels of ten',
+      writers,
+      'ten_writers_defaults',
+      'ten_writers_server_only',
+    ),
+    _gain_row(
+      'writers, defaults, labels of few',
+      writers,
+      'one_writer_defaults',
+      'one_writer_server_only',
+    ),
+    _gain_row(
+      "writers, the paper's steps, labels of few",
+      writers,
+      'one_writer_paper_steps',
+      'one_writer_server_only',
+    ),
+    _gain_row(
+      'animal shapes, defaults', animals, 'grouping_robust', 'server_only'
+    ),
+    _gain_row('CIFAR-10, defaults', cifar, 'grouping_robust', 'server_only'),
+  ):
+    assert row in page, row
+
+
+@_gain
+def test_gain_of_each_factor(page):
+  balanced = _last_five('gain_balanced', _BALANCED_TESTED)
+  labelled = _curves('gain_balanced').groupby(['run', 'seed'])
+  right = labelled['pseudo_label_accuracy'].apply(
+    lambda column: column.dropna().tail(10).mean()
+  )
+  share = labelled['mask_rate'].apply(
+    lambda column: column.dropna().tail(10).mean()
+  )
+  for label, run in {
+    '`grouping`': 'grouping_s2',
+    'the server trains last': 'after',
+    'the received model labels': 'received',
+    'both': 'received_after',
+    'both, threshold .8, the average labels': 'received_after_ema',
+    '`grouping_robust`: momentum goes on, threshold .5': 'robust_s2',
+  }.items():
+    cells = [
+      _short(balanced[run, 0]),
+      f'{share[run, 0]:.0%}',
+      f'{right[run, 0]:.0%}',
+    ]
+    assert f'| {label} | {" | ".join(cells)} |' in page, (label, cells)
+  averaged = balanced['server_only_ema'] - balanced['server_only']
+  beyond = balanced['robust_s2'] - balanced['server_only_ema']
+  assert (
+    f'{_signed(averaged.mean())} of the {_signed((averaged + beyond).mean())}'
+    in page
+  )
+
+
+@_gain
+def test_gain_never_falls_far_below_the_server(page):
+  accuracy = _accuracy('gain_balanced', tested=_BALANCED_TESTED)
+  worst = {}
+  for run in ('robust_s2', 'robust_s5'):
+    later = accuracy[accuracy.index > 30]
+    worst[run] = (later[run] - later['server_only']).min().min()
+  assert (
+    f'After round 30 no evaluation is below that of the server alone: the '
+    f'smallest differences are {_signed(worst["robust_s2"])} (S = 2) and '
+    f'{_signed(worst["robust_s5"])} (S = 5)'
+  ) in page
