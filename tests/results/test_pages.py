@@ -511,3 +511,21 @@ def test_gain_never_falls_far_below_the_server(page):
     f'smallest differences are {_signed(worst["robust_s2"])} (S = 2) and '
     f'{_signed(worst["robust_s5"])} (S = 5)'
   ) in page
+
+
+@_gain
+def test_gain_rounds_in_which_most_pseudo_labels_are_wrong(page):
+  curves = _curves('gain_balanced')
+  wrong = curves[curves['pseudo_label_accuracy'] < 0.5]
+  rounds = {
+    run: wrong[wrong['run'] == run]['round'] for run in set(wrong['run'])
+  }
+  after, received = rounds['after'], rounds['received']
+  # But for one more round, 83.
+  assert after.tolist() == [*range(9, 72), 83]
+  assert 'from round 9 to 71 where the server trains last' in page
+  assert (
+    f'in {len(received)} rounds from {received.min()} to {received.max()} where '
+    'the received model labels'
+  ) in page
+  assert not rounds.keys() & {'received_after', 'received_after_ema'}
