@@ -525,7 +525,7 @@ def test_gain_rounds_in_which_most_pseudo_labels_are_wrong(page):
   assert after.tolist() == [*range(9, 72), 83]
   assert 'from round 9 to 71 where the server trains last' in page
   assert (
-    f'in {len(received)} rounds from {received.min()} to {received.max()} where '
-    'the received model labels'
+    f'in {len(received)} rounds from {received.min()} to {received.max()} '
+    'where the received model labels'
   ) in page
   assert not rounds.keys() & {'received_after', 'received_after_ema'}
