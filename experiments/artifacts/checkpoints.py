@@ -220,10 +220,10 @@ class CheckpointManager:
     """
     if self._loaded is None:
       return None
-    manifest = _read_manifest(self._loaded, _find(self._folder)[self._loaded])
-    if name not in manifest['files']:
-      return None
     try:
+      manifest = _read_manifest(self._loaded, self._checkpoints()[self._loaded])
+      if name not in manifest['files']:
+        return None
       return _read_file(self._loaded, name, manifest)
     except (UnsoundCheckpointError, OSError) as error:
       raise CheckpointError(f'{self._loaded}: {error}') from error

@@ -82,9 +82,9 @@ class ConsistencyRegularization:
       effect with the teacher 'received', whose view is not trained on.
     teacher: 'trained': pseudo-labels are those of the model in training, as in
       FixMatch. 'received': those of the global model that the client received
-      (with groups, the mean of their models), at inference, as in SemiFL (Diao
-      et al., arXiv 2106.01432), so that a client cannot confirm its own
-      mistakes within a round.
+      (with groups, the mean of their models, or its moving average), at
+      inference, as in SemiFL (Diao et al., arXiv 2106.01432), so that a client
+      cannot confirm its own mistakes within a round.
     pseudo_label_rule: Which pseudo-labels count (`objectives.maths.selection`):
       'fixed', those from the threshold on; 'self_adaptive' or 'gaussian', to
       which the threshold is nothing.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tff_ssl import protocols, shared_settings
 from tff_ssl.templates import client_data, client_task, faults
-from tff_ssl.templates.memories import memory
+from tff_ssl.templates.memories import memory, shared_mean
 from tff_ssl.templates.memories.slot_memory import SlotMemory
 
 _FIELD = 'momentum'
@@ -51,10 +51,7 @@ class MeanState:
   ) -> memory.Kept:
     """Leaves the client's weighted state."""
     sums = collections.OrderedDict(
-      state=tf.nest.map_structure(
-        lambda leaf: tf.cast(update.weight, leaf.dtype) * leaf,
-        update.slot_state,
-      ),
+      state=shared_mean.weighted(update.slot_state, update.weight),
       weight=update.weight,
     )
     return memory.Kept(
@@ -64,12 +61,7 @@ class MeanState:
   def merge(self, state: memory.Fields, sums: memory.Fields) -> memory.Fields:
     """See `Memory.merge`."""
     own, old = sums[_FIELD], state[_FIELD]
-    mean = tf.nest.map_structure(
-      lambda leaf: tf.math.divide_no_nan(
-        leaf, tf.cast(own['weight'], leaf.dtype)
-      ),
-      own['state'],
-    )
+    mean = shared_mean.mean_of(own['state'], own['weight'])
     mean = faults.choose(own['weight'] > 0, mean, old)
     return collections.OrderedDict([(_FIELD, faults.if_finite(mean, old))])
 

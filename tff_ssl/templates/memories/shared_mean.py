@@ -13,6 +13,34 @@ from tff_ssl.templates.memories import memory
 _FIELD = 'shared'
 
 
+def weighted(
+  value: protocols.Structure, weight: tf.Tensor
+) -> protocols.Structure:
+  """Returns what a client adds to a weighted sum.
+
+  Args:
+    value: Structure of float tensors.
+    weight: `float32` scalar.
+  """
+  return tf.nest.map_structure(
+    lambda leaf: tf.cast(weight, leaf.dtype) * leaf, value
+  )
+
+
+def mean_of(
+  total: protocols.Structure, weight: tf.Tensor
+) -> protocols.Structure:
+  """Returns the weighted mean; 0 where nobody has a weight.
+
+  Args:
+    total: The weighted sum, a structure of float tensors.
+    weight: The sum of the weights, `float32` scalar.
+  """
+  return tf.nest.map_structure(
+    lambda leaf: tf.math.divide_no_nan(leaf, tf.cast(weight, leaf.dtype)), total
+  )
+
+
 @dataclasses.dataclass(frozen=True)
 class SharedMean:
   """A state to which the mean of the clients' changes is added; a `Memory`.
@@ -53,9 +81,7 @@ class SharedMean:
   ) -> memory.Kept:
     """Leaves the client's weighted change."""
     sums = collections.OrderedDict(
-      change=tf.nest.map_structure(
-        lambda leaf: update.weight * leaf, update.shared_change
-      ),
+      change=weighted(update.shared_change, update.weight),
       weight=update.weight,
       count=tf.cast(update.weight > 0, tf.float32),
     )
@@ -66,9 +92,7 @@ class SharedMean:
   def merge(self, state: memory.Fields, sums: memory.Fields) -> memory.Fields:
     """See `Memory.merge`."""
     own = sums[_FIELD]
-    mean = tf.nest.map_structure(
-      lambda leaf: tf.math.divide_no_nan(leaf, own['weight']), own['change']
-    )
+    mean = mean_of(own['change'], own['weight'])
     new = self.add(state[_FIELD], mean, own['count'])
     return collections.OrderedDict(
       [(_FIELD, faults.if_finite(new, state[_FIELD]))]

@@ -6,6 +6,7 @@ import scipy.special
 import scipy.stats
 import tensorflow as tf
 
+from tff_ssl.objectives import consistency
 from tff_ssl.objectives.maths import losses, selection
 
 _LOGITS = np.random.default_rng(0).normal(0, 2, size=(64, 5))
@@ -21,6 +22,10 @@ def _select(logits, rule):
     tf.constant(logits, tf.float32), 0.6, rule
   )
   return labels.numpy(), weights.numpy()
+
+
+def test_every_rule_is_a_choice():
+  assert consistency.PSEUDO_LABEL_RULE.choices == selection.RULES
 
 
 def test_labels_are_the_same_by_every_rule():
