@@ -65,6 +65,8 @@ def build_all(workload: Robust, folder: str) -> dict[str, candidates.Round]:
         server_data=server_data,
         views=augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False),
         num_groups=1,
+        # Both train on as many pseudo-labels: on all.
+        pseudo_label_rule='fixed',
         threshold=0.0,
         batch_size=workload.batch_size,
         local_steps=workload.steps,

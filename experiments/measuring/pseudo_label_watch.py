@@ -195,14 +195,34 @@ class PseudoLabelWatch:
       )
 
 
+def selection_of(settings):
+  """Returns how the clients of a run select pseudo-labels.
+
+  Args:
+    settings: The run's settings.
+
+  Returns:
+    The function from logits to pseudo-labels and their weights; `None` where
+    the process makes none that confidence decides about.
+  """
+  rule = settings.pseudo_label_rule or 'fixed'
+  if settings.threshold is None and rule == 'fixed':
+    return None
+  return functools.partial(
+    selection.pseudo_labels,
+    threshold=settings.threshold,
+    rule=rule,
+    min_confidence=settings.min_confidence or 0.0,
+  )
+
+
 def build(
   model,
   views,
   data,
   *,
   has_server_training: bool,
-  threshold,
-  rule: str | None,
+  select,
   seed: int,
   on_collapse: str,
 ) -> PseudoLabelWatch | None:
@@ -213,23 +233,18 @@ def build(
     views: The run's augmentation.
     data: The run's `RunData`.
     has_server_training: Whether the server trains on labelled examples.
-    threshold: tau; `None` where the process makes no pseudo-labels by one.
-    rule: The rule by which pseudo-labels count; `None` where the process
-      has but the threshold.
+    select: What `selection_of` returns.
     seed: The run's seed.
     on_collapse: 'warn', 'stop' or 'rewind'.
   """
-  rule = rule or 'fixed'
-  if not has_server_training or (threshold is None and rule == 'fixed'):
+  if not has_server_training or select is None:
     return None
   server, train = data.partition.server_indices, data.source.train
   return PseudoLabelWatch(
     model,
     views,
     source.Split(train.images[server], train.labels[server]),
-    select=functools.partial(
-      selection.pseudo_labels, threshold=threshold, rule=rule
-    ),
+    select=select,
     seed=seed,
     on_collapse=on_collapse,
   )

@@ -227,8 +227,7 @@ def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
     opened.views,
     opened.data,
     has_server_training=opened.spec.has_server_training,
-    threshold=settings.threshold,
-    rule=settings.pseudo_label_rule,
+    select=pseudo_label_watch.selection_of(settings),
     seed=settings.seed,
     on_collapse=settings.on_collapse,
   )

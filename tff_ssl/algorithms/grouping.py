@@ -49,7 +49,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import (
-  PSEUDO_LABEL_RULE,
+  SELECTION,
   TEACHER,
   THRESHOLD,
   VIEWS_FORWARD,
@@ -110,8 +110,7 @@ SERVER_REPLICAS = Setting(
 SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
 SETTINGS = (
   shared.NUM_GROUPS,
-  THRESHOLD,
-  PSEUDO_LABEL_RULE,
+  *SELECTION,
   VIEWS_FORWARD,
   TEACHER,
   *shared.LOCAL,
@@ -330,7 +329,7 @@ SPECS = (
     'The same without groups: FedAvg with a server model (S = 1).',
     f'{_PAPER}, Eqs. 3, 4 and 8',
     build_grouping_ssfl,
-    (THRESHOLD, PSEUDO_LABEL_RULE, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
+    (*SELECTION, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,

@@ -26,8 +26,12 @@ average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
 * The teacher, and the model that is evaluated, is the average v over rounds t
   (Tarvainen and Valpola, arXiv 1703.01780;
   `tff_ssl.templates.server.moving_average`). It is right more often than w_avg.
-* The threshold is 0.5, not 0.95: v is less sure of itself than w_avg, and its
-  labels, which do not move while clients train, can be used from there on.
+* No fixed threshold decides which pseudo-labels count. A confidence of at least
+  0.5 does, if it is also at least the mean of the minibatch, or less than that
+  for classes that are rare in it (FreeMatch, Wang et al., arXiv 2205.07246;
+  `tff_ssl.objectives.maths.selection`). v is less sure of itself than w_avg, so
+  that 0.95 would leave few labels; and where the server learns its labels by
+  heart, v becomes too sure, and the mean rises with it.
 * Clients go on with the mean of the momenta that the clients of the round
   before left (Yu, Jin and Yang, arXiv 1905.03817): they take few steps, and
   would spend them on gathering speed.
@@ -49,7 +53,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.consistency import PSEUDO_LABEL_RULE, THRESHOLD
+from tff_ssl.objectives.consistency import SELECTION
 from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -62,8 +66,7 @@ with epy.lazy_imports():
 
 SETTINGS = (
   shared.NUM_GROUPS,
-  THRESHOLD,
-  PSEUDO_LABEL_RULE,
+  *SELECTION,
   *shared.LOCAL,
   shared.CLIENT_MOMENTUM,
   shared.SERVER_STEPS,
@@ -74,7 +77,11 @@ SETTINGS = (
 )
 
 _OBJECTIVE = functools.partial(
-  objectives.ConsistencyRegularization, threshold=0.5, teacher='received'
+  objectives.ConsistencyRegularization,
+  threshold=0.5,
+  teacher='received',
+  pseudo_label_rule='self_adaptive',
+  min_confidence=0.5,
 )
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _SERVER_TRAINING = TrainingPlan(steps=16)
@@ -107,8 +114,9 @@ def build_grouping_robust(
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1; with 1, all clients start from w_s.
     client_objective: By default CRL with the received model as teacher and
-      threshold 0.5, `tff_ssl.ConsistencyRegularization(views, 0.5,
-      teacher='received')`.
+      FreeMatch's thresholds above 0.5,
+      `tff_ssl.ConsistencyRegularization(views, teacher='received',
+      pseudo_label_rule='self_adaptive', min_confidence=0.5)`.
     client_training: How a client trains; as in `build_grouping_ssfl`.
     server_training: How the server trains; likewise.
     server_weight: n above; a larger one brings groups closer to w_s.
@@ -159,7 +167,8 @@ SPEC = ProcessSpec(
   'Eqs. 3, 4 and 7 of Zhang et al. 2021, arXiv 2008.11364, with the teacher '
   'and the order of Diao et al. 2022, arXiv 2106.01432, the average of '
   'Tarvainen and Valpola 2017, arXiv 1703.01780, and the momentum of Yu et al. '
-  '2019, arXiv 1905.03817',
+  '2019, arXiv 1905.03817, with the thresholds of Wang et al. 2022, arXiv '
+  '2205.07246',
   build_grouping_robust,
   SETTINGS,
   derive=_derive,

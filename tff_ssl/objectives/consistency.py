@@ -52,6 +52,17 @@ PSEUDO_LABEL_RULE = Setting(
   'SoftMatch).',
   choices=('fixed', 'self_adaptive', 'gaussian'),
 )
+MIN_CONFIDENCE = Setting(
+  'min_confidence',
+  float,
+  'By an adaptive rule, the confidence below which no example counts, in [0, '
+  '1]; 0 in the papers.',
+  at_least=0,
+  at_most=1,
+  used_when=(unless('pseudo_label_rule', 'fixed', 'has --threshold'),),
+)
+# What decides which pseudo-labels count.
+SELECTION = (THRESHOLD, PSEUDO_LABEL_RULE, MIN_CONFIDENCE)
 VIEWS_FORWARD = Setting(
   'views_forward',
   str,
@@ -88,6 +99,8 @@ class ConsistencyRegularization:
     pseudo_label_rule: Which pseudo-labels count (`objectives.maths.selection`):
       'fixed', those from the threshold on; 'self_adaptive' or 'gaussian', to
       which the threshold is nothing.
+    min_confidence: By the latter two, the confidence below which no
+      pseudo-label counts.
   """
 
   views: protocols.Views
@@ -95,6 +108,7 @@ class ConsistencyRegularization:
   views_forward: str = 'auto'
   teacher: str = 'trained'
   pseudo_label_rule: str = 'fixed'
+  min_confidence: float = 0.0
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
 
@@ -103,6 +117,7 @@ class ConsistencyRegularization:
     VIEWS_FORWARD.check(self.views_forward)
     TEACHER.check(self.teacher)
     PSEUDO_LABEL_RULE.check(self.pseudo_label_rule)
+    MIN_CONFIDENCE.check(self.min_confidence)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -128,7 +143,7 @@ class ConsistencyRegularization:
       logits: The teacher's, `float [n, d]`.
     """
     return selection.pseudo_labels(
-      logits, self.threshold, self.pseudo_label_rule
+      logits, self.threshold, self.pseudo_label_rule, self.min_confidence
     )
 
 

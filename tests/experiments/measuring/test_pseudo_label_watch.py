@@ -1,5 +1,7 @@
 """Pseudo-labels on the server's labels, with a model that is a table."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +10,7 @@ import tensorflow_federated as tff
 from datasets.sources import source
 from experiments.measuring import pseudo_label_watch
 from experiments.measuring.finished_round import FinishedRound
+from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.objectives.maths import selection
 
@@ -142,6 +145,25 @@ def test_a_model_that_is_sure_of_nothing():
   assert not told
 
 
+def _select(**given):
+  names = ('threshold', 'pseudo_label_rule', 'min_confidence')
+  settings = types.SimpleNamespace(**{**dict.fromkeys(names), **given})
+  return pseudo_label_watch.selection_of(settings)
+
+
+def test_examples_are_selected_as_by_the_clients():
+  logits = np.random.default_rng(0).normal(0, 2, (64, 5)).astype(np.float32)
+  for given in (
+    {'threshold': 0.9},
+    {'pseudo_label_rule': 'self_adaptive', 'min_confidence': 0.7},
+    {'pseudo_label_rule': 'gaussian', 'threshold': 0.9},
+  ):
+    clients = objectives.ConsistencyRegularization(None, **given)
+    np.testing.assert_array_equal(
+      _select(**given)(logits)[1], clients.select(logits)[1]
+    )
+
+
 @pytest.mark.parametrize('threshold, has_server', [(None, True), (0.95, False)])
 def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
   built = pseudo_label_watch.build(
@@ -149,8 +171,7 @@ def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
     views=None,
     data=None,
     has_server_training=has_server,
-    threshold=threshold,
-    rule=None,
+    select=_select(threshold=threshold),
     seed=0,
     on_collapse='warn',
   )

@@ -97,7 +97,8 @@ def test_the_difference_is_told(tmp_path, capfd):
   argv = [
     *('run', '--process=recommended', '--dataset=digits', '--model=dense'),
     *('--total_rounds=3', '--rounds_per_evaluation=1', '--local_epochs=1'),
-    *('--server_warmup_rounds=0', '--threshold=0.1', '--clients_per_round=4'),
+    *('--server_warmup_rounds=0', '--clients_per_round=4'),
+    '--min_confidence=0.1',
     *('--with_lower_bound', f'--cache_dir={tmp_path / "cache"}'),
     f'--run_dir={tmp_path / "own"}',
   ]

@@ -39,20 +39,21 @@ def test_it_learns_where_clients_that_label_for_themselves_collapse():
 
 
 @pytest.mark.usefixtures('tff_context')
-def test_it_is_grouping_with_four_options():
+def test_it_is_grouping_with_options():
   problems = {
     name: testing.TinyProblem(PROCESSES[name])
     for name in ('grouping_robust', 'grouping')
   }
   plain = problems['grouping'].build(
-    threshold=0.8,
+    pseudo_label_rule='self_adaptive',
+    min_confidence=0.5,
     teacher='received',
     server_order='after',
     server_weight=1.0,
     ema_decay=0.9,
     client_momentum='mean',
   )
-  robust = problems['grouping_robust'].build(threshold=0.8, server_weight=1.0)
+  robust = problems['grouping_robust'].build(server_weight=1.0)
   states = []
   for process in (plain, robust):
     state = process.initialize()
@@ -71,7 +72,8 @@ def test_it_is_grouping_with_four_options():
 
 def test_its_defaults_are_those_of_its_page():
   spec = PROCESSES['grouping_robust']
-  assert spec.default_of('threshold') == 0.5
+  assert spec.default_of('pseudo_label_rule') == 'self_adaptive'
+  assert spec.default_of('min_confidence') == 0.5
   assert spec.default_of('ema_decay') == 0.9
   assert spec.default_of('client_momentum') == 'mean'
   assert spec.objective.keywords['teacher'] == 'received'

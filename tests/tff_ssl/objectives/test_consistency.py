@@ -353,11 +353,12 @@ def test_plain_views_make_both_objectives_equal():
   assert results[0] == pytest.approx(results[1], abs=1e-7)
 
 
+@pytest.mark.parametrize('floor', [0.0, 0.8])
 @pytest.mark.parametrize('rule', ['self_adaptive', 'gaussian'])
 @pytest.mark.parametrize('teacher', ['trained', 'received'])
-def test_adaptive_rules_weigh_the_examples(rule, teacher):
+def test_adaptive_rules_weigh_the_examples(rule, teacher, floor):
   objective = objectives.ConsistencyRegularization(
-    _RowViews(), teacher=teacher, pseudo_label_rule=rule
+    _RowViews(), teacher=teacher, pseudo_label_rule=rule, min_confidence=floor
   )
   table = tf.constant(np.concatenate([_WEAK, _STRONG]))
   with tf.GradientTape() as tape:
@@ -366,7 +367,7 @@ def test_adaptive_rules_weigh_the_examples(rule, teacher):
     anchors = tf.constant(_WEAK)
     loss, metrics = objective(predict, _batch(), anchors, _SEED)
   gradient = tf.convert_to_tensor(tape.gradient(loss, table)).numpy()
-  _, weights = selection.pseudo_labels(tf.constant(_WEAK), 0.0, rule)
+  _, weights = selection.pseudo_labels(tf.constant(_WEAK), 0.0, rule, floor)
   log_probabilities = scipy.special.log_softmax(_STRONG.astype(float), axis=1)
   each = -log_probabilities[np.arange(_SIZE), _LABELS]
   assert float(loss) == pytest.approx((weights.numpy() * each).sum() / _SIZE)

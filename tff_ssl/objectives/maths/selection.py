@@ -12,6 +12,10 @@ gaussian        1                       if max q >= mu SoftMatch, Eqs. 5 to 7
                 s^2 the unbiased variance of max q over B
 ```
 
+By either of the adaptive rules some examples always count, also those of a
+model that knows nothing yet. `min_confidence` is a floor: below it no example
+does. The papers have none, which is 0.
+
 (Sohn et al., arXiv 2001.07685; Wang et al., arXiv 2205.07246; Chen et al.,
 arXiv 2301.10921.) The latter two follow mu, p and s over the steps of a
 training, with a decay. A client keeps no state between rounds, and so they are
@@ -33,7 +37,10 @@ _ROUNDING = 1e-6
 
 
 def pseudo_labels(
-  logits: tf.Tensor, threshold: float, rule: str = 'fixed'
+  logits: tf.Tensor,
+  threshold: float,
+  rule: str = 'fixed',
+  min_confidence: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Returns pseudo-labels and their weights; no gradient flows through.
 
@@ -41,6 +48,7 @@ def pseudo_labels(
     logits: The teacher's, `float [n, d]`.
     threshold: tau of the rule 'fixed'; above 1 nothing passes.
     rule: One of `RULES`.
+    min_confidence: max q from which an example can count by an adaptive rule.
 
   Returns:
     Labels `int32 [n]` and weights `float32 [n]`, between 0 and 1.
@@ -56,16 +64,18 @@ def pseudo_labels(
   labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
   confidence = tf.reduce_max(probabilities, axis=-1)
   mean = tf.reduce_mean(confidence)
+  sure = tf.cast(confidence >= min_confidence, tf.float32)
   if rule == 'self_adaptive':
     of_class = tf.reduce_mean(probabilities, axis=0)
     thresholds = mean * (of_class / tf.reduce_max(of_class))
     passes = confidence >= tf.gather(thresholds, labels) - _ROUNDING
-    return labels, tf.cast(passes, tf.float32)
+    return labels, sure * tf.cast(passes, tf.float32)
   distance = tf.minimum(confidence - mean + _ROUNDING, 0.0)
   freedom = tf.maximum(tf.cast(tf.shape(confidence)[0], tf.float32) - 1.0, 1.0)
   variance = tf.reduce_sum(tf.square(confidence - mean)) / freedom
   # Of examples that are all alike, each weighs 1.
-  return labels, tf.exp(-tf.math.divide_no_nan(distance**2, 2.0 * variance))
+  weights = tf.exp(-tf.math.divide_no_nan(distance**2, 2.0 * variance))
+  return labels, sure * weights
 
 
 def from_threshold(

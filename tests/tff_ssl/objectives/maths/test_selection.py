@@ -77,6 +77,25 @@ def test_examples_that_are_alike_all_count(rule, size):
     np.testing.assert_array_equal(weights, 1)
 
 
+@pytest.mark.parametrize('rule', ['self_adaptive', 'gaussian'])
+def test_below_the_floor_nothing_counts(rule):
+  _, confidence, _ = _by_hand()
+  logits = tf.constant(_LOGITS, tf.float32)
+  _, free = selection.pseudo_labels(logits, 2.0, rule)
+  _, weights = selection.pseudo_labels(logits, 2.0, rule, min_confidence=0.7)
+  np.testing.assert_array_equal(weights, free.numpy() * (confidence >= 0.7))
+  assert np.sum(free.numpy() > 0) > np.sum(weights.numpy() > 0) > 0
+
+
+@pytest.mark.parametrize('rule', ['self_adaptive', 'gaussian'])
+def test_a_model_that_knows_nothing_labels_nothing_above_the_floor(rule):
+  logits = tf.constant(0.01 * _LOGITS, tf.float32)
+  _, free = selection.pseudo_labels(logits, 2.0, rule)
+  _, weights = selection.pseudo_labels(logits, 2.0, rule, min_confidence=0.5)
+  assert np.sum(free.numpy() > 0) > 0
+  np.testing.assert_array_equal(weights, 0)
+
+
 @pytest.mark.parametrize('rule', selection.RULES)
 def test_no_gradient_flows(rule):
   logits = tf.constant(_LOGITS, tf.float32)
