@@ -190,7 +190,8 @@ class PseudoLabelWatch:
         f'Stopped after round {finished.number} (--on_collapse='
         f'{self._on_collapse}): pseudo-labels for {in_words(finished.row)}. Go '
         'on with --on_collapse=warn or rewind, or start anew with fewer '
-        'pseudo-labels (--threshold) or with --process=grouping_robust.',
+        'pseudo-labels (--threshold, --min_confidence) or with '
+        '--process=grouping_robust.',
         finished,
       )
 
