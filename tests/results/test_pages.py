@@ -483,7 +483,7 @@ def test_gain_of_each_factor(page):
     'the received model labels': 'received',
     'both': 'received_after',
     'both, threshold .8, the average labels': 'received_after_ema',
-    '`grouping_robust`: momentum goes on, threshold .5': 'robust_s2',
+    '`grouping_robust`: momentum goes on, thresholds that adapt': 'robust_s2',
   }.items():
     cells = [
       _short(balanced[run, 0]),
@@ -491,6 +491,12 @@ def test_gain_of_each_factor(page):
       f'{right[run, 0]:.0%}',
     ]
     assert f'| {label} | {" | ".join(cells)} |' in page, (label, cells)
+  supervised = _last_five('gain_writers', _DIGITS_TESTED)[
+    'ten_writers_supervised'
+  ]
+  assert (
+    f'With all labels at the clients, accuracy is {_short(supervised.mean())}.'
+  ) in page
   averaged = balanced['server_only_ema'] - balanced['server_only']
   beyond = balanced['robust_s2'] - balanced['server_only_ema']
   assert (
