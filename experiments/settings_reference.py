@@ -5,7 +5,8 @@ python -m experiments.settings_reference
 
 import pathlib
 
-from experiments.config import command_line, generated_pages
+from experiments.config import command_line
+from experiments.reporting import generated_pages
 
 DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 
