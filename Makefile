@@ -53,11 +53,16 @@ check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-pins: $(STAMP) ## regenerate requirements.txt from requirements.in
+pins: $(STAMP) ## regenerate requirements*.txt from requirements*.in
 	@$(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv
 	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
 	  --override requirements.overrides --no-annotate \
 	  --custom-compile-command 'make pins' -o requirements.txt requirements.in
+# tff_ssl.colab installs it over requirements.txt, of which it changes nothing.
+	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
+	  --constraints requirements.txt --no-annotate \
+	  --custom-compile-command 'make pins' \
+	  -o requirements-notebooks.txt requirements-notebooks.in
 
 wheel: $(STAMP) ## build the wheel and import it in a clean environment with the pins
 	@rm -rf build/wheel && mkdir -p build/wheel
