@@ -54,7 +54,6 @@ check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-# Beside the pins, of which these packages change none.
 $(DOCS): $(PINS) requirements-docs.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-docs.txt
 	@touch $(DOCS)
@@ -63,14 +62,17 @@ docs: $(STAMP) $(DOCS) ## build the documentation into build/docs; a warning is 
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "Open build/docs/index.html."
 
-pins: $(STAMP) ## regenerate requirements.txt from requirements.in
+pins: $(STAMP) ## regenerate requirements*.txt from requirements*.in
 	@$(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv
 	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
 	  --override requirements.overrides --no-annotate \
 	  --custom-compile-command 'make pins' -o requirements.txt requirements.in
-	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
-	  --constraint requirements.txt --no-annotate \
-	  --custom-compile-command 'make pins' -o requirements-docs.txt requirements-docs.in
+# These two are installed over requirements.txt, of which they change nothing.
+	@for file in notebooks docs; do \
+	  build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
+	    --constraints requirements.txt --no-annotate \
+	    --custom-compile-command 'make pins' \
+	    -o requirements-$$file.txt requirements-$$file.in || exit 1; done
 
 wheel: $(STAMP) ## build the wheel and import it in a clean environment with the pins
 	@rm -rf build/wheel && mkdir -p build/wheel
