@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PINS := $(VENV)/.installed
 STAMP := $(VENV)/.editable
+DOCS := $(VENV)/.docs
 RUN_DIR ?= runs/first_run
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
@@ -14,7 +15,7 @@ QUICK := $(wildcard tests/tff_ssl/test_*.py) tests/tff_ssl/objectives \
   tests/experiments/test_run.py::test_folder_is_complete
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-quick check pins wheel clean
+.PHONY: help env run test test-quick check docs pins wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -53,11 +54,25 @@ check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-pins: $(STAMP) ## regenerate requirements.txt from requirements.in
+$(DOCS): $(PINS) requirements-docs.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-docs.txt
+	@touch $(DOCS)
+
+docs: $(STAMP) $(DOCS) ## build the documentation into build/docs; a warning is an error
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "Open build/docs/index.html."
+
+pins: $(STAMP) ## regenerate requirements*.txt from requirements*.in
 	@$(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv
 	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
 	  --override requirements.overrides --no-annotate \
 	  --custom-compile-command 'make pins' -o requirements.txt requirements.in
+# These two are installed over requirements.txt, of which they change nothing.
+	@for file in notebooks docs; do \
+	  build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
+	    --constraints requirements.txt --no-annotate \
+	    --custom-compile-command 'make pins' \
+	    -o requirements-$$file.txt requirements-$$file.in || exit 1; done
 
 wheel: $(STAMP) ## build the wheel and import it in a clean environment with the pins
 	@rm -rf build/wheel && mkdir -p build/wheel

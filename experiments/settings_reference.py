@@ -1,24 +1,27 @@
-"""Writes the reference of all settings: `docs/settings.md`.
+"""Writes the pages of `docs/reference/` that are made from records.
 
 python -m experiments.settings_reference
 """
 
 import pathlib
 
-from experiments.config import command_line, reference_page
+from experiments.config import command_line
+from experiments.reporting import generated_pages
 
-PAGE = pathlib.Path(__file__).parents[1] / 'docs' / 'settings.md'
+DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 
 
 def main() -> int:
-  """Writes the page.
+  """Writes the pages.
 
   Returns:
     The exit code.
   """
-  PAGE.parent.mkdir(exist_ok=True)
-  PAGE.write_text(reference_page.text(), encoding='utf-8')
-  print(f'{PAGE} is written.')
+  for name, text in generated_pages.pages().items():
+    page = DOCS / name
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(text, encoding='utf-8')
+    print(f'{page} is written.')
   return 0
 
 

@@ -21,6 +21,8 @@ _NOT_IMPORTED = {
   'tensorflow-metadata',
   'wheel',
 }
+# What tff_ssl.colab has from the notebook that it is imported in.
+_OF_NOTEBOOKS = {'IPython', 'jupyter_client', 'zmq'}
 
 
 def _normal(name):
@@ -51,7 +53,7 @@ def imported():
   files = [_ROOT / 'setup.py']
   for folder in _OWN:
     files += (_ROOT / folder).rglob('*.py')
-  ours = _OWN | sys.stdlib_module_names
+  ours = _OWN | _OF_NOTEBOOKS | sys.stdlib_module_names
   return {
     _normal(distribution): path.relative_to(_ROOT).as_posix()
     for path in files
@@ -73,3 +75,24 @@ def test_what_is_declared_is_imported_or_has_another_use(imported):
 
 def test_what_is_declared_is_pinned():
   assert _names_in('requirements.in') <= _names_in('requirements.txt')
+
+
+@pytest.mark.parametrize(
+  'name', ['requirements-notebooks', 'requirements-docs']
+)
+def test_further_pins_go_over_the_others(name):
+  """They are installed without a resolver."""
+  assert _names_in(f'{name}.in') <= _names_in(f'{name}.txt')
+  pins, further = (
+    dict(
+      line.split('==')
+      for line in (_ROOT / file).read_text().splitlines()
+      if '==' in line
+    )
+    for file in ('requirements.txt', f'{name}.txt')
+  )
+  shared = pins.keys() & further.keys()
+  assert shared
+  assert {name: pins[name] for name in shared} == {
+    name: further[name] for name in shared
+  }

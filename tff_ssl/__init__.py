@@ -7,7 +7,7 @@ are imported when a name is first used, for TensorFlow Federated takes seconds.
 import importlib
 import warnings
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 _MODULE_OF = {
   # Processes.

@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 from collections.abc import Mapping
+from concurrent import futures
 from typing import Any
 
 from experiments.artifacts import round_table
@@ -126,10 +127,11 @@ class TensorBoardLog:
   def write(self, round_number: int, metrics: Mapping[str, Any]) -> None:
     """Writes the numbers of a round, and leaves out strings.
 
-    It must not be called from a coroutine.
-
     Args:
       round_number: The step.
       metrics: Scalars, possibly nested, by name.
     """
-    asyncio.run(self._manager.release(flatten_metrics(metrics), round_number))
+    release = self._manager.release(flatten_metrics(metrics), round_number)
+    # In a thread of its own, for that of a notebook has a loop that runs.
+    with futures.ThreadPoolExecutor(max_workers=1) as thread:
+      thread.submit(asyncio.run, release).result()

@@ -49,7 +49,7 @@ def start() -> str:
       *_names('processes', algorithms.PROCESSES),
       *_names('data sets', catalogue.SOURCES),
       '',
-      'README.md says more of each.',
+      'docs/reference/ says more of each.',
     ]
   )
 

@@ -282,19 +282,23 @@ def test_grouping_repetition_on_another_machine(page):
   assert f'FedAvg end {_short(higher)} higher on the same machine' in page
 
 
-@_on('../README.md')
-def test_readme_names_the_server_alone_beside_groups(page):
+@_on('../docs/explanation/methods/grouping.md')
+def test_page_of_grouping_names_the_server_alone_beside_groups(page):
   last = _balanced().loc[150]
 
   def mean(run):
     return _short(last[run].mean())
 
-  assert len(last['c10_s5']) == 3 and len(last['server_only']) == 1
+  assert len(last['c10_s5']) == 3
   assert (
-    f'five groups have {mean("c10_s5")}, no groups {mean("c10_fedavg")}, a'
-    ' server counted five times in one average without groups'
-    f' {mean("c10_control_s5")} (means of three seeds), and the server alone'
-    f' {mean("server_only")} (one seed).'
+    f'there five groups have {mean("c10_s5")} and no groups '
+    f'{mean("c10_fedavg")}. A server that counts five times in one average, '
+    f'without groups, has {mean("c10_control_s5")}.'
+  ) in page
+  own = _last_five('gain_balanced', _BALANCED_TESTED)
+  assert (
+    f'two groups end at {_short(own["grouping_s2", 0])}, where the server '
+    f'alone has {_short(own["server_only"].mean())}.'
   ) in page
 
 

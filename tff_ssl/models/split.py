@@ -37,7 +37,7 @@ class SplitModel(functional.FunctionalModel):
   Its outputs are those of its only head, or a tuple with each head's.
 
   Attributes:
-    parts: The encoder and the heads, `FunctionalModel`s.
+    parts: The encoder and the heads, each a `FunctionalModel`.
   """
 
   parts: tuple[functional.FunctionalModel, ...] = ()

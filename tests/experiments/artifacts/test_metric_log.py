@@ -1,5 +1,6 @@
 """The CSV of metrics: each round once, exact numbers, no silent loss."""
 
+import asyncio
 import csv
 import math
 import os
@@ -214,11 +215,22 @@ def test_temporary_of_an_interrupted_write_is_not_in_the_way(tmp_path):
   assert os.listdir(tmp_path) == ['m.csv']
 
 
-def test_tensorboard_holds_the_numbers(tmp_path):
+@pytest.mark.parametrize('in_notebook', [False, True])
+def test_tensorboard_holds_the_numbers(tmp_path, in_notebook):
+  """A cell of a notebook is run in an event loop."""
   tf = pytest.importorskip('tensorflow')
-  log = metric_log.TensorBoardLog(tmp_path)
-  log.write(7, {'train': {'loss': 0.5}})
-  del log
+
+  def write():
+    log = metric_log.TensorBoardLog(tmp_path)
+    log.write(7, {'train': {'loss': 0.5}})
+
+  async def cell():
+    write()
+
+  if in_notebook:
+    asyncio.run(cell())
+  else:
+    write()
   found = {
     value.tag: (event.step, tf.make_ndarray(value.tensor).item())
     for path in tmp_path.iterdir()

@@ -1,0 +1,105 @@
+"""How Sphinx builds the documentation (`make docs`)."""
+
+import pathlib
+import re
+import sys
+
+_DOCS = pathlib.Path(__file__).resolve().parent
+_ROOT = _DOCS.parent
+sys.path.insert(0, str(_ROOT))
+
+
+def _value(name: str) -> str:
+  """Returns a value of CITATION.cff."""
+  text = (_ROOT / 'CITATION.cff').read_text(encoding='utf-8')
+  return re.search(rf'^{name}: "?([^"\n]+)"?$', text, re.MULTILINE)[1]
+
+
+# The one place of the address is CITATION.cff.
+_REPOSITORY = _value('repository-code')
+
+project = 'tff_ssl'
+author = 'The tff_ssl authors'
+copyright = '2026, the tff_ssl authors'
+release = _value('version')
+
+extensions = [
+  'myst_nb',
+  'sphinx.ext.autodoc',
+  'sphinx.ext.napoleon',
+  'sphinx_copybutton',
+  'sphinx_design',
+]
+exclude_patterns = ['_build']
+myst_enable_extensions = ['colon_fence', 'substitution']
+myst_substitutions = {'repository': _REPOSITORY}
+myst_heading_anchors = 3
+# Notebooks are shown with the outputs that they are stored with.
+nb_execution_mode = 'off'
+
+autodoc_typehints = 'none'
+autodoc_member_order = 'bysource'
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+# A word in single backticks is code, in docstrings too.
+default_role = 'code'
+
+html_theme = 'furo'
+html_title = f'tff_ssl {release}'
+html_static_path = ['_static']
+html_show_sphinx = False
+html_theme_options = {
+  'source_repository': f'{_REPOSITORY}/',
+  'source_branch': 'main',
+  'source_directory': 'docs/',
+}
+
+_FENCE = re.compile(r'^(\s*)```(\w*)\s*$')
+_LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
+_EVIDENCE = ('gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul')
+
+
+def _fences_to_blocks(app, what, name, obj, options, lines):
+  """Turns the fenced blocks of a docstring into those of reStructuredText."""
+  del app, what, name, obj, options
+  out, indent = [], None
+  for line in lines:
+    fence = _FENCE.match(line)
+    if fence and indent is None:
+      indent = fence[1]
+      out += ['', f'{indent}.. code-block:: {fence[2] or "text"}', '']
+    elif fence:
+      indent = None
+      out.append('')
+    else:
+      out.append(line if indent is None or not line else f'   {line}')
+  lines[:] = out
+
+
+def _write_evidence(app):
+  """Copies the pages of `results/`; their links then lead to the repository."""
+  del app
+
+  def moved(link):
+    is_image, text, path = link.groups()
+    if is_image:
+      return f'![{text}](../../results/{path})'
+    if pathlib.PurePath(path).stem in _EVIDENCE and path.endswith('.md'):
+      return link[0]
+    return f'[{text}]({_REPOSITORY}/blob/main/results/{path})'
+
+  for name in _EVIDENCE:
+    text = (_ROOT / 'results' / f'{name}.md').read_text(encoding='utf-8')
+    page = _DOCS / 'evidence' / f'{name}.md'
+    text = _LINK.sub(moved, text)
+    # A page that is as it was is not built again.
+    if not page.exists() or page.read_text(encoding='utf-8') != text:
+      page.write_text(text, encoding='utf-8')
+
+
+def setup(app):
+  """Connects the hooks; Sphinx calls this."""
+  app.connect('builder-inited', _write_evidence)
+  # Before napoleon, which reads sections.
+  app.connect('autodoc-process-docstring', _fences_to_blocks, priority=400)

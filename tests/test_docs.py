@@ -1,0 +1,147 @@
+"""README and documentation: sizes, links, names and commands."""
+
+import pathlib
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+import tff_ssl
+from experiments import reproduce, run, tune
+from tff_ssl.algorithms import PROCESSES
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_README = _ROOT / 'README.md'
+_GUIDES = ('CODE_OF_CONDUCT.md', 'CONTRIBUTING.md', 'README.md', 'SECURITY.md')
+_PAGES = sorted(
+  {
+    *(_ROOT / name for name in _GUIDES),
+    *(_ROOT / 'docs').rglob('*.md'),
+  }
+  # Copied from results/, with links of their own.
+  - {
+    page
+    for page in (_ROOT / 'docs' / 'evidence').glob('*.md')
+    if page.name != 'index.md'
+  }
+)
+_COMMAND = re.compile(
+  r'^(?: {4}|\$ )?(python -m (?:experiments|examples|benchmarks|tff_ssl)'
+  r'\S* ?(?:.*\\\n)*.*)$',
+  re.MULTILINE,
+)
+# Modules whose command lines are looked at, by their function.
+_MAINS = {
+  'experiments.run': run.main,
+  'experiments.reproduce': reproduce.main,
+  'experiments.tune': tune.main,
+}
+# Words of commands that stand for what a reader has.
+_PLACEHOLDERS = ('RUN_DIR', 'NAME', 'TABLE', 'first_run/flags', 'runs/fedlabel')
+
+
+def _text(page):
+  return page.read_text(encoding='utf-8')
+
+
+def _commands():
+  found = {}
+  for page in _PAGES:
+    for text in _COMMAND.findall(_text(page)):
+      command = text.replace('\\\n', ' ').split('`')[0].split('  #')[0]
+      found.setdefault(' '.join(command.split()), page)
+  return found
+
+
+def test_the_readme_is_two_screens():
+  text = _text(_README)
+  assert len(text.splitlines()) <= 150
+  assert len(text.split()) <= 1200
+  assert max(map(len, text.splitlines())) <= 200
+
+
+def test_the_table_of_methods_lists_the_registry():
+  _, _, rest = _text(_README).partition('| who has labels |')
+  rows = re.findall(r'^\|[^|]*\|([^|]+)\|', rest.partition('\n\n')[0], re.M)
+  names = [name for row in rows for name in re.findall(r'`(\w+)`', row)]
+  assert sorted(names) == sorted(PROCESSES)
+
+
+@pytest.mark.parametrize(
+  'page', _PAGES, ids=lambda page: str(page.relative_to(_ROOT))
+)
+def test_links_resolve(page):
+  text = re.sub(r'```.*?```', '', _text(page), flags=re.DOTALL)
+  for path, _, anchor in re.findall(r'\]\(([^)#:\s]+)(#([\w-]+))?\)', text):
+    # The evidence is copied when the documentation is built.
+    path = re.sub(r'^(\.\./)+evidence/', f'{_ROOT}/results/', path)
+    target = (page.parent / path).resolve()
+    assert target.exists(), path
+    if anchor:
+      titles = re.findall(r'^#+ (.*)$', _text(target), re.MULTILINE)
+      slugs = [re.sub(r'[^\w -]', '', t).lower() for t in titles]
+      assert anchor in [slug.replace(' ', '-') for slug in slugs], path
+
+
+def test_every_public_name_has_an_entry():
+  entries = re.findall(
+    r'^\.\. auto\w+:: tff_ssl\.(\w+)$',
+    '\n'.join(map(_text, (_ROOT / 'docs' / 'reference' / 'api').glob('*.md'))),
+    re.MULTILINE,
+  )
+  assert sorted(entries) == sorted(tff_ssl.__all__)
+
+
+def test_every_method_has_an_explanation():
+  pages = (_ROOT / 'docs' / 'explanation' / 'methods').glob('*.md')
+  text = '\n'.join(map(_text, pages))
+  for name in PROCESSES:
+    assert f'`{name}`' in text, name
+
+
+def test_versions_are_one():
+  cited = re.search(
+    r'^version: (.*)$', _text(_ROOT / 'CITATION.cff'), re.MULTILINE
+  )
+  assert cited[1] == tff_ssl.__version__
+  assert f'\n## {tff_ssl.__version__}' in _text(_ROOT / 'CHANGELOG.md')
+
+
+def _is_checked(command):
+  return command.split()[2] in _MAINS and not any(
+    word in command for word in _PLACEHOLDERS
+  )
+
+
+def test_most_commands_are_checked():
+  commands = _commands()
+  assert len(commands) >= 25
+  assert sum(map(_is_checked, commands)) > 0.6 * len(commands)
+
+
+def test_modules_of_commands_exist():
+  for command, page in _commands().items():
+    module = command.split()[2].replace('.', '/')
+    assert any(
+      (_ROOT / name).exists()
+      for name in (f'{module}.py', f'{module}/__main__.py')
+    ), (command, page)
+
+
+@pytest.mark.parametrize('command', filter(_is_checked, _commands()))
+def test_a_command_would_run(command, tmp_path, monkeypatch, capsys):
+  """With --help a command refuses what it would refuse without."""
+  images = np.zeros((20, 28, 28), np.uint8)
+  (tmp_path / 'FOLDER').mkdir()
+  for name in ('train', 'test'):
+    np.savez(
+      tmp_path / 'FOLDER' / f'{name}.npz',
+      images=images,
+      labels=np.arange(20) % 2,
+    )
+  monkeypatch.chdir(tmp_path)
+  _, _, module, *arguments = shlex.split(command)
+  if '--help' not in arguments:
+    arguments.append('--help')
+  assert _MAINS[module]([module, *arguments]) == 0, capsys.readouterr().err
