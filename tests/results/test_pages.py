@@ -471,6 +471,44 @@ def test_gain_over_the_server_alone(page):
     assert row in page, row
 
 
+@_on('../README.md')
+def test_readme_has_the_gains_with_intervals(page):
+  balanced = _last_five('gain_balanced', _BALANCED_TESTED)
+  writers = _last_five('gain_writers', _DIGITS_TESTED)
+  cifar = _last_five('gain_cifar10', 2000)
+  for label, runs, run, bound in (
+    (
+      'handwriting by writer | 100, of ten writers',
+      writers,
+      'ten_writers_defaults',
+      'ten_writers_server_only',
+    ),
+    (
+      'EMNIST balanced, 47 classes | 4,700',
+      balanced,
+      'robust_s2',
+      'server_only',
+    ),
+    (
+      'animal shapes | 100',
+      _last_five('gain_animals', 1500),
+      'grouping_robust',
+      'server_only',
+    ),
+    (
+      'CIFAR-10, small CNN | 1,000',
+      cifar,
+      'grouping_robust',
+      'server_only',
+    ),
+  ):
+    mean, low, high = _interval(runs[run] - runs[bound])
+    assert (
+      f'| {label} | {_short(runs[bound].mean())} | {_short(runs[run].mean())} '
+      f'| {_signed(mean)} ({_signed(low)} to {_signed(high)}) |'
+    ) in page
+
+
 @_gain
 def test_gain_of_each_factor(page):
   balanced = _last_five('gain_balanced', _BALANCED_TESTED)
