@@ -91,15 +91,25 @@ def _write_evidence(app):
 
   for name in _EVIDENCE:
     text = (_ROOT / 'results' / f'{name}.md').read_text(encoding='utf-8')
-    page = _DOCS / 'evidence' / f'{name}.md'
-    text = _LINK.sub(moved, text)
-    # A page that is as it was is not built again.
-    if not page.exists() or page.read_text(encoding='utf-8') != text:
-      page.write_text(text, encoding='utf-8')
+    _write(_DOCS / 'evidence' / f'{name}.md', _LINK.sub(moved, text))
+
+
+def _copy_tutorials(app):
+  """Copies the notebooks, which lie where Colab opens them."""
+  del app
+  for notebook in (_ROOT / 'tutorials').glob('*.ipynb'):
+    _write(_DOCS / 'tutorials' / notebook.name, notebook.read_text('utf-8'))
+
+
+def _write(page, text):
+  # A page that is as it was is not built again.
+  if not page.exists() or page.read_text(encoding='utf-8') != text:
+    page.write_text(text, encoding='utf-8')
 
 
 def setup(app):
   """Connects the hooks; Sphinx calls this."""
   app.connect('builder-inited', _write_evidence)
+  app.connect('builder-inited', _copy_tutorials)
   # Before napoleon, which reads sections.
   app.connect('autodoc-process-docstring', _fences_to_blocks, priority=400)

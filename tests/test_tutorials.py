@@ -41,6 +41,11 @@ def test_there_are_notebooks():
   assert len(_NOTEBOOKS) >= 2
 
 
+def test_the_address_in_the_readme():
+  text = (_ROOT / 'README.md').read_text(encoding='utf-8')
+  assert f'git clone -q {_repository()} ' in text
+
+
 @_each
 def test_addresses_are_those_of_the_repository(path):
   notebook = nbformat.read(path, as_version=4)
