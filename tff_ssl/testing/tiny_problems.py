@@ -48,6 +48,7 @@ _SETTINGS = {
   'num_groups': 2,
   # Low, so that an untrained model gives pseudo-labels.
   'threshold': 0.2,
+  'min_confidence': 0.2,
   'batch_size': BATCH_SIZE,
   'labelled_batch_size': BATCH_SIZE,
   'local_epochs': 1,
