@@ -74,8 +74,9 @@ def test_the_table_of_methods_lists_the_registry():
 def test_links_resolve(page):
   text = re.sub(r'```.*?```', '', _text(page), flags=re.DOTALL)
   for path, _, anchor in re.findall(r'\]\(([^)#:\s]+)(#([\w-]+))?\)', text):
-    # The evidence is copied when the documentation is built.
-    path = re.sub(r'^(\.\./)+evidence/', f'{_ROOT}/results/', path)
+    # Evidence and notebooks are copied when the documentation is built.
+    path = re.sub(r'^(\.\./)*evidence/', f'{_ROOT}/results/', path)
+    path = re.sub(r'^.*?(\w+\.ipynb)$', rf'{_ROOT}/tutorials/\1', path)
     target = (page.parent / path).resolve()
     assert target.exists(), path
     if anchor:

@@ -1,19 +1,20 @@
 """The user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
 
-`np.savez` or `np.savez_compressed` writes each file. It has the arrays
+There may be a `<data_dir>/validation.npz`, for choosing settings. `np.savez` or
+`np.savez_compressed` writes each file. It has the arrays
 
 * `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3;
 * `labels`: any integer type, `[N]`, the classes, numbered from 0 without gaps.
   In train.npz, -1 stands for an image without a label;
 * `client_ids` (optional): strings or integers, `[N]`, the owner of each
-  example. They are in both files, or in train.npz alone.
+  example. They are in all files, or in train.npz alone.
 
 The files are not trusted. Nothing is unpickled. The declarations in the zip
 directory and in the array headers are checked before an array is read.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
 _SPLITS = ('train', 'test')
+_VALIDATION = 'validation'
 _REMEDY = 'write it with np.savez'
 
 
@@ -46,19 +48,19 @@ def has_client_ids(data_dir: str | None) -> bool:
 def load(
   data_dir: str | None, cache_dir: str, max_bytes: int = MAX_BYTES
 ) -> Source:
-  """Loads train.npz and test.npz.
+  """Loads train.npz, test.npz and, if there is one, validation.npz.
 
   The mean, the standard deviation and the background (the median of the corner
   pixels) are computed from the training images.
 
   Args:
-    data_dir: The folder with the two files.
+    data_dir: The folder with the files.
     cache_dir: Ignored: the files are read in place.
-    max_bytes: The limit of the uncompressed size that both files declare.
+    max_bytes: The limit of the uncompressed size that all files declare.
 
   Returns:
     The source. `num_classes` is the largest label + 1. A training image may
-    lack a label (`UNKNOWN`). Each test image has one.
+    lack a label (`UNKNOWN`). Each test and validation image has one.
 
   Raises:
     ValueError: If a file is absent, damaged or too large, or its arrays are
@@ -67,10 +69,18 @@ def load(
   del cache_dir
   files = check_files(data_dir)
   npz_files.check_sizes(files, max_bytes)
-  train, test = (_read_split(file) for file in files)
-  num_classes = _check_together(train, test, files)
+  train, *evaluated = (_read_split(file) for file in files)
+  _check_classes(train.labels, files[0])
+  for split, file in zip(evaluated, files[1:], strict=True):
+    _check_evaluated(train, split, file)
+  test, validation = (*evaluated, None)[:2]
   mean, stddev = npz_files.moments(train.images, files[0], 'images')
   examples = f'{len(train.labels):,} train and {len(test.labels):,} test'
+  if validation is not None:
+    examples = (
+      f'{len(train.labels):,} train, {len(validation.labels):,} validation '
+      f'and {len(test.labels):,} test'
+    )
   unlabelled = np.count_nonzero(train.labels == UNKNOWN)
   return Source(
     name='npz',
@@ -84,7 +94,8 @@ def load(
     ),
     train=train,
     test=test,
-    num_classes=num_classes,
+    validation=validation,
+    num_classes=int(train.labels.max()) + 1,
     mean=mean,
     stddev=stddev,
     background=npz_files.background(train.images),
@@ -93,16 +104,21 @@ def load(
 
 
 def check_files(data_dir: str | None) -> list[NpzFile]:
-  """Returns train.npz and test.npz after checking that they exist.
+  """Returns the files after checking that train.npz and test.npz exist.
 
   Args:
     data_dir: As in `load`.
 
+  Returns:
+    train.npz, test.npz and, if there is one, validation.npz.
+
   Raises:
-    ValueError: If one of them is absent.
+    ValueError: If train.npz or test.npz is absent.
   """
   npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
-  return [_file(data_dir, split) for split in _SPLITS]
+  validation = _file(data_dir, _VALIDATION)
+  more = [validation] if os.path.lexists(validation.path) else []
+  return [*(_file(data_dir, split) for split in _SPLITS), *more]
 
 
 def _file(folder: str, split: str) -> NpzFile:
@@ -198,41 +214,39 @@ def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
   return np.array(strings, dtype=object)[index]
 
 
-def _check_together(train: Split, test: Split, files: Sequence[NpzFile]) -> int:
-  """Checks test against train and returns the number of classes."""
-  check_same_shape(train, test, files[1])
-  if train.client_ids is None and test.client_ids is not None:
-    raise files[1].wrong(
+def _check_evaluated(train: Split, split: Split, file: NpzFile) -> None:
+  """Checks a test or validation split against the training split."""
+  check_same_shape(train, split, file)
+  if train.client_ids is None and split.client_ids is not None:
+    raise file.wrong(
       'client_ids',
       'here but not in train.npz',
-      'give them in both files or in train.npz alone',
+      'give them in all files or in train.npz alone',
     )
-  _check_classes(train.labels, files[0])
-  unlabelled = np.count_nonzero(test.labels == UNKNOWN)
+  unlabelled = np.count_nonzero(split.labels == UNKNOWN)
   if unlabelled:
-    raise files[1].wrong(
+    raise file.wrong(
       'labels',
-      f'{unlabelled:,} of {len(test.labels):,} that are {UNKNOWN}',
-      'accuracy needs the label of each test image: leave out those without '
+      f'{unlabelled:,} of {len(split.labels):,} that are {UNKNOWN}',
+      'accuracy needs the label of each image here: leave out those without '
       'one, or move them to train.npz',
     )
-  unseen = np.setdiff1d(test.labels, train.labels)
+  unseen = np.setdiff1d(split.labels, train.labels)
   if unseen.size:
-    raise files[1].wrong(
+    raise file.wrong(
       'labels',
       f'{unseen[:5].tolist()}, unseen in train.npz',
       'each class needs labelled training examples',
     )
-  return int(train.labels.max()) + 1
 
 
 def check_same_shape(train: Split, test: Split, test_file: NpzFile) -> None:
-  """Checks that training and test images have the same shape.
+  """Checks that images of another split have the shape of training images.
 
   Args:
     train: The training split.
-    test: The test split.
-    test_file: The file of the test split, for messages.
+    test: The test or validation split.
+    test_file: The file of that split, for messages.
 
   Raises:
     ValueError: If they do not.
@@ -283,7 +297,7 @@ def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 SPEC = SourceSpec(
   name='npz',
-  description='your own <data_dir>/train.npz and test.npz',
+  description='your own <data_dir>/train.npz, test.npz, maybe validation.npz',
   load=load,
   check_files=check_files,
   has_native_split=True,

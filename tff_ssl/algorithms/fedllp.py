@@ -124,7 +124,7 @@ SPECS = tuple(
     build_fedllp,
     (*SETTINGS, *more),
     objective=objective,
-    defaults=fedul.DEFAULTS,
+    defaults=fedul.defaults_of_sets,
     labels_at='sets',
     has_server_training=False,
     has_gradient_diversity=False,

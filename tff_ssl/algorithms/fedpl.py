@@ -163,7 +163,7 @@ SPEC = ProcessSpec(
   build_fedpl,
   SETTINGS,
   objective=objectives.ConfidenceMix,
-  defaults={**fedul.DEFAULTS, 'batch_size': 128},
+  defaults=fedul.defaults_of_minibatches,
   labels_at='sets',
   makes_pseudo_labels=True,
   has_server_training=False,

@@ -52,12 +52,8 @@ with epy.lazy_imports():
   from tff_ssl import templates
   from tff_ssl.models import functional, split
 
-# What FedUL and its baselines have in common, by Appendix D.2.
-DEFAULTS = {
-  'client_optimizer': 'adam',
-  'learning_rate': 1e-4,
-  'local_epochs': 1,
-}
+# Whose clients have tens or hundreds of images, or may have.
+_SMALL_CLIENTS = ('digits', 'image_sets', 'npz_sets')
 
 # Supervised processes whose builders take `client_objective`.
 _BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(
@@ -249,12 +245,30 @@ def _check_classes(model, data_spec, test_prior) -> None:
     checks.positive_distribution(num_classes, test_prior=test_prior)
 
 
+def defaults_of_sets(given: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns how clients train where nobody has labels (Appendix D.2).
+
+  Args:
+    given: What the user gave, with `dataset`.
+  """
+  # A few steps of 1e-4 per round would take hundreds of rounds.
+  is_small = given['dataset'] in _SMALL_CLIENTS
+  return {
+    'client_optimizer': 'adam',
+    'learning_rate': 1e-3 if is_small else 1e-4,
+    'local_epochs': 1,
+  }
+
+
+def defaults_of_minibatches(given: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns the same for processes that train on minibatches."""
+  size = 20 if given['dataset'] in _SMALL_CLIENTS else 128
+  return {**defaults_of_sets(given), 'batch_size': size}
+
+
 def _defaults(given):
-  """Returns Appendix D.2; the penalty is that for MNIST in 10 sets."""
-  values = {**DEFAULTS, 'batch_size': 128}
-  if given['dataset'] == 'digits':
-    # A few steps of 1e-4 per round would take hundreds of rounds.
-    values.update({'batch_size': 20, 'learning_rate': 1e-3})
+  """Returns those of minibatches, and what the base process brings."""
+  values = defaults_of_minibatches(given)
   base = _BASES.get(given.get('base_process', 'fedavg'))
   if base is None:  # The runner refuses it.
     return values

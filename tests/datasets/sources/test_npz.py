@@ -123,6 +123,41 @@ def test_version_follows_the_bytes_of_both_files(folder):
   assert len({first, second, load(folder).version}) == 3
 
 
+def test_a_validation_file_is_read_where_there_is_one(folder):
+  without = load(folder)
+  assert without.validation is None
+  write(folder, 'validation', images=IMAGES[4:9], labels=LABELS[4:9])
+  source = load(folder)
+  np.testing.assert_array_equal(source.validation.images, IMAGES[4:9])
+  np.testing.assert_array_equal(source.validation.labels, LABELS[4:9])
+  np.testing.assert_array_equal(source.test.images, IMAGES[:4])
+  assert '12 train, 5 validation and 4 test' in source.title
+  assert source.version != without.version
+
+
+@pytest.mark.parametrize(
+  'changes, fragments',
+  [
+    ({'images': IMAGES[:, 1:]}, ['[5, 5, 1]', '[6, 5, 1]']),
+    ({'labels': LABELS - 1}, ['4 of 12 that are -1']),
+    ({'labels': LABELS + 1}, ['[3]', 'unseen in train']),
+    ({'client_ids': LABELS}, ['client_ids', 'not in train.npz']),
+    ({'labels': None}, ['labels']),
+  ],
+)
+def test_a_wrong_validation_file_is_refused(folder, changes, fragments):
+  write(folder, 'validation', **changes)
+  refused(folder, str(folder / 'validation.npz'), *fragments)
+
+
+def test_a_damaged_validation_file_is_refused(folder):
+  (folder / 'validation.npz').write_bytes(b'no zip')
+  refused(folder, str(folder / 'validation.npz'), 'np.savez')
+  (folder / 'validation.npz').unlink()
+  (folder / 'validation.npz').mkdir()
+  refused(folder, str(folder / 'validation.npz'))
+
+
 HOSTILE_IDS = [
   "o'brien",
   '"; DROP TABLE examples; --',

@@ -56,6 +56,7 @@ PUBLISHED = {
   'ssfl_figure2': {},
   'balanced_small_cnn': {},
   'gain_balanced': {},
+  'gain_resnet9': {},
   'gain_writers': {},
   'native_writers': {},
   'native_writers_paper_steps': {},
