@@ -24,10 +24,14 @@ class Scores:
   Attributes:
     correct: `bool [N]`, whether the most probable class is the label.
     losses: `float32 [N]`, cross-entropy in nats.
+    predicted: `int32 [N]`, the most probable class.
+    confidences: `float32 [N]`, its probability.
   """
 
   correct: np.ndarray
   losses: np.ndarray
+  predicted: np.ndarray
+  confidences: np.ndarray
 
   def mean(self) -> dict[str, float]:
     """Returns `accuracy` in [0, 1] and `test_loss` in nats per example."""
@@ -59,7 +63,8 @@ class Evaluator:
       logits = tf.cast(logits, tf.float32)
       losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
       predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
-      return tf.equal(predicted, labels), losses
+      confidences = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+      return tf.equal(predicted, labels), losses, predicted, confidences
 
     self._score = score
 
@@ -79,14 +84,14 @@ class Evaluator:
     """
     trainable = [tf.constant(value) for value in weights.trainable]
     non_trainable = [tf.constant(value) for value in weights.non_trainable]
-    correct, losses = zip(
+    parts = zip(
       *(
         self._score(trainable, non_trainable, images, labels)
         for images, labels in self._batches
       ),
       strict=True,
     )
-    return Scores(np.concatenate(correct), np.concatenate(losses))
+    return Scores(*map(np.concatenate, parts))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,8 @@ _RUN_COLUMNS = {
   'rounds': 'rounds',
   'accuracy': 'accuracy',
   'best accuracy': 'best_accuracy',
+  'macro F1': 'macro_f1',
+  'balanced accuracy': 'balanced_accuracy',
   's per round': 'seconds_per_round',
   's per client': 'seconds_per_client',
   'bytes down': 'bytes_down_per_client',
@@ -116,6 +118,8 @@ def of_seeds(groups: Sequence[Group]) -> pd.DataFrame:
 def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
   """Returns the table of runs, a row each; costs are of a client in a round.
 
+  A figure that a run's summary lacks, as those of older runs may, stays empty.
+
   Args:
     groups: From `run_groups.by_run`.
   """
@@ -129,7 +133,14 @@ def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
       for summary in group.summaries
     ]
   ).round(
-    {'accuracy': 4, 'best accuracy': 4, 's per round': 2, 's per client': 4}
+    {
+      'accuracy': 4,
+      'best accuracy': 4,
+      'macro F1': 4,
+      'balanced accuracy': 4,
+      's per round': 2,
+      's per client': 4,
+    }
   )
 
 

@@ -1,4 +1,4 @@
-"""The result of a run: summary.json, the curves, and what is printed."""
+"""The result of a run: summary.json, pictures, and what is printed."""
 
 import json
 import pathlib
@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.artifacts import curves
+from experiments.artifacts import confusion, curves
 from experiments.measuring import (
+  class_figures,
   client_evaluation,
   evaluation,
   proxy_evaluation,
@@ -16,14 +17,21 @@ from experiments.measuring import (
 from tff_ssl.algorithms import PROCESSES
 
 
-def write(settings, folder, weights, facts) -> list[str]:
-  """Writes summary.json and the curves of a finished run.
+def write(
+  settings,
+  folder,
+  weights,
+  facts,
+  by_class: class_figures.ClassFigures,
+) -> list[str]:
+  """Writes summary.json, curves and confusion matrix of a finished run.
 
   Args:
     settings: From `experiments.config.settings.make`.
     folder: The `RunFolder`, which holds its metrics.
     weights: The `ModelWeights` at the end.
     facts: What the summary says of data and messages.
+    by_class: Of the test split, by these weights.
 
   Returns:
     What is printed of the result.
@@ -43,6 +51,7 @@ def write(settings, folder, weights, facts) -> list[str]:
     'rounds': int(table['round'].iloc[-1]),
     'accuracy': accuracy.iloc[-1],
     'best_accuracy': accuracy.max(),
+    **by_class.summary(),
     'rounds_to_half': int(half.iloc[0]) if len(half) else None,
     'test_loss': evaluation.last_test_loss(table),
     'weights_sha256': evaluation.weights_sha256(weights),
@@ -61,11 +70,9 @@ def write(settings, folder, weights, facts) -> list[str]:
     'flags': settings.used,
   }
   folder.write_summary(summary)
-  curves.plot(
-    folder.metrics,
-    folder.path / 'curves.png',
-    f'{settings.process} on {settings.dataset}, seed {settings.seed}',
-  )
+  title = f'{settings.process} on {settings.dataset}, seed {settings.seed}'
+  confusion.write(by_class.confusion(), folder.path, title)
+  curves.plot(folder.metrics, folder.path / 'curves.png', title)
   return [
     f'Final test accuracy {summary["accuracy"]:.4f} after '
     f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '

@@ -16,6 +16,7 @@ from experiments.artifacts import (
 )
 from experiments.config import settings as settings_lib
 from experiments.measuring import (
+  class_figures,
   client_evaluation,
   evaluation,
   proxy_evaluation,
@@ -128,7 +129,12 @@ def run(
         'rewinds': saved.rewinds.pauses,
         **description.communication(settings, process, weights),
       }
-      _show(summary.write(settings, folder, weights, facts))
+      by_class = class_figures.ClassFigures(
+        evaluator.scores(weights),
+        data.source.test.labels,
+        data.source.class_names,
+      )
+      _show(summary.write(settings, folder, weights, facts, by_class))
   if stop.requested:
     print(
       'Stopped; continue with: python -m experiments.run '

@@ -106,6 +106,21 @@ def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
   assert [row[-2] for row in cells] == ['', '1000', '1001', '1002']
 
 
+def test_figures_of_classes_are_shown_where_runs_have_them(tmp_path):
+  older = _write_run(tmp_path / 'a', 'grouping', [0.5])
+  report.report([older], tmp_path / 'older')
+  assert 'macro F1' not in (tmp_path / 'older.md').read_text()
+  figures = {'macro_f1': 0.43219, 'balanced_accuracy': 0.45678}
+  newer = _write_run(tmp_path / 'b', 'grouping', [0.6], seed=4, **figures)
+  groups = run_groups.read_groups([older, newer])
+  table = summary_tables.of_runs(groups)
+  first, second = table[['macro F1', 'balanced accuracy']].to_numpy()
+  assert pd.isna(first).all() and second.tolist() == [0.4322, 0.4568]
+  report.report([older, newer], tmp_path / 'both')
+  text = (tmp_path / 'both.md').read_text()
+  assert '| macro F1 |' in ' '.join(text.split()) and 'nan' not in text
+
+
 def test_no_difference_where_a_run_is_not_its_recipe(tmp_path):
   changed = {**RECIPE, 'recipe_changes': ['learning_rate']}
   run = _write_run(tmp_path / 'a', 'grouping', [0.8], **changed)

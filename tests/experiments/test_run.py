@@ -44,6 +44,7 @@ GROUPING = (
   '--rounds_per_evaluation=4',
   f'--total_rounds={ROUNDS}',
 )
+CLASS_FIGURES = ('macro_f1', 'balanced_accuracy', 'calibration_error')
 UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
 
 
@@ -119,8 +120,13 @@ def weights_in_checkpoint(folder):
 
 
 def assert_same_run(folder, other):
-  name = 'weights_sha256'
-  assert summary_of(folder)[name] == summary_of(other)[name]
+  names = ('weights_sha256', *CLASS_FIGURES)
+  found, expected = (
+    [summary_of(where)[name] for name in names] for where in (folder, other)
+  )
+  assert found == expected
+  tables = ((where / 'confusion.csv').read_bytes() for where in (folder, other))
+  assert len(set(tables)) == 1
   pd.testing.assert_frame_equal(table_of(folder), table_of(other))
 
 
@@ -138,11 +144,12 @@ def whole(tmp_path_factory, cache):
 
 def test_folder_is_complete(whole):
   assert {path.name for path in whole.iterdir()} == {
-    *('.lock', 'checkpoints', 'curves.png', 'flags.txt', 'metrics.csv'),
+    *('.lock', 'checkpoints', 'confusion.csv', 'confusion.png'),
+    *('curves.png', 'flags.txt', 'metrics.csv'),
     *('partition.png', 'split.json', 'split.npz', 'summary.json'),
     *('tensorboard', 'versions.json'),
   }
-  for name in ('curves.png', 'partition.png'):
+  for name in ('confusion.png', 'curves.png', 'partition.png'):
     with Image.open(whole / name) as picture:
       picture.verify()
   assert list((whole / 'tensorboard').glob('events.*'))
@@ -205,6 +212,22 @@ def test_accuracy_is_that_of_the_mean_of_the_groups(whole):
   assert summary_of(whole)['accuracy'] == pytest.approx(accuracy, abs=1 / 360)
   # 50 labels and 12 rounds: far above one in ten.
   assert accuracy > 0.3
+
+
+def test_the_classes_together_are_the_test_split(whole):
+  summary = summary_of(whole)
+  counts = pd.read_csv(whole / 'confusion.csv', index_col=0)
+  labels = digits.load(None, '').test.labels
+  assert list(counts.columns) == [str(label) for label in range(10)]
+  np.testing.assert_array_equal(counts.sum(axis=1), np.bincount(labels))
+  right = np.diag(counts)
+  assert right.sum() / len(labels) == pytest.approx(summary['accuracy'])
+  recalls = right / counts.sum(axis=1)
+  assert summary['balanced_accuracy'] == pytest.approx(recalls.mean())
+  # F1 is what is right, over the mean of what is there and what is predicted.
+  f1 = 2 * right / (counts.sum(axis=1).to_numpy() + counts.sum(axis=0))
+  assert summary['macro_f1'] == pytest.approx(f1.mean())
+  assert 0 < summary['calibration_error'] < 1
 
 
 def test_piped_output_is_plain_lines(whole):

@@ -135,6 +135,11 @@ def test_everything_equals_scikit_learn_per_writer(source, model, tmp_path):
   assert 'held_out_accuracy' not in found
 
 
+def scores_of(correct):
+  zeros = np.zeros(len(correct), np.float32)
+  return evaluation.Scores(np.array(correct), zeros, zeros, zeros)
+
+
 def test_the_two_averages_by_hand():
   """Clients 0 to 10 have ten examples each, of which k are right; client 11
   has ninety, all right."""
@@ -144,8 +149,7 @@ def test_the_two_averages_by_hand():
     held_out=np.zeros(200, bool),
   )
   correct = [place < k for k in range(11) for place in range(10)] + [True] * 90
-  scores = evaluation.Scores(np.array(correct), np.zeros(200, np.float32))
-  found = client_evaluation.figures(owners, scores)
+  found = client_evaluation.figures(owners, scores_of(correct))
   assert found == {
     'client_accuracy_mean': pytest.approx(6.5 / 12),
     'client_accuracy_std': pytest.approx(
@@ -178,8 +182,7 @@ def test_every_test_example_is_counted_once(source):
   text = client_evaluation.describe(owners)
   assert f'1 of 1 clients, with {own} test' in text
   correct = np.isin(source.test.client_ids, partition.held_out_client_names)
-  scores = evaluation.Scores(correct, np.zeros(len(correct), np.float32))
-  found = client_evaluation.figures(owners, scores)
+  found = client_evaluation.figures(owners, scores_of(correct))
   assert found['client_accuracy_mean'] == found['unseen_accuracy'] == 0.0
   assert found.get('held_out_accuracy') == (1.0 if held_out else None)
 

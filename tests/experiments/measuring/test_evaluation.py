@@ -30,20 +30,28 @@ def split(num_examples):
   )
 
 
-def evaluate(model, data, weights):
+def evaluator_of(model, data):
   views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
-  return evaluation.Evaluator(model, views, data)(weights)
+  return evaluation.Evaluator(model, views, data)
 
 
-def expected(data, weights):
+def evaluate(model, data, weights):
+  return evaluator_of(model, data)(weights)
+
+
+def log_probabilities(data, weights):
   kernel1, bias1, kernel2, bias2 = weights.trainable
   x = (data.images.reshape(len(data.images), -1) / 255 - MEAN) / STDDEV
   logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
   shifted = logits - logits.max(axis=1, keepdims=True)
-  log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+  return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def expected(data, weights):
+  log_p = log_probabilities(data, weights)
   rows = np.arange(len(data.labels))
   return {
-    'accuracy': np.mean(logits.argmax(axis=1) == data.labels),
+    'accuracy': np.mean(log_p.argmax(axis=1) == data.labels),
     'test_loss': -log_p[rows, data.labels].mean(),
   }
 
@@ -56,6 +64,16 @@ def test_equals_numpy_whatever_the_number_of_batches(model, num_examples):
   right = expected(data, weights)
   assert found['accuracy'] == right['accuracy']
   assert found['test_loss'] == pytest.approx(right['test_loss'], rel=1e-5)
+
+
+def test_scores_name_the_predicted_class_and_its_probability(model):
+  data, weights = split(600), model.initial_weights(3)
+  scores = evaluator_of(model, data).scores(weights)
+  log_p = log_probabilities(data, weights)
+  np.testing.assert_array_equal(scores.predicted, log_p.argmax(axis=1))
+  np.testing.assert_allclose(
+    scores.confidences, np.exp(log_p.max(axis=1)), rtol=1e-5
+  )
 
 
 def test_a_model_that_is_always_right(model):
