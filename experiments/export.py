@@ -13,7 +13,8 @@ to 1. It standardises the images as the run did, and refuses floats outside of
 `probabilities`. It is also the signature `serving_default`, which servers of
 SavedModels call; its `images` are `float32` from 0 to 1.
 
-Only the newest checkpoint is needed; the data of the run may be gone.
+The folder also has `classes.json`, the names of the classes. Only the newest
+checkpoint is needed; the data of the run may be gone.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ import signal
 import sys
 import tempfile
 
+from experiments.artifacts import run_folder
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 
@@ -62,8 +64,6 @@ def export(
       cannot be written.
     OSError: If the folder cannot be written.
   """
-  from experiments.artifacts import run_folder
-
   if output.exists():
     raise ValueError(f'--output={output} exists: name another folder.')
   if not (run_dir / run_folder.FLAGS).is_file():
@@ -79,7 +79,7 @@ def export(
       prefix=run_folder.TEMPORARY_PREFIX, dir=output.parent
     )
     try:
-      whole = pathlib.Path(temporary, 'classifier')
+      whole = pathlib.Path(temporary, run_folder.CLASSIFIER)
       rounds = classifiers.export(run_dir, whole)
       # Renamed last, so that a reader finds a whole model or none.
       whole.rename(output)
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
 
 def _run(values, arguments: list[str]) -> int:
   run_dir = pathlib.Path(arguments[0]).expanduser()
-  output = run_dir / 'classifier'
+  output = run_dir / run_folder.CLASSIFIER
   if values.output:
     output = pathlib.Path(values.output).expanduser()
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')

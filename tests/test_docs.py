@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tff_ssl
-from experiments import reproduce, run, tune
+from experiments import predict, reproduce, run, tune
 from tff_ssl.algorithms import PROCESSES
 
 _ROOT = pathlib.Path(__file__).parents[1]
@@ -33,6 +33,7 @@ _COMMAND = re.compile(
 )
 # Modules whose command lines are looked at, by their function.
 _MAINS = {
+  'experiments.predict': predict.main,
   'experiments.run': run.main,
   'experiments.reproduce': reproduce.main,
   'experiments.tune': tune.main,

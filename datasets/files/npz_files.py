@@ -128,10 +128,12 @@ class NpzFile:
     keys = [_key(member) for member in archive.infolist()]
     if not set(required) <= set(keys) <= {*required, *optional}:
       allowed = f'may be {", ".join(optional)}, ' if optional else ''
+      needed = ' and '.join(
+        filter(None, [', '.join(required[:-1]), required[-1]])
+      )
       raise ValueError(
-        f'{self.path}: found the keys {sorted(keys)}; there must be '
-        f'{", ".join(required[:-1])} and {required[-1]}, {allowed}and nothing '
-        'else.'
+        f'{self.path}: found the keys {sorted(keys)}; there must be {needed}, '
+        f'{allowed}and nothing else.'
       )
     if len(set(keys)) < len(keys):
       raise ValueError(f'{self.path}: found a key twice; {self.remedy}.')

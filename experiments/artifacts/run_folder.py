@@ -26,9 +26,10 @@ from datasets.files import whole_files
 from experiments.artifacts import code_version, folders
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
-# Names in a run's folder: the flag file, and two folders.
+# Names in a run's folder: the flag file, and three folders.
 FLAGS = 'flags.txt'
 CHECKPOINTS = 'checkpoints'
+CLASSIFIER = 'classifier'
 CLIENT_STATES = 'client_states'
 _LOCK = '.lock'
 # What a run's folder may hold before its first round. The lock is removed last,

@@ -1,4 +1,4 @@
-"""The command line of report, reproduce, tune and export.
+"""The command line of report, reproduce, tune, export and predict.
 
 Their flags are records, like those of `experiments.run`, and are read, refused
 and described in the same way.
@@ -69,8 +69,9 @@ class Command:
     example: A command line.
     flags: Its flags, beside --help.
     required: The names of those that must be given.
-    arguments: What it takes beside flags, such as 'RUN_DIR'; '...' at the end
-      stands for several. `None` for nothing.
+    arguments: What it takes beside flags, such as 'RUN_DIR', in this order;
+      '...' at the end stands for several. `None` for nothing.
+    kinds: What to name for each of them.
   """
 
   name: str
@@ -79,6 +80,7 @@ class Command:
   flags: tuple[Setting, ...]
   required: tuple[str, ...] = ()
   arguments: str | None = None
+  kinds: tuple[str, ...] = ('a run folder',)
 
   def main(
     self,
@@ -151,10 +153,12 @@ class Command:
         raise UsageError(f'--{name} is missing: give --{name}=VALUE.')
     if self.arguments is None:
       flags.check_no_arguments(arguments)
-    elif not arguments:
-      name = self.arguments.removesuffix('...')
-      raise UsageError(f'{name} is missing: name a run folder.')
-    elif len(arguments) > 1 and not self.arguments.endswith('...'):
+      return
+    names = self.arguments.removesuffix('...').split()
+    if len(arguments) < len(names):
+      place = len(arguments)
+      raise UsageError(f'{names[place]} is missing: name {self.kinds[place]}.')
+    if len(arguments) > 1 and not self.arguments.endswith('...'):
       raise UsageError(
         f'{arguments[1]!r} is one folder too many: name a single run folder.'
       )

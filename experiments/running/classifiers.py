@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from experiments.artifacts import checkpoints, run_folder
+from experiments.artifacts import checkpoints, exported_models, run_folder
 from experiments.parts import networks
 from experiments.running import hardware
 from tff_ssl import augmentation
@@ -41,6 +41,7 @@ class Description:
       `None` where images are not standardised but are pixels in [0, 1].
     stddev: Standard deviation of each channel, by which it divides; or `None`.
     pretraining_rounds: Number of first rounds that train no classifier.
+    class_names: The names of the classes; `None` in older checkpoints.
   """
 
   model: str
@@ -51,6 +52,7 @@ class Description:
   mean: list[float] | None
   stddev: list[float] | None
   pretraining_rounds: int
+  class_names: list[str] | None = None
 
   @property
   def views(self):
@@ -89,6 +91,7 @@ def describe(
     list(views.mean) if is_standardised else None,
     list(views.stddev) if is_standardised else None,
     pretraining_rounds or 0,
+    list(data.source.class_names),
   )
 
 
@@ -127,6 +130,8 @@ def unpack(content: bytes) -> tuple[Description, ModelWeights]:
 def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
   """Writes the classifier of a run's newest checkpoint as a SavedModel.
 
+  The names of the classes lie beside it.
+
   Args:
     run_dir: Folder of the run.
     output: The folder to write.
@@ -138,6 +143,7 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
     ValueError: If the run has no checkpoint of a trained classifier.
     checkpoints.CheckpointError: If there are checkpoints, and none is sound.
     RuntimeError: If the SavedModel cannot be written.
+    OSError: If the names cannot be written.
   """
   hardware.set_up_tensorflow()
   rounds, content = checkpoints.load_file(
@@ -161,6 +167,8 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
       f'The classifier cannot be written to {output.parent}: {reason}; make '
       'room or name another folder.'
     ) from error
+  if description.class_names is not None:
+    exported_models.write_class_names(output, description.class_names)
   return rounds
 
 

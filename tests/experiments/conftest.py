@@ -1,8 +1,42 @@
-"""What tests of whole runs share."""
+"""What tests of runs and of exported models share."""
 
 import shutil
 
 import pytest
+
+
+@pytest.fixture(scope='session')
+def export_of(tmp_path_factory):
+  """Exports an untrained classifier of 4 x 5 grey images and three classes.
+
+  It is from a folder with what `experiments.export` reads of a run's.
+  """
+  from experiments.artifacts import checkpoints, run_folder
+  from experiments.parts import networks
+  from experiments.running import classifiers
+
+  def export(class_names):
+    run_dir = tmp_path_factory.mktemp('exported')
+    description = classifiers.Description(
+      *('dense', 'none', 'float32', [4, 5, 1], 3, [0.5], [0.25], 0),
+      class_names=class_names,
+    )
+    model = networks.build(description, (4, 5, 1), 3)
+    packed = classifiers.pack(description, model.initial_weights(3))
+    checkpoints.CheckpointManager(run_dir / run_folder.CHECKPOINTS, 0, {}).save(
+      1, 1, files={classifiers.FILE: packed}
+    )
+    (run_dir / run_folder.FLAGS).write_text('--process=fedavg\n')
+    classifiers.export(run_dir, run_dir / run_folder.CLASSIFIER)
+    return run_dir
+
+  return export
+
+
+@pytest.fixture(scope='session')
+def exported(export_of):
+  """A run folder with a classifier of the classes a, b and `c,d`."""
+  return export_of(['a', 'b', 'c,d'])
 
 
 @pytest.fixture

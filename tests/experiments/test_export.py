@@ -26,6 +26,8 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
   )
   assert export.main(['export', str(folder)]) == 0
   classify = tf.saved_model.load(str(folder / 'classifier'))
+  names = json.loads((folder / 'classifier' / 'classes.json').read_text())
+  assert names == {'class_names': list('0123456789')}
   test = catalogue.load('digits', data_dir=None, cache_dir='').test
   logits = classify(test.images)
   summary = json.loads((folder / 'summary.json').read_text())

@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 from sklearn import datasets
 
-from experiments import export, run
+from experiments import export, predict, run
 
 SYSTEMS = ('north', 'south')
 # Of each hospital of a system, the share of the second class.
@@ -79,6 +79,12 @@ def test_prevalences_in_classifier_out(folder, tff_context):
   found = np.argmax(classify(images[..., np.newaxis]), axis=1)
   ill = [path.parent.name == 'ill' for path in files]
   assert np.mean(found == ill) == pytest.approx(summary['accuracy'])
+  # Each file by the names of the classes that the table has.
+  table = predict.predict(folder / 'run', files)
+  right = table['predicted'] == [path.parent.name for path in files]
+  assert right.mean() == pytest.approx(summary['accuracy'])
+  counts = pd.read_csv(folder / 'run' / 'confusion.csv', index_col=0)
+  assert counts.index.tolist() == list(counts.columns) == ['healthy', 'ill']
 
 
 def test_baseline_on_whole_sets(folder, tff_context):

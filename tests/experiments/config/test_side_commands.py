@@ -1,15 +1,18 @@
-"""The command lines of report, reproduce, tune and export."""
+"""The command lines of report, reproduce, tune, export and predict."""
 
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 
-from experiments import export, report, reproduce, tune
+from experiments import export, predict, report, reproduce, tune
 from experiments.config import side_commands
 from tff_ssl.setting import Setting
 
-COMMANDS = [module.COMMAND for module in (report, reproduce, tune, export)]
+COMMANDS = [
+  module.COMMAND for module in (report, reproduce, tune, export, predict)
+]
 COMMAND = side_commands.Command(
   'cook',
   'Cooks a soup.',
@@ -37,6 +40,28 @@ def cook(*argv):
 def test_flags_stand_anywhere_and_have_defaults():
   assert cook('pot', '--soup=a') == (7, [('a', 3, ['pot'])])
   assert cook('--soup', 'a', '--salt=1', 'pot') == (7, [('a', 1, ['pot'])])
+
+
+def test_each_of_several_arguments_is_asked_for(capsys):
+  command = dataclasses.replace(
+    COMMAND, arguments='POT SPOON...', kinds=('a pot', 'a spoon')
+  )
+  seen = []
+
+  def run(values, arguments):
+    del values
+    seen.append(arguments)
+    return 0
+
+  for given, message in (
+    ([], 'POT is missing: name a pot.'),
+    (['pot'], 'SPOON is missing: name a spoon.'),
+  ):
+    assert command.main(['cook', '--soup=a', *given], run) == 2
+    assert capsys.readouterr().err == f'error: {message}\n'
+  assert command.main(['cook', '--soup=a', 'pot', 'b', 'c'], run) == 0
+  assert seen == [['pot', 'b', 'c']]
+  assert 'cook POT SPOON... --soup=VALUE [flags]' in command.help()
 
 
 def test_flags_come_from_a_file_too(tmp_path):
@@ -104,8 +129,8 @@ def test_help_fits_a_screen_and_its_example_can_be_read(command, capsys):
 def test_help_imports_neither_tensorflow_nor_pandas():
   code = (
     'import sys\n'
-    'from experiments import export, report, reproduce, tune\n'
-    'for module in (export, report, reproduce, tune):\n'
+    'from experiments import export, predict, report, reproduce, tune\n'
+    'for module in (export, predict, report, reproduce, tune):\n'
     "  assert module.main(['x', '--help']) == 0\n"
     "heavy = {'tensorflow', 'pandas', 'matplotlib'} & sys.modules.keys()\n"
     'assert not heavy, heavy\n'

@@ -1,0 +1,127 @@
+"""Classifiers that `experiments.export` wrote, read without their runs."""
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from experiments.artifacts import run_folder
+
+# Beside the SavedModel: the names of its classes.
+_CLASSES = 'classes.json'
+_CLASS_NAMES = 'class_names'
+_MODEL = 'saved_model.pb'
+_REMEDY = 'export the classifier again, with experiments.export'
+# Bounds the memory of one forward pass.
+_BATCH = 512
+
+
+class ExportedModel:
+  """A classifier with its input shape and the names of its classes."""
+
+  def __init__(self, model, class_names: Sequence[str] | None):
+    """Initializes the classifier.
+
+    Args:
+      model: What `tf.saved_model.load` returned.
+      class_names: The names of its classes; their numbers by default.
+
+    Raises:
+      ValueError: If `experiments.export` did not write the model, or it has
+        another number of classes.
+    """
+    try:
+      serve = model.signatures['serving_default']
+      _, inputs = serve.structured_input_signature
+      shape = inputs['images'].shape[1:]
+      num_classes = serve.structured_outputs['probabilities'].shape[-1]
+      self._classify = model.with_probabilities
+      # The function alone does not keep the variables alive.
+      self._model = model
+    except (AttributeError, LookupError, TypeError) as error:
+      raise ValueError(
+        'holds a SavedModel of another program: name a folder that '
+        'experiments.export wrote.'
+      ) from error
+    if class_names is None:
+      class_names = [str(index) for index in range(num_classes)]
+    if len(class_names) != num_classes:
+      raise ValueError(
+        f'holds a model of {num_classes} classes and {len(class_names)} names '
+        f'in {_CLASSES}: {_REMEDY}.'
+      )
+    # Height, width and channels.
+    self.input_shape = tuple(shape)
+    self.class_names = tuple(class_names)
+
+  def probabilities(self, images: np.ndarray) -> np.ndarray:
+    """Returns the probability of each class, `float32 [N, d]`.
+
+    Args:
+      images: `[N, H, W, C]`, `uint8`, or floats from 0 to 1.
+    """
+    return np.concatenate(
+      [
+        self._classify(images[start : start + _BATCH])['probabilities'].numpy()
+        for start in range(0, len(images), _BATCH)
+      ]
+    )
+
+
+def write_class_names(folder: pathlib.Path, class_names: Sequence[str]) -> None:
+  """Writes the names of a model's classes into its folder.
+
+  Args:
+    folder: Of the SavedModel.
+    class_names: The names, in the order of the classes.
+
+  Raises:
+    OSError: If they cannot be written.
+  """
+  text = json.dumps({_CLASS_NAMES: list(class_names)}, indent=2)
+  (folder / _CLASSES).write_text(f'{text}\n')
+
+
+def load(path: pathlib.Path) -> ExportedModel:
+  """Loads a classifier.
+
+  Args:
+    path: The folder that `experiments.export` wrote, or that of a run with such
+      a folder in its `classifier`.
+
+  Raises:
+    ValueError: If there is none, or it cannot be read; the text says what the
+      path holds, and a remedy.
+  """
+  places = (path, path / run_folder.CLASSIFIER)
+  folder = next((p for p in places if (p / _MODEL).is_file()), None)
+  if folder is None:
+    is_run = (path / run_folder.FLAGS).is_file()
+    raise ValueError(
+      'holds no exported classifier: '
+      + (
+        f'write it with python -m experiments.export {path}.'
+        if is_run
+        else 'name a folder that experiments.export wrote.'
+      )
+    )
+  try:
+    model = tf.saved_model.load(str(folder))
+  except (OSError, ValueError, LookupError, tf.errors.OpError) as error:
+    reason = str(error).partition('\n')[0]
+    raise ValueError(
+      f'holds a damaged SavedModel ({reason}): {_REMEDY}.'
+    ) from error
+  return ExportedModel(model, _class_names(folder / _CLASSES))
+
+
+def _class_names(file: pathlib.Path) -> list[str] | None:
+  """Returns the names in a file; `None` where there is no file."""
+  if not file.exists():
+    return None  # Older exports have none.
+  try:
+    return list(map(str, json.loads(file.read_text())[_CLASS_NAMES]))
+  except (OSError, ValueError, LookupError, TypeError) as error:
+    raise ValueError(f'holds a damaged {_CLASSES}: {_REMEDY}.') from error

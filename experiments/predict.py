@@ -1,0 +1,135 @@
+"""Classifies a user's images: `python -m experiments.predict --help`.
+
+A row of the table has the probabilities of an image's classes. The model is one
+that `experiments.export` wrote; the run and its data may be gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import signal
+import sys
+from collections.abc import Sequence
+
+from etils import epy
+
+from experiments.config import command_line, side_commands
+from experiments.config.usage import UsageError
+
+# They take seconds to import, which --help does not need.
+with epy.lazy_imports():
+  import numpy as np
+  import pandas as pd
+
+  from datasets.files import image_files, whole_files
+  from experiments.artifacts import exported_models
+  from experiments.running import hardware
+
+COMMAND = side_commands.Command(
+  'predict',
+  'Classifies images with a model of experiments.export, and writes a table '
+  'with a row for each. FILE is npz (the array images), npy, png or jpg.',
+  'runs/first_run new.npz --output=new.csv',
+  (
+    dataclasses.replace(
+      side_commands.OUTPUT,
+      help='CSV file to write; by default the table is printed.',
+    ),
+  ),
+  arguments='MODEL FILE...',
+  kinds=('the folder of an exported model', 'a file of images'),
+)
+
+
+def predict(
+  model: pathlib.Path, files: Sequence[str | os.PathLike]
+) -> pd.DataFrame:
+  """Classifies the images of files.
+
+  Args:
+    model: The folder that `experiments.export` wrote, or the folder of a run
+      with such a folder in its `classifier`.
+    files: As `image_files.read` takes them, in the form of the model's input.
+
+  Returns:
+    A row for each image: its `file`, its `index` there, counted from 0, the
+    name of its most probable class in `predicted`, whose probability is the
+    `confidence`, and `probability_NAME` for each class.
+
+  Raises:
+    UsageError: If the model or a file cannot be used.
+  """
+  hardware.set_up_tensorflow()
+  try:
+    loaded = exported_models.load(model)
+  except ValueError as error:
+    raise UsageError(f'MODEL={model} {error}') from error
+  paths = list(map(os.fspath, files))
+  tables = []
+  for path in paths:
+    try:
+      images = image_files.read(path, loaded.input_shape)
+    except ValueError as error:
+      raise UsageError(f'FILE={error}') from error
+    tables.append(loaded.probabilities(images))
+  probabilities = np.concatenate(tables)
+  sizes = [len(table) for table in tables]
+  names = np.array(loaded.class_names, dtype=object)
+  return pd.DataFrame(
+    {
+      'file': np.repeat(np.array(paths, dtype=object), sizes),
+      'index': np.concatenate([np.arange(size) for size in sizes]),
+      'predicted': names[probabilities.argmax(axis=1)],
+      'confidence': probabilities.max(axis=1),
+      **{
+        f'probability_{name}': probabilities[:, place]
+        for place, name in enumerate(loaded.class_names)
+      },
+    }
+  )
+
+
+def main(argv: list[str]) -> int:
+  """Runs the command line and returns the exit code."""
+  return COMMAND.main(argv, _run)
+
+
+def _run(values, arguments: list[str]) -> int:
+  output = None
+  if values.output is not None:
+    output = pathlib.Path(values.output).expanduser()
+    # Another ending may be that of an input.
+    if output.suffix != '.csv':
+      raise UsageError(
+        f'--output={values.output} does not end in .csv: name a CSV file.'
+      )
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  model, *files = arguments
+  try:
+    table = predict(pathlib.Path(model).expanduser(), files)
+    if output is None:
+      table.to_csv(sys.stdout, index=False, float_format='%.6g')
+      return 0
+    _write(table, output)
+  except KeyboardInterrupt:
+    return 128 + signal.SIGINT
+  print(f'{len(table):,} predictions are in {output}')
+  return 0
+
+
+def _write(table, output) -> None:
+  try:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with whole_files.replacing(output) as file:
+      table.to_csv(file, index=False, float_format='%.6g')
+  except OSError as error:
+    raise UsageError(
+      f'--output={output} cannot be written: {error.strerror}; name another '
+      'file.'
+    ) from error
+
+
+if __name__ == '__main__':
+  command_line.run(lambda: main(sys.argv))

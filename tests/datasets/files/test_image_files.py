@@ -1,0 +1,141 @@
+"""Images of a user's files, and what is refused of them."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from datasets.files import image_files
+
+GREY, COLOUR = (4, 5, 1), (4, 5, 3)
+
+
+@pytest.fixture
+def bytes_of():
+  rng = np.random.default_rng(0)
+  return lambda *shape: rng.integers(0, 256, shape, np.uint8)
+
+
+def save_npz(path, **arrays):
+  np.savez(path, **arrays)
+  return str(path)
+
+
+def test_an_npz_file_of_the_users(bytes_of, tmp_path):
+  images = bytes_of(3, 4, 5)
+  path = save_npz(
+    tmp_path / 'a.npz',
+    images=images,
+    labels=np.zeros(3, int),
+    client_ids=np.array(['x', 'y', 'z']),
+  )
+  found = image_files.read(path, GREY)
+  assert found.dtype == np.uint8
+  np.testing.assert_array_equal(found, images[..., np.newaxis])
+  colour = bytes_of(2, 4, 5, 3)
+  path = save_npz(tmp_path / 'b.NPZ', images=colour)
+  # `np.savez` adds the ending that it knows.
+  (tmp_path / 'b.NPZ.npz').rename(path)
+  np.testing.assert_array_equal(image_files.read(path, COLOUR), colour)
+
+
+@pytest.mark.parametrize('dtype', [np.float16, np.float32, np.float64])
+def test_floats_from_0_to_1(dtype, bytes_of, tmp_path):
+  images = (bytes_of(3, 4, 5, 1) / 255).astype(dtype)
+  np.save(tmp_path / 'a.npy', images)
+  found = image_files.read(str(tmp_path / 'a.npy'), GREY)
+  assert found.dtype == np.float32
+  np.testing.assert_array_equal(found, images.astype(np.float32))
+
+
+def test_pictures(bytes_of, tmp_path):
+  grey, colour = bytes_of(4, 5), bytes_of(4, 5, 3)
+  paths = [tmp_path / name for name in ('a.png', 'b.PNG', 'c.png', 'd.png')]
+  Image.fromarray(grey).save(paths[0])
+  Image.fromarray(colour).save(paths[1])
+  black_white = Image.fromarray(grey).convert('1')
+  black_white.save(paths[2])
+  palette = Image.fromarray(colour).convert('P')
+  palette.save(paths[3])
+  for path, shape, expected in zip(
+    paths,
+    (GREY, COLOUR, GREY, COLOUR),
+    (grey, colour, black_white.convert('L'), palette.convert('RGB')),
+    strict=True,
+  ):
+    found = image_files.read(str(path), shape)
+    assert found.shape == (1, *shape) and found.dtype == np.uint8
+    expected = np.asarray(expected).reshape(shape)
+    np.testing.assert_array_equal(found[0], expected)
+  for name in ('e.jpg', 'f.jpeg'):
+    Image.fromarray(np.full((4, 5), 77, np.uint8)).save(tmp_path / name)
+    assert (image_files.read(str(tmp_path / name), GREY) == 77).all()
+
+
+def png(path, array=None, mode=None, **options):
+  array = np.zeros((4, 5), np.uint8) if array is None else array
+  image = Image.fromarray(array)
+  (image if mode is None else image.convert(mode)).save(path, **options)
+
+
+@pytest.mark.parametrize(
+  'name, write, message',
+  [
+    ('a.gif', None, 'give files that end in .npz, .npy, .png, .jpg, .jpeg.'),
+    ('a.npz', None, 'no such file'),
+    ('a.npz', lambda p: p.write_bytes(b'PK'), 'no complete npz file'),
+    (
+      'a.npz',
+      lambda p: np.savez(p, labels=np.zeros(3, int)),
+      "found the keys ['labels']; there must be images, may be labels",
+    ),
+    (
+      'a.npz',
+      lambda p: np.savez(p, images=np.array([None])),
+      'pickled objects',
+    ),
+    ('a.npy', lambda p: p.write_bytes(b'no'), 'damaged or unreadable'),
+    ('a.npy', lambda p: np.save(p, np.array([{}])), 'damaged or unreadable'),
+    ('a.npy', lambda p: np.save(p, np.zeros((4, 5), 'u1')), 'shape [4, 5]'),
+    ('a.npz', lambda p: np.savez(p, images=np.zeros((0, 4, 5), 'u1')), '[0, 4'),
+    ('a.npy', lambda p: np.save(p, np.zeros((1, 4, 5), int)), 'found int64'),
+    (
+      'a.npy',
+      lambda p: np.save(p, np.zeros((1, 5, 4), 'u1')),
+      'found images of [5, 4, 1] (height, width, channels), and the model '
+      'takes [4, 5, 1]; resize or convert them',
+    ),
+    (
+      'a.npy',
+      lambda p: np.save(p, np.full((1, 4, 5), 255.0)),
+      'found floats from 255 to 255; scale them to 0 to 1',
+    ),
+    ('a.npy', lambda p: np.save(p, np.full((1, 4, 5), np.nan)), 'from nan'),
+    ('a.png', lambda p: p.write_bytes(b'\x89PNG'), 'no complete PNG or JPEG'),
+    ('a.png', lambda p: png(p, format='GIF'), 'no complete PNG or JPEG'),
+    ('a.png', lambda p: png(p, np.zeros((9, 5), np.uint8)), 'of [9, 5, 1]'),
+    ('a.jpg', lambda p: png(p, mode='RGB'), 'found images of [4, 5, 3]'),
+    ('a.png', lambda p: png(p, mode='RGBA'), 'found the mode RGBA; convert'),
+    ('a.png', lambda p: png(p, transparency=0), 'found the mode L; convert'),
+    (
+      'a.png',
+      lambda p: png(p, np.zeros((4, 5), np.uint16)),
+      'found 16 bits per channel; convert',
+    ),
+  ],
+)
+def test_what_cannot_be_read(name, write, message, tmp_path):
+  path = tmp_path / name
+  if write is not None:
+    write(path)
+  with pytest.raises(ValueError) as caught:
+    image_files.read(str(path), GREY)
+  text = str(caught.value)
+  assert message in text and str(path) in text and '\n' not in text
+
+
+def test_a_picture_that_is_cut_off(bytes_of, tmp_path):
+  path = tmp_path / 'a.png'
+  png(path, bytes_of(4, 5))
+  path.write_bytes(path.read_bytes()[:-30])
+  with pytest.raises(ValueError, match='no complete PNG or JPEG file'):
+    image_files.read(str(path), GREY)
