@@ -54,6 +54,7 @@ _MODULE_OF = {
   'condition_number': 'prior_checks',
   'ImageViews': 'augmentation',
   'PlainViews': 'augmentation',
+  'VectorViews': 'augmentation',
   'image_element_spec': 'templates.client_data',
   'rand_augment_views': 'augmentation',
   # Client objectives.

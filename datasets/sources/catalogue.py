@@ -15,6 +15,7 @@ from datasets.sources import (
   medmnist,
   npz,
   npz_sets,
+  table,
   tfds_images,
 )
 from datasets.sources.source import Source
@@ -31,6 +32,7 @@ SOURCES: dict[str, SourceSpec] = {
     npz.SPEC,
     npz_sets.SPEC,
     image_sets.SPEC,
+    table.SPEC,
   )
 }
 

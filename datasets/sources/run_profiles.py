@@ -58,6 +58,9 @@ OWN_IMAGES: Mapping[str, Any] = {
   'total_rounds': 100,
 }
 
+# Rows of unknown content: the same, and a network for vectors.
+OWN_TABLE: Mapping[str, Any] = {**OWN_IMAGES, 'model': 'dense'}
+
 # FedUL, Section 4.3: five systems of hospitals, all in each round.
 OWN_SETS: Mapping[str, Any] = {
   **SMALL_CLIENTS,

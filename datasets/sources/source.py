@@ -1,4 +1,4 @@
-"""The result of loading a data set: images, labels, and owners if known.
+"""The result of loading a data set: examples, labels, and owners if known.
 
 Each entry of `catalogue` loads one `Source`. Partitions, the client store and
 the reports read only this.
@@ -10,15 +10,19 @@ import numpy as np
 
 UNKNOWN = -1
 
+# What examples are, and the type and number of dimensions of an array of them.
+FORMS = {'images': (np.uint8, 4), 'vectors': (np.float32, 2)}
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
   """One split of a source.
 
   Attributes:
-    images: `uint8 [N, H, W, C]`.
+    images: The examples: images `uint8 [N, H, W, C]`, or vectors of features
+      `float32 [N, F]`.
     labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN` for training
-      images without a label.
+      examples without a label.
     client_ids: The owner of each example, an array `[N]` of Python strings (any
       characters); `None` if the data do not name owners.
   """
@@ -62,11 +66,16 @@ class Source:
     train: The training split.
     test: The whole test split.
     num_classes: Number of classes, d in the papers.
-    mean: Per-channel mean of pixels scaled to [0, 1], `C` floats.
-    stddev: Per-channel standard deviation, `C` floats.
+    mean: Per-channel mean of pixels scaled to [0, 1], `C` floats; or what is
+      subtracted from each feature, `F` floats.
+    stddev: Per-channel standard deviation, `C` floats; or what each feature is
+      divided by, `F` floats.
     background: Grey value in [0, 255] of an empty image. Geometric augmentation
       fills empty areas with it.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
+    names: The d names of the classes, if the data name them.
+    columns: For each feature of a vector the number of its column, `F`
+      integers, where some columns have several features; else `None`.
     validation: The split for choosing hyperparameters, or `None` if the source
       has none.
     sets: The sets of the training examples, or `None` if there are none.
@@ -82,12 +91,26 @@ class Source:
   stddev: tuple[float, ...]
   background: int
   mirrorable: bool
+  names: tuple[str, ...] | None = None
+  columns: tuple[int, ...] | None = None
   validation: Split | None = None
   sets: SourceSets | None = None
+
+  @property
+  def form(self) -> str:
+    """What examples are, a key of `FORMS`."""
+    (form,) = (
+      form
+      for form, (dtype, rank) in FORMS.items()
+      if (self.train.images.dtype, self.train.images.ndim) == (dtype, rank)
+    )
+    return form
 
   @property
   def class_names(self) -> tuple[str, ...]:
     """The d names of the classes; their numbers if the data name none."""
     if self.sets is not None:
       return self.sets.class_names
+    if self.names is not None:
+      return self.names
     return tuple(map(str, range(self.num_classes)))

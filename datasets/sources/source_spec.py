@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from datasets.sources import run_profiles
-from datasets.sources.source import Source
+from datasets.sources.source import FORMS, Source
 from tff_ssl.setting import Setting
 
 Values = Mapping[str, Any]
@@ -21,6 +21,7 @@ class SourceSpec:
     load: `load(data_dir, cache_dir, **options) -> Source`.
     check_files: `check_files(data_dir)` raises a `ValueError` if the files are
       absent and cannot be downloaded. It does not import TensorFlow.
+    form: What examples are, a key of `source.FORMS`.
     settings: The settings that only this source has. Each name consists of the
       source's name, an underscore, and the name of an option of `load`. The
       default stands in the signature of `load`.
@@ -39,6 +40,7 @@ class SourceSpec:
   description: str
   load: Callable[..., Source]
   check_files: Callable[[str | None], object]
+  form: str = 'images'
   settings: tuple[Setting, ...] = ()
   has_native_split: bool = False
   has_unlabelled: bool = False
@@ -49,6 +51,11 @@ class SourceSpec:
   )
 
   def __post_init__(self):
+    if self.form not in FORMS:
+      raise ValueError(
+        f'form={self.form!r} of the source {self.name!r} is unknown: choose '
+        f'{" or ".join(FORMS)}.'
+      )
     for setting in self.settings:
       if not setting.name.startswith(f'{self.name}_'):
         raise ValueError(

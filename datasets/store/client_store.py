@@ -27,7 +27,7 @@ from datasets.records.split_manifest import (
   check_labels_at,
   known_to_clients,
 )
-from datasets.sources.source import UNKNOWN, Source, Split
+from datasets.sources.source import FORMS, UNKNOWN, Source, Split
 from datasets.store import client_store_format
 from datasets.store.client_store_format import (
   ClientStore,
@@ -68,8 +68,7 @@ def build(
 
   Raises:
     ValueError: If `labelled` is unknown or does not fit the partition, the
-      partition is of another source, or the images are not
-      `uint8 [N, H, W, C]`.
+      partition is of another source, or the examples have no known form.
     OSError: If the folder cannot be written or the disk is too full.
   """
   check_labels_at('labelled', labelled, partition)
@@ -108,10 +107,11 @@ def _check_belongs(source: Source, partition: Partition):
       'build the partition from this source.'
     )
   for name, split in (('train', source.train), ('test', source.test)):
-    if split.images.dtype != np.uint8 or split.images.ndim != 4:
+    if (split.images.dtype, split.images.ndim) not in FORMS.values():
       raise ValueError(
         f'source.{name}.images is {split.images.dtype}'
-        f'{list(split.images.shape)}: give uint8 [N, H, W, C].'
+        f'{list(split.images.shape)}: give images, uint8 [N, H, W, C], or '
+        'vectors, float32 [N, F].'
       )
     if len(split.images) != len(split.labels):
       raise ValueError(
@@ -119,6 +119,11 @@ def _check_belongs(source: Source, partition: Partition):
         f'{len(split.labels)} labels: give as many of each.'
       )
   shapes = source.train.images.shape[1:], source.test.images.shape[1:]
+  types = source.train.images.dtype, source.test.images.dtype
+  if types[0] != types[1]:
+    raise ValueError(
+      f'source.train is {types[0]} and source.test {types[1]}: give one type.'
+    )
   if shapes[0] != shapes[1]:
     raise ValueError(
       f'source.train has images {shapes[0]} and source.test {shapes[1]}: give '
@@ -189,6 +194,8 @@ def _write(
     key=key,
     num_classes=source.num_classes,
     input_shape=source.train.images.shape[1:],
+    # Little-endian on every machine, as all of the file.
+    input_type=source.train.images.dtype.newbyteorder('<'),
     part_sizes=np.array(sizes, np.int64),
   )
   _check_free_space(path, store.file_size)

@@ -1,9 +1,9 @@
 """The packed client store as a file: layout, writing, and checked opening.
 
     parts           client 0, ..., client K - 1, the server set, the test set,
-                    one TFRecord each: images uint8 [n, H, W, C], y int32 [n],
-                    true_y int32 [n]
-    header          JSON: key, num_classes, image_shape
+                    one TFRecord each: examples [n, ...], y int32 [n], true_y
+                    int32 [n]
+    header          JSON: key, num_classes, example_shape, example_type
     sizes           int64 [K + 2], the number of examples of each part
     tail            header length uint64, number of parts uint64, format
                     version uint32, magic 8 bytes
@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 MAGIC = b'FEDCSTOR'
-VERSION = 1
+VERSION = 2
 _TAIL = struct.Struct('<QQI8s')
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _RECORD_HEAD_BYTES = 12  # The record's length and the checksum of that.
@@ -45,7 +45,7 @@ class Part:
   """The examples of a client, of the server or of the test set.
 
   Attributes:
-    images: `uint8 [n, H, W, C]`.
+    images: The examples: `uint8 [n, H, W, C]`, or `float32 [n, F]`.
     y: `int32 [n]`, the labels that the process may see; -1 where hidden.
     true_y: `int32 [n]`, for measuring only.
   """
@@ -63,7 +63,8 @@ class ClientStore:
     path: Absolute path of the file.
     key: The identity of the content, a sha256 in hexadecimal.
     num_classes: d.
-    input_shape: `(H, W, C)` of an image.
+    input_shape: `(H, W, C)` of an image, or `(F,)` of a vector.
+    input_type: The NumPy type of examples, `uint8` or `float32`.
     part_sizes: `int64 [K + 2]`, the number of examples of each part: the K
       clients, the server set, the test set.
   """
@@ -71,7 +72,8 @@ class ClientStore:
   path: str
   key: str
   num_classes: int
-  input_shape: tuple[int, int, int]
+  input_shape: tuple[int, ...]
+  input_type: np.dtype
   part_sizes: np.ndarray
 
   @property
@@ -95,9 +97,9 @@ class ClientStore:
     return self.num_clients + 1
 
   @property
-  def image_bytes(self) -> int:
-    """The size of one image."""
-    return int(np.prod(self.input_shape))
+  def input_bytes(self) -> int:
+    """The size of one example without its labels."""
+    return int(np.prod(self.input_shape)) * self.input_type.itemsize
 
   @property
   def record_starts(self) -> np.ndarray:
@@ -111,7 +113,7 @@ class ClientStore:
 
   @property
   def _record_sizes(self) -> np.ndarray:
-    example_bytes = self.image_bytes + _LABEL_BYTES
+    example_bytes = self.input_bytes + _LABEL_BYTES
     return self.part_sizes * example_bytes + _RECORD_FRAME_BYTES
 
   @property
@@ -124,7 +126,8 @@ class ClientStore:
     header = {
       'key': self.key,
       'num_classes': self.num_classes,
-      'image_shape': list(self.input_shape),
+      'example_shape': list(self.input_shape),
+      'example_type': self.input_type.str,
     }
     text = json.dumps(header, sort_keys=True).encode('ascii')
     sizes = self.part_sizes.astype('<i8').tobytes()
@@ -147,7 +150,8 @@ def write(store: ClientStore, path: str, parts: Iterable[Part]):
     with tf.io.TFRecordWriter(path) as writer:
       for part in parts:
         labels = np.concatenate([part.y, part.true_y]).astype('<i4')
-        writer.write(part.images.tobytes() + labels.tobytes())
+        examples = part.images.astype(store.input_type, copy=False)
+        writer.write(examples.tobytes() + labels.tobytes())
   except tf.errors.OpError as error:
     raise OSError(f'Cannot write a client store: {error.message}') from error
   with open(path, 'ab+') as file:
@@ -207,13 +211,14 @@ def read_numpy(store: ClientStore, part: int | str) -> Part:
       f'[0, {store.num_clients}).'
     )
   count = int(store.part_sizes[index])
-  size = count * (store.image_bytes + _LABEL_BYTES)
+  size = count * (store.input_bytes + _LABEL_BYTES)
   with open(store.path, 'rb') as file:
     file.seek(int(store.record_starts[index]) + _RECORD_HEAD_BYTES)
     content = file.read(size)
   if len(content) != size:
     raise _unsound(store.path, 'has been cut')
-  images = np.frombuffer(content, np.uint8, count * store.image_bytes)
+  length = count * int(np.prod(store.input_shape))
+  images = np.frombuffer(content, store.input_type, length)
   labels = np.frombuffer(content, '<i4', offset=images.nbytes)
   return Part(
     images=images.reshape(count, *store.input_shape),
@@ -242,7 +247,8 @@ def _read_description(file, path, file_size) -> ClientStore:
       path=path,
       key=header['key'],
       num_classes=header['num_classes'],
-      input_shape=tuple(header['image_shape']),
+      input_shape=tuple(header['example_shape']),
+      input_type=np.dtype(header['example_type']),
       part_sizes=np.frombuffer(file.read(8 * num_parts), '<i8'),
     )
     complete = store.file_size == file_size

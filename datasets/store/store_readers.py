@@ -17,12 +17,12 @@ from datasets.store.client_store_format import ClientStore
 def element_spec(store: ClientStore) -> collections.OrderedDict:
   """Returns the `tf.TypeSpec` of the one element that a reader returns.
 
-  It holds `x`, `uint8 [n, H, W, C]`, the images; `y`, `int32 [n]`, the labels
-  that the process may see, -1 where hidden; `true_y`, `int32 [n]`, for
-  measuring only. `n` is the number of examples and may be 0.
+  It holds `x`, the examples, `uint8 [n, H, W, C]` or `float32 [n, F]`; `y`,
+  `int32 [n]`, the labels that the process may see, -1 where hidden; `true_y`,
+  `int32 [n]`, for measuring only. `n` is the number of examples and may be 0.
   """
   return collections.OrderedDict(
-    x=tf.TensorSpec([None, *store.input_shape], tf.uint8),
+    x=tf.TensorSpec([None, *store.input_shape], store.input_type.type),
     y=tf.TensorSpec([None], tf.int32),
     true_y=tf.TensorSpec([None], tf.int32),
   )
@@ -115,14 +115,17 @@ def _part_dataset(store, part):
     tf.TensorSpec([], tf.string),
   )
   record = records.take(1).get_single_element()
-  label_start = count * store.image_bytes
-  pixels = tf.io.decode_raw(record, tf.uint8)[:label_start]
+  label_start = count * store.input_bytes
+  examples = tf.io.decode_raw(
+    tf.strings.substr(record, tf.zeros_like(label_start), label_start),
+    store.input_type.type,
+  )
   labels = tf.io.decode_raw(
     tf.strings.substr(record, label_start, -1), tf.int32
   )
   return tf.data.Dataset.from_tensors(
     collections.OrderedDict(
-      x=tf.reshape(pixels, [-1, *store.input_shape]),
+      x=tf.reshape(examples, [-1, *store.input_shape]),
       y=labels[:count],
       true_y=labels[count:],
     )

@@ -141,6 +141,7 @@ class Parts:
       **values,
       'process': process.name,
       'may_lack_labels': self.source.may_lack_labels,
+      'form': self.source.form,
       'has_tested_clients': self.partition.deals_test
       or (is_native and self.source.has_native_split),
       'can_be_central': (

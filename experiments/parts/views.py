@@ -1,10 +1,10 @@
-"""The views of images that participants train on: settings, and a builder."""
+"""The views that participants train on: settings, and a builder."""
 
 from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl.setting import Setting, needs_process
+from tff_ssl.setting import Setting, condition, needs_process, unless
 
 with epy.lazy_imports():
   from tff_ssl import augmentation
@@ -16,10 +16,37 @@ _RAND_AUGMENT = {
   # No operation after the weak view, as in Figure 9 of FedLabel.
   'weak': (0, 1),
 }
+_PLAIN = 'plain'
+
+
+def _of(form: str):
+  """Returns the condition that examples have a form."""
+
+  @condition(f'a data set of {form}')
+  def is_of(values):
+    if values.get('form', form) == form:
+      return None
+    return f'--dataset={values["dataset"]} has {values["form"]}, not {form}'
+
+  return is_of
+
 
 _AUGMENTS = needs_process('augments')
+_STRONG = needs_process('has_strong_view', ', it takes no strong view')
+_CHANGES = unless('views', _PLAIN, 'leaves examples as they are')
+_IMAGES = (_AUGMENTS, _of('images'), _CHANGES)
+_VECTORS = (_AUGMENTS, _of('vectors'), _CHANGES)
 
 SETTINGS = (
+  Setting(
+    'views',
+    str,
+    'What a network sees of an example: auto, views for the form of the data '
+    '(images or vectors); or plain, the example itself, standardised.',
+    default='auto',
+    choices=('auto', _PLAIN),
+    used_when=(_AUGMENTS,),
+  ),
   Setting(
     'augmentation',
     str,
@@ -28,17 +55,14 @@ SETTINGS = (
     '(RandAugment with N operations of strength M) or weak (nothing).',
     default='fixmatch',
     choices=('fixmatch', *_RAND_AUGMENT),
-    used_when=(
-      needs_process('has_strong_view', ', it takes no strong view'),
-      _AUGMENTS,
-    ),
+    used_when=(_STRONG, *_IMAGES),
   ),
   Setting(
     'augment_flip',
     bool,
     'Whether images are mirrored at random; by default, where that does not '
     'change their class.',
-    used_when=(_AUGMENTS,),
+    used_when=_IMAGES,
   ),
   Setting(
     'augment_crop',
@@ -46,7 +70,7 @@ SETTINGS = (
     'Largest random shift of images in each direction, in pixels; 0 for none. '
     'By default 3 of 28, 4 of 32, or else an eighth of the side.',
     at_least=0,
-    used_when=(_AUGMENTS,),
+    used_when=_IMAGES,
   ),
   Setting(
     'augment_rotation',
@@ -55,13 +79,31 @@ SETTINGS = (
     'none.',
     at_least=0,
     at_most=180,
-    used_when=(_AUGMENTS,),
+    used_when=_IMAGES,
+  ),
+  Setting(
+    'vector_noise',
+    float,
+    'Standard deviation of the noise in the views of vectors, beside that of a '
+    'feature.',
+    default=0.1,
+    at_least=0,
+    used_when=_VECTORS,
+  ),
+  Setting(
+    'vector_corruption',
+    float,
+    "Probability that a feature of the strong view is another example's.",
+    default=0.3,
+    at_least=0,
+    at_most=1,
+    used_when=(_STRONG, *_VECTORS),
   ),
 )
 
 
 def build(settings, spec, source):
-  """Returns the augmentation of a run.
+  """Returns the views of a run.
 
   Args:
     settings: What has the values of `SETTINGS`.
@@ -71,8 +113,36 @@ def build(settings, spec, source):
   Raises:
     ValueError: If `augment_crop` is no shift within the images.
   """
+  if source.form == 'vectors':
+    return _of_vectors(settings, spec, source)
   if not spec.augments:
     return augmentation.PlainViews()
+  if settings.views == _PLAIN:
+    return augmentation.ImageViews(
+      source.mean,
+      source.stddev,
+      flip=False,
+      crop_padding=0,
+      num_ops=0,
+      cutout_size=0,
+    )
+  return _of_images(settings, source)
+
+
+def _of_vectors(settings, spec, source):
+  """Standardised, and changed where the process augments."""
+  changes = spec.augments and settings.views != _PLAIN
+  return augmentation.VectorViews(
+    source.mean,
+    source.stddev,
+    noise=(settings.vector_noise or 0.0) if changes else 0.0,
+    # None where the process takes no strong view.
+    corruption=(settings.vector_corruption or 0.0) if changes else 0.0,
+    columns=source.columns,
+  )
+
+
+def _of_images(settings, source):
   side = min(source.train.images.shape[1:3])
   if (settings.augment_crop or 0) >= side:
     raise ValueError(

@@ -35,11 +35,12 @@ class Description:
     model: The setting.
     norm: The setting.
     precision: The setting.
-    input_shape: Height, width and channels.
+    input_shape: Height, width and channels; or the number of features.
     num_classes: Number of classes.
-    mean: Mean of each channel, in [0, 1], which standardisation subtracts;
-      `None` where images are not standardised but are pixels in [0, 1].
-    stddev: Standard deviation of each channel, by which it divides; or `None`.
+    mean: Mean of each channel, in [0, 1], or of each feature, which
+      standardisation subtracts; `None` where images are not standardised but
+      are pixels in [0, 1].
+    stddev: Standard deviation of each of them, by which it divides; or `None`.
     pretraining_rounds: Number of first rounds that train no classifier.
     class_names: The names of the classes; `None` in older checkpoints.
   """
@@ -55,8 +56,15 @@ class Description:
   class_names: list[str] | None = None
 
   @property
+  def of_images(self) -> bool:
+    """Whether it classifies images, and not vectors of features."""
+    return len(self.input_shape) == 3
+
+  @property
   def views(self):
-    """Gives `plain`, the images as the model takes them."""
+    """Gives `plain`, the examples as the model takes them."""
+    if not self.of_images:
+      return augmentation.VectorViews(tuple(self.mean), tuple(self.stddev))
     if self.mean is None:
       return augmentation.PlainViews()
     return augmentation.ImageViews(tuple(self.mean), tuple(self.stddev))
@@ -81,7 +89,7 @@ def describe(
     precision: The setting.
     pretraining_rounds: The setting.
   """
-  is_standardised = isinstance(views, augmentation.ImageViews)
+  is_standardised = not isinstance(views, augmentation.PlainViews)
   return Description(
     model,
     norm,
@@ -185,33 +193,37 @@ class _Classifier(tf.Module):
       description, description.input_shape, description.num_classes
     )
     views = description.views
+    name = 'images' if description.of_images else 'features'
 
-    def logits(images):
-      if images.dtype != tf.uint8:
+    def logits(examples):
+      if examples.dtype != tf.uint8:
         # PlainViews take floats as they are, and NaN would become a pixel.
-        images = augmentation.check_range(
-          tf.debugging.check_numerics(tf.cast(images, tf.float32), 'images')
+        examples = tf.debugging.check_numerics(
+          tf.cast(examples, tf.float32), name
         )
+        if description.of_images:
+          examples = augmentation.check_range(examples)
       output, _ = model.predict(
         [tf.convert_to_tensor(value) for value in self.trainable],
         [tf.convert_to_tensor(value) for value in self.non_trainable],
-        views.plain(images),
+        views.plain(examples),
         training=False,
       )
       return tf.cast(output, tf.float32)
 
-    def with_probabilities(images):
-      output = logits(images)
+    def with_probabilities(examples):
+      output = logits(examples)
       return {'logits': output, 'probabilities': tf.nn.softmax(output)}
 
     def spec(dtype):
-      return tf.TensorSpec([None, *description.input_shape], dtype, 'images')
+      return tf.TensorSpec([None, *description.input_shape], dtype, name)
 
     # One graph for each type: with a single one TensorFlow would cast floats to
     # whole numbers, which leaves nothing of pixels in [0, 1].
     self.__call__ = tf.function(logits)
     self.with_probabilities = tf.function(with_probabilities)
-    for dtype in (tf.uint8, tf.float32, tf.float64):
+    whole = [tf.uint8] if description.of_images else []
+    for dtype in (*whole, tf.float32, tf.float64):
       self.__call__.get_concrete_function(spec(dtype))
       self.with_probabilities.get_concrete_function(spec(dtype))
     # A signature has one type, to which TensorFlow casts. Bytes that become

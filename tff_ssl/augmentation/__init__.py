@@ -1,6 +1,7 @@
 """Weak and strong views of examples for consistency training."""
 
 from tff_ssl.augmentation.image_ops import Operation, apply_operations
+from tff_ssl.augmentation.vector_views import VectorViews
 from tff_ssl.augmentation.views import (
   ImageViews,
   PlainViews,
@@ -12,6 +13,7 @@ __all__ = [
   'ImageViews',
   'Operation',
   'PlainViews',
+  'VectorViews',
   'apply_operations',
   'check_range',
   'rand_augment_views',

@@ -106,8 +106,8 @@ def test_rebuilding_warns(source, partition, store, tmp_path, caplog):
 def test_an_older_format_is_named_and_rebuilt(store, tmp_path, monkeypatch):
   path = tmp_path / 'old.store'
   shutil.copy(store.path, path)
-  monkeypatch.setattr('datasets.store.client_store_format.VERSION', 2)
-  with pytest.raises(client_store.StoreError, match='version 1 instead of 2'):
+  monkeypatch.setattr('datasets.store.client_store_format.VERSION', 3)
+  with pytest.raises(client_store.StoreError, match='version 2 instead of 3'):
     client_store.open_store(path)
 
 
