@@ -41,8 +41,16 @@ $(STAMP): $(PINS) setup.py pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
+# A run that fails, and was not stopped (by Ctrl-C, SIGTERM or a closed pipe),
+# may do so for what the machine lacks.
 run: $(STAMP) ## grouping on the embedded digits: first run, no download
-	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR)
+	@$(BIN)/python -m experiments.run --process=grouping --dataset=digits --run_dir=$(RUN_DIR) || { \
+	  code=$$?; \
+	  case $$code in 130|141|143) ;; *) \
+	    echo "The run has failed. Is it this machine? (python -m tff_ssl.doctor)" >&2; \
+	    $(BIN)/python -m tff_ssl.doctor >&2;; \
+	  esac; \
+	  exit $$code; }
 
 test: $(STAMP) ## all tests, in a process per core
 	@$(BIN)/python -m $(PYTEST)

@@ -1,23 +1,13 @@
 """What this machine's processor can do, and how TensorFlow uses it."""
 
 import logging
-import pathlib
 
 import tensorflow as tf
 
+from tff_ssl import processor
+
 # Processor flags that make bfloat16 arithmetic faster than float32.
 _FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
-
-
-def processor_flags() -> frozenset[str]:
-  """Returns the processor's feature flags; empty where Linux does not tell."""
-  path = pathlib.Path('/proc/cpuinfo')
-  if not path.exists():
-    return frozenset()
-  for line in path.read_text().splitlines():
-    if line.startswith('flags'):
-      return frozenset(line.partition(':')[2].split())
-  return frozenset()
 
 
 def set_up_tensorflow() -> None:
@@ -28,7 +18,7 @@ def set_up_tensorflow() -> None:
 
 def warn_of_slow_precision(precision: str) -> None:
   """Logs a warning where `precision` is slower than float32 here."""
-  if precision == 'bfloat16' and not processor_flags() & set(_FAST_BFLOAT16):
+  if precision == 'bfloat16' and not processor.flags() & set(_FAST_BFLOAT16):
     logging.getLogger(__name__).warning(
       '--precision=bfloat16 is slower than float32 on this processor: it has '
       'none of %s.',
