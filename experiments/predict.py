@@ -23,7 +23,7 @@ with epy.lazy_imports():
   import numpy as np
   import pandas as pd
 
-  from datasets.files import image_files, whole_files
+  from datasets.files import images_to_classify, whole_files
   from experiments.artifacts import exported_models
   from experiments.running import hardware
 
@@ -51,7 +51,7 @@ def predict(
   Args:
     model: The folder that `experiments.export` wrote, or the folder of a run
       with such a folder in its `classifier`.
-    files: As `image_files.read` takes them, in the form of the model's input.
+    files: As `images_to_classify.read` takes them, in the form of the model's input.
 
   Returns:
     A row for each image: its `file`, its `index` there, counted from 0, the
@@ -70,7 +70,7 @@ def predict(
   tables = []
   for path in paths:
     try:
-      images = image_files.read(path, loaded.input_shape)
+      images = images_to_classify.read(path, loaded.input_shape)
     except ValueError as error:
       raise UsageError(f'FILE={error}') from error
     tables.append(loaded.probabilities(images))

@@ -1,145 +1,171 @@
-"""Reads a user's images to classify: npz, npy, PNG and JPEG files.
+"""What folders of images share: which files they hold, and what these may be.
 
-The files are not trusted. Their form is checked before their pixels are read,
-and nothing is unpickled.
+Hidden files, and those that Windows leaves in folders of images, are passed
+over. All else that does not belong there is refused by name.
 """
 
-import io
+import dataclasses
+import hashlib
+import math
 import os
+import pathlib
 
 import numpy as np
-from PIL import Image
+import psutil
 
-from datasets.files import npz_files
-
-ENDINGS = ('.npz', '.npy', '.png', '.jpg', '.jpeg')
-# What an npz file may have beside its images: that of training and test files.
-_BESIDE = ('labels', 'client_ids', 'client_id', 'set_id')
-# What these modes become loses nothing.
-_PLAIN_MODES = {'1': 'L', 'P': 'RGB'}
-_CHANNELS = {'L': 1, 'RGB': 3}
-# The position of the bits per channel in a PNG file.
+# The position of the bits per channel in a PNG file: after the signature, the
+# length and name of the first chunk, the width and the height.
 _BIT_DEPTH = 24
+_OF_WINDOWS = ('thumbs.db', 'desktop.ini')
 
 
-def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
-  """Reads the images of a file.
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """How the folders of a data set are arranged.
+
+  Attributes:
+    dataset: The name of the data set.
+    holds: What its folder must hold, for messages.
+    kind: What the images are, such as 'PNG'.
+    suffixes: The ends of their names, in lower case.
+  """
+
+  dataset: str
+  holds: str
+  kind: str
+  suffixes: tuple[str, ...]
+
+  def root(self, data_dir: str | None) -> pathlib.Path:
+    """Returns the folder of the data set.
+
+    Args:
+      data_dir: The folder, or `None`.
+
+    Raises:
+      ValueError: If no folder is given.
+    """
+    if data_dir is None:
+      raise ValueError(
+        f'dataset={self.dataset!r} needs data_dir: the folder that holds '
+        f'{self.holds}.'
+      )
+    return pathlib.Path(data_dir)
+
+  def folders(self, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the folders in a folder, sorted.
+
+    Args:
+      folder: The folder.
+
+    Raises:
+      ValueError: If the folder is absent or empty, or holds a file.
+    """
+    found = self._visible(folder)
+    for path in found:
+      if not path.is_dir():
+        raise ValueError(
+          f'{path} is not a folder, and only folders may be here: move it '
+          f'(data_dir must hold {self.holds}).'
+        )
+    if not found:
+      raise ValueError(
+        f'{folder} is empty: put folders of {self.kind} files into it, or '
+        'remove it.'
+      )
+    return found
+
+  def images(self, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the images in a folder, sorted.
+
+    Args:
+      folder: The folder.
+
+    Raises:
+      ValueError: If the folder is absent or empty, or holds anything else.
+    """
+    found = self._visible(folder)
+    for path in found:
+      if path.suffix.lower() not in self.suffixes or not path.is_file():
+        raise ValueError(
+          f'{path} is no {self.kind} file ({", ".join(self.suffixes)}): '
+          'convert it, or move it away.'
+        )
+    if not found:
+      raise ValueError(
+        f'{folder} is empty: put {self.kind} files into it, or remove it.'
+      )
+    return found
+
+  def _visible(self, folder: pathlib.Path) -> list[pathlib.Path]:
+    if not folder.is_dir():
+      raise ValueError(
+        f'{folder}: no such folder; data_dir must hold {self.holds}.'
+      )
+    return visible(folder)
+
+
+def visible(folder: pathlib.Path) -> list[pathlib.Path]:
+  """Returns what a folder holds and a user means to be there, sorted.
 
   Args:
-    path: A file with one of `ENDINGS`. An npz file has the array `images`, an
-      npy file is that array; it is `[N, H, W]`, which are grey, or `[N, H, W,
-      C]`, of `uint8` or of floats from 0 to 1. The others hold one picture of 8
-      bits per channel, grey or RGB.
-    input_shape: Height, width and channels that the images must have.
+    folder: An existing folder.
+  """
+  # Sorted, because file systems list files in different orders.
+  return sorted(
+    path
+    for path in folder.iterdir()
+    if not path.name.startswith('.') and path.name.lower() not in _OF_WINDOWS
+  )
 
-  Returns:
-    The images, `[N, H, W, C]`, `uint8` or `float32`.
+
+def add_to_digest(
+  digest, root: pathlib.Path, file: pathlib.Path, content: bytes
+) -> None:
+  """Adds a file to a digest of the files of a folder.
+
+  Args:
+    digest: The digest, of `hashlib`.
+    root: The folder.
+    file: The file; its place in the folder counts.
+    content: Its bytes.
+  """
+  # Names of files need not be text.
+  digest.update(os.fsencode(file.relative_to(root)) + b'\0')
+  digest.update(hashlib.sha256(content).digest())
+
+
+def check_bits(file: pathlib.Path, content: bytes) -> None:
+  """Checks that a PNG file has at most 8 bits per channel.
+
+  Args:
+    file: The file, for messages.
+    content: Its bytes, at least the first 25.
 
   Raises:
-    ValueError: If the file is absent, damaged or of another form.
+    ValueError: If it has more.
   """
-  ending = os.path.splitext(path)[1].lower()
-  if ending not in ENDINGS:
+  if content[_BIT_DEPTH] > 8:
     raise ValueError(
-      f'{path} has an unknown ending: give files that end in '
-      f'{", ".join(ENDINGS)}.'
-    )
-  if not os.path.isfile(path):
-    raise ValueError(f'{path}: no such file; give the path of one.')
-  if ending == '.npz':
-    images = _read_npz(path, input_shape)
-  elif ending == '.npy':
-    images = _read_npy(path, input_shape)
-  else:
-    images = _read_picture(path, input_shape)[np.newaxis]
-  if images.dtype != np.uint8:
-    images = _checked_floats(path, images.astype(np.float32))
-  return np.ascontiguousarray(images.reshape(-1, *input_shape))
-
-
-def _read_npz(path, input_shape):
-  file = npz_files.NpzFile(path, 'write it with np.savez')
-  npz_files.check_sizes([file], npz_files.MAX_BYTES)
-  arrays = file.read(
-    ('images',),
-    lambda headers: _check_header(path, *headers['images'], input_shape),
-    optional=_BESIDE,
-  )
-  return arrays['images']
-
-
-def _read_npy(path, input_shape):
-  try:
-    # It takes no memory before its header is checked.
-    images = np.lib.format.open_memmap(path, mode='r')
-  except (OSError, ValueError, EOFError) as error:
-    raise ValueError(
-      f'{path}: damaged or unreadable ({error}); write it with np.save.'
-    ) from error
-  _check_header(path, images.shape, images.dtype, input_shape)
-  return images
-
-
-def _check_header(path, shape, dtype, input_shape) -> None:
-  """Checks the shape and the type of an array of images."""
-  if dtype != np.uint8 and dtype.kind != 'f':
-    raise ValueError(
-      f'{path}: images: found {dtype}; give uint8 from 0 to 255, or floats '
-      'from 0 to 1.'
-    )
-  if len(shape) not in (3, 4) or not shape[0]:
-    raise ValueError(
-      f'{path}: images: found the shape {list(shape)}; it is [N, H, W] or '
-      '[N, H, W, C], of one image or more.'
-    )
-  # Without an axis of channels, images are grey.
-  _check_shape(path, (*shape[1:], 1)[:3], input_shape)
-
-
-def _read_picture(path, input_shape):
-  try:
-    with open(path, 'rb') as file:
-      content = file.read()
-    with Image.open(io.BytesIO(content), formats=('PNG', 'JPEG')) as picture:
-      _check_picture(path, picture, content)
-      mode = _PLAIN_MODES.get(picture.mode, picture.mode)
-      width, height = picture.size
-      # Before its pixels are decoded, which may be very many.
-      _check_shape(path, (height, width, _CHANNELS[mode]), input_shape)
-      return np.asarray(picture.convert(mode))
-  except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-    raise ValueError(
-      f'{path}: no complete PNG or JPEG file; replace it or leave it out.'
-    ) from error
-
-
-def _check_picture(path, picture, content) -> None:
-  """Checks that a picture has 8 bits per channel, and is grey or RGB."""
-  mode = _PLAIN_MODES.get(picture.mode, picture.mode)
-  is_deep = picture.format == 'PNG' and content[_BIT_DEPTH] > 8
-  if mode not in _CHANNELS or is_deep or 'transparency' in picture.info:
-    found = '16 bits per channel' if is_deep else f'the mode {picture.mode}'
-    raise ValueError(
-      f'{path}: found {found}; convert it to grey or RGB of 8 bits per '
-      'channel, without transparency.'
+      f'{file} has {content[_BIT_DEPTH]} bits per channel, and 8 of them would '
+      'be lost: convert it to 8 bits with the window of values that matters.'
     )
 
 
-def _check_shape(path, shape, input_shape) -> None:
-  if tuple(shape) != tuple(input_shape):
-    raise ValueError(
-      f'{path}: found images of {list(shape)} (height, width, channels), and '
-      f'the model takes {list(input_shape)}; resize or convert them as those '
-      'that it was trained on.'
-    )
+def allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:
+  """Returns an array for images, `uint8 [number, *shape]`.
 
+  Args:
+    number: Number of images.
+    shape: Height, width and channels.
 
-def _checked_floats(path, images) -> np.ndarray:
-  low, high = images.min(), images.max()
-  # NaN is neither.
-  if not (low >= 0 and high <= 1):
+  Raises:
+    ValueError: If less memory is free.
+  """
+  needed = number * math.prod(shape)
+  free = psutil.virtual_memory().available
+  if needed > free:
     raise ValueError(
-      f'{path}: images: found floats from {low:g} to {high:g}; scale them to 0 '
-      'to 1, or give uint8.'
+      f'{number:,} images of {list(shape)} pixels take {needed / 1e9:.3g} GB, '
+      f'and {free / 1e9:.3g} GB of memory are free: give fewer or smaller ones.'
     )
-  return images
+  return np.empty((number, *shape), np.uint8)

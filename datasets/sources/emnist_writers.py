@@ -19,15 +19,13 @@ import lzma
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from absl import logging
 from tqdm import tqdm
 
-from datasets.files import downloads, whole_files
+from datasets.files import decoded_arrays, downloads, whole_files
 from datasets.sources import emnist_database, run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
@@ -127,12 +125,12 @@ def load(
   path = located = _locate(data_dir)
   cache = os.path.join(cache_dir, 'emnist', _identity(path))
   decoded_path = os.path.join(cache, content.decoded_name)
-  arrays = _read_decoded(decoded_path)
+  arrays = decoded_arrays.read(decoded_path)
   if arrays is None:
     if path.endswith('.lzma'):
       path = _unpack(path, os.path.join(cache, FILE_NAME))
     try:
-      arrays = _decode(path, content)
+      decoded = _decode(path, content)
     except emnist_database.MissingSplit as error:
       if only_digits:
         raise
@@ -141,9 +139,7 @@ def load(
         f'{" and ".join(content.splits)}); take only_digits=True '
         "(--emnist_only_digits=true), or put TFF's own file there."
       ) from error
-    os.makedirs(cache, exist_ok=True)
-    with whole_files.replacing(decoded_path) as stream:
-      np.savez(stream, **arrays)
+    arrays = decoded_arrays.write(decoded_path, decoded)
   return _as_source(arrays, content)
 
 
@@ -259,7 +255,7 @@ def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
   Returns:
     For `train` and `test`: `*_images` uint8 [N, 28, 28, 1], `*_labels` int32
     [N], `*_clients` int32 [N], indices into the ids. `ids`: the sorted ids as
-    JSON in UTF-8, which can hold any string. `sha256`: the digest of the rest.
+    JSON in UTF-8, which can hold any string.
   """
   with emnist_database.open_database(path, content.splits) as connection:
     splits = [
@@ -278,32 +274,7 @@ def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
     arrays[f'{key}_labels'] = labels[order]
     arrays[f'{key}_clients'] = index[order]
   arrays['ids'] = np.frombuffer(json.dumps(ids).encode('utf-8'), np.uint8)
-  arrays['sha256'] = _digest(arrays)
   return arrays
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> np.ndarray:
-  digest = hashlib.sha256()
-  for key in sorted(arrays.keys() - {'sha256'}):
-    digest.update(f'{key} {arrays[key].dtype} {arrays[key].shape}'.encode())
-    digest.update(np.ascontiguousarray(arrays[key]).data)
-  return np.frombuffer(digest.digest(), np.uint8)
-
-
-def _read_decoded(path: str) -> dict[str, np.ndarray] | None:
-  """Returns the cached arrays, or `None` if they are absent or damaged."""
-  if not os.path.isfile(path):
-    return None
-  try:
-    with np.load(path, allow_pickle=False) as archive:
-      arrays = dict(archive)
-    sound = np.array_equal(arrays['sha256'], _digest(arrays))
-  except (zipfile.BadZipFile, EOFError, KeyError, OSError, ValueError):
-    sound = False
-  if sound:
-    return arrays
-  logging.warning('%s is damaged; it is decoded anew.', path)
-  return None
 
 
 def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
@@ -328,7 +299,7 @@ def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
       f', not the public {content.public_writers:,} writers, {whole_train:,} '
       f'and {whole_test:,}'
     )
-  digest = arrays['sha256'].tobytes().hex()[:12]
+  digest = arrays[decoded_arrays.DIGEST].tobytes().hex()[:12]
   return Source(
     name='emnist',
     version=f'tff-emnist-{content.key}-{found[0]}+{found[1]}-{digest}',

@@ -19,21 +19,20 @@ import pathlib
 from collections.abc import Sequence
 
 import numpy as np
-import psutil
 
-from datasets.files import npz_files
+from datasets.files import image_files, npz_files
 from datasets.sources import priors_csv, run_profiles
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
 _TABLE = 'prevalence.csv'
-_LAYOUT = (
-  f'data_dir must hold train/<system>/<hospital>/, test/<class>/ and {_TABLE}'
+_LAYOUT = image_files.Layout(
+  'image_sets',
+  holds=f'train/<system>/<hospital>/, test/<class>/ and {_TABLE}',
+  kind='PNG',
+  suffixes=('.png',),
 )
 _SIGNATURE = b'\x89PNG\r\n\x1a\n'
-# The position of the bits per channel in a PNG file: after the signature, the
-# length and name of the first chunk, the width and the height.
-_BIT_DEPTH = 24
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
@@ -55,13 +54,17 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   table = priors_csv.read(str(root / _TABLE), 'system', 'hospital')
   train_files = [
     file
-    for system in _folders(root / 'train')
-    for hospital in _folders(system)
-    for file in _images(hospital)
+    for system in _LAYOUT.folders(root / 'train')
+    for hospital in _LAYOUT.folders(system)
+    for file in _LAYOUT.images(hospital)
   ]
   owners = [(f.parent.parent.name, f.parent.name) for f in train_files]
   sets = table.sets_of(owners)
-  test_files = [file for c in _folders(root / 'test') for file in _images(c)]
+  test_files = [
+    file
+    for folder in _LAYOUT.folders(root / 'test')
+    for file in _LAYOUT.images(folder)
+  ]
   for file in test_files:
     if _class_of(file) not in table.class_names:
       raise ValueError(
@@ -101,50 +104,18 @@ def check_files(data_dir: str | None) -> pathlib.Path:
   Raises:
     ValueError: If the table or a folder is absent, or a folder is empty.
   """
-  if data_dir is None:
-    raise ValueError(
-      "dataset='image_sets' needs data_dir: the folder that holds train/, "
-      'test/ and prevalence.csv.'
-    )
-  root = pathlib.Path(data_dir)
+  root = _LAYOUT.root(data_dir)
   if not (root / _TABLE).is_file():
-    raise ValueError(f'{root / _TABLE}: no such file; {_LAYOUT}.')
+    raise ValueError(
+      f'{root / _TABLE}: no such file; data_dir must hold {_LAYOUT.holds}.'
+    )
   for name in ('train', 'test'):
-    _folders(root / name)
+    _LAYOUT.folders(root / name)
   return root
 
 
 def _class_of(file: pathlib.Path) -> str:
   return priors_csv.name_of(file.parent.name)
-
-
-def _visible(folder: pathlib.Path) -> list[pathlib.Path]:
-  if not folder.is_dir():
-    raise ValueError(f'{folder}: no such folder; {_LAYOUT}.')
-  # Sorted, because file systems list files in different orders.
-  return sorted(p for p in folder.iterdir() if not p.name.startswith('.'))
-
-
-def _folders(folder: pathlib.Path) -> list[pathlib.Path]:
-  found = _visible(folder)
-  for path in found:
-    if not path.is_dir():
-      raise ValueError(
-        f'{path} is not a folder, and only folders may be here: move it away.'
-      )
-  if not found:
-    raise ValueError(f'{folder} is empty: put folders of PNG files into it.')
-  return found
-
-
-def _images(folder: pathlib.Path) -> list[pathlib.Path]:
-  found = _visible(folder)
-  for path in found:
-    if path.suffix.lower() != '.png' or not path.is_file():
-      raise ValueError(f'{path} is no PNG file: convert it, or move it away.')
-  if not found:
-    raise ValueError(f'{folder} is empty: put PNG files into it.')
-  return found
 
 
 def _read(
@@ -154,11 +125,10 @@ def _read(
   images = None
   for index, file in enumerate(files):
     content = file.read_bytes()
-    digest.update(str(file.relative_to(root)).encode() + b'\0')
-    digest.update(hashlib.sha256(content).digest())
+    image_files.add_to_digest(digest, root, file, content)
     image = _decode(file, content)
     if images is None:
-      images = _allocate(len(files), image.shape)
+      images = image_files.allocate(len(files), image.shape)
     if image.shape != images.shape[1:]:
       raise ValueError(
         f'{file} is {list(image.shape)} and {files[0]} '
@@ -185,23 +155,8 @@ def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
       f'{file} has {image.shape[2]} channels: convert it to grey or RGB, '
       'without transparency.'
     )
-  if content[_BIT_DEPTH] > 8:
-    raise ValueError(
-      f'{file} has {content[_BIT_DEPTH]} bits per channel, and 8 of them would '
-      'be lost: convert it to 8 bits with the window of values that matters.'
-    )
+  image_files.check_bits(file, content)
   return image
-
-
-def _allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:
-  needed = number * int(np.prod(shape))
-  free = psutil.virtual_memory().available
-  if needed > free:
-    raise ValueError(
-      f'{number:,} images of {list(shape)} pixels take {needed / 1e9:.3g} GB, '
-      f'and {free / 1e9:.3g} GB of memory are free: give fewer or smaller ones.'
-    )
-  return np.empty((number, *shape), np.uint8)
 
 
 SPEC = SourceSpec(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.files import image_files
+from datasets.files import images_to_classify
 
 GREY, COLOUR = (4, 5, 1), (4, 5, 3)
 
@@ -28,21 +28,21 @@ def test_an_npz_file_of_the_users(bytes_of, tmp_path):
     labels=np.zeros(3, int),
     client_ids=np.array(['x', 'y', 'z']),
   )
-  found = image_files.read(path, GREY)
+  found = images_to_classify.read(path, GREY)
   assert found.dtype == np.uint8
   np.testing.assert_array_equal(found, images[..., np.newaxis])
   colour = bytes_of(2, 4, 5, 3)
   path = save_npz(tmp_path / 'b.NPZ', images=colour)
   # `np.savez` adds the ending that it knows.
   (tmp_path / 'b.NPZ.npz').rename(path)
-  np.testing.assert_array_equal(image_files.read(path, COLOUR), colour)
+  np.testing.assert_array_equal(images_to_classify.read(path, COLOUR), colour)
 
 
 @pytest.mark.parametrize('dtype', [np.float16, np.float32, np.float64])
 def test_floats_from_0_to_1(dtype, bytes_of, tmp_path):
   images = (bytes_of(3, 4, 5, 1) / 255).astype(dtype)
   np.save(tmp_path / 'a.npy', images)
-  found = image_files.read(str(tmp_path / 'a.npy'), GREY)
+  found = images_to_classify.read(str(tmp_path / 'a.npy'), GREY)
   assert found.dtype == np.float32
   np.testing.assert_array_equal(found, images.astype(np.float32))
 
@@ -62,13 +62,13 @@ def test_pictures(bytes_of, tmp_path):
     (grey, colour, black_white.convert('L'), palette.convert('RGB')),
     strict=True,
   ):
-    found = image_files.read(str(path), shape)
+    found = images_to_classify.read(str(path), shape)
     assert found.shape == (1, *shape) and found.dtype == np.uint8
     expected = np.asarray(expected).reshape(shape)
     np.testing.assert_array_equal(found[0], expected)
   for name in ('e.jpg', 'f.jpeg'):
     Image.fromarray(np.full((4, 5), 77, np.uint8)).save(tmp_path / name)
-    assert (image_files.read(str(tmp_path / name), GREY) == 77).all()
+    assert (images_to_classify.read(str(tmp_path / name), GREY) == 77).all()
 
 
 def png(path, array=None, mode=None, **options):
@@ -128,7 +128,7 @@ def test_what_cannot_be_read(name, write, message, tmp_path):
   if write is not None:
     write(path)
   with pytest.raises(ValueError) as caught:
-    image_files.read(str(path), GREY)
+    images_to_classify.read(str(path), GREY)
   text = str(caught.value)
   assert message in text and str(path) in text and '\n' not in text
 
@@ -138,4 +138,4 @@ def test_a_picture_that_is_cut_off(bytes_of, tmp_path):
   png(path, bytes_of(4, 5))
   path.write_bytes(path.read_bytes()[:-30])
   with pytest.raises(ValueError, match='no complete PNG or JPEG file'):
-    image_files.read(str(path), GREY)
+    images_to_classify.read(str(path), GREY)
