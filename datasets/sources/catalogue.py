@@ -11,6 +11,7 @@ import os
 from datasets.sources import (
   digits,
   emnist_writers,
+  image_folder,
   image_sets,
   medmnist,
   npz,
@@ -30,6 +31,7 @@ SOURCES: dict[str, SourceSpec] = {
     *tfds_images.SPECS,
     *medmnist.SPECS,
     npz.SPEC,
+    image_folder.SPEC,
     npz_sets.SPEC,
     image_sets.SPEC,
     table.SPEC,

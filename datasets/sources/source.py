@@ -79,6 +79,8 @@ class Source:
     validation: The split for choosing hyperparameters, or `None` if the source
       has none.
     sets: The sets of the training examples, or `None` if there are none.
+    names: The d names of the classes, or `None` if the data name none. Those
+      of `sets` go before.
   """
 
   name: str
@@ -95,6 +97,7 @@ class Source:
   columns: tuple[int, ...] | None = None
   validation: Split | None = None
   sets: SourceSets | None = None
+  names: tuple[str, ...] | None = None
 
   @property
   def form(self) -> str:

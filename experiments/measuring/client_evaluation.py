@@ -102,8 +102,8 @@ def find_owners(
   if source.test.client_ids is None:
     raise UsageError(
       f'--rounds_per_client_evaluation={rounds} needs to know whose the test '
-      f'examples of {source.name} are: add client_ids to test.npz, or leave '
-      'the flag out.'
+      f'examples of {source.name} are: leave the flag out or, with '
+      '--dataset=npz, add client_ids to test.npz.'
     )
   index = {name: place for place, name in enumerate(partition.client_names)}
   held_out = set(partition.held_out_client_names)

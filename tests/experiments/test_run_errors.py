@@ -93,7 +93,7 @@ def test_wrong_paths_are_told_before_tensorflow_is_imported(where, tmp_path):
     ['--dataset=digits', '--flagfile=/nowhere.txt'],
     *(
       [f'--dataset={name}', f'--data_dir={tmp_path}']
-      for name in ('npz', 'emnist', 'mnist', 'organamnist')
+      for name in ('npz', 'image_folder', 'emnist', 'mnist', 'organamnist')
     ),
     ['--process=fedul', '--dataset=npz_sets', f'--data_dir={tmp_path}'],
     ['--process=fedul', '--dataset=image_sets', f'--data_dir={tmp_path}'],

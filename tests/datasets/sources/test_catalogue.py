@@ -39,13 +39,14 @@ def test_table():
     'organamnist',
     'bloodmnist',
     'npz',
+    'image_folder',
     'npz_sets',
     'image_sets',
   ]
   specs = catalogue.SOURCES
   assert all(name == spec.name for name, spec in specs.items())
   native = {name for name, spec in specs.items() if spec.has_native_split}
-  assert native == {'emnist', 'npz'}
+  assert native == {'emnist', 'npz', 'image_folder'}
   unlabelled = {name for name, spec in specs.items() if spec.has_unlabelled}
   assert unlabelled == {'stl10', 'image_sets'}
   in_sets = {name for name, spec in specs.items() if spec.has_sets}
@@ -226,3 +227,23 @@ def test_owners_in_a_users_files_are_the_clients(tmp_path):
   np.savez(tmp_path / 'train.npz', client_ids=np.arange(3))
   assert partition(data_dir=str(tmp_path)) == 'native'
   assert partition(data_dir=str(tmp_path), partition='r') == 'r'
+
+
+def test_folders_of_clients_are_the_clients(tmp_path):
+  def values(**given):
+    given = {'data_dir': str(tmp_path), **given}
+    return defaults_of(catalogue.find('image_folder'), **given)
+
+  for count in range(12):
+    assert values(partition='r')['partition'] == 'r'
+    found = values()
+    assert found == values(partition=found['partition'])
+    assert found['partition'] == ('native' if count > 1 else 'r')
+    # The runner's own default suits more clients.
+    assert found.get('clients_per_round') == (
+      count - 1 if 1 < count <= 10 else None
+    )
+    (tmp_path / 'train' / f'client{count}').mkdir(parents=True)
+    (tmp_path / 'train' / '.DS_Store').write_text('')
+  nobody = defaults_of(catalogue.find('image_folder'))
+  assert nobody['partition'] == values(data_dir='/nowhere')['partition'] == 'r'

@@ -1,0 +1,389 @@
+"""Folders of pictures: what is read, how it is scaled, what is refused."""
+
+import os
+
+import numpy as np
+import psutil
+import pytest
+from PIL import Image, PngImagePlugin
+
+from datasets.partition import partitions
+from datasets.sources import catalogue, image_folder
+from datasets.sources.source import UNKNOWN
+
+RNG = np.random.default_rng(3)
+SIDE = 8
+# By name of client, class and file, the order in which examples come.
+TRAIN = (
+  *('north/_unlabelled/0.png', 'north/_unlabelled/1.jpg'),
+  *('north/cat/0.png', 'north/cat/1.PNG', 'north/dog/0.png'),
+  *('south/cat/0.png', 'south/dog/0.png', 'south/dog/1.jpeg'),
+)
+TEST = ('cat/a.png', 'dog/a.png', 'dog/b.png')
+
+
+def pixels(*shape):
+  return RNG.integers(0, 256, shape, np.uint8)
+
+
+def write(path, array=None, **options):
+  """Writes an image; without one, a grey square of the size asked for."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  array = pixels(SIDE, SIDE) if array is None else array
+  Image.fromarray(array).save(path, **options)
+  return array
+
+
+@pytest.fixture
+def folder(tmp_path):
+  root = tmp_path / 'pictures'
+  for name in TRAIN:
+    write(root / 'train' / name)
+  for name in TEST:
+    write(root / 'test' / name)
+  return root
+
+
+def load(folder, side=SIDE):
+  return catalogue.load(
+    'image_folder',
+    data_dir=str(folder),
+    cache_dir=str(folder.parent / 'cache'),
+    side=side,
+  )
+
+
+def cached(folder):
+  return sorted((folder.parent / 'cache').rglob('*.npz'))
+
+
+def read(path, mode='L'):
+  with Image.open(path) as image:
+    return np.asarray(image.convert(mode))
+
+
+def test_reads_what_was_written(folder):
+  source = load(folder)
+  for split, names in ((source.train, TRAIN), (source.test, TEST)):
+    place = folder / ('train' if split is source.train else 'test')
+    wanted = np.stack([read(place / name) for name in names])
+    np.testing.assert_array_equal(split.images, wanted[..., np.newaxis])
+    assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
+  assert source.class_names == ('cat', 'dog') and source.num_classes == 2
+  assert source.train.labels.tolist() == [UNKNOWN] * 2 + [0, 0, 1, 0, 1, 1]
+  assert source.train.client_ids.tolist() == ['north'] * 5 + ['south'] * 3
+  assert source.test.labels.tolist() == [0, 1, 1]
+  assert source.test.client_ids is None and source.validation is None
+  assert not source.mirrorable
+  assert source.mean == pytest.approx([source.train.images.mean() / 255])
+  assert source.stddev == pytest.approx([source.train.images.std() / 255])
+  assert source.title == (
+    'images in pictures: 8 train, 3 test examples, the training images of 2 '
+    'clients; 2 of the training images have no label'
+  )
+
+
+def test_clients_are_those_of_the_native_partition(folder):
+  partition = partitions.build('native', load(folder), seed=0)
+  assert partition.client_names == ('north', 'south')
+  assert partition.client_sizes.tolist() == [5, 3]
+
+
+def test_validation(folder):
+  written = write(folder / 'validation' / 'dog' / 'x.png')
+  source = load(folder)
+  np.testing.assert_array_equal(source.validation.images[0, ..., 0], written)
+  assert source.validation.labels.tolist() == [1]
+  assert len(source.test.labels) == 3
+  assert '8 train, 3 test, 1 validation examples' in source.title
+
+
+def test_classes_are_numbered_by_name_over_all_clients(folder):
+  """The first client lacks the class that comes first."""
+  write(folder / 'train' / 'south' / 'ant' / '0.png')
+  source = load(folder)
+  assert source.class_names == ('ant', 'cat', 'dog')
+  assert source.test.labels.tolist() == [1, 2, 2]
+  assert source.train.labels.tolist()[-4:] == [0, 1, 2, 2]
+
+
+def test_names_are_equal_however_they_are_composed(folder):
+  (folder / 'train/south/cat').rename(folder / 'train/south/ges\u00fcnd')
+  (folder / 'train/north/cat').rename(folder / 'train/north/gesu\u0308nd')
+  (folder / 'test/cat').rename(folder / 'test/gesu\u0308nd ')
+  source = load(folder)
+  assert source.class_names == ('dog', 'ges\u00fcnd')
+  assert source.test.labels.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+  'name', ['.DS_Store', 'Thumbs.db', 'thumbs.db', 'desktop.ini']
+)
+def test_files_that_computers_leave_are_passed_over(folder, name):
+  for place in ('', 'train', 'train/north', 'train/north/cat', 'test/dog'):
+    (folder / place / name).write_text('')
+  assert len(load(folder).train.labels) == 8
+
+
+def test_one_colour_image_makes_all_rgb(folder):
+  colour = write(folder / 'test/cat/a.png', pixels(SIDE, SIDE, 3))
+  source = load(folder)
+  assert source.train.images.shape == (8, SIDE, SIDE, 3)
+  grey = read(folder / 'train' / TRAIN[0])
+  for channel in range(3):
+    np.testing.assert_array_equal(source.train.images[0, ..., channel], grey)
+  np.testing.assert_array_equal(source.test.images[0], colour)
+  assert len(source.mean) == 3
+
+
+def test_a_jpeg_called_png_is_read(folder):
+  path = folder / 'test/dog/a.png'
+  write(path, format='JPEG')
+  np.testing.assert_array_equal(load(folder).test.images[1, ..., 0], read(path))
+
+
+def test_second_load_decodes_nothing(folder, monkeypatch):
+  first = load(folder)
+  monkeypatch.setattr(Image, 'open', None)
+  second = load(folder)
+  assert second.version == first.version
+  for split in ('train', 'test'):
+    ours, theirs = getattr(first, split), getattr(second, split)
+    np.testing.assert_array_equal(ours.images, theirs.images)
+    np.testing.assert_array_equal(ours.labels, theirs.labels)
+
+
+def test_caches_are_apart_by_content_name_and_side(folder):
+  versions = {load(folder).version}
+  path = folder / 'train' / TRAIN[0]
+  before = path.stat()
+  array = read(path).copy()
+  array[0, 0] ^= 1
+  write(path, array)
+  # The content counts, not the time.
+  os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+  versions.add(load(folder).version)
+  # The order stays.
+  path.rename(path.with_name('00.png'))
+  versions.add(load(folder).version)
+  versions.add(load(folder, side=9).version)
+  assert len(versions) == len(cached(folder)) == 4
+
+
+def test_version_does_not_depend_on_the_place(folder):
+  first = load(folder).version
+  moved = folder.rename(folder.with_name('moved'))
+  assert load(moved).version == first
+
+
+@pytest.mark.parametrize(
+  'damage',
+  [
+    lambda data: b'',
+    lambda data: data[: len(data) // 2],
+    lambda data: data[:300] + bytes([data[300] ^ 1]) + data[301:],
+    lambda data: b'garbage',
+  ],
+)
+def test_damaged_cache_is_decoded_anew(folder, damage):
+  first = load(folder)
+  (path,) = cached(folder)
+  sound = path.read_bytes()
+  path.write_bytes(damage(sound))
+  assert path.read_bytes() != sound
+  again = load(folder)
+  np.testing.assert_array_equal(again.train.images, first.train.images)
+  assert path.read_bytes() == sound
+
+
+def test_nothing_is_written_beside_the_pictures(folder):
+  before = sorted(folder.rglob('*'))
+  load(folder)
+  assert sorted(folder.rglob('*')) == before
+
+
+def remove(path):
+  for file in sorted(path.rglob('*'), reverse=True):
+    file.rmdir() if file.is_dir() else file.unlink()
+  path.rmdir()
+
+
+def cut_short(path):
+  path.write_bytes(path.read_bytes()[:-40])
+
+
+def animate(path):
+  frames = [Image.fromarray(pixels(8, 8)) for _ in range(3)]
+  frames[0].save(path, save_all=True, append_images=frames[1:])
+
+
+def deep(path, mode):
+  """Writes a PNG file of 16 bits, which Pillow itself cannot do in colour."""
+  if mode == 'grey':
+    Image.fromarray(pixels(8, 8).astype(np.uint16) * 9).save(path)
+    return
+  header = bytes([0, 0, 0, 8, 0, 0, 0, 8, 16, 2, 0, 0, 0])
+  with path.open('wb') as stream:
+    stream.write(b'\x89PNG\r\n\x1a\n')
+    PngImagePlugin.putchunk(stream, b'IHDR', header)
+    PngImagePlugin.putchunk(stream, b'IDAT', b'')
+    PngImagePlugin.putchunk(stream, b'IEND', b'')
+
+
+def nameless(path):
+  os.mkdir(os.fsencode(path) + b'/\xff')
+
+
+NORTH = 'train/north'
+PICTURE = f'{NORTH}/cat/0.png'
+
+
+@pytest.mark.parametrize(
+  'spoil, fragments',
+  [
+    # Folders.
+    (lambda f: remove(f), ['pictures/train: no such folder', 'test/<class>/']),
+    (lambda f: remove(f / 'test'), ['pictures/test: no such folder']),
+    (lambda f: remove(f / 'test/dog') or (f / 'test/dog').mkdir(), ['dog is']),
+    (lambda f: (f / 'train/west').mkdir(), ['train/west is empty', 'remove']),
+    (lambda f: (f / NORTH / 'ant').mkdir(), ['north/ant is empty', 'JPEG']),
+    (lambda f: (f / 'validation').mkdir(), ['validation is empty']),
+    (lambda f: (f / 'val').mkdir(), ['pictures/val is not read', 'validation']),
+    (
+      # A client's folder is forgotten.
+      lambda f: write(f / 'train/cat/0.png'),
+      ['cat/0.png is not a folder', 'train/<client>/<class>/'],
+    ),
+    (lambda f: (f / 'test/notes').write_text(''), ['notes is not a folder']),
+    (lambda f: nameless(f / 'train'), ['is not UTF-8', 'rename']),
+    (lambda f: (f / 'test/cat ').mkdir(), ['cat ', 'have one name', 'rename']),
+    # Classes.
+    (
+      lambda f: write(f / 'test/cow/0.png'),
+      ["test/cow: no training image has the class 'cow'", 'rename'],
+    ),
+    (
+      lambda f: write(f / 'validation/cow/0.png'),
+      ['validation/cow: no training image', 'move it away'],
+    ),
+    (
+      lambda f: write(f / 'test/_unlabelled/0.png'),
+      ['test/_unlabelled has a name', 'train/<client>/_unlabelled/'],
+    ),
+    (
+      lambda f: write(f / 'validation/_unlabelled/0.png'),
+      ['validation/_unlabelled has a name'],
+    ),
+    (
+      lambda f: (f / NORTH / '_unlabelled').rename(f / NORTH / '_unlabeled'),
+      ['north/_unlabeled has a name', 'train/<client>/_unlabelled/'],
+    ),
+    (
+      lambda f: [remove(f / 'train' / c / 'dog') for c in ('north', 'south')],
+      ["train has only the class 'cat'", 'two classes'],
+    ),
+    (
+      lambda f: (
+        remove(f / 'train/south')
+        or [remove(f / NORTH / c) for c in ('cat', 'dog')]
+      ),
+      ['train has no class', 'train/<client>/<class>/'],
+    ),
+    # Files.
+    (
+      lambda f: (f / NORTH / 'cat/0.gif').write_text(''),
+      ['cat/0.gif is no PNG or JPEG file (.png, .jpg, .jpeg)', 'convert'],
+    ),
+    (
+      lambda f: (f / NORTH / 'cat/0').mkdir(),
+      ['cat/0 is no PNG or JPEG file', 'move it away'],
+    ),
+    (lambda f: (f / PICTURE).write_text('x'), ['cat/0.png holds neither']),
+    (lambda f: (f / PICTURE).write_text(''), ['cat/0.png holds neither']),
+    (
+      lambda f: Image.new('L', (8, 8)).save(f / PICTURE, format='GIF'),
+      ['cat/0.png holds neither a PNG nor a JPEG', 'convert'],
+    ),
+    (lambda f: cut_short(f / PICTURE), ['cat/0.png is damaged', 'replace it']),
+    (
+      lambda f: cut_short(f / 'train' / TRAIN[1]),
+      ['1.jpg is damaged or cut short', 'replace it'],
+    ),
+    (
+      lambda f: write(f / PICTURE, pixels(3, 9)),
+      ['cat/0.png is 9x3 pixels', '4x4 are the least', 'larger'],
+    ),
+    (lambda f: deep(f / PICTURE, 'grey'), ['has 16 bits per channel', '8 bit']),
+    (lambda f: deep(f / PICTURE, 'RGB'), ['has 16 bits per channel', '8 bit']),
+    (
+      lambda f: animate(f / PICTURE),
+      ['cat/0.png is an animation of 3 images', 'save the one'],
+    ),
+    (
+      lambda f: Image.new('CMYK', (8, 8)).save(f / 'train' / TRAIN[1]),
+      ['1.jpg has colours of the kind CMYK', 'convert it to grey or RGB'],
+    ),
+    (
+      lambda f: [
+        write(f / 'train' / name, np.full((8, 8), 7, np.uint8))
+        for name in TRAIN
+      ],
+      ['pictures/train: images: found one single value'],
+    ),
+  ],
+)
+def test_refusals(folder, spoil, fragments):
+  spoil(folder)
+  with pytest.raises(ValueError) as caught:
+    load(folder)
+  message = str(caught.value)
+  for fragment in fragments:
+    assert fragment in message, message
+  assert '\n' not in message
+
+
+def test_a_broken_link_is_no_image(folder):
+  (folder / NORTH / 'cat/9.png').symlink_to('nowhere')
+  with pytest.raises(ValueError, match='cat/9.png is no PNG'):
+    load(folder)
+
+
+def test_a_file_that_cannot_be_read(folder, monkeypatch):
+  def refuse(path):
+    raise PermissionError(13, 'Permission denied', str(path))
+
+  monkeypatch.setattr('pathlib.Path.read_bytes', refuse)
+  with pytest.raises(ValueError, match='cannot be read .Permission denied.'):
+    load(folder)
+
+
+def test_too_many_pixels(folder, monkeypatch):
+  monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 20)
+  with pytest.raises(ValueError, match='0.png has too many pixels'):
+    load(folder)
+
+
+def test_more_than_the_free_memory_is_refused(folder, monkeypatch):
+  memory = psutil.virtual_memory()._replace(available=100)
+  monkeypatch.setattr(psutil, 'virtual_memory', lambda: memory)
+  message = r'11 images of \[8, 8, 1\] pixels take 7.04e-07 GB'
+  with pytest.raises(ValueError, match=message):
+    load(folder)
+  assert not cached(folder)
+
+
+def test_wrong_layouts_are_found_without_opening_a_file(folder, monkeypatch):
+  monkeypatch.setattr('pathlib.Path.read_bytes', None)
+  monkeypatch.setattr(Image, 'open', None)
+  found = image_folder.check_files(str(folder))
+  assert found.class_names == ('cat', 'dog')
+  write(folder / 'test/cow/0.png')
+  with pytest.raises(ValueError, match='cow'):
+    image_folder.check_files(str(folder))
+
+
+def test_a_folder_and_a_side_are_needed(folder):
+  with pytest.raises(ValueError, match="'image_folder' needs data_dir"):
+    catalogue.load('image_folder', data_dir=None, cache_dir='unused')
+  with pytest.raises(ValueError, match='image_folder_side must be .* >= 4'):
+    load(folder, side=3)
