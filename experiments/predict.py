@@ -51,7 +51,8 @@ def predict(
   Args:
     model: The folder that `experiments.export` wrote, or the folder of a run
       with such a folder in its `classifier`.
-    files: As `images_to_classify.read` takes them, in the form of the model's input.
+    files: As `images_to_classify.read` takes them, in the form of the model's
+      input.
 
   Returns:
     A row for each image: its `file`, its `index` there, counted from 0, the

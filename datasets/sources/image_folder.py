@@ -39,9 +39,6 @@ _LAYOUT = image_files.Layout(
   kind='PNG or JPEG',
   suffixes=('.png', '.jpg', '.jpeg'),
 )
-# Of the runner; fewer clients than these take part in a round if there are
-# fewer.
-_CLIENTS_PER_ROUND = 10
 
 SIDE = Setting(
   'image_folder_side',
@@ -297,11 +294,7 @@ def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
   clients = _num_clients(given.get('data_dir'))
   if clients < 2 or given.get('partition', 'native') != 'native':
     return run_profiles.OWN_IMAGES
-  values = dict(run_profiles.OWN_IMAGES, partition='native')
-  if clients <= _CLIENTS_PER_ROUND:
-    # One client may be held out, whose labels are then the server's.
-    values['clients_per_round'] = clients - 1
-  return values
+  return run_profiles.with_clients(run_profiles.OWN_IMAGES, clients)
 
 
 SPEC = SourceSpec(

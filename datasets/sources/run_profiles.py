@@ -59,7 +59,28 @@ OWN_IMAGES: Mapping[str, Any] = {
 }
 
 # Rows of unknown content: the same, and a network for vectors.
-OWN_TABLE: Mapping[str, Any] = {**OWN_IMAGES, 'model': 'dense'}
+OWN_TABLE: Mapping[str, Any] = {
+  **OWN_IMAGES,
+  'model': 'dense',
+  'proxy_task': 'reconstruction_of_features',
+}
+
+_CLIENTS_PER_ROUND = 10
+
+
+def with_clients(profile: Mapping[str, Any], clients: int) -> Mapping[str, Any]:
+  """Returns the defaults of data that name the owners of examples.
+
+  Args:
+    profile: The defaults of data that name none.
+    clients: The number of owners.
+  """
+  values = dict(profile, partition='native')
+  if clients <= _CLIENTS_PER_ROUND:
+    # One client may be held out, whose labels are then the server's.
+    values['clients_per_round'] = max(1, clients - 1)
+  return values
+
 
 # FedUL, Section 4.3: five systems of hospitals, all in each round.
 OWN_SETS: Mapping[str, Any] = {

@@ -73,14 +73,13 @@ class Source:
     background: Grey value in [0, 255] of an empty image. Geometric augmentation
       fills empty areas with it.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
-    names: The d names of the classes, if the data name them.
-    columns: For each feature of a vector the number of its column, `F`
-      integers, where some columns have several features; else `None`.
     validation: The split for choosing hyperparameters, or `None` if the source
       has none.
     sets: The sets of the training examples, or `None` if there are none.
     names: The d names of the classes, or `None` if the data name none. Those
       of `sets` go before.
+    columns: For each feature of a vector the number of its column, `F`
+      integers, where some columns have several features; else `None`.
   """
 
   name: str
@@ -93,11 +92,10 @@ class Source:
   stddev: tuple[float, ...]
   background: int
   mirrorable: bool
-  names: tuple[str, ...] | None = None
-  columns: tuple[int, ...] | None = None
   validation: Split | None = None
   sets: SourceSets | None = None
   names: tuple[str, ...] | None = None
+  columns: tuple[int, ...] | None = None
 
   @property
   def form(self) -> str:

@@ -12,6 +12,8 @@ A row is an example:
   1 or 0; of an empty cell or an unknown word all are 0.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import os
@@ -19,11 +21,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from etils import epy
 
 from datasets.sources import run_profiles
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
+
+# It takes a second to import, which --help does not need.
+with epy.lazy_imports():
+  import pandas as pd
 
 LABEL, CLIENT = 'label', 'client_id'
 _SPLITS = ('train', 'test')
@@ -47,7 +53,7 @@ class Encoding:
   words: Mapping[str, tuple[str, ...]]
 
   @classmethod
-  def of(cls, frame: pd.DataFrame, path: str) -> 'Encoding':
+  def of(cls, frame: pd.DataFrame, path: str) -> Encoding:
     """Returns the encoding of a training table.
 
     Args:
@@ -130,19 +136,19 @@ class Encoding:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def has_client_ids(data_dir: str | None) -> bool:
-  """Returns whether the training table says who owns each row.
+def count_clients(data_dir: str | None) -> int:
+  """Returns the number of owners that the training table names.
 
-  Without a usable file the answer is no; `load` then reports the error.
+  Without a usable file it is 0; `load` then reports the error.
 
   Args:
     data_dir: The folder with the files, or `None`.
   """
   try:
     path = _path(os.path.expanduser(data_dir or ''), 'train')
-    return path is not None and CLIENT in _read(path, columns_only=True)
+    return 0 if path is None else _read(path, [CLIENT])[CLIENT].nunique()
   except ValueError:
-    return False
+    return 0
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
@@ -240,21 +246,21 @@ def _path(folder: str, split: str) -> str | None:
   return found[0] if found else None
 
 
-def _read(path: str, *, columns_only: bool = False) -> pd.DataFrame:
+def _read(path: str, columns: list[str] | None = None) -> pd.DataFrame:
   # Ids and labels as they are written: 007 is not 7, and "NA" may be a class.
   try:
     if path.endswith('.csv'):
       frame = pd.read_csv(
         path,
-        nrows=0 if columns_only else None,
+        usecols=columns,
         dtype={LABEL: str, CLIENT: str},
         keep_default_na=False,
         na_values=[''],
         encoding='utf-8',
       )
     else:
-      frame = pd.read_parquet(path)
-  except (ValueError, OSError, UnicodeError) as error:
+      frame = pd.read_parquet(path, columns=columns)
+  except (ValueError, OSError) as error:
     reason = ' '.join(str(error).split())
     raise ValueError(f'{path} cannot be read as a table: {reason}.') from error
   for name in frame.columns:
@@ -371,9 +377,10 @@ def _wrong(path: str, column: str, found: str, remedy: str) -> ValueError:
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
   """Returns the defaults; if the files name owners, these are the clients."""
-  if 'partition' not in given and has_client_ids(given.get('data_dir')):
-    return dict(run_profiles.OWN_TABLE, partition='native')
-  return run_profiles.OWN_TABLE
+  clients = count_clients(given.get('data_dir'))
+  if not clients or given.get('partition', 'native') != 'native':
+    return run_profiles.OWN_TABLE
+  return run_profiles.with_clients(run_profiles.OWN_TABLE, clients)
 
 
 SPEC = SourceSpec(

@@ -17,7 +17,7 @@ from experiments.config.defaults import CENTRAL
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
 from experiments.parts.optimizers import OPTIMIZERS
-from tff_ssl.models import ENCODERS
+from tff_ssl.models import ENCODERS, MODELS
 
 # Each row has a setting, another one that it must not exceed, and the end of
 # the refusal: the reason and the remedy.
@@ -60,6 +60,7 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
   _check_rounds(values)
   _check_labels(values, parts)
   _check_central(values, parts)
+  _check_form(values, parts)
   _check_counted_steps(values, parts)
   if values.get('split', pooled_split.OWN) != pooled_split.OWN:
     _check_cut(values, parts)
@@ -162,6 +163,18 @@ def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
       '--pretraining_images=unlabelled has no image where --mask_ratio=0 hides '
       'no label: raise the ratio, or take all images.'
     )
+
+
+def _check_form(values, parts) -> None:
+  """Refuses a network that does not take what the data set has."""
+  network = values['model']
+  fitting = parts_of_run.networks_for(parts.process, parts.source)
+  if network in fitting or network not in (*MODELS, *ENCODERS):
+    return
+  raise UsageError(
+    f'--model={network} does not take the {parts.source.form} of --dataset='
+    f'{values["dataset"]}: choose --model={" or ".join(fitting)}.'
+  )
 
 
 def _check_counted_steps(values, parts) -> None:

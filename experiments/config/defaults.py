@@ -20,6 +20,8 @@ from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
+from tff_ssl import user_modules
+from tff_ssl.models import ENCODERS, MODELS
 from tff_ssl.setting import Setting
 
 _DATA_DIR = 'TFF_SSL_DATA_DIR'
@@ -182,6 +184,7 @@ def resolve(
     given,
   )
   layers.put_of_part('process', of_process, 'defaults', process.defaults, given)
+  _fit_network(process, source, layers)
   if given.get('setting') == 'central':
     layers.put('--setting', CENTRAL)
   partition = _partition(process, given, layers)
@@ -237,6 +240,15 @@ def blamed(
   return UsageError(
     f'{error} (It is a default{more}: correct it there, or give --{name}.)'
   )
+
+
+def _fit_network(process, source, layers):
+  """Replaces a default network that does not take what the data set has."""
+  fitting = parts_of_run.networks_for(process, source)
+  name = layers.values['model']
+  known = user_modules.is_reference(name) or name not in (*MODELS, *ENCODERS)
+  if fitting and not known and name not in fitting:
+    layers.put('data set', {'model': fitting[0]})
 
 
 def _partition(process, given, layers):

@@ -194,6 +194,17 @@ def partitions_in_sets(needs_sets: bool) -> list[str]:
   ]
 
 
+def networks_for(process: ProcessSpec, source: SourceSpec) -> list[str]:
+  """Returns the names of the networks that a process can train on a data set.
+
+  Args:
+    process: The entry of the process, which may need an encoder.
+    source: That of the data set.
+  """
+  networks = ENCODERS if process.needs_encoder else {**MODELS, **ENCODERS}
+  return [name for name, spec in networks.items() if source.form in spec.forms]
+
+
 def check_model(name: str) -> None:
   """Raises `UsageError` if there is no such network."""
   if user_modules.is_reference(name):

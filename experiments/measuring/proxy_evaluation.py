@@ -37,7 +37,10 @@ class ProxyTest:
     joint = proxy_tasks.add_head(model, task, views)
     self._split = split
     self._batches = evaluation.batches(split)
-    self.can_reconstruct = hasattr(task, 'reconstruct')
+    # There is no picture of a vector.
+    self.can_reconstruct = (
+      hasattr(task, 'reconstruct') and split.images.ndim == 4
+    )
 
     def predict(weights, images, seed):
       inputs, targets = task.make(views.plain(images), seed)

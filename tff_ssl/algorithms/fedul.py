@@ -53,7 +53,7 @@ with epy.lazy_imports():
   from tff_ssl.models import functional, split
 
 # Whose clients have tens or hundreds of images, or may have.
-_SMALL_CLIENTS = ('digits', 'image_sets', 'npz_sets')
+_SMALL_CLIENTS = ('digits', 'image_sets', 'npz_sets', 'table')
 
 # Supervised processes whose builders take `client_objective`.
 _BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(

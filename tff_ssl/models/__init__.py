@@ -20,20 +20,22 @@ class ModelSpec:
   Attributes:
     description: One sentence for users.
     builder: `module.function` below `tff_ssl.models`; call `build`.
+    forms: What examples may be: 'images' or 'vectors' of features.
   """
 
   description: str
   builder: str
+  forms: tuple[str, ...] = ('images',)
 
   @property
   def build(self) -> Callable[..., Any]:
     """`build(input_shape, num_classes, norm)` returns a `tf.keras.Model`.
 
-    It maps float32 inputs [batch, *input_shape], of height, width and channels,
-    to logits [batch, num_classes]. `norm` is 'none', 'batch' or 'group': what
-    follows each convolution, or each hidden layer where there is none, ahead of
-    its ReLU (`tff_ssl.models.normalization.make_norm`). Raises `ValueError` if
-    an argument is out of range.
+    It maps float32 inputs [batch, *input_shape], of height, width and channels
+    or of features, to logits [batch, num_classes]. `norm` is 'none', 'batch' or
+    'group': what follows each convolution, or each hidden layer where there is
+    none, ahead of its ReLU (`tff_ssl.models.normalization.make_norm`). Raises
+    `ValueError` if an argument is out of range.
     """
     module, name = self.builder.split('.')
     return getattr(importlib.import_module(f'tff_ssl.models.{module}'), name)
@@ -58,10 +60,14 @@ class EncoderSpec(ModelSpec):
     return super().build
 
 
+_ALL_FORMS = ('images', 'vectors')
+
 MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
   {
     'dense': ModelSpec(
-      'Multilayer perceptron with one hidden layer of 200.', 'dense.dense'
+      'Multilayer perceptron with one hidden layer of 200.',
+      'dense.dense',
+      _ALL_FORMS,
     ),
     'emnist_cnn': ModelSpec(
       'The EMNIST network of the grouping paper: two convolutions, channel '
@@ -116,6 +122,7 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
       'One hidden layer of 256 with a linear classifier, as an encoder and its '
       'head: the network of the label-hungry paper.',
       'dense.dense_encoder',
+      _ALL_FORMS,
     ),
     'cnn_encoder': EncoderSpec(
       'The convolutions of small_cnn with a linear classifier, as an encoder '
@@ -127,7 +134,7 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
         f'The network resnet{depth}, as an encoder and its last layer; slow on '
         'a CPU.',
         f'resnet.resnet{depth}_encoder',
-        'unsure_head',
+        head='unsure_head',
       )
       for depth in (18, 34, 50)
     },

@@ -31,7 +31,7 @@ RECONSTRUCTION_LOSS = Setting(
   'reconstruction_loss',
   str,
   'What a reconstruction is compared by.',
-  choices=('binary_crossentropy', 'mean_squared_error'),
+  choices=('binary_crossentropy', 'mean_squared_error', 'squared_error'),
 )
 
 
@@ -90,7 +90,9 @@ class Reconstruction(ProxyTask):
   Attributes:
     loss: 'binary_crossentropy' between pixels in [0, 1] (the label-hungry
       paper's), or 'mean_squared_error'; either is the mean over an example's
-      pixels. The decoder's outputs are logits, their sigmoid is the image.
+      pixels. The decoder's outputs are logits, their sigmoid is the image. Or
+      'squared_error', the same mean for features of any size: the decoder's
+      outputs are the features.
   """
 
   loss: str = 'binary_crossentropy'
@@ -111,17 +113,22 @@ class Reconstruction(ProxyTask):
         f'The head gives images of shape {outputs.shape[1:]}, but examples '
         f'have {targets.shape[1:]}: build it for these.'
       )
-    if self.loss == 'mean_squared_error':
+    if self.loss != 'binary_crossentropy':
       errors = tf.square(self.reconstruct(outputs) - targets)
     else:
       errors = tf.nn.sigmoid_cross_entropy_with_logits(targets, outputs)
     return tf.reduce_mean(errors, axis=tuple(range(1, errors.shape.rank)))
 
   def reconstruct(self, outputs: tf.Tensor) -> tf.Tensor:
-    """Returns the images, `float32 [m, ...]` in [0, 1], from the outputs."""
-    return tf.sigmoid(outputs)
+    """Returns the examples, `float32 [m, ...]`, from the outputs.
+
+    Those of images are in [0, 1].
+    """
+    return outputs if self.loss == 'squared_error' else tf.sigmoid(outputs)
 
   def check_views(self, views, input_shape):
+    if self.loss == 'squared_error':
+      return
     extremes = np.stack([np.zeros(input_shape), np.ones(input_shape)])
     x = views.plain(extremes.astype(np.float32))
     low, high = float(tf.reduce_min(x)), float(tf.reduce_max(x))
@@ -129,7 +136,8 @@ class Reconstruction(ProxyTask):
       raise ValueError(
         f'views give pixels from {low:.2f} to {high:.2f}, which no sigmoid '
         'reconstructs: give views that leave them in [0, 1], such as '
-        'tff_ssl.PlainViews().'
+        "tff_ssl.PlainViews(); for features that are no pixels, loss='"
+        "squared_error'."
       )
 
 
@@ -163,6 +171,7 @@ PROXY_TASKS: Mapping[str, ProxyTask] = types.MappingProxyType(
   {
     'reconstruction': Reconstruction(),
     'reconstruction_mse': Reconstruction('mean_squared_error'),
+    'reconstruction_of_features': Reconstruction('squared_error'),
     'rotation': Rotation(),
   }
 )
@@ -171,7 +180,8 @@ PROXY_TASK = Setting(
   'proxy_task',
   str,
   'What encoders learn without labels: reconstruction (binary cross-entropy), '
-  'reconstruction_mse or rotation.',
+  'reconstruction_mse, reconstruction_of_features (squared error of numbers '
+  'that are no pixels) or rotation.',
   default='reconstruction',
   choices=tuple(PROXY_TASKS),
   parse=PROXY_TASKS.__getitem__,

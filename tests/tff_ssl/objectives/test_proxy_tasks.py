@@ -61,11 +61,24 @@ class TestReconstruction:
     ]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
+  def test_squared_error_of_features_equals_scikit_learn(self):
+    features, outputs = _logits(), 2 * _images()
+    losses = proxy_tasks.Reconstruction('squared_error').losses(
+      tf.constant(outputs), tf.constant(features)
+    )
+    expected = [
+      sklearn.metrics.mean_squared_error(x.ravel(), y.ravel())
+      for x, y in zip(features, outputs, strict=True)
+    ]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+
   @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
   def test_the_best_logits_give_the_images_back(self, loss):
     task = proxy_tasks.Reconstruction(loss)
     images = tf.constant(_images())
     best = tf.constant(scipy.special.logit(_images()))
+    if loss == 'squared_error':  # The outputs are no logits.
+      best = images
     np.testing.assert_allclose(task.reconstruct(best), images, atol=1e-6)
     with tf.GradientTape() as tape:
       tape.watch(best)
@@ -187,10 +200,14 @@ class TestAddHead:
     ],
   )
   def test_pixels_outside_the_unit_interval(self, model, given, extremes):
-    for loss in proxy_tasks.RECONSTRUCTION_LOSS.choices:
+    for loss in ('binary_crossentropy', 'mean_squared_error'):
       task = proxy_tasks.Reconstruction(loss)
       message = f'views give pixels from {extremes}, .*PlainViews'
       _assert_refused(ValueError, message, model, task, given)
+
+  def test_features_of_any_size_by_their_squared_error(self, model):
+    task = proxy_tasks.Reconstruction('squared_error')
+    proxy_tasks.add_head(model, task, views.PlainViews(mean=-5.0))
 
   def test_model_without_an_encoder(self):
     whole = functional.from_keras(dense.dense(_SHAPE, 3))

@@ -1,0 +1,185 @@
+"""The table source: what it reads, and the files that it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import compose, impute, preprocessing
+
+from datasets.sources import catalogue, table
+
+TRAIN = pd.DataFrame(
+  {
+    'age': [30, 40, None, 60, 50, 45],
+    'ward': ['a', 'b', 'a', None, 'c', 'b'],
+    'weight': [70.5, 80.0, 65.25, 90.0, 72.0, 81.0],
+    'label': ['ill', 'well', None, 'ill', 'well', 'well'],
+  }
+)
+TEST = pd.DataFrame(
+  {
+    'ward': ['c', 'd'],
+    'weight': [70, None],
+    'age': [20, 33],
+    'label': ['well', 'ill'],
+  }
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+  write(tmp_path, 'train', TRAIN)
+  write(tmp_path, 'test', TEST)
+  return tmp_path
+
+
+def write(folder, split, frame):
+  frame.to_csv(folder / f'{split}.csv', index=False)
+
+
+def load(folder):
+  return catalogue.load('table', data_dir=str(folder), cache_dir='unused')
+
+
+def refused(folder, *fragments):
+  """Asserts one ValueError of one line that holds all fragments."""
+  with pytest.raises(ValueError) as caught:
+    load(folder)
+  message = str(caught.value)
+  for fragment in fragments:
+    assert fragment in message, message
+  assert '\n' not in message
+
+
+def test_features_are_those_of_scikit_learn(folder):
+  source = load(folder)
+  encoder = compose.ColumnTransformer(
+    [
+      ('numbers', impute.SimpleImputer(), ['age', 'weight']),
+      (
+        'words',
+        preprocessing.OneHotEncoder(handle_unknown='ignore'),
+        ['ward'],
+      ),
+    ],
+    sparse_threshold=0,
+  )
+  # An empty cell is no word of its own here.
+  train = encoder.fit_transform(TRAIN.drop(columns='label'))[:, :5]
+  np.testing.assert_allclose(source.train.images, train, rtol=1e-6)
+  np.testing.assert_allclose(
+    source.test.images,
+    encoder.transform(TEST.drop(columns='label'))[:, :5],
+    rtol=1e-6,
+  )
+  scaler = preprocessing.StandardScaler().fit(train[:, :2])
+  np.testing.assert_allclose(source.mean, [*scaler.mean_, 0, 0, 0], rtol=1e-6)
+  np.testing.assert_allclose(
+    source.stddev, [*scaler.scale_, 1, 1, 1], rtol=1e-6
+  )
+
+
+def test_labels_classes_and_form(folder):
+  source = load(folder)
+  assert source.class_names == ('ill', 'well') and source.num_classes == 2
+  assert source.train.labels.tolist() == [0, 1, -1, 0, 1, 1]
+  assert source.test.labels.tolist() == [1, 0]
+  assert source.form == 'vectors' and source.columns == (0, 1, 2, 2, 2)
+  assert source.train.client_ids is None and source.validation is None
+  assert '6 train and 2 test rows; 3 columns, 5 features; 1 of' in source.title
+
+
+def test_parquet_and_validation(folder):
+  csv = load(folder)
+  (folder / 'train.csv').unlink()
+  TRAIN.to_parquet(folder / 'train.parquet')
+  write(folder, 'validation', TEST[:1])
+  source = load(folder)
+  np.testing.assert_array_equal(source.train.images, csv.train.images)
+  assert source.validation.labels.tolist() == [1]
+  assert source.version != csv.version
+
+
+@pytest.mark.parametrize(
+  'labels, classes, numbers',
+  [
+    ([3, 10, 2, 3, 10, 2], ('2', '3', '10'), [1, 2, 0, 1, 2, 0]),
+    ([1.0, 0.0, None, 1.0, 0.0, 0.0], ('0', '1'), [1, 0, -1, 1, 0, 0]),
+    (['007', '7', '7', '7', '7', '7'], ('007', '7'), [0, 1, 1, 1, 1, 1]),
+    (['NA', 'b', 'b', 'NA', 'b', 'b'], ('NA', 'b'), [0, 1, 1, 0, 1, 1]),
+  ],
+)
+def test_classes_in_order(folder, labels, classes, numbers):
+  write(folder, 'train', TRAIN.assign(label=labels))
+  write(folder, 'test', TEST.assign(label=labels[:2]))
+  source = load(folder)
+  assert source.class_names == classes
+  assert source.train.labels.tolist() == numbers
+
+
+def test_owners(folder):
+  assert table.count_clients(str(folder)) == 0
+  ids = ['007', '7', 'x', 'x', '7', '007']
+  write(folder, 'train', TRAIN.assign(client_id=ids))
+  assert table.count_clients(str(folder)) == 3
+  assert load(folder).train.client_ids.tolist() == ids
+  assert table.count_clients(None) == table.count_clients('nowhere') == 0
+
+
+def test_a_constant_column_is_zero(folder):
+  write(folder, 'train', TRAIN.assign(age=4))
+  source = load(folder)
+  assert source.mean[0] == 4 and source.stddev[0] == 1
+
+
+@pytest.mark.parametrize(
+  'split, change, fragments',
+  [
+    ('train', {'label': None}, ["no column 'label'", 'age']),
+    ('test', {'label': ['well', None]}, ['label', '1 of 2 empty']),
+    ('test', {'label': ['well', 'dead']}, ["'dead'", 'unseen']),
+    ('train', {'label': [None] * 6}, ['only empty cells']),
+    ('train', {'label': ['ill'] * 6}, ["one single class, 'ill'"]),
+    ('train', {'age': [None] * 6}, ["'age'", 'no value at all']),
+    ('train', {'age': [1, 2, 3, 4, 5, np.inf]}, ["'age'", 'infinite']),
+    ('test', {'age': None}, ["'age'", 'missing']),
+    ('test', {'height': [1, 2]}, ["'height'", 'unknown to the training']),
+    ('test', {'age': [20, 'old']}, ["'age'", 'has numbers there']),
+    ('test', {'client_id': [1, 2]}, ['client_id', 'not in the training']),
+    ('train', {'client_id': [1, 2, None, 1, 1, 1]}, ['1 empty cells']),
+  ],
+)
+def test_tables_that_do_not_fit_are_refused(folder, split, change, fragments):
+  frame = {'train': TRAIN, 'test': TEST}[split]
+  for name, values in change.items():
+    frame = (
+      frame.drop(columns=name)
+      if values is None
+      else frame.assign(**{name: values})
+    )
+  write(folder, split, frame)
+  refused(folder, str(folder / f'{split}.csv'), *fragments)
+
+
+def test_too_many_words_are_names(folder):
+  rows = [TRAIN.assign(ward=f'{i}x') for i in range(101)]
+  write(folder, 'train', pd.concat(rows))
+  refused(folder, "'ward'", '101 different words', 'leave the column out')
+
+
+def test_files_that_are_no_tables_are_refused(folder):
+  (folder / 'test.csv').write_text('')
+  refused(folder, 'test.csv', 'cannot be read')
+  (folder / 'test.csv').write_bytes(b'\xff\xfe\xfd')
+  refused(folder, 'test.csv', 'cannot be read')
+  (folder / 'test.csv').write_text('label,age\n')
+  refused(folder, 'test.csv', 'has no row')
+  (folder / 'test.csv').write_text(',label\n1,2\n')
+  refused(folder, 'test.csv', 'is no name')
+  (folder / 'test.csv').unlink()
+  refused(folder, 'test.csv: no such file')
+  (folder / 'test.parquet').write_bytes(b'PAR1')
+  refused(folder, 'test.parquet', 'cannot be read')
+  (folder / 'test.csv').write_text('label\n1\n')
+  refused(folder, 'remove one')
+  with pytest.raises(ValueError, match='needs data_dir'):
+    catalogue.load('table', data_dir=None, cache_dir='unused')

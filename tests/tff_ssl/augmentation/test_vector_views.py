@@ -1,0 +1,107 @@
+"""Views of feature vectors, against numbers worked in NumPy."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_ssl import augmentation
+
+_MEAN, _STDDEV = (1.0, -2.0, 0.0), (2.0, 0.5, 1.0)
+_SEED = tf.constant([3, 4])
+_RNG = np.random.default_rng(0)
+_X = _RNG.normal(_MEAN, _STDDEV, [4000, 3]).astype(np.float32)
+_Z = (_X - np.float32(_MEAN)) / np.float32(_STDDEV)
+
+
+def _views(**changes):
+  return augmentation.VectorViews(_MEAN, _STDDEV, **changes)
+
+
+def test_plain_standardises():
+  np.testing.assert_allclose(_views().plain(_X), _Z, rtol=1e-6, atol=1e-6)
+
+
+def test_weak_adds_noise_of_the_given_size():
+  noise = _views(noise=0.2).weak(_X, _SEED).numpy() - _Z
+  # Four standard errors of mean and standard deviation of 12,000 draws.
+  assert abs(noise.mean()) < 4 * 0.2 / np.sqrt(12_000)
+  assert abs(noise.std() - 0.2) < 4 * 0.2 / np.sqrt(24_000)
+
+
+def test_without_noise_and_corruption_all_views_are_the_plain_one():
+  views = _views(noise=0.0, corruption=0.0)
+  for view in (views.weak, views.strong):
+    np.testing.assert_array_equal(view(_X, _SEED), views.plain(_X))
+
+
+def test_strong_takes_features_of_one_other_example():
+  strong = _views(noise=0.0, corruption=0.3).strong(_X, _SEED).numpy()
+  replaced = strong != _Z
+  assert abs(replaced.mean() - 0.3) < 4 * np.sqrt(0.21 / 12_000)
+  # What is replaced comes from the same feature, and in one example from one
+  # other example.
+  for row in np.flatnonzero(replaced.sum(axis=1) == 3)[:20]:
+    partner = np.flatnonzero((strong[row] == _Z).all(axis=1))
+    assert len(partner) == 1 and partner[0] != row
+
+
+def test_each_example_is_the_partner_of_one():
+  strong = _views(noise=0.0, corruption=1.0).strong(_X, _SEED).numpy()
+  order = np.lexsort(_Z.T)
+  np.testing.assert_array_equal(strong[np.lexsort(strong.T)], _Z[order])
+  assert (strong != _Z).any()
+
+
+def test_features_of_one_column_are_replaced_together():
+  views = _views(noise=0.0, corruption=0.5, columns=(0, 1, 1))
+  replaced = views.strong(_X, _SEED).numpy() != _Z
+  np.testing.assert_array_equal(replaced[:, 1], replaced[:, 2])
+  assert (replaced[:, 0] != replaced[:, 1]).any()
+
+
+def test_draws_hang_on_the_seed_and_differ_between_views():
+  views = _views()
+  for view in (views.weak, views.strong):
+    np.testing.assert_array_equal(view(_X, _SEED), view(_X, _SEED))
+    assert (view(_X, _SEED).numpy() != view(_X, _SEED + 1).numpy()).any()
+  weak = _views(corruption=0.0).weak(_X, _SEED).numpy() - _Z
+  strong = _views(corruption=0.0).strong(_X, _SEED).numpy() - _Z
+  assert abs(np.corrcoef(weak.ravel(), strong.ravel())[0, 1]) < 0.04
+
+
+@pytest.mark.parametrize('count', [0, 1, 5])
+def test_a_batch_of_any_size_in_a_graph(count):
+  spec = tf.TensorSpec([None, 3], tf.float32)
+
+  @tf.function(input_signature=[spec])
+  def both(x):
+    return _views().weak(x, _SEED), _views().strong(x, _SEED)
+
+  for view in both(_X[:count]):
+    assert view.shape == (count, 3)
+
+
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    ({'mean': ()}, 'one number for each feature, got 0 and 3'),
+    ({'mean': (1.0, float('nan'), 0.0)}, 'mean has a nan'),
+    ({'stddev': (1.0, 0.0, 1.0)}, 'stddev has a 0.0'),
+    ({'noise': -1.0}, 'noise must be .* got -1.0'),
+    ({'corruption': 1.5}, 'corruption must be .* got 1.5'),
+    ({'columns': (0, 1)}, 'columns has 2 numbers for 3 features'),
+    ({'columns': (0, 1, -1)}, 'from 0'),
+  ],
+)
+def test_bad_arguments_are_refused(changes, message):
+  with pytest.raises(ValueError, match=message):
+    augmentation.VectorViews(**{'mean': _MEAN, 'stddev': _STDDEV} | changes)
+
+
+def test_other_examples_are_refused():
+  with pytest.raises(ValueError, match='have 2 features, but mean'):
+    _views().plain(_X[:, :2])
+  with pytest.raises(TypeError, match='examples are float64'):
+    _views().plain(_X.astype(np.float64))
+  with pytest.raises(TypeError, match='give float32'):
+    _views().plain(_X[0])
