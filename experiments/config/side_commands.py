@@ -1,4 +1,4 @@
-"""The command line of report, reproduce, tune, export and predict.
+"""The command line of report, reproduce, tune, export, predict and check_data.
 
 Their flags are records, like those of `experiments.run`, and are read, refused
 and described in the same way.
@@ -51,6 +51,7 @@ OUTPUT = Setting('output', str, 'Path to write to.')
 RUNS_DIR = Setting(
   'runs_dir', str, 'Folder of the run folders and tables.', default='runs'
 )
+CACHE_DIR = _BY_NAME['cache_dir']
 HELP = like('help', 'Shows this page, and ends.')
 # The folders that a command hands on to its runs.
 FOLDERS = tuple(

@@ -129,8 +129,9 @@ def test_help_fits_a_screen_and_its_example_can_be_read(command, capsys):
 def test_help_imports_neither_tensorflow_nor_pandas():
   code = (
     'import sys\n'
-    'from experiments import export, predict, report, reproduce, tune\n'
-    'for module in (export, predict, report, reproduce, tune):\n'
+    'from experiments import check_data, export, predict\n'
+    'from experiments import report, reproduce, tune\n'
+    'for module in (check_data, export, predict, report, reproduce, tune):\n'
     "  assert module.main(['x', '--help']) == 0\n"
     "heavy = {'tensorflow', 'pandas', 'matplotlib'} & sys.modules.keys()\n"
     'assert not heavy, heavy\n'

@@ -1,0 +1,96 @@
+"""Says what was understood of a user's data, without training anything.
+
+See `python -m experiments.check_data --help`.
+"""
+
+import os
+import pathlib
+import sys
+
+from datasets.sources import catalogue
+from experiments.artifacts import places
+from experiments.config import command_line, parts_of_run, side_commands
+from experiments.config.usage import UsageError
+from tff_ssl.setting import Setting
+
+# What a folder holds, and the data set that reads it; the first that fits.
+_SIGNS = (
+  (('priors.csv', 'train.npz'), 'npz_sets'),
+  (('train.npz',), 'npz'),
+  (('train.csv',), 'table'),
+  (('train.parquet',), 'table'),
+  (('prevalence.csv', 'train'), 'image_sets'),
+  (('train',), 'image_folder'),
+)
+COMMAND = side_commands.Command(
+  'check_data',
+  'Reads data of your own and says what was understood, and what looks odd. '
+  'Nothing is trained.',
+  'FOLDER',
+  (
+    Setting(
+      'dataset',
+      str,
+      'The data set that reads the folder; by default the one that fits what '
+      'is in it.',
+    ),
+    side_commands.CACHE_DIR,
+  ),
+  arguments='FOLDER',
+  kinds=('the folder of your data',),
+)
+
+
+def recognise(folder: pathlib.Path) -> str:
+  """Returns the name of the data set that reads a folder.
+
+  Args:
+    folder: Of the user's data.
+
+  Raises:
+    ValueError: If there is no such folder, or nothing in it is known.
+  """
+  if not folder.is_dir():
+    raise ValueError(f'FOLDER={folder} is no folder: name that of your data.')
+  held = {path.name for path in folder.iterdir()}
+  for names, dataset in _SIGNS:
+    if held.issuperset(names):
+      return dataset
+  known = ', '.join(sorted({names[-1] for names, _ in _SIGNS}))
+  raise ValueError(
+    f'FOLDER={folder} holds nothing that is known: put {known} there (see '
+    'docs/how_to/own_images.md and own_tables.md), or give --dataset.'
+  )
+
+
+def main(argv: list[str]) -> int:
+  """Runs the command line and returns the exit code."""
+  return COMMAND.main(argv, _run)
+
+
+def _run(values, arguments: list[str]) -> int:
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  folder = pathlib.Path(arguments[0]).expanduser()
+  cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
+  try:
+    dataset = values.dataset or recognise(folder)
+    parts_of_run.find_source(dataset)
+    print(f'Read as --dataset={dataset}.')
+    with places.cache_folder(cache_dir):
+      source = catalogue.load(
+        dataset, data_dir=str(folder), cache_dir=cache_dir
+      )
+  except (ValueError, OSError) as error:
+    raise UsageError(str(error)) from error
+  from datasets.records import source_report
+
+  print(*source_report.facts(source), sep='\n')
+  odd = source_report.oddities(source)
+  print('', *(f'Look at: {line}' for line in odd), sep='\n')
+  if not odd:
+    print('Nothing looks odd.')
+  return 0
+
+
+if __name__ == '__main__':
+  command_line.run(lambda: main(sys.argv))

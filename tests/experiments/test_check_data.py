@@ -1,0 +1,69 @@
+"""The command that says what was understood of a user's data."""
+
+import numpy as np
+import pytest
+
+from experiments import check_data
+
+IMAGES = np.random.default_rng(1).integers(0, 256, [30, 8, 8], np.uint8)
+LABELS = np.arange(30) % 2
+
+
+def _npz(folder):
+  np.savez(folder / 'train.npz', images=IMAGES[:20], labels=LABELS[:20])
+  np.savez(folder / 'test.npz', images=IMAGES[18:], labels=LABELS[18:])
+
+
+def _table(folder):
+  for name in ('train', 'test'):
+    (folder / f'{name}.csv').write_text('label,a\nx,1\ny,2\n')
+
+
+@pytest.mark.parametrize(
+  'write, lines',
+  [
+    (
+      _npz,
+      ['--dataset=npz.', '0: 10, 1: 10', '2 of the 12 test examples are in'],
+    ),
+    (_table, ['--dataset=table.', 'vectors of 1', 'Fewer than 5']),
+  ],
+)
+def test_a_folder_is_recognised(tmp_path, capsys, write, lines):
+  write(tmp_path)
+  assert check_data.main(['check_data', str(tmp_path)]) == 0
+  printed = capsys.readouterr().out
+  for line in lines:
+    assert line in printed
+
+
+@pytest.mark.parametrize(
+  'names, dataset',
+  [
+    (['train', 'test'], 'image_folder'),
+    (['train', 'test', 'prevalence.csv'], 'image_sets'),
+    (['train.npz', 'priors.csv'], 'npz_sets'),
+    (['train.parquet'], 'table'),
+  ],
+)
+def test_signs(tmp_path, names, dataset):
+  for name in names:
+    (tmp_path / name).mkdir()
+  assert check_data.recognise(tmp_path) == dataset
+
+
+@pytest.mark.parametrize(
+  'arguments, said',
+  [
+    (['nowhere'], 'FOLDER=nowhere is no folder'),
+    (['.'], 'holds nothing that is known'),
+    (['.', '--dataset=npzz'], "did you mean 'npz'"),
+    (['.', '--dataset=npz'], 'train.npz: no such file'),
+    ([], 'FOLDER is missing'),
+  ],
+)
+def test_refusals(tmp_path, monkeypatch, capsys, arguments, said):
+  monkeypatch.chdir(tmp_path)
+  assert check_data.main(['check_data', *arguments]) == 2
+  error = capsys.readouterr().err
+  assert said.lower() in error.lower() and error.count('\n') == 1
