@@ -16,11 +16,11 @@ from datasets.sources import (
   medmnist,
   npz,
   npz_sets,
-  table,
   tfds_images,
 )
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
+from datasets.sources.tables import table
 from tff_ssl import user_modules
 
 SOURCES: dict[str, SourceSpec] = {

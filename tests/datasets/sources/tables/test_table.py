@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from sklearn import compose, impute, preprocessing
 
-from datasets.sources import catalogue, table
+from datasets.sources import catalogue
+from datasets.sources.tables import table_files
 
 TRAIN = pd.DataFrame(
   {
@@ -85,7 +86,7 @@ def test_labels_classes_and_form(folder):
   assert source.test.labels.tolist() == [1, 0]
   assert source.form == 'vectors' and source.columns == (0, 1, 2, 2, 2)
   assert source.train.client_ids is None and source.validation is None
-  assert '6 train and 2 test rows; 3 columns, 5 features; 1 of' in source.title
+  assert '6 train and 2 test rows; 1 of the training' in source.title
 
 
 def test_parquet_and_validation(folder):
@@ -117,12 +118,14 @@ def test_classes_in_order(folder, labels, classes, numbers):
 
 
 def test_owners(folder):
-  assert table.count_clients(str(folder)) == 0
+  assert table_files.count_clients(str(folder)) == 0
   ids = ['007', '7', 'x', 'x', '7', '007']
   write(folder, 'train', TRAIN.assign(client_id=ids))
-  assert table.count_clients(str(folder)) == 3
+  assert table_files.count_clients(str(folder)) == 3
   assert load(folder).train.client_ids.tolist() == ids
-  assert table.count_clients(None) == table.count_clients('nowhere') == 0
+  assert (
+    table_files.count_clients(None) == table_files.count_clients('nowhere') == 0
+  )
 
 
 def test_a_constant_column_is_zero(folder):

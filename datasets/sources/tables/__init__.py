@@ -1,0 +1,1 @@
+"""Sources that read a user's tables: a row is an example."""

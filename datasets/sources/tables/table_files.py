@@ -1,0 +1,280 @@
+"""A user's tables: CSV or Parquet files with a label in each row.
+
+A folder holds `train.csv` and `test.csv`, or the same as `.parquet`, and maybe
+`validation.csv`. The column `label` is the class, a number or a word, and empty
+where it is unknown; `client_id`, if there is one, is the owner of the row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epy
+
+from datasets.sources.source import UNKNOWN
+
+# It takes a second to import, which --help does not need.
+with epy.lazy_imports():
+  import pandas as pd
+
+LABEL, CLIENT = 'label', 'client_id'
+VALIDATION = 'validation'
+_SPLITS = ('train', 'test')
+_KINDS = ('csv', 'parquet')
+
+
+def check_files(dataset: str, data_dir: str | None) -> dict[str, str]:
+  """Returns the files by split after checking that they exist.
+
+  Args:
+    dataset: The name of the data set.
+    data_dir: The folder, or `None`.
+
+  Raises:
+    ValueError: If a training or test file is absent, or there are two.
+  """
+  if data_dir is None:
+    raise ValueError(
+      f'dataset={dataset!r} needs data_dir: the folder that holds train.csv '
+      'and test.csv.'
+    )
+  paths = {}
+  for split in (*_SPLITS, VALIDATION):
+    path = _path(data_dir, split)
+    if path is not None:
+      paths[split] = path
+    elif split != VALIDATION:
+      raise ValueError(
+        f'{os.path.join(data_dir, split)}.csv: no such file; data_dir must '
+        'hold train.csv and test.csv, or the same as .parquet.'
+      )
+  return paths
+
+
+def count_clients(data_dir: str | None) -> int:
+  """Returns the number of owners that the training table names.
+
+  Without a usable file it is 0; who reads the file then reports the error.
+
+  Args:
+    data_dir: The folder with the files, or `None`.
+  """
+  try:
+    path = _path(os.path.expanduser(data_dir or ''), 'train')
+    return 0 if path is None else _read(path, [CLIENT])[CLIENT].nunique()
+  except ValueError:
+    return 0
+
+
+def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
+  """Reads and checks the tables.
+
+  Args:
+    paths: The files by split, from `check_files`.
+
+  Returns:
+    The tables by split. Ids and labels are text where the file is CSV.
+
+  Raises:
+    ValueError: If a file cannot be read, has no label or row, or its owners are
+      not as described above.
+  """
+  frames = {split: _read(path) for split, path in paths.items()}
+  for split, frame in frames.items():
+    _check_frame(frame, paths[split], frames['train'])
+  return frames
+
+
+def classes_of(frame: pd.DataFrame, path: str) -> list[int | str]:
+  """Returns the classes: whole numbers in their order, or words in theirs.
+
+  Args:
+    frame: The training table.
+    path: The file, for messages.
+
+  Raises:
+    ValueError: If there are fewer than two.
+  """
+  found = {_class(value) for value in frame[LABEL].dropna()}
+  if not found:
+    raise wrong(path, LABEL, 'only empty cells', 'give the labels of some rows')
+  if len(found) == 1:
+    raise wrong(
+      path, LABEL, f'one single class, {found.pop()!r}', 'give two or more'
+    )
+  numbers = all(isinstance(value, int) for value in found)
+  return sorted(found) if numbers else sorted(found, key=str)
+
+
+def labels_of(
+  frame: pd.DataFrame,
+  classes: Sequence[int | str],
+  path: str,
+  *,
+  may_lack: bool,
+) -> np.ndarray:
+  """Returns the number of each row's class, `int32 [N]`, or `UNKNOWN`.
+
+  Args:
+    frame: A table.
+    classes: From `classes_of`.
+    path: The file, for messages.
+    may_lack: Whether some labels may be unknown.
+
+  Raises:
+    ValueError: If a class is not among them, or a label is missing.
+  """
+  number = {name: index for index, name in enumerate(classes)}
+  labels = np.full(len(frame), UNKNOWN, np.int32)
+  for row, value in enumerate(frame[LABEL]):
+    if pd.isna(value):
+      continue
+    if _class(value) not in number:
+      raise wrong(
+        path,
+        LABEL,
+        f'{_class(value)!r}, unseen in the training file',
+        'each class needs labelled training rows',
+      )
+    labels[row] = number[_class(value)]
+  unlabelled = int((labels == UNKNOWN).sum())
+  if unlabelled and not may_lack:
+    raise wrong(
+      path,
+      LABEL,
+      f'{unlabelled:,} of {len(labels):,} empty',
+      'accuracy needs the label of each row here: leave out those without '
+      'one, or move them to the training file',
+    )
+  return labels
+
+
+def owners_of(frame: pd.DataFrame) -> np.ndarray | None:
+  """Returns the owners as strings `[N]`; `None` where the table names none.
+
+  Args:
+    frame: A table.
+  """
+  if CLIENT not in frame:
+    return None
+  return np.array([str(owner) for owner in frame[CLIENT]], object)
+
+
+def digest(paths: Iterable[str]) -> str:
+  """Returns a short sha256 of the files' names and contents.
+
+  Args:
+    paths: The files; their order matters.
+  """
+  together = hashlib.sha256()
+  for path in paths:
+    with open(path, 'rb') as stream:
+      together.update(os.path.basename(path).encode() + b'\0')
+      together.update(hashlib.file_digest(stream, 'sha256').digest())
+  return together.hexdigest()[:16]
+
+
+def title(kind: str, data_dir: str, labels: dict[str, np.ndarray]) -> str:
+  """Returns what reports say of the tables.
+
+  Args:
+    kind: What is in them, such as 'tables'.
+    data_dir: The folder.
+    labels: Those of each split.
+  """
+  sizes = [f'{len(of_split):,} {name}' for name, of_split in labels.items()]
+  unlabelled = np.count_nonzero(labels['train'] == UNKNOWN)
+  return (
+    f'{kind} in {os.path.basename(os.path.abspath(data_dir))}: '
+    f'{", ".join(sizes[:-1])} and {sizes[-1]} rows'
+    + (
+      f'; {unlabelled:,} of the training rows have no label'
+      if unlabelled
+      else ''
+    )
+  )
+
+
+def wrong(path: str, column: str, found: str, remedy: str) -> ValueError:
+  """Returns the error about a column.
+
+  Args:
+    path: The file.
+    column: The column.
+    found: What is in it.
+    remedy: What to do.
+  """
+  return ValueError(f'{path}: column {column!r}: found {found}; {remedy}.')
+
+
+def _path(folder: str, split: str) -> str | None:
+  found = [
+    path
+    for kind in _KINDS
+    if os.path.lexists(path := os.path.join(folder, f'{split}.{kind}'))
+  ]
+  if len(found) > 1:
+    raise ValueError(f'{found[0]} and {found[1]} are there: remove one.')
+  return found[0] if found else None
+
+
+def _read(path: str, columns: list[str] | None = None) -> pd.DataFrame:
+  # Ids and labels as they are written: 007 is not 7, and "NA" may be a class.
+  try:
+    if path.endswith('.csv'):
+      frame = pd.read_csv(
+        path,
+        usecols=columns,
+        dtype={LABEL: str, CLIENT: str},
+        keep_default_na=False,
+        na_values=[''],
+        encoding='utf-8',
+      )
+    else:
+      frame = pd.read_parquet(path, columns=columns)
+  except (ValueError, OSError) as error:
+    reason = ' '.join(str(error).split()).rstrip('.')
+    raise ValueError(f'{path} cannot be read as a table: {reason}.') from error
+  for name in frame.columns:
+    if not isinstance(name, str) or name.startswith('Unnamed: '):
+      raise ValueError(
+        f'{path} has the column {name!r}, which is no name: give each column '
+        'a name in the first line.'
+      )
+  return frame
+
+
+def _check_frame(frame, path, train) -> None:
+  if LABEL not in frame:
+    raise ValueError(
+      f'{path} has no column {LABEL!r}, but {list(frame.columns)[:5]}: name '
+      'the column of the classes so.'
+    )
+  if not len(frame):
+    raise ValueError(f'{path} has no row: add some.')
+  if CLIENT in frame:
+    if CLIENT not in train:
+      raise wrong(
+        path,
+        CLIENT,
+        'here but not in the training file',
+        'give it in all files or in the training file alone',
+      )
+    missing = int(frame[CLIENT].isna().sum())
+    if missing:
+      raise wrong(
+        path, CLIENT, f'{missing:,} empty cells', 'say who owns each row'
+      )
+
+
+def _class(value: Any) -> int | str:
+  text = str(value).strip()
+  number = text.removesuffix('.0')
+  # 007 is a name.
+  if number.lstrip('-').isdecimal() and str(int(number)) == number:
+    return int(number)
+  return text
