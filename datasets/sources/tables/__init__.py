@@ -1,1 +1,4 @@
-"""Sources that read a user's tables: a row is an example."""
+"""A user's tables: a row is an example.
+
+The room may import `datasets.files` and `datasets.sources`.
+"""
