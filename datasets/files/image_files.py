@@ -134,6 +134,15 @@ def add_to_digest(
   digest.update(hashlib.sha256(content).digest())
 
 
+def bits_of_png(content: bytes) -> int:
+  """Returns the bits per channel of a PNG file.
+
+  Args:
+    content: Its bytes, at least the first 25.
+  """
+  return content[_BIT_DEPTH]
+
+
 def check_bits(file: pathlib.Path, content: bytes) -> None:
   """Checks that a PNG file has at most 8 bits per channel.
 
@@ -144,9 +153,10 @@ def check_bits(file: pathlib.Path, content: bytes) -> None:
   Raises:
     ValueError: If it has more.
   """
-  if content[_BIT_DEPTH] > 8:
+  bits = bits_of_png(content)
+  if bits > 8:
     raise ValueError(
-      f'{file} has {content[_BIT_DEPTH]} bits per channel, and 8 of them would '
+      f'{file} has {bits} bits per channel, and 8 of them would '
       'be lost: convert it to 8 bits with the window of values that matters.'
     )
 

@@ -10,7 +10,7 @@ import os
 import numpy as np
 from PIL import Image
 
-from datasets.files import npz_files
+from datasets.files import image_files, npz_files
 
 ENDINGS = ('.npz', '.npy', '.png', '.jpg', '.jpeg')
 # What an npz file may have beside its images: that of training and test files.
@@ -18,8 +18,6 @@ _BESIDE = ('labels', 'client_ids', 'client_id', 'set_id')
 # What these modes become loses nothing.
 _PLAIN_MODES = {'1': 'L', 'P': 'RGB'}
 _CHANNELS = {'L': 1, 'RGB': 3}
-# The position of the bits per channel in a PNG file.
-_BIT_DEPTH = 24
 
 
 def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
@@ -116,7 +114,7 @@ def _read_picture(path, input_shape):
 def _check_picture(path, picture, content) -> None:
   """Checks that a picture has 8 bits per channel, and is grey or RGB."""
   mode = _PLAIN_MODES.get(picture.mode, picture.mode)
-  is_deep = picture.format == 'PNG' and content[_BIT_DEPTH] > 8
+  is_deep = picture.format == 'PNG' and image_files.bits_of_png(content) > 8
   if mode not in _CHANNELS or is_deep or 'transparency' in picture.info:
     found = '16 bits per channel' if is_deep else f'the mode {picture.mode}'
     raise ValueError(

@@ -291,10 +291,8 @@ def _num_clients(data_dir: str | None) -> int:
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
   """Returns the defaults; if several clients have folders, these take part."""
-  clients = _num_clients(given.get('data_dir'))
-  if clients < 2 or given.get('partition', 'native') != 'native':
-    return run_profiles.OWN_IMAGES
-  return run_profiles.with_clients(run_profiles.OWN_IMAGES, clients)
+  owners = _num_clients(given.get('data_dir'))
+  return run_profiles.with_owners(run_profiles.OWN_IMAGES, owners, given)
 
 
 SPEC = SourceSpec(

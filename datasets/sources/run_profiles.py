@@ -68,17 +68,24 @@ OWN_TABLE: Mapping[str, Any] = {
 _CLIENTS_PER_ROUND = 10
 
 
-def with_clients(profile: Mapping[str, Any], clients: int) -> Mapping[str, Any]:
-  """Returns the defaults of data that name the owners of examples.
+def with_owners(
+  profile: Mapping[str, Any], owners: int, given: Mapping[str, Any]
+) -> Mapping[str, Any]:
+  """Returns the defaults of data that may name the owners of examples.
+
+  Where they name several, these are the clients.
 
   Args:
     profile: The defaults of data that name none.
-    clients: The number of owners.
+    owners: The number of owners that the data name.
+    given: The settings that the user gave.
   """
+  if owners < 2 or given.get('partition', 'native') != 'native':
+    return profile
   values = dict(profile, partition='native')
-  if clients <= _CLIENTS_PER_ROUND:
+  if owners <= _CLIENTS_PER_ROUND:
     # One client may be held out, whose labels are then the server's.
-    values['clients_per_round'] = max(1, clients - 1)
+    values['clients_per_round'] = owners - 1
   return values
 
 

@@ -20,7 +20,6 @@ from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
-from tff_ssl import user_modules
 from tff_ssl.models import ENCODERS, MODELS
 from tff_ssl.setting import Setting
 
@@ -246,8 +245,7 @@ def _fit_network(process, source, layers):
   """Replaces a default network that does not take what the data set has."""
   fitting = parts_of_run.networks_for(process, source)
   name = layers.values['model']
-  known = user_modules.is_reference(name) or name not in (*MODELS, *ENCODERS)
-  if fitting and not known and name not in fitting:
+  if fitting and name in (*MODELS, *ENCODERS) and name not in fitting:
     layers.put('data set', {'model': fitting[0]})
 
 

@@ -442,6 +442,7 @@ def test_gain_over_the_server_alone(page):
   writers = _last_five('gain_writers', _DIGITS_TESTED)
   animals = _last_five('gain_animals', 1500)
   cifar = _last_five('gain_cifar10', 2000)
+  resnet = _last_five('gain_resnet9', 2000)
   for row in (
     _gain_row('EMNIST balanced, S = 2', balanced, 'robust_s2', 'server_only'),
     _gain_row('EMNIST balanced, S = 5', balanced, 'robust_s5', 'server_only'),
@@ -467,8 +468,16 @@ def test_gain_over_the_server_alone(page):
       'animal shapes, defaults', animals, 'grouping_robust', 'server_only'
     ),
     _gain_row('CIFAR-10, defaults', cifar, 'grouping_robust', 'server_only'),
+    _gain_row(
+      'CIFAR-10, ResNet-9, 40 rounds', resnet, 'grouping_robust', 'server_only'
+    ),
   ):
     assert row in page, row
+  last = _accuracy('gain_resnet9', tested=2000).loc[40]
+  assert (
+    f'it has {_short(last["grouping_robust", 0])} against '
+    f'{_short(last["server_only", 0])}'
+  ) in page
 
 
 @_on('../README.md')

@@ -30,8 +30,8 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
       'grouping_robust',
       'the server has all labels',
       'pseudo-labels of an averaged model that the server has just trained did '
-      'not collapse, and on each of four data sets it was above the server '
-      'alone (results/gain.md). See for yourself: --with_lower_bound.',
+      'not collapse, and on three of four data sets it was clearly above the '
+      'server alone (results/gain.md). See for yourself: --with_lower_bound.',
     ),
     'clients': Recommendation(
       'fedavg_uda',

@@ -12,6 +12,8 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tff_ssl import randomness
+
 # Keeps the draws of the two views, and of the parts of one, apart.
 _WEAK, _STRONG = 0, 1
 _NOISE, _PARTNERS, _REPLACED = 0, 1, 2
@@ -96,20 +98,21 @@ class VectorViews:
 
   def weak(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns standardised vectors with noise."""
-    return self._with_noise(self.plain(examples), _folded(seed, _WEAK))
+    seed = randomness.fold_in(seed, _WEAK)
+    return self._with_noise(self.plain(examples), seed)
 
   def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns standardised vectors with noise and foreign features."""
-    seed = _folded(seed, _STRONG)
+    seed = randomness.fold_in(seed, _STRONG)
     z = self.plain(examples)
     if self.corruption:
       columns = self.columns or range(len(self.mean))
       draws = _uniform(
-        [tf.shape(z)[0], max(columns) + 1], _folded(seed, _REPLACED)
+        [tf.shape(z)[0], max(columns) + 1], randomness.fold_in(seed, _REPLACED)
       )
       z = tf.where(
         tf.gather(draws, list(columns), axis=1) < self.corruption,
-        tf.gather(z, _order(z, _folded(seed, _PARTNERS))),
+        tf.gather(z, _order(z, randomness.fold_in(seed, _PARTNERS))),
         z,
       )
     return self._with_noise(z, seed)
@@ -118,12 +121,8 @@ class VectorViews:
     if not self.noise:
       return z
     return z + self.noise * tf.random.stateless_normal(
-      tf.shape(z), _folded(seed, _NOISE), alg='philox'
+      tf.shape(z), randomness.fold_in(seed, _NOISE), alg='philox'
     )
-
-
-def _folded(seed: tf.Tensor, part: int) -> tf.Tensor:
-  return tf.random.experimental.stateless_fold_in(seed, part)
 
 
 def _uniform(shape: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -31,7 +31,11 @@ RECONSTRUCTION_LOSS = Setting(
   'reconstruction_loss',
   str,
   'What a reconstruction is compared by.',
-  choices=('binary_crossentropy', 'mean_squared_error', 'squared_error'),
+  choices=(
+    'binary_crossentropy',
+    'mean_squared_error',
+    'linear_mean_squared_error',
+  ),
 )
 
 
@@ -91,8 +95,8 @@ class Reconstruction(ProxyTask):
     loss: 'binary_crossentropy' between pixels in [0, 1] (the label-hungry
       paper's), or 'mean_squared_error'; either is the mean over an example's
       pixels. The decoder's outputs are logits, their sigmoid is the image. Or
-      'squared_error', the same mean for features of any size: the decoder's
-      outputs are the features.
+      'linear_mean_squared_error', for features of any size: the decoder's
+      outputs are the features themselves.
   """
 
   loss: str = 'binary_crossentropy'
@@ -124,10 +128,14 @@ class Reconstruction(ProxyTask):
 
     Those of images are in [0, 1].
     """
-    return outputs if self.loss == 'squared_error' else tf.sigmoid(outputs)
+    return (
+      outputs
+      if self.loss == 'linear_mean_squared_error'
+      else tf.sigmoid(outputs)
+    )
 
   def check_views(self, views, input_shape):
-    if self.loss == 'squared_error':
+    if self.loss == 'linear_mean_squared_error':
       return
     extremes = np.stack([np.zeros(input_shape), np.ones(input_shape)])
     x = views.plain(extremes.astype(np.float32))
@@ -136,8 +144,8 @@ class Reconstruction(ProxyTask):
       raise ValueError(
         f'views give pixels from {low:.2f} to {high:.2f}, which no sigmoid '
         'reconstructs: give views that leave them in [0, 1], such as '
-        "tff_ssl.PlainViews(); for features that are no pixels, loss='"
-        "squared_error'."
+        'tff_ssl.PlainViews(); for features that are no pixels, take '
+        "loss='linear_mean_squared_error'."
       )
 
 
@@ -171,7 +179,7 @@ PROXY_TASKS: Mapping[str, ProxyTask] = types.MappingProxyType(
   {
     'reconstruction': Reconstruction(),
     'reconstruction_mse': Reconstruction('mean_squared_error'),
-    'reconstruction_of_features': Reconstruction('squared_error'),
+    'reconstruction_of_features': Reconstruction('linear_mean_squared_error'),
     'rotation': Rotation(),
   }
 )

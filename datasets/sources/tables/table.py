@@ -67,12 +67,7 @@ class Encoding:
           path, name, 'no value at all', 'leave the column out'
         )
       if pd.api.types.is_numeric_dtype(column):
-        values = column.to_numpy(np.float64, na_value=np.nan)
-        if np.isinf(values).any():
-          raise table_files.wrong(
-            path, name, 'an infinite number', 'leave the cell empty'
-          )
-        numbers[name] = float(np.nanmean(values))
+        numbers[name] = float(np.nanmean(_numbers(column, path)))
         continue
       found = sorted({str(value) for value in column.dropna()})
       if len(found) > _MOST_WORDS:
@@ -122,13 +117,7 @@ class Encoding:
         )
     parts = []
     for name, mean in self.numbers.items():
-      column = frame[name]
-      if not pd.api.types.is_numeric_dtype(column) and column.notna().any():
-        word = next(v for v in column.dropna() if isinstance(v, str))
-        raise table_files.wrong(
-          path, name, f'{word!r}', 'the training file has numbers there'
-        )
-      values = column.to_numpy(np.float64, na_value=np.nan)
+      values = _numbers(frame[name], path)
       parts.append(np.where(np.isnan(values), mean, values)[:, np.newaxis])
     for name, words in self.words.items():
       column = frame[name].map(str, na_action='ignore').to_numpy(object)
@@ -202,6 +191,26 @@ def _features(frame: pd.DataFrame) -> pd.DataFrame:
   return frame[frame.columns.difference([LABEL, CLIENT], sort=False)]
 
 
+def _numbers(column: pd.Series, path: str) -> np.ndarray:
+  """Returns a column of numbers, `float64 [N]`, NaN where a cell is empty."""
+  values = pd.to_numeric(column, errors='coerce').to_numpy(
+    np.float64, na_value=np.nan
+  )
+  words = column[np.isnan(values) & column.notna()]
+  if len(words):
+    raise table_files.wrong(
+      path,
+      column.name,
+      f'{words.iloc[0]!r}',
+      'the training file has numbers there',
+    )
+  if np.isinf(values).any():
+    raise table_files.wrong(
+      path, column.name, 'an infinite number', 'leave the cell empty'
+    )
+  return values
+
+
 def _moments(examples: np.ndarray, num_numbers: int):
   """Returns what standardises features; those of words stay 0 and 1."""
   values = examples[:, :num_numbers].astype(np.float64)
@@ -217,10 +226,8 @@ def _moments(examples: np.ndarray, num_numbers: int):
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
   """Returns the defaults; if the files name owners, these are the clients."""
-  clients = table_files.count_clients(given.get('data_dir'))
-  if not clients or given.get('partition', 'native') != 'native':
-    return run_profiles.OWN_TABLE
-  return run_profiles.with_clients(run_profiles.OWN_TABLE, clients)
+  owners = table_files.count_clients(given.get('data_dir'))
+  return run_profiles.with_owners(run_profiles.OWN_TABLE, owners, given)
 
 
 SPEC = SourceSpec(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,13 @@ def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
     ValueError: If a file cannot be read, has no label or row, or its owners are
       not as described above.
   """
-  frames = {split: _read(path) for split, path in paths.items()}
+  train = _read(paths['train'])
+  # Words that look like numbers stay words where the training file has words.
+  words = dict.fromkeys(train.select_dtypes(object), str)
+  frames = {
+    split: train if split == 'train' else _read(path, words=words)
+    for split, path in paths.items()
+  }
   for split, frame in frames.items():
     _check_frame(frame, paths[split], frames['train'])
   return frames
@@ -222,14 +229,18 @@ def _path(folder: str, split: str) -> str | None:
   return found[0] if found else None
 
 
-def _read(path: str, columns: list[str] | None = None) -> pd.DataFrame:
+def _read(
+  path: str,
+  columns: list[str] | None = None,
+  words: Mapping[str, type] = types.MappingProxyType({}),
+) -> pd.DataFrame:
   # Ids and labels as they are written: 007 is not 7, and "NA" may be a class.
   try:
     if path.endswith('.csv'):
       frame = pd.read_csv(
         path,
         usecols=columns,
-        dtype={LABEL: str, CLIENT: str},
+        dtype={**words, LABEL: str, CLIENT: str},
         keep_default_na=False,
         na_values=[''],
         encoding='utf-8',

@@ -63,7 +63,7 @@ class TestReconstruction:
 
   def test_squared_error_of_features_equals_scikit_learn(self):
     features, outputs = _logits(), 2 * _images()
-    losses = proxy_tasks.Reconstruction('squared_error').losses(
+    losses = proxy_tasks.Reconstruction('linear_mean_squared_error').losses(
       tf.constant(outputs), tf.constant(features)
     )
     expected = [
@@ -77,7 +77,7 @@ class TestReconstruction:
     task = proxy_tasks.Reconstruction(loss)
     images = tf.constant(_images())
     best = tf.constant(scipy.special.logit(_images()))
-    if loss == 'squared_error':  # The outputs are no logits.
+    if loss == 'linear_mean_squared_error':  # The outputs are no logits.
       best = images
     np.testing.assert_allclose(task.reconstruct(best), images, atol=1e-6)
     with tf.GradientTape() as tape:
@@ -206,7 +206,7 @@ class TestAddHead:
       _assert_refused(ValueError, message, model, task, given)
 
   def test_features_of_any_size_by_their_squared_error(self, model):
-    task = proxy_tasks.Reconstruction('squared_error')
+    task = proxy_tasks.Reconstruction('linear_mean_squared_error')
     proxy_tasks.add_head(model, task, views.PlainViews(mean=-5.0))
 
   def test_model_without_an_encoder(self):

@@ -186,3 +186,15 @@ def test_files_that_are_no_tables_are_refused(folder):
   refused(folder, 'remove one')
   with pytest.raises(ValueError, match='needs data_dir'):
     catalogue.load('table', data_dir=None, cache_dir='unused')
+
+
+def test_words_that_look_like_numbers_stay_words(folder):
+  write(folder, 'train', TRAIN.assign(ward=['1', 'a', '2', '1', 'a', '2']))
+  write(folder, 'test', TEST.assign(ward=['1', None]))
+  test = load(folder).test.images
+  np.testing.assert_array_equal(test[:, 2:], [[1, 0, 0], [0, 0, 0]])
+
+
+def test_an_infinite_number_is_refused_in_the_test_file_too(folder):
+  write(folder, 'test', TEST.assign(age=[20, np.inf]))
+  refused(folder, 'test.csv', "'age'", 'infinite')
