@@ -38,7 +38,7 @@ $(PINS): requirements.txt
 # `import tff_ssl` from any folder. It takes seconds and needs no network; the
 # source files stay where they are, so only another setup.py makes it necessary.
 $(STAMP): $(PINS) setup.py pyproject.toml
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $(STAMP)
 
 # A run that fails, and was not stopped (by Ctrl-C, SIGTERM or a closed pipe),

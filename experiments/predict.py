@@ -25,7 +25,7 @@ with epy.lazy_imports():
 
   from datasets.files import images_to_classify, whole_files
   from experiments.artifacts import exported_models
-  from experiments.running import hardware
+  from experiments.preparing import hardware
 
 COMMAND = side_commands.Command(
   'predict',

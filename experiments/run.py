@@ -10,11 +10,10 @@ from experiments.config import command_line, flags, help_page, usage
 from experiments.running import signals
 from experiments.tables import recipes
 
-# Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked; a signal
-# that ended the run gives 128 plus its number, and so does a reader of its
-# output that has gone (that of SIGPIPE).
+# Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked
+# (`command_line.REFUSED`); a signal that ended the run gives 128 plus its
+# number, and so does a reader of its output that has gone (that of SIGPIPE).
 _FAILED = 1
-_USAGE = 2
 # Wrong input, found before round 1.
 _REFUSALS = (ValueError, TypeError, run_folder.RunFolderError)
 # What ends a run on its way; it can be resumed.
@@ -46,7 +45,7 @@ def main(argv: list[str]) -> int:
     if settings.recommendation:
       print(settings.recommendation, flush=True)
   except usage.UsageError as error:
-    return _complain(error, _USAGE)
+    return _complain(error, command_line.REFUSED)
   try:
     if settings.dry_run:
       with places.read(settings):
@@ -64,7 +63,7 @@ def main(argv: list[str]) -> int:
   except KeyboardInterrupt:  # During the import; later ones are handled.
     return 128 + signal.SIGINT
   except _REFUSALS as error:
-    return _complain(error, _USAGE)
+    return _complain(error, command_line.REFUSED)
   except _FAILURES as error:
     if isinstance(error, BrokenPipeError) and command_line.is_unread():
       raise  # `command_line.run` ends the process.
@@ -94,7 +93,8 @@ def _import_runner():
     print('Loading TensorFlow Federated ...', flush=True)
     gc.disable()
   try:
-    from experiments.running import building, training
+    from experiments.preparing import building
+    from experiments.running import training
   finally:
     gc.enable()
   if is_first:  # Later, this would keep garbage, too.

@@ -54,7 +54,14 @@ _ROOMS = {
   'experiments.config': {'parts'},
   'experiments.artifacts': {'config', 'parts'},
   'experiments.measuring': {'parts', 'config', 'artifacts'},
-  'experiments.running': {'parts', 'config', 'artifacts', 'measuring'},
+  'experiments.preparing': {'parts', 'config', 'artifacts'},
+  'experiments.running': {
+    'parts',
+    'config',
+    'artifacts',
+    'measuring',
+    'preparing',
+  },
   'experiments.tables': {'config', 'artifacts', 'running'},
   'experiments.reporting': {'config', 'artifacts', 'tables'},
 }

@@ -1,11 +1,15 @@
 """README and documentation: sizes, links, names and commands."""
 
+import collections
 import pathlib
 import re
 import shlex
 
 import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
 from experiments import predict, reproduce, run, tune
@@ -13,6 +17,7 @@ from tff_ssl.algorithms import PROCESSES
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _README = _ROOT / 'README.md'
+_PROGRAM = _ROOT / 'docs' / 'how_to' / 'tff_program.md'
 _GUIDES = ('CODE_OF_CONDUCT.md', 'CONTRIBUTING.md', 'README.md', 'SECURITY.md')
 _PAGES = sorted(
   {
@@ -147,3 +152,39 @@ def test_a_command_would_run(command, tmp_path, monkeypatch, capsys):
   if '--help' not in arguments:
     arguments.append('--help')
   assert _MAINS[module]([module, *arguments]) == 0, capsys.readouterr().err
+
+
+def _client(images, labels):
+  return tf.data.Dataset.from_tensors(
+    collections.OrderedDict(x=images, y=labels)
+  )
+
+
+@pytest.mark.parametrize('page', [_README, _PROGRAM], ids=lambda p: p.stem)
+def test_the_program_of_a_page_runs(page):
+  """With digits in the place of the reader's data, and one round of two."""
+  images = np.uint8(sklearn_datasets.load_digits().images * 255 / 16)
+  images = np.pad(images, [(0, 0), (10, 10), (10, 10)])[..., np.newaxis]
+  labels = np.int32(sklearn_datasets.load_digits().target)
+  unlabelled = -np.ones(20, np.int32)
+  cohort = [
+    (images[start : start + 20], unlabelled) for start in range(200, 300, 20)
+  ]
+  names = {
+    'collections': collections,
+    'np': np,
+    'tf': tf,
+    'keras_model': tff_ssl.MODELS['dense'].build((28, 28, 1), 10),
+    'server_data': tff.tensorflow.computation(
+      lambda: _client(images[:100], labels[:100])
+    ),
+    'rounds': [[_client(*each) for each in cohort]],
+    'cohort': lambda: cohort,
+    'test_images': images[300:400],
+  }
+  code = '\n'.join(re.findall(r'```python\n(.*?)```', _text(page), re.DOTALL))
+  exec(code.replace('range(100)', 'range(1)'), names)
+  weights = names['process'].get_model_weights(names['state'])
+  assert all(np.isfinite(value).all() for value in weights.trainable)
+  if page == _PROGRAM:
+    assert names['logits'].shape == [100, 10]

@@ -12,6 +12,8 @@ from datasets.sources.source import Source
 
 # With fewer labels of a class, the result depends on which ones are drawn.
 FEW_LABELS = 5
+# From this share of the owners on, much data is lost with those held out.
+_MANY_HELD_OUT = 0.25
 
 
 def lines(source: Source, partition: Partition) -> list[str]:
@@ -74,7 +76,26 @@ def _server_labels(source, partition) -> list[str]:
       'the result depends strongly on which examples the seed draws; raise '
       '--server_examples.'
     )
-  return found
+  return found + _held_out(source, partition)
+
+
+def _held_out(source, partition) -> list[str]:
+  """Warns where the server's labels cost many owners."""
+  names = partition.held_out_client_names
+  if len(names) < 2:
+    return []
+  ids = source.train.client_ids.tolist()
+  owners = len(set(ids))
+  if len(names) < _MANY_HELD_OUT * owners:
+    return []
+  unused = sum(map(set(names).__contains__, ids)) - len(
+    partition.server_indices
+  )
+  return [
+    f'Warning: {len(names)} of {owners} owners are held out, since the server '
+    f'takes its labels from them, and {unused:,} other examples of theirs are '
+    'unused: lower --server_examples, or give --server_writers=everyone.'
+  ]
 
 
 def _origin(source, partition) -> str:

@@ -304,5 +304,6 @@ SPEC = SourceSpec(
   settings=(SIDE,),
   has_native_split=True,
   may_lack_labels=True,
+  is_of_user=True,
   defaults=_defaults,
 )

@@ -302,5 +302,6 @@ SPEC = SourceSpec(
   check_files=check_files,
   has_native_split=True,
   may_lack_labels=True,
+  is_of_user=True,
   defaults=_defaults,
 )

@@ -123,5 +123,6 @@ SPEC = SourceSpec(
   load=load,
   check_files=check_files,
   has_sets=True,
+  is_of_user=True,
   defaults=run_profiles.OWN_SETS,
 )

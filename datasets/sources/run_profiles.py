@@ -65,8 +65,6 @@ OWN_TABLE: Mapping[str, Any] = {
   'proxy_task': 'reconstruction_of_features',
 }
 
-_CLIENTS_PER_ROUND = 10
-
 
 def with_owners(
   profile: Mapping[str, Any], owners: int, given: Mapping[str, Any]
@@ -82,11 +80,7 @@ def with_owners(
   """
   if owners < 2 or given.get('partition', 'native') != 'native':
     return profile
-  values = dict(profile, partition='native')
-  if owners <= _CLIENTS_PER_ROUND:
-    # One client may be held out, whose labels are then the server's.
-    values['clients_per_round'] = owners - 1
-  return values
+  return dict(profile, partition='native')
 
 
 # FedUL, Section 4.3: five systems of hospitals, all in each round.

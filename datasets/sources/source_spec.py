@@ -31,6 +31,8 @@ class SourceSpec:
     may_lack_labels: Whether some training images may lack labels. The runner
       learns it when it reads the files.
     has_sets: Whether training examples come in sets of known class priors.
+    is_of_user: Whether the folder of the data says which data they are, since
+      its files are a user's own.
     defaults: The runner's defaults on this source, for settings of any part of
       a run: the values by name, or a function that takes the settings that the
       user gave and returns the values.
@@ -46,6 +48,7 @@ class SourceSpec:
   has_unlabelled: bool = False
   may_lack_labels: bool = False
   has_sets: bool = False
+  is_of_user: bool = False
   defaults: Values | Callable[[Values], Values] = dataclasses.field(
     default_factory=lambda: run_profiles.OWN_IMAGES
   )

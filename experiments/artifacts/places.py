@@ -36,8 +36,9 @@ def opened(settings) -> Iterator[run_folder.RunFolder]:
     run_folder.RunFolder(settings.run_dir) as folder,
     cache_folder(settings.cache_dir),
   ):
-    folder.check_flags(settings.used, settings_lib.FREE)
+    # First: with other files there are other defaults.
     catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+    folder.check_flags(settings.used, settings_lib.FREE)
     yield folder
 
 

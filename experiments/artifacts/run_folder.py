@@ -47,6 +47,15 @@ _PACKAGES = (
 )
 
 
+def client_states(run_dir: str | os.PathLike) -> str:
+  """Returns the absolute path of the folder of a run's client states.
+
+  Args:
+    run_dir: The run's folder.
+  """
+  return os.path.join(os.path.abspath(run_dir), CLIENT_STATES)
+
+
 class RunFolderError(RuntimeError):
   """The run folder cannot be used now: busy, full or not writable."""
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+# The exit code of a command that cannot be run as asked.
+REFUSED = 2
 # The exit code by which a shell reports that a closed pipe ended a program.
 UNREAD = 128 + signal.SIGPIPE
 

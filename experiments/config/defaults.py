@@ -11,6 +11,7 @@ own pseudo-labels.
 
 import difflib
 import os
+import re
 import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -193,6 +194,9 @@ def resolve(
     layers.put_of_part(
       'process', of_process, 'derive', process.derive, layers.values, given
     )
+  clients = given.get('num_clients', 0)
+  if 0 < clients < layers.values['clients_per_round']:
+    layers.put('--num_clients', {'clients_per_round': clients})
   layers.put(_GIVEN, given)
   layers.origins |= {k: v for k, v in origins.items() if k in given}
   if layers.values.get('data_dir') == os.environ.get(_DATA_DIR):
@@ -207,9 +211,18 @@ def resolve(
       layers.put_below(
         f'--{setting.like}', {setting.name: values[setting.like]}
       )
-  name = f'runs/{process.name}_{source.name}_seed{values["seed"]}'
-  layers.put_below('default', {'run_dir': name})
+  name = f'{process.name}_{_name_of_data(source, values)}'
+  layers.put_below('default', {'run_dir': f'runs/{name}_seed{values["seed"]}'})
   return Resolved(values, layers.origins, parts)
+
+
+def _name_of_data(source, values) -> str:
+  """Returns what the folder of a run says of its data."""
+  if not source.is_of_user or 'data_dir' not in values:
+    return source.name
+  folder = os.path.basename(os.path.abspath(values['data_dir']))
+  # What a flag file and a shell take as it is.
+  return f'{source.name}_{re.sub(r"[^A-Za-z0-9_.-]", "_", folder)}'
 
 
 def blamed(

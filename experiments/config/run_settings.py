@@ -91,7 +91,8 @@ SCHEDULE = (
   Setting(
     'clients_per_round',
     int,
-    'C, the number of clients that take part in a round.',
+    'C, the number of clients that take part in a round. The default is at '
+    'most the number of clients.',
     default=10,
     at_least=1,
     used_when=(_CLIENTS_TRAIN,),
@@ -224,7 +225,8 @@ PLACES = (
     'run_dir',
     str,
     'Folder of the results, a new or an empty one; a run that is there is '
-    'resumed. By default runs/<process>_<dataset>_seed<seed>.',
+    'resumed. By default runs/<process>_<dataset>_seed<seed>, where the name '
+    'of the data folder follows that of the data set for files of your own.',
     scope=Scope.NAME,
     aliases=('root_output_dir',),
   ),

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from experiments.config import usage
 from experiments.reporting import summary_tables
 from experiments.reporting.run_groups import Group
-
-_CONFIDENCE = 0.95
+from experiments.tables import seeds
 
 
 def of_groups(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
@@ -87,8 +85,7 @@ def _spread(differences) -> dict[str, float]:
   count, mean = differences.size, float(differences.mean())
   spread = {'ahead': mean, 'n': count}
   if count > 1:
-    reach = stats.t.ppf((1 + _CONFIDENCE) / 2, count - 1)
-    half = float(reach * stats.sem(differences))
+    half = seeds.half_interval(differences)
     spread |= {
       'std': float(differences.std(ddof=1)),
       'low': mean - half,

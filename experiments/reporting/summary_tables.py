@@ -46,8 +46,8 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
   """Returns the table of groups, a row each.
 
   Columns: `published` figure; `mean`, `std` (n - 1), `low` and `high` (95%
-  bootstrap interval of the mean) of the measure over the `n` seeds that have a
-  value, the last two empty below three of them; `difference` of mean and
+  interval of the mean by Student's t) of the measure over the `n` seeds that
+  have a value, the last two empty below three of them; `difference` of mean and
   published, empty where the run is not its recipe or a seed has no value;
   `rounds` and their share `scale` of the recipe's; `changed` settings; `data`,
   which names a subset. Where any row has another measure than the final

@@ -1,5 +1,5 @@
-"""One run: data, process and round loop.
+"""One run: round loop, checkpoints and results.
 
-May import `experiments.parts`, `experiments.config`, `experiments.artifacts`
-and `experiments.measuring`.
+May import `experiments.parts`, `experiments.config`, `experiments.artifacts`,
+`experiments.measuring` and `experiments.preparing`.
 """

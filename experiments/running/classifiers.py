@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 
 from experiments.artifacts import checkpoints, exported_models, run_folder
 from experiments.parts import networks
-from experiments.running import hardware
+from experiments.preparing import hardware
 from tff_ssl import augmentation
 
 ModelWeights = tff.learning.models.ModelWeights

@@ -18,15 +18,6 @@ from experiments.artifacts import checkpoints, run_folder
 from tff_ssl.templates import client_state
 
 
-def folder(run_dir: str | os.PathLike) -> str:
-  """Returns the absolute path of the folder of a run's client states.
-
-  Args:
-    run_dir: The run's folder.
-  """
-  return os.path.join(os.path.abspath(run_dir), run_folder.CLIENT_STATES)
-
-
 def make_probe(states: str) -> str:
   """Writes a file that shows whether a worker sees the folder of the states.
 

@@ -3,7 +3,7 @@
 import math
 
 from experiments.measuring.finished_round import FinishedRound
-from experiments.running import building
+from experiments.preparing import building
 from tff_ssl import metrics
 from tff_ssl.simulation import client_reader, client_sampling
 

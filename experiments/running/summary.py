@@ -49,6 +49,7 @@ def write(
     'norm': settings.norm,
     'seed': settings.seed,
     'rounds': int(table['round'].iloc[-1]),
+    'clients_per_round': settings.clients_per_round,
     'accuracy': accuracy.iloc[-1],
     'best_accuracy': accuracy.max(),
     **by_class.summary(),

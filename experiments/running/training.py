@@ -23,11 +23,11 @@ from experiments.measuring import (
   pseudo_label_watch,
 )
 from experiments.measuring.finished_round import Measurement
+from experiments.preparing import building, description
+from experiments.preparing import data as data_lib
 from experiments.running import (
-  building,
   classifiers,
   client_state_files,
-  description,
   diversity,
   round_loop,
   run_checkpoints,
@@ -35,12 +35,7 @@ from experiments.running import (
   summary,
   worker_context,
 )
-from experiments.running import (
-  data as data_lib,
-)
-from experiments.running import (
-  progress as progress_lib,
-)
+from experiments.running import progress as progress_lib
 from tff_ssl import objectives
 from tff_ssl.simulation import channels, client_sampling
 
@@ -77,6 +72,7 @@ def run(
   first_round, state = saved.load_latest() or (0, state)
   places.check_rounds_left(settings, first_round)
   _show(description.lines_of_data(data))
+  _show(description.lines_of_cohort(settings))
   _show(description.lines_of_warmup(settings))
   if owners is not None:
     _show([client_evaluation.describe(owners)])
@@ -157,6 +153,7 @@ def try_out(opened: building.Run) -> None:
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
+  _show(description.lines_of_cohort(settings))
   _show(['', 'Folder:', *description.lines_of_folder(settings)])
   _show(['', 'Costs:', *description.lines_of_costs(opened)])
   _show(description.lines_of_warmup(settings))
@@ -188,7 +185,7 @@ def _start_workers(opened) -> None:
     clients_per_round=settings.clients_per_round,
     store_path=opened.data.store.path,
     client_state_folder=(
-      client_state_files.folder(settings.run_dir) if has_states else None
+      run_folder.client_states(settings.run_dir) if has_states else None
     ),
   )
 
@@ -204,7 +201,7 @@ def _open_checkpoints(opened, folder, initial_state):
   states = None
   if opened.spec.keeps_client_state:
     states = client_state_files.ClientStateFiles(
-      client_state_files.folder(settings.run_dir), settings.seed
+      run_folder.client_states(settings.run_dir), settings.seed
     )
   return run_checkpoints.RunCheckpoints(
     checkpoints.CheckpointManager(

@@ -93,7 +93,7 @@ def is_finished(settings) -> bool:
   return done == wanted
 
 
-def run_all(runs: Sequence[ChildRun]) -> Outcome:
+def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
   """Runs those that are not finished; a failed run does not stop the others.
 
   SIGTERM and Ctrl-C stop the current run as they would stop a single run, and
@@ -101,6 +101,8 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
 
   Args:
     runs: The runs, in order.
+    are_alike: Whether all would be refused if one is. Then none begins after a
+      run that is refused.
 
   Returns:
     How they ended.
@@ -127,11 +129,15 @@ def run_all(runs: Sequence[ChildRun]) -> Outcome:
         raise BrokenPipeError(f'Nobody reads the output of {run.name}.')
       if exit_code != 0:
         failed.append(run.name)
+        ends = are_alike and exit_code == command_line.REFUSED
+        others = 'the others would, too' if ends else 'the others go on'
         print(
-          f'{run.name} failed (exit code {exit_code}); the others go on.',
+          f'{run.name} failed (exit code {exit_code}); {others}.',
           file=sys.stderr,
           flush=True,
         )
+        if ends:
+          break
       per_run = (time.monotonic() - began) / (number + 1)
       left = len(waiting) - number - 1
       done = len(runs) - left - len(failed)

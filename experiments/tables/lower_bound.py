@@ -33,7 +33,7 @@ def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
     given: The flags by name.
 
   Returns:
-    The bound, which is short, and the run itself.
+    The run itself, which may be refused, and the bound.
 
   Raises:
     UsageError: If the flags cannot be run.
@@ -44,15 +44,15 @@ def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
   flags['run_dir'] = settings.run_dir
   bound = _settings_of_bound(settings, flags)
   return [
-    child_runs.ChildRun('the server alone', bound.used, bound),
     child_runs.ChildRun(settings.process, flags, settings),
+    child_runs.ChildRun('the server alone', bound.used, bound),
   ]
 
 
 def plan_seeds(
   runs: Sequence[child_runs.ChildRun],
 ) -> list[child_runs.ChildRun]:
-  """Returns the runs of several command lines, each bound before its run.
+  """Returns the runs of several command lines, each with its bound.
 
   Args:
     runs: Of command lines with `--with_lower_bound`.
@@ -62,10 +62,10 @@ def plan_seeds(
   """
   planned = []
   for each in runs:
-    bound, own = plan(each.given)
+    own, bound = plan(each.given)
     planned += [
-      dataclasses.replace(bound, name=f'{each.name}, {bound.name}'),
       dataclasses.replace(own, name=each.name),
+      dataclasses.replace(bound, name=f'{each.name}, {bound.name}'),
     ]
   return planned
 
@@ -103,7 +103,7 @@ def run(given: Mapping[str, object]) -> int:
     UsageError: If the flags cannot be run; nothing was started.
   """
   runs = plan(given)
-  outcome = child_runs.run_all(runs)
+  outcome = child_runs.run_all(runs, are_alike=True)
   if outcome.failed:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
   if all(child_runs.is_finished(run.settings) for run in runs):
@@ -111,14 +111,14 @@ def run(given: Mapping[str, object]) -> int:
   return outcome.exit_code
 
 
-def compare(bound, settings) -> str:
+def compare(settings, bound) -> str:
   """Returns what the clients' unlabelled examples gave, in a sentence.
 
   Args:
-    bound: Settings of the finished run of the server alone.
-    settings: Those of the finished run.
+    settings: Settings of the finished run.
+    bound: Those of the finished run of the server alone.
   """
-  own, alone, what = _figures(bound, settings)
+  own, alone, what = _figures(settings, bound)
   return (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
     f'{settings.process}, {alone:.4f} with the server alone at a learning rate '
@@ -137,14 +137,14 @@ def gains(runs: Sequence[child_runs.ChildRun]) -> list[float]:
   """
   found = []
   for run in runs:
-    bound, own = (child.settings for child in plan(run.given))
+    own, bound = (child.settings for child in plan(run.given))
     if child_runs.is_finished(bound) and child_runs.is_finished(own):
-      with_clients, alone, _ = _figures(bound, own)
+      with_clients, alone, _ = _figures(own, bound)
       found.append(with_clients - alone)
   return found
 
 
-def _figures(bound, settings) -> tuple[float, float, str]:
+def _figures(settings, bound) -> tuple[float, float, str]:
   """Returns both accuracies, the run's first, and what they are."""
   figures = [_MEASURE.of_run(each.run_dir) for each in (settings, bound)]
   if None not in figures:

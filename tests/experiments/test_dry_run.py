@@ -9,7 +9,8 @@ import pytest
 from experiments import run
 from experiments.artifacts import checkpoints, places, run_folder
 from experiments.config import settings
-from experiments.running import building, description, summary
+from experiments.preparing import building, description
+from experiments.running import summary
 from tff_ssl.simulation import workers
 
 

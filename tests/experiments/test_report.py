@@ -71,7 +71,9 @@ def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
   alone, row = table.to_dict('records')
   assert (row['published'], row['mean'], row['n']) == (0.8295, 0.8, 3)
   assert row['std'] == pytest.approx(0.01)
-  assert 0.79 <= row['low'] < 0.8 < row['high'] <= 0.81
+  # Student's t for three values: 4.303 in every table.
+  assert row['high'] - 0.8 == pytest.approx(4.303 * 0.01 / 3**0.5, abs=1e-4)
+  assert 0.8 - row['low'] == pytest.approx(row['high'] - 0.8)
   assert row['difference'] == pytest.approx(0.8 - 0.8295)
   assert (row['rounds'], row['scale']) == (2, round(2 / 30, 4))
   assert (alone['mean'], alone['n'], alone['rounds']) == (0.6, 1, 3)

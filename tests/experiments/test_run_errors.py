@@ -21,7 +21,7 @@ from datasets.sources import catalogue
 from experiments import run
 from experiments.artifacts import checkpoints
 from experiments.config import flags, settings
-from experiments.running import building
+from experiments.preparing import building
 from tff_ssl.algorithms import PROCESSES
 
 _ROOT = pathlib.Path(__file__).parents[2]

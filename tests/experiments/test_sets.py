@@ -11,7 +11,7 @@ from PIL import Image
 from datasets.store import client_store
 from experiments.config import settings
 from experiments.config.usage import UsageError
-from experiments.running import building, data, description
+from experiments.preparing import building, data, description
 from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 

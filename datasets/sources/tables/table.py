@@ -239,5 +239,6 @@ SPEC = SourceSpec(
   form='vectors',
   has_native_split=True,
   may_lack_labels=True,
+  is_of_user=True,
   defaults=_defaults,
 )

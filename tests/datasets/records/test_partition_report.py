@@ -1,5 +1,6 @@
 """What is said of a partition and of the server's labels."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -88,3 +89,23 @@ def test_labels_of_one_owner_are_told():
 
 def test_without_server_labels_nothing_is_said_of_them():
   assert len(said('pooled', source_of(4), server_examples=0)) == 1
+
+
+def test_many_owners_held_out_are_warned_of():
+  """Each of 8 owners has one label in ten: few have ten of a class."""
+  source = source_of(4, owners=8)
+  labels = np.where(np.arange(1200) % 10 > 0, -1, source.train.labels)
+  train = dataclasses.replace(source.train, labels=labels.astype(np.int32))
+  source = dataclasses.replace(source, train=train)
+  _, labels, warning = said('native', source, server_examples=80)
+  held_out = int(re.search(r'from (\d) of 8 writers', labels)[1])
+  assert held_out >= 2
+  assert warning == (
+    f'Warning: {held_out} of 8 owners are held out, since the server takes its '
+    f'labels from them, and {held_out * 150 - 80} other examples of theirs are '
+    'unused: lower --server_examples, or give --server_writers=everyone.'
+  )
+  everyone = said(
+    'native', source, server_examples=80, server_writers='everyone'
+  )
+  assert not any('held out' in line for line in everyone)

@@ -38,6 +38,23 @@ def test_given_values_win():
 
 
 @pytest.mark.parametrize(
+  'folder, name',
+  [('/data/letters', '_letters'), ('/data/my letters/', '_my_letters')],
+)
+def test_a_folder_of_ones_own_data_has_its_own_runs(folder, name):
+  values = resolve(dataset='npz', data_dir=folder)
+  assert values['run_dir'] == f'runs/grouping_npz{name}_seed0'
+  values = resolve(dataset='emnist', data_dir=folder)
+  assert values['run_dir'] == 'runs/grouping_emnist_seed0'
+
+
+def test_few_clients_are_all_asked():
+  assert resolve(num_clients=4)['clients_per_round'] == 4
+  assert resolve(num_clients=40)['clients_per_round'] == 10
+  assert resolve(num_clients=4, clients_per_round=3)['clients_per_round'] == 3
+
+
+@pytest.mark.parametrize(
   'given, kept, dropped',
   [
     ({}, 'local_epochs', 'local_steps'),

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from experiments.artifacts import checkpoints
+from experiments.artifacts import checkpoints, run_folder
 from experiments.running import client_state_files
 
 STATE = {'w': np.zeros(2, np.float32)}
@@ -20,7 +20,7 @@ class Run:
   def __init__(self, folder):
     self.folder = folder
     self.states = client_state_files.ClientStateFiles(
-      client_state_files.folder(folder), seed=7
+      run_folder.client_states(folder), seed=7
     )
     self.manager = checkpoints.CheckpointManager(
       folder / 'checkpoints', STATE, {}

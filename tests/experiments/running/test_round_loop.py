@@ -346,7 +346,7 @@ CRASHES = """
 import contextlib, functools, hashlib, json, os, pathlib, signal, sys, types
 import numpy as np
 import pandas as pd
-from experiments.artifacts import checkpoints
+from experiments.artifacts import checkpoints, run_folder
 from experiments.measuring import client_evaluation, evaluation
 from experiments.running import client_state_files
 from experiments.artifacts import metric_log
@@ -408,7 +408,7 @@ def load(folder):
   state = {'round': np.int32(0), 'w': np.zeros(9, np.float32)}
   manager = checkpoints.CheckpointManager(folder / 'checkpoints', state, {})
   states = client_state_files.ClientStateFiles(
-    client_state_files.folder(folder), SEED)
+    run_folder.client_states(folder), SEED)
   saved = run_checkpoints.RunCheckpoints(manager, client_states=states)
   return *(saved.load_latest() or (0, state)), saved
 

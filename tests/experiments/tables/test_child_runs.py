@@ -27,6 +27,8 @@ if flags['seed'] == '1':
   sys.exit(3)
 if flags['seed'] == '6':
   sys.exit(141)
+if flags['seed'] == '7':
+  sys.exit(2)
 if flags['seed'] == '2':
   os.kill(os.getpid(), signal.SIGKILL)
 if flags['seed'] == '3':
@@ -75,6 +77,18 @@ def test_failing_and_killed_runs_do_not_stop_the_others(make, tmp_path, capfd):
   assert 'seed 2 failed (exit code -9)' in printed.err
   assert '0/3 done, ETA 1 min' in printed.out
   assert printed.out.endswith('1/3 done\n')
+
+
+@pytest.mark.parametrize('are_alike', [False, True])
+def test_runs_that_are_alike_end_with_the_first_that_is_refused(
+  make, tmp_path, capfd, are_alike
+):
+  outcome = child_runs.run_all(make(7, 1, 4), are_alike=are_alike)
+  assert outcome.exit_code == 1
+  assert outcome.failed == (('seed 7',) if are_alike else ('seed 7', 'seed 1'))
+  assert (tmp_path / '4').exists() != are_alike
+  said = 'the others would, too' if are_alike else 'the others go on'
+  assert f'seed 7 failed (exit code 2); {said}' in capfd.readouterr().err
 
 
 def test_finished_runs_are_skipped(make, tmp_path, capfd):

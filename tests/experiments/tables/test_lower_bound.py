@@ -28,7 +28,7 @@ def _plan(**changes):
 
 
 def test_the_server_does_as_much_alone():
-  bound, own = (child.settings for child in _plan())
+  own, bound = (child.settings for child in _plan())
   assert (bound.process, own.process) == ('server_only', 'grouping_robust')
   assert (bound.run_dir, own.run_dir) == ('runs/own_server_only', 'runs/own')
   alike = (
@@ -49,7 +49,7 @@ def test_the_server_does_as_much_alone():
   ],
 )
 def test_its_learning_rate_is_its_own_unless_one_was_given(given, expected):
-  bound, own = (child.settings for child in _plan(**given))
+  own, bound = (child.settings for child in _plan(**given))
   # What its server trains with.
   assert bound.server_learning_rate == expected
   assert own.server_learning_rate == (expected if given else 0.03)
@@ -57,7 +57,7 @@ def test_its_learning_rate_is_its_own_unless_one_was_given(given, expected):
 
 def test_a_recipe_gives_no_rate_to_the_bound():
   recipe = {'recipe': 'gain_writers:ten_writers_defaults', 'seed': 3}
-  bound, own = (
+  own, bound = (
     child.settings
     for child in lower_bound.plan({**recipe, 'with_lower_bound': True})
   )
@@ -67,12 +67,12 @@ def test_a_recipe_gives_no_rate_to_the_bound():
 
 
 def test_the_bound_stands_beside_a_folder_with_a_slash():
-  bound, _ = (child.settings for child in _plan(run_dir='runs/own/'))
+  _, bound = (child.settings for child in _plan(run_dir='runs/own/'))
   assert bound.run_dir == 'runs/own_server_only'
 
 
 def test_passes_of_the_server_are_steps():
-  bound, own = (
+  own, bound = (
     child.settings
     for child in _plan(process='semifl', server_steps=None, server_epochs=3)
   )

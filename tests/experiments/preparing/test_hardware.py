@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from experiments.running import hardware
+from experiments.preparing import hardware
 from tff_ssl import processor
 
 

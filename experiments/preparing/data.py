@@ -26,6 +26,7 @@ from datasets.store import client_store
 from experiments.artifacts import places, run_folder
 from experiments.config import conflicts
 from experiments.config.usage import UsageError
+from experiments.preparing import cohort
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +47,8 @@ class DataRequest:
     mask: The setting.
     mask_ratio: The setting.
     pretraining_images: The setting.
-    clients_per_round: The setting; the partition must have as many clients.
-    gradient_diversity_clients: Likewise.
+    gradient_diversity_clients: The setting; the partition must have as many
+      clients.
     labels_at: Whose labels training sees, as in `ProcessSpec`.
   """
 
@@ -64,7 +65,6 @@ class DataRequest:
   mask: str | None
   mask_ratio: float | None
   pretraining_images: str | None
-  clients_per_round: int | None
   gradient_diversity_clients: int | None
   labels_at: str
 
@@ -254,13 +254,9 @@ def _partition(request, source) -> Partition:
     mask_ratio=request.mask_ratio if is_fixed else None,
     **request.partition_arguments,
   )
-  for name in ('clients_per_round', 'gradient_diversity_clients'):
-    clients = getattr(request, name)
-    if clients and clients > partition.num_clients:
-      raise UsageError(
-        f'--{name}={clients} is more than the {partition.num_clients} clients '
-        f'of this partition: give --{name}={partition.num_clients} or less.'
-      )
+  cohort.check_has_clients(
+    'gradient_diversity_clients', request.gradient_diversity_clients, partition
+  )
   return partition
 
 

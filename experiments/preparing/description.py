@@ -67,6 +67,22 @@ def lines_of_warmup(settings) -> list[str]:
   ]
 
 
+def lines_of_cohort(settings) -> list[str]:
+  """Returns a note where there are fewer clients than a round asks for.
+
+  Args:
+    settings: Those of the `Run`.
+  """
+  asked = settings.used.get('clients_per_round')
+  count = settings.clients_per_round
+  if asked == count:
+    return []
+  return [
+    f'Note: all clients, {count}, take part in each round; the default '
+    f'--clients_per_round={asked} is more than there are.'
+  ]
+
+
 def communication(settings, process, weights) -> dict[str, int]:
   """Returns the bytes that a client gets and sends in a round.
 

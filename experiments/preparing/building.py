@@ -5,9 +5,10 @@ from typing import Any
 
 from datasets.records import split_manifest
 from datasets.store import store_readers
+from experiments.artifacts import run_folder
 from experiments.parts import networks, optimizers, schedules, views
-from experiments.running import client_state_files, hardware
-from experiments.running import data as data_lib
+from experiments.preparing import cohort, hardware
+from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
@@ -18,7 +19,8 @@ class Run:
   """What a run computes with; nothing in it has been computed yet.
 
   Attributes:
-    settings: From `experiments.config.settings.make`.
+    settings: From `experiments.config.settings.make`, with as many clients per
+      round as there are (`cohort.fit`).
     data: The prepared data.
     model: The network, a `FunctionalModel`.
     views: The augmentation.
@@ -54,6 +56,7 @@ class Run:
     data = data_lib.prepare(
       data_lib.DataRequest.of_run(settings, spec.labels_at)
     )
+    settings = cohort.fit(settings, data.partition)
     model = networks.build(
       settings, data.store.input_shape, data.source.num_classes
     )
@@ -84,7 +87,7 @@ def build_process(settings, model, own_views, data):
   }
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if spec.keeps_client_state:
-    arguments['client_state_dir'] = client_state_files.folder(settings.run_dir)
+    arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)
   if spec.counts_clients:
     arguments['num_clients'] = data.partition.num_clients
   if settings.mask == 'redrawn':

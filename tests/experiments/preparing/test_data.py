@@ -14,7 +14,7 @@ from scipy import stats
 from datasets.store import client_store
 from experiments.config import settings
 from experiments.config.usage import UsageError
-from experiments.running import data
+from experiments.preparing import data
 from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 
@@ -312,8 +312,8 @@ def test_pooled_is_one_client(cache_dir):
     ({'num_clients': 1400}, 'num_clients=1400'),
     ({'partition': 'native'}, "partition='native'"),
     (
-      {'partition': 'pooled', 'clients_per_round': 2},
-      '--clients_per_round=2 is more than the 1 clients',
+      {'partition': 'pooled', 'gradient_diversity_clients': 2},
+      '--gradient_diversity_clients=2 is more than the 1 clients',
     ),
     ({'dataset': 'emnist', 'data_dir': '/nowhere'}, '/nowhere'),
     ({'dataset': 'mnist', 'data_dir': '/nowhere'}, '/nowhere'),

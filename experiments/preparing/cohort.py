@@ -1,0 +1,67 @@
+"""How many clients take part in a round, once it is known how many there are.
+
+Owners of examples may be held out for the server, and only the data say how
+many there are. So a default that is more than the clients left means all of
+them; a number that somebody gave is refused.
+"""
+
+import types
+
+from datasets.partition.built_partition import Partition
+from experiments.config import conflicts
+from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
+
+_NAME = 'clients_per_round'
+
+
+def fit(settings, partition: Partition) -> types.SimpleNamespace:
+  """Returns the settings with at most as many clients as there are.
+
+  `used`, which is kept with a run and compared when it is resumed, stays as it
+  is.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    partition: The partition.
+
+  Raises:
+    UsageError: If `clients_per_round` is above the number of clients, and is
+      not what it would be by default; or if the number of clients does not fit
+      other settings.
+  """
+  if (settings.clients_per_round or 0) <= partition.num_clients:
+    return settings
+  if settings.clients_per_round != _default(settings):
+    check_has_clients(_NAME, settings.clients_per_round, partition)
+  values = {**settings.used, _NAME: partition.num_clients}
+  conflicts.check(values, settings.parts)
+  return types.SimpleNamespace(
+    **{**vars(settings), _NAME: partition.num_clients}
+  )
+
+
+def check_has_clients(name: str, count: int | None, partition: Partition):
+  """Refuses a setting that asks for more clients than there are.
+
+  Args:
+    name: The setting.
+    count: Its value.
+    partition: The partition.
+
+  Raises:
+    UsageError: If it is more than the partition's clients.
+  """
+  if count and count > partition.num_clients:
+    held_out = len(partition.held_out_client_names)
+    beside = f' (beside {held_out} held out for the server)' if held_out else ''
+    raise UsageError(
+      f'--{name}={count} is more than the {partition.num_clients} clients of '
+      f'this partition{beside}: give --{name}={partition.num_clients} or less.'
+    )
+
+
+def _default(settings) -> int | None:
+  """Returns what the setting is where nobody gives it."""
+  others = {k: v for k, v in settings.used.items() if k != _NAME}
+  return settings_lib.make(others, optional=others).clients_per_round

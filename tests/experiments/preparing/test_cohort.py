@@ -1,0 +1,58 @@
+"""As many clients in a round as there are."""
+
+import types
+
+import pytest
+
+from experiments.config import settings
+from experiments.config.usage import UsageError
+from experiments.preparing import cohort, description
+
+_GIVEN = {'process': 'grouping', 'dataset': 'npz', 'partition': 'native'}
+
+
+def _partition(clients, held_out=()):
+  return types.SimpleNamespace(
+    num_clients=clients, held_out_client_names=held_out
+  )
+
+
+def test_a_default_is_at_most_all_clients():
+  made = settings.make(dict(_GIVEN))
+  fitted = cohort.fit(made, _partition(6))
+  assert (made.clients_per_round, fitted.clients_per_round) == (10, 6)
+  # What is kept and compared does not depend on the data.
+  assert fitted.used == made.used and fitted.process == 'grouping'
+  (note,) = description.lines_of_cohort(fitted)
+  assert '6' in note and '--clients_per_round=10' in note
+
+
+def test_a_flag_file_has_the_default_too():
+  resumed = settings.make(settings.make(dict(_GIVEN)).used)
+  assert cohort.fit(resumed, _partition(3)).clients_per_round == 3
+
+
+@pytest.mark.parametrize('clients', [10, 11])
+def test_enough_clients_change_nothing(clients):
+  made = settings.make(dict(_GIVEN))
+  assert cohort.fit(made, _partition(clients)) is made
+  assert description.lines_of_cohort(made) == []
+
+
+def test_a_process_without_clients_is_left_alone():
+  made = settings.make({**_GIVEN, 'process': 'server_only'})
+  assert cohort.fit(made, _partition(1)) is made
+  assert description.lines_of_cohort(made) == []
+
+
+@pytest.mark.parametrize('held_out, beside', [((), ''), (('a', 'b'), '2 held')])
+def test_a_given_number_is_refused(held_out, beside):
+  made = settings.make({**_GIVEN, 'clients_per_round': 7})
+  message = f'--clients_per_round=7 is more than the 6 .*{beside}.*=6 or less'
+  with pytest.raises(UsageError, match=message):
+    cohort.fit(made, _partition(6, held_out))
+
+
+def test_fewer_clients_must_fit_the_groups():
+  with pytest.raises(UsageError, match='--num_groups=2 is more than'):
+    cohort.fit(settings.make(dict(_GIVEN)), _partition(1))
