@@ -31,8 +31,7 @@ extensions = [
   'sphinx_design',
 ]
 exclude_patterns = ['_build']
-myst_enable_extensions = ['colon_fence', 'substitution']
-myst_substitutions = {'repository': _REPOSITORY}
+myst_enable_extensions = ['colon_fence']
 myst_heading_anchors = 3
 # Notebooks are shown with the outputs that they are stored with.
 nb_execution_mode = 'off'
@@ -101,6 +100,18 @@ def _copy_tutorials(app):
     _write(_DOCS / 'tutorials' / notebook.name, notebook.read_text('utf-8'))
 
 
+def _lead_to_copies(app, docname, source):
+  """Turns links that work in the repository into those of the site."""
+  del app, docname
+  for kept, copied in (
+    (r'tutorials/(\w+\.ipynb)', 'tutorials'),
+    (r'results/(\w+\.md)', 'evidence'),
+  ):
+    source[0] = re.sub(
+      rf'\]\(((?:\.\./)*)\.\./{kept}\)', rf'](\1{copied}/\2)', source[0]
+    )
+
+
 def _write(page, text):
   # A page that is as it was is not built again.
   if not page.exists() or page.read_text(encoding='utf-8') != text:
@@ -111,5 +122,6 @@ def setup(app):
   """Connects the hooks; Sphinx calls this."""
   app.connect('builder-inited', _write_evidence)
   app.connect('builder-inited', _copy_tutorials)
+  app.connect('source-read', _lead_to_copies)
   # Before napoleon, which reads sections.
   app.connect('autodoc-process-docstring', _fences_to_blocks, priority=400)

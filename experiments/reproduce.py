@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Iterable, Mapping
 
+from experiments.artifacts import places
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, recipes, tuning
@@ -45,7 +46,12 @@ COMMAND = side_commands.Command(
     side_commands.AGAINST,
     side_commands.RUNS_DIR,
     *side_commands.FOLDERS,
-    side_commands.like('list', 'Lists tables and their rows, and ends.'),
+    side_commands.like(
+      'dry_run', 'Lists the runs and the rounds that they have done, and ends.'
+    ),
+    side_commands.like(
+      'list', 'Lists the tables, or with --table its rows, and ends.'
+    ),
   ),
 )
 
@@ -113,15 +119,39 @@ def plan(
   return [(recipe, run) for _, recipe, run in readings]
 
 
-def _list() -> None:
+def _list_tables() -> None:
+  width = max(map(len, recipes.tables()))
+  print(f'{"table":{width}}  rows  runs')
   for table in recipes.tables():
-    print(f'{table}:')
-    for recipe in recipes.load(table).values():
-      digits = '.0f' if recipe.measure.counts_rounds else '.4f'
-      published = (
-        '' if recipe.published is None else f'{recipe.published:{digits}}'
-      )
-      print(f'  {recipe.row:26} {published:6}  {recipe.source}'.rstrip())
+    rows = recipes.load(table).values()
+    runs = {(recipe.run_name, seed) for recipe in rows for seed in recipe.seeds}
+    print(f'{table:{width}}  {len(rows):4}  {len(runs):4}')
+  print('Rows: python -m experiments.reproduce --list --table=NAME')
+
+
+def _list_rows(table: str) -> None:
+  rows = recipes.load(table).values()
+  width = max(len(recipe.row) for recipe in rows)
+  print(f'{"row":{width}}  published  seeds  source')
+  for recipe in rows:
+    digits = '.0f' if recipe.measure.counts_rounds else '.4f'
+    published = (
+      '' if recipe.published is None else f'{recipe.published:{digits}}'
+    )
+    seeds = ','.join(map(str, recipe.seeds))
+    print(
+      f'{recipe.row:{width}}  {published:9}  {seeds:5}  {recipe.source}'.rstrip()
+    )
+
+
+def _list_runs(runs: Iterable[child_runs.ChildRun]) -> None:
+  """Prints how far each run is, and the rounds that are left in all."""
+  left = 0
+  for run in runs:
+    done, total = places.rounds_done(run.settings), run.settings.total_rounds
+    print(f'{run.name}: {done} of {total} rounds, {run.settings.run_dir}')
+    left += max(0, total - done)
+  print(f'{left:,} rounds are left. Nothing was trained (--dry_run).')
 
 
 def main(argv: list[str]) -> int:
@@ -132,7 +162,10 @@ def main(argv: list[str]) -> int:
 def _run(values, arguments) -> int:
   del arguments  # There are none.
   if values.list:
-    _list()
+    if values.table is None:
+      _list_tables()
+    else:
+      _list_rows(values.table)
     return 0
   if values.table is None:
     raise UsageError('--table is missing; --list names what there is.')
@@ -152,7 +185,11 @@ def _run(values, arguments) -> int:
     runs_dir=values.runs_dir,
     folders=folders_of(values),
   )
-  outcome = child_runs.run_all(distinct(run for _, run in readings))
+  runs = distinct(run for _, run in readings)
+  if values.dry_run:
+    _list_runs(runs)
+    return 0
+  outcome = child_runs.run_all(runs)
   _report(readings, values)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)

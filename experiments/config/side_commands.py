@@ -10,12 +10,9 @@ import textwrap
 import types
 from collections.abc import Callable
 
-from experiments.config import flags, help_page, run_settings
+from experiments.config import command_line, flags, help_page, run_settings
 from experiments.config.usage import UsageError
 from tff_ssl.setting import Setting
-
-# The exit code of a command line that cannot be run.
-USAGE = 2
 
 _WIDTH = 80
 _BY_NAME = {
@@ -114,7 +111,7 @@ class Command:
       return run(types.SimpleNamespace(**values), arguments)
     except UsageError as error:
       print(f'error: {error}', file=sys.stderr)
-      return USAGE
+      return command_line.REFUSED
 
   def help(self) -> str:
     """Returns the text of --help."""

@@ -1,8 +1,11 @@
 """What this machine's processor can do, and how TensorFlow uses it."""
 
+import atexit
+import functools
 import logging
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_ssl import processor
 
@@ -10,10 +13,27 @@ from tff_ssl import processor
 _FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
 
 
+class _NoContext(tff.framework.SyncContext):
+  """Takes the place of TFF's default context when a command ends."""
+
+  def invoke(self, comp, arg):
+    raise RuntimeError('The command has ended.')
+
+
 def set_up_tensorflow() -> None:
   """Hides GPUs from TensorFlow, and silences logs below a warning."""
   logging.getLogger().setLevel(logging.WARNING)
   tf.config.set_visible_devices([], 'GPU')
+  _end_quietly()
+
+
+@functools.cache
+def _end_quietly() -> None:
+  """Removes TFF's default context before Python removes its modules.
+
+  It needs them to end, and prints an error message without them.
+  """
+  atexit.register(tff.framework.set_default_context, _NoContext())
 
 
 def warn_of_slow_precision(precision: str) -> None:
