@@ -139,9 +139,8 @@ def _list_rows(table: str) -> None:
       '' if recipe.published is None else f'{recipe.published:{digits}}'
     )
     seeds = ','.join(map(str, recipe.seeds))
-    print(
-      f'{recipe.row:{width}}  {published:9}  {seeds:5}  {recipe.source}'.rstrip()
-    )
+    cells = f'{recipe.row:{width}}  {published:9}  {seeds:5}'
+    print(f'{cells}  {recipe.source}'.rstrip())
 
 
 def _list_runs(runs: Iterable[child_runs.ChildRun]) -> None:

@@ -7,6 +7,7 @@ flat array with offsets.
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -52,6 +53,53 @@ SERVER_EXAMPLES = Setting(
   at_least=0,
   used_when=(at_server,),
 )
+
+
+class TooFewLabels(ValueError):
+  """A class has fewer labelled examples than are asked for."""
+
+  def __init__(
+    self,
+    label: int,
+    found: int,
+    quotas: np.ndarray,
+    counts: np.ndarray,
+    name: str = SERVER_EXAMPLES.name,
+    class_name: str | None = None,
+  ):
+    """Initializes the error.
+
+    Args:
+      label: The class.
+      found: How many examples it has.
+      quotas: `int64 [d]`, how many of each class are asked for.
+      counts: `int64 [d]`, how many there are of each class.
+      name: The setting that asks for them.
+      class_name: The name of the class, if it has one.
+    """
+    self.values = label, found, quotas, counts
+    named = str(label) if class_name is None else repr(class_name)
+    most = int(counts.min()) * len(counts)
+    remedy = (
+      f'give {name}={most} or less'
+      if most
+      else 'each class needs labelled training examples'
+    )
+    super().__init__(
+      f'{name}={quotas.sum()} asks for {quotas[label]} labelled examples of '
+      f'the class {named}, which has {found}: {remedy}.'
+    )
+
+  def of(self, name: str, class_names: Sequence[str]) -> 'TooFewLabels':
+    """Returns the error with the words of whoever asked.
+
+    Args:
+      name: The setting that asks for the examples.
+      class_names: The d names.
+    """
+    return TooFewLabels(
+      *self.values, name=name, class_name=class_names[self.values[0]]
+    )
 
 
 class Purpose(enum.IntEnum):
@@ -178,19 +226,18 @@ def draw_class_uniform(
     `int64 [sum(quotas)]`, a subset of `candidates` in random order.
 
   Raises:
-    ValueError: If a class has fewer candidates than its quota.
+    TooFewLabels: If a class has fewer candidates than its quota.
   """
   shuffled = rng.permutation(candidates)
   drawn = []
+  known = labels[candidates]
+  counts = np.bincount(known[known >= 0], minlength=len(quotas))
   if owner is not None:
     taken = np.zeros(owner.max(initial=0) + 1, np.int64)
   for label, quota in enumerate(quotas):
     members = shuffled[labels[shuffled] == label]
     if len(members) < quota:
-      raise ValueError(
-        f'server_examples={quotas.sum()} asks for {quota} labelled examples of '
-        f'class {label}, which has only {len(members)}: lower server_examples.'
-      )
+      raise TooFewLabels(label, len(members), quotas, counts)
     if owner is not None:
       members = members[_in_turn(owner[members], taken)]
       taken += np.bincount(owner[members[:quota]], minlength=len(taken))

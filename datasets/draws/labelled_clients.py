@@ -88,7 +88,7 @@ def label_own_examples(
     The assignment with `labelled_indices`: these examples.
 
   Raises:
-    ValueError: If the clients have too few examples of a class.
+    TooFewLabels: If the clients have too few examples of a class.
   """
   rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
   quotas = assignment.class_quotas(labelled_examples, num_classes, rng)
@@ -100,11 +100,9 @@ def label_own_examples(
   for label in rng.permutation(num_classes):
     members = np.flatnonzero(labels[examples] == label)
     if len(members) < quotas[label]:
-      raise ValueError(
-        f'labelled_examples={labelled_examples} asks for {quotas[label]} '
-        f'examples of class {label}, of which the clients have only '
-        f'{len(members)}: lower labelled_examples.'
-      )
+      known = labels[examples]
+      counts = np.bincount(known[known >= 0], minlength=num_classes)
+      raise assignment.TooFewLabels(label, len(members), quotas, counts)
     own = {}
     for member in members:
       own.setdefault(int(owners[member]), []).append(int(examples[member]))

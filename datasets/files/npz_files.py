@@ -66,6 +66,32 @@ class NpzFile:
     except (zipfile.BadZipFile, OSError, ValueError):
       return False
 
+  def length(self, key: str) -> int:
+    """Returns the length that an array's header declares; 0 without one.
+
+    A file that cannot be used has none; `read` reports the error.
+
+    Args:
+      key: The key of the array.
+    """
+    try:
+      with zipfile.ZipFile(self.path) as archive:
+        for member in archive.infolist():
+          if _key(member) == key:
+            return self._read_header(archive, member)[0][0]
+    except (zipfile.BadZipFile, OSError, ValueError, LookupError):
+      pass
+    return 0
+
+  def other_keys(self, known: Sequence[str]) -> list[str]:
+    """Returns the sorted keys of a sound file that are not among `known`.
+
+    Args:
+      known: Keys.
+    """
+    with zipfile.ZipFile(self.path) as archive:
+      return sorted({_key(m) for m in archive.infolist()} - set(known))
+
   def declared_bytes(self) -> int:
     """Returns the uncompressed size that the zip directory declares.
 
@@ -85,13 +111,16 @@ class NpzFile:
     required: Sequence[str],
     check: Callable[[Headers], None],
     optional: Sequence[str] = (),
+    *,
+    ignores_others: bool = False,
   ) -> dict[str, np.ndarray]:
     """Checks the headers, then reads the arrays.
 
     Args:
       required: Keys that the file must have.
       check: Takes the headers and raises `ValueError` if they are wrong.
-      optional: Keys that the file may have. It may have no others.
+      optional: Keys that the file may have.
+      ignores_others: Whether it may have others, which are not read.
 
     Returns:
       The arrays by key.
@@ -103,15 +132,17 @@ class NpzFile:
     """
     try:
       with zipfile.ZipFile(self.path) as archive:
-        self._check_keys(archive, required, optional)
+        known = {*required, *optional}
+        self._check_keys(archive, required, known, ignores_others)
         check(
           {
             _key(member): self._read_header(archive, member)
             for member in archive.infolist()
+            if _key(member) in known
           }
         )
       with np.load(self.path, allow_pickle=False) as arrays:
-        return dict(arrays)
+        return {key: arrays[key] for key in arrays if key in known}
     except (
       zipfile.BadZipFile,
       zlib.error,
@@ -124,16 +155,19 @@ class NpzFile:
         f'{self.path}: damaged or unreadable ({error}); {self.remedy}.'
       ) from error
 
-  def _check_keys(self, archive, required, optional) -> None:
+  def _check_keys(self, archive, required, known, ignores_others) -> None:
     keys = [_key(member) for member in archive.infolist()]
-    if not set(required) <= set(keys) <= {*required, *optional}:
-      allowed = f'may be {", ".join(optional)}, ' if optional else ''
+    missing = set(required) - set(keys)
+    if missing or not (ignores_others or set(keys) <= known):
+      others = sorted(known - set(required))
+      allowed = f', may be {", ".join(others)}' if others else ''
+      end = '' if ignores_others else ', and nothing else'
       needed = ' and '.join(
         filter(None, [', '.join(required[:-1]), required[-1]])
       )
       raise ValueError(
-        f'{self.path}: found the keys {sorted(keys)}; there must be {needed}, '
-        f'{allowed}and nothing else.'
+        f'{self.path}: found the keys {sorted(keys)}; there must be {needed}'
+        f'{allowed}{end}.'
       )
     if len(set(keys)) < len(keys):
       raise ValueError(f'{self.path}: found a key twice; {self.remedy}.')
@@ -210,6 +244,30 @@ def check_sizes(files: Sequence[NpzFile], max_bytes: int) -> None:
       f'declared; the limit is {max_bytes / 1e9:.3g} GB and {free / 1e9:.3g} '
       'GB of memory are free: give fewer or smaller images.'
     )
+
+
+def as_bytes(file: NpzFile, key: str, images: np.ndarray) -> np.ndarray:
+  """Returns images as bytes; floats from 0 to 1 are rounded to 1/255.
+
+  Args:
+    file: The file of the images, for messages.
+    key: The key of the images in the file.
+    images: `uint8`, or floats.
+
+  Raises:
+    ValueError: If a float is not from 0 to 1.
+  """
+  if images.dtype == np.uint8:
+    return images
+  low, high = images.min(), images.max()
+  if not (low >= 0 and high <= 1):  # NaN is neither.
+    raise file.wrong(
+      key,
+      f'floats from {low:g} to {high:g}',
+      'give uint8 from 0 to 255, or divide the images of all files by one '
+      'number so that they are from 0 to 1',
+    )
+  return np.rint(images * 255).astype(np.uint8)
 
 
 def moments(

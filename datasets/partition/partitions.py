@@ -1,5 +1,6 @@
 """The partitions by name, and the function that builds them."""
 
+import dataclasses
 import inspect
 import numbers
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from datasets.draws import (
+  assignment,
   label_masks,
   labelled_clients,
   set_assignment,
@@ -162,7 +164,9 @@ def build(
     source: The data.
     seed: Fixes the partition; at least 0.
     server_examples: N_s, the number of labelled examples at the server, equally
-      many of each class. It must be 0 if examples lie in sets.
+      many of each class. It must be 0 if examples lie in sets. Where the source
+      says which examples are the server's (`Source.num_server`), it is their
+      number, or 0 if the server takes no part.
     labelled_examples: N_s, if the clients have these labels instead of the
       server (`labelled_clients`). The examples are drawn like the server's, and
       the clients get equal shares of them. Clients that own their examples
@@ -187,17 +191,31 @@ def build(
   spec = find(name)
   own = check_settings(name, settings)
   SEED.check(seed)
-  _check_source(spec, source, own)
-  _check_labels(spec, source, server_examples, labelled_examples, settings)
+  pool = source.of_clients
+  _check_source(spec, pool, own)
+  _check_labels(spec, pool, server_examples, labelled_examples, settings)
+  has_own = bool(source.num_server and server_examples)
+  if has_own and server_examples != source.num_server:
+    raise ValueError(
+      f'server_examples={server_examples} has no effect where the data say '
+      f"which {source.num_server} examples are the server's: leave it out."
+    )
   if mask_ratio is not None:
     _check_mask(mask_ratio, labelled_examples)
-  if labelled_examples:
-    held = _with_labels_at_clients(
-      spec, source, own, int(labelled_examples), int(seed)
-    )
-    own = {**own, **dict.fromkeys(spec.server_settings)}
-  else:
-    held = _draw(spec, source, own, int(server_examples), int(seed))
+  asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
+  try:
+    if labelled_examples:
+      held = _with_labels_at_clients(
+        spec, pool, own, int(labelled_examples), int(seed)
+      )
+      own = {**own, **dict.fromkeys(spec.server_settings)}
+    else:
+      drawn = 0 if has_own else int(server_examples)
+      held = _draw(spec, pool, own, drawn, int(seed))
+  except assignment.TooFewLabels as error:
+    raise error.of(f'--{asking.name}', source.class_names) from error
+  if has_own:
+    held = _with_server(held, source, int(seed))
   arguments = dict(own)
   if not spec.in_sets:
     arguments = {
@@ -207,7 +225,7 @@ def build(
       'labelled_examples': int(labelled_examples),
     }
   if mask_ratio is not None:
-    held = _hide_labels(held, source, mask_ratio, int(seed))
+    held = _hide_labels(held, pool, mask_ratio, int(seed))
     arguments['mask_ratio'] = float(mask_ratio)
   kind = SetPartition if spec.in_sets else Partition
   return kind(
@@ -310,6 +328,14 @@ def _draw(
   return held
 
 
+def _with_server(held: Assignment, source: Source, seed: int) -> Assignment:
+  """Gives the server its own examples, in random order."""
+  end = len(source.train.labels)
+  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
+  own = rng.permutation(np.arange(end - source.num_server, end))
+  return dataclasses.replace(held, server_indices=own)
+
+
 def _with_labels_at_clients(
   spec: PartitionSpec, source: Source, own, labelled_examples: int, seed: int
 ) -> Assignment:
@@ -325,6 +351,8 @@ def _with_labels_at_clients(
     )
   try:
     held = _draw(spec, source, own, labelled_examples, seed)
+  except assignment.TooFewLabels:
+    raise
   except ValueError as error:
     # The user gave `labelled_examples`, so the message must name that.
     text = str(error).replace(SERVER_EXAMPLES.name, LABELLED_EXAMPLES.name)

@@ -47,7 +47,8 @@ def _choice(source, partition) -> str:
 def _participants(source, partition) -> str:
   """Says how many owners are clients if --num_clients leaves some out."""
   held_out = len(partition.held_out_client_names)
-  there_are = len(set(source.train.client_ids.tolist())) - held_out
+  ids = source.of_clients.train.client_ids.tolist()
+  there_are = len(set(ids)) - held_out
   if partition.num_clients == there_are:
     return ''
   return (
@@ -99,6 +100,8 @@ def _held_out(source, partition) -> list[str]:
 
 
 def _origin(source, partition) -> str:
+  if source.num_server:
+    return 'those that the data give to the server'
   server_writers = partition.arguments.get(native_partition.SERVER_WRITERS.name)
   if server_writers is None:
     return 'drawn from the pool of all training examples'

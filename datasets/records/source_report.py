@@ -42,7 +42,7 @@ def facts(source: Source) -> list[str]:
       lines[-1] = (
         f'{lines[-1][:-1]}; {len(split.labels) - len(known):,} without a label.'
       )
-  owners = source.train.client_ids
+  owners = source.of_clients.train.client_ids
   if source.sets is not None:
     lines.append(
       f'{len(source.sets.client_names)} clients with up to '
@@ -68,6 +68,7 @@ def oddities(source: Source) -> list[str]:
     source: The data.
   """
   return [
+    *source.notes,
     *_few_labels(source),
     *_skew(source),
     *_duplicates(source),
@@ -78,7 +79,8 @@ def oddities(source: Source) -> list[str]:
 
 def _splits(source: Source) -> dict[str, Split]:
   splits = {
-    'train': source.train,
+    'train': source.of_clients.train,
+    'server': source.server,
     'validation': source.validation,
     'test': source.test,
   }
@@ -124,7 +126,7 @@ def _duplicates(source: Source) -> Iterator[str]:
   }
   train = set(keys['train'])
   for name in splits:
-    if name == 'train':
+    if name in ('train', 'server'):
       continue
     both = sum(key in train for key in keys[name])
     if both:
@@ -137,7 +139,7 @@ def _duplicates(source: Source) -> Iterator[str]:
   if again:
     yield f'{again:,} training examples occur more than once.'
   labels = collections.defaultdict(set)
-  for key, label in zip(keys['train'], source.train.labels, strict=True):
+  for key, label in zip(keys['train'], splits['train'].labels, strict=True):
     if label != UNKNOWN:
       labels[key].add(int(label))
   contradictory = sum(len(found) > 1 for found in labels.values())
@@ -169,7 +171,8 @@ def _flat_examples(source: Source) -> Iterator[str]:
 
 
 def _owners(source: Source) -> Iterator[str]:
-  owners = source.train.client_ids
+  train = source.of_clients.train
+  owners = train.client_ids
   if owners is None:
     return
   names, index, sizes = np.unique(
@@ -185,9 +188,9 @@ def _owners(source: Source) -> Iterator[str]:
       f'The client {names[sizes.argmax()]!r} owns {sizes.max():,} of '
       f'{len(owners):,} training examples: means over clients are about it.'
     )
-  known = source.train.labels != UNKNOWN
+  known = train.labels != UNKNOWN
   classes = np.zeros([len(names), source.num_classes], bool)
-  classes[index[known], source.train.labels[known]] = True
+  classes[index[known], train.labels[known]] = True
   single = int((classes.sum(axis=1) == 1).sum())
   if single:
     yield (

@@ -4,6 +4,8 @@
     <data_dir>/train/<client>/_unlabelled/   its images without a label
     <data_dir>/test/<class>/                 test images
     <data_dir>/validation/<class>/           (optional) validation images
+    <data_dir>/server/<class>/               (optional) the server's images,
+                                             which takes none from clients then
 
 Images are PNG or JPEG files of any size, grey or in colour
 (`datasets.files.square_images`). The decoded squares are kept in
@@ -32,6 +34,7 @@ from datasets.sources.source_spec import SourceSpec
 from tff_ssl.setting import Setting
 
 UNLABELLED = '_unlabelled'
+_SERVER = 'server'
 
 _LAYOUT = image_files.Layout(
   'image_folder',
@@ -72,8 +75,8 @@ class Folders:
   Attributes:
     root: The folder.
     class_names: The classes, sorted.
-    splits: The files by split: `train`, `test`, and `validation` if there is
-      one.
+    splits: The files by split: `train`, `test`, and `validation` and `server`
+      if they are there.
   """
 
   root: pathlib.Path
@@ -111,7 +114,7 @@ def load(data_dir: str | None, cache_dir: str, side: int = 32) -> Source:
       folders.splits.items(), np.split(images, ends[:-1]), strict=True
     )
   }
-  train = splits['train']
+  train, server = splits['train'], splits.pop(_SERVER, None)
   folder = npz_files.NpzFile(str(folders.root / 'train'), 'replace the images')
   mean, stddev = npz_files.moments(train.images, folder, 'images')
   return Source(
@@ -124,7 +127,8 @@ def load(data_dir: str | None, cache_dir: str, side: int = 32) -> Source:
     background=npz_files.background(train.images),
     mirrorable=False,
     names=folders.class_names,
-    **splits,
+    num_server=0 if server is None else len(server.labels),
+    **{**splits, 'train': train.followed_by(server)},
   )
 
 
@@ -140,18 +144,21 @@ def check_files(data_dir: str | None) -> Folders:
   """
   root = _LAYOUT.root(data_dir)
   train = _train_files(root / 'train')
-  class_names = tuple(sorted(set(train.classes) - {None}))
+  server_names = (
+    set(_classes(root / _SERVER)) if (root / _SERVER).is_dir() else set()
+  )
+  class_names = tuple(sorted(set(train.classes) - {None} | server_names))
   if len(class_names) < 2:
     found = f'only the class {class_names[0]!r}' if class_names else 'no class'
     raise ValueError(
       f'{root / "train"} has {found}: put labelled images of two classes or '
-      'more into train/<client>/<class>/.'
+      'more into train/<client>/<class>/ or server/<class>/.'
     )
   splits = {'train': train, 'test': _labelled_files(root / 'test', class_names)}
   # Of all names for it, one is read.
   for path in image_files.visible(root):
-    if path.name == 'validation':
-      splits['validation'] = _labelled_files(path, class_names)
+    if path.name in ('validation', _SERVER):
+      splits[path.name] = _labelled_files(path, class_names)
     elif path.name.lower().startswith('val') and path.is_dir():
       raise ValueError(
         f'{path} is not read: call it validation, or move it away.'
@@ -289,10 +296,25 @@ def _num_clients(data_dir: str | None) -> int:
   return sum(path.is_dir() for path in image_files.visible(folder))
 
 
+def _count_server(data_dir: str | None) -> int:
+  """Returns the number of the server's own images."""
+  if data_dir is None:
+    return 0
+  folder = pathlib.Path(data_dir).expanduser() / _SERVER
+  return sum(
+    path.suffix.lower() in _LAYOUT.suffixes
+    for path in folder.glob('*/*')
+    if not path.name.startswith('.')
+  )
+
+
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
   """Returns the defaults; if several clients have folders, these take part."""
-  owners = _num_clients(given.get('data_dir'))
-  return run_profiles.with_owners(run_profiles.OWN_IMAGES, owners, given)
+  folder = given.get('data_dir')
+  values = run_profiles.with_owners(
+    run_profiles.OWN_IMAGES, _num_clients(folder), given
+  )
+  return run_profiles.with_server(values, _count_server(folder))
 
 
 SPEC = SourceSpec(

@@ -1,20 +1,28 @@
 """The user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
 
-There may be a `<data_dir>/validation.npz`, for choosing settings. `np.savez` or
-`np.savez_compressed` writes each file. It has the arrays
+There may be a `<data_dir>/validation.npz`, for choosing settings, and a
+`<data_dir>/server.npz` with the labelled images of the server, which then takes
+none from the clients. `np.savez` or `np.savez_compressed` writes each file. It
+has the arrays
 
-* `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3;
+* `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3; or floats from 0 to
+  1, which are rounded to 1/255;
 * `labels`: any integer type, `[N]`, the classes, numbered from 0 without gaps.
-  In train.npz, -1 stands for an image without a label;
+  In train.npz, -1 stands for an image without a label; beside a server.npz, the
+  array may be missing there;
 * `client_ids` (optional): strings or integers, `[N]`, the owner of each
-  example. They are in all files, or in train.npz alone.
+  example. They are in train.npz alone, or also in the others;
+* `class_names` (optional, in train.npz): strings, one for each class.
+
+Other arrays are not read, and a run names them.
 
 The files are not trusted. Nothing is unpickled. The declarations in the zip
 directory and in the array headers are checked before an array is read.
 """
 
+import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,7 +34,10 @@ from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
 _SPLITS = ('train', 'test')
-_VALIDATION = 'validation'
+# Files that may be there.
+_VALIDATION, _SERVER = 'validation', 'server'
+_OPTIONAL = ('client_ids', 'class_names')
+_KEYS = ('images', 'labels', *_OPTIONAL)
 _REMEDY = 'write it with np.savez'
 
 
@@ -68,70 +79,125 @@ def load(
   """
   del cache_dir
   files = check_files(data_dir)
-  npz_files.check_sizes(files, max_bytes)
-  train, *evaluated = (_read_split(file) for file in files)
-  _check_classes(train.labels, files[0])
-  for split, file in zip(evaluated, files[1:], strict=True):
-    _check_evaluated(train, split, file)
-  test, validation = (*evaluated, None)[:2]
-  mean, stddev = npz_files.moments(train.images, files[0], 'images')
-  examples = f'{len(train.labels):,} train and {len(test.labels):,} test'
-  if validation is not None:
-    examples = (
-      f'{len(train.labels):,} train, {len(validation.labels):,} validation '
-      f'and {len(test.labels):,} test'
-    )
-  unlabelled = np.count_nonzero(train.labels == UNKNOWN)
+  npz_files.check_sizes(list(files.values()), max_bytes)
+  arrays = {
+    split: _read(file, may_lack_labels=split == 'train' and _SERVER in files)
+    for split, file in files.items()
+  }
+  splits = {split: _split(files[split], arrays[split]) for split in files}
+  of_clients, server = splits['train'], splits.get(_SERVER)
+  for split in files.keys() - {'train'}:
+    _check_labelled(of_clients, splits[split], files[split])
+  # What is learnt of colours is what clients see.
+  mean, stddev = npz_files.moments(of_clients.images, files['train'], 'images')
+  train = of_clients.followed_by(server)
+  _check_classes(train.labels, files['train'])
+  for split in (_VALIDATION, 'test'):
+    if split in splits:
+      _check_seen(train, splits[split], files[split])
+  num_classes = int(train.labels.max()) + 1
   return Source(
     name='npz',
-    version=f'npz-{npz_files.digest(files)}',
-    title=f'npz files in {os.path.basename(os.path.abspath(data_dir))}: '
-    f'{examples} examples'
-    + (
-      f'; {unlabelled:,} of the training images have no label'
-      if unlabelled
-      else ''
-    ),
+    version=f'npz-{npz_files.digest(list(files.values()))}',
+    title=_title(data_dir, splits),
     train=train,
-    test=test,
-    validation=validation,
-    num_classes=int(train.labels.max()) + 1,
+    test=splits['test'],
+    validation=splits.get(_VALIDATION),
+    num_classes=num_classes,
     mean=mean,
     stddev=stddev,
-    background=npz_files.background(train.images),
+    background=npz_files.background(of_clients.images),
     mirrorable=False,
+    names=_class_names(files['train'], arrays['train'], num_classes),
+    num_server=0 if server is None else len(server.labels),
+    notes=_notes(files.values()),
   )
 
 
-def check_files(data_dir: str | None) -> list[NpzFile]:
-  """Returns the files after checking that train.npz and test.npz exist.
+def _title(data_dir: str, splits: Mapping[str, Split]) -> str:
+  sizes = [
+    f'{len(splits[name].labels):,} {name}'
+    for name in ('train', _SERVER, _VALIDATION, 'test')
+    if name in splits
+  ]
+  title = (
+    f'npz files in {os.path.basename(os.path.abspath(data_dir))}: '
+    f'{", ".join(sizes[:-1])} and {sizes[-1]} examples'
+  )
+  unlabelled = np.count_nonzero(splits['train'].labels == UNKNOWN)
+  if unlabelled:
+    title += f'; {unlabelled:,} of the training images have no label'
+  return title
+
+
+def _notes(files: Iterable[NpzFile]) -> tuple[str, ...]:
+  """Names the arrays that are not read; a slip of the pen is refused."""
+  notes = []
+  for file in files:
+    others = file.other_keys(_KEYS)
+    for key in others:
+      if near := difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.85):
+        raise file.wrong(key, 'a key that is not read', f'call it {near[0]}')
+    if others:
+      notes.append(f'{file.path}: not read are {", ".join(others)}.')
+  return tuple(notes)
+
+
+def _class_names(
+  file: NpzFile, arrays: Mapping[str, np.ndarray], num_classes: int
+) -> tuple[str, ...] | None:
+  if 'class_names' not in arrays:
+    return None
+  names = as_strings(file, 'class_names', arrays['class_names']).tolist()
+  if len(set(names)) != num_classes or len(names) != num_classes:
+    raise file.wrong(
+      'class_names',
+      f'{len(names)}, {len(set(names))} of them different',
+      f'give a name for each of the {num_classes} classes, in their order',
+    )
+  return tuple(names)
+
+
+def check_files(data_dir: str | None) -> dict[str, NpzFile]:
+  """Returns the files by split after checking that both needed ones exist.
 
   Args:
     data_dir: As in `load`.
 
   Returns:
-    train.npz, test.npz and, if there is one, validation.npz.
+    `train` and `test`; `validation` and `server` if they are there.
 
   Raises:
     ValueError: If train.npz or test.npz is absent.
   """
   npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
-  validation = _file(data_dir, _VALIDATION)
-  more = [validation] if os.path.lexists(validation.path) else []
-  return [*(_file(data_dir, split) for split in _SPLITS), *more]
+  files = {
+    split: _file(data_dir, split) for split in (*_SPLITS, _VALIDATION, _SERVER)
+  }
+  return {
+    split: file
+    for split, file in files.items()
+    if split in _SPLITS or os.path.lexists(file.path)
+  }
 
 
 def _file(folder: str, split: str) -> NpzFile:
   return NpzFile(os.path.join(folder, f'{split}.npz'), _REMEDY)
 
 
-def _read_split(file: NpzFile) -> Split:
-  arrays = file.read(
-    ('images', 'labels'),
+def _read(file: NpzFile, may_lack_labels: bool) -> dict[str, np.ndarray]:
+  optional = (*_OPTIONAL, *(['labels'] if may_lack_labels else []))
+  return file.read(
+    ('images', *([] if may_lack_labels else ['labels'])),
     lambda headers: check_headers(file, headers),
-    optional=('client_ids',),
+    optional=optional,
+    ignores_others=True,
   )
-  images, labels = arrays['images'], arrays['labels']
+
+
+def _split(file: NpzFile, arrays: Mapping[str, np.ndarray]) -> Split:
+  images = with_channels(npz_files.as_bytes(file, 'images', arrays['images']))
+  labels = arrays.get('labels', np.full(len(images), UNKNOWN))
   if labels.min() < UNKNOWN or labels.max() >= 2**31 - 1:
     raise file.wrong(
       'labels',
@@ -142,7 +208,7 @@ def _read_split(file: NpzFile) -> Split:
   client_ids = arrays.get('client_ids')
   if client_ids is not None:
     client_ids = as_strings(file, 'client_ids', client_ids)
-  return Split(with_channels(images), labels.astype(np.int32), client_ids)
+  return Split(images, labels.astype(np.int32), client_ids)
 
 
 def with_channels(images: np.ndarray) -> np.ndarray:
@@ -168,8 +234,10 @@ def check_headers(file: NpzFile, headers: Headers) -> None:
     ValueError: If a shape or a type is wrong.
   """
   shape, dtype = headers['images']
-  if dtype != np.uint8:
-    raise file.wrong('images', dtype, 'scale them to 0..255 as uint8')
+  if dtype != np.uint8 and (dtype.kind != 'f' or dtype.itemsize > 8):
+    raise file.wrong(
+      'images', dtype, 'give uint8 from 0 to 255, or floats from 0 to 1'
+    )
   if len(shape) not in (3, 4):
     raise file.wrong('images', shape, 'the shape is [N, H, W] or [N, H, W, C]')
   if min(shape) < 1:
@@ -190,6 +258,14 @@ def check_headers(file: NpzFile, headers: Headers) -> None:
       raise file.wrong(key, key_dtype, remedy)
     if key_shape != shape[:1]:
       raise file.wrong(key, key_shape, f'there are {shape[0]} images')
+  if 'class_names' in headers:
+    names_shape, names_dtype = headers['class_names']
+    if names_dtype.kind != 'U' or len(names_shape) != 1:
+      raise file.wrong(
+        'class_names',
+        f'{names_dtype} {list(names_shape)}',
+        'give unicode strings, one for each class',
+      )
 
 
 def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
@@ -214,8 +290,8 @@ def as_strings(file: NpzFile, key: str, ids: np.ndarray) -> np.ndarray:
   return np.array(strings, dtype=object)[index]
 
 
-def _check_evaluated(train: Split, split: Split, file: NpzFile) -> None:
-  """Checks a test or validation split against the training split."""
+def _check_labelled(train: Split, split: Split, file: NpzFile) -> None:
+  """Checks a split without unlabelled images against the training images."""
   check_same_shape(train, split, file)
   if train.client_ids is None and split.client_ids is not None:
     raise file.wrong(
@@ -228,9 +304,12 @@ def _check_evaluated(train: Split, split: Split, file: NpzFile) -> None:
     raise file.wrong(
       'labels',
       f'{unlabelled:,} of {len(split.labels):,} that are {UNKNOWN}',
-      'accuracy needs the label of each image here: leave out those without '
-      'one, or move them to train.npz',
+      'each image needs its label here: leave out those without one, or move '
+      'them to train.npz',
     )
+
+
+def _check_seen(train: Split, split: Split, file: NpzFile) -> None:
   unseen = np.setdiff1d(split.labels, train.labels)
   if unseen.size:
     raise file.wrong(
@@ -289,15 +368,24 @@ def _check_classes(labels: np.ndarray, file: NpzFile) -> None:
 
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the defaults; if the files name owners, these are the clients."""
+  """Returns the defaults, as far as the files decide on them."""
+  values = run_profiles.OWN_IMAGES
   if 'partition' not in given and has_client_ids(given.get('data_dir')):
-    return dict(run_profiles.OWN_IMAGES, partition='native')
-  return run_profiles.OWN_IMAGES
+    values = dict(values, partition='native')
+  return run_profiles.with_server(values, _count_server(given.get('data_dir')))
+
+
+def _count_server(data_dir: str | None) -> int:
+  """Returns the number of the server's own examples, 0 if it has none."""
+  if data_dir is None:
+    return 0
+  return _file(os.path.expanduser(data_dir), _SERVER).length('labels')
 
 
 SPEC = SourceSpec(
   name='npz',
-  description='your own <data_dir>/train.npz, test.npz, maybe validation.npz',
+  description='your own <data_dir>/train.npz and test.npz, maybe '
+  'validation.npz and server.npz',
   load=load,
   check_files=check_files,
   has_native_split=True,

@@ -1,6 +1,7 @@
 """The user's own images in sets of known class priors, as npz files.
 
-    <data_dir>/train.npz    images uint8 [N, H, W] or [N, H, W, C], C = 1 or 3;
+    <data_dir>/train.npz    images uint8, or floats from 0 to 1, [N, H, W] or
+                            [N, H, W, C], C = 1 or 3;
                             client_id and set_id, strings or integers [N];
                             labels (optional), integers [N]
     <data_dir>/priors.csv   client_id, set_id and a column for each class
@@ -103,7 +104,7 @@ def check_files(data_dir: str | None) -> list[NpzFile]:
 
 
 def _split(file: NpzFile, arrays, num_classes: int) -> Split:
-  images = arrays['images']
+  images = npz_files.as_bytes(file, 'images', arrays['images'])
   labels = arrays.get('labels')
   if labels is None:
     labels = np.full(len(images), UNKNOWN, np.int32)

@@ -83,6 +83,16 @@ def with_owners(
   return dict(profile, partition='native')
 
 
+def with_server(profile: Mapping[str, Any], examples: int) -> Mapping[str, Any]:
+  """Returns the defaults of data that may say what the server's labels are.
+
+  Args:
+    profile: The defaults of data that do not.
+    examples: The number of the server's own examples; 0 if there are none.
+  """
+  return dict(profile, server_examples=examples) if examples else profile
+
+
 # FedUL, Section 4.3: five systems of hospitals, all in each round.
 OWN_SETS: Mapping[str, Any] = {
   **SMALL_CLIENTS,

@@ -31,6 +31,33 @@ class Split:
   labels: np.ndarray
   client_ids: np.ndarray | None = None
 
+  def part(self, indices: slice) -> 'Split':
+    """Returns some of the examples.
+
+    Args:
+      indices: Of the examples.
+    """
+    ids = None if self.client_ids is None else self.client_ids[indices]
+    return Split(self.images[indices], self.labels[indices], ids)
+
+  def followed_by(self, server: 'Split | None') -> 'Split':
+    """Returns the examples of the clients and then those of the server.
+
+    Args:
+      server: What the server has for its own, or `None`.
+    """
+    if server is None:
+      return self
+    ids = self.client_ids
+    if ids is not None:
+      # Nobody's: `Source.num_server` says which they are.
+      ids = np.concatenate([ids, np.full(len(server.labels), '', object)])
+    return Split(
+      np.concatenate([self.images, server.images]),
+      np.concatenate([self.labels, server.labels]),
+      ids,
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class SourceSets:
@@ -80,6 +107,9 @@ class Source:
       of `sets` go before.
     columns: For each feature of a vector the number of its column, `F`
       integers, where some columns have several features; else `None`.
+    num_server: How many examples at the end of `train` are the server's own.
+      They have labels, and no client has them.
+    notes: What a run says of the data, one sentence each.
   """
 
   name: str
@@ -96,6 +126,23 @@ class Source:
   sets: SourceSets | None = None
   names: tuple[str, ...] | None = None
   columns: tuple[int, ...] | None = None
+  num_server: int = 0
+  notes: tuple[str, ...] = ()
+
+  @property
+  def of_clients(self) -> 'Source':
+    """The data without the server's own examples."""
+    if not self.num_server:
+      return self
+    train = self.train.part(slice(None, -self.num_server))
+    return dataclasses.replace(self, train=train, num_server=0)
+
+  @property
+  def server(self) -> Split | None:
+    """The server's own examples, or `None` if there are none."""
+    if not self.num_server:
+      return None
+    return self.train.part(slice(-self.num_server, None))
 
   @property
   def form(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from datasets.sources import catalogue
 from experiments.artifacts import checkpoints, folders, run_folder
+from experiments.config import defaults
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 
@@ -37,7 +38,7 @@ def opened(settings) -> Iterator[run_folder.RunFolder]:
     cache_folder(settings.cache_dir),
   ):
     # First: with other files there are other defaults.
-    catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+    _check_files(settings)
     folder.check_flags(settings.used, settings_lib.FREE)
     yield folder
 
@@ -60,8 +61,21 @@ def read(settings) -> Iterator[None]:
   run_folder.inspect(settings.run_dir, settings.used, settings_lib.FREE)
   check_rounds_left(settings, rounds_done(settings))
   with cache_folder(settings.cache_dir):
-    catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+    _check_files(settings)
     yield
+
+
+def _check_files(settings) -> None:
+  """Checks the files of the data; says where their folder comes from."""
+  try:
+    catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
+  except ValueError as error:
+    if settings.origins.get('data_dir') != defaults.DATA_DIR:
+      raise
+    raise UsageError(
+      f'{error} (The folder is that of {defaults.DATA_DIR}: is it the one you '
+      'mean? Else give --data_dir.)'
+    ) from error
 
 
 def rounds_done(settings) -> int:

@@ -24,7 +24,8 @@ from experiments.parts.schedules import SCHEDULES
 from tff_ssl.models import ENCODERS, MODELS
 from tff_ssl.setting import Setting
 
-_DATA_DIR = 'TFF_SSL_DATA_DIR'
+# The environment variable of the folder of data files.
+DATA_DIR = 'TFF_SSL_DATA_DIR'
 _GIVEN = 'your flag'
 # The settings that always have a value.
 _NEEDED = frozenset(
@@ -150,7 +151,7 @@ def with_environment(given: Mapping[str, Any]) -> dict[str, Any]:
   Args:
     given: Flags by name.
   """
-  folder = os.environ.get(_DATA_DIR)
+  folder = os.environ.get(DATA_DIR)
   return {**({'data_dir': folder} if folder else {}), **given}
 
 
@@ -199,8 +200,8 @@ def resolve(
     layers.put('--num_clients', {'clients_per_round': clients})
   layers.put(_GIVEN, given)
   layers.origins |= {k: v for k, v in origins.items() if k in given}
-  if layers.values.get('data_dir') == os.environ.get(_DATA_DIR):
-    layers.origins['data_dir'] = _DATA_DIR
+  if layers.values.get('data_dir') == os.environ.get(DATA_DIR):
+    layers.origins['data_dir'] = DATA_DIR
   values = layers.values
   if process.bases:
     check_name('base_process', values['base_process'], process.bases)

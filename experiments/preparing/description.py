@@ -22,6 +22,7 @@ def lines_of_data(data) -> list[str]:
     f'(min/median/max), {_classes(facts)}, {facts["server_examples"]} labelled '
     f'server examples, {facts["labelled_client_examples"]} at clients.',
     *partition_report.lines(data.source, data.partition),
+    *data.source.notes,
   ]
   if data.in_sets:
     lines += set_report.lines(data.partition)

@@ -1,7 +1,7 @@
 """The user's own tables: `<data_dir>/train.csv` and `<data_dir>/test.csv`.
 
-Parquet files (`train.parquet`) do as well, and there may be a validation file.
-A row is an example:
+Parquet files (`train.parquet`) do as well. There may be a validation file, and
+a file `server` with the labelled rows of the server. A row is an example:
 
 * `label`: the class, a number or a word; in the training file it may be empty;
 * `client_id` (optional): the owner of the row. It is in all files, or in the
@@ -25,7 +25,12 @@ from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 from datasets.sources.tables import table_files
-from datasets.sources.tables.table_files import CLIENT, LABEL, VALIDATION
+from datasets.sources.tables.table_files import (
+  CLIENT,
+  LABEL,
+  SERVER,
+  VALIDATION,
+)
 
 # It takes a second to import, which --help does not need.
 with epy.lazy_imports():
@@ -143,7 +148,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   del cache_dir
   paths = check_files(data_dir)
   frames = table_files.read(paths)
-  classes = table_files.classes_of(frames['train'], paths['train'])
+  classes = table_files.classes_of(frames, paths['train'])
   encoding = Encoding.of(_features(frames['train']), paths['train'])
   splits = {
     split: Split(
@@ -162,7 +167,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     title=table_files.title(
       'tables', data_dir, {name: s.labels for name, s in splits.items()}
     ),
-    train=splits['train'],
+    train=splits['train'].followed_by(splits.get(SERVER)),
     test=splits['test'],
     validation=splits.get(VALIDATION),
     num_classes=len(classes),
@@ -172,6 +177,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     columns=encoding.columns,
     background=0,
     mirrorable=False,
+    num_server=len(frames.get(SERVER, ())),
   )
 
 
@@ -226,8 +232,11 @@ def _moments(examples: np.ndarray, num_numbers: int):
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
   """Returns the defaults; if the files name owners, these are the clients."""
-  owners = table_files.count_clients(given.get('data_dir'))
-  return run_profiles.with_owners(run_profiles.OWN_TABLE, owners, given)
+  folder = given.get('data_dir')
+  values = run_profiles.with_owners(
+    run_profiles.OWN_TABLE, table_files.count_clients(folder), given
+  )
+  return run_profiles.with_server(values, table_files.count_server(folder))
 
 
 SPEC = SourceSpec(

@@ -1,8 +1,10 @@
 """A user's tables: CSV or Parquet files with a label in each row.
 
-A folder holds `train.csv` and `test.csv`, or the same as `.parquet`, and maybe
-`validation.csv`. The column `label` is the class, a number or a word, and empty
-where it is unknown; `client_id`, if there is one, is the owner of the row.
+A folder holds `train.csv` and `test.csv`, or the same as `.parquet`. There may
+be `validation.csv`, and `server.csv` with the labelled rows of the server,
+which then takes none from the clients. The column `label` is the class, a
+number or a word, and empty where it is unknown; `client_id`, if there is one,
+is the owner of the row.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ with epy.lazy_imports():
   import pandas as pd
 
 LABEL, CLIENT = 'label', 'client_id'
-VALIDATION = 'validation'
+VALIDATION, SERVER = 'validation', 'server'
 _SPLITS = ('train', 'test')
 _KINDS = ('csv', 'parquet')
 
@@ -44,11 +46,11 @@ def check_files(dataset: str, data_dir: str | None) -> dict[str, str]:
       'and test.csv.'
     )
   paths = {}
-  for split in (*_SPLITS, VALIDATION):
+  for split in (*_SPLITS, SERVER, VALIDATION):
     path = _path(data_dir, split)
     if path is not None:
       paths[split] = path
-    elif split != VALIDATION:
+    elif split in _SPLITS:
       raise ValueError(
         f'{os.path.join(data_dir, split)}.csv: no such file; data_dir must '
         'hold train.csv and test.csv, or the same as .parquet.'
@@ -71,6 +73,19 @@ def count_clients(data_dir: str | None) -> int:
     return 0
 
 
+def count_server(data_dir: str | None) -> int:
+  """Returns the number of the server's own rows; 0 without a usable file.
+
+  Args:
+    data_dir: The folder with the files, or `None`.
+  """
+  try:
+    path = _path(os.path.expanduser(data_dir or ''), SERVER)
+    return 0 if path is None else len(_read(path, [LABEL]))
+  except ValueError:
+    return 0
+
+
 def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
   """Reads and checks the tables.
 
@@ -85,6 +100,10 @@ def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
       not as described above.
   """
   train = _read(paths['train'])
+  if SERVER in paths and LABEL not in train:
+    train = train.assign(
+      **{LABEL: pd.Series([None] * len(train), dtype=object)}
+    )
   # Words that look like numbers stay words where the training file has words.
   words = dict.fromkeys(train.select_dtypes(object), str)
   frames = {
@@ -96,17 +115,24 @@ def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
   return frames
 
 
-def classes_of(frame: pd.DataFrame, path: str) -> list[int | str]:
+def classes_of(
+  frames: Mapping[str, pd.DataFrame], path: str
+) -> list[int | str]:
   """Returns the classes: whole numbers in their order, or words in theirs.
 
   Args:
-    frame: The training table.
-    path: The file, for messages.
+    frames: The tables by split; the training rows and the server's count.
+    path: The training file, for messages.
 
   Raises:
     ValueError: If there are fewer than two.
   """
-  found = {_class(value) for value in frame[LABEL].dropna()}
+  found = {
+    _class(value)
+    for split in ('train', SERVER)
+    if split in frames
+    for value in frames[split][LABEL].dropna()
+  }
   if not found:
     raise wrong(path, LABEL, 'only empty cells', 'give the labels of some rows')
   if len(found) == 1:

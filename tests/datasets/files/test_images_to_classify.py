@@ -86,7 +86,7 @@ def png(path, array=None, mode=None, **options):
     (
       'a.npz',
       lambda p: np.savez(p, labels=np.zeros(3, int)),
-      "found the keys ['labels']; there must be images, may be labels",
+      "found the keys ['labels']; there must be images, may be client_id",
     ),
     (
       'a.npz',

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 
 from datasets.partition import partitions
 from datasets.records import partition_report, split_manifest
+from datasets.sources.source import Source, Split
 
 
 @pytest.fixture
@@ -285,7 +286,11 @@ def test_hostile_ids_stay_apart(source_of):
       {**_r(5), 'server_examples': 1740},
       'server_examples=1740',
     ),
-    ('r', {**_r(5), 'server_examples': 1750}, 'class 8.*only 174'),
+    (
+      'r',
+      {**_r(5), 'server_examples': 1750},
+      "class '8', which has 174: .*=1740 or less",
+    ),
     (
       'r',
       {**_r(5), 'server_writers': 'held_out'},
@@ -503,3 +508,30 @@ def test_records_say_what_the_function_takes(name):
 def test_what_a_partition_changes_of_a_run(name, given, expected):
   values = {'num_clients': 20, 'u_set_recipe': 'paper'}
   assert partitions.find(name).overrides(values, given) == expected
+
+
+@pytest.mark.parametrize(
+  'name, settings',
+  [
+    ('pooled', {}),
+    ('native', {}),
+    ('r', {'num_clients': 3, 'noniid_r': 0.0}),
+  ],
+)
+def test_the_servers_own_examples_go_to_nobody_else(name, settings):
+  labels = np.arange(60, dtype=np.int32) % 3
+  ids = np.array([f'w{i % 6}' for i in range(50)] + [''] * 10, object)
+  split = Split(np.zeros((60, 1, 1, 1), np.uint8), labels, ids)
+  source = Source(
+    'own', '1', '', split, split, 3, (0.5,), (0.5,), 0, False, num_server=10
+  )
+  held = partitions.build(name, source, seed=3, server_examples=10, **settings)
+  assert sorted(held.server_indices) == list(range(50, 60))
+  assert sorted(held.examples) == list(range(50))
+  assert not held.held_out_client_names and '' not in held.client_names
+  # A process without a server leaves them alone.
+  alone = partitions.build(name, source, seed=3, **settings)
+  assert not len(alone.server_indices)
+  assert sorted(alone.examples) == list(range(50))
+  with pytest.raises(ValueError, match='server_examples=9 has no effect'):
+    partitions.build(name, source, seed=3, server_examples=9, **settings)

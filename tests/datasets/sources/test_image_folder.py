@@ -387,3 +387,22 @@ def test_a_folder_and_a_side_are_needed(folder):
     catalogue.load('image_folder', data_dir=None, cache_dir='unused')
   with pytest.raises(ValueError, match='image_folder_side must be .* >= 4'):
     load(folder, side=3)
+
+
+def test_the_servers_own_images(folder):
+  before = load(folder)
+  names = ('bird/a.png', 'cat/a.png', 'dog/a.png', 'dog/b.png')
+  for name in names:
+    write(folder / 'server' / name)
+  source = load(folder)
+  assert source.class_names == ('bird', 'cat', 'dog')
+  assert source.num_server == 4 and source.version != before.version
+  np.testing.assert_array_equal(
+    source.of_clients.train.images, before.train.images
+  )
+  assert source.server.labels.tolist() == [0, 1, 2, 2]
+  wanted = np.stack([read(folder / 'server' / name) for name in names])
+  np.testing.assert_array_equal(source.server.images[..., 0], wanted)
+  given = {'data_dir': str(folder)}
+  values = catalogue.find('image_folder').defaults(given)
+  assert values['server_examples'] == 4

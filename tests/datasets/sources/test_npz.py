@@ -203,15 +203,67 @@ def ids_of_code(code):
   return ids
 
 
+@pytest.mark.parametrize('dtype', ['f2', '>f4', 'f8'])
+def test_floats_become_bytes(folder, dtype):
+  for split in ('train', 'test'):
+    write(folder, split, images=(IMAGES / 255).astype(dtype))
+  source = load(folder)
+  assert source.train.images.dtype == np.uint8
+  np.testing.assert_array_equal(source.train.images, IMAGES)
+
+
+def test_classes_may_have_names(folder):
+  assert load(folder).class_names == ('0', '1', '2')
+  write(folder, 'train', class_names=np.array(['cat', 'dog', 'Käfer']))
+  assert load(folder).class_names == ('cat', 'dog', 'Käfer')
+  for names in (['cat', 'dog'], ['cat', 'dog', 'dog']):
+    write(folder, 'train', class_names=np.array(names))
+    refused(folder, 'class_names', '2 of them', 'each of the 3 classes')
+
+
+def test_other_arrays_are_named_and_not_read(folder):
+  assert load(folder).notes == ()
+  write(folder, 'train', ages=np.array([{}] * 12), width=np.zeros(3))
+  (note,) = load(folder).notes
+  assert 'train.npz' in note and 'not read are ages, width' in note
+
+
+def test_the_servers_own_examples(folder):
+  unlabelled = {'labels': None, 'client_ids': np.array(list('abc') * 4)}
+  write(folder, 'train', **unlabelled)
+  refused(folder, "['client_ids', 'images']")
+  write(folder, 'server', images=IMAGES[2:8], labels=LABELS[2:8])
+  source = load(folder)
+  assert source.num_server == 6 and source.num_classes == 3
+  assert '12 train, 6 server and 4 test' in source.title
+  assert '12 of the training images have no label' in source.title
+  clients, server = source.of_clients.train, source.server
+  np.testing.assert_array_equal(clients.images, IMAGES)
+  assert (clients.labels == -1).all() and len(set(clients.client_ids)) == 3
+  np.testing.assert_array_equal(server.images, IMAGES[2:8])
+  np.testing.assert_array_equal(server.labels, LABELS[2:8])
+  spec = catalogue.find('npz')
+  values = spec.defaults({'data_dir': str(folder)})
+  assert (values['server_examples'], values['partition']) == (6, 'native')
+  write(folder, 'server', images=IMAGES[:2], labels=np.array([0, -1]))
+  refused(folder, 'server.npz', 'each image needs its label')
+  write(folder, 'server', images=IMAGES[:2], labels=np.array([0, 1]))
+  refused(folder, 'test.npz', '[2], unseen')
+
+
 @pytest.mark.parametrize('split', ['train', 'test'])
 @pytest.mark.parametrize(
   'changes, fragments',
   [
     ({'images': None}, ["['labels']", 'must be images and labels']),
     ({'labels': None}, ["['images']"]),
-    ({'client_id': LABELS}, ["'client_id'", 'nothing else']),
-    ({'images': IMAGES / 255}, ['images', 'float64', '0..255 as uint8']),
-    ({'images': np.full([12, 6, 5], np.nan)}, ['images', 'float64']),
+    ({'client_id': LABELS}, ['client_id:', 'call it client_ids']),
+    ({'image': IMAGES}, ['image:', 'call it images']),
+    ({'images': IMAGES / 1.0}, ['images', 'floats from 0 to', 'divide']),
+    ({'images': IMAGES / 255 - 0.1}, ['images', 'floats from -0.1 to']),
+    ({'images': np.full([12, 6, 5], np.nan)}, ['images', 'from nan to nan']),
+    ({'images': IMAGES.astype(np.longdouble)}, ['images', 'float128']),
+    ({'class_names': np.arange(3)}, ['class_names', 'int64', 'one for each']),
     ({'images': IMAGES.astype(np.int64)}, ['images', 'int64']),
     ({'images': IMAGES > 9}, ['images', 'bool']),
     ({'images': IMAGES[0, 0, 0]}, ['images', '(1,)']),

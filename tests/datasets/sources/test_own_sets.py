@@ -76,7 +76,7 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
     ({'set_id': np.arange(4)}, 'set_id: found .*there are 5 images'),
     ({'set_id': np.arange(5) / 2}, 'set_id: found float64'),
     ({'labels': np.array([0, 1, 2, 0, 0])}, 'labels: found 0..2'),
-    ({'images': np.zeros((5, 4, 4))}, 'images: found float64'),
+    ({'images': np.zeros((5, 4, 4)) - 1}, 'images: found floats from -1 to'),
     ({'client_id': np.array(list('abcab'))}, 'no row for the set'),
     ({'csv': CSV + 'c,1,.5,.5\n'}, "set '1' of 'c', which has no example"),
     ({'csv': CSV.replace('.8', '.9')}, 'sum to 1.1 instead of 1'),

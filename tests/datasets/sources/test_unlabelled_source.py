@@ -72,7 +72,9 @@ def test_partitions_by_label_are_refused(source, name, arguments):
 
 
 def test_more_labels_than_there_are(source):
-  with pytest.raises(ValueError, match='server_examples=104 .* only 25'):
+  with pytest.raises(
+    ValueError, match='server_examples=104 .* has 25: .*=100 or less'
+  ):
     partitions.build('pooled', source, server_examples=104, seed=1)
 
 

@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 from PIL import Image
 from scipy import stats
+from sklearn import datasets as sklearn_datasets
 
 from datasets.store import client_store
 from experiments.config import settings
 from experiments.config.usage import UsageError
-from experiments.preparing import data
+from experiments.preparing import data, description
 from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 
@@ -453,4 +454,41 @@ def test_pretraining_on_images_without_labels(cache_dir, half_labelled):
       num_clients=2,
       clients_per_round=2,
       **given,
+    )
+
+
+@pytest.fixture
+def with_server(tmp_path):
+  """Digits of 20 writers without labels, and 40 of the server."""
+  digits = sklearn_datasets.load_digits()
+  images = np.uint8(digits.images * 255 / 16)
+  owners = np.arange(1000) % 20
+  np.savez(tmp_path / 'train', images=images[:1000], client_ids=owners)
+  for name, part in (
+    ('server', slice(1000, 1040)),
+    ('test', slice(1100, 1200)),
+  ):
+    np.savez(tmp_path / name, images=images[part], labels=digits.target[part])
+  return str(tmp_path), images[1000:1040], digits.target[1000:1040]
+
+
+def test_the_server_has_what_its_file_has(cache_dir, with_server):
+  folder, images, labels = with_server
+  run = prepare(cache_dir, dataset='npz', data_dir=folder)
+  facts = run.describe()
+  assert (facts['server_examples'], facts['clients']) == (40, 20)
+  assert facts['examples'] == 1000
+  server = client_store.read_numpy(run.store, 'server')
+  order = run.partition.server_indices - 1000
+  np.testing.assert_array_equal(server.images[..., 0], images[order])
+  np.testing.assert_array_equal(server.y, labels[order])
+  lines = description.lines_of_data(run)
+  assert any('those that the data give to the server' in x for x in lines)
+  with pytest.raises(ValueError, match='server_examples=30 has no effect'):
+    prepare(cache_dir, dataset='npz', data_dir=folder, server_examples=30)
+  with pytest.raises(ValueError, match="none of the clients' 1,000 examples"):
+    prepare(cache_dir, 'fedavg', dataset='npz', data_dir=folder)
+  with pytest.raises(ValueError, match="split='80_20' does not fit npz"):
+    prepare(
+      cache_dir, dataset='npz', data_dir=folder, split='80_20', partition='r'
     )

@@ -198,3 +198,31 @@ def test_words_that_look_like_numbers_stay_words(folder):
 def test_an_infinite_number_is_refused_in_the_test_file_too(folder):
   write(folder, 'test', TEST.assign(age=[20, np.inf]))
   refused(folder, 'test.csv', "'age'", 'infinite')
+
+
+@pytest.mark.parametrize('column', [True, False])
+def test_the_servers_own_rows(folder, column):
+  server = TRAIN.iloc[[1, 3]].assign(label=['well', 'ill'])
+  unlabelled = TRAIN.assign(label=None, client_id=list('aabbcc'))
+  write(
+    folder, 'train', unlabelled if column else unlabelled.drop(columns='label')
+  )
+  if column:
+    refused(folder, "column 'label'", 'only empty cells')
+  else:
+    refused(folder, "has no column 'label'")
+  write(folder, 'server', server)
+  source = load(folder)
+  assert source.num_server == 2 and source.class_names == ('ill', 'well')
+  assert '6 train, 2 test and 2 server rows' in source.title
+  clients, own = source.of_clients.train, source.server
+  assert (clients.labels == -1).all() and set(clients.client_ids) == set('abc')
+  assert own.labels.tolist() == [1, 0]
+  np.testing.assert_array_equal(own.images, clients.images[[1, 3]])
+  # The clients' rows alone standardise.
+  assert source.mean[1] == pytest.approx(TRAIN['weight'].mean())
+  given = {'data_dir': str(folder)}
+  assert catalogue.find('table').defaults(given)['server_examples'] == 2
+  more = TRAIN.iloc[[1, 3, 5]].assign(label=['well', 'ill', None])
+  write(folder, 'server', more)
+  refused(folder, 'server.csv', '1 of 3 empty')
