@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 from datasets.sources import catalogue
+from datasets.sources.tables import table_files, text
 from experiments.artifacts import places
 from experiments.config import command_line, parts_of_run, side_commands
 from experiments.config.usage import UsageError
@@ -17,7 +18,7 @@ from tff_ssl.setting import Setting
 _SIGNS = (
   (('priors.csv', 'train.npz'), 'npz_sets'),
   (('train.npz',), 'npz'),
-  (('train.csv',), 'table'),
+  (('train.csv',), 'table'),  # Or 'text', see `recognise`.
   (('train.parquet',), 'table'),
   (('prevalence.csv', 'train'), 'image_sets'),
   (('train',), 'image_folder'),
@@ -55,7 +56,10 @@ def recognise(folder: pathlib.Path) -> str:
   held = {path.name for path in folder.iterdir()}
   for names, dataset in _SIGNS:
     if held.issuperset(names):
-      return dataset
+      has_texts = dataset == 'table' and table_files.has_column(
+        str(folder), text.TEXT
+      )
+      return 'text' if has_texts else dataset
   known = ', '.join(sorted({names[-1] for names, _ in _SIGNS}))
   raise ValueError(
     f'FOLDER={folder} holds nothing that is known: put {known} there (see '

@@ -1,7 +1,7 @@
-"""Classifies a user's images: `python -m experiments.predict --help`.
+"""Classifies a user's files: `python -m experiments.predict --help`.
 
-A row of the table has the probabilities of an image's classes. The model is one
-that `experiments.export` wrote; the run and its data may be gone.
+A row of the table has the probabilities of an example's classes. The model is
+one that `experiments.export` wrote; the run and its data may be gone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ with epy.lazy_imports():
   import numpy as np
   import pandas as pd
 
-  from datasets.files import images_to_classify, whole_files
+  from datasets.files import whole_files
+  from datasets.sources import examples_to_classify
   from experiments.artifacts import exported_models
   from experiments.preparing import hardware
 
 COMMAND = side_commands.Command(
   'predict',
-  'Classifies images with a model of experiments.export, and writes a table '
-  'with a row for each. FILE is npz (the array images), npy, png or jpg.',
+  'Classifies examples with a model of experiments.export, and writes a table '
+  'with a row for each. FILE is npz (the array images), npy, png or jpg; for a '
+  'model of tables or texts, csv or parquet.',
   'runs/first_run new.npz --output=new.csv',
   (
     dataclasses.replace(
@@ -39,23 +41,22 @@ COMMAND = side_commands.Command(
     ),
   ),
   arguments='MODEL FILE...',
-  kinds=('the folder of an exported model', 'a file of images'),
+  kinds=('the folder of an exported model', 'a file of examples'),
 )
 
 
 def predict(
   model: pathlib.Path, files: Sequence[str | os.PathLike]
 ) -> pd.DataFrame:
-  """Classifies the images of files.
+  """Classifies the examples of files.
 
   Args:
     model: The folder that `experiments.export` wrote, or the folder of a run
       with such a folder in its `classifier`.
-    files: As `images_to_classify.read` takes them, in the form of the model's
-      input.
+    files: As `examples_to_classify.read` takes them.
 
   Returns:
-    A row for each image: its `file`, its `index` there, counted from 0, the
+    A row for each example: its `file`, its `index` there, counted from 0, the
     name of its most probable class in `predicted`, whose probability is the
     `confidence`, and `probability_NAME` for each class.
 
@@ -71,10 +72,12 @@ def predict(
   tables = []
   for path in paths:
     try:
-      images = images_to_classify.read(path, loaded.input_shape)
+      examples = examples_to_classify.read(
+        path, loaded.input_shape, loaded.preprocessing
+      )
     except ValueError as error:
       raise UsageError(f'FILE={error}') from error
-    tables.append(loaded.probabilities(images))
+    tables.append(loaded.probabilities(examples))
   probabilities = np.concatenate(tables)
   sizes = [len(table) for table in tables]
   names = np.array(loaded.class_names, dtype=object)

@@ -54,6 +54,7 @@ _MODULE_OF = {
   'condition_number': 'prior_checks',
   'ImageViews': 'augmentation',
   'PlainViews': 'augmentation',
+  'TokenViews': 'augmentation',
   'VectorViews': 'augmentation',
   'image_element_spec': 'templates.client_data',
   'rand_augment_views': 'augmentation',
@@ -80,6 +81,7 @@ _MODULE_OF = {
   'SurrogateSets': 'objectives',
   'TwoExperts': 'objectives',
   'VirtualAdversarialProportions': 'objectives',
+  'Words': 'objectives',
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',

@@ -29,12 +29,15 @@ _SMALLEST = 4
 _HEAD_BYTES = 32
 
 
-def read(files: Sequence[pathlib.Path], side: int) -> np.ndarray:
+def read(
+  files: Sequence[pathlib.Path], side: int, channels: int | None = None
+) -> np.ndarray:
   """Decodes files.
 
   Args:
     files: PNG or JPEG files, whatever they are called.
     side: Height and width of the result.
+    channels: 1 or 3, if that does not depend on the files.
 
   Returns:
     `uint8 [N, side, side, C]`: C is 1 if all files hold shades of grey alone,
@@ -46,7 +49,9 @@ def read(files: Sequence[pathlib.Path], side: int) -> np.ndarray:
   """
   # All files are looked at first: a wrong one is known in seconds.
   are_grey = [_check_header(file) for file in files]
-  channels, mode = (1, 'L') if all(are_grey) else (3, 'RGB')
+  if channels is None:
+    channels = 1 if all(are_grey) else 3
+  mode = 'L' if channels == 1 else 'RGB'
   images = image_files.allocate(len(files), (side, side, channels))
   progress = tqdm(files, desc='Decoding', unit='image', disable=None)
   for index, file in enumerate(progress):

@@ -153,6 +153,11 @@ def _duplicates(source: Source) -> Iterator[str]:
 def _flat_examples(source: Source) -> Iterator[str]:
   """Looks for images of one colour, and features that never change."""
   train = source.train.images
+  if source.form == 'tokens':
+    empty = int((train == 0).all(axis=1).sum())
+    if empty:
+      yield f'{empty:,} training texts have no word.'
+    return
   if source.form == 'vectors':
     flat = int((train == train[:1]).all(axis=0).sum())
     if flat:

@@ -20,7 +20,7 @@ from datasets.sources import (
 )
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
-from datasets.sources.tables import table
+from datasets.sources.tables import table, text
 from tff_ssl import user_modules
 
 SOURCES: dict[str, SourceSpec] = {
@@ -35,6 +35,7 @@ SOURCES: dict[str, SourceSpec] = {
     npz_sets.SPEC,
     image_sets.SPEC,
     table.SPEC,
+    text.SPEC,
   )
 }
 

@@ -128,6 +128,7 @@ def load(data_dir: str | None, cache_dir: str, side: int = 32) -> Source:
     mirrorable=False,
     names=folders.class_names,
     num_server=0 if server is None else len(server.labels),
+    preprocessing={'kind': 'pictures', 'side': side},
     **{**splits, 'train': train.followed_by(server)},
   )
 

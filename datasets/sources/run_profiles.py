@@ -65,6 +65,15 @@ OWN_TABLE: Mapping[str, Any] = {
   'proxy_task': 'reconstruction_of_features',
 }
 
+# Texts of unknown content: the same, and a network for words. An embedding's
+# gradient is small: few texts have the word.
+OWN_TEXTS: Mapping[str, Any] = {
+  **OWN_IMAGES,
+  'model': 'word_average',
+  'learning_rate': 0.3,
+  'proxy_task': 'words',
+}
+
 
 def with_owners(
   profile: Mapping[str, Any], owners: int, given: Mapping[str, Any]

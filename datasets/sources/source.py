@@ -5,13 +5,19 @@ the reports read only this.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 UNKNOWN = -1
 
 # What examples are, and the type and number of dimensions of an array of them.
-FORMS = {'images': (np.uint8, 4), 'vectors': (np.float32, 2)}
+FORMS = {
+  'images': (np.uint8, 4),
+  'vectors': (np.float32, 2),
+  'tokens': (np.int32, 2),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +25,9 @@ class Split:
   """One split of a source.
 
   Attributes:
-    images: The examples: images `uint8 [N, H, W, C]`, or vectors of features
-      `float32 [N, F]`.
+    images: The examples: images `uint8 [N, H, W, C]`, vectors of features
+      `float32 [N, F]`, or the numbers of words `int32 [N, L]`, where 0 follows
+      the end of a text.
     labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN` for training
       examples without a label.
     client_ids: The owner of each example, an array `[N]` of Python strings (any
@@ -109,7 +116,11 @@ class Source:
       integers, where some columns have several features; else `None`.
     num_server: How many examples at the end of `train` are the server's own.
       They have labels, and no client has them.
+    num_tokens: How many numbers words have, where examples are tokens.
     notes: What a run says of the data, one sentence each.
+    preprocessing: How a user's files become examples, in what JSON can hold; it
+      is kept with a classifier. Its `kind` is 'pictures', 'table' or 'text'
+      (`examples_to_classify`). `None` where files hold the examples themselves.
   """
 
   name: str
@@ -127,7 +138,9 @@ class Source:
   names: tuple[str, ...] | None = None
   columns: tuple[int, ...] | None = None
   num_server: int = 0
+  num_tokens: int | None = None
   notes: tuple[str, ...] = ()
+  preprocessing: Mapping[str, Any] | None = None
 
   @property
   def of_clients(self) -> 'Source':

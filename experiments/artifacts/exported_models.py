@@ -2,15 +2,18 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from experiments.artifacts import run_folder
 
-# Beside the SavedModel: the names of its classes.
+# Beside the SavedModel: the names of its classes, and how files become
+# examples.
 _CLASSES = 'classes.json'
+_PREPROCESSING = 'preprocessing.json'
 _CLASS_NAMES = 'class_names'
 _MODEL = 'saved_model.pb'
 _REMEDY = 'export the classifier again, with experiments.export'
@@ -19,14 +22,28 @@ _BATCH = 512
 
 
 class ExportedModel:
-  """A classifier with its input shape and the names of its classes."""
+  """A classifier with its input shape and the names of its classes.
 
-  def __init__(self, model, class_names: Sequence[str] | None):
+  Attributes:
+    input_shape: Height, width and channels of images; the number of features;
+      empty for texts.
+    class_names: The names of its classes.
+    preprocessing: How files become examples (`Source.preprocessing`); empty
+      where they hold them.
+  """
+
+  def __init__(
+    self,
+    model,
+    class_names: Sequence[str] | None,
+    preprocessing: Mapping[str, Any],
+  ):
     """Initializes the classifier.
 
     Args:
       model: What `tf.saved_model.load` returned.
       class_names: The names of its classes; their numbers by default.
+      preprocessing: As above.
 
     Raises:
       ValueError: If `experiments.export` did not write the model, or it has
@@ -35,7 +52,8 @@ class ExportedModel:
     try:
       serve = model.signatures['serving_default']
       _, inputs = serve.structured_input_signature
-      shape = inputs['images'].shape[1:]
+      ((_, examples),) = inputs.items()
+      shape = examples.shape[1:]
       num_classes = serve.structured_outputs['probabilities'].shape[-1]
       self._classify = model.with_probabilities
       # The function alone does not keep the variables alive.
@@ -52,20 +70,23 @@ class ExportedModel:
         f'holds a model of {num_classes} classes and {len(class_names)} names '
         f'in {_CLASSES}: {_REMEDY}.'
       )
-    # Height, width and channels.
     self.input_shape = tuple(shape)
     self.class_names = tuple(class_names)
+    self.preprocessing = preprocessing
 
-  def probabilities(self, images: np.ndarray) -> np.ndarray:
+  def probabilities(self, examples: np.ndarray) -> np.ndarray:
     """Returns the probability of each class, `float32 [N, d]`.
 
     Args:
-      images: `[N, H, W, C]`, `uint8`, or floats from 0 to 1.
+      examples: Images `[N, H, W, C]`, `uint8`, or floats from 0 to 1; features
+        `float32 [N, F]`; or texts, strings `[N]`.
     """
     return np.concatenate(
       [
-        self._classify(images[start : start + _BATCH])['probabilities'].numpy()
-        for start in range(0, len(images), _BATCH)
+        self._classify(tf.constant(examples[start : start + _BATCH]))[
+          'probabilities'
+        ].numpy()
+        for start in range(0, len(examples), _BATCH)
       ]
     )
 
@@ -82,6 +103,22 @@ def write_class_names(folder: pathlib.Path, class_names: Sequence[str]) -> None:
   """
   text = json.dumps({_CLASS_NAMES: list(class_names)}, indent=2)
   (folder / _CLASSES).write_text(f'{text}\n')
+
+
+def write_preprocessing(
+  folder: pathlib.Path, preprocessing: Mapping[str, Any]
+) -> None:
+  """Writes how files become examples into a model's folder.
+
+  Args:
+    folder: Of the SavedModel.
+    preprocessing: `Source.preprocessing`.
+
+  Raises:
+    OSError: If it cannot be written.
+  """
+  text = json.dumps(preprocessing, indent=1)
+  (folder / _PREPROCESSING).write_text(f'{text}\n')
 
 
 def load(path: pathlib.Path) -> ExportedModel:
@@ -114,14 +151,16 @@ def load(path: pathlib.Path) -> ExportedModel:
     raise ValueError(
       f'holds a damaged SavedModel ({reason}): {_REMEDY}.'
     ) from error
-  return ExportedModel(model, _class_names(folder / _CLASSES))
+  # Older exports have no names.
+  names = _read(folder / _CLASSES, lambda c: list(map(str, c[_CLASS_NAMES])))
+  return ExportedModel(model, names, _read(folder / _PREPROCESSING, dict) or {})
 
 
-def _class_names(file: pathlib.Path) -> list[str] | None:
-  """Returns the names in a file; `None` where there is no file."""
+def _read(file: pathlib.Path, parse: Callable[[Any], Any]) -> Any:
+  """Returns what a file holds; `None` where there is no file."""
   if not file.exists():
-    return None  # Older exports have none.
+    return None
   try:
-    return list(map(str, json.loads(file.read_text())[_CLASS_NAMES]))
+    return parse(json.loads(file.read_text()))
   except (OSError, ValueError, LookupError, TypeError) as error:
-    raise ValueError(f'holds a damaged {_CLASSES}: {_REMEDY}.') from error
+    raise ValueError(f'holds a damaged {file.name}: {_REMEDY}.') from error

@@ -167,6 +167,12 @@ def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
 
 def _check_form(values, parts) -> None:
   """Refuses a network that does not take what the data set has."""
+  if parts.source.form == 'tokens' and not parts.process.takes_tokens:
+    raise UsageError(
+      f'--process={values["process"]} does not take the texts of --dataset='
+      f'{values["dataset"]}: it mixes or moves examples, or splits the weights '
+      'of a network, which words cannot be; choose another process.'
+    )
   network = values['model']
   fitting = parts_of_run.networks_for(parts.process, parts.source)
   if network in fitting or network not in (*MODELS, *ENCODERS):

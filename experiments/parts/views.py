@@ -36,13 +36,15 @@ _STRONG = needs_process('has_strong_view', ', it takes no strong view')
 _CHANGES = unless('views', _PLAIN, 'leaves examples as they are')
 _IMAGES = (_AUGMENTS, _of('images'), _CHANGES)
 _VECTORS = (_AUGMENTS, _of('vectors'), _CHANGES)
+_TOKENS = (_AUGMENTS, _of('tokens'), _CHANGES)
 
 SETTINGS = (
   Setting(
     'views',
     str,
     'What a network sees of an example: auto, views for the form of the data '
-    '(images or vectors); or plain, the example itself, standardised.',
+    '(images, vectors or tokens); or plain, the example itself, standardised '
+    'where it has no words.',
     default='auto',
     choices=('auto', _PLAIN),
     used_when=(_AUGMENTS,),
@@ -99,6 +101,32 @@ SETTINGS = (
     at_most=1,
     used_when=(_STRONG, *_VECTORS),
   ),
+  Setting(
+    'token_dropout',
+    float,
+    'Probability that the weak view of a text lacks a word.',
+    default=0.1,
+    at_least=0,
+    below=1,
+    used_when=_TOKENS,
+  ),
+  Setting(
+    'strong_token_dropout',
+    float,
+    'Probability that the strong view of a text lacks a word.',
+    default=0.3,
+    at_least=0,
+    below=1,
+    used_when=(_STRONG, *_TOKENS),
+  ),
+  Setting(
+    'token_shuffle',
+    int,
+    'The most places by which the strong view of a text moves a word.',
+    default=3,
+    at_least=0,
+    used_when=(_STRONG, *_TOKENS),
+  ),
 )
 
 
@@ -115,6 +143,8 @@ def build(settings, spec, source):
   """
   if source.form == 'vectors':
     return _of_vectors(settings, spec, source)
+  if source.form == 'tokens':
+    return _of_tokens(settings, spec)
   if not spec.augments:
     return augmentation.PlainViews()
   if settings.views == _PLAIN:
@@ -139,6 +169,18 @@ def _of_vectors(settings, spec, source):
     # None where the process takes no strong view.
     corruption=(settings.vector_corruption or 0.0) if changes else 0.0,
     columns=source.columns,
+  )
+
+
+def _of_tokens(settings, spec):
+  """Without some words where the process augments."""
+  if not spec.augments or settings.views == _PLAIN:
+    return augmentation.TokenViews(0.0, 0.0, 0)
+  return augmentation.TokenViews(
+    settings.token_dropout,
+    # None where the process takes no strong view.
+    settings.strong_token_dropout or 0.0,
+    settings.token_shuffle or 0,
   )
 
 

@@ -58,7 +58,10 @@ class Run:
     )
     settings = cohort.fit(settings, data.partition)
     model = networks.build(
-      settings, data.store.input_shape, data.source.num_classes
+      settings,
+      data.store.input_shape,
+      data.source.num_classes,
+      data.source.num_tokens,
     )
     own_views = views.build(settings, spec, data.source)
     over_data = build_process(settings, model, own_views, data)

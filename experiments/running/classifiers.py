@@ -9,11 +9,13 @@ import dataclasses
 import io
 import json
 import pathlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from datasets.sources.tables import word_numbers
 from experiments.artifacts import checkpoints, exported_models, run_folder
 from experiments.parts import networks
 from experiments.preparing import hardware
@@ -35,7 +37,8 @@ class Description:
     model: The setting.
     norm: The setting.
     precision: The setting.
-    input_shape: Height, width and channels; or the number of features.
+    input_shape: Height, width and channels; the number of features; or that of
+      a text's words.
     num_classes: Number of classes.
     mean: Mean of each channel, in [0, 1], or of each feature, which
       standardisation subtracts; `None` where images are not standardised but
@@ -43,6 +46,8 @@ class Description:
     stddev: Standard deviation of each of them, by which it divides; or `None`.
     pretraining_rounds: Number of first rounds that train no classifier.
     class_names: The names of the classes; `None` in older checkpoints.
+    preprocessing: `Source.preprocessing`.
+    num_tokens: How many numbers words have, where it classifies texts.
   """
 
   model: str
@@ -54,16 +59,22 @@ class Description:
   stddev: list[float] | None
   pretraining_rounds: int
   class_names: list[str] | None = None
+  preprocessing: dict[str, Any] | None = None
+  num_tokens: int | None = None
 
   @property
-  def of_images(self) -> bool:
-    """Whether it classifies images, and not vectors of features."""
-    return len(self.input_shape) == 3
+  def takes(self) -> str:
+    """What it classifies: 'images', 'features' or 'texts'."""
+    if self.num_tokens is not None:
+      return 'texts'
+    return 'images' if len(self.input_shape) == 3 else 'features'
 
   @property
   def views(self):
     """Gives `plain`, the examples as the model takes them."""
-    if not self.of_images:
+    if self.takes == 'texts':
+      return augmentation.TokenViews()
+    if self.takes == 'features':
       return augmentation.VectorViews(tuple(self.mean), tuple(self.stddev))
     if self.mean is None:
       return augmentation.PlainViews()
@@ -89,7 +100,9 @@ def describe(
     precision: The setting.
     pretraining_rounds: The setting.
   """
-  is_standardised = not isinstance(views, augmentation.PlainViews)
+  is_standardised = not isinstance(
+    views, (augmentation.PlainViews, augmentation.TokenViews)
+  )
   return Description(
     model,
     norm,
@@ -100,6 +113,8 @@ def describe(
     list(views.stddev) if is_standardised else None,
     pretraining_rounds or 0,
     list(data.source.class_names),
+    data.source.preprocessing,
+    data.source.num_tokens,
   )
 
 
@@ -138,7 +153,7 @@ def unpack(content: bytes) -> tuple[Description, ModelWeights]:
 def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
   """Writes the classifier of a run's newest checkpoint as a SavedModel.
 
-  The names of the classes lie beside it.
+  The names of the classes lie beside it, and how files become examples.
 
   Args:
     run_dir: Folder of the run.
@@ -177,6 +192,8 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
     ) from error
   if description.class_names is not None:
     exported_models.write_class_names(output, description.class_names)
+  if description.preprocessing is not None:
+    exported_models.write_preprocessing(output, description.preprocessing)
   return rounds
 
 
@@ -190,18 +207,28 @@ class _Classifier(tf.Module):
       tf.Variable(value, trainable=False) for value in weights.non_trainable
     ]
     model = networks.build(
-      description, description.input_shape, description.num_classes
+      description,
+      description.input_shape,
+      description.num_classes,
+      description.num_tokens,
     )
     views = description.views
-    name = 'images' if description.of_images else 'features'
+    takes = description.takes
+    if takes == 'texts':
+      # An attribute, so that the table of words is saved, too.
+      self.numbers = word_numbers.of_words(
+        description.preprocessing['words'], description.input_shape[0]
+      )
 
     def logits(examples):
-      if examples.dtype != tf.uint8:
+      if takes == 'texts':
+        examples = tf.cast(self.numbers(examples), tf.int32)
+      elif examples.dtype != tf.uint8:
         # PlainViews take floats as they are, and NaN would become a pixel.
         examples = tf.debugging.check_numerics(
-          tf.cast(examples, tf.float32), name
+          tf.cast(examples, tf.float32), takes
         )
-        if description.of_images:
+        if takes == 'images':
           examples = augmentation.check_range(examples)
       output, _ = model.predict(
         [tf.convert_to_tensor(value) for value in self.trainable],
@@ -216,18 +243,23 @@ class _Classifier(tf.Module):
       return {'logits': output, 'probabilities': tf.nn.softmax(output)}
 
     def spec(dtype):
-      return tf.TensorSpec([None, *description.input_shape], dtype, name)
+      shape = [] if takes == 'texts' else description.input_shape
+      return tf.TensorSpec([None, *shape], dtype, takes)
 
     # One graph for each type: with a single one TensorFlow would cast floats to
     # whole numbers, which leaves nothing of pixels in [0, 1].
     self.__call__ = tf.function(logits)
     self.with_probabilities = tf.function(with_probabilities)
-    whole = [tf.uint8] if description.of_images else []
-    for dtype in (*whole, tf.float32, tf.float64):
+    types = {
+      'images': (tf.float32, tf.float64, tf.uint8),
+      'features': (tf.float32, tf.float64),
+      'texts': (tf.string,),
+    }[takes]
+    for dtype in types:
       self.__call__.get_concrete_function(spec(dtype))
       self.with_probabilities.get_concrete_function(spec(dtype))
     # A signature has one type, to which TensorFlow casts. Bytes that become
     # floats are outside of [0, 1], and refused.
     self.signature = self.with_probabilities.get_concrete_function(
-      spec(tf.float32)
+      spec(types[0])
     )

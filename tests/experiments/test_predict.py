@@ -53,7 +53,7 @@ def test_a_file_with_the_table(exported, files, tmp_path, capsys):
   'arguments, message',
   [
     ([], 'MODEL is missing: name the folder of an exported model.'),
-    (['{model}'], 'FILE is missing: name a file of images.'),
+    (['{model}'], 'FILE is missing: name a file of examples.'),
     (['{here}', '{file}'], 'MODEL={here} holds no exported classifier: name'),
     (['{model}', '{file}', '{here}/d.npy'], 'FILE={here}/d.npy: no such file'),
     (['{model}', '{file}', '--output={file}'], '--output={file} does not end'),

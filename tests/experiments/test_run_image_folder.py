@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from sklearn import datasets
 
-from experiments import run
+from experiments import export, predict, run
 
 NAMES = ('one', 'zero')
 CLIENTS = ('hill', 'lake', 'moor')
@@ -92,3 +92,12 @@ def test_three_rounds(folder, tff_context):
   assert len(table) == 3
   assert table['validation_accuracy'].between(0, 1).all()
   assert (table['mask_rate'].iloc[1:] > 0).all()
+
+  # New pictures have any size, as those of the folder.
+  assert export.main(['export', str(folder / 'run')]) == 0
+  files = sorted((folder / 'data' / 'test').rglob('*.*'))
+  found = predict.predict(folder / 'run', files)
+  truth = [file.parent.name for file in files]
+  assert np.mean(found['predicted'] == truth) == pytest.approx(
+    summary['accuracy']
+  )

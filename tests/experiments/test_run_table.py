@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from sklearn import datasets
 
-from experiments import export, run
+from experiments import export, predict, run
+from experiments.config.usage import UsageError
 
 
 @pytest.fixture(scope='module')
@@ -70,6 +71,16 @@ def test_it_learns(folder, tmp_path, process, flags, least):
   assert np.mean(predicted == test['label']) == pytest.approx(
     summary['accuracy']
   )
+  # The columns as the user has them, labels or none, in any order.
+  new = tmp_path / 'new.csv'
+  test.drop(columns='label').iloc[:, ::-1].to_csv(new, index=False)
+  table = predict.predict(tmp_path / 'run', [new])
+  assert table['predicted'].tolist() == predicted.tolist()
+  test.drop(columns='mean radius').to_csv(new, index=False)
+  with pytest.raises(UsageError, match="'mean radius'.*missing"):
+    predict.predict(tmp_path / 'run', [new])
+  with pytest.raises(UsageError, match='unknown ending.*csv or .parquet'):
+    predict.predict(tmp_path / 'run', [tmp_path / 'new.npz'])
 
 
 @pytest.mark.parametrize(

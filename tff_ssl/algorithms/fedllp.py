@@ -129,6 +129,7 @@ SPECS = tuple(
     has_server_training=False,
     has_gradient_diversity=False,
     has_strong_view=False,
+    takes_tokens=name != 'fedllp_vat',
   )
   for name, objective, equation, more, description in (
     (

@@ -255,4 +255,5 @@ SPEC = ProcessSpec(
   counts_clients=True,
   has_server_training=False,
   has_gradient_diversity=False,
+  takes_tokens=False,
 )

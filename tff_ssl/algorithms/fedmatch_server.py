@@ -199,4 +199,5 @@ SPEC = ProcessSpec(
   keeps_client_state=True,
   counts_clients=True,
   has_gradient_diversity=False,
+  takes_tokens=False,
 )

@@ -168,5 +168,6 @@ SPEC = ProcessSpec(
   makes_pseudo_labels=True,
   has_server_training=False,
   has_gradient_diversity=False,
+  takes_tokens=False,
   has_strong_view=False,
 )

@@ -96,6 +96,8 @@ class ProcessSpec:
     augments: Whether examples go in augmented and standardised; if not, as
       pixels in [0, 1].
     has_strong_view: Whether it takes the strong view of images.
+    takes_tokens: Whether examples may be the numbers of words, which cannot be
+      mixed or moved along a gradient.
     has_gradient_diversity: Whether it can be measured.
     bound: For a process whose accuracy bounds that of others: by which labels,
       in a few words.
@@ -131,6 +133,7 @@ class ProcessSpec:
   needs_encoder: bool = False
   augments: bool = True
   has_strong_view: bool = True
+  takes_tokens: bool = True
   has_gradient_diversity: bool = True
   bound: str | None = None
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)

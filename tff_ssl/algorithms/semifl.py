@@ -243,4 +243,5 @@ SPEC = ProcessSpec(
   derive=_derive,
   makes_pseudo_labels=True,
   has_gradient_diversity=False,
+  takes_tokens=False,
 )

@@ -1,6 +1,7 @@
 """Weak and strong views of examples for consistency training."""
 
 from tff_ssl.augmentation.image_ops import Operation, apply_operations
+from tff_ssl.augmentation.token_views import TokenViews
 from tff_ssl.augmentation.vector_views import VectorViews
 from tff_ssl.augmentation.views import (
   ImageViews,
@@ -13,6 +14,7 @@ __all__ = [
   'ImageViews',
   'Operation',
   'PlainViews',
+  'TokenViews',
   'VectorViews',
   'apply_operations',
   'check_range',

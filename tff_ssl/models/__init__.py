@@ -20,7 +20,8 @@ class ModelSpec:
   Attributes:
     description: One sentence for users.
     builder: `module.function` below `tff_ssl.models`; call `build`.
-    forms: What examples may be: 'images' or 'vectors' of features.
+    forms: What examples may be: 'images', 'vectors' of features, or 'tokens',
+      the numbers of words.
   """
 
   description: str
@@ -32,10 +33,12 @@ class ModelSpec:
     """`build(input_shape, num_classes, norm)` returns a `tf.keras.Model`.
 
     It maps float32 inputs [batch, *input_shape], of height, width and channels
-    or of features, to logits [batch, num_classes]. `norm` is 'none', 'batch' or
-    'group': what follows each convolution, or each hidden layer where there is
-    none, ahead of its ReLU (`tff_ssl.models.normalization.make_norm`). Raises
-    `ValueError` if an argument is out of range.
+    or of features, or int32 inputs [batch, length], to logits
+    [batch, num_classes]. A network of tokens takes `num_tokens`, too. `norm` is
+    'none', 'batch' or 'group': what follows each convolution, or each hidden
+    layer where there is none, ahead of its ReLU
+    (`tff_ssl.models.normalization.make_norm`). Raises `ValueError` if an
+    argument is out of range.
     """
     module, name = self.builder.split('.')
     return getattr(importlib.import_module(f'tff_ssl.models.{module}'), name)
@@ -108,6 +111,11 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
       'Two narrow convolutions, small and fast, for images of 4x4 and more.',
       'convolutional.small_cnn',
     ),
+    'word_average': ModelSpec(
+      'The mean of word embeddings of 64, and a hidden layer of 64.',
+      'text.word_average',
+      ('tokens',),
+    ),
     'vgg11': ModelSpec(
       'VGG11 for CIFAR: eight convolutions and one linear layer, 9.2 million '
       'weights; norm "none" is the published network.',
@@ -123,6 +131,11 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
       'head: the network of the label-hungry paper.',
       'dense.dense_encoder',
       _ALL_FORMS,
+    ),
+    'word_average_encoder': EncoderSpec(
+      'word_average with a linear classifier, as an encoder and its head.',
+      'text.word_average_encoder',
+      ('tokens',),
     ),
     'cnn_encoder': EncoderSpec(
       'The convolutions of small_cnn with a linear classifier, as an encoder '
@@ -142,26 +155,36 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
 )
 
 
-def build(name: str, input_shape, num_classes: int, norm: str):
+def build(
+  name: str,
+  input_shape,
+  num_classes: int,
+  norm: str,
+  num_tokens: int | None = None,
+):
   """Builds a classifier by name.
 
   Args:
     name: Of `MODELS` or `ENCODERS`; the latter get a linear head. Or
       'module:FUNCTION' of one's own on the import path: as `ModelSpec.build`,
       but it may return a `FunctionalModel` or `SplitModel` too.
-    input_shape: Height, width and channels.
+    input_shape: Height, width and channels; the number of features; or the
+      length of a text in words.
     num_classes: Number of classes.
     norm: 'none', 'batch' or 'group'.
+    num_tokens: For texts, how many numbers words may have; builders then take
+      it as a keyword argument.
 
   Returns:
-    A `FunctionalModel` from float32 [batch, *input_shape] to logits
+    A `FunctionalModel` from float32 or int32 [batch, *input_shape] to logits
     [batch, num_classes]; a `SplitModel` where the name is an encoder's.
 
   Raises:
     ValueError: If an argument is out of range.
   """
+  more = {} if num_tokens is None else {'num_tokens': num_tokens}
   if user_modules.is_reference(name):
-    return _of_user(name, input_shape, num_classes, norm)
+    return _of_user(name, input_shape, num_classes, norm, more)
   if name not in MODELS and name not in ENCODERS:
     raise ValueError(f'name is {name!r}: give one of {(*MODELS, *ENCODERS)}.')
   arguments, functional, heads, split = (
@@ -170,20 +193,22 @@ def build(name: str, input_shape, num_classes: int, norm: str):
   )
   if name in MODELS:
     return functional.from_keras(
-      MODELS[name].build(input_shape, num_classes, norm)
+      MODELS[name].build(input_shape, num_classes, norm, **more)
     )
   arguments.check_network(num_classes, norm)
-  encoder = functional.from_keras(ENCODERS[name].build(input_shape, norm))
+  encoder = functional.from_keras(
+    ENCODERS[name].build(input_shape, norm, **more)
+  )
   (num_features,) = split.features_spec(encoder).shape[1:]
   build_head = getattr(heads, ENCODERS[name].head)
   return split.join(encoder, build_head(num_features, num_classes))
 
 
-def _of_user(name, input_shape, num_classes, norm):
+def _of_user(name, input_shape, num_classes, norm, more):
   """Builds the model of a user's own function; see `build`."""
   functional = importlib.import_module('tff_ssl.models.functional')
   build_model = user_modules.load('model', name)
-  model = build_model(tuple(input_shape), num_classes, norm)
+  model = build_model(tuple(input_shape), num_classes, norm, **more)
   if isinstance(model, functional.FunctionalModel):
     return model
   return functional.from_keras(model)

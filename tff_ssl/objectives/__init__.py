@@ -38,6 +38,7 @@ from tff_ssl.objectives.proxy_tasks import (
   ProxyTask,
   Reconstruction,
   Rotation,
+  Words,
 )
 from tff_ssl.objectives.pseudo_label_mix import (
   ConfidenceMix,
@@ -84,5 +85,6 @@ __all__ = [
   'SurrogateSets',
   'TwoExperts',
   'VirtualAdversarialProportions',
+  'Words',
   'WeightedLoss',
 ]

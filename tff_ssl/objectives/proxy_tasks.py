@@ -17,6 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 from etils import epy
 
+from tff_ssl import checks
 from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
@@ -58,14 +59,14 @@ class ProxyTask(abc.ABC):
     """Returns inputs for the encoder and targets for the head.
 
     Args:
-      x: `float32 [n, ...]`, examples as the model sees them. To return it as
-        the inputs saves a pass of the encoder where another head needs its
-        features, too.
+      x: `float32 [n, ...]`, examples as the model sees them, or `int32` where
+        they are the numbers of words. To return it as the inputs saves a pass
+        of the encoder where another head needs its features, too.
       seed: `int32 [2]`.
 
     Returns:
-      Inputs `float32 [m, ...]` and targets with a first dimension m; m may
-      differ from n.
+      Inputs `[m, ...]` of the type of `x` and targets with a first dimension m;
+      m may differ from n.
     """
 
   @abc.abstractmethod
@@ -175,12 +176,56 @@ class Rotation(ProxyTask):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, outputs)
 
 
+@dataclasses.dataclass(frozen=True)
+class Words(ProxyTask):
+  """To tell which words a text has, without their order.
+
+  The target is the share of a text's words in each bucket: the word of number i
+  is in bucket i modulo `buckets`. The loss is the cross-entropy between these
+  shares and the softmax of the outputs; that of an empty text is 0.
+
+  Attributes:
+    buckets: At least 2. So the head does not grow with the vocabulary.
+  """
+
+  buckets: int = 512
+
+  def __post_init__(self):
+    checks.integers_at_least(2, buckets=self.buckets)
+
+  def build_head(self, num_features, input_shape):
+    del input_shape
+    return heads.linear_head(num_features, self.buckets)
+
+  def make(self, x, seed):
+    del seed
+    is_word = tf.cast(x > 0, tf.float32)
+    counts = tf.reduce_sum(
+      tf.one_hot(x % self.buckets, self.buckets) * is_word[..., tf.newaxis],
+      axis=1,
+    )
+    return x, counts / tf.maximum(tf.reduce_sum(is_word, 1, keepdims=True), 1)
+
+  def losses(self, outputs, targets):
+    return tf.nn.softmax_cross_entropy_with_logits(targets, outputs)
+
+  def check_views(self, views, input_shape):
+    try:
+      views.plain(np.zeros([1, *input_shape], np.int32))
+    except (TypeError, ValueError) as error:
+      raise ValueError(
+        f'proxy_task={self} needs the numbers of words, which these views do '
+        f'not take ({error}): choose another task.'
+      ) from error
+
+
 PROXY_TASKS: Mapping[str, ProxyTask] = types.MappingProxyType(
   {
     'reconstruction': Reconstruction(),
     'reconstruction_mse': Reconstruction('mean_squared_error'),
     'reconstruction_of_features': Reconstruction('linear_mean_squared_error'),
     'rotation': Rotation(),
+    'words': Words(),
   }
 )
 
@@ -189,7 +234,7 @@ PROXY_TASK = Setting(
   str,
   'What encoders learn without labels: reconstruction (binary cross-entropy), '
   'reconstruction_mse, reconstruction_of_features (squared error of numbers '
-  'that are no pixels) or rotation.',
+  'that are no pixels), rotation or words (which words a text has).',
   default='reconstruction',
   choices=tuple(PROXY_TASKS),
   parse=PROXY_TASKS.__getitem__,

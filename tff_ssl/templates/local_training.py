@@ -71,14 +71,20 @@ def objective_gradient(
   gradient, of_outputs = tape.gradient(
     loss, (weights.trainable, predict.outputs)
   )
-  gradient = tf.nest.map_structure(
-    lambda weight, part: tf.zeros_like(weight) if part is None else part,
-    weights.trainable,
-    gradient,
-  )
+  gradient = tf.nest.map_structure(_as_tensor, weights.trainable, gradient)
   return ObjectiveGradient(
     gradient, metrics, predict.non_trainable, predict.passes(of_outputs)
   )
+
+
+def _as_tensor(
+  weight: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None
+) -> tf.Tensor:
+  """Returns a gradient of which nothing is left out."""
+  if gradient is None:
+    return tf.zeros_like(weight)
+  # That of an embedding has the rows of those words alone that occur.
+  return tf.convert_to_tensor(gradient)
 
 
 class TrainingResult(NamedTuple):

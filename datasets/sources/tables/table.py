@@ -149,10 +149,10 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   paths = check_files(data_dir)
   frames = table_files.read(paths)
   classes = table_files.classes_of(frames, paths['train'])
-  encoding = Encoding.of(_features(frames['train']), paths['train'])
+  encoding = Encoding.of(features_of(frames['train']), paths['train'])
   splits = {
     split: Split(
-      encoding.encode(_features(frame), paths[split]),
+      encoding.encode(features_of(frame), paths[split]),
       table_files.labels_of(
         frame, classes, paths[split], may_lack=split == 'train'
       ),
@@ -178,6 +178,11 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     background=0,
     mirrorable=False,
     num_server=len(frames.get(SERVER, ())),
+    preprocessing={
+      'kind': 'table',
+      'numbers': dict(encoding.numbers),
+      'words': {name: list(found) for name, found in encoding.words.items()},
+    },
   )
 
 
@@ -193,7 +198,12 @@ def check_files(data_dir: str | None) -> dict[str, str]:
   return table_files.check_files('table', data_dir)
 
 
-def _features(frame: pd.DataFrame) -> pd.DataFrame:
+def features_of(frame: pd.DataFrame) -> pd.DataFrame:
+  """Returns the columns of features.
+
+  Args:
+    frame: A table.
+  """
   return frame[frame.columns.difference([LABEL, CLIENT], sort=False)]
 
 

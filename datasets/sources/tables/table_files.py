@@ -73,6 +73,20 @@ def count_clients(data_dir: str | None) -> int:
     return 0
 
 
+def has_column(data_dir: str, name: str) -> bool:
+  """Returns whether the training table has a column.
+
+  Args:
+    data_dir: The folder with the files.
+    name: Of the column.
+  """
+  try:
+    path = _path(data_dir, 'train')
+    return path is not None and _read(path, [name]) is not None
+  except ValueError:
+    return False
+
+
 def count_server(data_dir: str | None) -> int:
   """Returns the number of the server's own rows; 0 without a usable file.
 
@@ -113,6 +127,23 @@ def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
   for split, frame in frames.items():
     _check_frame(frame, paths[split], frames['train'])
   return frames
+
+
+def read_one(path: str, words: Mapping[str, type]) -> pd.DataFrame:
+  """Reads a table that needs no label.
+
+  Args:
+    path: The file.
+    words: `str` for each column that holds words, also where they look like
+      numbers.
+
+  Raises:
+    ValueError: If the file cannot be read, or has no row.
+  """
+  frame = _read(path, words=words)
+  if not len(frame):
+    raise ValueError(f'{path} has no row: add some.')
+  return frame
 
 
 def classes_of(

@@ -43,11 +43,12 @@ def test_table():
     'npz_sets',
     'image_sets',
     'table',
+    'text',
   ]
   specs = catalogue.SOURCES
   assert all(name == spec.name for name, spec in specs.items())
   native = {name for name, spec in specs.items() if spec.has_native_split}
-  assert native == {'emnist', 'npz', 'image_folder', 'table'}
+  assert native == {'emnist', 'npz', 'image_folder', 'table', 'text'}
   unlabelled = {name for name, spec in specs.items() if spec.has_unlabelled}
   assert unlabelled == {'stl10', 'image_sets'}
   in_sets = {name for name, spec in specs.items() if spec.has_sets}

@@ -25,6 +25,8 @@ def test_every_process_has_defaults_on_every_data_set():
         continue
       if source.has_sets and labels_at not in ('clients', 'sets'):
         continue
+      if source.form == 'tokens' and not PROCESSES[process].takes_tokens:
+        continue
       made = settings.make({'process': process, 'dataset': dataset})
       assert source.has_native_split or made.partition != 'native'
       assert None in (made.local_steps, made.local_epochs)

@@ -58,6 +58,7 @@ PUBLISHED = {
   'gain_balanced': {},
   'gain_resnet9': {},
   'gain_writers': {},
+  'method_costs': {},
   'native_writers': {},
   'native_writers_paper_steps': {},
 }

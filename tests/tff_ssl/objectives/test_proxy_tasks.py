@@ -8,7 +8,7 @@ import scipy.special
 import sklearn.metrics
 import tensorflow as tf
 
-from tff_ssl import models
+from tff_ssl import augmentation, models
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional, heads, split
 from tff_ssl.objectives import proxy_tasks
@@ -164,7 +164,9 @@ class _Counting(proxy_tasks.ProxyTask):
 
 
 class TestAddHead:
-  @pytest.mark.parametrize('name', proxy_tasks.PROXY_TASKS)
+  @pytest.mark.parametrize(
+    'name', sorted(proxy_tasks.PROXY_TASKS.keys() - {'words'})
+  )
   def test_adds_a_head_behind_the_models_own(self, model, name):
     joint = proxy_tasks.add_head(model, proxy_tasks.PROXY_TASKS[name], _PLAIN)
     assert joint.encoder is model.encoder
@@ -179,6 +181,17 @@ class TestAddHead:
       strict=True,
     ):
       np.testing.assert_array_equal(alone, together)
+
+  def test_words_need_the_numbers_of_words(self, model):
+    with pytest.raises(ValueError, match='needs the numbers of words'):
+      proxy_tasks.add_head(model, proxy_tasks.Words(), _PLAIN)
+    encoder = models.build(
+      'word_average_encoder', (6,), 3, 'none', num_tokens=9
+    )
+    joint = proxy_tasks.add_head(
+      encoder, proxy_tasks.Words(8), augmentation.TokenViews()
+    )
+    assert joint.heads[-1].weights_spec.trainable[0].shape == (64, 8)
 
   def test_takes_a_task_of_ones_own(self, model):
     joint = proxy_tasks.add_head(model, _Counting(), _PLAIN)
@@ -298,3 +311,20 @@ def _assert_refused(kind, message, model, task, given=_PLAIN):
   assert text.endswith('.')
   assert '\n' not in text
   assert '. ' not in text
+
+
+def test_losses_of_words_by_hand():
+  """Words 9 and 1 share the bucket 1 of eight; padding is no word."""
+  task = proxy_tasks.Words(8)
+  x = tf.constant([[9, 1, 2, 0], [0, 0, 0, 0]])
+  inputs, targets = task.make(x, _SEED)
+  np.testing.assert_array_equal(inputs, x)
+  expected = np.zeros([2, 8], np.float32)
+  expected[0, 1:3] = 2 / 3, 1 / 3
+  np.testing.assert_allclose(targets, expected, rtol=1e-6)
+  outputs = np.arange(16, dtype=np.float32).reshape(2, 8) / 4
+  log_shares = outputs[0] - np.log(np.exp(outputs[0]).sum())
+  loss = -(2 * log_shares[1] + log_shares[2]) / 3
+  np.testing.assert_allclose(
+    task.losses(tf.constant(outputs), targets), [loss, 0], rtol=1e-5
+  )

@@ -1,0 +1,87 @@
+"""How texts become numbers of words: a Keras layer, in runs and in exports.
+
+Texts become lower case without ASCII punctuation, and are cut at white space.
+0 follows the end of a text, 1 stands for a word without a number of its own,
+and words have the numbers from 2.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epy
+
+# It takes seconds to import, which --help does not need.
+with epy.lazy_imports():
+  import tensorflow as tf
+
+NUM_SPECIAL = 2
+_PUNCTUATION = f'[{re.escape(string.punctuation)}]'
+
+
+def of_texts(texts: Sequence[str], length: int, most: int):
+  """Returns a layer with the words that texts have most often.
+
+  Of words that are equally frequent, the later ones in alphabetical order come
+  first.
+
+  Args:
+    texts: The texts.
+    length: Words of a text that are read.
+    most: The most words with a number of their own.
+
+  Returns:
+    A `tf.keras.layers.TextVectorization`, from strings `[N]` to `int32
+    [N, length]`.
+  """
+  layer = _layer(length, most + NUM_SPECIAL)
+  layer.adapt(tf.constant(list(texts)))
+  return layer
+
+
+def of_words(words: Sequence[str], length: int):
+  """Returns the layer with given words.
+
+  Args:
+    words: In the order of their numbers.
+    length: Words of a text that are read.
+  """
+  layer = _layer(length, None)
+  layer.set_vocabulary(list(words))
+  return layer
+
+
+def words_of(layer) -> tuple[str, ...]:
+  """Returns the words of a layer, in the order of their numbers.
+
+  Args:
+    layer: From `of_texts` or `of_words`.
+  """
+  return tuple(layer.get_vocabulary(include_special_tokens=False))
+
+
+def encode(layer, texts: Sequence[str]) -> np.ndarray:
+  """Returns the numbers of the words of texts, `int32 [N, length]`.
+
+  Args:
+    layer: From `of_texts` or `of_words`.
+    texts: N texts.
+  """
+  return layer(tf.constant(list(texts), tf.string)).numpy().astype(np.int32)
+
+
+def _layer(length, max_tokens):
+  return tf.keras.layers.TextVectorization(
+    max_tokens=max_tokens,
+    standardize=_standardize,
+    output_sequence_length=length,
+  )
+
+
+def _standardize(texts):
+  # Keras's own leaves capital letters beyond ASCII as they are.
+  lower = tf.strings.lower(texts, encoding='utf-8')
+  return tf.strings.regex_replace(lower, _PUNCTUATION, '')

@@ -1,0 +1,129 @@
+"""The text source: how texts become numbers, and what is refused."""
+
+import collections
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.feature_extraction import text as sklearn_text
+
+from datasets.sources import catalogue
+from datasets.sources.tables import word_numbers
+
+TRAIN = pd.DataFrame(
+  {
+    'text': ['The cat, the cat!', 'A DOG barks', None, "don't: a cat"],
+    'label': ['cat', 'dog', None, 'cat'],
+    'client_id': ['x', 'x', 'y', 'y'],
+  }
+)
+TEST = pd.DataFrame({'text': ['the bird', 'dog cat'], 'label': ['cat', 'dog']})
+
+
+@pytest.fixture
+def folder(tmp_path):
+  write(tmp_path, 'train', TRAIN)
+  write(tmp_path, 'test', TEST)
+  return tmp_path
+
+
+def write(folder, split, frame):
+  frame.to_csv(folder / f'{split}.csv', index=False)
+
+
+def load(folder, **options):
+  return catalogue.load(
+    'text', data_dir=str(folder), cache_dir='unused', **options
+  )
+
+
+def test_numbers_by_hand(folder):
+  source = load(folder, length=4, vocabulary=3)
+  # cat occurs three times, the and a twice, all others once.
+  words = source.preprocessing['words']
+  assert words[0] == 'cat' and set(words[1:]) == {'the', 'a'}
+  number = {word: place + 2 for place, word in enumerate(words)}
+  cat, the, a = number['cat'], number['the'], number['a']
+  np.testing.assert_array_equal(
+    source.train.images,
+    [[the, cat, the, cat], [a, 1, 1, 0], [0, 0, 0, 0], [1, a, cat, 0]],
+  )
+  np.testing.assert_array_equal(
+    source.test.images, [[the, 1, 0, 0], [1, cat, 0, 0]]
+  )
+  assert source.form == 'tokens' and source.num_tokens == 5
+  assert source.class_names == ('cat', 'dog')
+  assert source.train.labels.tolist() == [0, 1, -1, 0]
+  assert source.train.client_ids.tolist() == list('xxyy')
+  assert source.preprocessing['length'] == 4
+  assert load(folder, length=3).version != source.version
+
+
+def test_counts_are_those_of_scikit_learn():
+  texts = [
+    'Numbers of ÜBER-sized words; über again.',
+    'tabs\tand\nlines,  and spaces',
+    'words words (words)',
+  ]
+  layer = word_numbers.of_texts(texts, 10, 100)
+  words = word_numbers.words_of(layer)
+  counter = sklearn_text.CountVectorizer(
+    preprocessor=lambda text: ''.join(
+      c for c in text.lower() if c not in '-;.,()'
+    ),
+    token_pattern=r'\S+',
+  )
+  counts = counter.fit_transform(texts).toarray()
+  assert sorted(words) == counter.get_feature_names_out().tolist()
+  numbers = word_numbers.encode(layer, texts)
+  for row, expected in zip(numbers, counts, strict=True):
+    found = collections.Counter(words[number - 2] for number in row if number)
+    assert found == {
+      word: count
+      for word, count in zip(
+        counter.get_feature_names_out(), expected, strict=True
+      )
+      if count
+    }
+
+
+def test_given_words_give_the_same_numbers(folder):
+  source = load(folder)
+  layer = word_numbers.of_words(
+    source.preprocessing['words'], source.preprocessing['length']
+  )
+  texts = TRAIN['text'].fillna('').tolist()
+  np.testing.assert_array_equal(
+    word_numbers.encode(layer, texts), source.train.images
+  )
+
+
+def test_other_columns_are_named(folder):
+  assert load(folder).notes == ()
+  write(folder, 'train', TRAIN.assign(source='web', year=3))
+  assert 'not read are source, year' in load(folder).notes[0]
+
+
+@pytest.mark.parametrize(
+  'train, message',
+  [
+    (TRAIN.rename(columns={'text': 'body'}), "no column 'text'"),
+    (TRAIN.assign(text='!?'), 'no word at all'),
+    (TRAIN.assign(label=None), 'only empty cells'),
+  ],
+)
+def test_refused_files(folder, train, message):
+  write(folder, 'train', train)
+  with pytest.raises(ValueError, match=message) as caught:
+    load(folder)
+  assert '\n' not in str(caught.value)
+
+
+def test_owners_and_the_server_decide_on_defaults(folder):
+  given = {'data_dir': str(folder)}
+  values = catalogue.find('text').defaults(given)
+  assert values['partition'] == 'native' and values['model'] == 'word_average'
+  write(folder, 'server', TRAIN[['text', 'label']].dropna())
+  assert catalogue.find('text').defaults(given)['server_examples'] == 3
+  source = load(folder)
+  assert source.num_server == 3 and source.server.labels.tolist() == [0, 1, 0]
