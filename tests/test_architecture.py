@@ -68,7 +68,7 @@ _ROOMS = {
 _MAX_MODULES_IN_A_ROOM = 15
 
 _MAX_MEDIAN_LINES = 180
-_MAX_PAGE_IMPORTS = 17
+_MAX_PAGE_IMPORTS = 18
 
 
 def _modules(folder):

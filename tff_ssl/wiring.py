@@ -16,7 +16,8 @@ class Wiring:
   """How messages are sent, results and metrics meet, and randomness begins.
 
   Attributes:
-    model_distributor: By default the broadcast of weights, round and seed.
+    model_distributor: By default the broadcast of weights, round and seed. One
+      of TFF's own sends the weights; round and seed then go beside it.
     model_aggregator: A weighted or unweighted aggregation factory; each builder
       says what it takes by default, and what it refuses.
     metrics_aggregator: As in TFF's builders, a function of the metrics'

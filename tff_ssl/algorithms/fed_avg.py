@@ -22,6 +22,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.supervised import SUPERVISED_LOSS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
@@ -57,6 +58,7 @@ SETTINGS = (
 CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 
 
+@tff_arguments.taken
 def build_fed_avg(
   model: functional.FunctionalModel,
   *,

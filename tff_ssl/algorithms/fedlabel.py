@@ -54,6 +54,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import two_experts
 from tff_ssl.objectives.consistency import THRESHOLD
@@ -91,6 +92,7 @@ _STEPS = (
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 
 
+@tff_arguments.taken
 def build_fedlabel(
   model: functional.FunctionalModel,
   *,

@@ -28,7 +28,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fedul
+from tff_ssl.algorithms import fedul, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.label_proportions import VAT_SETTINGS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
@@ -53,6 +53,7 @@ SETTINGS = (
 _CLIENT_TRAINING = TrainingPlan(epochs=1)
 
 
+@tff_arguments.taken
 def build_fedllp(
   model: functional.FunctionalModel,
   *,

@@ -35,7 +35,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fedlabel
+from tff_ssl.algorithms import fedlabel, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import inter_client
 from tff_ssl.objectives.consistency import THRESHOLD
@@ -81,6 +81,7 @@ _CLIENT_TRAINING = TrainingPlan(
 )
 
 
+@tff_arguments.taken
 def build_fedmatch(
   model: functional.FunctionalModel,
   *,

@@ -27,7 +27,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fedmatch
+from tff_ssl.algorithms import fedmatch, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
@@ -57,6 +57,7 @@ _CLIENT_TRAINING = TrainingPlan(batch_size=100, epochs=1)
 _SERVER_TRAINING = TrainingPlan(batch_size=100, steps=10)
 
 
+@tff_arguments.taken
 def build_fedmatch_server(
   model: functional.FunctionalModel,
   *,

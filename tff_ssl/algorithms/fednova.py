@@ -25,7 +25,7 @@ from etils import epy
 
 from tff_ssl import protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fed_avg
+from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 from tff_ssl.training_plan import TrainingPlan
@@ -39,6 +39,7 @@ with epy.lazy_imports():
   from tff_ssl.templates import averaging, effective_steps
 
 
+@tff_arguments.taken
 def build_fednova(
   model: functional.FunctionalModel,
   *,

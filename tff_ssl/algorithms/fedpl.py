@@ -29,7 +29,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fedul
+from tff_ssl.algorithms import fedul, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
@@ -77,6 +77,7 @@ SETTINGS = (
 _CLIENT_TRAINING = TrainingPlan(batch_size=128, epochs=1)
 
 
+@tff_arguments.taken
 def build_fedpl(
   model: functional.FunctionalModel,
   *,

@@ -33,7 +33,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fedlabel
+from tff_ssl.algorithms import fedlabel, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
@@ -72,6 +72,7 @@ _NONE = -1
 _CLIENT_TRAINING = TrainingPlan(batch_size=50, epochs=5)
 
 
+@tff_arguments.taken
 def build_fedtrinet(
   model: functional.FunctionalModel,
   *,

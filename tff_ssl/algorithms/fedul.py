@@ -37,7 +37,7 @@ from etils import epy
 
 from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fed_avg, fednova, scaffold
+from tff_ssl.algorithms import fed_avg, fednova, scaffold, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
@@ -96,6 +96,7 @@ SETTINGS = (
 _CLIENT_TRAINING = TrainingPlan(batch_size=128, epochs=1)
 
 
+@tff_arguments.taken
 def build_fedul(
   model: functional.FunctionalModel,
   *,

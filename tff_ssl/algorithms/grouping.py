@@ -47,6 +47,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import (
   SELECTION,
@@ -124,6 +125,7 @@ _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _SERVER_TRAINING = TrainingPlan(steps=16)
 
 
+@tff_arguments.taken
 def build_grouping_ssfl(
   model: functional.FunctionalModel,
   *,

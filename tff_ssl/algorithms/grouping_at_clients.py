@@ -24,6 +24,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.grouping import SLOTS
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
@@ -57,6 +58,7 @@ SETTINGS = (
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 
 
+@tff_arguments.taken
 def build_grouping_at_clients(
   model: functional.FunctionalModel,
   *,

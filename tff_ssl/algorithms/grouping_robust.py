@@ -51,7 +51,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import grouping
+from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import SELECTION
 from tff_ssl.setting import check_arguments
@@ -87,6 +87,7 @@ _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _SERVER_TRAINING = TrainingPlan(steps=16)
 
 
+@tff_arguments.taken
 def build_grouping_robust(
   model: functional.FunctionalModel,
   *,

@@ -30,7 +30,7 @@ from etils import epy
 
 from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fed_avg
+from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.setting import Setting
 from tff_ssl.training_plan import TrainingPlan
@@ -52,6 +52,7 @@ CONTROL_UPDATE = Setting(
 )
 
 
+@tff_arguments.taken
 def build_scaffold(
   model: functional.FunctionalModel,
   *,

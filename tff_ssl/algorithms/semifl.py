@@ -36,6 +36,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
@@ -85,6 +86,7 @@ _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 _SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 
 
+@tff_arguments.taken
 def build_semifl(
   model: functional.FunctionalModel,
   *,

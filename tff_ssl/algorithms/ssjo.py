@@ -21,7 +21,7 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import objectives, protocols
-from tff_ssl.algorithms import label_hungry
+from tff_ssl.algorithms import label_hungry, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
@@ -75,6 +75,7 @@ _CLASSIFIER = (0, 1)
 _CLIENT_TRAINING = TrainingPlan(batch_size=20, epochs=10)
 
 
+@tff_arguments.taken
 def build_ssjo(
   model: functional.FunctionalModel,
   *,

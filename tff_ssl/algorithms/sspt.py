@@ -23,7 +23,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import label_hungry
+from tff_ssl.algorithms import label_hungry, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
@@ -78,6 +78,7 @@ _CLIENT_TRAINING = TrainingPlan(
 )
 
 
+@tff_arguments.taken
 def build_sspt(
   model: functional.FunctionalModel,
   *,

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models import keras_template
+from tff_ssl.models import keras_template, signatures
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -64,6 +64,7 @@ def from_keras(
   input_spec: tf.TensorSpec | None = None,
   *,
   from_logits: bool | None = None,
+  initial_weights: ModelWeights | None = None,
 ) -> FunctionalModel:
   """Converts a Keras model, or a function that builds one.
 
@@ -97,6 +98,9 @@ def from_keras(
       sigmoid. `False`: the model ends in a softmax, and the outputs here are
       the softmax's input. `None`: as `True`, but a model that ends in a softmax
       or a sigmoid is refused.
+    initial_weights: Where training begins, whatever the seed: arrays in the
+      order of `tff.learning.models.ModelWeights.from_model(model)`, which
+      gives the present weights of a Keras model. By default as above.
 
   Returns:
     A `FunctionalModel`.
@@ -128,12 +132,33 @@ def from_keras(
       return outputs, non_trainable
     return outputs, tf.nest.pack_sequence_as(non_trainable, state)
 
+  if initial_weights is None:
+
+    def draw(seed):
+      return ModelWeights(*template.initial_weights(seed))
+  else:
+    draw = _same_weights(initial_weights, specs)
+
   return FunctionalModel(
-    initial_weights=lambda seed: ModelWeights(*template.initial_weights(seed)),
+    initial_weights=draw,
     predict=predict,
     input_spec=template.input_spec,
     weights_spec=specs,
     is_random=template.is_random,
+  )
+
+
+def _same_weights(weights, specs) -> Callable[[int], ModelWeights]:
+  """Returns a function that gives copies of the same weights."""
+  arrays = ModelWeights(
+    *(
+      [np.asarray(value) for value in values]
+      for values in (weights.trainable, weights.non_trainable)
+    )
+  )
+  signatures.check_weights(arrays, specs)
+  return lambda seed: ModelWeights(
+    *([array.copy() for array in values] for values in arrays)
   )
 
 

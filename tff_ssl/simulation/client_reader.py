@@ -8,7 +8,9 @@ runs on the worker, in the same TensorFlow graph as the client's training.
 
 import collections
 import os
+from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -32,7 +34,9 @@ class ReadingProcess(tff.learning.templates.LearningProcess):
 
 
 def compose_with_reader(
-  process: tff.learning.templates.LearningProcess, reader: tff.Computation
+  process: tff.learning.templates.LearningProcess,
+  reader: tff.Computation,
+  client_ids: Sequence[str] | None = None,
 ) -> ReadingProcess:
   """Returns `process` with client keys in place of client data.
 
@@ -41,15 +45,19 @@ def compose_with_reader(
       are what `reader` returns.
     reader: `(int32 -> D)`, from a client's index to its examples; or, where
       the client's context has fields that no key holds, to
-      `<examples=D, context=<...>>` with these.
+      `<examples=D, context=<...>>` with these. Or `(str -> D)`, from its id, as
+      `dataset_computation` of a `tff.simulation.datasets.ClientData` is.
+    client_ids: The ids by index, for a reader that takes ids.
 
   Returns:
     A `ReadingProcess`: a `tff.learning.templates.LearningProcess` whose `next`
     takes `{int32[4]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
 
   Raises:
-    TypeError: If the reader does not return what the process takes.
+    TypeError: If the reader does not return what the process takes, or takes
+      ids that are not given.
   """
+  reader = _by_index(reader, client_ids)
   state_type = process.next.type_signature.parameter[0]
   form = _form_in_one_graph(process.next, reader)
   one_graph = _round_of(form)
@@ -71,6 +79,31 @@ def compose_with_reader(
     set_hparams_fn=process.set_hparams,
     form=form,
   )
+
+
+def _by_index(
+  reader: tff.Computation, client_ids: Sequence[str] | None
+) -> tff.Computation:
+  """Returns a reader that takes a client's index."""
+  takes_ids = reader.type_signature.parameter.dtype == np.str_
+  if takes_ids != (client_ids is not None):
+    raise TypeError(
+      f'The reader takes {reader.type_signature.parameter}: '
+      + (
+        'give client_ids, the ids in the order of the indices.'
+        if takes_ids
+        else 'leave out client_ids.'
+      )
+    )
+  if client_ids is None:
+    return reader
+  ids = list(client_ids)
+
+  @tff.tensorflow.computation(np.int32)
+  def read(index):
+    return reader(tf.constant(ids)[index])
+
+  return read
 
 
 def compose_computation_with_reader(

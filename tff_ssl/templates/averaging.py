@@ -52,6 +52,7 @@ def update_from(
     result.client_state,
     passes=result.passes,
     shared_change=result.shared_change,
+    num_examples=result.num_examples,
   )
 
 

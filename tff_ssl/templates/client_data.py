@@ -34,6 +34,7 @@ examples. A client with fewer than M sets has rows of zeros at the end.
 
 import collections
 import dataclasses
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -82,7 +83,10 @@ class ClientDataSpec:
   """The type of the client data of one process.
 
   Attributes:
-    element_spec: Spec of one element of the examples (`image_element_spec`).
+    element_spec: Spec of one element of the examples (`image_element_spec`): an
+      ordered dict with the keys `x`, `y` and maybe `true_y`, or a pair of `x`
+      and `y`. Labels are of any integer type, and may have a last dimension
+      of 1.
     in_context: Whether a context sequence stands beside the examples.
     num_slots: C, the participants of a round, where the context names slot and
       start group, too.
@@ -90,32 +94,16 @@ class ClientDataSpec:
       number of classes, where examples lie in sets.
   """
 
-  element_spec: collections.OrderedDict[str, tf.TensorSpec]
+  element_spec: (
+    collections.OrderedDict[str, tf.TensorSpec]
+    | tuple[tf.TensorSpec, tf.TensorSpec]
+  )
   in_context: bool = False
   num_slots: int | None = None
   priors_shape: tuple[int, int] | None = None
 
   def __post_init__(self):
-    keys = tuple(self.element_spec)
-    known = _REQUIRED_KEYS + _OPTIONAL_KEYS
-    if keys[:2] != _REQUIRED_KEYS or any(k not in known for k in keys):
-      raise TypeError(
-        'element_spec must be an ordered dict with the keys x, y and '
-        f'optionally true_y, in this order, but has {list(keys)}: map the '
-        'datasets to these names first.'
-      )
-    for key, spec in self.element_spec.items():
-      if key != 'x' and spec.dtype != tf.int32:
-        raise TypeError(
-          f'element_spec[{key!r}] must be int32, but is {spec.dtype.name}: '
-          'cast the labels to tf.int32 (-1 marks an unlabelled example).'
-        )
-      if spec.shape.rank != (1 if self.batched else 0) and key != 'x':
-        raise TypeError(
-          f'element_spec[{key!r}] has shape {spec.shape}, which does not fit '
-          f'x of shape {self.element_spec["x"].shape}: batch all keys or none.'
-        )
-
+    _check_element(self.element_spec)
     checks.integers_at_least(1, num_slots=self.num_slots)
     if self.num_slots is not None and not self.in_context:
       raise TypeError(
@@ -145,13 +133,18 @@ class ClientDataSpec:
 
   @property
   def batched(self) -> bool:
-    """Whether elements are batches: read off the rank of `y`."""
-    return self.element_spec['y'].shape.rank == 1
+    """Whether elements are batches: read off the shape of `y`."""
+    return _is_batched(self.named)
+
+  @property
+  def named(self) -> collections.OrderedDict[str, tf.TensorSpec]:
+    """The spec of an element by key, whatever its structure."""
+    return _named(self.element_spec)
 
   @property
   def example_shape(self) -> tuple[int, ...]:
     """Shape of one `x`, without a batch dimension."""
-    return tuple(_example_shape(self.element_spec['x'], self))
+    return tuple(_example_shape(self.named['x'], self))
 
   @property
   def type(self) -> tff.Type:
@@ -168,8 +161,9 @@ class ClientDataSpec:
     """Raises `TypeError` unless `model` takes these examples."""
     if not hasattr(model, 'weights_spec'):
       raise TypeError(
-        f'model is a {type(model).__name__}, not a FunctionalModel: convert '
-        'it with tff_ssl.from_keras or from_tff_functional_model.'
+        f'model is a {type(model).__module__}.{type(model).__name__}, which '
+        'is no tff_ssl.FunctionalModel: convert it with tff_ssl.from_keras or '
+        'from_tff_functional_model.'
       )
     wanted = tuple(model.input_spec.shape.as_list()[1:])
     if self.example_shape != wanted:
@@ -213,6 +207,78 @@ def _check_priors_shape(shape) -> None:
     )
 
 
+def _named(structure: Any) -> collections.OrderedDict[str, Any]:
+  """Returns the parts of an element, or of its spec, by key."""
+  if hasattr(structure, 'keys'):
+    return collections.OrderedDict(structure)
+  return collections.OrderedDict(zip(_REQUIRED_KEYS, structure, strict=True))
+
+
+def _check_element(element_spec: Any) -> None:
+  """Raises `TypeError` unless this is the spec of examples with labels."""
+  is_dict = hasattr(element_spec, 'keys')
+  keys = tuple(element_spec) if is_dict else ()
+  known = _REQUIRED_KEYS + _OPTIONAL_KEYS
+  is_pair = isinstance(element_spec, tuple) and len(element_spec) == 2
+  if not is_pair and (
+    keys[:2] != _REQUIRED_KEYS or any(k not in known for k in keys)
+  ):
+    raise TypeError(
+      'element_spec must be a pair of examples and labels, or an ordered dict '
+      'with the keys x, y and optionally true_y, in this order, but is '
+      f'{list(keys) if is_dict else element_spec}: map the datasets to this '
+      'form first.'
+    )
+  named = _named(element_spec)
+  for key, spec in named.items():
+    if not isinstance(spec, tf.TensorSpec):
+      raise TypeError(
+        f'element_spec[{key!r}] is {spec}, and must be one tf.TensorSpec: '
+        'models of several inputs are not supported; concatenate or stack '
+        'them.'
+      )
+    if key == 'x':
+      continue
+    if not spec.dtype.is_integer:
+      raise TypeError(
+        f'element_spec[{key!r}] is {spec.dtype.name}: give labels as whole '
+        'numbers (-1 marks an unlabelled example).'
+      )
+    rank = spec.shape.rank
+    if rank is None or rank > 2 or (rank == 2 and spec.shape[1] != 1):
+      raise TypeError(
+        f'element_spec[{key!r}] has the shape {spec.shape}: give one number '
+        'for each example, and no one-hot vector (tf.argmax).'
+      )
+  _check_batches(named)
+
+
+def _is_batched(named: collections.OrderedDict[str, tf.TensorSpec]) -> bool:
+  """Returns whether examples come in batches; labels may be [n] or [n, 1]."""
+  x, y = named['x'].shape, named['y'].shape
+  if y.rank != 1 or y[0] != 1:
+    return y.rank > 0
+  # One example with a label of shape [1], or a batch of one.
+  return x.rank > 0 and x[0] == 1
+
+
+def _check_batches(named) -> None:
+  """Raises `TypeError` unless all parts have the same batch, or none."""
+  batched = _is_batched(named)
+  sizes = {
+    key: spec.shape[0] if batched and spec.shape.rank else None
+    for key, spec in named.items()
+  }
+  ranks = {spec.shape.rank for key, spec in named.items() if key != 'x'}
+  is_scalar = batched and not named['x'].shape.rank
+  if len(set(sizes.values())) > 1 or len(ranks) > 1 or is_scalar:
+    shapes = ', '.join(f'{k} {spec.shape}' for k, spec in named.items())
+    raise TypeError(
+      f'element_spec has the shapes {shapes}: batch all of them alike '
+      '(dataset.batch), or none.'
+    )
+
+
 def collect(
   dataset: tf.data.Dataset, spec: ClientDataSpec
 ) -> collections.OrderedDict[str, tf.Tensor]:
@@ -224,23 +290,35 @@ def collect(
 
   Returns:
     An ordered dict of tensors with a leading dimension n, the number of
-    examples; n may be 0.
+    examples; n may be 0. Labels are `int32 [n]`.
   """
   # Batches are joined as they are: to take them apart first is several times
   # slower for the one batch of a client store.
   gather = dataset.rebatch if spec.batched else dataset.batch
   # No function is mapped or reduced over the dataset: instantiating one costs
   # more, for each client, than all the rest of this.
-  empty = collections.OrderedDict(
-    (key, tf.zeros([0] + _example_shape(element, spec), element.dtype))
-    for key, element in spec.element_spec.items()
+  empty = tf.nest.map_structure(
+    lambda element: tf.zeros(
+      [0] + _example_shape(element, spec), element.dtype
+    ),
+    spec.element_spec,
   )
-  return (
+  gathered = (
     gather(tf.int64.max)
     .concatenate(tf.data.Dataset.from_tensors(empty))
     .take(1)
     .get_single_element()
   )
+  return collections.OrderedDict(
+    (key, value if key == 'x' else _flat_labels(value))
+    for key, value in _named(gathered).items()
+  )
+
+
+def _flat_labels(labels: tf.Tensor) -> tf.Tensor:
+  if labels.shape.rank == 2:
+    labels = labels[:, 0]
+  return tf.cast(labels, tf.int32)
 
 
 def _example_shape(element: tf.TensorSpec, spec: ClientDataSpec) -> list[int]:

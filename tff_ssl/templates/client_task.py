@@ -89,6 +89,8 @@ class LocalUpdate(NamedTuple):
       counted.
     shared_change: What the client contributes to the state that all share, if
       there is one.
+    num_examples: `float32` scalar, examples processed, repetitions counted, if
+      they are.
   """
 
   delta: ModelWeights
@@ -99,6 +101,7 @@ class LocalUpdate(NamedTuple):
   client_state: protocols.Structure | None = None
   passes: tf.Tensor | None = None
   shared_change: protocols.Structure = ()
+  num_examples: tf.Tensor | None = None
 
 
 def read_task(

@@ -14,6 +14,9 @@ from tff_ssl import protocols
 from tff_ssl.templates import client_data, client_task, faults
 from tff_ssl.templates import memories as memories_lib
 
+# The metric of examples processed, which is a sum, as in TFF.
+NUM_EXAMPLES = 'num_examples'
+
 
 @dataclasses.dataclass(frozen=True)
 class Clients:
@@ -55,6 +58,7 @@ def build_client_work(
   the server in the clear: how many clients took part, were empty, not finite or
   invalid. So do the sums that memories at the server are made of.
 
+  If examples are counted, the metric `num_examples` is their sum, as in TFF.
   If passes are counted, the metrics `forward_passes` and `backward_passes` are
   their means over the clients that computed anything.
 
@@ -228,6 +232,8 @@ def _reported(
     computed = tf.cast(update.passes[0] > 0, tf.float32)
     for i, name in enumerate(('forward_passes', 'backward_passes')):
       metrics[name] = tf.stack([update.passes[i], computed])
+  if update.num_examples is not None:
+    metrics[NUM_EXAMPLES] = tf.stack([update.num_examples, tf.constant(1.0)])
   return metrics
 
 
@@ -245,7 +251,8 @@ def _build_metrics_aggregation(metrics_aggregator, metrics_type) -> Callable:
       f'{metrics_aggregator!r}.'
     )
   finalizers = collections.OrderedDict(
-    (name, _ratio) for name, _ in tff.structure.iter_elements(metrics_type)
+    (name, _total if name == NUM_EXAMPLES else _ratio)
+    for name, _ in tff.structure.iter_elements(metrics_type)
   )
   try:
     inspect.signature(metrics_aggregator).bind(finalizers)
@@ -255,6 +262,12 @@ def _build_metrics_aggregation(metrics_aggregator, metrics_type) -> Callable:
     pass
   # As TFF does. A second argument may be something else than the type.
   return metrics_aggregator(finalizers)
+
+
+@tf.function(autograph=False)
+def _total(numerator_and_denominator):
+  """Finalizes a sum."""
+  return numerator_and_denominator[0]
 
 
 @tf.function(autograph=False)

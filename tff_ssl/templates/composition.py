@@ -243,8 +243,11 @@ def compose(
     _check_noise(aggregator, weights_type)
   process = tff.learning.templates.compose_learning_process(
     initial,
-    wiring.model_distributor
-    or distributors.build_weights_and_round(weights_type, wiring.seed),
+    distributors.build_weights_and_round(weights_type, wiring.seed)
+    if wiring.model_distributor is None
+    else distributors.of_weights(
+      wiring.model_distributor, weights_type, wiring.seed
+    ),
     work,
     aggregator,
     finalizer,

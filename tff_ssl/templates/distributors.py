@@ -2,10 +2,18 @@
 
 import collections
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
+
+
+@tff.tensorflow.computation(
+  collections.OrderedDict(round=np.int32, seed=np.int32)
+)
+def _advance(state):
+  return collections.OrderedDict(round=state['round'] + 1, seed=state['seed'])
 
 
 def build_weights_and_round(
@@ -32,10 +40,6 @@ def build_weights_and_round(
       round=tf.constant(0, tf.int32), seed=tf.constant(seed, tf.int32)
     )
 
-  @tff.tensorflow.computation(initial_state.type_signature.result)
-  def advance(state):
-    return collections.OrderedDict(round=state['round'] + 1, seed=state['seed'])
-
   @tff.federated_computation
   def initialize():
     return tff.federated_eval(initial_state, tff.SERVER)
@@ -51,9 +55,75 @@ def build_weights_and_round(
       )
     )
     return tff.templates.MeasuredProcessOutput(
-      state=tff.federated_map(advance, state),
+      state=tff.federated_map(_advance, state),
       result=tff.federated_broadcast(sent),
       measurements=tff.federated_value((), tff.SERVER),
+    )
+
+  return tff.learning.templates.DistributionProcess(initialize, distribute)
+
+
+def of_weights(
+  distributor: tff.learning.templates.DistributionProcess,
+  weights_type: tff.Type,
+  seed: int,
+) -> tff.learning.templates.DistributionProcess:
+  """Returns a distributor that sends the round and the seed, too.
+
+  Args:
+    distributor: Sends weights, as
+      `tff.learning.templates.build_broadcast_process` does; or already sends
+      what `build_weights_and_round` sends, and is returned as it is.
+    weights_type: The unplaced type of the global model weights.
+    seed: The run's seed.
+
+  Raises:
+    TypeError: If it sends anything else.
+  """
+  own = build_weights_and_round(weights_type, seed)
+  wanted = own.next.type_signature.result.result
+  sent = distributor.next.type_signature.result.result
+  if wanted.is_assignable_from(sent):
+    return distributor
+  if not (
+    isinstance(sent, tff.FederatedType)
+    and weights_type.is_assignable_from(sent.member)
+  ):
+    raise TypeError(
+      f'model_distributor sends {sent}, and clients need the weights '
+      f'{weights_type}: build it for this type (ModelWeights of two lists).'
+    )
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+      collections.OrderedDict(
+        stock=distributor.initialize(), own=own.initialize()
+      )
+    )
+
+  @tff.federated_computation(
+    initialize.type_signature.result,
+    tff.FederatedType(weights_type, tff.SERVER),
+  )
+  def distribute(state, weights):
+    of_stock = distributor.next(state['stock'], weights)
+    clock = tff.federated_zip(
+      collections.OrderedDict(
+        round=state['own']['round'], seed=state['own']['seed']
+      )
+    )
+    clocks = tff.federated_broadcast(clock)
+    sent = collections.OrderedDict(
+      weights=of_stock.result, round=clocks['round'], seed=clocks['seed']
+    )
+    next_state = collections.OrderedDict(
+      stock=of_stock.state, own=tff.federated_map(_advance, state['own'])
+    )
+    return tff.templates.MeasuredProcessOutput(
+      state=tff.federated_zip(next_state),
+      result=tff.federated_zip(sent),
+      measurements=of_stock.measurements,
     )
 
   return tff.learning.templates.DistributionProcess(initialize, distribute)

@@ -168,6 +168,7 @@ def build_local_update(
       invalid,
       result.optimizer_state,
       passes=result.passes,
+      num_examples=result.num_examples,
     )
     return update, group
 

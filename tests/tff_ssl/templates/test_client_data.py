@@ -67,14 +67,35 @@ class TestSpec:
         client_data.ClientDataSpec(specs)
 
   @pytest.mark.parametrize('key', ['y', 'true_y'])
-  def test_labels_must_be_int32(self, key):
-    with pytest.raises(TypeError, match='cast the labels to tf.int32') as error:
-      _spec(true_labels=True, **{key: tf.TensorSpec([None], tf.int64)})
-    assert key in str(error.value) and 'int64' in str(error.value)
+  @pytest.mark.parametrize(
+    'spec, message',
+    [
+      (tf.TensorSpec([None], tf.float32), 'float32: give labels as whole'),
+      (tf.TensorSpec([None, 10], tf.int32), 'no one-hot vector'),
+      ({'a': tf.TensorSpec([None], tf.int32)}, 'one tf.TensorSpec'),
+    ],
+  )
+  def test_what_is_no_label(self, key, spec, message):
+    with pytest.raises(TypeError, match=message) as error:
+      _spec(true_labels=True, **{key: spec})
+    assert key in str(error.value)
 
-  def test_all_keys_are_batched_or_none(self):
-    with pytest.raises(TypeError, match='batch all keys or none'):
-      _spec(true_labels=True, true_y=tf.TensorSpec([], tf.int32))
+  def test_several_inputs_are_refused_by_name(self):
+    inputs = {'a': tf.TensorSpec([None, 2]), 'b': tf.TensorSpec([None, 3])}
+    with pytest.raises(TypeError, match='models of several inputs'):
+      _spec(x=inputs)
+
+  @pytest.mark.parametrize(
+    'changes',
+    [
+      {'true_y': tf.TensorSpec([], tf.int32)},
+      {'x': tf.TensorSpec([5, 2, 2, 1], tf.uint8)},
+      {'x': tf.TensorSpec([], tf.uint8)},
+    ],
+  )
+  def test_all_keys_are_batched_or_none(self, changes):
+    with pytest.raises(TypeError, match=r'batch all of them alike'):
+      _spec(true_labels=True, **changes)
 
   @pytest.mark.parametrize('labels', [[None], []])
   def test_model_of_another_input(self, labels):
@@ -117,6 +138,32 @@ class TestCollect:
     examples = client_data.collect(dataset, _spec())
     np.testing.assert_array_equal(examples['x'], arrays['x'])
     np.testing.assert_array_equal(examples['y'], arrays['y'])
+
+  @pytest.mark.parametrize('batch_size', [None, 1, 4])
+  @pytest.mark.parametrize('drop_remainder', [False, True])
+  @pytest.mark.parametrize('dtype', [np.int64, np.uint8])
+  @pytest.mark.parametrize('in_column', [False, True])
+  @pytest.mark.parametrize('as_pair', [False, True])
+  def test_what_tff_and_tfds_give(
+    self, batch_size, drop_remainder, dtype, in_column, as_pair
+  ):
+    """Labels of any integer type, [n] or [n, 1], in a dict or a pair."""
+    arrays = _arrays(4)
+    x, y = arrays['x'], np.abs(arrays['y']).astype(dtype)
+    elements = (x, y[:, np.newaxis] if in_column else y)
+    if not as_pair:
+      elements = collections.OrderedDict(zip('xy', elements, strict=True))
+    dataset = _dataset(elements)
+    if batch_size is not None:
+      dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
+    spec = client_data.ClientDataSpec(dataset.element_spec)
+    assert spec.batched == (batch_size is not None)
+    assert spec.example_shape == (2, 2, 1)
+    examples = client_data.collect(dataset, spec)
+    assert list(examples) == ['x', 'y']
+    np.testing.assert_array_equal(examples['x'], x)
+    np.testing.assert_array_equal(examples['y'], y)
+    assert examples['y'].dtype == tf.int32
 
   def test_in_a_graph_the_shape_of_an_example_is_known(self):
     @tf.function(autograph=False)
