@@ -42,6 +42,8 @@ Where the authors' code departs from their text, or says what it leaves open:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from etils import epy
 
@@ -315,6 +317,18 @@ _UNGROUPED = (
   shared.EMA_DECAY,
 )
 
+
+def _rate_alone(given: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Returns the rate of a server that moves the model alone.
+
+  On images 0.03 is too high: with 100 labels of the writers the loss grows
+  again after 60 rounds. Averaging with clients damps its steps. On texts a
+  tenth of the data set's own rate is too low: 100 labels of docstrings give
+  0.40 with 0.01 and 0.44 with 0.3.
+  """
+  return {} if given['dataset'] == 'text' else {'learning_rate': 0.01}
+
+
 SPECS = (
   ProcessSpec(
     'grouping',
@@ -360,10 +374,7 @@ SPECS = (
       'client_training': TrainingPlan(steps=1),
       'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
     },
-    # Where the server alone moves the model, 0.03 is too high: with 100 labels
-    # of the writers its loss grows again after 60 rounds. Averaging with
-    # clients damps its steps.
-    defaults={'learning_rate': 0.01},
+    defaults=_rate_alone,
     has_client_training=False,
     has_strong_view=False,
     bound='labels of the server alone',

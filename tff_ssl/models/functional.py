@@ -183,7 +183,8 @@ def from_tff_functional_model(
       probabilities and no logits.
   """
   structure = model.initial_weights
-  input_spec = model.input_spec[0]
+  spec = model.input_spec
+  input_spec = spec['x'] if hasattr(spec, 'keys') else spec[0]
   if not isinstance(input_spec, tf.TensorSpec):
     raise ValueError(
       f'model takes inputs of the form {input_spec}: give a model of which the '

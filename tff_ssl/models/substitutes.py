@@ -59,6 +59,13 @@ class BoundVariable(tf.Variable):
   def read_value(self):
     return self.value()
 
+  def numpy(self):
+    raise ValueError(
+      f'The function that builds the model reads the value of {self.name!r}, '
+      'which has none yet: give the model itself in the place of the function, '
+      'with its weights as initial_weights.'
+    )
+
   def assign(self, value, use_locking=False, name=None, read_value=True):
     value = tf.convert_to_tensor(value, self.dtype)
     value = tf.ensure_shape(value, self.shape)

@@ -1,0 +1,281 @@
+"""Builders in the place of TFF's own, with what its tutorials give them."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from sklearn import datasets as sklearn_datasets
+
+import tff_ssl
+
+layers = tf.keras.layers
+
+_DIGITS = sklearn_datasets.load_digits()
+_SPEC = collections.OrderedDict(
+  x=tf.TensorSpec([None, 64], tf.float32), y=tf.TensorSpec([None, 1], tf.int32)
+)
+_SGD = tff.learning.optimizers.build_sgdm(learning_rate=0.02)
+_SERVER_SGD = tff.learning.optimizers.build_sgdm(learning_rate=1.0)
+_PLAN = tff_ssl.TrainingPlan(optimizer=_SGD, batch_size=20, epochs=1)
+
+
+# As in TFF's tutorial "Federated Learning for Image Classification".
+def create_keras_model():
+  return tf.keras.models.Sequential(
+    [
+      layers.InputLayer(input_shape=(64,)),
+      layers.Dense(10, kernel_initializer='zeros'),
+      layers.Softmax(),
+    ]
+  )
+
+
+def create_model_with_logits():
+  return tf.keras.models.Sequential(
+    [
+      layers.InputLayer(input_shape=(64,)),
+      layers.Dense(10, kernel_initializer='zeros'),
+    ]
+  )
+
+
+def model_fn(**changes):
+  return tff.learning.models.from_keras_model(
+    create_keras_model(),
+    **{
+      'input_spec': _SPEC,
+      'loss': tf.keras.losses.SparseCategoricalCrossentropy(),
+      'metrics': [tf.keras.metrics.SparseCategoricalAccuracy()],
+      **changes,
+    },
+  )
+
+
+def make_client(part, batch=20):
+  def batch_format_fn(pixels, label):
+    return collections.OrderedDict(
+      x=tf.reshape(pixels, [-1, 64]), y=tf.reshape(label, [-1, 1])
+    )
+
+  images = np.float32(_DIGITS.images[part] / 16)
+  labels = np.int32(_DIGITS.target[part])
+  return (
+    tf.data.Dataset.from_tensor_slices((images, labels))
+    .batch(batch)
+    .map(batch_format_fn)
+  )
+
+
+CLIENTS = [make_client(slice(start, start + 20)) for start in (0, 20, 40)]
+
+
+def build(model=model_fn, **given):
+  return tff_ssl.build_fed_avg(
+    model, **{'views': tff_ssl.PlainViews(), 'client_training': _PLAN, **given}
+  )
+
+
+def weights_after(process, clients=CLIENTS, rounds=2):
+  state = process.initialize()
+  for _ in range(rounds):
+    output = process.next(state, clients)
+    state = output.state
+  return process.get_model_weights(state).trainable, output.metrics
+
+
+def test_one_step_is_that_of_stock_tff():
+  """A client of one minibatch: there is nothing to shuffle."""
+  stock = tff.learning.algorithms.build_weighted_fed_avg(
+    model_fn, client_optimizer_fn=_SGD, server_optimizer_fn=_SERVER_SGD
+  )
+  expected, stock_metrics = weights_after(stock)
+  found, metrics = weights_after(build(server_optimizer_fn=_SERVER_SGD))
+  for ours, theirs in zip(found, expected, strict=True):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+  ours, theirs = (
+    each['client_work']['train'] for each in (metrics, stock_metrics)
+  )
+  assert ours['num_examples'] == theirs['num_examples'] == 60
+  assert ours['accuracy'] == pytest.approx(
+    theirs['sparse_categorical_accuracy']
+  )
+  assert ours['loss'] == pytest.approx(theirs['loss'], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+  'model',
+  [
+    create_keras_model,
+    create_keras_model(),
+    tff.learning.models.functional_model_from_keras(
+      create_model_with_logits(),
+      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+      input_spec=_SPEC,
+    ),
+  ],
+  ids=['function', 'instance', 'functional'],
+)
+def test_models_of_all_forms(model):
+  spec = CLIENTS[0].element_spec
+  if not isinstance(model, tff.learning.models.FunctionalModel):
+    # What is no model of TFF must say that it ends in a softmax.
+    with pytest.raises(ValueError, match='from_logits'):
+      build(model, data_spec=spec)
+    model = tff_ssl.from_keras(model, from_logits=False)
+  found, _ = weights_after(build(model, data_spec=spec))
+  expected, _ = weights_after(build())
+  for ours, theirs in zip(found, expected, strict=True):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_an_instance_begins_with_its_weights():
+  model = create_model_with_logits()
+  weights = [np.full([64, 10], 0.5, np.float32), np.ones(10, np.float32)]
+  model.set_weights(weights)
+  process = build(model, data_spec=CLIENTS[0].element_spec)
+  initial = process.get_model_weights(process.initialize()).trainable
+  np.testing.assert_array_equal(initial[0], weights[0])
+  np.testing.assert_array_equal(initial[1], weights[1])
+  with pytest.raises(ValueError, match='same architecture'):
+    tff_ssl.from_keras(
+      model, initial_weights=tff.learning.models.ModelWeights(weights[:1], [])
+    )
+
+
+@pytest.mark.parametrize(
+  'aggregator, weighting',
+  [
+    (tff.learning.robust_aggregator(), None),
+    (
+      tff.learning.robust_aggregator(zeroing=False, clipping=False),
+      tff.learning.ClientWeighting.NUM_EXAMPLES,
+    ),
+    (
+      tff.learning.dp_aggregator(0.01, clients_per_round=3),
+      tff.learning.ClientWeighting.UNIFORM,
+    ),
+  ],
+)
+def test_recommended_aggregators(aggregator, weighting):
+  """Tutorials "Tuning recommended aggregations" and "Differential privacy"."""
+  more = {} if weighting is None else {'client_weighting': weighting}
+  found, _ = weights_after(build(model_aggregator=aggregator, **more))
+  assert all(np.isfinite(value).all() for value in found)
+  assert np.abs(found[0]).max() > 0
+
+
+def test_a_stock_distributor_and_metrics_aggregator():
+  weights_type = build().get_model_weights.type_signature.result
+  stock = tff.learning.templates.build_broadcast_process(weights_type)
+  found, metrics = weights_after(
+    build(
+      model_distributor=stock,
+      metrics_aggregator=tff.learning.metrics.sum_then_finalize,
+    )
+  )
+  expected, _ = weights_after(build())
+  for ours, theirs in zip(found, expected, strict=True):
+    np.testing.assert_array_equal(ours, theirs)
+  assert metrics['client_work']['train']['num_examples'] == 60
+  wrong = tff.learning.templates.build_broadcast_process(
+    tff.types.to_type([(np.float32, [3])])
+  )
+  with pytest.raises(TypeError, match='.*'):
+    build(model_distributor=wrong)
+
+
+def test_clients_by_the_ids_of_client_data():
+  """Tutorial "Working with ClientData": a reader takes ids."""
+  data = tff.simulation.datasets.TestClientData(
+    {
+      f'writer {i}': collections.OrderedDict(
+        x=np.float32(_DIGITS.data[20 * i : 20 * i + 20] / 16),
+        y=np.int32(_DIGITS.target[20 * i : 20 * i + 20]),
+      )
+      for i in range(4)
+    }
+  )
+  batched = data.preprocess(lambda dataset: dataset.batch(20))
+  spec = batched.element_type_structure
+  process = build(data_spec=spec)
+  reading = tff_ssl.compose_with_reader(
+    process, batched.dataset_computation, batched.client_ids
+  )
+  source = tff_ssl.ClientKeySource(num_clients=4, seed=1)
+  keys = source.iterator().select(4)
+  state = reading.next(reading.initialize(), keys).state
+  clients = [
+    batched.create_tf_dataset_for_client(batched.client_ids[key[0]])
+    for key in keys
+  ]
+  expected = process.next(process.initialize(), clients).state
+  for ours, theirs in zip(
+    reading.get_model_weights(state).trainable,
+    process.get_model_weights(expected).trainable,
+    strict=True,
+  ):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+  with pytest.raises(TypeError, match='give client_ids'):
+    tff_ssl.compose_with_reader(process, batched.dataset_computation)
+
+
+def test_labels_at_the_server_and_stock_names():
+  """What is added for semi-supervision: server data and views."""
+  process = tff_ssl.build_grouping_ssfl(
+    model_fn,
+    client_optimizer_fn=_SGD,
+    server_data=tff.tensorflow.computation(
+      lambda: make_client(slice(100, 140))
+    ),
+    views=tff_ssl.VectorViews((0.3,) * 64, (0.4,) * 64),
+    group_assignment='in_process',
+  )
+  found, _ = weights_after(process, rounds=1)
+  assert np.abs(found[0]).max() > 0
+
+
+@pytest.mark.parametrize(
+  'model, given, error, message',
+  [
+    (model_fn(), {}, TypeError, 'give the function that makes it'),
+    (3, {}, TypeError, 'model is a int: give a Keras model'),
+    (tf.keras.Sequential, {}, TypeError, 'model is a type'),
+    (lambda: 3, {}, TypeError, 'a function that returns a int'),
+    (create_model_with_logits, {}, TypeError, 'data_spec is missing'),
+    (
+      lambda: model_fn(loss=tf.keras.losses.MeanSquaredError()),
+      {},
+      ValueError,
+      'the loss MeanSquaredError',
+    ),
+    (
+      lambda: model_fn(metrics=[tf.keras.metrics.Recall()]),
+      {},
+      ValueError,
+      'the metrics Recall',
+    ),
+    (
+      model_fn,
+      {'client_optimizer_fn': _SGD},
+      TypeError,
+      'client_optimizer_fn and client_training exclude',
+    ),
+    (
+      model_fn,
+      {'server_optimizer_fn': tf.keras.optimizers.SGD},
+      TypeError,
+      'server_optimizer_fn gives a SGD',
+    ),
+    (
+      model_fn,
+      {'client_weighting': lambda outputs: 1.0},
+      TypeError,
+      "give 'examples' or 'uniform'",
+    ),
+  ],
+)
+def test_what_is_refused(model, given, error, message):
+  with pytest.raises(error, match=message):
+    build(model, **given)
