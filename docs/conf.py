@@ -56,7 +56,10 @@ html_theme_options = {
 
 _FENCE = re.compile(r'^(\s*)```(\w*)\s*$')
 _LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
-_EVIDENCE = ('gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul')
+_EVIDENCE = (
+  *('gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul'),
+  'method_costs',
+)
 
 
 def _fences_to_blocks(app, what, name, obj, options, lines):

@@ -443,6 +443,8 @@ def test_gain_over_the_server_alone(page):
   animals = _last_five('gain_animals', 1500)
   cifar = _last_five('gain_cifar10', 2000)
   resnet = _last_five('gain_resnet9', 2000)
+  texts = _last_five('gain_texts', 800)
+  assert f'`fedavg` has {_short(texts["fedavg"].mean())}' in page
   for row in (
     _gain_row('EMNIST balanced, S = 2', balanced, 'robust_s2', 'server_only'),
     _gain_row('EMNIST balanced, S = 5', balanced, 'robust_s5', 'server_only'),
@@ -466,6 +468,9 @@ def test_gain_over_the_server_alone(page):
     ),
     _gain_row(
       'animal shapes, defaults', animals, 'grouping_robust', 'server_only'
+    ),
+    _gain_row(
+      'docstrings, defaults', texts, 'grouping_robust', 'server_only'
     ),
     _gain_row('CIFAR-10, defaults', cifar, 'grouping_robust', 'server_only'),
     _gain_row(
@@ -501,6 +506,12 @@ def test_readme_has_the_gains_with_intervals(page):
     (
       'animal shapes | 100',
       _last_five('gain_animals', 1500),
+      'grouping_robust',
+      'server_only',
+    ),
+    (
+      'docstrings of four packages | 100',
+      _last_five('gain_texts', 800),
       'grouping_robust',
       'server_only',
     ),
