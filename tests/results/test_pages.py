@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import scipy.stats
 
+from tff_ssl.algorithms import PROCESSES
+
 _RESULTS = pathlib.Path(__file__).parents[2] / 'results'
 _DIGITS_TESTED = 6627
 _BALANCED_TESTED = 9400
@@ -469,9 +471,7 @@ def test_gain_over_the_server_alone(page):
     _gain_row(
       'animal shapes, defaults', animals, 'grouping_robust', 'server_only'
     ),
-    _gain_row(
-      'docstrings, defaults', texts, 'grouping_robust', 'server_only'
-    ),
+    _gain_row('docstrings, defaults', texts, 'grouping_robust', 'server_only'),
     _gain_row('CIFAR-10, defaults', cifar, 'grouping_robust', 'server_only'),
     _gain_row(
       'CIFAR-10, ResNet-9, 40 rounds', resnet, 'grouping_robust', 'server_only'
@@ -597,3 +597,28 @@ def test_gain_rounds_in_which_most_pseudo_labels_are_wrong(page):
     'where the received model labels'
   ) in page
   assert not rounds.keys() & {'received_after', 'received_after_ema'}
+
+
+@_on('costs.md')
+def test_costs_of_a_client(page):
+  """Bytes by the size of the network, passes by those of FedAvg."""
+  text = (_RESULTS / 'method_costs.md').read_text()
+  block = text.partition('Single runs:')[2].partition('Commands:')[0].strip()
+  rows = [
+    [cell.strip() for cell in line.split('|')[1:-1]]
+    for line in block.splitlines()
+  ]
+  runs = pd.DataFrame(rows[2:], columns=rows[0]).set_index('name')
+  assert set(runs.index) == set(PROCESSES)
+  assert (runs['process'] == runs.index).all()
+  weights = {'small_cnn': 54836, 'cnn_encoder': 24376}
+  for name, run in runs.drop(index='server_only').iterrows():
+    units = {
+      **dict.fromkeys(['bytes down', 'bytes up'], weights[run['model']]),
+      **{
+        f'{way} passes': float(runs.loc['fedavg', f'{way} passes'])
+        for way in ('forward', 'backward')
+      },
+    }
+    figures = [f'{float(run[key]) / unit:.1f}' for key, unit in units.items()]
+    assert f'| `{name}` | {" | ".join(figures)} |' in page, name
