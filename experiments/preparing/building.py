@@ -10,6 +10,7 @@ from experiments.parts import networks, optimizers, schedules, views
 from experiments.preparing import cohort, hardware
 from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
 
@@ -88,6 +89,8 @@ def build_process(settings, model, own_views, data):
     for setting in spec.settings
     if (value := getattr(settings, setting.name)) is not None
   }
+  if arguments.get(CLASS_WEIGHTS.name) == BALANCED:
+    arguments[CLASS_WEIGHTS.name] = data.balanced_class_weights()
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if spec.keeps_client_state:
     arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from sklearn.utils import class_weight
 
 from datasets.draws import label_masks
 from datasets.partition import partitions
@@ -159,6 +160,26 @@ class RunData:
       summary['validation_examples'] = len(self.source.validation.labels)
     summary['test_examples'] = len(self.source.test.labels)
     return summary
+
+  def balanced_class_weights(self) -> tuple[float, ...]:
+    """Returns scikit-learn's balanced weights of the clients' known labels.
+
+    Raises:
+      UsageError: If a class has no label.
+    """
+    known = split_manifest.known_to_clients(self.partition, self.labels_at)
+    labels = self.source.train.labels[known]
+    classes = np.arange(self.source.num_classes)
+    missing = np.setdiff1d(classes, labels)
+    if missing.size:
+      raise UsageError(
+        '--class_weights=balanced needs labels of each class at the clients, '
+        f'and {self.source.class_names[missing[0]]!r} has none: give numbers.'
+      )
+    weights = class_weight.compute_class_weight(
+      'balanced', classes=classes, y=labels
+    )
+    return tuple(weights.tolist())
 
   def mismatch(self) -> label_mismatch.Mismatch | None:
     """Returns how far clients' labelled data are from their unlabelled data.

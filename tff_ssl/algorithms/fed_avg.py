@@ -24,7 +24,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.objectives.supervised import SUPERVISED_LOSS
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS, SUPERVISED_LOSS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 from tff_ssl.setting import Setting, check_arguments, only_with
 from tff_ssl.training_plan import TrainingPlan
@@ -218,6 +218,7 @@ SPECS = (
       shared.CLIENT_WEIGHTING,
       shared.CLIENT_MOMENTUM,
       SUPERVISED_LOSS,
+      CLASS_WEIGHTS,
       *shared.LOCAL,
     ),
     objective=objectives.Supervised,
@@ -236,8 +237,10 @@ SPECS = (
       shared.CLIENT_WEIGHTING,
       PROXIMAL_STRENGTH,
       shared.CLIENT_MOMENTUM,
+      CLASS_WEIGHTS,
       *shared.LOCAL,
     ),
+    objective=objectives.Supervised,
     # The builder's 0 is FedAvg.
     defaults={'proximal_strength': 0.01},
     labels_at='clients',
@@ -250,7 +253,13 @@ SPECS = (
     'Supervised FedAvg with Adam at the server, all labels at clients.',
     'Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
     build_fed_avg,
-    (shared.SERVER_LEARNING_RATE, shared.CLIENT_WEIGHTING, *shared.LOCAL),
+    (
+      shared.SERVER_LEARNING_RATE,
+      shared.CLIENT_WEIGHTING,
+      CLASS_WEIGHTS,
+      *shared.LOCAL,
+    ),
+    objective=objectives.Supervised,
     server_optimizer=lambda **rate: optimizers.build_server_adam(**rate),
     # A step moves each weight by about the rate.
     defaults={'server_learning_rate': 0.01},

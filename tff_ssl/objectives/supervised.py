@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from etils import epy
 
@@ -24,6 +25,46 @@ SUPERVISED_LOSS = Setting(
 )
 
 
+BALANCED = 'balanced'
+
+
+def parse_class_weights(text: str) -> str | tuple[float, ...]:
+  """Returns the numbers of a flag, or `BALANCED`.
+
+  Args:
+    text: 'balanced', or positive numbers with commas between.
+
+  Raises:
+    ValueError: If it is none of these.
+  """
+  if text == BALANCED:
+    return text
+  try:
+    weights = tuple(float(part) for part in text.split(','))
+  except ValueError:
+    weights = ()
+  _check_weights(weights, text)
+  return weights
+
+
+def _check_weights(weights, given) -> None:
+  if not weights or not all(0 < w < math.inf for w in weights):
+    raise ValueError(
+      f'class_weights={given} must be {BALANCED}, or a positive number for '
+      'each class.'
+    )
+
+
+CLASS_WEIGHTS = Setting(
+  'class_weights',
+  str,
+  'Factors of the loss of labelled examples by class, for classes of unequal '
+  'size: balanced (n / (d n_c), from the labels of all clients), or numbers '
+  'such as 1,2.5. By default 1.',
+  parse=parse_class_weights,
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Supervised:
   """Mean cross-entropy on the weak view of the labelled examples of a batch.
@@ -38,16 +79,21 @@ class Supervised:
     supervised_loss: 'cross_entropy'; or 'double_softmax', which takes the
       probabilities for logits and so is never 0, as in the code of Lu et
       al. (arXiv 2204.03304) for FedAvg with 10% of the labels.
+    class_weights: d positive factors of the loss of an example by its class, as
+      in Keras; by default 1. The metric `loss` is without them.
   """
 
   views: protocols.Views
   supervised_loss: str = 'cross_entropy'
+  class_weights: tuple[float, ...] | None = None
 
   metric_names = ('loss', 'accuracy')
   rows = 'labelled'
 
   def __post_init__(self):
     SUPERVISED_LOSS.check(self.supervised_loss)
+    if self.class_weights is not None:
+      _check_weights(self.class_weights, self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -56,4 +102,4 @@ class Supervised:
     logits = predict(x, training=True, seed=randomness.fold_in(seed, 1))
     if self.supervised_loss == 'double_softmax':
       logits = tf.nn.softmax(tf.cast(logits, tf.float32))
-    return losses.supervised(batch['y'], logits)
+    return losses.supervised(batch['y'], logits, self.class_weights)

@@ -464,3 +464,15 @@ def test_full_gradients_do_not_see_what_a_redrawn_mask_hides():
   assert make(**given).control_update == 'from_steps'
   text = refusal(**given, control_update='full_gradient')
   assert '--control_update=full_gradient' in text and '--mask=redrawn' in text
+
+
+@pytest.mark.parametrize('value', ['1', '1,2.5', 'balanced'])
+def test_class_weights(value):
+  made = make(process='fedavg', class_weights=value)
+  assert made.class_weights == value
+
+
+@pytest.mark.parametrize('value', ['even', '1,0', '1,-2', '1,nan', ',', '1;2'])
+def test_class_weights_that_are_none(value):
+  text = refusal(process='fedavg', class_weights=value)
+  assert f'--class_weights={value}' in text and 'balanced' in text

@@ -492,3 +492,20 @@ def test_the_server_has_what_its_file_has(cache_dir, with_server):
     prepare(
       cache_dir, dataset='npz', data_dir=folder, split='80_20', partition='r'
     )
+
+
+@pytest.mark.parametrize('given', [{}, {'mask_ratio': 0.5, 'mask': 'fixed'}])
+def test_balanced_class_weights(cache_dir, given):
+  run = prepare(cache_dir, 'fedavg', num_clients=6, **given)
+  partition, labels = run.partition, run.source.train.labels
+  seen = partition.labelled_indices if given else partition.examples
+  counts = np.bincount(labels[seen], minlength=10)
+  assert run.balanced_class_weights() == pytest.approx(
+    counts.sum() / (10 * counts)
+  )
+  # A class that nobody has a label of.
+  lost = np.where(labels == 3, 4, labels)
+  train = dataclasses.replace(run.source.train, labels=lost)
+  source = dataclasses.replace(run.source, train=train)
+  with pytest.raises(UsageError, match="balanced needs .*'3' has none"):
+    dataclasses.replace(run, source=source).balanced_class_weights()

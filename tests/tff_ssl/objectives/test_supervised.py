@@ -26,7 +26,13 @@ class _DoublingViews:
     return 2 * x
 
 
-def _evaluate(y, logits=_LOGITS, supervised_loss='cross_entropy', **more):
+def _evaluate(
+  y,
+  logits=_LOGITS,
+  supervised_loss='cross_entropy',
+  class_weights=None,
+  **more,
+):
   """The model is the identity: examples are half of their logits."""
   x = tf.constant(logits / 2)
   batch = collections.OrderedDict(x=x, y=tf.constant(y, tf.int32), **more)
@@ -37,7 +43,9 @@ def _evaluate(y, logits=_LOGITS, supervised_loss='cross_entropy', **more):
 
   with tf.GradientTape() as tape:
     tape.watch(x)
-    objective = objectives.Supervised(_DoublingViews(), supervised_loss)
+    objective = objectives.Supervised(
+      _DoublingViews(), supervised_loss, class_weights
+    )
     loss, metrics = objective(predict, batch, None, _SEED)
   # By the chain rule the gradient by the logits is half of that by x.
   gradient = tf.convert_to_tensor(tape.gradient(loss, x)).numpy() / 2
@@ -110,3 +118,35 @@ def test_true_labels_influence_nothing():
   np.testing.assert_array_equal(other[1], reference[1])
   for name in reference[2]:
     assert _numbers(other[2][name]) == _numbers(reference[2][name])
+
+
+def test_weights_of_classes_are_those_of_examples():
+  """As `class_weight` of Keras: the sum over the number of examples."""
+  y, weights = [0, 2, -1, 0], np.array([0.5, 2.0, 4.0])
+  loss, gradient, metrics = _evaluate(y, class_weights=tuple(weights))
+  probabilities = scipy.special.softmax(_LOGITS.astype(float), axis=1)
+  own = weights[[0, 2, 0]]
+  expected = sklearn.metrics.log_loss(
+    [0, 2, 0],
+    probabilities[[0, 1, 3]],
+    labels=range(3),
+    sample_weight=own,
+  )
+  assert loss == pytest.approx(expected * own.sum() / 3, rel=1e-6)
+  np.testing.assert_allclose(
+    gradient[3], 0.5 * (probabilities[3] - np.eye(3)[0]) / 3, atol=1e-6
+  )
+  assert not gradient[2].any()
+  plain, _, plain_metrics = _evaluate(y)
+  assert _numbers(metrics['loss']) == _numbers(plain_metrics['loss'])
+  even, _, _ = _evaluate(y, class_weights=(1.0, 1.0, 1.0))
+  assert even == pytest.approx(plain)
+
+
+@pytest.mark.parametrize(
+  'weights, message',
+  [((1.0, 2.0), '2 numbers, and there are 3'), ((1.0, 0.0, 1.0), 'positive')],
+)
+def test_weights_that_do_not_fit(weights, message):
+  with pytest.raises(ValueError, match=message):
+    _evaluate([0, 1, 2, 0], class_weights=weights)

@@ -1,6 +1,7 @@
 """Pure loss maths, free of models and augmentation."""
 
 import collections
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -25,26 +26,45 @@ def masked_cross_entropy(
 
 
 def supervised(
-  labels: tf.Tensor, logits: tf.Tensor
+  labels: tf.Tensor,
+  logits: tf.Tensor,
+  class_weights: Sequence[float] | None = None,
 ) -> tuple[tf.Tensor, collections.OrderedDict]:
   """Mean cross-entropy over the examples that have a label, and its counts.
 
   Args:
     labels: `int32 [n]`, -1 where there is none.
     logits: `float [n, d]`.
+    class_weights: d factors of the loss of an example, by its class, as in
+      Keras; by default 1.
 
   Returns:
-    The loss, 0 where no example has a label; and `loss` and `accuracy`, each a
-    pair of numerator and denominator.
+    The loss, 0 where no example has a label; and `loss`, without the weights,
+    and `accuracy`, each a pair of numerator and denominator.
+
+  Raises:
+    ValueError: If there are other than d weights.
   """
   mask = tf.cast(labels >= 0, tf.float32)
-  total = tf.reduce_sum(masked_cross_entropy(labels, logits, mask))
+  losses = masked_cross_entropy(labels, logits, mask)
+  total = tf.reduce_sum(losses)
+  weighted = total
+  if class_weights is not None:
+    if len(class_weights) != logits.shape[-1]:
+      raise ValueError(
+        f'class_weights has {len(class_weights)} numbers, and there are '
+        f'{logits.shape[-1]} classes: give one for each.'
+      )
+    weights = tf.gather(
+      tf.constant(class_weights, tf.float32), tf.maximum(labels, 0)
+    )
+    weighted = tf.reduce_sum(weights * losses)
   count = tf.reduce_sum(mask)
   predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
   correct = tf.reduce_sum(
     mask * tf.cast(tf.equal(predicted, labels), tf.float32)
   )
-  return total / tf.maximum(count, 1.0), collections.OrderedDict(
+  return weighted / tf.maximum(count, 1.0), collections.OrderedDict(
     loss=(total, count), accuracy=(correct, count)
   )
 
