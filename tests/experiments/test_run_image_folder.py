@@ -42,11 +42,18 @@ def folder(tmp_path):
   return tmp_path
 
 
-def main(folder, *arguments):
+def main(
+  folder,
+  *arguments,
+  process=(
+    '--process=grouping_robust',
+    '--server_examples=20',
+    '--model=dense',
+  ),
+):
   return run.main(
     [
-      *('run', '--process=grouping_robust', '--dataset=image_folder'),
-      *('--server_examples=20', '--image_folder_side=8', '--model=dense'),
+      *('run', '--dataset=image_folder', '--image_folder_side=8', *process),
       f'--data_dir={folder / "data"}',
       f'--cache_dir={folder / "cache"}',
       f'--run_dir={folder / "run"}',
@@ -101,3 +108,20 @@ def test_three_rounds(folder, tff_context):
   assert np.mean(found['predicted'] == truth) == pytest.approx(
     summary['accuracy']
   )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  'process',
+  [
+    ('--process=fedlabel', '--model=dense', '--mask_ratio=0'),
+    ('--process=ssjo', '--model=dense_encoder', '--mask_ratio=0'),
+    ('--process=fedavg', '--model=dense', '--class_weights=balanced'),
+  ],
+)
+def test_other_processes_learn(folder, process):
+  """Clients have labels of a third of their pictures."""
+  flags = ('--total_rounds=15', '--rounds_per_evaluation=15')
+  assert main(folder, *flags, process=process) == 0
+  summary = json.loads((folder / 'run' / 'summary.json').read_text())
+  assert summary['accuracy'] > 0.8
