@@ -30,7 +30,7 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
       'grouping_robust',
       'the server has all labels',
       'pseudo-labels of an averaged model that the server has just trained did '
-      'not collapse, and on three of four data sets it was clearly above the '
+      'not collapse, and on four of five data sets it was clearly above the '
       'server alone (results/gain.md). See for yourself: --with_lower_bound.',
     ),
     'clients': Recommendation(
