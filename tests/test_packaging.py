@@ -121,7 +121,8 @@ def test_make_env_installs_anew_what_has_changed(tmp_path):
   assert 'pip' not in commands()
   # Of this project alone: seconds, and no network.
   os.utime(tmp_path / 'setup.py', (3000, 3000))
-  assert '--no-deps --no-build-isolation -e .' in commands()
+  assert '--no-deps --no-build-isolation ' in commands()
+  assert 'editable_mode=compat -e .' in commands()
   assert '-r requirements.txt' not in commands()
   os.utime(tmp_path / 'requirements.txt', (3000, 3000))
   assert '-r requirements.txt' in commands() and '-e .' in commands()

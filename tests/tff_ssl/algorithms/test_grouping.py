@@ -302,7 +302,8 @@ def test_one_group_is_fedavg_with_a_server_model(build):
     expected = (server + sum(trained)) / (4 + 1)
     np.testing.assert_allclose(_stack(state)[0], expected, atol=_TOLERANCE)
   passes = {'forward_passes', 'backward_passes'}
-  assert set(metrics['client_work']['train']) == {'loss', 'accuracy', *passes}
+  train = set(metrics['client_work']['train'])
+  assert train == {'loss', 'accuracy', 'num_examples', *passes}
 
 
 class TestTwoGroups:

@@ -11,7 +11,8 @@ _DECODER = 4 * (24 * 64 + 64)
 _ROUND_AND_SEED = 2 * 4
 _HPARAMS = 3 * 4
 _COUNTS_OF_CLIENTS = 4 * 4
-_COUNTS_OF_PASSES = 2 * 8
+# Passes, and examples.
+_COUNTS_OF_WORK = 3 * 8
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_bytes_are_those_of_weights_and_little_more(
   problem = testing.TinyProblem(algorithms.PROCESSES[name])
   measured = metrics.measure_communication(problem.process)
   assert measured.down == weights + _ROUND_AND_SEED + _HPARAMS
-  counts = _COUNTS_OF_CLIENTS + _COUNTS_OF_PASSES
+  counts = _COUNTS_OF_CLIENTS + _COUNTS_OF_WORK
   assert measured.up == weights + up_besides + counts
 
 
