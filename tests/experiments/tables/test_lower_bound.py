@@ -1,7 +1,7 @@
 """A run with the server alone beside it."""
 
 import json
-import shutil
+import types
 
 import pandas as pd
 import pytest
@@ -117,24 +117,36 @@ def test_the_difference_is_told(tmp_path, capfd):
   ) in said
   # Several seeds have a mean, too; this one is finished.
   several = [x for x in argv if 'run_dir' not in x]
-  (tmp_path / 'own').rename(tmp_path / 'one_seed0')
-  (tmp_path / 'own_server_only').rename(tmp_path / 'one_seed0_server_only')
-  several += [f'--run_dir={tmp_path / "one"}', '--seeds=0']
-  # The run is done, and its bound is missing.
-  shutil.rmtree(tmp_path / 'one_seed0_server_only')
-  assert run.main(several) == 0
+  for folder in folders:
+    folder.rename(tmp_path / folder.name.replace('own', 'one_seed0'))
+  assert run.main([*several, f'--run_dir={tmp_path / "one"}', '--seeds=0']) == 0
   said = capfd.readouterr().out
-  assert 'seed 0, the server alone: ' in said
+  assert '2/2 were done before.' in said
   assert (
     'Unlabelled clients gave, beyond the server alone: mean '
     f'{own - alone:.4f}, n 1' in said
   )
-  (tmp_path / 'one_seed0').rename(tmp_path / 'own')
-  (tmp_path / 'one_seed0_server_only').rename(tmp_path / 'own_server_only')
-  # Five evaluations have a mean.
-  assert run.main([x.replace('rounds=3', 'rounds=6') for x in argv]) == 0
-  own, alone = (
-    pd.read_csv(folder / 'metrics.csv')['accuracy'].tail(5).mean()
-    for folder in folders
+
+
+def test_five_evaluations_have_a_mean(tmp_path):
+  accuracies = {'own': [0.9, 0.5, 0.6, 0.6, 0.7, 0.6], 'alone': [0.5] * 6}
+  for name, values in accuracies.items():
+    folder = tmp_path / name
+    folder.mkdir()
+    table = pd.DataFrame({'round': range(1, 7), 'accuracy': values})
+    table.to_csv(folder / 'metrics.csv', index=False)
+    (folder / 'summary.json').write_text(
+      json.dumps({'flags': {}, 'accuracy': values[-1]})
+    )
+  own, bound = (
+    types.SimpleNamespace(
+      run_dir=str(tmp_path / name),
+      process=name,
+      server_learning_rate=0.01,
+      seed=0,
+    )
+    for name in accuracies
   )
-  assert f'gave {own - alone:+.4f}: {own:.4f} with' in capfd.readouterr().out
+  said = lower_bound.compare(own, bound)
+  assert 'gave +0.1000: 0.6000 with own, 0.5000 with the server' in said
+  assert 'mean of the last 5 evaluations' in said
