@@ -193,8 +193,9 @@ def build(
   SEED.check(seed)
   pool = source.of_clients
   _check_source(spec, pool, own)
-  _check_labels(spec, pool, server_examples, labelled_examples, settings)
   has_own = bool(source.num_server and server_examples)
+  drawn = 0 if has_own else server_examples
+  _check_labels(spec, pool, drawn, labelled_examples, settings)
   if has_own and server_examples != source.num_server:
     raise ValueError(
       f'server_examples={server_examples} has no effect where the data say '
@@ -210,8 +211,7 @@ def build(
       )
       own = {**own, **dict.fromkeys(spec.server_settings)}
     else:
-      drawn = 0 if has_own else int(server_examples)
-      held = _draw(spec, pool, own, drawn, int(seed))
+      held = _draw(spec, pool, own, int(drawn), int(seed))
   except assignment.TooFewLabels as error:
     raise error.of(f'--{asking.name}', source.class_names) from error
   if has_own:

@@ -56,7 +56,7 @@ def _read_rows(path, ending, kind, preprocessing):
   encoding = None
   if kind == 'table':
     encoding = table.Encoding(preprocessing['numbers'], preprocessing['words'])
-  words = () if encoding is None else encoding.words
+  words = [text.TEXT] if encoding is None else list(encoding.words)
   frame = table_files.read_one(path, dict.fromkeys(words, str))
   if encoding is None:
     return np.array(text.texts_of(frame, path), object)

@@ -302,11 +302,12 @@ def _count_server(data_dir: str | None) -> int:
   if data_dir is None:
     return 0
   folder = pathlib.Path(data_dir).expanduser() / _SERVER
-  return sum(
-    path.suffix.lower() in _LAYOUT.suffixes
-    for path in folder.glob('*/*')
-    if not path.name.startswith('.')
-  )
+  if not folder.is_dir():
+    return 0
+  try:
+    return sum(len(_LAYOUT.images(path)) for path in _classes(folder).values())
+  except ValueError:  # Who reads the folder reports it.
+    return 0
 
 
 def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:

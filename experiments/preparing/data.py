@@ -255,7 +255,8 @@ def _load(request) -> Source:
   source = resplit.resplit(source, request.split, request.seed)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(request, name)
-    if labels and labels < source.num_classes:
+    is_given = name == 'server_examples' and source.num_server
+    if labels and labels < source.num_classes and not is_given:
       raise UsageError(
         f'--{name}={labels} is less than the {source.num_classes} classes of '
         f'{request.dataset}: give at least one example of each.'

@@ -214,6 +214,11 @@ class _Classifier(tf.Module):
     )
     views = description.views
     takes = description.takes
+    if takes == 'texts' and description.preprocessing is None:
+      raise ValueError(
+        'The data of this run are numbers of words, and their source does not '
+        'say how texts become these (Source.preprocessing): let it say so.'
+      )
     if takes == 'texts':
       # An attribute, so that the table of words is saved, too.
       self.numbers = word_numbers.of_words(

@@ -101,8 +101,8 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
 
   Args:
     runs: The runs, in order.
-    are_alike: Whether all would be refused if one is. Then none begins after a
-      run that is refused.
+    are_alike: Whether all are likely to be refused if the first is. Then none
+      begins after it.
 
   Returns:
     How they ended.
@@ -129,8 +129,13 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
         raise BrokenPipeError(f'Nobody reads the output of {run.name}.')
       if exit_code != 0:
         failed.append(run.name)
-        ends = are_alike and exit_code == command_line.REFUSED
-        others = 'the others would, too' if ends else 'the others go on'
+        ends = (
+          are_alike
+          and exit_code == command_line.REFUSED
+          and len(waiting) == len(runs)
+          and number == 0
+        )
+        others = 'the others are not tried' if ends else 'the others go on'
         print(
           f'{run.name} failed (exit code {exit_code}); {others}.',
           file=sys.stderr,

@@ -68,6 +68,7 @@ def make_client(part, batch=20):
   )
 
 
+_READY = create_model_with_logits()
 CLIENTS = [make_client(slice(start, start + 20)) for start in (0, 20, 40)]
 
 
@@ -241,6 +242,16 @@ def test_labels_at_the_server_and_stock_names():
   [
     (model_fn(), {}, TypeError, 'give the function that makes it'),
     (3, {}, TypeError, 'model is a int: give a Keras model'),
+    (None, {}, TypeError, 'Give the model once'),
+    (lambda: _READY, {}, ValueError, 'the same Keras model each time'),
+    (
+      lambda: model_fn(
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
+      ),
+      {},
+      ValueError,
+      'ignore_class=-1',
+    ),
     (tf.keras.Sequential, {}, TypeError, 'model is a type'),
     (lambda: 3, {}, TypeError, 'a function that returns a int'),
     (create_model_with_logits, {}, TypeError, 'data_spec is missing'),
@@ -279,3 +290,25 @@ def test_labels_at_the_server_and_stock_names():
 def test_what_is_refused(model, given, error, message):
   with pytest.raises(error, match=message):
     build(model, **given)
+
+
+def test_the_call_of_stock_tff():
+  """Positions, names and `None` as build_weighted_fed_avg takes them."""
+  expected, _ = weights_after(
+    build(client_training=tff_ssl.TrainingPlan(optimizer=_SGD))
+  )
+  for process in (
+    tff_ssl.build_fed_avg(model_fn, _SGD, views=tff_ssl.PlainViews()),
+    tff_ssl.build_fed_avg(
+      model_fn=model_fn,
+      client_optimizer_fn=lambda: _SGD,
+      server_optimizer_fn=None,
+      client_weighting=None,
+      model_aggregator=None,
+      data_spec=None,
+      views=tff_ssl.PlainViews(),
+    ),
+  ):
+    found, _ = weights_after(process)
+    for ours, theirs in zip(found, expected, strict=True):
+      np.testing.assert_array_equal(ours, theirs)

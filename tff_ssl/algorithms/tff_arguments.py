@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -44,9 +45,34 @@ def taken(build: Callable[..., Any]) -> Callable[..., Any]:
     build: The builder, `build(model, *, data_spec, ...)`.
   """
 
+  known = inspect.signature(build).parameters
+  passes_on = any(p.kind is p.VAR_KEYWORD for p in known.values())
+
   @functools.wraps(build)
-  def with_tff_arguments(model, **arguments):
-    model, element_spec = any_model.as_functional(model)
+  def with_tff_arguments(
+    model=None,
+    client_optimizer_fn=None,
+    server_optimizer_fn=None,
+    *,
+    model_fn=None,
+    **arguments,
+  ):
+    if (model is None) == (model_fn is None):
+      raise TypeError('Give the model once, as model or as model_fn.')
+    model, element_spec = any_model.as_functional(
+      model_fn if model is None else model
+    )
+    # TFF's own builders take None for their defaults.
+    arguments = {
+      name: value
+      for name, value in {
+        **arguments,
+        'client_optimizer_fn': client_optimizer_fn,
+        'server_optimizer_fn': server_optimizer_fn,
+      }.items()
+      if value is not None
+      or (name in known and name not in ('data_spec', 'client_weighting'))
+    }
     spec = arguments.get('data_spec', element_spec)
     if spec is None:
       raise TypeError(
@@ -54,7 +80,16 @@ def taken(build: Callable[..., Any]) -> Callable[..., Any]:
         'give data_spec=tff_ssl.ClientDataSpec(element_spec of the data).'
       )
     if not isinstance(spec, client_data.ClientDataSpec):
-      spec = client_data.ClientDataSpec(spec)
+      spec = client_data.ClientDataSpec(
+        tuple(spec) if isinstance(spec, list) else spec
+      )
+    if 'server_optimizer_fn' in arguments and not (
+      passes_on or 'server_optimizer' in known
+    ):
+      raise TypeError(
+        f'server_optimizer_fn has no place in {build.__name__}, whose server '
+        'has no optimizer on the mean of the clients: leave it out.'
+      )
     return build(model, **_renamed({**arguments, 'data_spec': spec}))
 
   return with_tff_arguments

@@ -72,6 +72,11 @@ def _of_instance(model: tf.keras.Model) -> functional.FunctionalModel:
 def _of_function(build: Callable[[], Any]):
   made = build()
   if isinstance(made, tf.keras.Model):
+    if build() is made:
+      raise ValueError(
+        'model is a function that returns the same Keras model each time: let '
+        'it build a new one, or give the model itself.'
+      )
     return functional.from_keras(build), None
   if not isinstance(made, tff.learning.models.VariableModel):
     raise TypeError(
@@ -110,8 +115,14 @@ def _from_logits(made) -> bool | None:
       f'model_fn has the loss {names}, which no process here minimises: they '
       'train classifiers by cross-entropy; give SparseCategoricalCrossentropy.'
     )
+  settings = losses[0].get_config()
+  if settings.get('ignore_class') is not None:
+    raise ValueError(
+      f'model_fn has a loss with ignore_class={settings["ignore_class"]}: '
+      'leave it out; here, -1 marks an example without a label.'
+    )
   # True needs no more: from_keras looks for a softmax.
-  return losses[0].get_config()['from_logits'] and None
+  return None if settings['from_logits'] else False
 
 
 def _check_metrics(made) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from etils import epy
 
@@ -43,16 +44,16 @@ def parse_class_weights(text: str) -> str | tuple[float, ...]:
     weights = tuple(float(part) for part in text.split(','))
   except ValueError:
     weights = ()
-  _check_weights(weights, text)
+  if not _are_weights(weights):
+    raise ValueError(
+      f'class_weights={text} must be {BALANCED}, or a positive number for '
+      'each class.'
+    )
   return weights
 
 
-def _check_weights(weights, given) -> None:
-  if not weights or not all(0 < w < math.inf for w in weights):
-    raise ValueError(
-      f'class_weights={given} must be {BALANCED}, or a positive number for '
-      'each class.'
-    )
+def _are_weights(weights: Sequence[float]) -> bool:
+  return len(weights) > 0 and all(0 < w < math.inf for w in weights)
 
 
 CLASS_WEIGHTS = Setting(
@@ -92,8 +93,13 @@ class Supervised:
 
   def __post_init__(self):
     SUPERVISED_LOSS.check(self.supervised_loss)
-    if self.class_weights is not None:
-      _check_weights(self.class_weights, self.class_weights)
+    weights = self.class_weights
+    if weights is not None and (
+      isinstance(weights, str) or not _are_weights(weights)
+    ):
+      raise ValueError(
+        f'class_weights={weights!r} must be a positive number for each class.'
+      )
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -219,7 +219,7 @@ def _check_element(element_spec: Any) -> None:
   is_dict = hasattr(element_spec, 'keys')
   keys = tuple(element_spec) if is_dict else ()
   known = _REQUIRED_KEYS + _OPTIONAL_KEYS
-  is_pair = isinstance(element_spec, tuple) and len(element_spec) == 2
+  is_pair = isinstance(element_spec, (tuple, list)) and len(element_spec) == 2
   if not is_pair and (
     keys[:2] != _REQUIRED_KEYS or any(k not in known for k in keys)
   ):
@@ -237,6 +237,11 @@ def _check_element(element_spec: Any) -> None:
         'models of several inputs are not supported; concatenate or stack '
         'them.'
       )
+    if spec.shape.rank is None:
+      raise TypeError(
+        f'element_spec[{key!r}] has an unknown number of dimensions: say it, '
+        'with tf.ensure_shape.'
+      )
     if key == 'x':
       continue
     if not spec.dtype.is_integer:
@@ -245,7 +250,7 @@ def _check_element(element_spec: Any) -> None:
         'numbers (-1 marks an unlabelled example).'
       )
     rank = spec.shape.rank
-    if rank is None or rank > 2 or (rank == 2 and spec.shape[1] != 1):
+    if rank > 2 or (rank == 2 and spec.shape[1] != 1):
       raise TypeError(
         f'element_spec[{key!r}] has the shape {spec.shape}: give one number '
         'for each example, and no one-hot vector (tf.argmax).'

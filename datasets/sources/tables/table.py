@@ -38,6 +38,8 @@ with epy.lazy_imports():
 
 # A column of more words looks like names or free text.
 _MOST_WORDS = 100
+# Steps of float32 in a standard deviation of a column, at least.
+_FEWEST_STEPS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,9 @@ class Encoding:
           path, name, 'no value at all', 'leave the column out'
         )
       if pd.api.types.is_numeric_dtype(column):
-        numbers[name] = float(np.nanmean(_numbers(column, path)))
+        values = _numbers(column, path)
+        _check_resolution(name, values, path)
+        numbers[name] = float(np.nanmean(values))
         continue
       found = sorted({str(value) for value in column.dropna()})
       if len(found) > _MOST_WORDS:
@@ -220,11 +224,23 @@ def _numbers(column: pd.Series, path: str) -> np.ndarray:
       f'{words.iloc[0]!r}',
       'the training file has numbers there',
     )
-  if np.isinf(values).any():
+  if np.isinf(values.astype(np.float32)).any():
     raise table_files.wrong(
       path, column.name, 'an infinite number', 'leave the cell empty'
     )
   return values
+
+
+def _check_resolution(name: str, values: np.ndarray, path: str) -> None:
+  """Refuses numbers that differ by less than float32 tells apart."""
+  finest = np.spacing(np.float32(np.nanmax(np.abs(values))))
+  if 0 < np.nanstd(values) < _FEWEST_STEPS * finest:
+    raise table_files.wrong(
+      path,
+      name,
+      f'numbers around {np.nanmean(values):g} that differ by little',
+      'float32 does not tell them apart: subtract a constant in all files',
+    )
 
 
 def _moments(examples: np.ndarray, num_numbers: int):

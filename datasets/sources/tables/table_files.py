@@ -100,11 +100,14 @@ def count_server(data_dir: str | None) -> int:
     return 0
 
 
-def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
+def read(
+  paths: dict[str, str], texts: Sequence[str] = ()
+) -> dict[str, pd.DataFrame]:
   """Reads and checks the tables.
 
   Args:
     paths: The files by split, from `check_files`.
+    texts: Columns that hold words, also where they look like numbers.
 
   Returns:
     The tables by split. Ids and labels are text where the file is CSV.
@@ -113,13 +116,15 @@ def read(paths: dict[str, str]) -> dict[str, pd.DataFrame]:
     ValueError: If a file cannot be read, has no label or row, or its owners are
       not as described above.
   """
-  train = _read(paths['train'])
+  # Words that look like numbers or truth values stay words where the training
+  # file has words. It is read again, so that all files hold what is written.
+  words = dict.fromkeys(texts, str)
+  first = _read(paths['train'], words=words)
+  words |= dict.fromkeys(first.select_dtypes(object), str)
+  train = _read(paths['train'], words=words)
   if SERVER in paths and LABEL not in train:
-    train = train.assign(
-      **{LABEL: pd.Series([None] * len(train), dtype=object)}
-    )
-  # Words that look like numbers stay words where the training file has words.
-  words = dict.fromkeys(train.select_dtypes(object), str)
+    nobodys = pd.Series([None] * len(train), dtype=object)
+    train = train.assign(**{LABEL: nobodys})
   frames = {
     split: train if split == 'train' else _read(path, words=words)
     for split, path in paths.items()
@@ -293,7 +298,7 @@ def _read(
 ) -> pd.DataFrame:
   # Ids and labels as they are written: 007 is not 7, and "NA" may be a class.
   try:
-    if path.endswith('.csv'):
+    if path.lower().endswith('.csv'):
       frame = pd.read_csv(
         path,
         usecols=columns,
@@ -301,12 +306,18 @@ def _read(
         keep_default_na=False,
         na_values=[''],
         encoding='utf-8',
+        # Else the type of a column may change from chunk to chunk.
+        low_memory=False,
       )
     else:
       frame = pd.read_parquet(path, columns=columns)
   except (ValueError, OSError) as error:
     reason = ' '.join(str(error).split()).rstrip('.')
     raise ValueError(f'{path} cannot be read as a table: {reason}.') from error
+  if LABEL in frame and frame[LABEL].dtype == object:
+    # Blanks are no class.
+    blank = frame[LABEL].map(str).str.strip() == ''
+    frame[LABEL] = frame[LABEL].mask(blank)
   for name in frame.columns:
     if not isinstance(name, str) or name.startswith('Unnamed: '):
       raise ValueError(
@@ -343,6 +354,6 @@ def _class(value: Any) -> int | str:
   text = str(value).strip()
   number = text.removesuffix('.0')
   # 007 is a name.
-  if number.lstrip('-').isdecimal() and str(int(number)) == number:
+  if number.removeprefix('-').isdecimal() and str(int(number)) == number:
     return int(number)
   return text

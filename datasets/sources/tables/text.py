@@ -79,7 +79,7 @@ def load(
   """
   del cache_dir
   paths = check_files(data_dir)
-  frames = table_files.read(paths)
+  frames = table_files.read(paths, [TEXT])
   texts = {
     split: texts_of(frame, paths[split]) for split, frame in frames.items()
   }

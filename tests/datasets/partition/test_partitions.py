@@ -518,20 +518,22 @@ def test_what_a_partition_changes_of_a_run(name, given, expected):
     ('r', {'num_clients': 3, 'noniid_r': 0.0}),
   ],
 )
-def test_the_servers_own_examples_go_to_nobody_else(name, settings):
+@pytest.mark.parametrize('own', [10, 45])
+def test_the_servers_own_examples_go_to_nobody_else(name, settings, own):
   labels = np.arange(60, dtype=np.int32) % 3
-  ids = np.array([f'w{i % 6}' for i in range(50)] + [''] * 10, object)
+  rest = 60 - own
+  ids = np.array([f'w{i % 6}' for i in range(rest)] + [''] * own, object)
   split = Split(np.zeros((60, 1, 1, 1), np.uint8), labels, ids)
   source = Source(
-    'own', '1', '', split, split, 3, (0.5,), (0.5,), 0, False, num_server=10
+    'own', '1', '', split, split, 3, (0.5,), (0.5,), 0, False, num_server=own
   )
-  held = partitions.build(name, source, seed=3, server_examples=10, **settings)
-  assert sorted(held.server_indices) == list(range(50, 60))
-  assert sorted(held.examples) == list(range(50))
+  held = partitions.build(name, source, seed=3, server_examples=own, **settings)
+  assert sorted(held.server_indices) == list(range(rest, 60))
+  assert sorted(held.examples) == list(range(rest))
   assert not held.held_out_client_names and '' not in held.client_names
   # A process without a server leaves them alone.
   alone = partitions.build(name, source, seed=3, **settings)
   assert not len(alone.server_indices)
-  assert sorted(alone.examples) == list(range(50))
+  assert sorted(alone.examples) == list(range(rest))
   with pytest.raises(ValueError, match='server_examples=9 has no effect'):
     partitions.build(name, source, seed=3, server_examples=9, **settings)

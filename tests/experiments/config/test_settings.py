@@ -140,7 +140,7 @@ def test_every_process_runs_on_its_defaults():
     # where the data or the rule of pseudo-labels decide; of FedUL, for its base
     # and the uniform prior.
     assert unused <= {
-      *('proximal_strength', 'test_prior'),
+      *('proximal_strength', 'test_prior', 'class_weights'),
       *('threshold', 'min_confidence'),
       *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),

@@ -87,7 +87,7 @@ def test_runs_that_are_alike_end_with_the_first_that_is_refused(
   assert outcome.exit_code == 1
   assert outcome.failed == (('seed 7',) if are_alike else ('seed 7', 'seed 1'))
   assert (tmp_path / '4').exists() != are_alike
-  said = 'the others would, too' if are_alike else 'the others go on'
+  said = 'the others are not tried' if are_alike else 'the others go on'
   assert f'seed 7 failed (exit code 2); {said}' in capfd.readouterr().err
 
 

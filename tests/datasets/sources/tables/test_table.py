@@ -226,3 +226,47 @@ def test_the_servers_own_rows(folder, column):
   more = TRAIN.iloc[[1, 3, 5]].assign(label=['well', 'ill', None])
   write(folder, 'server', more)
   refused(folder, 'server.csv', '1 of 3 empty')
+
+
+def test_truth_values_are_the_same_words_in_all_files(folder):
+  """pandas reads true and false as Python's, unless a cell is empty."""
+  for split, values in (('train', ['true', 'false', None] * 2), ('test', None)):
+    frame = TRAIN if split == 'train' else TEST
+    write(folder, split, frame.assign(smokes=values or ['true', 'false']))
+  source = load(folder)
+  assert source.preprocessing['words']['smokes'] == ['false', 'true']
+  np.testing.assert_array_equal(source.test.images[:, -2:], [[0, 1], [1, 0]])
+
+
+def test_a_column_keeps_its_type_over_a_long_file(folder):
+  codes = [f'{i % 5:02d}' for i in range(150_000)] + ['X']
+  frame = pd.DataFrame({'code': codes, 'label': ['a', 'b'] * 75_000 + ['a']})
+  for split in ('train', 'test'):
+    write(folder, split, frame)
+  words = load(folder).preprocessing['words']['code']
+  assert words == ['00', '01', '02', '03', '04', 'X']
+
+
+def test_blanks_are_no_class(folder):
+  write(folder, 'train', TRAIN.assign(label=['ill', ' ', 'well'] * 2))
+  source = load(folder)
+  assert source.class_names == ('ill', 'well')
+  assert source.train.labels.tolist() == [0, -1, 1] * 2
+
+
+@pytest.mark.parametrize(
+  'values, message',
+  [
+    ([1.7e12 + 500 * i for i in range(6)], 'float32 does not tell them apart'),
+    ([1e39, 1, 2, 3, 4, 5], 'an infinite number'),
+  ],
+)
+def test_numbers_that_float32_does_not_hold(folder, values, message):
+  write(folder, 'train', TRAIN.assign(age=values))
+  refused(folder, "column 'age'", message)
+
+
+def test_odd_labels_are_words(folder):
+  write(folder, 'train', TRAIN.assign(label=['--5', '-5', '007'] * 2))
+  write(folder, 'test', TEST.assign(label=['--5', '007']))
+  assert load(folder).class_names == ('--5', '-5', '007')

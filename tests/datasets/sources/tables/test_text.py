@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.feature_extraction import text as sklearn_text
 
-from datasets.sources import catalogue
+from datasets.sources import catalogue, examples_to_classify
 from datasets.sources.tables import word_numbers
 
 TRAIN = pd.DataFrame(
@@ -127,3 +127,15 @@ def test_owners_and_the_server_decide_on_defaults(folder):
   assert catalogue.find('text').defaults(given)['server_examples'] == 3
   source = load(folder)
   assert source.num_server == 3 and source.server.labels.tolist() == [0, 1, 0]
+
+
+def test_texts_that_look_like_numbers_stay_as_they_are(folder, tmp_path):
+  texts = pd.DataFrame({'text': ['2020', '', '007'], 'label': ['a', 'b', 'a']})
+  write(folder, 'train', texts)
+  write(folder, 'test', texts)
+  source = load(folder)
+  assert sorted(source.preprocessing['words']) == ['007', '2020']
+  path = tmp_path / 'new.CSV'
+  texts[['text']].to_csv(path, index=False)
+  read = examples_to_classify.read(str(path), (), source.preprocessing)
+  assert read.tolist() == ['2020', '', '007']
