@@ -10,6 +10,8 @@ from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
 
+pytestmark = pytest.mark.usefixtures('tff_context')
+
 layers = tf.keras.layers
 
 _DIGITS = sklearn_datasets.load_digits()
@@ -105,21 +107,21 @@ def test_one_step_is_that_of_stock_tff():
   assert ours['loss'] == pytest.approx(theirs['loss'], rel=1e-5)
 
 
+def create_functional_model():
+  return tff.learning.models.functional_model_from_keras(
+    create_model_with_logits(),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    input_spec=_SPEC,
+  )
+
+
 @pytest.mark.parametrize(
-  'model',
-  [
-    create_keras_model,
-    create_keras_model(),
-    tff.learning.models.functional_model_from_keras(
-      create_model_with_logits(),
-      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      input_spec=_SPEC,
-    ),
-  ],
+  'create',
+  [lambda: create_keras_model, create_keras_model, create_functional_model],
   ids=['function', 'instance', 'functional'],
 )
-def test_models_of_all_forms(model):
-  spec = CLIENTS[0].element_spec
+def test_models_of_all_forms(create):
+  model, spec = create(), CLIENTS[0].element_spec
   if not isinstance(model, tff.learning.models.FunctionalModel):
     # What is no model of TFF must say that it ends in a softmax.
     with pytest.raises(ValueError, match='from_logits'):
