@@ -63,6 +63,7 @@ CLASS_WEIGHTS = Setting(
   'size: balanced (n / (d n_c), from the labels of all clients), or numbers '
   'such as 1,2.5. By default 1.',
   parse=parse_class_weights,
+  refused=('even',),
 )
 
 
