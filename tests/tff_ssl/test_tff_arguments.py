@@ -185,7 +185,7 @@ def test_a_stock_distributor_and_metrics_aggregator():
   wrong = tff.learning.templates.build_broadcast_process(
     tff.types.to_type([(np.float32, [3])])
   )
-  with pytest.raises(TypeError, match='.*'):
+  with pytest.raises(TypeError, match='model_distributor sends'):
     build(model_distributor=wrong)
 
 

@@ -93,17 +93,12 @@ def _of_function(build: Callable[[], Any]):
       'tff.learning.models.FunctionalModel.'
     )
   _check_metrics(made)
-  spec = made.input_spec
-  examples = spec['x'] if hasattr(spec, 'keys') else spec[0]
-  if not isinstance(examples, tf.TensorSpec):
-    raise ValueError(
-      f'model takes inputs of the form {examples}: give a model of which the '
-      'inputs are one tensor.'
-    )
   converted = functional.from_keras(
-    keras_model, examples, from_logits=_from_logits(made)
+    keras_model,
+    functional.examples_spec(made),
+    from_logits=_from_logits(made),
   )
-  return converted, spec
+  return converted, made.input_spec
 
 
 def _from_logits(made) -> bool | None:

@@ -183,13 +183,7 @@ def from_tff_functional_model(
       probabilities and no logits.
   """
   structure = model.initial_weights
-  spec = model.input_spec
-  input_spec = spec['x'] if hasattr(spec, 'keys') else spec[0]
-  if not isinstance(input_spec, tf.TensorSpec):
-    raise ValueError(
-      f'model takes inputs of the form {input_spec}: give a model of which the '
-      'inputs are one tensor.'
-    )
+  input_spec = examples_spec(model)
   arrays = ModelWeights(
     *([np.asarray(leaf) for leaf in tf.nest.flatten(w)] for w in structure)
   )
@@ -214,6 +208,26 @@ def from_tff_functional_model(
     ),
     is_random=False,
   )
+
+
+def examples_spec(model: Any) -> tf.TensorSpec:
+  """Returns the spec of a batch of examples, without labels.
+
+  Args:
+    model: A `FunctionalModel` or `VariableModel` of `tff.learning.models`,
+      whose `input_spec` is a pair or has the key `x`.
+
+  Raises:
+    ValueError: If its inputs are not one tensor.
+  """
+  spec = model.input_spec
+  examples = spec['x'] if hasattr(spec, 'keys') else spec[0]
+  if not isinstance(examples, tf.TensorSpec):
+    raise ValueError(
+      f'model takes inputs of the form {examples}: give a model of which the '
+      'inputs are one tensor.'
+    )
+  return examples
 
 
 def _refuse_probabilities(

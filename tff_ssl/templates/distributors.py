@@ -108,12 +108,7 @@ def of_weights(
   )
   def distribute(state, weights):
     of_stock = distributor.next(state['stock'], weights)
-    clock = tff.federated_zip(
-      collections.OrderedDict(
-        round=state['own']['round'], seed=state['own']['seed']
-      )
-    )
-    clocks = tff.federated_broadcast(clock)
+    clocks = tff.federated_broadcast(state['own'])
     sent = collections.OrderedDict(
       weights=of_stock.result, round=clocks['round'], seed=clocks['seed']
     )

@@ -15,14 +15,14 @@ a file `server` with the labelled rows of the server. A row is an example:
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from etils import epy
 
 from datasets.sources import run_profiles
-from datasets.sources.source import Source, Split
+from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
 from datasets.sources.tables import table_files
 from datasets.sources.tables.table_files import (
@@ -154,16 +154,11 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   frames = table_files.read(paths)
   classes = table_files.classes_of(frames, paths['train'])
   encoding = Encoding.of(features_of(frames['train']), paths['train'])
-  splits = {
-    split: Split(
-      encoding.encode(features_of(frame), paths[split]),
-      table_files.labels_of(
-        frame, classes, paths[split], may_lack=split == 'train'
-      ),
-      table_files.owners_of(frame),
-    )
+  examples = {
+    split: encoding.encode(features_of(frame), paths[split])
     for split, frame in frames.items()
   }
+  splits = table_files.splits_of(frames, paths, classes, examples)
   mean, stddev = _moments(splits['train'].images, len(encoding.numbers))
   return Source(
     name='table',
@@ -256,15 +251,6 @@ def _moments(examples: np.ndarray, num_numbers: int):
   )
 
 
-def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the defaults; if the files name owners, these are the clients."""
-  folder = given.get('data_dir')
-  values = run_profiles.with_owners(
-    run_profiles.OWN_TABLE, table_files.count_clients(folder), given
-  )
-  return run_profiles.with_server(values, table_files.count_server(folder))
-
-
 SPEC = SourceSpec(
   name='table',
   description='your own rows of numbers and words, <data_dir>/train.csv and '
@@ -275,5 +261,5 @@ SPEC = SourceSpec(
   has_native_split=True,
   may_lack_labels=True,
   is_of_user=True,
-  defaults=_defaults,
+  defaults=functools.partial(table_files.defaults_of, run_profiles.OWN_TABLE),
 )

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from etils import epy
 
-from datasets.sources.source import UNKNOWN
+from datasets.sources import run_profiles
+from datasets.sources.source import UNKNOWN, Split
 
 # It takes a second to import, which --help does not need.
 with epy.lazy_imports():
@@ -220,6 +221,47 @@ def labels_of(
       'one, or move them to the training file',
     )
   return labels
+
+
+def splits_of(
+  frames: Mapping[str, pd.DataFrame],
+  paths: Mapping[str, str],
+  classes: Sequence[int | str],
+  examples: Mapping[str, np.ndarray],
+) -> dict[str, Split]:
+  """Returns the splits with their labels and owners.
+
+  Args:
+    frames: The tables by split.
+    paths: Their files, for messages.
+    classes: From `classes_of`.
+    examples: The examples by split.
+
+  Raises:
+    ValueError: As `labels_of`.
+  """
+  return {
+    split: Split(
+      examples[split],
+      labels_of(frame, classes, paths[split], may_lack=split == 'train'),
+      owners_of(frame),
+    )
+    for split, frame in frames.items()
+  }
+
+
+def defaults_of(
+  profile: Mapping[str, Any], given: Mapping[str, Any]
+) -> Mapping[str, Any]:
+  """Returns the defaults of tables, as far as the files decide on them.
+
+  Args:
+    profile: The defaults of tables that name no owners.
+    given: The settings that the user gave.
+  """
+  folder = given.get('data_dir')
+  values = run_profiles.with_owners(profile, count_clients(folder), given)
+  return run_profiles.with_server(values, count_server(folder))
 
 
 def owners_of(frame: pd.DataFrame) -> np.ndarray | None:

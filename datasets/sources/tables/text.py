@@ -15,13 +15,12 @@ file that occur most often have numbers; words beyond the length are cut off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
 
 from etils import epy
 
 from datasets.sources import run_profiles
-from datasets.sources.source import Source, Split
+from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
 from datasets.sources.tables import table_files, word_numbers
 from datasets.sources.tables.table_files import (
@@ -90,16 +89,10 @@ def load(
     raise table_files.wrong(
       paths['train'], TEXT, 'no word at all', 'give texts'
     )
-  splits = {
-    split: Split(
-      word_numbers.encode(layer, texts[split]),
-      table_files.labels_of(
-        frame, classes, paths[split], may_lack=split == 'train'
-      ),
-      table_files.owners_of(frame),
-    )
-    for split, frame in frames.items()
+  examples = {
+    split: word_numbers.encode(layer, texts[split]) for split in frames
   }
+  splits = table_files.splits_of(frames, paths, classes, examples)
   digest = table_files.digest(paths.values())
   return Source(
     name='text',
@@ -158,15 +151,6 @@ def _notes(frame, path: str) -> tuple[str, ...]:
   return (f'{path}: not read are {", ".join(others)}.',) if others else ()
 
 
-def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the defaults; if the files name owners, these are the clients."""
-  folder = given.get('data_dir')
-  values = run_profiles.with_owners(
-    run_profiles.OWN_TEXTS, table_files.count_clients(folder), given
-  )
-  return run_profiles.with_server(values, table_files.count_server(folder))
-
-
 SPEC = SourceSpec(
   name='text',
   description='your own texts, in the column text of <data_dir>/train.csv and '
@@ -178,5 +162,5 @@ SPEC = SourceSpec(
   has_native_split=True,
   may_lack_labels=True,
   is_of_user=True,
-  defaults=_defaults,
+  defaults=functools.partial(table_files.defaults_of, run_profiles.OWN_TEXTS),
 )
