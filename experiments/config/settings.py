@@ -124,6 +124,19 @@ def make(
   return settings
 
 
+def default_of(settings: types.SimpleNamespace, name: str) -> Any:
+  """Returns what a setting would be if nobody had given it.
+
+  Also of a run that is resumed, whose flags are all given.
+
+  Args:
+    settings: From `make`.
+    name: The setting.
+  """
+  others = {k: v for k, v in settings.used.items() if k != name}
+  return getattr(make(others, optional=others), name)
+
+
 def _check_exclusive(given) -> None:
   """Refuses two flags of which one replaces the other."""
   settings = parts_of_run.all_settings(parts_of_run.offers_of_user(given))

@@ -96,8 +96,8 @@ def build_process(settings, model, own_views, data):
     arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)
   if spec.counts_clients:
     arguments['num_clients'] = data.partition.num_clients
-  if settings.mask == 'redrawn':
-    arguments['redrawn_mask_ratio'] = settings.mask_ratio
+  if data.redrawn_ratio:
+    arguments['redrawn_mask_ratio'] = data.redrawn_ratio
   arguments['client_optimizer'] = optimizers.build(
     settings, settings.learning_rate, settings.client_clip_norm
   )

@@ -32,7 +32,7 @@ def fit(settings, partition: Partition) -> types.SimpleNamespace:
   """
   if (settings.clients_per_round or 0) <= partition.num_clients:
     return settings
-  if settings.clients_per_round != _default(settings):
+  if settings.clients_per_round != settings_lib.default_of(settings, _NAME):
     check_has_clients(_NAME, settings.clients_per_round, partition)
   values = {**settings.used, _NAME: partition.num_clients}
   conflicts.check(values, settings.parts)
@@ -59,9 +59,3 @@ def check_has_clients(name: str, count: int | None, partition: Partition):
       f'--{name}={count} is more than the {partition.num_clients} clients of '
       f'this partition{beside}: give --{name}={partition.num_clients} or less.'
     )
-
-
-def _default(settings) -> int | None:
-  """Returns what the setting is where nobody gives it."""
-  others = {k: v for k, v in settings.used.items() if k != _NAME}
-  return settings_lib.make(others, optional=others).clients_per_round

@@ -12,6 +12,7 @@ import pandas as pd
 from sklearn.utils import class_weight
 
 from datasets.draws import label_masks
+from datasets.draws.label_masks import MASK_RATIO
 from datasets.partition import partitions
 from datasets.partition.built_partition import Partition
 from datasets.records import (
@@ -26,8 +27,15 @@ from datasets.splits import resplit
 from datasets.store import client_store
 from experiments.artifacts import places, run_folder
 from experiments.config import conflicts
+from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 from experiments.preparing import cohort
+
+# The fields of a request that are no settings.
+_COMPUTED = (
+  *('options', 'partition_arguments'),
+  *('mask_is_default', 'labels_at'),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +55,7 @@ class DataRequest:
     labelled_examples: The setting.
     mask: The setting.
     mask_ratio: The setting.
+    mask_is_default: Whether nobody asked for that ratio.
     pretraining_images: The setting.
     gradient_diversity_clients: The setting; the partition must have as many
       clients.
@@ -65,6 +74,7 @@ class DataRequest:
   labelled_examples: int | None
   mask: str | None
   mask_ratio: float | None
+  mask_is_default: bool
   pretraining_images: str | None
   gradient_diversity_clients: int | None
   labels_at: str
@@ -81,7 +91,7 @@ class DataRequest:
     plain = {
       field.name: getattr(settings, field.name)
       for field in dataclasses.fields(cls)
-      if field.name not in ('options', 'partition_arguments', 'labels_at')
+      if field.name not in _COMPUTED
     }
     return cls(
       options={
@@ -91,6 +101,9 @@ class DataRequest:
       partition_arguments={
         name: getattr(settings, name) for name in parts.partition.setting_names
       },
+      mask_is_default=bool(settings.mask_ratio)
+      and settings.mask_ratio
+      == settings_lib.default_of(settings, MASK_RATIO.name),
       labels_at=labels_at,
       **plain,
     )
@@ -109,6 +122,7 @@ class RunData:
       fixed mask, or where some of the clients' examples have no label.
     redrawn_ratio: The share of labels that the process hides, drawn anew in
       each pass; `None` where it hides none.
+    notes: Sentences on what the run took otherwise than its settings say.
   """
 
   source: Source
@@ -117,6 +131,7 @@ class RunData:
   counts: np.ndarray
   labels_at: str
   redrawn_ratio: float | None = None
+  notes: tuple[str, ...] = ()
 
   @property
   def in_sets(self) -> bool:
@@ -215,6 +230,7 @@ def prepare(request: DataRequest) -> RunData:
 
 def _prepare(request) -> RunData:
   source = _load(request)
+  request, notes = _with_known_labels(request, source)
   partition = _partition(request, source)
   partition, labels_at = _labelled(request, source, partition)
   is_redrawn = request.mask == label_masks.REDRAWN
@@ -241,7 +257,23 @@ def _prepare(request) -> RunData:
     counts,
     labels_at,
     redrawn_ratio=request.mask_ratio if is_redrawn else None,
+    notes=notes,
   )
+
+
+def _with_known_labels(request, source) -> tuple[DataRequest, tuple[str, ...]]:
+  """Returns a request that hides no label where the data lack some anyway.
+
+  Unless somebody asked for a mask; and what is said of it.
+  """
+  unknown = np.count_nonzero(source.train.labels == UNKNOWN)
+  if not unknown or not request.mask_is_default:
+    return request, ()
+  note = (
+    f'Note: no label is hidden beside the {unknown:,} that the data lack; the '
+    f'default --mask_ratio={request.mask_ratio:g} is for data with all labels.'
+  )
+  return dataclasses.replace(request, mask=None, mask_ratio=None), (note,)
 
 
 def _load(request) -> Source:

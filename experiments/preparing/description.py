@@ -23,6 +23,7 @@ def lines_of_data(data) -> list[str]:
     f'server examples, {facts["labelled_client_examples"]} at clients.',
     *partition_report.lines(data.source, data.partition),
     *data.source.notes,
+    *data.notes,
   ]
   if data.in_sets:
     lines += set_report.lines(data.partition)

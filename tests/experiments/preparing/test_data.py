@@ -397,7 +397,11 @@ def test_server_labels_are_known_ones(cache_dir, half_labelled):
 @pytest.mark.parametrize(
   'process, given, parts',
   [
-    ('fedlabel', {}, ['mask_ratio=0.8', '180 of', '--mask_ratio=0 ']),
+    (
+      'fedlabel',
+      {'mask_ratio': 0.7},
+      ['mask_ratio=0.7', '180 of', '--mask_ratio=0 '],
+    ),
     (
       'fsl',
       {'mask_ratio': 0.5, 'mask': 'redrawn'},
@@ -430,6 +434,21 @@ def test_what_needs_the_class_of_each_image_is_refused(
     prepare(cache_dir, process, dataset='npz', data_dir=half_labelled, **given)
   for part in parts:
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize('process', ['fedlabel', 'ssjo'])
+def test_a_default_mask_hides_nothing_where_labels_lack(
+  cache_dir, half_labelled, process
+):
+  run = prepare(cache_dir, process, dataset='npz', data_dir=half_labelled)
+  assert run.describe()['labelled_client_examples'] == 180
+  assert run.redrawn_ratio is None
+  (note,) = run.notes
+  assert '180' in note and '--mask_ratio=0.' in note
+  assert note in description.lines_of_data(run)
+  masked = prepare(cache_dir, process)
+  assert masked.notes == ()
+  assert masked.describe()['labelled_client_examples'] < 300
 
 
 def test_pretraining_on_images_without_labels(cache_dir, half_labelled):
