@@ -177,18 +177,22 @@ class RunData:
     return summary
 
   def balanced_class_weights(self) -> tuple[float, ...]:
-    """Returns scikit-learn's balanced weights of the clients' known labels.
+    """Returns scikit-learn's balanced weights of the labels in training.
+
+    They are those of the server, where it has some, and those that clients see.
 
     Raises:
       UsageError: If a class has no label.
     """
     known = split_manifest.known_to_clients(self.partition, self.labels_at)
-    labels = self.source.train.labels[known]
+    labels = self.source.train.labels[
+      np.concatenate([self.partition.server_indices, known])
+    ]
     classes = np.arange(self.source.num_classes)
     missing = np.setdiff1d(classes, labels)
     if missing.size:
       raise UsageError(
-        '--class_weights=balanced needs labels of each class at the clients, '
+        '--class_weights=balanced needs labels of each class in training, '
         f'and {self.source.class_names[missing[0]]!r} has none: give numbers.'
       )
     weights = class_weight.compute_class_weight(

@@ -11,6 +11,7 @@ from tff_ssl.algorithms import fed_avg, fedlabel
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.objectives.semi_supervised import TEMPERATURE, UNLABELLED_WEIGHT
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 
 _FIXMATCH = (
@@ -20,6 +21,7 @@ _FIXMATCH = (
   THRESHOLD,
   VIEWS_FORWARD,
   UNLABELLED_WEIGHT,
+  CLASS_WEIGHTS,
 )
 
 

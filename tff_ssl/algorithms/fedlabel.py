@@ -58,6 +58,7 @@ from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import two_experts
 from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -103,6 +104,7 @@ def build_fedlabel(
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   unlabelled_steps: int | None = None,
   client_weighting: str = 'examples',
+  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds FedLabel.
@@ -124,6 +126,8 @@ def build_fedlabel(
       mean of a client's two changes in the place of their sum.
     unlabelled_steps: tau', steps of the second model; by default tau.
     client_weighting: 'examples' (r_k) or 'uniform'.
+    class_weights: d positive factors of the labelled steps' loss by class; by
+      default 1.
     wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
@@ -145,7 +149,10 @@ def build_fedlabel(
       'either kind: give steps (tau), and unlabelled_steps where they differ.'
     )
   labelled = templates.LocalTraining(
-    model, objectives.Supervised(views), plan, templates.Selection('labelled')
+    model,
+    objectives.Supervised(views, class_weights=class_weights),
+    plan,
+    templates.Selection('labelled'),
   )
   unlabelled = templates.LocalTraining(
     model,
@@ -242,6 +249,7 @@ SPEC = ProcessSpec(
     *_STEPS,
     shared.SERVER_LEARNING_RATE,
     shared.CLIENT_WEIGHTING,
+    CLASS_WEIGHTS,
   ),
   objective=objectives.TwoExperts,
   server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),

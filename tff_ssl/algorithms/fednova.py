@@ -23,10 +23,11 @@ import functools
 
 from etils import epy
 
-from tff_ssl import protocols
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -132,7 +133,8 @@ SPEC = ProcessSpec(
   'Supervised FedAvg of changes per step, all labels at clients.',
   'Wang et al. 2020, arXiv 2007.07481, Eq. 6',
   build_fednova,
-  (shared.CLIENT_WEIGHTING, PROXIMAL_STRENGTH, *shared.LOCAL),
+  (shared.CLIENT_WEIGHTING, PROXIMAL_STRENGTH, CLASS_WEIGHTS, *shared.LOCAL),
+  objective=objectives.Supervised,
   labels_at='clients',
   counts_sgd_steps=True,
   redraws_masks=True,

@@ -57,6 +57,7 @@ from tff_ssl.objectives.consistency import (
   THRESHOLD,
   VIEWS_FORWARD,
 )
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments, only_with, unless
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -121,6 +122,7 @@ SETTINGS = (
   *SERVER,
   SERVER_REPLICAS,
   shared.EMA_DECAY,
+  CLASS_WEIGHTS,
 )
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
@@ -148,6 +150,7 @@ def build_grouping_ssfl(
   client_momentum: str = 'reset',
   bn_statistics: str = 'averaged',
   ema_decay: float = 0.0,
+  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds the learning process of Eqs. 3-8.
@@ -195,6 +198,8 @@ def build_grouping_ssfl(
       w_avg over rounds (`tff_ssl.templates.server.moving_average`); an
       objective whose teacher is 'received' gets its labels from it, too.
       Clients receive S + 1 models.
+    class_weights: d positive factors of the server's loss by class; by default
+      1. Those of clients with labels are an argument of their objective.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator is by default `GroupMeanFactory(num_groups)`; give one with
       other inner factories for clipping, compression or secure sums. It says
@@ -232,7 +237,11 @@ def build_grouping_ssfl(
     client_plan.on_clock_of(server_plan),
   )
   server = training_at_server.ServerTraining(
-    templates.LocalTraining(model, objectives.Supervised(views), server_plan),
+    templates.LocalTraining(
+      model,
+      objectives.Supervised(views, class_weights=class_weights),
+      server_plan,
+    ),
     server_data,
     num_groups if server_replicas == 'per_group' else 1,
   )
@@ -315,6 +324,7 @@ _UNGROUPED = (
   shared.CLIENT_MOMENTUM,
   *SERVER,
   shared.EMA_DECAY,
+  CLASS_WEIGHTS,
 )
 
 
@@ -367,7 +377,10 @@ SPECS = (
     "The lower bound: training on the server's labelled examples alone.",
     f'{_PAPER}, Eq. 3',
     build_grouping_ssfl,
-    (shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE, shared.EMA_DECAY),
+    (
+      *(shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE, shared.EMA_DECAY),
+      CLASS_WEIGHTS,
+    ),
     fixed={
       'num_groups': 1,
       'client_training': TrainingPlan(steps=1),
@@ -385,7 +398,7 @@ SPECS = (
     build_grouping_ssfl,
     (
       *(shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *SERVER, SERVER_REPLICAS),
-      shared.EMA_DECAY,
+      *(shared.EMA_DECAY, CLASS_WEIGHTS),
     ),
     objective=objectives.Supervised,
     labels_at='clients',

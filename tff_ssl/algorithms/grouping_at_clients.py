@@ -32,6 +32,7 @@ from tff_ssl.objectives.semi_supervised import (
   UNLABELLED_LOSS,
   UNLABELLED_WEIGHT,
 )
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -53,6 +54,7 @@ SETTINGS = (
   shared.LABELLED_BATCH_SIZE,
   *shared.LOCAL,
   *SLOTS,
+  CLASS_WEIGHTS,
 )
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)

@@ -54,6 +54,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import SELECTION
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -74,6 +75,7 @@ SETTINGS = (
   shared.SERVER_WARMUP_ROUNDS,
   grouping.SERVER_WEIGHT,
   shared.EMA_DECAY,
+  CLASS_WEIGHTS,
 )
 
 _OBJECTIVE = functools.partial(
@@ -103,6 +105,7 @@ def build_grouping_robust(
   group_assignment: str = 'sampler',
   client_momentum: str = 'mean',
   ema_decay: float = 0.9,
+  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds grouping with a received teacher and a server that trains last.
@@ -125,6 +128,7 @@ def build_grouping_robust(
     group_assignment: 'sampler' or 'in_process'; as in `build_grouping_ssfl`.
     client_momentum: 'reset', 'slot' or 'mean'; likewise.
     ema_decay: Decay of the average that labels and that is evaluated; likewise.
+    class_weights: Of the server's loss; likewise.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); likewise.
 
   Returns:
@@ -151,6 +155,7 @@ def build_grouping_robust(
     group_assignment=group_assignment,
     client_momentum=client_momentum,
     ema_decay=ema_decay,
+    class_weights=class_weights,
     wiring=wiring,
   )
 

@@ -5,13 +5,18 @@ FSL, its supervised baseline, is FedAvg on those examples that have a label;
 `tff_ssl.algorithms.sspt` and `tff_ssl.algorithms.ssjo` are its methods.
 """
 
+from tff_ssl import objectives
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 
 PAPER = 'Hegde et al., Label Hungry? Not Anymore'
 
-SETTINGS = (*shared.LOCAL, shared.CLIENT_WEIGHTING, shared.CLIENT_MOMENTUM)
+SETTINGS = (
+  *(*shared.LOCAL, shared.CLIENT_WEIGHTING, shared.CLIENT_MOMENTUM),
+  CLASS_WEIGHTS,
+)
 
 
 def defaults(given) -> dict[str, object]:
@@ -46,6 +51,7 @@ SPEC = ProcessSpec(
   f'{PAPER}, Experimental Setup (FSL)',
   fed_avg.build_fed_avg,
   (*SETTINGS, shared.EPOCH_BATCHES, fed_avg.MATCH_LOCAL_STEPS),
+  objective=objectives.Supervised,
   defaults=defaults,
   labels_at='clients',
   redraws_masks=True,

@@ -221,9 +221,15 @@ class ProcessSpec:
     return self.builder(model, views=views, **self._in_records(arguments))
 
   def _set_objective(self, arguments, views) -> None:
-    """Puts the objective in the place of those arguments that are its own."""
+    """Puts the objective in the place of those arguments that are its own.
+
+    One that the builder has, too, is given to both: the server's loss is its
+    affair.
+    """
     own = _parameters(self.objective).keys() - {'views'}
-    chosen = {name: arguments.pop(name) for name in own & arguments.keys()}
+    chosen = {name: arguments[name] for name in own & arguments.keys()}
+    for name in chosen.keys() - _parameters(self.builder).keys():
+      del arguments[name]
     if arguments.get('client_objective') is None:
       arguments['client_objective'] = self.objective(views, **chosen)
     elif chosen:

@@ -32,6 +32,7 @@ from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -232,8 +233,10 @@ SPEC = ProcessSpec(
     CONTROL_UPDATE,
     shared.SERVER_LEARNING_RATE,
     shared.CLIENT_WEIGHTING,
+    CLASS_WEIGHTS,
     *shared.LOCAL,
   ),
+  objective=objectives.Supervised,
   server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
   # Algorithm 1 has neither momentum nor other weights. At a rate of 0.1 it
   # learns faster on digits, and diverges after 60 rounds.

@@ -40,6 +40,7 @@ from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -77,6 +78,7 @@ SETTINGS = (
     group='server training',
   ),
   shared.SERVER_BATCH_SIZE,
+  CLASS_WEIGHTS,
 )
 
 
@@ -101,6 +103,7 @@ def build_semifl(
   client_training: TrainingPlan = _CLIENT_TRAINING,
   server_training: TrainingPlan = _SERVER_TRAINING,
   client_weighting: str = 'uniform',
+  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SemiFL.
@@ -127,6 +130,8 @@ def build_semifl(
     server_training: How the server trains on its labelled examples; likewise.
     client_weighting: 'uniform' over clients with confident examples, or
       'examples' (processed in the round).
+    class_weights: d positive factors of the server's loss by class; by default
+      1.
     wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
@@ -151,7 +156,7 @@ def build_semifl(
   server = alternate_training.fine_tuning(
     templates.LocalTraining(
       model,
-      objectives.Supervised(views),
+      objectives.Supervised(views, class_weights=class_weights),
       server_training.over(_SERVER_TRAINING, optimizer=optimizer),
     ),
     server_data,

@@ -90,6 +90,7 @@ def build_ssjo(
   idle_momentum: str = 'coasts',
   client_momentum: str = 'reset',
   client_weighting: str = 'examples',
+  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SSJO-FedAvg.
@@ -119,6 +120,8 @@ def build_ssjo(
     client_momentum: 'reset', 'slot' or 'mean'; see
       `tff_ssl.algorithms.fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
+    class_weights: d positive factors of the classifier's loss by class; by
+      default 1.
     wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
@@ -144,7 +147,7 @@ def build_ssjo(
   joint = proxy_tasks.add_head(model, task, views)
   training = templates.LocalTraining(
     joint,
-    objectives.JointlyOptimized(views, task, ssjo_loss_weight),
+    objectives.JointlyOptimized(views, task, ssjo_loss_weight, class_weights),
     plan,
     templates.Selection(
       'either', labelled_batch_probability, redrawn_mask_ratio

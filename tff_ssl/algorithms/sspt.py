@@ -93,6 +93,7 @@ def build_sspt(
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   client_momentum: str = 'reset',
   client_weighting: str = 'examples',
+  class_weights: tuple[float, ...] | None = None,
   wiring: Wiring = Wiring(),
 ) -> tff.learning.templates.LearningProcess:
   """Builds SSPT-FedAvg.
@@ -122,6 +123,8 @@ def build_sspt(
     client_momentum: 'reset', 'slot' or 'mean'; see
       `tff_ssl.algorithms.fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
+    class_weights: d positive factors of the classifier's loss by class; by
+      default 1.
     wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
 
   Returns:
@@ -158,7 +161,7 @@ def build_sspt(
   )
   finetuning = build_training(
     split.freeze_encoder(model) if is_frozen else model,
-    objectives.Supervised(views),
+    objectives.Supervised(views, class_weights=class_weights),
     'labelled',
   )
 

@@ -12,6 +12,7 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import protocols
+from tff_ssl.objectives.supervised import check_class_weights
 from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
@@ -70,16 +71,19 @@ class JointlyOptimized:
     views: Gives the weak view (`tff_ssl.augmentation`).
     task: The `tff_ssl.objectives.proxy_tasks.ProxyTask`.
     weight: Of the task's loss, >= 0.
+    class_weights: Of L_s; as in `tff_ssl.Supervised`.
   """
 
   views: protocols.Views
   task: proxy_tasks.ProxyTask
   weight: float = 1.0
+  class_weights: tuple[float, ...] | None = None
 
   metric_names = ('loss', 'accuracy', 'proxy_loss')
 
   def __post_init__(self):
     SSJO_LOSS_WEIGHT.check(self.weight)
+    check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -89,7 +93,9 @@ class JointlyOptimized:
     logits, outputs = predict(x, seed=randomness.fold_in(seed, 2))
     if inputs is not x:
       _, outputs = predict(inputs, seed=randomness.fold_in(seed, 3))
-    supervised, metrics = losses.supervised(batch['y'], logits)
+    supervised, metrics = losses.supervised(
+      batch['y'], logits, self.class_weights
+    )
     proxy, proxy_metrics = _proxy_loss(self.task, outputs, targets)
     return supervised + self.weight * proxy, collections.OrderedDict(
       {**metrics, **proxy_metrics}

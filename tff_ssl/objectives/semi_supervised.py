@@ -14,6 +14,7 @@ from etils import epy
 from tff_ssl import protocols
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
+from tff_ssl.objectives.supervised import check_class_weights
 from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
@@ -71,6 +72,7 @@ class SemiSupervised:
     views_forward: How the views go through the model; see
       `consistency.forward`.
     temperature: T > 0 of UDA.
+    class_weights: Of L_s; as in `tff_ssl.Supervised`.
   """
 
   views: protocols.Views
@@ -79,6 +81,7 @@ class SemiSupervised:
   unlabelled_weight: float = 1.0
   views_forward: str = 'auto'
   temperature: float = 0.4
+  class_weights: tuple[float, ...] | None = None
 
   needs_labelled_batch = True
   metric_names = (
@@ -92,6 +95,7 @@ class SemiSupervised:
     TEMPERATURE.check(self.temperature)
     UNLABELLED_LOSS.check(self.unlabelled_loss)
     VIEWS_FORWARD.check(self.views_forward)
+    check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""
@@ -114,7 +118,9 @@ class SemiSupervised:
       else selection.from_threshold(self.threshold),
       first_may_be_empty=True,
     )
-    supervised, counts = losses.supervised(labelled['y'], logits)
+    supervised, counts = losses.supervised(
+      labelled['y'], logits, self.class_weights
+    )
     unlabelled, pseudo = self._unlabelled(weak_logits, strong_logits, batch)
     pseudo['unlabelled_loss'] = pseudo.pop('loss')
     metrics = collections.OrderedDict({**counts, **pseudo})

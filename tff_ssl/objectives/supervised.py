@@ -52,6 +52,24 @@ def parse_class_weights(text: str) -> str | tuple[float, ...]:
   return weights
 
 
+def check_class_weights(weights: Sequence[float] | None) -> None:
+  """Checks the factors of the loss by class.
+
+  Args:
+    weights: A positive number for each class; `None` for 1.
+
+  Raises:
+    ValueError: If they are something else, such as `BALANCED`, which is a value
+      of the flag alone.
+  """
+  if weights is not None and (
+    isinstance(weights, str) or not _are_weights(weights)
+  ):
+    raise ValueError(
+      f'class_weights={weights!r} must be a positive number for each class.'
+    )
+
+
 def _are_weights(weights: Sequence[float]) -> bool:
   return len(weights) > 0 and all(0 < w < math.inf for w in weights)
 
@@ -60,7 +78,7 @@ CLASS_WEIGHTS = Setting(
   'class_weights',
   str,
   'Factors of the loss of labelled examples by class, for classes of unequal '
-  'size: balanced (n / (d n_c), from the labels of all clients), or numbers '
+  'size: balanced (n / (d n_c), from all labels in training), or numbers '
   'such as 1,2.5. By default 1.',
   parse=parse_class_weights,
   refused=('even',),
@@ -94,13 +112,7 @@ class Supervised:
 
   def __post_init__(self):
     SUPERVISED_LOSS.check(self.supervised_loss)
-    weights = self.class_weights
-    if weights is not None and (
-      isinstance(weights, str) or not _are_weights(weights)
-    ):
-      raise ValueError(
-        f'class_weights={weights!r} must be a positive number for each class.'
-      )
+    check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
     """Returns the loss and, per metric, numerator and denominator."""

@@ -522,6 +522,9 @@ def test_balanced_class_weights(cache_dir, given):
   assert run.balanced_class_weights() == pytest.approx(
     counts.sum() / (10 * counts)
   )
+  grouping = prepare(cache_dir, num_clients=6, server_examples=30)
+  # As many of each class.
+  assert grouping.balanced_class_weights() == pytest.approx([1] * 10)
   # A class that nobody has a label of.
   lost = np.where(labels == 3, 4, labels)
   train = dataclasses.replace(run.source.train, labels=lost)

@@ -92,6 +92,23 @@ def test_loss_is_the_sum_of_both_terms(model, unlabelled_loss, weight):
   assert set(metrics) == set(objective.metric_names)
 
 
+def test_weights_of_classes_are_those_of_labelled_examples(model):
+  weights, batch = (0.5, 2.0, 4.0), _batch()
+  losses = [
+    float(objective(_predictor(model), batch, None, _SEED)[0])
+    for objective in (
+      objectives.SemiSupervised(ShiftedViews(), 0.6),
+      objectives.SemiSupervised(ShiftedViews(), 0.6, class_weights=weights),
+    )
+  ]
+  labels = np.asarray(batch['labelled']['y'])
+  logs = _log_probabilities(model, batch['labelled']['x'])[range(3), labels]
+  more = -((np.array(weights)[labels] - 1) * logs).mean()
+  assert losses[1] - losses[0] == pytest.approx(more, rel=1e-4)
+  with pytest.raises(ValueError, match='a positive number for each class'):
+    objectives.SemiSupervised(ShiftedViews(), class_weights=(1.0, -1.0, 1.0))
+
+
 def test_without_labels_the_supervised_term_is_zero(model):
   batch = _batch(num_labelled=0)
   objective = objectives.SemiSupervised(ShiftedViews(), 0.0)
