@@ -53,6 +53,7 @@ _MODULE_OF = {
   'check_class_priors': 'prior_checks',
   'condition_number': 'prior_checks',
   'ImageViews': 'augmentation',
+  'InputViews': 'augmentation',
   'PlainViews': 'augmentation',
   'TokenViews': 'augmentation',
   'VectorViews': 'augmentation',

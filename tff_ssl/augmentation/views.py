@@ -12,7 +12,9 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tff_ssl import protocols
 from tff_ssl.augmentation import image_ops
+from tff_ssl.models import structures
 
 # Uniform numbers per image: mirror, column and row of the crop; operation,
 # whether applied, strength and sign per stage; column and row of the cutout;
@@ -293,7 +295,9 @@ class PlainViews:
   The counterpart of `ImageViews` with the same methods; weak and strong views
   are the examples themselves. The methods take `float32` examples as they are
   or `uint8` examples, which are divided by 255, of shape [batch, ...], and
-  return `float32` of the same shape: (example - mean) / stddev.
+  return `float32` of the same shape: (example - mean) / stddev. Of several
+  inputs, a dict or a tuple, each is treated like that; `InputViews` have other
+  views for each.
 
   Attributes:
     mean: Number subtracted from every feature.
@@ -306,8 +310,10 @@ class PlainViews:
   def __post_init__(self):
     _check_normalisation(self.mean, self.stddev)
 
-  def plain(self, examples: tf.Tensor) -> tf.Tensor:
+  def plain(self, examples: protocols.Structure) -> protocols.Structure:
     """Returns the examples, normalised."""
+    if structures.are_several(examples):
+      return tf.nest.map_structure(self.plain, examples)
     examples = tf.convert_to_tensor(examples)
     if examples.dtype == tf.uint8:
       examples = tf.cast(examples, tf.float32) / 255
@@ -318,12 +324,16 @@ class PlainViews:
       )
     return (examples - self.mean) / self.stddev
 
-  def weak(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  def weak(
+    self, examples: protocols.Structure, seed: tf.Tensor
+  ) -> protocols.Structure:
     """Returns `plain(examples)`; the seed is not used."""
     del seed
     return self.plain(examples)
 
-  def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  def strong(
+    self, examples: protocols.Structure, seed: tf.Tensor
+  ) -> protocols.Structure:
     """Returns `plain(examples)`; the seed is not used."""
     del seed
     return self.plain(examples)

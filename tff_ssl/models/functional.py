@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models import keras_template, signatures
+from tff_ssl import protocols
+from tff_ssl.models import keras_template, signatures, structures
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -37,14 +38,15 @@ class FunctionalModel:
       integer tensor of shape [2], required where `training` and `is_random`
       are true. `new_non_trainable` has the structure of `non_trainable`;
       without training it is `non_trainable` itself.
-    input_spec: The `tf.TensorSpec` of a batch of inputs, first dimension None.
+    input_spec: The `tf.TensorSpec` of a batch of inputs, first dimension None;
+      of a model of several inputs, a dict or a tuple of them.
     weights_spec: `ModelWeights` of two lists of `tf.TensorSpec`.
     is_random: Whether `predict` draws random numbers in training.
   """
 
   initial_weights: Callable[[int], ModelWeights]
   predict: Callable[..., tuple[Any, Any]]
-  input_spec: tf.TensorSpec
+  input_spec: protocols.Structure
   weights_spec: ModelWeights
   is_random: bool
 
@@ -88,8 +90,9 @@ def from_keras(
 
   Args:
     model: A `tf.keras.Model` made of layers (Sequential or functional), or a
-      function without arguments that returns any `tf.keras.Model`; one input,
-      any structure of outputs. A function is called once.
+      function without arguments that returns any `tf.keras.Model`; any
+      structure of outputs. Of several inputs, `x` is a dict by their names, or
+      a tuple. A function is called once.
     input_spec: The `tf.TensorSpec` of a batch, for example
       `tf.TensorSpec([None, 28, 28, 1], tf.float32)`. May be left out where the
       Keras model knows its input.
@@ -172,15 +175,13 @@ def from_tff_functional_model(
   non-trainable weights or to take a seed.
 
   Args:
-    model: A `tff.learning.models.FunctionalModel` of which the inputs are one
-      tensor.
+    model: A `tff.learning.models.FunctionalModel`.
 
   Returns:
     A `FunctionalModel`; its weights are the flattened weights of `model`.
 
   Raises:
-    ValueError: If the inputs of `model` are not one tensor, or its outputs are
-      probabilities and no logits.
+    ValueError: If the outputs of `model` are probabilities and no logits.
   """
   structure = model.initial_weights
   input_spec = examples_spec(model)
@@ -210,38 +211,33 @@ def from_tff_functional_model(
   )
 
 
-def examples_spec(model: Any) -> tf.TensorSpec:
+def examples_spec(model: Any) -> protocols.Structure:
   """Returns the spec of a batch of examples, without labels.
 
   Args:
     model: A `FunctionalModel` or `VariableModel` of `tff.learning.models`,
       whose `input_spec` is a pair or has the key `x`.
-
-  Raises:
-    ValueError: If its inputs are not one tensor.
   """
   spec = model.input_spec
-  examples = spec['x'] if hasattr(spec, 'keys') else spec[0]
-  if not isinstance(examples, tf.TensorSpec):
-    raise ValueError(
-      f'model takes inputs of the form {examples}: give a model of which the '
-      'inputs are one tensor.'
-    )
-  return examples
+  return spec['x'] if hasattr(spec, 'keys') else spec[0]
 
 
 def _refuse_probabilities(
-  model: tff.learning.models.FunctionalModel, input_spec: tf.TensorSpec
+  model: tff.learning.models.FunctionalModel, input_spec: protocols.Structure
 ) -> None:
   """Raises `ValueError` if the outputs for some batch are probabilities."""
-  _, *shape = input_spec.shape
-  if None in shape:  # Not every size may be possible.
-    return
+  shapes = [spec.shape[1:] for spec in tf.nest.flatten(input_spec)]
+  if any(None in shape for shape in shapes):
+    return  # Not every size may be possible.
   # TFF's models of Keras work in such a graph only.
   with tf.Graph().as_default(), tf.compat.v1.Session() as session:
     outputs = session.run(
       model.predict_on_batch(
-        model.initial_weights, tf.ones([2, *shape], input_spec.dtype), False
+        model.initial_weights,
+        tf.nest.map_structure(
+          lambda spec: tf.ones([2, *spec.shape[1:]], spec.dtype), input_spec
+        ),
+        False,
       )
     )
   for output in tf.nest.flatten(outputs):
@@ -254,12 +250,27 @@ def _refuse_probabilities(
       )
 
 
-def _checked_input(x, input_spec: tf.TensorSpec) -> tf.Tensor:
+def _checked_input(x, input_spec: protocols.Structure) -> protocols.Structure:
+  if not structures.are_several(input_spec):
+    return _checked_tensor(x, input_spec)
+  try:
+    tf.nest.assert_same_structure(input_spec, x, check_types=False)
+  except (TypeError, ValueError) as error:
+    raise ValueError(
+      f'x is not as this model takes it, {structures.describe(input_spec)}: '
+      f'{error}'
+    ) from error
+  return tf.nest.map_structure(
+    lambda spec, part: _checked_tensor(part, spec), input_spec, x
+  )
+
+
+def _checked_tensor(x, spec: tf.TensorSpec) -> tf.Tensor:
   x = tf.convert_to_tensor(x)
-  if not input_spec.is_compatible_with(x):
+  if not spec.is_compatible_with(x):
     raise ValueError(
       f'x is {x.dtype.name}{x.shape}, but this model takes '
-      f'{input_spec.dtype.name}{input_spec.shape}: cast and reshape the batch '
+      f'{spec.dtype.name}{spec.shape}: cast and reshape the batch '
       'first.'
     )
   return x

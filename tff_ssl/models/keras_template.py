@@ -8,16 +8,18 @@ tensor is then read back. In the same way every random layer is given a
 `SeededGenerator`, which derives what it draws from the seed of the call.
 """
 
+import collections
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from keras.src.engine import base_layer, base_layer_v1, training, training_v1
 from keras.src.utils import version_utils
 
-from tff_ssl.models import substitutes
+from tff_ssl import protocols
+from tff_ssl.models import structures, substitutes
 
 # The name that tf.random.Generator gives to the variable of its state.
 _GENERATOR_STATE = 'StateVar'
@@ -35,7 +37,8 @@ class KerasTemplate:
   """A Keras model built on slots, and its calls with tensors bound to them.
 
   Attributes:
-    input_spec: The `tf.TensorSpec` of a batch of inputs.
+    input_spec: The `tf.TensorSpec` of a batch of inputs, or a structure of
+      them.
     trainable_specs: List of `tf.TensorSpec`, in the order of the Keras model's
       `trainable_weights`.
     non_trainable_specs: The same for `non_trainable_weights`.
@@ -45,7 +48,7 @@ class KerasTemplate:
   def __init__(
     self,
     model: tf.keras.Model | Callable[[], tf.keras.Model],
-    input_spec: tf.TensorSpec | None,
+    input_spec: protocols.Structure | None,
     from_logits: bool | None = None,
   ):
     """Builds the model and refuses what cannot be pure; see `from_keras`."""
@@ -68,7 +71,10 @@ class KerasTemplate:
       self.input_spec = _find_input_spec(self._model, input_spec)
       if not self._model.built:
         self._model(
-          tf.keras.Input(self.input_spec.shape[1:], dtype=self.input_spec.dtype)
+          tf.nest.map_structure(
+            lambda spec: tf.keras.Input(spec.shape[1:], dtype=spec.dtype),
+            self.input_spec,
+          )
         )
     for slot in slots:
       slot.building = False
@@ -98,7 +104,7 @@ class KerasTemplate:
     Args:
       trainable: List of tensors as in `trainable_specs`.
       non_trainable: List of tensors as in `non_trainable_specs`.
-      x: Tensor as in `input_spec`.
+      x: Tensor or tensors as in `input_spec`.
       training: Python bool.
       seed: Integer tensor of shape [2], or None if nothing is drawn.
 
@@ -304,21 +310,46 @@ def _keras_2_classes(classes: Iterable[type]) -> Iterator[None]:
         base.__bases__ = bases
 
 
-def _find_input_spec(model, input_spec) -> tf.TensorSpec:
-  inputs = getattr(model, 'inputs', None) or []
-  if len(inputs) > 1:
-    raise ValueError(
-      f'The Keras model {model.name!r} has {len(inputs)} inputs: join them '
-      'into one tensor.'
-    )
+def _find_input_spec(model, input_spec) -> protocols.Structure:
+  known = getattr(model, 'inputs', None) or []
   if input_spec is not None:
-    return tf.TensorSpec([None, *input_spec.shape[1:]], input_spec.dtype)
-  if not inputs:
+    _check_inputs(model, known, input_spec)
+    return tf.nest.map_structure(_of_a_batch, input_spec)
+  if not known:
     raise ValueError(
       f'input_spec is None, but the Keras model {model.name!r} does not know '
       'its input: give the tf.TensorSpec of a batch.'
     )
-  return tf.TensorSpec([None, *inputs[0].shape[1:]], inputs[0].dtype)
+  if len(known) == 1:
+    return _of_a_batch(known[0])
+  return collections.OrderedDict(
+    (name, _of_a_batch(each))
+    for name, each in zip(model.input_names, known, strict=True)
+  )
+
+
+def _of_a_batch(tensor) -> tf.TensorSpec:
+  return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def _check_inputs(model, known, input_spec) -> None:
+  """Refuses inputs that are not those of the model, where it knows its own."""
+  if len(known) < 2 and not structures.are_several(input_spec):
+    return
+  given = len(tf.nest.flatten(input_spec))
+  is_named = isinstance(input_spec, Mapping)
+  if known and given != len(known):
+    raise ValueError(
+      f'The Keras model {model.name!r} has {len(known)} inputs '
+      f'({", ".join(model.input_names)}), but examples have {given}: give each '
+      'input a part of x, in a dict by its name.'
+    )
+  if known and is_named and set(input_spec) != set(model.input_names):
+    raise ValueError(
+      f'The Keras model {model.name!r} has the inputs '
+      f'{", ".join(model.input_names)}, but examples have '
+      f'{", ".join(input_spec)}: name them alike.'
+    )
 
 
 def _replace_generators(model) -> list[substitutes.SeededGenerator]:

@@ -23,7 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
-from tff_ssl.models import functional, signatures
+from tff_ssl.models import functional, signatures, structures
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -155,6 +155,7 @@ def join(
     raise ValueError('heads is empty: give at least one head.')
   features = features_spec(encoder)
   for head in heads:
+    structures.refuse_several(head.input_spec, 'A head takes')
     if not head.input_spec.shape.is_compatible_with(features.shape):
       raise ValueError(
         f'A head takes {_describe(head.input_spec)}, but the encoder gives '
@@ -291,7 +292,11 @@ class _Calls:
     own = self._weights[part]
     seed = self._seed
     # Features of a mixed-precision encoder are of a lower one.
-    inputs = tf.cast(inputs, self._parts[part].input_spec.dtype)
+    inputs = tf.nest.map_structure(
+      lambda value, spec: tf.cast(value, spec.dtype),
+      inputs,
+      self._parts[part].input_spec,
+    )
     outputs, self._states[part] = self._parts[part].predict(
       own.trainable,
       own.non_trainable,

@@ -29,6 +29,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
+  from tff_ssl.models import structures
   from tff_ssl.objectives.maths import losses, selected, selection
 
 THRESHOLD = Setting(
@@ -176,7 +177,7 @@ class SelfTraining:
 
 def forward(
   predict,
-  inputs: list[tf.Tensor],
+  batches: list[protocols.Structure],
   seeds: list[tf.Tensor],
   views_forward: str,
   select: Select | None = None,
@@ -186,7 +187,7 @@ def forward(
 
   Args:
     predict: A `Predictor`.
-    inputs: Batches `[n_i, ...]`, such as the weak and the strong view.
+    batches: Inputs `[n_i, ...]`, such as the weak and the strong view.
     seeds: A seed for each batch; the first one serves a joint forward pass.
     views_forward: 'joint': one pass over all batches together, as in the code
       of the grouping paper's authors. Batch normalisation needs it: it must see
@@ -219,9 +220,9 @@ def forward(
     views_forward == 'auto' and predict.has_moving_state
   )
   if is_joint:
-    logits = predict(tf.concat(inputs, axis=0), training=True, seed=seeds[0])
-    return tf.split(logits, [tf.shape(batch)[0] for batch in inputs])
-  *earlier, (last, last_seed) = zip(inputs, seeds, strict=True)
+    logits = predict(structures.concat(batches), training=True, seed=seeds[0])
+    return tf.split(logits, [structures.size(batch) for batch in batches])
+  *earlier, (last, last_seed) = zip(batches, seeds, strict=True)
   outputs = []
   if first_may_be_empty:
     first, first_seed = earlier.pop(0)

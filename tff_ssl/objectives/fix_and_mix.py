@@ -31,6 +31,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
+  from tff_ssl.models import structures
   from tff_ssl.objectives.maths import losses
 
 
@@ -103,7 +104,7 @@ class FixAndMix:
     weight = mixup.beta_weights(seeds[1], [], self.mixup_concentration)
     mixture = mixup.mix(
       self.views.weak(batch['x'], seeds[2]),
-      self.views.weak(tf.gather(pool.x, others), seeds[3]),
+      self.views.weak(structures.gather(pool.x, others), seeds[3]),
       weight,
     )
     logits = predict(mixture, seed=seeds[4])

@@ -23,7 +23,7 @@ from tff_ssl.setting import Setting
 with epy.lazy_imports():
   import tensorflow as tf
 
-  from tff_ssl.models import functional, heads, split
+  from tff_ssl.models import functional, heads, split, structures
 
 _TURNS = 4
 
@@ -263,6 +263,7 @@ def add_head(
       f'proxy_task is {task!r}: give a tff_ssl.ProxyTask, such as '
       'tff_ssl.Reconstruction().'
     )
+  structures.refuse_several(model.input_spec, 'A proxy task needs')
   input_shape = tuple(model.input_spec.shape[1:])
   features = split.features_spec(model.encoder)
   if features.shape.rank != 2:

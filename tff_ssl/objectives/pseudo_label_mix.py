@@ -31,6 +31,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
+  from tff_ssl.models import structures
   from tff_ssl.objectives.maths import class_priors, losses
 
 PSEUDO_LABELS = Setting(
@@ -143,7 +144,9 @@ class ConfidenceMix:
     )
 
     def mixed(values):
-      return mixup.mix(*(tf.gather(values, part) for part in pairs), share)
+      return mixup.mix(
+        *(structures.gather(values, part) for part in pairs), share
+      )
 
     if self.mix == 'logits':
       mixed_logits = mixed(logits)

@@ -10,7 +10,8 @@ in sets     the same with context=<client, group, class_priors=float32[M,d],
             set_shares=float32[M]>*
 ```
 
-`x` are images (`uint8` or `float32` in [0, 1]) or feature vectors. `y` is the
+`x` are images (`uint8` or `float32` in [0, 1]), feature vectors, numbers of
+words, or a dict or tuple of these for a model of several inputs. `y` is the
 label that the process may see, `int32`, -1 where there is none. A simulation
 may know more, `true_y` (`int32`, -1 where unknown): metrics read it, training
 never does.
@@ -39,8 +40,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, types
-from tff_ssl.models import functional
+from tff_ssl import checks, protocols, types
+from tff_ssl.models import functional, structures
 
 _CONTEXT_NAMES = ('client', 'group')
 _SLOT_NAMES = ('slot', 'start_group')
@@ -142,9 +143,14 @@ class ClientDataSpec:
     return _named(self.element_spec)
 
   @property
-  def example_shape(self) -> tuple[int, ...]:
-    """Shape of one `x`, without a batch dimension."""
-    return tuple(_example_shape(self.named['x'], self))
+  def input_spec(self) -> protocols.Structure:
+    """The `tf.TensorSpec` of a batch of `x`, or a structure of them."""
+    return tf.nest.map_structure(
+      lambda spec: tf.TensorSpec(
+        [None, *_example_shape(spec, self)], spec.dtype
+      ),
+      self.named['x'],
+    )
 
   @property
   def type(self) -> tff.Type:
@@ -165,11 +171,13 @@ class ClientDataSpec:
         'is no tff_ssl.FunctionalModel: convert it with tff_ssl.from_keras or '
         'from_tff_functional_model.'
       )
-    wanted = tuple(model.input_spec.shape.as_list()[1:])
-    if self.example_shape != wanted:
+    given, wanted = (
+      structures.describe(spec) for spec in (self.input_spec, model.input_spec)
+    )
+    if given != wanted:
       raise TypeError(
-        f'The examples have shape {self.example_shape}, but the model takes '
-        f'{wanted}: build the model with input_shape={self.example_shape}.'
+        f'The examples have shape {given}, but the model takes {wanted}: build '
+        f'the model with input_shape={given}.'
       )
 
   def check_slots(self, **arguments: str) -> None:
@@ -231,17 +239,17 @@ def _check_element(element_spec: Any) -> None:
     )
   named = _named(element_spec)
   for key, spec in named.items():
-    if not isinstance(spec, tf.TensorSpec):
-      raise TypeError(
-        f'element_spec[{key!r}] is {spec}, and must be one tf.TensorSpec: '
-        'models of several inputs are not supported; concatenate or stack '
-        'them.'
-      )
-    if spec.shape.rank is None:
-      raise TypeError(
-        f'element_spec[{key!r}] has an unknown number of dimensions: say it, '
-        'with tf.ensure_shape.'
-      )
+    for part in tf.nest.flatten(spec) if key == 'x' else [spec]:
+      if not isinstance(part, tf.TensorSpec):
+        raise TypeError(
+          f'element_spec[{key!r}] is {spec}, and must be one tf.TensorSpec'
+          + (', or a dict of them.' if key == 'x' else '.')
+        )
+      if part.shape.rank is None:
+        raise TypeError(
+          f'element_spec[{key!r}] has an unknown number of dimensions: say it, '
+          'with tf.ensure_shape.'
+        )
     if key == 'x':
       continue
     if not spec.dtype.is_integer:
@@ -260,7 +268,7 @@ def _check_element(element_spec: Any) -> None:
 
 def _is_batched(named: collections.OrderedDict[str, tf.TensorSpec]) -> bool:
   """Returns whether examples come in batches; labels may be [n] or [n, 1]."""
-  x, y = named['x'].shape, named['y'].shape
+  x, y = tf.nest.flatten(named['x'])[0].shape, named['y'].shape
   if y.rank != 1 or y[0] != 1:
     return y.rank > 0
   # One example with a label of shape [1], or a batch of one.
@@ -270,14 +278,18 @@ def _is_batched(named: collections.OrderedDict[str, tf.TensorSpec]) -> bool:
 def _check_batches(named) -> None:
   """Raises `TypeError` unless all parts have the same batch, or none."""
   batched = _is_batched(named)
-  sizes = {
-    key: spec.shape[0] if batched and spec.shape.rank else None
+  parts = [
+    (key, part.shape)
     for key, spec in named.items()
-  }
-  ranks = {spec.shape.rank for key, spec in named.items() if key != 'x'}
-  is_scalar = batched and not named['x'].shape.rank
-  if len(set(sizes.values())) > 1 or len(ranks) > 1 or is_scalar:
-    shapes = ', '.join(f'{k} {spec.shape}' for k, spec in named.items())
+    for part in tf.nest.flatten(spec)
+  ]
+  sizes = {shape[0] if batched and shape.rank else None for _, shape in parts}
+  ranks = {shape.rank for key, shape in parts if key != 'x'}
+  is_scalar = batched and not all(
+    shape.rank for key, shape in parts if key == 'x'
+  )
+  if len(sizes) > 1 or len(ranks) > 1 or is_scalar:
+    shapes = ', '.join(f'{key} {shape}' for key, shape in parts)
     raise TypeError(
       f'element_spec has the shapes {shapes}: batch all of them alike '
       '(dataset.batch), or none.'
@@ -356,7 +368,11 @@ def read_context(
   examples = collect(client_data, spec)
   # Not `true_y`, which may not have a part in training.
   content = tf.strings.join(
-    [tf.io.serialize_tensor(examples[key]) for key in _REQUIRED_KEYS]
+    [
+      tf.io.serialize_tensor(part)
+      for key in _REQUIRED_KEYS
+      for part in tf.nest.flatten(examples[key])
+    ]
   )
   digest = tf.strings.to_hash_bucket_fast(content, 2**31 - 1)
   context = collections.OrderedDict(

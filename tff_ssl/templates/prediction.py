@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols
-from tff_ssl.models import functional, split
+from tff_ssl.models import functional, split, structures
 
 
 class Predictor:
@@ -66,12 +66,12 @@ class Predictor:
         through the model; a branch of `tf.cond` would cost a quarter of a step.
       seed: `int32 [2]`.
     """
-    count = tf.shape(x)[0]
-    stand_in = filler[: tf.cast(tf.equal(count, 0), tf.int32)]
+    count = structures.size(x)
+    stand_in = structures.rows(filler, 0, tf.cast(tf.equal(count, 0), tf.int32))
     outputs, self.non_trainable = self.model.predict(
       self.trainable,
       self.non_trainable,
-      tf.concat([x, stand_in], axis=0),
+      structures.concat([x, stand_in]),
       training=True,
       seed=seed,
     )
@@ -103,7 +103,7 @@ class Predictor:
     if if_empty is None:
       outputs = call()
     else:
-      outputs = tf.cond(tf.shape(x)[0] > 0, call, lambda: if_empty)
+      outputs = tf.cond(structures.size(x) > 0, call, lambda: if_empty)
     self._note(x, outputs)
     return outputs
 
@@ -124,7 +124,7 @@ class Predictor:
     return outputs
 
   def _note(self, x, outputs):
-    self._calls.append((tf.shape(x)[0], outputs))
+    self._calls.append((structures.size(x), outputs))
 
   @property
   def outputs(self) -> list[Any]:
@@ -171,13 +171,13 @@ def probabilities(
     batch_size: Inputs of one forward pass, which bounds its memory.
   """
 
-  def predict(inputs):
+  def predict(batch):
     logits, _ = model.predict(
-      weights.trainable, weights.non_trainable, inputs, training=False
+      weights.trainable, weights.non_trainable, batch, training=False
     )
     return tf.nn.softmax(tf.cast(logits, tf.float32))
 
-  num_batches = -(-tf.shape(x)[0] // batch_size)
+  num_batches = -(-structures.size(x) // batch_size)
   # The result has a column for each class, of no inputs, too. `x[:0]` must not
   # tell how many: if a batch is known to be empty, TensorFlow optimises a
   # convolution away and then fails at the next one.
@@ -193,7 +193,8 @@ def probabilities(
     lambda step, parts: (
       step + 1,
       parts.write(
-        step, predict(x[step * batch_size : (step + 1) * batch_size])
+        step,
+        predict(structures.rows(x, step * batch_size, (step + 1) * batch_size)),
       ),
     ),
     (tf.constant(0), parts),
@@ -208,4 +209,4 @@ def forward_passes(x: tf.Tensor, times: int = 1) -> tf.Tensor:
     x: The inputs, `[n, ...]`.
     times: How many models they went through.
   """
-  return tf.cast(tf.stack([times * tf.shape(x)[0], 0]), tf.float32)
+  return tf.cast(tf.stack([times * structures.size(x), 0]), tf.float32)

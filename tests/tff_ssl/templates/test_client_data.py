@@ -57,7 +57,7 @@ class TestSpec:
   def test_shape_of_one_example(self, batched):
     spec = _spec(batched=batched)
     assert spec.batched == batched
-    assert spec.example_shape == (2, 2, 1)
+    assert spec.input_spec == tf.TensorSpec([None, 2, 2, 1], tf.uint8)
 
   def test_keys_and_their_order(self):
     x, y = _spec().element_spec.values()
@@ -80,10 +80,27 @@ class TestSpec:
       _spec(true_labels=True, **{key: spec})
     assert key in str(error.value)
 
-  def test_several_inputs_are_refused_by_name(self):
-    inputs = {'a': tf.TensorSpec([None, 2]), 'b': tf.TensorSpec([None, 3])}
-    with pytest.raises(TypeError, match='models of several inputs'):
-      _spec(x=inputs)
+  @pytest.mark.parametrize('batch', [[None], []])
+  def test_several_inputs(self, batch):
+    x = {'a': tf.TensorSpec([*batch, 2]), 'b': tf.TensorSpec([*batch, 3])}
+    spec = _spec(batched=bool(batch), x=x)
+    assert spec.batched == bool(batch)
+    assert spec.input_spec == {
+      'a': tf.TensorSpec([None, 2]),
+      'b': tf.TensorSpec([None, 3]),
+    }
+
+    class Model:
+      weights_spec = ()
+      input_spec = {'a': tf.TensorSpec([None, 2]), 'c': tf.TensorSpec([None])}
+
+    with pytest.raises(TypeError, match=r'\{a: \(2,\), b: .* takes \{a: .*c'):
+      spec.check_model(Model())
+
+  def test_batches_of_several_inputs(self):
+    x = {'a': tf.TensorSpec([None, 2]), 'b': tf.TensorSpec([5, 3])}
+    with pytest.raises(TypeError, match=r'x \(None, 2\), x \(5, 3\), y'):
+      _spec(x=x)
 
   @pytest.mark.parametrize(
     'changes',
@@ -158,7 +175,7 @@ class TestCollect:
       dataset = dataset.batch(batch_size, drop_remainder=drop_remainder)
     spec = client_data.ClientDataSpec(dataset.element_spec)
     assert spec.batched == (batch_size is not None)
-    assert spec.example_shape == (2, 2, 1)
+    assert spec.input_spec == tf.TensorSpec([None, 2, 2, 1], tf.uint8)
     examples = client_data.collect(dataset, spec)
     assert list(examples) == ['x', 'y']
     np.testing.assert_array_equal(examples['x'], x)

@@ -16,6 +16,7 @@ with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
+  from tff_ssl.models import structures
 
 MIXUP_WEIGHT = Setting(
   'mixup_weight',
@@ -68,7 +69,11 @@ def mix(first: tf.Tensor, second: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
   Returns:
     `float [n, ...]`.
+
+  Raises:
+    TypeError: If they are structures of several inputs.
   """
+  structures.refuse_several(first, 'Mixup needs')
   ones = [1] * (first.shape.rank - weights.shape.rank)
   shape = tf.concat([tf.shape(weights), tf.constant(ones, tf.int32)], 0)
   weights = tf.cast(tf.reshape(weights, shape), first.dtype)

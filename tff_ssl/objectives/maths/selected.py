@@ -7,6 +7,8 @@ more than all others together.
 
 import tensorflow as tf
 
+from tff_ssl.models import structures
+
 
 def predict_selected(
   predict, x: tf.Tensor, mask: tf.Tensor, seed: tf.Tensor, like: tf.Tensor
@@ -35,6 +37,8 @@ def predict_selected(
   is_finite = tf.reduce_all(tf.math.is_finite(like), axis=-1)
   selected = tf.where((mask > 0) | ~is_finite)
   logits = predict.probe(
-    tf.gather_nd(x, selected), seed, if_empty=tf.stop_gradient(like[:0])
+    structures.gather(x, selected[:, 0]),
+    seed,
+    if_empty=tf.stop_gradient(like[:0]),
   )
   return tf.scatter_nd(selected, logits, tf.shape(like, selected.dtype))

@@ -19,6 +19,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tff_ssl.models import structures
+
 
 def direction(
   forward: Callable[[tf.Tensor], tf.Tensor], x: tf.Tensor, seed: tf.Tensor
@@ -33,7 +35,11 @@ def direction(
   Returns:
     The logits of `x`, and directions in the shape of `x`, each of L2 norm 1, or
     0 where the prediction changes in none; no gradient flows through these.
+
+  Raises:
+    TypeError: If `x` is a structure of several inputs.
   """
+  structures.refuse_several(x, 'Virtual adversarial training needs')
   start = _normalise(tf.random.stateless_normal(tf.shape(x), seed))
   # J d is the derivative of J^T u, which is linear in u, at any u. TensorFlow's
   # forward mode does not trace through all layers (batch normalisation).

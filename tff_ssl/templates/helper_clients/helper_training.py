@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import checks, objectives, randomness
-from tff_ssl.models import decomposed, split
+from tff_ssl.models import decomposed, split, structures
 from tff_ssl.templates import (
   client_data,
   client_state,
@@ -133,6 +133,7 @@ class HelperTraining:
     standardised images, and the same in all rounds of a run.
     """
     model = self.decomposition.model
+    structures.refuse_several(model.input_spec, 'The noise of helpers needs')
     noise = tf.random.stateless_normal(
       [self.noise_examples, *model.input_spec.shape[1:]],
       randomness.run_seed(seed, randomness.Purpose.NOISE),

@@ -6,6 +6,7 @@ import dataclasses
 import tensorflow as tf
 
 from tff_ssl import checks
+from tff_ssl.models import structures
 
 _ROWS = ('all', 'labelled', 'unlabelled', 'either', 'sets')
 
@@ -68,5 +69,5 @@ def gather(
 ) -> collections.OrderedDict[str, tf.Tensor]:
   """Returns the examples with these indices, `int [n]`, as a batch."""
   return collections.OrderedDict(
-    (key, tf.gather(value, indices)) for key, value in examples.items()
+    (key, structures.gather(value, indices)) for key, value in examples.items()
   )

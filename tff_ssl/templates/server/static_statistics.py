@@ -17,7 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols, randomness
-from tff_ssl.models import functional
+from tff_ssl.models import functional, structures
 
 # Examples of a pass where momenta are found.
 _PROBED = 4
@@ -140,6 +140,7 @@ def find_momenta(model: functional.FunctionalModel) -> tuple[float | None, ...]:
   initial = model.initial_weights(0)
   if not tf.nest.flatten(initial.non_trainable):
     return ()
+  structures.refuse_several(model.input_spec, 'Static statistics need')
   shape = [_PROBED, *model.input_spec.shape[1:]]
   x = np.random.default_rng(0).normal(size=shape)
   x = tf.cast(x, model.input_spec.dtype)

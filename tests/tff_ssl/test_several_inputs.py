@@ -1,0 +1,239 @@
+"""Models of several inputs, against the same model of one joined input."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from sklearn import datasets as sklearn_datasets
+
+import tff_ssl
+from tff_ssl.models import functional
+
+pytestmark = pytest.mark.usefixtures('tff_context')
+
+layers = tf.keras.layers
+
+_NAMES = ('left', 'right')
+_SIZES = (24, 40)
+_DATA = sklearn_datasets.load_digits()
+_X = np.float32(_DATA.data / 16)
+_Y = np.int32(_DATA.target)
+_PLAN = tff_ssl.TrainingPlan(
+  optimizer=tff.learning.optimizers.build_sgdm(0.1), batch_size=10, steps=3
+)
+
+
+def _split(x):
+  return collections.OrderedDict(
+    zip(_NAMES, np.split(x, [_SIZES[0]], axis=1), strict=True)
+  )
+
+
+def _client(part, split, some_labels=False):
+  x, y = _X[part], _Y[part]
+  if some_labels:
+    y = np.where(np.arange(len(y)) % 3 == 0, y, -1)
+  return tf.data.Dataset.from_tensor_slices(
+    collections.OrderedDict(x=_split(x) if split else x, y=np.int32(y))
+  ).batch(7)
+
+
+def _in_context(part, split):
+  """A client with a number, from which its randomness derives."""
+  context = collections.OrderedDict(
+    client=tf.constant([part.start]), group=tf.constant([0])
+  )
+  return collections.OrderedDict(
+    examples=_client(part, split, some_labels=True),
+    context=tf.data.Dataset.from_tensor_slices(context),
+  )
+
+
+def two_inputs(norm=False):
+  inputs = [
+    tf.keras.Input((size,), name=name)
+    for name, size in zip(_NAMES, _SIZES, strict=True)
+  ]
+  return tf.keras.Model(inputs, _classify(layers.concatenate(inputs), norm))
+
+
+def one_input(norm=False):
+  inputs = tf.keras.Input((64,))
+  return tf.keras.Model(inputs, _classify(inputs, norm))
+
+
+def _classify(features, norm):
+  hidden = layers.Dense(12, activation='relu')(features)
+  if norm:
+    hidden = layers.BatchNormalization()(hidden)
+  return layers.Dense(10)(hidden)
+
+
+_PARTS = [slice(start, start + 30) for start in (0, 30, 60)]
+
+
+def _with_server(build, **more):
+  def build_with(model, split, **given):
+    server = tff.tensorflow.computation(lambda: _client(slice(90, 140), split))
+    return build(model, server_data=server, **more, **given)
+
+  return build_with
+
+
+def _without_server(build, **more):
+  return lambda model, split, **given: build(model, **more, **given)
+
+
+_CRL = tff_ssl.ConsistencyRegularization(tff_ssl.PlainViews(), threshold=0.05)
+
+
+_GROUPING = _with_server(
+  tff_ssl.build_grouping_ssfl, num_groups=1, client_objective=_CRL
+)
+
+
+@pytest.mark.parametrize(
+  'build, norm',
+  [
+    (_without_server(tff_ssl.build_fed_avg), False),
+    (_GROUPING, False),
+    (_GROUPING, True),
+    (_with_server(tff_ssl.build_grouping_robust, num_groups=1), False),
+    (_without_server(tff_ssl.build_grouping_at_clients, num_groups=1), False),
+    (_without_server(tff_ssl.build_fedlabel), False),
+  ],
+  ids=['fed_avg', 'grouping', 'joint', 'robust', 'at_clients', 'fedlabel'],
+)
+def test_two_inputs_are_one_joined(build, norm):
+  weights = []
+  for keras_model, split in ((one_input, False), (two_inputs, True)):
+    process = build(
+      lambda keras_model=keras_model: keras_model(norm),
+      split,
+      data_spec=tff_ssl.ClientDataSpec(
+        _client(_PARTS[0], split).element_spec, in_context=True
+      ),
+      views=tff_ssl.PlainViews(),
+      client_training=_PLAN,
+    )
+    state = process.initialize()
+    for _ in range(2):
+      state = process.next(
+        state, [_in_context(part, split) for part in _PARTS]
+      ).state
+    weights.append(process.get_model_weights(state))
+  initial = process.get_model_weights(process.initialize())
+  for one, two, start in zip(
+    *map(tf.nest.flatten, (*weights, initial)), strict=True
+  ):
+    assert one.shape == two.shape
+    np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5)
+    assert norm or np.abs(two - start).max() > 1e-3
+
+
+def test_stock_tff_gives_the_same():
+  """One minibatch a client, as there is nothing to shuffle then."""
+  split = [_client(part, True).unbatch().batch(30) for part in _PARTS]
+
+  def model_fn():
+    tf.keras.utils.set_random_seed(1)
+    return tff.learning.models.from_keras_model(
+      two_inputs(),
+      input_spec=split[0].element_spec,
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+
+  sgd = tff.learning.optimizers.build_sgdm(0.1)
+  stock = tff.learning.algorithms.build_weighted_fed_avg(
+    model_fn, client_optimizer_fn=sgd
+  )
+  ours = tff_ssl.build_fed_avg(
+    model_fn,
+    views=tff_ssl.PlainViews(),
+    client_training=tff_ssl.TrainingPlan(
+      optimizer=sgd, batch_size=30, epochs=1
+    ),
+  )
+  state = ours.initialize()
+  same = stock.set_model_weights(
+    stock.initialize(), ours.get_model_weights(state)
+  )
+  found = ours.get_model_weights(ours.next(state, split).state)
+  expected = stock.get_model_weights(stock.next(same, split).state)
+  for one, two in zip(found.trainable, expected.trainable, strict=True):
+    np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+def test_each_input_has_its_views():
+  views = tff_ssl.InputViews(
+    {
+      'left': tff_ssl.VectorViews((0.5,) * 24, (2.0,) * 24, noise=0.1),
+      'right': tff_ssl.PlainViews(),
+    }
+  )
+  seed, x = tf.constant([1, 2]), _split(_X[:6])
+  plain = views.plain(x)
+  np.testing.assert_allclose(plain['left'], (x['left'] - 0.5) / 2, atol=1e-6)
+  np.testing.assert_array_equal(plain['right'], x['right'])
+  for view in (views.weak, views.strong):
+    found, again = view(x, seed), view(dict(reversed(x.items())), seed)
+    assert list(found) == list(_NAMES)
+    assert np.abs(found['left'] - plain['left']).max() > 0.01
+    np.testing.assert_array_equal(found['right'], x['right'])
+    np.testing.assert_array_equal(found['left'], again['left'])
+  # The same views draw otherwise for another input.
+  same = tff_ssl.VectorViews((0.0,) * 4, (1.0,) * 4)
+  found = tff_ssl.InputViews({'a': same, 'b': same}).weak(
+    {'a': tf.zeros([3, 4]), 'b': tf.zeros([3, 4])}, seed
+  )
+  assert np.abs(found['a'] - found['b']).min() > 0
+  for wrong in ({'left': x['left']}, x['left']):
+    with pytest.raises(ValueError, match="of the inputs .'left', 'right'."):
+      views.plain(wrong)
+
+
+@pytest.mark.parametrize(
+  'names, message',
+  [
+    (('left', 'wrong'), 'has the inputs left, right, but .* left, wrong'),
+    (('left',), r'has 2 inputs \(left, right\), but examples have 1'),
+  ],
+)
+def test_inputs_of_other_names(names, message):
+  spec = {name: tf.TensorSpec([None, 24]) for name in names}
+  with pytest.raises(ValueError, match=message):
+    functional.from_keras(two_inputs, spec)
+
+
+def test_a_batch_of_another_form():
+  model = functional.from_keras(two_inputs)
+  weights = model.initial_weights(0)
+  with pytest.raises(ValueError, match=r'takes it, \{left: \(24,\), right: '):
+    model.predict(*weights, _X[:3], training=False)
+  logits, _ = model.predict(*weights, _split(_X[:3]), training=False)
+  joined = functional.from_keras(one_input)
+  expected, _ = joined.predict(*weights, _X[:3], training=False)
+  np.testing.assert_allclose(logits, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+  'build, message',
+  [
+    (_with_server(tff_ssl.build_semifl), 'Mixup needs one tensor'),
+    (_without_server(tff_ssl.build_ssjo), 'A proxy task needs one tensor'),
+  ],
+)
+def test_methods_that_mix_inputs_refuse_several(build, message):
+  encoder = tf.keras.Sequential([layers.InputLayer((12,)), layers.Dense(10)])
+  inputs = two_inputs().inputs
+  features = layers.Dense(12)(layers.concatenate(inputs))
+  model = tff_ssl.join(tf.keras.Model(inputs, features), encoder)
+  with pytest.raises(TypeError, match=rf'{message}.*\(left, right\): join'):
+    build(
+      model,
+      True,
+      data_spec=_client(_PARTS[0], True).element_spec,
+      views=tff_ssl.PlainViews(),
+    )

@@ -1,0 +1,76 @@
+"""What goes into a model: one tensor, or a structure of several.
+
+A model of several inputs takes a dict of tensors, or a tuple, whose first
+dimensions are all the same n, the number of examples.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_ssl import protocols
+
+
+def are_several(x: Any) -> bool:
+  """Whether this is a structure of inputs, or of their specs."""
+  return isinstance(x, (Mapping, tuple))
+
+
+def refuse_several(x: Any, what: str) -> None:
+  """Refuses inputs of which one tensor is needed.
+
+  Args:
+    x: Inputs, or their specs.
+    what: What needs it, the subject of the message's sentence, which ends with
+      'one tensor'.
+
+  Raises:
+    TypeError: If there are several.
+  """
+  if are_several(x):
+    names = ', '.join(x) if isinstance(x, Mapping) else f'{len(x)} of a tuple'
+    raise TypeError(
+      f'{what} one tensor for each example, and here are several inputs '
+      f'({names}): join them into one tensor, or choose another process.'
+    )
+
+
+def size(x: protocols.Structure) -> tf.Tensor:
+  """Returns n, an `int32` scalar."""
+  return tf.shape(tf.nest.flatten(x)[0])[0]
+
+
+def rows(
+  x: protocols.Structure,
+  begin: tf.Tensor | int | None,
+  end: tf.Tensor | int | None,
+) -> protocols.Structure:
+  """Returns the examples from `begin` to before `end`."""
+  return tf.nest.map_structure(lambda part: part[begin:end], x)
+
+
+def gather(x: protocols.Structure, indices: tf.Tensor) -> protocols.Structure:
+  """Returns the examples with these indices, `int [m]`."""
+  return tf.nest.map_structure(lambda part: tf.gather(part, indices), x)
+
+
+def concat(batches: Sequence[protocols.Structure]) -> protocols.Structure:
+  """Returns the examples of several batches as one."""
+  return tf.nest.map_structure(
+    lambda *parts: tf.concat(parts, axis=0), *batches
+  )
+
+
+def describe(specs: protocols.Structure) -> str:
+  """Returns shapes of one example in words, such as `(28, 28, 1)`.
+
+  Args:
+    specs: A `tf.TensorSpec` of a batch, or a structure of them.
+  """
+  if isinstance(specs, Mapping):
+    parts = (f'{name}: {describe(spec)}' for name, spec in specs.items())
+    return f'{{{", ".join(parts)}}}'
+  if isinstance(specs, tuple):
+    return f'({", ".join(map(describe, specs))})'
+  return str(tuple(specs.shape.as_list()[1:]))
