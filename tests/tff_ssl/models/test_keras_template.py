@@ -167,11 +167,6 @@ class TestRefusals:
         lambda: tf.keras.Sequential([layers.Input((2,)), layer()])
       )
 
-  def test_two_inputs(self):
-    inputs = [tf.keras.Input((2,)), tf.keras.Input((2,))]
-    with pytest.raises(ValueError, match='has 2 inputs'):
-      functional.from_keras(tf.keras.Model(inputs, layers.Add()(inputs)))
-
   def test_neither_model_nor_function(self):
     with pytest.raises(TypeError, match='model is a int'):
       functional.from_keras(3)
