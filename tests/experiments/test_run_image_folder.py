@@ -114,8 +114,8 @@ def test_three_rounds(folder, tff_context):
 @pytest.mark.parametrize(
   'process',
   [
-    ('--process=fedlabel', '--model=dense', '--mask_ratio=0'),
-    ('--process=ssjo', '--model=dense_encoder', '--mask_ratio=0'),
+    ('--process=fedlabel', '--model=dense'),
+    ('--process=ssjo', '--model=dense_encoder'),
     ('--process=fedavg', '--model=dense', '--class_weights=balanced'),
   ],
 )
@@ -124,4 +124,19 @@ def test_other_processes_learn(folder, process):
   flags = ('--total_rounds=15', '--rounds_per_evaluation=15')
   assert main(folder, *flags, process=process) == 0
   summary = json.loads((folder / 'run' / 'summary.json').read_text())
+  assert summary['accuracy'] > 0.8
+
+
+@pytest.mark.slow
+def test_fedul_learns_from_sets_of_labelled_pictures(folder):
+  """A set has pictures of all clients, and shares of the classes."""
+  for unlabelled in list((folder / 'data').rglob('_unlabelled')):
+    for path in list(unlabelled.iterdir()):
+      name = path.stem.rstrip('0123456789')
+      path.rename(unlabelled.with_name(name) / path.name)
+    unlabelled.rmdir()
+  flags = ('--num_clients=2', '--total_rounds=40', '--rounds_per_evaluation=40')
+  assert main(folder, *flags, process=('--process=fedul',)) == 0
+  summary = json.loads((folder / 'run' / 'summary.json').read_text())
+  assert summary['flags']['partition'] == 'u_sets'
   assert summary['accuracy'] > 0.8
