@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from etils import epy
 
+from tff_ssl.shared_settings import EMA_DECAY
+
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
@@ -24,6 +26,13 @@ class Wiring:
       finalizers, or of these and the type of the metrics; by default
       `tff.learning.metrics.sum_then_finalize`.
     seed: Root of all randomness, in [0, 2**31).
+    ema_decay: Where it is above 0, `get_model_weights` gives a moving average
+      of the model over rounds (`tff_ssl.templates.server.moving_average`), with
+      that decay per round, in [0, 1). The state holds it; clients see none of
+      it.
+
+  Raises:
+    ValueError: If `ema_decay` is out of range.
   """
 
   model_distributor: tff.learning.templates.DistributionProcess | None = None
@@ -34,3 +43,7 @@ class Wiring:
   ) = None
   metrics_aggregator: Callable[..., tff.Computation] | None = None
   seed: int = 0
+  ema_decay: float = 0.0
+
+  def __post_init__(self):
+    EMA_DECAY.check(self.ema_decay)

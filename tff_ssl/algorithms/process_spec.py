@@ -61,6 +61,7 @@ class ProcessSpec:
     source: Where the method is defined.
     builder: The function that builds it; `build` fills in `fixed`.
     settings: Keyword arguments of the builder that are a user's to choose.
+      Where it takes `wiring`, `ema_decay` is one of them.
     bases: With a setting `base_process`, the processes that it names (`over`).
     fixed: Keyword arguments that make this process out of the builder.
     objective: The class of the clients' objective, or a `functools.partial` of
@@ -137,6 +138,12 @@ class ProcessSpec:
   has_gradient_diversity: bool = True
   bound: str | None = None
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    # An option of every process, so that nobody has to think of it.
+    averages = shared_settings.EMA_DECAY
+    if averages not in self.settings and 'wiring' in self._records():
+      object.__setattr__(self, 'settings', (*self.settings, averages))
 
   def __str__(self) -> str:
     return self.name

@@ -111,6 +111,11 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
       'Two narrow convolutions, small and fast, for images of 4x4 and more.',
       'convolutional.small_cnn',
     ),
+    'wide_resnet28_2': ModelSpec(
+      'Wide ResNet 28-2, the network of FixMatch: 1.5 million weights; norm '
+      '"batch" is the published network; slow on a CPU.',
+      'wide_resnet.wide_resnet28_2',
+    ),
     'word_average': ModelSpec(
       'The mean of word embeddings of 64, and a hidden layer of 64.',
       'text.word_average',

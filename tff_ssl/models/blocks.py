@@ -16,16 +16,46 @@ def conv_norm(
   stride: int = 1,
   gain: float = 2.0,
 ) -> tf.Tensor:
-  """Applies a convolution and its normalisation, as PyTorch pads and biases.
+  """Applies a convolution and its normalisation.
 
   The convolution has a bias only where no normalisation follows, whose offset
-  would do the same. Weights are drawn as for ReLU (He et al. 2015): normal,
-  truncated at two standard deviations, with variance gain / fan-in.
+  would do the same.
 
   Args:
     x: Keras tensor [batch, height, width, channels].
     channels: Number of output channels.
     norm: 'none', 'batch' or 'group'.
+    size: As of `convolution`.
+    stride: Likewise.
+    gain: Likewise.
+
+  Returns:
+    Keras tensor [batch, ceil(height / stride), ceil(width / stride), channels].
+  """
+  x = convolution(
+    x, channels, norm == 'none', size=size, stride=stride, gain=gain
+  )
+  return normalization.make_norm(norm)(x)
+
+
+def convolution(
+  x: tf.Tensor,
+  channels: int,
+  use_bias: bool,
+  *,
+  size: int = 3,
+  stride: int = 1,
+  gain: float = 2.0,
+) -> tf.Tensor:
+  """Applies a convolution, as PyTorch pads.
+
+  Weights are drawn as for ReLU (He et al. 2015): normal, truncated at two
+  standard deviations, with variance gain / fan-in.
+
+  Args:
+    x: Keras tensor [batch, height, width, channels].
+    channels: Number of output channels.
+    use_bias: Whether a bias is added.
     size: Height and width of the kernel, odd.
     stride: Step of the kernel.
     gain: The variance of the weights times their fan-in; 0 for weights that
@@ -42,17 +72,16 @@ def conv_norm(
     padding = 'valid'
   else:
     padding = 'same'
-  x = layers.Conv2D(
+  return layers.Conv2D(
     channels,
     size,
     stride,
     padding,
-    use_bias=norm == 'none',
+    use_bias=use_bias,
     kernel_initializer=(
       tf.keras.initializers.VarianceScaling(gain) if gain else 'zeros'
     ),
   )(x)
-  return normalization.make_norm(norm)(x)
 
 
 def classifier(x: tf.Tensor, num_classes: int) -> tf.Tensor:

@@ -26,7 +26,11 @@ from tff_ssl.templates import (
   local_training,
   stacks,
 )
-from tff_ssl.templates.server import finalizers, server_training
+from tff_ssl.templates.server import (
+  finalizers,
+  moving_average,
+  server_training,
+)
 from tff_ssl.wiring import Wiring
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -85,6 +89,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     process: tff.learning.templates.LearningProcess,
     weights_type: tff.Type,
     view: ModelView | None = None,
+    is_averaged: bool = False,
   ):
     """Initializes the process.
 
@@ -92,6 +97,8 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
       process: The process itself.
       weights_type: Unplaced type of its global weights.
       view: See `compose`.
+      is_averaged: Whether the finalizer's state holds what is evaluated
+        (`moving_average.beside`).
     """
     super().__init__(
       process.initialize,
@@ -104,6 +111,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     self.weights_type = weights_type
     self.parts: Parts | None = None
     self._take_model = view and tf.function(view.take, autograph=False)
+    self._is_averaged = is_averaged
 
   def with_parts(self, parts: Parts) -> 'ComposedProcess':
     """Returns the same process, which can be measured.
@@ -126,6 +134,8 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     Args:
       state: The process's state, not a value in a TFF computation.
     """
+    if self._is_averaged:
+      return state.finalizer[moving_average.AVERAGE]
     weights = state.global_model_weights
     if self._take_model is None:
       return weights
@@ -214,8 +224,9 @@ def compose(
       update and of its weight, as the `create` of a weighted factory does.
     build_finalizer: What the server makes of it: called with `weights_type` and
       `aggregate_type`, the unplaced types of W and of the aggregator's result.
-    wiring: How messages are sent, how metrics meet, and the seed. Its
-      `model_aggregator` is for `create_aggregator` to use.
+    wiring: How messages are sent, how metrics meet, the seed, and the average
+      that is evaluated. Its `model_aggregator` is for `create_aggregator` to
+      use.
     idle_rounds: First rounds in which every client sends zeros; the aggregator
       rests in them.
     view: Where the model that is evaluated lies in the global weights; by
@@ -241,6 +252,13 @@ def compose(
   )
   if not isinstance(finalizer, finalizers.StatisticsReplacingProcess):
     _check_noise(aggregator, weights_type)
+  if wiring.ema_decay:
+    finalizer = moving_average.beside(
+      finalizer,
+      wiring.ema_decay,
+      initial=initial,
+      model_of=view.take if view is not None else lambda weights: weights,
+    )
   process = tff.learning.templates.compose_learning_process(
     initial,
     distributors.build_weights_and_round(weights_type, wiring.seed)
@@ -252,9 +270,10 @@ def compose(
     aggregator,
     finalizer,
   )
-  if view is not None:
-    process = _with_view(process, view)
-  return ComposedProcess(process, weights_type, view)
+  is_averaged = wiring.ema_decay > 0
+  if view is not None or is_averaged:
+    process = _with_view(process, view, is_averaged)
+  return ComposedProcess(process, weights_type, view, is_averaged)
 
 
 def _check_noise(aggregator, weights_type) -> None:
@@ -269,21 +288,25 @@ def _check_noise(aggregator, weights_type) -> None:
     )
 
 
-def _with_view(process, view):
-  """Returns the process with one model in place of its global weights."""
+def _with_view(process, view, is_averaged):
+  """Returns the process with what is evaluated in place of all weights."""
   state_type = process.initialize.type_signature.result.member
 
   @tff.tensorflow.computation(state_type)
   def get_model_weights(state):
+    if is_averaged:
+      return state.finalizer[moving_average.AVERAGE]
     return view.take(state.global_model_weights)
 
   @tff.tensorflow.computation(
     state_type, get_model_weights.type_signature.result
   )
   def set_model_weights(state, weights):
-    return state._replace(
-      global_model_weights=view.put(weights, state.global_model_weights)
-    )
+    if is_averaged:
+      state.finalizer[moving_average.AVERAGE] = weights
+    if view is not None:
+      weights = view.put(weights, state.global_model_weights)
+    return state._replace(global_model_weights=weights)
 
   return tff.learning.templates.LearningProcess(
     process.initialize,

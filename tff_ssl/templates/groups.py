@@ -316,6 +316,11 @@ def compose(
   """
   grouping.check_data(data_spec)
   data_spec.check_model(training.model)
+  if grouping.ema_decay and wiring.ema_decay:
+    raise ValueError(
+      f'ema_decay={grouping.ema_decay} and wiring.ema_decay='
+      f'{wiring.ema_decay} are two averages of one model: give the first.'
+    )
   num_groups = grouping.num_groups
   initial = composition.initial_weights(training.model, wiring.seed)
   group_models = composition.stacked(initial, num_groups)

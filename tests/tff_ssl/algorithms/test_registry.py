@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_ssl import algorithms, objectives, testing
+from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.augmentation import views
 from tff_ssl.setting import Setting
 
@@ -59,6 +59,7 @@ def test_settings_are_arguments_of_the_builder(spec):
   settings = set(spec.setting_names)
   assert len(settings) == len(spec.settings)
   known = set(parameters) | _fields_of_objective(spec)
+  known.add('ema_decay')  # Of `Wiring`.
   if spec.server_optimizer is not None:
     known.add('server_learning_rate')
   for setting in spec.settings:
@@ -81,7 +82,8 @@ def test_settings_are_arguments_of_the_builder(spec):
 @_BY_NAME
 def test_build_passes_fixed_arguments_and_settings(spec):
   plain = views.PlainViews()
-  setting = [s for s in spec.settings if s.parse is None][-1]
+  own = [s for s in spec.settings if s != shared_settings.EMA_DECAY]
+  setting = [s for s in own if s.parse is None][-1]
   name = setting.name
   value = next(v for v in (2, 0.5, True, *setting.choices) if setting.allows(v))
   arguments = _recording(spec).build(
@@ -100,6 +102,13 @@ def test_build_passes_fixed_arguments_and_settings(spec):
     if key in _fields_of_objective(spec):
       arguments[key] = getattr(arguments['client_objective'], key)
     assert arguments[key] == value
+
+
+def test_the_average_is_the_builders_or_of_the_wiring():
+  for name, place in (('grouping', 'ema_decay'), ('fedavg', 'wiring')):
+    spec = _recording(algorithms.PROCESSES[name])
+    found = spec.build(None, views=None, ema_decay=0.5)[place]
+    assert getattr(found, 'ema_decay', found) == 0.5
 
 
 def test_build_makes_the_objective_with_the_threshold():

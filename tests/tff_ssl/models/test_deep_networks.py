@@ -15,8 +15,9 @@ from tff_ssl.templates import local_training
 _NAMES = ('resnet9', 'resnet18', 'vgg11')
 _CASES = [
   *((name, norm) for name in _NAMES for norm in ('none', 'batch', 'group')),
-  # It is large: once.
+  # They take long: once.
   ('resnet50', 'none'),
+  ('wide_resnet28_2', 'batch'),
 ]
 _SHAPE = (8, 8, 3)
 

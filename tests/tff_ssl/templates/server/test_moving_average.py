@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tff_ssl
 from tff_ssl import testing
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.templates.server import moving_average
@@ -47,9 +48,9 @@ def test_the_decay_grows_to_what_was_asked_for():
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
-def _train(**changes):
+def _train(name='grouping', **changes):
   """Returns the model after each round, the initial one first."""
-  problem = testing.TinyProblem(PROCESSES['grouping'])
+  problem = testing.TinyProblem(PROCESSES[name])
   process = problem.build(**changes)
   state = process.initialize()
   weights = [process.get_model_weights(state).trainable]
@@ -59,19 +60,51 @@ def _train(**changes):
   return process, state, weights
 
 
-@pytest.mark.usefixtures('tff_context')
-def test_it_follows_a_process_that_it_leaves_alone():
-  _, _, plain = _train()
-  process, state, averaged = _train(ema_decay=0.3)
+def _check_follows(averaged, plain, decay):
   expected = plain[0]
   for round_num, model in enumerate(plain[1:]):
-    share = min(0.3, (1 + round_num) / (10 + round_num))
+    share = min(decay, (1 + round_num) / (10 + round_num))
     expected = [
       share * old + (1 - share) * new
       for old, new in zip(expected, model, strict=True)
     ]
     for a, b in zip(averaged[round_num + 1], expected, strict=True):
       np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+# The global weights of SSJO are more than the classifier.
+@pytest.mark.parametrize('name', ['fedavg', 'ssjo'])
+@pytest.mark.usefixtures('tff_context')
+def test_it_is_an_option_of_every_process(name):
+  _, _, plain = _train(name)
+  process, state, averaged = _train(name, ema_decay=0.3)
+  _check_follows(averaged, plain, 0.3)
+  for a, b in zip(
+    process.read_model_weights(state).trainable, averaged[-1], strict=True
+  ):
+    np.testing.assert_array_equal(a, b)
+  new = process.get_model_weights(process.initialize())
+  state = process.set_model_weights(state, new)
+  for a, b in zip(
+    process.get_model_weights(state).trainable, new.trainable, strict=True
+  ):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_every_process_takes_it():
+  assert all('ema_decay' in spec.setting_names for spec in PROCESSES.values())
+  with pytest.raises(ValueError, match='ema_decay must be .* >= 0 and < 1'):
+    tff_ssl.Wiring(ema_decay=1.0)
+  problem = testing.TinyProblem(PROCESSES['grouping'])
+  with pytest.raises(ValueError, match='are two averages of one model'):
+    problem.build(ema_decay=0.9, wiring=tff_ssl.Wiring(ema_decay=0.9))
+
+
+@pytest.mark.usefixtures('tff_context')
+def test_it_follows_a_process_that_it_leaves_alone():
+  _, _, plain = _train()
+  process, state, averaged = _train(ema_decay=0.3)
+  _check_follows(averaged, plain, 0.3)
   # Weights that are put in are in every row.
   new = process.get_model_weights(process.initialize())
   state = process.set_model_weights(state, new)
