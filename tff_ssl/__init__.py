@@ -26,6 +26,7 @@ _MODULE_OF = {
   'build_fednova': 'algorithms.fednova',
   'build_fedpl': 'algorithms.fedpl',
   'build_fedul': 'algorithms.fedul',
+  'build_fixmatch': 'algorithms.fixmatch',
   'build_scaffold': 'algorithms.scaffold',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',

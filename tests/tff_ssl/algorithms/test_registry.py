@@ -105,10 +105,17 @@ def test_build_passes_fixed_arguments_and_settings(spec):
 
 
 def test_the_average_is_the_builders_or_of_the_wiring():
-  for name, place in (('grouping', 'ema_decay'), ('fedavg', 'wiring')):
-    spec = _recording(algorithms.PROCESSES[name])
-    found = spec.build(None, views=None, ema_decay=0.5)[place]
-    assert getattr(found, 'ema_decay', found) == 0.5
+  spec = algorithms.PROCESSES['fedavg']
+  found = _recording(spec).build(None, views=None, ema_decay=0.5)
+  assert found['wiring'].ema_decay == 0.5
+  own = dataclasses.replace(
+    spec,
+    builder=lambda model, *, ema_decay, wiring=None, **more: (
+      ema_decay,
+      wiring,
+    ),
+  )
+  assert own.build(None, views=None, ema_decay=0.5) == (0.5, None)
 
 
 def test_build_makes_the_objective_with_the_threshold():

@@ -1,0 +1,113 @@
+"""Central FixMatch against a loop written in numpy, and its average."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_ssl
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.models import dense, functional
+from tff_ssl.testing import tiny_problems
+
+pytestmark = pytest.mark.usefixtures('tff_context')
+
+_RATE, _MOMENTUM, _THRESHOLD, _DECAY = 0.5, 0.9, 0.6, 0.4
+_LABELLED, _RATIO, _ROUNDS = 3, 4, 3
+
+
+class _ShiftedViews(tff_ssl.PlainViews):
+  """The strong view is the weak one plus 1, so that the two differ."""
+
+  def strong(self, examples, seed):
+    return self.plain(examples) + 1.0
+
+
+def _gradient(weights, x, y, mask):
+  """Of the mean cross-entropy; examples with mask 0 count in the mean."""
+  kernel, bias = weights
+  errors = scipy.special.softmax(x @ kernel + bias, axis=1) - np.eye(3)[y]
+  errors *= mask[:, np.newaxis] / len(y)
+  return [x.T @ errors, errors.sum(axis=0)]
+
+
+def _by_hand(weights, x, y):
+  """One step on all labelled and all unlabelled examples; the average after."""
+  labelled = y >= 0
+  velocity = [np.zeros_like(w) for w in weights]
+  average = weights
+  passed = []
+  for n in range(_ROUNDS):
+    teacher = scipy.special.softmax(x @ weights[0] + weights[1], axis=1)
+    mask = (teacher.max(axis=1) >= _THRESHOLD).astype(float)
+    passed.append(mask.mean())
+    gradient = [
+      a + b
+      for a, b in zip(
+        _gradient(weights, x[labelled], y[labelled], np.ones(labelled.sum())),
+        _gradient(weights, x + 1, teacher.argmax(axis=1), mask),
+        strict=True,
+      )
+    ]
+    velocity = [
+      _MOMENTUM * v + g for v, g in zip(velocity, gradient, strict=True)
+    ]
+    weights = [w - _RATE * v for w, v in zip(weights, velocity, strict=True)]
+    share = min(_DECAY, (1 + n) / (10 + n))
+    average = [
+      share * a + (1 - share) * w for a, w in zip(average, weights, strict=True)
+    ]
+  assert min(passed) > 0 and min(passed) < 1
+  return average
+
+
+def test_three_steps_by_hand():
+  rng = np.random.default_rng(0)
+  size = _LABELLED * _RATIO
+  x = np.float32(rng.normal(size=(size, 4)))
+  y = np.full(size, -1, np.int32)
+  y[2 : 2 + _LABELLED] = [0, 2, 1]
+  model = functional.from_keras(dense.dense((4,), 3, hidden=()))
+  process = tff_ssl.build_fixmatch(
+    model,
+    data_spec=collections.OrderedDict(
+      x=tf.TensorSpec([None, 4]), y=tf.TensorSpec([None], tf.int32)
+    ),
+    views=_ShiftedViews(),
+    unlabelled_ratio=_RATIO,
+    client_objective=tff_ssl.SemiSupervised(_ShiftedViews(), _THRESHOLD),
+    client_training=tff_ssl.TrainingPlan(
+      optimizer=tff.learning.optimizers.build_sgdm(_RATE, _MOMENTUM),
+      batch_size=_LABELLED,
+      steps=1,
+    ),
+    ema_decay=_DECAY,
+    wiring=tff_ssl.Wiring(seed=5),
+  )
+  data = tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
+  state = process.initialize()
+  initial = process.get_model_weights(state).trainable
+  for _ in range(_ROUNDS):
+    state = process.next(state, [data]).state
+  found = process.get_model_weights(state).trainable
+  expected = _by_hand([np.float64(w) for w in initial], np.float64(x), y)
+  for a, b in zip(found, expected, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_average_is_0999_of_each_step():
+  spec = PROCESSES['fixmatch']
+  assert spec.default_of('ema_decay') == pytest.approx(0.98412, abs=1e-5)
+  assert spec.default_of('unlabelled_ratio') == 7
+  assert spec.derive({'local_steps': 4}, {}) == {'ema_decay': 0.996006}
+  assert spec.derive({'local_epochs': 1}, {}) == {}
+
+
+def test_the_second_minibatch_is_no_choice():
+  problem = tiny_problems.TinyProblem(PROCESSES['fixmatch'])
+  plan = tff_ssl.TrainingPlan(batch_size=4, labelled_batch_size=2)
+  with pytest.raises(ValueError, match='labelled_batch_size=2: give batch_'):
+    problem.build(client_training=plan)

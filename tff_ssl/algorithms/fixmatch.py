@@ -1,0 +1,147 @@
+"""FixMatch in one place: the central training that grouping is compared with.
+
+Sohn et al., FixMatch: Simplifying Semi-supervised Learning with Consistency and
+Confidence (arXiv 2001.07685), Section 2. One participant holds all the data. A
+step takes B labelled and mu B unlabelled examples,
+
+```
+L = L_s(B labelled, weak view) + lambda_u L_u(mu B unlabelled)
+```
+
+with L_u the cross-entropy of the strong view with the label of the weak view,
+where its confidence reaches tau: the loss of
+`tff_ssl.objectives.SemiSupervised`. What is evaluated is a moving average of
+the weights. Zhang et al. (arXiv 2008.11364), Table G.1, set grouping beside it.
+
+As a process of this library it has one client, which takes T steps in a round,
+and whose momentum goes on. The average here moves once in a round: a decay of
+0.999 per step is 0.999 ** T per round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+
+from tff_ssl import objectives, protocols
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fed_avg, tff_arguments
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
+from tff_ssl.objectives.semi_supervised import UNLABELLED_WEIGHT
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
+from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import templates
+  from tff_ssl.models import functional
+
+UNLABELLED_RATIO = Setting(
+  'unlabelled_ratio',
+  int,
+  'mu, unlabelled examples in a step for each labelled one.',
+  at_least=1,
+  at_most=1000,
+  group='client training',
+)
+SETTINGS = (
+  UNLABELLED_RATIO,
+  THRESHOLD,
+  VIEWS_FORWARD,
+  UNLABELLED_WEIGHT,
+  CLASS_WEIGHTS,
+  *shared.LOCAL,
+  shared.EMA_DECAY,
+)
+
+# Of a step, in FixMatch.
+_DECAY = 0.999
+_CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+
+
+@tff_arguments.taken
+def build_fixmatch(
+  model: functional.FunctionalModel,
+  *,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  unlabelled_ratio: int = 7,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  ema_decay: float = _DECAY**16,
+  wiring: Wiring = Wiring(),
+) -> tff.learning.templates.LearningProcess:
+  """Builds FixMatch.
+
+  With more than one client in a round it is FedAvg with FixMatch at clients and
+  the mean of their momenta; then `build_fed_avg` with
+  `tff_ssl.SemiSupervised` is what says so.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of the data.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    unlabelled_ratio: mu >= 1.
+    client_objective: By default `tff_ssl.SemiSupervised(views)`.
+    client_training: How it trains; by default 16 steps in a round, on 64
+      labelled examples (B, `batch_size`) and mu B unlabelled ones, SGD with
+      learning rate 0.03, Nesterov momentum 0.9 and coupled weight decay 1e-4.
+    ema_decay: Decay per round of the average that is evaluated, in [0, 1); by
+      default 0.999 per step, of 16 steps. 0 for none.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model and data do not fit each other.
+  """
+  check_arguments(SETTINGS, locals())
+  plan = client_training.over(_CLIENT_TRAINING)
+  if plan.labelled_batch_size is not None:
+    raise ValueError(
+      f'client_training has labelled_batch_size={plan.labelled_batch_size}: '
+      'give batch_size, the labelled examples of a step, and unlabelled_ratio.'
+    )
+  return fed_avg.build_fed_avg(
+    model,
+    data_spec=data_spec,
+    views=views,
+    client_objective=client_objective or objectives.SemiSupervised(views),
+    client_training=dataclasses.replace(
+      plan,
+      batch_size=unlabelled_ratio * plan.batch_size,
+      labelled_batch_size=plan.batch_size,
+    ),
+    client_momentum='mean',
+    client_weighting='uniform',
+    wiring=dataclasses.replace(wiring, ema_decay=ema_decay),
+  )
+
+
+def _derive(values, given):
+  """Returns the decay of a round, of as many steps as it takes."""
+  del given
+  steps = values.get('local_steps')
+  return {'ema_decay': round(_DECAY**steps, 6)} if steps else {}
+
+
+SPEC = ProcessSpec(
+  'fixmatch',
+  'Central FixMatch: one client has all data, some of it with labels.',
+  'Sohn et al. 2020, arXiv 2001.07685, Section 2',
+  build_fixmatch,
+  SETTINGS,
+  objective=objectives.SemiSupervised,
+  defaults={'partition': 'pooled', 'weight_decay': 5e-4},
+  derive=_derive,
+  labels_at='dealt',
+  makes_pseudo_labels=True,
+  has_server_training=False,
+)
