@@ -139,7 +139,7 @@ SPEC = ProcessSpec(
   build_fixmatch,
   SETTINGS,
   objective=objectives.SemiSupervised,
-  defaults={'partition': 'pooled', 'weight_decay': 5e-4},
+  defaults={'partition': 'pooled', 'local_steps': 16, 'weight_decay': 5e-4},
   derive=_derive,
   labels_at='dealt',
   makes_pseudo_labels=True,
