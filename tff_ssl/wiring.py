@@ -32,6 +32,7 @@ class Wiring:
       it.
 
   Raises:
+    TypeError: If the distributor or the aggregator is something else.
     ValueError: If `ema_decay` is out of range.
   """
 
@@ -47,3 +48,18 @@ class Wiring:
 
   def __post_init__(self):
     EMA_DECAY.check(self.ema_decay)
+    for name, method, wanted in (
+      (
+        'model_distributor',
+        'next',
+        'a tff.learning.templates.DistributionProcess',
+      ),
+      (
+        'model_aggregator',
+        'create',
+        'a factory of tff.aggregators, such as tff.aggregators.MeanFactory()',
+      ),
+    ):
+      value = getattr(self, name)
+      if value is not None and not hasattr(value, method):
+        raise TypeError(f'{name} is a {type(value).__name__}: give {wanted}.')

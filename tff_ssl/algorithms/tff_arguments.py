@@ -131,6 +131,19 @@ def _optimizer(name: str, given) -> tff.learning.optimizers.Optimizer:
   if callable(value) and not isinstance(
     value, tff.learning.optimizers.Optimizer
   ):
+    needed = [
+      parameter.name
+      for parameter in inspect.signature(value).parameters.values()
+      if parameter.default is parameter.empty
+      and parameter.kind is not parameter.VAR_KEYWORD
+      and parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+    if needed:
+      raise TypeError(
+        f'{name} is a function of {", ".join(needed)}, and is called with no '
+        'arguments: give an optimizer, and let its learning rate change by '
+        'client_training=tff_ssl.TrainingPlan(schedule=...).'
+      )
     value = value()
   if not isinstance(value, tff.learning.optimizers.Optimizer):
     raise TypeError(

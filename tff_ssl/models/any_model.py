@@ -51,6 +51,10 @@ def as_functional(model: Any) -> tuple[functional.FunctionalModel, Any]:
       f'model is a {type(model).__name__}: give the function that makes it, '
       'as to build_weighted_fed_avg.'
     )
+  if isinstance(model, type) and issubclass(
+    model, tff.learning.models.VariableModel
+  ):
+    raise _cannot_be_given(model.__name__)
   if isinstance(model, type) or not callable(model):
     raise TypeError(
       f'model is a {type(model).__name__}: give a Keras model or a function '
@@ -87,11 +91,7 @@ def _of_function(build: Callable[[], Any]):
   # TFF gives no other way to what a model was made of.
   keras_model = getattr(made, '_keras_model', None)
   if keras_model is None:
-    raise TypeError(
-      f'model makes a {type(made).__name__}, a VariableModel without a Keras '
-      'model, whose weights cannot be given from outside: write it as a '
-      'tff.learning.models.FunctionalModel.'
-    )
+    raise _cannot_be_given(type(made).__name__)
   _check_metrics(made)
   converted = functional.from_keras(
     keras_model,
@@ -99,6 +99,14 @@ def _of_function(build: Callable[[], Any]):
     from_logits=_from_logits(made),
   )
   return converted, made.input_spec
+
+
+def _cannot_be_given(name: str) -> TypeError:
+  return TypeError(
+    f'model makes a {name}, a VariableModel without a Keras model, whose '
+    'weights cannot be given from outside: write it as a '
+    'tff.learning.models.FunctionalModel.'
+  )
 
 
 def _from_logits(made) -> bool | None:

@@ -152,18 +152,6 @@ def secure(build):
   )
 
 
-def secure_unweighted(build):
-  """The same without weights."""
-  process = build(
-    model_aggregator=tff.learning.secure_aggregator(weighted=False),
-    unweighted=True,
-  )
-  change = assertions.largest_difference(
-    builders.weights_after(process), builders.mean_weights(unweighted=True)
-  )
-  assertions.require(change < _QUANTISED, f'Weights change by {change}.')
-
-
 def compression(build):
   """The aggregator that compresses large messages."""
   assertions.require_close(
@@ -253,7 +241,6 @@ CASES = (
     Stop(ValueError, 'model_aggregator adds noise for differential privacy'),
   ),
   Case(secure, f'{_TEST}.test_secure_aggregator_weighted'),
-  Case(secure_unweighted, f'{_TEST}.test_secure_aggregator_unweighted'),
   Case(compression, 'model_update_aggregator: compression_aggregator'),
   Case(
     distributed_privacy,

@@ -277,7 +277,7 @@ CASES = (
     what_is_no_factory,
     'composers_test: test_not_aggregator_type_raises',
     REFUSED,
-    Stop(AttributeError, "'ComposedProcess' object has no attribute 'create'"),
+    Stop(TypeError, 'model_aggregator is a ComposedProcess: give a factory'),
   ),
   Case(
     rebuilt_of_its_parts,

@@ -155,8 +155,7 @@ CASES = (
     optimizer_of_the_rate,
     f'{_TEST}.test_construction_calls_client_optimizer_fn',
     NO_COUNTERPART,
-    Stop(TypeError, '_optimizer_of_rate() missing 1 required positional'),
-    _SCHEDULE,
+    Stop(TypeError, 'client_optimizer_fn is a function of rate'),
   ),
   Case(
     schedule_is_called_few_times,

@@ -324,7 +324,7 @@ CASES = (
     image_classification_own_class,
     _IMAGES,
     REFUSED,
-    Stop(TypeError, 'model is a ABCMeta'),
+    Stop(TypeError, 'model makes a OwnModel, a VariableModel without a Keras'),
   ),
   Case(tuned_zeroing_and_clipping, _TUNING),
   Case(tuned_compression, _TUNING),
