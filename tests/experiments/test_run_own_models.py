@@ -5,6 +5,7 @@ import json
 import pytest
 
 from experiments import run
+from experiments.artifacts import run_folder
 
 FLAGS = (
   '--dataset=digits',
@@ -55,3 +56,23 @@ def test_some_clients_are_refused_before_data_are_read(
   assert f'--process={process} is defined for rounds of all clients' in told
   assert '--clients_per_round=4 is less than --num_clients=6' in told
   assert not folder.exists()
+
+
+def test_room_is_asked_for_what_clients_keep(
+  cache, tmp_path, tff_context, monkeypatch
+):
+  """Models and momenta of the ten rounds of two checkpoints, and one before."""
+  asked = []
+  monkeypatch.setattr(
+    run_folder.RunFolder,
+    'require_free_space',
+    lambda self, num_bytes: asked.append(num_bytes),
+  )
+  plain = ('--clients_per_round=6', '--total_rounds=1')
+  train(tmp_path / 'a', '--process=fedavg', cache, *plain)
+  train(tmp_path / 'b', '--process=easgd', cache, *plain)
+  states = sum(
+    path.stat().st_size
+    for path in (tmp_path / 'b' / 'client_states').rglob('*.state')
+  )
+  assert asked[1] - asked[0] == pytest.approx(11 * states, rel=0.05)

@@ -135,6 +135,8 @@ SPEC = ProcessSpec(
   defaults=ALL_TAKE_PART,
   labels_at='clients',
   keeps_client_state=True,
+  # With the momentum.
+  models_in_state=2,
   counts_clients=True,
   needs_all_clients=True,
   redraws_masks=True,

@@ -151,6 +151,8 @@ SPEC = ProcessSpec(
   defaults={**easgd.ALL_TAKE_PART, 'learning_rate': _LEARNING_RATE},
   labels_at='clients',
   keeps_client_state=True,
+  # With the momentum.
+  models_in_state=2,
   needs_all_clients=True,
   redraws_masks=True,
   has_server_training=False,

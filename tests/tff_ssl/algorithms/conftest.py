@@ -116,8 +116,12 @@ class OwnModels:
       for leaf in process.get_model_weights(state).trainable
     ]
 
-  def steps(self, start, velocity, index):
-    """A client's training in numpy: weights and velocity after it."""
+  def steps(self, start, velocity, index, anchor=None, proximal=0.0):
+    """A client's training in numpy: weights and velocity after it.
+
+    With `proximal`, a term of FedProx pulls to the anchor.
+    """
+    anchor = start if anchor is None else anchor
     data = self.arrays(index)
     x, y = data['x'].astype(np.float64), data['y']
     w, v = start, velocity
@@ -125,7 +129,10 @@ class OwnModels:
       error = scipy.special.softmax(x @ w[0] + w[1], axis=1)
       error = (error - np.eye(_CLASSES)[y]) / len(y)
       g = [x.T @ error, error.sum(axis=0)]
-      g = [g_ + self.decay * w_ for g_, w_ in zip(g, w, strict=True)]
+      g = [
+        g_ + self.decay * w_ + proximal * (w_ - anchor_)
+        for g_, w_, anchor_ in zip(g, w, anchor, strict=True)
+      ]
       v = [self.momentum * v_ + g_ for v_, g_ in zip(v, g, strict=True)]
       w = [
         w_ - self.rate * (g_ + self.momentum * v_)
