@@ -2,15 +2,18 @@
 
 A client of `easgd` or `overlap_sgd` trains as one of `fedavg` does, with the
 same network, data, steps and optimizer. It also reads its model and momentum
-from its disk, pulls the model, and writes both. The network is the EMNIST one,
-the larger of those that are measured: what is written grows with the weights.
+from its disk, pulls the model, and writes both; what it wrote before is removed
+once nobody needs it, as in a run. The network is the EMNIST one, the larger of
+those that are measured: what is written grows with the weights.
 """
 
 import dataclasses
+import itertools
 
 from benchmarks import candidates, measurement, workloads
 from tff_ssl import augmentation, models, optimizers
 from tff_ssl.algorithms import PROCESSES
+from tff_ssl.templates import client_state
 
 _MODEL = 'emnist_cnn'
 _NAMES = ('easgd', 'overlap_sgd')
@@ -46,10 +49,10 @@ def build_all(workload: OwnModels, folder: str) -> dict[str, candidates.Round]:
   )
 
   def rounds(name):
-    spec = PROCESSES[name]
+    spec, states = PROCESSES[name], f'{folder}/{name}'
     more = {}
     if spec.keeps_client_state:
-      more['client_state_dir'] = f'{folder}/{name}'
+      more['client_state_dir'] = states
     if spec.counts_clients:
       more['num_clients'] = workload.clients
 
@@ -66,7 +69,16 @@ def build_all(workload: OwnModels, folder: str) -> dict[str, candidates.Round]:
         **more,
       )
 
-    return candidates.rounds_over_store(build, store, workload.clients)
+    run_round = candidates.rounds_over_store(build, store, workload.clients)
+    if not spec.keeps_client_state:
+      return run_round
+    done = itertools.count(1)
+
+    def run_and_prune():
+      run_round()
+      client_state.prune(states, 0, range(workload.clients), next(done))
+
+    return run_and_prune
 
   return {name: rounds(name) for name in ('fedavg', *_NAMES)}
 

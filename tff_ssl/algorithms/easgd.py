@@ -13,7 +13,8 @@ server    z <- (1 - M a) z + a sum_i x_i'
 ```
 
 with the elastic rate M a, 0.9 in the paper. The server's step is FedAvg's with
-the learning rate M a. z is the model that is evaluated.
+the learning rate M a. With momentum at clients, which is the default here, it
+is the paper's EAMSGD. z is the model that is evaluated.
 
 Both changes add up to zero: without steps, z + sum_i x_i stays as it is. So the
 method is defined for rounds of all clients. Where one is left out, as it had no
