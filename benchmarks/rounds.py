@@ -37,6 +37,7 @@ def run(flags: argparse.Namespace) -> dict:
     label_hungry,
     machine,
     measurement,
+    own_models,
     robust,
     workloads,
   )
@@ -53,6 +54,9 @@ def run(flags: argparse.Namespace) -> dict:
   )
   comparisons['fedul'] = functools.partial(fedul.compare, fedul.WORKLOAD)
   comparisons['robust'] = functools.partial(robust.compare, robust.WORKLOAD)
+  comparisons['own_models'] = functools.partial(
+    own_models.compare, own_models.WORKLOAD
+  )
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
   with tempfile.TemporaryDirectory() as folder:
@@ -87,7 +91,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
   )
   parser.add_argument(
     '--only',
-    choices=('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'robust'),
+    choices=(
+      *('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'robust'),
+      'own_models',
+    ),
     help='measure one section only',
   )
   parser.add_argument(

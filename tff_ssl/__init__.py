@@ -13,6 +13,7 @@ _MODULE_OF = {
   # Processes.
   'PROCESSES': 'algorithms',
   'ProcessSpec': 'algorithms',
+  'build_easgd': 'algorithms.easgd',
   'build_fed_avg': 'algorithms.fed_avg',
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',
   'build_grouping_robust': 'algorithms.grouping_robust',
@@ -27,6 +28,7 @@ _MODULE_OF = {
   'build_fedpl': 'algorithms.fedpl',
   'build_fedul': 'algorithms.fedul',
   'build_fixmatch': 'algorithms.fixmatch',
+  'build_overlap_sgd': 'algorithms.overlap_sgd',
   'build_scaffold': 'algorithms.scaffold',
   'build_ssjo': 'algorithms.ssjo',
   'build_sspt': 'algorithms.sspt',

@@ -17,6 +17,7 @@ from experiments.config.defaults import CENTRAL
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
 from experiments.parts.optimizers import OPTIMIZERS
+from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.models import ENCODERS, MODELS
 
 # Each row has a setting, another one that it must not exceed, and the end of
@@ -56,6 +57,9 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
       raise UsageError(
         f'--{first}={low} is more than --{second}={high}: {why}.'
       )
+  low, high = values.get('clients_per_round'), values.get('num_clients')
+  if low and high:
+    check_all_take_part(low, high, f'--num_clients={high}', parts.process)
   _check_state_of_clients(values, parts)
   _check_rounds(values)
   _check_labels(values, parts)
@@ -74,6 +78,28 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
       except ValueError as error:
         raise UsageError(str(error)) from error
   worker_settings.check(values)
+
+
+def check_all_take_part(
+  clients_per_round: int, num_clients: int, there: str, process: ProcessSpec
+) -> None:
+  """Refuses rounds of some clients where a process needs all of them.
+
+  Args:
+    clients_per_round: The setting.
+    num_clients: The number of clients there are.
+    there: What says so, as the end of "is less than".
+    process: The process.
+
+  Raises:
+    UsageError: If some clients would sit out.
+  """
+  if process.needs_all_clients and clients_per_round < num_clients:
+    raise UsageError(
+      f'--clients_per_round={clients_per_round} is less than {there}, and '
+      f'--process={process.name} is defined for rounds of all clients: leave '
+      '--clients_per_round out.'
+    )
 
 
 def _check_state_of_clients(values, parts) -> None:

@@ -195,9 +195,14 @@ def resolve(
     layers.put_of_part(
       'process', of_process, 'derive', process.derive, layers.values, given
     )
-  clients = given.get('num_clients', 0)
-  if 0 < clients < layers.values['clients_per_round']:
-    layers.put('--num_clients', {'clients_per_round': clients})
+  clients, in_round = given.get('num_clients', 0), 'clients_per_round'
+  if process.needs_all_clients and 'num_clients' in partition.setting_names:
+    clients = clients or layers.values.get('num_clients', 0)
+    fits = clients == layers.values[in_round]
+  else:
+    fits = clients >= layers.values[in_round]
+  if clients > 0 and not fits:
+    layers.put('--num_clients', {in_round: clients})
   layers.put(_GIVEN, given)
   layers.origins |= {k: v for k, v in origins.items() if k in given}
   if layers.values.get('data_dir') == os.environ.get(DATA_DIR):

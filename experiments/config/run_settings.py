@@ -92,7 +92,7 @@ SCHEDULE = (
     'clients_per_round',
     int,
     'C, the number of clients that take part in a round. The default is at '
-    'most the number of clients.',
+    'most the number of clients, and all of them where a process needs all.',
     default=10,
     at_least=1,
     used_when=(_CLIENTS_TRAIN,),

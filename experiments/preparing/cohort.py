@@ -2,7 +2,8 @@
 
 Owners of examples may be held out for the server, and only the data say how
 many there are. So a default that is more than the clients left means all of
-them; a number that somebody gave is refused.
+them; a number that somebody gave is refused. In the same way, a process that is
+defined for rounds of all clients gets all of them.
 """
 
 import types
@@ -16,7 +17,7 @@ _NAME = 'clients_per_round'
 
 
 def fit(settings, partition: Partition) -> types.SimpleNamespace:
-  """Returns the settings with at most as many clients as there are.
+  """Returns the settings with as many clients in a round as there may be.
 
   `used`, which is kept with a run and compared when it is resumed, stays as it
   is.
@@ -26,19 +27,22 @@ def fit(settings, partition: Partition) -> types.SimpleNamespace:
     partition: The partition.
 
   Raises:
-    UsageError: If `clients_per_round` is above the number of clients, and is
-      not what it would be by default; or if the number of clients does not fit
-      other settings.
+    UsageError: If `clients_per_round` is above the number of clients, or below
+      it where the process needs all, and is not what it would be by default; or
+      if the number of clients does not fit other settings.
   """
-  if (settings.clients_per_round or 0) <= partition.num_clients:
+  asked, there = settings.clients_per_round or 0, partition.num_clients
+  process = settings.parts.process
+  if asked == there or (asked < there and not process.needs_all_clients):
     return settings
-  if settings.clients_per_round != settings_lib.default_of(settings, _NAME):
-    check_has_clients(_NAME, settings.clients_per_round, partition)
-  values = {**settings.used, _NAME: partition.num_clients}
+  if asked != settings_lib.default_of(settings, _NAME):
+    check_has_clients(_NAME, asked, partition)
+    conflicts.check_all_take_part(
+      asked, there, f'the {there} clients of this partition', process
+    )
+  values = {**settings.used, _NAME: there}
   conflicts.check(values, settings.parts)
-  return types.SimpleNamespace(
-    **{**vars(settings), _NAME: partition.num_clients}
-  )
+  return types.SimpleNamespace(**{**vars(settings), _NAME: there})
 
 
 def check_has_clients(name: str, count: int | None, partition: Partition):

@@ -70,7 +70,7 @@ def lines_of_warmup(settings) -> list[str]:
 
 
 def lines_of_cohort(settings) -> list[str]:
-  """Returns a note where there are fewer clients than a round asks for.
+  """Returns a note where not as many clients take part as settings say.
 
   Args:
     settings: Those of the `Run`.
@@ -79,9 +79,12 @@ def lines_of_cohort(settings) -> list[str]:
   count = settings.clients_per_round
   if asked == count:
     return []
+  why = 'more than there are'
+  if asked < count:
+    why = f'less, and --process={settings.process} needs all'
   return [
     f'Note: all clients, {count}, take part in each round; the default '
-    f'--clients_per_round={asked} is more than there are.'
+    f'--clients_per_round={asked} is {why}.'
   ]
 
 

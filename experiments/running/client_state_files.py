@@ -169,19 +169,25 @@ def _sha256(file) -> str:
 
 
 def bytes_needed(
-  state, *, num_clients: int, clients_per_round: int, rounds_per_checkpoint: int
+  state,
+  *,
+  models_in_state: int,
+  num_clients: int,
+  clients_per_round: int,
+  rounds_per_checkpoint: int,
 ) -> int:
   """Returns about how many bytes the states of all clients take.
 
   Args:
-    state: The process's state; a client's is little more than a model.
+    state: The process's state.
+    models_in_state: How many models a client's state is as large as.
     num_clients: K.
     clients_per_round: C.
     rounds_per_checkpoint: Rounds between checkpoints.
   """
   weights = tf.nest.flatten(state.global_model_weights)
-  size = sum(np.asarray(value).nbytes for value in weights)
+  model = sum(np.asarray(value).nbytes for value in weights)
   # Two checkpoints are kept, and a version before the older one.
   rounds = 2 * rounds_per_checkpoint
   versions = num_clients + rounds * clients_per_round
-  return size * max(3 * num_clients, versions)
+  return models_in_state * model * max(3 * num_clients, versions)

@@ -353,6 +353,7 @@ def _bytes_needed(opened, state) -> int:
   if opened.spec.keeps_client_state:
     needed += client_state_files.bytes_needed(
       state,
+      models_in_state=opened.spec.models_in_state,
       num_clients=opened.data.partition.num_clients,
       clients_per_round=settings.clients_per_round,
       rounds_per_checkpoint=settings.rounds_per_checkpoint,

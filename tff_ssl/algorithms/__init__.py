@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from tff_ssl import user_modules
 from tff_ssl.algorithms import (
+  easgd,
   fed_avg,
   fed_avg_with_few_labels,
   fedlabel,
@@ -30,6 +31,7 @@ from tff_ssl.algorithms import (
   grouping_at_clients,
   grouping_robust,
   label_hungry,
+  overlap_sgd,
   scaffold,
   semifl,
   ssjo,
@@ -51,6 +53,8 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
       *fed_avg.SPECS,
       fednova.SPEC,
       scaffold.SPEC,
+      easgd.SPEC,
+      overlap_sgd.SPEC,
       fedlabel.SPEC,
       *fed_avg_with_few_labels.SPECS,
       fedtrinet.SPEC,

@@ -89,7 +89,9 @@ class ProcessSpec:
     makes_pseudo_labels: Whether clients label examples with a model, by passes
       that come on top of those of their minibatches.
     keeps_client_state: Whether it takes `client_state_dir`.
+    models_in_state: How many models a client's state is as large as, rounded.
     counts_clients: Whether it takes `num_clients`, all there are.
+    needs_all_clients: Whether it is defined for rounds of all clients alone.
     counts_sgd_steps: Whether it divides by steps in proportion to the
       gradients, which those of Adam are not.
     redraws_masks: Whether it takes `redrawn_mask_ratio`.
@@ -128,7 +130,9 @@ class ProcessSpec:
   uses_unlabelled: bool = False
   makes_pseudo_labels: bool = False
   keeps_client_state: bool = False
+  models_in_state: int = 1
   counts_clients: bool = False
+  needs_all_clients: bool = False
   counts_sgd_steps: bool = False
   redraws_masks: bool = False
   needs_encoder: bool = False
@@ -166,7 +170,9 @@ class ProcessSpec:
       server_optimizer=base.server_optimizer,
       check=base.check,
       keeps_client_state=base.keeps_client_state,
+      models_in_state=base.models_in_state,
       counts_clients=base.counts_clients,
+      needs_all_clients=base.needs_all_clients,
       counts_sgd_steps=base.counts_sgd_steps,
       has_gradient_diversity=base.has_gradient_diversity,
     )

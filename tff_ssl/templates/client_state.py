@@ -82,20 +82,20 @@ def read(
     path = paths[newest]
     content = tf.io.parse_tensor(tf.io.read_file(path), tf.string)
     flat = tf.nest.flatten(template)
-    leaves = content[: len(flat)]
-    # Earlier versions of this library wrote no seal.
+    # Earlier versions of this library wrote no seal. A slice of the contents
+    # would copy them.
     is_sound = tf.equal(tf.size(content), len(flat)) | tf.equal(
-      content[-1], _seal(leaves)
+      content[-1], _seal(_hashes(content)[: len(flat)])
     )
     complaint = tf.strings.join(
       ['The client state ', path, ' is damaged: restore it from a copy.']
     )
     check = tf.debugging.Assert(is_sound, [complaint])
     with tf.control_dependencies([check]):
-      leaves = tf.identity(leaves)
+      content = tf.identity(content)
     values = [
       tf.ensure_shape(
-        tf.io.parse_tensor(leaves[i], leaf.dtype), [None] * leaf.shape.rank
+        tf.io.parse_tensor(content[i], leaf.dtype), [None] * leaf.shape.rank
       )
       for i, leaf in enumerate(flat)
     ]
@@ -131,10 +131,9 @@ def write(
     The operation. All that the computation returns must depend on it, or it is
     left out.
   """
-  leaves = tf.stack(
-    [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)]
-  )
-  content = tf.io.serialize_tensor(tf.concat([leaves, [_seal(leaves)]], 0))
+  leaves = [tf.io.serialize_tensor(leaf) for leaf in tf.nest.flatten(state)]
+  seal = _seal(tf.stack([_hashes(leaf) for leaf in leaves]))
+  content = tf.io.serialize_tensor(tf.stack([*leaves, seal]))
   name = tf.strings.as_string(task.round, width=_DIGITS, fill='0')
   path = tf.strings.join([_folder_of(folder, task), '/', name, _SUFFIX])
 
@@ -145,13 +144,17 @@ def write(
   return tf.cond(counts, write_file, lambda: tf.constant(False))
 
 
-def _seal(leaves: tf.Tensor) -> tf.Tensor:
-  """Returns the hashes of strings, as one string.
+def _hashes(leaves: tf.Tensor) -> tf.Tensor:
+  """Returns a hash of each string."""
+  return tf.strings.to_hash_bucket_fast(leaves, _HASH_VALUES)
+
+
+def _seal(hashes: tf.Tensor) -> tf.Tensor:
+  """Returns the hashes of a state's strings, as one string.
 
   A file that was cut or changed may still parse: where a serialized tensor has
   lost its last strings, TensorFlow repeats the one before.
   """
-  hashes = tf.strings.to_hash_bucket_fast(leaves, _HASH_VALUES)
   return tf.strings.reduce_join(tf.strings.as_string(hashes), separator=' ')
 
 

@@ -33,7 +33,7 @@ with epy.lazy_imports():
 
 BATCH_SIZE = 8
 CLIENT_SIZES = (10, 17, 24, 30)
-# As many as take part in ten rounds.
+# As many as take part in ten rounds, where not all are in each.
 NUM_CLIENTS = 40
 
 _NUM_TEST = 400
@@ -146,7 +146,7 @@ class TinyProblem:
       self._state_folder = tempfile.TemporaryDirectory()
       given['client_state_dir'] = self._state_folder.name
     if self.spec.counts_clients:
-      given['num_clients'] = NUM_CLIENTS
+      given['num_clients'] = self.num_clients
     if self.spec.has_server_training:
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_grouping_sgd(0.1)
@@ -205,6 +205,12 @@ class TinyProblem:
   def initial_state(self) -> Any:
     """The state with which `process` starts."""
     return self.process.initialize()
+
+  @property
+  def num_clients(self) -> int:
+    """Number of clients that take part in rounds of `clients`."""
+    needs_all = self.spec.needs_all_clients
+    return len(CLIENT_SIZES) if needs_all else NUM_CLIENTS
 
   @property
   def num_groups(self) -> int:
@@ -339,8 +345,11 @@ class TinyProblem:
   def clients(
     self, round_num: int = 0, *, in_context: bool = True
   ) -> list[Any]:
-    """Returns the data of the participants of a round, four clients."""
-    first = len(CLIENT_SIZES) * (round_num % 10)
+    """Returns the data of the participants of a round, four clients.
+
+    They are others in each of ten rounds, but where a process needs all.
+    """
+    first = len(CLIENT_SIZES) * round_num % self.num_clients
     return [
       self.client(first + position, size, in_context=in_context)
       for position, size in enumerate(CLIENT_SIZES)

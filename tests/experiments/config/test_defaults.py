@@ -56,6 +56,33 @@ def test_few_clients_are_all_asked():
   assert resolve(num_clients=4, clients_per_round=3)['clients_per_round'] == 3
 
 
+def test_all_clients_are_asked_where_a_process_needs_all():
+  """By default, as many as in Table 5 of Zhang et al."""
+
+  def clients(**given):
+    values = resolve(process='easgd', **given)
+    return values.get('num_clients'), values['clients_per_round']
+
+  assert clients() == (16, 16)
+  assert clients(num_clients=40) == (40, 40)
+  assert clients(num_clients=4, partition='dirichlet') == (4, 4)
+  # One client holds all the data.
+  assert clients(partition='pooled')[1] == 1
+  with pytest.raises(UsageError) as caught:
+    settings.make(
+      {
+        'process': 'easgd',
+        'dataset': 'digits',
+        'num_clients': 40,
+        'clients_per_round': 16,
+      }
+    )
+  assert str(caught.value) == (
+    '--clients_per_round=16 is less than --num_clients=40, and --process=easgd '
+    'is defined for rounds of all clients: leave --clients_per_round out.'
+  )
+
+
 @pytest.mark.parametrize(
   'given, kept, dropped',
   [
@@ -203,3 +230,7 @@ def test_federated_optimizers_step_as_their_papers_do():
   values = resolve(process='scaffold')
   assert (values['server_learning_rate'], values['momentum']) == (1, 0)
   assert values['client_weighting'] == 'uniform'
+  assert resolve(process='easgd')['elastic_rate'] == 0.9
+  values = resolve(process='overlap_sgd')
+  names = ('pull', 'anchor_momentum', 'learning_rate', 'momentum')
+  assert [values[name] for name in names] == [0.6, 0.7, 0.1, 0.9]

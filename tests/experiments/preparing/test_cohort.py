@@ -53,6 +53,31 @@ def test_a_given_number_is_refused(held_out, beside):
     cohort.fit(made, _partition(6, held_out))
 
 
+_OF_ALL = {**_GIVEN, 'process': 'easgd'}
+
+
+def test_all_take_part_where_a_process_needs_all():
+  made = settings.make(dict(_OF_ALL))
+  for there in (3, 47):
+    fitted = cohort.fit(made, _partition(there))
+    assert fitted.clients_per_round == there and fitted.used == made.used
+  (note,) = description.lines_of_cohort(fitted)
+  assert 'all clients, 47, take part' in note
+  assert '--clients_per_round=16 is less, and --process=easgd needs' in note
+  whole = settings.make({**_OF_ALL, 'clients_per_round': 47})
+  assert cohort.fit(whole, _partition(47)) is whole
+
+
+def test_some_clients_are_refused_where_a_process_needs_all():
+  made = settings.make({**_OF_ALL, 'clients_per_round': 7})
+  message = (
+    '--clients_per_round=7 is less than the 8 clients of this partition, and '
+    '--process=easgd is defined .*leave --clients_per_round out'
+  )
+  with pytest.raises(UsageError, match=message):
+    cohort.fit(made, _partition(8))
+
+
 def test_fewer_clients_must_fit_the_groups():
   with pytest.raises(UsageError, match='--num_groups=2 is more than'):
     cohort.fit(settings.make(dict(_GIVEN)), _partition(1))

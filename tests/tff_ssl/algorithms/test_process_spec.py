@@ -149,7 +149,9 @@ def test_over_takes_from_the_base_what_its_rounds_need():
 
   base = spec(
     keeps_client_state=True,
+    models_in_state=2,
     counts_clients=True,
+    needs_all_clients=True,
     counts_sgd_steps=True,
     has_gradient_diversity=False,
     server_optimizer=lambda: 'an optimizer',
@@ -163,6 +165,7 @@ def test_over_takes_from_the_base_what_its_rounds_need():
   found = over.over('base')
   assert (found.name, found.labels_at) == ('outer', 'dealt')
   assert found.keeps_client_state and found.counts_clients
+  assert found.needs_all_clients and found.models_in_state == 2
   assert found.counts_sgd_steps and not found.has_gradient_diversity
   assert found.check is check
   assert found.server_optimizer is base.server_optimizer

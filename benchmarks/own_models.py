@@ -1,0 +1,108 @@
+"""What it costs a client to keep a model of its own, beside FedAvg's.
+
+A client of `easgd` or `overlap_sgd` trains as one of `fedavg` does, with the
+same network, data, steps and optimizer. It also reads its model and momentum
+from its disk, pulls the model, and writes both; what it wrote before is removed
+once nobody needs it, as in a run. The network is the EMNIST one, the larger of
+those that are measured: what is written grows with the weights.
+"""
+
+import dataclasses
+import itertools
+
+from benchmarks import candidates, measurement, workloads
+from tff_ssl import augmentation, models, optimizers
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.templates import client_state
+
+_MODEL = 'emnist_cnn'
+_NAMES = ('easgd', 'overlap_sgd')
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnModels:
+  """The sizes of a round: the default steps, and the paper's minibatch.
+
+  Attributes:
+    clients: C = K, all clients take part.
+    steps: T.
+    batch_size: B.
+  """
+
+  clients: int = 4
+  steps: int = 16
+  batch_size: int = 64
+
+
+WORKLOAD = OwnModels()
+
+
+def build_all(workload: OwnModels, folder: str) -> dict[str, candidates.Round]:
+  """Returns the candidates by name: `fedavg`, `easgd` and `overlap_sgd`.
+
+  Args:
+    workload: The sizes.
+    folder: Where the client store and the clients' states go.
+  """
+  store = workloads.build_store(
+    workload.clients, workload.steps * workload.batch_size, folder
+  )
+
+  def rounds(name):
+    spec, states = PROCESSES[name], f'{folder}/{name}'
+    more = {}
+    if spec.keeps_client_state:
+      more['client_state_dir'] = states
+    if spec.counts_clients:
+      more['num_clients'] = workload.clients
+
+    def build(data_spec):
+      return spec.build(
+        models.build(
+          _MODEL, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
+        ),
+        data_spec=data_spec,
+        views=augmentation.PlainViews(),
+        client_optimizer=optimizers.build_grouping_sgd(workloads.LEARNING_RATE),
+        batch_size=workload.batch_size,
+        local_steps=workload.steps,
+        **more,
+      )
+
+    run_round = candidates.rounds_over_store(build, store, workload.clients)
+    if not spec.keeps_client_state:
+      return run_round
+    done = itertools.count(1)
+
+    def run_and_prune():
+      run_round()
+      client_state.prune(states, 0, range(workload.clients), next(done))
+
+    return run_and_prune
+
+  return {name: rounds(name) for name in ('fedavg', *_NAMES)}
+
+
+def compare(workload: OwnModels, folder: str, repetitions: int) -> dict:
+  """Compares the candidates.
+
+  Args:
+    workload: The sizes.
+    folder: Where the client store and the clients' states go.
+    repetitions: Timed rounds of each candidate.
+
+  Returns:
+    The sizes; times as `measurement.compare` has them; and
+    `easgd_over_fedavg` and `overlap_sgd_over_fedavg`, the ratios of the best
+    rounds.
+  """
+  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
+  best = {name: min(values) for name, values in seconds.items()}
+  return {
+    **dataclasses.asdict(workload),
+    **measurement.per_client(seconds, workload.clients),
+    **{
+      f'{name}_over_fedavg': round(best[name] / best['fedavg'], 3)
+      for name in _NAMES
+    },
+  }

@@ -1,0 +1,183 @@
+"""Softmax regression with clients' own models, in numpy beside the library."""
+
+import collections
+import contextlib
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+import scipy.special
+import tensorflow as tf
+
+from tff_ssl import optimizers
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import client_data
+
+_FEATURES, _CLASSES = 4, 3
+_SIZES = (4, 9, 6, 5)
+_EPOCHS = 3
+
+
+@dataclasses.dataclass
+class OwnModels:
+  """A process whose clients keep models, on the tiny problem.
+
+  Attributes:
+    name: Of the process.
+    root: Folder of all states.
+    rate: Learning rate of the clients.
+    momentum: Nesterov momentum of the clients.
+    decay: Coupled weight decay of the clients.
+    sizes: Examples of each client.
+  """
+
+  name: str
+  root: pathlib.Path
+  rate: float = 0.3
+  momentum: float = 0.7
+  decay: float = 0.01
+  sizes: tuple[int, ...] = _SIZES
+
+  def folder(self, name='states'):
+    """Returns the folder of the states of one of several runs."""
+    return self.root / name
+
+  def build(self, states='states', name=None, norm='none', **changes):
+    """Builds the process, or another one for comparison."""
+    spec = PROCESSES[name or self.name]
+    hidden = () if norm == 'none' else (5,)
+    arguments = {
+      'data_spec': client_data.ClientDataSpec(
+        client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
+        in_context=True,
+      ),
+      'views': views.PlainViews(),
+      'client_optimizer': optimizers.build_nesterov_sgd(
+        self.rate, self.momentum, weight_decay=self.decay
+      ),
+      # One step on all examples is an epoch: their order does not matter.
+      'batch_size': 16,
+      'local_epochs': _EPOCHS,
+    }
+    if spec.keeps_client_state:
+      arguments['client_state_dir'] = str(self.folder(states))
+    if spec.counts_clients:
+      arguments['num_clients'] = len(self.sizes)
+    model = functional.from_keras(
+      lambda: dense.dense((_FEATURES,), _CLASSES, hidden=hidden, norm=norm)
+    )
+    return spec.build(model, **{**arguments, **changes})
+
+  def arrays(self, index):
+    """Returns the examples of a client."""
+    rng = np.random.default_rng(index)
+    size = self.sizes[index]
+    # Classes are uneven, so that clients drift apart.
+    labels = np.where(rng.random(size) < 0.7, index % _CLASSES, 0)
+    return collections.OrderedDict(
+      x=rng.normal(size=(size, _FEATURES)).astype(np.float32),
+      y=labels.astype(np.int32),
+    )
+
+  def client(self, index, *, spoil=False, empty=False):
+    """Returns the data of a client, whose first pixel may be NaN."""
+    examples = collections.OrderedDict(
+      (key, value[:0] if empty else value)
+      for key, value in self.arrays(index).items()
+    )
+    if spoil:
+      examples['x'][0, 0] = np.nan
+    context = collections.OrderedDict(
+      client=np.int32(index), group=np.int32(-1)
+    )
+    return collections.OrderedDict(
+      examples=tf.data.Dataset.from_tensors(examples),
+      context=tf.data.Dataset.from_tensors(context),
+    )
+
+  def clients(self):
+    """Returns the data of all clients."""
+    return [self.client(index) for index in range(len(self.sizes))]
+
+  def run(self, process, num_rounds, state=None):
+    """Returns the state after rounds of all clients."""
+    state = process.initialize() if state is None else state
+    for _ in range(num_rounds):
+      state = process.next(state, self.clients()).state
+    return state
+
+  def weights(self, process, state):
+    """Returns the trainable weights that are evaluated."""
+    return [
+      np.asarray(leaf, np.float64)
+      for leaf in process.get_model_weights(state).trainable
+    ]
+
+  def steps(self, start, velocity, index, anchor=None, proximal=0.0):
+    """A client's training in numpy: weights and velocity after it.
+
+    With `proximal`, a term of FedProx pulls to the anchor.
+    """
+    anchor = start if anchor is None else anchor
+    data = self.arrays(index)
+    x, y = data['x'].astype(np.float64), data['y']
+    w, v = start, velocity
+    for _ in range(_EPOCHS):
+      error = scipy.special.softmax(x @ w[0] + w[1], axis=1)
+      error = (error - np.eye(_CLASSES)[y]) / len(y)
+      g = [x.T @ error, error.sum(axis=0)]
+      g = [
+        g_ + self.decay * w_ + proximal * (w_ - anchor_)
+        for g_, w_, anchor_ in zip(g, w, anchor, strict=True)
+      ]
+      v = [self.momentum * v_ + g_ for v_, g_ in zip(v, g, strict=True)]
+      w = [
+        w_ - self.rate * (g_ + self.momentum * v_)
+        for w_, g_, v_ in zip(w, g, v, strict=True)
+      ]
+    return w, v
+
+  def stored(self, index, states='states', dtype=tf.float32):
+    """Returns the newest state that a client wrote, its leaves of a type."""
+    own = self.folder(states) / 'seed-0' / str(index)
+    content = max(own.glob('*.state')).read_bytes()
+    # The last of them is the seal of the file.
+    *leaves, _ = tf.io.parse_tensor(content, tf.string)
+    found = []
+    for leaf in leaves:
+      # The type is part of what is written.
+      with contextlib.suppress(tf.errors.InvalidArgumentError):
+        found.append(tf.io.parse_tensor(leaf, dtype).numpy())
+    return found
+
+  def check_stored(self, models, velocities):
+    """Compares what clients keep with their models and velocities in numpy."""
+    for index, (x, v) in enumerate(zip(models, velocities, strict=True)):
+      leaves = self.stored(index)
+      self.assert_close(leaves[:2], x)
+      self.assert_close([leaf for leaf in leaves[2:] if leaf.ndim], v)
+    # Clients have models of their own.
+    assert np.abs(models[0][0] - models[1][0]).max() > 1e-2
+
+  def files(self, states='states'):
+    """Returns the bytes of all states by their paths."""
+    folder = self.folder(states)
+    return {
+      path.relative_to(folder): path.read_bytes()
+      for path in folder.rglob('*.state')
+    }
+
+  @staticmethod
+  def assert_close(actual, expected, atol=1e-5):
+    """Compares two lists of arrays."""
+    for a, b in zip(actual, expected, strict=True):
+      np.testing.assert_allclose(a, b, atol=atol)
+
+
+@pytest.fixture
+def own_models(request, tmp_path, tff_context):
+  """The problem for the process that the module names in `PROCESS`."""
+  return OwnModels(request.module.PROCESS, tmp_path)
