@@ -28,10 +28,11 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl import checks, protocols
+from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -132,7 +133,8 @@ SPEC = ProcessSpec(
   "Supervised EASGD, clients' own models on a spring, all labels at clients.",
   'Zhang et al. 2015, arXiv 1412.6651, Eqs. 5 and 6',
   build_easgd,
-  SETTINGS,
+  (*SETTINGS, CLASS_WEIGHTS),
+  objective=objectives.Supervised,
   defaults=ALL_TAKE_PART,
   labels_at='clients',
   keeps_client_state=True,

@@ -34,10 +34,11 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl import protocols
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import easgd, fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
@@ -147,7 +148,8 @@ SPEC = ProcessSpec(
   'clients.',
   "Wang et al. 2020, arXiv 2002.09539, and its authors' code",
   build_overlap_sgd,
-  SETTINGS,
+  (*SETTINGS, CLASS_WEIGHTS),
+  objective=objectives.Supervised,
   defaults={**easgd.ALL_TAKE_PART, 'learning_rate': _LEARNING_RATE},
   labels_at='clients',
   keeps_client_state=True,
