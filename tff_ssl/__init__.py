@@ -13,6 +13,7 @@ _MODULE_OF = {
   # Processes.
   'PROCESSES': 'algorithms',
   'ProcessSpec': 'algorithms',
+  'build_data_sharing': 'algorithms.data_sharing',
   'build_easgd': 'algorithms.easgd',
   'build_fed_avg': 'algorithms.fed_avg',
   'build_grouping_at_clients': 'algorithms.grouping_at_clients',

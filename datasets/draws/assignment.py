@@ -31,6 +31,11 @@ NUM_CLIENTS = Setting(
 @condition('a process with labels at the server')
 def at_server(values) -> str | None:
   """Returns why the server has no labelled examples, or `None` if it has."""
+  if values.get('shares_data'):
+    return (
+      f'the process {values["process"]} has the labels of the examples that '
+      'clients share (use --shared_fraction)'
+    )
   if values.get('labels_at') == 'dealt':
     return (
       f'the process {values["process"]} has its labels at the clients (use '
@@ -120,6 +125,7 @@ class Purpose(enum.IntEnum):
   SET_EXAMPLES = 10
   PRIOR_NOISE = 11
   TEST_OWNERS = 12
+  SHARED_EXAMPLES = 13
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

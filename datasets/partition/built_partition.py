@@ -69,11 +69,24 @@ class Partition(Assignment):
 
   def _check_given_once(self) -> None:
     held = np.concatenate([self.server_indices, self.examples])
+    if self.is_shared:
+      own = ~np.isin(self.examples, self.server_indices)
+      held = np.concatenate([self.server_indices, self.examples[own]])
+      copies = np.stack([self.examples[~own], self.owners[~own]])
+      if np.unique(copies, axis=1).shape[1] < copies.shape[1]:
+        raise ValueError(
+          'a client holds an example twice: build the partition anew.'
+        )
     if held.size and np.bincount(held).max() > 1:
       raise ValueError(
         f'example {np.argmax(np.bincount(held))} is given away more than once: '
         'build the partition anew.'
       )
+
+  @property
+  def is_shared(self) -> bool:
+    """Whether clients hold copies of the server's examples."""
+    return 'shared_fraction' in self.arguments
 
   def digest(self) -> str:
     """Returns the sha256 of all fields, in hexadecimal."""

@@ -13,11 +13,13 @@ from datasets.draws import (
   label_masks,
   labelled_clients,
   set_assignment,
+  shared_examples,
 )
 from datasets.draws.assignment import SEED, SERVER_EXAMPLES, Assignment
 from datasets.draws.label_masks import LABELLED_FRACTION, MASK, MASK_RATIO
 from datasets.draws.labelled_clients import LABELLED_EXAMPLES
 from datasets.draws.set_assignment import SetAssignment
+from datasets.draws.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.partition import (
   dirichlet_partition,
   native_partition,
@@ -51,6 +53,8 @@ SETTINGS: tuple[Setting, ...] = (
   MASK_RATIO,
   LABELLED_FRACTION,
   MASK,
+  SHARED_FRACTION,
+  SHARED_SHARE,
 )
 
 # The digest of a partition covers its arguments, and a run is resumed only with
@@ -155,6 +159,8 @@ def build(
   server_examples: int = 0,
   labelled_examples: int = 0,
   mask_ratio: float | None = None,
+  shared_fraction: float | None = None,
+  shared_share: float = 1.0,
   **settings: Any,
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
@@ -176,6 +182,10 @@ def build(
       An example in several sets counts once. `None` means no mask. It is not
       among `arguments` then, so that partitions without a mask keep their
       digest.
+    shared_fraction: beta, if clients share a class-uniform set of examples
+      (`shared_examples`), which is the server's set, too. It excludes
+      `server_examples` and `labelled_examples`, and needs known labels.
+    shared_share: alpha, the share of that set that a client gets.
     **settings: The partition's settings by name, the arguments of its function.
       `None` stands for a setting that is not given.
 
@@ -203,6 +213,11 @@ def build(
     )
   if mask_ratio is not None:
     _check_mask(mask_ratio, labelled_examples)
+  if shared_fraction is not None:
+    _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
+    drawn = shared_examples.size(
+      len(pool.train.labels), source.num_classes, shared_fraction
+    )
   asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
   try:
     if labelled_examples:
@@ -213,6 +228,11 @@ def build(
     else:
       held = _draw(spec, pool, own, int(drawn), int(seed))
   except assignment.TooFewLabels as error:
+    if shared_fraction is not None:
+      raise ValueError(
+        f'shared_fraction={shared_fraction} asks for equally many examples of '
+        f'each class: {error.of("that", source.class_names)}'
+      ) from error
     raise error.of(f'--{asking.name}', source.class_names) from error
   if has_own:
     held = _with_server(held, source, int(seed))
@@ -227,6 +247,10 @@ def build(
   if mask_ratio is not None:
     held = _hide_labels(held, pool, mask_ratio, int(seed))
     arguments['mask_ratio'] = float(mask_ratio)
+  if shared_fraction is not None:
+    held = shared_examples.deal(held, shared_share, int(seed))
+    arguments['shared_fraction'] = float(shared_fraction)
+    arguments['shared_share'] = float(shared_share)
   kind = SetPartition if spec.in_sets else Partition
   return kind(
     **vars(held),
@@ -308,6 +332,36 @@ def _check_mask(mask_ratio: float, labelled_examples: int) -> None:
     raise ValueError(
       f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
       'exclude each other: both choose the labels of the clients; give one.'
+    )
+
+
+def _check_sharing(
+  spec: PartitionSpec,
+  source: Source,
+  server_examples: int,
+  labelled_examples: int,
+  mask_ratio: float | None,
+) -> None:
+  """Checks that clients can share examples, whose labels all know."""
+  for name, value in (
+    (SERVER_EXAMPLES.name, server_examples),
+    (LABELLED_EXAMPLES.name, labelled_examples),
+    ('mask_ratio', mask_ratio),
+  ):
+    if value:
+      raise ValueError(
+        f'{name}={value} does not go with a set that clients share: leave it '
+        'out.'
+      )
+  if spec.in_sets:
+    raise ValueError(
+      f'partition={spec.name!r} puts all examples into sets, of which clients '
+      'share none: choose another.'
+    )
+  if (source.train.labels == UNKNOWN).any():
+    raise ValueError(
+      f'source {source.name!r} has training examples without a label, and '
+      'clients that share examples know all labels: leave these out.'
     )
 
 

@@ -77,6 +77,12 @@ def _server_labels(source, partition) -> list[str]:
       'the result depends strongly on which examples the seed draws; raise '
       '--server_examples.'
     )
+  if partition.is_shared:
+    share = partition.arguments['shared_share']
+    found.append(
+      f'Each client holds copies of {share:.0%} of them beside its own '
+      'examples.'
+    )
   return found + _held_out(source, partition)
 
 

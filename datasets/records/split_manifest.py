@@ -140,15 +140,14 @@ def describe(
     'examples': {
       'server': server,
       'clients': clients,
-      'unused': (
-        partition.num_train - server - len(np.unique(partition.examples))
-      ),
+      'unused': partition.num_train
+      - len(np.union1d(partition.server_indices, partition.examples)),
       'smallest_client': int(sizes.min()),
       'largest_client': int(sizes.max()),
     },
     'labels': {
       'labels_at': labels_at,
-      'labelled': server + len(known),
+      'labelled': len(np.union1d(partition.server_indices, known)),
       'unlabelled': len(unlabelled),
       'labelled_also_in_unlabelled': bool(
         np.isin(partition.server_indices, unlabelled).any()

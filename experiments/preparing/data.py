@@ -56,6 +56,8 @@ class DataRequest:
     mask: The setting.
     mask_ratio: The setting.
     mask_is_default: Whether nobody asked for that ratio.
+    shared_fraction: The setting.
+    shared_share: The setting.
     pretraining_images: The setting.
     gradient_diversity_clients: The setting; the partition must have as many
       clients.
@@ -75,6 +77,8 @@ class DataRequest:
   mask: str | None
   mask_ratio: float | None
   mask_is_default: bool
+  shared_fraction: float | None
+  shared_share: float | None
   pretraining_images: str | None
   gradient_diversity_clients: int | None
   labels_at: str
@@ -186,7 +190,7 @@ class RunData:
     """
     known = split_manifest.known_to_clients(self.partition, self.labels_at)
     labels = self.source.train.labels[
-      np.concatenate([self.partition.server_indices, known])
+      np.union1d(self.partition.server_indices, known)
     ]
     classes = np.arange(self.source.num_classes)
     missing = np.setdiff1d(classes, labels)
@@ -310,6 +314,8 @@ def _partition(request, source) -> Partition:
     server_examples=request.server_examples or 0,
     labelled_examples=request.labelled_examples or 0,
     mask_ratio=request.mask_ratio if is_fixed else None,
+    shared_fraction=request.shared_fraction,
+    shared_share=request.shared_share or 1.0,
     **request.partition_arguments,
   )
   cohort.check_has_clients(

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from tff_ssl import user_modules
 from tff_ssl.algorithms import (
+  data_sharing,
   easgd,
   fed_avg,
   fed_avg_with_few_labels,
@@ -51,6 +52,7 @@ PROCESSES: Mapping[str, ProcessSpec] = types.MappingProxyType(
       fixmatch.SPEC,
       semifl.SPEC,
       *fed_avg.SPECS,
+      data_sharing.SPEC,
       fednova.SPEC,
       scaffold.SPEC,
       easgd.SPEC,

@@ -94,6 +94,8 @@ class ProcessSpec:
     needs_all_clients: Whether it is defined for rounds of all clients alone.
     counts_sgd_steps: Whether it divides by steps in proportion to the
       gradients, which those of Adam are not.
+    shares_data: Whether clients share a class-uniform set of examples, which is
+      the server's set, too.
     redraws_masks: Whether it takes `redrawn_mask_ratio`.
     needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
     augments: Whether examples go in augmented and standardised; if not, as
@@ -134,6 +136,7 @@ class ProcessSpec:
   counts_clients: bool = False
   needs_all_clients: bool = False
   counts_sgd_steps: bool = False
+  shares_data: bool = False
   redraws_masks: bool = False
   needs_encoder: bool = False
   augments: bool = True

@@ -454,6 +454,8 @@ def test_settings_of_all_partitions_have_defaults_that_they_allow():
     'server_examples': 100,
     'labelled_examples': 100,
     'mask_ratio': 0.0,
+    'shared_fraction': 0.05,
+    'shared_share': 1.0,
     'labelled_fraction': None,
     'mask': 'fixed',
   }

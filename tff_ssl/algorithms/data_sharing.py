@@ -1,0 +1,161 @@
+"""DataSharing: FedAvg of clients that share some examples.
+
+Zhao et al., Federated Learning with Non-IID Data (arXiv 1806.00582), Section 4.
+A class-uniform set G is taken out of the data, with labels. The server trains
+on it first, and every client k gets a random share alpha of it,
+
+```
+first rounds   w_0 <- SGD steps on L_G
+all others     w <- sum_k n_k w_k / sum_k n_k,
+               w_k = T steps from w on D_k + alpha G              (FedAvg)
+```
+
+Zhang et al. (arXiv 2008.11364) compare with it in Table 4. Who holds which
+examples is a matter of the data (`datasets.draws.shared_examples`): a client's
+data set here is D_k + alpha G already.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from etils import epy
+
+from tff_ssl import objectives, protocols
+from tff_ssl import shared_settings as shared
+from tff_ssl.algorithms import fed_avg, tff_arguments
+from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS
+from tff_ssl.setting import check_arguments
+from tff_ssl.training_plan import TrainingPlan
+from tff_ssl.wiring import Wiring
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl import optimizers, templates
+  from tff_ssl.models import functional
+  from tff_ssl.templates import averaging
+  from tff_ssl.templates.server import server_first, server_training
+
+SETTINGS = (
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+  CLASS_WEIGHTS,
+)
+
+_SERVER_TRAINING = TrainingPlan(steps=16)
+
+
+@tff_arguments.taken
+def build_data_sharing(
+  model: functional.FunctionalModel,
+  *,
+  server_data: tff.Computation,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  server_warmup_rounds: int = 10,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = fed_avg.CLIENT_TRAINING,
+  server_training: TrainingPlan = _SERVER_TRAINING,
+  client_weighting: str = 'examples',
+  class_weights: tuple[float, ...] | None = None,
+  wiring: Wiring = Wiring(),
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedAvg that begins with a training on the shared examples.
+
+  Args:
+    model: A `tff_ssl.models.FunctionalModel`.
+    server_data: No-argument `tff.Computation` that returns G, a sequence of
+      `<x=..., y=...>`.
+    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    server_warmup_rounds: First rounds, in which only the server trains.
+    client_objective: As in `build_fed_avg`.
+    client_training: As in `build_fed_avg`.
+    server_training: How the server trains in a round; by default as clients do,
+      16 steps on minibatches of their size. Its momentum goes on from round to
+      round.
+    client_weighting: 'examples' (as in `build_fed_avg`) or 'uniform'.
+    class_weights: d positive factors of the server's loss by class; by default
+      1. Those of clients are an argument of their objective.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); as in
+      `build_fed_avg`. An adaptive aggregator rests in the first rounds.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Its metrics hold
+    `client_work/train` and `finalizer/server`, each NaN while the other trains.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model, client data and server data do not fit each other.
+  """
+  check_arguments(SETTINGS, locals())
+  clients = fed_avg.build_training(
+    model,
+    data_spec=data_spec,
+    views=views,
+    client_objective=client_objective,
+    client_training=client_training,
+  )
+  server = _build_server(
+    model, server_data, views, clients.plan, server_training, class_weights
+  )
+
+  def train(task):
+    return clients.run_task(task, active=task.round >= server_warmup_rounds)
+
+  factory = averaging.weighted_factory(
+    wiring.model_aggregator, client_weighting
+  )
+  process = templates.compose(
+    templates.initial_weights(model, wiring.seed),
+    templates.Clients(
+      averaging.build_local_update(train, client_weighting),
+      data_spec,
+      clients.initial_hparams,
+    ),
+    create_aggregator=factory.create,
+    build_finalizer=functools.partial(
+      server_first.build, server, server_warmup_rounds, seed=wiring.seed
+    ),
+    wiring=wiring,
+    idle_rounds=server_warmup_rounds,
+  )
+  return process.with_parts(
+    averaging.parts_of(clients, data_spec, client_weighting)
+  )
+
+
+def _build_server(model, data, views, of_clients, plan, class_weights):
+  """Returns the server's training on the shared examples."""
+  return server_training.ServerTraining(
+    templates.LocalTraining(
+      model,
+      objectives.Supervised(views, class_weights=class_weights),
+      plan.over(
+        _SERVER_TRAINING,
+        optimizer=optimizers.build_grouping_sgd(),
+        batch_size=of_clients.batch_size,
+      ),
+    ),
+    data,
+  )
+
+
+SPEC = ProcessSpec(
+  'data_sharing',
+  'Supervised FedAvg of clients that share some examples (DataSharing).',
+  'Zhao et al. 2018, arXiv 1806.00582, Section 4',
+  build_data_sharing,
+  SETTINGS,
+  objective=objectives.Supervised,
+  # Nobody gives all his examples away.
+  defaults={'server_writers': 'everyone'},
+  labels_at='clients',
+  shares_data=True,
+  has_strong_view=False,
+)
