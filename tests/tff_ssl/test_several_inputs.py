@@ -166,6 +166,41 @@ def test_stock_tff_gives_the_same():
     np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
+def test_the_order_of_names_does_not_matter():
+  def client(part):
+    x = _split(_X[part])
+    return tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        x=collections.OrderedDict((name, x[name]) for name in reversed(_NAMES)),
+        y=_Y[part],
+      )
+    ).batch(7)
+
+  process, expected = (
+    tff_ssl.build_fed_avg(
+      model,
+      data_spec=data.element_spec,
+      views=tff_ssl.PlainViews(),
+      client_training=_PLAN,
+    )
+    for model, data in (
+      (two_inputs, client(_PARTS[0])),
+      (one_input, _client(_PARTS[0], False)),
+    )
+  )
+  # One minibatch of all, as chance is not the same for other bits.
+  part = slice(0, 10)
+  found, wanted = (
+    each.get_model_weights(each.next(each.initialize(), [data]).state)
+    for each, data in (
+      (process, client(part)),
+      (expected, _client(part, False)),
+    )
+  )
+  for one, two in zip(found.trainable, wanted.trainable, strict=True):
+    np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
 def test_each_input_has_its_views():
   views = tff_ssl.InputViews(
     {

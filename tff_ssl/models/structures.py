@@ -65,11 +65,13 @@ def concat(batches: Sequence[protocols.Structure]) -> protocols.Structure:
 def describe(specs: protocols.Structure) -> str:
   """Returns shapes of one example in words, such as `(28, 28, 1)`.
 
+  They do not depend on the order of a dict, in which tensors have names.
+
   Args:
     specs: A `tf.TensorSpec` of a batch, or a structure of them.
   """
   if isinstance(specs, Mapping):
-    parts = (f'{name}: {describe(spec)}' for name, spec in specs.items())
+    parts = (f'{name}: {describe(specs[name])}' for name in sorted(specs))
     return f'{{{", ".join(parts)}}}'
   if isinstance(specs, tuple):
     return f'({", ".join(map(describe, specs))})'
