@@ -302,6 +302,68 @@ def test_table_with_other_columns(table, header):
     recipes.load(table('a,b', header=header))
 
 
+COMMON = f'common,{ROW} --learning_rate=0.1,,,,'
+
+
+def test_a_row_takes_the_common_flags(table):
+  path = table(
+    COMMON,
+    'a,,0.5,T,"0,1",n',
+    'b,--learning_rate=0.2 --momentum=0.5,,,0,',
+    'c,--learning_rate= --rounds_per_evaluation=,,,0,',
+    'd,same_as=own.csv:a,,,,',
+  )
+  rows = recipes.load(path)
+  assert list(rows) == ['a', 'b', 'c', 'd']
+  alone = recipes.load(table(f'a,{ROW},,,0,', name='alone.csv'))['a'].flags()
+  common = {**alone, 'learning_rate': 0.1}
+  assert rows['a'].flags() == rows['d'].flags() == common
+  assert (rows['a'].published, rows['a'].seeds) == (0.5, (0, 1))
+  assert rows['b'].flags() == {**common, 'learning_rate': 0.2, 'momentum': 0.5}
+  del alone['rounds_per_evaluation']
+  assert rows['c'].flags() == alone
+
+
+def test_a_row_overrides_a_common_flag_however_it_is_written(table):
+  path = table(
+    'common,--process=fedavg --augment_flip=true --views=plain,,,,',
+    "a,--dataset='digits' --noaugment_flip --views auto --total_rounds=20,,,0,",
+  )
+  given = recipes.load(path)['a'].flags()
+  assert (given['augment_flip'], given['views']) == (False, 'auto')
+  assert given['dataset'] == 'digits'
+
+
+@pytest.mark.parametrize(
+  'lines, message',
+  [
+    ((f'a,{ROW},,,0,', COMMON), "'common' of .*own.csv must be the first"),
+    ((COMMON, COMMON), "'common' of .*own.csv must be the first"),
+    ((f'common,{ROW},0.5,,0,',), "'common' .* has published, seeds: .* name"),
+    (('common,--momentum,,,,',), "common: '--momentum' must be --NAME=VALUE"),
+    (('common,--momentum=,,,,',), "common: '--momentum=' must be"),
+    (('common,momentum=1,,,,',), "common: 'momentum=1' must be"),
+    (('common,--a=1 --a=2,,,,',), "'--a=2' must be .* each NAME once"),
+    (("common,--a='1,,,,",), 'own.csv:common cannot be read: No closing'),
+    ((COMMON, "a,--a='1,,,0,"), 'own.csv:a cannot be read: No closing'),
+    ((COMMON, 'a,,,0,'), 'not 6 cells'),
+    (('common,--total_rounds=9,,,',), 'not 6 cells'),
+    ((COMMON, 'a,--momentum=,,,0,'), 'own.csv:a cannot be read: --momentum='),
+    ((COMMON, 'a,--total_rounds=,,,0,'), 'own.csv:a must give --total_rounds'),
+  ],
+)
+def test_refused_common_rows(table, lines, message):
+  path = table(*lines)
+  with pytest.raises(flags.UsageError, match=message):
+    recipes.make({'recipe': f'{path}:a'})
+
+
+def test_the_common_row_is_no_experiment(table):
+  path = table(COMMON, 'a,,,,0,')
+  with pytest.raises(flags.UsageError, match='Did you mean|must be one of'):
+    recipes.make({'recipe': f'{path}:common'})
+
+
 def test_measures_of_rows(table):
   path = table(
     f'a,{ROW},0.5,,T,0,',
