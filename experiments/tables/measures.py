@@ -1,6 +1,7 @@
 """Measures: the one number of a run that is compared with a published figure.
 
-A measure is read from the metrics of a run, the columns of its metrics.csv:
+A measure is read from the metrics of a run, the columns of its metrics.csv, but
+for costs, which are read from its summary.json:
 
     accuracy       test accuracy after the last round
     best_accuracy  the highest test accuracy of the rounds that were evaluated
@@ -13,6 +14,10 @@ A measure is read from the metrics of a run, the columns of its metrics.csv:
                    test accuracy after the evaluated round with the highest
                    validation accuracy, the first one if there are several
 
+    seconds_per_client, forward_passes_per_client, backward_passes_per_client
+                   what a client costs in a round, as summary.json has it: the
+                   median over rounds; passes are examples
+
 Rounds are counted from 0, as in the tables: accuracy@0 is the accuracy after
 one round. Rounds of pre-training do not count: the first round after them is
 number 0.
@@ -20,12 +25,19 @@ number 0.
 
 import csv
 import dataclasses
+import json
 import os
 import pathlib
 import re
 import statistics
+import sys
 
-_PLAIN = ('accuracy', 'best_accuracy', 'accuracy_at_best_validation')
+_COSTS = (
+  'seconds_per_client',
+  'forward_passes_per_client',
+  'backward_passes_per_client',
+)
+_PLAIN = ('accuracy', 'best_accuracy', 'accuracy_at_best_validation', *_COSTS)
 _FORMS = (
   f'{", ".join(_PLAIN)}, accuracy@ROUND, mean_of_last@EVALUATIONS or '
   'rounds_to@ACCURACY'
@@ -55,6 +67,11 @@ class Measure:
     """Whether the value is a number of rounds rather than an accuracy."""
     return self.kind == 'rounds_to'
 
+  @property
+  def is_cost(self) -> bool:
+    """Whether the value is what a client costs rather than an accuracy."""
+    return self.kind in _COSTS
+
   def published(self, text: str) -> float:
     """Returns a published figure.
 
@@ -68,12 +85,15 @@ class Measure:
       if not re.fullmatch('[0-9]+', text):
         raise ValueError(f'{text!r} must be a whole number of rounds, or empty')
       return float(text)
-    error = ValueError(f'{text!r} must be an accuracy in [0, 1], or empty')
+    kind, most = 'an accuracy in [0, 1]', 1.0
+    if self.is_cost:
+      kind, most = 'a number that is at least 0', sys.float_info.max
+    error = ValueError(f'{text!r} must be {kind}, or empty')
     try:
       value = float(text)
     except ValueError:
       raise error from None
-    if not 0 <= value <= 1:
+    if not 0 <= value <= most:
       raise error
     return value
 
@@ -87,16 +107,19 @@ class Measure:
 
     Args:
       run_dir: The run's folder, with metrics.csv, in which the first round is
-        number 1.
+        number 1, and, for costs, summary.json.
       pretraining_rounds: Rounds of pre-training at the beginning.
       scale: The share of the rounds that a shortened run has. `@R` counts the
         rounds of the whole run; the corresponding round is read.
 
     Returns:
-      An accuracy in [0, 1] or a number of rounds. `None` if the accuracy was
-      not reached, the round was not evaluated, or fewer rounds were evaluated
-      than are to be averaged.
+      An accuracy in [0, 1], a number of rounds or a cost. `None` if the
+      accuracy was not reached, the round was not evaluated, fewer rounds were
+      evaluated than are to be averaged, or no client trained.
     """
+    if self.is_cost:
+      summary = pathlib.Path(run_dir, 'summary.json').read_text()
+      return json.loads(summary).get(self.kind)
     rounds, accuracies = _read(run_dir, pretraining_rounds)
     if not accuracies:
       return None

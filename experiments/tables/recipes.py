@@ -3,8 +3,8 @@
 `experiments/recipes/TABLE.csv` holds a table, one row per experiment:
 
     row        name of the row, which is also part of a folder's name
-    flags      a complete command line of `experiments.run`, without seed and
-               folders
+    flags      a command line of `experiments.run`, without seed and folders;
+               it is complete with the flags of the row `common`
     published  the published figure: an accuracy in [0, 1] or a number of
                rounds; empty where there is none
     measure    the number of a run that is compared with it (`measures`); the
@@ -13,8 +13,19 @@
     seeds      seeds to run, such as 0,1,2
     note       what a reader must know to compare
 
+A first row named `common` is no experiment. It has flags and nothing else,
+each written --NAME=VALUE, and every row below it has these flags, too. A row
+that writes --NAME=OTHER has that value instead, and one that writes --NAME=
+with nothing behind it has no such flag:
+
+    common,--process=grouping --dataset=digits --num_groups=2 --total_rounds=60
+    two,
+    five,--num_groups=5
+    alone,--process=fedavg_ssfl --num_groups=
+
 A row with the flags `same_as=TABLE:ROW` reads another measure of the run of
 that row. It has no run of its own, and the same seeds unless it gives others.
+Common flags are not for it.
 
 `--recipe=TABLE:ROW` runs a row. TABLE is a name from that folder, or the path
 of a user's own CSV file.
@@ -39,6 +50,8 @@ FOLDER = pathlib.Path(__file__).parents[1] / 'recipes'
 _COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
 _COLUMNS_WITH_MEASURE = (*_COLUMNS[:3], 'measure', *_COLUMNS[3:])
 _SAME_AS = 'same_as='
+_COMMON = 'common'
+_FLAG = re.compile(r'--(\w+)=(.*)', re.DOTALL)
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 # The flags that a row must not have: whoever runs it chooses them.
 _OF_THE_USER = settings_lib.REPETITION | settings_lib.NAMES
@@ -51,7 +64,7 @@ class Recipe:
   Attributes:
     table: Name of the table, or path of its file.
     row: Name of the row.
-    flags_text: The flags of its run as written.
+    flags_text: The flags of its run, those of the table's row `common` first.
     published: Figure of `measure`, or `None`.
     source: Where it was published.
     seeds: Seeds to run.
@@ -138,7 +151,7 @@ def load(table: str) -> dict[str, Recipe]:
 
 
 def _read(table) -> dict[str, Recipe]:
-  """Returns the rows of a table as written."""
+  """Returns the rows of a table, with its common flags."""
   path = pathlib.Path(table)
   if path.suffix != '.csv':
     usage.check_name('table', table, tables())
@@ -159,8 +172,13 @@ def _read(table) -> dict[str, Recipe]:
       f'{", ".join(_COLUMNS)}, and measure behind published if it has one.'
     )
   recipes = {}
-  for line in rows:
-    recipe = _read_row(table, line, len(columns))
+  common = None
+  for place, line in enumerate(rows):
+    _check_cells(table, line, len(columns))
+    if line['row'] == _COMMON:
+      common = _read_common(table, line, is_first=place == 0)
+      continue
+    recipe = _read_row(table, line, common)
     if recipe.row in recipes:
       raise UsageError(
         f'The table of recipes {path} has two rows {recipe.row!r}: rename one.'
@@ -169,12 +187,60 @@ def _read(table) -> dict[str, Recipe]:
   return recipes
 
 
-def _read_row(table, line, columns) -> Recipe:
+def _check_cells(table, line, columns) -> None:
   if None in line or None in line.values():
     raise UsageError(
       f'The row {line["row"]!r} of {table} has not {columns} cells: '
       'write cells that hold commas in quotes.'
     )
+
+
+def _read_common(table, line, is_first) -> dict[str, str]:
+  """Returns the arguments that all rows have, by name of the flag."""
+  if not is_first:
+    raise UsageError(
+      f'The row {_COMMON!r} of {table} must be the first: it holds the flags '
+      'that all rows have.'
+    )
+  other = [name for name in line if line[name] and name not in ('row', 'flags')]
+  if other:
+    raise UsageError(
+      f'The row {_COMMON!r} of {table} has {", ".join(other)}: it holds the '
+      'flags that all rows have and nothing else. Leave these cells empty, or '
+      'give an experiment another name.'
+    )
+  arguments = {}
+  for argument in _split(f'{table}:{_COMMON}', line['flags']):
+    flag = _FLAG.fullmatch(argument)
+    if flag is None or not flag[2] or flag[1] in arguments:
+      raise UsageError(
+        f'{table}:{_COMMON}: {argument!r} must be --NAME=VALUE, each NAME once.'
+      )
+    arguments[flag[1]] = argument
+  return arguments
+
+
+def _with_common(name, text, common) -> str:
+  """Returns the flags of a row together with those that all rows have."""
+  arguments, own = dict(common), []
+  for argument in _split(name, text):
+    flag = _FLAG.fullmatch(argument)
+    shared = flag is not None and flag[1] in common
+    if shared:
+      arguments.pop(flag[1], None)
+    if not shared or flag[2]:
+      own.append(argument)
+  return shlex.join([*arguments.values(), *own])
+
+
+def _split(name, text) -> list[str]:
+  try:
+    return shlex.split(text)
+  except ValueError as error:
+    raise UsageError(f'The recipe {name} cannot be read: {error}') from error
+
+
+def _read_row(table, line, common) -> Recipe:
   if not _ROW_NAME.fullmatch(line['row']):
     raise UsageError(
       f'The row {line["row"]!r} of {table} cannot name a folder: use letters, '
@@ -187,18 +253,21 @@ def _read_row(table, line, columns) -> Recipe:
     published = line['published'] and measure.published(line['published'])
   except ValueError as error:
     raise UsageError(f'{table}:{line["row"]}: {cell}={error}.') from None
-  shares = line['flags'].startswith(_SAME_AS)
+  text = line['flags']
+  shares = text.startswith(_SAME_AS)
+  if common is not None and not shares:
+    text = _with_common(f'{table}:{line["row"]}', text, common)
   return Recipe(
     table=table,
     row=line['row'],
-    flags_text=line['flags'],
+    flags_text=text,
     published=None if published == '' else published,
     source=line['source'],
     # No seeds of its own: those of the row whose run it reads.
     seeds=parse_seeds(line['seeds']) if line['seeds'] or not shares else (),
     note=line['note'],
     measure=measure,
-    same_as=line['flags'].removeprefix(_SAME_AS) if shares else None,
+    same_as=text.removeprefix(_SAME_AS) if shares else None,
   )
 
 

@@ -17,8 +17,8 @@ after that       old     what the client's last local training ended with
 
 The threshold is 1.1 times the mean largest probability that the global model of
 the client's first round after P gives the client's unlabelled examples; for 10
-of those rounds it is constant, then it falls linearly to half at the 35th. An
-example is labelled once and keeps its label, as long as the client's number of
+of those rounds it is constant, then it falls linearly to half at the 35th
+(`threshold_rounds`; the first 2/7 of them are constant). An example is labelled once and keeps its label, as long as the client's number of
 examples is the same. The old model, the labels and the
 threshold stay with the client (`tff_ssl.templates.client_state`); one that has
 no old model takes the global one. The code's options to weigh pseudo-labelled
@@ -57,6 +57,14 @@ SETTINGS = (
     rounds='head',
     phase='without pseudo-labels',
   ),
+  Setting(
+    'threshold_rounds',
+    int,
+    'Rounds with pseudo-labels after which the threshold is half of what it '
+    'was; it is constant for 2/7 of them.',
+    at_least=1,
+    rounds='share',
+  ),
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
 )
@@ -64,7 +72,8 @@ SETTINGS = (
 
 _HEAD = (1,)
 _FACTOR = 1.1
-_CONSTANT_ROUNDS, _HALVED_ROUND = 10, 35
+# The threshold is constant for 10 of the 35 rounds until it is half.
+_CONSTANT_SHARE = 10 / 35
 # Examples of one forward pass where nothing is trained.
 _PREDICTED = 256
 _NONE = -1
@@ -80,6 +89,7 @@ def build_fedtrinet(
   views: protocols.Views,
   client_state_dir: str,
   supervised_rounds: int = 40,
+  threshold_rounds: int = 35,
   client_training: TrainingPlan = _CLIENT_TRAINING,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   client_weighting: str = 'examples',
@@ -95,6 +105,8 @@ def build_fedtrinet(
     client_state_dir: Absolute path of the folder where clients keep their
       state; see `tff_ssl.templates.client_state`.
     supervised_rounds: P >= 0; 40 of 100 rounds in the authors' code.
+    threshold_rounds: Rounds after P until the threshold is half of what it was,
+      at least 1; 35 in the authors' code.
     client_training: How a client trains, twice in a round after P; by default
       as in the authors' code: 5 passes by SGD with learning rate 0.01 and
       momentum 0.5, on minibatches of 50.
@@ -166,7 +178,7 @@ def build_fedtrinet(
       )
       mean = tf.add_n(votes) / len(votes)
       passes = tf.reduce_max(mean, axis=1) >= threshold * _share(
-        task.round - supervised_rounds
+        task.round - supervised_rounds, threshold_rounds
       )
       is_new = passes & tf.equal(state['labels'], _NONE) & (unlabelled > 0)
       labels = tf.where(
@@ -237,10 +249,12 @@ def _mean(values, weights):
   )
 
 
-def _share(round_num):
+def _share(round_num, threshold_rounds):
   """Returns the share of the threshold that holds after so many rounds."""
-  span = _HALVED_ROUND - _CONSTANT_ROUNDS
-  done = tf.cast(round_num - _CONSTANT_ROUNDS, tf.float32) / span
+  constant = _CONSTANT_SHARE * threshold_rounds
+  done = (tf.cast(round_num, tf.float32) - constant) / (
+    threshold_rounds - constant
+  )
   return 1 - 0.5 * tf.clip_by_value(done, 0.0, 1.0)
 
 

@@ -39,6 +39,8 @@ local   32.57  41.21
 global  37.51  38.43
 both    44.51  50.53
 """
+# Seconds of FedTriNet, FedMatch and FedLabel.
+TABLE_3 = {'fedtrinet': 7.81, 'fedmatch': 11.24, 'fedlabel': 3.76}
 DATASETS = ('emnist', 'cifar10', 'cifar100', 'organamnist', 'bloodmnist')
 # Section 5.1: clients, and how many of them take part.
 CLIENTS = {
@@ -54,7 +56,7 @@ MODELS = {
   'cifar100': 'resnet50',
   'emnist_balanced': 'small_cnn',
 }
-PICTURES = ('5', '6', '8', '9', '10', '11', '12')
+PICTURES = ('1', '5', '6', '8', '9', '10', '11', '12')
 OWN = 'fedlabel_emnist47'
 OWN_SCARCE = 'fedlabel_emnist47_2percent'
 TABLES = [name for name in recipes.tables() if name.startswith('fedlabel')]
@@ -98,6 +100,7 @@ def changed(recipe, other):
 def test_there_is_a_table_for_each_in_the_paper():
   assert set(TABLES) == {
     *('fedlabel_table2', 'fedlabel_figure2', 'fedlabel_figure7'),
+    'fedlabel_table3',
     *(f'fedlabel_figure{number}' for number in PICTURES),
     *(OWN, OWN_SCARCE),
   }
@@ -113,6 +116,28 @@ def test_there_is_a_table_for_each_in_the_paper():
 )
 def test_figures_in_print(table, text, columns):
   assert published(table) == figures(text, columns)
+
+
+def test_costs_in_print():
+  rows = recipes.load('fedlabel_table3')
+  assert {
+    row: r.published for row, r in rows.items() if r.published is not None
+  } == {f'{system}_seconds': x for system, x in TABLE_3.items()}
+  measured = {'seconds': 'seconds', 'forward': 'forward_passes'}
+  for row, recipe in rows.items():
+    system, _, what = row.partition('_')
+    what = measured.get(what, 'backward_passes')
+    assert str(recipe.measure) == f'{what}_per_client'
+    assert recipe.run_name == f'fedlabel_table2:cifar10_{system}'
+
+
+def test_figure_1_varies_the_share_of_labels():
+  for row, recipe in recipes.load('fedlabel_figure1').items():
+    flags = texts(recipe)
+    dataset, system, share = row.split('_')
+    assert (flags['dataset'], flags['process']) == (dataset, system)
+    fraction = int(share.removesuffix('percent')) / 100
+    assert float(flags['labelled_fraction']) == fraction
 
 
 def test_pictures_and_own_tables_have_no_published_figure():

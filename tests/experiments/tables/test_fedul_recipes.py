@@ -1,5 +1,7 @@
 """The recipes of Lu et al. hold its tables (Lu et al. 2022)."""
 
+import statistics
+
 import pytest
 
 from experiments.tables import measures, recipes
@@ -41,6 +43,27 @@ mnist_iid     3.74  5.22  2.24  1.19  2.21
 cifar_iid    45.49 84.16 86.01 31.17 42.27
 mnist_noniid 12.03  4.26  3.88  2.31  3.42
 cifar_noniid 59.06 62.44 59.72 35.46 53.13
+"""
+# Each healthcare system's, by number of hospitals.
+TABLE_2 = """
+m12_fedpl 44.69 46.42 46.29 47.55 46.53
+m12_fedul 40.26 40.35 39.31 39.72 39.43
+m24_fedpl 42.71 42.18 42.30 41.79 41.46
+m24_fedul 32.27 30.99 31.29 31.72 31.37
+m48_fedpl 41.44 40.38 41.06 41.44 40.26
+m48_fedul 31.48 30.92 31.16 31.55 30.57
+fedavg10  46.79 46.44 47.19 47.29 46.20
+"""
+# Seconds: Non-IID, IID.
+TABLE_D8 = """
+mnist fedpl      3.29 4.78
+mnist fedllp     1.67 2.45
+mnist fedllp_vat 2.10 2.87
+mnist fedul      1.80 2.35
+cifar fedpl      3.37 5.70
+cifar fedllp     1.95 2.44
+cifar fedllp_vat 3.43 4.86
+cifar fedul      2.63 3.80
 """
 SMALL_TABLES = {
   'fedul_e9': {
@@ -115,6 +138,44 @@ def test_published_errors(table, errors):
   } == errors
   wanted = measures.parse('accuracy_at_best_validation')
   assert all(row.measure == wanted for row in rows.values())
+
+
+def test_the_case_study_has_the_mean_of_the_healthcare_systems():
+  lines = [line.split() for line in TABLE_2.strip().splitlines()]
+  errors = {row: statistics.fmean(map(float, cells)) for row, *cells in lines}
+  rows = recipes.load('fedul_table2')
+  assert {row: r.published for row, r in rows.items()} == {
+    row: round(1 - error / 100, 4) for row, error in errors.items()
+  }
+  for row, recipe in rows.items():
+    made = recipes.make({'recipe': recipe.name})
+    assert (made.model, made.learning_rate) == ('resnet18', 1e-4)
+    assert (made.batch_size, made.total_rounds) == (128, 100)
+    assert (
+      made.l1_weight
+      == {
+        'm12': 2e-6,
+        'm24': 8e-7,
+        'm48': 4e-7,
+        'fedavg10': None,
+      }[row.partition('_')[0]]
+    )
+    assert '--data_dir' in recipe.note
+
+
+def test_training_times():
+  seconds = {'real_world_fedpl': 32.47, 'real_world_fedul': 32.34}
+  for line in TABLE_D8.strip().splitlines():
+    dataset, method, noniid, iid = line.split()
+    seconds[f'{dataset}_noniid_{method}'] = float(noniid)
+    seconds[f'{dataset}_iid_{method}'] = float(iid)
+  rows = recipes.load('fedul_d8')
+  assert {row: r.published for row, r in rows.items()} == seconds
+  for row, recipe in rows.items():
+    assert str(recipe.measure) == 'seconds_per_client'
+    name = row.replace('iid_', 'iid_m10_').replace('real_world', 'm12')
+    table = 'fedul_table2' if row.startswith('real') else 'fedul_table1'
+    assert recipe.run_name == f'{table}:{name}'
 
 
 def test_each_loss_of_paper_and_code_has_a_row():

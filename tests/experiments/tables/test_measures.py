@@ -1,5 +1,7 @@
 """Measures on metrics written by hand."""
 
+import json
+
 import pytest
 
 from experiments.tables import measures
@@ -100,6 +102,23 @@ def test_nothing_evaluated(tmp_path, text):
   assert measures.parse(text).of_run(tmp_path) is None
 
 
+def test_costs_are_those_of_the_summary(run_dir):
+  summary = {'accuracy': 0.625, 'seconds_per_client': 1.5}
+  (run_dir / 'summary.json').write_text(json.dumps(summary))
+  assert measures.parse('seconds_per_client').of_run(run_dir) == 1.5
+  # A process without clients.
+  passes = measures.parse('forward_passes_per_client')
+  assert passes.of_run(run_dir) is None
+
+
+def test_published_costs():
+  measure = measures.parse('seconds_per_client')
+  assert measure.published('32.47') == 32.47
+  for text in ('-1', 'nan', 'inf', 'fast'):
+    with pytest.raises(ValueError, match=f"'{text}' must be a number that"):
+      measure.published(text)
+
+
 @pytest.mark.parametrize(
   'text',
   [
@@ -116,7 +135,7 @@ def test_refused(text):
 
 def test_texts_come_back():
   for text in (
-    *('accuracy', 'best_accuracy', 'accuracy@30'),
+    *('accuracy', 'best_accuracy', 'accuracy@30', 'seconds_per_client'),
     *('mean_of_last@5', 'rounds_to@0.5'),
   ):
     assert str(measures.parse(text)) == text

@@ -53,7 +53,73 @@ PUBLISHED = {
     'k10_fedavg': 86.19,
     'k10_s2': 86.29,
   },
+  'ssfl_table1': {
+    'cifar10_k10_c10': 92.86,
+    'cifar10_k20_c20': 92.93,
+    'cifar10_k30_c30': 92.12,
+    'cifar10_k20_c10': 93.19,
+    'cifar10_k30_c10': 92.84,
+    'svhn_k10_c10': 95.49,
+    'svhn_k20_c20': 94.99,
+    'svhn_k30_c30': 78.77,
+    'svhn_k20_c10': 95.43,
+    'svhn_k30_c10': 93.56,
+    'svhn_k30_c30_e120': 94.93,
+  },
+  'ssfl_table3': {
+    'client_iid_fedmatch': 53.51,
+    'client_iid_grouping': 71.61,
+    'client_noniid_fedmatch': 54.26,
+    'client_noniid_grouping': 69.05,
+    'server_iid_fedmatch': 46.81,
+    'server_iid_grouping': 63.32,
+    'server_noniid_fedmatch': 47.11,
+    'server_noniid_grouping': 63.24,
+  },
+  'ssfl_table4': {'supervised_fedavg': 78.52, 'grouping': 92.96},
+  'ssfl_table5': {
+    't2_easgd': 91.12,
+    't8_easgd': 88.88,
+    't2_overlap_sgd': 91.63,
+    't8_overlap_sgd': 91.45,
+    't2_grouping': 94.22,
+    't8_grouping': 93.58,
+    't32_grouping': 91.92,
+  },
+  'ssfl_table_e1': {
+    'cifar10_c3': 82.48,
+    'cifar10_c6': 92.08,
+    'cifar10_c10': 92.84,
+    'cifar10_c30': 92.12,
+    'svhn_c3': 92.83,
+    'svhn_c6': 93.42,
+    'svhn_c10': 93.56,
+    'svhn_c30': 78.77,
+  },
+  'ssfl_table_g1': {
+    'cifar10_fixmatch': 95.74,
+    'svhn_fixmatch': 97.72,
+    'emnist_fixmatch': 83.70,
+    'cifar10_grouping': 92.86,
+    'cifar10_grouping_as_table1': 92.86,
+    'svhn_grouping': 95.49,
+    'svhn_grouping_as_table1': 95.49,
+    'emnist_grouping': 81.63,
+  },
+  'ssfl_table_i1': {
+    'self_training': 74.25,
+    'crl_bn': 78.96,
+    'crl_gn': 81.71,
+    'grouping': 82.81,
+  },
+  # Curves only.
   'ssfl_figure2': {},
+  'ssfl_figure3': {},
+  'ssfl_figure4': {},
+  'ssfl_figure6': {},
+  'ssfl_figure_b1': {},
+  'ssfl_figure_c1': {},
+  'ssfl_figure_d': {},
   'balanced_small_cnn': {},
   'gain_balanced': {},
   'gain_resnet9': {},
@@ -73,7 +139,7 @@ LABEL_HUNGRY = {
 FEDUL = {
   f'fedul_{table}'
   for table in (
-    *('table1', 'e9', 'e10', 'e11', 'e12', 'e13'),
+    *('table1', 'table2', 'd8', 'e9', 'e10', 'e11', 'e12', 'e13'),
     *('small_cnn', 'small_cnn_code'),
   )
 }
@@ -83,7 +149,12 @@ TABLE_A1 = {
   'emnist_balanced': (100, 0.03, 0),
   'cifar10': (300, 0.146, 5),
   'svhn': (40, 0.146, 5),
+  # No row of Table A.1: that of CIFAR-10.
+  'stl10': (300, 0.146, 5),
 }
+# Methods of others in these tables, which have settings of their own.
+OF_OTHERS = ('easgd', 'overlap_sgd', 'fedmatch', 'fedmatch_server', 'fixmatch')
+SSFL = [recipe for recipe in ALL if recipe.table.startswith('ssfl')]
 
 
 @pytest.fixture
@@ -148,8 +219,18 @@ def test_published_figures_are_those_of_the_paper():
     assert printed == {row: round(x / 100, 4) for row, x in figures.items()}
 
 
-def test_rows_as_coded_have_the_figure_of_their_table():
-  rows = recipes.load('ssfl_table2')
+def texts(recipe):
+  """Returns the flags of a row as written."""
+  return dict(part[2:].split('=') for part in recipe.flags_text.split())
+
+
+def by_others(recipe):
+  return texts(recipe)['process'] in OF_OTHERS
+
+
+@pytest.mark.parametrize('table', ['ssfl_table2', 'ssfl_figure6'])
+def test_rows_as_coded_have_the_figure_of_their_table(table):
+  rows = recipes.load(table)
   coded = [row for row in rows if row.endswith('_as_coded')]
   assert len(coded) == 6
   for row in coded:
@@ -160,19 +241,152 @@ def test_rows_as_coded_have_the_figure_of_their_table():
 
 @pytest.mark.parametrize(
   'recipe',
-  [r for r in ALL if r.table.startswith('ssfl')],
+  [r for r in SSFL if not by_others(r)],
   ids=lambda recipe: recipe.name,
 )
 def test_rows_have_the_settings_of_table_a1(recipe):
-  texts = dict(part[2:].split('=') for part in recipe.flags_text.split())
-  epochs, rate, warmup = TABLE_A1[texts['dataset']]
-  steps = int(texts['local_steps'])
-  assert int(texts['total_rounds']) * steps == epochs * 1024
-  assert int(texts['schedule_warmup_steps']) == warmup * 1024
-  assert float(texts['learning_rate']) == rate
-  assert (texts['batch_size'], texts['momentum']) == ('64', '0.9')
-  assert texts['weight_decay'] == '0.0001'
-  assert texts.get('server_steps', texts['local_steps']) == str(steps)
+  flags = texts(recipe)
+  epochs, rate, warmup = TABLE_A1[flags['dataset']]
+  if recipe.run_name.endswith('_e120'):
+    epochs = 120
+  steps = int(flags['local_steps'])
+  assert int(flags['total_rounds']) * steps == epochs * 1024
+  assert int(flags['schedule_warmup_steps']) == warmup * 1024
+  assert float(flags['learning_rate']) == rate
+  assert (flags['batch_size'], flags['momentum']) == ('64', '0.9')
+  assert flags['weight_decay'] == '0.0001'
+  assert flags.get('server_steps', flags['local_steps']) == str(steps)
+  is_large = flags['dataset'] in ('cifar10', 'stl10')
+  assert int(flags['schedule_steps']) == 1024 * (1024 if is_large else epochs)
+
+
+def test_methods_of_others_have_their_own_settings():
+  rows = {
+    r.name: recipes.make({'recipe': r.name}) for r in SSFL if by_others(r)
+  }
+  assert len(rows) == 4 + 4 + 3
+  for made in rows.values():
+    examples = made.total_rounds * (made.local_steps or 0) * made.batch_size
+    if made.process in ('easgd', 'overlap_sgd'):
+      assert examples == 300 * 65536
+      assert (made.num_clients, made.clients_per_round) == (16, 16)
+      assert (made.momentum, made.weight_decay) == (0.9, 1e-4)
+      is_easgd = made.process == 'easgd'
+      assert (made.learning_rate, made.batch_size) == (
+        (0.146, 64) if is_easgd else (0.1, 128)
+      )
+    elif made.process == 'fixmatch':
+      assert examples == 2**20 * 64
+      assert made.schedule_steps == 2**20
+      assert made.ema_decay == pytest.approx(0.999**made.local_steps, abs=1e-6)
+      assert (made.learning_rate, made.weight_decay) == (0.03, 5e-4)
+      assert made.unlabelled_ratio == 7
+    else:
+      assert (made.learning_rate, made.momentum) == (0.001, 0)
+      assert (made.total_rounds, made.local_steps) == (200, 100)
+      labels = (made.server_examples or 0) + 50000 * (
+        1 - (made.mask_ratio or 1)
+      )
+      assert labels == pytest.approx(5000)
+
+
+# Table A.2: R, T, N_s, C, K and S of rows whose figure is in print.
+TABLE_A2 = {
+  'ssfl_table1': {
+    f'{dataset}_k{k}_c{c}': (0.4, 16, 1000, c, k, 2)
+    for dataset in ('cifar10', 'svhn')
+    for k, c in ((10, 10), (20, 20), (30, 30), (20, 10), (30, 10))
+  },
+  'ssfl_table3': {
+    'client_iid_grouping': (0, 100, 5000, 5, 100, 2),
+    'client_noniid_grouping': (1, 100, 5000, 5, 100, 2),
+    'client_iid_fedmatch': (0, 100, None, 5, 100, None),
+    'client_noniid_fedmatch': (1, 100, None, 5, 100, None),
+    'server_iid_grouping': (0, 100, 5000, 5, 100, 2),
+    'server_noniid_grouping': (1, 100, 5000, 5, 100, 2),
+    'server_iid_fedmatch': (0, 100, 5000, 5, 100, None),
+    'server_noniid_fedmatch': (1, 100, 5000, 5, 100, None),
+  },
+  'ssfl_table4': {
+    'supervised_fedavg': (0.29, 32, None, 10, 10, None),
+    'fedavg': (0.4, 32, 1000, 10, 10, None),
+    'grouping': (0.4, 32, 1000, 10, 10, 2),
+  },
+  'ssfl_table5': {
+    **{
+      f't{t}_{method}': (0.4, t, None, 16, 16, None)
+      for t in (2, 8)
+      for method in ('easgd', 'overlap_sgd')
+    },
+    **{f't{t}_fedavg': (0.4, t, 1000, 16, 16, None) for t in (2, 8, 32)},
+    **{f't{t}_grouping': (0.4, t, 1000, 16, 16, 2) for t in (2, 8, 32)},
+  },
+  'ssfl_table_e1': {
+    f'{dataset}_c{c}': (0.4, 16, 1000, c, 30, 2)
+    for dataset in ('cifar10', 'svhn')
+    for c in (3, 6, 10, 30)
+  },
+  'ssfl_table_g1': {
+    'cifar10_grouping': (0.4, 16, 4000, 10, 10, 2),
+    'svhn_grouping': (0.4, 16, 1000, 20, 20, 2),
+    'emnist_grouping': (0.4, 16, 4700, 47, 47, 5),
+  },
+  'ssfl_table_i1': {
+    'self_training': (0, 16, 1000, 2, 10, None),
+    'crl_bn': (0, 16, 1000, 2, 10, None),
+    'crl_gn': (0, 16, 1000, 2, 10, None),
+    'grouping': (0, 16, 1000, 2, 10, 2),
+  },
+}
+
+
+@pytest.mark.parametrize('table', TABLE_A2)
+def test_rows_have_the_settings_of_table_a2(table):
+  others = {
+    'ssfl_table1': {'svhn_k30_c30_e120'},
+    'ssfl_table_g1': {
+      *('cifar10_grouping_as_table1', 'svhn_grouping_as_table1'),
+      *('cifar10_fixmatch', 'svhn_fixmatch', 'emnist_fixmatch'),
+    },
+  }
+  rows = recipes.load(table)
+  assert set(rows) == {*TABLE_A2[table], *others.get(table, ())}
+  for row, wanted in TABLE_A2[table].items():
+    made = recipes.make({'recipe': f'{table}:{row}'})
+    assert (
+      made.noniid_r,
+      made.local_steps,
+      made.server_examples or made.labelled_examples,
+      made.clients_per_round,
+      made.num_clients,
+      made.num_groups,
+    ) == wanted
+
+
+@pytest.mark.parametrize('table', ['ssfl_figure3', 'ssfl_figure4'])
+def test_figures_3_and_4_are_figure_2_with_gradient_diversity(table):
+  start = {'ssfl_figure3': 'r0', 'ssfl_figure4': 'r0.4'}[table]
+  rows = recipes.load(table)
+  assert len(rows) == 5
+  for row, recipe in rows.items():
+    measured = recipe.flags()
+    assert measured.pop('gradient_diversity_clients') == 10
+    assert measured.pop('rounds_per_gradient_diversity') == 64
+    assert measured == recipes.find(f'ssfl_figure2:{start}_{row}').flags()
+
+
+def test_figure_6_is_table_2_with_gradient_diversity():
+  rows = recipes.load('ssfl_figure6')
+  plain = recipes.load('ssfl_table2')
+  assert set(rows) == {row for row in plain if '_control_' not in row}
+  for row, recipe in rows.items():
+    measured = recipe.flags()
+    clients = measured.pop('gradient_diversity_clients')
+    assert clients == measured['clients_per_round']
+    assert measured.pop('rounds_per_gradient_diversity') == 64
+    assert measured == plain[row].flags()
+  read = recipes.load('ssfl_figure_d')
+  assert {r.run_name for r in read.values()} == {r.name for r in rows.values()}
 
 
 def test_native_writers_are_six_systems_at_four_sizes():
@@ -300,6 +514,68 @@ def test_an_empty_table_has_no_columns(tmp_path):
 def test_table_with_other_columns(table, header):
   with pytest.raises(flags.UsageError, match='has the columns'):
     recipes.load(table('a,b', header=header))
+
+
+COMMON = f'common,{ROW} --learning_rate=0.1,,,,'
+
+
+def test_a_row_takes_the_common_flags(table):
+  path = table(
+    COMMON,
+    'a,,0.5,T,"0,1",n',
+    'b,--learning_rate=0.2 --momentum=0.5,,,0,',
+    'c,--learning_rate= --rounds_per_evaluation=,,,0,',
+    'd,same_as=own.csv:a,,,,',
+  )
+  rows = recipes.load(path)
+  assert list(rows) == ['a', 'b', 'c', 'd']
+  alone = recipes.load(table(f'a,{ROW},,,0,', name='alone.csv'))['a'].flags()
+  common = {**alone, 'learning_rate': 0.1}
+  assert rows['a'].flags() == rows['d'].flags() == common
+  assert (rows['a'].published, rows['a'].seeds) == (0.5, (0, 1))
+  assert rows['b'].flags() == {**common, 'learning_rate': 0.2, 'momentum': 0.5}
+  del alone['rounds_per_evaluation']
+  assert rows['c'].flags() == alone
+
+
+def test_a_row_overrides_a_common_flag_however_it_is_written(table):
+  path = table(
+    'common,--process=fedavg --augment_flip=true --views=plain,,,,',
+    "a,--dataset='digits' --noaugment_flip --views auto --total_rounds=20,,,0,",
+  )
+  given = recipes.load(path)['a'].flags()
+  assert (given['augment_flip'], given['views']) == (False, 'auto')
+  assert given['dataset'] == 'digits'
+
+
+@pytest.mark.parametrize(
+  'lines, message',
+  [
+    ((f'a,{ROW},,,0,', COMMON), "'common' of .*own.csv must be the first"),
+    ((COMMON, COMMON), "'common' of .*own.csv must be the first"),
+    ((f'common,{ROW},0.5,,0,',), "'common' .* has published, seeds: .* name"),
+    (('common,--momentum,,,,',), "common: '--momentum' must be --NAME=VALUE"),
+    (('common,--momentum=,,,,',), "common: '--momentum=' must be"),
+    (('common,momentum=1,,,,',), "common: 'momentum=1' must be"),
+    (('common,--a=1 --a=2,,,,',), "'--a=2' must be .* each NAME once"),
+    (("common,--a='1,,,,",), 'own.csv:common cannot be read: No closing'),
+    ((COMMON, "a,--a='1,,,0,"), 'own.csv:a cannot be read: No closing'),
+    ((COMMON, 'a,,,0,'), 'not 6 cells'),
+    (('common,--total_rounds=9,,,',), 'not 6 cells'),
+    ((COMMON, 'a,--momentum=,,,0,'), 'own.csv:a cannot be read: --momentum='),
+    ((COMMON, 'a,--total_rounds=,,,0,'), 'own.csv:a must give --total_rounds'),
+  ],
+)
+def test_refused_common_rows(table, lines, message):
+  path = table(*lines)
+  with pytest.raises(flags.UsageError, match=message):
+    recipes.make({'recipe': f'{path}:a'})
+
+
+def test_the_common_row_is_no_experiment(table):
+  path = table(COMMON, 'a,,,,0,')
+  with pytest.raises(flags.UsageError, match='Did you mean|must be one of'):
+    recipes.make({'recipe': f'{path}:common'})
 
 
 def test_measures_of_rows(table):

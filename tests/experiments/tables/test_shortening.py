@@ -47,7 +47,11 @@ def test_supervised_rounds_shrink_with_the_rounds():
 
 
 @pytest.mark.parametrize(
-  'name', ['server_warmup_rounds', 'warmup_rounds', 'helper_interval']
+  'name',
+  [
+    *('server_warmup_rounds', 'warmup_rounds', 'helper_interval'),
+    'threshold_rounds',
+  ],
 )
 def test_warmup_and_intervals_shrink_with_the_rounds(name):
   given = {'total_rounds': 40, name: 5}

@@ -202,10 +202,18 @@ def test_an_empty_client_changes_nothing_in_the_second_phase(build):
 
 
 @pytest.mark.parametrize(
-  'round_num, share', [(0, 1), (10, 1), (22.5, 0.75), (35, 0.5), (60, 0.5)]
+  'round_num, threshold_rounds, share',
+  [
+    *((n, 35, x) for n, x in ((0, 1), (10, 1), (22.5, 0.75), (35, 0.5))),
+    (60, 35, 0.5),
+    # A fifth of the rounds: the same shape.
+    *((n, 7, x) for n, x in ((2, 1), (4.5, 0.75), (7, 0.5))),
+    *((0, 1, 1), (1, 1, 0.5)),
+  ],
 )
-def test_the_threshold_falls_to_half(round_num, share):
-  np.testing.assert_allclose(fedtrinet._share(round_num), share, rtol=1e-6)
+def test_the_threshold_falls_to_half(round_num, threshold_rounds, share):
+  found = fedtrinet._share(round_num, threshold_rounds)
+  np.testing.assert_allclose(found, share, rtol=1e-6)
 
 
 def test_refusals(model):
