@@ -30,7 +30,7 @@ from etils import epy
 
 from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fed_avg, tff_arguments
+from tff_ssl.algorithms import fed_avg, process_spec, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
@@ -56,11 +56,6 @@ SETTINGS = (ELASTIC_RATE, *shared.LOCAL)
 
 # As in Table 5: more clients would make rounds of all of them long.
 ALL_TAKE_PART = {'num_clients': 16, 'clients_per_round': 16}
-EXCEPTIONS = {
-  'refuses_meaningless_aggregators': (
-    'all clients weigh the same, which an unweighted aggregator does, too'
-  )
-}
 
 
 @tff_arguments.taken
@@ -146,5 +141,5 @@ SPEC = ProcessSpec(
   has_server_training=False,
   has_gradient_diversity=False,
   has_strong_view=False,
-  exceptions=EXCEPTIONS,
+  exceptions=process_spec.OF_EQUAL_WEIGHTS,
 )

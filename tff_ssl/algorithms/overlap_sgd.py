@@ -36,7 +36,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import easgd, fed_avg, tff_arguments
+from tff_ssl.algorithms import easgd, fed_avg, process_spec, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
@@ -160,5 +160,5 @@ SPEC = ProcessSpec(
   has_server_training=False,
   has_gradient_diversity=False,
   has_strong_view=False,
-  exceptions=easgd.EXCEPTIONS,
+  exceptions=process_spec.OF_EQUAL_WEIGHTS,
 )

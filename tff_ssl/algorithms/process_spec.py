@@ -11,6 +11,12 @@ from tff_ssl.setting import Setting
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 
+# `ProcessSpec.exceptions` of a process that has no other weights.
+OF_EQUAL_WEIGHTS = {
+  'refuses_meaningless_aggregators': (
+    'all clients weigh the same, which an unweighted aggregator does, too'
+  )
+}
 # The arguments of builders that are records, and their classes.
 _RECORDS = {
   'client_training': TrainingPlan,

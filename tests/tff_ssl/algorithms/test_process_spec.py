@@ -33,7 +33,8 @@ def spec(**more):
 
 
 def test_names_of_settings():
-  assert spec().setting_names == ('steps', 'threshold')
+  # The average is an option of what takes a `Wiring`.
+  assert spec().setting_names == ('steps', 'threshold', 'ema_decay')
 
 
 @pytest.mark.parametrize(
