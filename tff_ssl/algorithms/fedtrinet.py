@@ -18,11 +18,11 @@ after that       old     what the client's last local training ended with
 The threshold is 1.1 times the mean largest probability that the global model of
 the client's first round after P gives the client's unlabelled examples; for 10
 of those rounds it is constant, then it falls linearly to half at the 35th
-(`threshold_rounds`; the first 2/7 of them are constant). An example is labelled once and keeps its label, as long as the client's number of
-examples is the same. The old model, the labels and the
-threshold stay with the client (`tff_ssl.templates.client_state`); one that has
-no old model takes the global one. The code's options to weigh pseudo-labelled
-examples less are left out.
+(`threshold_rounds`; the first 2/7 of them are constant). An example is labelled
+once and keeps its label, as long as the client's number of examples is the
+same. The old model, the labels and the threshold stay with the client
+(`tff_ssl.templates.client_state`); one that has no old model takes the global
+one. The code's options to weigh pseudo-labelled examples less are left out.
 """
 
 from __future__ import annotations
