@@ -191,6 +191,14 @@ def test_all_systems_take_as_many_gradient_steps(recipe):
   assert flags.get('labelled_batch_size', 64) == 64
 
 
+def test_a_shortened_fedtrinet_lowers_its_threshold_in_fewer_rounds():
+  rows = [r for r in OWN_RUNS if texts(r)['process'] == 'fedtrinet']
+  assert len(rows) == 5 + 2 + 2 + 1
+  for recipe in rows:
+    assert recipe.flags()['threshold_rounds'] == 35
+    assert recipe.flags(scale=0.2)['threshold_rounds'] == 7
+
+
 def test_fedmatch_steps_as_far_on_labels_as_the_other_systems():
   rows = [r for r in OWN_RUNS if texts(r)['process'] == 'fedmatch']
   assert len(rows) == 5 + 2 + 2 + 1

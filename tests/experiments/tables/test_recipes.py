@@ -285,6 +285,8 @@ def test_methods_of_others_have_their_own_settings():
       assert made.ema_decay == pytest.approx(0.999**made.local_steps, abs=1e-6)
       assert (made.learning_rate, made.weight_decay) == (0.03, 5e-4)
       assert made.unlabelled_ratio == 7
+      # FixMatch mirrors all images but house numbers.
+      assert made.augment_flip == (made.dataset != 'svhn')
     else:
       assert (made.learning_rate, made.momentum) == (0.001, 0)
       assert (made.total_rounds, made.local_steps) == (200, 100)
