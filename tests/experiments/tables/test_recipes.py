@@ -125,6 +125,8 @@ PUBLISHED = {
   'ssfl_figure_c1': {},
   'ssfl_figure_d': {},
   'balanced_small_cnn': {},
+  'balanced_table4': {},
+  'balanced_table5': {},
   'gain_balanced': {},
   'gain_resnet9': {},
   'gain_writers': {},
