@@ -1,5 +1,6 @@
 """Whole runs whose gradient diversity is that of each round's participants."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -56,6 +57,12 @@ def diversity_of(folder):
   return table.filter(like='diversity/')
 
 
+def flat(state):
+  """Returns the trainable weights of a state as one vector."""
+  trainable = state.global_model_weights.trainable
+  return np.concatenate([np.ravel(np.float64(part)) for part in trainable])
+
+
 def measure_by_hand(opened, state, rounds_done, keys):
   """Returns the metric without what a run has around it."""
   process = opened.over_data
@@ -85,7 +92,6 @@ def test_a_round_is_measured_on_what_its_participants_receive(measured, opened):
   expected = measure_by_hand(opened, received, 1, keys)
   # 16 variants, two of the authors' code, and the number of clients.
   assert len(expected) == 19
-  # To the last bit, beside the six digits of a CSV.
   assert table.loc[2].to_dict() == pytest.approx(expected, rel=1e-5)
 
 
@@ -111,3 +117,30 @@ def test_a_run_that_was_cut_has_the_same_numbers(measured, cache, copy_cut_off):
   cut = copy_cut_off(folder)
   train(cache, f'--run_dir={cut}')
   pd.testing.assert_frame_equal(diversity_of(cut), table)
+
+
+def test_updates_are_those_of_the_round_itself(cache, tff_context):
+  """Eq. 15 of changes that rounds of a single participant make."""
+  made = settings.make(
+    flags.parse(
+      [
+        *('run', '--process=fedavg', '--dataset=digits', '--model=dense'),
+        *('--num_clients=3', '--clients_per_round=3', '--batch_size=10', cache),
+      ]
+    )
+  )
+  fedavg = building.Run.open(made)
+  keys = client_sampling.sample_keys(
+    num_clients=3, clients_per_round=3, num_groups=1, seed=0, round_num=1
+  )
+  received = fedavg.process.next(fedavg.process.initialize(), keys).state
+  before = flat(received)
+  changes = np.stack(
+    [flat(fedavg.process.next(received, [key]).state) - before for key in keys]
+  )
+  ratio = (changes**2).sum() / (changes.sum(0) ** 2).sum()
+  found = measure_by_hand(fedavg, received, 1, keys)
+  assert found['diversity/update_l2_squared'] == pytest.approx(ratio, rel=1e-4)
+  # Those of the next round are others.
+  later = measure_by_hand(fedavg, received, 2, keys)
+  assert later['diversity/update_l2_squared'] != pytest.approx(ratio, rel=1e-3)
