@@ -23,6 +23,7 @@ with epy.lazy_imports():
   import pandas as pd
 
   from experiments.reporting import (
+    diversity_panels,
     mean_curves,
     paired_differences,
     published_figures,
@@ -46,6 +47,12 @@ COMMAND = side_commands.Command(
       str,
       'Columns of metrics.csv for the picture, such as accuracy,mask_rate.',
     ),
+    Setting(
+      'diversity',
+      str,
+      'PNG file to write: all variants of gradient diversity over rounds, with '
+      'accuracy and the number of clients, for at most six rows.',
+    ),
     side_commands.AGAINST,
   ),
   arguments='RUN_DIR...',
@@ -57,6 +64,7 @@ def report(
   output: pathlib.Path | None = None,
   curves: Sequence[str] | None = None,
   against: str | None = None,
+  diversity: pathlib.Path | None = None,
 ) -> pd.DataFrame:
   """Compares finished runs, with what was published for the recipes they name.
 
@@ -65,15 +73,17 @@ def report(
     output: As in `write`.
     curves: As in `write`.
     against: As in `write`.
+    diversity: As in `write`.
 
   Returns:
     The table, a row per group of seeds (`summary_tables.of_groups`).
 
   Raises:
-    UsageError: If a folder holds no finished run, a curve is in none or no
-      group has the name `against`.
+    UsageError: If a folder holds no finished run, or as in `write`.
   """
-  return write(run_groups.read_groups(run_dirs), output, curves, against)
+  return write(
+    run_groups.read_groups(run_dirs), output, curves, against, diversity
+  )
 
 
 def write(
@@ -81,6 +91,7 @@ def write(
   output: pathlib.Path | None = None,
   curves: Sequence[str] | None = None,
   against: str | None = None,
+  diversity: pathlib.Path | None = None,
 ) -> pd.DataFrame:
   """Compares groups of runs, prints them and writes them down.
 
@@ -93,21 +104,25 @@ def write(
     curves: Columns of metrics.csv for the picture; `None` for the usual ones.
     against: Name of the group to which the others' differences are given
       (`paired_differences`); `None` gives none.
+    diversity: The PNG file to write of gradient diversity (`diversity_panels`);
+      `None` writes none.
 
   Returns:
     The table, a row per group (`summary_tables.of_groups`).
 
   Raises:
-    UsageError: If a curve is in none of the runs, or no group has the name
-      `against`.
+    UsageError: If a curve is in none of the runs, no group has the name
+      `against`, or gradient diversity cannot be drawn.
   """
   table = summary_tables.of_groups(groups)
   text = summary_tables.as_text(table)
   if against is not None:
     text += f'\n\n{paired_differences.as_text(groups, against)}'
+  runs = run_groups.by_run(groups)
+  if diversity is not None:
+    _write_picture(diversity_panels.draw(runs), diversity, dpi=100)
   if output is not None:
     output.parent.mkdir(parents=True, exist_ok=True)
-    runs = run_groups.by_run(groups)
     drawn = mean_curves.read(runs, curves)
     mean_curves.plot(drawn, _with_ending(output, '.png'))
     with whole_files.replacing(_with_ending(output, '_curves.csv')) as file:
@@ -115,15 +130,19 @@ def write(
     with whole_files.replacing(_with_ending(output, '.csv')) as file:
       table.to_csv(file, index=False)
     if table['published'].notna().any():
-      beside = published_figures.draw(table)
-      with whole_files.replacing(
-        _with_ending(output, '_published.png')
-      ) as file:
-        beside.savefig(file, format='png', dpi=120)
+      _write_picture(
+        published_figures.draw(table), _with_ending(output, '_published.png')
+      )
     with whole_files.replacing(_with_ending(output, '.md')) as file:
       file.write(_markdown(text, groups, runs).encode())
   print(text)
   return table
+
+
+def _write_picture(picture, path, dpi=120) -> None:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=dpi)
 
 
 def _with_ending(path, ending) -> pathlib.Path:
@@ -158,9 +177,19 @@ def _run(values, run_dirs: list[str]) -> int:
       f'--curves={values.curves} needs --output: it names what the picture '
       'shows.'
     )
+  if values.diversity and not values.diversity.endswith('.png'):
+    raise UsageError(
+      f'--diversity={values.diversity} must end with .png: the picture is a '
+      'PNG file.'
+    )
   output = pathlib.Path(values.output) if values.output else None
+  diversity = pathlib.Path(values.diversity) if values.diversity else None
   report(
-    [pathlib.Path(run) for run in run_dirs], output, curves, values.against
+    [pathlib.Path(run) for run in run_dirs],
+    output,
+    curves,
+    values.against,
+    diversity,
   )
   return 0
 

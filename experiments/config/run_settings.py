@@ -54,7 +54,22 @@ def _has_lower_bound(values):
   )
 
 
+@condition(
+  'gradient diversity that is measured (--gradient_diversity_of=participants, '
+  'or --gradient_diversity_clients above 0)'
+)
+def _measures_diversity(values):
+  """Returns a reason where gradient diversity is not measured."""
+  if (
+    values['gradient_diversity_of'] != 'fixed_clients'
+    or values['gradient_diversity_clients']
+  ):
+    return None
+  return '--gradient_diversity_clients=0 measures nothing'
+
+
 _CLIENTS_TRAIN = needs_process('has_client_training')
+_HAS_DIVERSITY = (_CLIENTS_TRAIN, needs_process('has_gradient_diversity'))
 
 CHOSEN = (
   Setting(
@@ -119,11 +134,30 @@ SCHEDULE = (
     'gradient_diversity_clients',
     int,
     'Clients on which gradient diversity is measured, the same ones for every '
-    'process; 0 for none.',
+    'process and round; 0 for none.',
     default=0,
     at_least=0,
     scope=Scope.RUN,
-    used_when=(_CLIENTS_TRAIN, needs_process('has_gradient_diversity')),
+    used_when=(
+      *_HAS_DIVERSITY,
+      unless(
+        'gradient_diversity_of',
+        'participants',
+        'measures on the clients of each round',
+      ),
+    ),
+  ),
+  Setting(
+    'gradient_diversity_of',
+    str,
+    'Whose gradient diversity is measured: of fixed_clients, as many as '
+    '--gradient_diversity_clients says, with the model after a round; or of '
+    'the participants of a round, with the model that they receive in it, as '
+    'the paper does.',
+    default='fixed_clients',
+    choices=('fixed_clients', 'participants'),
+    scope=Scope.RUN,
+    used_when=(*_HAS_DIVERSITY, _measures_diversity),
   ),
   Setting(
     'rounds_per_gradient_diversity',
@@ -132,11 +166,7 @@ SCHEDULE = (
     default=10,
     at_least=1,
     scope=Scope.RUN,
-    used_when=(
-      _CLIENTS_TRAIN,
-      needs_process('has_gradient_diversity'),
-      unless('gradient_diversity_clients', 0, 'measures nothing'),
-    ),
+    used_when=(*_HAS_DIVERSITY, _measures_diversity),
   ),
   Setting(
     'rounds_per_client_evaluation',

@@ -26,24 +26,23 @@ from tff_ssl.setting import Scope, Setting
 _FRACTION = label_masks.LABELLED_FRACTION
 _ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)
 
+
+def _of_scopes(*scopes: Scope) -> frozenset[str]:
+  return frozenset(
+    setting.name
+    for setting in parts_of_run.all_settings().values()
+    if setting.scope in scopes
+  )
+
+
 # The settings that may change when a run is resumed.
-FREE = frozenset(
-  setting.name
-  for setting in parts_of_run.all_settings().values()
-  if setting.scope in (Scope.RUN, Scope.MACHINE, Scope.NAME)
-)
+FREE = _of_scopes(Scope.RUN, Scope.MACHINE, Scope.NAME)
 # The settings that say which repetition of an experiment a run is.
-REPETITION = frozenset(
-  setting.name
-  for setting in parts_of_run.all_settings().values()
-  if setting.scope is Scope.REPETITION
-)
+REPETITION = _of_scopes(Scope.REPETITION)
 # The settings that say what a run is called and where it is.
-NAMES = frozenset(
-  setting.name
-  for setting in parts_of_run.all_settings().values()
-  if setting.scope is Scope.NAME
-)
+NAMES = _of_scopes(Scope.NAME)
+# The settings that never leave one of a recipe without effect.
+APART = _of_scopes(Scope.REPETITION, Scope.MACHINE, Scope.NAME)
 
 
 def make(

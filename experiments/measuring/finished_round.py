@@ -1,7 +1,7 @@
-"""What a measurement gets to see of a round that is done."""
+"""What a measurement gets to see of a round, before it or when it is done."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 
@@ -62,4 +62,19 @@ class Measurement(Protocol):
 
     Args:
       finished: The round, with the columns of the measurements before this one.
+    """
+
+
+class MeasurementBefore(Protocol):
+  """Measures what a round begins with, where that is due."""
+
+  def __call__(
+    self, rounds_done: int, state: Any, keys: Sequence[Any]
+  ) -> Mapping[str, object]:
+    """Returns columns for the row of the round that begins.
+
+    Args:
+      rounds_done: Rounds before this one.
+      state: The process's state that the round begins with.
+      keys: Of the round's participants (`client_sampling.sample_keys`).
     """

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 
 import pandas as pd
 from cycler import cycler
+from matplotlib import axes as axes_lib
 from matplotlib import colormaps, figure
 
 from datasets.files import whole_files
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
 
-# Letters of small print that fit into the width of a panel, and how many of
-# them the key before a name takes.
+# Inches of a panel's width, letters of small print that fit into it, and how
+# many of them the key before a name takes.
+_WIDTH = 7
 _LETTERS = 90
 _KEY_LETTERS = 7
 
@@ -75,12 +77,10 @@ def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
   runs = table['run'].unique()
   width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
   height = -(-len(columns) // width)
-  # A column of the legend is as wide as its longest name.
-  longest = max(map(len, runs))
-  legend_columns = max(1, _LETTERS * width // (longest + _KEY_LETTERS))
+  legend_columns = columns_of_legend(runs, _WIDTH * width)
   legend_lines = -(-len(runs) // legend_columns)
   picture = figure.Figure(
-    figsize=(7 * width, 3 * height + 0.3 + 0.2 * legend_lines),
+    figsize=(_WIDTH * width, 3 * height + 0.3 + 0.2 * legend_lines),
     layout='constrained',
   )
   panels = list(picture.subplots(height, width, squeeze=False).flat)
@@ -88,19 +88,12 @@ def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
     axes.set_prop_cycle(_STYLES)
     for run in runs:
       of_run = table[table['run'] == run]
-      _draw(axes, run, of_run.pivot(index='round', columns='seed')[column])
+      draw_line(axes, run, of_run.pivot(index='round', columns='seed')[column])
     axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
     axes.grid(alpha=0.3)
   for axes in panels[len(columns) :]:
     axes.remove()
-  handles, names = picture.axes[0].get_legend_handles_labels()
-  picture.legend(
-    handles,
-    names,
-    loc='outside lower center',
-    ncols=min(len(names), legend_columns),
-    fontsize='small',
-  )
+  add_legend(picture, legend_columns)
   with whole_files.replacing(path) as file:
     picture.savefig(file, format='png', dpi=120)
 
@@ -119,8 +112,43 @@ def _columns(present, wanted) -> list[str]:
   return list(wanted)
 
 
-def _draw(axes, name, by_seed) -> None:
-  """Draws one group where all of its seeds that have the curve have a value."""
+def columns_of_legend(names: Sequence[str], inches: float) -> int:
+  """Returns how many names stand side by side in the legend of a picture.
+
+  Args:
+    names: Of the lines.
+    inches: Width of the picture.
+  """
+  # A column of the legend is as wide as its longest name.
+  longest = max(map(len, names))
+  return max(1, int(_LETTERS * inches / _WIDTH) // (longest + _KEY_LETTERS))
+
+
+def add_legend(picture: figure.Figure, columns: int) -> None:
+  """Adds the legend of all panels, which have the same lines, below them.
+
+  Args:
+    picture: The picture, with its lines drawn.
+    columns: At most as many names stand side by side.
+  """
+  handles, names = picture.axes[0].get_legend_handles_labels()
+  picture.legend(
+    handles,
+    names,
+    loc='outside lower center',
+    ncols=min(len(names), columns),
+    fontsize='small',
+  )
+
+
+def draw_line(axes: axes_lib.Axes, name: str, by_seed: pd.DataFrame) -> None:
+  """Draws one group where all of its seeds that have the curve have a value.
+
+  Args:
+    axes: Where.
+    name: Of the line.
+    by_seed: A column for each seed, a row for each round.
+  """
   together = by_seed.dropna(axis='columns', how='all').dropna()
   if together.empty:
     axes.plot([], [], label=name)

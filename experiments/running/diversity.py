@@ -1,6 +1,16 @@
-"""Gradient diversity during a run, measured on one fixed set of clients."""
+"""Gradient diversity during a run, of fixed clients or of participants.
+
+With fixed clients, the row of round t has the diversity at the model that round
+t ends with. The clients are the same for every process, so that processes can
+be compared. With participants, it has that of the clients of round t, in their
+groups of round t, at the models that they receive in round t: the C_t and w_k^t
+of Zhang et al., Definition 1. Their number may differ between processes, and
+with it what the variants mean.
+"""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from experiments.measuring.finished_round import FinishedRound
 from experiments.preparing import building
@@ -12,66 +22,119 @@ from tff_ssl.simulation import client_reader, client_sampling
 _PROBE_ROUND = 2**31
 
 
-class DiversityProbe:
-  """Measures a process's gradient diversity (`tff_ssl.metrics`)."""
+class Meter:
+  """Measures a process's gradient diversity (`tff_ssl.metrics`).
+
+  Attributes:
+    process: The process that is measured.
+    seed: The run's seed.
+  """
 
   def __init__(
     self,
     process,
     data,
     *,
-    num_clients: int,
     rounds_between: int,
     total_rounds: int,
     seed: int,
-    redeal: bool,
   ):
     """Prepares the measurement; TensorFlow traces it when it is first used.
 
     Args:
       process: From `building.build_process`.
       data: `RunData`.
-      num_clients: Clients to measure on.
       rounds_between: Rounds between measurements; the last round is always
         measured.
       total_rounds: Rounds of the run.
       seed: The run's seed.
-      redeal: As in `client_sampling.sample_keys`.
     """
     self._measure = client_reader.compose_computation_with_reader(
       metrics.build_process_diversity(process),
       building.build_reader(data),
     )
-    self._process = process
+    self.process = process
+    self.seed = seed
     self._rounds_between = rounds_between
     self._total_rounds = total_rounds
-    self._seed = seed
-    self._keys = client_sampling.sample_keys(
-      num_clients=data.partition.num_clients,
-      clients_per_round=num_clients,
-      num_groups=process.parts.num_groups,
-      seed=seed,
-      round_num=_PROBE_ROUND,
-      redeal=redeal,
-    )
 
-  def __call__(self, finished: FinishedRound) -> dict[str, float]:
+  def is_due(self, number: int) -> bool:
+    """Returns whether a round is measured.
+
+    Args:
+      number: Of the round, 1 for the first.
+    """
+    return not number % self._rounds_between or number == self._total_rounds
+
+  def measure(
+    self, rounds_done: int, state: Any, keys: Sequence[Any]
+  ) -> dict[str, float]:
     """Returns the variants of diversity by name, as far as they are finite.
 
     Args:
-      finished: The round; nothing is measured where that is not due.
+      rounds_done: Rounds before the work that is measured.
+      state: The process's state after them.
+      keys: Of the clients that are measured.
     """
-    number = finished.number
-    if number % self._rounds_between and number != self._total_rounds:
-      return {}
     measured = self._measure(
       metrics.measured_state(
-        self._process, finished.state, round_num=number, seed=self._seed
+        self.process, state, round_num=rounds_done, seed=self.seed
       ),
-      self._keys,
+      keys,
     )
     return {
       name: float(value)
       for name, value in measured.items()
       if math.isfinite(value)
     }
+
+
+class OfFixedClients:
+  """Measures on the same clients after each round that is due."""
+
+  def __init__(
+    self, meter: Meter, *, num_clients: int, clients_measured: int, redeal: bool
+  ):
+    """Samples the clients.
+
+    Args:
+      meter: Measures.
+      num_clients: K, the number of clients.
+      clients_measured: How many of them to measure on.
+      redeal: As in `client_sampling.sample_keys`.
+    """
+    self._meter = meter
+    self._keys = client_sampling.sample_keys(
+      num_clients=num_clients,
+      clients_per_round=clients_measured,
+      num_groups=meter.process.parts.num_groups,
+      seed=meter.seed,
+      round_num=_PROBE_ROUND,
+      redeal=redeal,
+    )
+
+  def __call__(self, finished: FinishedRound) -> dict[str, float]:
+    """Returns what is measured; see `Measurement`."""
+    if not self._meter.is_due(finished.number):
+      return {}
+    return self._meter.measure(finished.number, finished.state, self._keys)
+
+
+class OfParticipants:
+  """Measures on a round's participants, before each round that is due."""
+
+  def __init__(self, meter: Meter):
+    """Initializes the measurement.
+
+    Args:
+      meter: Measures.
+    """
+    self._meter = meter
+
+  def __call__(
+    self, rounds_done: int, state: Any, keys: Sequence[Any]
+  ) -> dict[str, float]:
+    """Returns what is measured; see `MeasurementBefore`."""
+    if not self._meter.is_due(rounds_done + 1):
+      return {}
+    return self._meter.measure(rounds_done, state, keys)

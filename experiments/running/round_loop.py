@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from experiments.measuring.finished_round import FinishedRound, Measurement
+from experiments.measuring.finished_round import (
+  FinishedRound,
+  Measurement,
+  MeasurementBefore,
+)
 from experiments.running import signals
 from experiments.running.run_checkpoints import RunCheckpoints
 from tff_ssl.simulation import workers
@@ -67,6 +71,7 @@ class RoundLoop:
     *,
     stop: signals.GracefulStop,
     measurements: Sequence[Measurement],
+    before: Sequence[MeasurementBefore] = (),
     logs: Sequence[Callable[[int, dict[str, object]], None]],
     show: Callable[[int, dict[str, object]], None],
     checks: Sequence[Callable[[FinishedRound], None]] = (),
@@ -79,6 +84,7 @@ class RoundLoop:
       stop: Asks the loop to stop.
       measurements: Called after each round, one after the other. Each sees the
         columns of those before it.
+      before: Called before each round is trained; their columns join its row.
       logs: Called with the number and the row of each finished round, before
         its checkpoint.
       show: Called likewise, after the checkpoint.
@@ -95,19 +101,27 @@ class RoundLoop:
     for round_num in range(first_round, self._total_rounds):
       if stop.requested:
         break
-      started = time.monotonic()
       paused = self._checkpoints.rewinds.is_paused(round_num + 1)
       keys = [] if paused else self._sample_keys(round_num=round_num)
       participants.update(int(key[0]) for key in keys)
+      measured = {}
       with stop.droppable():
+        for measure in before:
+          measured.update(measure(round_num, state, keys))
+        started = time.monotonic()
         output = self._process.next(state, keys)
+        seconds = time.monotonic() - started
       state = output.state
-      seconds = time.monotonic() - started
       finished = FinishedRound(
         round_num + 1,
         state,
         self._read_weights,
-        {**flatten(output.metrics), 'seconds': seconds, **_memory()},
+        {
+          **flatten(output.metrics),
+          'seconds': seconds,
+          **_memory(),
+          **measured,
+        },
       )
       for measure in measurements:
         finished.row.update(measure(finished))

@@ -22,7 +22,10 @@ from experiments.measuring import (
   proxy_evaluation,
   pseudo_label_watch,
 )
-from experiments.measuring.finished_round import Measurement
+from experiments.measuring.finished_round import (
+  Measurement,
+  MeasurementBefore,
+)
 from experiments.preparing import building, description
 from experiments.preparing import data as data_lib
 from experiments.running import (
@@ -79,6 +82,7 @@ def run(
   evaluator = evaluation.Evaluator(opened.model, opened.views, data.source.test)
   watch = _build_watch(opened)
   further = _further_measurements(opened, folder, watch)
+  before = _measurements_before(opened)
   # Nothing is refused from here on.
   folder.write_flags(settings.used)
   folder.keep()
@@ -98,6 +102,7 @@ def run(
             first_round,
             stop=stop,
             measurements=[test, *further],
+            before=before,
             checks=[] if watch is None else [watch.check],
             logs=logs,
             show=progress.update,
@@ -260,17 +265,32 @@ def _further_measurements(opened, folder, watch) -> list[Measurement]:
     )
   if settings.gradient_diversity_clients:
     further.append(
-      diversity.DiversityProbe(
-        opened.over_data,
-        data,
-        num_clients=settings.gradient_diversity_clients,
-        rounds_between=settings.rounds_per_gradient_diversity,
-        total_rounds=settings.total_rounds,
-        seed=settings.seed,
+      diversity.OfFixedClients(
+        _diversity_meter(opened),
+        num_clients=data.partition.num_clients,
+        clients_measured=settings.gradient_diversity_clients,
         redeal=settings.start_model == 'slot',
       )
     )
   return further
+
+
+def _measurements_before(opened) -> list[MeasurementBefore]:
+  """Returns what is measured before each round."""
+  if opened.settings.gradient_diversity_of != 'participants':
+    return []
+  return [diversity.OfParticipants(_diversity_meter(opened))]
+
+
+def _diversity_meter(opened) -> diversity.Meter:
+  settings = opened.settings
+  return diversity.Meter(
+    opened.over_data,
+    opened.data,
+    rounds_between=settings.rounds_per_gradient_diversity,
+    total_rounds=settings.total_rounds,
+    seed=settings.seed,
+  )
 
 
 def _build_loop(opened, saved):

@@ -368,7 +368,7 @@ def make(given: dict[str, object]):
     recipe, given.get('recipe_scale', 1.0), given.get('seed', 0)
   )
   # Beside other flags, some of the recipe's may have no effect any more.
-  overrides = given.keys() - settings_lib.FREE - settings_lib.REPETITION
+  overrides = given.keys() - settings_lib.APART
   optional = base.keys() - given.keys() if overrides else ()
   origins = dict.fromkeys(base.keys() - given.keys(), f'recipe {recipe.name}')
   try:

@@ -125,11 +125,30 @@ def test_generated_flags_are_accepted_or_refused():
     {'num_groups': 1, 'start_model': 'slot'},
     {'momentum': 0.0, 'client_momentum': 'slot'},
     {'rounds_per_gradient_diversity': 5},
+    {'gradient_diversity_of': 'fixed_clients'},
+    {'gradient_diversity_of': 'participants', 'gradient_diversity_clients': 5},
   ],
 )
 def test_options_without_effect_are_refused(given):
   name = list(given)[-1]
   assert refusal(process='grouping', **given).startswith(f'--{name}=')
+
+
+@pytest.mark.parametrize(
+  'given',
+  [
+    {'gradient_diversity_clients': 5},
+    {'gradient_diversity_of': 'fixed_clients', 'gradient_diversity_clients': 5},
+    {'gradient_diversity_of': 'participants'},
+  ],
+)
+def test_gradient_diversity_has_a_period_where_it_is_measured(given):
+  made = make(process='grouping', rounds_per_gradient_diversity=5, **given)
+  assert made.rounds_per_gradient_diversity == 5
+  assert given.items() <= made.used.items()
+  assert ('gradient_diversity_clients' in made.used) == (
+    'gradient_diversity_clients' in given
+  )
 
 
 def test_every_process_runs_on_its_defaults():

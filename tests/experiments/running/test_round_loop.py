@@ -100,6 +100,7 @@ def run(
   stop=None,
   clients=None,
   further=(),
+  before=(),
   client_states=None,
   total_rounds=5,
   rounds_per_client_evaluation=None,
@@ -137,6 +138,7 @@ def run(
     first_round,
     stop=stop or Stop(),
     measurements=[test, *further],
+    before=before,
     logs=[recorder.log],
     show=recorder.update,
   )
@@ -194,6 +196,29 @@ def test_every_round_is_measured_and_its_metrics_join_the_row():
     4: 4,
     5: 5,
   }
+
+
+def test_what_is_measured_before_a_round_stands_in_its_row():
+  seen = []
+
+  def measure(rounds_done, state, keys):
+    seen.append((rounds_done, state, keys))
+    return {'received': state} if rounds_done % 2 else {}
+
+  process = Process()
+  _, recorder = run(process, before=[measure])
+  ends = {
+    n: row['received']
+    for k, n, row in recorder.calls
+    if k == 'log'
+    if 'received' in row
+  }
+  states = [state for _, state, _ in seen]
+  assert ends == {2: states[1], 4: states[3]}
+  assert [done for done, _, _ in seen] == [0, 1, 2, 3, 4]
+  assert [keys for _, _, keys in seen] == process.keys
+  sums = [sum(int(key.sum()) for key in keys) for keys in process.keys]
+  assert states == [sum(sums[:done]) for done in range(5)]
 
 
 def test_validation_goes_with_the_test(monkeypatch):

@@ -204,6 +204,17 @@ def test_flags_that_an_override_makes_useless_are_left_out(row, given, gone):
   assert {*given, gone} <= set(recipes.changes(made))
 
 
+def test_gradient_diversity_of_participants_beside_a_recipe():
+  """What is measured is no part of a recipe."""
+  row = 'balanced_small_cnn:c10_s2'
+  assert recipes.make({'recipe': row}).gradient_diversity_clients == 10
+  of_participants = {'gradient_diversity_of': 'participants'}
+  made = recipes.make({'recipe': row, **of_participants})
+  assert made.gradient_diversity_clients is None
+  assert made.rounds_per_gradient_diversity == 50
+  assert recipes.changes(made) == {}
+
+
 def test_other_rounds_are_another_run():
   made = recipes.make({'recipe': 'ssfl_table2:c47_s5', 'total_rounds': 7})
   assert recipes.changes(made) == {'total_rounds': (6400, 7)}

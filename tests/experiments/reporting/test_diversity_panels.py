@@ -1,0 +1,175 @@
+"""The picture of gradient diversity shows all variants of the runs, named."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from experiments import report
+from experiments.config.usage import UsageError
+from experiments.reporting import diversity_panels, run_groups
+
+ROUNDS = [5, 10]
+# As `tff_ssl.metrics` names them, and the title of each.
+VARIANTS = {
+  f'diversity/{kind}_{norm}_{power}{server}': f'{kind}, {norm}, {power}\n{who}'
+  for kind, norm, (server, who), power in itertools.product(
+    ('gradient', 'update'),
+    ('l2', 'l1'),
+    (('', 'clients'), ('_with_server', 'clients and server')),
+    ('squared', 'plain'),
+  )
+}
+OTHERS = {
+  'accuracy': 'test accuracy',
+  'diversity/num_clients': 'n, clients measured',
+  'diversity/gradient_paper_code': ("gradient, authors' code:\nn times Eq. 1"),
+  'diversity/update_paper_code': "update, authors' code:\nn times Eq. 1",
+}
+TITLES = VARIANTS | OTHERS
+PARTICIPANTS = {'gradient_diversity_of': 'participants'}
+
+
+def write_run(folder, process, first, *, seed=0, without=(), **flags):
+  """Writes a run; column i has the values first + i and first + i + 1."""
+  folder.mkdir()
+  table = {'round': range(1, 11), 'mask_rate': 0.5}
+  for place, column in enumerate(TITLES):
+    if column not in without:
+      values = np.full(10, np.nan)
+      values[4], values[9] = first + place, first + place + 1
+      table[column] = values
+  pd.DataFrame(table).to_csv(folder / 'metrics.csv', index=False)
+  summary = {
+    'process': process,
+    'data': 'some digits',
+    'seed': seed,
+    'rounds': 10,
+    'accuracy': 0.5,
+    'flags': {'process': process, 'seed': seed, **flags},
+  }
+  (folder / 'summary.json').write_text(json.dumps(summary))
+  return folder
+
+
+def draw(*folders):
+  return diversity_panels.draw(
+    run_groups.by_run(run_groups.read_groups(folders))
+  )
+
+
+def lines_of(axes):
+  """Returns {name: (rounds, values)} of a panel."""
+  return {
+    line.get_label(): tuple(map(list, line.get_data())) for line in axes.lines
+  }
+
+
+@pytest.fixture
+def two(tmp_path):
+  """One run of two seeds, on participants, and one on fixed clients."""
+  return (
+    write_run(tmp_path / 'a', 'grouping', 0.0, **PARTICIPANTS),
+    write_run(tmp_path / 'b', 'grouping', 1.0, seed=1, **PARTICIPANTS),
+    write_run(tmp_path / 'c', 'fedavg_ssfl', 3, gradient_diversity_clients=6),
+  )
+
+
+def test_twenty_panels_have_their_titles_and_data(two):
+  picture = draw(*two)
+  assert len(picture.axes) == len(TITLES) == 20
+  panels = {axes.get_title(): axes for axes in picture.axes}
+  for place, title in enumerate(TITLES.values()):
+    assert lines_of(panels[title]) == {
+      # The mean of the seeds.
+      'grouping, participants': (ROUNDS, [place + 0.5, place + 1.5]),
+      'fedavg_ssfl, 6 fixed clients': (ROUNDS, [place + 3, place + 4]),
+    }, title
+
+
+def test_each_row_of_variants_is_a_figure_of_the_paper(two):
+  titles = [axes.get_title() for axes in draw(*two).axes]
+  variants = [title for place, title in enumerate(titles) if place % 5 < 4]
+  assert variants == [
+    f'{kind}, {norm}, {power}\n{who}'
+    for kind, norm, who, power in itertools.product(
+      ('gradient', 'update'),
+      ('l2', 'l1'),
+      ('clients', 'clients and server'),
+      ('squared', 'plain'),
+    )
+  ]
+  assert titles[4::5] == list(OTHERS.values())
+
+
+def test_rounds_and_clients_are_whole_numbers(two):
+  picture = draw(*two)
+  picture.draw_without_rendering()
+  (clients,) = (a for a in picture.axes if a.get_title().startswith('n,'))
+  assert clients.get_ylim()[0] == 0
+  for ticks in (clients.get_yticks(), *(a.get_xticks() for a in picture.axes)):
+    assert len(ticks) > 1
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+
+
+def test_what_no_run_has_is_said(tmp_path):
+  without = [name for name in VARIANTS if name.endswith('_with_server')]
+  alone = write_run(
+    tmp_path / 'a', 'fedavg', 1, without=without, **PARTICIPANTS
+  )
+  notes = {
+    axes.get_title(): [text.get_text() for text in axes.texts]
+    for axes in draw(alone).axes
+  }
+  missing = {TITLES[name] for name in without}
+  assert notes == {
+    title: ['in none of the runs'] if title in missing else []
+    for title in TITLES.values()
+  }
+  # Where another run has them, its line is alone there.
+  other = write_run(tmp_path / 'b', 'grouping', 1, **PARTICIPANTS)
+  for axes in draw(alone, other).axes:
+    drawn = [name for name, (x, _) in lines_of(axes).items() if x]
+    assert len(drawn) == (1 if axes.get_title() in missing else 2)
+    assert not axes.texts
+
+
+def test_six_rows_differ_in_colour_and_style(tmp_path):
+  runs = [
+    write_run(tmp_path / str(s), 'grouping', s, num_groups=s, **PARTICIPANTS)
+    for s in range(1, 8)
+  ]
+  lines = draw(*runs[:6]).axes[0].lines
+  for looks in (
+    {line.get_color() for line in lines},
+    {str(line._unscaled_dash_pattern) for line in lines},
+  ):
+    assert len(looks) == 6
+  with pytest.raises(UsageError, match='at most 6 rows.* have 7: name fewer'):
+    draw(*runs)
+
+
+def test_a_run_without_gradient_diversity_is_refused(two, tmp_path):
+  without = [name for name in TITLES if name.startswith('diversity/')]
+  bare = write_run(tmp_path / 'bare', 'grouping', 0, seed=2, without=without)
+  with pytest.raises(UsageError) as caught:
+    draw(*two, bare)
+  error = str(caught.value)
+  assert error.startswith(f'{bare} has no gradient diversity')
+  assert '--gradient_diversity_of=participants' in error
+
+
+def test_command_line(two, tmp_path, capsys):
+  runs = [str(folder) for folder in two]
+  path = tmp_path / 'new' / 'x.png'
+  assert report.main(['report', *runs, f'--diversity={path}']) == 0
+  with Image.open(path) as picture:
+    assert picture.format == 'PNG' and picture.width == 1280
+  assert [file.name for file in path.parent.iterdir()] == ['x.png']
+  capsys.readouterr()
+  wrong = f'--diversity={tmp_path / "x.pdf"}'
+  assert report.main(['report', *runs, wrong]) == 2
+  assert f'{wrong} must end with .png' in capsys.readouterr().err
