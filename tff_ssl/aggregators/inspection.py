@@ -12,6 +12,8 @@ import tensorflow_federated as tff
 _OF_PRIVACY = 'dp_event'
 # Of `tff.aggregators.clipping_factory` and `tff.aggregators.zeroing_factory`.
 _OF_NORMS = ('clipping_norm', 'zeroing_norm')
+# All of TFF's secure operators have names that begin so.
+_SECURE = b'federated_secure_'
 # Of `tff.aggregators.MeanFactory`: the sum of weighted values.
 _OF_WEIGHTED_SUM = 'value_sum_process'
 
@@ -23,6 +25,16 @@ def is_private(process: tff.templates.AggregationProcess) -> bool:
     process: What its factory created.
   """
   return _OF_PRIVACY in _names(process.state_type)
+
+
+def has_secure_sums(computation: tff.Computation) -> bool:
+  """Returns whether some sum over clients is one of TFF's secure sums.
+
+  Args:
+    computation: Such as the `next` of an aggregation process.
+  """
+  proto = tff.framework.serialize_computation(computation)
+  return _SECURE in proto.SerializeToString()
 
 
 def bounds_norms(process: tff.templates.AggregationProcess) -> bool:

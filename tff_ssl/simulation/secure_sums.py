@@ -12,10 +12,9 @@ import logging
 
 import tensorflow_federated as tff
 
-_LOG = logging.getLogger(__name__)
+from tff_ssl.aggregators import inspection
 
-# All of TFF's secure operators have names that begin so.
-_SECURE = b'federated_secure_'
+_LOG = logging.getLogger(__name__)
 
 
 def simulate(comp: tff.Computation) -> tff.Computation:
@@ -28,9 +27,7 @@ def simulate(comp: tff.Computation) -> tff.Computation:
     One of the same type without any; `comp` itself, if it has none.
   """
   # Replacing takes a fifth of the whole compilation where there are none.
-  if (
-    _SECURE not in tff.framework.serialize_computation(comp).SerializeToString()
-  ):
+  if not inspection.has_secure_sums(comp):
     return comp
   _LOG.warning(
     'Secure sums are simulated: the same arithmetic, but no cryptography. The '

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols
+from tff_ssl.aggregators import inspection
 from tff_ssl.templates import client_data, client_task, faults
 from tff_ssl.templates import memories as memories_lib
 
@@ -54,9 +56,10 @@ def build_client_work(
   delta, weight and metrics are zeroed then, and it is counted in the metrics
   `clients`.
 
-  Whatever the aggregators hide, the sums of the four numbers in `clients` reach
-  the server in the clear: how many clients took part, were empty, not finite or
-  invalid. So do the sums that memories at the server are made of.
+  The four numbers in `clients`, how many took part, were empty, not finite or
+  invalid, are summed securely where the metrics are; otherwise their sums reach
+  the server in the clear. So do, always, the sums that memories at the server
+  are made of.
 
   If examples are counted, the metric `num_examples` is their sum, as in TFF.
   If passes are counted, the metrics `forward_passes` and `backward_passes` are
@@ -67,7 +70,7 @@ def build_client_work(
     weights_type: The unplaced type of the global weights.
     metrics_aggregator: As in TFF's own builders, a function of the metrics'
       finalizers, or of these and the type of the metrics; by default
-      `tff.learning.metrics.sum_then_finalize`. It does not cover `clients`.
+      `tff.learning.metrics.sum_then_finalize`.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its state holds the
@@ -95,6 +98,12 @@ def build_client_work(
   )
   _, metrics_type, _, sums_type = work.type_signature.result
   aggregate = _build_metrics_aggregation(metrics_aggregator, metrics_type)
+  sum_counts = tff.federated_sum
+  if _is_secure(aggregate, metrics_type):
+    # Each client counts once at most.
+    sum_counts = functools.partial(
+      tff.federated_secure_sum_bitwidth, bitwidth=1
+    )
 
   merge = tff.tensorflow.computation(
     lambda state, sums: _merge(clients, state, sums), (state_type, sums_type)
@@ -117,7 +126,7 @@ def build_client_work(
     )
     measurements = tff.federated_zip(
       collections.OrderedDict(
-        train=aggregate(metrics), clients=tff.federated_sum(counts)
+        train=aggregate(metrics), clients=sum_counts(counts)
       )
     )
     if len(sums_type):
@@ -262,6 +271,16 @@ def _build_metrics_aggregation(metrics_aggregator, metrics_type) -> Callable:
     pass
   # As TFF does. A second argument may be something else than the type.
   return metrics_aggregator(finalizers)
+
+
+def _is_secure(aggregate: Callable, metrics_type: tff.Type) -> bool:
+  """Whether a metrics aggregation has secure sums."""
+
+  @tff.federated_computation(tff.FederatedType(metrics_type, tff.CLIENTS))
+  def traced(metrics):
+    return aggregate(metrics)
+
+  return inspection.has_secure_sums(traced)
 
 
 @tf.function(autograph=False)
