@@ -5,6 +5,7 @@ from tff_ssl.aggregators.idle_rounds import rest_in_first_rounds
 from tff_ssl.aggregators.inspection import (
   bounds_norms,
   bounds_norms_of_weighted_values,
+  has_secure_sums,
   is_private,
 )
 from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
@@ -14,6 +15,7 @@ __all__ = [
   'NormalizedMeanFactory',
   'bounds_norms',
   'bounds_norms_of_weighted_values',
+  'has_secure_sums',
   'is_private',
   'rest_in_first_rounds',
 ]

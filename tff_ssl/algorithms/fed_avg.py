@@ -102,9 +102,9 @@ def build_fed_avg(
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator is by default `tff.aggregators.MeanFactory()`. Unweighted
       factories (differential privacy) need `client_weighting='uniform'`, and
-      those that add noise a model without moving statistics. With secure sums
-      of models and metrics, the server still sees four numbers in the clear: of
-      clients that took part, and of three kinds left out.
+      those that add noise a model without moving statistics, and both these
+      and secure ones `client_momentum='reset'`. With secure sums of models and
+      metrics, the server sees no sum in the clear.
 
   Returns:
     A `tff.learning.templates.LearningProcess`.

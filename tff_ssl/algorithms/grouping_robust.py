@@ -37,10 +37,10 @@ average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
   would spend them on gathering speed.
 
 A client receives S + 1 models and a momentum, and sends a change and a
-momentum. The momenta are summed in the clear, whatever the aggregator of models
-does; `client_momentum='reset'` does without them. SemiFL's mixtures of
-examples, its batch statistics and its momentum of the average are not part of
-this process (`tff_ssl.build_semifl` has them).
+momentum. The momenta are summed in the clear, so that private and secure
+aggregators are refused; `client_momentum='reset'` does without momenta.
+SemiFL's mixtures of examples, its batch statistics and its momentum of the
+average are not part of this process (`tff_ssl.build_semifl` has them).
 """
 
 from __future__ import annotations

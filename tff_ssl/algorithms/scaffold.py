@@ -92,7 +92,8 @@ def build_scaffold(
       `build_fed_avg`), which then weigh both means.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
       aggregator is for the models alone, as in `build_fed_avg`; changes of
-      controls are summed in the clear.
+      controls are summed in the clear, so that private and secure aggregators
+      are refused.
 
   Returns:
     A `tff.learning.templates.LearningProcess`; c is `client_work['shared']` of

@@ -236,7 +236,8 @@ def compose(
     A process that cannot be measured as yet; see `ComposedProcess.with_parts`.
 
   Raises:
-    ValueError: If the aggregator would add noise to moving statistics.
+    ValueError: If the aggregator would add noise to moving statistics, or hides
+      what clients send while memories show it.
   """
   weights_type = initial.type_signature.result
   work = client_work.build_client_work(
@@ -246,6 +247,7 @@ def compose(
   aggregator = aggregators.rest_in_first_rounds(
     create_aggregator(sent_back.update, sent_back.update_weight), idle_rounds
   )
+  _check_hidden(aggregator, clients.memories)
   finalizer = build_finalizer(
     weights_type=weights_type,
     aggregate_type=aggregator.next.type_signature.result.result.member,
@@ -274,6 +276,26 @@ def compose(
   if view is not None or is_averaged:
     process = _with_view(process, view, is_averaged)
   return ComposedProcess(process, weights_type, view, is_averaged)
+
+
+def _check_hidden(aggregator, memories) -> None:
+  """Raises `ValueError` where something goes round a protecting aggregator."""
+  shown = ' and '.join(
+    each.in_the_clear for each in memories if each.in_the_clear
+  )
+  if not shown:
+    return
+  protection = (
+    'differential privacy' if aggregators.is_private(aggregator) else ''
+  )
+  if aggregators.has_secure_sums(aggregator.next):
+    protection = 'secure sums'
+  if protection:
+    raise ValueError(
+      f'model_aggregator has {protection}, and {shown} would be summed in the '
+      'clear beside it: take an aggregator without, or a process whose clients '
+      'send nothing else, such as build_fed_avg.'
+    )
 
 
 def _check_noise(aggregator, weights_type) -> None:

@@ -370,18 +370,23 @@ class TestTwoGroups:
       assert norm == pytest.approx(2048 if round_num == 2 else 4096)
 
 
-def test_with_secure_sums_the_clear_shows_counts_of_clients_only(build):
-  process = build(
-    num_groups=2,
-    model_aggregator=aggregators.GroupMeanFactory(
+def test_with_secure_sums_nothing_is_in_the_clear(build):
+  secure = {
+    'num_groups': 2,
+    'model_aggregator': aggregators.GroupMeanFactory(
       2,
       weight_sum_factory=tff.aggregators.SecureSumFactory(10.0, 0.0),
       mean_factory=tff.learning.secure_aggregator(),
     ),
-    metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
-  )
-  with pytest.raises(AssertionError, match='unsecure aggregations, found 1'):
-    tff.test.assert_not_contains_unsecure_aggregation(process.next)
+    'metrics_aggregator': tff.learning.metrics.secure_sum_then_finalize,
+  }
+  process = build(**secure)
+  tff.test.assert_not_contains_unsecure_aggregation(process.next)
+  # Momenta would go round it.
+  with pytest.raises(
+    ValueError, match=r"secure sums, and .* momenta .*'reset'"
+  ):
+    build(client_momentum='mean', **secure)
 
 
 class TestInProcessAssignment:

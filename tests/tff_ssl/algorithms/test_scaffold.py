@@ -287,6 +287,15 @@ def test_any_objective_is_corrected(build):
       {'control_update': 'full_gradient', 'redrawn_mask_ratio': 0.5},
       'redrawn_mask_ratio=0.5',
     ),
+    # Controls would go round it.
+    (
+      {'model_aggregator': tff.learning.dp_aggregator(0.1, 4)},
+      'differential privacy, and what clients change .* in the clear',
+    ),
+    (
+      {'model_aggregator': tff.learning.secure_aggregator()},
+      'secure sums, and what clients change .* in the clear',
+    ),
   ],
 )
 def test_bad_arguments_are_named(build, changes, words):

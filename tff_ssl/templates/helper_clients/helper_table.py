@@ -175,6 +175,8 @@ class TableMemory:
 
   table: HelperTable
 
+  in_the_clear = 'the outputs by which helpers are chosen'
+
   def initial(self) -> memories.Fields:
     """See `Memory.initial`."""
     return collections.OrderedDict([(_FIELD, self.table.initial())])

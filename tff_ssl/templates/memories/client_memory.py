@@ -24,6 +24,8 @@ class ClientMemory:
   folder: str
   initial_state: Callable[[client_task.ClientTask], protocols.Structure]
 
+  in_the_clear = ''
+
   def __post_init__(self):
     client_state.check_folder(self.folder)
 

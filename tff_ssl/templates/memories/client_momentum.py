@@ -28,6 +28,8 @@ class MeanState:
 
   initial_state: Callable[[], protocols.Structure]
 
+  in_the_clear = "the clients' momenta (client_momentum='reset' has none)"
+
   def initial(self) -> memory.Fields:
     """See `Memory.initial`."""
     state = tf.nest.map_structure(tf.convert_to_tensor, self.initial_state())

@@ -30,7 +30,13 @@ class Memory(Protocol):
 
   A memory owns fields of the client work's state, which lies at the server. One
   that keeps nothing there has no fields.
+
+  Attributes:
+    in_the_clear: What of the clients the server sums in the clear, in a few
+      words, with the remedy where there is one; '' for nothing.
   """
+
+  in_the_clear: str
 
   def initial(self) -> Fields:
     """Returns the fields before the first round."""

@@ -59,6 +59,8 @@ class SharedMean:
     [protocols.Structure, protocols.Structure, tf.Tensor], protocols.Structure
   ]
 
+  in_the_clear = 'what clients change of the state that they share'
+
   def initial(self) -> memory.Fields:
     """See `Memory.initial`."""
     return collections.OrderedDict([(_FIELD, self.initial_state())])

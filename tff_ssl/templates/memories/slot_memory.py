@@ -36,6 +36,8 @@ class SlotMemory:
   num_slots: int
   initial_state: Callable[[], protocols.Structure]
 
+  in_the_clear = "the clients' momenta (client_momentum='reset' has none)"
+
   def initial(self) -> memory.Fields:
     """See `Memory.initial`."""
     rows = stacks.tile(self.initial_state(), self.num_slots)
