@@ -23,10 +23,17 @@ What may stand inside:
     `value_sum_factory` they must exceed weight times value, as
     `weight_sum_factory` the weight.
 
-Differential privacy is refused. Each group's mean would be wrong: TFF's
-factories divide by a constant number of clients, where a group needs the
-number of its own; weights come before the clip; and the exact weights of the
-groups are published.
+  * Differential privacy, as `mean_factory` with `clients_per_round`, C. A
+    client's own value is clipped before it is scattered, noise is added to all
+    S rows, and each row is divided by the public number C / S, whoever took
+    part. So a client moves one row by at most the clipping norm, which is what
+    the noise hides; nothing else of the groups is published. All clients weigh
+    the same, and groups are as good as equal: the mean of a group with fewer
+    members than C / S is too small.
+
+Without `clients_per_round`, differential privacy is refused. TFF's factories
+divide by a constant number of clients, where a group would need the number of
+its own, which is not public.
 
 Source: the grouping-based model averaging of Zhang et al., Improving
 Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
@@ -75,6 +82,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     mean_factory: tff.aggregators.WeightedAggregationFactory
     | tff.aggregators.UnweightedAggregationFactory
     | None = None,
+    clients_per_round: int | None = None,
   ):
     """Initializes the factory.
 
@@ -91,9 +99,12 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         unweighted one (such as `tff.aggregators.UnweightedMeanFactory()`) gets
         the scattered, weighted values; its result is multiplied by the number
         of clients.
+      clients_per_round: C, at least `num_groups`, with a `mean_factory` that
+        adds noise for differential privacy: the number that it divides by.
 
     Raises:
-      ValueError: If `num_groups` is below 1, or both inner factories are given.
+      ValueError: If `num_groups` is below 1, both inner factories are given, or
+        there are less clients than groups.
       TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
@@ -133,6 +144,15 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'and its result would be taken for a weighted mean: give the '
         'unweighted factory itself.'
       )
+    if clients_per_round is not None:
+      _check_clients(clients_per_round, num_groups)
+      if not isinstance(mean_factory, unweighted):
+        raise TypeError(
+          f'clients_per_round={clients_per_round} is for an unweighted '
+          'mean_factory with noise, such as tff.learning.dp_aggregator(...): '
+          'leave it out.'
+        )
+    self._clients_per_round = clients_per_round
     self._num_groups = num_groups
     self._inner_is_mean = mean_factory is not None
     self._inner_is_weighted = isinstance(mean_factory, weighted)
@@ -153,10 +173,19 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     Raises:
       TypeError: If the types are not of this form.
-      ValueError: If the inner factory adds noise for differential privacy, or
-        clips values to which the weights have been applied.
+      ValueError: If the inner factory adds noise for differential privacy
+        without `clients_per_round`, or clips values to which the weights have
+        been applied.
     """
     _check_types(value_type, weight_type)
+    if self._clients_per_round is not None:
+      return _create_private(
+        self._values,
+        self._num_groups,
+        self._clients_per_round,
+        value_type,
+        weight_type,
+      )
     num_groups = self._num_groups
     inner_is_mean = self._inner_is_mean
     inner_is_weighted = self._inner_is_weighted
@@ -268,16 +297,78 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     return tff.templates.AggregationProcess(initialize, aggregate)
 
 
+def _check_clients(clients_per_round, num_groups: int) -> None:
+  if (
+    not isinstance(clients_per_round, numbers.Integral)
+    or isinstance(clients_per_round, bool)
+    or clients_per_round < num_groups
+  ):
+    raise ValueError(
+      f'clients_per_round={clients_per_round!r} must be a whole number of at '
+      f'least num_groups={num_groups}.'
+    )
+
+
+def _create_private(
+  factory, num_groups: int, clients_per_round: int, value_type, weight_type
+) -> tff.templates.AggregationProcess:
+  """Creates the process with noise on all rows; see the module."""
+  # Of each group, as far as anybody may know.
+  members = clients_per_round / num_groups
+
+  @tff.tensorflow.computation(value_type, weight_type)
+  def scatter(member, weight):
+    row = tf.one_hot(member['group'], num_groups)
+    row *= tf.cast(weight > 0, tf.float32)
+
+    def to_rows(value):
+      shape = [num_groups] + [1] * value.shape.rank
+      return tf.cast(tf.reshape(row, shape), value.dtype) * value[tf.newaxis]
+
+    return tf.nest.map_structure(to_rows, member['value'])
+
+  rows_type = scatter.type_signature.result
+  process = factory.create(rows_type)
+  if not inspection.is_private(process):
+    raise ValueError(
+      f'clients_per_round={clients_per_round} is for a mean_factory with '
+      'noise, and this one has none: leave it out.'
+    )
+
+  @tff.tensorflow.computation(process.next.type_signature.result.result.member)
+  def to_means(rows):
+    # The inner factory has divided by all clients of a round.
+    return collections.OrderedDict(
+      mean=tf.nest.map_structure(
+        lambda row: row * tf.cast(num_groups, row.dtype), rows
+      ),
+      weight=tf.fill([num_groups], tf.constant(members, tf.float32)),
+    )
+
+  @tff.federated_computation(
+    process.initialize.type_signature.result,
+    tff.FederatedType(value_type, tff.CLIENTS),
+    tff.FederatedType(weight_type, tff.CLIENTS),
+  )
+  def aggregate(state, values, weights):
+    output = process.next(state, tff.federated_map(scatter, (values, weights)))
+    return tff.templates.MeasuredProcessOutput(
+      output.state,
+      tff.federated_map(to_means, output.result),
+      output.measurements,
+    )
+
+  return tff.templates.AggregationProcess(process.initialize, aggregate)
+
+
 def _check_inner(process, name: str, is_weighted: bool) -> None:
   """Raises `ValueError` where the means within groups would be wrong."""
   if inspection.is_private(process):
     raise ValueError(
-      f'{name} adds noise for differential privacy, which is wrong within '
-      'groups: it divides by a constant number of clients, where each group '
-      'needs the number of its own; a client with a large weight is clipped to '
-      'next to nothing; and the exact weights of the groups are published. '
-      'Use an aggregator without noise here. Differential privacy is for '
-      "processes without groups, as build_fed_avg(client_weighting='uniform')."
+      f'{name} adds noise for differential privacy, which divides by a '
+      'constant number of clients, where each group needs the number of its '
+      'own: give that number, tff_ssl.GroupMeanFactory(num_groups, '
+      'mean_factory=..., clients_per_round=...), and means are taken by it.'
     )
   bounds = (
     inspection.bounds_norms_of_weighted_values

@@ -26,7 +26,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import fed_avg, process_spec, tff_arguments
+from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.objectives.semi_supervised import UNLABELLED_WEIGHT
@@ -144,5 +144,4 @@ SPEC = ProcessSpec(
   labels_at='dealt',
   makes_pseudo_labels=True,
   has_server_training=False,
-  exceptions=process_spec.OF_EQUAL_WEIGHTS,
 )

@@ -73,11 +73,11 @@ def norms_and_aggregators_compose(problem: TinyProblem) -> None:
 def refuses_meaningless_aggregators(problem: TinyProblem) -> None:
   """Aggregators that cannot do what the paper's rule wants are refused.
 
-  These are an ungrouped mean where the rule averages within groups, and one
-  that ignores the weights where the rule weighs.
+  These are a sum where the rule averages within groups, and a mean that ignores
+  the weights where the rule weighs.
   """
   factory = (
-    tff.aggregators.MeanFactory()
+    tff.aggregators.SumFactory()
     if problem.takes('num_groups')
     else tff.learning.dp_aggregator(0.01, _NUM_CLIENTS)
   )

@@ -204,13 +204,147 @@ def _fixed_clip(noise_multiplier):
     lambda: tff.learning.ddp_secure_aggregator(0.1, 100),
   ],
 )
-def test_differential_privacy_is_refused(build):
-  """The mean of ones within groups [0, 1, 1] of a cohort of 4 was .75."""
+def test_differential_privacy_needs_the_number_of_clients(build):
+  """Else the mean of ones within groups [0, 1, 1] of a cohort of 4 was .75."""
   group_mean = aggregators.GroupMeanFactory(_GROUPS, mean_factory=build())
   with pytest.raises(
-    ValueError, match='mean_factory .* privacy.* build_fed_avg'
+    ValueError, match='mean_factory .* privacy.* clients_per_round=...'
   ):
     group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
+def _private(noise_multiplier, clients, norm=1.0):
+  return {
+    'mean_factory': tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+      noise_multiplier, float(clients), norm
+    ),
+    'clients_per_round': clients,
+  }
+
+
+@pytest.fixture(scope='module')
+def private_mean(tff_context):
+  """Runs aggregations with privacy; each process is built once."""
+  processes = {}
+
+  def run(values, groups, weights=None, times=1, **arguments):
+    key = tuple(sorted(arguments.items()))
+    if key not in processes:
+      processes[key] = aggregators.GroupMeanFactory(
+        _GROUPS, **_private(**arguments)
+      ).create(_VALUE_TYPE, _WEIGHT_TYPE)
+    process = processes[key]
+    members = [
+      collections.OrderedDict(value=value, group=np.int32(group))
+      for value, group in zip(values, groups, strict=True)
+    ]
+    weights = [float(w) for w in weights or [1.0] * len(values)]
+    state = process.initialize()
+    found = []
+    for _ in range(times):
+      output = process.next(state, members, weights)
+      state = output.state
+      found.append(output.result)
+    return found if times > 1 else found[0]
+
+  return run
+
+
+def _flat(mean):
+  return np.concatenate(
+    [mean['kernel'].reshape(_GROUPS, -1), mean['bias'][:, np.newaxis]], axis=1
+  )
+
+
+def test_private_means_divide_by_public_numbers(private_mean):
+  """Whoever is missing, and whatever a client says that it weighs."""
+  values = [
+    collections.OrderedDict(
+      kernel=np.full([4, 2], 0.1, np.float32), bias=np.float32(0.1)
+    )
+  ] * 6
+  groups = [0, 0, 1, 1, 2, 2]
+  found = private_mean(
+    values, groups, [1000.0, 1, 1, 1, 1, 1], noise_multiplier=0.0, clients=6
+  )
+  np.testing.assert_allclose(_flat(found['mean']), 0.1, rtol=1e-5)
+  np.testing.assert_allclose(found['weight'], 2.0)
+  # One of group 0 has not come, one of group 1 was left out.
+  found = private_mean(
+    values[:5], groups[1:], [1.0, 0, 1, 1, 1], noise_multiplier=0.0, clients=6
+  )
+  np.testing.assert_allclose(
+    _flat(found['mean'])[:, 0], [0.05, 0.05, 0.1], rtol=1e-5
+  )
+  np.testing.assert_allclose(found['weight'], 2.0)
+
+
+def test_a_client_moves_one_row_by_no_more_than_the_norm(private_mean):
+  """The sum without noise, of 40 pairs of neighbouring cohorts."""
+  norm, clients = 1.5, 4
+  rng = np.random.default_rng(0)
+  for seed in range(40):
+    values = _values(clients, seed)
+    scale = np.float32(10 ** rng.uniform(-2, 2))
+    values[0] = {key: value * scale for key, value in values[0].items()}
+    groups = rng.integers(0, _GROUPS, clients)
+    with_it, without = (
+      _flat(
+        private_mean(
+          values[first:],
+          groups[first:],
+          noise_multiplier=0.0,
+          clients=clients,
+          norm=norm,
+        )['mean']
+      )
+      * clients
+      / _GROUPS
+      for first in (0, 1)
+    )
+    change = with_it - without
+    size = np.linalg.norm(
+      np.concatenate([v.ravel() for v in values[0].values()])
+    )
+    assert np.linalg.norm(change) == pytest.approx(min(size, norm), rel=1e-3)
+    rows = np.flatnonzero(np.abs(change).max(axis=1) > 1e-5)
+    assert rows.tolist() == [groups[0]]
+
+
+def test_noise_is_on_all_rows(private_mean):
+  """z times the norm on each number of the sum, so S / C of that on means."""
+  values = _values(4)
+  found = private_mean(
+    values, [0, 0, 0, 0], times=200, noise_multiplier=2.0, clients=4, norm=1.5
+  )
+  means = np.stack([_flat(each['mean']) for each in found])
+  noise = means - means.mean(axis=0)
+  expected = 2.0 * 1.5 * _GROUPS / 4
+  for row in range(_GROUPS):
+    # 1,800 numbers know a deviation to 1.7%.
+    assert noise[:, row].std() == pytest.approx(expected, rel=0.06)
+  # Of groups without clients there is noise and nothing else.
+  assert abs(means[:, 1:].mean()) < 4 * expected / np.sqrt(means[:, 1:].size)
+
+
+@pytest.mark.parametrize(
+  'changes, error, message',
+  [
+    ({'clients_per_round': 2}, ValueError, 'at least num_groups=3'),
+    ({'clients_per_round': 2.5}, ValueError, 'clients_per_round=2.5 must be'),
+    ({'mean_factory': None}, TypeError, 'clients_per_round=4 is for an unw'),
+    (
+      {'mean_factory': tff.aggregators.UnweightedMeanFactory()},
+      ValueError,
+      'clients_per_round=4 is for a mean_factory with noise',
+    ),
+  ],
+)
+def test_private_means_that_are_none(changes, error, message):
+  with pytest.raises(error, match=message):
+    aggregators.GroupMeanFactory(
+      _GROUPS, **{**_private(1.0, 4), **changes}
+    ).create(_VALUE_TYPE, _WEIGHT_TYPE)
 
 
 @pytest.mark.parametrize(

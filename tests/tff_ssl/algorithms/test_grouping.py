@@ -370,6 +370,48 @@ class TestTwoGroups:
       assert norm == pytest.approx(2048 if round_num == 2 else 4096)
 
 
+def test_tffs_means_are_taken_within_groups(build):
+  """As if they had been put into `GroupMeanFactory` by hand."""
+  clipped = tff.aggregators.clipping_factory(
+    0.01, tff.aggregators.MeanFactory()
+  )
+  clients = [_client(i, g, labelled=True) for i, g in enumerate([0, 1, 1])]
+  found = []
+  for factory in (
+    clipped,
+    aggregators.GroupMeanFactory(2, mean_factory=clipped),
+    None,
+  ):
+    process = build(num_groups=2, threshold=0.0, model_aggregator=factory)
+    state = process.next(process.initialize(), clients).state
+    found.append(process.get_model_weights(state).trainable)
+  for one, two, plain in zip(*found, strict=True):
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - plain).max() > 0
+  with pytest.raises(TypeError, match='SumFactory, and groups need means'):
+    build(num_groups=2, model_aggregator=tff.aggregators.SumFactory())
+
+
+def test_private_groups_divide_by_public_numbers(build):
+  """Clients that a clip leaves alone, without noise: Eq. 7 with C / S each."""
+  private = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+    0.0, 4.0, 100.0
+  )
+  clients = [_client(i, i % 2, labelled=True) for i in range(4)]
+  found = []
+  for factory in (
+    aggregators.GroupMeanFactory(2, mean_factory=private, clients_per_round=4),
+    None,
+  ):
+    process = build(num_groups=2, threshold=0.0, model_aggregator=factory)
+    state = process.next(process.initialize(), clients).state
+    found.append(process.get_model_weights(state).trainable)
+  for one, two in zip(*found, strict=True):
+    np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+  with pytest.raises(ValueError, match='clients_per_round=...'):
+    build(num_groups=2, model_aggregator=private)
+
+
 def test_with_secure_sums_nothing_is_in_the_clear(build):
   secure = {
     'num_groups': 2,
