@@ -610,6 +610,36 @@ def test_gain_rounds_in_which_most_pseudo_labels_are_wrong(page):
   assert not rounds.keys() & {'received_after', 'received_after_ema'}
 
 
+@_on('comparison.md')
+def test_grouping_beside_easgd_and_overlap_sgd(page):
+  accuracy = _accuracy('balanced_table5', tested=_BALANCED_TESTED)
+  last = accuracy.tail(5).mean()
+  for run in (
+    't8_overlap_sgd',
+    't8_easgd',
+    'grouping_supervised',
+    'server_only',
+    't8_grouping',
+    't8_fedavg',
+  ):
+    seeds = last[run]
+    mean, low, high = _interval(seeds)
+    ends = f'{_end(low)} to {_end(high)}'
+    by_seed = ', '.join(map(_short, seeds))
+    assert f'| {_short(mean)} | {ends} | {by_seed} |' in page, run
+  lead = last['t8_grouping'] - last['t8_fedavg']
+  assert (lead > 0).sum() == 2 and lead.mean() > 0
+  curves = _curves('balanced_table5')
+  late = curves[(curves['run'] == 't8_grouping') & (curves['round'] > 100)]
+  # "Nearly all wrong".
+  assert late['pseudo_label_accuracy'].mean() < 0.1
+
+
+def _end(value):
+  """An end of an interval, which may lie below 0: -.134."""
+  return ('-' if value < 0 else '') + _short(abs(value))
+
+
 @_on('costs.md')
 def test_costs_of_a_client(page):
   """Bytes by the size of the network, passes by those of FedAvg."""
