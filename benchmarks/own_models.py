@@ -19,25 +19,12 @@ _MODEL = 'emnist_cnn'
 _NAMES = ('easgd', 'overlap_sgd')
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnModels:
-  """The sizes of a round: the default steps, and the paper's minibatch.
-
-  Attributes:
-    clients: C = K, all clients take part.
-    steps: T.
-    batch_size: B.
-  """
-
-  clients: int = 4
-  steps: int = 16
-  batch_size: int = 64
+WORKLOAD = workloads.Steps()
 
 
-WORKLOAD = OwnModels()
-
-
-def build_all(workload: OwnModels, folder: str) -> dict[str, candidates.Round]:
+def build_all(
+  workload: workloads.Steps, folder: str
+) -> dict[str, candidates.Round]:
   """Returns the candidates by name: `fedavg`, `easgd` and `overlap_sgd`.
 
   Args:
@@ -83,7 +70,7 @@ def build_all(workload: OwnModels, folder: str) -> dict[str, candidates.Round]:
   return {name: rounds(name) for name in ('fedavg', *_NAMES)}
 
 
-def compare(workload: OwnModels, folder: str, repetitions: int) -> dict:
+def compare(workload: workloads.Steps, folder: str, repetitions: int) -> dict:
   """Compares the candidates.
 
   Args:

@@ -18,25 +18,12 @@ from tff_ssl.algorithms import PROCESSES
 _MODEL = 'small_cnn'
 
 
-@dataclasses.dataclass(frozen=True)
-class Robust:
-  """The sizes of a round: the paper's steps and minibatch.
-
-  Attributes:
-    clients: C = K, all clients take part.
-    steps: T.
-    batch_size: B.
-  """
-
-  clients: int = 4
-  steps: int = 16
-  batch_size: int = 64
+WORKLOAD = workloads.Steps()
 
 
-WORKLOAD = Robust()
-
-
-def build_all(workload: Robust, folder: str) -> dict[str, candidates.Round]:
+def build_all(
+  workload: workloads.Steps, folder: str
+) -> dict[str, candidates.Round]:
   """Returns the candidates by name: `crl` and `robust`.
 
   Args:
@@ -78,7 +65,7 @@ def build_all(workload: Robust, folder: str) -> dict[str, candidates.Round]:
   return {'crl': rounds('grouping'), 'robust': rounds('grouping_robust')}
 
 
-def compare(workload: Robust, folder: str, repetitions: int) -> dict:
+def compare(workload: workloads.Steps, folder: str, repetitions: int) -> dict:
   """Compares both candidates.
 
   Args:

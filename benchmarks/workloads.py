@@ -52,6 +52,21 @@ class Workload:
     return dataclasses.replace(self, clients=clients)
 
 
+@dataclasses.dataclass(frozen=True)
+class Steps:
+  """The sizes of a round: by default the paper's steps and minibatch.
+
+  Attributes:
+    clients: C = K, all clients take part.
+    steps: T.
+    batch_size: B.
+  """
+
+  clients: int = 4
+  steps: int = 16
+  batch_size: int = 64
+
+
 def _build(name):
   return lambda: models.MODELS[name].build(INPUT_SHAPE, NUM_CLASSES, 'none')
 

@@ -160,7 +160,7 @@ def build(
   labelled_examples: int = 0,
   mask_ratio: float | None = None,
   shared_fraction: float | None = None,
-  shared_share: float = 1.0,
+  shared_share: float | None = None,
   **settings: Any,
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
@@ -185,7 +185,8 @@ def build(
     shared_fraction: beta, if clients share a class-uniform set of examples
       (`shared_examples`), which is the server's set, too. It excludes
       `server_examples` and `labelled_examples`, and needs known labels.
-    shared_share: alpha, the share of that set that a client gets.
+    shared_share: alpha, the share of that set that a client gets; given where
+      there is one.
     **settings: The partition's settings by name, the arguments of its function.
       `None` stands for a setting that is not given.
 

@@ -72,10 +72,11 @@ def _server_labels(source, partition) -> list[str]:
     f'{source.num_classes} classes, {_origin(source, partition)}.'
   ]
   if least < FEW_LABELS:
+    flag = '--shared_fraction' if partition.is_shared else '--server_examples'
     found.append(
       f'Warning: the server has fewer than {FEW_LABELS} labels of a class, so '
       'the result depends strongly on which examples the seed draws; raise '
-      '--server_examples.'
+      f'{flag}.'
     )
   if partition.is_shared:
     share = partition.arguments['shared_share']

@@ -315,7 +315,7 @@ def _partition(request, source) -> Partition:
     labelled_examples=request.labelled_examples or 0,
     mask_ratio=request.mask_ratio if is_fixed else None,
     shared_fraction=request.shared_fraction,
-    shared_share=request.shared_share or 1.0,
+    shared_share=request.shared_share,
     **request.partition_arguments,
   )
   cohort.check_has_clients(

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from benchmarks import measurement, own_models, rounds
+from benchmarks import measurement, own_models, rounds, workloads
 
 
 def test_json_holds_every_field(monkeypatch, capsys):
-  tiny = own_models.OwnModels(clients=2, steps=2, batch_size=4)
+  tiny = workloads.Steps(clients=2, steps=2, batch_size=4)
   monkeypatch.setattr(own_models, 'WORKLOAD', tiny)
   monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)
   rounds.main(['--json', '--only=own_models', '--repetitions=1'])

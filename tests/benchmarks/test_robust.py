@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from benchmarks import measurement, robust, rounds
+from benchmarks import measurement, robust, rounds, workloads
 
 
 def test_json_holds_every_field(monkeypatch, capsys):
-  tiny = robust.Robust(clients=2, steps=2, batch_size=4)
+  tiny = workloads.Steps(clients=2, steps=2, batch_size=4)
   monkeypatch.setattr(robust, 'WORKLOAD', tiny)
   monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)
   rounds.main(['--json', '--only=robust', '--repetitions=1'])

@@ -53,6 +53,13 @@ import tensorflow_federated as tff
 
 from tff_ssl.aggregators import inspection
 
+# TFF's factories of sums, which are no means.
+_SUMS = (
+  tff.aggregators.SumFactory,
+  tff.aggregators.SecureSumFactory,
+  tff.aggregators.EncodedSumFactory,
+)
+
 
 class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
   """Weighted means of the clients' values within each of `num_groups` groups.
@@ -104,7 +111,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     Raises:
       ValueError: If `num_groups` is below 1, both inner factories are given, or
-        there are less clients than groups.
+        there are fewer clients than groups.
       TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
@@ -134,6 +141,11 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       raise TypeError(
         'mean_factory must be an aggregation factory of tff.aggregators, but '
         f'is {type(mean_factory).__name__}.'
+      )
+    if isinstance(mean_factory, _SUMS):
+      raise TypeError(
+        f'mean_factory is a {type(mean_factory).__name__}, which gives no '
+        'mean: give it as value_sum_factory.'
       )
     default = tff.aggregators.SumFactory()
     if isinstance(

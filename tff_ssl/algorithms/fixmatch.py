@@ -109,6 +109,11 @@ def build_fixmatch(
       f'client_training has labelled_batch_size={plan.labelled_batch_size}: '
       'give batch_size, the labelled examples of a step, and unlabelled_ratio.'
     )
+  if wiring.ema_decay:
+    raise ValueError(
+      f'wiring.ema_decay={wiring.ema_decay} has no effect beside ema_decay='
+      f'{ema_decay:g}: give the latter.'
+    )
   return fed_avg.build_fed_avg(
     model,
     data_spec=data_spec,

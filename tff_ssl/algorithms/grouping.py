@@ -201,9 +201,10 @@ def build_grouping_ssfl(
     class_weights: d positive factors of the server's loss by class; by default
       1. Those of clients with labels are an argument of their objective.
     wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`). The
-      aggregator is by default `GroupMeanFactory(num_groups)`; give one with
-      other inner factories for clipping, compression or secure sums. It says
-      which are refused. In warm-up rounds an adaptive one rests.
+      aggregator is by default `GroupMeanFactory(num_groups)`, into which one of
+      TFF's means is put, for clipping, compression or secure sums. It says
+      which are refused, and what differential privacy takes. In warm-up
+      rounds an adaptive one rests.
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Its metrics hold

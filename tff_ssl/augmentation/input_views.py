@@ -16,7 +16,8 @@ class InputViews:
   For a model that takes a picture beside a row of numbers, say. The methods
   take a dict of tensors `[batch, ...]` by the names of `views`, and a seed: an
   `int32` or `int64` tensor of shape [2]. They return such a dict. Each input
-  draws for itself: a seed for it derives from the seed and its place.
+  draws for itself: a seed for it derives from the seed and its place. Inputs of
+  other names, or no dict, raise a `ValueError`.
 
   Attributes:
     views: For each input its views, such as `tff_ssl.ImageViews`, by the name
@@ -48,14 +49,9 @@ class InputViews:
         f'views are of the inputs {sorted(self.views)}, but examples are '
         f'{given}: give views for each, by its name in x.'
       )
+    found = {}
     # In an order that does not depend on who made the dict.
-    names = sorted(examples)
-    seeds = (
-      () if seed is None else (randomness.fold_in(seed, place),)
-      for place in range(len(names))
-    )
-    found = {
-      name: getattr(self.views[name], view)(examples[name], *own)
-      for name, own in zip(names, seeds, strict=True)
-    }
+    for place, name in enumerate(sorted(examples)):
+      own = [] if seed is None else [randomness.fold_in(seed, place)]
+      found[name] = getattr(self.views[name], view)(examples[name], *own)
     return collections.OrderedDict((name, found[name]) for name in examples)

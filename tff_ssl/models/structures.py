@@ -42,9 +42,7 @@ def size(x: protocols.Structure) -> tf.Tensor:
 
 
 def rows(
-  x: protocols.Structure,
-  begin: tf.Tensor | int | None,
-  end: tf.Tensor | int | None,
+  x: protocols.Structure, begin: tf.Tensor | int, end: tf.Tensor | int
 ) -> protocols.Structure:
   """Returns the examples from `begin` to before `end`."""
   return tf.nest.map_structure(lambda part: part[begin:end], x)

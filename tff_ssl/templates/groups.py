@@ -25,13 +25,6 @@ from tff_ssl.templates import memories as memories_lib
 from tff_ssl.templates.server import moving_average
 from tff_ssl.wiring import Wiring
 
-# TFF's factories of sums, which are no means.
-_SUMS = (
-  tff.aggregators.SumFactory,
-  tff.aggregators.SecureSumFactory,
-  tff.aggregators.EncodedSumFactory,
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Grouping:
@@ -272,22 +265,16 @@ def create_aggregator(
     TypeError: If the factory does not aggregate by group.
     ValueError: If an inner factory would make the means of groups wrong.
   """
-  if factory is None:
-    factory = aggregators.GroupMeanFactory(num_groups)
-  elif type(factory).__module__.startswith('tensorflow_federated'):
-    if isinstance(factory, _SUMS):
-      raise TypeError(
-        f'model_aggregator is a {type(factory).__name__}, and groups need '
-        'means: give a mean around it, or tff_ssl.GroupMeanFactory('
-        f'{num_groups}, value_sum_factory=...).'
-      )
-    factory = aggregators.GroupMeanFactory(num_groups, mean_factory=factory)
   by_group = (
-    'model_aggregator must aggregate by group, as tff_ssl.GroupMeanFactory('
-    f'{num_groups}, mean_factory=...) does with an inner factory, but is '
+    "model_aggregator must be one of TFF's means, or aggregate by group, as "
+    f'tff_ssl.GroupMeanFactory({num_groups}, ...) does, but is '
     f'{type(factory).__name__}'
   )
   try:
+    if factory is None:
+      factory = aggregators.GroupMeanFactory(num_groups)
+    elif type(factory).__module__.startswith('tensorflow_federated'):
+      factory = aggregators.GroupMeanFactory(num_groups, mean_factory=factory)
     process = factory.create(update_type, weight_type)
   except TypeError as error:
     raise TypeError(f'{by_group}: {error}') from error

@@ -26,6 +26,7 @@ def _build(source, **changes):
       'noniid_r': 1.0,
       'num_clients': 10,
       'shared_fraction': 0.25,
+      'shared_share': 1.0,
       **changes,
     },
   )

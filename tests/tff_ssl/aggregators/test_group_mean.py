@@ -334,6 +334,11 @@ def test_noise_is_on_all_rows(private_mean):
     ({'clients_per_round': 2.5}, ValueError, 'clients_per_round=2.5 must be'),
     ({'mean_factory': None}, TypeError, 'clients_per_round=4 is for an unw'),
     (
+      {'mean_factory': tff.aggregators.SumFactory()},
+      TypeError,
+      'mean_factory is a SumFactory, which gives no mean',
+    ),
+    (
       {'mean_factory': tff.aggregators.UnweightedMeanFactory()},
       ValueError,
       'clients_per_round=4 is for a mean_factory with noise',

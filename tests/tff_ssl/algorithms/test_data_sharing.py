@@ -3,19 +3,17 @@
 import numpy as np
 import pytest
 
-import tff_ssl
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.testing import tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
-_PLAN = tff_ssl.TrainingPlan(batch_size=8, steps=3)
 
-
-def _weights(process, problem, rounds, first=0):
+def _weights(problem, rounds):
+  process = problem.process
   state = process.initialize()
   found = []
-  for round_num in range(first, first + rounds):
+  for round_num in range(rounds):
     output = process.next(state, problem.clients(round_num))
     state = output.state
     found.append(process.get_model_weights(state).trainable)
@@ -34,9 +32,9 @@ def _assert_equal(found, expected):
 
 def test_the_first_rounds_are_those_of_the_server_alone():
   problem = _problem('data_sharing', server_warmup_rounds=2)
-  found, metrics = _weights(problem.process, problem, 2)
+  found, metrics = _weights(problem, 2)
   alone = _problem('server_only')
-  expected, _ = _weights(alone.process, alone, 2)
+  expected, _ = _weights(alone, 2)
   _assert_equal(found, expected)
   assert np.isfinite(metrics['finalizer']['server']['loss'])
   assert np.isnan(metrics['client_work']['train']['loss'])
@@ -44,9 +42,9 @@ def test_the_first_rounds_are_those_of_the_server_alone():
 
 def test_the_others_are_fedavg():
   problem = _problem('data_sharing', server_warmup_rounds=0)
-  found, metrics = _weights(problem.process, problem, 2)
+  found, metrics = _weights(problem, 2)
   plain = _problem('fedavg')
-  expected, _ = _weights(plain.process, plain, 2)
+  expected, _ = _weights(plain, 2)
   _assert_equal(found, expected)
   assert np.isnan(metrics['finalizer']['server']['loss'])
 
@@ -54,7 +52,7 @@ def test_the_others_are_fedavg():
 def test_the_average_begins_where_the_server_ended():
   """One round of each: FedAvg's second round from the server's weights."""
   problem = _problem('data_sharing', server_warmup_rounds=1)
-  (first, second), _ = _weights(problem.process, problem, 2)
+  (first, second), _ = _weights(problem, 2)
   plain = _problem('fedavg')
   state = plain.process.next(plain.process.initialize(), plain.clients(0)).state
   weights = plain.process.get_model_weights(state)

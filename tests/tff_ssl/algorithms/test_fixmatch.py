@@ -111,3 +111,9 @@ def test_the_second_minibatch_is_no_choice():
   plan = tff_ssl.TrainingPlan(batch_size=4, labelled_batch_size=2)
   with pytest.raises(ValueError, match='labelled_batch_size=2: give batch_'):
     problem.build(client_training=plan)
+
+
+def test_there_is_one_average():
+  problem = tiny_problems.TinyProblem(PROCESSES['fixmatch'])
+  with pytest.raises(ValueError, match='wiring.ema_decay=0.9 has no effect'):
+    problem.build(wiring=tff_ssl.Wiring(ema_decay=0.9))

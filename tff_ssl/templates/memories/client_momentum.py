@@ -28,7 +28,7 @@ class MeanState:
 
   initial_state: Callable[[], protocols.Structure]
 
-  in_the_clear = "the clients' momenta (client_momentum='reset' has none)"
+  in_the_clear = SlotMemory.in_the_clear
 
   def initial(self) -> memory.Fields:
     """See `Memory.initial`."""

@@ -37,13 +37,6 @@ def build(
     rounds without a server that trains.
   """
 
-  def initial_state():
-    return collections.OrderedDict(
-      optimizer=server.initial_optimizer_state(),
-      round=tf.constant(0, tf.int32),
-      seed=tf.constant(seed, tf.int32),
-    )
-
   def update(state, weights, delta):
     def train():
       trained = server.run(
@@ -83,7 +76,7 @@ def build(
     )
 
   return finalizers.build_finalizer(
-    initial_state,
+    lambda: server_training.initial_state(server, seed),
     update,
     weights_type=weights_type,
     aggregate_type=aggregate_type,

@@ -141,6 +141,25 @@ class ServerTraining:
     return client_data.collect(dataset, spec)
 
 
+def initial_state(
+  server: ServerTraining, seed: int
+) -> collections.OrderedDict[str, Any]:
+  """Returns the first state of a finalizer in which the server trains.
+
+  Args:
+    server: How it trains.
+    seed: The run's seed.
+
+  Returns:
+    `<optimizer, round=int32, seed=int32>`, tensors.
+  """
+  return collections.OrderedDict(
+    optimizer=server.initial_optimizer_state(),
+    round=tf.constant(0, tf.int32),
+    seed=tf.constant(seed, tf.int32),
+  )
+
+
 def ratios(
   metrics: protocols.Metrics,
 ) -> collections.OrderedDict[str, tf.Tensor]:
@@ -180,13 +199,6 @@ def build_server_training(
     `<server=<loss, accuracy>, update_non_finite=int32>`.
   """
 
-  def initial_state():
-    return collections.OrderedDict(
-      optimizer=server.initial_optimizer_state(),
-      round=tf.constant(0, tf.int32),
-      seed=tf.constant(seed, tf.int32),
-    )
-
   def update(state, weights, aggregate):
     trained = server.run(
       server_start(weights, aggregate),
@@ -214,7 +226,7 @@ def build_server_training(
     return state, weights, measurements
 
   return finalizers.build_finalizer(
-    initial_state,
+    lambda: initial_state(server, seed),
     update,
     weights_type=weights_type,
     aggregate_type=aggregate_type,
