@@ -25,6 +25,8 @@ from tff_ssl.simulation import workers
 
 # Rounds in a row without a finite update before the run stops.
 _MAX_STALLED_ROUNDS = 3
+# How many values were clipped, by data type, where metrics are summed securely.
+_OF_SECURE_METRICS = 'secure_sum_measurements'
 
 
 class StalledError(RuntimeError):
@@ -174,6 +176,8 @@ def flatten(metrics) -> dict[str, object]:
   """
   row = {}
   for name, value in metrics['client_work']['train'].items():
+    if name == _OF_SECURE_METRICS:
+      continue
     name = f'train_{name}' if name in ('loss', 'accuracy') else name
     row[name] = float(value)
   for name, value in metrics['client_work']['clients'].items():
