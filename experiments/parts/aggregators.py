@@ -24,6 +24,9 @@ MIN_GROUP_SIZE = Setting(
 
 def _part(spec: recommended.AggregatorSpec) -> Part:
   overrides = {}
+  if spec.is_private or spec.is_secure:
+    # Momenta that clients send would go round the aggregator.
+    overrides['client_momentum'] = 'reset'
   if spec.is_secure:
     overrides['client_metrics'] = 'secure'
   if not spec.is_weighted:
