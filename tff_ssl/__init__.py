@@ -102,6 +102,10 @@ _MODULE_OF = {
   'full_gradient': 'templates.full_gradient',
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
+  # Deployment.
+  'SavedProcess': 'saved_process',
+  'load_process': 'saved_process',
+  'save_process': 'saved_process',
   # Simulation.
   'ClientKeySource': 'simulation.client_sampling',
   'build_context': 'simulation.workers',
