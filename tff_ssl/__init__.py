@@ -88,8 +88,11 @@ _MODULE_OF = {
   'VirtualAdversarialProportions': 'objectives',
   'Words': 'objectives',
   # Aggregation.
+  'GeometricMedianFactory': 'aggregators',
   'GroupMeanFactory': 'aggregators',
+  'MedianFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',
+  'TrimmedMeanFactory': 'aggregators',
   # Measurements.
   'Communication': 'metrics',
   'ServerTask': 'metrics',
