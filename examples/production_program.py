@@ -42,7 +42,16 @@ _PATIENCE = flags.DEFINE_integer(
 _AGGREGATOR = flags.DEFINE_enum(
   'aggregator',
   'mean',
-  ['mean', 'clip', 'robust', 'compressed', 'dp', 'secure', 'secure_dp'],
+  [
+    'mean',
+    'clip',
+    'robust',
+    'median',
+    'compressed',
+    'dp',
+    'secure',
+    'secure_dp',
+  ],
   'How model deltas meet.',
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(

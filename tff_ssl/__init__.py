@@ -88,9 +88,12 @@ _MODULE_OF = {
   'VirtualAdversarialProportions': 'objectives',
   'Words': 'objectives',
   # Aggregation.
+  'GeometricMedianFactory': 'aggregators',
   'GroupMeanFactory': 'aggregators',
+  'MedianFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',
   'PrivateMeanFactory': 'aggregators',
+  'TrimmedMeanFactory': 'aggregators',
   'no_metrics': 'aggregators',
   'recommended_aggregator': 'aggregators.recommended',
   'secure_metrics': 'aggregators',

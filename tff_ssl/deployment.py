@@ -48,7 +48,7 @@ _DONE, _USAGE = 0, 2
 
 # The plain mean is what processes are built with otherwise.
 AGGREGATORS = tuple(name for name in recommended.AGGREGATORS if name != 'mean')
-_VALUES = {'noise_multiplier': 0.01, 'clip_norm': 1.0}
+_VALUES = {'noise_multiplier': 0.01, 'clip_norm': 1.0, 'trimmed_share': 0.1}
 _YES, _NO = 'yes', '-'
 
 

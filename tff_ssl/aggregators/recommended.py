@@ -18,7 +18,7 @@ from tff_ssl.setting import Setting, check_arguments
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl.aggregators import client_metrics, private_mean
+  from tff_ssl.aggregators import client_metrics, private_mean, robust_means
 
 CLIP_NORM = Setting(
   'clip_norm',
@@ -37,6 +37,15 @@ NOISE_MULTIPLIER = Setting(
   'z, standard deviation of the noise in the sum of the model deltas, by their '
   'largest norm.',
   at_least=0,
+)
+TRIMMED_SHARE = Setting(
+  'trimmed_share',
+  float,
+  'beta, the share of the clients that is left out on each side of each '
+  'coordinate.',
+  default=0.1,
+  at_least=0,
+  below=0.5,
 )
 
 
@@ -98,6 +107,22 @@ AGGREGATORS: Mapping[str, AggregatorSpec] = {
       lambda: tff.learning.robust_aggregator(),
     ),
     AggregatorSpec(
+      'median',
+      'The median of each coordinate; the server sees all clients.',
+      lambda: robust_means.MedianFactory(),
+    ),
+    AggregatorSpec(
+      'trimmed_mean',
+      'The mean without extreme values; the server sees all clients.',
+      lambda **chosen: robust_means.TrimmedMeanFactory(**chosen),
+      (TRIMMED_SHARE,),
+    ),
+    AggregatorSpec(
+      'geometric_median',
+      'The point nearest to all clients; the server sees them.',
+      lambda: robust_means.GeometricMedianFactory(),
+    ),
+    AggregatorSpec(
       'compressed',
       'As robust, and large tensors are sent in 8 bits.',
       lambda: tff.learning.compression_aggregator(),
@@ -149,10 +174,11 @@ def recommended_aggregator(
   Processes with groups take the same: they aggregate by group with it.
 
   Args:
-    name: 'mean', 'clip', 'robust', 'compressed', 'dp', 'secure' or 'secure_dp'.
+    name: 'mean', 'clip', 'robust', 'median', 'trimmed_mean',
+      'geometric_median', 'compressed', 'dp', 'secure' or 'secure_dp'.
     clients_per_round: C, which 'dp' and 'secure_dp' divide by.
     **settings: `clip_norm` of 'clip', 'dp' and 'secure_dp', `noise_multiplier`
-      of the latter two.
+      of the latter two, `trimmed_share` of 'trimmed_mean'.
 
   Returns:
     A factory. Those of 'dp' and 'secure_dp' are unweighted, for builders with

@@ -1,0 +1,217 @@
+"""Medians and their kin against numpy and scipy, alone and within groups."""
+
+import collections
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import aggregators
+from tff_ssl.aggregators import robust_means
+
+_VALUE_TYPE = tff.to_type(
+  collections.OrderedDict(kernel=(np.float32, [4, 2]), bias=np.float32)
+)
+_WEIGHT_TYPE = tff.to_type(np.float32)
+_GROUPS = 3
+
+
+def _factories():
+  return {
+    'median': aggregators.MedianFactory(),
+    'trimmed': aggregators.TrimmedMeanFactory(0.2),
+    'geometric': aggregators.GeometricMedianFactory(),
+    'mean': tff.aggregators.MeanFactory(),
+  }
+
+
+@pytest.fixture(scope='module')
+def aggregate(tff_context):
+  """Runs one aggregation by the name of a factory, which is built once."""
+  processes = {}
+
+  def run(name, points, weights=None):
+    if name not in processes:
+      processes[name] = _factories()[name].create(_VALUE_TYPE, _WEIGHT_TYPE)
+    weights = [1.0] * len(points) if weights is None else weights
+    process = processes[name]
+    output = process.next(
+      process.initialize(), [_value(point) for point in points], weights
+    )
+    return _flat(output.result)
+
+  return run
+
+
+@pytest.fixture(scope='module')
+def aggregate_groups(tff_context):
+  """The same within groups; returns the means, `[S, 9]`, and the weights."""
+  processes = {}
+  value_type = tff.to_type(
+    collections.OrderedDict(value=_VALUE_TYPE, group=np.int32)
+  )
+
+  def run(name, points, groups, weights):
+    if name not in processes:
+      processes[name] = aggregators.GroupMeanFactory(
+        _GROUPS, mean_factory=_factories()[name]
+      ).create(value_type, _WEIGHT_TYPE)
+    members = [
+      collections.OrderedDict(value=_value(point), group=np.int32(group))
+      for point, group in zip(points, groups, strict=True)
+    ]
+    process = processes[name]
+    output = process.next(process.initialize(), members, weights)
+    mean, weight = output.result['mean'], output.result['weight']
+    np.testing.assert_array_equal(output.measurements['group_weights'], weight)
+    flat = [mean['kernel'].reshape(_GROUPS, -1), mean['bias'][:, np.newaxis]]
+    return np.concatenate(flat, axis=1), weight
+
+  return run
+
+
+def _value(point):
+  return collections.OrderedDict(
+    kernel=point[:8].reshape(4, 2), bias=np.float32(point[8])
+  )
+
+
+def _flat(value):
+  return np.append(value['kernel'].ravel(), value['bias'])
+
+
+def _points(n, seed=0):
+  return np.random.default_rng(seed).normal(size=[n, 9]).astype(np.float32)
+
+
+def _geometric_median(points):
+  """An independent one: Newton's method on the sum of distances."""
+  points = points.astype(np.float64)
+
+  def total(point):
+    return np.linalg.norm(points - point, axis=1).sum()
+
+  def gradient(point):
+    steps = point - points
+    return (steps / np.linalg.norm(steps, axis=1, keepdims=True)).sum(axis=0)
+
+  start = points.mean(axis=0) + 1e-3
+  return scipy.optimize.minimize(
+    total, start, jac=gradient, method='BFGS', options={'gtol': 1e-9}
+  ).x
+
+
+def _expected(name, points):
+  if name == 'median':
+    return np.median(points, axis=0)
+  if name == 'trimmed':
+    return scipy.stats.trim_mean(points, 0.2, axis=0)
+  return _geometric_median(points)
+
+
+@pytest.mark.parametrize('name', ['median', 'trimmed'])
+@pytest.mark.parametrize('n', [1, 2, 5, 10, 11])
+def test_odd_and_even_numbers_of_clients(aggregate, name, n):
+  points = _points(n)
+  np.testing.assert_allclose(
+    aggregate(name, points), _expected(name, points), rtol=1e-6, atol=1e-7
+  )
+
+
+@pytest.mark.parametrize('n', [3, 4, 7, 20])
+def test_the_geometric_median_has_the_least_sum_of_distances(aggregate, n):
+  points = _points(n, seed=n)
+  np.testing.assert_allclose(
+    aggregate('geometric', points), _expected('geometric', points), atol=1e-4
+  )
+
+
+@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+def test_clients_without_weight_are_left_out(aggregate, name):
+  """So are values that are not finite, whatever weight they claim."""
+  points = _points(9, seed=1)
+  points[6, 3] = np.nan
+  points[7, 8] = np.inf
+  weights = [1.0, 0.0, 7.0, 1.0, 0.5, 1e30, 1.0, 3.0, np.nan]
+  counted = [0, 2, 3, 4, 5]
+  np.testing.assert_allclose(
+    aggregate(name, points, weights),
+    _expected(name, points[counted]),
+    rtol=1e-4,
+    atol=1e-5,
+  )
+
+
+@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+def test_with_nobody_left_the_result_is_zero(aggregate, name):
+  points = _points(3)
+  np.testing.assert_array_equal(aggregate(name, points, [0.0] * 3), 0)
+  np.testing.assert_array_equal(aggregate(name, np.nan * points), 0)
+  np.testing.assert_array_equal(aggregate(name, []), 0)
+  np.testing.assert_array_equal(aggregate(name, points[:1]), points[0])
+
+
+@pytest.mark.parametrize('scale', [-1.0, 1e6, 1e37])
+@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+def test_one_client_of_five_stays_within_the_others(aggregate, name, scale):
+  points = 1 + 0.1 * _points(5, seed=2)
+  points[1] *= np.float32(scale)
+  others = np.delete(points, 1, axis=0)
+  low, high = others.min(axis=0), others.max(axis=0)
+  result = aggregate(name, points)
+  assert (low <= result).all() and (result <= high).all()
+  mean = aggregate('mean', points)
+  assert ((mean < low) | (mean > high)).all()
+
+
+@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+def test_each_group_has_its_own(aggregate_groups, name):
+  """Of 4, 0 and 5 members; who is in none of the groups is left out."""
+  points = _points(13, seed=3)
+  groups = np.array([0, 2, 0, 2, 7, 0, 0, -1, 2, 2, 2, 1, 0])
+  weights = [1.0, 5.0] + [1.0] * 9 + [0.0, 0.0]
+  means, sizes = aggregate_groups(name, points, groups, weights)
+  np.testing.assert_array_equal(sizes, [4, 0, 5])
+  np.testing.assert_array_equal(means[1], 0)
+  for group, members in ((0, [0, 2, 5, 6]), (2, [1, 3, 8, 9, 10])):
+    np.testing.assert_allclose(
+      means[group], _expected(name, points[members]), rtol=1e-4, atol=1e-5
+    )
+
+
+def _run(factory, value_type, values):
+  process = factory.create(tff.to_type(value_type), _WEIGHT_TYPE)
+  return process.next(process.initialize(), values, [1.0] * len(values)).result
+
+
+@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+def test_values_that_fill_several_blocks(tff_context, monkeypatch, name):
+  monkeypatch.setattr(robust_means, '_BLOCK', 4)
+  points = _points(6, seed=4)
+  result = _run(
+    _factories()[name], _VALUE_TYPE, [_value(point) for point in points]
+  )
+  np.testing.assert_allclose(
+    _flat(result), _expected(name, points), rtol=1e-4, atol=1e-5
+  )
+
+
+@pytest.mark.parametrize(
+  'types', [(tf.bfloat16, tf.float32), (tf.float16, tf.float64)]
+)
+def test_each_tensor_keeps_its_type(tff_context, types):
+  small, large = (each.as_numpy_dtype for each in types)
+  rng = np.random.default_rng(5)
+  values = [
+    (rng.normal(size=3).astype(small), rng.normal(size=2).astype(large))
+    for _ in range(5)
+  ]
+  result = _run(
+    aggregators.MedianFactory(), [(small, [3]), (large, [2])], values
+  )
+  for found, own in zip(result, zip(*values, strict=True), strict=True):
+    assert found.dtype == own[0].dtype
+    np.testing.assert_array_equal(found, np.median(np.stack(own), axis=0))
