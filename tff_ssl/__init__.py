@@ -35,6 +35,7 @@ _MODULE_OF = {
   'build_sspt': 'algorithms.sspt',
   'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
+  'Corruption': 'corruption',
   'TrainingPlan': 'training_plan',
   'Wiring': 'wiring',
   # Models and optimizers.
@@ -99,6 +100,7 @@ _MODULE_OF = {
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
   # Simulation.
+  'ClientFaults': 'simulation.client_faults',
   'ClientKeySource': 'simulation.client_sampling',
   'build_context': 'simulation.workers',
   'compose_computation_with_reader': 'simulation.client_reader',

@@ -3,8 +3,8 @@
 A client crosses into TFF as a key, `int32 [4]`, with the fields `KEY_FIELDS`:
 its index in the client store; its group; its slot, which is its position among
 the participants of the round; and the group whose model it starts from. The
-participants of a round are a function of (seed, round), so the iterator's whole
-state is the round.
+participants of a round are a function of (seed, round, attempt), so the
+iterator's whole state is the round: it makes one attempt.
 """
 
 import struct
@@ -14,6 +14,9 @@ import tensorflow_federated as tff
 
 KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
 KEY_TYPE = tff.TensorType(np.int32, [len(KEY_FIELDS)])
+# What keys have at their end where faults of clients are simulated
+# (`client_faults`).
+FAULT_FIELDS = ('corrupt', 'work')
 
 # Separate client sampling from everything else that derives from the seed.
 _PURPOSE = 0x5A3B
@@ -28,6 +31,7 @@ def sample_keys(
   seed: int,
   round_num: int,
   redeal: bool = False,
+  attempt: int = 0,
 ) -> list[np.ndarray]:
   """Samples the participants of a round and assigns them to groups.
 
@@ -45,6 +49,9 @@ def sample_keys(
       not take part in that round, it is the slot's group in the round before.
       Otherwise a slot stays in its group, and clients start from the model of
       their group.
+    attempt: How often the participants of this round have been drawn before.
+      The `start_group` of a second draw, too, goes by the first draw of the
+      round before.
 
   Returns:
     A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
@@ -52,8 +59,8 @@ def sample_keys(
   """
   slots = np.arange(clients_per_round)
 
-  def draw(at_round):
-    rng = np.random.default_rng([_PURPOSE, seed, at_round])
+  def draw(at_round, *attempts):
+    rng = np.random.default_rng([_PURPOSE, seed, at_round, *attempts])
     return rng.permutation(num_clients)[:clients_per_round]
 
   def deal(at_round):
@@ -63,7 +70,8 @@ def sample_keys(
     rng = np.random.default_rng([_DEAL_PURPOSE, seed, at_round])
     return rng.permutation(groups)
 
-  clients, groups = draw(round_num), deal(round_num)
+  clients = draw(round_num, attempt) if attempt else draw(round_num)
+  groups = deal(round_num)
   starts = groups
   if redeal and round_num > 0:  # Before the first round all models are equal.
     before = deal(round_num - 1)
