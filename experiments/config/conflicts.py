@@ -144,6 +144,14 @@ def _check_labels(values, parts) -> None:
         f'--{flag}=0 leaves the process {name} without labels: give at least '
         'one per class.'
       )
+  if (
+    values.get('corrupt') == 'flipped_labels'
+    and parts.process.labels_at == 'server'
+  ):
+    raise UsageError(
+      f'--corrupt=flipped_labels: clients of the process {name} see no label '
+      'that could be flipped: choose another --corrupt.'
+    )
   if values.get('mask') == 'redrawn' and not parts.process.redraws_masks:
     raise UsageError(
       f'--mask=redrawn: the process {name} cannot hide other labels in every '

@@ -1,0 +1,37 @@
+"""What goes wrong at the clients of a run, from its settings."""
+
+from datasets.records import split_manifest
+from tff_ssl.corruption import Corruption
+from tff_ssl.simulation.client_faults import ClientFaults
+
+
+def client_faults(settings, data) -> ClientFaults:
+  """Returns how often what goes wrong.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    data: `RunData`.
+  """
+  return ClientFaults(
+    data.partition.num_clients,
+    settings.seed,
+    drop_out=settings.drop_out or 0.0,
+    straggler=settings.straggler or 0.0,
+    corrupt_share=settings.corrupt_share or 0.0,
+  )
+
+
+def corruption(settings, data) -> Corruption | None:
+  """Returns what corrupt clients do; `None` where all are sound.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    data: `RunData`.
+  """
+  kind = settings.corrupt
+  if kind in (None, 'none'):
+    return None
+  if kind != 'flipped_labels' or data.labels_at == split_manifest.IN_SETS:
+    # The labels of sets are numbers of a client's own sets.
+    return Corruption(kind)
+  return Corruption(kind, data.source.num_classes)
