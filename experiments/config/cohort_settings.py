@@ -1,11 +1,39 @@
 """Settings of who takes part in a round, and of what goes wrong with them."""
 
 from tff_ssl import corruption
-from tff_ssl.setting import Setting, needs_process, unless
+from tff_ssl.setting import Setting, needs_process, only_with, unless
+from tff_ssl.simulation import client_draws
 
 _CLIENTS_TRAIN = needs_process('has_client_training')
 
 SETTINGS = (
+  Setting(
+    'client_sampling',
+    str,
+    'Who is invited to a round: --clients_per_round clients, all as likely '
+    '(uniform), or rather those whose time of day it is (daytime); or each '
+    'client by itself, as many on average (poisson).',
+    default='uniform',
+    choices=client_draws.KINDS,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'rounds_per_day',
+    int,
+    'Rounds in a day, after which the same clients are available again.',
+    default=24,
+    at_least=1,
+    used_when=(_CLIENTS_TRAIN, only_with('client_sampling', 'daytime')),
+  ),
+  Setting(
+    'min_separation',
+    int,
+    'The least number of rounds from one round of a client to its next one; '
+    'with 1, it may take part in every round.',
+    default=1,
+    at_least=1,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
   Setting(
     'drop_out',
     float,

@@ -61,6 +61,7 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
   if low and high:
     check_all_take_part(low, high, f'--num_clients={high}', parts.process)
   _check_state_of_clients(values, parts)
+  _check_sampling(values, parts)
   _check_rounds(values)
   _check_labels(values, parts)
   _check_central(values, parts)
@@ -117,6 +118,42 @@ def _check_state_of_clients(values, parts) -> None:
       '--client_momentum=mean does not fit --client_optimizer=adam, whose '
       'state counts steps: use --client_momentum=reset, or '
       '--client_optimizer=sgd.'
+    )
+
+
+def _check_sampling(values, parts) -> None:
+  """Refuses draws of clients that the process or another flag excludes."""
+  slots = [
+    name
+    for name in ('start_model', 'client_momentum')
+    if values.get(name) == 'slot'
+  ]
+  if values.get('client_sampling') == 'poisson':
+    reason = None
+    if (values.get('num_groups') or 1) > 1:
+      reason = (
+        f'--num_groups={values["num_groups"]}: groups are equal parts of a '
+        'fixed number of clients'
+      )
+    elif slots:
+      reason = f'--{slots[0]}=slot: there are as many slots as clients'
+    elif parts.process.needs_all_clients:
+      reason = f'--process={parts.process.name}, which needs all clients'
+    elif values['min_separation'] > 1:
+      reason = (
+        f'--min_separation={values["min_separation"]}: it draws each client in '
+        'each round by itself'
+      )
+    if reason:
+      raise UsageError(
+        f'--client_sampling=poisson does not fit {reason}; choose '
+        '--client_sampling=uniform or daytime.'
+      )
+  if 'start_model' in slots and values['min_separation'] > 1:
+    raise UsageError(
+      f'--min_separation={values["min_separation"]} does not fit '
+      '--start_model=slot, by which clients start from their group of the '
+      'round before: leave one of the two out.'
     )
 
 

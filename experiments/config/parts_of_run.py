@@ -37,7 +37,7 @@ COMMON: Mapping[str, tuple[Setting, ...]] = {
   'augmentation': views.SETTINGS,
   'client training': (*optimizers.SETTINGS, *schedules.SETTINGS),
   'server training': optimizers.SERVER_SETTINGS,
-  'faults of clients': cohort_settings.SETTINGS,
+  'taking part': cohort_settings.SETTINGS,
   'run': (
     *run_settings.SCHEDULE,
     *run_settings.RECIPE,

@@ -126,6 +126,7 @@ class RoundLoop:
         break
       trained = self._train(state, round_num, stop, before)
       state = trained.state
+      self._checkpoints.participation.note(round_num + 1, trained.cohort)
       finished = FinishedRound(
         round_num + 1, state, self._read_weights, trained.row
       )
@@ -154,7 +155,12 @@ class RoundLoop:
     paused = self._checkpoints.rewinds.is_paused(round_num + 1)
     seconds = 0.0
     for attempt in range(_MAX_ATTEMPTS):
-      cohort = self._cohorts.draw(round_num, attempt, paused=paused)
+      cohort = self._cohorts.draw(
+        round_num,
+        attempt,
+        paused=paused,
+        participation=self._checkpoints.participation,
+      )
       lost = {'dropped out': len(cohort.dropped)}
       if self._is_too_few(cohort, lost):
         continue  # Whatever the others would report.

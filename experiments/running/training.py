@@ -26,7 +26,7 @@ from experiments.measuring.finished_round import (
   Measurement,
   MeasurementBefore,
 )
-from experiments.preparing import building, description, faults
+from experiments.preparing import building, description, taking_part
 from experiments.preparing import data as data_lib
 from experiments.running import (
   classifiers,
@@ -122,6 +122,10 @@ def run(
         ]
       )
     if not stop.requested:
+      if settings.clients_per_round:
+        saved.participation.write(
+          folder.participation, data.partition.client_names
+        )
       weights = process.get_model_weights(state)
       facts = {
         'data': data.source.title,
@@ -307,8 +311,10 @@ def _build_loop(opened, saved):
         num_groups=settings.num_groups or 1,
         seed=settings.seed,
         redeal=settings.start_model == 'slot',
+        draw=taking_part.draw(settings, opened.data),
       ),
-      faults.client_faults(settings, opened.data),
+      taking_part.client_faults(settings, opened.data),
+      settings.min_separation or 1,
     ),
     checkpoints=saved,
     total_rounds=settings.total_rounds,

@@ -106,10 +106,76 @@ def test_a_run_without_any_sound_client_ends(
   assert line.startswith('error: ') and words in line
 
 
+def test_a_resumed_run_knows_who_rests(
+  cache, tmp_path, tff_context, copy_cut_off
+):
+  arguments = (
+    *('--process=fedavg', cache, '--total_rounds=5', '--clients_per_round=2'),
+    *('--client_sampling=daytime', '--rounds_per_day=3', '--min_separation=4'),
+  )
+  assert main(tmp_path / 'whole', *arguments) == 0
+  cut = copy_cut_off(tmp_path / 'whole')
+  (cut / 'participation.csv').unlink()
+  assert main(cut, *arguments) == 0
+  whole = summary_of(tmp_path / 'whole')
+  assert summary_of(cut)['weights_sha256'] == whole['weights_sha256']
+  table = pd.read_csv(tmp_path / 'whole' / 'participation.csv')
+  pd.testing.assert_frame_equal(table, pd.read_csv(cut / 'participation.csv'))
+  # Eight clients in pairs: after four rounds all had their turn, and the fifth
+  # round is that of the pair of the first one.
+  assert sorted(table['invited']) == [1] * 6 + [2] * 2
+  assert sorted(table['last_round']) == [2, 2, 3, 3, 4, 4, 5, 5]
+  assert set(table['last_round'][table['invited'] == 2]) == {5}
+
+
+def test_poisson_rounds_may_have_nobody(cache, tmp_path, tff_context):
+  arguments = ('--process=fedavg', cache, '--total_rounds=6', '--seed=1')
+  assert (
+    main(
+      tmp_path / 'run',
+      *arguments,
+      *('--client_sampling=poisson', '--clients_per_round=1'),
+    )
+    == 0
+  )
+  table = pd.read_csv(tmp_path / 'run' / 'metrics.csv')
+  sizes = table['clients_participating']
+  assert sizes.min() == 0 and sizes.max() > 1
+  took_part = pd.read_csv(tmp_path / 'run' / 'participation.csv')
+  assert took_part['invited'].sum() == sizes.sum()
+
+
 @pytest.mark.parametrize(
   'arguments, words',
   [
     (('--process=grouping', '--corrupt=flipped_labels'), 'see no label'),
+    (
+      ('--process=grouping', '--client_sampling=poisson', '--num_groups=2'),
+      'equal parts of a fixed number',
+    ),
+    (
+      ('--process=fedavg', '--client_sampling=poisson', '--min_separation=2'),
+      'each round by itself',
+    ),
+    (
+      (
+        *('--process=fedavg', '--client_sampling=poisson'),
+        '--client_momentum=slot',
+      ),
+      'as many slots as clients',
+    ),
+    (
+      (
+        *('--process=grouping', '--num_groups=2', '--start_model=slot'),
+        '--min_separation=2',
+      ),
+      'group of the round before',
+    ),
+    (
+      ('--process=fedavg', '--min_separation=3', '--num_clients=8'),
+      'this partition has 8',
+    ),
+    (('--process=fedavg', '--rounds_per_day=3'), '--client_sampling=daytime'),
     (('--process=fedavg', '--corrupt_share=0.2'), 'leaves all clients sound'),
     (('--process=server_only', '--drop_out=0.1'), 'server_only does not use'),
     (('--process=fedavg', '--drop_out=1.5'), '--drop_out=1.5 must be'),

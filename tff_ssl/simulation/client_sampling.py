@@ -8,9 +8,12 @@ iterator's whole state is the round: it makes one attempt.
 """
 
 import struct
+from collections.abc import Collection
 
 import numpy as np
 import tensorflow_federated as tff
+
+from tff_ssl.simulation import client_draws
 
 KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
 KEY_TYPE = tff.TensorType(np.int32, [len(KEY_FIELDS)])
@@ -32,11 +35,12 @@ def sample_keys(
   round_num: int,
   redeal: bool = False,
   attempt: int = 0,
+  draw: client_draws.Draw | None = None,
+  resting: Collection[int] = (),
 ) -> list[np.ndarray]:
   """Samples the participants of a round and assigns them to groups.
 
-  Clients are drawn uniformly without replacement. Sizes of groups differ by at
-  most one.
+  Sizes of groups differ by at most one.
 
   Args:
     num_clients: K, the number of clients.
@@ -52,16 +56,24 @@ def sample_keys(
     attempt: How often the participants of this round have been drawn before.
       The `start_group` of a second draw, too, goes by the first draw of the
       round before.
+    draw: How clients are drawn; by default uniformly, without replacement.
+    resting: Clients that cannot take part in this round. With `redeal` there
+      are none.
 
   Returns:
     A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
     in [0, C), group of the start model in [0, S).
   """
-  slots = np.arange(clients_per_round)
+  draw = draw or client_draws.build(
+    'uniform', num_clients=num_clients, clients_per_round=clients_per_round
+  )
 
-  def draw(at_round, *attempts):
+  def draw_at(at_round, *attempts):
     rng = np.random.default_rng([_PURPOSE, seed, at_round, *attempts])
-    return rng.permutation(num_clients)[:clients_per_round]
+    return draw(rng, at_round, resting)
+
+  clients = draw_at(round_num, attempt) if attempt else draw_at(round_num)
+  slots = np.arange(len(clients))
 
   def deal(at_round):
     groups = slots % num_groups
@@ -70,12 +82,11 @@ def sample_keys(
     rng = np.random.default_rng([_DEAL_PURPOSE, seed, at_round])
     return rng.permutation(groups)
 
-  clients = draw(round_num, attempt) if attempt else draw(round_num)
   groups = deal(round_num)
   starts = groups
   if redeal and round_num > 0:  # Before the first round all models are equal.
     before = deal(round_num - 1)
-    group_of = dict(zip(draw(round_num - 1), before, strict=True))
+    group_of = dict(zip(draw_at(round_num - 1), before, strict=True))
     starts = [group_of.get(c, g) for c, g in zip(clients, before, strict=True)]
   columns = (clients, groups, slots, starts)
   return list(np.stack(columns, axis=1).astype(np.int32))

@@ -90,7 +90,7 @@ def _run(process, share, min_completion):
       client_faults.ClientFaults(_K, 2, drop_out=share),
     ),
     checkpoints=run_checkpoints.RunCheckpoints(
-      types.SimpleNamespace(save=lambda *unused: None)
+      types.SimpleNamespace(save=lambda *unused, **files: None)
     ),
     total_rounds=1,
     rounds_per_checkpoint=1,

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from experiments.measuring import evaluation
-from experiments.running import cohorts, round_loop, run_checkpoints
+from experiments.running import (
+  cohorts,
+  participation,
+  round_loop,
+  run_checkpoints,
+)
 from tff_ssl.simulation import client_faults, client_sampling
 
 
@@ -77,10 +82,12 @@ class Recorder:
   def __init__(self):
     self.calls = []
     self.saved_states = []
+    self.saved_files = []
 
-  def save(self, number, state, client_states=None):
+  def save(self, number, state, files, client_states=None):
     self.calls.append(('save', number, state))
     self.saved_states.append(client_states)
+    self.saved_files.append(files)
 
   def oldest_round(self):
     return self.numbers('save')[0]
@@ -108,6 +115,7 @@ def run(
   rounds_per_client_evaluation=None,
   min_completion=0.5,
   faults=client_faults.ClientFaults(9, 1),
+  min_separation=1,
   **changed,
 ):
   recorder = Recorder()
@@ -126,6 +134,7 @@ def run(
         },
       ),
       faults,
+      min_separation,
     ),
     checkpoints=run_checkpoints.RunCheckpoints(
       recorder, client_states=client_states
@@ -412,6 +421,30 @@ def test_who_drops_out_is_not_trained():
   # Who wants it gets rounds of nobody.
   run(unused, faults=everybody, min_completion=0)
   assert unused.keys == [[]] * 5
+
+
+def test_a_client_rests_as_long_as_asked_for():
+  process = Process()
+  _, recorder = run(
+    process,
+    total_rounds=40,
+    min_separation=3,
+    clients_per_round=3,
+    num_groups=1,
+  )
+  clients = np.stack(process.keys)[:, :, 0]
+  gaps = [
+    np.diff(np.flatnonzero((clients == client).any(axis=1)))
+    for client in range(9)
+  ]
+  assert np.concatenate(gaps).min() == 3
+  # Nine clients in threes: all of them within any three rounds.
+  assert all(set(np.ravel(clients[n : n + 3])) == {*range(9)} for n in (0, 20))
+  noted = participation.Participation.unpack(
+    recorder.saved_files[-1][participation.FILE]
+  )
+  resting = noted.resting(41, 3)
+  assert set(resting) == set(np.ravel(clients[-2:]))
 
 
 def test_flatten_names_and_leaves_out_what_is_undefined():

@@ -1,8 +1,25 @@
-"""What goes wrong at the clients of a run, from its settings."""
+"""Which clients a run invites, and what goes wrong at them, by its settings."""
 
 from datasets.records import split_manifest
 from tff_ssl.corruption import Corruption
+from tff_ssl.simulation import client_draws
 from tff_ssl.simulation.client_faults import ClientFaults
+
+
+def draw(settings, data) -> client_draws.Draw:
+  """Returns how clients are drawn.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+    data: `RunData`.
+  """
+  return client_draws.build(
+    settings.client_sampling or 'uniform',
+    num_clients=data.partition.num_clients,
+    clients_per_round=settings.clients_per_round or 0,
+    seed=settings.seed,
+    rounds_per_day=settings.rounds_per_day or 1,
+  )
 
 
 def client_faults(settings, data) -> ClientFaults:
