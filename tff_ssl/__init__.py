@@ -91,6 +91,10 @@ _MODULE_OF = {
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',
+  'PrivateMeanFactory': 'aggregators',
+  'no_metrics': 'aggregators',
+  'recommended_aggregator': 'aggregators.recommended',
+  'secure_metrics': 'aggregators',
   # Measurements.
   'Communication': 'metrics',
   'ServerTask': 'metrics',

@@ -16,6 +16,7 @@ from experiments.config import (
 from experiments.config.defaults import CENTRAL
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
+from experiments.parts import aggregators
 from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.models import ENCODERS, MODELS
@@ -78,6 +79,10 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
         parts.process.check(values)
       except ValueError as error:
         raise UsageError(str(error)) from error
+  try:
+    aggregators.check(values)
+  except ValueError as error:
+    raise UsageError(str(error)) from error
   worker_settings.check(values)
 
 

@@ -29,6 +29,8 @@ from tff_ssl.simulation.client_faults import Cohort
 _MAX_STALLED_ROUNDS = 3
 # Cohorts that are drawn for one round before the run ends.
 _MAX_ATTEMPTS = 5
+# How many values were clipped, by data type, where metrics are summed securely.
+_OF_SECURE_METRICS = 'secure_sum_measurements'
 
 
 class StalledError(RuntimeError):
@@ -229,6 +231,8 @@ def flatten(metrics) -> dict[str, object]:
   """
   row = {}
   for name, value in metrics['client_work']['train'].items():
+    if name == _OF_SECURE_METRICS:
+      continue
     name = f'train_{name}' if name in ('loss', 'accuracy') else name
     row[name] = float(value)
   for name, value in metrics['client_work']['clients'].items():

@@ -19,17 +19,18 @@ What may stand inside:
     own tensor (from the least number to the largest, 0 included) / (2^b - 1).
     The mean of a group is the sum divided by the group's weight.
   * Secure sums. They hide each client's value, not the sums of each group. The
-    bounds of `tff.aggregators.SecureSumFactory` clip, too: as
-    `value_sum_factory` they must exceed weight times value, as
-    `weight_sum_factory` the weight.
+    weights are summed securely, too. The bounds of
+    `tff.aggregators.SecureSumFactory` clip: as `value_sum_factory` they must
+    exceed weight times value, as `weight_sum_factory` the weight.
 
-  * Differential privacy, as `mean_factory` with `clients_per_round`, C. A
-    client's own value is clipped before it is scattered, noise is added to all
-    S rows, and each row is divided by the public number C / S, whoever took
-    part. So a client moves one row by at most the clipping norm, which is what
-    the noise hides; nothing else of the groups is published. All clients weigh
-    the same, and groups are as good as equal: the mean of a group with fewer
-    members than C / S is too small.
+  * Differential privacy, as `mean_factory=PrivateMeanFactory(...)`, or one of
+    TFF's factories with `clients_per_round`, C. A client's own value is clipped
+    before it is scattered, noise is added to all S rows, and each row is
+    divided by the public number C / S, whoever took part. So a client moves one
+    row by at most the clipping norm, which is what the noise hides; nothing
+    else of the groups is published. All clients weigh the same, and groups are
+    as good as equal: the mean of a group with fewer members than C / S is too
+    small.
 
 Without `clients_per_round`, differential privacy is refused. TFF's factories
 divide by a constant number of clients, where a group would need the number of
@@ -51,7 +52,7 @@ import numbers
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.aggregators import inspection
+from tff_ssl.aggregators import inspection, private_mean
 
 # TFF's factories of sums, which are no means.
 _SUMS = (
@@ -59,6 +60,9 @@ _SUMS = (
   tff.aggregators.SecureSumFactory,
   tff.aggregators.EncodedSumFactory,
 )
+# The bound of weights that are summed securely, as in
+# `tff.learning.secure_aggregator`: integers below it are exact.
+_LARGEST_WEIGHT = float(2**20 - 1)
 
 
 class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -98,6 +102,8 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       value_sum_factory: Sums the scattered, weighted values; by default
         `tff.aggregators.SumFactory()`.
       weight_sum_factory: Sums the weights per group, `float32 [S]`; by default
+        a secure sum of weights below 2^20 where the values are summed securely,
+        as in `tff.learning.secure_aggregator()`, and otherwise
         `tff.aggregators.SumFactory()`.
       mean_factory: Instead of `value_sum_factory`, an inner factory that gives
         a mean over all clients of the round. A weighted one (such as
@@ -107,7 +113,8 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         the scattered, weighted values; its result is multiplied by the number
         of clients.
       clients_per_round: C, at least `num_groups`, with a `mean_factory` that
-        adds noise for differential privacy: the number that it divides by.
+        adds noise for differential privacy: the number that it divides by. A
+        `PrivateMeanFactory` knows it itself.
 
     Raises:
       ValueError: If `num_groups` is below 1, both inner factories are given, or
@@ -156,6 +163,8 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'and its result would be taken for a weighted mean: give the '
         'unweighted factory itself.'
       )
+    if isinstance(mean_factory, private_mean.PrivateMeanFactory):
+      clients_per_round = mean_factory.clients_per_round
     if clients_per_round is not None:
       _check_clients(clients_per_round, num_groups)
       if not isinstance(mean_factory, unweighted):
@@ -169,7 +178,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     self._inner_is_mean = mean_factory is not None
     self._inner_is_weighted = isinstance(mean_factory, weighted)
     self._values = mean_factory or value_sum_factory or default
-    self._weights = weight_sum_factory or default
+    self._weights = weight_sum_factory
 
   def create(
     self, value_type: tff.Type, weight_type: tff.Type
@@ -230,8 +239,15 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       'mean_factory' if inner_is_mean else 'value_sum_factory',
       inner_is_weighted,
     )
-    weight_process = self._weights.create(weights_type)
-    count_process = self._weights.create(one_type)
+    sum_weights = self._weights
+    if sum_weights is None:
+      sum_weights = (
+        tff.aggregators.SecureSumFactory(_LARGEST_WEIGHT, 0.0)
+        if inspection.has_secure_sums(value_process.next)
+        else tff.aggregators.SumFactory()
+      )
+    weight_process = sum_weights.create(weights_type)
+    count_process = sum_weights.create(one_type)
     if inspection.is_private(weight_process) or inspection.bounds_norms(
       weight_process
     ):
@@ -379,8 +395,9 @@ def _check_inner(process, name: str, is_weighted: bool) -> None:
     raise ValueError(
       f'{name} adds noise for differential privacy, which divides by a '
       'constant number of clients, where each group needs the number of its '
-      'own: give that number, tff_ssl.GroupMeanFactory(num_groups, '
-      'mean_factory=..., clients_per_round=...), and means are taken by it.'
+      'own: give a tff_ssl.PrivateMeanFactory, which knows it, or '
+      'tff_ssl.GroupMeanFactory(num_groups, mean_factory=..., '
+      'clients_per_round=...).'
     )
   bounds = (
     inspection.bounds_norms_of_weighted_values

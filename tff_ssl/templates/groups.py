@@ -253,7 +253,7 @@ def create_aggregator(
 
   Args:
     factory: By default `GroupMeanFactory(num_groups)`. One of TFF's own means
-      is put into that, as `mean_factory`.
+      is put into that, as `mean_factory`, and so is `PrivateMeanFactory`.
     num_groups: S.
     update_type: Of a client's update, `<value=delta, group=int32>`.
     weight_type: Of its weight.
@@ -273,7 +273,9 @@ def create_aggregator(
   try:
     if factory is None:
       factory = aggregators.GroupMeanFactory(num_groups)
-    elif type(factory).__module__.startswith('tensorflow_federated'):
+    elif isinstance(factory, aggregators.PrivateMeanFactory) or type(
+      factory
+    ).__module__.startswith('tensorflow_federated'):
       factory = aggregators.GroupMeanFactory(num_groups, mean_factory=factory)
     process = factory.create(update_type, weight_type)
   except TypeError as error:
