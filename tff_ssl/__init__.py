@@ -35,6 +35,7 @@ _MODULE_OF = {
   'build_sspt': 'algorithms.sspt',
   'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
+  'Corruption': 'corruption',
   'TrainingPlan': 'training_plan',
   'Wiring': 'wiring',
   # Models and optimizers.
@@ -110,6 +111,7 @@ _MODULE_OF = {
   'load_process': 'saved_process',
   'save_process': 'saved_process',
   # Simulation.
+  'ClientFaults': 'simulation.client_faults',
   'ClientKeySource': 'simulation.client_sampling',
   'build_context': 'simulation.workers',
   'compose_computation_with_reader': 'simulation.client_reader',

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from etils import epy
 
+from tff_ssl.corruption import Corruption
 from tff_ssl.shared_settings import EMA_DECAY
 
 with epy.lazy_imports():
@@ -30,6 +31,8 @@ class Wiring:
       of the model over rounds (`tff_ssl.templates.server.moving_average`), with
       that decay per round, in [0, 1). The state holds it; clients see none of
       it.
+    corruption: What goes wrong at corrupt clients, in a simulation
+      (`tff_ssl.Corruption`); by default nothing.
 
   Raises:
     TypeError: If the distributor or the aggregator is something else.
@@ -45,6 +48,7 @@ class Wiring:
   metrics_aggregator: Callable[..., tff.Computation] | None = None
   seed: int = 0
   ema_decay: float = 0.0
+  corruption: Corruption | None = None
 
   def __post_init__(self):
     EMA_DECAY.check(self.ema_decay)

@@ -16,7 +16,7 @@ from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources import catalogue
 from datasets.sources.source_spec import SourceSpec
 from datasets.splits.resplit import SPLIT
-from experiments.config import run_settings, worker_settings
+from experiments.config import cohort_settings, run_settings, worker_settings
 from experiments.config.usage import UsageError, check_name
 from experiments.parts import (
   aggregators,
@@ -43,6 +43,7 @@ COMMON: Mapping[str, tuple[Setting, ...]] = {
   'augmentation': views.SETTINGS,
   'client training': (*optimizers.SETTINGS, *schedules.SETTINGS),
   'server training': optimizers.SERVER_SETTINGS,
+  'taking part': cohort_settings.SETTINGS,
   'aggregation': aggregators.SETTINGS,
   'run': (
     *run_settings.SCHEDULE,

@@ -13,7 +13,7 @@ from experiments.parts import (
   schedules,
   views,
 )
-from experiments.preparing import cohort, hardware
+from experiments.preparing import cohort, hardware, taking_part
 from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
@@ -64,6 +64,7 @@ class Run:
       data_lib.DataRequest.of_run(settings, spec.labels_at)
     )
     settings = cohort.fit(settings, data.partition)
+    cohort.check_separation(settings, data.partition)
     model = networks.build(
       settings,
       data.store.input_shape,
@@ -107,6 +108,8 @@ def build_process(settings, model, own_views, data):
   arguments['client_optimizer'] = optimizers.build(
     settings, settings.learning_rate, settings.client_clip_norm
   )
+  if (corruption := taking_part.corruption(settings, data)) is not None:
+    arguments['corruption'] = corruption
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
     arguments['server_optimizer'] = optimizers.build(
@@ -119,6 +122,7 @@ def build_process(settings, model, own_views, data):
     priors_shape=(
       data.partition.class_priors.shape[1:] if _sees_sets(data) else None
     ),
+    has_faults=taking_part.client_faults(settings, data).in_keys,
   )
   arguments['schedule'] = schedules.build(settings)
   arguments['seed'] = settings.seed

@@ -26,11 +26,12 @@ from experiments.measuring.finished_round import (
   Measurement,
   MeasurementBefore,
 )
-from experiments.preparing import building, description
+from experiments.preparing import building, description, taking_part
 from experiments.preparing import data as data_lib
 from experiments.running import (
   classifiers,
   client_state_files,
+  cohorts,
   diversity,
   round_loop,
   run_checkpoints,
@@ -121,6 +122,10 @@ def run(
         ]
       )
     if not stop.requested:
+      if settings.clients_per_round:
+        saved.participation.write(
+          folder.participation, data.partition.client_names
+        )
       weights = process.get_model_weights(state)
       facts = {
         'data': data.source.title,
@@ -312,18 +317,24 @@ def _build_loop(opened, saved):
   settings = opened.settings
   return round_loop.RoundLoop(
     opened.process,
-    sample_keys=functools.partial(
-      client_sampling.sample_keys,
-      num_clients=opened.data.partition.num_clients,
-      clients_per_round=settings.clients_per_round or 0,
-      num_groups=settings.num_groups or 1,
-      seed=settings.seed,
-      redeal=settings.start_model == 'slot',
+    cohorts=cohorts.Cohorts(
+      functools.partial(
+        client_sampling.sample_keys,
+        num_clients=opened.data.partition.num_clients,
+        clients_per_round=settings.clients_per_round or 0,
+        num_groups=settings.num_groups or 1,
+        seed=settings.seed,
+        redeal=settings.start_model == 'slot',
+        draw=taking_part.draw(settings, opened.data),
+      ),
+      taking_part.client_faults(settings, opened.data),
+      settings.min_separation or 1,
     ),
     checkpoints=saved,
     total_rounds=settings.total_rounds,
     rounds_per_checkpoint=settings.rounds_per_checkpoint,
     read_weights=opened.over_data.read_model_weights,
+    min_completion=settings.min_completion or 0.0,
   )
 
 

@@ -238,8 +238,16 @@ def compose(
   Raises:
     ValueError: If the aggregator would add noise to moving statistics, or hides
       what clients send while memories show it.
+    TypeError: If clients are to be corrupt, and their data do not say which.
   """
   weights_type = initial.type_signature.result
+  if wiring.corruption is not None:
+    clients = dataclasses.replace(
+      clients,
+      local_update=wiring.corruption.of(
+        clients.local_update, clients.data_spec, initial
+      ),
+    )
   work = client_work.build_client_work(
     clients, weights_type, wiring.metrics_aggregator
   )
