@@ -248,6 +248,8 @@ def compose(
         clients.local_update, clients.data_spec, initial
       ),
     )
+  if wiring.max_client_weight is not None:
+    clients = client_work.with_max_weight(clients, wiring.max_client_weight)
   work = client_work.build_client_work(
     clients, weights_type, wiring.metrics_aggregator
   )
