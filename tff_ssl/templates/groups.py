@@ -252,8 +252,8 @@ def create_aggregator(
   """Creates the aggregator of clients' deltas by group.
 
   Args:
-    factory: By default `GroupMeanFactory(num_groups)`. One of TFF's own means
-      is put into that, as `mean_factory`.
+    factory: By default `GroupMeanFactory(num_groups)`. One of TFF's own means,
+      or of this library's medians, is put into that, as `mean_factory`.
     num_groups: S.
     update_type: Of a client's update, `<value=delta, group=int32>`.
     weight_type: Of its weight.
@@ -266,14 +266,16 @@ def create_aggregator(
     ValueError: If an inner factory would make the means of groups wrong.
   """
   by_group = (
-    "model_aggregator must be one of TFF's means, or aggregate by group, as "
-    f'tff_ssl.GroupMeanFactory({num_groups}, ...) does, but is '
-    f'{type(factory).__name__}'
+    "model_aggregator must be one of TFF's means, one of tff_ssl's medians, or "
+    f'aggregate by group, as tff_ssl.GroupMeanFactory({num_groups}, ...) does, '
+    f'but is {type(factory).__name__}'
   )
   try:
     if factory is None:
       factory = aggregators.GroupMeanFactory(num_groups)
-    elif type(factory).__module__.startswith('tensorflow_federated'):
+    elif isinstance(factory, aggregators.CollectingFactory) or type(
+      factory
+    ).__module__.startswith('tensorflow_federated'):
       factory = aggregators.GroupMeanFactory(num_groups, mean_factory=factory)
     process = factory.create(update_type, weight_type)
   except TypeError as error:
