@@ -24,7 +24,7 @@ MIN_GROUP_SIZE = Setting(
 
 def _part(spec: recommended.AggregatorSpec) -> Part:
   overrides = {}
-  if spec.is_private or spec.is_secure:
+  if spec.is_private or spec.is_secure or spec.sees_clients:
     # Momenta that clients send would go round the aggregator.
     overrides['client_momentum'] = 'reset'
   if spec.is_secure:

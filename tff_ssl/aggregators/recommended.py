@@ -63,6 +63,7 @@ class AggregatorSpec:
     is_weighted: Whether it takes the weights of clients.
     is_private: Whether it adds noise for differential privacy.
     is_secure: Whether sums are secure.
+    sees_clients: Whether the server sees the value of each client.
   """
 
   name: str
@@ -73,6 +74,7 @@ class AggregatorSpec:
   is_weighted: bool = True
   is_private: bool = False
   is_secure: bool = False
+  sees_clients: bool = False
 
 
 def _mean():
@@ -110,17 +112,20 @@ AGGREGATORS: Mapping[str, AggregatorSpec] = {
       'median',
       'The median of each coordinate; the server sees all clients.',
       lambda: robust_means.MedianFactory(),
+      sees_clients=True,
     ),
     AggregatorSpec(
       'trimmed_mean',
       'The mean without extreme values; the server sees all clients.',
       lambda **chosen: robust_means.TrimmedMeanFactory(**chosen),
       (TRIMMED_SHARE,),
+      sees_clients=True,
     ),
     AggregatorSpec(
       'geometric_median',
       'The point nearest to all clients; the server sees them.',
       lambda: robust_means.GeometricMedianFactory(),
+      sees_clients=True,
     ),
     AggregatorSpec(
       'compressed',

@@ -24,8 +24,9 @@ nobody left, the result is zero.
 **The server sees the value of every client.** It cannot take a median of a sum.
 So these factories do not go with secure sums or differential privacy.
 
-Memory and time: the server holds the values of all clients of a round, n times
-the model, two to three times over.
+The server holds the values of all clients of a round, n times the model, two to
+three times over. Processes compile to TFF's `MapReduceForm`, and not to its
+`DistributeAggregateForm`.
 """
 
 import abc

@@ -274,9 +274,9 @@ def create_aggregator(
     ValueError: If an inner factory would make the means of groups wrong.
   """
   by_group = (
-    "model_aggregator must be one of TFF's means, or aggregate by group, as "
-    f'tff_ssl.GroupMeanFactory({num_groups}, ...) does, but is '
-    f'{type(factory).__name__}'
+    "model_aggregator must be one of TFF's means, one of tff_ssl's medians, or "
+    f'aggregate by group, as tff_ssl.GroupMeanFactory({num_groups}, ...) does, '
+    f'but is {type(factory).__name__}'
   )
   try:
     if factory is None:

@@ -100,6 +100,7 @@ def test_its_record_says_what_it_does(name):
   types = (_TYPE, _WEIGHT) if is_weighted else (_TYPE,)
   process = factory.create(*types)
   assert aggregators.is_private(process) == spec.is_private
+  assert aggregators.collects_values(process) == spec.sees_clients
   assert aggregators.has_secure_sums(process.next) == spec.is_secure
   if spec.is_secure:
     tff.test.assert_not_contains_unsecure_aggregation(process.next)

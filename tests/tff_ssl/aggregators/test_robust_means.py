@@ -215,3 +215,112 @@ def test_each_tensor_keeps_its_type(tff_context, types):
   for found, own in zip(result, zip(*values, strict=True), strict=True):
     assert found.dtype == own[0].dtype
     np.testing.assert_array_equal(found, np.median(np.stack(own), axis=0))
+
+
+def _line(x):
+  return tf.data.Dataset.from_tensors(
+    (np.array([[x]], np.float32), np.array([[0.0]], np.float32))
+  )
+
+
+@pytest.fixture(scope='module')
+def fed_avg(tff_context):
+  """TFF's own FedAvg of w x, with gradient w x^2 and a rate of 1."""
+
+  def model_fn():
+    model = tf.keras.Sequential(
+      [
+        tf.keras.layers.Dense(
+          1, kernel_initializer='ones', use_bias=False, input_shape=(1,)
+        )
+      ]
+    )
+    return tff.learning.models.from_keras_model(
+      model,
+      loss=tf.keras.losses.MeanSquaredError(),
+      input_spec=_line(1.0).element_spec,
+    )
+
+  return tff.learning.algorithms.build_weighted_fed_avg(
+    model_fn,
+    tff.learning.optimizers.build_sgdm(0.5),
+    model_aggregator=aggregators.MedianFactory(),
+  )
+
+
+_INPUTS = [1.0, 2.0, 3.0, np.nan, 1e4]
+
+
+def test_tffs_own_fed_avg_takes_the_median(fed_avg):
+  """Deltas are -x^2; TFF gives the client with NaN a weight of zero."""
+  clients = [_line(x) for x in _INPUTS]
+  state = fed_avg.next(fed_avg.initialize(), clients).state
+  weights = fed_avg.get_model_weights(state).trainable
+  np.testing.assert_allclose(weights[0], [[1 - (4 + 9) / 2]])
+
+
+def test_the_form_of_platforms_gives_the_same(fed_avg):
+  backend = tff.backends.mapreduce
+  form = backend.get_map_reduce_form_for_computation(fed_avg.next)
+  state = fed_avg.initialize()
+  clients = [_line(x) for x in _INPUTS]
+  found, _ = backend.get_computation_for_map_reduce_form(form)(state, clients)
+  expected = fed_avg.next(state, clients).state
+  np.testing.assert_array_equal(
+    found['global_model_weights']['trainable'][0],
+    expected.global_model_weights.trainable[0],
+  )
+
+
+def test_a_median_inside_another_factory_is_not_taken_within_groups():
+  clipped = tff.aggregators.clipping_factory(1.0, aggregators.MedianFactory())
+  value_type = tff.to_type(
+    collections.OrderedDict(value=_VALUE_TYPE, group=np.int32)
+  )
+  with pytest.raises(ValueError, match='mean_factory has a median .* inside'):
+    aggregators.GroupMeanFactory(2, mean_factory=clipped).create(
+      value_type, _WEIGHT_TYPE
+    )
+
+
+def test_weights_of_groups_need_no_sum():
+  with pytest.raises(ValueError, match='weight_sum_factory has nothing to sum'):
+    aggregators.GroupMeanFactory(
+      2,
+      weight_sum_factory=tff.aggregators.SumFactory(),
+      mean_factory=aggregators.MedianFactory(),
+    )
+
+
+@pytest.mark.parametrize(
+  'build, message',
+  [
+    (lambda: aggregators.TrimmedMeanFactory(0.5), 'trimmed_share .* is 0.5'),
+    (lambda: aggregators.TrimmedMeanFactory(-0.1), 'trimmed_share .* is -0.1'),
+    (lambda: aggregators.TrimmedMeanFactory(np.nan), 'trimmed_share .* is nan'),
+    (lambda: aggregators.TrimmedMeanFactory('.1'), 'trimmed_share'),
+    (lambda: aggregators.GeometricMedianFactory(0), 'iterations .* is 0'),
+    (
+      lambda: aggregators.GeometricMedianFactory(smoothing=0.0),
+      'smoothing .* > 0',
+    ),
+  ],
+)
+def test_arguments_out_of_range(build, message):
+  with pytest.raises(ValueError, match=message):
+    build()
+
+
+@pytest.mark.parametrize(
+  'value_type, weight_type, message',
+  [
+    (np.int32, np.float32, 'float tensors.* V holds int32'),
+    ((np.float32, [None]), np.float32, 'known shapes'),
+    (np.float32, np.int32, 'weight must be a float scalar'),
+  ],
+)
+def test_other_types_are_refused(value_type, weight_type, message):
+  with pytest.raises(TypeError, match=message):
+    aggregators.MedianFactory().create(
+      tff.to_type(value_type), tff.to_type(weight_type)
+    )
