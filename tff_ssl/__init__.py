@@ -90,6 +90,10 @@ _MODULE_OF = {
   # Aggregation.
   'GroupMeanFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',
+  # Privacy.
+  'PrivacyAccount': 'privacy',
+  'ReleaseLedger': 'release_ledger',
+  'noise_multiplier_for': 'privacy',
   # Measurements.
   'Communication': 'metrics',
   'ServerTask': 'metrics',
