@@ -19,6 +19,7 @@ sampling:
     z / 2 times the sensitivity.
   * 'poisson': one client is *added or removed*. The sum moves by up to c, and
     the noise is z times the sensitivity.
+  * 'tree': one client's changes become *zero*. The sum moves by up to c, too.
 
 `dp_accounting` leaves this conversion to its caller: its accountant takes the
 `noise_multiplier` of a `GaussianDpEvent` for noise by sensitivity under each
@@ -30,6 +31,12 @@ c, and by 1 where the sum moves by 2 c. TFF takes z for both together: with
 noise of s on the number it adds noise of (z^-2 - (2 s)^-2)^(-1/2) times c to
 the sum (Andrew et al., arXiv 1905.03871, Theorem 1). One release of both is as
 private as one Gaussian of multiplier z.
+
+With 'tree' the noise of a round is not independent of that of others. The sums
+over all rounds since the tree began get the noise of the nodes that they
+consist of, z c each (`tree_aggregation` and `tree_adaptive` of the same class;
+DP-FTRL, Kairouz et al., arXiv 2103.00039). A client that takes part once in a
+tree of n rounds is in ceil(log2(n + 1)) nodes. No sampling is needed for this.
 
 Sources: Renyi differential privacy of the Gaussian mechanism (Mironov, arXiv
 1702.07476), its subsampling without replacement (Wang, Balle and
@@ -48,6 +55,7 @@ from tff_ssl import checks
 
 _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+_ZERO_OUT = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 
 # What each sampling assumes, in words; {C} and {K} stand for the numbers.
 _SAMPLINGS = {
@@ -60,10 +68,15 @@ _SAMPLINGS = {
     'each of {K} clients takes part in a round with probability {C}/{K}, '
     'independently, and nobody learns who'
   ),
+  'tree': (
+    'no client takes part twice in a tree, of which the first has {first} '
+    'rounds and each further one {R}'
+  ),
 }
 _ADJACENCIES = {
   _REPLACE: "one client's data are replaced by any others",
   _ADD_OR_REMOVE: 'one client is added or removed',
+  _ZERO_OUT: "one client's changes are replaced by zeros",
 }
 
 NOT_COVERED = (
@@ -90,11 +103,18 @@ class PrivacyAccount:
       K, uniformly without replacement, anew in each round
       (`tff_ssl.sample_keys`). 'poisson': each by itself with probability C / K.
       'none': in any way; each client may take part in every round. A fixed
-      cohort is never 'poisson', whose epsilon is smaller.
+      cohort is never 'poisson', whose epsilon is smaller. 'tree': in any way,
+      but no client twice in a tree of noise. Then a round that is repeated gets
+      the same noise, and must be the same in all its bits.
     delta: In (0, 1); by default K^-1.1 (McMahan et al., arXiv 1710.06963). It
       should lie well below 1 / K.
     adaptive_clip: Whether the clipping norm adapts, privately, as in
       `tff.learning.dp_aggregator`. Epsilon is the same.
+    rounds_per_tree: Only with 'tree': the tree begins anew after so many
+      rounds (`restart_frequency` of TFF's `tree_adaptive`). Without restarts
+      (`tree_aggregation`), at least the rounds of the run.
+    rounds_of_first_tree: Those of the first tree where it is shorter
+      (`restart_warmup`).
   """
 
   noise_multiplier: float
@@ -103,6 +123,8 @@ class PrivacyAccount:
   sampling: str = 'fixed'
   delta: float | None = None
   adaptive_clip: bool = False
+  rounds_per_tree: int | None = None
+  rounds_of_first_tree: int | None = None
 
   def __post_init__(self):
     """Checks the values.
@@ -126,6 +148,7 @@ class PrivacyAccount:
         f'sampling must be one of {", ".join(_SAMPLINGS)}, but is '
         f"{self.sampling!r}: 'none' holds for any sampling."
       )
+    self._check_trees()
     if self.delta is None:
       object.__setattr__(self, 'delta', float(self.num_clients) ** -1.1)
     checks.numbers_at_least(0, above=True, delta=self.delta)
@@ -158,11 +181,13 @@ class PrivacyAccount:
     checks.integers_at_least(0, rounds=rounds)
     if not rounds:
       return 0.0
-    relation, events = self._bounds()
-    divergences = [_divergences(event, relation) for event in events]
+    relation = self._relation
     return min(
-      _epsilon(orders, rounds * of_one, self.delta)
-      for orders, of_one in divergences
+      _epsilon(
+        sum(count * _divergences(event, relation) for event, count in bound),
+        self.delta,
+      )
+      for bound in self._bounds(rounds)
     )
 
   def describe(self, rounds: int) -> str:
@@ -171,104 +196,163 @@ class PrivacyAccount:
     Args:
       rounds: As for `epsilon`.
     """
-    relation, _ = self._bounds()
     sampling = _SAMPLINGS[self.sampling].format(
-      C=self.clients_per_round, K=self.num_clients
+      C=self.clients_per_round,
+      K=self.num_clients,
+      R=self.rounds_per_tree,
+      first=self.rounds_of_first_tree or self.rounds_per_tree,
     )
     norm = 'an adaptive' if self.adaptive_clip else 'a fixed'
     return (
       f'Client-level differential privacy of the models of {rounds} rounds: '
       f'epsilon={self.epsilon(rounds):.4g} at delta={self.delta:.3g} where '
-      f'{_ADJACENCIES[relation]}; Gaussian noise of {self.noise_multiplier:g} '
-      f'times {norm} clipping norm. It assumes that {sampling}. Not covered: '
-      f'{"; ".join(NOT_COVERED)}.'
+      f'{_ADJACENCIES[self._relation]}; Gaussian noise of '
+      f'{self.noise_multiplier:g} times {norm} clipping norm. It assumes that '
+      f'{sampling}. Not covered: {"; ".join(NOT_COVERED)}.'
     )
 
-  def _bounds(self):
-    """Returns the relation, and events of a round each of which bounds it."""
-    return _bounds(
-      self.noise_multiplier,
-      self.clients_per_round,
-      self.num_clients,
-      self.sampling,
+  @property
+  def _relation(self) -> dp_accounting.NeighboringRelation:
+    if self.sampling == 'tree':
+      return _ZERO_OUT
+    return _ADD_OR_REMOVE if self.sampling == 'poisson' else _REPLACE
+
+  def _bounds(self, rounds: int):
+    """Returns what bounds the loss of some rounds, as events and their counts.
+
+    Each element is a bound by itself. The last one counts on no sampling.
+    """
+    if self.sampling == 'tree':
+      return [self._trees(rounds)]
+    # By the sensitivity, which is 2 c where a client is replaced.
+    by_norm = self.noise_multiplier
+    gaussian = dp_accounting.GaussianDpEvent(
+      by_norm if self._relation is _ADD_OR_REMOVE else by_norm / 2
+    )
+    # Sampling never costs privacy, for Renyi divergence is quasi-convex. But
+    # Theorem 27 is loose: where many of the clients take part, its bound lies
+    # above that without sampling.
+    events = {
+      'fixed': [
+        dp_accounting.SampledWithoutReplacementDpEvent(
+          self.num_clients, self.clients_per_round, gaussian
+        )
+      ],
+      'poisson': [
+        dp_accounting.PoissonSampledDpEvent(
+          self.clients_per_round / self.num_clients, gaussian
+        )
+      ],
+      'none': [],
+    }[self.sampling]
+    return [[(event, rounds)] for event in (*events, gaussian)]
+
+  def _trees(self, rounds: int):
+    """Returns the events of the trees of some rounds, with their counts."""
+    whole = self.rounds_per_tree
+    first = min(rounds, self.rounds_of_first_tree or whole)
+    more, rest = divmod(rounds - first, whole)
+    return [
+      (
+        dp_accounting.SingleEpochTreeAggregationDpEvent(
+          self.noise_multiplier, size
+        ),
+        count,
+      )
+      for size, count in ((first, 1), (whole, more), (rest, 1))
+      if size and count
+    ]
+
+  def _check_trees(self) -> None:
+    """Raises `ValueError` where trees are asked for without their rounds."""
+    if self.sampling != 'tree':
+      for name in ('rounds_per_tree', 'rounds_of_first_tree'):
+        if getattr(self, name) is not None:
+          raise ValueError(
+            f"{name}={getattr(self, name)} needs sampling='tree', but sampling "
+            f'is {self.sampling!r}: leave it out.'
+          )
+      return
+    if self.rounds_per_tree is None:
+      raise ValueError(
+        "sampling='tree' needs rounds_per_tree: the rounds after which the "
+        'tree begins anew, within which no client takes part twice.'
+      )
+    checks.integers_at_least(
+      1,
+      rounds_per_tree=self.rounds_per_tree,
+      rounds_of_first_tree=self.rounds_of_first_tree,
     )
 
 
 def noise_multiplier_for(
-  target_epsilon: float,
-  rounds: int,
-  *,
-  clients_per_round: int,
-  num_clients: int,
-  sampling: str = 'fixed',
-  delta: float | None = None,
-  adaptive_clip: bool = False,
+  target_epsilon: float, rounds: int, **assumptions
 ) -> float:
   """Returns the least noise multiplier whose epsilon is at most the target.
 
   It is found by `dp_accounting.calibrate_dp_mechanism`, to a millionth of its
-  value. With 'fixed' this takes some seconds.
+  value or closer. With 'fixed' this takes some seconds.
 
   Args:
     target_epsilon: > 0.
     rounds: Number of released rounds, >= 1.
-    clients_per_round: As in `PrivacyAccount`, as are the others.
-    num_clients: K.
-    sampling: How participants are chosen.
-    delta: The delta; by default K^-1.1.
-    adaptive_clip: Whether the clipping norm adapts.
+    **assumptions: The other fields of `PrivacyAccount`: `clients_per_round`,
+      `num_clients`, and more.
 
   Raises:
-    ValueError: If an argument is out of range, or an adaptive clipping norm
-      needs more clients per round for this noise.
+    ValueError: If a value is out of range, or an adaptive clipping norm needs
+      more clients per round for this noise.
+    TypeError: If a field is missing or unknown.
   """
   checks.numbers_at_least(0, above=True, target_epsilon=target_epsilon)
   checks.integers_at_least(1, rounds=rounds)
-  account = functools.partial(
-    PrivacyAccount,
-    clients_per_round=clients_per_round,
-    num_clients=num_clients,
-    sampling=sampling,
-    delta=delta,
+  # Noise that is tried may be too strong for an adaptive norm.
+  trial = PrivacyAccount(
+    **{**assumptions, 'noise_multiplier': 1.0, 'adaptive_clip': False}
   )
-  delta = account(noise_multiplier=1.0).delta
 
   def event_of(index, precision):
-    _, events = _bounds(1 / precision, clients_per_round, num_clients, sampling)
-    return dp_accounting.SelfComposedDpEvent(events[index], rounds)
+    tried = dataclasses.replace(trial, noise_multiplier=1 / precision)
+    return dp_accounting.ComposedDpEvent(
+      [
+        dp_accounting.SelfComposedDpEvent(event, count)
+        for event, count in tried._bounds(rounds)[index]
+      ]
+    )
 
-  relation, events = _bounds(1.0, clients_per_round, num_clients, sampling)
-  accountant = functools.partial(_Accountant, neighboring_relation=relation)
+  new_accountant = functools.partial(
+    _Accountant, neighboring_relation=trial._relation
+  )
   # 1 / z, in which epsilon is close to linear, so that few trials are needed.
   # It grows from bound to bound. That without sampling is last, and quick.
   precision = _LEAST_PRECISION
-  for index in reversed(range(len(events))):
-    found = accountant().compose(event_of(index, precision)).get_epsilon(delta)
-    if found >= target_epsilon:
+  for index in reversed(range(len(trial._bounds(rounds)))):
+    accountant = new_accountant().compose(event_of(index, precision))
+    if accountant.get_epsilon(trial.delta) >= target_epsilon:
       continue  # This bound asks for more noise.
     precision = dp_accounting.calibrate_dp_mechanism(
-      accountant,
+      new_accountant,
       functools.partial(event_of, index),
       target_epsilon,
-      delta,
+      trial.delta,
       dp_accounting.LowerEndpointAndGuess(precision, 2 * precision),
       tol=1e-6 * precision,
     )
-  noise_multiplier = 1 / precision
-  account(noise_multiplier=noise_multiplier, adaptive_clip=adaptive_clip)
-  return noise_multiplier
+  account = PrivacyAccount(**{**assumptions, 'noise_multiplier': 1 / precision})
+  return account.noise_multiplier
 
 
 # Of noise like this, rounds have an epsilon of next to nothing.
 _LEAST_PRECISION = 1e-7
 # A divergence below this is rounding. It can come out negative.
 _LEAST_DIVERGENCE = 1e-13
+_ORDERS = dp_accounting.rdp.RdpAccountant().orders
 
 
-def _epsilon(orders, divergences, delta) -> float:
-  """Returns epsilon of Renyi divergences at these orders."""
+def _epsilon(divergences, delta) -> float:
+  """Returns epsilon of Renyi divergences at the default orders."""
   epsilon, _ = dp_accounting.rdp.compute_epsilon(
-    orders, np.maximum(divergences, _LEAST_DIVERGENCE), delta
+    _ORDERS, np.maximum(divergences, _LEAST_DIVERGENCE), delta
   )
   return float(epsilon)
 
@@ -278,39 +362,11 @@ class _Accountant(dp_accounting.rdp.RdpAccountant):
 
   def get_epsilon(self, target_delta: float) -> float:
     """Returns epsilon of all that was composed."""
-    return _epsilon(self.orders, self.rdp, target_delta)
-
-
-def _bounds(noise_multiplier, clients_per_round, num_clients, sampling):
-  """Returns the relation, and events of a round each of which bounds it.
-
-  The last of them has no sampling.
-  """
-  if sampling == 'poisson':
-    gaussian = dp_accounting.GaussianDpEvent(noise_multiplier)
-    share = clients_per_round / num_clients
-    return _ADD_OR_REMOVE, [
-      dp_accounting.PoissonSampledDpEvent(share, gaussian),
-      gaussian,
-    ]
-  # By the sensitivity, 2 c, and not by the norm c.
-  gaussian = dp_accounting.GaussianDpEvent(noise_multiplier / 2)
-  if sampling == 'none':
-    return _REPLACE, [gaussian]
-  # Sampling never makes a round less private: Renyi divergence is quasi-convex.
-  # But Theorem 27 is loose, and where many of the clients take part its bound
-  # lies above that without sampling.
-  return _REPLACE, [
-    dp_accounting.SampledWithoutReplacementDpEvent(
-      num_clients, clients_per_round, gaussian
-    ),
-    gaussian,
-  ]
+    return _epsilon(self.rdp, target_delta)
 
 
 @functools.lru_cache(maxsize=64)
-def _divergences(event, relation) -> tuple[np.ndarray, np.ndarray]:
-  """Returns orders, and the Renyi divergence of one round at each of them."""
+def _divergences(event, relation) -> np.ndarray:
+  """Returns the Renyi divergence of an event at each of the orders."""
   accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
-  accountant.compose(event)
-  return accountant.orders, accountant.rdp
+  return accountant.compose(event).rdp

@@ -227,6 +227,44 @@ def test_adaptive_clipping_is_one_gaussian(stddev, tff_context):
   assert ours.epsilon(25) == pytest.approx(theirs.get_epsilon(1e-4), rel=1e-5)
 
 
+def _sizes_of_trees(rounds, **restarts):
+  """Counts the rounds of each tree that TFF's own aggregator makes.
+
+  It takes over a new clipping norm where it begins a tree.
+  """
+  value_type = tff.types.to_type((np.float32, [2]))
+  process = tff.aggregators.DifferentiallyPrivateFactory.tree_adaptive(
+    noise_multiplier=1.0,
+    clients_per_round=20.0,
+    record_specs=tff.types.type_to_tf_tensor_specs(value_type),
+    **restarts,
+  ).create(value_type)
+  state, norm, sizes = process.initialize(), None, []
+  for _ in range(rounds):
+    output = process.next(state, [np.ones(2, np.float32)])
+    state = output.state
+    found = output.measurements['dp_query_metrics']['current_clip']
+    sizes = [*sizes[:-1], sizes[-1] + 1] if sizes else [1]
+    if norm is not None and found != norm:
+      sizes.append(0)
+    norm = found
+  return [size for size in sizes if size]
+
+
+def test_trees_begin_anew_where_tff_begins_them(tff_context):
+  """A client is in so many nodes of each tree as a path has."""
+  sizes = _sizes_of_trees(11, restart_warmup=2, restart_frequency=4)
+  assert sizes == [2, 4, 4, 1]
+  nodes = sum(math.ceil(math.log2(size + 1)) for size in sizes)
+  account = _account(
+    2.0, 20, 100, 'tree', rounds_per_tree=4, rounds_of_first_tree=2
+  )
+  expected = _epsilon_of(nodes * _of_gaussian(2.0), 100**-1.1)
+  assert account.epsilon(11) == pytest.approx(expected, abs=1e-6)
+  assert 'changes are replaced by zeros' in account.describe(11)
+  assert 'first has 2 rounds and each further one 4' in account.describe(11)
+
+
 @pytest.mark.parametrize(
   'sampling, population, rounds, target',
   [
@@ -250,6 +288,19 @@ def test_noise_for_an_epsilon(sampling, population, rounds, target):
   account = _account(found, 10, population, sampling)
   assert account.epsilon(rounds) <= target
   assert account.epsilon(rounds) == pytest.approx(target, rel=1e-4)
+
+
+def test_noise_for_trees():
+  trees = {
+    'clients_per_round': 10,
+    'num_clients': 1000,
+    'sampling': 'tree',
+    'rounds_per_tree': 50,
+    'adaptive_clip': False,
+  }
+  noise = tff_ssl.noise_multiplier_for(8.0, 220, **trees)
+  account = tff_ssl.PrivacyAccount(noise_multiplier=noise, **trees)
+  assert account.epsilon(220) == pytest.approx(8.0, rel=1e-4)
 
 
 def test_a_description_says_all_that_the_number_rests_on():
@@ -286,9 +337,18 @@ def test_a_description_says_all_that_the_number_rests_on():
       '=101 is more than num_clients=100: lower',
     ),
     ({'num_clients': 9.5}, 'num_clients must be an integer >= 1, but is 9.5'),
-    ({'sampling': 'uniform'}, "fixed, none, poisson, but is 'uniform': 'none'"),
+    ({'sampling': 'uniform'}, "fixed, none, .* but is 'uniform': 'none'"),
     ({'delta': 0.0}, 'delta must be a number > 0, but is 0.0'),
     ({'delta': 1.0}, 'delta must be below 1, but is 1.0: .* 1 / num_clients'),
+    (
+      {'rounds_per_tree': 5},
+      "rounds_per_tree=5 needs sampling='tree', .* 'fixe",
+    ),
+    ({'sampling': 'tree'}, "sampling='tree' needs rounds_per_tree"),
+    (
+      {'sampling': 'tree', 'rounds_per_tree': 0},
+      'rounds_per_tree must be an integer >= 1, but is 0',
+    ),
     ({'num_clients': 1, 'clients_per_round': 1}, 'delta must be below 1'),
     (
       {'adaptive_clip': True},
