@@ -98,6 +98,10 @@ _MODULE_OF = {
   'no_metrics': 'aggregators',
   'recommended_aggregator': 'aggregators.recommended',
   'secure_metrics': 'aggregators',
+  # Privacy.
+  'PrivacyAccount': 'privacy',
+  'ReleaseLedger': 'release_ledger',
+  'noise_multiplier_for': 'privacy',
   # Measurements.
   'Communication': 'metrics',
   'ServerTask': 'metrics',

@@ -60,6 +60,26 @@ def _private_mean(noise_multiplier, clip):
   )
 
 
+def _tree_mean(is_ours):
+  """DP-FTRL's noise; with a seed, so that two processes get the same.
+
+  It asks for the type of what clients send: in TFF's process the trainable
+  weights, in ours all of them.
+  """
+  specs = [
+    tf.TensorSpec(weight.shape) for weight in _initial_weights().trainable
+  ]
+  if is_ours:
+    specs = tff.learning.models.ModelWeights(specs, [])
+  return tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation(
+    noise_multiplier=0.5,
+    clients_per_round=float(len(_SIZES)),
+    l2_norm_clip=0.1,
+    record_specs=specs,
+    noise_seed=7,
+  )
+
+
 def _one_round(process, clients):
   state = process.set_model_weights(process.initialize(), _initial_weights())
   output = process.next(state, clients)
@@ -95,6 +115,10 @@ def references(tff_context):
     algorithms.build_weighted_fed_avg,
     client_weighting=tff.learning.ClientWeighting.UNIFORM,
   )
+  tree = build_reference(
+    algorithms.build_unweighted_fed_avg,
+    model_aggregator=_tree_mean(is_ours=False),
+  )
   proximal = build_reference(
     algorithms.build_weighted_fed_prox, proximal_strength=_STRENGTH
   )
@@ -103,6 +127,7 @@ def references(tff_context):
     'weighted, 2 epochs': _one_round(weighted, _clients(epochs=2)),
     'uniform, 2 epochs': _one_round(uniform, _clients(epochs=2)),
     'proximal, 2 epochs': _one_round(proximal, _clients(epochs=2)),
+    'tree, 2 epochs': _one_round(tree, _clients(epochs=2)),
   }
 
 
@@ -137,8 +162,16 @@ def build(tff_context, references):
       },
       'uniform, 2 epochs',
     ),
+    (
+      {
+        'local_epochs': 2,
+        'client_weighting': 'uniform',
+        'model_aggregator': _tree_mean(is_ours=True),
+      },
+      'tree, 2 epochs',
+    ),
   ],
-  ids=['examples', '2 epochs', 'uniform', 'private'],
+  ids=['examples', '2 epochs', 'uniform', 'private', 'tree'],
 )
 def test_equals_tffs_own_process(build, references, settings, reference):
   _assert_equals(

@@ -1,0 +1,372 @@
+"""What differential privacy costs: the epsilon of a run, and noise for one.
+
+A process is (epsilon, delta)-differentially private for clients if, whatever
+the data of one client are, no set of outcomes becomes more likely than
+exp(epsilon) times its probability plus delta when that client's data change.
+Here the outcomes are the models of all rounds.
+
+TFF's factories (`tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed`,
+`gaussian_adaptive`, `tff.learning.dp_aggregator`) clip each client's value to a
+norm c, add the values, and add Gaussian noise of standard deviation z c to each
+number of the sum. z is the noise multiplier.
+
+Accountants count the noise in units of the sensitivity: of the farthest that
+the sum moves between neighbours. Which data are neighbours follows from the
+sampling:
+
+  * 'fixed' and 'none': one client's data are *replaced*. A vector of norm c
+    goes and another one comes, so the sum moves by up to 2 c, and the noise is
+    z / 2 times the sensitivity.
+  * 'poisson': one client is *added or removed*. The sum moves by up to c, and
+    the noise is z times the sensitivity.
+  * 'tree': one client's changes become *zero*. The sum moves by up to c, too.
+
+`dp_accounting` leaves this conversion to its caller: its accountant takes the
+`noise_multiplier` of a `GaussianDpEvent` for noise by sensitivity under each
+relation, although the event is documented with noise by norm.
+
+Adaptive clipping also publishes a noisy number of clients whose norm lies below
+c. Each client adds 1/2 or -1/2 to it, so it moves by 1/2 where the sum moves by
+c, and by 1 where the sum moves by 2 c. TFF takes z for both together: with
+noise of s on the number it adds noise of (z^-2 - (2 s)^-2)^(-1/2) times c to
+the sum (Andrew et al., arXiv 1905.03871, Theorem 1). One release of both is as
+private as one Gaussian of multiplier z.
+
+With 'tree' the noise of a round is not independent of that of others. The sums
+over all rounds since the tree began get the noise of the nodes that they
+consist of, z c each (`tree_aggregation` and `tree_adaptive` of the same class;
+DP-FTRL, Kairouz et al., arXiv 2103.00039). A client that takes part once in a
+tree of n rounds is in ceil(log2(n + 1)) nodes. No sampling is needed for this.
+
+Sources: Renyi differential privacy of the Gaussian mechanism (Mironov, arXiv
+1702.07476), its subsampling without replacement (Wang, Balle and
+Kasiviswanathan, arXiv 1808.00087, Theorem 27), its Poisson subsampling (Mironov
+et al., arXiv 1908.10530), and the conversion to epsilon (Canonne et al., arXiv
+2004.00010, Proposition 12), as in `dp_accounting.rdp`, at its default orders.
+"""
+
+import dataclasses
+import functools
+
+import dp_accounting
+import numpy as np
+
+from tff_ssl import checks
+
+_REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
+_ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+_ZERO_OUT = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+
+# What each sampling assumes, in words; {C} and {K} stand for the numbers.
+_SAMPLINGS = {
+  'fixed': (
+    'exactly {C} of {K} clients take part in a round, drawn anew, uniformly '
+    'and without replacement, and nobody learns who'
+  ),
+  'none': 'every client may take part in every round, in any order',
+  'poisson': (
+    'each of {K} clients takes part in a round with probability {C}/{K}, '
+    'independently, and nobody learns who'
+  ),
+  'tree': (
+    'no client takes part twice in a tree, of which the first has {first} '
+    'rounds and each further one {R}'
+  ),
+}
+_ADJACENCIES = {
+  _REPLACE: "one client's data are replaced by any others",
+  _ADD_OR_REMOVE: 'one client is added or removed',
+  _ZERO_OUT: "one client's changes are replaced by zeros",
+}
+
+NOT_COVERED = (
+  'metrics and counts that clients send beside their model changes',
+  "the server's own labelled data, in warm-up rounds and all others",
+  'bounds of zeroing that adapt to the clients without noise',
+  'settings that somebody chose by the results of other runs',
+  'the server itself, which sees sums before it adds the noise',
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyAccount:
+  """What a differentially private run costs; see the module.
+
+  The unit is the client: all data of one client count as one.
+
+  Attributes:
+    noise_multiplier: z > 0, of all that a round publishes, as TFF's factories
+      take it.
+    clients_per_round: C, with `sampling='poisson'` the expected number.
+    num_clients: K >= C.
+    sampling: How the participants of a round are chosen. 'fixed': exactly C of
+      K, uniformly without replacement, anew in each round
+      (`tff_ssl.sample_keys`). 'poisson': each by itself with probability C / K.
+      'none': in any way; each client may take part in every round. A fixed
+      cohort is never 'poisson', whose epsilon is smaller. 'tree': in any way,
+      but no client twice in a tree of noise. Then a round that is repeated gets
+      the same noise, and must be the same in all its bits.
+    delta: In (0, 1); by default K^-1.1 (McMahan et al., arXiv 1710.06963). It
+      should lie well below 1 / K.
+    adaptive_clip: Whether the clipping norm adapts, privately, as in
+      `tff.learning.dp_aggregator`. Epsilon is the same.
+    rounds_per_tree: Only with 'tree': the tree begins anew after so many
+      rounds (`restart_frequency` of TFF's `tree_adaptive`). Without restarts
+      (`tree_aggregation`), at least the rounds of the run.
+    rounds_of_first_tree: Those of the first tree where it is shorter
+      (`restart_warmup`).
+  """
+
+  noise_multiplier: float
+  clients_per_round: int
+  num_clients: int
+  sampling: str = 'fixed'
+  delta: float | None = None
+  adaptive_clip: bool = False
+  rounds_per_tree: int | None = None
+  rounds_of_first_tree: int | None = None
+
+  def __post_init__(self):
+    """Checks the values.
+
+    Raises:
+      ValueError: If one is out of range.
+    """
+    checks.numbers_at_least(
+      0, above=True, noise_multiplier=self.noise_multiplier
+    )
+    checks.integers_at_least(
+      1, clients_per_round=self.clients_per_round, num_clients=self.num_clients
+    )
+    if self.clients_per_round > self.num_clients:
+      raise ValueError(
+        f'clients_per_round={self.clients_per_round} is more than '
+        f'num_clients={self.num_clients}: lower it.'
+      )
+    if self.sampling not in _SAMPLINGS:
+      raise ValueError(
+        f'sampling must be one of {", ".join(_SAMPLINGS)}, but is '
+        f"{self.sampling!r}: 'none' holds for any sampling."
+      )
+    self._check_trees()
+    if self.delta is None:
+      object.__setattr__(self, 'delta', float(self.num_clients) ** -1.1)
+    checks.numbers_at_least(0, above=True, delta=self.delta)
+    if self.delta >= 1:
+      raise ValueError(
+        f'delta must be below 1, but is {self.delta!r}: give one well below '
+        f'1 / num_clients (num_clients={self.num_clients}).'
+      )
+    # TFF puts noise of C / 20 on the number of clipped clients, which leaves
+    # none of the privacy for the sum where z is 2 C / 20.
+    if self.adaptive_clip and self.clients_per_round <= (
+      10 * self.noise_multiplier
+    ):
+      raise ValueError(
+        f'clients_per_round={self.clients_per_round} must exceed 10 * '
+        f'noise_multiplier={self.noise_multiplier} with an adaptive clipping '
+        'norm: take more clients, less noise, or a fixed norm.'
+      )
+
+  def epsilon(self, rounds: int) -> float:
+    """Returns an upper bound of epsilon, at `delta`.
+
+    Args:
+      rounds: Number of released rounds. A round that was repeated after its
+        model had been released counts twice (`tff_ssl.ReleaseLedger`).
+
+    Raises:
+      ValueError: If `rounds` is no integer >= 0.
+    """
+    checks.integers_at_least(0, rounds=rounds)
+    if not rounds:
+      return 0.0
+    relation = self._relation
+    return min(
+      _epsilon(
+        sum(count * _divergences(event, relation) for event, count in bound),
+        self.delta,
+      )
+      for bound in self._bounds(rounds)
+    )
+
+  def describe(self, rounds: int) -> str:
+    """Returns what is promised after some rounds, and what is not, in words.
+
+    Args:
+      rounds: As for `epsilon`.
+    """
+    sampling = _SAMPLINGS[self.sampling].format(
+      C=self.clients_per_round,
+      K=self.num_clients,
+      R=self.rounds_per_tree,
+      first=self.rounds_of_first_tree or self.rounds_per_tree,
+    )
+    norm = 'an adaptive' if self.adaptive_clip else 'a fixed'
+    return (
+      f'Client-level differential privacy of the models of {rounds} rounds: '
+      f'epsilon={self.epsilon(rounds):.4g} at delta={self.delta:.3g} where '
+      f'{_ADJACENCIES[self._relation]}; Gaussian noise of '
+      f'{self.noise_multiplier:g} times {norm} clipping norm. It assumes that '
+      f'{sampling}. Not covered: {"; ".join(NOT_COVERED)}.'
+    )
+
+  @property
+  def _relation(self) -> dp_accounting.NeighboringRelation:
+    if self.sampling == 'tree':
+      return _ZERO_OUT
+    return _ADD_OR_REMOVE if self.sampling == 'poisson' else _REPLACE
+
+  def _bounds(self, rounds: int):
+    """Returns what bounds the loss of some rounds, as events and their counts.
+
+    Each element is a bound by itself. The last one counts on no sampling.
+    """
+    if self.sampling == 'tree':
+      return [self._trees(rounds)]
+    # By the sensitivity, which is 2 c where a client is replaced.
+    by_norm = self.noise_multiplier
+    gaussian = dp_accounting.GaussianDpEvent(
+      by_norm if self._relation is _ADD_OR_REMOVE else by_norm / 2
+    )
+    # Sampling never costs privacy, for Renyi divergence is quasi-convex. But
+    # Theorem 27 is loose: where many of the clients take part, its bound lies
+    # above that without sampling.
+    events = {
+      'fixed': [
+        dp_accounting.SampledWithoutReplacementDpEvent(
+          self.num_clients, self.clients_per_round, gaussian
+        )
+      ],
+      'poisson': [
+        dp_accounting.PoissonSampledDpEvent(
+          self.clients_per_round / self.num_clients, gaussian
+        )
+      ],
+      'none': [],
+    }[self.sampling]
+    return [[(event, rounds)] for event in (*events, gaussian)]
+
+  def _trees(self, rounds: int):
+    """Returns the events of the trees of some rounds, with their counts."""
+    whole = self.rounds_per_tree
+    first = min(rounds, self.rounds_of_first_tree or whole)
+    more, rest = divmod(rounds - first, whole)
+    return [
+      (
+        dp_accounting.SingleEpochTreeAggregationDpEvent(
+          self.noise_multiplier, size
+        ),
+        count,
+      )
+      for size, count in ((first, 1), (whole, more), (rest, 1))
+      if size and count
+    ]
+
+  def _check_trees(self) -> None:
+    """Raises `ValueError` where trees are asked for without their rounds."""
+    if self.sampling != 'tree':
+      for name in ('rounds_per_tree', 'rounds_of_first_tree'):
+        if getattr(self, name) is not None:
+          raise ValueError(
+            f"{name}={getattr(self, name)} needs sampling='tree', but sampling "
+            f'is {self.sampling!r}: leave it out.'
+          )
+      return
+    if self.rounds_per_tree is None:
+      raise ValueError(
+        "sampling='tree' needs rounds_per_tree: the rounds after which the "
+        'tree begins anew, within which no client takes part twice.'
+      )
+    checks.integers_at_least(
+      1,
+      rounds_per_tree=self.rounds_per_tree,
+      rounds_of_first_tree=self.rounds_of_first_tree,
+    )
+
+
+def noise_multiplier_for(
+  target_epsilon: float, rounds: int, **assumptions
+) -> float:
+  """Returns the least noise multiplier whose epsilon is at most the target.
+
+  It is found by `dp_accounting.calibrate_dp_mechanism`, to a millionth of its
+  value or closer. With 'fixed' this takes some seconds.
+
+  Args:
+    target_epsilon: > 0.
+    rounds: Number of released rounds, >= 1.
+    **assumptions: The other fields of `PrivacyAccount`: `clients_per_round`,
+      `num_clients`, and more.
+
+  Raises:
+    ValueError: If a value is out of range, or an adaptive clipping norm needs
+      more clients per round for this noise.
+    TypeError: If a field is missing or unknown.
+  """
+  checks.numbers_at_least(0, above=True, target_epsilon=target_epsilon)
+  checks.integers_at_least(1, rounds=rounds)
+  # Noise that is tried may be too strong for an adaptive norm.
+  trial = PrivacyAccount(
+    **{**assumptions, 'noise_multiplier': 1.0, 'adaptive_clip': False}
+  )
+
+  def event_of(index, precision):
+    tried = dataclasses.replace(trial, noise_multiplier=1 / precision)
+    return dp_accounting.ComposedDpEvent(
+      [
+        dp_accounting.SelfComposedDpEvent(event, count)
+        for event, count in tried._bounds(rounds)[index]
+      ]
+    )
+
+  new_accountant = functools.partial(
+    _Accountant, neighboring_relation=trial._relation
+  )
+  # 1 / z, in which epsilon is close to linear, so that few trials are needed.
+  # It grows from bound to bound. That without sampling is last, and quick.
+  precision = _LEAST_PRECISION
+  for index in reversed(range(len(trial._bounds(rounds)))):
+    accountant = new_accountant().compose(event_of(index, precision))
+    if accountant.get_epsilon(trial.delta) >= target_epsilon:
+      continue  # This bound asks for more noise.
+    precision = dp_accounting.calibrate_dp_mechanism(
+      new_accountant,
+      functools.partial(event_of, index),
+      target_epsilon,
+      trial.delta,
+      dp_accounting.LowerEndpointAndGuess(precision, 2 * precision),
+      tol=1e-6 * precision,
+    )
+  account = PrivacyAccount(**{**assumptions, 'noise_multiplier': 1 / precision})
+  return account.noise_multiplier
+
+
+# Of noise like this, rounds have an epsilon of next to nothing.
+_LEAST_PRECISION = 1e-7
+# A divergence below this is rounding. It can come out negative.
+_LEAST_DIVERGENCE = 1e-13
+_ORDERS = dp_accounting.rdp.RdpAccountant().orders
+
+
+def _epsilon(divergences, delta) -> float:
+  """Returns epsilon of Renyi divergences at the default orders."""
+  epsilon, _ = dp_accounting.rdp.compute_epsilon(
+    _ORDERS, np.maximum(divergences, _LEAST_DIVERGENCE), delta
+  )
+  return float(epsilon)
+
+
+class _Accountant(dp_accounting.rdp.RdpAccountant):
+  """`RdpAccountant` that takes no rounding for a divergence."""
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns epsilon of all that was composed."""
+    return _epsilon(self.rdp, target_delta)
+
+
+@functools.lru_cache(maxsize=64)
+def _divergences(event, relation) -> np.ndarray:
+  """Returns the Renyi divergence of an event at each of the orders."""
+  accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
+  return accountant.compose(event).rdp
