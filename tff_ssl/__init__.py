@@ -89,9 +89,12 @@ _MODULE_OF = {
   'VirtualAdversarialProportions': 'objectives',
   'Words': 'objectives',
   # Aggregation.
+  'GeometricMedianFactory': 'aggregators',
   'GroupMeanFactory': 'aggregators',
+  'MedianFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',
   'PrivateMeanFactory': 'aggregators',
+  'TrimmedMeanFactory': 'aggregators',
   'no_metrics': 'aggregators',
   'recommended_aggregator': 'aggregators.recommended',
   'secure_metrics': 'aggregators',
@@ -103,6 +106,10 @@ _MODULE_OF = {
   'full_gradient': 'templates.full_gradient',
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
+  # Deployment.
+  'SavedProcess': 'saved_process',
+  'load_process': 'saved_process',
+  'save_process': 'saved_process',
   # Simulation.
   'ClientFaults': 'simulation.client_faults',
   'ClientKeySource': 'simulation.client_sampling',

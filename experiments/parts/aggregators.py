@@ -24,6 +24,9 @@ MIN_GROUP_SIZE = Setting(
 
 def _part(spec: recommended.AggregatorSpec) -> Part:
   overrides = {}
+  if spec.is_private or spec.is_secure or spec.sees_clients:
+    # Momenta that clients send would go round the aggregator.
+    overrides['client_momentum'] = 'reset'
   if spec.is_secure:
     overrides['client_metrics'] = 'secure'
   if not spec.is_weighted:
@@ -45,8 +48,10 @@ SETTINGS = (
     'aggregator',
     str,
     'How the model deltas of clients meet: mean, clip (of bounded norm), '
-    'robust (very large ones count as zero, too), compressed (and in 8 bits), '
-    'dp (differential privacy), secure (sums hide each client) or secure_dp.',
+    'robust (very large ones count as zero, too), median or trimmed_mean (of '
+    'each coordinate), geometric_median, compressed (as robust, and in 8 '
+    'bits), dp (differential privacy), secure (sums hide each client) or '
+    'secure_dp.',
     default='mean',
     choices=tuple(AGGREGATORS),
     used_when=(_CLIENTS_TRAIN,),

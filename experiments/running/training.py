@@ -40,7 +40,7 @@ from experiments.running import (
   worker_context,
 )
 from experiments.running import progress as progress_lib
-from tff_ssl import objectives
+from tff_ssl import objectives, saved_process
 from tff_ssl.simulation import channels, client_sampling
 
 
@@ -168,6 +168,20 @@ def try_out(opened: building.Run) -> None:
   _show(['', 'Costs:', *description.lines_of_costs(opened)])
   _show(description.lines_of_warmup(settings))
   _show(['', 'Nothing was trained (--dry_run).'])
+
+
+def export_form(opened: building.Run) -> None:
+  """Writes the process of a run for a platform, without training.
+
+  Args:
+    opened: The run.
+
+  Raises:
+    OSError: If the file cannot be written.
+  """
+  file = opened.settings.export_form
+  saved_process.save_process(opened.over_data, file)
+  _show([f'{file} holds the process; nothing was trained (--export_form).'])
 
 
 def _show(lines) -> None:

@@ -11,18 +11,30 @@ with epy.lazy_api_imports(globals()):
   from tff_ssl.aggregators.inspection import (
     bounds_norms,
     bounds_norms_of_weighted_values,
+    collects_values,
     has_secure_sums,
     is_private,
   )
   from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
   from tff_ssl.aggregators.private_mean import PrivateMeanFactory
+  from tff_ssl.aggregators.robust_means import (
+    CollectingFactory,
+    GeometricMedianFactory,
+    MedianFactory,
+    TrimmedMeanFactory,
+  )
 
 __all__ = [
+  'CollectingFactory',
+  'GeometricMedianFactory',
   'GroupMeanFactory',
+  'MedianFactory',
   'NormalizedMeanFactory',
   'PrivateMeanFactory',
+  'TrimmedMeanFactory',
   'bounds_norms',
   'bounds_norms_of_weighted_values',
+  'collects_values',
   'has_secure_sums',
   'is_private',
   'no_metrics',

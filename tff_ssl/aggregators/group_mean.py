@@ -23,6 +23,10 @@ What may stand inside:
     `tff.aggregators.SecureSumFactory` clip: as `value_sum_factory` they must
     exceed weight times value, as `weight_sum_factory` the weight.
 
+  * Medians and their kin (`tff_ssl.MedianFactory`), as `mean_factory`. They are
+    taken over the members of each group alone; the weight of a group is the
+    number of its members that count. The server sees every client's value.
+
   * Differential privacy, as `mean_factory=PrivateMeanFactory(...)`, or one of
     TFF's factories with `clients_per_round`, C. A client's own value is clipped
     before it is scattered, noise is added to all S rows, and each row is
@@ -52,7 +56,12 @@ import numbers
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.aggregators import inspection, private_mean
+from tff_ssl.aggregators import (
+  inspection,
+  private_mean,
+  robust_means,
+  value_types,
+)
 
 # TFF's factories of sums, which are no means.
 _SUMS = (
@@ -111,14 +120,16 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         weights; its result is multiplied by the sum of the weights. An
         unweighted one (such as `tff.aggregators.UnweightedMeanFactory()`) gets
         the scattered, weighted values; its result is multiplied by the number
-        of clients.
+        of clients. One of this library's medians gets the values of each group
+        apart.
       clients_per_round: C, at least `num_groups`, with a `mean_factory` that
         adds noise for differential privacy: the number that it divides by. A
         `PrivateMeanFactory` knows it itself.
 
     Raises:
-      ValueError: If `num_groups` is below 1, both inner factories are given, or
-        there are fewer clients than groups.
+      ValueError: If `num_groups` is below 1, both inner factories are given,
+        there are fewer clients than groups, or weights would be summed that
+        nobody needs.
       TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
@@ -165,6 +176,14 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       )
     if isinstance(mean_factory, private_mean.PrivateMeanFactory):
       clients_per_round = mean_factory.clients_per_round
+    if weight_sum_factory is not None and isinstance(
+      mean_factory, robust_means.CollectingFactory
+    ):
+      raise ValueError(
+        'weight_sum_factory has nothing to sum beside a '
+        f'{type(mean_factory).__name__}, for which all clients count alike: '
+        'leave it out.'
+      )
     if clients_per_round is not None:
       _check_clients(clients_per_round, num_groups)
       if not isinstance(mean_factory, unweighted):
@@ -195,10 +214,19 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     Raises:
       TypeError: If the types are not of this form.
       ValueError: If the inner factory adds noise for differential privacy
-        without `clients_per_round`, or clips values to which the weights have
-        been applied.
+        without `clients_per_round`, clips values to which the weights have
+        been applied, or has a median inside.
     """
-    _check_types(value_type, weight_type)
+    value_types.check_grouped(
+      value_type,
+      'GroupMeanFactory aggregates <value=V, group=int32> with V a structure '
+      'of float tensors',
+    )
+    value_types.check_weight(weight_type)
+    if isinstance(self._values, robust_means.CollectingFactory):
+      return self._values.create_within_groups(
+        self._num_groups, value_type, weight_type
+      )
     if self._clients_per_round is not None:
       return _create_private(
         self._values,
@@ -391,6 +419,12 @@ def _create_private(
 
 def _check_inner(process, name: str, is_weighted: bool) -> None:
   """Raises `ValueError` where the means within groups would be wrong."""
+  if inspection.collects_values(process):
+    raise ValueError(
+      f'{name} has a median or the like inside another factory, and would take '
+      'it over the clients of all groups: give the inner factory itself. It '
+      'needs no clipping around it.'
+    )
   if inspection.is_private(process):
     raise ValueError(
       f'{name} adds noise for differential privacy, which divides by a '
@@ -412,41 +446,3 @@ def _check_inner(process, name: str, is_weighted: bool) -> None:
       'weighted mean, as mean_factory=tff.aggregators.clipping_factory(norm, '
       'tff.aggregators.MeanFactory()) or tff.learning.robust_aggregator().'
     )
-
-
-def _check_types(value_type: tff.Type, weight_type: tff.Type) -> None:
-  """Raises `TypeError` unless the types are `<value=V, group=int32>`, float."""
-  expected = (
-    'GroupMeanFactory aggregates <value=V, group=int32> with V a structure of '
-    'float tensors'
-  )
-  if not isinstance(value_type, tff.StructType):
-    raise TypeError(f'{expected}, but the value type is {value_type}.')
-  names = [name for name, _ in tff.structure.iter_elements(value_type)]
-  if names != ['value', 'group']:
-    raise TypeError(f'{expected}, but the value type is {value_type}.')
-  if not value_type['group'].is_equivalent_to(
-    tff.TensorType(tf.int32.as_numpy_dtype)
-  ):
-    raise TypeError(f'{expected}, but group is {value_type["group"]}.')
-  for leaf in _leaves(value_type['value']):
-    if not tf.as_dtype(leaf.dtype).is_floating:
-      raise TypeError(f'{expected}, but V holds {leaf}.')
-  if (
-    not isinstance(weight_type, tff.TensorType)
-    or tf.TensorShape(weight_type.shape).rank != 0
-    or not tf.as_dtype(weight_type.dtype).is_floating
-  ):
-    raise TypeError(
-      f'The weight must be a float scalar, but its type is {weight_type}.'
-    )
-
-
-def _leaves(value_type: tff.Type) -> list[tff.TensorType]:
-  if isinstance(value_type, tff.StructType):
-    return [
-      leaf
-      for _, member in tff.structure.iter_elements(value_type)
-      for leaf in _leaves(member)
-    ]
-  return [value_type]

@@ -18,7 +18,7 @@ from tff_ssl.setting import Setting, check_arguments
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl.aggregators import client_metrics, private_mean
+  from tff_ssl.aggregators import client_metrics, private_mean, robust_means
 
 CLIP_NORM = Setting(
   'clip_norm',
@@ -38,6 +38,15 @@ NOISE_MULTIPLIER = Setting(
   'largest norm.',
   at_least=0,
 )
+TRIMMED_SHARE = Setting(
+  'trimmed_share',
+  float,
+  'beta, the share of the clients that is left out on each side of each '
+  'coordinate.',
+  default=0.1,
+  at_least=0,
+  below=0.5,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +63,7 @@ class AggregatorSpec:
     is_weighted: Whether it takes the weights of clients.
     is_private: Whether it adds noise for differential privacy.
     is_secure: Whether sums are secure.
+    sees_clients: Whether the server sees the value of each client.
   """
 
   name: str
@@ -64,6 +74,7 @@ class AggregatorSpec:
   is_weighted: bool = True
   is_private: bool = False
   is_secure: bool = False
+  sees_clients: bool = False
 
 
 def _mean():
@@ -96,6 +107,25 @@ AGGREGATORS: Mapping[str, AggregatorSpec] = {
       'robust',
       'As clip, and very large deltas count as zero; both bounds adapt.',
       lambda: tff.learning.robust_aggregator(),
+    ),
+    AggregatorSpec(
+      'median',
+      'The median of each coordinate; the server sees all clients.',
+      lambda: robust_means.MedianFactory(),
+      sees_clients=True,
+    ),
+    AggregatorSpec(
+      'trimmed_mean',
+      'The mean without extreme values; the server sees all clients.',
+      lambda **chosen: robust_means.TrimmedMeanFactory(**chosen),
+      (TRIMMED_SHARE,),
+      sees_clients=True,
+    ),
+    AggregatorSpec(
+      'geometric_median',
+      'The point nearest to all clients; the server sees them.',
+      lambda: robust_means.GeometricMedianFactory(),
+      sees_clients=True,
     ),
     AggregatorSpec(
       'compressed',
@@ -149,10 +179,11 @@ def recommended_aggregator(
   Processes with groups take the same: they aggregate by group with it.
 
   Args:
-    name: 'mean', 'clip', 'robust', 'compressed', 'dp', 'secure' or 'secure_dp'.
+    name: 'mean', 'clip', 'robust', 'median', 'trimmed_mean',
+      'geometric_median', 'compressed', 'dp', 'secure' or 'secure_dp'.
     clients_per_round: C, which 'dp' and 'secure_dp' divide by.
     **settings: `clip_norm` of 'clip', 'dp' and 'secure_dp', `noise_multiplier`
-      of the latter two.
+      of the latter two, `trimmed_share` of 'trimmed_mean'.
 
   Returns:
     A factory. Those of 'dp' and 'secure_dp' are unweighted, for builders with

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import round_forms
 from tff_ssl.simulation import client_sampling
 from tff_ssl.simulation.divided_context import DividedContext
 
@@ -22,8 +23,8 @@ class ReadingProcess(tff.learning.templates.LearningProcess):
   """A learning process over client keys.
 
   Attributes:
-    form: The `tff.backends.mapreduce.DistributeAggregateForm` of its rounds,
-      which takes seconds to make.
+    form: The form of its rounds (`tff_ssl.round_forms`), which takes seconds to
+      make.
   """
 
   def __init__(self, *args, form, **kwargs):
@@ -60,7 +61,7 @@ def compose_with_reader(
   reader = _by_index(reader, client_ids)
   state_type, clients_type = process.next.type_signature.parameter
   form = _form_in_one_graph(process.next, reader)
-  one_graph = _round_of(form)
+  one_graph = round_forms.computation_of(form)
   with_containers = _restore_containers(state_type)
 
   @tff.federated_computation(state_type, _keys_type(clients_type.member))
@@ -130,7 +131,7 @@ def compose_computation_with_reader(
   def as_round(server_value, data):
     return server_value, computation(server_value, data)
 
-  one_graph = _round_of(_form_in_one_graph(as_round, reader))
+  one_graph = round_forms.computation_of(_form_in_one_graph(as_round, reader))
   result_type = computation.type_signature.result
 
   with_containers = _restore_containers(result_type)
@@ -179,7 +180,7 @@ def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
 
 def _form_in_one_graph(
   round_computation: tff.Computation, reader: tff.Computation
-) -> tff.backends.mapreduce.DistributeAggregateForm:
+) -> round_forms.Form:
   """Returns the form of a round that takes keys and reads the data itself.
 
   In this form all that a client does is one TensorFlow graph. As two, the
@@ -236,16 +237,7 @@ def _form_in_one_graph(
   def read_then_next(state, keys):
     return round_computation(state, tff.federated_map(read, keys))
 
-  return tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(
-    read_then_next
-  )
-
-
-def _round_of(form: tff.backends.mapreduce.DistributeAggregateForm):
-  """Returns the computation of a form."""
-  return tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(
-    form
-  )
+  return round_forms.form_of(read_then_next)
 
 
 def check_readable(path: str | os.PathLike[str], context: DividedContext):

@@ -40,6 +40,14 @@ def test_with_noise_all_clients_weigh_the_same():
   assert made.client_metrics == 'sum'
 
 
+@pytest.mark.parametrize('aggregator', ['secure', 'dp', 'median'])
+def test_momenta_do_not_go_round_what_protects(aggregator):
+  given = {'noise_multiplier': 0.1} if aggregator == 'dp' else {}
+  made = make('grouping_robust', aggregator=aggregator, num_groups=2, **given)
+  assert made.client_momentum == 'reset'
+  assert make('grouping_robust').client_momentum == 'mean'
+
+
 @pytest.mark.parametrize(
   ('given', 'message'),
   [

@@ -41,6 +41,9 @@ def _weighted_mean(values):
     # TFF's first bounds: norms above 10 count as zero, others are clipped to 1.
     ('clip', {}, _weighted_mean(_clipped(1))),
     ('robust', {}, _weighted_mean(_clipped(1))),
+    # All clients count alike.
+    ('median', {}, np.median(_VALUES, axis=0)),
+    ('trimmed_mean', {'trimmed_share': 0.25}, np.sort(_VALUES, 0)[1:3].mean(0)),
     ('compressed', {}, _weighted_mean(_clipped(1))),
     ('secure', {}, _weighted_mean(_clipped(1))),
     # Divided by the number that was given, and not by the four clients.
@@ -87,7 +90,7 @@ def test_a_round_without_weight_is_zero(tff_context):
 @pytest.mark.parametrize('name', recommended.AGGREGATORS)
 def test_its_record_says_what_it_does(name):
   spec = recommended.AGGREGATORS[name]
-  given = {'noise_multiplier': 0.1, 'clip_norm': 1.0}
+  given = {'noise_multiplier': 0.1, 'clip_norm': 1.0, 'trimmed_share': 0.1}
   settings = {s.name: given[s.name] for s in spec.settings}
   factory = recommended.recommended_aggregator(
     name, clients_per_round=10, **settings
@@ -97,6 +100,7 @@ def test_its_record_says_what_it_does(name):
   types = (_TYPE, _WEIGHT) if is_weighted else (_TYPE,)
   process = factory.create(*types)
   assert aggregators.is_private(process) == spec.is_private
+  assert aggregators.collects_values(process) == spec.sees_clients
   assert aggregators.has_secure_sums(process.next) == spec.is_secure
   if spec.is_secure:
     tff.test.assert_not_contains_unsecure_aggregation(process.next)
