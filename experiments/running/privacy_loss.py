@@ -10,7 +10,7 @@ from tff_ssl import privacy, release_ledger
 
 
 class PrivacyLoss:
-  """Counts the rounds that clients send something in, and what they cost.
+  """Counts the rounds that clients are drawn for, and what they cost.
 
   A round counts before it trains: one that is killed and repeated, or given up,
   counts each time.
@@ -47,8 +47,9 @@ class PrivacyLoss:
     self, rounds_done: int, state: Any, keys: Any
   ) -> Mapping[str, object]:
     """Counts a round that begins; see `MeasurementBefore`."""
-    del state
-    if rounds_done >= self._first_round and len(keys):
+    del state, keys
+    # Also one that nobody is drawn for: that is an outcome of the draw.
+    if rounds_done >= self._first_round:
       self._ledger.begin_round()
       run_folder.write_durably(self._file, self._ledger.pack())
     return {}

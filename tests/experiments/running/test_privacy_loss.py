@@ -47,9 +47,9 @@ def test_p5_a_repeated_round_counts_twice(tmp_path):
   loss = _open(tmp_path, rounds_done=3)
   loss.begin(3, None, ['a client'])
   assert loss.facts()['epsilon'] == _ACCOUNT.epsilon(3)
-  # Nobody takes part in a round that clients pause in.
+  # That a Poisson draw finds nobody is an outcome, too.
   loss.begin(4, None, [])
-  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon(3)
+  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon(4)
 
 
 def test_epsilon_stands_beside_an_accuracy(tmp_path):
