@@ -31,6 +31,7 @@ def run(flags: argparse.Namespace) -> dict:
   """Returns the results for parsed flags, a dict of JSON types."""
   # Imported here: parsing and its errors should not wait for TensorFlow.
   from benchmarks import (
+    aggregation,
     candidates,
     fedlabel,
     fedul,
@@ -56,6 +57,9 @@ def run(flags: argparse.Namespace) -> dict:
   comparisons['robust'] = functools.partial(robust.compare, robust.WORKLOAD)
   comparisons['own_models'] = functools.partial(
     own_models.compare, own_models.WORKLOAD
+  )
+  comparisons['aggregation'] = functools.partial(
+    aggregation.compare, aggregation.WORKLOAD
   )
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
@@ -93,7 +97,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     '--only',
     choices=(
       *('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'robust'),
-      'own_models',
+      *('own_models', 'aggregation'),
     ),
     help='measure one section only',
   )

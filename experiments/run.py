@@ -47,10 +47,14 @@ def main(argv: list[str]) -> int:
   except usage.UsageError as error:
     return _complain(error, command_line.REFUSED)
   try:
-    if settings.dry_run:
+    if settings.dry_run or settings.export_form:
       with places.read(settings):
         building, training = _import_runner()
-        training.try_out(building.Run.open(settings))
+        opened = building.Run.open(settings)
+        if settings.dry_run:
+          training.try_out(opened)
+        else:
+          training.export_form(opened)
         return 0
     with places.opened(settings) as folder:
       # Read now: by the end of the run, the table may be another one.

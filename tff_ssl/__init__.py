@@ -35,6 +35,7 @@ _MODULE_OF = {
   'build_sspt': 'algorithms.sspt',
   'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
+  'Corruption': 'corruption',
   'TrainingPlan': 'training_plan',
   'Wiring': 'wiring',
   # Models and optimizers.
@@ -88,8 +89,15 @@ _MODULE_OF = {
   'VirtualAdversarialProportions': 'objectives',
   'Words': 'objectives',
   # Aggregation.
+  'GeometricMedianFactory': 'aggregators',
   'GroupMeanFactory': 'aggregators',
+  'MedianFactory': 'aggregators',
   'NormalizedMeanFactory': 'aggregators',
+  'PrivateMeanFactory': 'aggregators',
+  'TrimmedMeanFactory': 'aggregators',
+  'no_metrics': 'aggregators',
+  'recommended_aggregator': 'aggregators.recommended',
+  'secure_metrics': 'aggregators',
   # Privacy.
   'PrivacyAccount': 'privacy',
   'ReleaseLedger': 'release_ledger',
@@ -102,7 +110,12 @@ _MODULE_OF = {
   'full_gradient': 'templates.full_gradient',
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
+  # Deployment.
+  'SavedProcess': 'saved_process',
+  'load_process': 'saved_process',
+  'save_process': 'saved_process',
   # Simulation.
+  'ClientFaults': 'simulation.client_faults',
   'ClientKeySource': 'simulation.client_sampling',
   'build_context': 'simulation.workers',
   'compose_computation_with_reader': 'simulation.client_reader',

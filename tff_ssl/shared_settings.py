@@ -75,6 +75,15 @@ CLIENT_WEIGHTING = Setting(
   'Weights of clients: examples or uniform.',
   choices=('examples', 'uniform'),
 )
+MAX_CLIENT_WEIGHT = Setting(
+  'max_client_weight',
+  float,
+  'Largest weight of a client in the mean, in examples that it processed; by '
+  'default there is none.',
+  above=0,
+  optional=True,
+  used_when=(only_with('client_weighting', 'examples'),),
+)
 CLIENT_MOMENTUM = Setting(
   'client_momentum',
   str,

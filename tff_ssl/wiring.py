@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from etils import epy
 
-from tff_ssl.shared_settings import EMA_DECAY
+from tff_ssl.corruption import Corruption
+from tff_ssl.shared_settings import EMA_DECAY, MAX_CLIENT_WEIGHT
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
@@ -30,10 +31,15 @@ class Wiring:
       of the model over rounds (`tff_ssl.templates.server.moving_average`), with
       that decay per round, in [0, 1). The state holds it; clients see none of
       it.
+    max_client_weight: The largest weight of a client among the others, above 0;
+      by default there is none. A larger one becomes this one, so that a client
+      that claims many examples moves the mean no more than one that has them.
+    corruption: What goes wrong at corrupt clients, in a simulation
+      (`tff_ssl.Corruption`); by default nothing.
 
   Raises:
     TypeError: If the distributor or the aggregator is something else.
-    ValueError: If `ema_decay` is out of range.
+    ValueError: If `ema_decay` or `max_client_weight` is out of range.
   """
 
   model_distributor: tff.learning.templates.DistributionProcess | None = None
@@ -45,9 +51,12 @@ class Wiring:
   metrics_aggregator: Callable[..., tff.Computation] | None = None
   seed: int = 0
   ema_decay: float = 0.0
+  max_client_weight: float | None = None
+  corruption: Corruption | None = None
 
   def __post_init__(self):
     EMA_DECAY.check(self.ema_decay)
+    MAX_CLIENT_WEIGHT.check(self.max_client_weight)
     for name, method, wanted in (
       (
         'model_distributor',

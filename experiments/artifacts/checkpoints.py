@@ -69,10 +69,11 @@ def _as_array(path: tuple, leaf: Any) -> np.ndarray:
   # Beside numbers, only bfloat16 and similar types ('V' without fields) are
   # plain bits; objects would need pickle.
   is_extension = array.dtype.kind == 'V' and array.dtype.names is None
-  if array.dtype.kind not in 'biufc' and not is_extension:
+  # Of texts, bytes alone: of differential privacy, they name the mechanism.
+  if array.dtype.kind not in 'biufcS' and not is_extension:
     raise TypeError(
       f'The state holds {type(leaf).__name__} at {_name(path)}: a checkpoint '
-      'takes arrays of numbers and booleans only.'
+      'takes arrays of numbers, booleans and bytes only.'
     )
   return array
 
@@ -127,7 +128,7 @@ class CheckpointManager:
 
     Raises:
       ValueError: If `keep` is less than 1.
-      TypeError: If the template holds anything but numbers.
+      TypeError: If the template holds anything but numbers and bytes.
       CheckpointError: If the folder cannot be used.
     """
     if keep < 1:
@@ -411,8 +412,8 @@ class CheckpointManager:
     ):
       if spec.dtype.kind == 'V':
         array = array.view(spec.dtype)
-      if isinstance(leaf, (bool, int, float, complex, np.generic)):
-        # A number stays a number of its own type, Python's or numpy's.
+      if isinstance(leaf, (bool, int, float, complex, bytes, np.generic)):
+        # It stays of its own type, Python's or numpy's.
         array = type(leaf)(array[()])
       leaves.append(array)
     return tree.unflatten_as(self._template, leaves)

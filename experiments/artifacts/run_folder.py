@@ -491,6 +491,11 @@ class RunFolder:
     return self.path / 'clients.csv'
 
   @property
+  def participation(self) -> pathlib.Path:
+    """CSV of who took part, a row for each client."""
+    return self.path / 'participation.csv'
+
+  @property
   def tensorboard(self) -> pathlib.Path:
     """Folder of TensorBoard's event files."""
     return self.path / 'tensorboard'

@@ -16,6 +16,7 @@ from experiments.config import (
 from experiments.config.defaults import CENTRAL
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
+from experiments.parts import aggregators
 from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.models import ENCODERS, MODELS
@@ -61,6 +62,7 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
   if low and high:
     check_all_take_part(low, high, f'--num_clients={high}', parts.process)
   _check_state_of_clients(values, parts)
+  _check_sampling(values, parts)
   _check_rounds(values)
   _check_labels(values, parts)
   _check_central(values, parts)
@@ -77,6 +79,10 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
         parts.process.check(values)
       except ValueError as error:
         raise UsageError(str(error)) from error
+  try:
+    aggregators.check(values)
+  except ValueError as error:
+    raise UsageError(str(error)) from error
   worker_settings.check(values)
 
 
@@ -120,6 +126,42 @@ def _check_state_of_clients(values, parts) -> None:
     )
 
 
+def _check_sampling(values, parts) -> None:
+  """Refuses draws of clients that the process or another flag excludes."""
+  slots = [
+    name
+    for name in ('start_model', 'client_momentum')
+    if values.get(name) == 'slot'
+  ]
+  if values.get('client_sampling') == 'poisson':
+    reason = None
+    if (values.get('num_groups') or 1) > 1:
+      reason = (
+        f'--num_groups={values["num_groups"]}: groups are equal parts of a '
+        'fixed number of clients'
+      )
+    elif slots:
+      reason = f'--{slots[0]}=slot: there are as many slots as clients'
+    elif parts.process.needs_all_clients:
+      reason = f'--process={parts.process.name}, which needs all clients'
+    elif values['min_separation'] > 1:
+      reason = (
+        f'--min_separation={values["min_separation"]}: it draws each client in '
+        'each round by itself'
+      )
+    if reason:
+      raise UsageError(
+        f'--client_sampling=poisson does not fit {reason}; choose '
+        '--client_sampling=uniform or daytime.'
+      )
+  if 'start_model' in slots and values['min_separation'] > 1:
+    raise UsageError(
+      f'--min_separation={values["min_separation"]} does not fit '
+      '--start_model=slot, by which clients start from their group of the '
+      'round before: leave one of the two out.'
+    )
+
+
 def _check_rounds(values) -> None:
   warmup = values.get('schedule_warmup_steps')
   steps = values.get('schedule_steps')
@@ -144,6 +186,14 @@ def _check_labels(values, parts) -> None:
         f'--{flag}=0 leaves the process {name} without labels: give at least '
         'one per class.'
       )
+  if (
+    values.get('corrupt') == 'flipped_labels'
+    and parts.process.labels_at == 'server'
+  ):
+    raise UsageError(
+      f'--corrupt=flipped_labels: clients of the process {name} see no label '
+      'that could be flipped: choose another --corrupt.'
+    )
   if values.get('mask') == 'redrawn' and not parts.process.redraws_masks:
     raise UsageError(
       f'--mask=redrawn: the process {name} cannot hide other labels in every '

@@ -2,11 +2,11 @@
 
 There are layers of defaults, and a later layer replaces values of an earlier
 one: records and builders; the data set; the process; and what the partition,
-the optimizer and the schedule impose. With the defaults, a first run shows the
-point of a method on a small machine. The papers' own values are in the recipes,
-since they do not suit all data: 16 steps of 64 images are half an epoch for a
-client with 2,283 images, but 13 epochs for a writer with 76, who then fits his
-own pseudo-labels.
+the optimizer, the schedule and the aggregator impose. With the defaults, a
+first run shows the point of a method on a small machine. The papers' own values
+are in the recipes, since they do not suit all data: 16 steps of 64 images are
+half an epoch for a client with 2,283 images, but 13 epochs for a writer with
+76, who then fits his own pseudo-labels.
 """
 
 import difflib
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from experiments.config import own_functions, parts_of_run
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
+from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
 from tff_ssl.models import ENCODERS, MODELS
@@ -191,6 +192,7 @@ def resolve(
   partition = _partition(process, given, layers)
   optimizer = _part(OPTIMIZERS, 'client_optimizer', given, layers)
   schedule = _part(SCHEDULES, 'schedule', given, layers)
+  aggregator = _part(AGGREGATORS, 'aggregator', given, layers)
   if process.derive is not None:
     layers.put_of_part(
       'process', of_process, 'derive', process.derive, layers.values, given
@@ -211,7 +213,7 @@ def resolve(
   if process.bases:
     check_name('base_process', values['base_process'], process.bases)
     process = process.over(values['base_process'])
-  parts = Parts(process, source, partition, optimizer, schedule)
+  parts = Parts(process, source, partition, optimizer, schedule, aggregator)
   for setting in parts.settings.values():
     if setting.like in values:
       layers.put_below(
@@ -294,7 +296,7 @@ def _partition(process, given, layers):
 
 
 def _part(table, flag, given, layers):
-  """Chooses an optimizer or a schedule, and puts what it imposes."""
+  """Chooses an optimizer, a schedule or the like; puts what it imposes."""
   name = given.get(flag, layers.values[flag])
   try:
     check_name(flag, name, table)

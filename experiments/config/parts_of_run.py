@@ -16,9 +16,15 @@ from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources import catalogue
 from datasets.sources.source_spec import SourceSpec
 from datasets.splits.resplit import SPLIT
-from experiments.config import run_settings, worker_settings
+from experiments.config import cohort_settings, run_settings, worker_settings
 from experiments.config.usage import UsageError, check_name
-from experiments.parts import networks, optimizers, schedules, views
+from experiments.parts import (
+  aggregators,
+  networks,
+  optimizers,
+  schedules,
+  views,
+)
 from experiments.parts.part import Part
 from tff_ssl import algorithms, user_modules
 from tff_ssl.algorithms import ProcessSpec
@@ -37,6 +43,8 @@ COMMON: Mapping[str, tuple[Setting, ...]] = {
   'augmentation': views.SETTINGS,
   'client training': (*optimizers.SETTINGS, *schedules.SETTINGS),
   'server training': optimizers.SERVER_SETTINGS,
+  'taking part': cohort_settings.SETTINGS,
+  'aggregation': aggregators.SETTINGS,
   'run': (
     *run_settings.SCHEDULE,
     *run_settings.RECIPE,
@@ -81,6 +89,7 @@ class Parts:
     partition: That of the partition.
     optimizer: The clients' optimizer.
     schedule: The schedule of the learning rate.
+    aggregator: How the clients' model deltas meet.
   """
 
   process: ProcessSpec
@@ -88,6 +97,7 @@ class Parts:
   partition: PartitionSpec
   optimizer: Part
   schedule: Part
+  aggregator: Part
 
   @property
   def offers(self) -> tuple[Offer, ...]:
@@ -107,6 +117,12 @@ class Parts:
         self.schedule.name,
         self.schedule.settings,
         'client training',
+      ),
+      Offer(
+        'aggregator',
+        self.aggregator.name,
+        self.aggregator.settings,
+        'aggregation',
       ),
     )
 
@@ -398,6 +414,10 @@ def alternatives() -> tuple[Offer, ...]:
     *(
       Offer('schedule', p.name, p.settings, 'client training')
       for p in schedules.SCHEDULES.values()
+    ),
+    *(
+      Offer('aggregator', p.name, p.settings, 'aggregation')
+      for p in aggregators.AGGREGATORS.values()
     ),
   )
 

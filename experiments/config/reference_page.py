@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from datasets.partition import partitions
 from datasets.sources import catalogue
 from experiments.config import defaults, parts_of_run
+from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
 from tff_ssl.algorithms import PROCESSES
@@ -55,6 +56,7 @@ _PLURALS = {
   'partition': 'partitions',
   'client_optimizer': 'optimizers',
   'schedule': 'schedules',
+  'aggregator': 'aggregators',
 }
 # Defaults of the later replace those of the earlier.
 _TABLES: Mapping[str, Collection[str]] = {
@@ -63,6 +65,7 @@ _TABLES: Mapping[str, Collection[str]] = {
   'partition': partitions.PARTITIONS,
   'client_optimizer': OPTIMIZERS,
   'schedule': SCHEDULES,
+  'aggregator': AGGREGATORS,
 }
 # The flag that a default of an origin (`defaults.resolve`) depends on.
 _ORIGINS = {'data set': 'dataset', 'process': 'process'}
@@ -136,6 +139,7 @@ def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
   for flag, table in (
     ('client_optimizer', OPTIMIZERS),
     ('schedule', SCHEDULES),
+    ('aggregator', AGGREGATORS),
   ):
     for part in table.values():
       for name, value in part.overrides.items():

@@ -293,6 +293,13 @@ ACTIONS = (
     scope=Scope.NAME,
   ),
   Setting(
+    'export_form',
+    str,
+    'Writes the process, as TFF computations, to this file for a platform '
+    '(tff_ssl.load_process reads it), and ends without training.',
+    scope=Scope.NAME,
+  ),
+  Setting(
     'list',
     bool,
     'Lists processes, data sets and models, and ends.',

@@ -6,8 +6,14 @@ from typing import Any
 from datasets.records import split_manifest
 from datasets.store import store_readers
 from experiments.artifacts import run_folder
-from experiments.parts import networks, optimizers, schedules, views
-from experiments.preparing import cohort, hardware
+from experiments.parts import (
+  aggregators,
+  networks,
+  optimizers,
+  schedules,
+  views,
+)
+from experiments.preparing import cohort, hardware, taking_part
 from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
@@ -58,6 +64,7 @@ class Run:
       data_lib.DataRequest.of_run(settings, spec.labels_at)
     )
     settings = cohort.fit(settings, data.partition)
+    cohort.check_separation(settings, data.partition)
     model = networks.build(
       settings,
       data.store.input_shape,
@@ -101,26 +108,32 @@ def build_process(settings, model, own_views, data):
   arguments['client_optimizer'] = optimizers.build(
     settings, settings.learning_rate, settings.client_clip_norm
   )
+  if (corruption := taking_part.corruption(settings, data)) is not None:
+    arguments['corruption'] = corruption
   if spec.has_server_training:
     arguments['server_data'] = store_readers.server_reader(data.store)
     arguments['server_optimizer'] = optimizers.build(
       settings, settings.server_learning_rate, settings.server_clip_norm
     )
-  return spec.build(
-    model,
-    data_spec=client_data.ClientDataSpec(
-      store_readers.element_spec(data.store),
-      in_context=True,
-      num_slots=settings.clients_per_round if in_slots else None,
-      priors_shape=(
-        data.partition.class_priors.shape[1:] if _sees_sets(data) else None
-      ),
+  arguments['data_spec'] = client_data.ClientDataSpec(
+    store_readers.element_spec(data.store),
+    in_context=True,
+    num_slots=settings.clients_per_round if in_slots else None,
+    priors_shape=(
+      data.partition.class_priors.shape[1:] if _sees_sets(data) else None
     ),
-    views=own_views,
-    schedule=schedules.build(settings),
-    seed=settings.seed,
-    **arguments,
+    has_faults=taking_part.client_faults(settings, data).in_keys,
   )
+  arguments['schedule'] = schedules.build(settings)
+  arguments['seed'] = settings.seed
+  arguments.update(aggregators.build(settings))
+  try:
+    return spec.build(model, views=own_views, **arguments)
+  except (TypeError, ValueError) as error:
+    # The builder's argument is a flag here.
+    if settings.aggregator in (None, 'mean') or 'aggregator' not in str(error):
+      raise
+    raise type(error)(f'--aggregator={settings.aggregator}: {error}') from error
 
 
 def read_from_store(process, data):

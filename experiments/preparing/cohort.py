@@ -45,6 +45,25 @@ def fit(settings, partition: Partition) -> types.SimpleNamespace:
   return types.SimpleNamespace(**{**vars(settings), _NAME: there})
 
 
+def check_separation(settings, partition: Partition) -> None:
+  """Refuses rests of clients for which there are too few clients.
+
+  Args:
+    settings: From `fit`.
+    partition: The partition.
+
+  Raises:
+    UsageError: If a round could lack clients.
+  """
+  rounds, count = settings.min_separation or 1, settings.clients_per_round or 0
+  if rounds > 1 and rounds * count > partition.num_clients:
+    raise UsageError(
+      f'--min_separation={rounds} with --clients_per_round={count} takes '
+      f'{rounds * count} clients, and this partition has '
+      f'{partition.num_clients}: lower one of the two.'
+    )
+
+
 def check_has_clients(name: str, count: int | None, partition: Partition):
   """Refuses a setting that asks for more clients than there are.
 

@@ -15,7 +15,11 @@ from typing import Any
 from experiments.measuring.finished_round import FinishedRound
 from experiments.preparing import building
 from tff_ssl import metrics
-from tff_ssl.simulation import client_reader, client_sampling
+from tff_ssl.simulation import (
+  client_faults,
+  client_reader,
+  client_sampling,
+)
 
 # The clients are sampled as for a round that no run reaches. So they are the
 # same for every process with the same seed and population.
@@ -104,14 +108,18 @@ class OfFixedClients:
       redeal: As in `client_sampling.sample_keys`.
     """
     self._meter = meter
-    self._keys = client_sampling.sample_keys(
+    parts = meter.process.parts
+    keys = client_sampling.sample_keys(
       num_clients=num_clients,
       clients_per_round=clients_measured,
-      num_groups=meter.process.parts.num_groups,
+      num_groups=parts.num_groups,
       seed=meter.seed,
       round_num=_PROBE_ROUND,
       redeal=redeal,
     )
+    if parts.data_spec.has_faults:  # Nothing goes wrong at these clients.
+      keys = [client_faults.append(key) for key in keys]
+    self._keys = keys
 
   def __call__(self, finished: FinishedRound) -> dict[str, float]:
     """Returns what is measured; see `Measurement`."""

@@ -9,7 +9,7 @@ are on the disk before the next round begins.
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -20,15 +20,33 @@ from experiments.measuring.finished_round import (
   MeasurementBefore,
 )
 from experiments.running import signals
+from experiments.running.cohorts import Cohorts
 from experiments.running.run_checkpoints import RunCheckpoints
 from tff_ssl.simulation import workers
+from tff_ssl.simulation.client_faults import Cohort
 
 # Rounds in a row without a finite update before the run stops.
 _MAX_STALLED_ROUNDS = 3
+# Cohorts that are drawn for one round before the run ends.
+_MAX_ATTEMPTS = 5
+# How many values were clipped, by data type, where metrics are summed securely.
+_OF_SECURE_METRICS = 'secure_sum_measurements'
 
 
 class StalledError(RuntimeError):
   """The model no longer moves: its updates are not finite."""
+
+
+class GivenUpError(RuntimeError):
+  """Too few clients complete a round, whichever are drawn."""
+
+
+class _Trained(NamedTuple):
+  """A round that enough clients have completed."""
+
+  state: Any
+  cohort: Cohort
+  row: dict[str, object]
 
 
 class RoundLoop:
@@ -38,30 +56,37 @@ class RoundLoop:
     self,
     process,
     *,
-    sample_keys: Callable[..., Sequence[Any]],
+    cohorts: Cohorts,
     checkpoints: RunCheckpoints,
     total_rounds: int,
     rounds_per_checkpoint: int,
     read_weights: Callable[[Any], Any] | None = None,
+    min_completion: float = 0.0,
   ):
     """Initializes the loop.
 
     Args:
       process: Learning process over client keys.
-      sample_keys: From `round_num` to the keys of the round's participants,
-        such as a partial `client_sampling.sample_keys`.
+      cohorts: Draws the clients of a round.
       checkpoints: Saves the checkpoints, and knows when clients pause.
       total_rounds: Rounds of the whole run.
       rounds_per_checkpoint: Rounds between checkpoints.
       read_weights: From the state to the `ModelWeights` that are evaluated; by
         default the process's `get_model_weights`.
+      min_completion: Share of the invited clients that must complete a round:
+        report, with finite values and a group that exists. With fewer of them
+        the round is given up: the state stays as it was, and other clients are
+        drawn.
     """
     self._process = process
-    self._sample_keys = sample_keys
+    self._cohorts = cohorts
     self._checkpoints = checkpoints
     self._total_rounds = total_rounds
     self._rounds_per_checkpoint = rounds_per_checkpoint
     self._read_weights = read_weights or process.get_model_weights
+    self._min_completion = min_completion
+    # Since the last checkpoint: all who may have a new state, then.
+    self._participants: set[int] = set()
     self._stalled = 0
 
   def run(
@@ -96,32 +121,16 @@ class RoundLoop:
 
     Raises:
       StalledError: If no update was finite in several rounds in a row.
+      GivenUpError: If too few clients completed a round, in all attempts.
     """
-    participants = set()
     for round_num in range(first_round, self._total_rounds):
       if stop.requested:
         break
-      paused = self._checkpoints.rewinds.is_paused(round_num + 1)
-      keys = [] if paused else self._sample_keys(round_num=round_num)
-      participants.update(int(key[0]) for key in keys)
-      measured = {}
-      with stop.droppable():
-        for measure in before:
-          measured.update(measure(round_num, state, keys))
-        started = time.monotonic()
-        output = self._process.next(state, keys)
-        seconds = time.monotonic() - started
-      state = output.state
+      trained = self._train(state, round_num, stop, before)
+      state = trained.state
+      self._checkpoints.participation.note(round_num + 1, trained.cohort)
       finished = FinishedRound(
-        round_num + 1,
-        state,
-        self._read_weights,
-        {
-          **flatten(output.metrics),
-          'seconds': seconds,
-          **_memory(),
-          **measured,
-        },
+        round_num + 1, state, self._read_weights, trained.row
       )
       for measure in measurements:
         finished.row.update(measure(finished))
@@ -135,21 +144,69 @@ class RoundLoop:
         or stop.requested
         or self._checkpoints.must_keep(finished)
       ):
-        self._checkpoints.save(finished, participants)
-        participants = set()
+        self._checkpoints.save(finished, self._participants)
+        self._participants = set()
       show(finished.number, finished.row)
       self._check_moves(finished.row)
       for check in checks:
         check(finished)
     return state
 
+  def _train(self, state, round_num, stop, before) -> _Trained:
+    """Trains a round, with other clients where too few complete it."""
+    paused = self._checkpoints.rewinds.is_paused(round_num + 1)
+    seconds = 0.0
+    for attempt in range(_MAX_ATTEMPTS):
+      cohort = self._cohorts.draw(
+        round_num,
+        attempt,
+        paused=paused,
+        participation=self._checkpoints.participation,
+      )
+      lost = {'dropped out': len(cohort.dropped)}
+      if self._is_too_few(cohort, lost):
+        continue  # Whatever the others would report.
+      self._participants.update(int(key[0]) for key in cohort.keys)
+      measured = {}
+      with stop.droppable():
+        for measure in before:
+          measured.update(measure(round_num, state, cohort.keys))
+        started = time.monotonic()
+        output = self._process.next(state, cohort.keys)
+        seconds += time.monotonic() - started
+      row = flatten(output.metrics)
+      lost['not finite'] = row.get('clients_non_finite', 0)
+      lost['invalid'] = row.get('clients_invalid', 0)
+      if self._is_too_few(cohort, lost):
+        self._check_moves(row)
+        continue
+      row |= {
+        **self._cohorts.counts(cohort),
+        **({'attempts': attempt + 1} if attempt else {}),
+        'seconds': seconds,
+        **_memory(),
+        **measured,
+      }
+      return _Trained(output.state, cohort, row)
+    reasons = ', '.join(f'{count} {why}' for why, count in lost.items())
+    raise GivenUpError(
+      f'Round {round_num + 1} was given up {_MAX_ATTEMPTS} times: of '
+      f'{len(cohort.invited)} clients, too few completed it ({reasons} in the '
+      f'last attempt) for --min_completion={self._min_completion:g}: lower it, '
+      'or find out what keeps clients from completing.'
+    )
+
+  def _is_too_few(self, cohort: Cohort, lost: dict[str, int]) -> bool:
+    invited = len(cohort.invited)
+    return invited - sum(lost.values()) < self._min_completion * invited
+
   def _check_moves(self, row):
     column = _stalls(row)
     self._stalled = self._stalled + 1 if column else 0
     if self._stalled >= _MAX_STALLED_ROUNDS:
       raise StalledError(
-        f'No update was finite in {self._stalled} rounds in a row ({column} in '
-        'metrics.csv): lower --learning_rate.'
+        f'No update was finite in {self._stalled} rounds in a row, those given '
+        f'up counted ({column} in metrics.csv): lower --learning_rate.'
       )
 
 
@@ -174,6 +231,8 @@ def flatten(metrics) -> dict[str, object]:
   """
   row = {}
   for name, value in metrics['client_work']['train'].items():
+    if name == _OF_SECURE_METRICS:
+      continue
     name = f'train_{name}' if name in ('loss', 'accuracy') else name
     row[name] = float(value)
   for name, value in metrics['client_work']['clients'].items():

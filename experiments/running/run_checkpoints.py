@@ -6,6 +6,7 @@ from typing import Any
 from experiments.artifacts import checkpoints
 from experiments.measuring.finished_round import FinishedRound
 from experiments.running import classifiers
+from experiments.running import participation as participation_lib
 from experiments.running import rewinds as rewinds_lib
 from experiments.running.client_state_files import ClientStateFiles
 
@@ -35,6 +36,7 @@ class RunCheckpoints:
 
     Attributes:
       rewinds: When clients pause, as of the newest checkpoint.
+      participation: Who has taken part.
     """
     self._manager = manager
     self._client_states = client_states
@@ -42,6 +44,7 @@ class RunCheckpoints:
     self._keeps_sound = on_collapse in ('stop', 'rewind')
     self._leaves_collapsed = on_collapse == 'rewind'
     self.rewinds = rewinds_lib.Rewinds()
+    self.participation = participation_lib.Participation()
 
   def load_latest(self) -> tuple[int, Any] | None:
     """Returns the rounds done and the state of the newest sound checkpoint.
@@ -53,7 +56,11 @@ class RunCheckpoints:
     loaded = self._manager.load_latest(
       None if states is None else states.resume
     )
+    self.participation = participation_lib.Participation()
     if loaded is not None:
+      self.participation = participation_lib.Participation.unpack(
+        self._manager.file_of_loaded(participation_lib.FILE)
+      )
       self.rewinds = rewinds_lib.Rewinds.unpack(
         self._manager.file_of_loaded(rewinds_lib.FILE)
       )
@@ -126,7 +133,8 @@ class RunCheckpoints:
     """
     if self._leaves_collapsed and finished.row.get('is_collapsing'):
       return
-    more, files = {}, {}
+    more = {}
+    files = {participation_lib.FILE: self.participation.pack()}
     if self._classifier is not None:
       files[classifiers.FILE] = classifiers.pack(
         self._classifier, finished.weights
@@ -138,8 +146,7 @@ class RunCheckpoints:
       self.rewinds.sound_round = None
     if self._keeps_sound or self.rewinds.pauses:
       files[rewinds_lib.FILE] = self.rewinds.pack()
-    if files:
-      more['files'] = files
+    more['files'] = files
     states = self._client_states
     # On the disk before the checkpoint that names them.
     if states is not None:

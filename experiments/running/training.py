@@ -26,11 +26,12 @@ from experiments.measuring.finished_round import (
   Measurement,
   MeasurementBefore,
 )
-from experiments.preparing import building, description
+from experiments.preparing import building, description, taking_part
 from experiments.preparing import data as data_lib
 from experiments.running import (
   classifiers,
   client_state_files,
+  cohorts,
   diversity,
   round_loop,
   run_checkpoints,
@@ -39,7 +40,7 @@ from experiments.running import (
   worker_context,
 )
 from experiments.running import progress as progress_lib
-from tff_ssl import objectives
+from tff_ssl import objectives, saved_process
 from tff_ssl.simulation import channels, client_sampling
 
 
@@ -121,6 +122,10 @@ def run(
         ]
       )
     if not stop.requested:
+      if settings.clients_per_round:
+        saved.participation.write(
+          folder.participation, data.partition.client_names
+        )
       weights = process.get_model_weights(state)
       facts = {
         'data': data.source.title,
@@ -163,6 +168,20 @@ def try_out(opened: building.Run) -> None:
   _show(['', 'Costs:', *description.lines_of_costs(opened)])
   _show(description.lines_of_warmup(settings))
   _show(['', 'Nothing was trained (--dry_run).'])
+
+
+def export_form(opened: building.Run) -> None:
+  """Writes the process of a run for a platform, without training.
+
+  Args:
+    opened: The run.
+
+  Raises:
+    OSError: If the file cannot be written.
+  """
+  file = opened.settings.export_form
+  saved_process.save_process(opened.over_data, file)
+  _show([f'{file} holds the process; nothing was trained (--export_form).'])
 
 
 def _show(lines) -> None:
@@ -298,18 +317,24 @@ def _build_loop(opened, saved):
   settings = opened.settings
   return round_loop.RoundLoop(
     opened.process,
-    sample_keys=functools.partial(
-      client_sampling.sample_keys,
-      num_clients=opened.data.partition.num_clients,
-      clients_per_round=settings.clients_per_round or 0,
-      num_groups=settings.num_groups or 1,
-      seed=settings.seed,
-      redeal=settings.start_model == 'slot',
+    cohorts=cohorts.Cohorts(
+      functools.partial(
+        client_sampling.sample_keys,
+        num_clients=opened.data.partition.num_clients,
+        clients_per_round=settings.clients_per_round or 0,
+        num_groups=settings.num_groups or 1,
+        seed=settings.seed,
+        redeal=settings.start_model == 'slot',
+        draw=taking_part.draw(settings, opened.data),
+      ),
+      taking_part.client_faults(settings, opened.data),
+      settings.min_separation or 1,
     ),
     checkpoints=saved,
     total_rounds=settings.total_rounds,
     rounds_per_checkpoint=settings.rounds_per_checkpoint,
     read_weights=opened.over_data.read_model_weights,
+    min_completion=settings.min_completion or 0.0,
   )
 
 

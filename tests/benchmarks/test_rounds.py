@@ -7,12 +7,15 @@ import pytest
 from sklearn.datasets import load_digits
 
 from benchmarks import (
+  aggregation,
   candidates,
   fedlabel,
   fedul,
   label_hungry,
   machine,
   measurement,
+  own_models,
+  robust,
   rounds,
   workloads,
 )
@@ -71,7 +74,17 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
 
   fake_result = {'ours_ms': 1.0}
   monkeypatch.setattr(candidates, 'build_ours', build_fake)
-  for module in (measurement, label_hungry, fedlabel, fedul):
+  sections = {
+    'dense': measurement,
+    'cnn': measurement,
+    'label_hungry': label_hungry,
+    'fedlabel': fedlabel,
+    'fedul': fedul,
+    'robust': robust,
+    'own_models': own_models,
+    'aggregation': aggregation,
+  }
+  for module in sections.values():
     monkeypatch.setattr(module, 'compare', lambda *_: fake_result)
   monkeypatch.setattr(measurement, 'CLIENTS_SCALE', (2, 3))
   monkeypatch.setattr(measurement, 'POPULATION_SCALE', (25,))
@@ -79,7 +92,6 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
   rounds.main(['--json', '--repetitions=1', '--scaling', '--memory_rounds=3'])
   results = json.loads(capsys.readouterr().out)
 
-  sections = ('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul')
   assert all(results[section] == fake_result for section in sections)
   assert set(results['per_round_by_clients']) == {'2', '3'}
   assert set(results['per_round_by_population']) == {'25'}

@@ -1,21 +1,43 @@
 """Aggregators for `tff.aggregators`' own interfaces."""
 
-from tff_ssl.aggregators.group_mean import GroupMeanFactory
-from tff_ssl.aggregators.idle_rounds import rest_in_first_rounds
-from tff_ssl.aggregators.inspection import (
-  bounds_norms,
-  bounds_norms_of_weighted_values,
-  has_secure_sums,
-  is_private,
-)
-from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
+from etils import epy
+
+# The registry stands in `recommended`, which flags are made from without
+# TensorFlow.
+with epy.lazy_api_imports(globals()):
+  from tff_ssl.aggregators.client_metrics import no_metrics, secure_metrics
+  from tff_ssl.aggregators.group_mean import GroupMeanFactory
+  from tff_ssl.aggregators.idle_rounds import rest_in_first_rounds
+  from tff_ssl.aggregators.inspection import (
+    bounds_norms,
+    bounds_norms_of_weighted_values,
+    collects_values,
+    has_secure_sums,
+    is_private,
+  )
+  from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
+  from tff_ssl.aggregators.private_mean import PrivateMeanFactory
+  from tff_ssl.aggregators.robust_means import (
+    CollectingFactory,
+    GeometricMedianFactory,
+    MedianFactory,
+    TrimmedMeanFactory,
+  )
 
 __all__ = [
+  'CollectingFactory',
+  'GeometricMedianFactory',
   'GroupMeanFactory',
+  'MedianFactory',
   'NormalizedMeanFactory',
+  'PrivateMeanFactory',
+  'TrimmedMeanFactory',
   'bounds_norms',
   'bounds_norms_of_weighted_values',
+  'collects_values',
   'has_secure_sums',
   'is_private',
+  'no_metrics',
   'rest_in_first_rounds',
+  'secure_metrics',
 ]

@@ -19,17 +19,22 @@ What may stand inside:
     own tensor (from the least number to the largest, 0 included) / (2^b - 1).
     The mean of a group is the sum divided by the group's weight.
   * Secure sums. They hide each client's value, not the sums of each group. The
-    bounds of `tff.aggregators.SecureSumFactory` clip, too: as
-    `value_sum_factory` they must exceed weight times value, as
-    `weight_sum_factory` the weight.
+    weights are summed securely, too. The bounds of
+    `tff.aggregators.SecureSumFactory` clip: as `value_sum_factory` they must
+    exceed weight times value, as `weight_sum_factory` the weight.
 
-  * Differential privacy, as `mean_factory` with `clients_per_round`, C. A
-    client's own value is clipped before it is scattered, noise is added to all
-    S rows, and each row is divided by the public number C / S, whoever took
-    part. So a client moves one row by at most the clipping norm, which is what
-    the noise hides; nothing else of the groups is published. All clients weigh
-    the same, and groups are as good as equal: the mean of a group with fewer
-    members than C / S is too small.
+  * Medians and their kin (`tff_ssl.MedianFactory`), as `mean_factory`. They are
+    taken over the members of each group alone; the weight of a group is the
+    number of its members that count. The server sees every client's value.
+
+  * Differential privacy, as `mean_factory=PrivateMeanFactory(...)`, or one of
+    TFF's factories with `clients_per_round`, C. A client's own value is clipped
+    before it is scattered, noise is added to all S rows, and each row is
+    divided by the public number C / S, whoever took part. So a client moves one
+    row by at most the clipping norm, which is what the noise hides; nothing
+    else of the groups is published. All clients weigh the same, and groups are
+    as good as equal: the mean of a group with fewer members than C / S is too
+    small.
 
 Without `clients_per_round`, differential privacy is refused. TFF's factories
 divide by a constant number of clients, where a group would need the number of
@@ -51,7 +56,12 @@ import numbers
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.aggregators import inspection
+from tff_ssl.aggregators import (
+  inspection,
+  private_mean,
+  robust_means,
+  value_types,
+)
 
 # TFF's factories of sums, which are no means.
 _SUMS = (
@@ -59,6 +69,9 @@ _SUMS = (
   tff.aggregators.SecureSumFactory,
   tff.aggregators.EncodedSumFactory,
 )
+# The bound of weights that are summed securely, as in
+# `tff.learning.secure_aggregator`: integers below it are exact.
+_LARGEST_WEIGHT = float(2**20 - 1)
 
 
 class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -98,6 +111,8 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       value_sum_factory: Sums the scattered, weighted values; by default
         `tff.aggregators.SumFactory()`.
       weight_sum_factory: Sums the weights per group, `float32 [S]`; by default
+        a secure sum of weights below 2^20 where the values are summed securely,
+        as in `tff.learning.secure_aggregator()`, and otherwise
         `tff.aggregators.SumFactory()`.
       mean_factory: Instead of `value_sum_factory`, an inner factory that gives
         a mean over all clients of the round. A weighted one (such as
@@ -105,13 +120,16 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         weights; its result is multiplied by the sum of the weights. An
         unweighted one (such as `tff.aggregators.UnweightedMeanFactory()`) gets
         the scattered, weighted values; its result is multiplied by the number
-        of clients.
+        of clients. One of this library's medians gets the values of each group
+        apart.
       clients_per_round: C, at least `num_groups`, with a `mean_factory` that
-        adds noise for differential privacy: the number that it divides by.
+        adds noise for differential privacy: the number that it divides by. A
+        `PrivateMeanFactory` knows it itself.
 
     Raises:
-      ValueError: If `num_groups` is below 1, both inner factories are given, or
-        there are fewer clients than groups.
+      ValueError: If `num_groups` is below 1, both inner factories are given,
+        there are fewer clients than groups, or weights would be summed that
+        nobody needs.
       TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
@@ -156,6 +174,16 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'and its result would be taken for a weighted mean: give the '
         'unweighted factory itself.'
       )
+    if isinstance(mean_factory, private_mean.PrivateMeanFactory):
+      clients_per_round = mean_factory.clients_per_round
+    if weight_sum_factory is not None and isinstance(
+      mean_factory, robust_means.CollectingFactory
+    ):
+      raise ValueError(
+        'weight_sum_factory has nothing to sum beside a '
+        f'{type(mean_factory).__name__}, for which all clients count alike: '
+        'leave it out.'
+      )
     if clients_per_round is not None:
       _check_clients(clients_per_round, num_groups)
       if not isinstance(mean_factory, unweighted):
@@ -169,7 +197,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     self._inner_is_mean = mean_factory is not None
     self._inner_is_weighted = isinstance(mean_factory, weighted)
     self._values = mean_factory or value_sum_factory or default
-    self._weights = weight_sum_factory or default
+    self._weights = weight_sum_factory
 
   def create(
     self, value_type: tff.Type, weight_type: tff.Type
@@ -186,10 +214,19 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     Raises:
       TypeError: If the types are not of this form.
       ValueError: If the inner factory adds noise for differential privacy
-        without `clients_per_round`, or clips values to which the weights have
-        been applied.
+        without `clients_per_round`, clips values to which the weights have
+        been applied, or has a median inside.
     """
-    _check_types(value_type, weight_type)
+    value_types.check_grouped(
+      value_type,
+      'GroupMeanFactory aggregates <value=V, group=int32> with V a structure '
+      'of float tensors',
+    )
+    value_types.check_weight(weight_type)
+    if isinstance(self._values, robust_means.CollectingFactory):
+      return self._values.create_within_groups(
+        self._num_groups, value_type, weight_type
+      )
     if self._clients_per_round is not None:
       return _create_private(
         self._values,
@@ -230,8 +267,15 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       'mean_factory' if inner_is_mean else 'value_sum_factory',
       inner_is_weighted,
     )
-    weight_process = self._weights.create(weights_type)
-    count_process = self._weights.create(one_type)
+    sum_weights = self._weights
+    if sum_weights is None:
+      sum_weights = (
+        tff.aggregators.SecureSumFactory(_LARGEST_WEIGHT, 0.0)
+        if inspection.has_secure_sums(value_process.next)
+        else tff.aggregators.SumFactory()
+      )
+    weight_process = sum_weights.create(weights_type)
+    count_process = sum_weights.create(one_type)
     if inspection.is_private(weight_process) or inspection.bounds_norms(
       weight_process
     ):
@@ -375,12 +419,19 @@ def _create_private(
 
 def _check_inner(process, name: str, is_weighted: bool) -> None:
   """Raises `ValueError` where the means within groups would be wrong."""
+  if inspection.collects_values(process):
+    raise ValueError(
+      f'{name} has a median or the like inside another factory, and would take '
+      'it over the clients of all groups: give the inner factory itself. It '
+      'needs no clipping around it.'
+    )
   if inspection.is_private(process):
     raise ValueError(
       f'{name} adds noise for differential privacy, which divides by a '
       'constant number of clients, where each group needs the number of its '
-      'own: give that number, tff_ssl.GroupMeanFactory(num_groups, '
-      'mean_factory=..., clients_per_round=...), and means are taken by it.'
+      'own: give a tff_ssl.PrivateMeanFactory, which knows it, or '
+      'tff_ssl.GroupMeanFactory(num_groups, mean_factory=..., '
+      'clients_per_round=...).'
     )
   bounds = (
     inspection.bounds_norms_of_weighted_values
@@ -395,41 +446,3 @@ def _check_inner(process, name: str, is_weighted: bool) -> None:
       'weighted mean, as mean_factory=tff.aggregators.clipping_factory(norm, '
       'tff.aggregators.MeanFactory()) or tff.learning.robust_aggregator().'
     )
-
-
-def _check_types(value_type: tff.Type, weight_type: tff.Type) -> None:
-  """Raises `TypeError` unless the types are `<value=V, group=int32>`, float."""
-  expected = (
-    'GroupMeanFactory aggregates <value=V, group=int32> with V a structure of '
-    'float tensors'
-  )
-  if not isinstance(value_type, tff.StructType):
-    raise TypeError(f'{expected}, but the value type is {value_type}.')
-  names = [name for name, _ in tff.structure.iter_elements(value_type)]
-  if names != ['value', 'group']:
-    raise TypeError(f'{expected}, but the value type is {value_type}.')
-  if not value_type['group'].is_equivalent_to(
-    tff.TensorType(tf.int32.as_numpy_dtype)
-  ):
-    raise TypeError(f'{expected}, but group is {value_type["group"]}.')
-  for leaf in _leaves(value_type['value']):
-    if not tf.as_dtype(leaf.dtype).is_floating:
-      raise TypeError(f'{expected}, but V holds {leaf}.')
-  if (
-    not isinstance(weight_type, tff.TensorType)
-    or tf.TensorShape(weight_type.shape).rank != 0
-    or not tf.as_dtype(weight_type.dtype).is_floating
-  ):
-    raise TypeError(
-      f'The weight must be a float scalar, but its type is {weight_type}.'
-    )
-
-
-def _leaves(value_type: tff.Type) -> list[tff.TensorType]:
-  if isinstance(value_type, tff.StructType):
-    return [
-      leaf
-      for _, member in tff.structure.iter_elements(value_type)
-      for leaf in _leaves(member)
-    ]
-  return [value_type]

@@ -16,6 +16,8 @@ _OF_NORMS = ('clipping_norm', 'zeroing_norm')
 _SECURE = b'federated_secure_'
 # Of `tff.aggregators.MeanFactory`: the sum of weighted values.
 _OF_WEIGHTED_SUM = 'value_sum_process'
+# Of the factories in `robust_means`.
+OF_COLLECTED_VALUES = 'collected_values'
 
 
 def is_private(process: tff.templates.AggregationProcess) -> bool:
@@ -35,6 +37,15 @@ def has_secure_sums(computation: tff.Computation) -> bool:
   """
   proto = tff.framework.serialize_computation(computation)
   return _SECURE in proto.SerializeToString()
+
+
+def collects_values(process: tff.templates.AggregationProcess) -> bool:
+  """Returns whether an aggregator takes a median or the like of all values.
+
+  Args:
+    process: What its factory created.
+  """
+  return OF_COLLECTED_VALUES in _names(process.state_type)
 
 
 def bounds_norms(process: tff.templates.AggregationProcess) -> bool:

@@ -11,13 +11,17 @@ steps a_i,
 
 The division happens at the client, before the inner aggregator, so that one
 that clips, adds noise or compresses sees a delta of the size of one step. The
-weights and the numbers of steps are summed apart, in the clear.
+weights and the numbers of steps are summed apart, in the clear. Where the inner
+aggregator is one of `tff_ssl.aggregators.robust_means`, so is the mean of
+steps: one client could claim any number of them.
 """
 
 import collections
 
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_ssl.aggregators import inspection, robust_means
 
 
 class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -65,8 +69,14 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
 
     Returns:
       A weighted `tff.templates.AggregationProcess`.
+
+    Raises:
+      ValueError: If the inner aggregator has a median inside another one.
     """
     mean = self._mean.create(value_type['value'], weight_type)
+    mean_of_steps = self._factory_of_steps(mean).create(
+      value_type['steps'], weight_type
+    )
 
     @tff.tensorflow.computation(value_type, weight_type)
     def split(member, weight):
@@ -74,14 +84,13 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
       delta = _scale(
         member['value'], lambda leaf: tf.math.divide_no_nan(leaf, steps)
       )
-      return delta, (tf.math.multiply_no_nan(steps, weight), weight)
+      return delta, tf.where(weight > 0, steps, 0.0)
 
-    result_type = mean.next.type_signature.result.result.member
-
-    @tff.tensorflow.computation(split.type_signature.result[1], result_type)
-    def join(sums, delta):
-      steps = tf.math.divide_no_nan(*sums)
-      return _scale(delta, lambda leaf: steps * leaf), steps
+    @tff.tensorflow.computation(
+      value_type['steps'], mean.next.type_signature.result.result.member
+    )
+    def join(steps, delta):
+      return _scale(delta, lambda leaf: steps * leaf)
 
     @tff.federated_computation(
       mean.initialize.type_signature.result,
@@ -91,12 +100,12 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
     def aggregate(state, values, weights):
       deltas, steps = tff.federated_map(split, (values, weights))
       output = mean.next(state, deltas, weights)
-      result, effective_steps = tff.federated_map(
-        join, (tff.federated_sum(steps), output.result)
-      )
+      effective_steps = mean_of_steps.next(
+        mean_of_steps.initialize(), steps, weights
+      ).result
       return tff.templates.MeasuredProcessOutput(
         output.state,
-        result,
+        tff.federated_map(join, (effective_steps, output.result)),
         tff.federated_zip(
           collections.OrderedDict(
             effective_steps=effective_steps, deltas=output.measurements
@@ -105,6 +114,18 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
       )
 
     return tff.templates.AggregationProcess(mean.initialize, aggregate)
+
+  def _factory_of_steps(self, mean):
+    """Returns the factory of the mean of steps, whose process has no state."""
+    if isinstance(self._mean, robust_means.CollectingFactory):
+      return self._mean
+    if inspection.collects_values(mean):
+      raise ValueError(
+        'mean_factory has a median or the like inside another factory, and the '
+        'steps would be taken by their mean, which one client can move: give '
+        'the inner factory itself. It needs no clipping around it.'
+      )
+    return tff.aggregators.MeanFactory(no_nan_division=True)
 
 
 def _scale(weights, scale):

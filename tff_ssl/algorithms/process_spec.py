@@ -67,7 +67,8 @@ class ProcessSpec:
     source: Where the method is defined.
     builder: The function that builds it; `build` fills in `fixed`.
     settings: Keyword arguments of the builder that are a user's to choose.
-      Where it takes `wiring`, `ema_decay` is one of them.
+      Where it takes `wiring`, `ema_decay` is one of them, and
+      `max_client_weight` beside `client_weighting`.
     bases: With a setting `base_process`, the processes that it names (`over`).
     fixed: Keyword arguments that make this process out of the builder.
     objective: The class of the clients' objective, or a `functools.partial` of
@@ -153,10 +154,14 @@ class ProcessSpec:
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
-    # An option of every process, so that nobody has to think of it.
-    averages = shared_settings.EMA_DECAY
-    if averages not in self.settings and 'wiring' in self._records():
-      object.__setattr__(self, 'settings', (*self.settings, averages))
+    if 'wiring' not in self._records():
+      return
+    # Options of every process, so that nobody has to think of them.
+    wired = [shared_settings.EMA_DECAY]
+    if shared_settings.CLIENT_WEIGHTING in self.settings:
+      wired.append(shared_settings.MAX_CLIENT_WEIGHT)
+    more = [setting for setting in wired if setting not in self.settings]
+    object.__setattr__(self, 'settings', (*self.settings, *more))
 
   def __str__(self) -> str:
     return self.name

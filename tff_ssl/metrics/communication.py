@@ -6,6 +6,8 @@ import math
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_ssl import round_forms
+
 
 @dataclasses.dataclass(frozen=True)
 class Communication:
@@ -22,9 +24,9 @@ class Communication:
 
 def measure_communication(
   process: tff.learning.templates.LearningProcess,
-  form: tff.backends.mapreduce.DistributeAggregateForm | None = None,
+  form: round_forms.Form | None = None,
 ) -> Communication:
-  """Counts the bytes of a process's DistributeAggregateForm.
+  """Counts the bytes of a process's compiled form (`tff_ssl.round_forms`).
 
   In this form nothing else passes between server and clients. The client's own
   data do not count. Messages of a real system are longer by their framing, and
@@ -41,14 +43,8 @@ def measure_communication(
   Raises:
     ValueError: If a message has a part of unknown size.
   """
-  if form is None:
-    form = tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(
-      process.next
-    )
-  return Communication(
-    down=_num_bytes(form.server_to_client_broadcast.type_signature.result),
-    up=_num_bytes(form.client_work.type_signature.result),
-  )
+  down, up = round_forms.messages(form or round_forms.form_of(process.next))
+  return Communication(down=_num_bytes(down), up=_num_bytes(up))
 
 
 def _num_bytes(type_: tff.Type) -> int:

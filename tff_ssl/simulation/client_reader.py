@@ -14,18 +14,17 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import round_forms
 from tff_ssl.simulation import client_sampling
 from tff_ssl.simulation.divided_context import DividedContext
-
-_KEYS_TYPE = tff.FederatedType(client_sampling.KEY_TYPE, tff.CLIENTS)
 
 
 class ReadingProcess(tff.learning.templates.LearningProcess):
   """A learning process over client keys.
 
   Attributes:
-    form: The `tff.backends.mapreduce.DistributeAggregateForm` of its rounds,
-      which takes seconds to make.
+    form: The form of its rounds (`tff_ssl.round_forms`), which takes seconds to
+      make.
   """
 
   def __init__(self, *args, form, **kwargs):
@@ -51,19 +50,21 @@ def compose_with_reader(
 
   Returns:
     A `ReadingProcess`: a `tff.learning.templates.LearningProcess` whose `next`
-    takes `{int32[4]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`.
+    takes `{int32[4]}@CLIENTS`, keys of `tff_ssl.simulation.client_sampling`; or
+    `{int32[6]}@CLIENTS` where the client's context has faults, keys of
+    `tff_ssl.ClientFaults`.
 
   Raises:
     TypeError: If the reader does not return what the process takes, or takes
       ids that are not given.
   """
   reader = _by_index(reader, client_ids)
-  state_type = process.next.type_signature.parameter[0]
+  state_type, clients_type = process.next.type_signature.parameter
   form = _form_in_one_graph(process.next, reader)
-  one_graph = _round_of(form)
+  one_graph = round_forms.computation_of(form)
   with_containers = _restore_containers(state_type)
 
-  @tff.federated_computation(state_type, _KEYS_TYPE)
+  @tff.federated_computation(state_type, _keys_type(clients_type.member))
   def next_fn(state, keys):
     state, metrics = one_graph(state, keys)
     return tff.learning.templates.LearningProcessOutput(
@@ -118,7 +119,7 @@ def compose_computation_with_reader(
 
   Returns:
     `(<A@SERVER, {int32[4]}@CLIENTS> -> R@SERVER)`; the keys are those of
-    `tff_ssl.simulation.client_sampling`.
+    `compose_with_reader`.
 
   Raises:
     TypeError: If the reader does not return what the computation takes.
@@ -130,17 +131,38 @@ def compose_computation_with_reader(
   def as_round(server_value, data):
     return server_value, computation(server_value, data)
 
-  one_graph = _round_of(_form_in_one_graph(as_round, reader))
+  one_graph = round_forms.computation_of(_form_in_one_graph(as_round, reader))
   result_type = computation.type_signature.result
 
   with_containers = _restore_containers(result_type)
 
-  @tff.federated_computation(server_type, _KEYS_TYPE)
+  @tff.federated_computation(server_type, _keys_type(clients_type.member))
   def read_then_compute(server_value, keys):
     _, result = one_graph(server_value, keys)
     return tff.federated_map(with_containers, result)
 
   return read_then_compute
+
+
+def _context_names(data_type: tff.Type) -> list[str]:
+  """Returns the fields of the client's context; none without a context."""
+  if not isinstance(data_type, tff.StructType):
+    return []
+  fields = tff.structure.iter_elements(data_type['context'].element)
+  return [name for name, _ in fields]
+
+
+def _key_fields(data_type: tff.Type) -> tuple[str, ...]:
+  """Returns the fields of the keys of clients with such data."""
+  has_faults = set(client_sampling.FAULT_FIELDS) <= {*_context_names(data_type)}
+  more = client_sampling.FAULT_FIELDS if has_faults else ()
+  return (*client_sampling.KEY_FIELDS, *more)
+
+
+def _keys_type(data_type: tff.Type) -> tff.FederatedType:
+  """Returns the type of the keys of clients with such data."""
+  key_type = tff.TensorType(np.int32, [len(_key_fields(data_type))])
+  return tff.FederatedType(key_type, tff.CLIENTS)
 
 
 def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
@@ -158,7 +180,7 @@ def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
 
 def _form_in_one_graph(
   round_computation: tff.Computation, reader: tff.Computation
-) -> tff.backends.mapreduce.DistributeAggregateForm:
+) -> round_forms.Form:
   """Returns the form of a round that takes keys and reads the data itself.
 
   In this form all that a client does is one TensorFlow graph. As two, the
@@ -177,27 +199,20 @@ def _form_in_one_graph(
   """
   state_type, clients_type = round_computation.type_signature.parameter
   data_type = clients_type.member
-  in_context = isinstance(data_type, tff.StructType)
-  context_names = (
-    [
-      name
-      for name, _ in tff.structure.iter_elements(data_type['context'].element)
-    ]
-    if in_context
-    else []
-  )
+  context_names = _context_names(data_type)
+  keys_type = _keys_type(data_type)
 
   has_own_context = isinstance(reader.type_signature.result, tff.StructType)
 
-  @tff.tensorflow.computation(client_sampling.KEY_TYPE)
+  @tff.tensorflow.computation(keys_type.member)
   def read(key):
     data = reader(key[0])
-    if not in_context:
+    if not context_names:
       return data
     examples, own = data, {}
     if has_own_context:
       examples, own = data['examples'], data['context']
-    fields = dict(zip(client_sampling.KEY_FIELDS, tf.unstack(key), strict=True))
+    fields = dict(zip(_key_fields(data_type), tf.unstack(key), strict=True))
     fields.update(own)
     missing = sorted(set(context_names) - fields.keys())
     if missing:
@@ -218,20 +233,11 @@ def _form_in_one_graph(
       f'{data_type}: build the process with the data_spec of the reader.'
     )
 
-  @tff.federated_computation(state_type, _KEYS_TYPE)
+  @tff.federated_computation(state_type, keys_type)
   def read_then_next(state, keys):
     return round_computation(state, tff.federated_map(read, keys))
 
-  return tff.backends.mapreduce.get_distribute_aggregate_form_for_computation(
-    read_then_next
-  )
-
-
-def _round_of(form: tff.backends.mapreduce.DistributeAggregateForm):
-  """Returns the computation of a form."""
-  return tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(
-    form
-  )
+  return round_forms.form_of(read_then_next)
 
 
 def check_readable(path: str | os.PathLike[str], context: DividedContext):

@@ -3,17 +3,23 @@
 A client crosses into TFF as a key, `int32 [4]`, with the fields `KEY_FIELDS`:
 its index in the client store; its group; its slot, which is its position among
 the participants of the round; and the group whose model it starts from. The
-participants of a round are a function of (seed, round), so the iterator's whole
-state is the round.
+participants of a round are a function of (seed, round, attempt), so the
+iterator's whole state is the round: it makes one attempt.
 """
 
 import struct
+from collections.abc import Collection
 
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_ssl.simulation import client_draws
+
 KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
 KEY_TYPE = tff.TensorType(np.int32, [len(KEY_FIELDS)])
+# What keys have at their end where faults of clients are simulated
+# (`client_faults`).
+FAULT_FIELDS = ('corrupt', 'work')
 
 # Separate client sampling from everything else that derives from the seed.
 _PURPOSE = 0x5A3B
@@ -28,11 +34,13 @@ def sample_keys(
   seed: int,
   round_num: int,
   redeal: bool = False,
+  attempt: int = 0,
+  draw: client_draws.Draw | None = None,
+  resting: Collection[int] = (),
 ) -> list[np.ndarray]:
   """Samples the participants of a round and assigns them to groups.
 
-  Clients are drawn uniformly without replacement. Sizes of groups differ by at
-  most one.
+  Sizes of groups differ by at most one.
 
   Args:
     num_clients: K, the number of clients.
@@ -45,16 +53,27 @@ def sample_keys(
       not take part in that round, it is the slot's group in the round before.
       Otherwise a slot stays in its group, and clients start from the model of
       their group.
+    attempt: How often the participants of this round have been drawn before.
+      The `start_group` of a second draw, too, goes by the first draw of the
+      round before.
+    draw: How clients are drawn; by default uniformly, without replacement.
+    resting: Clients that cannot take part in this round. With `redeal` there
+      are none.
 
   Returns:
     A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
     in [0, C), group of the start model in [0, S).
   """
-  slots = np.arange(clients_per_round)
+  draw = draw or client_draws.build(
+    'uniform', num_clients=num_clients, clients_per_round=clients_per_round
+  )
 
-  def draw(at_round):
-    rng = np.random.default_rng([_PURPOSE, seed, at_round])
-    return rng.permutation(num_clients)[:clients_per_round]
+  def draw_at(at_round, *attempts):
+    rng = np.random.default_rng([_PURPOSE, seed, at_round, *attempts])
+    return draw(rng, at_round, resting)
+
+  clients = draw_at(round_num, attempt) if attempt else draw_at(round_num)
+  slots = np.arange(len(clients))
 
   def deal(at_round):
     groups = slots % num_groups
@@ -63,11 +82,11 @@ def sample_keys(
     rng = np.random.default_rng([_DEAL_PURPOSE, seed, at_round])
     return rng.permutation(groups)
 
-  clients, groups = draw(round_num), deal(round_num)
+  groups = deal(round_num)
   starts = groups
   if redeal and round_num > 0:  # Before the first round all models are equal.
     before = deal(round_num - 1)
-    group_of = dict(zip(draw(round_num - 1), before, strict=True))
+    group_of = dict(zip(draw_at(round_num - 1), before, strict=True))
     starts = [group_of.get(c, g) for c, g in zip(clients, before, strict=True)]
   columns = (clients, groups, slots, starts)
   return list(np.stack(columns, axis=1).astype(np.int32))

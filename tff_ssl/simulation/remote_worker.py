@@ -161,7 +161,9 @@ def executors_on(stub, default_num_clients: int):
   """
 
   def create_stack(cardinalities):
-    executor = tff.framework.RemoteExecutor(stub)
+    # By default the worker keeps the values of 20 calls, which is those of six
+    # rounds, before it frees any.
+    executor = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
     executor.set_cardinalities(
       {tff.CLIENTS: default_num_clients, **cardinalities}
     )

@@ -8,6 +8,7 @@ in context  <examples=<x=..., y=...>*, context=<client=int32, group=int32>*>
 in slots    the same with context=<client, group, slot, start_group>*
 in sets     the same with context=<client, group, class_priors=float32[M,d],
             set_shares=float32[M]>*
+with faults the same with the fields <corrupt, work> after group or start_group
 ```
 
 `x` are images (`uint8` or `float32` in [0, 1]), feature vectors, numbers of
@@ -31,6 +32,10 @@ In sets (Lu et al.), `y` is the index of the set that an example lies in, in
 [0, M), and nobody has labels. Row m of `class_priors` are the shares of the d
 classes in set m, and `set_shares[m]` is the set's share of the client's
 examples. A client with fewer than M sets has rows of zeros at the end.
+
+With faults, which only a simulation has, `corrupt` is 1 for a client whose
+message or data go wrong (`tff_ssl.Corruption`) and 0 for others, and `work` is
+the share of its local steps that a client gets done, in percent.
 """
 
 import collections
@@ -45,6 +50,7 @@ from tff_ssl.models import functional, structures
 
 _CONTEXT_NAMES = ('client', 'group')
 _SLOT_NAMES = ('slot', 'start_group')
+_FAULT_NAMES = ('corrupt', 'work')
 _SET_NAMES = ('class_priors', 'set_shares')
 
 _REQUIRED_KEYS = ('x', 'y')
@@ -93,6 +99,8 @@ class ClientDataSpec:
       start group, too.
     priors_shape: `(M, d)`, the largest number of sets of a client and the
       number of classes, where examples lie in sets.
+    has_faults: Whether the context says what goes wrong at the client, in a
+      simulation.
   """
 
   element_spec: (
@@ -102,6 +110,7 @@ class ClientDataSpec:
   in_context: bool = False
   num_slots: int | None = None
   priors_shape: tuple[int, int] | None = None
+  has_faults: bool = False
 
   def __post_init__(self):
     _check_element(self.element_spec)
@@ -118,11 +127,17 @@ class ClientDataSpec:
       )
     if self.priors_shape is not None:
       _check_priors_shape(self.priors_shape)
+    if self.has_faults and not self.in_context:
+      raise TypeError(
+        'has_faults=True needs in_context=True: what goes wrong at a client '
+        'stands in its context.'
+      )
 
   @property
   def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:
     """The fields of the context, in order."""
     names = _CONTEXT_NAMES + (() if self.num_slots is None else _SLOT_NAMES)
+    names += _FAULT_NAMES if self.has_faults else ()
     fields = [(name, tf.TensorSpec([], tf.int32)) for name in names]
     if self.priors_shape is not None:
       shapes = (self.priors_shape, self.priors_shape[:1])

@@ -30,6 +30,10 @@ class ClientTask(NamedTuple):
     start_group: `int32` scalar, if the context names it.
     class_priors: `float32 [M, d]`, if examples lie in sets.
     set_shares: `float32 [M]`, likewise.
+    corrupt: `int32` scalar, 1 if its message or data go wrong, else 0, where
+      faults are simulated.
+    work: `int32` scalar, the share of its steps that it takes, in percent,
+      likewise.
     slot_state: The state of the slot, if slots have one; this and the next two
       are what `memories` hold.
     client_state: The client's own state, if clients have one.
@@ -48,6 +52,8 @@ class ClientTask(NamedTuple):
   start_group: tf.Tensor | None = None
   class_priors: tf.Tensor | None = None
   set_shares: tf.Tensor | None = None
+  corrupt: tf.Tensor | None = None
+  work: tf.Tensor | None = None
   slot_state: protocols.Structure | None = None
   client_state: protocols.Structure | None = None
   shared_state: protocols.Structure | None = None

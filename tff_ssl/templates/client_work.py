@@ -44,6 +44,25 @@ class Clients:
   tag_name: str = 'group'
 
 
+def with_max_weight(clients: Clients, max_weight: float) -> Clients:
+  """Returns clients that weigh no more than a number, and no less than 0.
+
+  Args:
+    clients: What clients do.
+    max_weight: The largest weight, above 0. A weight that is not finite stays
+      so: such a client is left out.
+  """
+
+  def local_update(task):
+    update, tag = clients.local_update(task)
+    weight = update.weight
+    capped = tf.clip_by_value(weight, 0.0, max_weight)
+    weight = tf.where(tf.math.is_finite(weight), capped, weight)
+    return update._replace(weight=weight), tag
+
+  return dataclasses.replace(clients, local_update=local_update)
+
+
 def build_client_work(
   clients: Clients,
   weights_type: tff.Type,

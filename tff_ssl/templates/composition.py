@@ -236,10 +236,20 @@ def compose(
     A process that cannot be measured as yet; see `ComposedProcess.with_parts`.
 
   Raises:
-    ValueError: If the aggregator would add noise to moving statistics, or hides
-      what clients send while memories show it.
+    ValueError: If the aggregator would add noise to moving statistics, or if it
+      hides or bounds what clients send while memories go round it.
+    TypeError: If clients are to be corrupt, and their data do not say which.
   """
   weights_type = initial.type_signature.result
+  if wiring.corruption is not None:
+    clients = dataclasses.replace(
+      clients,
+      local_update=wiring.corruption.of(
+        clients.local_update, clients.data_spec, initial
+      ),
+    )
+  if wiring.max_client_weight is not None:
+    clients = client_work.with_max_weight(clients, wiring.max_client_weight)
   work = client_work.build_client_work(
     clients, weights_type, wiring.metrics_aggregator
   )
@@ -247,7 +257,7 @@ def compose(
   aggregator = aggregators.rest_in_first_rounds(
     create_aggregator(sent_back.update, sent_back.update_weight), idle_rounds
   )
-  _check_hidden(aggregator, clients.memories)
+  _check_memories(aggregator, clients.memories)
   finalizer = build_finalizer(
     weights_type=weights_type,
     aggregate_type=aggregator.next.type_signature.result.result.member,
@@ -278,7 +288,7 @@ def compose(
   return ComposedProcess(process, weights_type, view, is_averaged)
 
 
-def _check_hidden(aggregator, memories) -> None:
+def _check_memories(aggregator, memories) -> None:
   """Raises `ValueError` where something goes round a protecting aggregator."""
   shown = ' and '.join(
     each.in_the_clear for each in memories if each.in_the_clear
@@ -295,6 +305,13 @@ def _check_hidden(aggregator, memories) -> None:
       f'model_aggregator has {protection}, and {shown} would be summed in the '
       'clear beside it: take an aggregator without, or a process whose clients '
       'send nothing else, such as build_fed_avg.'
+    )
+  if aggregators.collects_values(aggregator):
+    raise ValueError(
+      'model_aggregator is a median or the like, which no single client moves '
+      f'far, and {shown} would go round it, where one client can: take another '
+      'aggregator, or a process whose clients send nothing else, such as '
+      'build_fed_avg.'
     )
 
 

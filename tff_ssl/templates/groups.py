@@ -243,6 +243,13 @@ def around(
   return tf.nest.map_structure(place, members, centre)
 
 
+def _is_mean_over_all(factory) -> bool:
+  """Whether a factory knows nothing of groups, as far as one can tell."""
+  own = (aggregators.CollectingFactory, aggregators.PrivateMeanFactory)
+  is_of_tff = type(factory).__module__.startswith('tensorflow_federated')
+  return is_of_tff or isinstance(factory, own)
+
+
 def create_aggregator(
   factory: tff.aggregators.WeightedAggregationFactory | None,
   num_groups: int,
@@ -253,7 +260,8 @@ def create_aggregator(
 
   Args:
     factory: By default `GroupMeanFactory(num_groups)`. One of TFF's own means
-      is put into that, as `mean_factory`.
+      is put into that, as `mean_factory`, and so are this library's private
+      mean and medians.
     num_groups: S.
     update_type: Of a client's update, `<value=delta, group=int32>`.
     weight_type: Of its weight.
@@ -266,14 +274,14 @@ def create_aggregator(
     ValueError: If an inner factory would make the means of groups wrong.
   """
   by_group = (
-    "model_aggregator must be one of TFF's means, or aggregate by group, as "
-    f'tff_ssl.GroupMeanFactory({num_groups}, ...) does, but is '
-    f'{type(factory).__name__}'
+    "model_aggregator must be one of TFF's means, one of tff_ssl's medians, or "
+    f'aggregate by group, as tff_ssl.GroupMeanFactory({num_groups}, ...) does, '
+    f'but is {type(factory).__name__}'
   )
   try:
     if factory is None:
       factory = aggregators.GroupMeanFactory(num_groups)
-    elif type(factory).__module__.startswith('tensorflow_federated'):
+    elif _is_mean_over_all(factory):
       factory = aggregators.GroupMeanFactory(num_groups, mean_factory=factory)
     process = factory.create(update_type, weight_type)
   except TypeError as error:

@@ -190,6 +190,7 @@ class LocalTraining:
     active: tf.Tensor | bool = True,
     anchors: protocols.Structure | None = None,
     constants: collections.OrderedDict[str, tf.Tensor] | None = None,
+    work: tf.Tensor | None = None,
   ) -> TrainingResult:
     """Trains from `start` on `examples`.
 
@@ -206,6 +207,8 @@ class LocalTraining:
       constants: Tensors of this participant that every minibatch carries beside
         its examples, such as FedUL's `class_priors`. Examples have no tensors
         of these names.
+      work: `int32` scalar, the share of the steps that is taken, in percent,
+        rounded up to whole steps; by default all.
 
     Returns:
       A `TrainingResult`.
@@ -219,6 +222,8 @@ class LocalTraining:
 
     batches = self._minibatches().draw(examples['y'], seed)
     num_steps = tf.where(active, batches.num_steps, 0)
+    if work is not None:
+      num_steps = -(-num_steps * work // 100)
     labelled = None
     if plan.labelled_batch_size is not None:
       labelled = minibatches.draw_labelled(
@@ -269,7 +274,8 @@ class LocalTraining:
 
     Args:
       task: Gives the arguments of `run`: weights, examples, seed, round,
-        hyperparameters and slot state, and the constants of the client.
+        hyperparameters and slot state, the constants of the client, and the
+        share of the steps that it takes.
       **more: Further arguments of `run`, or others in place of the task's.
 
     Returns:
@@ -283,6 +289,7 @@ class LocalTraining:
       'optimizer_state': task.slot_state,
       'hparams': task.hparams,
       'constants': task.constants,
+      'work': task.work,
     }
     return self.run(**{**arguments, **more})
 

@@ -197,7 +197,14 @@ def test_other_structure_is_refused(tmp_path):
     other.save(2, np.zeros(3))
 
 
-@pytest.mark.parametrize('leaf', [None, 'text', b'bytes', object(), [2**70]])
+def test_a_state_of_differential_privacy_names_its_mechanism(tmp_path):
+  state = {'class_name': b'GaussianDpEvent', 'noise_multiplier': 0.5}
+  manager = checkpoints.CheckpointManager(tmp_path, state, {})
+  manager.save(1, state)
+  assert manager.load_latest() == (1, state)
+
+
+@pytest.mark.parametrize('leaf', [None, 'text', object(), [2**70]])
 def test_what_is_no_number_is_refused(tmp_path, leaf):
   with pytest.raises(TypeError, match='at x'):
     checkpoints.CheckpointManager(tmp_path, {'x': leaf}, {})

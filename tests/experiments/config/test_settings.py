@@ -79,7 +79,7 @@ def generate(rng):
     given['dataset'] = rng.choice(STRINGS['dataset'][: rng.choice([5, 7])])
   # Recipes and seeds are resolved before `settings.make`.
   elsewhere = {
-    *('process', 'dataset', 'list', 'dry_run', 'help'),
+    *('process', 'dataset', 'list', 'dry_run', 'export_form', 'help'),
     *('seeds', 'recipe', 'recipe_scale'),
   }
   others = [n for n in FLAGS if n not in elsewhere]
@@ -157,13 +157,14 @@ def test_every_process_runs_on_its_defaults():
     unused = set(PROCESSES[process].setting_names) - set(made.used)
     # For lack of batch normalisation, of `local_epochs` and of a mask, and
     # where the data or the rule of pseudo-labels decide; of FedUL, for its base
-    # and the uniform prior.
+    # and the uniform prior; where all clients weigh the same.
     assert unused <= {
       *('proximal_strength', 'test_prior', 'class_weights'),
       *('threshold', 'min_confidence'),
       *('bn_statistics', 'local_steps', 'local_epochs', 'mask'),
       *('labelled_batch_probability', 'unlabelled_steps'),
       *('control_update', 'server_learning_rate', 'global_momentum'),
+      'max_client_weight',
     }
     assert made.run_dir == f'runs/{process}_digits_seed0'
 

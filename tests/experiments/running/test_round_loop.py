@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 from experiments.measuring import evaluation
-from experiments.running import round_loop, run_checkpoints
-from tff_ssl.simulation import client_sampling
+from experiments.running import (
+  cohorts,
+  participation,
+  round_loop,
+  run_checkpoints,
+)
+from tff_ssl.simulation import client_faults, client_sampling
 
 
 def metrics(non_finite=0, loss=0.5, clients=None, **finalizer):
@@ -33,9 +38,11 @@ class Process:
     self.non_finite = list(non_finite)
     self.clients = list(clients)
     self.keys = []
+    self.states = []
 
   def next(self, state, keys):
     self.keys.append(keys)
+    self.states.append(state)
     bad = self.non_finite.pop(0) if self.non_finite else 0
     clients = self.clients.pop(0) if self.clients else None
     return types.SimpleNamespace(
@@ -75,10 +82,12 @@ class Recorder:
   def __init__(self):
     self.calls = []
     self.saved_states = []
+    self.saved_files = []
 
-  def save(self, number, state, client_states=None):
+  def save(self, number, state, files, client_states=None):
     self.calls.append(('save', number, state))
     self.saved_states.append(client_states)
+    self.saved_files.append(files)
 
   def oldest_round(self):
     return self.numbers('save')[0]
@@ -104,27 +113,35 @@ def run(
   client_states=None,
   total_rounds=5,
   rounds_per_client_evaluation=None,
+  min_completion=0.5,
+  faults=client_faults.ClientFaults(9, 1),
+  min_separation=1,
   **changed,
 ):
   recorder = Recorder()
   loop = round_loop.RoundLoop(
     process,
-    sample_keys=functools.partial(
-      client_sampling.sample_keys,
-      **{
-        'num_clients': 9,
-        'clients_per_round': 4,
-        'num_groups': 2,
-        'seed': 1,
-        'redeal': False,
-        **changed,
-      },
+    cohorts=cohorts.Cohorts(
+      functools.partial(
+        client_sampling.sample_keys,
+        **{
+          'num_clients': 9,
+          'clients_per_round': 4,
+          'num_groups': 2,
+          'seed': 1,
+          'redeal': False,
+          **changed,
+        },
+      ),
+      faults,
+      min_separation,
     ),
     checkpoints=run_checkpoints.RunCheckpoints(
       recorder, client_states=client_states
     ),
     total_rounds=total_rounds,
     rounds_per_checkpoint=3,
+    min_completion=min_completion,
   )
   test = evaluation.TestMeasurement(
     lambda weights: {'accuracy': weights},
@@ -344,6 +361,92 @@ def test_a_good_round_between_bad_ones_goes_on():
   assert [row['update_non_finite'] for row in rows] == [1, 1, 0, 1, 1]
 
 
+def lost(non_finite, invalid=0):
+  """Metrics of a round of four clients, of which some are left out."""
+  return {
+    'participating': np.int64(4 - non_finite - invalid),
+    'non_finite': np.int64(non_finite),
+    'invalid': np.int64(invalid),
+  }
+
+
+def test_a_round_that_too_few_complete_is_repeated_with_others():
+  process = Process(clients=[lost(0), lost(2, 1), lost(1, 2), lost(2)])
+  states = States()
+  end, recorder = run(process, total_rounds=2, client_states=states)
+  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
+  assert 'attempts' not in rows[1] and rows[2]['attempts'] == 3
+  assert rows[2]['clients_participating'] == 2
+  # Each attempt begins with the same state, and the last one counts.
+  sums = [sum(int(key.sum()) for key in keys) for keys in process.keys]
+  assert process.states == [0, *[sums[0]] * 3]
+  assert end == sums[0] + sums[3]
+  drawn = [tuple(np.stack(keys)[:, 0]) for keys in process.keys]
+  assert len(set(drawn)) == 4
+  # Those of a round that was given up may keep states, too.
+  assert states.calls[0] == ('record', 2, set().union(*drawn))
+
+
+def test_a_round_that_too_few_complete_ends_the_run():
+  process = Process(clients=[lost(2, 1)] * 9)
+  with pytest.raises(round_loop.GivenUpError) as error:
+    run(process)
+  assert len(process.keys) == 5
+  assert 'Round 1 was given up 5 times: of 4 clients' in str(error.value)
+  assert '0 dropped out, 2 not finite, 1 invalid' in str(error.value)
+  assert '--min_completion=0.5' in str(error.value)
+
+
+def test_three_attempts_without_a_finite_client_end_the_run():
+  process = Process(clients=[lost(0), *[lost(4)] * 9])
+  with pytest.raises(round_loop.StalledError, match='clients_non_finite'):
+    run(process)
+  assert len(process.keys) == 4
+
+
+def test_who_drops_out_is_not_trained():
+  process = Process()
+  faults = client_faults.ClientFaults(9, 1, drop_out=0.5)
+  _, recorder = run(process, faults=faults, min_completion=0.5)
+  rows = [row for kind, _, row in recorder.calls if kind == 'log']
+  sizes = [len(keys) for keys in process.keys]
+  assert [4 - row['clients_dropped'] for row in rows] == sizes
+  # Of four, two have to complete a round; in one of 5 rounds, fewer did.
+  assert min(sizes) == 2 and any('attempts' in row for row in rows)
+  everybody = client_faults.ClientFaults(9, 1, drop_out=1)
+  unused = Process()
+  with pytest.raises(round_loop.GivenUpError, match='4 dropped out'):
+    run(unused, faults=everybody)
+  assert unused.keys == []
+  # Who wants it gets rounds of nobody.
+  run(unused, faults=everybody, min_completion=0)
+  assert unused.keys == [[]] * 5
+
+
+def test_a_client_rests_as_long_as_asked_for():
+  process = Process()
+  _, recorder = run(
+    process,
+    total_rounds=40,
+    min_separation=3,
+    clients_per_round=3,
+    num_groups=1,
+  )
+  clients = np.stack(process.keys)[:, :, 0]
+  gaps = [
+    np.diff(np.flatnonzero((clients == client).any(axis=1)))
+    for client in range(9)
+  ]
+  assert np.concatenate(gaps).min() == 3
+  # Nine clients in threes: all of them within any three rounds.
+  assert all(set(np.ravel(clients[n : n + 3])) == {*range(9)} for n in (0, 20))
+  noted = participation.Participation.unpack(
+    recorder.saved_files[-1][participation.FILE]
+  )
+  resting = noted.resting(41, 3)
+  assert set(resting) == set(np.ravel(clients[-2:]))
+
+
 def test_flatten_names_and_leaves_out_what_is_undefined():
   row = round_loop.flatten(metrics(server={'loss': np.float32(0.25)}))
   assert row == {
@@ -375,8 +478,8 @@ from experiments.artifacts import checkpoints, run_folder
 from experiments.measuring import client_evaluation, evaluation
 from experiments.running import client_state_files
 from experiments.artifacts import metric_log
-from experiments.running import round_loop, run_checkpoints
-from tff_ssl.simulation import client_sampling
+from experiments.running import cohorts, round_loop, run_checkpoints
+from tff_ssl.simulation import client_faults, client_sampling
 from tff_ssl.templates import client_state
 
 OWNERS = client_evaluation.Owners(
@@ -422,9 +525,11 @@ class Process:
 
 SEED = 1
 ROUNDS = 3
-SAMPLE_KEYS = functools.partial(
-  client_sampling.sample_keys, num_clients=3, clients_per_round=2,
-  num_groups=1, seed=SEED, redeal=False)
+COHORTS = cohorts.Cohorts(
+  functools.partial(
+    client_sampling.sample_keys, num_clients=3, clients_per_round=2,
+    num_groups=1, seed=SEED, redeal=False),
+  client_faults.ClientFaults(3, SEED))
 NEWEST = 'checkpoints/round_00000003/manifest.json'
 NEVER = types.SimpleNamespace(
   requested=False, droppable=contextlib.nullcontext)
@@ -445,7 +550,7 @@ def train(folder):
       EVALUATOR, OWNERS, folder / 'clients.csv', first + 1, log) as per_client,
   ):
     loop = round_loop.RoundLoop(
-      Process(folder / 'client_states'), sample_keys=SAMPLE_KEYS,
+      Process(folder / 'client_states'), cohorts=COHORTS,
       checkpoints=saved, total_rounds=ROUNDS, rounds_per_checkpoint=1)
     test = evaluation.TestMeasurement(
       lambda w: {'accuracy': float(w.sum())}, total_rounds=ROUNDS,

@@ -133,6 +133,7 @@ PUBLISHED = {
   'method_costs': {},
   'native_writers': {},
   'native_writers_paper_steps': {},
+  'robustness': {},
 }
 # Their figures are in test_label_hungry_recipes.
 LABEL_HUNGRY = {

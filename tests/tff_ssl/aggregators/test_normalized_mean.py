@@ -85,6 +85,28 @@ def test_a_client_without_steps_counts_in_their_mean_alone(tff_context):
   )
 
 
+def test_a_median_is_one_of_the_steps_too(tff_context):
+  """The last client claims steps and a delta that a mean would follow."""
+  members = values()
+  steps = (1.0, 4.0, 1e6)
+  output = aggregate(members, steps, _WEIGHTS, aggregators.MedianFactory())
+  assert output.measurements['effective_steps'] == 4
+  for leaf, actual in enumerate(output.result.trainable):
+    per_step = [
+      member.trainable[leaf] / step
+      for member, step in zip(members, steps, strict=True)
+    ]
+    np.testing.assert_allclose(
+      actual, 4 * np.median(per_step, axis=0), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_median_inside_another_factory_is_refused():
+  clipped = tff.aggregators.clipping_factory(1.0, aggregators.MedianFactory())
+  with pytest.raises(ValueError, match='mean_factory has a median .* inside'):
+    aggregators.NormalizedMeanFactory(clipped).create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
 def test_inner_clipping_sees_the_delta_of_one_step(tff_context):
   """The one client of norm 6 and 3 steps is under a bound of 2, not above."""
   member = tff.learning.models.ModelWeights(

@@ -392,6 +392,31 @@ def test_tffs_means_are_taken_within_groups(build):
     build(num_groups=2, model_aggregator=tff.aggregators.SumFactory())
 
 
+def test_medians_are_taken_within_groups(build):
+  """Eq. 7 with the median in the place of each member's model."""
+  process = build(
+    num_groups=2,
+    client_objective=objectives.Supervised(views.PlainViews()),
+    model_aggregator=aggregators.MedianFactory(),
+  )
+  groups = [1, 0, 1, 1, 0]
+  state = process.initialize()
+  start = _stack(state)
+  members = [[], []]
+  for i, group in enumerate(groups):
+    examples = _examples(i, 3 + i)
+    members[group].append(
+      _train_on_labels(start[group], *examples, _CLIENT_RATE, _CLIENT_EPOCHS)
+    )
+  medians = [[np.median(m, axis=0)] * len(m) for m in members]
+  clients = [_client(i, g, labelled=True) for i, g in enumerate(groups)]
+  state, metrics = process.next(state, clients)
+  np.testing.assert_allclose(
+    _stack(state), _eq_7(start, medians, _server_model(start)), atol=_TOLERANCE
+  )
+  np.testing.assert_array_equal(metrics['aggregator']['group_weights'], [2, 3])
+
+
 def test_private_groups_divide_by_public_numbers(build):
   """Clients that a clip leaves alone, without noise: Eq. 7 with C / S each."""
   private = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(

@@ -59,7 +59,7 @@ def test_settings_are_arguments_of_the_builder(spec):
   settings = set(spec.setting_names)
   assert len(settings) == len(spec.settings)
   known = set(parameters) | _fields_of_objective(spec)
-  known.add('ema_decay')  # Of `Wiring`.
+  known |= {'ema_decay', 'max_client_weight'}  # Of `Wiring`.
   if spec.server_optimizer is not None:
     known.add('server_learning_rate')
   for setting in spec.settings:
@@ -82,7 +82,8 @@ def test_settings_are_arguments_of_the_builder(spec):
 @_BY_NAME
 def test_build_passes_fixed_arguments_and_settings(spec):
   plain = views.PlainViews()
-  own = [s for s in spec.settings if s != shared_settings.EMA_DECAY]
+  wired = (shared_settings.EMA_DECAY, shared_settings.MAX_CLIENT_WEIGHT)
+  own = [s for s in spec.settings if s not in wired]
   setting = [s for s in own if s.parse is None][-1]
   name = setting.name
   value = next(v for v in (2, 0.5, True, *setting.choices) if setting.allows(v))

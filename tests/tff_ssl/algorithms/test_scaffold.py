@@ -8,7 +8,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import objectives, optimizers
+from tff_ssl import aggregators, objectives, optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -295,6 +295,10 @@ def test_any_objective_is_corrected(build):
     (
       {'model_aggregator': tff.learning.secure_aggregator()},
       'secure sums, and what clients change .* in the clear',
+    ),
+    (
+      {'model_aggregator': aggregators.MedianFactory()},
+      'a median .*, and what clients change .* would go round it',
     ),
   ],
 )

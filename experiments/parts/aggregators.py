@@ -1,0 +1,134 @@
+"""How clients' results meet: the settings of a run, and a builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.parts.part import Part
+from tff_ssl.aggregators import recommended
+from tff_ssl.setting import Setting, needs_process, unless
+
+_CLIENTS_TRAIN = needs_process('has_client_training')
+
+MIN_GROUP_SIZE = Setting(
+  'min_group_size',
+  int,
+  'The fewest clients whose secure sum may be shown: with fewer in a group, a '
+  'run is refused.',
+  default=5,
+  at_least=2,
+  used_when=(unless('num_groups', 1, 'sums over all clients of a round'),),
+)
+
+
+def _part(spec: recommended.AggregatorSpec) -> Part:
+  overrides = {}
+  if spec.is_private or spec.is_secure or spec.sees_clients:
+    # Momenta that clients send would go round the aggregator.
+    overrides['client_momentum'] = 'reset'
+  if spec.is_secure:
+    overrides['client_metrics'] = 'secure'
+  if not spec.is_weighted:
+    overrides['client_weighting'] = 'uniform'
+  return Part(
+    spec.name,
+    spec.build,
+    (*spec.settings, *((MIN_GROUP_SIZE,) if spec.is_secure else ())),
+    overrides=overrides,
+  )
+
+
+AGGREGATORS = {
+  spec.name: _part(spec) for spec in recommended.AGGREGATORS.values()
+}
+
+SETTINGS = (
+  Setting(
+    'aggregator',
+    str,
+    'How the model deltas of clients meet: mean, clip (of bounded norm), '
+    'robust (very large ones count as zero, too), median or trimmed_mean (of '
+    'each coordinate), geometric_median, compressed (as robust, and in 8 '
+    'bits), dp (differential privacy), secure (sums hide each client) or '
+    'secure_dp.',
+    default='mean',
+    choices=tuple(AGGREGATORS),
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'client_metrics',
+    str,
+    "How the metrics of clients' training meet: sum, secure (sums hide each "
+    'client) or none (they stay with the clients).',
+    default='sum',
+    choices=tuple(recommended.CLIENT_METRICS),
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+)
+
+
+def check(values: Mapping[str, Any]) -> None:
+  """Checks what goes with an aggregator, before any data are loaded.
+
+  Args:
+    values: The settings that a run uses, by name.
+
+  Raises:
+    ValueError: If something is missing, or would show a client.
+  """
+  name = values.get('aggregator', 'mean')
+  spec = recommended.AGGREGATORS[name]
+  asked = f'--aggregator={name}'
+  needed = ['noise_multiplier'] if spec.is_private else []
+  if spec.is_private and spec.is_secure:
+    needed.append('clip_norm')
+  for flag in needed:
+    if values.get(flag) is None:
+      raise ValueError(f'{asked} needs --{flag}: give it.')
+  weighting = values.get('client_weighting')
+  if not spec.is_weighted and weighting == 'examples':
+    raise ValueError(
+      f'--client_weighting=examples does not fit {asked}, in which all clients '
+      'weigh the same: give --client_weighting=uniform.'
+    )
+  clients, groups = values.get('clients_per_round'), values.get('num_groups', 1)
+  if spec.is_private and 'clip_norm' not in values and clients:
+    noise = values['noise_multiplier']
+    if clients <= 10 * noise:
+      raise ValueError(
+        f'--clients_per_round={clients} is not above 10 times '
+        f'--noise_multiplier={noise}, which leaves no noise for the clipping '
+        'norm to adapt by: give --clip_norm, or more clients.'
+      )
+  fewest = values.get('min_group_size')
+  if fewest is not None and clients and clients // groups < fewest:
+    raise ValueError(
+      f'--num_groups={groups} of --clients_per_round={clients} leaves groups '
+      f'of {clients // groups}, whose secure sums say much of each client: '
+      f'at least --min_group_size={fewest} are asked for. Take fewer groups or '
+      'more clients.'
+    )
+
+
+def build(settings) -> dict[str, Any]:
+  """Returns what a `Wiring` takes, by name, where it is not the default.
+
+  Args:
+    settings: What has `aggregator`, `client_metrics`, `clients_per_round` and
+      the settings of that aggregator.
+  """
+  wired = {}
+  if settings.aggregator not in (None, 'mean'):
+    spec = recommended.AGGREGATORS[settings.aggregator]
+    values = {s.name: getattr(settings, s.name) for s in spec.settings}
+    wired['model_aggregator'] = recommended.recommended_aggregator(
+      spec.name,
+      clients_per_round=settings.clients_per_round,
+      **{k: v for k, v in values.items() if v is not None},
+    )
+  if settings.client_metrics is not None:
+    metrics = recommended.CLIENT_METRICS[settings.client_metrics]()
+    if metrics is not None:
+      wired['metrics_aggregator'] = metrics
+  return wired

@@ -1,0 +1,104 @@
+"""Draws of participants: their distributions, and who cannot be drawn."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tff_ssl.simulation import client_draws, client_sampling
+
+_K, _C = 20, 5
+
+
+def _drawn(kind, rounds, resting=(), **arguments):
+  """Returns the participants of some rounds."""
+  draw = client_draws.build(
+    kind, num_clients=_K, clients_per_round=_C, seed=2, **arguments
+  )
+  return [
+    draw(np.random.default_rng([7, n]), n, resting) for n in range(rounds)
+  ]
+
+
+def test_uniform_is_what_sampling_does_by_default():
+  arguments = {
+    'num_clients': _K,
+    'clients_per_round': _C,
+    'num_groups': 2,
+    'seed': 3,
+  }
+  draw = client_draws.build('uniform', num_clients=_K, clients_per_round=_C)
+  for n in range(5):
+    np.testing.assert_array_equal(
+      client_sampling.sample_keys(**arguments, round_num=n, draw=draw),
+      client_sampling.sample_keys(**arguments, round_num=n),
+    )
+
+
+def test_poisson_draws_each_client_by_itself():
+  rounds = 2000
+  drawn = _drawn('poisson', rounds)
+  sizes = np.array([len(clients) for clients in drawn])
+  # The size is binomial; its variance is that of independent clients.
+  expected = scipy.stats.binom(_K, _C / _K)
+  assert abs(sizes.mean() - _C) < 4 * expected.std() / np.sqrt(rounds)
+  np.testing.assert_allclose(sizes.var(), expected.var(), rtol=0.15)
+  counts = np.bincount(np.concatenate(drawn), minlength=_K)
+  assert scipy.stats.chisquare(counts).pvalue > 1e-3
+  keys = client_sampling.sample_keys(
+    num_clients=_K,
+    clients_per_round=_C,
+    num_groups=1,
+    seed=3,
+    round_num=1,
+    draw=client_draws.build('poisson', num_clients=_K, clients_per_round=_C),
+  )
+  assert [key[2] for key in keys] == list(range(len(keys)))
+
+
+def test_by_day_clients_come_at_their_time():
+  """With one client in a round, the shares are those of availability."""
+  day, rounds = 4, 4000
+  draw = client_draws.build(
+    'daytime', num_clients=_K, clients_per_round=1, seed=2, rounds_per_day=day
+  )
+  counts = np.zeros([day, _K])
+  for n in range(rounds):
+    (client,) = draw(np.random.default_rng([7, n]), n, ())
+    counts[n % day, client] += 1
+  phases = []
+  for time in range(day):
+    shares = client_draws.availability(
+      _K, seed=2, round_num=time, rounds_per_day=day
+    )
+    phases.append(2 * shares - 1)
+    often = shares > 0.05
+    assert (
+      scipy.stats.chisquare(
+        counts[time, often],
+        counts[time, often].sum() * shares[often] / shares[often].sum(),
+      ).pvalue
+      > 1e-3
+    )
+  # Cosines of times a quarter of a day apart: half a day later, the opposite.
+  np.testing.assert_allclose(phases[0], np.negative(phases[2]), atol=1e-12)
+  np.testing.assert_allclose(
+    np.square(phases[0]) + np.square(phases[1]), 1, atol=1e-12
+  )
+  again = client_draws.availability(
+    _K, seed=2, round_num=day, rounds_per_day=day
+  )
+  np.testing.assert_allclose(2 * again - 1, phases[0], atol=1e-12)
+
+
+@pytest.mark.parametrize('kind', ['uniform', 'poisson', 'daytime'])
+def test_who_rests_is_not_drawn(kind):
+  resting = np.arange(12)
+  for clients in _drawn(kind, 50, resting):
+    assert not set(clients) & set(resting)
+    assert len(set(clients)) == len(clients)
+    assert kind == 'poisson' or len(clients) == _C
+
+
+def test_an_unknown_kind():
+  with pytest.raises(ValueError, match="kind must be one of .*'monthly'"):
+    client_draws.build('monthly', num_clients=3, clients_per_round=1)

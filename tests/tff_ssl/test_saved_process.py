@@ -1,0 +1,133 @@
+"""A process in a file computes what it computed before."""
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+import tff_ssl
+from tff_ssl import saved_process
+from tff_ssl.testing import TinyProblem
+
+
+@pytest.fixture(scope='module')
+def problem(tff_context):
+  return TinyProblem(tff_ssl.PROCESSES['grouping'])
+
+
+@pytest.fixture(scope='module')
+def path(problem, tmp_path_factory):
+  path = tmp_path_factory.mktemp('saved') / 'grouping.zip'
+  saved_process.save_process(problem.process, path)
+  return path
+
+
+def _leaves(value):
+  """The arrays of a value, whatever its containers are, in TFF's order."""
+  if isinstance(value, tff.structure.Struct):
+    return [leaf for part in value for leaf in _leaves(part)]
+  if hasattr(value, '_asdict'):
+    value = value._asdict()
+  if hasattr(value, '__attrs_attrs__'):
+    return [
+      leaf
+      for field in value.__attrs_attrs__
+      for leaf in _leaves(getattr(value, field.name))
+    ]
+  if isinstance(value, dict):
+    value = list(value.values())
+  if isinstance(value, (list, tuple)):
+    return [leaf for part in value for leaf in _leaves(part)]
+  return [np.asarray(value)]
+
+
+def _assert_equal(found, expected):
+  found, expected = _leaves(found), _leaves(expected)
+  assert len(found) == len(expected) > 0
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_array_equal(one, other)
+
+
+def test_rounds_of_the_file_are_those_of_the_process(problem, path):
+  saved = saved_process.load_process(path)
+  clients = problem.clients()
+  expected = problem.process.next(problem.initial_state, clients)
+  output = saved.next(saved.initialize(), clients)
+  _assert_equal(output, [expected.state, expected.metrics])
+  _assert_equal(
+    saved.get_model_weights(output['state']),
+    problem.process.get_model_weights(expected.state),
+  )
+  rebuilt = (
+    tff.backends.mapreduce.get_computation_for_distribute_aggregate_form(
+      saved.form
+    )
+  )
+  _assert_equal(
+    rebuilt(saved.initialize(), clients), [expected.state, expected.metrics]
+  )
+
+
+def test_tff_alone_reads_it(path, tmp_path):
+  """Another program, with no other name of this library's than the reader."""
+  code = (
+    'import sys, zipfile\n'
+    'import tensorflow_federated as tff\n'
+    'from tensorflow_federated.proto.v0 import computation_pb2\n'
+    'content = zipfile.ZipFile(sys.argv[1]).read("initialize.pb")\n'
+    'proto = computation_pb2.Computation.FromString(content)\n'
+    'print(tff.framework.deserialize_computation(proto).type_signature)\n'
+    'print("tff_ssl" in sys.modules)\n'
+  )
+  finished = subprocess.run(
+    [sys.executable, '-c', code, str(path)],
+    cwd=tmp_path,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  type_signature, is_imported = finished.stdout.splitlines()
+  assert type_signature.startswith('( -> <global_model_weights=')
+  assert is_imported == 'False'
+
+
+def _with_manifest(path, target, **changes):
+  with zipfile.ZipFile(path) as archive:
+    contents = {name: archive.read(name) for name in archive.namelist()}
+  manifest = {**json.loads(contents['manifest.json']), **changes}
+  contents['manifest.json'] = json.dumps(manifest).encode()
+  with zipfile.ZipFile(target, 'w') as archive:
+    for name, content in contents.items():
+      archive.writestr(name, content)
+  return target
+
+
+@pytest.mark.parametrize(
+  ('changes', 'message'),
+  [
+    ({'format': 2}, 'has the format 2, and this version reads 1: save it'),
+    ({'tensorflow_federated': '0.1'}, r'is of TFF 0\.1, and .* is installed'),
+    ({'sha256': {}}, 'is no process that tff_ssl.save_process wrote'),
+    (
+      {'sha256': dict.fromkeys(saved_process._OF_PROCESS, '0')},
+      r'is damaged, in initialize\.pb',
+    ),
+  ],
+)
+def test_other_files_are_refused(path, tmp_path, changes, message):
+  file = _with_manifest(path, tmp_path / 'other.zip', **changes)
+  with pytest.raises(ValueError, match=message):
+    saved_process.load_process(file)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+  file = tmp_path / 'text.zip'
+  file.write_text('no archive')
+  with pytest.raises(ValueError, match='is no process that tff_ssl'):
+    saved_process.load_process(file)
+  with pytest.raises(FileNotFoundError):
+    saved_process.load_process(tmp_path / 'nothing.zip')

@@ -1,0 +1,113 @@
+"""A mean with noise for differential privacy, which knows its cohort.
+
+Source: McMahan et al., Learning Differentially Private Recurrent Language
+Models (arXiv 1710.06963), Algorithm 1 with the estimator of a fixed
+denominator: each client's model delta is clipped to a norm c, the clipped
+deltas are summed, normal noise of standard deviation z c is added to the sum,
+and the sum is divided by the public number C of clients in a round. The clients
+weigh the same. Where c adapts, it follows a quantile of the norms, by Andrew et
+al. (arXiv 1905.03871); TFF raises the noise of the sum so that z covers the
+release of that quantile, too.
+
+TensorFlow Privacy draws the noise without a seed, so that two runs of the same
+seed differ.
+"""
+
+import numbers
+
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+
+class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
+  """`tff.aggregators.DifferentiallyPrivateFactory`, with its cohort's size.
+
+  Processes with groups need that size: see `GroupMeanFactory`, which takes it
+  from here.
+
+  Attributes:
+    clients_per_round: C, what the sum is divided by.
+  """
+
+  def __init__(
+    self,
+    noise_multiplier: float,
+    clients_per_round: int,
+    *,
+    clip_norm: float | None = None,
+    secure: bool = False,
+  ):
+    """Initializes the factory.
+
+    Args:
+      noise_multiplier: z >= 0, the standard deviation of the noise by the
+        clipping norm.
+      clients_per_round: C >= 1. A round of fewer clients is divided by it, too.
+      clip_norm: c > 0, the largest norm of a client's delta, over all its
+        tensors. `None`: it begins at .1 and follows the median of the norms.
+      secure: Whether the clipped deltas are summed by
+        `tff.aggregators.SecureSumFactory`, within [-c, c]. The noise is added
+        by the server, which has to be trusted with the exact sum.
+
+    Raises:
+      ValueError: If a number is out of range, sums are secure without a
+        `clip_norm`, or the cohort is too small to adapt the norm.
+    """
+    _check_positive('clients_per_round', clients_per_round)
+    if not _is_number(noise_multiplier) or not 0 <= noise_multiplier < 1e9:
+      raise ValueError(
+        f'noise_multiplier={noise_multiplier!r} must be a finite number >= 0.'
+      )
+    if clip_norm is not None:
+      _check_positive('clip_norm', clip_norm)
+    elif secure:
+      raise ValueError(
+        'clip_norm is missing: secure sums need bounds that are known before '
+        'the first round. Give the largest norm of a client.'
+      )
+    elif clients_per_round <= 10 * noise_multiplier:
+      raise ValueError(
+        f'clients_per_round={clients_per_round} is not above 10 times '
+        f'noise_multiplier={noise_multiplier}, which leaves no noise for the '
+        'clipping norm to adapt by: give a clip_norm, or more clients.'
+      )
+    self.clients_per_round = clients_per_round
+    kind = tff.aggregators.DifferentiallyPrivateFactory
+    if clip_norm is None:
+      self._factory = kind.gaussian_adaptive(
+        noise_multiplier, float(clients_per_round)
+      )
+    elif secure:
+      self._factory = kind(
+        _fixed_query(noise_multiplier, clients_per_round, clip_norm),
+        tff.aggregators.SecureSumFactory(float(clip_norm), -float(clip_norm)),
+      )
+    else:
+      self._factory = kind.gaussian_fixed(
+        noise_multiplier, float(clients_per_round), float(clip_norm)
+      )
+
+  def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
+    """Creates the aggregation process.
+
+    Args:
+      value_type: Unplaced type of a client's delta, a structure of floats.
+    """
+    return self._factory.create(value_type)
+
+
+def _fixed_query(noise_multiplier, clients_per_round, clip_norm):
+  """Returns the query of `gaussian_fixed`, which takes no inner aggregator."""
+  return tfp.NormalizedQuery(
+    tfp.GaussianSumQuery(float(clip_norm), float(clip_norm * noise_multiplier)),
+    denominator=float(clients_per_round),
+  )
+
+
+def _is_number(value) -> bool:
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _check_positive(name: str, value) -> None:
+  if not _is_number(value) or not 0 < value < float('inf'):
+    raise ValueError(f'{name}={value!r} must be a finite number above 0.')

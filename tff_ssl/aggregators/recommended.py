@@ -1,0 +1,217 @@
+"""Aggregators by name, as `--aggregator` and programs choose them.
+
+Each is made of TFF's own parts, or of the parts in this package where TFF has
+none. The records say what a run may set, and what an aggregator protects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from etils import epy
+
+from tff_ssl.setting import Setting, check_arguments
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_ssl.aggregators import client_metrics, private_mean, robust_means
+
+CLIP_NORM = Setting(
+  'clip_norm',
+  float,
+  "Largest norm of a client's model delta; by default it adapts to the norms "
+  'of the rounds before.',
+  above=0,
+  optional=True,
+)
+_FIXED_CLIP_NORM = dataclasses.replace(
+  CLIP_NORM, help="Largest norm of a client's model delta."
+)
+NOISE_MULTIPLIER = Setting(
+  'noise_multiplier',
+  float,
+  'z, standard deviation of the noise in the sum of the model deltas, by their '
+  'largest norm.',
+  at_least=0,
+)
+TRIMMED_SHARE = Setting(
+  'trimmed_share',
+  float,
+  'beta, the share of the clients that is left out on each side of each '
+  'coordinate.',
+  default=0.1,
+  at_least=0,
+  below=0.5,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class AggregatorSpec:
+  """What the registry says of an aggregator.
+
+  Attributes:
+    name: Its name, as in `--aggregator`.
+    description: One line for users.
+    build: Returns the factory, from the values of `settings` by name and, where
+      `counts_clients`, `clients_per_round`.
+    settings: What a user chooses.
+    counts_clients: Whether it takes `clients_per_round`.
+    is_weighted: Whether it takes the weights of clients.
+    is_private: Whether it adds noise for differential privacy.
+    is_secure: Whether sums are secure.
+    sees_clients: Whether the server sees the value of each client.
+  """
+
+  name: str
+  description: str
+  build: Callable[..., Any]
+  settings: tuple[Setting, ...] = ()
+  counts_clients: bool = False
+  is_weighted: bool = True
+  is_private: bool = False
+  is_secure: bool = False
+  sees_clients: bool = False
+
+
+def _mean():
+  return tff.aggregators.MeanFactory(no_nan_division=True)
+
+
+def _clip(*, clip_norm=None):
+  if clip_norm is None:
+    return tff.learning.robust_aggregator(zeroing=False)
+  return tff.aggregators.clipping_factory(float(clip_norm), _mean())
+
+
+def _dp(*, noise_multiplier, clients_per_round, clip_norm=None, secure=False):
+  return private_mean.PrivateMeanFactory(
+    noise_multiplier, clients_per_round, clip_norm=clip_norm, secure=secure
+  )
+
+
+AGGREGATORS: Mapping[str, AggregatorSpec] = {
+  spec.name: spec
+  for spec in (
+    AggregatorSpec('mean', 'The weighted mean of the papers.', _mean),
+    AggregatorSpec(
+      'clip',
+      'A mean of model deltas of bounded norm.',
+      _clip,
+      (CLIP_NORM,),
+    ),
+    AggregatorSpec(
+      'robust',
+      'As clip, and very large deltas count as zero; both bounds adapt.',
+      lambda: tff.learning.robust_aggregator(),
+    ),
+    AggregatorSpec(
+      'median',
+      'The median of each coordinate; the server sees all clients.',
+      lambda: robust_means.MedianFactory(),
+      sees_clients=True,
+    ),
+    AggregatorSpec(
+      'trimmed_mean',
+      'The mean without extreme values; the server sees all clients.',
+      lambda **chosen: robust_means.TrimmedMeanFactory(**chosen),
+      (TRIMMED_SHARE,),
+      sees_clients=True,
+    ),
+    AggregatorSpec(
+      'geometric_median',
+      'The point nearest to all clients; the server sees them.',
+      lambda: robust_means.GeometricMedianFactory(),
+      sees_clients=True,
+    ),
+    AggregatorSpec(
+      'compressed',
+      'As robust, and large tensors are sent in 8 bits.',
+      lambda: tff.learning.compression_aggregator(),
+    ),
+    AggregatorSpec(
+      'dp',
+      'Differential privacy: deltas of bounded norm, and noise.',
+      _dp,
+      (NOISE_MULTIPLIER, CLIP_NORM),
+      counts_clients=True,
+      is_weighted=False,
+      is_private=True,
+    ),
+    AggregatorSpec(
+      'secure',
+      'As robust, with sums that hide each client from the server.',
+      lambda: tff.learning.secure_aggregator(),
+      is_secure=True,
+    ),
+    AggregatorSpec(
+      'secure_dp',
+      'As dp with a fixed norm, and the sums hide each client.',
+      functools.partial(_dp, secure=True),
+      (NOISE_MULTIPLIER, _FIXED_CLIP_NORM),
+      counts_clients=True,
+      is_weighted=False,
+      is_private=True,
+      is_secure=True,
+    ),
+  )
+}
+
+# How the metrics of clients meet: from names to what a `Wiring` takes.
+CLIENT_METRICS: Mapping[str, Callable[[], Any]] = {
+  'sum': lambda: None,
+  'secure': lambda: client_metrics.secure_metrics,
+  'none': lambda: client_metrics.no_metrics,
+}
+
+
+def recommended_aggregator(
+  name: str, *, clients_per_round: int | None = None, **settings: Any
+) -> (
+  tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+):
+  """Returns what a builder takes as `model_aggregator`.
+
+  Processes with groups take the same: they aggregate by group with it.
+
+  Args:
+    name: 'mean', 'clip', 'robust', 'median', 'trimmed_mean',
+      'geometric_median', 'compressed', 'dp', 'secure' or 'secure_dp'.
+    clients_per_round: C, which 'dp' and 'secure_dp' divide by.
+    **settings: `clip_norm` of 'clip', 'dp' and 'secure_dp', `noise_multiplier`
+      of the latter two, `trimmed_share` of 'trimmed_mean'.
+
+  Returns:
+    A factory. Those of 'dp' and 'secure_dp' are unweighted, for builders with
+    `client_weighting='uniform'`. With 'secure' and 'secure_dp', give
+    `metrics_aggregator=tff_ssl.secure_metrics`, too.
+
+  Raises:
+    ValueError: If there is no such aggregator, or a number is out of range.
+    TypeError: If an argument is missing, or is none of this aggregator's.
+  """
+  if name not in AGGREGATORS:
+    raise ValueError(
+      f'name={name!r} is no aggregator: choose one of {tuple(AGGREGATORS)}.'
+    )
+  spec = AGGREGATORS[name]
+  check_arguments(spec.settings, settings)
+  known = {setting.name: setting for setting in spec.settings}
+  if unknown := sorted(settings.keys() - known.keys()):
+    raise TypeError(
+      f'{unknown[0]} is no setting of the aggregator {name!r}: leave it out'
+      + (f', or give {", ".join(known)}.' if known else '.')
+    )
+  if not spec.counts_clients:
+    return spec.build(**settings)
+  needed = ['noise_multiplier'] + ['clip_norm'] * spec.is_secure
+  missing = [each for each in needed if settings.get(each) is None]
+  if clients_per_round is None:
+    missing.append('clients_per_round')
+  if missing:
+    raise TypeError(f'The aggregator {name!r} needs {missing[0]}: give it.')
+  return spec.build(clients_per_round=clients_per_round, **settings)

@@ -1,0 +1,429 @@
+"""Means that a minority of clients cannot move far: medians and their kin.
+
+One client moves the mean as far as it likes. Clipping bounds by how much; what
+stands here depends, in each round, on the bulk of the clients:
+
+  * `MedianFactory`: the median of each coordinate (Yin et al., Byzantine-Robust
+    Distributed Learning: Towards Optimal Statistical Rates, arXiv 1803.01498,
+    Definition 1). It holds while fewer than half of the clients are bad.
+  * `TrimmedMeanFactory`: the mean of each coordinate without its smallest and
+    largest values (Yin et al., Definition 2). It holds while no more clients
+    are bad than values are left out on each side.
+  * `GeometricMedianFactory`: the point with the least sum of distances to the
+    clients' values (Pillutla, Kakade and Harchaoui, Robust Aggregation for
+    Federated Learning, IEEE Transactions on Signal Processing 70, 2022, Eq. 4).
+    It holds while fewer than half of the clients are bad, and, unlike the
+    others, does not depend on the axes.
+
+All clients count alike, whatever their weights: a client may claim any weight,
+and a bad one would claim a large one. A weight says only whether a client
+counts. One whose weight is zero (it dropped out, had no examples, or its
+training failed) is left out, and so is one whose value is not finite. With
+nobody left, the result is zero.
+
+**The server sees the value of every client.** It cannot take a median of a sum.
+So these factories do not go with secure sums or differential privacy.
+
+The server holds the values of all clients of a round, n times the model, two to
+three times over. Processes compile to TFF's `MapReduceForm`, and not to its
+`DistributeAggregateForm`.
+"""
+
+import abc
+import collections
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl import checks
+from tff_ssl.aggregators import client_rows, inspection, value_types
+
+# Coordinates that are sorted at once. All at once would take as much memory
+# again as all values, three times.
+_BLOCK = 2**14
+
+_EXPECTED = 'aggregates V, a structure of float tensors of known shapes'
+
+
+class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
+  """Aggregates what the server sees of all clients; see the module.
+
+  The created `tff.templates.AggregationProcess` has the type
+
+  ```
+  initialize: ( -> <collected_values=<>>@SERVER)
+  next: (<<collected_values=<>>@SERVER, {V}@CLIENTS, {float32}@CLIENTS> ->
+         <state=<collected_values=<>>@SERVER, result=V@SERVER,
+          measurements=<>@SERVER>)
+  ```
+
+  where V is a structure of float tensors. A subclass says in `reduce` what
+  becomes of the values.
+  """
+
+  @abc.abstractmethod
+  def reduce(self, rows: tf.Tensor) -> tf.Tensor:
+    """Returns one value for those of several clients.
+
+    Args:
+      rows: Float tensor `[n, blocks, width]`, n >= 1: the values, each as a
+        matrix, which may end in zeros that belong to no coordinate.
+
+    Returns:
+      Tensor `[blocks, width]` of the same type.
+    """
+
+  def create(
+    self, value_type: tff.Type, weight_type: tff.Type
+  ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation process (see the class).
+
+    Args:
+      value_type: V, unplaced.
+      weight_type: A scalar float type.
+
+    Returns:
+      A weighted `tff.templates.AggregationProcess`.
+
+    Raises:
+      TypeError: If the types are not of this form.
+    """
+    value_types.check_floats(value_type, f'{type(self).__name__} {_EXPECTED}')
+    layout = _Layout(value_type)
+
+    def to_member(value, weight):
+      return _member(layout.pack(value), tf.constant(0), weight > 0)
+
+    def report(rows, tags):
+      del tags
+      return layout.unpack(self._reduce_any(rows))
+
+    return _create(
+      to_member,
+      report,
+      value_type,
+      weight_type,
+      lambda result: tff.federated_value((), tff.SERVER),
+    )
+
+  def create_within_groups(
+    self, num_groups: int, value_type: tff.Type, weight_type: tff.Type
+  ) -> tff.templates.AggregationProcess:
+    """Creates a process that aggregates within groups of clients, each apart.
+
+    Args:
+      num_groups: S.
+      value_type: `<value=V, group=int32>`, unplaced.
+      weight_type: A scalar float type.
+
+    Returns:
+      A process as `GroupMeanFactory` creates it, whose `weight` is the number
+      of clients of each group that count.
+
+    Raises:
+      TypeError: If the types are not of this form.
+    """
+    value_types.check_grouped(value_type, f'{type(self).__name__} {_EXPECTED}')
+    layout = _Layout(value_type['value'])
+
+    def to_member(value, weight):
+      group = value['group']
+      exists = (group >= 0) & (group < num_groups)
+      return _member(layout.pack(value['value']), group, (weight > 0) & exists)
+
+    def report(rows, groups):
+      means = tf.map_fn(
+        lambda group: self._reduce_any(
+          tf.boolean_mask(rows, tf.equal(groups, group))
+        ),
+        tf.range(num_groups),
+        fn_output_signature=tf.TensorSpec(rows.shape[1:], rows.dtype),
+        parallel_iterations=1,
+      )
+      members = tf.math.bincount(
+        groups, minlength=num_groups, maxlength=num_groups, dtype=tf.float32
+      )
+      return collections.OrderedDict(
+        mean=layout.unpack(means, num_groups),
+        weight=tf.ensure_shape(members, [num_groups]),
+      )
+
+    return _create(
+      to_member,
+      report,
+      value_type,
+      weight_type,
+      lambda result: tff.federated_zip(
+        collections.OrderedDict(group_weights=result['weight'])
+      ),
+    )
+
+  def _reduce_any(self, rows):
+    """Returns `reduce` of the rows; zero where there are none."""
+    shape = rows.shape[1:]
+    return tf.cond(
+      tf.shape(rows)[0] > 0,
+      lambda: tf.ensure_shape(self.reduce(rows), shape),
+      lambda: tf.zeros(shape, rows.dtype),
+    )
+
+
+class _ByCoordinate(CollectingFactory):
+  """Depends on the sorted values of each coordinate."""
+
+  @abc.abstractmethod
+  def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
+    """Returns one number for each coordinate.
+
+    Args:
+      values: Float tensor `[coordinates, n]`, ascending in each row.
+    """
+
+  def reduce(self, rows: tf.Tensor) -> tf.Tensor:
+    """See `CollectingFactory.reduce`."""
+    return tf.map_fn(
+      lambda block: self.of_sorted(tf.sort(tf.transpose(rows[:, block]))),
+      tf.range(rows.shape[1]),
+      fn_output_signature=tf.TensorSpec(rows.shape[2:], rows.dtype),
+      parallel_iterations=1,
+    )
+
+
+class MedianFactory(_ByCoordinate):
+  """The median of each coordinate over the clients of a round.
+
+  Of an even number of values it is the mean of the middle two. What it shows
+  and whom it counts stand in the module; its type, in `CollectingFactory`.
+
+  Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal
+  Statistical Rates (arXiv 1803.01498), Definition 1.
+  """
+
+  def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
+    """See `_ByCoordinate.of_sorted`."""
+    n = tf.shape(values)[1]
+    # Halved first: the sum of two large numbers may not be finite.
+    return 0.5 * values[:, (n - 1) // 2] + 0.5 * values[:, n // 2]
+
+
+class TrimmedMeanFactory(_ByCoordinate):
+  """The mean of each coordinate without its smallest and largest values.
+
+  Of n clients, the floor(`trimmed_share` n) smallest and as many largest values
+  of each coordinate are left out. So many clients may be bad; below
+  1 / `trimmed_share` clients it is the plain mean, which protects from nobody.
+  What it shows and whom it counts stand in the module; its type, in
+  `CollectingFactory`.
+
+  Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal
+  Statistical Rates (arXiv 1803.01498), Definition 2.
+  """
+
+  def __init__(self, trimmed_share: float = 0.1):
+    """Initializes the factory.
+
+    Args:
+      trimmed_share: Share of the clients that is left out on each side, in
+        [0, 0.5); beta in the paper.
+
+    Raises:
+      ValueError: If it is out of range.
+    """
+    if (
+      not isinstance(trimmed_share, numbers.Real)
+      or isinstance(trimmed_share, bool)
+      or not 0 <= trimmed_share < 0.5
+    ):
+      raise ValueError(
+        'trimmed_share must be a number in [0, 0.5), but is '
+        f'{trimmed_share!r}: it is left out on each side, and somebody must be '
+        'left.'
+      )
+    self._trimmed_share = float(trimmed_share)
+
+  def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
+    """See `_ByCoordinate.of_sorted`."""
+    n = tf.shape(values)[1]
+    share = tf.constant(self._trimmed_share, tf.float64)
+    cut = tf.cast(share * tf.cast(n, tf.float64), tf.int32)
+    return tf.reduce_mean(values[:, cut : n - cut], axis=1)
+
+
+class GeometricMedianFactory(CollectingFactory):
+  """The point with the least sum of Euclidean distances to the clients' values.
+
+  A value is all tensors of the structure as one vector x_i. The smoothed
+  Weiszfeld algorithm repeats
+
+  ```
+  v <- sum_i b_i x_i / sum_i b_i,    b_i = 1 / max(nu, ||v - x_i||)
+  ```
+
+  Each v is a mean of the x_i, so that its distances follow from their inner
+  products alone. They are computed once, in double precision: repetitions cost
+  next to nothing, whatever the size of the model. The paper's start is the
+  mean, from which a far client is left behind only step by step. Here the first
+  b_i belong to the distance within which a majority of clients lies around x_i.
+
+  What it shows and whom it counts stand in the module; its type, in
+  `CollectingFactory`.
+
+  Source: Pillutla, Kakade and Harchaoui, Robust Aggregation for Federated
+  Learning (IEEE Transactions on Signal Processing 70, 2022, arXiv 1912.13445),
+  Algorithm 2, with alpha_i equal.
+  """
+
+  def __init__(self, iterations: int = 100, smoothing: float = 1e-6):
+    """Initializes the factory.
+
+    Args:
+      iterations: R >= 1, repetitions.
+      smoothing: nu > 0, in the unit of the values: a smaller distance counts as
+        this one.
+
+    Raises:
+      ValueError: If an argument is out of range.
+    """
+    checks.integers_at_least(1, iterations=iterations)
+    checks.numbers_at_least(0, above=True, smoothing=smoothing)
+    self._iterations = int(iterations)
+    self._smoothing = float(smoothing)
+
+  def reduce(self, rows: tf.Tensor) -> tf.Tensor:
+    """See `CollectingFactory.reduce`."""
+    products = _inner_products(rows)
+    squares = tf.linalg.diag_part(products)
+
+    def shares(squared_distances):
+      # Rounding may leave a distance of zero below zero.
+      distances = tf.sqrt(tf.maximum(squared_distances, 0.0))
+      inverse = 1 / tf.maximum(distances, self._smoothing)
+      return inverse / tf.reduce_sum(inverse)
+
+    def improve(share, _):
+      mixed = tf.linalg.matvec(products, share)
+      return shares(tf.tensordot(share, mixed, 1) - 2 * mixed + squares)
+
+    between = squares[:, tf.newaxis] - 2 * products + squares
+    majority = tf.shape(rows)[0] // 2
+    share = tf.foldl(
+      improve,
+      tf.range(self._iterations),
+      shares(tf.sort(between)[:, majority]),
+      parallel_iterations=1,
+    )
+    return tf.tensordot(tf.cast(share, rows.dtype), rows, 1)
+
+
+def _inner_products(rows):
+  """Returns the inner products of all pairs of rows, `float64 [n, n]`."""
+
+  def add(total, block):
+    part = tf.cast(rows[:, block], tf.float64)
+    return total + tf.matmul(part, part, transpose_b=True)
+
+  n = tf.shape(rows)[0]
+  return tf.foldl(
+    add,
+    tf.range(rows.shape[1]),
+    tf.zeros([n, n], tf.float64),
+    parallel_iterations=1,
+  )
+
+
+class _Layout:
+  """How a structure of float tensors lies in a matrix, and back.
+
+  Types of less than 32 bits lie in `float32`, which holds all their numbers.
+  """
+
+  def __init__(self, value_type: tff.Type):
+    self._specs = tff.types.type_to_tf_tensor_specs(value_type)
+    leaves = tf.nest.flatten(self._specs)
+    self._sizes = [spec.shape.num_elements() for spec in leaves]
+    if None in self._sizes:
+      raise TypeError(f'V must have tensors of known shapes: {value_type}.')
+    is_double = any(spec.dtype == tf.float64 for spec in leaves)
+    self._dtype = tf.float64 if is_double else tf.float32
+    total = sum(self._sizes)
+    self._blocks = max(1, math.ceil(total / _BLOCK))
+    self._width = math.ceil(total / self._blocks)
+
+  def pack(self, value):
+    """Returns a value as a matrix, `[blocks, width]`, with zeros at its end."""
+    flat = tf.concat(
+      [
+        tf.cast(tf.reshape(leaf, [-1]), self._dtype)
+        for leaf in tf.nest.flatten(value)
+      ],
+      axis=0,
+    )
+    missing = self._blocks * self._width - sum(self._sizes)
+    return tf.reshape(tf.pad(flat, [[0, missing]]), [self._blocks, self._width])
+
+  def unpack(self, rows, *num_rows: int):
+    """Returns the value that a matrix holds, or the stack of several.
+
+    Args:
+      rows: `[*num_rows, blocks, width]`.
+      *num_rows: Nothing, or the number of values.
+    """
+    flat = tf.reshape(rows, [*num_rows, self._blocks * self._width])
+    parts = tf.split(
+      flat[..., : sum(self._sizes)], self._sizes, axis=len(num_rows)
+    )
+    return tf.nest.pack_sequence_as(
+      self._specs,
+      [
+        tf.cast(tf.reshape(part, [*num_rows, *spec.shape]), spec.dtype)
+        for part, spec in zip(parts, tf.nest.flatten(self._specs), strict=True)
+      ],
+    )
+
+
+def _member(row, tag, counts):
+  return collections.OrderedDict(row=row, tag=tag, counts=counts)
+
+
+def _create(
+  to_member: Callable[..., Any],
+  report: Callable[..., Any],
+  value_type: tff.Type,
+  weight_type: tff.Type,
+  measure: Callable[[tff.Value], tff.Value],
+) -> tff.templates.AggregationProcess:
+  """Creates a process that collects the clients' values.
+
+  Args:
+    to_member: A client's part: from value and weight to what `client_rows`
+      collects, in TensorFlow.
+    report: The server's part, in TensorFlow; see `client_rows.collect`.
+    value_type: Of a client's value.
+    weight_type: Of its weight.
+    measure: From the result to the measurements, both at the server.
+  """
+  value_types.check_weight(weight_type)
+  pack = tff.tensorflow.computation(to_member, [value_type, weight_type])
+  # What there is to see of the process once others are around it.
+  state = collections.OrderedDict([(inspection.OF_COLLECTED_VALUES, ())])
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_value(state, tff.SERVER)
+
+  @tff.federated_computation(
+    initialize.type_signature.result,
+    tff.FederatedType(value_type, tff.CLIENTS),
+    tff.FederatedType(weight_type, tff.CLIENTS),
+  )
+  def aggregate(state, values, weights):
+    result = client_rows.collect(
+      tff.federated_map(pack, (values, weights)), report
+    )
+    return tff.templates.MeasuredProcessOutput(state, result, measure(result))
+
+  return tff.templates.AggregationProcess(initialize, aggregate)

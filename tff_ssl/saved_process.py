@@ -1,0 +1,141 @@
+"""Processes in files, for a platform that has none of this library.
+
+A file is a zip archive of serialized TFF computations (protos of
+`computation.proto`), with a manifest of their SHA-256. It holds no pickled
+object, and reading it runs no code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import zipfile
+
+import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
+
+import tff_ssl
+
+_FORMAT = 1
+_MANIFEST = 'manifest.json'
+_OF_PROCESS = ('initialize', 'next', 'get_model_weights')
+_OF_FORM = (
+  'server_prepare',
+  'server_to_client_broadcast',
+  'client_work',
+  'client_to_server_aggregation',
+  'server_result',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedProcess:
+  """A process as it comes out of a file.
+
+  The computations have the types of those that were saved, without their
+  containers of Python: the fields of a state are the keys of a dict.
+
+  Attributes:
+    initialize: `( -> S@SERVER)`.
+    next: `(<S@SERVER, {D}@CLIENTS> -> <state=S, metrics=M>@SERVER)`.
+    get_model_weights: `(S -> W)`.
+    form: `next` as a DistributeAggregateForm.
+  """
+
+  initialize: tff.Computation
+  next: tff.Computation
+  get_model_weights: tff.Computation
+  form: tff.backends.mapreduce.DistributeAggregateForm
+
+
+def save_process(
+  process: tff.learning.templates.LearningProcess, path: str | os.PathLike
+) -> None:
+  """Writes a process and its DistributeAggregateForm into a file.
+
+  Args:
+    process: Over clients' data, not over keys that a reader of this machine
+      takes.
+    path: The file; one that is there is replaced.
+
+  Raises:
+    OSError: If it cannot be written.
+  """
+  forms = tff.backends.mapreduce
+  form = forms.get_distribute_aggregate_form_for_computation(process.next)
+  computations = {
+    **{name: getattr(process, name) for name in _OF_PROCESS},
+    **{name: getattr(form, name) for name in _OF_FORM},
+  }
+  contents = {
+    name: tff.framework.serialize_computation(computation).SerializeToString()
+    for name, computation in computations.items()
+  }
+  manifest = {
+    'format': _FORMAT,
+    'tff_ssl': tff_ssl.__version__,
+    'tensorflow_federated': tff.__version__,
+    'sha256': {
+      name: hashlib.sha256(content).hexdigest()
+      for name, content in contents.items()
+    },
+  }
+  temporary = f'{os.fspath(path)}.tmp'
+  with zipfile.ZipFile(temporary, 'w', zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr(_MANIFEST, json.dumps(manifest, indent=2))
+    for name, content in contents.items():
+      archive.writestr(f'{name}.pb', content)
+  os.replace(temporary, path)
+
+
+def load_process(path: str | os.PathLike) -> SavedProcess:
+  """Reads what `save_process` wrote.
+
+  Args:
+    path: The file.
+
+  Returns:
+    The `SavedProcess`.
+
+  Raises:
+    OSError: If there is no such file.
+    ValueError: If it is damaged, of another format, or of another version of
+      TFF than the installed one.
+  """
+  try:
+    with zipfile.ZipFile(path) as archive:
+      manifest = json.loads(archive.read(_MANIFEST))
+      _check_versions(path, manifest)
+      loaded = {}
+      for name in (*_OF_PROCESS, *_OF_FORM):
+        content = archive.read(f'{name}.pb')
+        if hashlib.sha256(content).hexdigest() != manifest['sha256'][name]:
+          raise ValueError(f'{path} is damaged, in {name}.pb: save it again.')
+        loaded[name] = tff.framework.deserialize_computation(
+          computation_pb2.Computation.FromString(content)
+        )
+  except (zipfile.BadZipFile, KeyError, json.JSONDecodeError) as error:
+    raise ValueError(
+      f'{path} is no process that tff_ssl.save_process wrote ({error}).'
+    ) from error
+  parts = {name: loaded.pop(name) for name in _OF_FORM}
+  form = tff.backends.mapreduce.DistributeAggregateForm(
+    loaded['next'].type_signature, **parts
+  )
+  return SavedProcess(form=form, **loaded)
+
+
+def _check_versions(path, manifest) -> None:
+  if manifest['format'] != _FORMAT:
+    raise ValueError(
+      f'{path} has the format {manifest["format"]}, and this version reads '
+      f'{_FORMAT}: save it again with tff_ssl {tff_ssl.__version__}.'
+    )
+  # Serialized computations are no stable format of TFF's.
+  if manifest['tensorflow_federated'] != tff.__version__:
+    raise ValueError(
+      f'{path} is of TFF {manifest["tensorflow_federated"]}, and '
+      f'{tff.__version__} is installed: save it again with that.'
+    )
