@@ -89,6 +89,17 @@ def test_links_resolve(page):
       assert anchor in [slug.replace(' ', '-') for slug in slugs], path
 
 
+def test_tests_that_pages_name_exist():
+  named = {
+    found
+    for page in _PAGES
+    for found in re.findall(r'`(tests/[\w/]+\.py)::(\w+)`', _text(page))
+  }
+  assert len(named) > 20
+  for file, name in named:
+    assert f'def {name}(' in _text(_ROOT / file), (file, name)
+
+
 def test_every_public_name_has_an_entry():
   entries = re.findall(
     r'^\.\. auto\w+:: tff_ssl\.(\w+)$',

@@ -96,7 +96,7 @@ _NOISE = 2 * (0.95 * 0.05 / 597) ** 0.5
 
 
 def test_clean_clients_learn():
-  assert _final_accuracy(None, 'mean') > 0.93
+  assert _final_accuracy(None, 'mean') > 0.9
 
 
 def test_a1_values_that_are_not_finite():

@@ -1,0 +1,58 @@
+"""The page of what processes ask of a platform is that of the code."""
+
+import pathlib
+
+import pytest
+
+from tff_ssl import PROCESSES, deployment
+
+_PAGE = pathlib.Path(__file__).parents[2] / 'docs/reference/deployment.md'
+_HOW = f'docs/reference/deployment.md is stale: run {deployment.COMMAND}'
+
+
+def _cells():
+  """The cells of each row of the page, by process."""
+  rows = [
+    [cell.strip() for cell in line.strip('|').split('|')]
+    for line in _PAGE.read_text(encoding='utf-8').splitlines()
+    if line.startswith('|')
+  ]
+  return {row[0].strip('`'): row[1:] for row in rows}
+
+
+def test_all_processes_and_aggregators_are_there():
+  cells = _cells()
+  heads = cells.pop('process')
+  assert [head.strip('`') for head in heads[6:-1]] == list(
+    deployment.AGGREGATORS
+  ), _HOW
+  del cells['---']
+  assert list(cells) == list(PROCESSES), _HOW
+  # P2: with secure sums the server sees nothing else, or they are refused.
+  secure = heads.index('`secure`')
+  assert all(
+    row[-1] == 'nothing' or row[secure].startswith(('no ', '-'))
+    for row in cells.values()
+  )
+
+
+@pytest.mark.slow
+def test_the_row_of_a_process_is_current(tff_context):
+  row = deployment.measure('grouping')
+  (line,) = [
+    line
+    for line in deployment.text([row]).splitlines()
+    if line.startswith('| `grouping`')
+  ]
+  assert line in _PAGE.read_text(encoding='utf-8'), _HOW
+
+
+def test_the_command_line(capsys):
+  assert deployment.main(['deployment', '--help']) == 0
+  assert (
+    'python -m tff_ssl.deployment --process=NAME' in capsys.readouterr().out
+  )
+  assert deployment.main(['deployment']) == 2
+  assert 'Give --process=NAME' in capsys.readouterr().err
+  assert deployment.main(['deployment', '--process=none']) == 2
+  assert '--process=none is none of' in capsys.readouterr().err
