@@ -38,6 +38,7 @@ class Corruption:
   Which clients are corrupt stands in their context
   (`ClientDataSpec(has_faults=True)`). Only what a client sends for the model
   changes, or what it trains on; its metrics and its own state stay as they are.
+  A client of weight 0 sends what a sound one does.
 
   Attributes:
     kind: 'nan': its change of the model is not a number. 'exploding': it is
@@ -87,9 +88,9 @@ class Corruption:
     def corrupted(task):
       is_corrupt = tf.equal(task.corrupt, 1)
       update, tag = local_update(self._misled(task, is_corrupt, initial))
-      delta = faults.choose(
-        is_corrupt, self._spoilt(update.delta), update.delta
-      )
+      # Of weight 0 is what did not train, as in rounds of the server alone.
+      is_spoilt = is_corrupt & (update.weight > 0)
+      delta = faults.choose(is_spoilt, self._spoilt(update.delta), update.delta)
       return update._replace(delta=delta), tag
 
     return corrupted

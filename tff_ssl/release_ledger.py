@@ -8,7 +8,8 @@ that goes back after a collapse.
 A count that is written with a checkpoint does not know of rounds after it. So
 write this one to a file of its own before each round begins, and read it when
 the run goes on. Then a round that is killed before its release counts, too;
-epsilon is too large by that round, never too small.
+epsilon is too large by that round, never too small. A round of Poisson sampling
+that happens to draw nobody counts, too: that chance is part of the account.
 """
 
 import dataclasses

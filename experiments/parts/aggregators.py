@@ -20,6 +20,23 @@ MIN_GROUP_SIZE = Setting(
   at_least=2,
   used_when=(unless('num_groups', 1, 'sums over all clients of a round'),),
 )
+# In the place of a noise multiplier, and what epsilon is at.
+_PRIVACY = (
+  Setting(
+    'target_epsilon',
+    float,
+    'epsilon of all rounds, for which the noise multiplier is found.',
+    above=0,
+    instead_of='noise_multiplier',
+  ),
+  Setting(
+    'delta',
+    float,
+    'delta of differential privacy; by default K^-1.1, of K clients.',
+    above=0,
+    below=1,
+  ),
+)
 
 
 def _part(spec: recommended.AggregatorSpec) -> Part:
@@ -34,7 +51,11 @@ def _part(spec: recommended.AggregatorSpec) -> Part:
   return Part(
     spec.name,
     spec.build,
-    (*spec.settings, *((MIN_GROUP_SIZE,) if spec.is_secure else ())),
+    (
+      *spec.settings,
+      *(_PRIVACY if spec.is_private else ()),
+      *((MIN_GROUP_SIZE,) if spec.is_secure else ()),
+    ),
     overrides=overrides,
   )
 
@@ -80,12 +101,18 @@ def check(values: Mapping[str, Any]) -> None:
   name = values.get('aggregator', 'mean')
   spec = recommended.AGGREGATORS[name]
   asked = f'--aggregator={name}'
-  needed = ['noise_multiplier'] if spec.is_private else []
-  if spec.is_private and spec.is_secure:
-    needed.append('clip_norm')
-  for flag in needed:
-    if values.get(flag) is None:
-      raise ValueError(f'{asked} needs --{flag}: give it.')
+  noise = values.get('noise_multiplier')
+  if spec.is_private and noise is None and 'target_epsilon' not in values:
+    raise ValueError(
+      f'{asked} needs --noise_multiplier or --target_epsilon: give one.'
+    )
+  if spec.is_private and spec.is_secure and 'clip_norm' not in values:
+    raise ValueError(f'{asked} needs --clip_norm: give it.')
+  if noise == 0:
+    raise ValueError(
+      f'--noise_multiplier=0 adds no noise, and {asked} would protect nobody: '
+      'give more, or --aggregator=clip.'
+    )
   weighting = values.get('client_weighting')
   if not spec.is_weighted and weighting == 'examples':
     raise ValueError(
@@ -93,14 +120,13 @@ def check(values: Mapping[str, Any]) -> None:
       'weigh the same: give --client_weighting=uniform.'
     )
   clients, groups = values.get('clients_per_round'), values.get('num_groups', 1)
-  if spec.is_private and 'clip_norm' not in values and clients:
-    noise = values['noise_multiplier']
-    if clients <= 10 * noise:
-      raise ValueError(
-        f'--clients_per_round={clients} is not above 10 times '
-        f'--noise_multiplier={noise}, which leaves no noise for the clipping '
-        'norm to adapt by: give --clip_norm, or more clients.'
-      )
+  adapts = spec.is_private and 'clip_norm' not in values
+  if adapts and noise and clients and clients <= 10 * noise:
+    raise ValueError(
+      f'--clients_per_round={clients} is not above 10 times --noise_multiplier='
+      f'{noise}, which leaves no noise for the clipping norm to adapt by: give '
+      '--clip_norm, or more clients.'
+    )
   fewest = values.get('min_group_size')
   if fewest is not None and clients and clients // groups < fewest:
     raise ValueError(

@@ -13,7 +13,12 @@ from experiments.parts import (
   schedules,
   views,
 )
-from experiments.preparing import cohort, hardware, taking_part
+from experiments.preparing import (
+  cohort,
+  hardware,
+  private_noise,
+  taking_part,
+)
 from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
@@ -65,6 +70,7 @@ class Run:
     )
     settings = cohort.fit(settings, data.partition)
     cohort.check_separation(settings, data.partition)
+    settings = private_noise.fit(settings, data.partition.num_clients)
     model = networks.build(
       settings,
       data.store.input_shape,

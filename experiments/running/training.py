@@ -26,13 +26,19 @@ from experiments.measuring.finished_round import (
   Measurement,
   MeasurementBefore,
 )
-from experiments.preparing import building, description, taking_part
+from experiments.preparing import (
+  building,
+  description,
+  private_noise,
+  taking_part,
+)
 from experiments.preparing import data as data_lib
 from experiments.running import (
   classifiers,
   client_state_files,
   cohorts,
   diversity,
+  privacy_loss,
   round_loop,
   run_checkpoints,
   signals,
@@ -84,6 +90,10 @@ def run(
   watch = _build_watch(opened)
   further = _further_measurements(opened, folder, watch)
   before = _measurements_before(opened)
+  loss = _privacy_loss(opened, folder, first_round)
+  if loss is not None:
+    before.append(loss.begin)
+    further.append(loss.measure)
   # Nothing is refused from here on.
   folder.write_flags(settings.used)
   folder.keep()
@@ -134,6 +144,7 @@ def run(
         **recipe_facts,
         'rewinds': saved.rewinds.pauses,
         **description.communication(settings, process, weights),
+        **({} if loss is None else loss.facts()),
       }
       by_class = class_figures.ClassFigures(
         evaluator.scores(weights),
@@ -231,7 +242,16 @@ def _open_checkpoints(opened, folder, initial_state):
     checkpoints.CheckpointManager(
       folder.checkpoints,
       initial_state,
-      fingerprint={**fixed, 'partition_digest': data.partition.digest()},
+      fingerprint={
+        **fixed,
+        'partition_digest': data.partition.digest(),
+        # With --target_epsilon it follows from the rounds.
+        **(
+          {'noise_multiplier': settings.noise_multiplier}
+          if settings.noise_multiplier
+          else {}
+        ),
+      },
     ),
     client_states=states,
     classifier=classifiers.describe(
@@ -243,6 +263,22 @@ def _open_checkpoints(opened, folder, initial_state):
       pretraining_rounds=settings.pretraining_rounds,
     ),
     on_collapse=settings.on_collapse or 'warn',
+  )
+
+
+def _privacy_loss(
+  opened, folder, first_round
+) -> privacy_loss.PrivacyLoss | None:
+  """Returns what counts the privacy spent; `None` without noise."""
+  settings = opened.settings
+  account = private_noise.account(settings, opened.data.partition.num_clients)
+  if account is None:
+    return None
+  return privacy_loss.PrivacyLoss(
+    account,
+    folder.path,
+    rounds_done=first_round,
+    first_round=private_noise.first_private_round(settings),
   )
 
 

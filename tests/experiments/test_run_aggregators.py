@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import tff_ssl
 from experiments import run
 
 
@@ -18,8 +19,12 @@ def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
       [
         'run',
         *('--process=grouping', '--dataset=digits', '--clients_per_round=10'),
-        *('--aggregator=secure_dp', '--noise_multiplier=0.01', '--clip_norm=2'),
-        *('--server_warmup_rounds=0', '--rounds_per_evaluation=2'),
+        *(
+          '--aggregator=secure_dp',
+          '--noise_multiplier=0.5',
+          '--clip_norm=0.5',
+        ),
+        *('--server_warmup_rounds=1', '--rounds_per_evaluation=1'),
         *(f'--total_rounds={rounds}', f'--run_dir={folder}'),
         f'--cache_dir={tmp_path}',
       ]
@@ -31,10 +36,18 @@ def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
   assert 'Resuming after round 2' in capsys.readouterr().out
   table = pd.read_csv(folder / 'metrics.csv')
   assert list(table['round']) == [1, 2, 3, 4]
-  assert list(table['clients_participating']) == [10] * 4
-  assert np.isfinite(table['mask_rate']).all()
-  flags = json.loads((folder / 'summary.json').read_text())['flags']
-  assert flags['client_metrics'] == 'secure'
+  # In the warm-up nobody takes part, and nothing is spent.
+  assert list(table['clients_participating']) == [0, 10, 10, 10]
+  account = tff_ssl.PrivacyAccount(
+    noise_multiplier=0.5, clients_per_round=10, num_clients=20
+  )
+  expected = [account.epsilon(rounds) for rounds in range(4)]
+  np.testing.assert_allclose(table['epsilon'], expected, rtol=1e-6)
+  summary = json.loads((folder / 'summary.json').read_text())
+  assert summary['flags']['client_metrics'] == 'secure'
+  assert summary['epsilon'] == expected[-1]
+  assert summary['delta'] == 20**-1.1
+  assert 'Not covered: metrics and counts' in summary['privacy']
 
 
 @pytest.mark.slow

@@ -61,7 +61,8 @@ def test_a_resumed_run_meets_the_same_faults(
   assert (
     later['clients_participating'] + later['clients_dropped']
   ).tolist() == (4 - later['clients_corrupt']).tolist()
-  assert (table['clients_non_finite'] == table['clients_corrupt']).all()
+  assert (later['clients_non_finite'] == later['clients_corrupt']).all()
+  assert table['clients_non_finite'][0] == 0 < table['clients_corrupt'][0]
   assert (table['clients_dropped'] + table['clients_non_finite'] <= 2).all()
   for column in ('dropped', 'stragglers', 'corrupt'):
     assert table[f'clients_{column}'].sum() > 0

@@ -27,17 +27,16 @@ def _local_update(task):
   """The delta is the sum of weights and labels; an integer stands beside."""
   total = tf.cast(tf.reduce_sum(task.examples['y']), tf.float32)
   delta = ModelWeights([task.weights.trainable[0] + total], [tf.constant(7)])
-  update = client_task.LocalUpdate(
-    delta, tf.constant(4.0), {}, tf.constant(False)
-  )
+  weight = tf.where(task.round > 0, 4.0, 0.0)
+  update = client_task.LocalUpdate(delta, weight, {}, tf.constant(False))
   return update, task.group
 
 
-def _sent(kind, corrupt, **arguments):
+def _sent(kind, corrupt, round_num=5, **arguments):
   """Returns the delta of a client with the labels 0, 2, none and 1."""
   task = client_task.ClientTask(
     weights=ModelWeights([tf.constant([1.0, 2.0])], [tf.constant(0)]),
-    round=tf.constant(5),
+    round=tf.constant(round_num),
     seed=tf.constant(0),
     hparams={},
     examples=collections.OrderedDict(y=tf.constant(_LABELS)),
@@ -50,7 +49,8 @@ def _sent(kind, corrupt, **arguments):
   update, group = corruption.Corruption(kind, **arguments).of(
     _local_update, _SPEC, lambda: first
   )(task)
-  assert group == 1 and update.weight == 4.0 and not update.invalid
+  assert group == 1 and not update.invalid
+  assert update.weight == (4 if round_num else 0)
   assert update.delta.non_trainable[0] == 7
   return update.delta.trainable[0].numpy()
 
@@ -71,6 +71,11 @@ def _sent(kind, corrupt, **arguments):
 def test_what_is_sent(kind, arguments, expected):
   np.testing.assert_array_equal(_sent(kind, 1, **arguments), expected)
   np.testing.assert_array_equal(_sent(kind, 0, **arguments), [3, 4])
+
+
+def test_who_did_not_train_sends_nothing_wrong():
+  for kind in ('nan', 'exploding', 'flipped_signs'):
+    np.testing.assert_array_equal(_sent(kind, 1, round_num=0), [3, 4])
 
 
 @pytest.mark.parametrize(

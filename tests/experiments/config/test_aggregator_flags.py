@@ -53,7 +53,18 @@ def test_momenta_do_not_go_round_what_protects(aggregator):
   [
     ({'aggregator': 'krum'}, '--aggregator=krum'),
     ({'clip_norm': 1.0}, '--clip_norm=1.0 has no effect: only'),
-    ({'aggregator': 'dp'}, '--aggregator=dp needs --noise_multiplier'),
+    (
+      {'aggregator': 'dp'},
+      '--aggregator=dp needs --noise_multiplier or --targ',
+    ),
+    (
+      {'aggregator': 'dp', 'noise_multiplier': 0.0},
+      '--noise_multiplier=0 adds no noise',
+    ),
+    (
+      {'aggregator': 'dp', 'noise_multiplier': 0.1, 'target_epsilon': 8.0},
+      '--target_epsilon=8.0 and --noise_multiplier=0.1 exclude each other',
+    ),
     (
       {'aggregator': 'secure_dp', 'noise_multiplier': 1.0},
       '--aggregator=secure_dp needs --clip_norm',

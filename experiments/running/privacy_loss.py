@@ -1,0 +1,71 @@
+"""The privacy that a run has spent: in metrics.csv and summary.json."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.artifacts import run_folder
+from experiments.measuring.finished_round import FinishedRound
+from tff_ssl import privacy, release_ledger
+
+
+class PrivacyLoss:
+  """Counts the rounds that clients are drawn for, and what they cost.
+
+  A round counts before it trains: one that is killed and repeated, or given up,
+  counts each time.
+  """
+
+  def __init__(
+    self,
+    account: privacy.PrivacyAccount,
+    folder: pathlib.Path,
+    *,
+    rounds_done: int,
+    first_round: int,
+  ):
+    """Reads what the run has spent already.
+
+    Args:
+      account: What a round costs.
+      folder: The run folder, which holds the ledger.
+      rounds_done: Rounds of the run so far.
+      first_round: Rounds before clients send anything.
+
+    Raises:
+      ValueError: If the ledger is damaged or counts too few rounds.
+    """
+    self._account = account
+    self._file = folder / release_ledger.FILE
+    self._first_round = first_round
+    self._ledger = release_ledger.ReleaseLedger.unpack(
+      self._file.read_bytes() if self._file.exists() else None,
+      max(0, rounds_done - first_round),
+    )
+
+  def begin(
+    self, rounds_done: int, state: Any, keys: Any
+  ) -> Mapping[str, object]:
+    """Counts a round that begins; see `MeasurementBefore`."""
+    del state, keys
+    # Also one that nobody is drawn for: that is an outcome of the draw.
+    if rounds_done >= self._first_round:
+      self._ledger.begin_round()
+      run_folder.write_durably(self._file, self._ledger.pack())
+    return {}
+
+  def measure(self, finished: FinishedRound) -> Mapping[str, object]:
+    """Returns epsilon where the model is evaluated; see `Measurement`."""
+    if not finished.is_evaluated:
+      return {}
+    return {'epsilon': self._account.epsilon(self._ledger.rounds)}
+
+  def facts(self) -> dict[str, object]:
+    """Returns what summary.json says of it."""
+    rounds = self._ledger.rounds
+    return {
+      'epsilon': self._account.epsilon(rounds),
+      'delta': self._account.delta,
+      'noise_multiplier': self._account.noise_multiplier,
+      'privacy': self._account.describe(rounds),
+    }

@@ -1,0 +1,122 @@
+"""A tenth of the clients is corrupt: what the aggregators save.
+
+FedAvg of a linear classifier of digits. The tests are named after the attack:
+A1 values that are not finite, A2 flipped signs, A3 values that are far too
+large, A8 flipped labels.
+"""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from sklearn import datasets as sklearn_datasets
+
+import tff_ssl
+from tff_ssl.simulation import client_faults, client_reader
+
+_NUM_CLIENTS, _PER_CLIENT, _ROUNDS = 20, 60, 40
+_CORRUPT = {3, 11}
+_TRAIN = _NUM_CLIENTS * _PER_CLIENT
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('tff_context')]
+
+
+@functools.cache
+def _digits():
+  images, labels = sklearn_datasets.load_digits(return_X_y=True)
+  order = np.random.default_rng(0).permutation(len(labels))
+  images = np.float32(images / 16)[order].reshape(-1, 8, 8, 1)
+  return images, np.int32(labels[order])
+
+
+def _linear():
+  layers = tf.keras.layers
+  return tf.keras.Sequential(
+    [layers.Input((8, 8, 1)), layers.Flatten(), layers.Dense(10)]
+  )
+
+
+@functools.cache
+def _final_accuracy(kind, aggregator):
+  """Test accuracy after all rounds; of sound clients, where kind is None."""
+  images, labels = _digits()
+  x = images[:_TRAIN].reshape(_NUM_CLIENTS, _PER_CLIENT, 8, 8, 1)
+  y = labels[:_TRAIN].reshape(_NUM_CLIENTS, _PER_CLIENT)
+
+  @tff.tensorflow.computation(np.int32)
+  def read(index):
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=tf.constant(x)[index], y=tf.constant(y)[index])
+    )
+
+  corruption = None
+  if kind is not None:
+    num_labels = 10 if kind == 'flipped_labels' else None
+    corruption = tff_ssl.Corruption(kind, num_labels)
+  process = tff_ssl.build_fed_avg(
+    tff_ssl.from_keras(_linear),
+    data_spec=tff_ssl.ClientDataSpec(
+      tff_ssl.image_element_spec((8, 8, 1), dtype=tf.float32),
+      in_context=True,
+      has_faults=True,
+    ),
+    views=tff_ssl.PlainViews(),
+    client_training=tff_ssl.TrainingPlan(
+      optimizer=tff_ssl.build_nesterov_sgd(0.1, 0.9), batch_size=20, epochs=1
+    ),
+    wiring=tff_ssl.Wiring(
+      model_aggregator=tff_ssl.recommended_aggregator(aggregator),
+      corruption=corruption,
+      seed=1,
+    ),
+  )
+  process = client_reader.compose_with_reader(process, read)
+  keys = [
+    client_faults.append(np.array([i, 0, i, 0], np.int32), i in _CORRUPT)
+    for i in range(_NUM_CLIENTS)
+  ]
+  state = process.initialize()
+  for _ in range(_ROUNDS):
+    state, metrics = process.next(state, keys)
+    counts = metrics['client_work']['clients']
+    # A1: the count is exact in each round.
+    is_nan = kind == 'nan'
+    assert counts['non_finite'] == (len(_CORRUPT) if is_nan else 0)
+  kernel, bias = process.get_model_weights(state).trainable
+  test = images[_TRAIN:].reshape(-1, 64)
+  guesses = np.argmax(test @ kernel + bias, axis=1)
+  return float(np.mean(guesses == labels[_TRAIN:]))
+
+
+# Two standard errors of the test split of 597 digits, at an accuracy of .95.
+_NOISE = 2 * (0.95 * 0.05 / 597) ** 0.5
+
+
+def test_clean_clients_learn():
+  assert _final_accuracy(None, 'mean') > 0.93
+
+
+def test_a1_values_that_are_not_finite():
+  assert _final_accuracy('nan', 'mean') > _final_accuracy(None, 'mean') - 0.01
+
+
+@pytest.mark.parametrize('aggregator', ['robust', 'median'])
+def test_a2_flipped_signs(aggregator):
+  clean = _final_accuracy(None, 'mean')
+  assert _final_accuracy('flipped_signs', aggregator) > clean - _NOISE
+
+
+@pytest.mark.parametrize('aggregator', ['robust', 'median'])
+def test_a3_values_that_are_far_too_large(aggregator):
+  clean = _final_accuracy(None, 'mean')
+  assert _final_accuracy('exploding', aggregator) > clean - 0.03
+  # A mean does not bear them: otherwise this test would show nothing.
+  assert _final_accuracy('exploding', 'mean') < clean - 0.05
+
+
+def test_a8_flipped_labels():
+  clean = _final_accuracy(None, 'mean')
+  assert _final_accuracy('flipped_labels', 'median') > clean - 0.03
