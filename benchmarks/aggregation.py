@@ -28,7 +28,8 @@ AGGREGATORS: dict[
     1.0, tff.aggregators.MeanFactory()
   ),
   'robust': tff.learning.robust_aggregator,
-  'median': tff_ssl.MedianFactory,
+  # `median_ms` are the medians of all candidates' times.
+  'coordinate_median': tff_ssl.MedianFactory,
   'trimmed_mean': tff_ssl.TrimmedMeanFactory,
   'geometric_median': tff_ssl.GeometricMedianFactory,
   'compressed': tff.learning.compression_aggregator,
