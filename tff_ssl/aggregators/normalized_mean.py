@@ -11,7 +11,8 @@ steps a_i,
 
 The division happens at the client, before the inner aggregator, so that one
 that clips, adds noise or compresses sees a delta of the size of one step. The
-weights and the numbers of steps are summed apart, in the clear. Where the inner
+weights and the numbers of steps are summed apart, securely where the inner
+aggregator's sums are secure. Differential privacy is refused. Where the inner
 aggregator is one of `tff_ssl.aggregators.robust_means`, so is the mean of
 steps: one client could claim any number of them.
 """
@@ -22,6 +23,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.aggregators import inspection, robust_means
+
+# Bounds of secure sums. That of weights is as in TFF's own aggregator. Steps
+# times weights are rounded to steps of 2^-8.
+_LARGEST_WEIGHT = float(2**20 - 1)
+_LARGEST_WEIGHTED_STEPS = float(2**24)
 
 
 class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
@@ -71,7 +77,8 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
       A weighted `tff.templates.AggregationProcess`.
 
     Raises:
-      ValueError: If the inner aggregator has a median inside another one.
+      ValueError: If the inner aggregator has a median inside another one, or
+        adds noise for differential privacy.
     """
     mean = self._mean.create(value_type['value'], weight_type)
     mean_of_steps = self._factory_of_steps(mean).create(
@@ -125,7 +132,20 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'steps would be taken by their mean, which one client can move: give '
         'the inner factory itself. It needs no clipping around it.'
       )
-    return tff.aggregators.MeanFactory(no_nan_division=True)
+    if inspection.is_private(mean):
+      raise ValueError(
+        'mean_factory adds noise for differential privacy, and the mean is '
+        'multiplied by a mean of steps that gets none: one client moves it '
+        'farther than the noise hides. Take another aggregator, or build_fed_avg.'
+      )
+    if not inspection.has_secure_sums(mean.next):
+      return tff.aggregators.MeanFactory(no_nan_division=True)
+    secure = tff.aggregators.SecureSumFactory
+    return tff.aggregators.MeanFactory(
+      value_sum_factory=secure(_LARGEST_WEIGHTED_STEPS, 0.0),
+      weight_sum_factory=secure(_LARGEST_WEIGHT, 0.0),
+      no_nan_division=True,
+    )
 
 
 def _scale(weights, scale):

@@ -67,6 +67,32 @@ def test_equals_the_papers_rule(tff_context):
   np.testing.assert_allclose(output.result.non_trainable[0], moving, rtol=1e-5)
 
 
+def test_secure_sums_are_secure_in_all_parts(tff_context):
+  members = values()
+  plain = aggregate(members, _STEPS, _WEIGHTS)
+  inner = tff.aggregators.MeanFactory(
+    tff.aggregators.SecureSumFactory(100.0, -100.0),
+    tff.aggregators.SecureSumFactory(100.0, 0.0),
+  )
+  process = aggregators.NormalizedMeanFactory(inner).create(
+    _VALUE_TYPE, _WEIGHT_TYPE
+  )
+  tff.test.assert_not_contains_unsecure_aggregation(process.next)
+  secure = aggregate(members, _STEPS, _WEIGHTS, inner)
+  for leaf, expected in enumerate(plain.result.trainable):
+    np.testing.assert_allclose(
+      secure.result.trainable[leaf], expected, atol=1e-3
+    )
+
+
+def test_noise_is_refused_for_the_steps_get_none():
+  noise = tff.aggregators.as_weighted_aggregator(
+    aggregators.PrivateMeanFactory(0.5, 3, clip_norm=1.0)
+  )
+  with pytest.raises(ValueError, match='a mean of steps that gets none'):
+    aggregators.NormalizedMeanFactory(noise).create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
 def test_no_weight_at_all_gives_zeros(tff_context):
   output = aggregate(values(), _STEPS, (0.0, 0.0, 0.0))
   assert output.measurements['effective_steps'] == 0
