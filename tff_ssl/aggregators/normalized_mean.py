@@ -136,7 +136,8 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
       raise ValueError(
         'mean_factory adds noise for differential privacy, and the mean is '
         'multiplied by a mean of steps that gets none: one client moves it '
-        'farther than the noise hides. Take another aggregator, or build_fed_avg.'
+        'farther than the noise hides. Take another aggregator, or '
+        'build_fed_avg.'
       )
     if not inspection.has_secure_sums(mean.next):
       return tff.aggregators.MeanFactory(no_nan_division=True)
