@@ -13,6 +13,8 @@ from benchmarks import (
   label_hungry,
   machine,
   measurement,
+  own_models,
+  robust,
   rounds,
   workloads,
 )
@@ -71,7 +73,8 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
 
   fake_result = {'ours_ms': 1.0}
   monkeypatch.setattr(candidates, 'build_ours', build_fake)
-  for module in (measurement, label_hungry, fedlabel, fedul):
+  sections = (label_hungry, fedlabel, fedul, robust, own_models)
+  for module in (measurement, *sections):
     monkeypatch.setattr(module, 'compare', lambda *_: fake_result)
   monkeypatch.setattr(measurement, 'CLIENTS_SCALE', (2, 3))
   monkeypatch.setattr(measurement, 'POPULATION_SCALE', (25,))
@@ -79,8 +82,9 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
   rounds.main(['--json', '--repetitions=1', '--scaling', '--memory_rounds=3'])
   results = json.loads(capsys.readouterr().out)
 
-  sections = ('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul')
-  assert all(results[section] == fake_result for section in sections)
+  names = [module.__name__.rpartition('.')[2] for module in sections]
+  for name in ('dense', 'cnn', *names):
+    assert results[name] == fake_result
   assert set(results['per_round_by_clients']) == {'2', '3'}
   assert set(results['per_round_by_population']) == {'25'}
   # The memory run comes last, with a store for the clients of one round.
