@@ -102,11 +102,29 @@ def test_it_is_stored_with_the_outputs_of_a_run(path):
   assert not re.findall(r'/(?:home|root|tmp|work)/\S*', text)
 
 
+@pytest.fixture(scope='module')
+def execute():
+  """Executes notebooks in one kernel, which imports TensorFlow once."""
+  client = nbclient.NotebookClient(nbformat.v4.new_notebook(), timeout=500)
+  # Where ipykernel finds this, it does not show what processes print.
+  env = {k: v for k, v in os.environ.items() if k != 'PYTEST_CURRENT_TEST'}
+
+  def run(notebook):
+    client.nb = notebook
+    client.execute(cleanup_kc=False)
+
+  with client.setup_kernel(env=env):
+    yield run
+
+
 @_each
-def test_a_short_run(path, tmp_path):
+def test_a_short_run(path, tmp_path, execute):
   notebook = nbformat.read(path, as_version=4)
   (setup,) = _cells(notebook, 'setup')
-  setup.source = f'%cd -q {_ROOT}\nfrom tff_ssl import colab; colab.start()'
+  # Of the notebook before, no name is left.
+  setup.source = (
+    f'%reset -f\n%cd -q {_ROOT}\nfrom tff_ssl import colab; colab.start()'
+  )
   (parameters,) = _cells(notebook, 'parameters')
   names = re.findall(r'^(\w+) =', parameters.source, re.MULTILINE)
   values = {**_SHORT, 'FOLDER': str(tmp_path)}
@@ -114,9 +132,7 @@ def test_a_short_run(path, tmp_path):
   for cell in _cells(notebook, 'data'):
     cell.source = _DATA
 
-  # Where ipykernel finds this, it does not show what processes print.
-  env = {k: v for k, v in os.environ.items() if k != 'PYTEST_CURRENT_TEST'}
-  nbclient.NotebookClient(notebook, timeout=500).execute(env=env)
+  execute(notebook)
 
   text, pictures = _outputs(notebook)
   assert 'This kernel has TensorFlow Federated' in text

@@ -55,7 +55,7 @@ class Evaluator:
     """
     self._batches = batches(split)
 
-    @tf.function
+    @tf.function(autograph=False)
     def score(trainable, non_trainable, images, labels):
       logits, _ = model.predict(
         trainable, non_trainable, views.plain(images), training=False

@@ -49,11 +49,11 @@ class ProxyTest:
       )
       return tf.cast(outputs[-1], tf.float32), targets
 
-    @tf.function
+    @tf.function(autograph=False)
     def losses(weights, images, seed):
       return task.losses(*predict(weights, images, seed))
 
-    @tf.function
+    @tf.function(autograph=False)
     def reconstruct(weights, images, seed):
       return task.reconstruct(predict(weights, images, seed)[0])
 

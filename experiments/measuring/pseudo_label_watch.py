@@ -95,7 +95,7 @@ class PseudoLabelWatch:
     self._tell = tell
     self._has_warned = False
 
-    @tf.function
+    @tf.function(autograph=False)
     def count(trainable, non_trainable, images, labels, seed):
       logits, _ = model.predict(
         trainable, non_trainable, views.weak(images, seed), training=False

@@ -253,8 +253,8 @@ class _Classifier(tf.Module):
 
     # One graph for each type: with a single one TensorFlow would cast floats to
     # whole numbers, which leaves nothing of pixels in [0, 1].
-    self.__call__ = tf.function(logits)
-    self.with_probabilities = tf.function(with_probabilities)
+    self.__call__ = tf.function(logits, autograph=False)
+    self.with_probabilities = tf.function(with_probabilities, autograph=False)
     types = {
       'images': (tf.float32, tf.float64, tf.uint8),
       'features': (tf.float32, tf.float64),

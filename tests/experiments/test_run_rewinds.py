@@ -1,5 +1,9 @@
-"""Runs that collapse go back, and go on as if nobody had stopped them."""
+"""Runs that collapse go back, and go on as if nobody had stopped them.
 
+Two dozen runs of one process: they build it once.
+"""
+
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +12,7 @@ import pytest
 
 from experiments import run
 from experiments.artifacts import checkpoints
+from experiments.preparing import building
 from experiments.running import rewinds, run_checkpoints
 
 # A model that hardly knows anything labels everything, until the server has
@@ -21,6 +26,27 @@ _ASKED = (
 )
 _ROUNDS = 9
 _PAUSES = [[0, 2], [2, 4], [4, 6], [6, 8]]
+# A process does not know them.
+_OF_THE_RUN = {'run_dir', 'total_rounds', 'on_collapse'}
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _built_once():
+  built, build = {}, building.Run.open
+
+  def build_once(settings):
+    of_process = frozenset(
+      (name, value)
+      for name, value in settings.used.items()
+      if name not in _OF_THE_RUN
+    )
+    if of_process not in built:
+      built[of_process] = build(settings)
+    return dataclasses.replace(built[of_process], settings=settings)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(building.Run, 'open', build_once)
+    yield
 
 
 @pytest.fixture(scope='module')
@@ -28,7 +54,7 @@ def cache(tmp_path_factory):
   return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
-@pytest.fixture
+@pytest.fixture(scope='module')
 def train(cache):
   def main(folder, rounds, *more):
     where = (cache, f'--run_dir={folder}', f'--total_rounds={rounds}')
@@ -48,10 +74,11 @@ def _result(folder):
   )
 
 
-@pytest.fixture
-def uninterrupted(train, tmp_path):
-  assert train(tmp_path / 'whole', _ROUNDS) == 0
-  return _result(tmp_path / 'whole')
+@pytest.fixture(scope='module')
+def uninterrupted(train, tmp_path_factory):
+  folder = tmp_path_factory.mktemp('whole') / 'run'
+  assert train(folder, _ROUNDS) == 0
+  return _result(folder)
 
 
 def test_clients_pause_until_the_collapse(train, tmp_path, capsys):
