@@ -74,7 +74,6 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
 
   fake_result = {'ours_ms': 1.0}
   monkeypatch.setattr(candidates, 'build_ours', build_fake)
-<<<<<<< HEAD
   sections = {
     'dense': measurement,
     'cnn': measurement,
@@ -86,10 +85,6 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
     'aggregation': aggregation,
   }
   for module in sections.values():
-=======
-  sections = (label_hungry, fedlabel, fedul, robust, own_models)
-  for module in (measurement, *sections):
->>>>>>> 119e52ed5b292a5e563a0504d70aed47ac21e0eb
     monkeypatch.setattr(module, 'compare', lambda *_: fake_result)
   monkeypatch.setattr(measurement, 'CLIENTS_SCALE', (2, 3))
   monkeypatch.setattr(measurement, 'POPULATION_SCALE', (25,))
@@ -97,13 +92,7 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
   rounds.main(['--json', '--repetitions=1', '--scaling', '--memory_rounds=3'])
   results = json.loads(capsys.readouterr().out)
 
-<<<<<<< HEAD
   assert all(results[section] == fake_result for section in sections)
-=======
-  names = [module.__name__.rpartition('.')[2] for module in sections]
-  for name in ('dense', 'cnn', *names):
-    assert results[name] == fake_result
->>>>>>> 119e52ed5b292a5e563a0504d70aed47ac21e0eb
   assert set(results['per_round_by_clients']) == {'2', '3'}
   assert set(results['per_round_by_population']) == {'25'}
   # The memory run comes last, with a store for the clients of one round.
