@@ -622,6 +622,10 @@ def test_grouping_beside_easgd_and_overlap_sgd(page):
     'server_only',
     't8_grouping',
     't8_fedavg',
+    't2_overlap_sgd',
+    't2_easgd',
+    't2_grouping',
+    't2_fedavg',
     't32_fedavg',
     't32_grouping',
   ):
@@ -632,11 +636,13 @@ def test_grouping_beside_easgd_and_overlap_sgd(page):
     assert f'| {_short(mean)} | {ends} | {by_seed} |' in page, run
   lead = last['t8_grouping'] - last['t8_fedavg']
   assert (lead > 0).sum() == 2 and lead.mean() > 0
+  assert (last['t2_grouping'] > last['t2_fedavg']).all()
   assert (last['t32_grouping'] < last['t32_fedavg']).all()
   curves = _curves('balanced_table5')
   late = curves[(curves['run'] == 't8_grouping') & (curves['round'] > 100)]
-  # "Nearly all wrong".
+  # "Less than a tenth", and "hardly open".
   assert late['pseudo_label_accuracy'].mean() < 0.1
+  assert curves[curves['run'] == 't2_grouping']['mask_rate'].mean() < 0.02
 
 
 def _end(value):
