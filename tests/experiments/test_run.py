@@ -146,7 +146,8 @@ def test_folder_is_complete(whole):
   assert {path.name for path in whole.iterdir()} == {
     *('.lock', 'checkpoints', 'confusion.csv', 'confusion.png'),
     *('curves.png', 'flags.txt', 'metrics.csv'),
-    *('partition.png', 'split.json', 'split.npz', 'summary.json'),
+    *('participation.csv', 'partition.png'),
+    *('split.json', 'split.npz', 'summary.json'),
     *('tensorboard', 'versions.json'),
   }
   for name in ('confusion.png', 'curves.png', 'partition.png'):
