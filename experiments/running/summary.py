@@ -78,8 +78,19 @@ def write(
     f'Final test accuracy {summary["accuracy"]:.4f} after '
     f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '
     f'{facts["test_examples"]} test examples), in {summary["seconds"]:.0f} s.',
+    *_privacy_spent(summary),
     *_bounds_beside(folder.path, summary),
     f'Results are in {folder.path}',
+  ]
+
+
+def _privacy_spent(summary: Mapping[str, Any]) -> list[str]:
+  if 'epsilon' not in summary:
+    return []
+  return [
+    f'Differential privacy of clients: epsilon {summary["epsilon"]:.3g} at '
+    f'delta {summary["delta"]:.2g}; what that assumes and does not cover is in '
+    'summary.json.'
   ]
 
 

@@ -33,7 +33,8 @@ def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
   assert go(2) == 0
   # The state names the mechanism, which a checkpoint has to keep.
   assert go(4) == 0
-  assert 'Resuming after round 2' in capsys.readouterr().out
+  said = capsys.readouterr().out
+  assert 'Resuming after round 2' in said
   table = pd.read_csv(folder / 'metrics.csv')
   assert list(table['round']) == [1, 2, 3, 4]
   # In the warm-up nobody takes part, and nothing is spent.
@@ -46,6 +47,7 @@ def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
   summary = json.loads((folder / 'summary.json').read_text())
   assert summary['flags']['client_metrics'] == 'secure'
   assert summary['epsilon'] == expected[-1]
+  assert f'of clients: epsilon {expected[-1]:.3g} at delta 0.037' in said
   assert summary['delta'] == 20**-1.1
   assert 'Not covered: metrics and counts' in summary['privacy']
 
