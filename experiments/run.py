@@ -127,6 +127,7 @@ def _list() -> None:
   from datasets.partition import partitions
   from datasets.sources import catalogue
   from tff_ssl import models
+  from tff_ssl.aggregators.recommended import AGGREGATORS
   from tff_ssl.algorithms import PROCESSES
 
   for title, rows in (
@@ -135,6 +136,7 @@ def _list() -> None:
     ('partitions', {k: v.summary for k, v in partitions.PARTITIONS.items()}),
     ('models', {k: v.description for k, v in models.MODELS.items()}),
     ('encoders', {k: v.description for k, v in models.ENCODERS.items()}),
+    ('aggregators', {k: v.description for k, v in AGGREGATORS.items()}),
   ):
     print(f'{title}:')
     for name, description in rows.items():

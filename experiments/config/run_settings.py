@@ -302,7 +302,7 @@ ACTIONS = (
   Setting(
     'list',
     bool,
-    'Lists processes, data sets and models, and ends.',
+    'Lists processes, data sets, models and aggregators, and ends.',
     scope=Scope.NAME,
   ),
 )

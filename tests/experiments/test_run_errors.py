@@ -315,5 +315,5 @@ def test_help_of_what_there_is_not(capsys):
 def test_list(capsys):
   assert main('--list') == 0
   shown = capsys.readouterr().out
-  for name in ('grouping', 'server_only', 'digits', 'native', 'small_cnn'):
+  for name in ('grouping', 'digits', 'native', 'small_cnn', 'median'):
     assert f'\n  {name} ' in shown
