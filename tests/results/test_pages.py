@@ -645,6 +645,24 @@ def test_grouping_beside_easgd_and_overlap_sgd(page):
   assert curves[curves['run'] == 't2_grouping']['mask_rate'].mean() < 0.02
 
 
+@_on('comparison.md')
+def test_shared_examples(page):
+  accuracy = _accuracy('balanced_table4', tested=_BALANCED_TESTED)
+  last = accuracy.apply(lambda run: run.dropna().tail(5).mean())
+  for run in sorted(set(accuracy.columns.get_level_values(0))):
+    seeds = last[run]
+    mean, low, high = _interval(seeds)
+    cells = f'{_short(mean)} | {_end(low)} to {_end(high)}'
+    by_seed = ', '.join(map(_short, seeds))
+    assert f'| {cells} | {by_seed} |' in page, run
+  assert (last['grouping'] > last['fedavg']).all()
+  curves = _curves('balanced_table4')
+  late = curves[curves['round'] > 40].groupby('run')['pseudo_label_accuracy']
+  # "Less than a fifth", and "less than a tenth".
+  assert late.mean()['fedavg'] < 0.2
+  assert late.mean()['grouping'] < 0.1
+
+
 def _end(value):
   """An end of an interval, which may lie below 0: -.134."""
   return ('-' if value < 0 else '') + _short(abs(value))
