@@ -7,33 +7,32 @@ cryptography.
 """
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 import tensorflow_federated as tff
 
-import tff_ssl
 from benchmarks import candidates, measurement, workloads
-from tff_ssl import augmentation, models
+from tff_ssl import augmentation
+from tff_ssl.aggregators import recommended
 from tff_ssl.algorithms import PROCESSES
 
 _MODEL = 'dense'
 
 WORKLOAD = workloads.Steps(clients=20, steps=50, batch_size=20)
 
-AGGREGATORS: dict[
+# Those that take the weights of clients. `median_ms` are the medians of all
+# candidates' times.
+AGGREGATORS: Mapping[
   str, Callable[[], tff.aggregators.WeightedAggregationFactory]
 ] = {
-  'mean': tff.aggregators.MeanFactory,
-  'clip': lambda: tff.aggregators.clipping_factory(
-    1.0, tff.aggregators.MeanFactory()
-  ),
-  'robust': tff.learning.robust_aggregator,
-  # `median_ms` are the medians of all candidates' times.
-  'coordinate_median': tff_ssl.MedianFactory,
-  'trimmed_mean': tff_ssl.TrimmedMeanFactory,
-  'geometric_median': tff_ssl.GeometricMedianFactory,
-  'compressed': tff.learning.compression_aggregator,
-  'secure': tff.learning.secure_aggregator,
+  {'median': 'coordinate_median'}.get(name, name): functools.partial(
+    recommended.recommended_aggregator,
+    name,
+    **({'clip_norm': 1.0} if name == 'clip' else {}),
+  )
+  for name, spec in recommended.AGGREGATORS.items()
+  if spec.is_weighted
 }
 
 
@@ -46,16 +45,12 @@ def build_all(
     workload: The sizes.
     folder: Where the client store goes.
   """
-  store = workloads.build_store(
-    workload.clients, workload.steps * workload.batch_size, folder
-  )
+  store = workload.build_store(folder)
 
   def rounds(build_aggregator):
     def build(data_spec):
       return PROCESSES['fedavg'].build(
-        models.build(
-          _MODEL, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
-        ),
+        workloads.build_model(_MODEL),
         data_spec=data_spec,
         views=augmentation.PlainViews(),
         client_optimizer=tff.learning.optimizers.build_sgdm(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from benchmarks import candidates, measurement, workloads
 from datasets.store import client_store
-from tff_ssl import augmentation, models, randomness
+from tff_ssl import augmentation, randomness
 from tff_ssl.algorithms import PROCESSES
 
 
@@ -83,9 +83,7 @@ def builders(workload: FedLabel) -> dict[str, Any]:
 
   def of(build, **settings):
     return lambda data_spec: build(
-      models.build(
-        workload.model, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
-      ),
+      workloads.build_model(workload.model),
       data_spec=data_spec,
       views=views,
       batch_size=workload.batch_size,

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import candidates, measurement, workloads
-from tff_ssl import augmentation, models, objectives
+from tff_ssl import augmentation, objectives
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.templates import local_training
 
@@ -60,7 +60,7 @@ def build_all(workload: FedUL, folder: str) -> dict[str, candidates.Round]:
   def rounds(name, constants=None, **settings):
     def build(data_spec):
       return PROCESSES[name].build(
-        _build_model(),
+        workloads.build_model(_MODEL),
         data_spec=data_spec,
         views=augmentation.PlainViews(),
         client_optimizer=tff.learning.optimizers.build_adam(_LEARNING_RATE),
@@ -116,7 +116,7 @@ def time_layer(workload: FedUL, repetitions: int) -> dict[str, float]:
     `layer_ms`, by how much FedUL's objective on given logits takes longer than
     the supervised one; and `layer_over_step`, their ratio.
   """
-  model, views = _build_model(), augmentation.PlainViews()
+  model, views = workloads.build_model(_MODEL), augmentation.PlainViews()
   supervised, sets = (
     objectives.Supervised(views),
     objectives.SurrogateSets(views),
@@ -179,12 +179,6 @@ def _best_of(call, arguments, repetitions) -> float:
     lambda: call(*arguments), number=_CALLS, repeat=repetitions
   )
   return min(series) / _CALLS
-
-
-def _build_model():
-  return models.build(
-    _MODEL, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
-  )
 
 
 def _constants(workload, num_clients: int):

@@ -77,9 +77,7 @@ def build_all(
   def ours(name, store, **settings):
     def build(data_spec):
       return PROCESSES[name].build(
-        models.build(
-          _ENCODER, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
-        ),
+        workloads.build_model(_ENCODER),
         data_spec=data_spec,
         views=augmentation.PlainViews(),
         client_optimizer=_optimizer(),

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 
 from benchmarks import candidates, measurement, workloads
-from tff_ssl import augmentation, models, optimizers
+from tff_ssl import augmentation, optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.templates import client_state
 
@@ -31,9 +31,7 @@ def build_all(
     workload: The sizes.
     folder: Where the client store and the clients' states go.
   """
-  store = workloads.build_store(
-    workload.clients, workload.steps * workload.batch_size, folder
-  )
+  store = workload.build_store(folder)
 
   def rounds(name):
     spec, states = PROCESSES[name], f'{folder}/{name}'
@@ -45,9 +43,7 @@ def build_all(
 
     def build(data_spec):
       return spec.build(
-        models.build(
-          _MODEL, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
-        ),
+        workloads.build_model(_MODEL),
         data_spec=data_spec,
         views=augmentation.PlainViews(),
         client_optimizer=optimizers.build_grouping_sgd(workloads.LEARNING_RATE),

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import candidates, measurement, workloads
-from tff_ssl import augmentation, models
+from tff_ssl import augmentation
 from tff_ssl.algorithms import PROCESSES
 
 _MODEL = 'small_cnn'
@@ -30,9 +30,7 @@ def build_all(
     workload: The sizes.
     folder: Where the client store goes.
   """
-  store = workloads.build_store(
-    workload.clients, workload.steps * workload.batch_size, folder
-  )
+  store = workload.build_store(folder)
   images, labels = workloads.enlarged_digits()
   images, labels = images[: workload.batch_size], labels[: workload.batch_size]
 
@@ -45,9 +43,7 @@ def build_all(
   def rounds(name):
     def build(data_spec):
       return PROCESSES[name].build(
-        models.build(
-          _MODEL, workloads.INPUT_SHAPE, workloads.NUM_CLASSES, 'none'
-        ),
+        workloads.build_model(_MODEL),
         data_spec=data_spec,
         server_data=server_data,
         views=augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False),

@@ -11,6 +11,7 @@ from datasets.partition import partitions
 from datasets.sources.source import Source, Split
 from datasets.store import client_store
 from tff_ssl import models
+from tff_ssl.models import functional
 
 INPUT_SHAPE = (28, 28, 1)
 NUM_CLASSES = 10
@@ -65,6 +66,19 @@ class Steps:
   clients: int = 4
   steps: int = 16
   batch_size: int = 64
+
+  def build_store(self, folder: str) -> client_store.ClientStore:
+    """Packs the clients, whose examples are enough for one pass."""
+    return build_store(self.clients, self.steps * self.batch_size, folder)
+
+
+def build_model(name: str) -> functional.FunctionalModel:
+  """Returns a network for the enlarged digits, without normalisation.
+
+  Args:
+    name: Of the registry.
+  """
+  return models.build(name, INPUT_SHAPE, NUM_CLASSES, 'none')
 
 
 def _build(name):

@@ -29,6 +29,7 @@ from absl import app, flags, logging
 from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
+from tff_ssl.aggregators.recommended import AGGREGATORS
 
 _NUM_CLIENTS, _CLIENTS_PER_ROUND, _NUM_GROUPS = 20, 10, 2
 _SERVER, _CLIENTS = slice(0, 100), slice(100, 1300)
@@ -40,25 +41,16 @@ _PATIENCE = flags.DEFINE_integer(
   'patience', 20, 'Rounds without a better model, then it ends.', lower_bound=1
 )
 _AGGREGATOR = flags.DEFINE_enum(
-  'aggregator',
-  'mean',
-  [
-    'mean',
-    'clip',
-    'robust',
-    'median',
-    'compressed',
-    'dp',
-    'secure',
-    'secure_dp',
-  ],
-  'How model deltas meet.',
+  'aggregator', 'mean', list(AGGREGATORS), 'How model deltas meet.'
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(
   'noise_multiplier', 0.5, 'Of dp and secure_dp.', lower_bound=0
 )
 _CLIP_NORM = flags.DEFINE_float(
   'clip_norm', 1.0, 'Of clip, dp and secure_dp.', lower_bound=0
+)
+_TRIMMED_SHARE = flags.DEFINE_float(
+  'trimmed_share', 0.1, 'Of trimmed_mean.', lower_bound=0, upper_bound=0.5
 )
 _WORKERS = flags.DEFINE_list(
   'worker_addresses', [], 'TFF workers elsewhere; by default, one here.'
@@ -110,19 +102,19 @@ def as_dataset(images, labels) -> tf.data.Dataset:
 
 def build_wiring() -> tff_ssl.Wiring:
   """Returns how deltas and metrics meet, by the flags."""
-  name = _AGGREGATOR.value
-  settings = {}
-  if name in ('dp', 'secure_dp'):
-    settings['noise_multiplier'] = _NOISE_MULTIPLIER.value
-  if name in ('clip', 'dp', 'secure_dp'):
-    settings['clip_norm'] = _CLIP_NORM.value
+  spec = AGGREGATORS[_AGGREGATOR.value]
+  given = {
+    'noise_multiplier': _NOISE_MULTIPLIER.value,
+    'clip_norm': _CLIP_NORM.value,
+    'trimmed_share': _TRIMMED_SHARE.value,
+  }
   return tff_ssl.Wiring(
     model_aggregator=tff_ssl.recommended_aggregator(
-      name, clients_per_round=_CLIENTS_PER_ROUND, **settings
+      spec.name,
+      clients_per_round=_CLIENTS_PER_ROUND,
+      **{setting.name: given[setting.name] for setting in spec.settings},
     ),
-    metrics_aggregator=(
-      tff_ssl.secure_metrics if name.startswith('secure') else None
-    ),
+    metrics_aggregator=tff_ssl.secure_metrics if spec.is_secure else None,
     seed=_SEED.value,
   )
 

@@ -40,6 +40,28 @@ def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
       )
 
 
+def cohort_adapts(
+  clients_per_round: int, noise_multiplier: float, prefix: str = ''
+) -> None:
+  """Raises `ValueError` if a cohort is too small for an adaptive clipping norm.
+
+  TFF puts noise of C / 20 on the number of clients that are clipped. That
+  leaves none of the privacy for the sum where z is 2 C / 20.
+
+  Args:
+    clients_per_round: C.
+    noise_multiplier: z.
+    prefix: What the caller's user writes before the names, such as '--'.
+  """
+  if clients_per_round <= 10 * noise_multiplier:
+    raise ValueError(
+      f'{prefix}clients_per_round={clients_per_round} must exceed 10 * '
+      f'{prefix}noise_multiplier={noise_multiplier} with an adaptive clipping '
+      f'norm: take more clients, less noise, or a fixed norm '
+      f'({prefix}clip_norm).'
+    )
+
+
 def fractions(**arguments) -> None:
   """Raises `ValueError` unless each argument is a number in [0, 1].
 

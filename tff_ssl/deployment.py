@@ -7,8 +7,6 @@ registry, on tiny data.
 from __future__ import annotations
 
 import dataclasses
-import logging
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +17,7 @@ from etils import epy
 
 from tff_ssl import algorithms
 from tff_ssl.aggregators import recommended
+from tff_ssl.testing import commands
 from tff_ssl.testing.tiny_problems import CLIENT_SIZES, TinyProblem
 
 with epy.lazy_imports():
@@ -251,34 +250,25 @@ def main(argv: Sequence[str]) -> int:
       file=sys.stderr,
     )
     return _USAGE
-  # TensorFlow prints many messages.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
-  from tff_ssl.simulation import workers
+  return commands.in_worker(
+    lambda: _measure_all(names, values.write), refused=_USAGE
+  )
 
-  try:
-    workers.install_context()
-  except RuntimeError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
-  try:
-    rows = []
-    for name in names:
-      print(f'{name} ...', file=sys.stderr, flush=True)
-      rows.append(measure(name))
-  finally:
-    workers.stop_workers()
+
+def _measure_all(names: Sequence[str], file: str | None) -> int:
+  """Measures processes, and prints or writes the page."""
+  rows = []
+  for name in names:
+    print(f'{name} ...', file=sys.stderr, flush=True)
+    rows.append(measure(name))
   page = text(rows)
-  if values.write is None:
+  if file is None:
     print(page, end='')
   else:
-    pathlib.Path(values.write).write_text(page, encoding='utf-8')
-    print(f'{values.write} is written.')
+    pathlib.Path(file).write_text(page, encoding='utf-8')
+    print(f'{file} is written.')
   return _DONE
 
 
 if __name__ == '__main__':
-  exit_code = main(sys.argv)
-  # TensorFlow's functions raise errors if they are deleted after their module.
-  sys.unraisablehook = lambda unraisable: None
-  sys.exit(exit_code)
+  commands.end(main)

@@ -157,16 +157,8 @@ class PrivacyAccount:
         f'delta must be below 1, but is {self.delta!r}: give one well below '
         f'1 / num_clients (num_clients={self.num_clients}).'
       )
-    # TFF puts noise of C / 20 on the number of clipped clients, which leaves
-    # none of the privacy for the sum where z is 2 C / 20.
-    if self.adaptive_clip and self.clients_per_round <= (
-      10 * self.noise_multiplier
-    ):
-      raise ValueError(
-        f'clients_per_round={self.clients_per_round} must exceed 10 * '
-        f'noise_multiplier={self.noise_multiplier} with an adaptive clipping '
-        'norm: take more clients, less noise, or a fixed norm.'
-      )
+    if self.adaptive_clip:
+      checks.cohort_adapts(self.clients_per_round, self.noise_multiplier)
 
   def epsilon(self, rounds: int) -> float:
     """Returns an upper bound of epsilon, at `delta`.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.parts.part import Part
+from tff_ssl import checks
 from tff_ssl.aggregators import recommended
 from tff_ssl.setting import Setting, needs_process, unless
 
@@ -121,12 +122,8 @@ def check(values: Mapping[str, Any]) -> None:
     )
   clients, groups = values.get('clients_per_round'), values.get('num_groups', 1)
   adapts = spec.is_private and 'clip_norm' not in values
-  if adapts and noise and clients and clients <= 10 * noise:
-    raise ValueError(
-      f'--clients_per_round={clients} is not above 10 times --noise_multiplier='
-      f'{noise}, which leaves no noise for the clipping norm to adapt by: give '
-      '--clip_norm, or more clients.'
-    )
+  if adapts and noise and clients:
+    checks.cohort_adapts(clients, noise, '--')
   fewest = values.get('min_group_size')
   if fewest is not None and clients and clients // groups < fewest:
     raise ValueError(

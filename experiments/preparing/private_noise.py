@@ -32,6 +32,7 @@ def fit(settings, num_clients: int) -> types.SimpleNamespace:
 
   rounds = settings.total_rounds - first_private_round(settings)
   if rounds < 1:
+    # Clients send nothing, and no noise is ever drawn.
     return types.SimpleNamespace(**{**vars(settings), 'noise_multiplier': 1.0})
   try:
     noise = privacy.noise_multiplier_for(

@@ -232,6 +232,11 @@ def flatten(metrics) -> dict[str, object]:
   row = {}
   for name, value in metrics['client_work']['train'].items():
     if name == _OF_SECURE_METRICS:
+      row['metrics_clipped'] = sum(
+        int(each[f'secure_{end}_clipped_count'])
+        for each in value.values()
+        for end in ('lower', 'upper')
+      )
       continue
     name = f'train_{name}' if name in ('loss', 'accuracy') else name
     row[name] = float(value)

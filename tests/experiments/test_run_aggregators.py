@@ -39,6 +39,8 @@ def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
   assert list(table['round']) == [1, 2, 3, 4]
   # In the warm-up nobody takes part, and nothing is spent.
   assert list(table['clients_participating']) == [0, 10, 10, 10]
+  # Their metrics lie far within the bounds of secure sums.
+  assert list(table['metrics_clipped']) == [0] * 4
   account = tff_ssl.PrivacyAccount(
     noise_multiplier=0.5, clients_per_round=10, num_clients=20
   )

@@ -11,9 +11,9 @@ import tff_ssl
 from tff_ssl import corruption
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import functional
 from tff_ssl.simulation import client_faults, client_reader, client_sampling
 from tff_ssl.templates import client_data, client_task
+from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -108,18 +108,16 @@ def _examples(index):
 
 
 def _model():
-  specs = [tf.TensorSpec([_FEATURES, _CLASSES]), tf.TensorSpec([_CLASSES])]
-  return functional.FunctionalModel(
-    initial_weights=lambda seed: ModelWeights(
-      [np.full(spec.shape, 0.1, np.float32) for spec in specs], []
+  return tiny_models.softmax_regression(
+    _FEATURES,
+    _CLASSES,
+    lambda seed: ModelWeights(
+      [
+        np.full([_FEATURES, _CLASSES], 0.1, np.float32),
+        np.full([_CLASSES], 0.1, np.float32),
+      ],
+      [],
     ),
-    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
-      tf.matmul(x, trainable[0]) + trainable[1],
-      non_trainable,
-    ),
-    input_spec=tf.TensorSpec([None, _FEATURES], tf.float32),
-    weights_spec=ModelWeights(specs, []),
-    is_random=False,
   )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import pathlib
 
 import dp_accounting
 import numpy as np
@@ -187,6 +188,24 @@ def test_a_fixed_cohort_is_not_a_poisson_sample():
   poisson = dataclasses.replace(fixed, sampling='poisson')
   none = dataclasses.replace(fixed, sampling='none')
   assert poisson.epsilon(40) < fixed.epsilon(40) < none.epsilon(40)
+
+
+def test_figures_of_the_page():
+  page = pathlib.Path(__file__).parents[2] / 'docs/explanation/privacy.md'
+  text = ' '.join(page.read_text(encoding='utf-8').split())
+  assert 'noise multiplier 1.5 and 50 of 3400 clients in each of 40' in text
+  fixed, poisson, none = (
+    tff_ssl.PrivacyAccount(
+      noise_multiplier=1.5,
+      clients_per_round=50,
+      num_clients=3400,
+      sampling=sampling,
+    ).epsilon(40)
+    for sampling in ('fixed', 'poisson', 'none')
+  )
+  assert f'gives {fixed:.2f} for a fixed cohort' in text
+  assert f'and {poisson:.2f} for Poisson sampling' in text
+  assert f'and gives {none:.1f}.' in text
 
 
 def test_replacing_a_client_is_adding_one_at_half_the_noise():

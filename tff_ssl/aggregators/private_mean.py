@@ -13,10 +13,10 @@ TensorFlow Privacy draws the noise without a seed, so that two runs of the same
 seed differ.
 """
 
-import numbers
-
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
+
+from tff_ssl import checks
 
 
 class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -53,24 +53,17 @@ class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
       ValueError: If a number is out of range, sums are secure without a
         `clip_norm`, or the cohort is too small to adapt the norm.
     """
-    _check_positive('clients_per_round', clients_per_round)
-    if not _is_number(noise_multiplier) or not 0 <= noise_multiplier < 1e9:
-      raise ValueError(
-        f'noise_multiplier={noise_multiplier!r} must be a finite number >= 0.'
-      )
+    checks.integers_at_least(1, clients_per_round=clients_per_round)
+    checks.numbers_at_least(0, noise_multiplier=noise_multiplier)
     if clip_norm is not None:
-      _check_positive('clip_norm', clip_norm)
+      checks.numbers_at_least(0, above=True, clip_norm=clip_norm)
     elif secure:
       raise ValueError(
         'clip_norm is missing: secure sums need bounds that are known before '
         'the first round. Give the largest norm of a client.'
       )
-    elif clients_per_round <= 10 * noise_multiplier:
-      raise ValueError(
-        f'clients_per_round={clients_per_round} is not above 10 times '
-        f'noise_multiplier={noise_multiplier}, which leaves no noise for the '
-        'clipping norm to adapt by: give a clip_norm, or more clients.'
-      )
+    else:
+      checks.cohort_adapts(clients_per_round, noise_multiplier)
     self.clients_per_round = clients_per_round
     kind = tff.aggregators.DifferentiallyPrivateFactory
     if clip_norm is None:
@@ -102,12 +95,3 @@ def _fixed_query(noise_multiplier, clients_per_round, clip_norm):
     tfp.GaussianSumQuery(float(clip_norm), float(clip_norm * noise_multiplier)),
     denominator=float(clients_per_round),
   )
-
-
-def _is_number(value) -> bool:
-  return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _check_positive(name: str, value) -> None:
-  if not _is_number(value) or not 0 < value < float('inf'):
-    raise ValueError(f'{name}={value!r} must be a finite number above 0.')

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from tff_ssl import algorithms, user_modules
-from tff_ssl.testing import CHECKS, TinyProblem, run_check
+from tff_ssl.testing import CHECKS, TinyProblem, commands, run_check
 
 _HELP = """\
 Checks that a process keeps the promises of every process of tff_ssl.
@@ -55,19 +55,9 @@ def main(argv: Sequence[str]) -> int:
   except _UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return _USAGE
-  from tff_ssl.simulation import workers
-
-  logging.getLogger('tensorflow').setLevel(logging.ERROR)
-
-  try:
-    workers.install_context()
-  except RuntimeError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
-  try:
-    return _run(spec, checks)
-  finally:
-    workers.stop_workers()
+  return commands.in_worker(
+    lambda: _run(spec, checks), refused=_USAGE, log_level=logging.ERROR
+  )
 
 
 def _parse(argv) -> flags.FlagValues:
@@ -163,10 +153,4 @@ def _list() -> None:
 
 
 if __name__ == '__main__':
-  try:
-    exit_code = main(sys.argv)
-  except KeyboardInterrupt:
-    exit_code = 130
-  # TensorFlow's functions raise errors if they are deleted after their module.
-  sys.unraisablehook = lambda unraisable: None
-  sys.exit(exit_code)
+  commands.end(main)

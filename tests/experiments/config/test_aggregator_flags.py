@@ -71,7 +71,7 @@ def test_momenta_do_not_go_round_what_protects(aggregator):
     ),
     (
       {'aggregator': 'dp', 'noise_multiplier': 1.0, 'clients_per_round': 10},
-      '--clients_per_round=10 is not above 10 times --noise_multiplier=1.0',
+      '--clients_per_round=10 must exceed 10 * --noise_multiplier=1.0',
     ),
     (
       {

@@ -124,7 +124,7 @@ def test_its_record_says_what_it_does(name):
       'dp',
       {'noise_multiplier': 1.0, 'clients_per_round': 10},
       ValueError,
-      'clients_per_round=10 is not above 10 times noise_multiplier=1.0',
+      r'clients_per_round=10 must exceed 10 \* noise_multiplier=1.0',
     ),
   ],
 )
@@ -136,9 +136,9 @@ def test_what_cannot_be_is_refused(name, settings, error, message):
 @pytest.mark.parametrize(
   ('arguments', 'message'),
   [
-    ({'clients_per_round': 0}, 'clients_per_round=0 must be a finite number'),
-    ({'noise_multiplier': -1.0}, 'noise_multiplier=-1.0 must be a finite'),
-    ({'clip_norm': float('inf')}, 'clip_norm=inf must be a finite number'),
+    ({'clients_per_round': 0}, 'clients_per_round must be .* >= 1, but is 0'),
+    ({'noise_multiplier': -1.0}, 'noise_multiplier must be .* but is -1.0'),
+    ({'clip_norm': float('inf')}, 'clip_norm must be a number > 0, but is inf'),
     ({'clip_norm': None, 'secure': True}, 'clip_norm is missing: secure sums'),
   ],
 )

@@ -9,7 +9,6 @@ import tensorflow_federated as tff
 
 from tff_ssl import metrics, objectives, optimizers, randomness, training_plan
 from tff_ssl.augmentation import views
-from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import (
   client_data,
@@ -17,6 +16,7 @@ from tff_ssl.templates import (
   full_gradient,
   local_training,
 )
+from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -298,17 +298,7 @@ class TestOneGroup:
   @pytest.fixture(scope='class')
   def measure(self, tff_context):
     """SGD with one step on all examples: the update is -rate * gradient."""
-    specs = [tf.TensorSpec([3, 2], tf.float32), tf.TensorSpec([2], tf.float32)]
-    model = functional.FunctionalModel(
-      initial_weights=None,
-      predict=lambda trainable, non_trainable, x, *, training, seed=None: (
-        tf.matmul(x, trainable[0]) + trainable[1],
-        non_trainable,
-      ),
-      input_spec=tf.TensorSpec([None, 3], tf.float32),
-      weights_spec=ModelWeights(specs, []),
-      is_random=False,
-    )
+    model = tiny_models.softmax_regression(3, 2)
     objective = objectives.Supervised(views.PlainViews())
     training = local_training.LocalTraining(
       model,

@@ -11,9 +11,9 @@ from tff_ssl import objectives
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.metrics import communication
-from tff_ssl.models import functional
 from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.templates import client_data
+from tff_ssl.testing import tiny_models
 
 _FEATURES, _CLASSES = 3, 2
 _ELEMENTS = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
@@ -40,23 +40,13 @@ def reader():
 
 @pytest.fixture(scope='module')
 def model():
-  """A softmax regression, made of functions."""
-  specs = [
-    tf.TensorSpec([_FEATURES, _CLASSES], tf.float32),
-    tf.TensorSpec([_CLASSES], tf.float32),
-  ]
-  weights = tff.learning.models.ModelWeights
-  return functional.FunctionalModel(
-    initial_weights=lambda seed: weights(
-      [np.full(spec.shape, 0.1 * seed, np.float32) for spec in specs], []
+  shapes = ([_FEATURES, _CLASSES], [_CLASSES])
+  return tiny_models.softmax_regression(
+    _FEATURES,
+    _CLASSES,
+    lambda seed: tff.learning.models.ModelWeights(
+      [np.full(shape, 0.1 * seed, np.float32) for shape in shapes], []
     ),
-    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
-      tf.matmul(x, trainable[0]) + trainable[1],
-      non_trainable,
-    ),
-    input_spec=tf.TensorSpec([None, _FEATURES], tf.float32),
-    weights_spec=weights(specs, []),
-    is_random=False,
   )
 
 

@@ -11,6 +11,7 @@ from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import full_gradient, prediction
+from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -26,20 +27,7 @@ class _NoisyViews(views.PlainViews):
 
 
 def _softmax_regression():
-  specs = [
-    tf.TensorSpec([_FEATURES, _CLASSES], tf.float32),
-    tf.TensorSpec([_CLASSES], tf.float32),
-  ]
-  return functional.FunctionalModel(
-    initial_weights=None,
-    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
-      tf.matmul(x, trainable[0]) + trainable[1],
-      non_trainable,
-    ),
-    input_spec=tf.TensorSpec([None, _FEATURES], tf.float32),
-    weights_spec=ModelWeights(specs, []),
-    is_random=False,
-  )
+  return tiny_models.softmax_regression(_FEATURES, _CLASSES)
 
 
 def _weights():

@@ -1,12 +1,12 @@
 """Runs the cases and shows how each one ends: see `--help`."""
 
-import logging
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
 
 from absl import flags
+
+from tff_ssl.testing import commands
 
 _HELP = """\
 Runs what TFF's own tests and tutorials do, with builders of ours.
@@ -38,20 +38,7 @@ def main(argv: Sequence[str]) -> int:
   if values.help:
     print(_HELP)
     return _AS_EXPECTED
-  # TensorFlow prints many messages.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
-  logging.getLogger('tensorflow').setLevel(logging.CRITICAL)
-  from tff_ssl.simulation import workers
-
-  try:
-    workers.install_context()
-  except RuntimeError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
-  try:
-    return _run(values.write)
-  finally:
-    workers.stop_workers()
+  return commands.in_worker(lambda: _run(values.write), refused=_USAGE)
 
 
 def _run(file: str | None) -> int:
@@ -76,7 +63,4 @@ def _run(file: str | None) -> int:
 
 
 if __name__ == '__main__':
-  exit_code = main(sys.argv)
-  # TensorFlow's functions raise errors if they are deleted after their module.
-  sys.unraisablehook = lambda unraisable: None
-  sys.exit(exit_code)
+  commands.end(main)
