@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PINS := $(VENV)/.installed
 STAMP := $(VENV)/.editable
 DOCS := $(VENV)/.docs
+RAY := $(VENV)/.ray
 RUN_DIR ?= runs/first_run
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
@@ -15,7 +16,7 @@ QUICK := $(wildcard tests/tff_ssl/test_*.py) tests/tff_ssl/objectives \
   tests/experiments/test_run.py::test_folder_is_complete
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test test-quick check docs pins wheel clean
+.PHONY: help env ray run test test-quick check docs pins wheel clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -41,6 +42,12 @@ $(STAMP): $(PINS) setup.py pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $(STAMP)
 
+$(RAY): $(PINS) requirements-ray.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-ray.txt
+	@touch $(RAY)
+
+ray: $(STAMP) $(RAY) ## add Ray to .venv, for runs on several machines (--cluster)
+
 # A run that fails, and was not stopped (by Ctrl-C, SIGTERM or a closed pipe),
 # may do so for what the machine lacks.
 run: $(STAMP) ## grouping on the embedded digits: first run, no download
@@ -52,7 +59,7 @@ run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	  esac; \
 	  exit $$code; }
 
-test: $(STAMP) ## all tests, in a process per core
+test: $(STAMP) $(RAY) ## all tests, in a process per core
 	@$(BIN)/python -m $(PYTEST)
 
 test-quick: $(STAMP) ## while you work: parts alone, and a short run on digits
@@ -75,8 +82,8 @@ pins: $(STAMP) ## regenerate requirements*.txt from requirements*.in
 	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
 	  --override requirements.overrides --no-annotate \
 	  --custom-compile-command 'make pins' -o requirements.txt requirements.in
-# These two are installed over requirements.txt, of which they change nothing.
-	@for file in notebooks docs; do \
+# These are installed over requirements.txt, of which they change nothing.
+	@for file in notebooks docs ray; do \
 	  build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
 	    --constraints requirements.txt --no-annotate \
 	    --custom-compile-command 'make pins' \

@@ -14,7 +14,7 @@ Labelled digits are at the server, unlabelled ones at the clients. The program
 save ends in a log (TFF 0.87): so the loop is written out here.
 
 Run it: `python -m examples.production_program --folder=FOLDER`, here, or with
-`--worker_addresses=HOST:PORT,...` on workers that run elsewhere.
+`--cluster=ADDRESS` on a Ray cluster.
 """
 
 import asyncio
@@ -52,8 +52,10 @@ _CLIP_NORM = flags.DEFINE_float(
 _TRIMMED_SHARE = flags.DEFINE_float(
   'trimmed_share', 0.1, 'Of trimmed_mean.', lower_bound=0, upper_bound=0.5
 )
-_WORKERS = flags.DEFINE_list(
-  'worker_addresses', [], 'TFF workers elsewhere; by default, one here.'
+_CLUSTER = flags.DEFINE_string(
+  'cluster',
+  None,
+  'Address of a Ray cluster; by default, a worker computes here.',
 )
 _SEED = flags.DEFINE_integer('seed', 1, 'Of all but noise.', lower_bound=0)
 
@@ -216,11 +218,12 @@ def main(argv) -> None:
     model, views, images[_VALIDATION], labels[_VALIDATION]
   )
   process = build_process(model, views, images, labels)
-  context = tff_ssl.install_context(
-    addresses=_WORKERS.value,
-    asynchronous=True,
-    threads_per_op=tff_ssl.threads_for(_CLIENTS_PER_ROUND),
-  )
+  if _CLUSTER.value:
+    context = tff_ssl.install_ray_context(_CLUSTER.value, asynchronous=True)
+  else:
+    context = tff_ssl.install_context(
+      asynchronous=True, threads_per_op=tff_ssl.threads_for(_CLIENTS_PER_ROUND)
+    )
   tff.framework.set_default_context(tff.program.NativeFederatedContext(context))
   asyncio.run(train(process, validation, folder))
 

@@ -64,7 +64,7 @@ def imported():
 
 
 def test_what_is_imported_is_declared(imported):
-  declared = _names_in('requirements.in')
+  declared = _names_in('requirements.in') | _names_in('requirements-ray.in')
   missing = {k: v for k, v in imported.items() if k not in declared}
   assert not missing, 'add these to requirements.in'
 
@@ -78,7 +78,7 @@ def test_what_is_declared_is_pinned():
 
 
 @pytest.mark.parametrize(
-  'name', ['requirements-notebooks', 'requirements-docs']
+  'name', ['requirements-notebooks', 'requirements-docs', 'requirements-ray']
 )
 def test_further_pins_go_over_the_others(name):
   """They are installed without a resolver."""

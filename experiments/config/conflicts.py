@@ -11,7 +11,6 @@ from experiments.config import (
   own_functions,
   parts_of_run,
   run_settings,
-  worker_settings,
 )
 from experiments.config.defaults import CENTRAL
 from experiments.config.parts_of_run import Parts
@@ -83,7 +82,6 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
     aggregators.check(values)
   except ValueError as error:
     raise UsageError(str(error)) from error
-  worker_settings.check(values)
 
 
 def check_all_take_part(

@@ -11,13 +11,13 @@ from typing import Any
 
 from datasets.draws import label_masks
 from experiments.config import (
+  cluster_settings,
   conflicts,
   defaults,
   own_functions,
   parts_of_run,
   recommended,
   run_settings,
-  worker_settings,
 )
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
@@ -81,7 +81,7 @@ def make(
   _check_exclusive(given)
   written = given
   given = _with_mask_ratio(given)
-  given = worker_settings.without_revoked(given)
+  given = cluster_settings.without_revoked(given)
   if given.keys() - written.keys():
     origins = {**origins, _FRACTION.instead_of: f'--{_FRACTION.name}'}
   values, origins, parts = defaults.resolve(given, origins)

@@ -242,9 +242,10 @@ def flatten(metrics) -> dict[str, object]:
     row[name] = float(value)
   for name, value in metrics['client_work']['clients'].items():
     row[f'clients_{name}'] = int(value)
-  groups = metrics['aggregator'].get('group_weights')
-  if groups is not None:
-    row['group_sizes'] = '|'.join(f'{size:g}' for size in np.asarray(groups))
+  # Many aggregators measure nothing, and then return an empty tuple.
+  if 'group_weights' in metrics['aggregator']:
+    groups = np.asarray(metrics['aggregator']['group_weights'])
+    row['group_sizes'] = '|'.join(f'{size:g}' for size in groups)
   for name, value in metrics['finalizer'].get('server', {}).items():
     row[f'server_{name}'] = float(value)
   row['update_non_finite'] = int(metrics['finalizer']['update_non_finite'])

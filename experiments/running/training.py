@@ -214,10 +214,7 @@ def _find_owners(opened) -> client_evaluation.Owners | None:
 def _start_workers(opened) -> None:
   settings, has_states = opened.settings, opened.spec.keeps_client_state
   worker_context.install(
-    num_workers=settings.workers,
-    worker_addresses=settings.worker_addresses,
-    timeout_s=settings.worker_timeout,
-    clients_per_round=settings.clients_per_round,
+    settings,
     store_path=opened.data.store.path,
     client_state_folder=(
       run_folder.client_states(settings.run_dir) if has_states else None

@@ -1,59 +1,55 @@
-"""Starts or reaches the workers that compute for TFF."""
+"""Starts what computes for TFF: a worker, and with it maybe a cluster."""
+
+import types
 
 from experiments.running import client_state_files
-from tff_ssl.simulation import addresses, client_reader, workers
+from tff_ssl.simulation import ray_context, workers
 
 
 def install(
+  settings: types.SimpleNamespace,
   *,
-  num_workers: int | None,
-  worker_addresses: str | None,
-  timeout_s: float,
-  clients_per_round: int | None,
   store_path: str,
   client_state_folder: str | None,
 ) -> None:
-  """Makes the workers of a run TFF's execution context.
+  """Makes what a run computes on TFF's execution context.
 
-  Prints the ports on which workers listen that are started on this machine.
+  Prints the ports on which workers of this machine listen.
 
   Args:
-    num_workers: Workers to start on this machine; `None` for one.
-    worker_addresses: Workers that run already, as `host:port,...`, to be used
-      instead; `None` or empty for none.
-    timeout_s: Seconds without an answer after which a worker is given up.
-    clients_per_round: C; `None` where no client takes part.
-    store_path: The client store, which every worker must be able to read.
-    client_state_folder: The folder of the clients' states, which every worker
+    settings: What has `cluster`, `cluster_parts`, `cluster_cores`,
+      `part_timeout`, `worker_timeout` and `clients_per_round`.
+    store_path: The client store, which all machines must be able to read.
+    client_state_folder: The folder of the clients' states, which all machines
       must see, too; `None` where clients keep none.
 
   Raises:
-    ValueError: If a worker of --worker_addresses cannot be used.
-    RuntimeError: If a worker cannot be started on this machine.
+    ValueError: If the cluster of --cluster cannot be used.
+    RuntimeError: If no worker can be started on this machine.
   """
-  if not worker_addresses:
+  if not settings.cluster:
     workers.install_context(
-      num_workers or 1,
-      threads_per_op=workers.threads_for(clients_per_round or 0),
-      answer_timeout_s=timeout_s,
+      threads_per_op=workers.threads_for(settings.clients_per_round or 0),
+      answer_timeout_s=settings.worker_timeout,
     )
-    ports = ', '.join(map(str, workers.listening_ports()))
-    print(
-      "TFF's worker processes listen on all network interfaces, without a "
-      f'password (port {ports}): keep this machine behind a firewall.',
-      flush=True,
-    )
-    return
-  try:
-    context = workers.install_context(
-      addresses=addresses.parse(worker_addresses), answer_timeout_s=timeout_s
-    )
-    client_reader.check_readable(store_path, context)
+  else:
+    needed = [store_path]
     if client_state_folder is not None:
-      client_reader.check_readable(
-        client_state_files.make_probe(client_state_folder), context
+      needed.append(client_state_files.make_probe(client_state_folder))
+    try:
+      ray_context.install_ray_context(
+        settings.cluster,
+        num_parts=min(settings.cluster_parts, settings.clients_per_round),
+        cores_per_process=settings.cluster_cores,
+        part_timeout_s=settings.part_timeout,
+        answer_timeout_s=settings.worker_timeout,
+        needed_files=needed,
       )
-  except RuntimeError as error:
-    raise ValueError(f'--worker_addresses={worker_addresses}: {error}') from (
-      error
-    )
+    except RuntimeError as error:
+      raise ValueError(f'--cluster={settings.cluster}: {error}') from error
+  ports = ', '.join(map(str, workers.listening_ports()))
+  print(
+    "TFF's worker processes listen on all network interfaces, without a "
+    f'password (port {ports}): keep this machine behind a firewall.',
+    flush=True,
+  )

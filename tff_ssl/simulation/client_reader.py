@@ -7,7 +7,6 @@ runs on the worker, in the same TensorFlow graph as the client's training.
 """
 
 import collections
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,7 +15,6 @@ import tensorflow_federated as tff
 
 from tff_ssl import round_forms
 from tff_ssl.simulation import client_sampling
-from tff_ssl.simulation.divided_context import DividedContext
 
 
 class ReadingProcess(tff.learning.templates.LearningProcess):
@@ -238,29 +236,3 @@ def _form_in_one_graph(
     return round_computation(state, tff.federated_map(read, keys))
 
   return round_forms.form_of(read_then_next)
-
-
-def check_readable(path: str | os.PathLike[str], context: DividedContext):
-  """Checks that every worker can read a file that readers will read.
-
-  Args:
-    path: The file's path, which is the same on all machines.
-    context: The workers.
-
-  Raises:
-    RuntimeError: If one cannot, with its name.
-  """
-
-  @tff.tensorflow.computation
-  def read_a_byte():
-    # `tf.io.read_file` would read all of it.
-    dataset = tf.data.FixedLengthRecordDataset(os.fspath(path), 1)
-    return dataset.take(1).get_single_element()
-
-  try:
-    context.run_on_each(read_a_byte)
-  except RuntimeError as error:
-    raise RuntimeError(
-      f'A worker cannot read {path} ({error}): the file must lie at the same '
-      'path on its machine, as on a shared disk.'
-    ) from error

@@ -1,23 +1,19 @@
-"""An execution context that divides a round among workers.
+"""An execution context that divides the clients of a round into parts.
 
 A computation from values at clients to values at the server is compiled to
-TFF's mergeable form. The clients are cut into as many parts as there are
-workers, in order; each part is computed up to the aggregates of its clients;
-the aggregates are merged in the order of the parts; what follows at the server
-runs on one worker. So the result depends on the number of workers (sums of
-floats in another order), but not on which of them computed what, or when.
-
-If a worker is lost, another one computes its part anew. The lost aggregate was
-never merged, so each client counts once.
+TFF's mergeable form. The clients are cut into parts, in order; each part is
+computed up to the aggregate of its clients, wherever that may be; the
+aggregates are merged in the order of the parts, and what follows at the server
+runs here. So the result depends on the number of parts (sums of floats in
+another order), but not on who computed what, or when.
 
 TFF's `MergeableCompExecutionContext` ties a part to one worker, and merges in
 the order in which workers finish.
 """
 
-import dataclasses
 import functools
-import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow_federated as tff
 
@@ -27,42 +23,34 @@ from tensorflow_federated.python.core.impl.execution_contexts import (
   mergeable_comp_execution_context as _mergeable,
 )
 
-from tff_ssl.simulation import background, channels, secure_sums
+from tff_ssl.simulation import channels, secure_sums
 
-_LOG = logging.getLogger(__name__)
-
-
-class WorkerLost(Exception):
-  """A worker that cannot be used now; the text names the reason."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Member:
-  """One worker of a `DividedContext`.
-
-  Attributes:
-    name: What messages call it.
-    context: Computes on the worker, and raises `WorkerLost` where it cannot.
-    is_available: Whether it can be used now.
-  """
-
-  name: str
-  context: tff.framework.SyncContext
-  is_available: Callable[[], bool] = lambda: True
+# Computes a computation of each argument: `(tff.Computation, [argument, ...])`
+# to the results, in order.
+ComputeParts = Callable[[tff.Computation, Sequence[Any]], list]
 
 
 class DividedContext(tff.framework.SyncContext):
-  """Computes on several workers; see the module."""
+  """Computes in parts; see the module."""
 
-  def __init__(self, members: list[Member]):
+  def __init__(
+    self,
+    local: tff.framework.SyncContext,
+    compute_parts: ComputeParts,
+    num_parts: int,
+  ):
     """Initializes the context.
 
     Args:
-      members: The workers; their number is the number of parts.
+      local: Computes what cannot be divided, and what follows the clients.
+      compute_parts: Computes the parts.
+      num_parts: Into how many parts the clients of a round are cut; as many as
+        there are clients, if that is less.
     """
-    self._members = members
+    self._local = local
+    self._compute_parts = compute_parts
+    self._num_parts = num_parts
     self._compile = functools.lru_cache(_to_mergeable_form)
-    self._losses = {}
 
   def invoke(self, comp, arg=None):
     """Computes `comp` on `arg`.
@@ -75,86 +63,38 @@ class DividedContext(tff.framework.SyncContext):
       The result.
 
     Raises:
-      RuntimeError: If no worker is left.
       ValueError: If the computation cannot be divided, since one aggregation
         depends on another.
     """
-    if not _is_divisible(comp) or len(self._members) == 1:
-      return self._run(comp, [arg])[0]
+    if not _is_divisible(comp):
+      return self._local.invoke(comp, arg)
     form = self._compile(comp)
     parts = _mergeable.MergeableCompExecutionContextValue(
-      arg, form.up_to_merge.type_signature.parameter, len(self._members)
+      arg, form.up_to_merge.type_signature.parameter, self._num_parts
     ).value()
-    aggregates = self._run(form.up_to_merge, parts)
     pair = tff.structure.Struct.unnamed
     merged = functools.reduce(
-      lambda sum_, other: self._run(form.merge, [pair(sum_, other)])[0],
-      aggregates,
+      lambda sum_, other: self._local.invoke(form.merge, pair(sum_, other)),
+      self._compute_parts(form.up_to_merge, parts),
     )
     # The argument's clients do not matter any more: any part of them will do.
-    return self._run(form.after_merge, [pair(parts[0], merged)])[0]
+    return self._local.invoke(form.after_merge, pair(parts[0], merged))
 
-  def run_on_each(self, comp) -> None:
-    """Runs a computation without argument on every worker, side by side.
 
-    Args:
-      comp: The computation.
-
-    Raises:
-      RuntimeError: If it fails on one of them, with that one's name.
-    """
-    started = [
-      (member, background.start(member.context.invoke, comp, None))
-      for member in self._members
-    ]
-    for member, future in started:
-      error = future.exception()
-      if error is not None:
-        cause = channels.first_cause(error)
-        raise RuntimeError(f'{member.name}: {cause}') from error
-
-  def _run(self, comp, args) -> list:
-    """Computes `comp` on each of `args`, side by side, whoever is lost."""
-    results = {}
-    while waiting := [i for i in range(len(args)) if i not in results]:
-      started = [
-        (index, member, background.start(member.context.invoke, comp, arg))
-        for index, member, arg in (
-          (index, member, args[index])
-          for index, member in zip(waiting, self._available(), strict=False)
-        )
-      ]
-      for index, member, future in started:
-        try:
-          results[index] = future.result()
-        except WorkerLost as error:
-          self._losses[member.name] = str(error)
-          _LOG.warning('%s: others take over its clients.', error)
-    return [results[index] for index in range(len(args))]
-
-  def _available(self) -> list[Member]:
-    found = [member for member in self._members if member.is_available()]
-    if not found:
-      raise RuntimeError(
-        f'No TFF worker is left: {"; ".join(self._losses.values())}. Start one '
-        'again.'
-      )
-    return found
+def lies_at_clients(type_: tff.Type) -> bool:
+  """Returns whether any part of a type is placed at clients."""
+  if isinstance(type_, tff.FederatedType):
+    return type_.placement is tff.CLIENTS
+  return any(map(lies_at_clients, type_.children()))
 
 
 def _is_divisible(comp) -> bool:
   types = comp.type_signature
   return (
     types.parameter is not None
-    and _lies_at_clients(types.parameter)
-    and not _lies_at_clients(types.result)
+    and lies_at_clients(types.parameter)
+    and not lies_at_clients(types.result)
   )
-
-
-def _lies_at_clients(type_: tff.Type) -> bool:
-  if isinstance(type_, tff.FederatedType):
-    return type_.placement is tff.CLIENTS
-  return any(map(_lies_at_clients, type_.children()))
 
 
 def _to_mergeable_form(comp):
@@ -164,6 +104,6 @@ def _to_mergeable_form(comp):
     )
   except ValueError as error:
     raise ValueError(
-      'The computation cannot be divided among workers '
-      f'({channels.first_cause(error)}): use one worker.'
+      'The computation cannot be divided into parts '
+      f'({channels.first_cause(error)}): compute it without a cluster.'
     ) from error

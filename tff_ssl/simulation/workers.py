@@ -1,4 +1,4 @@
-"""Local TFF workers that start or say why, survive their death, and end.
+"""A local TFF worker that starts or says why, survives its death, and ends.
 
 TFF computes in a child process, the `worker_binary` of its wheel, which
 `build_context` and `install_context` start:
@@ -12,21 +12,17 @@ TFF computes in a child process, the `worker_binary` of its wheel, which
   * none outlives Python: it is terminated at exit, and the Linux kernel kills
     it should Python itself be killed.
 
-Workers that run elsewhere, named by their addresses, are not started but
-watched: see `tff_ssl.simulation.remote_worker`. Where there are several, of
-either kind, `tff_ssl.simulation.divided_context` divides a round among them.
+For more than one machine see `tff_ssl.simulation.ray_context`.
 
 It listens on all network interfaces without authentication (the binary has no
 option for that): use it behind a firewall.
 """
 
 import atexit
-import functools
 import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -36,13 +32,7 @@ from tensorflow_federated.python.core.environments.tensorflow_frontend import (
   tensorflow_computation as _tensorflow,
 )
 
-from tff_ssl.simulation import addresses as address_lists
-from tff_ssl.simulation import (
-  background,
-  divided_context,
-  remote_worker,
-  secure_sums,
-)
+from tff_ssl.simulation import background, secure_sums
 from tff_ssl.simulation.local_worker import (
   LocalWorker,
   listening_ports,
@@ -98,7 +88,7 @@ class _RestartingFactory(tff.framework.ExecutorFactory):
       answer_timeout_s=self._answer_timeout_s,
     )
     # Executors of a dead worker are names that a new one does not know.
-    self._executors = remote_worker.executors_on(
+    self._executors = _executors_on(
       self._worker.stub, self._default_num_clients
     )
 
@@ -161,7 +151,6 @@ def threads_for(clients_per_round: int) -> int:
 
 
 def build_context(
-  num_workers: int = 1,
   default_num_clients: int = 0,
   max_concurrent_calls: int = -1,
   start_timeout_s: float = 15.0,
@@ -169,35 +158,25 @@ def build_context(
   max_restarts: int = 3,
   threads_per_op: int = 0,
   asynchronous: bool = False,
-  addresses: Sequence[str] = (),
   answer_timeout_s: float = 60.0,
 ) -> tff.framework.SyncContext | tff.framework.AsyncContext:
-  """Starts workers, or reaches some, and returns a context on them.
+  """Starts a worker and returns a context on it.
 
-  A round's clients are divided evenly, in order, and the parts' aggregates are
-  summed in that order: results with another number of workers may differ in
-  their last bits. Several contexts may live side by side; `stop_workers` ends
-  the processes that were started here.
+  Several contexts may live side by side; `stop_workers` ends their processes.
 
   Args:
-    num_workers: Number of processes among which the clients are divided.
     default_num_clients: Number of clients where the arguments do not tell.
-    max_concurrent_calls: How many clients a worker computes at once; not
+    max_concurrent_calls: How many clients the worker computes at once; not
       positive for no limit.
-    start_timeout_s: Seconds in which a worker must start, or reconnect.
-    max_restarts: How often in a row a worker is replaced before a computation
+    start_timeout_s: Seconds in which the worker must start, or reconnect.
+    max_restarts: How often in a row the worker is replaced before a computation
       raises `RuntimeError`.
     threads_per_op: Threads of one TensorFlow op, or 0 for one per core. Clients
       are computed side by side, so that where there are at least as many of
       them as cores, 1 is faster: see `threads_for`.
     asynchronous: Whether calls return awaitables, as `tff.program` needs.
-    addresses: Instead of starting any, `host:port` of each `worker_binary` that
-      runs elsewhere. One that is lost is not replaced: the others take over its
-      clients, and it takes part again once it answers. Anyone who reaches such
-      a port can run programs on that machine: use them in a closed network.
-    answer_timeout_s: Seconds without an answer after which a worker counts as
-      lost. One that computes for long does answer. Local workers are killed
-      then, and replaced.
+    answer_timeout_s: Seconds without an answer after which the worker is killed
+      and replaced. One that computes for long does answer.
 
   Returns:
     The context; `tff.framework.get_context_stack().install` enters it. It
@@ -205,10 +184,9 @@ def build_context(
 
   Raises:
     ValueError: If an argument is out of range.
-    RuntimeError: If a worker cannot start or be reached.
+    RuntimeError: If the worker cannot start.
   """
   for name, value, minimum in (
-    ('num_workers', num_workers, 1),
     ('default_num_clients', default_num_clients, 0),
     ('max_restarts', max_restarts, 0),
     ('threads_per_op', threads_per_op, 0),
@@ -217,110 +195,74 @@ def build_context(
   ):
     if value < minimum:
       raise ValueError(f'{name}={value!r} must be at least {minimum}.')
-  if addresses and num_workers != 1:
-    raise ValueError(
-      f'num_workers={num_workers!r} starts workers here, and addresses names '
-      'some that run: give one of the two.'
-    )
-
-  def start_worker():
-    return _RestartingFactory(
-      default_num_clients,
-      max_concurrent_calls,
-      start_timeout_s,
-      max_restarts,
-      threads_per_op,
-      answer_timeout_s,
-    )
-
-  compiler = _shared_compiler()
-  if addresses:
-    members = [
-      divided_context.Member(
-        f'the TFF worker at {worker.address}',
-        _create_context(
-          remote_worker.RemoteFactory(worker, default_num_clients), compiler
-        ),
-        worker.is_available,
-      )
-      for worker in _reach(addresses, answer_timeout_s)
-    ]
-    context = divided_context.DividedContext(members)
-  elif num_workers > 1:
-    members = [
-      divided_context.Member(
-        f'local worker {index}', _create_context(start_worker(), compiler)
-      )
-      for index in range(num_workers)
-    ]
-    context = divided_context.DividedContext(members)
-  else:
-    context = _create_context(start_worker(), compiler)
-  return background.BackgroundContext(context) if asynchronous else context
-
-
-def _reach(addresses, timeout_s) -> list[remote_worker.RemoteWorker]:
-  """Connects to workers that run elsewhere, with all of them at once."""
-  reached = [
-    remote_worker.RemoteWorker(address, timeout_s)
-    for address in address_lists.parse(','.join(addresses))
-  ]
-  for answer in [background.start(one.wait_until_ready) for one in reached]:
-    answer.result()
-  return reached
-
-
-def _shared_compiler():
-  """Returns a compiler that does what several contexts ask for only once."""
-  native = tff.backends.native.desugar_and_transform_to_native
-  compiled = functools.lru_cache(
-    lambda comp: native(secure_sums.simulate(comp))
+  factory = _RestartingFactory(
+    default_num_clients,
+    max_concurrent_calls,
+    start_timeout_s,
+    max_restarts,
+    threads_per_op,
+    answer_timeout_s,
   )
-  lock = threading.Lock()
-
-  def compile_once(comp):
-    with lock:
-      return compiled(comp)
-
-  return compile_once
-
-
-def _create_context(factory, compiler) -> tff.framework.SyncContext:
-  """Returns a context on the one worker of a factory of this library."""
 
   def finish(result):
     factory.failures_in_a_row = 0
     return _tensorflow.transform_result(result)
 
-  return tff.framework.SyncExecutionContext(
+  context = tff.framework.SyncExecutionContext(
     executor_fn=factory,
-    compiler_fn=compiler,
+    compiler_fn=_compile,
     transform_args=_tensorflow.transform_args,
     transform_result=finish,
   )
+  return background.BackgroundContext(context) if asynchronous else context
+
+
+def _compile(comp):
+  return tff.backends.native.desugar_and_transform_to_native(
+    secure_sums.simulate(comp)
+  )
+
+
+def _executors_on(stub, default_num_clients: int):
+  """Returns a factory of executors behind one stub.
+
+  Args:
+    stub: A `tff.framework.RemoteExecutorStub`.
+    default_num_clients: Number of clients where the arguments do not tell.
+  """
+
+  def create_stack(cardinalities):
+    # By default the worker keeps 20 values, those of six rounds, before it
+    # frees any. To free each at once would take three more calls a round.
+    executor = tff.framework.RemoteExecutor(stub, dispose_batch_size=4)
+    executor.set_cardinalities(
+      {tff.CLIENTS: default_num_clients, **cardinalities}
+    )
+    return executor
+
+  return tff.framework.ResourceManagingExecutorFactory(create_stack)
 
 
 def install_context(
-  num_workers: int = 1, **options: Any
+  **options: Any,
 ) -> tff.framework.SyncContext | tff.framework.AsyncContext:
-  """Starts workers and makes them TFF's default execution context.
+  """Starts a worker and makes it TFF's default execution context.
 
   Stops the workers of earlier contexts. TFF has one default context per thread:
   call this in the thread that runs the computations.
 
   Args:
-    num_workers: Number of processes among which the clients are divided.
-    **options: Further arguments of `build_context`.
+    **options: Arguments of `build_context`.
 
   Returns:
     The installed context.
 
   Raises:
     ValueError: If an argument is out of range.
-    RuntimeError: If a worker cannot start.
+    RuntimeError: If the worker cannot start.
   """
   stop_workers()
-  context = build_context(num_workers, **options)
+  context = build_context(**options)
   tff.framework.set_default_context(context)
   return context
 

@@ -31,7 +31,7 @@ STRINGS = {
   'run_dir': ['runs/a b', '~/run', ''],
   'cache_dir': ['/tmp/cache', '~/cache', ''],
   'data_dir': ['/tmp/data', ''],
-  'worker_addresses': ['127.0.0.1:8000', 'far:1', 'localhost', ''],
+  'cluster': ['local', 'auto', '127.0.0.1:6379', ''],
 }
 INTEGERS = ['-1', '0', '1', '2', '5', '7', '64', '99999999999', '1.5', 'x']
 FLOATS = ['-0.5', '0.0', '0.1', '0.5', '1.0', '1.5', 'nan', 'inf', '-inf', 'x']

@@ -1,90 +1,87 @@
-"""What remote workers must see before a run begins."""
+"""What a run asks of the workers and of the cluster that compute for it."""
 
 import os
+import types
 
 import psutil
 import pytest
 
 from experiments.running import worker_context
-from tff_ssl.simulation import client_reader, workers
+from tff_ssl.simulation import ray_context, workers
 
 STORE = '/shared/store'
 
 
+def settings(**changed):
+  given = {
+    'cluster': 'far:6379',
+    'cluster_parts': 8,
+    'cluster_cores': 3,
+    'part_timeout': 70.0,
+    'worker_timeout': 7.0,
+    'clients_per_round': 4,
+  }
+  return types.SimpleNamespace(**{**given, **changed})
+
+
 @pytest.fixture
-def read(monkeypatch):
-  """Returns the files that workers were asked for; none is started."""
-  paths = []
+def asked(monkeypatch):
+  """Returns the arguments with which a cluster was asked for."""
+  given = {}
 
-  def check_readable(path, context):
-    assert context == 'the workers'
-    if not path.startswith('/shared'):
-      # As on the machine of the run: it is there.
-      assert os.path.getsize(path) > 0
-    paths.append(path)
+  def install_context(address, **options):
+    given.update(options, address=address)
 
-  monkeypatch.setattr(client_reader, 'check_readable', check_readable)
-  monkeypatch.setattr(
-    workers, 'install_context', lambda **arguments: 'the workers'
-  )
-  return paths
+  monkeypatch.setattr(ray_context, 'install_ray_context', install_context)
+  return given
 
 
-def install(states):
-  worker_context.install(
-    num_workers=None,
-    worker_addresses='127.0.0.1:1',
-    timeout_s=60.0,
-    clients_per_round=4,
-    store_path=STORE,
-    client_state_folder=states,
-  )
+def test_a_cluster_is_asked_for_what_the_flags_say(asked):
+  worker_context.install(settings(), store_path=STORE, client_state_folder=None)
+  assert asked == {
+    'address': 'far:6379',
+    'num_parts': 4,  # As many as clients.
+    'cores_per_process': 3,
+    'part_timeout_s': 70.0,
+    'answer_timeout_s': 7.0,
+    'needed_files': [STORE],
+  }
 
 
-def test_clients_without_a_state_need_the_store_alone(read):
-  install(None)
-  assert read == [STORE]
-
-
-def test_states_must_lie_where_all_workers_find_them(read, tmp_path):
+def test_states_must_lie_where_all_machines_find_them(asked, tmp_path):
   states = str(tmp_path / 'run' / 'client_states')
-  install(states)
-  store, probe = read
+  worker_context.install(
+    settings(), store_path=STORE, client_state_folder=states
+  )
+  store, probe = asked['needed_files']
   assert store == STORE
   assert os.path.dirname(probe) == states
+  assert os.path.getsize(probe) > 0
 
 
-def test_a_worker_that_cannot_see_them_is_refused(read, tmp_path, monkeypatch):
-  def check_readable(path, context):
-    if path != STORE:
-      raise RuntimeError(f'A worker cannot read {path}')
+def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):
+  def refuse(address, **options):
+    raise RuntimeError('nobody is there.')
 
-  monkeypatch.setattr(client_reader, 'check_readable', check_readable)
-  with pytest.raises(
-    ValueError,
-    match='--worker_addresses=127.0.0.1:1: A worker cannot read '
-    f'{tmp_path}/run/client_states/',
-  ):
-    install(str(tmp_path / 'run' / 'client_states'))
+  monkeypatch.setattr(ray_context, 'install_ray_context', refuse)
+  with pytest.raises(ValueError, match='--cluster=far:6379: nobody is there'):
+    worker_context.install(
+      settings(), store_path=STORE, client_state_folder=None
+    )
 
 
-def test_local_workers_and_where_they_listen(monkeypatch, capsys):
+def test_a_local_worker_and_where_it_listens(monkeypatch, capsys):
   """Checked against the kernel's own table of sockets."""
   given = {}
   plain = workers.install_context
 
-  def install_context(*arguments, **options):
+  def install_context(**options):
     given.update(options)
-    return plain(*arguments, **options)
+    return plain(**options)
 
   monkeypatch.setattr(workers, 'install_context', install_context)
   worker_context.install(
-    num_workers=2,
-    worker_addresses=None,
-    timeout_s=7.0,
-    clients_per_round=4,
-    store_path=STORE,
-    client_state_folder=None,
+    settings(cluster=None), store_path=STORE, client_state_folder=None
   )
   listening = [
     connection.laddr
@@ -96,6 +93,5 @@ def test_local_workers_and_where_they_listen(monkeypatch, capsys):
   assert given['answer_timeout_s'] == 7
   assert {address.ip for address in listening} <= {'::', '0.0.0.0'}
   [line] = capsys.readouterr().out.splitlines()
-  ports = ', '.join(map(str, sorted(address.port for address in listening)))
-  assert len(listening) == 2
-  assert f'on all network interfaces, without a password (port {ports})' in line
+  [port] = {address.port for address in listening}
+  assert f'on all network interfaces, without a password (port {port})' in line

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.aggregators import client_rows
-from tff_ssl.simulation.divided_context import DividedContext, Member
+from tff_ssl.simulation.divided_context import DividedContext
 
 
 @pytest.fixture(scope='module')
@@ -51,9 +51,11 @@ def test_through_all_levels(collect, n):
 
 
 @pytest.mark.parametrize('n', [0, 1, 7, 20])
-def test_a_round_that_is_divided_among_workers(collect, n):
+def test_a_round_that_is_divided_into_parts(collect, n):
   context = tff.framework.get_context_stack().current
-  divided = DividedContext([Member(str(i), context) for i in range(3)])
+  divided = DividedContext(
+    context, lambda comp, parts: [context.invoke(comp, x) for x in parts], 3
+  )
   with tff.framework.get_context_stack().install(divided):
     _assert_all_are_there(collect(list(range(n))), n)
 

@@ -39,10 +39,10 @@ def test_a_secure_sum_is_clipped_and_quantised(tff_context, secure, caplog):
   assert 'no cryptography' in caplog.text
 
 
-def test_it_is_divided_among_workers(tff_context, secure):
+def test_it_is_divided_into_parts(tff_context, secure):
   context = tff.framework.get_context_stack().current
   divided = divided_context.DividedContext(
-    [divided_context.Member(str(i), context) for i in range(2)]
+    context, lambda comp, parts: [context.invoke(comp, x) for x in parts], 2
   )
   with tff.framework.get_context_stack().install(divided):
     result = secure(_VALUES)

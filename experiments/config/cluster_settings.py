@@ -1,0 +1,83 @@
+"""Where a run computes, checked before TensorFlow is imported."""
+
+from tff_ssl.setting import Scope, Setting, needs_process, only_with
+
+CLUSTER = Setting(
+  'cluster',
+  str,
+  'Computes the clients of a round on a Ray cluster: local starts one on this '
+  'machine, auto takes the one that runs here, HOST:PORT another. Needs Ray '
+  '(make ray). A run may be resumed with or without.',
+  scope=Scope.MACHINE,
+  used_when=(needs_process('has_client_training'),),
+)
+_ON_A_CLUSTER = only_with('cluster')
+
+SETTINGS = (
+  CLUSTER,
+  Setting(
+    'cluster_parts',
+    int,
+    'Into how many parts a round is cut, in order; as many as it has clients, '
+    'if that is less. Take more than processes fit on the cluster, so that '
+    'slow machines compute fewer. Results with another number may differ in '
+    'their last bits; who computes what makes no difference.',
+    default=8,
+    at_least=1,
+    at_most=100_000,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
+    'cluster_cores',
+    int,
+    'Cores that a process of the cluster reserves; it computes as many clients '
+    'side by side.',
+    default=1,
+    at_least=1,
+    at_most=1024,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
+    'part_timeout',
+    float,
+    'Seconds after which a part of a round is given to another process, and '
+    'its own is ended. More than a part ever takes, compilation included.',
+    default=600.0,
+    at_least=1,
+    at_most=86_400,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
+    'worker_timeout',
+    float,
+    "Seconds without an answer after which TFF's worker, the process that "
+    'computes, is killed and replaced; the round is repeated. One that '
+    'computes for long does answer.',
+    default=60.0,
+    at_least=1,
+    at_most=86_400,
+    scope=Scope.MACHINE,
+  ),
+)
+
+
+def without_revoked(given: dict[str, object]) -> dict[str, object]:
+  """Returns the flags without those of a cluster, if there is to be none.
+
+  So a run that began on a cluster can be resumed from its flag file without
+  one: an empty --cluster revokes the file's.
+
+  Args:
+    given: The flags that were given, by name.
+  """
+  if given.get('cluster') != '':
+    return given
+  of_clusters = {
+    setting.name
+    for setting in SETTINGS
+    if setting is CLUSTER or _ON_A_CLUSTER in setting.used_when
+  }
+  return {name: v for name, v in given.items() if name not in of_clusters}

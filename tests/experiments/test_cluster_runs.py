@@ -1,0 +1,159 @@
+"""Runs on a Ray cluster: what they count, how they fail and go on."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+
+from experiments.run import main
+
+pytestmark = pytest.mark.xdist_group('ray')
+
+ROOT = pathlib.Path(__file__).parents[2]
+SMALL = (
+  '--dataset=digits',
+  '--model=dense',
+  '--num_clients=6',
+  '--clients_per_round=4',
+)
+GROUPING = (
+  '--process=grouping',
+  '--server_examples=50',
+  '--server_warmup_rounds=0',
+  '--threshold=0.5',
+)
+ON_CLUSTER = ('--cluster=local', '--cluster_parts=2')
+UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
+
+
+@pytest.fixture(scope='module')
+def cache(tmp_path_factory):
+  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
+
+
+def start(*arguments):
+  """Starts a run in a process of its own, since Ray lives as long as one."""
+  return subprocess.Popen(
+    [sys.executable, '-m', 'experiments.run', *map(str, arguments)],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def run(*arguments):
+  process = start(*arguments)
+  _, errors = process.communicate(timeout=300)
+  return process.returncode, errors
+
+
+def table_of(folder):
+  return pd.read_csv(folder / 'metrics.csv')
+
+
+def state_of(folder):
+  """Returns the arrays of the last round's state."""
+  newest = max((folder / 'checkpoints').glob('round_*'))
+  with np.load(newest / 'state.npz') as arrays:
+    return list(arrays.values())
+
+
+def assert_close_tables(folder, other):
+  for name, values in table_of(folder).drop(columns=UNEQUAL_COLUMNS).items():
+    if name == 'group_sizes':
+      assert list(values) == list(table_of(other)[name])
+    else:
+      np.testing.assert_allclose(values, table_of(other)[name], atol=1e-4)
+
+
+def assert_equals_one_worker(folder, one, *arguments):
+  """Compares a run on a cluster with the same one on one worker, here."""
+  assert main(['run', *map(str, arguments), f'--run_dir={one}']) == 0
+  assert (table_of(folder)['clients_participating'] == 4).all()
+  assert_close_tables(folder, one)
+  for value, other in zip(state_of(folder), state_of(one), strict=True):
+    np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
+
+
+def test_clients_with_states_equal_those_of_one_worker(tmp_path, cache):
+  short = ('--process=scaffold', *SMALL, cache, '--total_rounds=5')
+  folder = tmp_path / 'run'
+  assert run(*short, *ON_CLUSTER, f'--run_dir={folder}')[0] == 0
+  assert_equals_one_worker(folder, tmp_path / 'one', *short)
+
+
+def rows_of(folder):
+  path = folder / 'metrics.csv'
+  return path.read_bytes().count(b'\n') if path.exists() else 0
+
+
+def run_until(rows, folder, *arguments):
+  """Starts a run, and returns its process once it has so many rounds."""
+  process = start(*arguments)
+  while rows_of(folder) <= rows:
+    assert process.poll() is None, process.communicate()[1]
+    time.sleep(0.05)
+  return process
+
+
+def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bits(
+  tmp_path, cache
+):
+  """SIGTERM ends a round first, though Ray has a handler of its own."""
+  whole, cut = tmp_path / 'whole', tmp_path / 'cut'
+  short = (*GROUPING, *SMALL, cache)
+  long_run = (*short, *ON_CLUSTER, f'--run_dir={cut}', '--total_rounds=100000')
+  stopped = run_until(2, cut, *long_run)
+  stopped.terminate()
+  _, errors = stopped.communicate(timeout=60)
+  assert stopped.returncode == 128 + signal.SIGTERM
+  assert 'Stopped; continue with: ' in errors
+  killed = run_until(rows_of(cut) + 2, cut, f'--flagfile={cut / "flags.txt"}')
+  family = psutil.Process(killed.pid).children(recursive=True)
+  assert any('raylet' in ' '.join(one.cmdline()) for one in family)
+  os.kill(killed.pid, signal.SIGKILL)
+  killed.communicate()
+  rounds = rows_of(cut) + 2
+  ends = f'--total_rounds={rounds}'
+  assert run(f'--flagfile={cut / "flags.txt"}', ends)[0] == 0
+  assert run(*short, *ON_CLUSTER, f'--run_dir={whole}', ends)[0] == 0
+  assert list(table_of(cut)['round']) == list(range(1, rounds + 1))
+  first, second = (
+    json.loads((folder / 'summary.json').read_text())['weights_sha256']
+    for folder in (cut, whole)
+  )
+  assert first == second
+  assert_equals_one_worker(whole, tmp_path / 'one', *short, ends)
+  # By now, nothing is left of the cluster whose run was killed.
+  _, alive = psutil.wait_procs(family, timeout=30)
+  assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_cluster_that_is_not_there(tmp_path, cache):
+  began = time.monotonic()
+  code, errors = run(
+    *GROUPING,
+    *SMALL,
+    cache,
+    f'--run_dir={tmp_path / "run"}',
+    '--cluster=127.0.0.1:9',
+    '--total_rounds=1',
+  )
+  assert code == 2
+  assert time.monotonic() - began < 60
+  [error] = [line for line in errors.splitlines() if line.startswith('error')]
+  assert re.match(
+    "error: --cluster=127.0.0.1:9: The Ray cluster '127.0.0.1:9' cannot be "
+    'reached: .* Start one with `ray start --head`',
+    error,
+  )

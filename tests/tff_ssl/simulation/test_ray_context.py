@@ -1,0 +1,269 @@
+"""Rounds on a Ray cluster of two nodes, of which processes and one node die.
+
+Both nodes are on this machine, each with one core.
+"""
+
+import collections
+import logging
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import tensorflow as tf
+import tensorflow_federated as tff
+from ray import cluster_utils
+
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.augmentation import views
+from tff_ssl.models import functional
+from tff_ssl.simulation import (
+  client_reader,
+  ray_context,
+  ray_worker,
+  workers,
+)
+from tff_ssl.templates import client_data
+
+pytestmark = pytest.mark.xdist_group('ray')
+
+DEADLINE_S = 4
+STEPS = 30_000  # A quarter of a second for a client.
+KEYS = [
+  np.array([client, 0, slot, 0], np.int32)
+  for slot, client in enumerate((2, 3, 5, 4, 1))
+]
+
+
+def _examples(client):
+  """Examples of a client, after a computation that no one can shorten."""
+
+  def walk(index, value):
+    return index + 1, (value * 1664525 + 1013904223) % 2**31
+
+  start = tf.constant(0), tf.constant(1, tf.int64)
+  _, value = tf.while_loop(lambda index, _: index < STEPS, walk, start)
+  rows = tf.range(client + tf.cast(tf.minimum(value, 0), tf.int32))
+  x = tf.stack([tf.sin(tf.cast(rows, tf.float32)), tf.ones(client)], axis=1)
+  examples = collections.OrderedDict(x=x, y=rows % 2)
+  return tf.data.Dataset.from_tensors(examples)
+
+
+@pytest.fixture(scope='module')
+def process():
+  weights = tff.learning.models.ModelWeights
+  model = functional.FunctionalModel(
+    initial_weights=lambda seed: weights([np.ones([2, 2], np.float32)], []),
+    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
+      tf.matmul(x, trainable[0]),
+      non_trainable,
+    ),
+    input_spec=tf.TensorSpec([None, 2], tf.float32),
+    weights_spec=weights([tf.TensorSpec([2, 2], tf.float32)], []),
+    is_random=False,
+  )
+  fedavg = PROCESSES['fedavg'].build(
+    model,
+    data_spec=client_data.ClientDataSpec(
+      client_data.image_element_spec((2,), dtype=tf.float32)
+    ),
+    views=views.PlainViews(),
+    batch_size=2,
+    local_epochs=1,
+  )
+  reader = tff.tensorflow.computation(_examples, np.int32)
+  return client_reader.compose_with_reader(fedavg, reader)
+
+
+@pytest.fixture(scope='module')
+def cluster():
+  """Two nodes of one core each; the second one may be removed."""
+  nodes = cluster_utils.Cluster(
+    initialize_head=True, head_node_args={'num_cpus': 1}
+  )
+  # Before there is another node to connect to: a driver ends with its own.
+  ray_context.connect(nodes.address)
+  nodes.second = nodes.add_node(num_cpus=1)
+  yield nodes
+  ray.shutdown()
+  nodes.shutdown()
+
+
+@pytest.fixture(scope='module')
+def context(cluster):
+  built = ray_context.build_ray_context(
+    cluster.address, num_parts=4, part_timeout_s=60.0
+  )
+  built._compute_parts.__self__._part_timeout_s = DEADLINE_S
+  return built
+
+
+@pytest.fixture(scope='module')
+def expected(process, context):
+  """The first round on the cluster while all is well."""
+  del context  # Ray starts its processes meanwhile.
+  with installed(workers.build_context(threads_per_op=1)):
+    return process.next(process.initialize(), KEYS)
+
+
+def installed(context):
+  return tff.framework.get_context_stack().install(context)
+
+
+def processes():
+  """Returns the processes of the cluster that compute."""
+  return [
+    process
+    for process in psutil.process_iter(['cmdline', 'status'])
+    if (process.info['cmdline'] or [''])[0].startswith('ray::RayWorker')
+    and process.info['status'] != psutil.STATUS_STOPPED
+  ]
+
+
+def tff_workers():
+  """Returns the TFF workers of these processes."""
+  return [child for one in processes() for child in one.children()]
+
+
+def send(signal_number, victims):
+  """Sends a signal to one of some processes."""
+  random.choice(victims()).send_signal(signal_number)
+
+
+def later(seconds, function, *arguments):
+  threading.Timer(seconds, function, arguments).start()
+
+
+def run_round(context, process):
+  with installed(context):
+    return process.next(process.initialize(), KEYS)
+
+
+def assert_close(actual, expected):
+  counts = actual.metrics['client_work']['clients']
+  assert counts == expected.metrics['client_work']['clients']
+  assert counts['participating'] == len(KEYS)
+  for one, other in zip(
+    tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
+  ):
+    np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def assert_equal(actual, expected):
+  for one, other in zip(
+    tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
+  ):
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize('num_parts', [1, 2, 4, 7])
+def test_any_number_of_parts_equals_one_worker(
+  context, process, expected, num_parts, monkeypatch
+):
+  monkeypatch.setattr(context, '_num_parts', num_parts)
+  assert_close(run_round(context, process), expected)
+
+
+@pytest.mark.parametrize('victims', [processes, tff_workers])
+def test_a_killed_process_is_replaced(context, process, victims):
+  calm = run_round(context, process)
+  later(random.uniform(0.1, 0.5), send, signal.SIGKILL, victims)
+  assert_equal(run_round(context, process), calm)
+
+
+def test_a_hanging_process_is_given_up(context, process, caplog):
+  calm = run_round(context, process)
+  later(0.2, send, signal.SIGSTOP, processes)
+  began = time.monotonic()
+  with caplog.at_level(logging.WARNING):
+    assert_equal(run_round(context, process), calm)
+  assert DEADLINE_S < time.monotonic() - began < DEADLINE_S + 15
+  assert f'has computed for {DEADLINE_S} s: another one' in caplog.text
+
+
+def test_client_data_that_lie_here(context):
+  """Data sets of this process cannot be sent; their elements can."""
+  sequences = tff.FederatedType(tff.SequenceType(np.int32), tff.CLIENTS)
+
+  @tff.tensorflow.computation(sequences.member)
+  def total(numbers):
+    return numbers.reduce(np.int32(0), lambda a, b: a + b)
+
+  @tff.federated_computation(sequences)
+  def grand_total(numbers):
+    return tff.federated_sum(tff.federated_map(total, numbers))
+
+  with installed(context):
+    data = [
+      tf.data.Dataset.range(n).map(lambda x: tf.cast(x, tf.int32))
+      for n in (3, 4, 5)
+    ]
+    assert grand_total(data) == 3 + 6 + 10
+
+
+def test_an_error_of_a_computation_is_told_and_not_repeated(context):
+  @tff.tensorflow.computation(np.float32)
+  def fail(x):
+    with tf.control_dependencies(
+      [tf.debugging.Assert(x < 0.0, ['this client failed'])]
+    ):
+      return tf.identity(x)
+
+  @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+  def fail_everywhere(values):
+    return tff.federated_sum(tff.federated_map(fail, values))
+
+  before = {process.pid for process in processes()}
+  with installed(context), pytest.raises(RuntimeError, match='client failed'):
+    fail_everywhere([1.0, 2.0])
+  assert {process.pid for process in processes()} == before
+
+
+def test_a_file_that_a_machine_lacks(tmp_path):
+  path = tmp_path / 'store'
+  one = ray_worker.RayWorker(ray_worker.Equipment(needed_files=(str(path),)))
+  with pytest.raises(
+    RuntimeError, match='cannot read .*store .*: the file must lie at the same'
+  ):
+    one.check()
+  path.write_bytes(b'some bytes')
+  assert one.check() == os.getpid()
+
+
+def test_a_cluster_without_room(cluster, monkeypatch):
+  monkeypatch.setattr(ray_context, '_START_TIMEOUT_S', 2.0)
+  with pytest.raises(
+    RuntimeError, match='No process of 3 cores has started within 2 s'
+  ):
+    ray_context.build_ray_context(cluster.address, cores_per_process=3)
+
+
+def test_a_lost_node(cluster, context, process):
+  """The last of the tests that use the cluster: a node is gone then."""
+  calm = run_round(context, process)
+  later(0.2, cluster.remove_node, cluster.second)
+  began = time.monotonic()
+  assert_equal(run_round(context, process), calm)
+  assert time.monotonic() - began < DEADLINE_S + 15
+  assert_equal(run_round(context, process), calm)
+  assert len(processes()) == 1
+
+
+@pytest.mark.parametrize(
+  'name', ['num_parts', 'cores_per_process', 'part_timeout_s']
+)
+def test_values_out_of_range(name):
+  with pytest.raises(ValueError, match=f'{name}=0 must be at least 1'):
+    ray_context.build_ray_context('auto', **{name: 0})
+
+
+def test_without_ray(monkeypatch):
+  monkeypatch.setitem(sys.modules, 'ray', None)
+  with pytest.raises(RuntimeError, match='Ray is not installed.*make ray'):
+    ray_context.build_ray_context()

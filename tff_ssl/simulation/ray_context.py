@@ -1,0 +1,393 @@
+"""An execution context that computes rounds on a Ray cluster.
+
+Ray (ray.io) places processes on machines, brings values to them, and notices
+when they or their machines are gone. This module gives them parts of rounds
+(see `tff_ssl.simulation.divided_context`): more of them than processes, so that
+a slow machine computes fewer. A part whose process is lost, or takes longer
+than its deadline, is computed by another one. Its aggregate was not merged
+before, so each client counts once.
+
+Ray is optional: `requirements-ray.txt` has it. Its own processes must be able
+to import this library.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_ssl.simulation import background, channels, ray_worker, workers
+from tff_ssl.simulation.divided_context import (
+  DividedContext,
+  lies_at_clients,
+)
+
+_LOG = logging.getLogger(__name__)
+
+DEFAULT_PARTS = 8
+# A computation that kills its process is not tried for ever.
+_MAX_LOSSES = 20
+_MAX_FAILED_STARTS = 5
+_START_TIMEOUT_S = 600.0
+_INSTALL = (
+  'Ray is not installed: install it with the pins of requirements-ray.txt '
+  '(make ray, in a checkout).'
+)
+
+
+def connect(address: str) -> None:
+  """Connects this process to a Ray cluster, unless it is connected already.
+
+  Args:
+    address: `local` to start one on this machine, which ends with this process;
+      `auto` for the one that runs on this machine; or the address of another.
+
+  Raises:
+    RuntimeError: If Ray is not installed, or the cluster cannot be reached.
+  """
+  ray = _import_ray()
+  if ray.is_initialized():
+    return
+  if ':' in address:
+    _check_listens(address)
+  # Ray reports the use of a cluster to its makers unless it is told not to.
+  os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
+  # Without it, Ray warns of a change that only concerns GPUs.
+  os.environ.setdefault('RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO', '0')
+  handler = signal.getsignal(signal.SIGTERM)
+  options = {}
+  if address == 'local':
+    options = {'include_dashboard': False}
+    # Seconds after which the last processes of the cluster notice that this one
+    # was killed; by default, a minute.
+    os.environ.setdefault('RAY_gcs_rpc_server_reconnect_timeout_s', '5')
+  try:
+    ray.init(
+      address=address,
+      log_to_driver=False,
+      logging_level=logging.ERROR,
+      **options,
+    )
+    if callable(handler):  # Ray has put its own in the place of any.
+      signal.signal(signal.SIGTERM, handler)
+  except (ConnectionError, ValueError, RuntimeError) as error:
+    raise _unreachable(address, channels.first_cause(error)) from error
+
+
+def _check_listens(address: str) -> None:
+  """Refuses an address where nobody listens, for which Ray waits minutes."""
+  host, _, port = address.rpartition(':')
+  try:
+    socket.create_connection((host.strip('[]'), int(port)), 5.0).close()
+  except (OSError, ValueError) as error:
+    raise _unreachable(address, f'{error}.') from error
+
+
+def _unreachable(address: str, why: str) -> RuntimeError:
+  return RuntimeError(
+    f'The Ray cluster {address!r} cannot be reached: {why} Start one with `ray '
+    'start --head`, or name the address of one that runs.'
+  )
+
+
+def build_ray_context(
+  address: str = 'local',
+  *,
+  num_parts: int = DEFAULT_PARTS,
+  cores_per_process: int = 1,
+  part_timeout_s: float = 600.0,
+  answer_timeout_s: float = 60.0,
+  needed_files: Sequence[str | os.PathLike[str]] = (),
+  asynchronous: bool = False,
+) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+  """Returns a context that computes rounds on a Ray cluster.
+
+  Waits until a first process computes. Those for which the cluster has no room
+  yet take part once it has.
+
+  Args:
+    address: As of `connect`.
+    num_parts: Into how many parts the clients of a round are cut. Results with
+      another number may differ in their last bits.
+    cores_per_process: Cores that a process of the cluster reserves. It computes
+      as many clients side by side.
+    part_timeout_s: Seconds after which a part of a round is given to another
+      process, and its own is ended.
+    answer_timeout_s: Seconds without an answer after which the TFF worker of a
+      process is replaced.
+    needed_files: Files that every machine must find at the same path.
+    asynchronous: Whether calls return awaitables, as `tff.program` needs.
+
+  Returns:
+    The context. It simulates secure sums without cryptography: see
+    `secure_sums.simulate`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    RuntimeError: If Ray is not installed, the cluster cannot be reached or has
+      no room, or a machine does not find a file.
+  """
+  for name, value in (
+    ('num_parts', num_parts),
+    ('cores_per_process', cores_per_process),
+    ('part_timeout_s', part_timeout_s),
+    ('answer_timeout_s', answer_timeout_s),
+  ):
+    if value < 1:
+      raise ValueError(f'{name}={value!r} must be at least 1.')
+  connect(address)
+  local = workers.build_context(answer_timeout_s=answer_timeout_s)
+  pool = _Pool(
+    num_parts,
+    part_timeout_s,
+    ray_worker.Equipment(
+      cores=cores_per_process,
+      answer_timeout_s=answer_timeout_s,
+      needed_files=tuple(map(os.fspath, needed_files)),
+    ),
+  )
+  pool.wait_for_first()
+  context = DividedContext(local, pool.compute, num_parts)
+  return background.BackgroundContext(context) if asynchronous else context
+
+
+def install_ray_context(
+  address: str = 'local', **options: Any
+) -> tff.framework.SyncContext | tff.framework.AsyncContext:
+  """Makes a Ray cluster TFF's default execution context.
+
+  Args:
+    address: As of `connect`.
+    **options: Further arguments of `build_ray_context`.
+
+  Returns:
+    The installed context.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    RuntimeError: As of `build_ray_context`.
+  """
+  workers.stop_workers()
+  context = build_ray_context(address, **options)
+  tff.framework.set_default_context(context)
+  return context
+
+
+def _import_ray():
+  try:
+    import ray
+    import ray.exceptions
+  except ImportError as error:
+    raise RuntimeError(_INSTALL) from error
+  return ray
+
+
+@dataclasses.dataclass
+class _Process:
+  """One process of the cluster, as this one sees it.
+
+  Attributes:
+    actor: The handle of its actor.
+    task: The reference of what it will answer next; `None` if it is idle.
+    part: The index of the part that it computes; `None` if it computes none, as
+      while it starts.
+    deadline: Until when it must have answered, as of `time.monotonic`.
+  """
+
+  actor: Any
+  task: Any
+  part: int | None = None
+  deadline: float = math.inf
+
+  def rest(self) -> None:
+    """Notes that it is idle."""
+    self.task, self.part, self.deadline = None, None, math.inf
+
+
+class _Round:
+  """The parts of one call: which are done, and which wait."""
+
+  def __init__(self, num_parts: int):
+    self.waiting = collections.deque(range(num_parts))
+    self.results = {}
+    self._num_parts = num_parts
+    self._losses = collections.Counter()
+
+  def is_done(self) -> bool:
+    return len(self.results) == self._num_parts
+
+  def lose(self, part: int, why: str) -> None:
+    """Lets a part be computed anew."""
+    _LOG.warning('%s: another one computes its clients.', why)
+    self._losses[part] += 1
+    if self._losses[part] > _MAX_LOSSES:
+      raise RuntimeError(
+        f'Part {part} of a round was lost {self._losses[part]} times, last: '
+        f'{why}. If memory ran out, cut the round into more parts; if time ran '
+        'out, allow more seconds for a part.'
+      )
+    self.waiting.appendleft(part)
+
+
+class _Pool:
+  """The processes of the cluster, and what each of them computes."""
+
+  def __init__(self, size, part_timeout_s, equipment):
+    self._ray = _import_ray()
+    self._part_timeout_s = part_timeout_s
+    self._equipment = equipment
+    self._serialized = functools.lru_cache(self._serialize)
+    self._failed_starts = 0
+    self._processes = [self._start() for _ in range(size)]
+    # Awaited calls come from several threads (see `BackgroundContext`).
+    self._lock = threading.Lock()
+
+  def _start(self) -> _Process:
+    # What is lost is computed anew here, at once and by another process.
+    actor_class = self._ray.remote(
+      num_cpus=self._equipment.cores, max_restarts=0, max_task_retries=0
+    )(ray_worker.RayWorker)
+    actor = actor_class.remote(self._equipment)
+    return _Process(actor, actor.check.remote())
+
+  def wait_for_first(self) -> None:
+    """Waits until a process can compute.
+
+    Raises:
+      RuntimeError: If none can.
+    """
+    nothing = _Round(0)
+    while all(process.task is not None for process in self._processes):
+      for index in self._wait():
+        self._receive(index, nothing)
+
+  def compute(self, comp: tff.Computation, arguments: Sequence[Any]) -> list:
+    """As `divided_context.ComputeParts`.
+
+    Raises:
+      RuntimeError: If a part fails, or no process is there to compute it.
+    """
+    with self._lock:
+      return self._compute(comp, arguments)
+
+  def _compute(self, comp, arguments):
+    computation = self._serialized(comp)
+    shared, owns = _split(arguments, comp.type_signature.parameter)
+    # So it goes to each node once, whatever the number of parts.
+    shared = self._ray.put(shared)
+    for process in self._processes:
+      process.part = None  # What an interrupted round has left.
+    round_ = _Round(len(owns))
+    while not round_.is_done():
+      for process in self._processes:
+        if process.task is None and round_.waiting:
+          process.part = round_.waiting.popleft()
+          process.task = process.actor.compute.remote(
+            *computation, shared, owns[process.part]
+          )
+          process.deadline = time.monotonic() + self._part_timeout_s
+      for index in self._wait():
+        self._receive(index, round_)
+      for index, process in enumerate(self._processes):
+        if process.deadline < time.monotonic():
+          why = f'A process has computed for {self._part_timeout_s:g} s'
+          self._replace(index, round_, why)
+    return [round_.results[part] for part in range(len(owns))]
+
+  def _wait(self) -> list[int]:
+    """Returns which processes have answered; none if a deadline is over."""
+    deadline = min(process.deadline for process in self._processes)
+    only_starting = deadline == math.inf
+    seconds = _START_TIMEOUT_S if only_starting else deadline - time.monotonic()
+    tasks = [one.task for one in self._processes if one.task is not None]
+    answered, _ = self._ray.wait(tasks, timeout=max(0.0, seconds))
+    if only_starting and not answered:
+      raise RuntimeError(
+        f'No process of {self._equipment.cores} cores has started within '
+        f'{_START_TIMEOUT_S:g} s. The cluster has '
+        f'{self._ray.available_resources().get("CPU", 0):g} free cores: wait '
+        'for others to end, or ask for less.'
+      )
+    return [
+      index
+      for index, process in enumerate(self._processes)
+      if process.task in answered
+    ]
+
+  def _receive(self, index, round_) -> None:
+    """Takes the answer of a process."""
+    process = self._processes[index]
+    try:
+      result = self._ray.get(process.task)
+    except self._ray.exceptions.RayTaskError as error:
+      process.rest()
+      cause = channels.first_cause(error.cause)
+      raise RuntimeError(f'A process of the cluster: {cause}') from error
+    except self._ray.exceptions.RayError as error:
+      cause = channels.first_cause(error)
+      if process.part is None:
+        self._count_failed_start(cause, error)
+      self._replace(index, round_, f'A process is gone ({cause})')
+      return
+    self._failed_starts = 0
+    if process.part is not None:
+      round_.results[process.part] = result
+    process.rest()
+
+  def _replace(self, index, round_, why) -> None:
+    """Ends a process, and starts another one in its place."""
+    process = self._processes[index]
+    self._ray.kill(process.actor)
+    self._processes[index] = self._start()
+    if process.part is not None:
+      round_.lose(process.part, why)
+
+  def _count_failed_start(self, cause, error) -> None:
+    self._failed_starts += 1
+    if self._failed_starts > _MAX_FAILED_STARTS:
+      raise RuntimeError(
+        f'Processes of the cluster do not start: {cause} They need the '
+        'packages of this process: install the same ones on all machines.'
+      ) from error
+
+  def _serialize(self, comp):
+    """Returns the name of a computation, and the reference of its text."""
+    proto = tff.framework.serialize_computation(comp)
+    text = proto.SerializeToString(deterministic=True)
+    # In a list, the reference stays one: a process that knows the computation
+    # does not read it.
+    return hashlib.sha256(text).hexdigest(), [self._ray.put(text)]
+
+
+def _split(arguments, types) -> tuple[dict, list[dict]]:
+  """Returns what all parts share, and what each has of its own, by index."""
+  if not isinstance(types, tff.StructType):
+    return {}, [{ray_worker.WHOLE: _portable(one)} for one in arguments]
+  by_index = dict(
+    enumerate(type_ for _, type_ in tff.structure.iter_elements(types))
+  )
+  own = {i for i, type_ in by_index.items() if lies_at_clients(type_)}
+  shared = {i: arguments[0][i] for i in by_index if i not in own}
+  return shared, [{i: _portable(one[i]) for i in own} for one in arguments]
+
+
+def _portable(value):
+  """Returns a value with lists in the place of data sets, to be sent."""
+
+  def convert(leaf):
+    is_dataset = isinstance(leaf, tf.data.Dataset)
+    return list(leaf.as_numpy_iterator()) if is_dataset else leaf
+
+  return tf.nest.map_structure(convert, value)

@@ -1,0 +1,110 @@
+"""What runs in a process that Ray starts: a part of a round.
+
+Such a process has a TFF worker of its own, which ends with it.
+"""
+
+import collections
+import dataclasses
+import os
+import socket
+
+import tensorflow_federated as tff
+from tensorflow_federated.proto.v0 import computation_pb2
+
+from tff_ssl.simulation import channels, workers
+
+# The index of an argument that has no elements.
+WHOLE = -1
+# Computations that a process keeps: a run has a handful.
+_KEPT = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Equipment:
+  """What a process has, and needs.
+
+  Attributes:
+    cores: How many clients it computes side by side, each on one core.
+    answer_timeout_s: Seconds without an answer after which its TFF worker is
+      replaced.
+    needed_files: Files that it must be able to read.
+  """
+
+  cores: int = 1
+  answer_timeout_s: float = 60.0
+  needed_files: tuple[str, ...] = ()
+
+
+class RayWorker:
+  """Computes parts of rounds; an actor class for `ray.remote`."""
+
+  def __init__(self, equipment: Equipment):
+    """Starts a TFF worker.
+
+    Args:
+      equipment: What the process has.
+    """
+    self._equipment = equipment
+    self._context = workers.build_context(
+      max_concurrent_calls=equipment.cores,
+      threads_per_op=1,
+      answer_timeout_s=equipment.answer_timeout_s,
+    )
+    self._computations = collections.OrderedDict()
+
+  def check(self) -> int:
+    """Returns the process id, once it can compute.
+
+    Raises:
+      RuntimeError: If it does not find a file that it needs.
+    """
+    for path in self._equipment.needed_files:
+      try:
+        with open(path, 'rb') as file:
+          file.read(1)
+      except OSError as error:
+        raise RuntimeError(
+          f'{socket.gethostname()} cannot read {path} ({error.strerror}): the '
+          'file must lie at the same path on all machines, as on a shared disk.'
+        ) from error
+    return os.getpid()
+
+  def compute(self, key: str, serialized, shared, own):
+    """Computes what a part of the clients contributes to a round.
+
+    Args:
+      key: The computation's name.
+      serialized: A list with the reference of its serialized form, which is
+        read only where the computation is not known yet.
+      shared: The elements of the argument that all parts share, by index.
+      own: The other elements, by index.
+
+    Returns:
+      The result.
+
+    Raises:
+      RuntimeError: If the computation fails, with its first cause.
+    """
+    elements = {**shared, **own}
+    if WHOLE in elements:
+      argument = elements[WHOLE]
+    else:
+      argument = tff.structure.Struct.unnamed(
+        *(elements[index] for index in range(len(elements)))
+      )
+    try:
+      return self._context.invoke(self._computation(key, serialized), argument)
+    except Exception as error:
+      # Errors of gRPC cannot be sent.
+      raise RuntimeError(channels.first_cause(error)) from None
+
+  def _computation(self, key, serialized):
+    if key not in self._computations:
+      import ray  # Is there, in a process that it has started.
+
+      proto = computation_pb2.Computation.FromString(ray.get(serialized[0]))
+      self._computations[key] = tff.framework.deserialize_computation(proto)
+    self._computations.move_to_end(key)
+    while len(self._computations) > _KEPT:
+      self._computations.popitem(last=False)
+    return self._computations[key]
