@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from experiments.artifacts import places
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs, recipes, tuning
+from experiments.tables import child_runs, cluster_runs, recipes, tuning
 from tff_ssl.setting import Setting
 
 COMMAND = side_commands.Command(
@@ -46,6 +46,7 @@ COMMAND = side_commands.Command(
     side_commands.AGAINST,
     side_commands.RUNS_DIR,
     *side_commands.FOLDERS,
+    *cluster_runs.SETTINGS,
     side_commands.like(
       'dry_run', 'Lists the runs and the rounds that they have done, and ends.'
     ),
@@ -188,7 +189,9 @@ def _run(values, arguments) -> int:
   if values.dry_run:
     _list_runs(runs)
     return 0
-  outcome = child_runs.run_all(runs)
+  outcome = cluster_runs.run_all(
+    runs, cluster=values.cluster, cores=values.cluster_cores
+  )
   _report(readings, values)
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)

@@ -18,7 +18,7 @@ from datasets.files import whole_files
 from experiments import reproduce
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs, recipes, tuning
+from experiments.tables import child_runs, cluster_runs, recipes, tuning
 from tff_ssl.setting import Setting
 
 # It takes a second to import, which --help does not need.
@@ -41,6 +41,7 @@ COMMAND = side_commands.Command(
     Setting('rounds', int, 'Rounds of each run; by default all.', at_least=1),
     side_commands.RUNS_DIR,
     *side_commands.FOLDERS,
+    *cluster_runs.SETTINGS,
   ),
   required=('table', 'flag', 'values'),
 )
@@ -117,7 +118,11 @@ def _run(flags, arguments) -> int:
     runs_dir=flags.runs_dir,
     folders=reproduce.folders_of(flags),
   )
-  outcome = child_runs.run_all(reproduce.distinct(runs.values()))
+  outcome = cluster_runs.run_all(
+    reproduce.distinct(runs.values()),
+    cluster=flags.cluster,
+    cores=flags.cluster_cores,
+  )
   table = tuning.choose(flags.flag, runs)
   _write(tuning.add_to(output, table), output)
   if outcome.failed:

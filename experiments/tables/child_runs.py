@@ -19,6 +19,7 @@ from experiments.config import settings as settings_lib
 from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
+_NOT_TRIED = 'the others are not tried'
 
 # A run must not outlive the process that started it: it would still lock its
 # folder when the same command is started again. Killing it loses nothing.
@@ -110,14 +111,9 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
   Raises:
     BrokenPipeError: If nobody reads the output any more.
   """
-  failed = []
-  finished = {run.name for run in runs if is_finished(run.settings)}
-  waiting = [run for run in runs if run.name not in finished]
-  if finished:
-    print(f'{len(finished)}/{len(runs)} were done before.', flush=True)
+  tally = Tally(runs)
   with _Relay() as relay:
-    began = time.monotonic()
-    for number, run in enumerate(waiting):
+    for number, run in enumerate(tally.waiting):
       if relay.signal_number is not None:
         break
       print(f'--- {run.name}: {run.settings.run_dir}', flush=True)
@@ -127,30 +123,70 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
       if exit_code == command_line.UNREAD:
         # The run writes to the output of this process.
         raise BrokenPipeError(f'Nobody reads the output of {run.name}.')
-      if exit_code != 0:
-        failed.append(run.name)
-        ends = (
-          are_alike
-          and exit_code == command_line.REFUSED
-          and len(waiting) == len(runs)
-          and number == 0
-        )
-        others = 'the others are not tried' if ends else 'the others go on'
-        print(
-          f'{run.name} failed (exit code {exit_code}); {others}.',
-          file=sys.stderr,
-          flush=True,
-        )
-        if ends:
-          break
-      per_run = (time.monotonic() - began) / (number + 1)
-      left = len(waiting) - number - 1
-      done = len(runs) - left - len(failed)
-      text = f'{done}/{len(runs)} done'
-      if left:
-        text += f', ETA {max(1, round(left * per_run / 60))} min'
-      print(text, flush=True)
-  return Outcome(tuple(failed), relay.signal_number)
+      ends = (
+        are_alike
+        and exit_code == command_line.REFUSED
+        and len(tally.waiting) == len(runs)
+        and number == 0
+      )
+      tally.count(
+        run,
+        exit_code,
+        _NOT_TRIED if ends else 'the others go on',
+      )
+      if ends:
+        break
+  return Outcome(tuple(tally.failed), relay.signal_number)
+
+
+class Tally:
+  """Counts the runs that have ended, and prints how many are left.
+
+  Attributes:
+    waiting: The runs that were not finished at the beginning.
+    failed: Names of those that have failed.
+  """
+
+  def __init__(self, runs: Sequence[ChildRun]):
+    """Says how many runs were finished before.
+
+    Args:
+      runs: All runs.
+    """
+    finished = {run.name for run in runs if is_finished(run.settings)}
+    self.waiting = [run for run in runs if run.name not in finished]
+    self.failed = []
+    self._num_runs = len(runs)
+    self._num_ended = 0
+    self._began = time.monotonic()
+    if finished:
+      print(f'{len(finished)}/{len(runs)} were done before.', flush=True)
+
+  def count(self, run: ChildRun, exit_code: int, others: str) -> None:
+    """Counts a run that has ended, and says whether it has failed.
+
+    Args:
+      run: The run.
+      exit_code: Its exit code.
+      others: What becomes of the others if it has failed.
+    """
+    self._num_ended += 1
+    left = len(self.waiting) - self._num_ended
+    if exit_code != 0:
+      self.failed.append(run.name)
+      print(
+        f'{run.name} failed (exit code {exit_code}); {others}.',
+        file=sys.stderr,
+        flush=True,
+      )
+      if others == _NOT_TRIED:
+        return
+    done = self._num_runs - left - len(self.failed)
+    text = f'{done}/{self._num_runs} done'
+    if left:
+      per_run = (time.monotonic() - self._began) / self._num_ended
+      text += f', ETA {max(1, round(left * per_run / 60))} min'
+    print(text, flush=True)
 
 
 class _Relay(signals.SignalHandler):

@@ -6,7 +6,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,7 +15,7 @@ import portpicker
 import psutil
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import channels
+from tff_ssl.simulation import bound_process, channels
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
@@ -25,21 +24,6 @@ _POLL_S = 0.02
 # Model-sized buffers then scatter over all of them, and the resident memory
 # grows with every round; with two it stays flat, at the same speed.
 _ENVIRONMENT = {'MALLOC_ARENA_MAX': '2'}
-
-# Runs between fork and the worker. As a program of its own it needs no Python
-# between fork and exec of a process with many threads (`preexec_fn` would).
-# The check of the parent closes the gap in which Python died before `prctl`.
-_BIND_TO_PARENT = """
-import ctypes, os, signal, sys
-if ctypes.CDLL(None).prctl(1, signal.SIGKILL) != 0:  # 1: PR_SET_PDEATHSIG
-  sys.exit('prctl(PR_SET_PDEATHSIG) was refused')
-if os.getppid() != int(sys.argv[1]):
-  sys.exit('the parent process is gone')
-try:
-  os.execv(sys.argv[2], sys.argv[2:])
-except OSError as error:
-  sys.exit(f'cannot execute {sys.argv[2]}: {error.strerror}')
-"""
 
 
 class LocalWorker:
@@ -90,12 +74,11 @@ class LocalWorker:
     self.port = portpicker.pick_unused_port()
     self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
     self._process = subprocess.Popen(
-      [
-        *(sys.executable, '-I', '-S', '-c', _BIND_TO_PARENT, str(self._owner)),
+      bound_process.bind(
         str(_BINARY),
         f'--port={self.port}',
         f'--max_concurrent_computation_calls={max_concurrent_calls}',
-      ],
+      ),
       # Inherited, stdout would keep the pipe of `program | head` open.
       stdin=subprocess.DEVNULL,
       stdout=subprocess.DEVNULL,

@@ -18,8 +18,6 @@ import hashlib
 import logging
 import math
 import os
-import signal
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -28,7 +26,13 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import background, channels, ray_worker, workers
+from tff_ssl.simulation import (
+  background,
+  channels,
+  ray_cluster,
+  ray_worker,
+  workers,
+)
 from tff_ssl.simulation.divided_context import (
   DividedContext,
   lies_at_clients,
@@ -41,65 +45,6 @@ DEFAULT_PARTS = 8
 _MAX_LOSSES = 20
 _MAX_FAILED_STARTS = 5
 _START_TIMEOUT_S = 600.0
-_INSTALL = (
-  'Ray is not installed: install it with the pins of requirements-ray.txt '
-  '(make ray, in a checkout).'
-)
-
-
-def connect(address: str) -> None:
-  """Connects this process to a Ray cluster, unless it is connected already.
-
-  Args:
-    address: `local` to start one on this machine, which ends with this process;
-      `auto` for the one that runs on this machine; or the address of another.
-
-  Raises:
-    RuntimeError: If Ray is not installed, or the cluster cannot be reached.
-  """
-  ray = _import_ray()
-  if ray.is_initialized():
-    return
-  if ':' in address:
-    _check_listens(address)
-  # Ray reports the use of a cluster to its makers unless it is told not to.
-  os.environ.setdefault('RAY_USAGE_STATS_ENABLED', '0')
-  # Without it, Ray warns of a change that only concerns GPUs.
-  os.environ.setdefault('RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO', '0')
-  handler = signal.getsignal(signal.SIGTERM)
-  options = {}
-  if address == 'local':
-    options = {'include_dashboard': False}
-    # Seconds after which the last processes of the cluster notice that this one
-    # was killed; by default, a minute.
-    os.environ.setdefault('RAY_gcs_rpc_server_reconnect_timeout_s', '5')
-  try:
-    ray.init(
-      address=address,
-      log_to_driver=False,
-      logging_level=logging.ERROR,
-      **options,
-    )
-    if callable(handler):  # Ray has put its own in the place of any.
-      signal.signal(signal.SIGTERM, handler)
-  except (ConnectionError, ValueError, RuntimeError) as error:
-    raise _unreachable(address, channels.first_cause(error)) from error
-
-
-def _check_listens(address: str) -> None:
-  """Refuses an address where nobody listens, for which Ray waits minutes."""
-  host, _, port = address.rpartition(':')
-  try:
-    socket.create_connection((host.strip('[]'), int(port)), 5.0).close()
-  except (OSError, ValueError) as error:
-    raise _unreachable(address, f'{error}.') from error
-
-
-def _unreachable(address: str, why: str) -> RuntimeError:
-  return RuntimeError(
-    f'The Ray cluster {address!r} cannot be reached: {why} Start one with `ray '
-    'start --head`, or name the address of one that runs.'
-  )
 
 
 def build_ray_context(
@@ -118,7 +63,7 @@ def build_ray_context(
   yet take part once it has.
 
   Args:
-    address: As of `connect`.
+    address: As of `ray_cluster.connect`.
     num_parts: Into how many parts the clients of a round are cut. Results with
       another number may differ in their last bits.
     cores_per_process: Cores that a process of the cluster reserves. It computes
@@ -147,7 +92,7 @@ def build_ray_context(
   ):
     if value < 1:
       raise ValueError(f'{name}={value!r} must be at least 1.')
-  connect(address)
+  ray_cluster.connect(address)
   local = workers.build_context(answer_timeout_s=answer_timeout_s)
   pool = _Pool(
     num_parts,
@@ -169,7 +114,7 @@ def install_ray_context(
   """Makes a Ray cluster TFF's default execution context.
 
   Args:
-    address: As of `connect`.
+    address: As of `ray_cluster.connect`.
     **options: Further arguments of `build_ray_context`.
 
   Returns:
@@ -183,15 +128,6 @@ def install_ray_context(
   context = build_ray_context(address, **options)
   tff.framework.set_default_context(context)
   return context
-
-
-def _import_ray():
-  try:
-    import ray
-    import ray.exceptions
-  except ImportError as error:
-    raise RuntimeError(_INSTALL) from error
-  return ray
 
 
 @dataclasses.dataclass
@@ -245,7 +181,7 @@ class _Pool:
   """The processes of the cluster, and what each of them computes."""
 
   def __init__(self, size, part_timeout_s, equipment):
-    self._ray = _import_ray()
+    self._ray = ray_cluster.import_ray()
     self._part_timeout_s = part_timeout_s
     self._equipment = equipment
     self._serialized = functools.lru_cache(self._serialize)

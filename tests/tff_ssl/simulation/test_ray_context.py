@@ -25,6 +25,7 @@ from tff_ssl.augmentation import views
 from tff_ssl.models import functional
 from tff_ssl.simulation import (
   client_reader,
+  ray_cluster,
   ray_context,
   ray_worker,
   workers,
@@ -88,7 +89,7 @@ def cluster():
     initialize_head=True, head_node_args={'num_cpus': 1}
   )
   # Before there is another node to connect to: a driver ends with its own.
-  ray_context.connect(nodes.address)
+  ray_cluster.connect(nodes.address)
   nodes.second = nodes.add_node(num_cpus=1)
   yield nodes
   ray.shutdown()

@@ -1,0 +1,133 @@
+"""Several runs side by side on a Ray cluster, each on cores of its own."""
+
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+from experiments.artifacts import places
+from experiments.config.usage import UsageError
+from experiments.running import signals
+from experiments.tables import child_runs
+from tff_ssl.setting import Setting
+from tff_ssl.simulation import ray_cluster, ray_commands
+
+_ROOT = pathlib.Path(__file__).parents[2]
+# A lost machine; a run goes on from its last round then.
+_MAX_RETRIES = 5
+_POLL_S = 1.0
+_PROGRESS_EVERY_S = 60.0
+
+SETTINGS = (
+  Setting(
+    'cluster',
+    str,
+    'Runs side by side on a Ray cluster: local starts one on this machine, '
+    'auto takes the one that runs here, HOST:PORT another. --runs_dir and '
+    '--cache_dir must lie on a disk that all its machines share. Needs Ray '
+    '(make ray).',
+  ),
+  Setting(
+    'cluster_cores',
+    int,
+    'Cores of each run, with --cluster.',
+    default=2,
+    at_least=1,
+    at_most=1024,
+  ),
+)
+
+
+def run_all(
+  runs: Sequence[child_runs.ChildRun], *, cluster: str | None, cores: int
+) -> child_runs.Outcome:
+  """Runs those that are not finished, as `child_runs.run_all` does.
+
+  On a cluster, a run whose machine is lost goes on elsewhere from its last
+  round. SIGTERM and Ctrl-C end all runs after their round.
+
+  Args:
+    runs: The runs, in order.
+    cluster: Where: `--cluster`; `None` for one after another, here.
+    cores: Cores of each run on a cluster.
+
+  Returns:
+    How they ended.
+
+  Raises:
+    UsageError: If the cluster cannot be used.
+  """
+  if not cluster:
+    return child_runs.run_all(runs)
+  try:
+    ray_cluster.connect(cluster)
+  except RuntimeError as error:
+    raise UsageError(f'--cluster={cluster}: {error}') from error
+  ray = ray_cluster.import_ray()
+  if not any(node['Resources'].get('CPU', 0) >= cores for node in ray.nodes()):
+    raise UsageError(
+      f'--cluster_cores={cores}: no machine of the cluster has as many; lower '
+      'it.'
+    )
+  tally = child_runs.Tally(runs)
+  remote = ray.remote(num_cpus=cores, max_retries=_MAX_RETRIES)(
+    ray_commands.run
+  )
+  with _Stop() as stop:
+    waiting = {}
+    for run in tally.waiting:
+      print(f'--- {run.name}: {run.settings.run_dir}', flush=True)
+      arguments = [f'--{name}={value}' for name, value in run.given.items()]
+      command = [sys.executable, '-m', 'experiments.run', *arguments]
+      task = remote.remote(command, cores=cores, folder=str(_ROOT))
+      waiting[task] = run
+    progress = _Progress(tally.waiting)
+    while waiting:
+      ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
+      if stop.signal_number is not None:
+        for task in waiting:
+          ray.cancel(task)
+        ray.wait(list(waiting), num_returns=len(waiting))
+        break
+      for task in ready:
+        _count(tally, waiting.pop(task), task, ray)
+      progress.show()
+  return child_runs.Outcome(tuple(tally.failed), stop.signal_number)
+
+
+def _count(tally, run, task, ray) -> None:
+  """Counts a run that has ended; shows the end of what a failed one said."""
+  try:
+    ended = ray.get(task)
+  except ray.exceptions.RayError as error:
+    ended = ray_commands.Ended(1, str(error).splitlines()[0])
+  if ended.exit_code != 0:
+    print(ended.output, file=sys.stderr, flush=True)
+  tally.count(run, ended.exit_code, 'the others go on')
+
+
+class _Progress:
+  """Says now and then how many rounds all runs together have done."""
+
+  def __init__(self, runs):
+    self._runs = runs
+    self._next = time.monotonic() + _PROGRESS_EVERY_S
+
+  def show(self) -> None:
+    if time.monotonic() < self._next:
+      return
+    self._next = time.monotonic() + _PROGRESS_EVERY_S
+    done = sum(places.rounds_done(run.settings) for run in self._runs)
+    total = sum(run.settings.total_rounds for run in self._runs)
+    print(f'{done:,} of {total:,} rounds', flush=True)
+
+
+class _Stop(signals.SignalHandler):
+  """Notes the first signal."""
+
+  def __init__(self):
+    self.signal_number = None
+
+  def _handle(self, signal_number: int, frame) -> None:
+    del frame  # Python's handlers take it.
+    self.signal_number = self.signal_number or signal_number
