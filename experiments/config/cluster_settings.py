@@ -51,6 +51,16 @@ SETTINGS = (
     used_when=(_ON_A_CLUSTER,),
   ),
   Setting(
+    'shared_disk',
+    bool,
+    'Whether all machines find the client store, and the states of clients, at '
+    'the same path. If false, each machine is sent the store once, and states '
+    'travel with the parts of a round.',
+    default=True,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
     'worker_timeout',
     float,
     "Seconds without an answer after which TFF's worker, the process that "

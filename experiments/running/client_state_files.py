@@ -5,11 +5,12 @@ round. This module ties the files of all clients to the checkpoints of a run.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +35,32 @@ def make_probe(states: str) -> str:
   with open(path, 'wb') as file:
     file.write(b'1')
   return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Travelling:
+  """Which states travel with a part of a round, to where it is computed.
+
+  Attributes:
+    folder: The folder of all states.
+    seed: The run's seed.
+  """
+
+  folder: str
+  seed: int
+
+  def __call__(self, own: Mapping[int, Sequence[np.ndarray]]) -> list[str]:
+    """Returns the folders of the clients whose keys a part has.
+
+    Args:
+      own: The part's keys (`tff_ssl.simulation.client_sampling`), by their
+        place in the argument.
+    """
+    (keys,) = own.values()
+    return [
+      client_state.folder_of(self.folder, self.seed, int(key[0]))
+      for key in keys
+    ]
 
 
 class ClientStateFiles:

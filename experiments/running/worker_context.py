@@ -18,10 +18,11 @@ def install(
 
   Args:
     settings: What has `cluster`, `cluster_parts`, `cluster_cores`,
-      `part_timeout`, `worker_timeout` and `clients_per_round`.
-    store_path: The client store, which all machines must be able to read.
-    client_state_folder: The folder of the clients' states, which all machines
-      must see, too; `None` where clients keep none.
+      `part_timeout`, `shared_disk`, `worker_timeout`, `clients_per_round` and
+      `seed`.
+    store_path: The client store.
+    client_state_folder: The folder of the clients' states; `None` where clients
+      keep none.
 
   Raises:
     ValueError: If the cluster of --cluster cannot be used.
@@ -33,9 +34,17 @@ def install(
       answer_timeout_s=settings.worker_timeout,
     )
   else:
-    needed = [store_path]
-    if client_state_folder is not None:
-      needed.append(client_state_files.make_probe(client_state_folder))
+    if settings.shared_disk:
+      probes = []
+      if client_state_folder is not None:
+        probes.append(client_state_files.make_probe(client_state_folder))
+      files = {'needed_files': [store_path, *probes]}
+    else:
+      files = {'sent_files': [store_path]}
+      if client_state_folder is not None:
+        files['travelling_folders'] = client_state_files.Travelling(
+          client_state_folder, settings.seed
+        )
     try:
       ray_context.install_ray_context(
         settings.cluster,
@@ -43,7 +52,7 @@ def install(
         cores_per_process=settings.cluster_cores,
         part_timeout_s=settings.part_timeout,
         answer_timeout_s=settings.worker_timeout,
-        needed_files=needed,
+        **files,
       )
     except RuntimeError as error:
       raise ValueError(f'--cluster={settings.cluster}: {error}') from error

@@ -20,7 +20,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +31,7 @@ from tff_ssl.simulation import (
   channels,
   ray_cluster,
   ray_worker,
+  travelling_files,
   workers,
 )
 from tff_ssl.simulation.divided_context import (
@@ -41,6 +42,7 @@ from tff_ssl.simulation.divided_context import (
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_PARTS = 8
+TravellingFolders = Callable[[Mapping[int, Any]], Sequence[str]]
 # A computation that kills its process is not tried for ever.
 _MAX_LOSSES = 20
 _MAX_FAILED_STARTS = 5
@@ -55,6 +57,8 @@ def build_ray_context(
   part_timeout_s: float = 600.0,
   answer_timeout_s: float = 60.0,
   needed_files: Sequence[str | os.PathLike[str]] = (),
+  sent_files: Sequence[str | os.PathLike[str]] = (),
+  travelling_folders: TravellingFolders | None = None,
   asynchronous: bool = False,
 ) -> tff.framework.SyncContext | tff.framework.AsyncContext:
   """Returns a context that computes rounds on a Ray cluster.
@@ -73,6 +77,12 @@ def build_ray_context(
     answer_timeout_s: Seconds without an answer after which the TFF worker of a
       process is replaced.
     needed_files: Files that every machine must find at the same path.
+    sent_files: Files of this machine that every other one gets, once, at the
+      same path.
+    travelling_folders: From the elements of a part's argument that are placed
+      at clients, by index, to folders whose files go to the machine that
+      computes the part, and come back with its result. So states that clients
+      keep in files need no shared disk, and a lost machine takes none with it.
     asynchronous: Whether calls return awaitables, as `tff.program` needs.
 
   Returns:
@@ -82,7 +92,7 @@ def build_ray_context(
   Raises:
     ValueError: If an argument is out of range.
     RuntimeError: If Ray is not installed, the cluster cannot be reached or has
-      no room, or a machine does not find a file.
+      no room, or a machine does not find or cannot write a file.
   """
   for name, value in (
     ('num_parts', num_parts),
@@ -93,6 +103,7 @@ def build_ray_context(
     if value < 1:
       raise ValueError(f'{name}={value!r} must be at least 1.')
   ray_cluster.connect(address)
+  ray = ray_cluster.import_ray()
   local = workers.build_context(answer_timeout_s=answer_timeout_s)
   pool = _Pool(
     num_parts,
@@ -101,7 +112,12 @@ def build_ray_context(
       cores=cores_per_process,
       answer_timeout_s=answer_timeout_s,
       needed_files=tuple(map(os.fspath, needed_files)),
+      offers=tuple(
+        travelling_files.Offer.of(os.fspath(path), ray.put)
+        for path in sent_files
+      ),
     ),
+    travelling_folders,
   )
   pool.wait_for_first()
   context = DividedContext(local, pool.compute, num_parts)
@@ -180,10 +196,11 @@ class _Round:
 class _Pool:
   """The processes of the cluster, and what each of them computes."""
 
-  def __init__(self, size, part_timeout_s, equipment):
+  def __init__(self, size, part_timeout_s, equipment, travelling_folders):
     self._ray = ray_cluster.import_ray()
     self._part_timeout_s = part_timeout_s
     self._equipment = equipment
+    self._folders_of = travelling_folders or (lambda own: ())
     self._serialized = functools.lru_cache(self._serialize)
     self._failed_starts = 0
     self._processes = [self._start() for _ in range(size)]
@@ -230,8 +247,10 @@ class _Pool:
       for process in self._processes:
         if process.task is None and round_.waiting:
           process.part = round_.waiting.popleft()
+          own = owns[process.part]
+          luggage = travelling_files.read(self._folders_of(own))
           process.task = process.actor.compute.remote(
-            *computation, shared, owns[process.part]
+            *computation, shared, own, luggage
           )
           process.deadline = time.monotonic() + self._part_timeout_s
       for index in self._wait():
@@ -279,7 +298,8 @@ class _Pool:
       return
     self._failed_starts = 0
     if process.part is not None:
-      round_.results[process.part] = result
+      round_.results[process.part], luggage = result
+      travelling_files.write(luggage)
     process.rest()
 
   def _replace(self, index, round_, why) -> None:

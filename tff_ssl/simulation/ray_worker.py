@@ -4,14 +4,16 @@ Such a process has a TFF worker of its own, which ends with it.
 """
 
 import collections
+import contextlib
 import dataclasses
 import os
 import socket
+from collections.abc import Iterator
 
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.simulation import channels, workers
+from tff_ssl.simulation import channels, travelling_files, workers
 
 # The index of an argument that has no elements.
 WHOLE = -1
@@ -28,11 +30,13 @@ class Equipment:
     answer_timeout_s: Seconds without an answer after which its TFF worker is
       replaced.
     needed_files: Files that it must be able to read.
+    offers: Files that it gets.
   """
 
   cores: int = 1
   answer_timeout_s: float = 60.0
   needed_files: tuple[str, ...] = ()
+  offers: tuple[travelling_files.Offer, ...] = ()
 
 
 class RayWorker:
@@ -56,8 +60,14 @@ class RayWorker:
     """Returns the process id, once it can compute.
 
     Raises:
-      RuntimeError: If it does not find a file that it needs.
+      RuntimeError: If it does not find a file that it needs, or cannot write
+        one that it is sent.
     """
+    for offer in self._equipment.offers:
+      import ray  # Is there, in a process that it has started.
+
+      with _explaining(offer.path):
+        offer.fetch(ray.get)
     for path in self._equipment.needed_files:
       try:
         with open(path, 'rb') as file:
@@ -69,7 +79,7 @@ class RayWorker:
         ) from error
     return os.getpid()
 
-  def compute(self, key: str, serialized, shared, own):
+  def compute(self, key: str, serialized, shared, own, luggage):
     """Computes what a part of the clients contributes to a round.
 
     Args:
@@ -78,12 +88,14 @@ class RayWorker:
         read only where the computation is not known yet.
       shared: The elements of the argument that all parts share, by index.
       own: The other elements, by index.
+      luggage: Files that the computation finds, by folder.
 
     Returns:
-      The result.
+      The result, and the files that it has written into these folders.
 
     Raises:
-      RuntimeError: If the computation fails, with its first cause.
+      RuntimeError: If the computation fails, with its first cause, or the files
+        cannot be written.
     """
     elements = {**shared, **own}
     if WHOLE in elements:
@@ -92,11 +104,17 @@ class RayWorker:
       argument = tff.structure.Struct.unnamed(
         *(elements[index] for index in range(len(elements)))
       )
+    for folder, files in luggage.items():
+      with _explaining(folder):
+        travelling_files.make_equal({folder: files})
     try:
-      return self._context.invoke(self._computation(key, serialized), argument)
+      result = self._context.invoke(
+        self._computation(key, serialized), argument
+      )
     except Exception as error:
       # Errors of gRPC cannot be sent.
       raise RuntimeError(channels.first_cause(error)) from None
+    return result, travelling_files.changes(luggage)
 
   def _computation(self, key, serialized):
     if key not in self._computations:
@@ -108,3 +126,15 @@ class RayWorker:
     while len(self._computations) > _KEPT:
       self._computations.popitem(last=False)
     return self._computations[key]
+
+
+@contextlib.contextmanager
+def _explaining(path: str) -> Iterator[None]:
+  try:
+    yield
+  except OSError as error:
+    raise RuntimeError(
+      f'{socket.gethostname()} cannot write {path} ({error.strerror}): choose '
+      'a folder that can be made at the same path on all machines, or a shared '
+      'disk.'
+    ) from error

@@ -158,6 +158,17 @@ def _seal(hashes: tf.Tensor) -> tf.Tensor:
   return tf.strings.reduce_join(tf.strings.as_string(hashes), separator=' ')
 
 
+def folder_of(folder: str, seed: int, client: int) -> str:
+  """Returns the folder of a client's versions.
+
+  Args:
+    folder: `client_state_dir`.
+    seed: The run's seed.
+    client: Its index.
+  """
+  return os.path.join(folder, f'seed-{seed}', str(client))
+
+
 def newest(
   folder: str, seed: int, round_num: int, clients: Iterable[int] | None = None
 ) -> dict[int, pathlib.Path]:
@@ -196,7 +207,7 @@ def prune(
     round_num: Rounds done at the oldest checkpoint that is kept.
   """
   for client in clients:
-    own = pathlib.Path(folder, f'seed-{seed}', str(client))
+    own = pathlib.Path(folder_of(folder, seed, client))
     for path in _versions_before(own, round_num)[:-1]:
       path.unlink()
 

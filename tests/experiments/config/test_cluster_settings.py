@@ -22,6 +22,7 @@ def test_a_cluster_and_its_defaults():
   made = make(cluster='local')
   assert (made.cluster_parts, made.cluster_cores) == (8, 1)
   assert made.part_timeout == 600
+  assert made.shared_disk is True
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""Files that travel between machines that share no disk.
+
+A file keeps its path. Where the machines do share a disk after all, nothing
+changes: each finds what it would have been sent.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+_PIECE_BYTES = 64 * 2**20
+
+# The contents of a folder, by name of the file.
+Contents = dict[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+  """A file that machines fetch once.
+
+  Attributes:
+    path: Its absolute path, here and there.
+    sha256: Of its bytes.
+    pieces: References of its bytes, in order.
+  """
+
+  path: str
+  sha256: str
+  pieces: Sequence[Any]
+
+  @classmethod
+  def of(cls, path: str, put: Callable[[bytes], Any]) -> 'Offer':
+    """Makes the offer of a file.
+
+    Args:
+      path: Its absolute path.
+      put: From bytes to their reference, as `ray.put`.
+    """
+    digest, pieces = hashlib.sha256(), []
+    with open(path, 'rb') as file:
+      while piece := file.read(_PIECE_BYTES):
+        digest.update(piece)
+        pieces.append(put(piece))
+    return cls(path, digest.hexdigest(), tuple(pieces))
+
+  def fetch(self, get: Callable[[Any], bytes]) -> None:
+    """Writes the file, unless it is there already.
+
+    Args:
+      get: From the reference of bytes to the bytes, as `ray.get`.
+
+    Raises:
+      OSError: If it cannot be written.
+    """
+    os.makedirs(os.path.dirname(self.path), exist_ok=True)
+    # Several processes of a machine may want it at once.
+    with open(f'{self.path}.fetched', 'ab') as lock:
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if os.path.exists(self.path) and _sha256(self.path) == self.sha256:
+        return
+      with _replacing(self.path) as file:
+        for piece in self.pieces:
+          file.write(get(piece))
+
+
+def read(folders: Sequence[str]) -> dict[str, Contents]:
+  """Returns the contents of folders, empty where there is none.
+
+  Args:
+    folders: Their absolute paths.
+  """
+  return {folder: _contents(pathlib.Path(folder)) for folder in folders}
+
+
+def make_equal(luggage: Mapping[str, Contents]) -> None:
+  """Gives folders of this machine the contents that they have elsewhere.
+
+  Args:
+    luggage: From `read`.
+
+  Raises:
+    OSError: If they cannot be written.
+  """
+  for folder, wanted in luggage.items():
+    place = pathlib.Path(folder)
+    present = _contents(place)
+    for name in present.keys() - wanted.keys():
+      (place / name).unlink(missing_ok=True)
+    write({folder: _new(wanted, present)})
+
+
+def changes(luggage: Mapping[str, Contents]) -> dict[str, Contents]:
+  """Returns the files that were written since `make_equal`.
+
+  Args:
+    luggage: What it was given.
+  """
+  return {
+    folder: _new(_contents(pathlib.Path(folder)), before)
+    for folder, before in luggage.items()
+  }
+
+
+def write(luggage: Mapping[str, Contents]) -> None:
+  """Writes files; each is there as a whole or not at all.
+
+  Args:
+    luggage: Files by folder.
+
+  Raises:
+    OSError: If they cannot be written.
+  """
+  for folder, files in luggage.items():
+    os.makedirs(folder, exist_ok=True)
+    for name, content in files.items():
+      with _replacing(os.path.join(folder, name)) as file:
+        file.write(content)
+
+
+def _contents(folder: pathlib.Path) -> Contents:
+  if not folder.is_dir():
+    return {}
+  return {
+    path.name: path.read_bytes()
+    for path in folder.iterdir()
+    if path.is_file() and not path.name.startswith('.')
+  }
+
+
+def _new(files: Contents, before: Contents) -> Contents:
+  return {k: v for k, v in files.items() if before.get(k) != v}
+
+
+@contextlib.contextmanager
+def _replacing(path: str) -> Iterator[Any]:
+  folder, name = os.path.split(path)
+  temporary = os.path.join(folder, f'.{name}.{os.getpid()}')
+  try:
+    with open(temporary, 'wb') as file:
+      yield file
+    os.replace(temporary, path)
+  finally:
+    with contextlib.suppress(FileNotFoundError):
+      os.unlink(temporary)
+
+
+def _sha256(path: str) -> str:
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
