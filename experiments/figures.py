@@ -8,11 +8,13 @@ import pathlib
 import pandas as pd
 
 from experiments.config import command_line
-from experiments.reporting import gain_figures
+from experiments.reporting import fault_figures, gain_figures
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RESULTS = _ROOT / 'results'
 _LINE = gain_figures.Line
+# Evaluations whose mean is drawn, as the table `robustness` reports them.
+_LAST = 3
 
 # The curves, what is drawn of them, where the axis begins, and the picture.
 _PICTURES = (
@@ -50,6 +52,15 @@ def main() -> int:
       pd.read_csv(_RESULTS / curves), lines, picture, lowest=lowest
     )
     print(f'{picture} is drawn.')
+  curves = pd.read_csv(_RESULTS / 'robustness_curves.csv')
+  last = (
+    curves.dropna(subset='accuracy')
+    .groupby(['run', 'seed'])['accuracy']
+    .apply(lambda values: values.tail(_LAST).mean())
+    .unstack()
+  )
+  fault_figures.draw(last, _RESULTS / 'robustness.png')
+  print(f'{_RESULTS / "robustness.png"} is drawn.')
   return 0
 
 

@@ -54,6 +54,7 @@ def build_ray_context(
   *,
   num_parts: int = DEFAULT_PARTS,
   cores_per_process: int = 1,
+  max_processes: int | None = None,
   part_timeout_s: float = 600.0,
   answer_timeout_s: float = 60.0,
   needed_files: Sequence[str | os.PathLike[str]] = (),
@@ -72,6 +73,8 @@ def build_ray_context(
       another number may differ in their last bits.
     cores_per_process: Cores that a process of the cluster reserves. It computes
       as many clients side by side.
+    max_processes: How many processes to start at most; by default, as many as
+      there are parts.
     part_timeout_s: Seconds after which a part of a round is given to another
       process, and its own is ended.
     answer_timeout_s: Seconds without an answer after which the TFF worker of a
@@ -97,6 +100,7 @@ def build_ray_context(
   for name, value in (
     ('num_parts', num_parts),
     ('cores_per_process', cores_per_process),
+    ('max_processes', 1 if max_processes is None else max_processes),
     ('part_timeout_s', part_timeout_s),
     ('answer_timeout_s', answer_timeout_s),
   ):
@@ -106,7 +110,7 @@ def build_ray_context(
   ray = ray_cluster.import_ray()
   local = workers.build_context(answer_timeout_s=answer_timeout_s)
   pool = _Pool(
-    num_parts,
+    min(num_parts, max_processes or num_parts),
     part_timeout_s,
     ray_worker.Equipment(
       cores=cores_per_process,

@@ -257,7 +257,8 @@ def test_a_lost_node(cluster, context, process):
 
 
 @pytest.mark.parametrize(
-  'name', ['num_parts', 'cores_per_process', 'part_timeout_s']
+  'name',
+  ['num_parts', 'cores_per_process', 'max_processes', 'part_timeout_s'],
 )
 def test_values_out_of_range(name):
   with pytest.raises(ValueError, match=f'{name}=0 must be at least 1'):

@@ -1,0 +1,249 @@
+"""What a Ray cluster costs and gives, and what it outlasts.
+
+    python -m benchmarks.cluster
+
+starts a cluster of three nodes on this machine, each with one core, and prints
+one JSON object:
+
+  * `overhead`: a round of 20 clients with a dense network, on two nodes and by
+    the worker of this machine, in turn;
+  * `speed`: a round of 16 clients with a small CNN on one node and on two, in
+    turn;
+  * `memory`: of all processes that compute, over many rounds;
+  * `losses`: rounds during which a process, a TFF worker or a node is killed at
+    a random moment.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import random
+import statistics
+import tempfile
+import threading
+import time
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+import numpy as np
+import psutil
+import tensorflow as tf
+import tensorflow_federated as tff
+from ray import cluster_utils
+
+from benchmarks import machine, workloads
+from datasets.store import store_readers
+from tff_ssl import augmentation
+from tff_ssl.algorithms import PROCESSES
+from tff_ssl.models import functional
+from tff_ssl.simulation import (
+  client_reader,
+  client_sampling,
+  ray_cluster,
+  ray_context,
+  workers,
+)
+from tff_ssl.templates import client_data
+
+_WARM_UP_ROUNDS = 3
+_MEMORY_AT_ROUNDS = (20, 100, 200, 300)
+_PART_TIMEOUT_S = 60.0
+
+
+def main() -> None:
+  """Runs the benchmark and prints its results."""
+  parser = argparse.ArgumentParser(prog='python -m benchmarks.cluster')
+  parser.add_argument('--repetitions', type=int, default=20)
+  parser.add_argument('--kills', type=int, default=20)
+  flags = parser.parse_args()
+  nodes = cluster_utils.Cluster(
+    initialize_head=True, head_node_args={'num_cpus': 0}
+  )
+  ray_cluster.connect(nodes.address)
+  extra = [nodes.add_node(num_cpus=1) for _ in range(3)]
+  with tempfile.TemporaryDirectory() as folder:
+    results = run(nodes, extra, folder, flags.repetitions, flags.kills)
+  print(json.dumps(results, indent=2))
+
+
+def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
+  """Returns the results, a dict of JSON types.
+
+  Args:
+    nodes: The cluster.
+    extra: Its nodes beside the head.
+    folder: Where client stores go.
+    repetitions: Timed rounds of each candidate.
+    kills: Rounds that are disturbed.
+  """
+
+  def build(processes, parts):
+    return ray_context.build_ray_context(
+      nodes.address,
+      num_parts=parts,
+      max_processes=processes,
+      part_timeout_s=_PART_TIMEOUT_S,
+    )
+
+  results = {'machine': machine.describe()}
+  dense = workloads.WORKLOADS['dense']
+  process, keys = _rounds(dense, folder)
+  local = workers.build_context(threads_per_op=workers.threads_for(20))
+  one, two = build(1, 4), build(2, 4)
+  seconds = {}
+  for parts in (2, 4, 8):
+    two._num_parts = parts
+    contexts = {'local': local, 'cluster': two}
+    seconds[parts] = _time(contexts, process, keys, repetitions)
+  results['overhead'] = {
+    f'{parts} parts': {
+      'local_ms': _ms(found['local']),
+      'cluster_ms': _ms(found['cluster']),
+      'overhead_ms': _ms(found['cluster']) - _ms(found['local']),
+    }
+    for parts, found in seconds.items()
+  }
+  two._num_parts = 4
+  cnn = workloads.WORKLOADS['cnn'].with_clients(16)
+  large, large_keys = _rounds(cnn, folder)
+  contexts = {'one_node': one, 'two_nodes': two}
+  found = _time(contexts, large, large_keys, max(3, repetitions // 3))
+  results['speed'] = {
+    'one_node_ms': _ms(found['one_node']),
+    'two_nodes_ms': _ms(found['two_nodes']),
+    'ratio': round(
+      statistics.median(found['one_node'])
+      / statistics.median(found['two_nodes']),
+      2,
+    ),
+  }
+  results['memory'] = _follow_memory(two, process, keys)
+  del one  # Its node takes the place of one that is lost.
+  results['losses'] = _lose(two, large, large_keys, nodes, extra, kills)
+  return results
+
+
+def _rounds(workload, folder):
+  store = workloads.build_store(workload.clients, workload.examples, folder)
+  process = PROCESSES['fedavg'].build(
+    functional.from_keras(workload.build_model()),
+    data_spec=client_data.ClientDataSpec(
+      store_readers.element_spec(store), in_context=True
+    ),
+    views=augmentation.PlainViews(),
+    client_optimizer=tff.learning.optimizers.build_sgdm(
+      workloads.LEARNING_RATE
+    ),
+    batch_size=workload.batch_size,
+    local_steps=workload.steps,
+  )
+  keys = (
+    client_sampling.sample_keys(
+      num_clients=store.num_clients,
+      clients_per_round=workload.clients,
+      num_groups=1,
+      seed=0,
+      round_num=round_num,
+    )
+    for round_num in itertools.count()
+  )
+  reader = store_readers.client_reader(store)
+  return client_reader.compose_with_reader(process, reader), keys
+
+
+def _installed(context):
+  return tff.framework.get_context_stack().install(context)
+
+
+def _time(contexts, process, keys, repetitions):
+  """Times contexts in turn, since a busy machine disturbs all alike then."""
+  states, seconds = {}, {name: [] for name in contexts}
+  for turn in range(-_WARM_UP_ROUNDS, repetitions):
+    clients = next(keys)
+    for name, context in contexts.items():
+      with _installed(context):
+        if name not in states:
+          states[name] = process.initialize()
+        began = time.perf_counter()
+        states[name] = process.next(states[name], clients).state
+        if turn >= 0:
+          seconds[name].append(time.perf_counter() - began)
+  return seconds
+
+
+def _ms(seconds) -> float:
+  return round(1000 * statistics.median(seconds), 1)
+
+
+def _processes():
+  """Returns the processes of the cluster that compute."""
+  return [
+    one
+    for one in psutil.process_iter(['cmdline', 'status'])
+    if (one.info['cmdline'] or [''])[0].startswith('ray::RayWorker')
+    and one.info['status'] != psutil.STATUS_ZOMBIE
+  ]
+
+
+def _follow_memory(context, process, keys) -> dict:
+  """Returns the MiB of this process and of all that compute, by round."""
+  found = {}
+  with _installed(context):
+    state = process.initialize()
+    for number in range(1, max(_MEMORY_AT_ROUNDS) + 1):
+      state = process.next(state, next(keys)).state
+      if number in _MEMORY_AT_ROUNDS:
+        own = psutil.Process().memory_info().rss
+        others = sum(
+          one.memory_info().rss
+          for parent in _processes()
+          for one in (parent, *parent.children())
+        )
+        found[number] = [round(own / 2**20), round(others / 2**20)]
+  return found
+
+
+def _lose(context, process, keys, nodes, extra, kills) -> dict:
+  """Disturbs rounds, and compares each with what it gives undisturbed."""
+  draw = random.Random(0)
+  equal, seconds = 0, []
+  for number in range(kills):
+    clients = next(keys)
+    with _installed(context):
+      state = process.initialize()
+      calm = process.next(state, clients)
+      timer = threading.Timer(
+        draw.uniform(0.0, 1.0),
+        nodes.remove_node if number == kills - 1 else _kill,
+        [extra.pop()] if number == kills - 1 else [draw, number % 2],
+      )
+      timer.start()
+      began = time.perf_counter()
+      disturbed = process.next(state, clients)
+      seconds.append(time.perf_counter() - began)
+      timer.join()
+    equal += all(
+      np.array_equal(a, b)
+      for a, b in zip(
+        tf.nest.flatten(calm), tf.nest.flatten(disturbed), strict=True
+      )
+    )
+  return {
+    'rounds': kills,
+    'bit_equal': equal,
+    'longest_s': round(max(seconds), 1),
+    'part_timeout_s': _PART_TIMEOUT_S,
+  }
+
+
+def _kill(draw, of_tff) -> None:
+  victims = _processes()
+  if of_tff:
+    victims = [child for one in victims for child in one.children()]
+  if victims:
+    draw.choice(victims).kill()
+
+
+if __name__ == '__main__':
+  main()
