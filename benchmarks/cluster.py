@@ -28,6 +28,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 import numpy as np
 import psutil
+import ray
 import tensorflow as tf
 import tensorflow_federated as tff
 from ray import cluster_utils
@@ -65,6 +66,8 @@ def main() -> None:
   with tempfile.TemporaryDirectory() as folder:
     results = run(nodes, extra, folder, flags.repetitions, flags.kills)
   print(json.dumps(results, indent=2))
+  ray.shutdown()
+  nodes.shutdown()
 
 
 def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
@@ -100,7 +103,7 @@ def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
     f'{parts} parts': {
       'local_ms': _ms(found['local']),
       'cluster_ms': _ms(found['cluster']),
-      'overhead_ms': _ms(found['cluster']) - _ms(found['local']),
+      'overhead_ms': round(_ms(found['cluster']) - _ms(found['local']), 1),
     }
     for parts, found in seconds.items()
   }

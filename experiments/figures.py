@@ -52,7 +52,7 @@ def main() -> int:
       pd.read_csv(_RESULTS / curves), lines, picture, lowest=lowest
     )
     print(f'{picture} is drawn.')
-  curves = pd.read_csv(_RESULTS / 'robustness_curves.csv')
+  curves = pd.read_csv(_RESULTS / 'robustness_runs_curves.csv')
   last = (
     curves.dropna(subset='accuracy')
     .groupby(['run', 'seed'])['accuracy']

@@ -67,7 +67,7 @@ def draw(last: pd.DataFrame, path: str | os.PathLike) -> None:
 
 def _draw_aggregator(axes, last, method, name, mark, offset) -> None:
   ending, colour, marker = mark
-  label = name
+  style = {'color': colour, 'label': name}
   for row, fault in enumerate(FAULTS):
     run = f'{method}_{fault}{ending}'
     is_refused = method == 'grouping' and fault == 'labels30'
@@ -80,12 +80,5 @@ def _draw_aggregator(axes, last, method, name, mark, offset) -> None:
     axes.plot(
       [seeds.min(), seeds.max()], [row + offset] * 2, color=colour, linewidth=1
     )
-    axes.plot(
-      seeds.mean(),
-      row + offset,
-      marker,
-      color=colour,
-      markersize=5,
-      label=label,
-    )
-    label = None
+    axes.plot(seeds.mean(), row + offset, marker, markersize=5, **style)
+    style['label'] = None

@@ -668,6 +668,95 @@ def _end(value):
   return ('-' if value < 0 else '') + _short(abs(value))
 
 
+@_on('robustness.md')
+def test_faults_of_clients(page):
+  last = (
+    _accuracy('robustness_runs', tested=10_000)
+    .apply(lambda run: run.dropna().tail(3).mean())
+    .unstack()
+    .round(6)
+  )
+
+  def cell(run):
+    if run not in last.index:
+      return 'ends'
+    seeds = last.loc[run]
+    assert len(seeds.dropna()) == 3
+    ends = f'{_short(seeds.min())} to {_short(seeds.max())}'
+    return f'{_short(seeds.mean())} ({ends})'
+
+  assert f'reaches {cell("server_only")}' in page
+  faults = {
+    'drop': 'drop out',
+    'late': 'stragglers',
+    'nan': 'not a number',
+    'exploding': 'exploding',
+    'labels': 'flipped labels',
+    'signs': 'flipped signs',
+    'stale': 'stale',
+  }
+  methods = ('grouping', 'fedlabel', 'fedul')
+  for method in methods:
+    table = page.partition(f'| `{method}` |')[2].partition('| `')[0]
+    runs = (f'{method}_none{end}' for end in ('', '_robust', '_median'))
+    assert f'| sound clients | | {" | ".join(map(cell, runs))} |' in table
+    for name, words in faults.items():
+      for share in ('10', '30'):
+        run = f'{method}_{name}{share}'
+        if (method, name) == ('grouping', 'labels'):
+          continue
+        cells = [cell(run), '', '']
+        if name not in ('drop', 'late', 'nan'):
+          cells[1:] = [cell(f'{run}_robust'), cell(f'{run}_median')]
+        line = f'| {words} | {share}% | {" | ".join(cells)} |'
+        assert ' '.join(line.split()) in table, run
+  mean = last.mean(axis=1)
+  aggregators = ('', '_robust', '_median')
+
+  def losses(methods, *faults, among=aggregators):
+    return [
+      mean[f'{method}_none{end}'] - mean[f'{method}_{fault}{end}']
+      for method in methods
+      for fault in faults
+      for end in among
+      if f'{method}_{fault}{end}' in mean.index
+    ]
+
+  silent = [
+    f'{name}{share}' for name in ('drop', 'late', 'nan') for share in (10, 30)
+  ]
+  assert max(losses(('grouping', 'fedul'), *silent)) < 0.0205
+  assert _short(max(losses(('fedlabel',), *silent))) == '.058'
+  sound = last.loc['fedlabel_none']
+  assert _short(sound.max() - sound.min()) == '.078'
+  every = [f'{name}{share}' for name in faults for share in (10, 30)]
+  assert _short(max(losses(('grouping',), *every))) == '.019'
+  robust = ('_robust',)
+  both = ('grouping', 'fedul')
+  exploding = losses(both, 'exploding10', 'exploding30', among=robust)
+  assert _short(max(exploding)) == '.018'
+  assert _short(*losses(('fedlabel',), 'exploding30', among=robust)) == '.240'
+  assert _short(mean['fedul_none'] - mean['fedul_none_robust']) == '.017'
+  labels = mean['fedul_labels30'] - mean['fedul_labels30_robust']
+  assert _short(labels) == '.116'
+  few = losses(methods, 'labels10', 'signs10')
+  assert _short(max(few)) == '.042'
+  many = losses(('fedlabel', 'fedul'), 'labels30', 'signs30')
+  assert [_short(min(many)), _short(max(many))] == ['.155', '.309']
+  above = [
+    mean[f'{method}_{name}{share}_median'] - mean[f'{method}_{name}{share}']
+    for method in methods
+    for name in ('labels', 'signs')
+    for share in (10, 30)
+    if f'{method}_{name}{share}' in mean.index
+  ]
+  assert _short(max(above)) == '.047'
+  stale = losses(('fedul',), 'stale30')
+  assert [_short(min(stale)), _short(max(stale))] == ['.082', '.100']
+  others = losses(('grouping', 'fedlabel'), 'stale10', 'stale30')
+  assert max(others) < 0.0045
+
+
 @_on('costs.md')
 def test_costs_of_a_client(page):
   """Bytes by the size of the network, passes by those of FedAvg."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.simulation import channels, travelling_files, workers
+from tff_ssl.simulation import channels, core_sets, travelling_files, workers
 
 # The index of an argument that has no elements.
 WHOLE = -1
@@ -49,6 +49,10 @@ class RayWorker:
       equipment: What the process has.
     """
     self._equipment = equipment
+    # The TFF worker inherits them.
+    self._cores = contextlib.ExitStack()
+    own = self._cores.enter_context(core_sets.taken(equipment.cores))
+    os.sched_setaffinity(0, own)
     self._context = workers.build_context(
       max_concurrent_calls=equipment.cores,
       threads_per_op=1,

@@ -1,28 +1,16 @@
 """Commands on cores of their own."""
 
-import os
 import sys
 
 import pytest
 
-from tff_ssl.simulation import ray_commands
+from tff_ssl.simulation import core_sets, ray_commands
 
 
 @pytest.fixture(autouse=True)
 def own_locks(monkeypatch, tmp_path):
   """Runs on this machine must not hold the cores that tests ask for."""
-  monkeypatch.setattr(ray_commands, '_LOCKS', f'cores_of_{tmp_path.name}')
-
-
-def test_cores_are_taken_once_and_given_back():
-  allowed = os.sched_getaffinity(0)
-  with ray_commands.taken(1) as first:
-    assert len(first) == 1
-    with ray_commands.taken(len(allowed)) as others:
-      # Where one core is all there is, it is shared.
-      assert others == (allowed - first or allowed)
-  with ray_commands.taken(len(allowed)) as all_of_them:
-    assert all_of_them == allowed
+  monkeypatch.setattr(core_sets, '_LOCKS', f'cores_of_{tmp_path.name}')
 
 
 def test_a_command_sees_its_cores_its_folder_and_is_told(tmp_path):

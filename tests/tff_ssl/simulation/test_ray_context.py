@@ -228,7 +228,9 @@ def test_an_error_of_a_computation_is_told_and_not_repeated(context):
 
 def test_a_file_that_a_machine_lacks(tmp_path):
   path = tmp_path / 'store'
+  cores = os.sched_getaffinity(0)
   one = ray_worker.RayWorker(ray_worker.Equipment(needed_files=(str(path),)))
+  os.sched_setaffinity(0, cores)
   with pytest.raises(
     RuntimeError, match='cannot read .*store .*: the file must lie at the same'
   ):

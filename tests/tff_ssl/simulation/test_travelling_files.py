@@ -76,7 +76,15 @@ def test_folders_become_equal_and_tell_what_is_new(tmp_path):
   assert new == {full: {'c': b'3'}, none: {'d': b'4'}}
 
 
-def test_a_client_keeps_its_state_on_whichever_machine(tmp_path):
+@pytest.fixture
+def worker():
+  """A process of a cluster, which is this one; afterwards it has all cores."""
+  cores = os.sched_getaffinity(0)
+  yield ray_worker.RayWorker(ray_worker.Equipment())
+  os.sched_setaffinity(0, cores)
+
+
+def test_a_client_keeps_its_state_on_whichever_machine(worker, tmp_path):
   """Each call meets a machine without a file, as one that is new."""
   folder = str(tmp_path / 'states' / 'client')
   path = os.path.join(folder, 'sum')
@@ -93,7 +101,6 @@ def test_a_client_keeps_its_state_on_whichever_machine(tmp_path):
     with tf.control_dependencies([write]):
       return old + number
 
-  worker = ray_worker.RayWorker(ray_worker.Equipment())
   worker._computations['add'] = add
   luggage = {folder: {}}
   for number, total in ((1, 1), (5, 6), (4, 10)):
@@ -105,9 +112,8 @@ def test_a_client_keeps_its_state_on_whichever_machine(tmp_path):
     shutil.rmtree(folder)
 
 
-def test_a_folder_that_cannot_be_made_here(tmp_path):
+def test_a_folder_that_cannot_be_made_here(worker, tmp_path):
   (tmp_path / 'file').touch()
-  worker = ray_worker.RayWorker(ray_worker.Equipment())
   with pytest.raises(
     RuntimeError, match='cannot write .*file/states .*: choose'
   ):
