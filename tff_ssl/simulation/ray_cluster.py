@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 
 from tff_ssl.simulation import channels
 
@@ -75,12 +76,19 @@ def _unreachable(address: str, why: str) -> RuntimeError:
 def import_ray():
   """Returns the module `ray`.
 
+  Ray puts copies of some packages, such as psutil, before those that are
+  installed. Here they go behind them, so that the versions that a run records,
+  and the doctor examines, are those that are installed.
+
   Raises:
     RuntimeError: If it is not installed.
   """
+  before = list(sys.path)
   try:
     import ray
     import ray.exceptions
   except ImportError as error:
     raise RuntimeError(_INSTALL) from error
+  added = [path for path in sys.path if path not in before]
+  sys.path[:] = [path for path in sys.path if path in before] + added
   return ray

@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,10 +16,8 @@ import time
 import numpy as np
 import psutil
 import pytest
-import ray
 import tensorflow as tf
 import tensorflow_federated as tff
-from ray import cluster_utils
 
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
@@ -85,6 +84,9 @@ def process():
 @pytest.fixture(scope='module')
 def cluster():
   """Two nodes of one core each; the second one may be removed."""
+  ray = ray_cluster.import_ray()
+  from ray import cluster_utils
+
   nodes = cluster_utils.Cluster(
     initialize_head=True, head_node_args={'num_cpus': 1}
   )
@@ -265,6 +267,18 @@ def test_a_lost_node(cluster, context, process):
 def test_values_out_of_range(name):
   with pytest.raises(ValueError, match=f'{name}=0 must be at least 1'):
     ray_context.build_ray_context('auto', **{name: 0})
+
+
+def test_ray_does_not_hide_what_is_installed():
+  """It has an older psutil of its own."""
+  program = """
+import importlib.metadata
+installed = importlib.metadata.version('psutil')
+from tff_ssl.simulation import ray_cluster
+ray_cluster.import_ray()
+assert importlib.metadata.version('psutil') == installed
+"""
+  subprocess.run([sys.executable, '-c', program], check=True)
 
 
 def test_without_ray(monkeypatch):
