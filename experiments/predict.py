@@ -23,10 +23,10 @@ with epy.lazy_imports():
   import numpy as np
   import pandas as pd
 
-  from datasets.files import whole_files
   from datasets.sources import examples_to_classify
   from experiments.artifacts import exported_models
   from experiments.preparing import hardware
+  from tff_ssl import whole_files
 
 COMMAND = side_commands.Command(
   'predict',

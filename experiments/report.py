@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from etils import epy
 
-from datasets.files import whole_files
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
+from tff_ssl import whole_files
 from tff_ssl.setting import Setting
 
 # They take seconds to import, which --help does not need.

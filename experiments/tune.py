@@ -14,11 +14,11 @@ from collections.abc import Sequence
 
 from etils import epy
 
-from datasets.files import whole_files
 from experiments import reproduce
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
+from tff_ssl import whole_files
 from tff_ssl.setting import Setting
 
 # It takes a second to import, which --help does not need.

@@ -136,6 +136,7 @@ def test_data_sets_know_no_process():
     'tff_ssl.prior_checks',
     'tff_ssl.setting',
     'tff_ssl.user_modules',
+    'tff_ssl.whole_files',
   }
   assert found
   assert not {

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
 import tff_ssl
+from tff_ssl import whole_files
 
 _FORMAT = 1
 _MANIFEST = 'manifest.json'
@@ -82,12 +83,13 @@ def save_process(
       for name, content in contents.items()
     },
   }
-  temporary = f'{os.fspath(path)}.tmp'
-  with zipfile.ZipFile(temporary, 'w', zipfile.ZIP_DEFLATED) as archive:
+  with (
+    whole_files.replacing(path) as file,
+    zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive,
+  ):
     archive.writestr(_MANIFEST, json.dumps(manifest, indent=2))
     for name, content in contents.items():
       archive.writestr(f'{name}.pb', content)
-  os.replace(temporary, path)
 
 
 def load_process(path: str | os.PathLike) -> SavedProcess:

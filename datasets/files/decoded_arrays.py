@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from absl import logging
 
-from datasets.files import whole_files
+from tff_ssl import whole_files
 
 DIGEST = 'sha256'
 

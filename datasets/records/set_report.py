@@ -4,9 +4,8 @@ import os
 
 import numpy as np
 
-from datasets.files import whole_files
 from datasets.partition.built_partition import SetPartition
-from tff_ssl import prior_checks
+from tff_ssl import prior_checks, whole_files
 
 _PANEL_INCHES = 2.4
 _COLUMNS = 5

@@ -14,8 +14,8 @@ import numpy as np
 
 from datasets.draws import label_masks
 from datasets.draws.label_masks import FIXED, REDRAWN
-from datasets.files import whole_files
 from datasets.partition.built_partition import Partition, SetPartition
+from tff_ssl import whole_files
 
 FORMAT = 2
 AT_SERVER = 'server'

@@ -8,8 +8,8 @@ import os
 
 import numpy as np
 
-from datasets.files import whole_files
 from datasets.sources.source import UNKNOWN
+from tff_ssl import whole_files
 
 MAX_ROWS_DRAWN = 400
 

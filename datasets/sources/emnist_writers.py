@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from datasets.files import decoded_arrays, downloads, whole_files
+from datasets.files import decoded_arrays, downloads
 from datasets.sources import emnist_database, run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
+from tff_ssl import whole_files
 from tff_ssl.setting import Setting
 
 FILE_NAME = 'emnist_all.sqlite'

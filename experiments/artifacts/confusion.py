@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib import figure
 from sklearn import metrics
 
-from datasets.files import whole_files
+from tff_ssl import whole_files
 
 TABLE = 'confusion.csv'
 PICTURE = 'confusion.png'

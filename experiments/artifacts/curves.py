@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib import figure
 
-from datasets.files import whole_files
+from tff_ssl import whole_files
 
 # Share or accuracy in [0, 1] -> its name in the picture.
 _LINES = {

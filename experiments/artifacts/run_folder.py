@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from datasets.files import whole_files
 from experiments.artifacts import code_version, folders
+from tff_ssl import whole_files
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 # Names in a run's folder: the flag file, and three folders.

@@ -11,9 +11,9 @@ import pandas as pd
 import tensorflow as tf
 from matplotlib import figure
 
-from datasets.files import whole_files
 from experiments.measuring import evaluation
 from experiments.measuring.finished_round import FinishedRound
+from tff_ssl import whole_files
 from tff_ssl.objectives import proxy_tasks
 
 TEST_PROXY_LOSS = 'test_proxy_loss'

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import figure, ticker
 
-from datasets.files import whole_files
+from tff_ssl import whole_files
 
 _GREY = '0.45'
 _BLUE = '#1f77b4'

@@ -8,9 +8,9 @@ from cycler import cycler
 from matplotlib import axes as axes_lib
 from matplotlib import colormaps, figure
 
-from datasets.files import whole_files
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
+from tff_ssl import whole_files
 
 # Inches of a panel's width, letters of small print that fit into it, and how
 # many of them the key before a name takes.

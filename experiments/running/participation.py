@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from datasets.files import whole_files
+from tff_ssl import whole_files
 from tff_ssl.simulation.client_faults import Cohort
 
 FILE = 'participation.npy'

@@ -59,6 +59,11 @@ class GracefulStop(SignalHandler):
     return self._signal_number is not None
 
   @property
+  def signal_number(self) -> int | None:
+    """The first signal, if any."""
+    return self._signal_number
+
+  @property
   def exit_code(self) -> int:
     """143 after SIGTERM, 130 after SIGINT, 0 without either."""
     return 128 + self._signal_number if self.requested else 0

@@ -1,5 +1,6 @@
 """Several runs side by side on a Ray cluster, each on cores of its own."""
 
+import os
 import pathlib
 import sys
 import time
@@ -44,7 +45,8 @@ def run_all(
   """Runs those that are not finished, as `child_runs.run_all` does.
 
   On a cluster, a run whose machine is lost goes on elsewhere from its last
-  round. SIGTERM and Ctrl-C end all runs after their round.
+  round. SIGTERM and Ctrl-C end all runs after their round; a second one ends
+  them at once.
 
   Args:
     runs: The runs, in order.
@@ -73,18 +75,20 @@ def run_all(
   remote = ray.remote(num_cpus=cores, max_retries=_MAX_RETRIES)(
     ray_commands.run
   )
-  with _Stop() as stop:
+  with signals.GracefulStop() as stop:
     waiting = {}
     for run in tally.waiting:
       print(f'--- {run.name}: {run.settings.run_dir}', flush=True)
       arguments = [f'--{name}={value}' for name, value in run.given.items()]
       command = [sys.executable, '-m', 'experiments.run', *arguments]
-      task = remote.remote(command, cores=cores, folder=str(_ROOT))
+      task = remote.remote(
+        command, cores=cores, folder=os.getcwd(), import_from=str(_ROOT)
+      )
       waiting[task] = run
     progress = _Progress(tally.waiting)
     while waiting:
       ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
-      if stop.signal_number is not None:
+      if stop.requested:
         for task in waiting:
           ray.cancel(task)
         ray.wait(list(waiting), num_returns=len(waiting))
@@ -120,14 +124,3 @@ class _Progress:
     done = sum(places.rounds_done(run.settings) for run in self._runs)
     total = sum(run.settings.total_rounds for run in self._runs)
     print(f'{done:,} of {total:,} rounds', flush=True)
-
-
-class _Stop(signals.SignalHandler):
-  """Notes the first signal."""
-
-  def __init__(self):
-    self.signal_number = None
-
-  def _handle(self, signal_number: int, frame) -> None:
-    del frame  # Python's handlers take it.
-    self.signal_number = self.signal_number or signal_number

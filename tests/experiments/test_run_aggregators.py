@@ -8,6 +8,7 @@ import pytest
 
 import tff_ssl
 from experiments import run
+from experiments.parts.aggregators import AGGREGATORS
 
 
 @pytest.mark.slow
@@ -67,3 +68,25 @@ def test_an_aggregator_that_a_process_cannot_take_is_named(tmp_path, capsys):
   error = capsys.readouterr().err
   assert '--aggregator=secure: ' in error
   assert 'would be summed in the clear' in error
+
+
+@pytest.mark.parametrize('name', sorted(set(AGGREGATORS) - {'mean'}))
+def test_a_run_without_groups(name, tmp_path, tff_context):
+  """What aggregators measure, or do not, must fit into metrics.csv."""
+  noise = ('--noise_multiplier=0.5',) if name.endswith('dp') else ()
+  bound = ('--clip_norm=1',) if name == 'secure_dp' else ()
+  arguments = (
+    '--process=fedavg',
+    '--dataset=digits',
+    '--model=dense',
+    '--local_steps=1',
+    '--total_rounds=1',
+    f'--aggregator={name}',
+    f'--run_dir={tmp_path / "run"}',
+    f'--cache_dir={tmp_path / "cache"}',
+    *noise,
+    *bound,
+  )
+  assert run.main(['run', *arguments]) == 0
+  table = pd.read_csv(tmp_path / 'run' / 'metrics.csv')
+  assert list(table['clients_participating']) == [10]

@@ -4,6 +4,7 @@ Each test makes the words of the page from the numbers, so that a page that says
 something else fails.
 """
 
+import json
 import pathlib
 import re
 
@@ -755,6 +756,29 @@ def test_faults_of_clients(page):
   assert [_short(min(stale)), _short(max(stale))] == ['.082', '.100']
   others = losses(('grouping', 'fedlabel'), 'stale10', 'stale30')
   assert max(others) < 0.0045
+
+
+def test_costs_of_a_cluster():
+  found = json.loads((_RESULTS / 'cluster.json').read_text())
+  guide = _RESULTS.parent / 'docs' / 'how_to' / 'several_machines.md'
+  page = ' '.join(guide.read_text().split())
+  more = [
+    round(found['overhead'][f'{parts} parts']['overhead_ms'])
+    for parts in (2, 4, 8)
+  ]
+  two, four, eight = more
+  assert f'{two} ms more with 2 parts, {four} with 4, {eight} with 8' in page
+  one_node_s = found['speed']['one_node_ms'] / 1000
+  assert f'small CNN ({one_node_s:.1f} s on one node)' in page
+  assert f'{found["speed"]["ratio"]} times as fast on two nodes' in page
+  memory = pd.DataFrame(found['memory']) / 1024
+  assert (memory.max(axis=1) / memory.min(axis=1) < 1.01).all()
+  own, others = memory.max(axis=1)
+  assert f'flat: {own:.1f} GiB here, {others:.1f} GiB in two' in page
+  losses = found['losses']
+  assert losses['bit_equal'] == losses['rounds']
+  assert f'| {losses["rounds"]} rounds during which' in page
+  assert f'longest after {losses["longest_s"]} s' in page
 
 
 @_on('costs.md')

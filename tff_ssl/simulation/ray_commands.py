@@ -29,7 +29,9 @@ class Ended:
   output: str
 
 
-def run(command: Sequence[str], *, cores: int, folder: str) -> Ended:
+def run(
+  command: Sequence[str], *, cores: int, folder: str, import_from: str
+) -> Ended:
   """Runs a command on cores of this machine that no other one has taken.
 
   Interrupted as by Ctrl-C, it ends the command by SIGTERM and waits for it.
@@ -37,12 +39,13 @@ def run(command: Sequence[str], *, cores: int, folder: str) -> Ended:
   Args:
     command: The path of a program, and its arguments.
     cores: How many cores.
-    folder: The working folder, from which Python also imports.
+    folder: The working folder.
+    import_from: A folder from which Python imports, too.
 
   Returns:
     How it ended.
   """
-  search = [folder, os.environ.get('PYTHONPATH', '')]
+  search = [import_from, os.environ.get('PYTHONPATH', '')]
   with core_sets.taken(cores) as own, tempfile.TemporaryFile() as output:
     process = subprocess.Popen(
       bound_process.bind(*command),

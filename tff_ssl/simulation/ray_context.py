@@ -41,18 +41,19 @@ from tff_ssl.simulation.divided_context import (
 
 _LOG = logging.getLogger(__name__)
 
-DEFAULT_PARTS = 8
 TravellingFolders = Callable[[Mapping[int, Any]], Sequence[str]]
 # A computation that kills its process is not tried for ever.
 _MAX_LOSSES = 20
 _MAX_FAILED_STARTS = 5
 _START_TIMEOUT_S = 600.0
+# In the place of a part's index: a part of a round that was interrupted.
+_OF_NO_ROUND = -1
 
 
 def build_ray_context(
   address: str = 'local',
   *,
-  num_parts: int = DEFAULT_PARTS,
+  num_parts: int = 8,
   cores_per_process: int = 1,
   max_processes: int | None = None,
   part_timeout_s: float = 600.0,
@@ -157,8 +158,8 @@ class _Process:
   Attributes:
     actor: The handle of its actor.
     task: The reference of what it will answer next; `None` if it is idle.
-    part: The index of the part that it computes; `None` if it computes none, as
-      while it starts.
+    part: The index of the part that it computes, or `_OF_NO_ROUND`; `None` if
+      it computes none, as while it starts.
     deadline: Until when it must have answered, as of `time.monotonic`.
   """
 
@@ -245,7 +246,8 @@ class _Pool:
     # So it goes to each node once, whatever the number of parts.
     shared = self._ray.put(shared)
     for process in self._processes:
-      process.part = None  # What an interrupted round has left.
+      if process.part is not None:  # A round before this one was interrupted.
+        process.part = _OF_NO_ROUND
     round_ = _Round(len(owns))
     while not round_.is_done():
       for process in self._processes:
@@ -291,7 +293,10 @@ class _Pool:
     try:
       result = self._ray.get(process.task)
     except self._ray.exceptions.RayTaskError as error:
+      part = process.part
       process.rest()
+      if part == _OF_NO_ROUND:
+        return
       cause = channels.first_cause(error.cause)
       raise RuntimeError(f'A process of the cluster: {cause}') from error
     except self._ray.exceptions.RayError as error:
@@ -301,7 +306,7 @@ class _Pool:
       self._replace(index, round_, f'A process is gone ({cause})')
       return
     self._failed_starts = 0
-    if process.part is not None:
+    if process.part not in (None, _OF_NO_ROUND):
       round_.results[process.part], luggage = result
       travelling_files.write(luggage)
     process.rest()
@@ -311,7 +316,7 @@ class _Pool:
     process = self._processes[index]
     self._ray.kill(process.actor)
     self._processes[index] = self._start()
-    if process.part is not None:
+    if process.part not in (None, _OF_NO_ROUND):
       round_.lose(process.part, why)
 
   def _count_failed_start(self, cause, error) -> None:

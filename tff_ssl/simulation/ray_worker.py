@@ -17,6 +17,13 @@ from tff_ssl.simulation import channels, core_sets, travelling_files, workers
 
 # The index of an argument that has no elements.
 WHOLE = -1
+_SHARE = (
+  'the file must lie at the same path on all machines, as on a shared disk.'
+)
+_CHOOSE = (
+  'choose a folder that can be made at the same path on all machines, or a '
+  'shared disk.'
+)
 # Computations that a process keeps: a run has a handful.
 _KEPT = 32
 
@@ -70,17 +77,11 @@ class RayWorker:
     for offer in self._equipment.offers:
       import ray  # Is there, in a process that it has started.
 
-      with _explaining(offer.path):
+      with _explaining('write', offer.path, _CHOOSE):
         offer.fetch(ray.get)
     for path in self._equipment.needed_files:
-      try:
-        with open(path, 'rb') as file:
-          file.read(1)
-      except OSError as error:
-        raise RuntimeError(
-          f'{socket.gethostname()} cannot read {path} ({error.strerror}): the '
-          'file must lie at the same path on all machines, as on a shared disk.'
-        ) from error
+      with _explaining('read', path, _SHARE), open(path, 'rb') as file:
+        file.read(1)
     return os.getpid()
 
   def compute(self, key: str, serialized, shared, own, luggage):
@@ -109,7 +110,7 @@ class RayWorker:
         *(elements[index] for index in range(len(elements)))
       )
     for folder, files in luggage.items():
-      with _explaining(folder):
+      with _explaining('write', folder, _CHOOSE):
         travelling_files.make_equal({folder: files})
     try:
       result = self._context.invoke(
@@ -133,12 +134,11 @@ class RayWorker:
 
 
 @contextlib.contextmanager
-def _explaining(path: str) -> Iterator[None]:
+def _explaining(what: str, path: str, remedy: str) -> Iterator[None]:
   try:
     yield
   except OSError as error:
     raise RuntimeError(
-      f'{socket.gethostname()} cannot write {path} ({error.strerror}): choose '
-      'a folder that can be made at the same path on all machines, or a shared '
-      'disk.'
+      f'{socket.gethostname()} cannot {what} {path} ({error.strerror}): '
+      f'{remedy}'
     ) from error

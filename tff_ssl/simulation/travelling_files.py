@@ -4,14 +4,15 @@ A file keeps its path. Where the machines do share a disk after all, nothing
 changes: each finds what it would have been sent.
 """
 
-import contextlib
 import dataclasses
 import fcntl
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from tff_ssl import whole_files
 
 _PIECE_BYTES = 64 * 2**20
 
@@ -63,7 +64,7 @@ class Offer:
       fcntl.flock(lock, fcntl.LOCK_EX)
       if os.path.exists(self.path) and _sha256(self.path) == self.sha256:
         return
-      with _replacing(self.path) as file:
+      with whole_files.replacing(self.path) as file:
         for piece in self.pieces:
           file.write(get(piece))
 
@@ -118,7 +119,9 @@ def write(luggage: Mapping[str, Contents]) -> None:
   for folder, files in luggage.items():
     os.makedirs(folder, exist_ok=True)
     for name, content in files.items():
-      with _replacing(os.path.join(folder, name)) as file:
+      # Whoever needs them on the disk waits for all of them at once.
+      path = os.path.join(folder, name)
+      with whole_files.replacing(path, synced=False) as file:
         file.write(content)
 
 
@@ -134,19 +137,6 @@ def _contents(folder: pathlib.Path) -> Contents:
 
 def _new(files: Contents, before: Contents) -> Contents:
   return {k: v for k, v in files.items() if before.get(k) != v}
-
-
-@contextlib.contextmanager
-def _replacing(path: str) -> Iterator[Any]:
-  folder, name = os.path.split(path)
-  temporary = os.path.join(folder, f'.{name}.{os.getpid()}')
-  try:
-    with open(temporary, 'wb') as file:
-      yield file
-    os.replace(temporary, path)
-  finally:
-    with contextlib.suppress(FileNotFoundError):
-      os.unlink(temporary)
 
 
 def _sha256(path: str) -> str:

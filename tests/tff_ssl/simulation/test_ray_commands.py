@@ -13,24 +13,32 @@ def own_locks(monkeypatch, tmp_path):
   monkeypatch.setattr(core_sets, '_LOCKS', f'cores_of_{tmp_path.name}')
 
 
-def test_a_command_sees_its_cores_its_folder_and_is_told(tmp_path):
-  text = 'import os; print(sorted(os.sched_getaffinity(0)), os.getcwd())'
-  ended = ray_commands.run(
-    [sys.executable, '-c', f'import time; time.sleep(0.2); {text}'],
+def run(program, folder, import_from='/'):
+  return ray_commands.run(
+    [sys.executable, '-c', program],
     cores=1,
-    folder=str(tmp_path),
+    folder=str(folder),
+    import_from=str(import_from),
   )
-  assert ended.exit_code == 0
-  cores, folder = ended.output.split()
-  assert len(cores.split(',')) == 1
-  assert folder == str(tmp_path)
+
+
+def test_a_command_sees_its_cores_and_folders_and_is_told(tmp_path):
+  library = tmp_path / 'library'
+  library.mkdir()
+  (library / 'my_module.py').write_text('VALUE = 7')
+  ended = run(
+    'import os, time; time.sleep(0.2); import my_module; '
+    'print(len(os.sched_getaffinity(0)), os.getcwd(), my_module.VALUE)',
+    tmp_path,
+    library,
+  )
+  assert ended.exit_code == 0, ended.output
+  assert ended.output.split() == ['1', str(tmp_path), '7']
 
 
 def test_how_a_command_fails(tmp_path):
   program = 'import sys; print("x" * 9000); sys.exit("the reason")'
-  ended = ray_commands.run(
-    [sys.executable, '-c', program], cores=1, folder=str(tmp_path)
-  )
+  ended = run(program, tmp_path)
   assert ended.exit_code == 1
   assert ended.output.endswith('the reason\n')
   assert len(ended.output) == 4000

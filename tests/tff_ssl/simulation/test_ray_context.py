@@ -226,6 +226,9 @@ def test_an_error_of_a_computation_is_told_and_not_repeated(context):
   with installed(context), pytest.raises(RuntimeError, match='client failed'):
     fail_everywhere([1.0, 2.0])
   assert {process.pid for process in processes()} == before
+  # The other part fails, too, and does not disturb who comes next.
+  with installed(context):
+    assert fail_everywhere([-1.0, -2.0]) == -3
 
 
 def test_a_file_that_a_machine_lacks(tmp_path):

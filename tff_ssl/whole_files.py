@@ -15,7 +15,9 @@ TEMPORARY_PREFIX = '.temporary-'
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def replacing(
+  path: str | os.PathLike, *, synced: bool = True
+) -> Iterator[BinaryIO]:
   """Opens a new file that replaces `path` at the end of the `with` block.
 
   If the block raises an error, the new file is removed and an old file at
@@ -23,6 +25,8 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
   Args:
     path: The file to write. Its folder exists.
+    synced: Whether to wait until the file is on the disk. Without it, a machine
+      that loses its power may keep half a file.
 
   Yields:
     The new file, open for writing in binary mode.
@@ -36,8 +40,9 @@ def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
   try:
     with open(temporary, 'wb') as file:
       yield file
-      file.flush()
-      os.fsync(file.fileno())
+      if synced:
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
   except BaseException:
     with contextlib.suppress(FileNotFoundError):

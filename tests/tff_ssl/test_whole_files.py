@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.files import whole_files
 from datasets.records import statistics
+from tff_ssl import whole_files
 
 
 def names_in(folder):
@@ -41,7 +41,7 @@ def test_a_failed_write_leaves_the_old_file_alone(error, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from datasets.files import whole_files
+from tff_ssl import whole_files
 with whole_files.replacing(sys.argv[1]) as file:
   file.write(b'half')
   file.flush()
