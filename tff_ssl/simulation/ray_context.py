@@ -12,6 +12,7 @@ to import this library.
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import functools
 import hashlib
@@ -157,20 +158,20 @@ class _Process:
 
   Attributes:
     actor: The handle of its actor.
-    task: The reference of what it will answer next; `None` if it is idle.
+    answer: The future of what it will answer next; `None` if it is idle.
     part: The index of the part that it computes, or `_OF_NO_ROUND`; `None` if
       it computes none, as while it starts.
     deadline: Until when it must have answered, as of `time.monotonic`.
   """
 
   actor: Any
-  task: Any
+  answer: concurrent.futures.Future | None
   part: int | None = None
   deadline: float = math.inf
 
   def rest(self) -> None:
     """Notes that it is idle."""
-    self.task, self.part, self.deadline = None, None, math.inf
+    self.answer, self.part, self.deadline = None, None, math.inf
 
 
 class _Round:
@@ -218,7 +219,7 @@ class _Pool:
       num_cpus=self._equipment.cores, max_restarts=0, max_task_retries=0
     )(ray_worker.RayWorker)
     actor = actor_class.remote(self._equipment)
-    return _Process(actor, actor.check.remote())
+    return _Process(actor, actor.check.remote().future())
 
   def wait_for_first(self) -> None:
     """Waits until a process can compute.
@@ -227,7 +228,7 @@ class _Pool:
       RuntimeError: If none can.
     """
     nothing = _Round(0)
-    while all(process.task is not None for process in self._processes):
+    while all(process.answer is not None for process in self._processes):
       for index in self._wait():
         self._receive(index, nothing)
 
@@ -251,13 +252,14 @@ class _Pool:
     round_ = _Round(len(owns))
     while not round_.is_done():
       for process in self._processes:
-        if process.task is None and round_.waiting:
+        if process.answer is None and round_.waiting:
           process.part = round_.waiting.popleft()
           own = owns[process.part]
           luggage = travelling_files.read(self._folders_of(own))
-          process.task = process.actor.compute.remote(
+          task = process.actor.compute.remote(
             *computation, shared, own, luggage
           )
+          process.answer = task.future()
           process.deadline = time.monotonic() + self._part_timeout_s
       for index in self._wait():
         self._receive(index, round_)
@@ -272,8 +274,13 @@ class _Pool:
     deadline = min(process.deadline for process in self._processes)
     only_starting = deadline == math.inf
     seconds = _START_TIMEOUT_S if only_starting else deadline - time.monotonic()
-    tasks = [one.task for one in self._processes if one.task is not None]
-    answered, _ = self._ray.wait(tasks, timeout=max(0.0, seconds))
+    # Not `ray.wait`: what a handler of a signal raises in it, Ray turns into a
+    # `SystemError`.
+    answered, _ = concurrent.futures.wait(
+      [one.answer for one in self._processes if one.answer is not None],
+      timeout=max(0.0, seconds),
+      return_when=concurrent.futures.FIRST_COMPLETED,
+    )
     if only_starting and not answered:
       raise RuntimeError(
         f'No process of {self._equipment.cores} cores has started within '
@@ -284,14 +291,14 @@ class _Pool:
     return [
       index
       for index, process in enumerate(self._processes)
-      if process.task in answered
+      if process.answer in answered
     ]
 
   def _receive(self, index, round_) -> None:
     """Takes the answer of a process."""
     process = self._processes[index]
     try:
-      result = self._ray.get(process.task)
+      result = process.answer.result()
     except self._ray.exceptions.RayTaskError as error:
       part = process.part
       process.rest()

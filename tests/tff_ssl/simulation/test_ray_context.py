@@ -190,6 +190,28 @@ def test_a_hanging_process_is_given_up(context, process, caplog):
   assert f'has computed for {DEADLINE_S} s: another one' in caplog.text
 
 
+class Interrupt(BaseException):
+  """What the handler of a signal raises."""
+
+
+def test_a_signal_interrupts_a_round(context, process):
+  calm = run_round(context, process)
+
+  def handle(number, frame):
+    del number, frame
+    raise Interrupt
+
+  before = signal.signal(signal.SIGALRM, handle)
+  try:
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(Interrupt):
+      run_round(context, process)
+  finally:
+    signal.signal(signal.SIGALRM, before)
+  # What is still computed for it does not disturb the next round.
+  assert_equal(run_round(context, process), calm)
+
+
 def test_client_data_that_lie_here(context):
   """Data sets of this process cannot be sent; their elements can."""
   sequences = tff.FederatedType(tff.SequenceType(np.int32), tff.CLIENTS)
