@@ -57,7 +57,7 @@ html_theme_options = {
 _FENCE = re.compile(r'^(\s*)```(\w*)\s*$')
 _LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
 _EVIDENCE = (
-  *('gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul'),
+  *('README', 'gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul'),
   *('comparison', 'costs', 'robustness'),
 )
 

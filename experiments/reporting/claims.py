@@ -1,0 +1,362 @@
+"""The claims of the papers, what came out here, and a verdict on each.
+
+`results/claims.toml` says what is compared. The figures are read from
+`results/*_curves.csv` and from the recipes, and the verdict follows from them
+by a rule (`Verdict`), so that neither can drift from what was run.
+"""
+
+import dataclasses
+import enum
+import functools
+import pathlib
+import tomllib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from experiments.tables import recipes, seeds
+
+COMMAND = 'python -m experiments.claims'
+RESULTS = pathlib.Path(__file__).parents[2] / 'results'
+
+# Evaluations at the end of a run whose mean is compared.
+_LAST = 5
+# How near to the published figures ours must be to reproduce them.
+_WITHIN = 0.03
+# How near two systems must be for "hardly differs".
+_LEVEL = 0.03
+_MIN_SEEDS = 3
+# Below so many times the accuracy of guessing, a run has not begun to learn.
+_TIMES_CHANCE = 2
+
+
+class Verdict(enum.StrEnum):
+  """What our runs say of a claim.
+
+  The page says what each one means (`page`).
+  """
+
+  REPRODUCED = 'reproduced'
+  ORDER = 'order only'
+  HOLDS = 'holds'
+  OPEN = 'open'
+  NOT_YET = 'not at this scale'
+  CONTRADICTED = 'contradicted'
+  NOT_RUN = 'not run'
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+  """A claim of a paper, as `claims.toml` has it.
+
+  Attributes:
+    key: Its name, by which an answer quotes its figures.
+    paper: Key of the paper.
+    text: The claim, in words.
+    setting: What was run here: data, network, length.
+    page: The page of `results/` that has more, without `.md`.
+    curves: Files of `results/`, without `_curves.csv`; none if it was not run.
+    system: The run that the claim is about.
+    control: The run that it is compared with.
+    published: TABLE:ROW of the recipes that have the published figures of
+      `system` and `control`; empty where there are none.
+    expects: `above`, or `level` for "hardly differs".
+    is_finished: Whether training here had ended, so that the other order
+      contradicts.
+    in_published_setting: Whether the published figures can be reached here.
+    num_classes: Classes of the data, which tell what guessing gives.
+  """
+
+  key: str
+  paper: str
+  text: str
+  setting: str
+  page: str
+  curves: tuple[str, ...] = ()
+  system: str = ''
+  control: str = ''
+  published: tuple[str, ...] = ()
+  expects: str = 'above'
+  is_finished: bool = False
+  in_published_setting: bool = False
+  num_classes: int = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+  """A paper, and the answer in a few sentences.
+
+  Attributes:
+    key: Its name.
+    title: Heading.
+    answer: Text with fields such as `{KEY.system}`, where `KEY` is a claim.
+  """
+
+  key: str
+  title: str
+  answer: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+  """What the runs of a claim show.
+
+  Attributes:
+    num_seeds: Number of seeds that both runs have.
+    system: Mean accuracy of the system at the end, over these seeds.
+    control: The same of the control.
+    difference: Mean of the differences, paired by seed.
+    low: Lower end of its 95% interval by Student's t; `None` below three seeds.
+    high: Upper end.
+  """
+
+  num_seeds: int
+  system: float
+  control: float
+  difference: float
+  low: float | None
+  high: float | None
+
+
+def load(
+  path: pathlib.Path = RESULTS / 'claims.toml',
+) -> tuple[Sequence[Paper], Sequence[Claim]]:
+  """Returns the papers and their claims, in the order of the file.
+
+  Args:
+    path: The file.
+
+  Raises:
+    ValueError: If a claim has a field that is not known, or names a paper that
+      the file does not have.
+  """
+  content = tomllib.loads(path.read_text(encoding='utf-8'))
+  papers = [Paper(key, **value) for key, value in content['papers'].items()]
+  known = {field.name for field in dataclasses.fields(Claim)}
+  claims = []
+  for key, fields in content['claims'].items():
+    if unknown := fields.keys() - known:
+      raise ValueError(f'{path}: claims.{key} has unknown {sorted(unknown)}.')
+    if fields['paper'] not in content['papers']:
+      raise ValueError(f'{path}: claims.{key}: no paper {fields["paper"]!r}.')
+    lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
+    claims.append(Claim(key, **{**fields, **lists}))
+  return papers, claims
+
+
+def measure(claim: Claim, folder: pathlib.Path = RESULTS) -> Figures | None:
+  """Returns what its runs show; `None` if it was not run.
+
+  Args:
+    claim: The claim.
+    folder: Where the curves lie.
+
+  Raises:
+    ValueError: If no seed has both runs.
+  """
+  if not claim.curves:
+    return None
+  ends = pd.concat(
+    [_ends(folder / f'{name}_curves.csv') for name in claim.curves]
+  )
+  ours, theirs = (_of_run(ends, run) for run in (claim.system, claim.control))
+  pairs = pd.concat([ours, theirs], axis=1, keys=['system', 'control']).dropna()
+  if pairs.empty:
+    raise ValueError(
+      f'claims.{claim.key}: {claim.system!r} and {claim.control!r} have no '
+      f'seed in common in {", ".join(claim.curves)}.'
+    )
+  spread = seeds.spread(pairs['system'] - pairs['control'])
+  return Figures(
+    spread.n,
+    pairs['system'].mean(),
+    pairs['control'].mean(),
+    spread.mean,
+    spread.low,
+    spread.high,
+  )
+
+
+def verdict(
+  claim: Claim, figures: Figures | None, published: Sequence[float]
+) -> Verdict:
+  """Returns the verdict that follows from the figures.
+
+  Args:
+    claim: The claim.
+    figures: As `measure` has them.
+    published: The published figures of system and control, if any.
+  """
+  if figures is None:
+    return Verdict.NOT_RUN
+  ours = (figures.system, figures.control)
+  has_begun = min(ours) >= _TIMES_CHANCE / claim.num_classes
+  if figures.num_seeds < _MIN_SEEDS or not has_begun:
+    return Verdict.OPEN
+  if claim.expects == 'level':
+    holds = figures.low > -_LEVEL and figures.high < _LEVEL
+    fails = figures.high < -_LEVEL or figures.low > _LEVEL
+  else:
+    holds, fails = figures.low > 0, figures.high < 0
+  if fails:
+    return Verdict.CONTRADICTED if claim.is_finished else Verdict.NOT_YET
+  if not holds:
+    return Verdict.OPEN
+  if not published:
+    return Verdict.HOLDS
+  is_near = np.allclose(ours, published, rtol=0, atol=_WITHIN)
+  if claim.in_published_setting and is_near:
+    return Verdict.REPRODUCED
+  return Verdict.ORDER
+
+
+def _share(value: float) -> str:
+  """As the pages write it: .943, 1.000."""
+  text = f'{value:.3f}'
+  return text.removeprefix('0') if value < 1 else text
+
+
+def _signed(value: float) -> str:
+  text = f'{value:+.3f}'.replace('0.', '.', 1)
+  return text if float(text) else '.000'
+
+
+_METHOD = (
+  '## How to read it',
+  '',
+  f'- **Ours** is test accuracy, the mean of the last {_LAST} evaluations, '
+  'over the seeds: first the system, then what it is compared with. '
+  '**Difference** is paired by seed; in brackets stands the 95% interval of '
+  "its mean by Student's t.",
+  '- **reproduced**: the published order, and both figures within '
+  f'{_share(_WITHIN)} of the published ones, in the published setting.',
+  '- **order only**: the published order; the interval excludes zero.',
+  '- **holds**: the order that is claimed, where no figures were published; '
+  'the interval excludes zero.',
+  f'- **open**: fewer than {_MIN_SEEDS} seeds; or the interval reaches to both '
+  f'sides; or one of the two is below {_TIMES_CHANCE} times what guessing '
+  'gives, and has not begun to learn.',
+  '- **not at this scale**: the other order, where training had not ended or '
+  'the network is smaller than the published one.',
+  '- **contradicted**: the other order, where training had ended.',
+  '- **not run**: nobody has run it here. Its recipe is there '
+  '(`python -m experiments.reproduce --list`).',
+  f'- A claim that two systems hardly differ holds if the interval lies '
+  f'within {_share(_LEVEL)} of zero.',
+)
+
+
+def page(
+  folder: pathlib.Path = RESULTS, path: pathlib.Path | None = None
+) -> str:
+  """Returns the page of all claims.
+
+  Args:
+    folder: Where the curves lie.
+    path: The file of the claims; by default `claims.toml` in `folder`.
+
+  Raises:
+    ValueError: As `load` and `measure`; if an answer quotes an unknown figure.
+  """
+  papers, claims = load(path or folder / 'claims.toml')
+  figures = {claim.key: measure(claim, folder) for claim in claims}
+  quotable = {
+    key: _Quoted(found) for key, found in figures.items() if found is not None
+  }
+  lines = [
+    '# Do the methods work? The claims of the four papers',
+    '',
+  ]
+  for paper in papers:
+    try:
+      answer = paper.answer.strip().format_map(quotable)
+    except (KeyError, AttributeError) as error:
+      raise ValueError(
+        f'papers.{paper.key}: its answer quotes {error}, which is no figure of '
+        'a claim that was run.'
+      ) from error
+    lines += [f'- {" ".join(answer.split())}']
+  lines += [
+    '',
+    f'`{COMMAND}` writes this page from [`claims.toml`](claims.toml), the '
+    '`*_curves.csv` beside it and the recipes; the verdicts follow from the '
+    'figures by the rule below.',
+  ]
+  for paper in papers:
+    lines += [
+      '',
+      f'## {paper.title}',
+      '',
+      '| claim | published | ours | difference | setting here | seeds '
+      '| verdict |',
+      '|---|---|---|---|---|---|---|',
+    ]
+    for claim in claims:
+      if claim.paper == paper.key:
+        lines.append(_row(claim, figures[claim.key]))
+  lines += ['', *_METHOD]
+  return '\n'.join(lines) + '\n'
+
+
+class _Quoted:
+  """The figures of a claim, as a page writes them."""
+
+  def __init__(self, figures: Figures):
+    self.system = _share(figures.system)
+    self.control = _share(figures.control)
+    self.difference = _signed(figures.difference)
+    self.seeds = str(figures.num_seeds)
+
+
+def _row(claim: Claim, figures: Figures | None) -> str:
+  published = [_published(place) for place in claim.published]
+  cells = [
+    f'[{claim.text}]({claim.page}.md)' if claim.page else claim.text,
+    ', '.join(map(_share, published)),
+    *_cells(figures),
+    claim.setting,
+    str(figures.num_seeds) if figures else '',
+    f'**{verdict(claim, figures, published)}**',
+  ]
+  return f'| {" | ".join(cells)} |'
+
+
+def _cells(figures: Figures | None) -> tuple[str, str]:
+  if figures is None:
+    return '', ''
+  difference = _signed(figures.difference)
+  if figures.low is not None:
+    difference += f' ({_signed(figures.low)} to {_signed(figures.high)})'
+  return f'{_share(figures.system)}, {_share(figures.control)}', difference
+
+
+def _published(place: str) -> float:
+  """Returns the published figure of TABLE:ROW.
+
+  Raises:
+    ValueError: If the row has none.
+  """
+  table, _, row = place.partition(':')
+  found = _table(table)[row].published
+  if found is None:
+    raise ValueError(f'{place} has no published figure.')
+  return found
+
+
+@functools.cache
+def _table(name: str) -> Mapping[str, recipes.Recipe]:
+  return recipes.load(name)
+
+
+@functools.cache
+def _ends(path: pathlib.Path) -> pd.Series:
+  """Returns the mean of the last evaluations, by run and seed."""
+  curves = pd.read_csv(path).dropna(subset='accuracy').sort_values('round')
+  by_run = curves.groupby(['run', 'seed'])['accuracy']
+  return by_run.apply(lambda values: values.tail(_LAST).mean())
+
+
+def _of_run(ends: pd.Series, run: str) -> pd.Series:
+  """Returns the ends of a run by seed; none if there is no such run."""
+  return ends[ends.index.get_level_values('run') == run].droplevel('run')

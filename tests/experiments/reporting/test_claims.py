@@ -1,0 +1,150 @@
+"""The page of claims: figures worked by hand, and a verdict for each case."""
+
+import pytest
+
+from experiments.reporting import claims
+
+CLAIM = claims.Claim(
+  'one', 'paper', 'Two beats one', 'digits', 'gain', ('t',), 'two', 'one'
+)
+PUBLISHED = (0.62, 0.5)
+
+
+def figures(system, control, low=None, high=None, num_seeds=3):
+  return claims.Figures(num_seeds, system, control, system - control, low, high)
+
+
+def test_the_page_is_current():
+  path = claims.RESULTS / 'README.md'
+  assert path.read_text() == claims.page(), f'Stale: run {claims.COMMAND}'
+
+
+def test_every_claim_leads_to_a_page():
+  _, found = claims.load()
+  for claim in found:
+    assert bool(claim.page) == bool(claim.curves), claim.key
+    if claim.page:
+      assert (claims.RESULTS / f'{claim.page}.md').exists(), claim.key
+
+
+@pytest.mark.parametrize(
+  ('found', 'fields', 'published', 'expected'),
+  [
+    (None, {}, PUBLISHED, 'not run'),
+    (figures(0.6, 0.5, 0.05, 0.15), {}, PUBLISHED, 'order only'),
+    (
+      figures(0.6, 0.5, 0.05, 0.15),
+      {'in_published_setting': True},
+      PUBLISHED,
+      'reproduced',
+    ),
+    (
+      figures(0.6, 0.46, 0.05, 0.15),  # One of two is .04 away.
+      {'in_published_setting': True},
+      PUBLISHED,
+      'order only',
+    ),
+    (figures(0.6, 0.5, 0.05, 0.15), {}, (), 'holds'),
+    (figures(0.6, 0.5, -0.01, 0.21), {}, PUBLISHED, 'open'),
+    (figures(0.6, 0.5, num_seeds=2), {}, PUBLISHED, 'open'),
+    (figures(0.6, 0.19, 0.3, 0.5), {}, PUBLISHED, 'open'),
+    (
+      figures(0.6, 0.19, 0.3, 0.5),
+      {'num_classes': 47},
+      PUBLISHED,
+      'order only',
+    ),
+    (figures(0.4, 0.5, -0.15, -0.05), {}, PUBLISHED, 'not at this scale'),
+    (
+      figures(0.4, 0.5, -0.15, -0.05),
+      {'is_finished': True},
+      PUBLISHED,
+      'contradicted',
+    ),
+    (figures(0.5, 0.5, -0.02, 0.02), {'expects': 'level'}, (), 'holds'),
+    (figures(0.51, 0.5, -0.02, 0.04), {'expects': 'level'}, (), 'open'),
+    (
+      figures(0.6, 0.5, 0.04, 0.16),
+      {'expects': 'level', 'is_finished': True},
+      (),
+      'contradicted',
+    ),
+  ],
+)
+def test_verdicts(found, fields, published, expected):
+  claim = claims.Claim(**{**vars(CLAIM), **fields})
+  assert claims.verdict(claim, found, published) == expected
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Six evaluations a run, of which the first does not count."""
+  rows = ['run,seed,round,accuracy,mask_rate']
+  for run, by_seed in {
+    'one': {0: 0.5, 1: 0.6, 2: 0.55, 3: 0.9},
+    'two': {0: 0.6, 1: 0.72, 2: 0.63},
+  }.items():
+    for seed, end in by_seed.items():
+      # Out of order, and with a round that was not evaluated.
+      rows += [
+        f'{run},{seed},{rnd},{accuracy},0'
+        for rnd, accuracy in (
+          *((30, end + 0.02), (20, end), (10, 0.0), (40, end - 0.02)),
+          *((50, end), (55, ''), (60, end)),
+        )
+      ]
+  (tmp_path / 't_curves.csv').write_text('\n'.join(rows) + '\n')
+  return tmp_path
+
+
+def test_figures_by_hand(folder):
+  found = claims.measure(CLAIM, folder)
+  assert found.num_seeds == 3
+  assert found.system == pytest.approx(0.65)
+  assert found.control == pytest.approx(0.55)
+  # Differences .10, .12, .08: mean .10, standard deviation .02, and
+  # Student's t with 2 degrees of freedom reaches 4.3027.
+  half = 4.30265 * 0.02 / 3**0.5
+  assert found.low == pytest.approx(0.10 - half, abs=1e-6)
+  assert found.high == pytest.approx(0.10 + half, abs=1e-6)
+
+
+TOML = """
+[papers.p]
+title = "A paper"
+answer = "Two ends at {one.system}, {one.difference} above one."
+
+[claims.one]
+paper = "p"
+text = "Two beats one"
+setting = "digits"
+page = "gain"
+curves = ["t"]
+system = "two"
+control = "one"
+"""
+
+
+def test_a_page(folder):
+  (folder / 'claims.toml').write_text(TOML)
+  page = claims.page(folder)
+  assert '- Two ends at .650, +.100 above one.' in page
+  assert (
+    '| [Two beats one](gain.md) |  | .650, .550 | +.100 (+.050 to +.150) | '
+    'digits | 3 | **holds** |' in page
+  )
+
+
+@pytest.mark.parametrize(
+  ('before', 'after', 'error'),
+  [
+    ('paper = "p"', 'paper = "q"', "claims.one: no paper 'q'"),
+    ('setting', 'seting', r"claims.one has unknown \['seting'\]"),
+    ('{one.system}', '{two.system}', "papers.p: its answer quotes 'two'"),
+    ('control = "one"', 'control = "three"', "'two' and 'three' have no seed"),
+  ],
+)
+def test_errors_of_the_file(folder, before, after, error):
+  (folder / 'claims.toml').write_text(TOML.replace(before, after))
+  with pytest.raises(ValueError, match=error):
+    claims.page(folder)
