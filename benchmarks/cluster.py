@@ -9,6 +9,9 @@ one JSON object:
     the worker of this machine, in turn;
   * `speed`: a round of 16 clients with a small CNN on one node and on two, in
     turn;
+  * `model`: a formula for the seconds of a round, fitted to rounds of 20 to 400
+    clients on one node and on two, in two to eight parts, and held against
+    rounds of 1,000 clients, which it has not seen;
   * `memory`: of all processes that compute, over many rounds;
   * `losses`: rounds during which a process, a TFF worker or a node is killed at
     a random moment.
@@ -32,6 +35,7 @@ import ray
 import tensorflow as tf
 import tensorflow_federated as tff
 from ray import cluster_utils
+from scipy import optimize
 
 from benchmarks import machine, workloads
 from datasets.store import store_readers
@@ -50,6 +54,12 @@ from tff_ssl.templates import client_data
 _WARM_UP_ROUNDS = 3
 _MEMORY_AT_ROUNDS = (20, 100, 200, 300)
 _PART_TIMEOUT_S = 60.0
+_FITTED_CLIENTS = (20, 100, 400)
+_FITTED_PARTS = (2, 4, 8)
+_PREDICTED_CLIENTS = 1_000
+# Parts of a round for each node, so that nodes of unequal speed end together.
+_PARTS_OF_A_NODE = 2
+_PRINTED_NODES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def main() -> None:
@@ -107,6 +117,7 @@ def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
     }
     for parts, found in seconds.items()
   }
+  results['model'] = _model({1: one, 2: two}, dense, folder, repetitions)
   two._num_parts = 4
   cnn = workloads.WORKLOADS['cnn'].with_clients(16)
   large, large_keys = _rounds(cnn, folder)
@@ -173,6 +184,73 @@ def _time(contexts, process, keys, repetitions):
         if turn >= 0:
           seconds[name].append(time.perf_counter() - began)
   return seconds
+
+
+def _model(contexts, workload, folder, repetitions) -> dict:
+  """Fits seconds = fixed + merge * parts + client * clients / nodes.
+
+  Args:
+    contexts: A context for each number of nodes.
+    workload: What a client computes.
+    folder: Where client stores go.
+    repetitions: Timed rounds of each combination.
+  """
+
+  def measure(clients, all_parts, rounds):
+    process, keys = _rounds(workload.with_clients(clients), folder)
+    found = []
+    for parts in all_parts:
+      for context in contexts.values():
+        context._num_parts = parts
+      for nodes, seconds in _time(contexts, process, keys, rounds).items():
+        found.append((clients, nodes, parts, statistics.median(seconds)))
+    return found
+
+  few = max(3, repetitions // 4)
+  fitted = [
+    row for n in _FITTED_CLIENTS for row in measure(n, _FITTED_PARTS, few)
+  ]
+  clients, nodes, parts, seconds = np.array(fitted).T
+  terms = np.stack([np.ones_like(parts), parts, clients / nodes], axis=1)
+  # Relative errors: or else only the longest rounds would count.
+  weights = 1 / seconds
+  factors, _ = optimize.nnls(
+    terms * weights[:, np.newaxis], np.ones_like(seconds)
+  )
+
+  def predict(clients, nodes, parts):
+    return float(factors @ (1, parts, clients / nodes))
+
+  held_out = measure(_PREDICTED_CLIENTS, [_FITTED_PARTS[-1]], few)
+  return {
+    **dict(
+      zip(('fixed_ms', 'merge_ms', 'client_ms'), _rounded(factors), strict=True)
+    ),
+    'largest_error_of_the_fit': _largest_error(fitted, predict),
+    'clients_of_the_check': _PREDICTED_CLIENTS,
+    'largest_error_of_the_check': _largest_error(held_out, predict),
+    'check_s': {
+      f'{nodes} nodes': [round(seconds, 2), round(predict(n, nodes, parts), 2)]
+      for n, nodes, parts, seconds in held_out
+    },
+    'predicted_s': {
+      f'{nodes} nodes': round(
+        predict(_PREDICTED_CLIENTS, nodes, _PARTS_OF_A_NODE * nodes), 2
+      )
+      for nodes in _PRINTED_NODES
+    },
+  }
+
+
+def _rounded(factors) -> list[float]:
+  return [round(1000 * float(factor), 2) for factor in factors]
+
+
+def _largest_error(rows, predict) -> float:
+  """Returns the largest relative error of a prediction."""
+  return round(
+    max(abs(predict(*sizes) / seconds - 1) for *sizes, seconds in rows), 2
+  )
 
 
 def _ms(seconds) -> float:

@@ -17,6 +17,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # A lost machine; a run goes on from its last round then.
 _MAX_RETRIES = 5
 _POLL_S = 1.0
+_CORES = 2
 _PROGRESS_EVERY_S = 60.0
 
 SETTINGS = (
@@ -31,8 +32,7 @@ SETTINGS = (
   Setting(
     'cluster_cores',
     int,
-    'Cores of each run, with --cluster.',
-    default=2,
+    f'Cores of each run, with --cluster; by default {_CORES}.',
     at_least=1,
     at_most=1024,
   ),
@@ -40,7 +40,7 @@ SETTINGS = (
 
 
 def run_all(
-  runs: Sequence[child_runs.ChildRun], *, cluster: str | None, cores: int
+  runs: Sequence[child_runs.ChildRun], *, cluster: str | None, cores: int | None
 ) -> child_runs.Outcome:
   """Runs those that are not finished, as `child_runs.run_all` does.
 
@@ -51,16 +51,22 @@ def run_all(
   Args:
     runs: The runs, in order.
     cluster: Where: `--cluster`; `None` for one after another, here.
-    cores: Cores of each run on a cluster.
+    cores: Cores of each run on a cluster; by default 2.
 
   Returns:
     How they ended.
 
   Raises:
-    UsageError: If the cluster cannot be used.
+    UsageError: If the cluster cannot be used, or there are cores without one.
   """
+  if not cluster and cores is not None:
+    raise UsageError(
+      f'--cluster_cores={cores} has no effect without --cluster: leave it out, '
+      'or name a cluster.'
+    )
   if not cluster:
     return child_runs.run_all(runs)
+  cores = cores or _CORES
   try:
     ray_cluster.connect(cluster)
   except RuntimeError as error:

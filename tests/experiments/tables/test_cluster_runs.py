@@ -92,4 +92,9 @@ def test_without_a_cluster_they_run_here(monkeypatch):
   outcome = child_runs.Outcome((), None)
   monkeypatch.setattr(child_runs, 'run_all', lambda runs: (runs, outcome))
   runs = [child_runs.ChildRun('a', {}, settings)]
-  assert cluster_runs.run_all(runs, cluster=None, cores=2) == (runs, outcome)
+  assert cluster_runs.run_all(runs, cluster=None, cores=None) == (
+    runs,
+    outcome,
+  )
+  with pytest.raises(UsageError, match='--cluster_cores=2 has no effect'):
+    cluster_runs.run_all(runs, cluster=None, cores=2)

@@ -1,0 +1,155 @@
+"""Many clients: a store of 100,000 of them, and rounds of 1,000.
+
+    python -m benchmarks.scale
+
+prints one JSON object:
+
+  * `build`: partitioning and packing, in a process of its own;
+  * `open`: opening the store, drawing the participants of a round and reading
+    one client, in another one;
+  * `rounds`: rounds with a dense network on the worker of this machine.
+
+Each client has ten images of 28x28 pixels, so the store takes 0.8 GB of disk.
+"""
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+import psutil
+
+from benchmarks import candidates, machine, workloads
+from datasets.store import client_store
+from tff_ssl.simulation import client_sampling
+
+_EXAMPLES = 10
+_REPETITIONS = 200
+_WARM_UP_ROUNDS = 2
+
+
+def main() -> None:
+  """Runs the benchmark and prints its results."""
+  parser = argparse.ArgumentParser(prog='python -m benchmarks.scale')
+  parser.add_argument('--num_clients', type=int, default=100_000)
+  parser.add_argument('--clients_per_round', type=int, default=1_000)
+  parser.add_argument('--rounds', type=int, default=20)
+  flags = parser.parse_args()
+  sizes = flags.num_clients, flags.clients_per_round
+  results = {
+    'machine': machine.describe(),
+    'num_clients': flags.num_clients,
+    'clients_per_round': flags.clients_per_round,
+    'examples_of_a_client': _EXAMPLES,
+  }
+  with tempfile.TemporaryDirectory() as folder:
+    results['build'], path = _in_a_process(_build, flags.num_clients, folder)
+    results['open'] = _in_a_process(_open, path, *sizes)
+    results['rounds'] = _in_a_process(
+      _train, path, flags.clients_per_round, flags.rounds
+    )
+  print(json.dumps(results, indent=2))
+
+
+def _in_a_process(function: Callable, *arguments):
+  """Calls a function in a process of its own, so that its memory is its own."""
+  with multiprocessing.get_context('spawn').Pool(1) as pool:
+    return pool.apply(function, arguments)
+
+
+def _build(num_clients, folder):
+  before = _peak_mib()
+  began = time.perf_counter()
+  store = workloads.build_store(num_clients, _EXAMPLES, folder)
+  return {
+    'seconds': round(time.perf_counter() - began, 1),
+    'file_mib': round(store.file_size / 2**20),
+    'peak_mib': round(_peak_mib()),
+    'peak_mib_before': round(before),
+  }, store.path
+
+
+def _open(path, num_clients, clients_per_round):
+  before = _mib()
+  began = time.perf_counter()
+  store = client_store.open_store(path)
+  opened = time.perf_counter() - began
+  after = _mib()
+  draws = [
+    _seconds(_sample, num_clients, clients_per_round, round_num)
+    for round_num in range(_REPETITIONS)
+  ]
+  reads = [
+    _seconds(client_store.read_numpy, store, index)
+    for index in range(0, num_clients, num_clients // _REPETITIONS)
+  ]
+  return {
+    'milliseconds': round(1000 * opened, 1),
+    'mib': round(after - before, 1),
+    'sample_a_round_ms': round(1000 * statistics.median(draws), 2),
+    'read_a_client_ms': round(1000 * statistics.median(reads), 3),
+  }
+
+
+def _train(path, clients_per_round, rounds):
+  workload = dataclasses.replace(
+    workloads.WORKLOADS['dense'],
+    clients=clients_per_round,
+    steps=1,
+    batch_size=_EXAMPLES,
+  )
+  run_round = candidates.build_ours(workload, client_store.open_store(path))
+  seconds, memory = [], []
+  for _ in range(rounds):
+    seconds.append(_seconds(run_round))
+    memory.append(_family_mib())
+  median = statistics.median(seconds[_WARM_UP_ROUNDS:])
+  return {
+    'seconds': round(median, 2),
+    'milliseconds_of_a_client': round(1000 * median / clients_per_round, 2),
+    'mib_after_a_quarter': round(memory[rounds // 4]),
+    'mib_at_the_end': round(memory[-1]),
+  }
+
+
+def _sample(num_clients, clients_per_round, round_num):
+  return client_sampling.sample_keys(
+    num_clients=num_clients,
+    clients_per_round=clients_per_round,
+    num_groups=1,
+    seed=0,
+    round_num=round_num,
+  )
+
+
+def _seconds(function, *arguments) -> float:
+  began = time.perf_counter()
+  function(*arguments)
+  return time.perf_counter() - began
+
+
+def _mib() -> float:
+  return psutil.Process().memory_info().rss / 2**20
+
+
+def _family_mib() -> float:
+  """Returns the MiB of this process and of the TFF worker below it."""
+  own = psutil.Process()
+  family = [own, *own.children(recursive=True)]
+  return sum(one.memory_info().rss for one in family) / 2**20
+
+
+def _peak_mib() -> float:
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == '__main__':
+  main()
