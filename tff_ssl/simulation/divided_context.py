@@ -51,6 +51,7 @@ class DividedContext(tff.framework.SyncContext):
     self._compute_parts = compute_parts
     self._num_parts = num_parts
     self._compile = functools.lru_cache(_to_mergeable_form)
+    self._merge_all = functools.lru_cache(_merge_all)
 
   def invoke(self, comp, arg=None):
     """Computes `comp` on `arg`.
@@ -72,13 +73,13 @@ class DividedContext(tff.framework.SyncContext):
     parts = _mergeable.MergeableCompExecutionContextValue(
       arg, form.up_to_merge.type_signature.parameter, self._num_parts
     ).value()
-    pair = tff.structure.Struct.unnamed
-    merged = functools.reduce(
-      lambda sum_, other: self._local.invoke(form.merge, pair(sum_, other)),
-      self._compute_parts(form.up_to_merge, parts),
+    aggregates = self._compute_parts(form.up_to_merge, parts)
+    struct = tff.structure.Struct.unnamed
+    merged = self._local.invoke(
+      self._merge_all(form.merge, len(aggregates)), struct(*aggregates)
     )
     # The argument's clients do not matter any more: any part of them will do.
-    return self._local.invoke(form.after_merge, pair(parts[0], merged))
+    return self._local.invoke(form.after_merge, struct(parts[0], merged))
 
 
 def lies_at_clients(type_: tff.Type) -> bool:
@@ -95,6 +96,20 @@ def _is_divisible(comp) -> bool:
     and lies_at_clients(types.parameter)
     and not lies_at_clients(types.result)
   )
+
+
+def _merge_all(merge: tff.Computation, number: int) -> tff.Computation:
+  """Returns the computation that merges so many aggregates, in order.
+
+  One call in the place of one for each aggregate, which would take the merged
+  ones to the worker and back each time.
+  """
+
+  @tff.federated_computation([merge.type_signature.result] * number)
+  def merge_all(aggregates):
+    return functools.reduce(merge, [aggregates[i] for i in range(number)])
+
+  return merge_all
 
 
 def _to_mergeable_form(comp):
