@@ -556,26 +556,164 @@ def test_label_hungry_rounds_to_half(page):
   )
 
 
+def _values_by_seed(name, tested):
+  """The second table of a page that `experiments.reproduce` has written."""
+  _, _, rest = (_RESULTS / f'{name}.md').read_text().partition('by seed:')
+  header, _, *rows = [
+    [cell.strip() for cell in line.split('|')[1:-1]]
+    for line in rest.partition('Single runs:')[0].strip().splitlines()
+    if line.startswith('|')
+  ]
+  table = pd.DataFrame(rows, columns=header).set_index('name')
+  values = table.filter(like='seed').apply(pd.to_numeric)
+  return (values * tested).round() / tested
+
+
+_FEDUL_TESTED = 8920
+
+
+@_fedul
+def test_fedul_table(page):
+  small, large = 'fedul_small_cnn_code', 'fedul_published_network'
+  values, ends = {}, {}
+  for name in (small, large):
+    if name == small:
+      values |= _values_by_seed(name, _FEDUL_TESTED).T.to_dict('series')
+    else:
+      means = pd.read_csv(_RESULTS / f'{name}.csv', index_col='name')['mean']
+      exact = (means * _FEDUL_TESTED).round() / _FEDUL_TESTED
+      values |= {run: pd.Series([value]) for run, value in exact.items()}
+    last = _last_five(name, _FEDUL_TESTED)
+    ends |= {run: last[run].mean() for run in last.index.levels[0]}
+  published = pd.read_csv(_RESULTS / f'{large}.csv', index_col='name')[
+    'published'
+  ]
+
+  def best(run):
+    return _with_spread(values[run].dropna()) if run in values else ''
+
+  for label, noniid, iid in (
+    ('FedUL, -log Q', 'noniid_m10_fedul', 'iid_m10_fedul'),
+    (
+      'the same without L1',
+      'noniid_m10_fedul_no_l1',
+      'iid_m10_fedul_no_l1',
+    ),
+    (
+      'FedUL, loss of the code',
+      'noniid_m10_fedul_published_code',
+      'iid_m10_fedul_published_code',
+    ),
+    (
+      'the same without L1',
+      'noniid_m10_fedul_published_code_no_l1',
+      'iid_m10_fedul_published_code_no_l1',
+    ),
+    ('FedAvg, 10% of the labels', 'noniid_fedavg10', 'iid_fedavg10'),
+    (
+      "the same, the code's second softmax",
+      'noniid_fedavg10_published_code',
+      'iid_fedavg10_published_code',
+    ),
+    ('FedAvg, all labels', 'noniid_fedavg100', 'none'),
+    ('FedPL', 'noniid_m10_fedpl', 'iid_m10_fedpl'),
+    ('FedLLP', 'noniid_m10_fedllp', 'iid_m10_fedllp'),
+    ('FedLLP-VAT', 'noniid_m10_fedllp_vat', 'iid_m10_fedllp_vat'),
+  ):
+    row = f'| {label} | {best(noniid)} | {_short(ends[noniid])} | '
+    assert row in page, row
+    of_iid = page.partition(row)[2].split('|')[1].strip()
+    assert of_iid == best(iid), label
+  for run, cells in (
+    ('m10_fedul', ('.969', '.967', '.987')),
+    ('fedavg10_cross_entropy', ('.954', '.952', '.975')),
+    ('fedavg10', ('.954', '.950', '.973')),
+  ):
+    found = (
+      best(f'mnist_noniid_{run}'),
+      _short(ends[f'mnist_noniid_{run}']),
+      best(f'mnist_iid_{run}'),
+    )
+    assert found == cells and f'{cells[0]} | {cells[1]} |' in page
+  code = 'mnist_noniid_m10_fedul_published_code'
+  assert (
+    f'| {best(code)} | {_short(ends[code])} | {_short(published[code])} |'
+  ) in page
+  # With the penalty, and beside -log Q, seed by seed.
+  worse = values['noniid_m10_fedul_published_code']
+  without = values['noniid_m10_fedul_published_code_no_l1']
+  gained, left = (
+    without - worse,
+    values['noniid_m10_fedul_no_l1'] - without,
+  )
+  assert (
+    f'gains {_short(gained.min())} to {_short(gained.max())} by seed and stays '
+    f'{_short(left.min())} to {_short(left.max())} behind -log Q'
+  ) in page
+
+
+@_fedul
+def test_fedul_sets_noise_and_clients(page):
+  values = _values_by_seed('fedul_small_cnn_code', _FEDUL_TESTED)
+  more = {
+    f'{kind}_{sets}_{method}': _with_spread(
+      values.loc[f'{kind}_m{sets}_{method}'].dropna()
+    )
+    for kind in ('noniid', 'iid')
+    for sets in (20, 40)
+    for method in ('fedul', 'fedllp')
+  }
+  assert (
+    f'FedUL has {more["noniid_20_fedul"]} and {more["noniid_40_fedul"]} non-IID'
+  ) in page
+  assert f'and {more["iid_20_fedul"]} and {more["iid_40_fedul"]} IID' in page
+  assert f'FedLLP has {more["noniid_40_fedllp"]} non-IID with 40' in page
+  noise = {
+    formula: [
+      values.loc[f'noniid_m10_fedul_{formula}noise_{epsilon}', 'seed 0']
+      for epsilon in ('02', '04', '08', '16')
+    ]
+    for formula in ('printed_', '')
+  }
+  printed, exchanged = noise['printed_'], noise['']
+  assert exchanged == sorted(exchanged, reverse=True)
+  clean = values.loc['noniid_m10_fedul', 'seed 0']
+  assert (
+    f'seed 0; {_short(clean)} without noise). By the printed formula accuracy '
+    f'is {_short(printed[-1])} at epsilon 1.6 and {_short(min(printed[:-1]))} '
+    'or more below;'
+  ) in page
+  assert f'exchanged it falls to {_short(exchanged[-1])}.' in page
+  text = pd.read_csv(_RESULTS / 'fedul_small_cnn.csv', index_col='name')['mean']
+  pairs = [
+    [_short(text[f'{kind}_m10_{run}']) for kind in ('iid', 'noniid')]
+    for run in ('fedul', 'fedul_published_code', 'fedpl')
+  ]
+  assert (
+    f'-log Q has {pairs[0][0]} IID and {pairs[0][1]} non-IID, the loss of the '
+    f'code {pairs[1][0]} and {pairs[1][1]}, FedPL {pairs[2][0]} and '
+    f'{pairs[2][1]}.'
+  ) in page
+  assert f'it has {_short(text["noniid_fedavg100"])} (one seed)' in page
+  clients = [
+    text[f'noniid_m10_fedul_clients_{number}'] for number in range(10, 51, 10)
+  ]
+  assert f'{_short(min(clients))} to {_short(max(clients))}, published' in page
+
+
 @_fedul
 def test_fedul_baselines_that_still_rise(page):
-  curves = pd.read_csv(
-    _RESULTS / 'fedul_small_cnn_code_curves.csv'
-  ).pivot_table(index='round', columns=['run', 'seed'], values='accuracy')
-
-  def rises(run, seeds):
-    ends = curves[run][seeds]
-    assert (ends.loc[40] > ends.loc[32]).all()
-    return [
-      f'{_short(ends.loc[32, seed])} to {_short(ends.loc[40, seed])}'
-      for seed in seeds
-    ]
-
-  a, b, c = rises('noniid_fedavg10', [0, 1, 2])
+  curves = _accuracy('fedul_small_cnn_code', tested=_FEDUL_TESTED)
+  ends = curves['noniid_fedavg10']
+  assert (ends.loc[40] > ends.loc[32]).all()
+  a, b, c = (
+    f'{_short(ends.loc[32, seed])} to {_short(ends.loc[40, seed])}'
+    for seed in range(3)
+  )
   assert f'from {a}, from {b} and from {c} (seeds 0, 1 and 2)' in page
-  a, b = rises('iid_m20_fedllp', [0, 1])
-  assert f'from {a} and from {b} with 20 sets IID' in page
-  a, b, c = rises('noniid_m40_fedllp', [0, 1, 2])
-  assert f'with 40 sets from {a}, {b} and {c}' in page
+  code = curves['noniid_m10_fedul_published_code']
+  assert (code.loc[40] > code.loc[36]).all()
+  assert (curves['noniid_m10_fedpl'].loc[8:].round(3) == 0.1).all(axis=None)
 
 
 def _last_five(name, tested):
