@@ -305,48 +305,140 @@ def test_page_of_grouping_names_the_server_alone_beside_groups(page):
   ) in page
 
 
+_FEDLABEL = {
+  '20%': 'fedlabel_emnist47',
+  '2%': 'fedlabel_emnist47_2percent',
+}
+_FEDLABEL_TESTED = 15591
+
+
+def _of_fedlabel(share):
+  return _accuracy(_FEDLABEL[share], tested=_FEDLABEL_TESTED)
+
+
 @_fedlabel
-def test_fedlabel_by_the_number_of_averaged_evaluations(page):
-  curves = pd.read_csv(
-    _RESULTS / 'fedlabel_emnist47_2percent_curves.csv'
-  ).pivot_table(index='round', columns=['run', 'seed'], values='accuracy')
-  whole, plain = 'fedlabel', 'fedlabel_lambda0'
-  local, only_global = 'fedlabel_local', 'fedlabel_global'
-  for label, one, other in (
-    ('FedLabel - the local model alone', whole, local),
-    (
-      'the same, without the term of consistency in either',
-      plain,
-      local,
-    ),
-    (
-      'both without the term of consistency - the global model alone',
-      plain,
-      only_global,
-    ),
-    ('the local model alone - FedAvg', local, 'fedavg'),
-    ('FedLabel - FedAvg', whole, 'fedavg'),
-  ):
-    cells = []
-    for last in (10, 5, 3, 1):
-      ends = curves.dropna().tail(last)
-      mean, low, high = _interval(ends[one].mean() - ends[other].mean())
-      cell = _signed(mean)
-      if last in (5, 1):
-        cell += f' ({_signed(low)} to {_signed(high)})'
-      cells.append(cell)
-    assert f'| {label} | {" | ".join(cells)} |' in page
+def test_fedlabel_table(page):
+  """The intervals are those of SciPy, but for the digits of the curves."""
+  last = {share: _of_fedlabel(share).tail(5).mean() for share in _FEDLABEL}
+  for label, run in {
+    'FedAvg, all labels': 'fedavg_100',
+    'FedAvg': 'fedavg',
+    'FedAvg and UDA': 'fedavg_uda',
+    'FedAvg and FixMatch': 'fedavg_fixmatch',
+    'FedProx': 'fedprox',
+    'FedProx and UDA': 'fedprox_uda',
+    'FedProx and FixMatch': 'fedprox_fixmatch',
+    'FedTriNet': 'fedtrinet',
+    'FedMatch': 'fedmatch',
+    'FedLabel': 'fedlabel',
+    'FedLabel, twice the steps': 'fedlabel_32steps',
+    'FedLabel, lambda_0 = 0': 'fedlabel_lambda0',
+    'FedLabel, the local model alone labels': 'fedlabel_local',
+    'FedLabel, the global model alone labels': 'fedlabel_global',
+  }.items():
+    cells = page.partition(f'| {label} |')[2].split('|')[:4]
+    for share, mean, lead in (
+      ('20%', *cells[:2]),
+      ('2%', *cells[2:]),
+    ):
+      if run not in last[share]:
+        assert not mean.strip() and not lead.strip()
+        continue
+      own = last[share][run]
+      assert mean.strip() == _short(own.mean()), label
+      if run == 'fedavg':
+        continue
+      apart = (own - last[share]['fedavg']).dropna()
+      expected = _interval(apart) if len(apart) > 1 else [apart.mean()]
+      found = [float(number) for number in re.findall(r'[+-]\.\d+', lead)]
+      assert found == pytest.approx(expected, abs=8e-4), label
+
+
+@_fedlabel
+def test_fedlabel_last_round_and_other_means(page):
+  ends = {
+    share: _of_fedlabel(share).dropna(axis='index') for share in _FEDLABEL
+  }
+  for share, words in {'20%': 'with 20%, and', '2%': 'with 2%.'}.items():
+    last = ends[share].iloc[-1]
+    mean, low, high = map(_signed, _interval(last['fedlabel'] - last['fedavg']))
+    assert f'{mean} ({low} to {high}) {words}' in page
+  two = ends['2%']
+
+  def lead(other, last):
+    averaged = two.tail(last).mean()
+    return averaged['fedlabel'] - averaged[other]
+
+  a, b, c, d = (
+    _signed(lead('fedlabel_local', last).mean()) for last in (10, 5, 3, 1)
+  )
+  assert (
+    f'above the local model alone by {a}, {b}, {c} and {d} over the last 10, '
+    '5, 3 and 1 evaluations'
+  ) in page
+  for last in (10, 5, 3, 1):
+    assert lead('fedlabel_global', last).mean() > 0.04
+  mean, low, high = map(_signed, _interval(lead('fedavg_uda', 5)))
+  assert f'FedLabel is above it by {mean} ({low} to {high}).' in page
+  mean, low, high = _interval(lead('fedlabel_lambda0', 5))
+  assert f'adds {_short(mean)} with 2%' in page and low < 0 < high
+  last_five = lead('fedavg', 5)
+  assert (last_five > 0).all()
+  assert f'ahead of FedAvg by {_short(last_five.mean())} (' in page
+
+
+@_fedlabel
+def test_fedlabel_pseudo_labels_costs_and_momentum(page):
+  means = (
+    _curves('fedlabel_emnist47')
+    .groupby(['run', 'round'])[['mask_rate', 'pseudo_label_accuracy']]
+    .mean()
+  )
+
+  def figures(run):
+    return [
+      _short(value, 2)
+      for column in ('mask_rate', 'pseudo_label_accuracy')
+      for value in means.loc[run].loc[[10, 50], column]
+    ]
+
+  a, b, c, d = figures('fedlabel')
+  assert (
+    f'FedLabel labels {a} of the images in round 10 and {b} in round 50, of '
+    f'which {c} and {d} are right.'
+  ) in page
+  a, b, c, d = figures('fedavg_fixmatch')
+  assert f'labels {a} and {b}, of which {c} and {d} are right.' in page
+  runs = (_RESULTS / 'fedlabel_emnist47.md').read_text()
+  costs = {}
+  for run in ('fedlabel', 'fedavg'):
+    row = re.search(rf'^\| {run} +\| {run} +\|.*\| +0 \|.*$', runs, re.M)[0]
+    costs[run] = [
+      f'{float(cell):,.0f}' for cell in row.strip(' |').split('|')[-2:]
+    ]
+  assert (
+    f'{costs["fedlabel"][0]} forward and {costs["fedlabel"][1]} backward'
+  ) in page
+  assert f'FedAvg {costs["fedavg"][0]} and {costs["fedavg"][1]}.' in page
+  short = pd.read_csv(
+    _RESULTS / 'fedlabel_emnist47_scale0.25.csv', index_col='name'
+  )['mean']
+  nesterov = short['fedlabel learning_rate=0.03']
+  assert (
+    f'FedLabel has {_short(nesterov)} with Nesterov momentum .9 and '
+    f'{_short(short["fedlabel_sgd"])} with plain SGD'
+  ) in page
+  momentum, plain = short['fedavg'], short['fedavg_sgd']
+  assert f'FedAvg {_short(momentum)} and {_short(plain)} (' in page
 
 
 @_fedlabel
 def test_fedlabel_gap_to_fedavg_still_closes(page):
-  curves = _curves('fedlabel_emnist47').pivot_table(
-    index='round', columns=['run', 'seed'], values='accuracy'
-  )
+  curves = _of_fedlabel('20%')
   gap = curves['fedavg'] - curves['fedlabel']
   spans = ((25, 40), (45, 60), (65, 80), (85, 100))
   means = [_short(gap.loc[a:b].mean().mean()) for a, b in spans]
-  assert f'It is {", ".join(means[:3])} and {means[3]} in the mean' in page
+  assert f'the gap is {", ".join(means[:3])} and {means[3]} in the mean' in page
 
 
 @_fedlabel
@@ -362,7 +454,11 @@ def test_fedlabel_pull_of_fedmatchs_psi_to_sigma(page):
   (weight,) = set(re.findall(r'--sigma_psi_weight=(\S+)', runs))
   factor = 1 - 2 * float(weight) * rate
   assert f'1 - 2 x 10 x {_short(rate, 2)} = {_short(factor, 1)}' in page
-  assert f'the {steps} steps of a round leave {_short(factor**steps)}' in page
+  assert f'the {steps} steps of a round leave {_short(factor**steps)})' in page
+  grid = _RESULTS / 'fedlabel_emnist47_learning_rate_30rounds.csv'
+  chosen = pd.read_csv(grid, index_col='row')['chosen']
+  assert chosen.pop('fedmatch') == 0.01 and set(chosen) == {0.1}
+  assert ': .1, FedMatch .01.' in page
   prox = table.loc['fedprox', 'flags']
   (mu,) = re.findall(r'--proximal_strength=(\S+)', prox)
   assert f'The mu of FedProx is {_short(float(mu), 2)};' in page
