@@ -22,9 +22,11 @@ _LAST = 3
 def _curves(*names: str) -> pd.DataFrame:
   """Reads curves of tables; a run that several have is that of the first."""
   together = pd.concat(
-    [pd.read_csv(_RESULTS / f'{name}_curves.csv') for name in names]
+    pd.read_csv(_RESULTS / f'{name}_curves.csv').assign(table=number)
+    for number, name in enumerate(names)
   )
-  return together.drop_duplicates(['run', 'seed', 'round'])
+  first = together.groupby(['run', 'seed'])['table'].transform('min')
+  return together[together['table'] == first].drop(columns='table')
 
 
 def pictures() -> Mapping[pathlib.Path, tuple[gain_figures.Panel, ...]]:
