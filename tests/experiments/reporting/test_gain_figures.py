@@ -4,6 +4,7 @@ import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import colors, figure
 
 from experiments.reporting import gain_figures
 
@@ -15,28 +16,79 @@ _CURVES = pd.DataFrame(
     'accuracy': [0.5, 0.9, 0.6, 0.8, 0.5, 0.6, 0.5, 0.7],
   }
 )
+_LINES = (
+  gain_figures.Line('ours', 'with clients'),
+  gain_figures.Line('alone', 'alone', 'grey'),
+)
 
 
-def test_colours_of_the_kinds_are_in_the_picture(tmp_path):
+def test_colours_of_the_lines_are_in_the_picture(tmp_path):
   path = tmp_path / 'picture.png'
-  lines = (
-    gain_figures.Line('ours', 'with clients'),
-    gain_figures.Line('alone', 'alone', 'bound'),
-  )
-  gain_figures.draw(_CURVES, lines, path, lowest=0.4)
+  gain_figures.draw([gain_figures.Panel(_CURVES, _LINES, lowest=0.4)], path)
   pixels = matplotlib.image.imread(path)[..., :3].reshape(-1, 3)
-  # Blue, #1f77b4, and the grey of bounds.
+  # Blue, #1f77b4, and the grey of bounds. The palette moves them a little.
   for colour in ((0x1F / 255, 0x77 / 255, 0xB4 / 255), (0.45, 0.45, 0.45)):
-    assert (np.abs(pixels - colour).max(axis=1) < 0.01).sum() > 50
+    assert (np.abs(pixels - colour).max(axis=1) < 0.02).sum() > 50
+
+
+def test_means_and_controls_of_each_panel(tmp_path, monkeypatch):
+  """The means of two seeds by hand; a control is dashed in its colour."""
+  drawn = []
+  save = figure.Figure.savefig
+
+  def keep(self, *args, **options):
+    drawn.append(self)
+    save(self, *args, **options)
+
+  monkeypatch.setattr(figure.Figure, 'savefig', keep)
+  control = gain_figures.Line('alone', 'control', is_control=True)
+  gain_figures.draw(
+    [
+      gain_figures.Panel(_CURVES, _LINES, title='left'),
+      gain_figures.Panel(
+        _CURVES, (_LINES[0], control), lowest=0.2, highest=0.9
+      ),
+    ],
+    tmp_path / 'p.png',
+  )
+  [picture] = drawn
+  left, right = picture.axes
+  assert left.get_title(loc='left') == 'left'
+  assert (left.get_ylim(), right.get_ylim()) == ((0, 1), (0.2, 0.9))
+  for axes in (left, right):
+    ours, other = axes.lines
+    assert ours.get_xdata().tolist() == [10, 20]
+    assert ours.get_ydata() == pytest.approx([0.55, 0.85])
+    assert other.get_ydata() == pytest.approx([0.5, 0.65])
+    assert ours.get_linestyle() == '-'
+    assert all(tick == int(tick) for tick in axes.get_xticks())
+  assert left.lines[1].get_linestyle() == '-'
+  assert right.lines[1].get_linestyle() == '--'
+  assert colors.same_color(
+    right.lines[1].get_color(), right.lines[0].get_color()
+  )
+  assert [text.get_text() for text in right.texts] == [
+    'with clients',
+    'control',
+  ]
 
 
 def test_a_missing_run_is_named(tmp_path):
-  line = gain_figures.Line('other', 'other')
+  panel = gain_figures.Panel(_CURVES, (gain_figures.Line('other', 'other'),))
   with pytest.raises(ValueError, match='The run other is not among'):
-    gain_figures.draw(_CURVES, (line,), tmp_path / 'p.png', lowest=0)
+    gain_figures.draw([panel], tmp_path / 'p.png')
   assert not list(tmp_path.iterdir())
 
 
-def test_names_keep_a_distance():
-  placed = gain_figures._apart([0.9, 0.1, 0.905, 0.89], 0.05)
-  assert placed == pytest.approx([0.94, 0.1, 0.99, 0.89])
+@pytest.mark.parametrize(
+  ('heights', 'placed'),
+  [
+    # The upper three share what they are moved by; one stays.
+    ([0.9, 0.1, 0.905, 0.85], [0.885, 0.1, 0.935, 0.835]),
+    ([0.99, 1.0], [0.95, 1.0]),
+    ([0.01, 0.0], [0.05, 0.0]),
+    ([0.3], [0.3]),
+  ],
+)
+def test_names_keep_a_distance(heights, placed):
+  assert gain_figures._apart(heights, 0.05, 0, 1) == pytest.approx(placed)
