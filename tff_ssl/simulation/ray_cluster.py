@@ -53,6 +53,8 @@ def connect(address: str) -> None:
     )
     if callable(handler):  # Ray has put its own in the place of any.
       signal.signal(signal.SIGTERM, handler)
+  except SystemExit as error:  # From Ray's handler, while it starts.
+    raise SystemExit(128 + signal.SIGTERM) from error
   except (ConnectionError, ValueError, RuntimeError) as error:
     raise _unreachable(address, channels.first_cause(error)) from error
 
