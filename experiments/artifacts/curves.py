@@ -21,7 +21,7 @@ _PANELS = {
     'server_loss': "server's loss",
   },
 }
-_SHADES = ('0.85', '0.93')
+_SHADES = ('0.88', '0.94')
 
 
 def plot(
