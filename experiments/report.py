@@ -28,6 +28,7 @@ with epy.lazy_imports():
     paired_differences,
     published_figures,
     run_groups,
+    run_page,
     summary_tables,
   )
 
@@ -53,6 +54,13 @@ COMMAND = side_commands.Command(
       'PNG file to write: all variants of gradient diversity over rounds, with '
       'accuracy and the number of clients, for at most six rows.',
     ),
+    Setting(
+      'html',
+      str,
+      'HTML file to write: one page with all that a person wants to see of '
+      'these runs, in charts and tables. It needs no other file and no '
+      'network.',
+    ),
     side_commands.AGAINST,
   ),
   arguments='RUN_DIR...',
@@ -65,6 +73,7 @@ def report(
   curves: Sequence[str] | None = None,
   against: str | None = None,
   diversity: pathlib.Path | None = None,
+  html: pathlib.Path | None = None,
 ) -> pd.DataFrame:
   """Compares finished runs, with what was published for the recipes they name.
 
@@ -74,6 +83,7 @@ def report(
     curves: As in `write`.
     against: As in `write`.
     diversity: As in `write`.
+    html: As in `write`.
 
   Returns:
     The table, a row per group of seeds (`summary_tables.of_groups`).
@@ -82,7 +92,7 @@ def report(
     UsageError: If a folder holds no finished run, or as in `write`.
   """
   return write(
-    run_groups.read_groups(run_dirs), output, curves, against, diversity
+    run_groups.read_groups(run_dirs), output, curves, against, diversity, html
   )
 
 
@@ -92,6 +102,7 @@ def write(
   curves: Sequence[str] | None = None,
   against: str | None = None,
   diversity: pathlib.Path | None = None,
+  html: pathlib.Path | None = None,
 ) -> pd.DataFrame:
   """Compares groups of runs, prints them and writes them down.
 
@@ -106,6 +117,7 @@ def write(
       (`paired_differences`); `None` gives none.
     diversity: The PNG file to write of gradient diversity (`diversity_panels`);
       `None` writes none.
+    html: The page to write of all of it (`run_page`); `None` writes none.
 
   Returns:
     The table, a row per group (`summary_tables.of_groups`).
@@ -121,6 +133,9 @@ def write(
   runs = run_groups.by_run(groups)
   if diversity is not None:
     _write_picture(diversity_panels.draw(runs), diversity, dpi=100)
+  if html is not None:
+    html.parent.mkdir(parents=True, exist_ok=True)
+    run_page.write(groups, html, against)
   if output is not None:
     output.parent.mkdir(parents=True, exist_ok=True)
     drawn = mean_curves.read(runs, curves)
@@ -136,6 +151,8 @@ def write(
     with whole_files.replacing(_with_ending(output, '.md')) as file:
       file.write(_markdown(text, groups, runs).encode())
   print(text)
+  if html is not None:
+    print(f'\nWritten to {html}.')
   return table
 
 
@@ -182,6 +199,10 @@ def _run(values, run_dirs: list[str]) -> int:
       f'--diversity={values.diversity} must end with .png: the picture is a '
       'PNG file.'
     )
+  if values.html and not values.html.endswith('.html'):
+    raise UsageError(
+      f'--html={values.html} must end with .html: browsers open such a file.'
+    )
   output = pathlib.Path(values.output) if values.output else None
   diversity = pathlib.Path(values.diversity) if values.diversity else None
   report(
@@ -190,6 +211,7 @@ def _run(values, run_dirs: list[str]) -> int:
     curves,
     values.against,
     diversity,
+    pathlib.Path(values.html) if values.html else None,
   )
   return 0
 

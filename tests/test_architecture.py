@@ -204,6 +204,25 @@ def test_a_room_says_what_it_may_import(room):
   } == _ROOMS[room]
 
 
+def test_only_the_page_of_runs_needs_its_libraries():
+  """They are installed for it, and other commands start without them."""
+  users = {
+    library: {
+      _name(path)
+      for package in _MAY_IMPORT
+      for path in _modules(package)
+      for name in _imports(path)
+      if _lies_in(name, library)
+    }
+    for library in ('bokeh', 'jinja2')
+  }
+  folder = 'experiments/reporting'
+  assert users == {
+    'bokeh': {f'{folder}/page_charts.py'},
+    'jinja2': {f'{folder}/run_page.py'},
+  }
+
+
 def test_process_composition_has_one_caller():
   callers = {
     _name(path)

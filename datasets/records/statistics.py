@@ -162,6 +162,7 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
     ValueError: If `counts` is no matrix of finite values >= 0, or is empty.
   """
   from matplotlib.figure import Figure
+  from matplotlib.ticker import MaxNLocator
 
   counts = checked_counts(counts)
   if not counts.size:
@@ -176,14 +177,24 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
     title += f'\n{MAX_ROWS_DRAWN} of {num_clients:,} clients drawn'
   figure = Figure(figsize=(7, 6), layout='constrained')
   axes = figure.add_subplot()
+  # From zero: two pictures compare, and an absent class is always dark.
   image = axes.imshow(
-    drawn, aspect='auto', interpolation='nearest', cmap='viridis'
+    drawn,
+    aspect='auto',
+    interpolation='nearest',
+    cmap='viridis',
+    vmin=0,
+    vmax=max(drawn.max(), 1),
   )
+  for axis in (axes.xaxis, axes.yaxis):
+    axis.set_major_locator(MaxNLocator(integer=True))
   axes.set_xlabel('class')
   axes.set_ylabel('client')
   # A dollar sign in a user's title is no formula.
   axes.set_title(title, parse_math=False)
-  figure.colorbar(image, ax=axes, label='examples')
+  figure.colorbar(
+    image, ax=axes, label='examples', ticks=MaxNLocator(integer=True)
+  )
   os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
   with whole_files.replacing(path) as file:
     figure.savefig(file, format='png', dpi=120)

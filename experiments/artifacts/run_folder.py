@@ -26,8 +26,10 @@ from experiments.artifacts import code_version, folders
 from tff_ssl import whole_files
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
-# Names in a run's folder: the flag file, and three folders.
+# Names in a run's folder: the flag file, the examples of each client and class,
+# and three folders.
 FLAGS = 'flags.txt'
+PARTITION = 'partition.csv'
 CHECKPOINTS = 'checkpoints'
 CLASSIFIER = 'classifier'
 CLIENT_STATES = 'client_states'

@@ -481,3 +481,20 @@ def headings_of(parts: Parts) -> dict[str, list[Setting]]:
     heading = setting.group or own.get(name) or common[name]
     headings.setdefault(heading, []).append(setting)
   return headings
+
+
+def phases_of(used: Mapping[str, Any]) -> list[tuple[str, int]]:
+  """Returns the phases of a run: what its first rounds are for, and how many.
+
+  Args:
+    used: The flags that the run uses, by name.
+
+  Raises:
+    UsageError: If a part of the user's own cannot be had.
+  """
+  phases = [
+    (setting.phase, used[name])
+    for name, setting in all_settings(offers_of_user(used)).items()
+    if setting.phase and used.get(name)
+  ]
+  return sorted(phases, key=lambda phase: phase[1])

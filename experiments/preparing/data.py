@@ -356,6 +356,15 @@ def write_records(data: RunData, folder) -> None:
     redrawn_ratio=data.redrawn_ratio,
   )
   if data.counts.any():
+    table = pd.DataFrame(
+      data.counts,
+      index=data.partition.client_names,
+      columns=data.source.class_names,
+    )
+    run_folder.write_durably(
+      folder.path / run_folder.PARTITION,
+      table.to_csv(index_label='client').encode(),
+    )
     statistics.plot_partition(
       data.counts,
       folder.path / 'partition.png',

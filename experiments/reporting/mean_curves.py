@@ -51,7 +51,22 @@ def read(
   Raises:
     UsageError: If no run has a column.
   """
-  together = pd.concat(
+  together = read_all(groups)
+  columns = _columns(list(together.columns), curves)
+  chosen = together[['run', 'seed', 'round', *columns]]
+  return chosen.dropna(subset=columns, how='all')
+
+
+def read_all(groups: Sequence[Group]) -> pd.DataFrame:
+  """Reads all columns of metrics.csv that some run has a value in.
+
+  Args:
+    groups: From `run_groups.by_run`.
+
+  Returns:
+    A row for each run and round, with `run` and `seed` beside the columns.
+  """
+  return pd.concat(
     [
       pd.read_csv(folder / 'metrics.csv')
       .dropna(axis='columns', how='all')
@@ -61,9 +76,6 @@ def read(
     ],
     ignore_index=True,
   )
-  columns = _columns(list(together.columns), curves)
-  chosen = together[['run', 'seed', 'round', *columns]]
-  return chosen.dropna(subset=columns, how='all')
 
 
 def plot(table: pd.DataFrame, path: pathlib.Path) -> None:
@@ -141,24 +153,40 @@ def add_legend(picture: figure.Figure, columns: int) -> None:
   )
 
 
+def band(by_seed: pd.DataFrame) -> pd.DataFrame:
+  """Returns mean and band where all seeds that have the curve have a value.
+
+  Args:
+    by_seed: A column for each seed, a row for each round.
+
+  Returns:
+    `mean`, `low` and `high`, the least and the greatest value, by round; no
+    row where no seed has the curve.
+  """
+  together = by_seed.dropna(axis='columns', how='all').dropna()
+  if together.empty:
+    return pd.DataFrame(columns=['mean', 'low', 'high'], dtype=float)
+  return together.agg(['mean', 'min', 'max'], axis='columns').set_axis(
+    ['mean', 'low', 'high'], axis='columns'
+  )
+
+
 def draw_line(axes: axes_lib.Axes, name: str, by_seed: pd.DataFrame) -> None:
-  """Draws one group where all of its seeds that have the curve have a value.
+  """Draws one group: the mean of its seeds in their `band`.
 
   Args:
     axes: Where.
     name: Of the line.
-    by_seed: A column for each seed, a row for each round.
+    by_seed: As in `band`.
   """
-  together = by_seed.dropna(axis='columns', how='all').dropna()
-  if together.empty:
-    axes.plot([], [], label=name)
-    return
-  (line,) = axes.plot(together.index, together.mean(axis='columns'), label=name)
-  axes.fill_between(
-    together.index,
-    together.min(axis='columns'),
-    together.max(axis='columns'),
-    color=line.get_color(),
-    alpha=0.2,
-    linewidth=0,
-  )
+  drawn = band(by_seed)
+  (line,) = axes.plot(drawn.index, drawn['mean'], label=name)
+  if len(drawn):
+    axes.fill_between(
+      drawn.index,
+      drawn['low'],
+      drawn['high'],
+      color=line.get_color(),
+      alpha=0.2,
+      linewidth=0,
+    )

@@ -9,20 +9,6 @@ import tqdm
 from experiments.measuring import pseudo_label_watch
 
 
-def phases_of(settings) -> list[tuple[str, int]]:
-  """Returns the phases of a run: what its first rounds are for, and how many.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-  """
-  phases = [
-    (setting.phase, rounds)
-    for name, setting in settings.parts.settings.items()
-    if setting.phase and (rounds := getattr(settings, name))
-  ]
-  return sorted(phases, key=lambda phase: phase[1])
-
-
 class Progress:
   """A progress bar on a terminal; one line per evaluation elsewhere."""
 

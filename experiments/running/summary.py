@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.artifacts import confusion, curves
+from experiments.config import parts_of_run
 from experiments.measuring import (
   class_figures,
   client_evaluation,
@@ -73,7 +74,12 @@ def write(
   folder.write_summary(summary)
   title = f'{settings.process} on {settings.dataset}, seed {settings.seed}'
   confusion.write(by_class.confusion(), folder.path, title)
-  curves.plot(folder.metrics, folder.path / 'curves.png', title)
+  curves.plot(
+    folder.metrics,
+    folder.path / 'curves.png',
+    title,
+    parts_of_run.phases_of(settings.used),
+  )
   return [
     f'Final test accuracy {summary["accuracy"]:.4f} after '
     f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '

@@ -14,6 +14,7 @@ from experiments.artifacts import (
   places,
   run_folder,
 )
+from experiments.config import parts_of_run
 from experiments.config import settings as settings_lib
 from experiments.measuring import (
   class_figures,
@@ -399,7 +400,9 @@ def _opened_logs(settings, folder, first_round, evaluator, owners):
     print(f'Resuming after round {first_round}.', flush=True)
   board = metric_log.TensorBoardLog(folder.tensorboard)
   progress = progress_lib.Progress(
-    first_round, settings.total_rounds, progress_lib.phases_of(settings)
+    first_round,
+    settings.total_rounds,
+    parts_of_run.phases_of(settings.used),
   )
   try:
     with (

@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 
 from experiments import export, run
-from experiments.config import flags, settings
+from experiments.config import flags, parts_of_run, settings
 from experiments.config.usage import UsageError
-from experiments.running import progress
 from experiments.tables import shortening
 
 _SMALL = (
@@ -444,7 +443,7 @@ def test_rounds_of_an_own_setting_are_shortened_and_shown():
   }
   shorter = shortening.shorten(given, 0.5)
   assert shorter == {'total_rounds': 10, 'calm_rounds': 3}
-  assert progress.phases_of(settings.make(given)) == [('calm', 5)]
+  assert parts_of_run.phases_of(settings.make(given).used) == [('calm', 5)]
 
 
 def test_what_a_user_gives_beside_a_bad_default_counts():

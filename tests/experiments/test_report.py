@@ -1,6 +1,8 @@
 """The report reads its figures from the runs, and from nowhere else."""
 
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -263,8 +265,25 @@ def test_command_line(tmp_path, capsys):
   for wrong, message in (
     ([], 'RUN_DIR is missing: name a run folder.'),
     ([run, '--curves=accuracy'], '--curves=accuracy needs --output'),
+    ([run, '--html=page'], '--html=page must end with .html'),
     ([run, '--outptu=x'], '--outptu is no flag: did you mean --output?'),
   ):
     assert report.main(['report', *wrong]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count('\n') == 1
+
+
+def test_the_page_is_written_on_request_alone(tmp_path, capsys):
+  run = str(_write_run(tmp_path / 'a', 'grouping', [0.5]))
+  program = (
+    'import sys\n'
+    'from experiments import report\n'
+    'assert report.main(sys.argv) == 0\n'
+    "assert not {'bokeh', 'jinja2'} & sys.modules.keys()\n"
+  )
+  command = [sys.executable, '-c', program, run, f'--output={tmp_path / "o"}']
+  subprocess.run(command, check=True, capture_output=True)
+  page = tmp_path / 'new' / 'page.html'
+  assert report.main(['report', run, f'--html={page}']) == 0
+  assert f'Written to {page}.' in capsys.readouterr().out
+  assert page.read_bytes().startswith(b'<!DOCTYPE html>')

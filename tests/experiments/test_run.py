@@ -146,7 +146,7 @@ def test_folder_is_complete(whole):
   assert {path.name for path in whole.iterdir()} == {
     *('.lock', 'checkpoints', 'confusion.csv', 'confusion.png'),
     *('curves.png', 'flags.txt', 'metrics.csv'),
-    *('participation.csv', 'partition.png'),
+    *('participation.csv', 'partition.csv', 'partition.png'),
     *('split.json', 'split.npz', 'summary.json'),
     *('tensorboard', 'versions.json'),
   }

@@ -174,3 +174,25 @@ def test_picture(tmp_path, monkeypatch, num_clients, note):
     assert image.format == 'PNG'
     assert len(np.unique(np.asarray(image.convert('L')))) > 20
   assert titles == [f'costs $5 and $_{note}']
+
+
+def test_colours_are_from_zero_and_ticks_whole(tmp_path, monkeypatch):
+  from matplotlib import figure
+
+  drawn = []
+  save = figure.Figure.savefig
+  monkeypatch.setattr(
+    figure.Figure,
+    'savefig',
+    lambda self, *args, **kwargs: (
+      drawn.append(self),
+      save(self, *args, **kwargs),
+    ),
+  )
+  counts = np.array([[3, 4], [5, 6], [4, 4]])
+  statistics.plot_partition(counts, str(tmp_path / 'x.png'), 'title')
+  (picture,) = drawn
+  panel, colours = picture.axes
+  assert panel.images[0].get_clim() == (0, 6)
+  for ticks in (panel.get_xticks(), panel.get_yticks(), colours.get_yticks()):
+    np.testing.assert_array_equal(ticks, np.round(ticks))

@@ -60,6 +60,42 @@ def test_a_supervised_run_has_one_line(tmp_path, drawn):
   assert drawn == {'test accuracy': ([1, 2], [0.1, 0.2])}
 
 
+def test_loss_is_beside_accuracy_and_warm_up_is_shaded(tmp_path, monkeypatch):
+  row = {'accuracy': 0.5, 'test_loss': 1.5, 'server_loss': 0.25}
+  write(tmp_path / 'metrics.csv', [row] * 3)
+  pictures = []
+  save = figure_lib.Figure.savefig
+
+  def savefig(self, *args, **kwargs):
+    pictures.append(self)
+    save(self, *args, **kwargs)
+
+  monkeypatch.setattr(figure_lib.Figure, 'savefig', savefig)
+  phases = [('server warm-up', 2)]
+  path = tmp_path / 'curves.png'
+  curves.plot(tmp_path / 'metrics.csv', path, 'costs $5 and $_', phases)
+  (picture,) = pictures
+  shares, losses = picture.axes
+  assert [line.get_label() for line in shares.lines] == ['test accuracy']
+  assert [line.get_label() for line in losses.lines] == [
+    'test loss',
+    "server's loss",
+  ]
+  assert losses.lines[1].get_ydata().tolist() == [0.25] * 3
+  assert losses.get_ylim()[0] == 0
+  for panel in (shares, losses):
+    (shade,) = panel.patches
+    (left, _), (right, _) = (
+      shade.get_extents().transformed(panel.transData.inverted()).get_points()
+    )
+    assert (left, right) == pytest.approx((0, 2))
+    assert shade.get_label() == 'server warm-up'
+    ticks = panel.get_xticks()
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+  with Image.open(path) as image:
+    assert image.size == (1680, 480)
+
+
 def draw_curves(path):
   write(path.with_name('metrics.csv'), [{'accuracy': 0.1}])
   curves.plot(path.with_name('metrics.csv'), path, 'title')

@@ -339,11 +339,19 @@ def test_records(cache_dir, tmp_path):
   data.write_records(run, folder)
   json.loads((tmp_path / 'split.json').read_text())
   with np.load(tmp_path / 'split.npz', allow_pickle=False) as split:
-    held = [split['server_indices'], split['examples']]
+    split_of = dict(split)
+  held = [split_of['server_indices'], split_of['examples']]
   # Every example is at the server or at one client.
   np.testing.assert_array_equal(np.sort(np.concatenate(held)), range(1437))
   with Image.open(tmp_path / 'partition.png') as picture:
     assert picture.size == (840, 720)
+  table = pd.read_csv(tmp_path / 'partition.csv', index_col='client')
+  assert list(table.columns) == [str(digit) for digit in range(10)]
+  assert list(table.index) == [f'client_{k:05d}' for k in range(6)]
+  held = pd.Series(run.source.train.labels[split_of['examples']])
+  owners = np.repeat(range(6), np.diff(split_of['offsets']))
+  expected = held.groupby(owners).value_counts().unstack(fill_value=0)
+  assert table.to_numpy().tolist() == expected.to_numpy().tolist()
 
 
 @pytest.fixture(scope='module')

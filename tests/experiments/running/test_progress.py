@@ -2,7 +2,6 @@
 
 import io
 
-from experiments.config import settings
 from experiments.running import progress
 
 
@@ -61,10 +60,3 @@ def test_bar_names_the_phase_and_forgets_rounds_that_compile(monkeypatch):
   assert last.startswith('training: ')
   # Two seconds for each of the seven rounds that are left.
   assert '<00:14' in last
-
-
-def test_phases_are_those_that_the_run_has():
-  made = settings.make({'process': 'grouping', 'dataset': 'digits'})
-  assert progress.phases_of(made) == [('server warm-up', 10)]
-  made = settings.make({'process': 'fedavg', 'dataset': 'digits'})
-  assert progress.phases_of(made) == []

@@ -1,0 +1,300 @@
+"""Which labels trained runs, and which labels chose between them.
+
+All that is said stands in the run folders: split.json says who has labels, the
+record of the process who trains, the flags who decided. What they do not hold
+is called not recorded.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from datasets.draws.label_masks import REDRAWN
+from datasets.partition.built_partition import Partition
+from datasets.records import split_manifest
+from experiments.config import parts_of_run
+from experiments.config.usage import UsageError
+from experiments.reporting.run_groups import Group
+from tff_ssl.algorithms import ProcessSpec
+
+NOT_RECORDED = 'not recorded'
+# Column of metrics.csv -> the labels that it was measured with.
+_MEASURED = {
+  'accuracy': 'test labels (accuracy, loss)',
+  'validation_accuracy': 'validation labels',
+  'pseudo_label_accuracy': (
+    "the clients' hidden labels, which the simulation has (accuracy of "
+    'pseudo-labels)'
+  ),
+  'server_pseudo_label_accuracy': (
+    "the server's labels (estimated accuracy of pseudo-labels)"
+  ),
+}
+# Measures that read a figure off by labels -> what they do with which labels.
+_CHOSEN_BY_TEST = {
+  'best_accuracy': 'the best evaluation was taken, by test labels',
+  'rounds_to': 'the round was chosen in which test accuracy first sufficed',
+}
+_CHOSEN_BY_VALIDATION = 'accuracy_at_best_validation'
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+  """One line of an audit.
+
+  Attributes:
+    what: What labels may have been used for.
+    which: Which labels were.
+    by_test: Whether test labels made a choice.
+  """
+
+  what: str
+  which: str
+  by_test: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+  """What a group of runs did with labels.
+
+  Attributes:
+    training: Who has labels, and what used them.
+    choices: What was chosen, and by which labels.
+  """
+
+  training: tuple[Line, ...]
+  choices: tuple[Line, ...]
+
+  @property
+  def chosen_by_test(self) -> tuple[str, ...]:
+    """What test labels chose, as far as it is recorded; mostly nothing."""
+    return tuple(line.what for line in self.choices if line.by_test)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+  """Who had which examples and labels in a run.
+
+  Attributes:
+    partition: The partition.
+    description: The content of split.json.
+  """
+
+  partition: Partition
+  description: Mapping[str, Any]
+
+  @property
+  def labels_at(self) -> str:
+    """Whose labels training sees, as in `ProcessSpec`."""
+    return self.description['labels']['labels_at']
+
+  @property
+  def redrawn_ratio(self) -> float | None:
+    """The share of labels that is hidden anew in each pass, if it is."""
+    labels = self.description['labels']
+    return labels['mask_ratio'] if labels.get('mask') == REDRAWN else None
+
+  @property
+  def labelled(self) -> np.ndarray:
+    """`int64 [K]`, the labels that each client sees in some pass."""
+    return split_manifest.labels_per_client(self.partition, self.labels_at)
+
+  @property
+  def labelled_in_a_pass(self) -> np.ndarray:
+    """`int64 [K]`, the labels that each client sees in one pass."""
+    return split_manifest.labels_per_client(
+      self.partition, self.labels_at, self.redrawn_ratio
+    )
+
+
+def of_group(group: Group) -> Audit:
+  """Returns the audit of runs that differ only by seed.
+
+  Args:
+    group: From `run_groups`.
+  """
+  splits = [split_of(folder) for folder in group.folders]
+  known = [split for split in splits if split is not None]
+  process = _process_of(group)
+  flags = group.summaries[0]['flags']
+  training = [Line('Training', f'{NOT_RECORDED}: split.json is missing')]
+  if known:
+    training = [
+      Line('Labels at the server', _at_server(known, process)),
+      Line('Labels at clients', _at_clients(known, process)),
+      Line('Unlabelled examples at clients', _unlabelled(known, process)),
+      Line('Who gets which example', _dealt(known[0])),
+    ]
+  if flags.get('class_weights') == 'balanced':
+    training.append(
+      Line('Class weights', 'the numbers of the labels in training')
+    )
+  training.append(Line('Measured, not trained on', _measured(group)))
+  return Audit(
+    tuple(training),
+    (
+      _selection(group),
+      _stopping(flags),
+      _tuning(group),
+    ),
+  )
+
+
+def split_of(folder: pathlib.Path) -> Split | None:
+  """Returns the split of a run; `None` where no sound one is recorded.
+
+  Args:
+    folder: The run folder.
+  """
+  try:
+    loaded = split_manifest.load(folder / 'split.json', folder / 'split.npz')
+  except (OSError, ValueError):
+    return None
+  return Split(*loaded)
+
+
+def _process_of(group: Group) -> ProcessSpec | None:
+  """Returns the record of the process; `None` where it is not to be had."""
+  try:
+    return parts_of_run.find_process(group.summaries[0]['flags']['process'])
+  except (UsageError, KeyError):
+    return None
+
+
+def _at_server(splits, process) -> str:
+  count = _range(len(split.partition.server_indices) for split in splits)
+  if count == '0':
+    return 'none'
+  if process is None:
+    return f'{count}; {NOT_RECORDED} what used them'
+  if process.has_server_training:
+    return f'{count}: the server trains on them'
+  if process.shares_data:
+    return f'{count}: clients share them, and train on them'
+  return f'{count}: nobody trains on them'
+
+
+def _at_clients(splits, process) -> str:
+  first = splits[0]
+  if first.labels_at == split_manifest.IN_SETS:
+    return 'none; clients know the shares of the classes in each of their sets'
+  count = _range(int(split.labelled.sum()) for split in splits)
+  if count == '0':
+    return 'none'
+  if process is None:
+    text = f'{count}; {NOT_RECORDED} what used them'
+  elif process.has_client_training:
+    text = f'{count}: clients train on them'
+  else:
+    text = f'{count}: nobody trains on them'
+  if first.redrawn_ratio is not None:
+    seen = _range(int(split.labelled_in_a_pass.sum()) for split in splits)
+    text += f'; {seen} of them in each pass, others in the next one'
+  return text
+
+
+def _unlabelled(splits, process) -> str:
+  count = _range(split.description['labels']['unlabelled'] for split in splits)
+  first = splits[0]
+  if first.redrawn_ratio is not None:
+    count = 'all but the labelled ones of a pass'
+  if count == '0':
+    return 'none'
+  if process is None:
+    return f'{count}; {NOT_RECORDED} what used them'
+  # Where clients have some labels, a process may train on these alone.
+  has_some = first.labels_at in (
+    split_manifest.DEALT,
+    split_manifest.AT_CLIENTS,
+  )
+  if not process.has_client_training or (
+    has_some and not process.uses_unlabelled
+  ):
+    return f'{count}: nobody trains on them'
+  how = ', with pseudo-labels' if process.makes_pseudo_labels else ''
+  return f'{count}: clients train on them without their labels{how}'
+
+
+def _dealt(split) -> str:
+  name = split.partition.name
+  try:
+    partition = parts_of_run.find_partition(name)
+  except UsageError:
+    return f'{NOT_RECORDED} for the partition {name}'
+  if partition.needs_labels(split.partition.arguments):
+    return (
+      'the simulation dealt them by the classes of all of them (partition '
+      f'{name})'
+    )
+  return f'no label decided (partition {name})'
+
+
+def _measured(group: Group) -> str:
+  found = set()
+  for folder in group.folders:
+    table = pd.read_csv(folder / 'metrics.csv')
+    found |= set(table.columns[table.notna().any()])
+  return '; '.join(v for k, v in _MEASURED.items() if k in found)
+
+
+def _selection(group: Group) -> Line:
+  what, measure = 'Selection of the round', group.reading.measure
+  if measure.kind in _CHOSEN_BY_TEST:
+    return Line(
+      what,
+      f'test labels, for the measure {measure}: '
+      f'{_CHOSEN_BY_TEST[measure.kind]}. The headline takes the last '
+      'evaluations instead',
+      by_test=True,
+    )
+  if measure.kind == _CHOSEN_BY_VALIDATION:
+    return Line(what, f'validation labels, for the measure {measure}')
+  return Line(what, 'none: rounds were fixed beforehand')
+
+
+def _stopping(flags) -> Line:
+  what, chosen = 'Early stopping', flags.get('on_collapse', 'warn')
+  if chosen == 'warn':
+    return Line(what, 'none: all rounds were trained')
+  return Line(
+    what,
+    f"the server's labels (--on_collapse={chosen}); no test label",
+  )
+
+
+def _tuning(group: Group) -> Line:
+  validation = [
+    summary.get('validation_examples') for summary in group.summaries
+  ]
+  text = (
+    f'{NOT_RECORDED}: a run folder does not say how its flags were chosen. '
+  )
+  if all(validation):
+    text += (
+      f'There are {_range(validation)} validation labels, by which '
+      'experiments.tune chooses'
+    )
+  else:
+    text += (
+      'There is no validation split, so whoever chose flags by the accuracy of '
+      'such runs chose by test labels (--split=80_5_15 gives one)'
+    )
+  recipe = group.summaries[0].get('recipe')
+  if recipe:
+    changed = ', '.join(group.reading.changed)
+    text += f'. Flags are those of the recipe {recipe}' + (
+      f', but for {changed}' if changed else ''
+    )
+  return Line('Tuning', text)
+
+
+def _range(numbers: Iterable[int]) -> str:
+  """Returns a number, or the least and the greatest of several."""
+  found = sorted(set(numbers))
+  if len(found) == 1:
+    return f'{found[0]:,}'
+  return f'{found[0]:,} to {found[-1]:,}'

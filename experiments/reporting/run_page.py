@@ -1,0 +1,451 @@
+"""One page on finished runs for a person to read, without any other file.
+
+Texts of users, such as names of runs and classes, reach the page through
+jinja2, which escapes them, or through `page_charts`.
+"""
+
+import base64
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+
+from datasets.records.statistics import MAX_ROWS_DRAWN
+from experiments.artifacts import confusion, run_folder
+from experiments.config import parts_of_run
+from experiments.config.usage import UsageError
+from experiments.reporting import (
+  label_audit,
+  mean_curves,
+  page_charts,
+  paired_differences,
+  summary_tables,
+)
+from experiments.reporting.run_groups import Group
+from experiments.tables import measures
+from tff_ssl import whole_files
+
+_TEMPLATE = 'run_page.html.jinja'
+# Evaluations at the end whose mean is the headline, where runs have as many.
+_EVALUATIONS = 5
+# Of the title.
+_MOST_NAMES = 4
+_MOST_SYSTEMS = len(page_charts.COLOURS)
+# Points of all lines together, and of one: the page stays below 3 MB.
+_POINTS = 40_000
+_MOST_POINTS, _LEAST_POINTS = 500, 50
+# Columns of metrics.csv over rounds -> name, and whether it is a share.
+_RESULTS = {
+  'accuracy': ('test accuracy', True),
+  'test_loss': ('test loss', False),
+}
+_PSEUDO_LABELS = {
+  'pseudo_label_accuracy': ('accuracy of pseudo-labels', True),
+  'server_pseudo_label_accuracy': ("the same on the server's labels", True),
+  'mask_rate': ('mask rate', True),
+}
+_CODE = (
+  'tff_ssl',
+  'commit',
+  'uncommitted_changes',
+  'no_commit_because',
+  'code',
+)
+_MACHINE = 'platform'
+
+
+def write(
+  groups: Sequence[Group], path: pathlib.Path, against: str | None = None
+) -> None:
+  """Writes the page.
+
+  Args:
+    groups: From `run_groups.read_groups`.
+    path: The HTML file to write. Its folder exists.
+    against: Name of the group that is the control, or `None`.
+
+  Raises:
+    UsageError: If no group has the name `against`.
+    OSError: If the file cannot be written.
+  """
+  text = _Page(groups, against).render()
+  with whole_files.replacing(path) as file:
+    file.write(text.encode())
+
+
+@dataclasses.dataclass(frozen=True)
+class _System:
+  """A group of runs in a legend; the line is its style in CSS."""
+
+  name: str
+  colour: str
+  line: str
+
+
+class _Page:
+  """The content of the page; `render` makes the charts that it names."""
+
+  def __init__(self, groups: Sequence[Group], against: str | None):
+    self._groups = groups
+    self._against = against
+    self._charts = {}
+    self._panels = _panels(groups, against)
+
+  def render(self) -> str:
+    """Returns the HTML."""
+    environment = jinja2.Environment(
+      loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+      autoescape=True,
+      undefined=jinja2.StrictUndefined,
+      trim_blocks=True,
+      lstrip_blocks=True,
+    )
+    content = {
+      'groups': self._groups,
+      'title': _title(self._groups),
+      'headline': self._headline(),
+      'notes': summary_tables.notes(self._groups),
+      'data': _data(self._groups),
+      'curves': self._curves(_RESULTS),
+      'pseudo_labels': self._curves(_PSEUDO_LABELS),
+      'splits': self._splits(),
+      'audits': [(g.name, label_audit.of_group(g)) for g in self._groups],
+      'confusions': self._confusions(),
+      'clients': self._clients(),
+      'versions': _versions(self._groups),
+    }
+    script, parts = page_charts.script_and_parts(self._charts)
+    return environment.get_template(_TEMPLATE).render(
+      **content,
+      library=page_charts.library(),
+      script=script,
+      parts=parts,
+    )
+
+  def _add(self, chart) -> str:
+    """Keeps a chart, and returns its name."""
+    name = f'chart{len(self._charts)}'
+    self._charts[name] = chart
+    return name
+
+  def _headline(self) -> dict[str, Any]:
+    """Returns the means of the last evaluations, and the differences."""
+    measure = _last_evaluations(self._groups)
+    groups = [
+      dataclasses.replace(
+        group,
+        reading=dataclasses.replace(
+          group.reading, measure=measure, published=None
+        ),
+      )
+      for group in self._groups
+    ]
+    by_seed = [
+      list(zip(_seeds(group), group.values(), strict=True)) for group in groups
+    ]
+    differences = None
+    if self._against is not None:
+      differences = _records(
+        paired_differences.of_groups(groups, self._against)
+      )
+    return {
+      'evaluations': measure.argument,
+      'rows': _records(summary_tables.of_groups(groups)),
+      'by_seed': by_seed,
+      'against': self._against,
+      'differences': differences,
+      'published': _published(self._groups),
+    }
+
+  def _curves(self, columns) -> list[dict[str, Any]]:
+    """Returns the charts over rounds, at most six systems in each."""
+    table = mean_curves.read_all(self._groups)
+    present = [column for column in columns if column in table]
+    lines = max(len(self._groups) * (len(_RESULTS) + len(_PSEUDO_LABELS)), 1)
+    most = int(np.clip(_POINTS // lines, _LEAST_POINTS, _MOST_POINTS))
+    found = []
+    for panel in self._panels:
+      phases = _phases(panel)
+      ends = [(name, end) for name, end, _ in phases]
+      charts, drawn = [], set()
+      for column in present:
+        bands = {
+          group.name: _thinned(_band(table, group, column), most)
+          for group in panel
+        }
+        if any(map(len, bands.values())):
+          label, is_share = columns[column]
+          chart = page_charts.curves(bands, label, ends, is_share)
+          charts.append((label, self._add(chart)))
+          drawn |= {name for name, band in bands.items() if len(band)}
+      if charts:
+        systems = [s for s in _legend(panel) if s.name in drawn]
+        found.append({'systems': systems, 'charts': charts, 'phases': phases})
+    return found
+
+  def _splits(self) -> list[dict[str, Any]]:
+    """Returns the different splits, with charts of the first of each system."""
+    found = {}
+    for group in self._groups:
+      for place, (folder, summary) in enumerate(
+        zip(group.folders, group.summaries, strict=True)
+      ):
+        split = label_audit.split_of(folder)
+        key = split.description['sha256'] if split else str(folder)
+        # Equal splits may show other labels to another process.
+        key = (key, split and split.labels_at, split and split.redrawn_ratio)
+        entry = found.setdefault(
+          key,
+          {
+            'users': [],
+            'split': split,
+            'summary': summary,
+            'folder': folder,
+            'is_first': place == 0,
+            'charts': [],
+            'picture': None,
+          },
+        )
+        entry['users'].append(f'{group.name}, seed {summary["seed"]}')
+    drawn = [entry for entry in found.values() if entry['is_first']]
+    for entry in drawn[:_MOST_SYSTEMS]:
+      self._draw_split(entry)
+    return list(found.values())
+
+  def _draw_split(self, entry) -> None:
+    split, folder = entry['split'], entry['folder']
+    if split is not None:
+      labelled = split.labelled_in_a_pass
+      chart = page_charts.client_sizes(
+        labelled, split.partition.client_sizes - labelled
+      )
+      entry['charts'].append(('examples of each client', self._add(chart)))
+    table = folder / run_folder.PARTITION
+    if table.exists():
+      counts = pd.read_csv(
+        table, index_col=0, dtype={'client': str}, keep_default_na=False
+      )
+      chart = page_charts.counts_by_class(_some_rows(counts))
+      entry['charts'].append(
+        ('examples of each client and class', self._add(chart))
+      )
+    elif (picture := folder / 'partition.png').exists():
+      # Of a run before there was the table.
+      entry['picture'] = base64.b64encode(picture.read_bytes()).decode()
+
+  def _confusions(self) -> list[dict[str, Any]]:
+    """Returns the confusion matrices on the test split, sums over seeds."""
+    found = []
+    for group in self._groups:
+      tables = [
+        pd.read_csv(path, index_col=0, keep_default_na=False)
+        for folder in group.folders
+        if (path := folder / confusion.TABLE).exists()
+      ]
+      entry = {'name': group.name, 'chart': None, 'weakest': []}
+      if not tables:
+        entry['missing'] = 'not recorded; a run of this version writes it'
+      elif len(found) >= _MOST_SYSTEMS:
+        entry['missing'] = f'not drawn; see {confusion.TABLE} in its folders'
+      else:
+        counts = sum(tables[1:], tables[0])
+        entry['chart'] = self._add(page_charts.confusion(counts))
+        entry['weakest'] = _weakest(counts)
+      found.append(entry)
+    return found
+
+  def _clients(self) -> dict[str, list[dict[str, Any]]]:
+    """Returns the histograms over clients, at most six systems in each."""
+    accuracies = {g.name: _accuracies_of_clients(g) for g in self._groups}
+    invited = {g.name: _rounds_of_clients(g) for g in self._groups}
+    return {
+      'accuracy': self._histograms(
+        accuracies, 'accuracy of a client on its test examples', (0.0, 1.0)
+      ),
+      'rounds': self._histograms(
+        invited,
+        'rounds of a client',
+        (0, max((int(v.max()) for v in invited.values() if v.size), default=0)),
+      ),
+    }
+
+  def _histograms(self, values, label, limits) -> list[dict[str, Any]]:
+    found = []
+    for panel in self._panels:
+      shown = {g.name: values[g.name] for g in panel}
+      if any(figures.size for figures in shown.values()):
+        chart = page_charts.histogram(shown, label, limits)
+        found.append(
+          {
+            'systems': [s for s in _legend(panel) if shown[s.name].size],
+            'chart': self._add(chart),
+            'missing': [name for name, v in shown.items() if not v.size],
+          }
+        )
+    return found
+
+
+def _title(groups) -> str:
+  names = [group.name for group in groups]
+  if len(names) > _MOST_NAMES:
+    names[_MOST_NAMES:] = [f'{len(names) - _MOST_NAMES} more']
+  return ', '.join(names)
+
+
+def _panels(groups, against) -> list[list[Group]]:
+  """Returns the groups of each panel: at most six, the control in each."""
+  control = [group for group in groups if group.name == against]
+  others = [group for group in groups if group.name != against]
+  each = _MOST_SYSTEMS - len(control)
+  return [
+    control + others[start : start + each]
+    for start in range(0, max(len(others), 1), each)
+  ]
+
+
+def _legend(panel) -> list[_System]:
+  return [
+    _System(group.name, colour, line)
+    for group, colour, line in zip(
+      panel, page_charts.COLOURS, page_charts.DASHES, strict=False
+    )
+  ]
+
+
+def _last_evaluations(groups) -> measures.Measure:
+  """Returns the mean of as many last evaluations as all runs have, up to 5."""
+  for count in range(_EVALUATIONS, 1, -1):
+    measure = measures.Measure('mean_of_last', count)
+    if all(
+      value is not None
+      for group in groups
+      for value in dataclasses.replace(
+        group, reading=dataclasses.replace(group.reading, measure=measure)
+      ).values()
+    ):
+      return measure
+  return measures.Measure('mean_of_last', 1)
+
+
+def _published(groups) -> list[dict[str, Any]]:
+  """Returns the measures of recipes that have a published figure."""
+  table = summary_tables.of_groups(groups)
+  measured = [str(group.reading.measure) for group in groups]
+  rows = _records(table.assign(measure=measured))
+  return [row for row in rows if row['published'] is not None]
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+  """Returns the rows, with `None` for what is missing."""
+  return table.astype(object).where(table.notna(), None).to_dict('records')
+
+
+def _seeds(group) -> list[int]:
+  return [summary['seed'] for summary in group.summaries]
+
+
+def _data(groups) -> dict[str, list[str]]:
+  """Returns the names of the groups by the data that they are of."""
+  found = {}
+  for group in groups:
+    found.setdefault(group.summaries[0]['data'], []).append(group.name)
+  return found
+
+
+def _phases(panel) -> list[tuple[str, int, list[str]]]:
+  """Returns name and end of each phase, and the systems that have it."""
+  found = {}
+  for group in panel:
+    try:
+      phases = parts_of_run.phases_of(group.summaries[0]['flags'])
+    except UsageError:
+      continue  # A part of the user's own that is not importable here.
+    for phase in phases:
+      found.setdefault(phase, []).append(group.name)
+  ordered = sorted(found.items(), key=lambda item: item[0][1])
+  return [(name, end, systems) for (name, end), systems in ordered]
+
+
+def _band(table, group, column) -> pd.DataFrame:
+  of_group = table[table['run'] == group.name]
+  return mean_curves.band(of_group.pivot(index='round', columns='seed')[column])
+
+
+def _thinned(drawn: pd.DataFrame, most: int) -> pd.DataFrame:
+  """Returns at most so many rows, at even distances."""
+  if len(drawn) <= most:
+    return drawn
+  return drawn.iloc[np.linspace(0, len(drawn) - 1, most).round().astype(int)]
+
+
+def _some_rows(counts: pd.DataFrame) -> pd.DataFrame:
+  """Returns as many clients as `partition.png` shows."""
+  return _thinned(counts, MAX_ROWS_DRAWN)
+
+
+def _weakest(counts: pd.DataFrame) -> list[tuple[str, float]]:
+  """Returns up to three classes with the lowest recall, and their recall."""
+  examples = counts.sum(axis='columns')
+  right = pd.Series(np.diag(counts), counts.index)
+  recall = (right / examples)[examples > 0].sort_values(kind='stable')
+  return [(str(name), float(value)) for name, value in recall.head(3).items()]
+
+
+def _accuracies_of_clients(group) -> np.ndarray:
+  """Returns the clients' last accuracies, of all seeds, `float64 [n]`."""
+  found = [np.zeros(0)]
+  for folder in group.folders:
+    if (folder / 'clients.csv').exists():
+      table = pd.read_csv(folder / 'clients.csv')
+      last = table[table['round'] == table['round'].max()]
+      found.append(last['accuracy'].to_numpy(np.float64))
+  return np.concatenate(found)
+
+
+def _rounds_of_clients(group) -> np.ndarray:
+  """Returns how often each client was invited, of all seeds, `int64 [n]`."""
+  found = [np.zeros(0, np.int64)]
+  for folder in group.folders:
+    if (folder / 'participation.csv').exists():
+      table = pd.read_csv(folder / 'participation.csv')
+      found.append(table['invited'].to_numpy(np.int64))
+  return np.concatenate(found)
+
+
+def _versions(groups) -> list[dict[str, Any]]:
+  """Returns what each versions.json says, those that say the same together."""
+  found = {}
+  for group in groups:
+    for folder, summary in zip(group.folders, group.summaries, strict=True):
+      try:
+        versions = json.loads((folder / 'versions.json').read_text())
+      except (OSError, ValueError):
+        versions = {}
+      entry = found.setdefault(
+        json.dumps(versions, sort_keys=True), _of_versions(versions)
+      )
+      entry['users'].append(f'{group.name}, seed {summary["seed"]}')
+  return list(found.values())
+
+
+def _of_versions(versions: Mapping[str, Any]) -> dict[str, Any]:
+  return {
+    'users': [],
+    'is_recorded': bool(versions),
+    'machine': versions.get(_MACHINE),
+    'commit': versions.get('commit'),
+    'no_commit_because': versions.get('no_commit_because'),
+    'uncommitted_changes': versions.get('uncommitted_changes'),
+    # Where it has more than one entry, a resumed run had other code.
+    'code': versions.get('code', []),
+    'packages': {
+      name: version
+      for name, version in versions.items()
+      if name == 'tff_ssl' or name not in (*_CODE, _MACHINE)
+    },
+  }

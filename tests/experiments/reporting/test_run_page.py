@@ -1,0 +1,299 @@
+"""The page of runs, read back by a parser of HTML, its charts by bokeh."""
+
+import html
+import html.parser
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from bokeh import document, models
+
+from experiments import report
+from experiments.config.usage import UsageError
+from experiments.reporting import run_groups, run_page
+
+HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)>"\'&'
+# Elements without an end.
+_VOID = {'meta', 'img', 'link', 'br', 'hr', 'input'}
+
+
+class Page(html.parser.HTMLParser):
+  """Elements with their attributes, and the text outside scripts and styles.
+
+  Attributes:
+    elements: (tag, attributes), in order.
+    text: Of the page.
+    sections: The ids of its sections, in order.
+    open: Tags that were opened and not closed.
+  """
+
+  def __init__(self, text):
+    super().__init__()
+    self.elements, self.open, self._texts = [], [], []
+    self.feed(text)
+    self.close()
+    self.text = ' '.join(' '.join(self._texts).split())
+    self.sections = [
+      attributes['id'] for tag, attributes in self.elements if tag == 'section'
+    ]
+
+  def handle_starttag(self, tag, attrs):
+    self.elements.append((tag, dict(attrs)))
+    if tag not in _VOID:
+      self.open.append(tag)
+
+  def handle_endtag(self, tag):
+    assert self.open.pop() == tag
+
+  def handle_data(self, data):
+    if self.open and self.open[-1] not in ('script', 'style'):
+      self._texts.append(data)
+
+
+def charts_of(text):
+  """Returns the figures of a page, as bokeh itself reads them."""
+  (quoted,) = re.findall(r"const docs_json = '(.*?)';\n", text, re.DOTALL)
+  documents = json.loads(html.unescape(quoted.replace('\\\\', '\\')))
+  (content,) = documents.values()
+  return document.Document.from_json(content).roots
+
+
+def write_run(folder, process, accuracies, seed=0, **more):
+  folder.mkdir()
+  rounds = range(1, len(accuracies) + 1)
+  losses = [1 - value for value in accuracies]
+  pd.DataFrame(
+    {'round': rounds, 'accuracy': accuracies, 'test_loss': losses}
+  ).to_csv(folder / 'metrics.csv', index=False)
+  flags = {'process': process, 'seed': seed, 'run_dir': str(folder)}
+  summary = {
+    'process': process,
+    'data': 'some digits',
+    'rounds': len(accuracies),
+    'seed': seed,
+    'flags': {**flags, **more.pop('flags', {})},
+  }
+  (folder / 'summary.json').write_text(json.dumps(summary | more))
+  return folder
+
+
+def write_page(tmp_path, runs, against=None):
+  path = tmp_path / 'new' / 'page.html'
+  report.report(runs, html=path, against=against)
+  return path.read_text(encoding='utf-8')
+
+
+def pair(tmp_path, name='grouping'):
+  """Three seeds of two processes, 6 evaluations each."""
+  return [
+    write_run(
+      tmp_path / f'{place}_{seed}',
+      process,
+      [0.1, *[base + 0.01 * seed + 0.02 * (k == 4) for k in range(5)]],
+      seed,
+      **({'recipe': f'table:{name}'} if place == 'ours' else {}),
+    )
+    for place, process, base in (
+      ('ours', 'grouping', 0.8),
+      ('control', 'server_only', 0.7),
+    )
+    for seed in range(3)
+  ]
+
+
+def test_the_headline_is_the_mean_of_the_last_evaluations(tmp_path):
+  text = write_page(tmp_path, pair(tmp_path), 'server_only')
+  page = Page(text)
+  # The last 5: 4 of base, 1 of base + .02, so base + .004; seeds .01 apart.
+  # Student's t for three values: 4.303 in every table, times .01 / sqrt(3).
+  assert 'grouping 0.8140 0.7892 to 0.8388 3' in page.text
+  assert '0: 0.8040, 1: 0.8140, 2: 0.8240' in page.text
+  assert 'mean of its last 5 evaluations' in page.text
+  assert 'grouping +0.1000 +0.1000 to +0.1000 3' in page.text
+  assert page.sections == [
+    *('headline', 'curves', 'partition', 'labels', 'classes', 'clients'),
+    *('commands', 'versions'),
+  ]
+  assert not page.open
+
+
+def test_with_few_evaluations_or_seeds_the_page_says_so(tmp_path):
+  runs = [
+    write_run(tmp_path / 'a', 'grouping', [0.5, 0.7]),
+    write_run(tmp_path / 'b', 'server_only', [0.25, 0.5, 0.75]),
+  ]
+  page = Page(write_page(tmp_path, runs))
+  assert 'mean of its last 2 evaluations' in page.text
+  assert 'grouping 0.6000 none below 3 seeds 1' in page.text
+  assert 'server_only 0.6250' in page.text
+  assert 'No control is named: --against=ROW' in page.text
+
+
+def test_curves_are_means_over_seeds(tmp_path):
+  text = write_page(tmp_path, pair(tmp_path))
+  accuracy, loss = (
+    next(c for c in charts_of(text) if c.yaxis[0].axis_label == label)
+    for label in ('test accuracy', 'test loss')
+  )
+  lines = {
+    r.name: r.data_source.data
+    for r in accuracy.renderers
+    if isinstance(r.glyph, models.Line)
+  }
+  assert set(lines) == {'grouping', 'server_only'}
+  ours = lines['grouping']
+  np.testing.assert_array_equal(ours['round'], range(1, 7))
+  np.testing.assert_allclose(ours['mean'], [0.1, *[0.81] * 4, 0.83], rtol=1e-6)
+  np.testing.assert_allclose(ours['low'], [0.1, *[0.8] * 4, 0.82], rtol=1e-6)
+  np.testing.assert_allclose(ours['high'], [0.1, *[0.82] * 4, 0.84], rtol=1e-6)
+  assert loss.y_range.start == 0
+
+
+def test_warm_up_is_marked(tmp_path):
+  run = write_run(
+    tmp_path / 'a',
+    'grouping',
+    [0.5, 0.6, 0.7],
+    flags={'server_warmup_rounds': 2},
+  )
+  text = write_page(tmp_path, [run])
+  assert 'Shaded: server warm-up, rounds 1 to 2, of grouping.' in text
+  for chart in charts_of(text):
+    boxes = chart.select(models.BoxAnnotation)
+    assert (0, 2) in {(box.left, box.right) for box in boxes}
+
+
+def test_at_most_six_systems_share_a_panel_each_with_the_control(tmp_path):
+  runs = [
+    write_run(tmp_path / str(k), 'grouping', [0.5], flags={'num_groups': k})
+    for k in range(8)
+  ]
+  charts = charts_of(write_page(tmp_path, runs, 'grouping num_groups=3'))
+  panels = [
+    [r.name for r in chart.renderers if isinstance(r.glyph, models.Line)]
+    for chart in charts
+    if chart.yaxis[0].axis_label == 'test accuracy'
+  ]
+  names = [f'grouping num_groups={k}' for k in (0, 1, 2, 4, 5, 6, 7)]
+  control = 'grouping num_groups=3'
+  assert panels == [[control, *names[:5]], [control, *names[5:]]]
+
+
+def test_texts_of_users_are_no_elements(tmp_path):
+  (tmp_path / 'plain').mkdir()
+  (tmp_path / 'hostile').mkdir()
+  found = []
+  for name, folder in ((HOSTILE, 'hostile'), ('plain', 'plain')):
+    runs = pair(tmp_path / folder, name)
+    for run in runs:
+      pd.DataFrame([[3, 1], [0, 4]], [name, 'b'], [name, 'b']).to_csv(
+        run / 'confusion.csv', index_label='true class'
+      )
+      pd.DataFrame([[3, 1]], [name], [name, 'b']).to_csv(
+        run / 'partition.csv', index_label='client'
+      )
+      (run / 'versions.json').write_text(
+        json.dumps({'python': name, 'platform': name, 'commit': name})
+      )
+      pd.DataFrame({'client': [0], 'name': [name], 'invited': [2]}).to_csv(
+        run / 'participation.csv', index=False
+      )
+      summary = json.loads((run / 'summary.json').read_text())
+      summary['data'] = name
+      summary['flags']['recipe'] = name
+      (run / 'summary.json').write_text(json.dumps(summary))
+    found.append(write_page(tmp_path / folder, runs, 'server_only'))
+  hostile, plain = found
+  page = Page(hostile)
+  assert [tag for tag, _ in page.elements] == [
+    tag for tag, _ in Page(plain).elements
+  ]
+  assert not any('onerror' in attributes for _, attributes in page.elements)
+  assert '<script>alert' not in hostile and '<img src=x' not in hostile
+  # They are to be read, all the same: as a system, a class, a machine.
+  assert page.text.count('<script>alert(1)</script>') >= 5
+  maps = [r for c in charts_of(hostile) for r in c.select(models.PlainText)]
+  assert HOSTILE[:11] in {text.text[:11] for text in maps}
+
+
+def test_the_page_loads_nothing_and_is_small(tmp_path):
+  text = write_page(tmp_path, pair(tmp_path))
+  page = Page(text)
+  assert len(text) < 3 * 2**20
+  loading = [
+    (tag, attributes)
+    for tag, attributes in page.elements
+    if tag in ('link', 'iframe', 'object')
+    or 'src' in attributes
+    or 'href' in attributes
+  ]
+  assert not loading
+  (policy,) = [
+    attributes['content']
+    for tag, attributes in page.elements
+    if attributes.get('http-equiv') == 'Content-Security-Policy'
+  ]
+  assert "default-src 'none'" in policy and 'http' not in policy
+
+
+def test_a_long_run_is_thinned(tmp_path):
+  runs = [write_run(tmp_path / 'a', 'grouping', [0.5] * 3000)]
+  text = write_page(tmp_path, runs)
+  chart = charts_of(text)[0]
+  (line,) = [r for r in chart.renderers if isinstance(r.glyph, models.Line)]
+  rounds = line.data_source.data['round']
+  assert len(rounds) == 500 and (rounds[0], rounds[-1]) == (1, 3000)
+
+
+def test_what_a_run_lacks_is_called_not_recorded(tmp_path):
+  run = write_run(tmp_path / 'a', 'grouping', [0.5])
+  text = Page(write_page(tmp_path, [run])).text
+  assert 'Pseudo-labels by class: not recorded' in text
+  assert '--rounds_per_client_evaluation=10 switches it on' in text
+  assert 'not recorded; a run of this version writes it' in text
+  assert 'Not recorded: versions.json is missing.' in text
+  assert 'Training not recorded: split.json is missing' in text
+
+
+def test_figures_of_clients_classes_and_code(tmp_path):
+  run = write_run(tmp_path / 'a', 'grouping', [0.5], measured_r=0.25)
+  pd.DataFrame(
+    {'round': [1, 1, 2, 2], 'client': [0, 1] * 2, 'accuracy': [0, 0, 0.5, 1]}
+  ).to_csv(run / 'clients.csv', index=False)
+  # The class that pandas would take for a missing value.
+  pd.DataFrame([[3, 1], [2, 2]], ['NA', 'b'], ['NA', 'b']).to_csv(
+    run / 'confusion.csv', index_label='true class'
+  )
+  code = [
+    {'from_round': 0, 'commit': 'abc'},
+    {'from_round': 7, 'commit': 'def'},
+  ]
+  (run / 'versions.json').write_text(
+    json.dumps({'numpy': '1.2', 'commit': 'def', 'code': code})
+  )
+  text = write_page(tmp_path, [run])
+  page = Page(text)
+  assert 'Lowest recall: b (0.5000), NA (0.7500).' in page.text
+  assert 'from round 0: abc; from round 7: def' in page.text
+  assert 'numpy 1.2' in page.text and '0.250' in page.text
+  (chart,) = [
+    c
+    for c in charts_of(text)
+    if 'accuracy of a client' in c.xaxis[0].axis_label
+  ]
+  (quad,) = [r for r in chart.renderers if isinstance(r.glyph, models.Quad)]
+  data = quad.data_source.data
+  # The last round alone: one client at .5, one at 1.
+  held = np.asarray(data['left'])[np.asarray(data['clients']) > 0]
+  np.testing.assert_allclose(held, [0.5, 0.95])
+
+
+def test_an_unknown_control_leaves_no_page(tmp_path):
+  groups = run_groups.read_groups(
+    [write_run(tmp_path / 'a', 'grouping', [0.5])]
+  )
+  with pytest.raises(UsageError, match='--against=no is unknown'):
+    run_page.write(groups, tmp_path / 'x.html', 'no')
+  assert not (tmp_path / 'x.html').exists()
