@@ -23,9 +23,11 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
@@ -54,6 +56,7 @@ from tff_ssl.templates import client_data
 _WARM_UP_ROUNDS = 3
 _MEMORY_AT_ROUNDS = (20, 100, 200, 300)
 _PART_TIMEOUT_S = 60.0
+_SECTIONS = ('overhead', 'model', 'memory', 'speed', 'losses')
 _FITTED_CLIENTS = (20, 100, 400)
 _FITTED_PARTS = (2, 4, 8)
 _PREDICTED_CLIENTS = 1_000
@@ -67,20 +70,31 @@ def main() -> None:
   parser = argparse.ArgumentParser(prog='python -m benchmarks.cluster')
   parser.add_argument('--repetitions', type=int, default=20)
   parser.add_argument('--kills', type=int, default=20)
+  parser.add_argument('--only', default=','.join(_SECTIONS))
   flags = parser.parse_args()
+  only = [name for name in _SECTIONS if name in flags.only.split(',')]
+  if unknown := set(flags.only.split(',')) - set(_SECTIONS):
+    parser.error(f'--only: no {sorted(unknown)}; there are {_SECTIONS}.')
   nodes = cluster_utils.Cluster(
     initialize_head=True, head_node_args={'num_cpus': 0}
   )
   ray_cluster.connect(nodes.address)
   extra = [nodes.add_node(num_cpus=1) for _ in range(3)]
   with tempfile.TemporaryDirectory() as folder:
-    results = run(nodes, extra, folder, flags.repetitions, flags.kills)
+    results = run(nodes, extra, folder, flags.repetitions, flags.kills, only)
   print(json.dumps(results, indent=2))
   ray.shutdown()
   nodes.shutdown()
 
 
-def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
+def run(
+  nodes,
+  extra,
+  folder: str,
+  repetitions: int,
+  kills: int,
+  only: Collection[str],
+) -> dict:
   """Returns the results, a dict of JSON types.
 
   Args:
@@ -89,6 +103,7 @@ def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
     folder: Where client stores go.
     repetitions: Timed rounds of each candidate.
     kills: Rounds that are disturbed.
+    only: Which sections are measured.
   """
 
   def build(processes, parts):
@@ -102,40 +117,57 @@ def run(nodes, extra, folder: str, repetitions: int, kills: int) -> dict:
   results = {'machine': machine.describe()}
   dense = workloads.WORKLOADS['dense']
   process, keys = _rounds(dense, folder)
-  local = workers.build_context(threads_per_op=workers.threads_for(20))
-  one, two = build(1, 4), build(2, 4)
-  seconds = {}
-  for parts in (2, 4, 8):
-    two._num_parts = parts
-    contexts = {'local': local, 'cluster': two}
-    seconds[parts] = _time(contexts, process, keys, repetitions)
-  results['overhead'] = {
-    f'{parts} parts': {
-      'local_ms': _ms(found['local']),
-      'cluster_ms': _ms(found['cluster']),
-      'overhead_ms': round(_ms(found['cluster']) - _ms(found['local']), 1),
-    }
-    for parts, found in seconds.items()
-  }
-  results['model'] = _model({1: one, 2: two}, dense, folder, repetitions)
-  two._num_parts = 4
+  contexts = {number: build(number, 4) for number in (1, 2)}
+  two = contexts[2]
   cnn = workloads.WORKLOADS['cnn'].with_clients(16)
   large, large_keys = _rounds(cnn, folder)
-  contexts = {'one_node': one, 'two_nodes': two}
-  found = _time(contexts, large, large_keys, max(3, repetitions // 3))
-  results['speed'] = {
-    'one_node_ms': _ms(found['one_node']),
-    'two_nodes_ms': _ms(found['two_nodes']),
-    'ratio': round(
-      statistics.median(found['one_node'])
-      / statistics.median(found['two_nodes']),
-      2,
-    ),
+
+  def lose():
+    del contexts[1]  # Its node takes the place of one that is lost.
+    return _lose(two, large, large_keys, nodes, extra, kills)
+
+  measured = {
+    'overhead': lambda: _overhead(two, process, keys, repetitions),
+    'model': lambda: _model(contexts, dense, folder, repetitions // 4),
+    'memory': lambda: _follow_memory(two, process, keys),
+    'speed': lambda: _speed(contexts, large, large_keys, repetitions // 3),
+    'losses': lose,  # The last one: nodes are gone after it.
   }
-  results['memory'] = _follow_memory(two, process, keys)
-  del one  # Its node takes the place of one that is lost.
-  results['losses'] = _lose(two, large, large_keys, nodes, extra, kills)
+  for name in only:
+    for context in contexts.values():
+      context._num_parts = 4
+    began = time.monotonic()
+    results[name] = measured[name]()
+    print(f'{name}: {time.monotonic() - began:.0f} s', file=sys.stderr)
   return results
+
+
+def _overhead(cluster, process, keys, repetitions) -> dict:
+  """Returns what a round takes on a cluster and by the worker here."""
+  local = workers.build_context(threads_per_op=workers.threads_for(20))
+  found = {}
+  for parts in _FITTED_PARTS:
+    cluster._num_parts = parts
+    contexts = {'local': local, 'cluster': cluster}
+    seconds = _time(contexts, process, keys, repetitions)
+    ours, theirs = _ms(seconds['cluster']), _ms(seconds['local'])
+    found[f'{parts} parts'] = {
+      'local_ms': theirs,
+      'cluster_ms': ours,
+      'overhead_ms': round(ours - theirs, 1),
+    }
+  return found
+
+
+def _speed(contexts, process, keys, repetitions) -> dict:
+  """Returns what a round takes on one node and on two."""
+  seconds = _time(contexts, process, keys, repetitions)
+  one, two = (statistics.median(seconds[nodes]) for nodes in (1, 2))
+  return {
+    'one_node_ms': _ms(seconds[1]),
+    'two_nodes_ms': _ms(seconds[2]),
+    'ratio': round(one / two, 2),
+  }
 
 
 def _rounds(workload, folder):
@@ -206,9 +238,10 @@ def _model(contexts, workload, folder, repetitions) -> dict:
         found.append((clients, nodes, parts, statistics.median(seconds)))
     return found
 
-  few = max(3, repetitions // 4)
   fitted = [
-    row for n in _FITTED_CLIENTS for row in measure(n, _FITTED_PARTS, few)
+    row
+    for n in _FITTED_CLIENTS
+    for row in measure(n, _FITTED_PARTS, repetitions)
   ]
   clients, nodes, parts, seconds = np.array(fitted).T
   terms = np.stack([np.ones_like(parts), parts, clients / nodes], axis=1)
@@ -221,7 +254,7 @@ def _model(contexts, workload, folder, repetitions) -> dict:
   def predict(clients, nodes, parts):
     return float(factors @ (1, parts, clients / nodes))
 
-  held_out = measure(_PREDICTED_CLIENTS, [_FITTED_PARTS[-1]], few)
+  held_out = measure(_PREDICTED_CLIENTS, [_FITTED_PARTS[-1]], repetitions)
   return {
     **dict(
       zip(('fixed_ms', 'merge_ms', 'client_ms'), _rounded(factors), strict=True)

@@ -7,6 +7,7 @@ something else fails.
 import json
 import pathlib
 import re
+import statistics
 
 import pandas as pd
 import pytest
@@ -1227,27 +1228,86 @@ def test_faults_of_clients(page):
   assert f'and the others at most {_short(max(others))}.' in page
 
 
-def test_costs_of_a_cluster():
-  found = json.loads((_RESULTS / 'cluster.json').read_text())
+def _guide_to_clusters():
   guide = _RESULTS.parent / 'docs' / 'how_to' / 'several_machines.md'
-  page = ' '.join(guide.read_text().split())
+  return ' '.join(guide.read_text().split())
+
+
+def _json(name):
+  return json.loads((_RESULTS / f'{name}.json').read_text())
+
+
+@pytest.mark.parametrize('name', ['cluster', 'cluster_slower_machine'])
+def test_costs_of_a_cluster(name):
+  found, page = _json(name), _guide_to_clusters()
+  assert f'`results/{name}.json`' in page
   more = [
     round(found['overhead'][f'{parts} parts']['overhead_ms'])
     for parts in (2, 4, 8)
   ]
   two, four, eight = more
-  assert f'{two} ms more with 2 parts, {four} with 4, {eight} with 8' in page
+  local = [one['local_ms'] for one in found['overhead'].values()]
+  assert (
+    f'{two} ms more with 2 parts, {four} with 4, {eight} with 8, of '
+    f'{round(statistics.median(local), -1):.0f} |' in page
+  )
   one_node_s = found['speed']['one_node_ms'] / 1000
-  assert f'small CNN ({one_node_s:.1f} s on one node)' in page
-  assert f'{found["speed"]["ratio"]} times as fast on two nodes' in page
+  ratio = found['speed']['ratio']
+  assert f'{one_node_s:.1f} s, {ratio} times as fast on two |' in page
   memory = pd.DataFrame(found['memory']) / 1024
-  assert (memory.max(axis=1) / memory.min(axis=1) < 1.01).all()
+  assert (memory['300'] < 1.01 * memory['20']).all()
   own, others = memory.max(axis=1)
-  assert f'flat: {own:.1f} GiB here, {others:.1f} GiB in two' in page
-  losses = found['losses']
+  assert re.search(f'flat: {own:.1f} GiB[ a-z]*, {others:.1f} GiB', page)
+
+
+def test_losses_on_a_cluster():
+  losses, page = _json('cluster')['losses'], _guide_to_clusters()
   assert losses['bit_equal'] == losses['rounds']
   assert f'| {losses["rounds"]} rounds during which' in page
   assert f'longest after {losses["longest_s"]} s' in page
+
+
+def test_endings_on_a_cluster():
+  endings, page = _json('cluster_endings'), _guide_to_clusters()
+  assert len(endings) == 11 and 'eleven ways were tried' in page
+  assert not any(ending['left'] for ending in endings.values())
+
+
+def test_model_of_a_round_on_a_cluster():
+  model, page = _json('cluster_slower_machine')['model'], _guide_to_clusters()
+  fixed, merge, client = (
+    model[f'{name}_ms'] for name in ('fixed', 'merge', 'client')
+  )
+  formula = f'{fixed:.0f} ms + {merge:.1f} ms for each part + {client:.1f} ms'
+  assert formula in page
+  # The prediction is the formula, with two parts a node.
+  predicted = model['predicted_s']
+  for label, seconds in predicted.items():
+    nodes = int(label.split()[0])
+    milliseconds = fixed + merge * 2 * nodes + client * 1000 / nodes
+    assert seconds == pytest.approx(milliseconds / 1000, abs=0.02)
+  for nodes in (1, 4, 16):
+    assert f'{predicted[f"{nodes} nodes"]:.1f} s on' in page
+  assert min(predicted, key=predicted.get) == '16 nodes'
+  assert f'at most {100 * model["largest_error_of_the_fit"]:.0f}% off' in page
+  errors = [abs(ours / seen - 1) for seen, ours in model['check_s'].values()]
+  assert max(errors) == pytest.approx(
+    model['largest_error_of_the_check'], abs=0.005
+  )
+  assert f'at most {100 * max(errors):.0f}% off for rounds of 1,000' in page
+
+
+def test_many_clients():
+  found, page = _json('scale'), _guide_to_clusters()
+  build, opening, rounds = (found[name] for name in ('build', 'open', 'rounds'))
+  assert f'store of {found["num_clients"]:,} clients of ten images' in page
+  gib = (build['peak_mib'] - build['peak_mib_before']) / 1024
+  assert f'takes {build["seconds"]:.0f} s and {gib:.1f} GiB to build' in page
+  seconds = opening['milliseconds'] / 1000
+  assert f'{seconds:.1f} s and {opening["mib"]:.0f} MiB to open' in page
+  assert f'{opening["sample_a_round_ms"]:.1f} ms to draw 1,000' in page
+  assert f'takes {rounds["seconds"]:.1f} s on two cores' in page
+  assert rounds['mib_at_the_end'] < 1.01 * rounds['mib_after_a_quarter']
 
 
 @_on('costs.md')
