@@ -127,6 +127,7 @@ PUBLISHED = {
   'balanced_small_cnn': {},
   'balanced_table4': {},
   'balanced_table5': {},
+  'cifar10_table3': {},
   'gain_balanced': {},
   'gain_resnet9': {},
   'gain_writers': {},
