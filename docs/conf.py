@@ -58,7 +58,7 @@ _FENCE = re.compile(r'^(\s*)```(\w*)\s*$')
 _LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)#:]+)\)')
 _EVIDENCE = (
   *('README', 'gain', 'grouping', 'fedlabel', 'label_hungry', 'fedul'),
-  *('comparison', 'costs', 'robustness'),
+  *('comparison', 'fedmatch', 'costs', 'robustness'),
 )
 
 

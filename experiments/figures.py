@@ -213,6 +213,42 @@ def pictures() -> Mapping[pathlib.Path, tuple[gain_figures.Panel, ...]]:
         title='Table 4, T = 32',
       ),
     ),
+    _RESULTS / 'fedmatch.png': (
+      _PANEL(
+        _curves('cifar10_table3'),
+        (
+          _LINE('supervised', 'all labels at the clients', 'grey'),
+          _LINE('server_only', 'the server alone', 'grey'),
+          _LINE('server_iid_grouping', 'grouping'),
+          _LINE('server_noniid_grouping', 'grouping, R = 1', is_control=True),
+          _LINE('server_iid_fedmatch', 'FedMatch', 'red'),
+          _LINE(
+            'server_noniid_fedmatch',
+            'FedMatch, R = 1',
+            'red',
+            is_control=True,
+          ),
+        ),
+        title='1,200 labels at the server, one seed',
+      ),
+      _PANEL(
+        _curves('cifar10_table3'),
+        (
+          _LINE('supervised', 'all labels at the clients', 'grey'),
+          _LINE('client_iid_fedavg', 'the 1,200 labels alone', 'grey'),
+          _LINE('client_iid_grouping', 'grouping'),
+          _LINE('client_noniid_grouping', 'grouping, R = 1', is_control=True),
+          _LINE('client_iid_fedmatch', 'FedMatch', 'red'),
+          _LINE(
+            'client_noniid_fedmatch',
+            'FedMatch, R = 1',
+            'red',
+            is_control=True,
+          ),
+        ),
+        title='1,200 labels at the clients, one seed',
+      ),
+    ),
   }
 
 

@@ -71,7 +71,7 @@ def _on(name):
 # Those that say what came out; the others are written by `reproduce`.
 _ANSWERS = (
   *('gain', 'grouping', 'comparison', 'fedlabel', 'label_hungry', 'fedul'),
-  *('costs', 'robustness'),
+  *('costs', 'robustness', 'fedmatch'),
 )
 _LINK = re.compile(r'(!?)\[[^\]]*\]\(([^)#:]+)\)')
 
@@ -1127,6 +1127,36 @@ def test_shared_examples(page):
   # "Less than a fifth", and "less than a tenth".
   assert late.mean()['fedavg'] < 0.2
   assert late.mean()['grouping'] < 0.1
+
+
+@_on('fedmatch.md')
+def test_fedmatch_beside_grouping(page):
+  accuracy = _accuracy('cifar10_table3', tested=2000).xs(
+    0, axis=1, level='seed'
+  )
+  assert list(accuracy.index[-5:]) == [30, 33, 36, 39, 40]
+  assert (accuracy.notna()).all(axis=None)
+  last = {run: _short(value) for run, value in accuracy.tail(5).mean().items()}
+  for place, words, alone in (
+    ('server', 'at the server', ('server_only', 'server_only')),
+    ('client', 'at the clients', ('client_iid_fedavg', 'client_noniid_fedavg')),
+  ):
+    for clients, other, control in zip(
+      ('iid', 'noniid'), ('R = 0', 'R = 1'), alone, strict=True
+    ):
+      cells = [
+        last[f'{place}_{clients}_fedmatch'],
+        last[f'{place}_{clients}_grouping'],
+        last[control],
+      ]
+      assert f'| {words}, {other} | {" | ".join(cells)} |' in page
+  assert f'with all labels at the clients {last["supervised"]}' in page
+  # The sentence of the answer.
+  assert all(
+    accuracy[f'{cell}_grouping'].tail(5).mean()
+    > accuracy[f'{cell}_fedmatch'].tail(5).mean()
+    for cell in ('server_iid', 'server_noniid', 'client_iid', 'client_noniid')
+  )
 
 
 def _end(value):

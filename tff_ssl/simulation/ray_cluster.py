@@ -71,8 +71,8 @@ def _check_listens(address: str) -> None:
 def _unreachable(address: str, why: str) -> RuntimeError:
   return RuntimeError(
     f'The Ray cluster {address!r} cannot be reached: {why.rstrip(".")}. Start '
-    'one with `ray start --head`, or name the address of one that runs; if it '
-    'asks for a token or TLS, set the variables of Ray that it was started with.'
+    'one with `ray start --head`, or name the address of one that runs. If it '
+    'asks for a token or TLS, set the variables of Ray that it has.'
   )
 
 
