@@ -3,16 +3,17 @@
     python -m benchmarks.cluster
 
 starts a cluster of three nodes on this machine, each with one core, and prints
-one JSON object:
+one JSON object. With `--write=FILE`, each section is in the file once it is
+measured.
 
   * `overhead`: a round of 20 clients with a dense network, on two nodes and by
     the worker of this machine, in turn;
-  * `speed`: a round of 16 clients with a small CNN on one node and on two, in
-    turn;
   * `model`: a formula for the seconds of a round, fitted to rounds of 20 to 400
     clients on one node and on two, in two to eight parts, and held against
     rounds of 1,000 clients, which it has not seen;
   * `memory`: of all processes that compute, over many rounds;
+  * `speed`: a round of 16 clients with a small CNN on one node and on two, in
+    turn;
   * `losses`: rounds during which a process, a TFF worker or a node is killed at
     a random moment.
 """
@@ -27,7 +28,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
@@ -39,7 +40,7 @@ import tensorflow_federated as tff
 from ray import cluster_utils
 from scipy import optimize
 
-from benchmarks import machine, workloads
+from benchmarks import machine, results_file, workloads
 from datasets.store import store_readers
 from tff_ssl import augmentation
 from tff_ssl.algorithms import PROCESSES
@@ -71,6 +72,7 @@ def main() -> None:
   parser.add_argument('--repetitions', type=int, default=20)
   parser.add_argument('--kills', type=int, default=20)
   parser.add_argument('--only', default=','.join(_SECTIONS))
+  parser.add_argument('--write', metavar='FILE')
   flags = parser.parse_args()
   only = [name for name in _SECTIONS if name in flags.only.split(',')]
   if unknown := set(flags.only.split(',')) - set(_SECTIONS):
@@ -81,7 +83,13 @@ def main() -> None:
   ray_cluster.connect(nodes.address)
   extra = [nodes.add_node(num_cpus=1) for _ in range(3)]
   with tempfile.TemporaryDirectory() as folder:
-    results = run(nodes, extra, folder, flags.repetitions, flags.kills, only)
+    sections = run(nodes, extra, folder, flags.repetitions, flags.kills, only)
+    results = {'machine': machine.describe()}
+    for name, measured in sections:
+      results[name] = measured
+      print(f'{name} is measured.', file=sys.stderr)
+      if flags.write:
+        results_file.write(results, flags.write)
   print(json.dumps(results, indent=2))
   ray.shutdown()
   nodes.shutdown()
@@ -94,8 +102,8 @@ def run(
   repetitions: int,
   kills: int,
   only: Collection[str],
-) -> dict:
-  """Returns the results, a dict of JSON types.
+) -> Iterator[tuple[str, dict]]:
+  """Measures the sections one after another.
 
   Args:
     nodes: The cluster.
@@ -104,6 +112,9 @@ def run(
     repetitions: Timed rounds of each candidate.
     kills: Rounds that are disturbed.
     only: Which sections are measured.
+
+  Yields:
+    The name of a section, and its results of JSON types.
   """
 
   def build(processes, parts):
@@ -114,7 +125,6 @@ def run(
       part_timeout_s=_PART_TIMEOUT_S,
     )
 
-  results = {'machine': machine.describe()}
   dense = workloads.WORKLOADS['dense']
   process, keys = _rounds(dense, folder)
   contexts = {number: build(number, 4) for number in (1, 2)}
@@ -136,10 +146,7 @@ def run(
   for name in only:
     for context in contexts.values():
       context._num_parts = 4
-    began = time.monotonic()
-    results[name] = measured[name]()
-    print(f'{name}: {time.monotonic() - began:.0f} s', file=sys.stderr)
-  return results
+    yield name, measured[name]()
 
 
 def _overhead(cluster, process, keys, repetitions) -> dict:

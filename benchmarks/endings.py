@@ -3,8 +3,8 @@
     python -m benchmarks.endings
 
 starts `experiments.run --cluster=local` once for each kind of ending and prints
-one JSON object: the exit code of the run, and how many of the processes that it
-had started were left 30 seconds later.
+one JSON object: the exit code of the run, and which of the processes that it
+had started were left 30 seconds later. `--write=FILE` writes it down, too.
 """
 
 import argparse
@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 import psutil
+
+from benchmarks import results_file
 
 _ROOT = pathlib.Path(__file__).parents[1]
 # Processes that a run starts inherit it, also those that leave its session.
@@ -39,6 +41,7 @@ def main() -> None:
   """Runs all endings and prints what they left."""
   parser = argparse.ArgumentParser(prog='python -m benchmarks.endings')
   parser.add_argument('--only', help='comma-separated names of endings')
+  parser.add_argument('--write', metavar='FILE')
   flags = parser.parse_args()
   names = flags.only.split(',') if flags.only else list(_ENDINGS)
   found = {}
@@ -46,6 +49,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
       found[name] = _try(_ENDINGS[name], pathlib.Path(folder))
     print(f'{name}: {found[name]}', file=sys.stderr, flush=True)
+    if flags.write:
+      results_file.write(found, flags.write)
   print(json.dumps(found, indent=2))
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale
 
-prints one JSON object:
+prints one JSON object, which `--write=FILE` writes down, too:
 
   * `build`: partitioning and packing, in a process of its own;
   * `open`: opening the store, drawing the participants of a round and reading
@@ -27,7 +27,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 import psutil
 
-from benchmarks import candidates, machine, workloads
+from benchmarks import candidates, machine, results_file, workloads
 from datasets.store import client_store
 from tff_ssl.simulation import client_sampling
 
@@ -42,6 +42,7 @@ def main() -> None:
   parser.add_argument('--num_clients', type=int, default=100_000)
   parser.add_argument('--clients_per_round', type=int, default=1_000)
   parser.add_argument('--rounds', type=int, default=20)
+  parser.add_argument('--write', metavar='FILE')
   flags = parser.parse_args()
   sizes = flags.num_clients, flags.clients_per_round
   results = {
@@ -57,6 +58,8 @@ def main() -> None:
       _train, path, flags.clients_per_round, flags.rounds
     )
   print(json.dumps(results, indent=2))
+  if flags.write:
+    results_file.write(results, flags.write)
 
 
 def _in_a_process(function: Callable, *arguments):

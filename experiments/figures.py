@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pandas as pd
 
 from experiments.config import command_line
-from experiments.reporting import fault_figures, gain_figures
+from experiments.reporting import curve_figures, fault_figures
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _RESULTS = _ROOT / 'results'
-_LINE = gain_figures.Line
-_PANEL = gain_figures.Panel
+_LINE = curve_figures.Line
+_PANEL = curve_figures.Panel
 # Evaluations whose mean is drawn, as the table `robustness` reports them.
 _LAST = 3
 
@@ -29,7 +29,7 @@ def _curves(*names: str) -> pd.DataFrame:
   return together[together['table'] == first].drop(columns='table')
 
 
-def pictures() -> Mapping[pathlib.Path, tuple[gain_figures.Panel, ...]]:
+def pictures() -> Mapping[pathlib.Path, tuple[curve_figures.Panel, ...]]:
   """Returns the panels of each picture of curves by its PNG file."""
   return {
     _ROOT / 'docs' / '_static' / 'gain_writers.png': (
@@ -213,46 +213,33 @@ def pictures() -> Mapping[pathlib.Path, tuple[gain_figures.Panel, ...]]:
         title='Table 4, T = 32',
       ),
     ),
-    _RESULTS / 'fedmatch.png': (
+    _RESULTS / 'fedmatch.png': tuple(
       _PANEL(
         _curves('cifar10_table3'),
         (
           _LINE('supervised', 'all labels at the clients', 'grey'),
-          _LINE('server_only', 'the server alone', 'grey'),
-          _LINE('server_iid_grouping', 'grouping'),
-          _LINE('server_noniid_grouping', 'grouping, R = 1', is_control=True),
-          _LINE('server_iid_fedmatch', 'FedMatch', 'red'),
+          _LINE(alone, 'the 1,200 labels alone', 'grey'),
+          _LINE(f'{place}_iid_grouping', 'grouping'),
+          _LINE(f'{place}_noniid_grouping', 'grouping, R = 1', is_control=True),
+          _LINE(f'{place}_iid_fedmatch', 'FedMatch', 'red'),
           _LINE(
-            'server_noniid_fedmatch',
+            f'{place}_noniid_fedmatch',
             'FedMatch, R = 1',
             'red',
             is_control=True,
           ),
         ),
-        title='1,200 labels at the server, one seed',
-      ),
-      _PANEL(
-        _curves('cifar10_table3'),
-        (
-          _LINE('supervised', 'all labels at the clients', 'grey'),
-          _LINE('client_iid_fedavg', 'the 1,200 labels alone', 'grey'),
-          _LINE('client_iid_grouping', 'grouping'),
-          _LINE('client_noniid_grouping', 'grouping, R = 1', is_control=True),
-          _LINE('client_iid_fedmatch', 'FedMatch', 'red'),
-          _LINE(
-            'client_noniid_fedmatch',
-            'FedMatch, R = 1',
-            'red',
-            is_control=True,
-          ),
-        ),
-        title='1,200 labels at the clients, one seed',
-      ),
+        title=f'1,200 labels at the {words}, one seed',
+      )
+      for place, words, alone in (
+        ('server', 'server', 'server_only'),
+        ('client', 'clients', 'client_iid_fedavg'),
+      )
     ),
   }
 
 
-def _grouping_lines(alone, fedavg, groups) -> tuple[gain_figures.Line, ...]:
+def _grouping_lines(alone, fedavg, groups) -> tuple[curve_figures.Line, ...]:
   """Returns the curves of a panel: groups, each with its control."""
   lines = [alone]
   for colour, number, (own, control) in zip(
@@ -272,7 +259,7 @@ def main() -> int:
     The exit code.
   """
   for path, panels in pictures().items():
-    gain_figures.draw(panels, path)
+    curve_figures.draw(panels, path)
     print(f'{path} is drawn.')
   curves = pd.read_csv(_RESULTS / 'robustness_runs_curves.csv')
   last = (

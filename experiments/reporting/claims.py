@@ -27,6 +27,7 @@ _WITHIN = 0.03
 # How near two systems must be for "hardly differs".
 _LEVEL = 0.03
 _MIN_SEEDS = 3
+_EXPECTED = ('above', 'level')
 # Below so many times the accuracy of guessing, a run has not begun to learn.
 _TIMES_CHANCE = 2
 
@@ -120,17 +121,19 @@ class Figures:
 
 
 def load(
-  path: pathlib.Path = RESULTS / 'claims.toml',
+  folder: pathlib.Path = RESULTS,
 ) -> tuple[Sequence[Paper], Sequence[Claim]]:
   """Returns the papers and their claims, in the order of the file.
 
   Args:
-    path: The file.
+    folder: Where `claims.toml` lies.
 
   Raises:
-    ValueError: If a claim has a field that is not known, or names a paper that
-      the file does not have.
+    ValueError: If a claim has a field that is not known, names a paper that
+      the file does not have, expects something else than `above` or `level`, or
+      has another number of published figures than none or two.
   """
+  path = folder / 'claims.toml'
   content = tomllib.loads(path.read_text(encoding='utf-8'))
   papers = [Paper(key, **value) for key, value in content['papers'].items()]
   known = {field.name for field in dataclasses.fields(Claim)}
@@ -141,7 +144,18 @@ def load(
     if fields['paper'] not in content['papers']:
       raise ValueError(f'{path}: claims.{key}: no paper {fields["paper"]!r}.')
     lists = {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
-    claims.append(Claim(key, **{**fields, **lists}))
+    claim = Claim(key, **{**fields, **lists})
+    if claim.expects not in _EXPECTED:
+      raise ValueError(
+        f'{path}: claims.{key}: expects={claim.expects!r} must be one of '
+        f'{_EXPECTED}.'
+      )
+    if len(claim.published) not in (0, 2):
+      raise ValueError(
+        f'{path}: claims.{key}: published={claim.published} must name the rows '
+        'of system and control, or nothing.'
+      )
+    claims.append(claim)
   return papers, claims
 
 
@@ -247,19 +261,16 @@ _METHOD = (
 )
 
 
-def page(
-  folder: pathlib.Path = RESULTS, path: pathlib.Path | None = None
-) -> str:
+def page(folder: pathlib.Path = RESULTS) -> str:
   """Returns the page of all claims.
 
   Args:
-    folder: Where the curves lie.
-    path: The file of the claims; by default `claims.toml` in `folder`.
+    folder: Where `claims.toml` and the curves lie.
 
   Raises:
     ValueError: As `load` and `measure`; if an answer quotes an unknown figure.
   """
-  papers, claims = load(path or folder / 'claims.toml')
+  papers, claims = load(folder)
   figures = {claim.key: measure(claim, folder) for claim in claims}
   quotable = {
     key: _Quoted(found) for key, found in figures.items() if found is not None

@@ -121,7 +121,9 @@ def of_group(group: Group) -> Audit:
   known = [split for split in splits if split is not None]
   process = _process_of(group)
   flags = group.summaries[0]['flags']
-  training = [Line('Training', f'{NOT_RECORDED}: split.json is missing')]
+  training = [
+    Line('Training', f'{NOT_RECORDED}: split.json is missing or damaged')
+  ]
   if known:
     training = [
       Line('Labels at the server', _at_server(known, process)),

@@ -159,10 +159,8 @@ def counts_by_class(counts: pd.DataFrame) -> plotting.figure:
   Args:
     counts: A row for each client, a column for each class.
   """
-  chart = _heat_map(
-    counts, counts, ('class', 'client'), counts.to_numpy().max()
-  )
-  return chart
+  most = counts.to_numpy().max()
+  return _heat_map(counts, counts, ('class', 'client'), most)
 
 
 def confusion(counts: pd.DataFrame) -> plotting.figure:
@@ -257,10 +255,12 @@ def _chart(x_label: str, y_label: str, **options) -> plotting.figure:
   chart.axis.major_label_text_color = _TEXT
   chart.axis.axis_label_text_font_style = 'normal'
   # Rounds, clients and classes are whole numbers.
-  chart.xaxis.ticker = models.AdaptiveTicker(
-    base=10, mantissas=[1, 2, 5], min_interval=1
-  )
+  chart.xaxis.ticker = _whole_numbers()
   return chart
+
+
+def _whole_numbers() -> models.AdaptiveTicker:
+  return models.AdaptiveTicker(base=10, mantissas=[1, 2, 5], min_interval=1)
 
 
 def _heat_map(shown, counts, labels, most) -> plotting.figure:
@@ -334,9 +334,7 @@ def _name_ticks(axis, names) -> None:
     ):
       axis.major_label_orientation = 0.8
   else:
-    axis.ticker = models.AdaptiveTicker(
-      base=10, mantissas=[1, 2, 5], min_interval=1
-    )
+    axis.ticker = _whole_numbers()
 
 
 def _short(name: str) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 
 _RESULTS = pathlib.Path(__file__).parents[2] / 'results'
@@ -1149,7 +1150,14 @@ def test_fedmatch_beside_grouping(page):
         last[f'{place}_{clients}_grouping'],
         last[control],
       ]
-      assert f'| {words}, {other} | {" | ".join(cells)} |' in page
+      published = [
+        _short(
+          recipes.load('ssfl_table3')[f'{place}_{clients}_{name}'].published
+        )
+        for name in ('fedmatch', 'grouping')
+      ]
+      row = ' | '.join([*cells, *published])
+      assert f'| {words}, {other} | {row} |' in page
   assert f'with all labels at the clients {last["supervised"]}' in page
   # The sentence of the answer.
   assert all(

@@ -25,6 +25,9 @@ from tensorflow_federated.python.core.impl.execution_contexts import (
 
 from tff_ssl.simulation import channels, secure_sums
 
+# Merges in one call: what they are compiled to grows with their number.
+_MERGED_AT_ONCE = 15
+
 # Computes a computation of each argument: `(tff.Computation, [argument, ...])`
 # to the results, in order.
 ComputeParts = Callable[[tff.Computation, Sequence[Any]], list]
@@ -75,9 +78,12 @@ class DividedContext(tff.framework.SyncContext):
     ).value()
     aggregates = self._compute_parts(form.up_to_merge, parts)
     struct = tff.structure.Struct.unnamed
-    merged = self._local.invoke(
-      self._merge_all(form.merge, len(aggregates)), struct(*aggregates)
-    )
+    merged, *others = aggregates
+    for start in range(0, len(others), _MERGED_AT_ONCE):
+      some = (merged, *others[start : start + _MERGED_AT_ONCE])
+      merged = self._local.invoke(
+        self._merge_all(form.merge, len(some)), struct(*some)
+      )
     # The argument's clients do not matter any more: any part of them will do.
     return self._local.invoke(form.after_merge, struct(parts[0], merged))
 
@@ -101,8 +107,8 @@ def _is_divisible(comp) -> bool:
 def _merge_all(merge: tff.Computation, number: int) -> tff.Computation:
   """Returns the computation that merges so many aggregates, in order.
 
-  One call in the place of one for each aggregate, which would take the merged
-  ones to the worker and back each time.
+  A call for each aggregate would take the merged ones to the worker and back
+  each time.
   """
 
   @tff.federated_computation([merge.type_signature.result] * number)

@@ -27,6 +27,7 @@ def connect(address: str) -> None:
 
   Raises:
     RuntimeError: If Ray is not installed, or the cluster cannot be reached.
+    SystemExit: With 143, on SIGTERM while Ray starts.
   """
   ray = import_ray()
   if ray.is_initialized():
@@ -53,7 +54,10 @@ def connect(address: str) -> None:
     )
     if callable(handler):  # Ray has put its own in the place of any.
       signal.signal(signal.SIGTERM, handler)
-  except SystemExit as error:  # From Ray's handler, while it starts.
+  except SystemExit as error:
+    # Ray's handler exits with the bare number of the signal.
+    if error.code != signal.SIGTERM:
+      raise
     raise SystemExit(128 + signal.SIGTERM) from error
   except (ConnectionError, ValueError, RuntimeError) as error:
     raise _unreachable(address, channels.first_cause(error)) from error

@@ -141,6 +141,8 @@ def test_a_page(folder):
     ('paper = "p"', 'paper = "q"', "claims.one: no paper 'q'"),
     ('setting', 'seting', r"claims.one has unknown \['seting'\]"),
     ('{one.system}', '{two.system}', "papers.p: its answer quotes 'two'"),
+    ('setting', 'expects = "below"\nsetting', "expects='below' must be one of"),
+    ('setting', 'published = ["a:b"]\nsetting', 'must name the rows of system'),
     ('control = "one"', 'control = "three"', "'two' and 'three' have no seed"),
   ],
 )

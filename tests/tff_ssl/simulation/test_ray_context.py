@@ -212,6 +212,23 @@ def test_a_signal_interrupts_a_round(context, process):
   assert_equal(run_round(context, process), calm)
 
 
+@pytest.mark.parametrize('code, expected', [(15, 143), (1, 1)])
+def test_exits_while_ray_starts(monkeypatch, code, expected):
+  """Ray's handler of SIGTERM exits with 15, before it can be replaced."""
+
+  class Ray:
+    def is_initialized(self):
+      return False
+
+    def init(self, **options):
+      sys.exit(code)
+
+  monkeypatch.setattr(ray_cluster, 'import_ray', Ray)
+  with pytest.raises(SystemExit) as exit_:
+    ray_cluster.connect('local')
+  assert exit_.value.code == expected
+
+
 def test_client_data_that_lie_here(context):
   """Data sets of this process cannot be sent; their elements can."""
   sequences = tff.FederatedType(tff.SequenceType(np.int32), tff.CLIENTS)

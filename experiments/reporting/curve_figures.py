@@ -1,4 +1,4 @@
-"""Pictures of what unlabelled clients give, between the bounds.
+"""Pictures of accuracy over rounds, designed for a page.
 
 Each curve is the mean over seeds with a band of all of them, and has its name
 at its end. Bounds are grey. A control has the colour of its system, and is
@@ -17,6 +17,7 @@ from matplotlib import figure, ticker
 from PIL import Image
 from sklearn import isotonic
 
+from experiments.reporting import mean_curves
 from tff_ssl import whole_files
 
 COLOURS = {
@@ -138,19 +139,20 @@ def _draw_line(
   own = curves[curves['run'] == line.run].dropna(subset=['accuracy'])
   if own.empty:
     raise ValueError(f'The run {line.run} is not among the curves.')
-  accuracy = own.pivot(index='round', columns='seed', values='accuracy')
-  mean, colour = accuracy.mean(axis=1), COLOURS[line.colour]
-  style = '--' if line.is_control else '-'
-  axes.plot(mean.index, mean, style, color=colour, linewidth=2)
+  drawn = mean_curves.band(
+    own.pivot(index='round', columns='seed', values='accuracy')
+  )
+  colour, style = COLOURS[line.colour], '--' if line.is_control else '-'
+  axes.plot(drawn.index, drawn['mean'], style, color=colour, linewidth=2)
   axes.fill_between(
-    accuracy.index,
-    accuracy.min(axis=1),
-    accuracy.max(axis=1),
+    drawn.index,
+    drawn['low'],
+    drawn['high'],
     color=colour,
     alpha=0.1 if line.is_control else 0.2,
     linewidth=0,
   )
-  return int(mean.index[-1]), mean.iloc[-1]
+  return int(drawn.index[-1]), drawn['mean'].iloc[-1]
 
 
 def _apart(

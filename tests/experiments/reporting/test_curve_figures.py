@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib import colors, figure
 
-from experiments.reporting import gain_figures
+from experiments.reporting import curve_figures
 
 _CURVES = pd.DataFrame(
   {
@@ -17,14 +17,14 @@ _CURVES = pd.DataFrame(
   }
 )
 _LINES = (
-  gain_figures.Line('ours', 'with clients'),
-  gain_figures.Line('alone', 'alone', 'grey'),
+  curve_figures.Line('ours', 'with clients'),
+  curve_figures.Line('alone', 'alone', 'grey'),
 )
 
 
 def test_colours_of_the_lines_are_in_the_picture(tmp_path):
   path = tmp_path / 'picture.png'
-  gain_figures.draw([gain_figures.Panel(_CURVES, _LINES, lowest=0.4)], path)
+  curve_figures.draw([curve_figures.Panel(_CURVES, _LINES, lowest=0.4)], path)
   pixels = matplotlib.image.imread(path)[..., :3].reshape(-1, 3)
   # Blue, #1f77b4, and the grey of bounds. The palette moves them a little.
   for colour in ((0x1F / 255, 0x77 / 255, 0xB4 / 255), (0.45, 0.45, 0.45)):
@@ -41,11 +41,11 @@ def test_means_and_controls_of_each_panel(tmp_path, monkeypatch):
     save(self, *args, **options)
 
   monkeypatch.setattr(figure.Figure, 'savefig', keep)
-  control = gain_figures.Line('alone', 'control', is_control=True)
-  gain_figures.draw(
+  control = curve_figures.Line('alone', 'control', is_control=True)
+  curve_figures.draw(
     [
-      gain_figures.Panel(_CURVES, _LINES, title='left'),
-      gain_figures.Panel(
+      curve_figures.Panel(_CURVES, _LINES, title='left'),
+      curve_figures.Panel(
         _CURVES, (_LINES[0], control), lowest=0.2, highest=0.9
       ),
     ],
@@ -74,9 +74,9 @@ def test_means_and_controls_of_each_panel(tmp_path, monkeypatch):
 
 
 def test_a_missing_run_is_named(tmp_path):
-  panel = gain_figures.Panel(_CURVES, (gain_figures.Line('other', 'other'),))
+  panel = curve_figures.Panel(_CURVES, (curve_figures.Line('other', 'other'),))
   with pytest.raises(ValueError, match='The run other is not among'):
-    gain_figures.draw([panel], tmp_path / 'p.png')
+    curve_figures.draw([panel], tmp_path / 'p.png')
   assert not list(tmp_path.iterdir())
 
 
@@ -91,4 +91,4 @@ def test_a_missing_run_is_named(tmp_path):
   ],
 )
 def test_names_keep_a_distance(heights, placed):
-  assert gain_figures._apart(heights, 0.05, 0, 1) == pytest.approx(placed)
+  assert curve_figures._apart(heights, 0.05, 0, 1) == pytest.approx(placed)
