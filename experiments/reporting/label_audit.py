@@ -128,7 +128,9 @@ def of_group(group: Group) -> Audit:
     training = [
       Line('Labels at the server', _at_server(known, process)),
       Line('Labels at clients', _at_clients(known, process)),
-      Line('Unlabelled examples at clients', _unlabelled(known, process)),
+      Line(
+        'Unlabelled examples at clients', _unlabelled(known, process, flags)
+      ),
       Line('Who gets which example', _dealt(known[0])),
     ]
   if flags.get('class_weights') == 'balanced':
@@ -199,7 +201,7 @@ def _at_clients(splits, process) -> str:
   return text
 
 
-def _unlabelled(splits, process) -> str:
+def _unlabelled(splits, process, flags) -> str:
   count = _range(split.description['labels']['unlabelled'] for split in splits)
   first = splits[0]
   if first.redrawn_ratio is not None:
@@ -217,6 +219,11 @@ def _unlabelled(splits, process) -> str:
     has_some and not process.uses_unlabelled
   ):
     return f'{count}: nobody trains on them'
+  if flags.get('experts') == 'truth':
+    return (
+      f'{count}: clients train on them with the labels that the simulation '
+      'hides (--experts=truth), for an upper bound'
+    )
   how = ', with pseudo-labels' if process.makes_pseudo_labels else ''
   return f'{count}: clients train on them without their labels{how}'
 

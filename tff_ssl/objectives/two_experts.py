@@ -13,6 +13,10 @@ lambda(x) = lambda_0 h(s-) / h(s*)                             (Eqs. 5 to 8)
 ```
 
 with psi the strong view; an example without a pseudo-label adds nothing.
+
+`experts='truth'` puts the true labels in the place of y_hat: what a labeller
+that is always sure and never wrong would come to. It is ours, and needs a
+simulation.
 """
 
 from __future__ import annotations
@@ -34,7 +38,9 @@ with epy.lazy_imports():
   from tff_ssl import randomness
   from tff_ssl.objectives.maths import losses, selected
 
+_TRUTH = 'truth'
 _BOTH = only_with('experts', 'both')
+_PREDICTED = unless('experts', _TRUTH, 'asks no model')
 _WEIGHED = unless('consistency_weight', 0, 'leaves it out')
 SETTINGS = (
   Setting(
@@ -54,14 +60,16 @@ SETTINGS = (
   Setting(
     'experts',
     str,
-    'Who gives the pseudo-labels: both models, the global or the local one.',
-    choices=('both', 'global', 'local'),
+    'Who gives the pseudo-labels: both models, the global or the local one, or '
+    'the truth: the labels that a simulation hides, for an upper bound.',
+    choices=('both', 'global', 'local', _TRUTH),
   ),
   Setting(
     'expert_view',
     str,
     'The view that the experts see: plain, weak or strong.',
     choices=('plain', 'weak', 'strong'),
+    used_when=(_PREDICTED,),
   ),
   Setting(
     'consistency_view',
@@ -85,6 +93,8 @@ SETTINGS = (
     choices=('all', 'passed'),
   ),
 )
+# beta, which a labeller that asks no model does not have.
+EXPERT_THRESHOLD = dataclasses.replace(THRESHOLD, used_when=(_PREDICTED,))
 
 
 _EPSILON = 1e-12
@@ -118,7 +128,8 @@ class TwoExperts:
       (Appendix A), shifted by the entropy of the uniform distribution, so that
       it is nonnegative and Eq. 7's ratio keeps its meaning.
     experts: 'both', or one alone, 'global' or 'local' (Figure 2), which leaves
-      no s- to be consistent with.
+      no s- to be consistent with. Or 'truth': each example has its true label
+      (`true_y`, which a simulation hides), whatever the threshold.
     expert_view: The view that the experts see: 'plain' (x in Eq. 3), 'weak', or
       'strong', of which Appendix A speaks.
     consistency_view: The view on which the model is compared with s-: 'plain'
@@ -155,7 +166,12 @@ class TwoExperts:
       batch: The minibatch of unlabelled examples.
       anchors: `Experts`.
       seed: `int32 [2]`.
+
+    Raises:
+      ValueError: If `experts` is 'truth' and the data have no `true_y`.
     """
+    if self.experts == _TRUTH:
+      return self._with_true_labels(predict, batch, seed)
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     plain = self.views.plain(batch['x'])
     seen = {
@@ -189,6 +205,25 @@ class TwoExperts:
         )
       weight = self.consistency_weight * self._ratio(other, chosen)
       each += agrees * weight * self._divergence(logits, other)
+    return self._mean(each, labels, mask, batch, mask * is_local, agrees)
+
+  def _with_true_labels(self, predict, batch, seed):
+    """Returns loss and metrics where y_hat is the truth; no expert is asked."""
+    if 'true_y' not in batch:
+      raise ValueError(
+        f'experts={_TRUTH!r} trains on the labels that a simulation hides, and '
+        'these data have no true_y: take both, global or local.'
+      )
+    labels = batch['true_y']
+    mask = tf.cast(labels >= 0, tf.float32)
+    strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
+    logits = predict(strong, seed=randomness.fold_in(seed, 2))
+    each = losses.masked_cross_entropy(labels, logits, mask)
+    nobody = tf.zeros_like(mask)
+    return self._mean(each, labels, mask, batch, nobody, nobody)
+
+  def _mean(self, each, labels, mask, batch, is_local, agrees):
+    """Returns the mean of the examples' losses, and the metrics."""
     total, size = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)
     passed = tf.reduce_sum(mask)
     count = size if self.unlabelled_mean == 'all' else passed
@@ -196,7 +231,7 @@ class TwoExperts:
       unlabelled_loss=(total, count),
       mask_rate=(passed, size),
       pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
-      local_expert_rate=(tf.reduce_sum(mask * is_local), passed),
+      local_expert_rate=(tf.reduce_sum(is_local), passed),
       agreement_rate=(tf.reduce_sum(agrees), passed),
     )
 

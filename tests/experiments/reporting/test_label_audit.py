@@ -105,6 +105,23 @@ def test_some_labels_of_the_clients(tmp_path):
   assert alone['Unlabelled examples at clients'] == '4: nobody trains on them'
 
 
+def test_training_on_hidden_labels_is_named(tmp_path):
+  group = write_run(
+    tmp_path / 'x',
+    'fedlabel',
+    partition={
+      'server_indices': np.array([], np.int64),
+      'labelled_indices': np.array([2, 3, 6]),
+    },
+    split={'labels_at': 'dealt'},
+    experts='truth',
+  )
+  assert lines_of(group)['Unlabelled examples at clients'] == (
+    '4: clients train on them with the labels that the simulation hides '
+    '(--experts=truth), for an upper bound'
+  )
+
+
 def test_labels_that_are_drawn_anew_in_each_pass(tmp_path):
   partition = {'server_indices': np.array([], np.int64)}
   # Half of 4 and of 3 is hidden: 2 + 2 or 2 + 1 labels are left.

@@ -59,6 +59,7 @@ MODELS = {
 PICTURES = ('1', '5', '6', '8', '9', '10', '11', '12')
 OWN = 'fedlabel_emnist47'
 OWN_SCARCE = 'fedlabel_emnist47_2percent'
+OWN_LONG = 'fedlabel_300rounds'
 TABLES = [name for name in recipes.tables() if name.startswith('fedlabel')]
 OWN_RUNS = [
   recipe
@@ -102,7 +103,7 @@ def test_there_is_a_table_for_each_in_the_paper():
     *('fedlabel_table2', 'fedlabel_figure2', 'fedlabel_figure7'),
     'fedlabel_table3',
     *(f'fedlabel_figure{number}' for number in PICTURES),
-    *(OWN, OWN_SCARCE),
+    *(OWN, OWN_SCARCE, OWN_LONG),
   }
 
 
@@ -141,7 +142,8 @@ def test_figure_1_varies_the_share_of_labels():
 
 
 def test_pictures_and_own_tables_have_no_published_figure():
-  for table in (*(f'fedlabel_figure{n}' for n in PICTURES), OWN, OWN_SCARCE):
+  own = (OWN, OWN_SCARCE, OWN_LONG)
+  for table in (*(f'fedlabel_figure{n}' for n in PICTURES), *own):
     assert table.startswith('fedlabel_')
     assert set(published(table).values()) == {None}
 
@@ -165,7 +167,7 @@ def test_rows_have_the_setting_of_section_5_1(recipe):
     fraction = {'cifar10': 0.5, 'organamnist': 0.2}[dataset]
   elif '50percent' in recipe.row:
     fraction = 0.5
-  elif recipe.table == OWN_SCARCE:
+  elif recipe.table == OWN_SCARCE or recipe.row.startswith('p2_'):
     fraction = 0.02
   assert float(flags['labelled_fraction']) == fraction
   assert recipe.seeds == (0, 1, 2) or recipe.table == OWN
@@ -262,6 +264,7 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
   assert three == {
     *('fedlabel', 'fedavg', 'fedavg_100', 'fedavg_uda', 'fedprox_uda'),
     *('fedavg_fixmatch', 'fedprox_fixmatch'),
+    *('fedlabel_truth', 'fedlabel_truth_mean'),
   }
   assert all(rows[row].seeds == (0,) for row in rows.keys() - three)
   # With alpha = .1 the last round's accuracy swings more than seeds differ.
@@ -281,6 +284,14 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
       **alone,
       'experts': expert,
     }
+  assert changed(rows['fedlabel_truth'], fedlabel) == {
+    **alone,
+    **dict.fromkeys(('threshold', 'expert_view')),
+    'experts': 'truth',
+  }
+  assert changed(rows['fedlabel_truth_mean'], rows['fedlabel_truth']) == {
+    'server_learning_rate': '0.5'
+  }
   assert changed(rows['fedavg_16steps'], rows['fedavg']) == {
     'local_steps': texts(fedlabel)['labelled_steps']
   }
@@ -306,8 +317,26 @@ def test_own_evidence_has_three_seeds_for_what_is_claimed():
 def test_scarce_labels_are_all_that_is_changed():
   known = recipes.load(OWN)
   rows = recipes.load(OWN_SCARCE)
-  assert len(rows) == 7
+  assert len(rows) == 8
   for row, recipe in rows.items():
     assert recipe.measure == known[row].measure
     assert recipe.seeds == (0, 1, 2)
     assert changed(recipe, known[row]) == {'labelled_fraction': '0.02'}
+
+
+def test_long_training_is_all_that_is_changed():
+  known = recipes.load(OWN)
+  rows = recipes.load(OWN_LONG)
+  longer = {'total_rounds': '300', 'rounds_per_evaluation': '10'}
+  scarcer = {**longer, 'labelled_fraction': '0.02'}
+  systems = {'fedavg', 'fedavg_uda', 'fedlabel', 'fedlabel_local'}
+  assert rows.keys() == {
+    'fedavg_100',
+    *(f'{share}_{row}' for share in ('p20', 'p2') for row in systems),
+  }
+  for row, recipe in rows.items():
+    other = known[row.removeprefix('p20_').removeprefix('p2_')]
+    assert recipe.measure == other.measure
+    assert recipe.seeds == (0, 1, 2)
+    is_scarce = row.startswith('p2_')
+    assert changed(recipe, other) == (scarcer if is_scarce else longer)

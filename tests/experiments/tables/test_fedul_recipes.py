@@ -232,3 +232,23 @@ def test_hyperparameters(row, expected):
   }
   for name, value in {**common, **expected}.items():
     assert getattr(made, name) == value, name
+
+
+def test_converged_rows_are_longer_and_else_the_same():
+  known = recipes.load('fedul_small_cnn_code')
+  unwatched = {
+    '--rounds_per_evaluation=20',
+    '--rounds_per_client_evaluation=0',
+  }
+  rows = recipes.load('fedul_converged')
+  for row, recipe in rows.items():
+    assert str(recipe.measure) == 'mean_of_last@5'
+    assert recipe.seeds == (0, 1, 2)
+    rounds = 500 if row.endswith('fedavg10') else 400
+    wanted = {*unwatched, f'--total_rounds={rounds}'}
+    if row.endswith('_no_l1'):
+      wanted.add('--l1_weight=0.0')
+    other = known[row.removesuffix('_no_l1')]
+    added = set(recipe.flags_text.split()) - set(other.flags_text.split())
+    assert added == wanted
+  assert sum(row.endswith('_no_l1') for row in rows) == 2

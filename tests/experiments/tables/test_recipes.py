@@ -148,7 +148,7 @@ FEDUL = {
   f'fedul_{table}'
   for table in (
     *('table1', 'table2', 'd8', 'e9', 'e10', 'e11', 'e12', 'e13'),
-    *('small_cnn', 'small_cnn_code'),
+    *('small_cnn', 'small_cnn_code', 'converged'),
   )
 }
 FEDLABEL = {name for name in recipes.tables() if name.startswith('fedlabel_')}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+import sklearn.metrics
 import tensorflow as tf
 
 from tff_ssl import objectives
@@ -172,6 +173,51 @@ def test_loss_and_rates_are_those_of_the_equations(model, arguments):
 def test_nothing_passes_a_threshold_of_one(model):
   loss, metrics = call(model, threshold=1.0)
   assert float(loss) == 0 and float(metrics['mask_rate'][0]) == 0
+
+
+def test_truth_labels_each_example_whatever_the_threshold(model):
+  """The cross-entropy of scikit-learn, of those whose truth is known."""
+  tensors = collections.OrderedDict(
+    (key, tf.constant(value)) for key, value in batch().items()
+  )
+  truth = batch()['true_y']
+  truth[::4] = -1
+  tensors['true_y'] = tf.constant(truth)
+  objective = objectives.TwoExperts(
+    TwiceAsStrong(), experts='truth', threshold=1.0
+  )
+  loss, metrics = objective(
+    prediction.Predictor(model, *STUDENT_PARTS),
+    tensors,
+    objectives.Experts(BROAD, LOCAL),
+    tf.constant([1, 2]),
+  )
+  known = truth >= 0
+  total = sklearn.metrics.log_loss(
+    truth[known],
+    probabilities(STUDENT, 2)[known],
+    labels=range(_CLASSES),
+    normalize=False,
+  )
+  np.testing.assert_allclose(loss, total / _SIZE, rtol=1e-5)
+  assert list(metrics) == list(objectives.TwoExperts.metric_names)
+  assert [float(v) for v in metrics['mask_rate']] == [_SIZE * 0.75, _SIZE]
+  right, counted = metrics['pseudo_label_accuracy']
+  assert float(right) == float(counted) == _SIZE * 0.75
+
+
+def test_truth_is_refused_where_no_simulation_knows_it(model):
+  tensors = collections.OrderedDict(
+    (key, tf.constant(batch()[key])) for key in ('x', 'y')
+  )
+  objective = objectives.TwoExperts(TwiceAsStrong(), experts='truth')
+  with pytest.raises(ValueError, match="experts='truth' .* no true_y"):
+    objective(
+      prediction.Predictor(model, *STUDENT_PARTS),
+      tensors,
+      objectives.Experts(BROAD, LOCAL),
+      tf.constant([1, 2]),
+    )
 
 
 def test_no_gradient_flows_to_the_experts(model):

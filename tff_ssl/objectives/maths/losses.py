@@ -179,7 +179,9 @@ def pseudo_label_accuracy(
   mask: tf.Tensor,
   batch: collections.OrderedDict[str, tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Counts right pseudo-labels and known ones; `true_y` is read nowhere else.
+  """Counts right pseudo-labels and known ones.
+
+  Beside this, only `TwoExperts(experts='truth')` reads `true_y`.
 
   Args:
     labels: `int32 [n]`, pseudo-labels.
