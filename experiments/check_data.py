@@ -3,7 +3,6 @@
 See `python -m experiments.check_data --help`.
 """
 
-import os
 import pathlib
 import sys
 
@@ -73,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(values, arguments: list[str]) -> int:
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  command_line.prepare_tensorflow()
   folder = pathlib.Path(arguments[0]).expanduser()
   cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
   try:

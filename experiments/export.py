@@ -18,7 +18,6 @@ checkpoint is needed; the data of the run may be gone.
 """
 
 import dataclasses
-import os
 import pathlib
 import shutil
 import signal
@@ -98,7 +97,7 @@ def _run(values, arguments: list[str]) -> int:
   output = run_dir / run_folder.CLASSIFIER
   if values.output:
     output = pathlib.Path(values.output).expanduser()
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  command_line.prepare_tensorflow()
   try:
     rounds = export(run_dir, output)
   except (ValueError, TypeError, OSError, RuntimeError) as error:

@@ -109,7 +109,7 @@ def _run(values, arguments: list[str]) -> int:
       raise UsageError(
         f'--output={values.output} does not end in .csv: name a CSV file.'
       )
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  command_line.prepare_tensorflow()
   model, *files = arguments
   try:
     table = predict(pathlib.Path(model).expanduser(), files)

@@ -1,7 +1,6 @@
 """Trains a process on a data set: `python -m experiments.run --help`."""
 
 import gc
-import os
 import signal
 import sys
 
@@ -23,7 +22,7 @@ _FAILURES = (OSError, RuntimeError)
 def main(argv: list[str]) -> int:
   """Runs the command line `argv` and returns the exit code."""
   # A user's own part may import TensorFlow, which talks a lot, at once.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  command_line.prepare_tensorflow()
   try:
     given = flags.parse(argv)
     if given.get('help'):

@@ -1,4 +1,4 @@
-"""Ends a command, also when the reader of its output has gone."""
+"""How each command begins and ends, whatever it does."""
 
 import os
 import select
@@ -11,6 +11,22 @@ from typing import NoReturn
 REFUSED = 2
 # The exit code by which a shell reports that a closed pipe ended a program.
 UNREAD = 128 + signal.SIGPIPE
+
+_OF_TENSORFLOW = {
+  # Errors alone.
+  'TF_CPP_MIN_LOG_LEVEL': '3',
+  # Evaluation takes the same kernels as the workers do.
+  'TF_ENABLE_ONEDNN_OPTS': '1',
+}
+
+
+def prepare_tensorflow() -> None:
+  """Sets the variables that TensorFlow reads when it is imported.
+
+  What the user has set stays.
+  """
+  for name, value in _OF_TENSORFLOW.items():
+    os.environ.setdefault(name, value)
 
 
 def run(main: Callable[[], int]) -> NoReturn:

@@ -58,8 +58,9 @@ class Claim:
     setting: What was run here: data, network, length.
     page: The page of `results/` that has more, without `.md`.
     curves: Files of `results/`, without `_curves.csv`; none if it was not run.
-    system: The run that the claim is about.
-    control: The run that it is compared with.
+    system: The run that the claim is about; FILE:RUN where another run of the
+      files has that name, too.
+    control: The run that it is compared with, likewise.
     published: TABLE:ROW of the recipes that have the published figures of
       `system` and `control`; empty where there are none.
     expects: `above`, or `level` for "hardly differs".
@@ -167,12 +168,14 @@ def measure(claim: Claim, folder: pathlib.Path = RESULTS) -> Figures | None:
     folder: Where the curves lie.
 
   Raises:
-    ValueError: If no seed has both runs.
+    ValueError: If no seed has both runs, or several files have a run that is
+      named without its file.
   """
   if not claim.curves:
     return None
   ends = pd.concat(
-    [_ends(folder / f'{name}_curves.csv') for name in claim.curves]
+    {name: _ends(folder / f'{name}_curves.csv') for name in claim.curves},
+    names=['file'],
   )
   ours, theirs = (_of_run(ends, run) for run in (claim.system, claim.control))
   pairs = pd.concat([ours, theirs], axis=1, keys=['system', 'control']).dropna()
@@ -370,4 +373,12 @@ def _ends(path: pathlib.Path) -> pd.Series:
 
 def _of_run(ends: pd.Series, run: str) -> pd.Series:
   """Returns the ends of a run by seed; none if there is no such run."""
-  return ends[ends.index.get_level_values('run') == run].droplevel('run')
+  file, _, name = run.rpartition(':')
+  of_name = ends.index.get_level_values('run') == name
+  of_file = ends.index.get_level_values('file') == file if file else True
+  found = ends[of_name & of_file]
+  if found.index.droplevel('file').has_duplicates:
+    raise ValueError(
+      f'several files have a run {run!r} of the same seed: name it as FILE:RUN.'
+    )
+  return found.droplevel(['file', 'run'])

@@ -1,5 +1,7 @@
 """The page of claims: figures worked by hand, and a verdict for each case."""
 
+import dataclasses
+
 import pytest
 
 from experiments.reporting import claims
@@ -107,6 +109,20 @@ def test_figures_by_hand(folder):
   half = 4.30265 * 0.02 / 3**0.5
   assert found.low == pytest.approx(0.10 - half, abs=1e-6)
   assert found.high == pytest.approx(0.10 + half, abs=1e-6)
+
+
+def test_a_run_of_two_files_is_named_with_its_file(folder):
+  rows = [f'one,{seed},10,0.8' for seed in range(3)]
+  (folder / 'long_curves.csv').write_text(
+    '\n'.join(['run,seed,round,accuracy', *rows])
+  )
+  both = dataclasses.replace(CLAIM, curves=('t', 'long'))
+  found = claims.measure(dataclasses.replace(both, control='long:one'), folder)
+  assert (found.system, found.control) == pytest.approx((0.65, 0.8))
+  found = claims.measure(dataclasses.replace(both, control='t:one'), folder)
+  assert found.control == pytest.approx(0.55)
+  with pytest.raises(ValueError, match="several files have a run 'one'"):
+    claims.measure(both, folder)
 
 
 TOML = """

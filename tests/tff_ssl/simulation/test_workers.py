@@ -388,13 +388,25 @@ def test_threads_for_shares_the_cores():
   assert workers.threads_for(100 * cores) == 1
 
 
-def test_worker_gets_its_threads_and_arenas(monkeypatch):
+def test_worker_gets_its_threads_arenas_and_kernels(monkeypatch):
   for name in ('TF_NUM_INTRAOP_THREADS', 'MALLOC_ARENA_MAX'):
     monkeypatch.delenv(name, raising=False)
+  monkeypatch.delenv('TF_ENABLE_ONEDNN_OPTS', raising=False)
   worker = local_worker.LocalWorker(threads_per_op=3)
   try:
     environment = psutil.Process(worker.pid).environ()
     assert environment['TF_NUM_INTRAOP_THREADS'] == '3'
     assert environment['MALLOC_ARENA_MAX'] == '2'
+    assert environment['TF_ENABLE_ONEDNN_OPTS'] == '1'
+  finally:
+    worker.stop()
+
+
+def test_what_the_user_has_set_reaches_the_worker(monkeypatch):
+  monkeypatch.setenv('TF_ENABLE_ONEDNN_OPTS', '0')
+  worker = local_worker.LocalWorker()
+  try:
+    environment = psutil.Process(worker.pid).environ()
+    assert environment['TF_ENABLE_ONEDNN_OPTS'] == '0'
   finally:
     worker.stop()
