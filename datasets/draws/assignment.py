@@ -126,6 +126,7 @@ class Purpose(enum.IntEnum):
   PRIOR_NOISE = 11
   TEST_OWNERS = 12
   SHARED_EXAMPLES = 13
+  MEASURED_EXAMPLES = 14
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

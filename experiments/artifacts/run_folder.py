@@ -27,9 +27,10 @@ from tff_ssl import whole_files
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 # Names in a run's folder: the flag file, the examples of each client and class,
-# and three folders.
+# the pseudo-labels of each class, and three folders.
 FLAGS = 'flags.txt'
 PARTITION = 'partition.csv'
+PSEUDO_LABELS = 'pseudo_labels.csv'
 CHECKPOINTS = 'checkpoints'
 CLASSIFIER = 'classifier'
 CLIENT_STATES = 'client_states'
@@ -491,6 +492,11 @@ class RunFolder:
   def clients(self) -> pathlib.Path:
     """CSV of the evaluations per client, a row for each round and client."""
     return self.path / 'clients.csv'
+
+  @property
+  def pseudo_labels(self) -> pathlib.Path:
+    """CSV of pseudo-labels by class, a row for each round and class."""
+    return self.path / PSEUDO_LABELS
 
   @property
   def participation(self) -> pathlib.Path:

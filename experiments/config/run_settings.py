@@ -41,6 +41,18 @@ def _has_tested_clients(values):
   )
 
 
+@condition('pseudo-labels that the confidence of one model decides about')
+def _labels_by_confidence(values):
+  """Returns a reason where no threshold or rule decides about them."""
+  rule = values.get('pseudo_label_rule') or 'fixed'
+  if values.get('threshold') is not None or rule != 'fixed':
+    return None
+  return (
+    f'no confidence decides about the pseudo-labels of the process '
+    f'{values["process"]}'
+  )
+
+
 @condition('a process whose server trains, too')
 def _has_lower_bound(values):
   """Returns a reason where the server alone is no bound of a process."""
@@ -193,6 +205,20 @@ SCHEDULE = (
     used_when=(
       needs_process('makes_pseudo_labels'),
       needs_process('has_server_training'),
+    ),
+  ),
+  Setting(
+    'pseudo_label_examples',
+    int,
+    'Unlabelled examples of the clients, drawn once, whose pseudo-labels are '
+    'counted by class in each evaluation; 0 for none.',
+    default=0,
+    at_least=0,
+    scope=Scope.RUN,
+    used_when=(
+      needs_process('makes_pseudo_labels'),
+      _labels_by_confidence,
+      unless('experts', 'truth', 'makes no pseudo-labels'),
     ),
   ),
   Setting(

@@ -14,7 +14,7 @@ import pandas as pd
 from datasets.draws import evaluation_owners
 from datasets.draws.assignment import NOBODY
 from datasets.partition import partitions
-from experiments.artifacts import client_log
+from experiments.artifacts import rows_of_rounds
 from experiments.config.usage import UsageError
 
 _MEAN = 'client_accuracy_mean'
@@ -154,7 +154,7 @@ def figures(owners: Owners, scores) -> dict[str, float]:
 class ClientEvaluation:
   """Evaluates weights as a whole and per client, and logs the latter."""
 
-  def __init__(self, evaluator, owners: Owners, log: client_log.ClientLog):
+  def __init__(self, evaluator, owners: Owners, log: rows_of_rounds.ClientLog):
     """Prepares the evaluation.
 
     Args:
@@ -212,7 +212,7 @@ def opened(evaluator, owners: Owners | None, path, first_round: int, log):
     yield None
     return
   rounds = log.rounds_with(_MEAN)
-  with client_log.ClientLog(path, first_round, rounds) as table:
+  with rows_of_rounds.ClientLog(path, first_round, rounds) as table:
     if owners is None:
       yield None
     else:

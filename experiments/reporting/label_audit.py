@@ -30,6 +30,7 @@ _MEASURED = {
     "the clients' hidden labels, which the simulation has (accuracy of "
     'pseudo-labels)'
   ),
+  'pseudo_label_classes': "the clients' hidden labels (pseudo-labels by class)",
   'server_pseudo_label_accuracy': (
     "the server's labels (estimated accuracy of pseudo-labels)"
   ),

@@ -18,6 +18,7 @@ DASHES = ('solid', 'dashed', 'dotted', 'dashed', 'dotted', 'solid')
 _TEXT, _GRID = '#444444', '#dddddd'
 # Light is none, dark is most.
 _PALETTE = tuple(reversed(palettes.Blues256))
+_UNKNOWN = '#c8c8c8'
 # More names along an axis cannot be read.
 _MOST_NAMES = 20
 _LONGEST_NAME = 14
@@ -173,6 +174,18 @@ def confusion(counts: pd.DataFrame) -> plotting.figure:
   return _heat_map(shares, counts, ('predicted class', 'true class'), 1)
 
 
+def shares_by_round(
+  shares: pd.DataFrame, counts: pd.DataFrame
+) -> plotting.figure:
+  """Draws a share of each class and round, in [0, 1]; grey where it is unknown.
+
+  Args:
+    shares: A row for each class, a column for each round.
+    counts: Of how many examples; of the same shape.
+  """
+  return _heat_map(shares, counts, ('round', 'class'), 1)
+
+
 def histogram(
   values: Mapping[str, np.ndarray], label: str, limits: tuple[float, float]
 ) -> plotting.figure:
@@ -280,7 +293,7 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
     y_range=models.Range1d(rows - 0.5, -0.5),
   )
   colours = models.LinearColorMapper(
-    palette=_PALETTE, low=0, high=max(float(most), 1e-9)
+    palette=_PALETTE, low=0, high=max(float(most), 1e-9), nan_color=_UNKNOWN
   )
   chart.image(
     'shown',

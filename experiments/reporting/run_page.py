@@ -39,6 +39,8 @@ _MOST_SYSTEMS = len(page_charts.COLOURS)
 # Points of all lines together, and of one: the page stays below 3 MB.
 _POINTS = 40_000
 _MOST_POINTS, _LEAST_POINTS = 500, 50
+# Columns of a heat map over rounds.
+_MOST_ROUNDS = 100
 # Columns of metrics.csv over rounds -> name, and whether it is a share.
 _RESULTS = {
   'accuracy': ('test accuracy', True),
@@ -113,6 +115,7 @@ class _Page:
       'data': _data(self._groups),
       'curves': self._curves(_RESULTS),
       'pseudo_labels': self._curves(_PSEUDO_LABELS),
+      'pseudo_labels_by_class': self._pseudo_labels_by_class(),
       'splits': self._splits(),
       'audits': [(g.name, label_audit.of_group(g)) for g in self._groups],
       'confusions': self._confusions(),
@@ -186,6 +189,41 @@ class _Page:
       if charts:
         systems = [s for s in _legend(panel) if s.name in drawn]
         found.append({'systems': systems, 'charts': charts, 'phases': phases})
+    return found
+
+  def _pseudo_labels_by_class(self) -> list[dict[str, Any]]:
+    """Returns the charts of systems that count them, sums over seeds."""
+    found = []
+    for group in self._groups:
+      tables = [
+        pd.read_csv(path, dtype={'name': str}, keep_default_na=False)
+        for folder in group.folders
+        if (path := folder / run_folder.PSEUDO_LABELS).exists()
+      ]
+      if not tables or len(found) == _MOST_SYSTEMS:
+        continue
+      summed = pd.concat(tables).pivot_table(
+        index=['class', 'name'], columns='round', aggfunc='sum'
+      )
+      summed.index = summed.index.get_level_values('name')
+      examples, labelled, right = (
+        _thinned(summed[column].T, _MOST_ROUNDS).T
+        for column in ('examples', 'labelled', 'right')
+      )
+      charts = [
+        (f'{group.name}: {label}', self._add(chart))
+        for label, chart in (
+          (
+            'share with a pseudo-label',
+            page_charts.shares_by_round(labelled / examples, examples),
+          ),
+          (
+            'share of these that is right',
+            page_charts.shares_by_round(right / labelled, labelled),
+          ),
+        )
+      ]
+      found.append({'name': group.name, 'charts': charts})
     return found
 
   def _splits(self) -> list[dict[str, Any]]:

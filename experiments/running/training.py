@@ -22,6 +22,7 @@ from experiments.measuring import (
   evaluation,
   proxy_evaluation,
   pseudo_label_watch,
+  pseudo_labels_by_class,
 )
 from experiments.measuring.finished_round import (
   Measurement,
@@ -89,7 +90,10 @@ def run(
     _show([client_evaluation.describe(owners)])
   evaluator = evaluation.Evaluator(opened.model, opened.views, data.source.test)
   watch = _build_watch(opened)
+  by_class = _build_pseudo_label_counts(opened)
   further = _further_measurements(opened, folder, watch)
+  if by_class is not None:
+    further.append(by_class)
   before = _measurements_before(opened)
   loss = _privacy_loss(opened, folder, first_round)
   if loss is not None:
@@ -103,11 +107,9 @@ def run(
   data_lib.write_records(data, folder)
   with _failures_of_a_run():
     while True:
-      with _opened_logs(settings, folder, first_round, evaluator, owners) as (
-        test,
-        logs,
-        progress,
-      ):
+      with _opened_logs(
+        settings, folder, first_round, evaluator, owners, by_class
+      ) as (test, logs, progress):
         try:
           state = _build_loop(opened, saved).run(
             state,
@@ -294,6 +296,25 @@ def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
   )
 
 
+def _build_pseudo_label_counts(
+  opened,
+) -> pseudo_labels_by_class.PseudoLabelsByClass | None:
+  """Returns what counts pseudo-labels by class, where that is asked for."""
+  settings, data = opened.settings, opened.data
+  if not settings.pseudo_label_examples:
+    return None
+  return pseudo_labels_by_class.PseudoLabelsByClass(
+    opened.model,
+    opened.views,
+    pseudo_labels_by_class.draw(
+      data, settings.pseudo_label_examples, settings.seed
+    ),
+    data.source.class_names,
+    select=pseudo_label_watch.selection_of(settings),
+    seed=settings.seed,
+  )
+
+
 def _further_measurements(opened, folder, watch) -> list[Measurement]:
   """Returns what is measured after the test split, in this order."""
   settings, data = opened.settings, opened.data
@@ -390,7 +411,7 @@ def _failures_of_a_run() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened_logs(settings, folder, first_round, evaluator, owners):
+def _opened_logs(settings, folder, first_round, evaluator, owners, by_class):
   """Opens what is written in each round.
 
   Yields:
@@ -410,6 +431,9 @@ def _opened_logs(settings, folder, first_round, evaluator, owners):
       client_evaluation.opened(
         evaluator, owners, folder.clients, first_round + 1, log
       ) as evaluate_clients,
+      pseudo_labels_by_class.opened(
+        by_class, folder.pseudo_labels, first_round + 1, log
+      ),
     ):
       test = evaluation.TestMeasurement(
         evaluator,

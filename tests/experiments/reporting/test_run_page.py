@@ -247,8 +247,47 @@ def test_a_long_run_is_thinned(tmp_path):
   assert len(rounds) == 500 and (rounds[0], rounds[-1]) == (1, 3000)
 
 
+def test_pseudo_labels_by_class_are_sums_over_seeds(tmp_path):
+  runs = []
+  for seed, right in ((0, 3), (1, 5)):
+    runs.append(write_run(tmp_path / f'{seed}', 'grouping', [0.5, 0.6], seed))
+    table = pd.DataFrame(
+      {
+        'round': [1, 1, 2, 2],
+        'class': [0, 1, 0, 1],
+        # The class that pandas would take for a missing value.
+        'name': ['NA', 'b'] * 2,
+        'examples': 10,
+        'labelled': [0, 5, 8, 2],
+        'right': [0, right, 8, 1],
+        'named': [0, 5, 9, 1],
+      }
+    )
+    table.to_csv(runs[-1] / 'pseudo_labels.csv', index=False)
+    metrics = pd.read_csv(runs[-1] / 'metrics.csv').assign(mask_rate=0.5)
+    metrics.to_csv(runs[-1] / 'metrics.csv', index=False)
+  text = write_page(tmp_path, runs)
+  share, right = [
+    chart
+    for chart in charts_of(text)
+    if (chart.xaxis[0].axis_label, chart.yaxis[0].axis_label)
+    == ('round', 'class')
+  ]
+  shown = [
+    np.asarray(chart.renderers[0].data_source.data['shown'][0])
+    for chart in (share, right)
+  ]
+  np.testing.assert_allclose(shown[0], [[0, 0.8], [0.5, 0.2]])
+  np.testing.assert_allclose(shown[1], [[np.nan, 1], [0.8, 0.5]])
+  names = [tick.text for tick in share.yaxis[0].major_label_overrides.values()]
+  assert names == ['NA', 'b']
+  assert 'Pseudo-labels by class: not recorded' not in Page(text).text
+
+
 def test_what_a_run_lacks_is_called_not_recorded(tmp_path):
   run = write_run(tmp_path / 'a', 'grouping', [0.5])
+  metrics = pd.read_csv(run / 'metrics.csv').assign(mask_rate=0.5)
+  metrics.to_csv(run / 'metrics.csv', index=False)
   text = Page(write_page(tmp_path, [run])).text
   assert 'Pseudo-labels by class: not recorded' in text
   assert '--rounds_per_client_evaluation=10 switches it on' in text

@@ -1,21 +1,23 @@
-"""The CSV of accuracy per client: a row per round and client."""
+"""A CSV with the same rows, such as one per client, for some of the rounds."""
 
 import collections
 import os
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from experiments.artifacts import round_table
 
-COLUMNS = ('client', 'name', 'examples', 'accuracy', 'loss')
 
-
-class ClientLog(round_table.RoundTable):
+class RowsOfRounds(round_table.RoundTable):
   """Appends the rows of a round; they are on the disk when `append` returns.
 
-  The columns after the round are `COLUMNS`: the client's index in the partition
-  (as in split.npz), its name, the number of its test examples, and the model's
-  accuracy in [0, 1] and loss in nats on these examples.
+  Attributes:
+    columns: Those after the round; a subclass names them.
+    what: What has a row in each round, in the plural, for error messages.
   """
+
+  columns: ClassVar[tuple[str, ...]]
+  what: ClassVar[str]
 
   def __init__(
     self, path: str | os.PathLike, first_round: int, rounds: Sequence[int]
@@ -32,19 +34,19 @@ class ClientLog(round_table.RoundTable):
         rows.
     """
     super().__init__(path, first_round)
-    if self._rows and self._columns != list(COLUMNS):
+    if self._rows and self._columns != list(self.columns):
       raise round_table.MetricLogError(
         f'{self._path} has the columns {self._columns} and not '
-        f'{list(COLUMNS)}: move the file away.'
+        f'{list(self.columns)}: move the file away.'
       )
     found = collections.Counter(int(row[0]) for row in self._rows)
     if list(found) != list(rounds) or len(set(found.values())) > 1:
       raise round_table.MetricLogError(
-        f'{self._path} does not hold the rows of all clients for the rounds '
-        f'{list(rounds)} in which they were evaluated: restore it from a copy, '
-        'or start anew in another folder.'
+        f'{self._path} does not hold the rows of all {self.what} for the '
+        f'rounds {list(rounds)} in which they were evaluated: restore it from '
+        'a copy, or start anew in another folder.'
       )
-    self._start(list(COLUMNS))
+    self._start(list(self.columns))
     # The columns are fixed, so the earlier rows are not needed again.
     self._rows = []
 
@@ -53,7 +55,7 @@ class ClientLog(round_table.RoundTable):
 
     Args:
       round_number: Number of the round.
-      rows: A row per client, with the values of `COLUMNS`.
+      rows: A row for each, with the values of `columns`.
 
     Raises:
       MetricLogError: If they cannot be written.
@@ -64,7 +66,7 @@ class ClientLog(round_table.RoundTable):
           str(round_number),
           *(
             round_table.cell(name, _one_line(value))
-            for name, value in zip(COLUMNS, row, strict=True)
+            for name, value in zip(self.columns, row, strict=True)
           ),
         ]
       )
@@ -74,6 +76,31 @@ class ClientLog(round_table.RoundTable):
       self._append_lines(''.join(lines))
     except OSError as error:
       raise self._write_error(error) from error
+
+
+class ClientLog(RowsOfRounds):
+  """How good the model is for each client: clients.csv.
+
+  The columns are the client's index in the partition (as in split.npz), its
+  name, the number of its test examples, and the model's accuracy in [0, 1] and
+  loss in nats on these examples.
+  """
+
+  columns = ('client', 'name', 'examples', 'accuracy', 'loss')
+  what = 'clients'
+
+
+class PseudoLabelLog(RowsOfRounds):
+  """What pseudo-labels each class gets: pseudo_labels.csv.
+
+  The columns are the class and its name, the number of measured examples that
+  are of this class, how many of these get a pseudo-label (fractions where a
+  rule weighs them), how many of those are right, and how many pseudo-labels
+  name this class, rightly or not.
+  """
+
+  columns = ('class', 'name', 'examples', 'labelled', 'right', 'named')
+  what = 'classes'
 
 
 def _one_line(value):

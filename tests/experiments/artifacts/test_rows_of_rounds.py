@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from experiments.artifacts import client_log, metric_log
+from experiments.artifacts import metric_log, rows_of_rounds
 from experiments.artifacts.round_table import MetricLogError
 
 HEADER = 'round,client,name,examples,accuracy,loss\n'
@@ -16,7 +16,7 @@ def rows(number):
 
 
 def write(path, numbers, first_round=1, rounds=()):
-  with client_log.ClientLog(path, first_round, rounds) as log:
+  with rows_of_rounds.ClientLog(path, first_round, rounds) as log:
     for number in numbers:
       log.append(number, rows(number))
 
@@ -45,7 +45,7 @@ def test_rows(tmp_path):
 def test_a_name_is_one_inert_cell(tmp_path, name, shown):
   path = tmp_path / 'clients.csv'
   for first_round, rounds in ((1, []), (2, [1])):
-    with client_log.ClientLog(path, first_round, rounds) as log:
+    with rows_of_rounds.ClientLog(path, first_round, rounds) as log:
       if first_round == 1:
         log.append(1, [(0, name, 1, 1.0, 0.0)])
     with path.open(newline='') as lines:
@@ -80,17 +80,17 @@ def test_rows_that_are_missing_are_not_passed_over(tmp_path, damage):
   damaged = damage(path.read_text())
   path.write_text(damaged)
   with pytest.raises(MetricLogError, match=r'clients\.csv'):
-    client_log.ClientLog(path, 6, [2, 4])
+    rows_of_rounds.ClientLog(path, 6, [2, 4])
   assert path.read_text() == damaged
 
 
 def test_lost_file_is_an_error(tmp_path):
   with pytest.raises(MetricLogError, match=r'the rounds \[2\] in which'):
-    client_log.ClientLog(tmp_path / 'clients.csv', 3, [2])
+    rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 3, [2])
 
 
 def test_full_device_is_an_error(tmp_path):
-  with client_log.ClientLog(tmp_path / 'clients.csv', 1, []) as log:
+  with rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 1, []) as log:
     full = os.open('/dev/full', os.O_WRONLY)
     os.dup2(full, log._descriptor)
     os.close(full)

@@ -1,0 +1,145 @@
+"""Pseudo-labels by class, with a model that is a table."""
+
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from datasets.sources import source
+from experiments.artifacts import metric_log, round_table
+from experiments.config.usage import UsageError
+from experiments.measuring import pseudo_labels_by_class
+from experiments.measuring.finished_round import FinishedRound
+from tff_ssl.augmentation import views
+from tff_ssl.objectives.maths import selection
+
+_NAMES = ('a', 'b', 'c', 'd')
+# Classes 0 to 3 have 300, 200, 100 and 0 examples: more than one batch.
+_LABELS = np.repeat([0, 1, 2], [300, 200, 100]).astype(np.int32)
+
+
+class _TableModel:
+  """Takes class 1 for 2, is half sure of class 0, and else is right."""
+
+  def predict(self, trainable, non_trainable, x, *, training):
+    assert not training
+    (half_sure,) = trainable
+    label = tf.cast(x[:, 0], tf.int32)
+    guess = tf.where(tf.equal(label, 1), 2, label)
+    sure = tf.where(tf.equal(label, 0), half_sure, 10.0)
+    return sure[:, tf.newaxis] * tf.one_hot(guess, 4), non_trainable
+
+
+class _MarkedViews(views.PlainViews):
+  """Adds the classes in the weak view only, so that no other one will do."""
+
+  def weak(self, examples, seed):
+    return self.plain(examples) - 100
+
+
+def _counts():
+  split = source.Split(
+    (_LABELS + 100).astype(np.float32)[:, np.newaxis], _LABELS
+  )
+  return pseudo_labels_by_class.PseudoLabelsByClass(
+    _TableModel(),
+    _MarkedViews(),
+    split,
+    _NAMES,
+    select=selection.from_threshold(0.95),
+    seed=0,
+  )
+
+
+def _finished(number, half_sure=0.0, row=None):
+  return FinishedRound(
+    number,
+    state=half_sure,
+    read_weights=lambda value: tff.learning.models.ModelWeights(
+      [np.float32(value)], []
+    ),
+    row={'accuracy': 0.5} if row is None else row,
+  )
+
+
+def _run(folder, rounds, first_round=1, counts=None):
+  """Counts in some rounds, as a run that begins or goes on does."""
+  counts = counts or _counts()
+  with (
+    metric_log.MetricLog(folder / 'metrics.csv', first_round) as log,
+    pseudo_labels_by_class.opened(
+      counts, folder / 'pseudo_labels.csv', first_round, log
+    ),
+  ):
+    for finished in rounds:
+      log.append(finished.number, {**finished.row, **counts(finished)})
+
+
+def test_counts_by_hand(tmp_path):
+  _run(tmp_path, [_finished(2), _finished(4, half_sure=10.0)])
+  table = pd.read_csv(tmp_path / 'pseudo_labels.csv')
+  assert list(table['round']) == [2] * 4 + [4] * 4
+  assert list(table['name']) == list(_NAMES) * 2
+  assert list(table['examples']) == [300, 200, 100, 0] * 2
+  # Nothing is sure of class 0 at first.
+  assert list(table['labelled']) == [0, 200, 100, 0, 300, 200, 100, 0]
+  assert list(table['right']) == [0, 0, 100, 0, 300, 0, 100, 0]
+  assert list(table['named']) == [0, 0, 300, 0, 300, 0, 300, 0]
+  metrics = pd.read_csv(tmp_path / 'metrics.csv')
+  assert list(metrics['pseudo_label_classes']) == [1, 2]
+
+
+def test_a_round_that_is_not_tested_is_not_counted(tmp_path):
+  _run(tmp_path, [_finished(1, row={'loss': 0.5})])
+  assert pd.read_csv(tmp_path / 'pseudo_labels.csv').empty
+
+
+def test_a_resumed_run_repeats_rounds_and_misses_none(tmp_path):
+  path = tmp_path / 'pseudo_labels.csv'
+  _run(tmp_path, [_finished(1), _finished(2)])
+  whole = path.read_bytes()
+  _run(tmp_path, [_finished(2)], first_round=2)
+  assert path.read_bytes() == whole
+  path.write_bytes(whole.replace(b'1,3,d,0,0.0,0.0,0.0\n', b''))
+  with pytest.raises(round_table.MetricLogError, match='rows of all classes'):
+    _run(tmp_path, [], first_round=3)
+
+
+def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
+  labels = np.asarray(labels, np.int32)
+  examples = np.arange(2, len(labels))
+  return types.SimpleNamespace(
+    partition=types.SimpleNamespace(
+      examples=examples, labelled_indices=np.asarray(labelled, np.int64)
+    ),
+    labels_at=labels_at,
+    redrawn_ratio=redrawn_ratio,
+    source=types.SimpleNamespace(
+      train=source.Split(np.arange(len(labels))[:, np.newaxis], labels)
+    ),
+  )
+
+
+@pytest.mark.parametrize(
+  ('data', 'expected'),
+  [
+    # The server has the first two; of the clients' one label is not known.
+    (_data([0, 1, 0, -1, 1, 0], 'server'), [2, 4, 5]),
+    (_data([0, 1, 0, -1, 1, 0], 'dealt', [4]), [2, 5]),
+    (_data([0, 1, 0, 1], 'clients', redrawn_ratio=0.5), [2, 3]),
+  ],
+)
+def test_unlabelled_examples_with_a_known_label_are_drawn(data, expected):
+  drawn = pseudo_labels_by_class.draw(data, 100, seed=0)
+  assert list(drawn.images[:, 0]) == expected
+  few = pseudo_labels_by_class.draw(data, 1, seed=0)
+  assert len(few.labels) == 1 and few.images[0, 0] in expected
+
+
+def test_examples_without_a_known_label_are_an_error():
+  data = _data([0, 1, -1, -1], 'server')
+  with pytest.raises(UsageError, match='--pseudo_label_examples=9 needs unlab'):
+    pseudo_labels_by_class.draw(data, 9, seed=0)
