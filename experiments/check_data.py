@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(values, arguments: list[str]) -> int:
-  command_line.prepare_tensorflow()
+  command_line.quieten_tensorflow()
   folder = pathlib.Path(arguments[0]).expanduser()
   cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
   try:

@@ -97,7 +97,7 @@ def _run(values, arguments: list[str]) -> int:
   output = run_dir / run_folder.CLASSIFIER
   if values.output:
     output = pathlib.Path(values.output).expanduser()
-  command_line.prepare_tensorflow()
+  command_line.quieten_tensorflow()
   try:
     rounds = export(run_dir, output)
   except (ValueError, TypeError, OSError, RuntimeError) as error:

@@ -109,7 +109,7 @@ def _run(values, arguments: list[str]) -> int:
       raise UsageError(
         f'--output={values.output} does not end in .csv: name a CSV file.'
       )
-  command_line.prepare_tensorflow()
+  command_line.quieten_tensorflow()
   model, *files = arguments
   try:
     table = predict(pathlib.Path(model).expanduser(), files)

@@ -8,8 +8,6 @@ import sys
 import pytest
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
-# As in the workers, on all processors.
-os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
 
 # Building processes makes many objects that stay: with Python's default of 700,
 # the search for cycles among them takes a twentieth of the time.

@@ -47,7 +47,7 @@ class Part:
   Attributes:
     images: The examples: `uint8 [n, H, W, C]`, or `float32 [n, F]`.
     y: `int32 [n]`, the labels that the process may see; -1 where hidden.
-    true_y: `int32 [n]`, for measuring only.
+    true_y: `int32 [n]`, which a simulation knows; -1 where it does not.
   """
 
   images: np.ndarray

@@ -19,7 +19,8 @@ def element_spec(store: ClientStore) -> collections.OrderedDict:
 
   It holds `x`, the examples, `uint8 [n, H, W, C]` or `float32 [n, F]`; `y`,
   `int32 [n]`, the labels that the process may see, -1 where hidden; `true_y`,
-  `int32 [n]`, for measuring only. `n` is the number of examples and may be 0.
+  `int32 [n]`, which a simulation knows. `n` is the number of examples and may
+  be 0.
   """
   return collections.OrderedDict(
     x=tf.TensorSpec([None, *store.input_shape], store.input_type.type),

@@ -1,8 +1,10 @@
 """A CSV with the same rows, such as one per client, for some of the rounds."""
 
 import collections
+import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from experiments.artifacts import round_table
@@ -101,6 +103,42 @@ class PseudoLabelLog(RowsOfRounds):
 
   columns = ('class', 'name', 'examples', 'labelled', 'right', 'named')
   what = 'classes'
+
+
+@contextlib.contextmanager
+def opened(
+  kind: type[RowsOfRounds],
+  path: pathlib.Path,
+  first_round: int,
+  *,
+  log,
+  column: str,
+  is_wanted: bool,
+) -> Iterator[RowsOfRounds | None]:
+  """Opens a log for a run that goes on with `first_round`.
+
+  An existing file is opened even where no rows are to come: opening it drops
+  those of rounds that will be repeated.
+
+  Args:
+    kind: The class of the log.
+    path: The CSV file.
+    first_round: Number of the first round to come.
+    log: `MetricLog` of the run, open.
+    column: Its column that is there in the rounds that have rows.
+    is_wanted: Whether there will be rows.
+
+  Yields:
+    The log, or `None` where no rows are to come.
+
+  Raises:
+    MetricLogError: As `RowsOfRounds`.
+  """
+  if not is_wanted and not path.exists():
+    yield None
+    return
+  with kind(path, first_round, log.rounds_with(column)) as rows:
+    yield rows if is_wanted else None
 
 
 def _one_line(value):

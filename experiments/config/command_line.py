@@ -12,21 +12,13 @@ REFUSED = 2
 # The exit code by which a shell reports that a closed pipe ended a program.
 UNREAD = 128 + signal.SIGPIPE
 
-_OF_TENSORFLOW = {
-  # Errors alone.
-  'TF_CPP_MIN_LOG_LEVEL': '3',
-  # Evaluation takes the same kernels as the workers do.
-  'TF_ENABLE_ONEDNN_OPTS': '1',
-}
 
+def quieten_tensorflow() -> None:
+  """Leaves only errors of what TensorFlow says, unless the user has chosen.
 
-def prepare_tensorflow() -> None:
-  """Sets the variables that TensorFlow reads when it is imported.
-
-  What the user has set stays.
+  To be called before it is imported.
   """
-  for name, value in _OF_TENSORFLOW.items():
-    os.environ.setdefault(name, value)
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 
 
 def run(main: Callable[[], int]) -> NoReturn:

@@ -41,14 +41,14 @@ def _has_tested_clients(values):
   )
 
 
-@condition('pseudo-labels that the confidence of one model decides about')
+@condition('pseudo-labels that a threshold or rule decides about')
 def _labels_by_confidence(values):
-  """Returns a reason where no threshold or rule decides about them."""
+  """Returns a reason where neither a threshold nor a rule decides."""
   rule = values.get('pseudo_label_rule') or 'fixed'
   if values.get('threshold') is not None or rule != 'fixed':
     return None
   return (
-    f'no confidence decides about the pseudo-labels of the process '
+    'no threshold decides about the pseudo-labels of the process '
     f'{values["process"]}'
   )
 
@@ -219,6 +219,7 @@ SCHEDULE = (
       needs_process('makes_pseudo_labels'),
       _labels_by_confidence,
       unless('experts', 'truth', 'makes no pseudo-labels'),
+      unless('pseudo_labels', 'sets', 'takes them from the priors of sets'),
     ),
   ),
   Setting(

@@ -195,9 +195,6 @@ class ClientEvaluation:
 def opened(evaluator, owners: Owners | None, path, first_round: int, log):
   """Opens clients.csv for a run that goes on with `first_round`.
 
-  An existing file is opened even where clients are no longer evaluated: opening
-  it drops the rows of rounds that will be repeated.
-
   Args:
     evaluator: `evaluation.Evaluator`.
     owners: From `find_owners`.
@@ -208,15 +205,15 @@ def opened(evaluator, owners: Owners | None, path, first_round: int, log):
   Yields:
     A `ClientEvaluation`, or `None` where clients are not evaluated.
   """
-  if owners is None and not path.exists():
-    yield None
-    return
-  rounds = log.rounds_with(_MEAN)
-  with rows_of_rounds.ClientLog(path, first_round, rounds) as table:
-    if owners is None:
-      yield None
-    else:
-      yield ClientEvaluation(evaluator, owners, table)
+  with rows_of_rounds.opened(
+    rows_of_rounds.ClientLog,
+    path,
+    first_round,
+    log=log,
+    column=_MEAN,
+    is_wanted=owners is not None,
+  ) as table:
+    yield table and ClientEvaluation(evaluator, owners, table)
 
 
 def describe(owners: Owners) -> str:

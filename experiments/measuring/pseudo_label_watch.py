@@ -20,9 +20,8 @@ import tensorflow as tf
 import tqdm
 
 from datasets.sources import source
-from experiments.measuring import evaluation
+from experiments.measuring import pseudo_label_counts
 from experiments.measuring.finished_round import FinishedRound
-from tff_ssl import randomness
 from tff_ssl.objectives.maths import selection
 
 # A share of the clients' examples, in the round, that counts as many.
@@ -89,25 +88,19 @@ class PseudoLabelWatch:
       tell: Called with the text of the warning; by default it is printed, above
         a progress bar where there is one.
     """
-    self._batches = evaluation.batches(split)
-    self._seed = seed
     self._on_collapse = on_collapse
     self._tell = tell
     self._has_warned = False
 
-    @tf.function(autograph=False)
-    def count(trainable, non_trainable, images, labels, seed):
-      logits, _ = model.predict(
-        trainable, non_trainable, views.weak(images, seed), training=False
+    def count(labels, guesses, mask, num_classes):
+      return (
+        pseudo_label_counts.by_class(guesses, mask, num_classes),
+        tf.reduce_sum(pseudo_label_counts.right(labels, guesses, mask)),
       )
-      guesses, mask = select(logits)
-      right = mask * tf.cast(tf.equal(guesses, labels), tf.float32)
-      of_class = tf.math.bincount(
-        guesses, mask, minlength=tf.shape(logits)[-1], dtype=tf.float32
-      )
-      return of_class, tf.reduce_sum(right)
 
-    self._count = count
+    self._counts = pseudo_label_counts.PseudoLabelCounts(
+      model, views, split, select=select, seed=seed, count=count
+    )
 
   def __call__(self, finished: FinishedRound) -> dict[str, float]:
     """Measures a round that is tested, and warns once if it is collapsing.
@@ -128,28 +121,11 @@ class PseudoLabelWatch:
     """
     if not finished.is_evaluated:
       return {}
-    round_num, weights, row = finished.number, finished.weights, finished.row
-    trainable = [tf.constant(value) for value in weights.trainable]
-    non_trainable = [tf.constant(value) for value in weights.non_trainable]
-    seed = randomness.fold_in(
-      randomness.server_seed(tf.constant(self._seed), tf.constant(round_num)),
-      randomness.Purpose.MEASURE,
-    )
-    counts = [
-      self._count(
-        trainable,
-        non_trainable,
-        images,
-        labels,
-        randomness.fold_in(seed, place),
-      )
-      for place, (images, labels) in enumerate(self._batches)
-    ]
-    of_class, right = (sum(parts) for parts in zip(*counts, strict=True))
+    round_num, row = finished.number, finished.row
+    of_class, right = self._counts(finished)
     confident = np.sum(of_class)
-    size = sum(len(labels) for _, labels in self._batches)
     measured = {
-      'server_mask_rate': float(confident / size),
+      'server_mask_rate': float(confident / self._counts.num_examples),
       'is_collapsing': 0,
     }
     if not confident:

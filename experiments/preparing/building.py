@@ -6,6 +6,7 @@ from typing import Any
 from datasets.records import split_manifest
 from datasets.store import store_readers
 from experiments.artifacts import run_folder
+from experiments.config.usage import UsageError
 from experiments.parts import (
   aggregators,
   networks,
@@ -104,6 +105,11 @@ def build_process(settings, model, own_views, data):
   }
   if arguments.get(CLASS_WEIGHTS.name) == BALANCED:
     arguments[CLASS_WEIGHTS.name] = data.balanced_class_weights()
+  if settings.experts == 'truth' and not len(data.hidden):
+    raise UsageError(
+      '--experts=truth trains on labels that a simulation hides, and these '
+      'data hide none: take both, global or local.'
+    )
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
   if spec.keeps_client_state:
     arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)

@@ -180,6 +180,21 @@ class RunData:
     summary['test_examples'] = len(self.source.test.labels)
     return summary
 
+  @property
+  def hidden(self) -> np.ndarray:
+    """`int64 [n]`, examples whose label the data hold and clients do not see.
+
+    Where labels are hidden anew in each pass, each example is unlabelled in
+    some pass.
+    """
+    examples = np.unique(self.partition.examples)
+    if self.redrawn_ratio is None:
+      examples = np.setdiff1d(
+        examples,
+        split_manifest.known_to_clients(self.partition, self.labels_at),
+      )
+    return examples[self.source.train.labels[examples] != UNKNOWN]
+
   def balanced_class_weights(self) -> tuple[float, ...]:
     """Returns scikit-learn's balanced weights of the labels in training.
 

@@ -138,7 +138,7 @@ def of_group(group: Group) -> Audit:
     training.append(
       Line('Class weights', 'the numbers of the labels in training')
     )
-  training.append(Line('Measured, not trained on', _measured(group)))
+  training.append(Line('Measured, not trained on', _measured(group, flags)))
   return Audit(
     tuple(training),
     (
@@ -223,7 +223,7 @@ def _unlabelled(splits, process, flags) -> str:
   if flags.get('experts') == 'truth':
     return (
       f'{count}: clients train on them with the labels that the simulation '
-      'hides (--experts=truth), for an upper bound'
+      'hides (--experts=truth)'
     )
   how = ', with pseudo-labels' if process.makes_pseudo_labels else ''
   return f'{count}: clients train on them without their labels{how}'
@@ -243,11 +243,14 @@ def _dealt(split) -> str:
   return f'no label decided (partition {name})'
 
 
-def _measured(group: Group) -> str:
+def _measured(group: Group, flags) -> str:
   found = set()
   for folder in group.folders:
     table = pd.read_csv(folder / 'metrics.csv')
     found |= set(table.columns[table.notna().any()])
+  if flags.get('experts') == 'truth':
+    # Trained on.
+    found.discard('pseudo_label_accuracy')
   return '; '.join(v for k, v in _MEASURED.items() if k in found)
 
 

@@ -305,7 +305,7 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
     source=models.ColumnDataSource(
       {
         'shown': [shown.to_numpy(np.float32)],
-        'examples': [counts.to_numpy(np.int32)],
+        'examples': [counts.to_numpy(np.float32)],
       }
     ),
   )
@@ -324,7 +324,7 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
       tooltips=[
         (labels[1], '$y{custom}'),
         (labels[0], '$x{custom}'),
-        ('examples', '@examples'),
+        ('examples', '@examples{0.[0]}'),
       ],
       formatters={
         '$x': _names_of(counts.columns),

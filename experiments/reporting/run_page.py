@@ -196,11 +196,16 @@ class _Page:
     found = []
     for group in self._groups:
       tables = [
-        pd.read_csv(path, dtype={'name': str}, keep_default_na=False)
+        table
         for folder in group.folders
         if (path := folder / run_folder.PSEUDO_LABELS).exists()
+        # Only the header, where a run ended before an evaluation.
+        if not (table := _pseudo_labels(path)).empty
       ]
-      if not tables or len(found) == _MOST_SYSTEMS:
+      if not tables:
+        continue
+      if sum(bool(entry['charts']) for entry in found) == _MOST_SYSTEMS:
+        found.append({'name': group.name, 'charts': []})
         continue
       summed = pd.concat(tables).pivot_table(
         index=['class', 'name'], columns='round', aggfunc='sum'
@@ -432,6 +437,16 @@ def _weakest(counts: pd.DataFrame) -> list[tuple[str, float]]:
   right = pd.Series(np.diag(counts), counts.index)
   recall = (right / examples)[examples > 0].sort_values(kind='stable')
   return [(str(name), float(value)) for name, value in recall.head(3).items()]
+
+
+def _pseudo_labels(path) -> pd.DataFrame:
+  """Reads a pseudo_labels.csv: a class may be called NA, a sum may be nan."""
+  return pd.read_csv(
+    path,
+    dtype={'name': str},
+    keep_default_na=False,
+    na_values={name: ['nan'] for name in ('labelled', 'right', 'named')},
+  )
 
 
 def _accuracies_of_clients(group) -> np.ndarray:

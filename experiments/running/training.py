@@ -90,10 +90,10 @@ def run(
     _show([client_evaluation.describe(owners)])
   evaluator = evaluation.Evaluator(opened.model, opened.views, data.source.test)
   watch = _build_watch(opened)
-  by_class = _build_pseudo_label_counts(opened)
+  labels_by_class = _build_pseudo_label_counts(opened)
   further = _further_measurements(opened, folder, watch)
-  if by_class is not None:
-    further.append(by_class)
+  if labels_by_class is not None:
+    further.append(labels_by_class)
   before = _measurements_before(opened)
   loss = _privacy_loss(opened, folder, first_round)
   if loss is not None:
@@ -108,7 +108,7 @@ def run(
   with _failures_of_a_run():
     while True:
       with _opened_logs(
-        settings, folder, first_round, evaluator, owners, by_class
+        settings, folder, first_round, evaluator, owners, labels_by_class
       ) as (test, logs, progress):
         try:
           state = _build_loop(opened, saved).run(
@@ -174,6 +174,7 @@ def try_out(opened: building.Run) -> None:
   """
   settings = opened.settings
   _find_owners(opened)
+  _build_pseudo_label_counts(opened)
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
@@ -411,7 +412,9 @@ def _failures_of_a_run() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened_logs(settings, folder, first_round, evaluator, owners, by_class):
+def _opened_logs(
+  settings, folder, first_round, evaluator, owners, labels_by_class
+):
   """Opens what is written in each round.
 
   Yields:
@@ -432,7 +435,7 @@ def _opened_logs(settings, folder, first_round, evaluator, owners, by_class):
         evaluator, owners, folder.clients, first_round + 1, log
       ) as evaluate_clients,
       pseudo_labels_by_class.opened(
-        by_class, folder.pseudo_labels, first_round + 1, log
+        labels_by_class, folder.pseudo_labels, first_round + 1, log
       ),
     ):
       test = evaluation.TestMeasurement(

@@ -18,8 +18,8 @@ def install(
 
   Args:
     settings: What has `cluster`, `cluster_parts`, `cluster_cores`,
-      `part_timeout`, `shared_disk`, `worker_timeout`, `clients_per_round` and
-      `seed`.
+      `part_timeout`, `shared_disk`, `worker_timeout`, `clients_per_round`,
+      `precision` and `seed`.
     store_path: The client store.
     client_state_folder: The folder of the clients' states; `None` where clients
       keep none.
@@ -28,10 +28,13 @@ def install(
     ValueError: If the cluster of --cluster cannot be used.
     RuntimeError: If no worker can be started on this machine.
   """
+  # oneDNN has no kernels for bfloat16 on processors without AVX512.
+  use_onednn = settings.precision == 'float32'
   if not settings.cluster:
     workers.install_context(
       threads_per_op=workers.threads_for(settings.clients_per_round or 0),
       answer_timeout_s=settings.worker_timeout,
+      use_onednn=use_onednn,
     )
   else:
     if settings.shared_disk:
@@ -52,6 +55,7 @@ def install(
         cores_per_process=settings.cluster_cores,
         part_timeout_s=settings.part_timeout,
         answer_timeout_s=settings.worker_timeout,
+        use_onednn=use_onednn,
         **files,
       )
     except RuntimeError as error:

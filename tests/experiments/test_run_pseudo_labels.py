@@ -36,7 +36,8 @@ def test_a_run_counts_them_and_goes_on_counting(tmp_path):
   ('process', 'reason'),
   [
     (('fedlabel', '--experts=truth'), '--experts=truth makes no pseudo-labels'),
-    (('fedtrinet',), 'no confidence decides about the pseudo-labels'),
+    (('fedtrinet',), 'no threshold decides about the pseudo-labels'),
+    (('fedpl',), '--pseudo_labels=sets takes them from the priors of sets'),
   ],
 )
 def test_what_makes_none_by_confidence_is_refused(

@@ -14,9 +14,9 @@ lambda(x) = lambda_0 h(s-) / h(s*)                             (Eqs. 5 to 8)
 
 with psi the strong view; an example without a pseudo-label adds nothing.
 
-`experts='truth'` puts the true labels in the place of y_hat: what a labeller
-that is always sure and never wrong would come to. It is ours, and needs a
-simulation.
+`experts='truth'` puts the true labels in the place of y_hat, of all examples
+and without the term of consistency: a reference that has perfect labels. It is
+ours, and needs a simulation.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ SETTINGS = (
   Setting(
     'experts',
     str,
-    'Who gives the pseudo-labels: both models, the global or the local one, or '
-    'the truth: the labels that a simulation hides, for an upper bound.',
+    'Who gives the pseudo-labels: both models, the global or the local one; or '
+    'the truth, as a reference, where a simulation hides the labels.',
     choices=('both', 'global', 'local', _TRUTH),
   ),
   Setting(

@@ -20,16 +20,13 @@ from tff_ssl.simulation import bound_process, channels
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
 _POLL_S = 0.02
-_ENVIRONMENT = {
-  # By default glibc gives each of the worker's many threads an arena of its
-  # own. Model-sized buffers then scatter over all of them, and the resident
-  # memory grows with every round; with two it stays flat, at the same speed.
-  'MALLOC_ARENA_MAX': '2',
-  # TensorFlow takes the kernels of oneDNN by itself on processors with
-  # AVX512_VNNI or later alone; on those with AVX2 convolutions take up to twice
-  # as long without them.
-  'TF_ENABLE_ONEDNN_OPTS': '1',
-}
+# By default glibc gives each of the worker's many threads an arena of its own.
+# Model-sized buffers then scatter over all of them, and the resident memory
+# grows with every round; with two it stays flat, at the same speed.
+_ENVIRONMENT = {'MALLOC_ARENA_MAX': '2'}
+# TensorFlow does so by itself on processors with AVX512_VNNI or later alone.
+# Those with AVX2 gain, too (docs/explanation/speed.md).
+_WITH_ONEDNN = {'TF_ENABLE_ONEDNN_OPTS': '1'}
 
 
 class LocalWorker:
@@ -57,6 +54,7 @@ class LocalWorker:
     start_timeout_s: float = 15.0,
     threads_per_op: int = 0,
     answer_timeout_s: float = 60.0,
+    use_onednn: bool = True,
   ):
     """Starts a worker and waits until it answers.
 
@@ -66,6 +64,7 @@ class LocalWorker:
       threads_per_op: Threads of one TensorFlow op, or 0 for one per core.
       answer_timeout_s: Seconds without an answer after which the worker is
         killed.
+      use_onednn: See `workers.build_context`.
 
     Raises:
       RuntimeError: If the worker cannot start, naming the cause and remedy.
@@ -94,6 +93,7 @@ class LocalWorker:
       start_new_session=True,
       env={
         **_ENVIRONMENT,
+        **(_WITH_ONEDNN if use_onednn else {}),
         'TF_NUM_INTRAOP_THREADS': str(threads_per_op),
         **os.environ,
       },

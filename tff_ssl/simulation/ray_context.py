@@ -59,6 +59,7 @@ def build_ray_context(
   max_processes: int | None = None,
   part_timeout_s: float = 600.0,
   answer_timeout_s: float = 60.0,
+  use_onednn: bool = True,
   needed_files: Sequence[str | os.PathLike[str]] = (),
   sent_files: Sequence[str | os.PathLike[str]] = (),
   travelling_folders: TravellingFolders | None = None,
@@ -81,6 +82,7 @@ def build_ray_context(
       process, and its own is ended.
     answer_timeout_s: Seconds without an answer after which the TFF worker of a
       process is replaced.
+    use_onednn: As of `workers.build_context`.
     needed_files: Files that every machine must find at the same path.
     sent_files: Files of this machine that every other one gets, once, at the
       same path.
@@ -110,13 +112,16 @@ def build_ray_context(
       raise ValueError(f'{name}={value!r} must be at least 1.')
   ray_cluster.connect(address)
   ray = ray_cluster.import_ray()
-  local = workers.build_context(answer_timeout_s=answer_timeout_s)
+  local = workers.build_context(
+    answer_timeout_s=answer_timeout_s, use_onednn=use_onednn
+  )
   pool = _Pool(
     min(num_parts, max_processes or num_parts),
     part_timeout_s,
     ray_worker.Equipment(
       cores=cores_per_process,
       answer_timeout_s=answer_timeout_s,
+      use_onednn=use_onednn,
       needed_files=tuple(map(os.fspath, needed_files)),
       offers=tuple(
         travelling_files.Offer.of(os.fspath(path), ray.put)

@@ -36,12 +36,14 @@ class Equipment:
     cores: How many clients it computes side by side, each on one core.
     answer_timeout_s: Seconds without an answer after which its TFF worker is
       replaced.
+    use_onednn: As of `workers.build_context`.
     needed_files: Files that it must be able to read.
     offers: Files that it gets.
   """
 
   cores: int = 1
   answer_timeout_s: float = 60.0
+  use_onednn: bool = True
   needed_files: tuple[str, ...] = ()
   offers: tuple[travelling_files.Offer, ...] = ()
 
@@ -64,6 +66,7 @@ class RayWorker:
       max_concurrent_calls=equipment.cores,
       threads_per_op=1,
       answer_timeout_s=equipment.answer_timeout_s,
+      use_onednn=equipment.use_onednn,
     )
     self._computations = collections.OrderedDict()
 

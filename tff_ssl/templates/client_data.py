@@ -14,8 +14,8 @@ with faults the same with the fields <corrupt, work> after group or start_group
 `x` are images (`uint8` or `float32` in [0, 1]), feature vectors, numbers of
 words, or a dict or tuple of these for a model of several inputs. `y` is the
 label that the process may see, `int32`, -1 where there is none. A simulation
-may know more, `true_y` (`int32`, -1 where unknown): metrics read it, training
-never does.
+may know more, `true_y` (`int32`, -1 where unknown): metrics read it, and of
+all that trains `TwoExperts(experts='truth')` alone.
 
 Elements of the sequence are single examples or batches of any size. The process
 cuts the minibatches of training itself, so do not shuffle or repeat the

@@ -110,11 +110,3 @@ def test_a_broken_pipe_of_something_else_is_no_end():
 
   with pytest.raises(BrokenPipeError):
     command_line.run(fail)
-
-
-def test_what_the_user_told_tensorflow_stays(monkeypatch):
-  monkeypatch.setenv('TF_ENABLE_ONEDNN_OPTS', '0')
-  monkeypatch.delenv('TF_CPP_MIN_LOG_LEVEL', raising=False)
-  command_line.prepare_tensorflow()
-  assert os.environ['TF_ENABLE_ONEDNN_OPTS'] == '0'
-  assert os.environ['TF_CPP_MIN_LOG_LEVEL'] == '3'

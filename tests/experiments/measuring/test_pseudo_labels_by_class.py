@@ -13,6 +13,7 @@ from experiments.artifacts import metric_log, round_table
 from experiments.config.usage import UsageError
 from experiments.measuring import pseudo_labels_by_class
 from experiments.measuring.finished_round import FinishedRound
+from experiments.preparing import data as data_lib
 from tff_ssl.augmentation import views
 from tff_ssl.objectives.maths import selection
 
@@ -110,16 +111,18 @@ def test_a_resumed_run_repeats_rounds_and_misses_none(tmp_path):
 
 def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
   labels = np.asarray(labels, np.int32)
-  examples = np.arange(2, len(labels))
-  return types.SimpleNamespace(
-    partition=types.SimpleNamespace(
-      examples=examples, labelled_indices=np.asarray(labelled, np.int64)
-    ),
-    labels_at=labels_at,
-    redrawn_ratio=redrawn_ratio,
+  return data_lib.RunData(
     source=types.SimpleNamespace(
       train=source.Split(np.arange(len(labels))[:, np.newaxis], labels)
     ),
+    partition=types.SimpleNamespace(
+      examples=np.arange(2, len(labels)),
+      labelled_indices=np.asarray(labelled, np.int64),
+    ),
+    store=None,
+    counts=None,
+    labels_at=labels_at,
+    redrawn_ratio=redrawn_ratio,
   )
 
 
@@ -134,9 +137,24 @@ def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
 )
 def test_unlabelled_examples_with_a_known_label_are_drawn(data, expected):
   drawn = pseudo_labels_by_class.draw(data, 100, seed=0)
-  assert list(drawn.images[:, 0]) == expected
+  assert sorted(drawn.images[:, 0]) == expected
+  np.testing.assert_array_equal(
+    drawn.labels, data.source.train.labels[drawn.images[:, 0]]
+  )
   few = pseudo_labels_by_class.draw(data, 1, seed=0)
   assert len(few.labels) == 1 and few.images[0, 0] in expected
+
+
+def test_the_seed_decides_which_and_in_which_order():
+  # In the order of classes, as folders of images are.
+  data = _data(np.arange(1000) // 100, 'server')
+  one, same, other = (
+    pseudo_labels_by_class.draw(data, 50, seed).images[:, 0]
+    for seed in (0, 0, 1)
+  )
+  np.testing.assert_array_equal(one, same)
+  assert set(one) != set(other)
+  assert list(one) != sorted(one)
 
 
 def test_examples_without_a_known_label_are_an_error():

@@ -116,9 +116,14 @@ def test_training_on_hidden_labels_is_named(tmp_path):
     split={'labels_at': 'dealt'},
     experts='truth',
   )
+  metrics = pd.read_csv(tmp_path / 'x' / 'metrics.csv')
+  metrics['pseudo_label_accuracy'] = 1.0
+  metrics.to_csv(tmp_path / 'x' / 'metrics.csv', index=False)
+  measured = lines_of(group)['Measured, not trained on']
+  assert measured == 'test labels (accuracy, loss)'
   assert lines_of(group)['Unlabelled examples at clients'] == (
     '4: clients train on them with the labels that the simulation hides '
-    '(--experts=truth), for an upper bound'
+    '(--experts=truth)'
   )
 
 

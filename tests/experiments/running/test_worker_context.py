@@ -23,6 +23,7 @@ def settings(**changed):
     'seed': 3,
     'worker_timeout': 7.0,
     'clients_per_round': 4,
+    'precision': 'float32',
   }
   return types.SimpleNamespace(**{**given, **changed})
 
@@ -48,7 +49,15 @@ def test_a_cluster_is_asked_for_what_the_flags_say(asked):
     'part_timeout_s': 70.0,
     'answer_timeout_s': 7.0,
     'needed_files': [STORE],
+    'use_onednn': True,
   }
+
+
+def test_bfloat16_goes_without_onednn(asked):
+  worker_context.install(
+    settings(precision='bfloat16'), store_path=STORE, client_state_folder=None
+  )
+  assert not asked['use_onednn']
 
 
 def test_states_must_lie_where_all_machines_find_them(asked, tmp_path):

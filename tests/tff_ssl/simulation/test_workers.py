@@ -402,11 +402,18 @@ def test_worker_gets_its_threads_arenas_and_kernels(monkeypatch):
     worker.stop()
 
 
-def test_what_the_user_has_set_reaches_the_worker(monkeypatch):
-  monkeypatch.setenv('TF_ENABLE_ONEDNN_OPTS', '0')
-  worker = local_worker.LocalWorker()
-  try:
-    environment = psutil.Process(worker.pid).environ()
-    assert environment['TF_ENABLE_ONEDNN_OPTS'] == '0'
-  finally:
-    worker.stop()
+@pytest.mark.parametrize(
+  ('variable', 'use_onednn', 'expected'),
+  [('0', True, '0'), ('1', False, '1'), (None, False, None)],
+)
+def test_kernels_are_those_of_the_variable_or_argument(
+  monkeypatch, variable, use_onednn, expected
+):
+  name = 'TF_ENABLE_ONEDNN_OPTS'
+  monkeypatch.delenv(name, raising=False)
+  if variable is not None:
+    monkeypatch.setenv(name, variable)
+  workers.install_context(use_onednn=use_onednn)
+  [worker] = my_workers()
+  assert psutil.Process(worker.pid).environ().get(name) == expected
+  workers.stop_workers()

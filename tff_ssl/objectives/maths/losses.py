@@ -181,7 +181,7 @@ def pseudo_label_accuracy(
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Counts right pseudo-labels and known ones.
 
-  Beside this, only `TwoExperts(experts='truth')` reads `true_y`.
+  Besides this, only `TwoExperts(experts='truth')` reads `true_y`.
 
   Args:
     labels: `int32 [n]`, pseudo-labels.
