@@ -35,6 +35,7 @@ def run(flags: argparse.Namespace) -> dict:
     candidates,
     fedlabel,
     fedul,
+    kernels,
     label_hungry,
     machine,
     measurement,
@@ -58,6 +59,7 @@ def run(flags: argparse.Namespace) -> dict:
   comparisons['own_models'] = functools.partial(
     own_models.compare, own_models.WORKLOAD
   )
+  comparisons['kernels'] = functools.partial(kernels.compare, kernels.WORKLOAD)
   comparisons['aggregation'] = functools.partial(
     aggregation.compare, aggregation.WORKLOAD
   )
@@ -97,7 +99,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     '--only',
     choices=(
       *('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'robust'),
-      *('own_models', 'aggregation'),
+      *('own_models', 'kernels', 'aggregation'),
     ),
     help='measure one section only',
   )

@@ -11,6 +11,7 @@ from benchmarks import (
   candidates,
   fedlabel,
   fedul,
+  kernels,
   label_hungry,
   machine,
   measurement,
@@ -82,6 +83,7 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
     'fedul': fedul,
     'robust': robust,
     'own_models': own_models,
+    'kernels': kernels,
     'aggregation': aggregation,
   }
   for module in sections.values():
