@@ -8,6 +8,9 @@ import sys
 import pytest
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+# By default the processes that Ray starts give way to all others, and a test
+# waits for them while other tests take the cores.
+os.environ.setdefault('RAY_worker_niceness', '0')
 
 # Building processes makes many objects that stay: with Python's default of 700,
 # the search for cycles among them takes a twentieth of the time.
