@@ -17,6 +17,7 @@ _ROOT = pathlib.Path(__file__).parents[2]
 # A lost machine; a run goes on from its last round then.
 _MAX_RETRIES = 5
 _POLL_S = 1.0
+_INTERRUPT_EVERY_S = 10.0
 _CORES = 2
 _PROGRESS_EVERY_S = 60.0
 
@@ -95,14 +96,22 @@ def run_all(
     while waiting:
       ready, _ = ray.wait(list(waiting), timeout=_POLL_S)
       if stop.requested:
-        for task in waiting:
-          ray.cancel(task)
-        ray.wait(list(waiting), num_returns=len(waiting))
+        _end(list(waiting), ray)
         break
       for task in ready:
         _count(tally, waiting.pop(task), task, ray)
       progress.show()
   return child_runs.Outcome(tuple(tally.failed), stop.signal_number)
+
+
+def _end(tasks, ray) -> None:
+  """Interrupts tasks until all have ended: one may miss an interrupt."""
+  while tasks:
+    for task in tasks:
+      ray.cancel(task)
+    _, tasks = ray.wait(
+      tasks, num_returns=len(tasks), timeout=_INTERRUPT_EVERY_S
+    )
 
 
 def _count(tally, run, task, ray) -> None:

@@ -34,7 +34,8 @@ def run(
 ) -> Ended:
   """Runs a command on cores of this machine that no other one has taken.
 
-  Interrupted as by Ctrl-C, it ends the command by SIGTERM and waits for it.
+  Interrupted as by Ctrl-C, once or several times, it ends the command by one
+  SIGTERM and waits for it.
 
   Args:
     command: The path of a program, and its arguments.
@@ -57,13 +58,18 @@ def run(
       start_new_session=True,
     )
     os.sched_setaffinity(process.pid, own)
-    try:
-      # Ray's interrupt is seen between two calls of Python alone.
-      while process.poll() is None:
-        time.sleep(_POLL_S)
-    except KeyboardInterrupt:
-      process.terminate()
-      process.wait()
+    is_told = False
+    while True:
+      try:
+        # Ray's interrupt is seen between two calls of Python alone.
+        while process.poll() is None:
+          time.sleep(_POLL_S)
+        break
+      except KeyboardInterrupt:
+        # A second signal would end a run at once.
+        if not is_told:
+          is_told = True
+          process.terminate()
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _LAST_BYTES))
     text = output.read().decode(errors='replace')

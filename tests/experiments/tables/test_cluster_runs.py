@@ -54,14 +54,16 @@ def test_runs_end_fail_and_are_told_and_skipped(tmp_path):
   assert '2/2 were done before' in out
 
 
-def test_sigterm_ends_all_runs_after_their_round(tmp_path):
+def test_sigterm_ends_all_runs_after_their_round(tmp_path, request):
   process = reproduce(tmp_path, 100_000, '--rows=good')
+  # Else, if the test fails, they train for ever.
+  request.addfinalizer(process.kill)
   folders = [tmp_path / f'runs/small/good_seed{seed}' for seed in (0, 1)]
   while not all(list(one.glob('checkpoints/round_*')) for one in folders):
     assert process.poll() is None, process.communicate()
     time.sleep(0.1)
   process.terminate()
-  process.communicate(timeout=60)
+  process.communicate(timeout=200)
   assert process.returncode == 128 + signal.SIGTERM
   for one in folders:
     before = (one / 'metrics.csv').read_bytes()

@@ -1,5 +1,6 @@
 """Commands on cores of their own."""
 
+import os
 import sys
 
 import pytest
@@ -42,3 +43,23 @@ def test_how_a_command_fails(tmp_path):
   assert ended.exit_code == 1
   assert ended.output.endswith('the reason\n')
   assert len(ended.output) == 4000
+
+
+def test_several_interrupts_are_one_sigterm(tmp_path):
+  program = """
+import os, signal, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+os.kill(int(sys.argv[1]), signal.SIGINT)
+time.sleep(0.5)
+os.kill(int(sys.argv[1]), signal.SIGINT)
+time.sleep(0.5)
+print(len(told))
+"""
+  ended = ray_commands.run(
+    [sys.executable, '-c', program, str(os.getpid())],
+    cores=1,
+    folder=str(tmp_path),
+    import_from='/',
+  )
+  assert (ended.exit_code, ended.output) == (0, '1\n')
