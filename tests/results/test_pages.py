@@ -383,14 +383,14 @@ def test_page_of_grouping_names_the_server_alone_beside_groups(page):
 
 
 _FEDLABEL = {
-  '20%': 'fedlabel_emnist47',
-  '2%': 'fedlabel_emnist47_2percent',
+  '20%': ('fedlabel_emnist47', 'fedlabel_emnist47_truth'),
+  '2%': ('fedlabel_emnist47_2percent',),
 }
 _FEDLABEL_TESTED = 15591
 
 
 def _of_fedlabel(share):
-  return _accuracy(_FEDLABEL[share], tested=_FEDLABEL_TESTED)
+  return _accuracy(*_FEDLABEL[share], tested=_FEDLABEL_TESTED)
 
 
 @_fedlabel
@@ -408,6 +408,7 @@ def test_fedlabel_table(page):
     'FedTriNet': 'fedtrinet',
     'FedMatch': 'fedmatch',
     'FedLabel': 'fedlabel',
+    'FedLabel, true labels as pseudo-labels': 'fedlabel_truth',
     'FedLabel, twice the steps': 'fedlabel_32steps',
     'FedLabel, lambda_0 = 0': 'fedlabel_lambda0',
     'FedLabel, the local model alone labels': 'fedlabel_local',
@@ -429,6 +430,16 @@ def test_fedlabel_table(page):
       expected = _interval(apart) if len(apart) > 1 else [apart.mean()]
       found = [float(number) for number in re.findall(r'[+-]\.\d+', lead)]
       assert found == pytest.approx(expected, abs=8e-4), label
+
+
+@_fedlabel
+def test_fedlabel_with_true_labels(page):
+  last = _of_fedlabel('20%').tail(5).mean()
+  true = last['fedlabel_truth']
+  mean, low, high = map(_signed, _interval(true - last['fedlabel']))
+  assert (
+    f'it ends at {_short(true.mean())}, {mean} ({low} to {high}) from FedLabel.'
+  ) in page
 
 
 @_fedlabel
