@@ -6,16 +6,13 @@ much as it ever does. Secure sums are simulated: the same arithmetic, without
 cryptography.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
 import tensorflow_federated as tff
 
 from benchmarks import candidates, measurement, workloads
-from tff_ssl import augmentation
 from tff_ssl.aggregators import recommended
-from tff_ssl.algorithms import PROCESSES
 
 _MODEL = 'dense'
 
@@ -47,23 +44,19 @@ def build_all(
   """
   store = workload.build_store(folder)
 
-  def rounds(build_aggregator):
-    def build(data_spec):
-      return PROCESSES['fedavg'].build(
-        workloads.build_model(_MODEL),
-        data_spec=data_spec,
-        views=augmentation.PlainViews(),
-        client_optimizer=tff.learning.optimizers.build_sgdm(
-          workloads.LEARNING_RATE
-        ),
-        batch_size=workload.batch_size,
-        local_steps=workload.steps,
-        model_aggregator=build_aggregator(),
-      )
-
-    return candidates.rounds_over_store(build, store, workload.clients)
-
-  return {name: rounds(build) for name, build in AGGREGATORS.items()}
+  return {
+    name: candidates.rounds_of(
+      'fedavg',
+      _MODEL,
+      workload,
+      store,
+      client_optimizer=tff.learning.optimizers.build_sgdm(
+        workloads.LEARNING_RATE
+      ),
+      model_aggregator=build(),
+    )
+    for name, build in AGGREGATORS.items()
+  }
 
 
 def compare(workload: workloads.Steps, folder: str, repetitions: int) -> dict:
@@ -78,14 +71,8 @@ def compare(workload: workloads.Steps, folder: str, repetitions: int) -> dict:
     The sizes; times as `measurement.compare` has them; and for each aggregator
     `<name>_over_mean`, the ratio of the best rounds.
   """
-  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
-  best = {name: min(values) for name, values in seconds.items()}
-  return {
-    **dataclasses.asdict(workload),
-    **measurement.per_client(seconds, workload.clients),
-    **{
-      f'{name}_over_mean': round(best[name] / best['mean'], 3)
-      for name in best
-      if name != 'mean'
-    },
+  rounds = build_all(workload, folder)
+  ratios = {
+    f'{name}_over_mean': (name, 'mean') for name in rounds if name != 'mean'
   }
+  return measurement.compare_steps(workload, rounds, repetitions, ratios)

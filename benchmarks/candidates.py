@@ -75,6 +75,37 @@ def _build_process(workload, store, views, objective) -> Round:
   return rounds_over_store(build, store, workload.clients)
 
 
+def rounds_of(
+  name: str,
+  model: str,
+  workload: workloads.Steps,
+  store: client_store.ClientStore,
+  **arguments,
+) -> Round:
+  """Rounds of one of our processes, without augmentation by default.
+
+  Args:
+    name: Of the process.
+    model: Name of the network.
+    workload: The sizes.
+    store: The clients.
+    **arguments: Further ones of the builder.
+  """
+
+  def build(data_spec):
+    given = {
+      'views': augmentation.PlainViews(),
+      'batch_size': workload.batch_size,
+      'local_steps': workload.steps,
+      **arguments,
+    }
+    return PROCESSES[name].build(
+      workloads.build_model(model), data_spec=data_spec, **given
+    )
+
+  return rounds_over_store(build, store, workload.clients)
+
+
 def rounds_over_store(
   build_process: Callable[
     [client_data.ClientDataSpec], tff.learning.templates.LearningProcess

@@ -94,12 +94,14 @@ def compare(workload: FedUL, folder: str, repetitions: int) -> dict:
     `fedul_over_supervised`, the ratio of the best rounds; and what `time_layer`
     gives.
   """
-  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
-  ratio = min(seconds['fedul']) / min(seconds['supervised'])
+  compared = measurement.compare_steps(
+    workload,
+    build_all(workload, folder),
+    repetitions,
+    {'fedul_over_supervised': ('fedul', 'supervised')},
+  )
   return {
-    **dataclasses.asdict(workload),
-    **measurement.per_client(seconds, workload.clients),
-    'fedul_over_supervised': round(ratio, 3),
+    **compared,
     **time_layer(workload, repetitions),
   }
 

@@ -1,7 +1,9 @@
 """Timings and memory of rounds, on machines that do other work besides."""
 
+import dataclasses
 import statistics
 import time
+from collections.abc import Mapping
 
 import psutil
 import tqdm
@@ -72,6 +74,35 @@ def compare(
     'steps': workload.steps,
     'batch_size': workload.batch_size,
     **result,
+  }
+
+
+def compare_steps(
+  workload: workloads.Steps,
+  rounds: dict[str, candidates.Round],
+  repetitions: int,
+  ratios: Mapping[str, tuple[str, str]],
+) -> dict:
+  """Compares candidates of the same sizes.
+
+  Args:
+    workload: The sizes.
+    rounds: The candidates by name.
+    repetitions: Timed rounds of each candidate.
+    ratios: The two candidates of each ratio of best rounds, by its name.
+
+  Returns:
+    The sizes; times as `compare` has them; and the ratios.
+  """
+  seconds = time_rounds(rounds, repetitions)
+  best = {name: min(values) for name, values in seconds.items()}
+  return {
+    **dataclasses.asdict(workload),
+    **per_client(seconds, workload.clients),
+    **{
+      name: round(best[upper] / best[lower], 3)
+      for name, (upper, lower) in ratios.items()
+    },
   }
 
 

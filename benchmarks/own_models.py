@@ -7,11 +7,10 @@ once nobody needs it, as in a run. The network is the EMNIST one, the larger of
 those that are measured: what is written grows with the weights.
 """
 
-import dataclasses
 import itertools
 
 from benchmarks import candidates, measurement, workloads
-from tff_ssl import augmentation, optimizers
+from tff_ssl import optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.templates import client_state
 
@@ -41,18 +40,14 @@ def build_all(
     if spec.counts_clients:
       more['num_clients'] = workload.clients
 
-    def build(data_spec):
-      return spec.build(
-        workloads.build_model(_MODEL),
-        data_spec=data_spec,
-        views=augmentation.PlainViews(),
-        client_optimizer=optimizers.build_grouping_sgd(workloads.LEARNING_RATE),
-        batch_size=workload.batch_size,
-        local_steps=workload.steps,
-        **more,
-      )
-
-    run_round = candidates.rounds_over_store(build, store, workload.clients)
+    run_round = candidates.rounds_of(
+      name,
+      _MODEL,
+      workload,
+      store,
+      client_optimizer=optimizers.build_grouping_sgd(workloads.LEARNING_RATE),
+      **more,
+    )
     if not spec.keeps_client_state:
       return run_round
     done = itertools.count(1)
@@ -79,13 +74,9 @@ def compare(workload: workloads.Steps, folder: str, repetitions: int) -> dict:
     `easgd_over_fedavg` and `overlap_sgd_over_fedavg`, the ratios of the best
     rounds.
   """
-  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
-  best = {name: min(values) for name, values in seconds.items()}
-  return {
-    **dataclasses.asdict(workload),
-    **measurement.per_client(seconds, workload.clients),
-    **{
-      f'{name}_over_fedavg': round(best[name] / best['fedavg'], 3)
-      for name in _NAMES
-    },
-  }
+  return measurement.compare_steps(
+    workload,
+    build_all(workload, folder),
+    repetitions,
+    {f'{name}_over_fedavg': (name, 'fedavg') for name in _NAMES},
+  )

@@ -6,14 +6,12 @@ takes one step in both.
 """
 
 import collections
-import dataclasses
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import candidates, measurement, workloads
 from tff_ssl import augmentation
-from tff_ssl.algorithms import PROCESSES
 
 _MODEL = 'small_cnn'
 
@@ -41,22 +39,19 @@ def build_all(
     )
 
   def rounds(name):
-    def build(data_spec):
-      return PROCESSES[name].build(
-        workloads.build_model(_MODEL),
-        data_spec=data_spec,
-        server_data=server_data,
-        views=augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False),
-        num_groups=1,
-        # Both train on as many pseudo-labels: on all.
-        pseudo_label_rule='fixed',
-        threshold=0.0,
-        batch_size=workload.batch_size,
-        local_steps=workload.steps,
-        server_steps=1,
-      )
-
-    return candidates.rounds_over_store(build, store, workload.clients)
+    return candidates.rounds_of(
+      name,
+      _MODEL,
+      workload,
+      store,
+      server_data=server_data,
+      views=augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False),
+      num_groups=1,
+      # Both train on as many pseudo-labels: on all.
+      pseudo_label_rule='fixed',
+      threshold=0.0,
+      server_steps=1,
+    )
 
   return {'crl': rounds('grouping'), 'robust': rounds('grouping_robust')}
 
@@ -73,10 +68,9 @@ def compare(workload: workloads.Steps, folder: str, repetitions: int) -> dict:
     The sizes; times as `measurement.compare` has them; and `robust_over_crl`,
     the ratio of the best rounds.
   """
-  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
-  ratio = min(seconds['robust']) / min(seconds['crl'])
-  return {
-    **dataclasses.asdict(workload),
-    **measurement.per_client(seconds, workload.clients),
-    'robust_over_crl': round(ratio, 3),
-  }
+  return measurement.compare_steps(
+    workload,
+    build_all(workload, folder),
+    repetitions,
+    {'robust_over_crl': ('robust', 'crl')},
+  )

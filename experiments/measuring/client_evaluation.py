@@ -213,7 +213,10 @@ def opened(evaluator, owners: Owners | None, path, first_round: int, log):
     column=_MEAN,
     is_wanted=owners is not None,
   ) as table:
-    yield table and ClientEvaluation(evaluator, owners, table)
+    if table is None:
+      yield None
+    else:
+      yield ClientEvaluation(evaluator, owners, table)
 
 
 def describe(owners: Owners) -> str:

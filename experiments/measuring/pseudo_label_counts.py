@@ -6,6 +6,7 @@ models, FedLabel and FedMatch in the plain view. Rules that adapt to a minibatch
 see batches of 512 examples here.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from datasets.sources import source
 from experiments.measuring import evaluation
 from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import randomness
+from tff_ssl.objectives.maths import selection
 
 
 class PseudoLabelCounts:
@@ -88,6 +90,27 @@ class PseudoLabelCounts:
       np.sum([part.numpy() for part in parts], axis=0)
       for parts in zip(*counts, strict=True)
     ]
+
+
+def selection_of(settings):
+  """Returns how the clients of a run select pseudo-labels.
+
+  Args:
+    settings: The run's settings.
+
+  Returns:
+    The function from logits to pseudo-labels and their weights; `None` where
+    the process makes none that confidence decides about.
+  """
+  rule = settings.pseudo_label_rule or 'fixed'
+  if settings.threshold is None and rule == 'fixed':
+    return None
+  return functools.partial(
+    selection.pseudo_labels,
+    threshold=settings.threshold,
+    rule=rule,
+    min_confidence=settings.min_confidence or 0.0,
+  )
 
 
 def by_class(classes, weights, num_classes) -> tf.Tensor:

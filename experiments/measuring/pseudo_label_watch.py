@@ -13,8 +13,6 @@ that is not the one that labels where clients label with their own models: a
 collapse is seen later then.
 """
 
-import functools
-
 import numpy as np
 import tensorflow as tf
 import tqdm
@@ -22,7 +20,6 @@ import tqdm
 from datasets.sources import source
 from experiments.measuring import pseudo_label_counts
 from experiments.measuring.finished_round import FinishedRound
-from tff_ssl.objectives.maths import selection
 
 # A share of the clients' examples, in the round, that counts as many.
 _MANY = 0.2
@@ -172,27 +169,6 @@ class PseudoLabelWatch:
       )
 
 
-def selection_of(settings):
-  """Returns how the clients of a run select pseudo-labels.
-
-  Args:
-    settings: The run's settings.
-
-  Returns:
-    The function from logits to pseudo-labels and their weights; `None` where
-    the process makes none that confidence decides about.
-  """
-  rule = settings.pseudo_label_rule or 'fixed'
-  if settings.threshold is None and rule == 'fixed':
-    return None
-  return functools.partial(
-    selection.pseudo_labels,
-    threshold=settings.threshold,
-    rule=rule,
-    min_confidence=settings.min_confidence or 0.0,
-  )
-
-
 def build(
   model,
   views,
@@ -210,7 +186,7 @@ def build(
     views: The run's augmentation.
     data: The run's `RunData`.
     has_server_training: Whether the server trains on labelled examples.
-    select: What `selection_of` returns.
+    select: What `pseudo_label_counts.selection_of` returns.
     seed: The run's seed.
     on_collapse: 'warn', 'stop' or 'rewind'.
   """

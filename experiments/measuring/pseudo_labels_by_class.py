@@ -36,14 +36,14 @@ def draw(data, number: int, seed: int) -> source.Split:
   Raises:
     UsageError: If there is none.
   """
-  if not len(data.hidden):
+  if not len(data.hidden_from_clients):
     raise UsageError(
       f'--pseudo_label_examples={number} needs unlabelled examples of clients '
       'whose label the data hold, and there is none: give 0.'
     )
   rng = assignment.generator(seed, assignment.Purpose.MEASURED_EXAMPLES)
   # In random order: rules that adapt to a batch must not see one class alone.
-  drawn = rng.permutation(data.hidden)[:number]
+  drawn = rng.permutation(data.hidden_from_clients)[:number]
   train = data.source.train
   return source.Split(train.images[drawn], train.labels[drawn])
 

@@ -23,6 +23,7 @@ from experiments.preparing import (
 from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
+from tff_ssl.objectives.two_experts import TRUTH
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data
 
@@ -105,7 +106,7 @@ def build_process(settings, model, own_views, data):
   }
   if arguments.get(CLASS_WEIGHTS.name) == BALANCED:
     arguments[CLASS_WEIGHTS.name] = data.balanced_class_weights()
-  if settings.experts == 'truth' and not len(data.hidden):
+  if settings.experts == TRUTH and not len(data.hidden_from_clients):
     raise UsageError(
       '--experts=truth trains on labels that a simulation hides, and these '
       'data hide none: take both, global or local.'

@@ -181,8 +181,8 @@ class RunData:
     return summary
 
   @property
-  def hidden(self) -> np.ndarray:
-    """`int64 [n]`, examples whose label the data hold and clients do not see.
+  def hidden_from_clients(self) -> np.ndarray:
+    """`int64 [n]`, their examples whose label the data hold and hide from them.
 
     Where labels are hidden anew in each pass, each example is unlabelled in
     some pass.

@@ -20,6 +20,7 @@ from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.objectives.two_experts import TRUTH
 
 NOT_RECORDED = 'not recorded'
 # Column of metrics.csv -> the labels that it was measured with.
@@ -220,7 +221,7 @@ def _unlabelled(splits, process, flags) -> str:
     has_some and not process.uses_unlabelled
   ):
     return f'{count}: nobody trains on them'
-  if flags.get('experts') == 'truth':
+  if flags.get('experts') == TRUTH:
     return (
       f'{count}: clients train on them with the labels that the simulation '
       'hides (--experts=truth)'
@@ -248,7 +249,7 @@ def _measured(group: Group, flags) -> str:
   for folder in group.folders:
     table = pd.read_csv(folder / 'metrics.csv')
     found |= set(table.columns[table.notna().any()])
-  if flags.get('experts') == 'truth':
+  if flags.get('experts') == TRUTH:
     # Trained on.
     found.discard('pseudo_label_accuracy')
   return '; '.join(v for k, v in _MEASURED.items() if k in found)

@@ -21,6 +21,7 @@ from experiments.measuring import (
   client_evaluation,
   evaluation,
   proxy_evaluation,
+  pseudo_label_counts,
   pseudo_label_watch,
   pseudo_labels_by_class,
 )
@@ -291,7 +292,7 @@ def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
     opened.views,
     opened.data,
     has_server_training=opened.spec.has_server_training,
-    select=pseudo_label_watch.selection_of(settings),
+    select=pseudo_label_counts.selection_of(settings),
     seed=settings.seed,
     on_collapse=settings.on_collapse,
   )
@@ -311,7 +312,7 @@ def _build_pseudo_label_counts(
       data, settings.pseudo_label_examples, settings.seed
     ),
     data.source.class_names,
-    select=pseudo_label_watch.selection_of(settings),
+    select=pseudo_label_counts.selection_of(settings),
     seed=settings.seed,
   )
 

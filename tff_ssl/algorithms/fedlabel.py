@@ -57,6 +57,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.objectives import two_experts
+from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
@@ -242,7 +243,7 @@ SPEC = ProcessSpec(
   'Cho et al. 2023, arXiv 2307.08809, Algorithm 1',
   build_fedlabel,
   (
-    two_experts.EXPERT_THRESHOLD,
+    THRESHOLD,
     *two_experts.SETTINGS,
     shared.BATCH_SIZE,
     *_STEPS,

@@ -42,6 +42,7 @@ THRESHOLD = Setting(
   used_when=(
     unless('pseudo_label_rule', 'self_adaptive', 'finds its own thresholds'),
     unless('pseudo_label_rule', 'gaussian', 'weighs by the mean confidence'),
+    unless('experts', 'truth', 'asks no model'),
   ),
 )
 PSEUDO_LABEL_RULE = Setting(

@@ -38,9 +38,9 @@ with epy.lazy_imports():
   from tff_ssl import randomness
   from tff_ssl.objectives.maths import losses, selected
 
-_TRUTH = 'truth'
+TRUTH = 'truth'
 _BOTH = only_with('experts', 'both')
-_PREDICTED = unless('experts', _TRUTH, 'asks no model')
+_PREDICTED = unless('experts', TRUTH, 'asks no model')
 _WEIGHED = unless('consistency_weight', 0, 'leaves it out')
 SETTINGS = (
   Setting(
@@ -62,7 +62,7 @@ SETTINGS = (
     str,
     'Who gives the pseudo-labels: both models, the global or the local one; or '
     'the truth, as a reference, where a simulation hides the labels.',
-    choices=('both', 'global', 'local', _TRUTH),
+    choices=('both', 'global', 'local', TRUTH),
   ),
   Setting(
     'expert_view',
@@ -93,8 +93,6 @@ SETTINGS = (
     choices=('all', 'passed'),
   ),
 )
-# beta, which a labeller that asks no model does not have.
-EXPERT_THRESHOLD = dataclasses.replace(THRESHOLD, used_when=(_PREDICTED,))
 
 
 _EPSILON = 1e-12
@@ -170,7 +168,7 @@ class TwoExperts:
     Raises:
       ValueError: If `experts` is 'truth' and the data have no `true_y`.
     """
-    if self.experts == _TRUTH:
+    if self.experts == TRUTH:
       return self._with_true_labels(predict, batch, seed)
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     plain = self.views.plain(batch['x'])
@@ -211,7 +209,7 @@ class TwoExperts:
     """Returns loss and metrics where y_hat is the truth; no expert is asked."""
     if 'true_y' not in batch:
       raise ValueError(
-        f'experts={_TRUTH!r} trains on the labels that a simulation hides, and '
+        f'experts={TRUTH!r} trains on the labels that a simulation hides, and '
         'these data have no true_y: take both, global or local.'
       )
     labels = batch['true_y']

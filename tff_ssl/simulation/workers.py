@@ -183,8 +183,8 @@ def build_context(
       and replaced. One that computes for long does answer.
     use_onednn: Whether TensorFlow takes the kernels of oneDNN on every
       processor, which makes convolutions up to twice as fast. It must not where
-      a model computes in bfloat16 or float16 on a processor without AVX512: the
-      worker would end. The variable TF_ENABLE_ONEDNN_OPTS goes first.
+      a model computes in bfloat16 on a processor without AVX512: its
+      convolutions fail there. The variable TF_ENABLE_ONEDNN_OPTS goes first.
 
   Returns:
     The context; `tff.framework.get_context_stack().install` enters it. It

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.sources import source
-from experiments.measuring import pseudo_label_watch
+from experiments.measuring import pseudo_label_counts, pseudo_label_watch
 from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
@@ -148,7 +148,7 @@ def test_a_model_that_is_sure_of_nothing():
 def _select(**given):
   names = ('threshold', 'pseudo_label_rule', 'min_confidence')
   settings = types.SimpleNamespace(**{**dict.fromkeys(names), **given})
-  return pseudo_label_watch.selection_of(settings)
+  return pseudo_label_counts.selection_of(settings)
 
 
 def test_examples_are_selected_as_by_the_clients():
