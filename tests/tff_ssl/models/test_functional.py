@@ -291,7 +291,8 @@ class TestPredict:
       'function': tf.function(loop),
       'computation': tff.tensorflow.computation(loop, model.weights_type),
     }[mode]
-    _assert_all_close(wrapped(tensors), expected[1:], atol=1e-6)
+    # A worker may add in another order: it has oneDNN's kernels.
+    _assert_all_close(wrapped(tensors), expected[1:], rtol=1e-5, atol=1e-6)
 
   def test_creates_no_variables(self, model):
     weights = model.initial_weights(0)
