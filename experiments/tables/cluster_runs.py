@@ -105,7 +105,7 @@ def run_all(
 
 
 def _end(tasks, ray) -> None:
-  """Interrupts tasks until all have ended: one may miss an interrupt."""
+  """Interrupts tasks until all have ended: one may come before it is seen."""
   while tasks:
     for task in tasks:
       ray.cancel(task)

@@ -3,8 +3,10 @@
 TensorFlow then starts as many threads.
 """
 
+import contextlib
 import dataclasses
 import os
+import signal
 import subprocess
 import tempfile
 import time
@@ -35,7 +37,7 @@ def run(
   """Runs a command on cores of this machine that no other one has taken.
 
   Interrupted as by Ctrl-C, once or several times, it ends the command by one
-  SIGTERM and waits for it.
+  SIGTERM and waits for it. It runs in a main thread, as Ray's tasks do.
 
   Args:
     command: The path of a program, and its arguments.
@@ -47,7 +49,11 @@ def run(
     How it ended.
   """
   search = [import_from, os.environ.get('PYTHONPATH', '')]
-  with core_sets.taken(cores) as own, tempfile.TemporaryFile() as output:
+  with (
+    _interrupts(),
+    core_sets.taken(cores) as own,
+    tempfile.TemporaryFile() as output,
+  ):
     process = subprocess.Popen(
       bound_process.bind(*command),
       cwd=folder,
@@ -74,3 +80,16 @@ def run(
     output.seek(max(0, size - _LAST_BYTES))
     text = output.read().decode(errors='replace')
     return Ended(process.returncode, text)
+
+
+@contextlib.contextmanager
+def _interrupts():
+  """Lets Ray interrupt a task, which it cannot where SIGINT is ignored.
+
+  It is in what a script starts in the background, and in all that this starts.
+  """
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGINT, before)

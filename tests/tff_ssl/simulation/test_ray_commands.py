@@ -1,6 +1,7 @@
 """Commands on cores of their own."""
 
 import os
+import signal
 import sys
 
 import pytest
@@ -45,7 +46,10 @@ def test_how_a_command_fails(tmp_path):
   assert len(ended.output) == 4000
 
 
-def test_several_interrupts_are_one_sigterm(tmp_path):
+def test_several_interrupts_are_one_sigterm(tmp_path, request):
+  # As in what a script starts in the background.
+  before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+  request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
   program = """
 import os, signal, sys, time
 told = []
@@ -63,3 +67,4 @@ print(len(told))
     import_from='/',
   )
   assert (ended.exit_code, ended.output) == (0, '1\n')
+  assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
