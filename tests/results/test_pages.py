@@ -906,6 +906,22 @@ def test_fedul_baseline_at_its_end(page):
 
 
 @_fedul
+def test_fedllp_without_its_penalty(page):
+  penalised = _accuracy('fedul_small_cnn_code', tested=_FEDUL_TESTED)
+  stay = (penalised['iid_m10_fedllp'].loc[16:].round(3) == 0.1).all()
+  assert list(stay) == [False, True, True]
+  free = _accuracy('fedul_converged_scale0.1', tested=_FEDUL_TESTED)
+  free = free['iid_m10_fedllp_no_l1']
+  assert (free.loc[40] > free.loc[36]).all()
+  a, b, c = map(_short, free.loc[40])
+  assert (
+    'IID, two of three seeds stay at .100 for 40 rounds; without L1 '
+    '([runs](fedul_converged_scale0.1.md)) they are at '
+    f'{a}, {b} and {c} then, and rise.'
+  ) in page
+
+
+@_fedul
 def test_fedul_loss_of_the_code_and_fedpl_over_rounds(page):
   curves = _accuracy('fedul_small_cnn_code', tested=_FEDUL_TESTED)
   code = curves['noniid_m10_fedul_published_code']
