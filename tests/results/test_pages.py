@@ -906,7 +906,7 @@ def test_fedul_baseline_at_its_end(page):
 
 
 @_fedul
-def test_fedllp_without_its_penalty(page):
+def test_fedllp_without_its_penalty_and_at_its_end(page):
   penalised = _accuracy('fedul_small_cnn_code', tested=_FEDUL_TESTED)
   stay = (penalised['iid_m10_fedllp'].loc[16:].round(3) == 0.1).all()
   assert list(stay) == [False, True, True]
@@ -918,6 +918,12 @@ def test_fedllp_without_its_penalty(page):
     'IID, two of three seeds stay at .100 for 40 rounds; without L1 '
     '([runs](fedul_converged_scale0.1.md)) they are at '
     f'{a}, {b} and {c} then, and rise.'
+  ) in page
+  ends = _last_five('fedul_converged', _FEDUL_TESTED)['noniid_m10_fedllp']
+  a, b, c = map(_short, ends)
+  assert (
+    f'Non-IID, with L1, it has {_short(ends.mean())} after 400: {a}, {b} and '
+    f'{c} by seed.'
   ) in page
 
 
