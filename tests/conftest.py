@@ -17,16 +17,6 @@ os.environ.setdefault('RAY_worker_niceness', '0')
 gc.set_threshold(100_000)
 
 
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_teardown(item, nextitem):
-  """Leaves what a module keeps, such as built processes, out of that search."""
-  outcome = yield
-  if nextitem is None or nextitem.path != item.path:
-    gc.collect()
-    gc.freeze()
-  return outcome
-
-
 _LONGEST = ('tests/experiments/test_', 'tests/tff_ssl/testing/')
 
 _INSTALLED = pytest.StashKey[bool]()
