@@ -105,7 +105,7 @@ def run_all(
 
 
 def _end(tasks, ray) -> None:
-  """Interrupts tasks until all have ended: one may come before it is seen."""
+  """Interrupts tasks until all have ended: one that just begins may miss it."""
   while tasks:
     for task in tasks:
       ray.cancel(task)

@@ -37,7 +37,7 @@ def run(
   """Runs a command on cores of this machine that no other one has taken.
 
   Interrupted as by Ctrl-C, once or several times, it ends the command by one
-  SIGTERM and waits for it. It runs in a main thread, as Ray's tasks do.
+  SIGTERM and waits for it.
 
   Args:
     command: The path of a program, and its arguments.
@@ -47,6 +47,10 @@ def run(
 
   Returns:
     How it ended.
+
+  Raises:
+    ValueError: If it is called outside the main thread, in which Ray runs a
+      task.
   """
   search = [import_from, os.environ.get('PYTHONPATH', '')]
   with (
@@ -86,7 +90,7 @@ def run(
 def _interrupts():
   """Lets Ray interrupt a task, which it cannot where SIGINT is ignored.
 
-  It is in what a script starts in the background, and in all that this starts.
+  A script's shell ignores it for all that runs in the background.
   """
   before = signal.signal(signal.SIGINT, signal.default_int_handler)
   try:
