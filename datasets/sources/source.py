@@ -38,11 +38,11 @@ class Split:
   labels: np.ndarray
   client_ids: np.ndarray | None = None
 
-  def part(self, indices: slice) -> 'Split':
+  def part(self, indices: slice | np.ndarray) -> 'Split':
     """Returns some of the examples.
 
     Args:
-      indices: Of the examples.
+      indices: Of the examples: a slice, their numbers, or `bool [N]`.
     """
     ids = None if self.client_ids is None else self.client_ids[indices]
     return Split(self.images[indices], self.labels[indices], ids)

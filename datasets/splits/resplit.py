@@ -1,7 +1,7 @@
 """The ways to divide a source into training, validation and test split."""
 
 from datasets.sources.source import Source
-from datasets.splits import held_out_split, pooled_split
+from datasets.splits import held_out_split, per_client_split, pooled_split
 from tff_ssl.setting import Setting
 
 SPLIT = Setting(
@@ -9,13 +9,15 @@ SPLIT = Setting(
   str,
   "Train and test: the data set's own, 80_5_15 (all examples pooled and cut "
   'anew by the seed, 80% train, 5% validation, 15% test), 80_20 (the last '
-  'fifth of train is for validation), or 80_20_uniform (and as many test '
-  'examples of each class).',
+  'fifth of train is for validation), 80_20_uniform (and as many test examples '
+  'of each class), or 90_10_per_client (a tenth of the training examples of '
+  'each client is for validation; for data that name their clients).',
   choices=(
     pooled_split.OWN,
     pooled_split.CUT,
     held_out_split.HELD_OUT,
     held_out_split.HELD_OUT_UNIFORM,
+    per_client_split.PER_CLIENT,
   ),
   optional=True,
   if_none=pooled_split.OWN,
@@ -43,6 +45,8 @@ def resplit(source: Source, split: str | None, seed: int) -> Source:
     return pooled_split.cut(source, seed)
   if split in (pooled_split.OWN, None):
     return source
+  if split == per_client_split.PER_CLIENT:
+    return per_client_split.hold_out_per_client(source, seed)
   source = held_out_split.hold_out(source)
   if split == held_out_split.HELD_OUT_UNIFORM:
     source = held_out_split.with_uniform_test(source, seed)

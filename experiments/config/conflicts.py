@@ -6,7 +6,7 @@ The checks of a single process stand in its own file (`ProcessSpec.check`).
 from collections.abc import Mapping
 from typing import Any
 
-from datasets.splits import pooled_split
+from datasets.splits import per_client_split, pooled_split
 from experiments.config import (
   own_functions,
   parts_of_run,
@@ -279,14 +279,15 @@ def _check_counted_steps(values, parts) -> None:
 
 def _check_cut(values, parts) -> None:
   """Refuses to split data anew that have owners, sets or too few labels."""
-  if parts.partition.needs_client_ids:
+  per_client = values['split'] == per_client_split.PER_CLIENT
+  if parts.partition.needs_client_ids and not per_client:
     raise UsageError(
       f'--split={values["split"]} does not fit --partition='
       f'{values["partition"]}, whose clients own their examples: give '
-      f'--partition={run_settings.PARTITION.default}, or '
-      f'--split={pooled_split.OWN}.'
+      f'--split={per_client_split.PER_CLIENT} or {pooled_split.OWN}, or '
+      f'--partition={run_settings.PARTITION.default}.'
     )
-  if parts.source.has_unlabelled:
+  if parts.source.has_unlabelled and not per_client:
     raise UsageError(
       f'--split={values["split"]} would test on images without labels, as most '
       f'of --dataset={values["dataset"]} are: choose --split=own.'

@@ -295,7 +295,8 @@ def _tuning(group: Group) -> Line:
   else:
     text += (
       'There is no validation split, so whoever chose flags by the accuracy of '
-      'such runs chose by test labels (--split=80_5_15 gives one)'
+      'such runs chose by test labels (--split=80_5_15 gives one, or '
+      '--split=90_10_per_client)'
     )
   recipe = group.summaries[0].get('recipe')
   if recipe:

@@ -94,7 +94,8 @@ def choose(
       if _MEASURE not in summary:
         raise UsageError(
           f'{run.settings.run_dir} has no validation accuracy to choose by: '
-          'give the rows of the table --split=80_5_15.'
+          'give the rows of the table --split=80_5_15, or with the native '
+          'partition --split=90_10_per_client.'
         )
       cells[value] = summary[_MEASURE]
   for cells in rows.values():

@@ -1,5 +1,9 @@
 """The choices of train, validation and test by name."""
 
+import collections
+import dataclasses
+
+import numpy as np
 import pytest
 
 from datasets.sources import catalogue
@@ -30,6 +34,18 @@ def test_sizes_of_each_choice(digits, split, train, validation, test):
   assert len(cut.test.labels) == test
   found = None if cut.validation is None else len(cut.validation.labels)
   assert found == validation
+
+
+def test_owners_remain_where_each_gives_a_tenth(digits):
+  owners = np.repeat(np.array(['a', 'b'], object), [37, 1400])
+  train = dataclasses.replace(digits.train, client_ids=owners)
+  cut = resplit.resplit(
+    dataclasses.replace(digits, train=train), '90_10_per_client', seed=0
+  )
+  assert collections.Counter(cut.validation.client_ids) == {'a': 3, 'b': 140}
+  assert collections.Counter(cut.train.client_ids) == {'a': 34, 'b': 1260}
+  with pytest.raises(ValueError, match='digits names no owners'):
+    resplit.resplit(digits, '90_10_per_client', seed=0)
 
 
 def test_another_choice_is_refused(digits):

@@ -231,7 +231,7 @@ def test_every_process_runs_on_its_defaults():
     ),
     (
       {'split': '80_5_15', 'dataset': 'emnist'},
-      ['--split=80_5_15', '--partition=native', '--split=own'],
+      ['--split=80_5_15', '=native', '--split=90_10_per_client or own'],
     ),
     (
       {'split': '80_5_15', 'dataset': 'stl10'},

@@ -207,6 +207,20 @@ def test_a_cut_has_its_own_store_and_a_validation_split(cache_dir):
   assert other.source.version.endswith('-80_5_15-seed1')
 
 
+def test_native_clients_give_validation_examples(cache_dir, half_labelled):
+  given = {'dataset': 'npz', 'data_dir': half_labelled, 'mask_ratio': 0.0}
+  own, cut = (
+    prepare(cache_dir, 'fedlabel', **given, **split)
+    for split in ({}, {'split': '90_10_per_client'})
+  )
+  assert own.partition.client_names == cut.partition.client_names
+  held = cut.describe()['validation_examples']
+  assert held == len(cut.source.validation.labels) > 0
+  labelled = [run.describe()['labelled_client_examples'] for run in (own, cut)]
+  assert labelled[0] - labelled[1] == held
+  assert (cut.source.validation.labels >= 0).all()
+
+
 def test_clients_with_one_kind_of_examples_are_counted(cache_dir):
   run = prepare(
     cache_dir,

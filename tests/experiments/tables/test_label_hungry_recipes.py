@@ -38,6 +38,7 @@ CHART_4 = """
 TAGS = {'0': 'm00', '0.8': 'm80', '0.9': 'm90', '0.95': 'm95', '0.98': 'm98'}
 TAGS['0.99'] = 'm99'
 METHODS = ('fsl', 'sspt', 'ssjo')
+TUNED = ('m90', 'm98', 'm99')
 
 
 def cells(chart):
@@ -206,3 +207,23 @@ def test_controls_differ_from_the_chart_in_one_thing():
     }
     assert changed == own[f'{method}_{control}']
     assert (recipe.published, recipe.seeds) == (None, chart.seeds)
+
+
+def test_rows_to_tune_differ_from_the_chart_in_the_split():
+  rows = recipes.load('label_hungry_tuned')
+  assert set(rows) == {
+    f'{method}_{ratio}' for method in ('fsl', 'ssjo') for ratio in TUNED
+  }
+  for recipe in rows.values():
+    chart = recipes.find(f'label_hungry_chart2:fed_{recipe.row}_fixed')
+    here, there = texts(recipe), texts(chart)
+    changed = {
+      name
+      for name in here.keys() | there.keys()
+      if here.get(name) != there.get(name)
+    }
+    # Evaluated more often, for the mean of the last five.
+    assert changed == {'split', 'rounds_per_evaluation', 'evaluation_offset'}
+    assert here['split'] == '90_10_per_client'
+    assert (recipe.published, recipe.seeds) == (None, (0, 1, 2))
+    assert str(recipe.measure) == 'mean_of_last@5'

@@ -142,6 +142,7 @@ LABEL_HUNGRY = {
   'label_hungry_chart3',
   'label_hungry_chart4',
   'label_hungry_controls',
+  'label_hungry_tuned',
 }
 # Theirs are in test_fedlabel_recipes.
 FEDUL = {
