@@ -9,6 +9,7 @@ runs the rows with these values.
 from __future__ import annotations
 
 import pathlib
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -124,7 +125,8 @@ def _run(flags, arguments) -> int:
     cores=flags.cluster_cores,
   )
   table = tuning.choose(flags.flag, runs)
-  _write(tuning.add_to(output, table), output)
+  table = tuning.add_to(output, table)
+  _write(table, output, _commands(table, flags))
   if outcome.failed:
     print(f'error: failed: {"; ".join(outcome.failed)}.', file=sys.stderr)
   return outcome.exit_code
@@ -137,8 +139,21 @@ def _output(flags) -> pathlib.Path:
   return pathlib.Path(flags.runs_dir).expanduser() / f'{stem}.csv'
 
 
-def _write(table: pd.DataFrame, output: pathlib.Path) -> None:
-  """Prints and writes the table."""
+def _commands(table: pd.DataFrame, flags) -> list[str]:
+  """Returns the commands that find the accuracies of a table."""
+  rounds = '' if flags.rounds is None else f' --rounds={flags.rounds}'
+  return [
+    f'python -m experiments.tune --table={shlex.quote(flags.table)} '
+    f'--flag={flags.flag} --values={shlex.quote(",".join(values))} '
+    f'--rows={",".join(rows)}{rounds}'
+    for values, rows in tuning.tried(table).items()
+  ]
+
+
+def _write(
+  table: pd.DataFrame, output: pathlib.Path, commands: Sequence[str]
+) -> None:
+  """Prints and writes the table; writes the commands below it."""
   output.parent.mkdir(parents=True, exist_ok=True)
   with whole_files.replacing(output) as file:
     table.to_csv(file, index=False)
@@ -147,8 +162,11 @@ def _write(table: pd.DataFrame, output: pathlib.Path) -> None:
     index=False, missingval='', disable_numparse=True
   )
   title = f'Accuracy on the validation split, seed {_SEED}.'
+  text = '\n\n'.join(
+    [title, markdown, 'Commands:', *(f'    {line}' for line in commands)]
+  )
   with whole_files.replacing(output.with_suffix('.md')) as file:
-    file.write(f'{title}\n\n{markdown}\n'.encode())
+    file.write(f'{text}\n'.encode())
   print(markdown)
   print(f'\nWritten to {output} and {output.with_suffix(".md").name}.')
 

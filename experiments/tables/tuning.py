@@ -127,6 +127,21 @@ def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
   return pd.DataFrame([*others.to_dict('records'), *table.to_dict('records')])
 
 
+def tried(table: pd.DataFrame) -> dict[tuple[str, ...], list[str]]:
+  """Returns the rows by the values that have an accuracy.
+
+  Args:
+    table: As `choose` returns it.
+  """
+  values = [column for column in table.columns if column not in _FIXED]
+  rows = {}
+  for cells in table.to_dict('records'):
+    found = tuple(value for value in values if pd.notna(cells[value]))
+    rows.setdefault(found, []).append(cells['row'])
+  rows.pop((), None)
+  return rows
+
+
 def read(
   path: str | os.PathLike,
   known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),

@@ -135,7 +135,13 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
     ['sup', 'learning_rate', '0.1', '0.25', '0.5'],
     ['semi', 'learning_rate', '0.01', '0.75', '0.125'],  # Rounded.
   ]
-  assert '\n'.join(lines[2:]) in out
+  assert lines[-3:] == [
+    'Commands:',
+    '',
+    f'    python -m experiments.tune --table={table} --flag=learning_rate '
+    '--values=0.01,0.1 --rows=sup,semi',
+  ]
+  assert '\n'.join(lines[2:-4]) in out
 
   chosen = tuning.of_rows(f'{stem}.csv', ('semi', 'sup'))
   assert chosen == {
@@ -181,6 +187,13 @@ def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
     'sup': {'learning_rate': 0.1},
     'semi': {'learning_rate': 0.5},
   }
+  # Each row with the values that were tried with it.
+  commands = path.with_suffix('.md').read_text().splitlines()
+  start = f'    python -m experiments.tune --table={table} --flag=learning_rate'
+  assert [line for line in commands if line.startswith('    ')] == [
+    f'{start} --values=0.01,0.1 --rows=sup',
+    f'{start} --values=0.1,0.5 --rows=semi',
+  ]
   path.write_text('a,b\n1,2\n')
   assert tune.main(argv) == 2
   assert path.read_text() == 'a,b\n1,2\n'

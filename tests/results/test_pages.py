@@ -834,6 +834,18 @@ def test_fedul_table(page):
     f'gains {_short(gained.min())} to {_short(gained.max())} by seed and stays '
     f'{_short(left.min())} to {_short(left.max())} behind -log Q'
   ) in page
+  grid = pd.read_csv(
+    _RESULTS / 'fedul_small_cnn_code_l1_weight.csv', index_col='row'
+  )
+  assert set(grid['chosen']) == {0}
+  (theirs, code) = (
+    [_short(grid.loc[row, weight]) for weight in ('0', '1e-6', '1e-5')]
+    for row in ('noniid_m10_fedul', 'noniid_m10_fedul_published_code')
+  )
+  assert (
+    f'at 0, 1e-6 and 1e-5 -log Q has {theirs[0]}, {theirs[1]} and {theirs[2]}, '
+    f'the loss of the code {code[0]}, {code[1]} and {code[2]}.'
+  ) in page
 
 
 @_fedul
@@ -867,7 +879,7 @@ def test_fedul_sets_noise_and_clients(page):
     f'is {_short(printed[-1])} at epsilon 1.6 and {_short(min(printed[:-1]))} '
     'or more below;'
   ) in page
-  assert f'exchanged it falls to {_short(exchanged[-1])}.' in page
+  assert f'exchanged: {_short(exchanged[-1])}.' in page
   text = pd.read_csv(_RESULTS / 'fedul_small_cnn.csv', index_col='name')['mean']
   pairs = [
     [_short(text[f'{kind}_m10_{run}']) for kind in ('iid', 'noniid')]
@@ -896,7 +908,7 @@ def test_fedul_baseline_at_its_end(page):
     f'after 500: {a}, {b} and {c} by seed.'
   ) in page
   mean, low, high = map(_signed, _interval(short['noniid_m10_fedul'] - ends))
-  assert f'lead after 40, {mean} ({low} to {high}), does not' in page
+  assert f'lead after 40, {mean} ({low} to {high}), is open.' in page
   ends = long['iid_fedavg10']
   mean, low, high = map(_signed, _interval(short['iid_m10_fedul'] - ends))
   assert (
