@@ -75,19 +75,13 @@ def pictures() -> Mapping[pathlib.Path, tuple[curve_figures.Panel, ...]]:
         title='99% of the labels hidden, redrawn (dashed: one seed)',
       ),
       _PANEL(
-        _curves('label_hungry_federated', 'label_hungry_rates'),
+        _curves('label_hungry_federated', 'label_hungry_tuned'),
         (
           _LINE('fed_fsl_m00', 'FSL, all labels', 'grey'),
-          _LINE('fed_ssjo_m98_fixed', 'SSJO'),
-          _LINE('fed_fsl_m98_fixed', 'FSL', 'red'),
-          _LINE(
-            'fed_fsl_m98_fixed learning_rate=0.01',
-            'FSL, ten times the rate',
-            'red',
-            is_control=True,
-          ),
+          _LINE('ssjo_m99', 'SSJO'),
+          _LINE('fsl_m99', 'FSL', 'red'),
         ),
-        title='98% hidden, fixed (one seed)',
+        title='99% hidden, fixed, each at the rate that validation chose',
       ),
     ),
     _RESULTS / 'fedul.png': (

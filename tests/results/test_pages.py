@@ -631,31 +631,9 @@ def test_label_hungry_rates_and_controls(page):
   def best(table, run):
     return _short(tables[table][run].dropna().tail(11).max())
 
-  fsl, ssjo = (
-    [
-      best('federated', f'fed_{method}_m98_fixed'),
-      *(
-        best('rates', f'fed_{method}_m98_fixed learning_rate={rate}')
-        for rate in rates
-      ),
-    ]
-    for method, rates in (
-      ('fsl', ('0.003', '0.01', '0.03')),
-      ('ssjo', ('0.003', '0.01')),
-    )
-  )
-  assert (
-    f"FSL has {', '.join(fsl[:3])} and {fsl[3]} at .001 (the paper's), .003, "
-    f'.01 and .03, SSJO {", ".join(ssjo[:2])} and {ssjo[2]}'
-  ) in page
-  high = [best('rates', f'fed_fsl_m{ratio}_fixed') for ratio in (90, 99)]
-  low = [best('federated', f'fed_ssjo_m{ratio}_fixed') for ratio in (90, 99)]
-  assert (
-    f'At .01 FSL has {high[0]} at .9 and {high[1]} at .99; SSJO at .001 has '
-    f'{low[0]} and {low[1]}.'
-  ) in page
   sspt = best('rates', 'fed_sspt_m98_fixed')
-  assert f'SSPT has {sspt} and FSL {fsl[2]} (.98 fixed)' in page
+  fsl = best('rates', 'fed_fsl_m98_fixed learning_rate=0.01')
+  assert f'SSPT has {sspt} and FSL {fsl} (.98 fixed, [rates]' in page
   for table, cell, words in (
     ('runs', 'm90_redrawn', '.9 redrawn'),
     ('controls', 'm90_fixed', '.9 fixed'),
@@ -683,6 +661,45 @@ def test_label_hungry_rates_and_controls(page):
   assert (
     f'({matched[0]} redrawn, {matched[1]} fixed) and below it at .99 '
     f'({matched[2]}, {matched[3]})'
+  ) in page
+
+
+@_label_hungry
+def test_label_hungry_at_rates_that_validation_chose(page):
+  curves = _accuracy('label_hungry_tuned')
+  grid = pd.read_csv(
+    _RESULTS / 'label_hungry_tuned_learning_rate.csv', index_col='row'
+  )
+  fsl, ssjo, leads = [], [], []
+  for ratio in ('m90', 'm98', 'm99'):
+    theirs, ours = (
+      curves[f'{method}_{ratio}'].dropna() for method in ('fsl', 'ssjo')
+    )
+    for ends in (theirs, ours):
+      late, before = ends.tail(5).mean(), ends.iloc[-10:-5].mean()
+      assert late.mean() > before.mean()
+    theirs, ours = (ends.tail(5).mean() for ends in (theirs, ours))
+    assert len(theirs) == len(ours) == 3
+    mean, low, high = map(_signed, _interval(ours - theirs))
+    leads.append(f'{mean} ({low} to {high})')
+    fsl.append(_short(theirs.mean()))
+    ssjo.append(_short(ours.mean()))
+    # No edge of the grid was chosen.
+    for method, rate, edges in (
+      ('fsl', 0.03, ('0.001', '0.1')),
+      ('ssjo', 0.003, ('0.0003', '0.01')),
+    ):
+      line = grid.loc[f'{method}_{ratio}']
+      assert line['chosen'] == rate
+      assert max(line[edge] for edge in edges) < line[f'{rate:g}']
+  assert (
+    f'{fsl[0]} to {ssjo[0]} with 90% of the labels hidden, {fsl[1]} to '
+    f'{ssjo[1]} with 98%, {fsl[2]} to {ssjo[2]} with 99%.'
+  ) in page
+  assert 'it is .03 for FSL and .003 for SSJO.' in page
+  assert (
+    f'is {leads[0]} at .9, {leads[1]} at .98 and {leads[2]} at .99. All still '
+    'rise at round 100.'
   ) in page
 
 

@@ -212,10 +212,13 @@ def test_controls_differ_from_the_chart_in_one_thing():
 def test_rows_to_tune_differ_from_the_chart_in_the_split():
   rows = recipes.load('label_hungry_tuned')
   assert set(rows) == {
-    f'{method}_{ratio}' for method in ('fsl', 'ssjo') for ratio in TUNED
+    f'{method}_{ratio}'
+    for method in ('fsl', 'ssjo', 'ssjo_rests')
+    for ratio in TUNED
   }
   for recipe in rows.values():
-    chart = recipes.find(f'label_hungry_chart2:fed_{recipe.row}_fixed')
+    method, *rests, ratio = recipe.row.split('_')
+    chart = recipes.find(f'label_hungry_chart2:fed_{method}_{ratio}_fixed')
     here, there = texts(recipe), texts(chart)
     changed = {
       name
@@ -223,7 +226,9 @@ def test_rows_to_tune_differ_from_the_chart_in_the_split():
       if here.get(name) != there.get(name)
     }
     # Evaluated more often, for the mean of the last five.
-    assert changed == {'split', 'rounds_per_evaluation', 'evaluation_offset'}
+    evaluations = {'rounds_per_evaluation', 'evaluation_offset'}
+    assert changed - evaluations == {'split', *(['idle_momentum'] * len(rests))}
     assert here['split'] == '90_10_per_client'
+    assert here.get('idle_momentum', 'rests') == 'rests'
     assert (recipe.published, recipe.seeds) == (None, (0, 1, 2))
     assert str(recipe.measure) == 'mean_of_last@5'
