@@ -703,6 +703,16 @@ def test_label_hungry_at_rates_that_validation_chose(page):
   ) in page
 
 
+@_on('../docs/explanation/methods/label_hungry.md')
+def test_page_of_ssjo_names_resting_momentum_at_a_higher_rate(page):
+  grid = pd.read_csv(
+    _RESULTS / 'label_hungry_tuned_learning_rate.csv', index_col='row'
+  )['0.01']
+  ours, theirs = (_short(grid[f'{m}_m99']) for m in ('ssjo_rests', 'fsl'))
+  assert ours < theirs
+  assert f'validation has `ssjo` at {ours} and `fsl` at {theirs}' in page
+
+
 @_label_hungry
 def test_label_hungry_falls_losses_and_central_training(page):
   curves = _accuracy('label_hungry_federated')
