@@ -163,7 +163,12 @@ def _write(
   )
   title = f'Accuracy on the validation split, seed {_SEED}.'
   text = '\n\n'.join(
-    [title, markdown, 'Commands:', *(f'    {line}' for line in commands)]
+    [
+      title,
+      markdown,
+      *(['Commands:'] if commands else []),
+      *(f'    {line}' for line in commands),
+    ]
   )
   with whole_files.replacing(output.with_suffix('.md')) as file:
     file.write(f'{text}\n'.encode())

@@ -252,6 +252,22 @@ def draw_class_uniform(
   return rng.permutation(np.concatenate(drawn))
 
 
+def turns(owners: np.ndarray) -> np.ndarray:
+  """Returns how many examples of the same owner come before each example.
+
+  Args:
+    owners: `int64 [n]`, the owner of each example.
+
+  Returns:
+    `int64 [n]`, from 0 on for each owner.
+  """
+  order = np.argsort(owners, kind='stable')
+  turn = np.empty(len(owners), np.int64)
+  first_of_owner = np.searchsorted(owners[order], owners[order])
+  turn[order] = np.arange(len(owners)) - first_of_owner
+  return turn
+
+
 def _in_turn(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
   """Orders examples so that owners take turns, one example per turn.
 
@@ -263,11 +279,7 @@ def _in_turn(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
   Returns:
     `int64 [n]`, the positions of the examples in this order.
   """
-  order = np.argsort(owners, kind='stable')
-  turn = np.empty(len(owners), np.int64)
-  first_of_owner = np.searchsorted(owners[order], owners[order])
-  turn[order] = np.arange(len(owners)) - first_of_owner
-  return np.lexsort((taken[owners], turn))
+  return np.lexsort((taken[owners], turns(owners)))
 
 
 def draw_server_set(

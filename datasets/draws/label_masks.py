@@ -123,11 +123,9 @@ def mask_labels(
   """
   rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
   shuffled = rng.permutation(len(held.examples))
-  # Sorted by client; each client's examples keep the order of the shuffle.
-  shuffled = shuffled[np.argsort(held.owners[shuffled], kind='stable')]
-  sizes = held.client_sizes
-  place = np.arange(len(shuffled)) - np.repeat(held.offsets[:-1], sizes)
-  keeps = place >= np.repeat(num_masked(sizes, mask_ratio), sizes)
+  owners = held.owners[shuffled]
+  hidden = num_masked(held.client_sizes, mask_ratio)
+  keeps = assignment.turns(owners) >= hidden[owners]
   return dataclasses.replace(
     held, labelled_indices=np.sort(held.examples[shuffled[keeps]])
   )

@@ -1,7 +1,7 @@
 """Validation from the training examples of each client.
 
 For data that name the owner of each example, such as the writers of federated
-EMNIST: training, validation and test then have the same clients.
+EMNIST: training and validation then have the same clients.
 """
 
 import dataclasses
@@ -45,22 +45,19 @@ def hold_out_per_client(source: Source, seed: int) -> Source:
   if train.client_ids is None:
     raise ValueError(
       f'split={PER_CLIENT!r} needs the owner of each example, but '
-      f"{source.name} names no owners: choose split='80_5_15'."
+      f"{source.name} names no owners: choose split='80_5_15' or 'own'."
     )
   order = assignment.generator(seed, assignment.Purpose.SPLIT).permutation(
     np.flatnonzero(train.labels != UNKNOWN)
   )
   owners = np.unique(train.client_ids[order], return_inverse=True)[1]
-  by_owner = np.argsort(owners, kind='stable')
-  order, owners = order[by_owner], owners[by_owner]
-  place = np.arange(len(order)) - np.searchsorted(owners, owners)
+  quotas = np.bincount(owners) // _SHARE
   held = np.zeros(len(train.labels), bool)
-  held[order[place < np.bincount(owners)[owners] // _SHARE]] = True
+  held[order[assignment.turns(owners) < quotas[owners]]] = True
   if not held.any():
     raise ValueError(
       f'split={PER_CLIENT!r} leaves no validation example of {source.name}, '
-      f'none of whose owners has {_SHARE} labels: choose '
-      "split='80_5_15'."
+      f"none of whose owners has {_SHARE} labels: choose split='own'."
     )
   unseen = np.setdiff1d(train.labels, train.labels[~held])
   if unseen.size:

@@ -871,7 +871,7 @@ def test_fedul_table(page):
   )
   assert (
     f'at 0, 1e-6 and 1e-5 -log Q has {theirs[0]}, {theirs[1]} and {theirs[2]}, '
-    f'the loss of the code {code[0]}, {code[1]} and {code[2]}.'
+    f"the code's loss {code[0]}, {code[1]} and {code[2]}."
   ) in page
 
 

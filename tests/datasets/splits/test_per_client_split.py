@@ -65,8 +65,9 @@ def test_validation_examples_have_labels():
 @pytest.mark.parametrize(
   'changes, message',
   [
-    ({'owners': None}, "made names no owners: choose split='80_5_15'"),
+    ({'owners': None}, "made names no owners: choose split='80_5_15' or"),
     ({'owners': range(len(OWNERS))}, 'none of whose owners has 10 labels'),
+    ({'labels': [UNKNOWN] * len(OWNERS)}, 'none of whose owners has 10 labels'),
     ({'validation': source_of().train}, 'a validation split of its own'),
   ],
 )
