@@ -122,28 +122,35 @@ def pictures() -> Mapping[pathlib.Path, tuple[curve_figures.Panel, ...]]:
     ),
     _RESULTS / 'fedlabel.png': tuple(
       _PANEL(
-        # FedAvg with all labels ran in the first table alone.
+        # FedAvg with all labels ran in the table of 20% alone.
         _curves(*tables),
         (
           _LINE('fedavg_100', 'FedAvg, all labels', 'grey'),
-          _LINE('fedlabel', 'FedLabel'),
+          _LINE(system, 'FedLabel'),
           _LINE(
             'fedlabel_local',
             'FedLabel, local model alone',
             is_control=True,
           ),
-          _LINE('fedavg', 'FedAvg, the same labels', 'red'),
+          _LINE(control, 'FedAvg, the same labels', 'red'),
           _LINE('fedavg_uda', 'FedAvg and UDA', 'green'),
         ),
         lowest=0.4,
         highest=0.9,
         title=title,
       )
-      for title, tables in (
-        ('20% of the labels (dashed: one seed)', ('fedlabel_emnist47',)),
+      for title, tables, system, control in (
+        (
+          '20% of the labels (dashed: one seed)',
+          ('fedlabel_emnist47', 'fedlabel_300rounds'),
+          'p20_fedlabel',
+          'p20_fedavg',
+        ),
         (
           '2% of the labels',
           ('fedlabel_emnist47_2percent', 'fedlabel_emnist47'),
+          'fedlabel',
+          'fedavg',
         ),
       )
     ),
