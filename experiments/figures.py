@@ -126,31 +126,33 @@ def pictures() -> Mapping[pathlib.Path, tuple[curve_figures.Panel, ...]]:
         _curves(*tables),
         (
           _LINE('fedavg_100', 'FedAvg, all labels', 'grey'),
-          _LINE(system, 'FedLabel'),
+          _LINE(f'{share}_fedlabel', 'FedLabel'),
           _LINE(
             'fedlabel_local',
             'FedLabel, local model alone',
             is_control=True,
           ),
-          _LINE(control, 'FedAvg, the same labels', 'red'),
+          _LINE(f'{share}_fedavg', 'FedAvg, the same labels', 'red'),
           _LINE('fedavg_uda', 'FedAvg and UDA', 'green'),
         ),
         lowest=0.4,
         highest=0.9,
         title=title,
       )
-      for title, tables, system, control in (
+      for title, tables, share in (
         (
           '20% of the labels (dashed: one seed)',
           ('fedlabel_emnist47', 'fedlabel_300rounds'),
-          'p20_fedlabel',
-          'p20_fedavg',
+          'p20',
         ),
         (
           '2% of the labels',
-          ('fedlabel_emnist47_2percent', 'fedlabel_emnist47'),
-          'fedlabel',
-          'fedavg',
+          (
+            'fedlabel_emnist47_2percent',
+            'fedlabel_emnist47',
+            'fedlabel_300rounds',
+          ),
+          'p2',
         ),
       )
     ),

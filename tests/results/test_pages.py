@@ -422,8 +422,8 @@ def test_fedlabel_table(page):
     'FedLabel, true labels as pseudo-labels': 'fedlabel_truth',
     'FedLabel, twice the steps': 'fedlabel_32steps',
     'FedLabel, lambda_0 = 0': 'fedlabel_lambda0',
-    'FedLabel, the local model alone labels': 'fedlabel_local',
-    'FedLabel, the global model alone labels': 'fedlabel_global',
+    'FedLabel, local model alone': 'fedlabel_local',
+    'FedLabel, global model alone': 'fedlabel_global',
     'FedAvg, 300 rounds': 'fedavg',
     'FedLabel, 300 rounds': 'fedlabel',
   }
@@ -482,13 +482,17 @@ def test_fedlabel_last_round_and_other_means(page):
   for last in (10, 5, 3, 1):
     assert lead('fedlabel_global', last).mean() > 0.04
   mean, low, high = map(_signed, _interval(lead('fedavg_uda', 5)))
-  assert f'FedLabel is above it by {mean} ({low} to {high}).' in page
+  assert (
+    f'not told apart from FedAvg with UDA ({mean}, {low} to {high})' in page
+  )
   mean, low, high = _interval(lead('fedlabel_lambda0', 5))
   assert f'adds {_short(mean)} with 2%, not told from zero;' in page
   assert low < 0 < high
   last_five = lead('fedavg', 5)
   assert (last_five > 0).all()
-  assert f'ahead of FedAvg by {_short(last_five.mean())} (' in page
+  assert (
+    f'ahead of FedAvg by {_short(last_five.mean())} after 100 rounds ('
+  ) in page
 
 
 @_fedlabel
@@ -549,6 +553,12 @@ def test_fedlabel_after_300_rounds(page):
   assert low < 0 < high
   both = ' and '.join(_short(end.mean()) for end in ends)
   assert f'after 300 rounds {both}, which three seeds do not tell' in page
+  few = _of_long_fedlabel('2%')
+  ends = [few[run].tail(5).mean() for run in ('fedlabel', 'fedavg')]
+  assert _interval(ends[0] - ends[1])[1] > 0
+  lead = _short((ends[0] - ends[1]).mean())
+  both = ' and '.join(_short(end.mean()) for end in ends)
+  assert f'by {lead} after 300 ({both})' in page
   fall = system.loc[100:, 2]
   assert fall.idxmin() == 220
   assert f'falls to {_short(fall[220])} in seed 2 (round 220)' in page
