@@ -481,7 +481,9 @@ def test_fedlabel_last_round_and_other_means(page):
   ) in page
   for last in (10, 5, 3, 1):
     assert lead('fedlabel_global', last).mean() > 0.04
-  mean, low, high = map(_signed, _interval(lead('fedavg_uda', 5)))
+  interval = _interval(lead('fedavg_uda', 5))
+  assert interval[1] < 0 < interval[2]
+  mean, low, high = map(_signed, interval)
   assert (
     f'not told apart from FedAvg with UDA ({mean}, {low} to {high})' in page
   )
