@@ -9,17 +9,16 @@ RAY := $(VENV)/.ray
 RUN_DIR ?= runs/first_run
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
-PYTEST := pytest -n $(JOBS) --dist=loadgroup --no-loadscope-reorder
-# Tests without a round of a process, but for one run.
-QUICK := $(wildcard tests/tff_ssl/test_*.py) tests/tff_ssl/objectives \
-  tests/datasets tests/experiments/config tests/test_architecture.py \
-  tests/experiments/test_run.py::test_folder_is_complete
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup --no-loadscope-reorder
+# NAMES=grouping,easgd and SHARD=1/2 narrow a further target down.
+FURTHER = $(PYTEST) --tier=$(@:test-%=%) $(NAMES:%=--names=%) $(SHARD:%=--shard=%)
 
 .DEFAULT_GOAL := help
-.PHONY: help env ray run test test-quick check docs pins wheel clean
+.PHONY: help env ray run test test-all test-contract test-runs test-parts \
+  test-tables test-cases test-ray test-notebooks check docs pins wheel clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
 env: $(STAMP) ## build .venv from requirements.txt, and make tff_ssl importable
 
@@ -59,11 +58,31 @@ run: $(STAMP) ## grouping on the embedded digits: first run, no download
 	  esac; \
 	  exit $$code; }
 
-test: $(STAMP) $(RAY) ## all tests, in a process per core
-	@$(BIN)/python -m $(PYTEST)
+test: $(STAMP) ## the tests that each change pays for (tests/README.md)
+	@$(PYTEST) --tier=test
 
-test-quick: $(STAMP) ## while you work: parts alone, and a short run on digits
-	@$(BIN)/python -m $(PYTEST) -m 'not slow' $(QUICK)
+test-all: test test-contract test-runs test-parts test-tables test-cases test-ray test-notebooks ## all tests
+
+test-contract: $(STAMP) ## the whole contract suite; of some processes with NAMES=grouping,easgd
+	@$(FURTHER)
+
+test-runs: $(STAMP) ## whole runs and commands
+	@$(FURTHER)
+
+test-parts: $(STAMP) ## matrices and enumerations of single parts
+	@$(FURTHER)
+
+test-tables: $(STAMP) ## every row of every recipe table
+	@$(FURTHER)
+
+test-cases: $(STAMP) ## TFF's own test cases with our builders
+	@$(FURTHER)
+
+test-ray: $(STAMP) $(RAY) ## runs on a cluster; installs Ray
+	@$(FURTHER)
+
+test-notebooks: $(STAMP) $(DOCS) ## tutorials and examples, executed
+	@$(FURTHER)
 
 check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
 	@$(BIN)/ruff check .

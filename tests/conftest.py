@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+# In tests/support, which pyproject.toml puts on the path.
+pytest_plugins = ('costs',)
+
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 # By default the processes that Ray starts give way to all others, and a test
 # waits for them while other tests take the cores.

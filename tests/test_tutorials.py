@@ -6,9 +6,15 @@ import re
 
 import pytest
 
-nbformat = pytest.importorskip('nbformat', reason='make docs installs it')
-nbclient = pytest.importorskip('nbclient', reason='make docs installs it')
-pytest.importorskip('ipykernel', reason='make docs installs it')
+nbformat = pytest.importorskip(
+  'nbformat', reason='make test-notebooks installs it'
+)
+nbclient = pytest.importorskip(
+  'nbclient', reason='make test-notebooks installs it'
+)
+pytest.importorskip('ipykernel', reason='make test-notebooks installs it')
+
+pytestmark = pytest.mark.notebooks
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _NOTEBOOKS = sorted((_ROOT / 'tutorials').glob('*.ipynb'))

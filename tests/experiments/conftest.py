@@ -6,6 +6,39 @@ import pytest
 
 
 @pytest.fixture(scope='session')
+def cache(tmp_path_factory):
+  """The flag of one cache for all runs on embedded data."""
+  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
+
+
+@pytest.fixture(scope='session')
+def _built_once():
+  import built_runs
+
+  with built_runs.built_once():
+    yield
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _cheap_runs(request):
+  """Modules of whole runs share builds, and draw nothing.
+
+  One that looks at pictures says `HAS_PICTURES = True`.
+  """
+  if not request.path.name.startswith('test_run'):
+    yield
+    return
+  request.getfixturevalue('_built_once')
+  if getattr(request.module, 'HAS_PICTURES', False):
+    yield
+    return
+  import built_runs
+
+  with built_runs.without_pictures():
+    yield
+
+
+@pytest.fixture(scope='session')
 def export_of(tmp_path_factory):
   """Exports an untrained classifier of 4 x 5 grey images and three classes.
 

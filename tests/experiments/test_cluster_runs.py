@@ -16,7 +16,7 @@ import pytest
 
 from experiments.run import main
 
-pytestmark = pytest.mark.xdist_group('ray')
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
 
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL = (
@@ -33,11 +33,6 @@ GROUPING = (
 )
 ON_CLUSTER = ('--cluster=local', '--cluster_parts=2')
 UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
-
-
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
 def start(*arguments):

@@ -26,6 +26,7 @@ def main(*arguments):
   return run.main(['run', '--dry_run', *arguments])
 
 
+@pytest.mark.dear
 def test_says_what_would_run_and_leaves_no_run(where, tmp_path, capsys):
   before = workers.worker_memory_mib()
   given = ('--process=grouping', '--dataset=digits', '--num_groups=3')
@@ -159,6 +160,7 @@ def test_fewer_rounds_than_are_done_are_refused(begun):
   assert '--total_rounds=3 is less than the 4 rounds' in text
 
 
+@pytest.mark.runs
 def test_costs_are_those_of_the_process(tmp_path):
   """S models of 4 bytes a weight go down, and S rows for the groups go up."""
   made = settings.make(

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,10 +14,14 @@ from experiments import export, run
 
 @pytest.mark.parametrize(
   'process, flags',
-  [
-    ('fedmatch', ['--num_helpers=1']),
-    ('ssjo', ['--mask_ratio=0.5', '--norm=batch']),
-  ],
+  costs.rest_in(
+    'runs',
+    [
+      ('ssjo', ['--mask_ratio=0.5', '--norm=batch']),
+      ('fedmatch', ['--num_helpers=1']),
+    ],
+    dear=True,
+  ),
 )
 def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
   folder, cache = tmp_path / 'run', tmp_path / 'cache'
@@ -80,6 +85,7 @@ def test_what_cannot_be_exported(make, message, tmp_path, capsys):
   assert sorted(tmp_path.rglob('*')) == before
 
 
+@pytest.mark.runs
 def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
   tmp_path, tff_context, capsys
 ):

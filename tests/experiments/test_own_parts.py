@@ -202,11 +202,6 @@ def modules(tmp_path, monkeypatch):
     sys.modules.pop(name, None)
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
-
-
 def finish(folder, *arguments):
   """Runs a command line, and returns what summary.json says."""
   assert run.main(['run', *_SMALL, f'--run_dir={folder}', *arguments]) == 0
@@ -225,6 +220,7 @@ def refusal(capsys, folder, *arguments):
   return error
 
 
+@pytest.mark.runs
 def test_a_network_of_ones_own(tmp_path, cache):
   name = 'own_network:build'
   digits = ('--dataset=digits', '--num_clients=4')
@@ -238,6 +234,7 @@ def test_a_network_of_ones_own(tmp_path, cache):
   assert classify(np.zeros((2, 8, 8, 1), np.uint8)).shape == (2, 10)
 
 
+@pytest.mark.runs
 def test_a_data_set_of_ones_own(tmp_path, cache, capsys):
   own = ('--dataset=own_source:SOURCE', '--num_clients=4', '--model=dense')
   summary = finish(tmp_path / 'run', *own, '--stripes_size=40', cache)
@@ -251,6 +248,7 @@ def test_a_data_set_of_ones_own(tmp_path, cache, capsys):
   assert 'Resuming after round 2.' in capsys.readouterr().out
 
 
+@pytest.mark.runs
 def test_a_partition_of_ones_own(tmp_path, cache):
   own = ('--dataset=digits', '--partition=own_partition:PARTITION')
   summary = finish(tmp_path / 'run', *own, '--rows=5', '--model=dense', cache)
@@ -265,6 +263,7 @@ def test_a_partition_of_ones_own(tmp_path, cache):
     )
 
 
+@pytest.mark.dear
 def test_all_of_ones_own_at_once_with_flags_in_two_words(tmp_path, cache):
   own = (
     *('--dataset', 'own_source:SOURCE', '--model', 'own_network:build'),

@@ -22,6 +22,7 @@ def files(tmp_path):
   return paths, images[..., np.newaxis]
 
 
+@pytest.mark.dear
 def test_a_row_for_each_image(exported, files, capsys):
   paths, images = files
   assert predict.main(['predict', str(exported), *paths]) == 0

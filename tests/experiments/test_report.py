@@ -273,6 +273,7 @@ def test_command_line(tmp_path, capsys):
     assert message in error and error.count('\n') == 1
 
 
+@pytest.mark.dear
 def test_the_page_is_written_on_request_alone(tmp_path, capsys):
   run = str(_write_run(tmp_path / 'a', 'grouping', [0.5]))
   program = (

@@ -47,6 +47,7 @@ def started(*arguments, output):
       process.wait()
 
 
+@pytest.mark.runs
 def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   table = tmp_path / 'tiny.csv'
   table.write_text(TABLE)

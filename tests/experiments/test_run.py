@@ -7,15 +7,12 @@ others call `run.main` in this process, and leave it a living TFF context.
 import contextlib
 import hashlib
 import json
-import pathlib
-import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 
+import costs
+import forked
 import numpy as np
 import pandas as pd
 import psutil
@@ -26,7 +23,6 @@ from datasets.sources import digits
 from experiments import run
 from experiments.config import flags, parts_of_run, settings
 
-ROOT = pathlib.Path(__file__).parents[2]
 ROUNDS = 12
 SMALL = (
   '--dataset=digits',
@@ -48,11 +44,6 @@ CLASS_FIGURES = ('macro_f1', 'balanced_accuracy', 'calibration_error')
 UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
-
-
 def main(*arguments):
   return run.main(['run', *map(str, arguments)])
 
@@ -60,33 +51,24 @@ def main(*arguments):
 @contextlib.contextmanager
 def started(folder, *arguments):
   """Starts a run as a process; its output goes to files beside the folder."""
-  with (
-    folder.with_suffix('.out').open('w') as out,
-    folder.with_suffix('.err').open('w') as err,
-  ):
-    process = subprocess.Popen(
-      [
-        sys.executable,
-        '-m',
-        'experiments.run',
-        *arguments,
-        f'--run_dir={folder}',
-      ],
-      stdout=out,
-      stderr=err,
-      cwd=ROOT,
-    )
-    try:
-      yield process
-    finally:
-      process.kill()
-      process.wait()
+  process = forked.start(
+    'experiments.run',
+    *arguments,
+    f'--run_dir={folder}',
+    out=folder.with_suffix('.out'),
+    err=folder.with_suffix('.err'),
+  )
+  try:
+    yield process
+  finally:
+    process.kill()
+    process.join()
 
 
 def wait_until(condition, process, seconds=150):
   deadline = time.monotonic() + seconds
   while not condition():
-    assert process.poll() is None, 'the run ended too early'
+    assert process.is_alive(), 'the run ended too early'
     assert time.monotonic() < deadline
     time.sleep(0.005)
 
@@ -135,13 +117,15 @@ def whole(tmp_path_factory, cache):
   """An uninterrupted run, as a user starts one, with piped output."""
   folder = tmp_path_factory.mktemp('whole') / 'run'
   with started(folder, *GROUPING, cache) as process:
-    assert process.wait(200) == 0, folder.with_suffix('.err').read_text()
+    process.join(200)
+    assert process.exitcode == 0, folder.with_suffix('.err').read_text()
   return folder
 
 
 # What a run leaves.
 
 
+@pytest.mark.dear
 def test_folder_is_complete(whole):
   assert {path.name for path in whole.iterdir()} == {
     *('.lock', 'checkpoints', 'confusion.csv', 'confusion.png'),
@@ -246,16 +230,15 @@ def test_piped_output_is_plain_lines(whole):
 # Runs that are cut off and go on.
 
 
-def moments():
-  """Rows of metrics.csv and seconds after which a run is killed."""
-  rng = random.Random(7)
-  # Before the first round is done, and between later ones.
-  return [(0, rng.random() * 2), (rng.randint(1, 8), rng.random() / 5)]
-
-
-def test_a_run_killed_twice_continues_bit_for_bit(whole, cache, tmp_path):
+@pytest.mark.parametrize(
+  'moments',
+  costs.rest_in('runs', [[(3, 0.1)], [(0, 1.5), (6, 0.05)]], dear=True),
+  ids=['once', 'twice'],
+)
+def test_a_killed_run_continues_bit_for_bit(moments, whole, cache, tmp_path):
+  """Killed some seconds after it has so many rows of metrics."""
   folder = tmp_path / 'run'
-  for rows, delay in moments():
+  for rows, delay in moments:
     with started(folder, *GROUPING, cache) as process:
       wait_until((folder / 'flags.txt').exists, process)
       wait_until(lambda rows=rows: rows_of(folder) >= rows, process)
@@ -265,6 +248,7 @@ def test_a_run_killed_twice_continues_bit_for_bit(whole, cache, tmp_path):
   assert_same_run(folder, whole)
 
 
+@pytest.mark.runs
 def test_flag_file_locked_folder_sigterm_and_the_hint(whole, tmp_path, capfd):
   folder = tmp_path / 'run'
   flag_file = f'--flagfile={whole / "flags.txt"}'
@@ -279,8 +263,9 @@ def test_flag_file_locked_folder_sigterm_and_the_hint(whole, tmp_path, capfd):
     wait_until(lambda: rows_of(folder) >= 1, process)
     children = psutil.Process(process.pid).children(recursive=True)
     assert [child.name() for child in children] == ['worker_binary']
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
+    process.terminate()
+    process.join(30)
+    assert process.exitcode == 143
   assert not psutil.wait_procs(children, timeout=5)[1]
   assert 1 <= rows_of(folder) < ROUNDS
   assert not (folder / 'summary.json').exists()
@@ -293,6 +278,7 @@ def test_flag_file_locked_folder_sigterm_and_the_hint(whole, tmp_path, capfd):
   assert_same_run(folder, whole)
 
 
+@pytest.mark.runs
 def test_killed_workers_and_more_rounds(
   capsys, whole, cache, tmp_path, monkeypatch
 ):
@@ -324,6 +310,7 @@ def test_killed_workers_and_more_rounds(
   assert_same_run(tmp_path / 'run', whole)
 
 
+@pytest.mark.dear
 def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
@@ -336,6 +323,7 @@ def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
   assert_same_run(folder, whole)
 
 
+@pytest.mark.dear
 def test_metrics_that_were_lost_are_not_passed_over(
   whole, cache, tmp_path, capsys
 ):
@@ -388,6 +376,7 @@ def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
   assert after == before
 
 
+@pytest.mark.dear
 def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
   # An untrained model labels everything.
   asked = (
@@ -414,6 +403,7 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
 # Each norm, precision and schedule runs.
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
   'process, more',
   [

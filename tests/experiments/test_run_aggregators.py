@@ -10,8 +10,9 @@ import tff_ssl
 from experiments import run
 from experiments.parts.aggregators import AGGREGATORS
 
+pytestmark = pytest.mark.runs
 
-@pytest.mark.slow
+
 def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
   folder = tmp_path / 'run'
 
@@ -55,7 +56,6 @@ def test_private_secure_sums_within_groups_and_resumed(tmp_path, capsys):
   assert 'Not covered: metrics and counts' in summary['privacy']
 
 
-@pytest.mark.slow
 def test_an_aggregator_that_a_process_cannot_take_is_named(tmp_path, capsys):
   code = run.main(
     [

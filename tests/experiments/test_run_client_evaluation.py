@@ -59,6 +59,7 @@ def whole(main, tmp_path_factory):
   return folder
 
 
+@pytest.mark.runs
 def test_tables_and_summary_agree(whole):
   metrics = pd.read_csv(whole / 'metrics.csv').set_index('round')
   clients = pd.read_csv(whole / 'clients.csv')
@@ -91,6 +92,7 @@ def test_tables_and_summary_agree(whole):
   assert 'held_out_accuracy' not in summary
 
 
+@pytest.mark.runs
 def test_resumed_run_makes_the_same_rows_once(whole, main, tmp_path):
   """Killed after the rows of the last round, with its checkpoint lost."""
   folder = tmp_path / 'run'
@@ -109,6 +111,7 @@ def test_resumed_run_makes_the_same_rows_once(whole, main, tmp_path):
   pd.testing.assert_frame_equal(*tables)
 
 
+@pytest.mark.runs
 def test_lost_table_is_not_passed_over(whole, main, tmp_path, capsys):
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
@@ -118,6 +121,7 @@ def test_lost_table_is_not_passed_over(whole, main, tmp_path, capsys):
   assert 'clients.csv does not hold' in error and error.count('\n') == 1
 
 
+@pytest.mark.runs
 def test_off_leaves_no_table(main, tmp_path):
   flags = ('--rounds_per_client_evaluation=0', '--total_rounds=1')
   assert main(tmp_path, *flags) == 0

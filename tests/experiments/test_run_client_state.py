@@ -7,6 +7,8 @@ import pytest
 
 from experiments import run
 
+pytestmark = pytest.mark.runs
+
 FLAGS = (
   '--process=fedtrinet',
   '--dataset=digits',

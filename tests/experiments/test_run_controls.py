@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from experiments import run
 
+pytestmark = pytest.mark.runs
+
 FLAGS = (
   '--dataset=digits',
   '--model=dense',
@@ -17,11 +19,6 @@ FLAGS = (
   '--batch_size=20',
   '--labelled_fraction=0.5',
 )
-
-
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
 def train(folder, *arguments):

@@ -10,6 +10,8 @@ from experiments.preparing import building
 from tff_ssl import metrics
 from tff_ssl.simulation import client_reader, client_sampling
 
+pytestmark = pytest.mark.runs
+
 ARGUMENTS = (
   '--process=grouping',
   # Clients change groups, and start from the model of their last one.
@@ -30,11 +32,6 @@ ARGUMENTS = (
 
 def train(*arguments):
   assert run.main(['run', *ARGUMENTS, *arguments]) == 0
-
-
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
 @pytest.fixture(scope='module')

@@ -21,11 +21,6 @@ FLAGS = (
 GROUPING = ('--process=grouping', '--server_warmup_rounds=1', '--num_groups=2')
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
-
-
 def main(folder, *arguments):
   return run.main(['run', *FLAGS, *arguments, f'--run_dir={folder}'])
 
@@ -34,6 +29,7 @@ def summary_of(folder):
   return json.loads((folder / 'summary.json').read_text())
 
 
+@pytest.mark.runs
 def test_a_resumed_run_meets_the_same_faults(
   cache, tmp_path, tff_context, copy_cut_off
 ):
@@ -89,6 +85,7 @@ def test_fixed_clients_that_are_measured_are_sound():
   assert keys.shape == (4, 6) and keys[:, 4:].tolist() == [[0, 100]] * 4
 
 
+@pytest.mark.runs
 @pytest.mark.parametrize(
   'arguments, words',
   [
@@ -107,6 +104,7 @@ def test_a_run_without_any_sound_client_ends(
   assert line.startswith('error: ') and words in line
 
 
+@pytest.mark.runs
 def test_a_resumed_run_knows_who_rests(
   cache, tmp_path, tff_context, copy_cut_off
 ):
@@ -129,6 +127,7 @@ def test_a_resumed_run_knows_who_rests(
   assert set(table['last_round'][table['invited'] == 2]) == {5}
 
 
+@pytest.mark.runs
 def test_poisson_rounds_may_have_nobody(cache, tmp_path, tff_context):
   arguments = ('--process=fedavg', cache, '--total_rounds=6', '--seed=1')
   assert (

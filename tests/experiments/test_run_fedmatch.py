@@ -4,9 +4,12 @@ import json
 import shutil
 
 import pandas as pd
+import pytest
 
 from experiments import run
 from tff_ssl import models
+
+pytestmark = pytest.mark.runs
 
 FLAGS = (
   '--process=fedmatch',

@@ -62,6 +62,7 @@ def main(
   )
 
 
+@pytest.mark.runs
 def test_a_dry_run_understands_the_folder(folder, capsys):
   assert main(folder, '--dry_run') == 0
   said = capsys.readouterr().out
@@ -82,13 +83,14 @@ def test_what_cannot_be_learnt_is_one_sentence(folder, capsys):
   assert "test/seven: no training image has the class 'seven'" in error
 
 
+@pytest.mark.runs
 def test_test_images_have_no_owners(folder, capsys):
   assert main(folder, '--rounds_per_client_evaluation=1', '--dry_run') == 2
   error = capsys.readouterr().err
   assert 'image_folder' in error and 'leave the flag out' in error
 
 
-@pytest.mark.slow
+@pytest.mark.dear
 def test_three_rounds(folder, tff_context):
   flags = ('--total_rounds=3', '--server_warmup_rounds=1')
   assert main(folder, *flags, '--rounds_per_evaluation=1') == 0
@@ -110,7 +112,7 @@ def test_three_rounds(folder, tff_context):
   )
 
 
-@pytest.mark.slow
+@pytest.mark.runs
 @pytest.mark.parametrize(
   'process',
   [
@@ -127,7 +129,7 @@ def test_other_processes_learn(folder, process):
   assert summary['accuracy'] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.runs
 def test_fedul_learns_from_sets_of_labelled_pictures(folder):
   """A set has pictures of all clients, and shares of the classes."""
   for unlabelled in list((folder / 'data').rglob('_unlabelled')):

@@ -4,8 +4,11 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from experiments import run
+
+pytestmark = pytest.mark.runs
 
 SMALL = (
   '--process=fedavg',

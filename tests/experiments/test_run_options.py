@@ -7,6 +7,8 @@ import pytest
 
 from experiments import run
 
+pytestmark = pytest.mark.runs
+
 SMALL = (
   '--dataset=digits',
   '--model=dense',
@@ -32,11 +34,6 @@ DIVERSITY = (
 )
 DEALT = ('--process=grouping_client_labels', '--labelled_examples=300')
 UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
-
-
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
 def train(folder, *arguments):

@@ -18,16 +18,12 @@ FLAGS = (
 PROCESSES = pytest.mark.parametrize('process', ['easgd', 'overlap_sgd'])
 
 
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
-
-
 def train(folder, *arguments):
   assert run.main(['run', *FLAGS, *arguments, f'--run_dir={folder}']) == 0
   return json.loads((folder / 'summary.json').read_text())
 
 
+@pytest.mark.runs
 @PROCESSES
 def test_it_learns_and_goes_on_with_the_clients_models(
   process, cache, tmp_path, tff_context, copy_cut_off
@@ -58,6 +54,7 @@ def test_some_clients_are_refused_before_data_are_read(
   assert not folder.exists()
 
 
+@pytest.mark.runs
 def test_room_is_asked_for_what_clients_keep(
   cache, tmp_path, tff_context, monkeypatch
 ):

@@ -8,6 +8,9 @@ from PIL import Image
 
 from experiments import run
 
+pytestmark = pytest.mark.runs
+
+HAS_PICTURES = True
 SMALL = (
   '--dataset=digits',
   '--num_clients=6',
@@ -18,11 +21,6 @@ SMALL = (
 PICTURE = 'reconstructions.png'
 PRETRAINING_PICTURE = 'reconstructions_pretraining.png'
 UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
-
-
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
 def main(folder, *arguments):

@@ -13,6 +13,7 @@ _RUN = (
 )
 
 
+@pytest.mark.runs
 def test_a_run_counts_them_and_goes_on_counting(tmp_path):
   folder = tmp_path / 'run'
   flags = (*_RUN, f'--cache_dir={tmp_path}', f'--run_dir={folder}')

@@ -1,9 +1,5 @@
-"""Runs that collapse go back, and go on as if nobody had stopped them.
+"""Runs that collapse go back, and go on as if nobody had stopped them."""
 
-Two dozen runs of one process: they build it once.
-"""
-
-import dataclasses
 import json
 
 import numpy as np
@@ -12,8 +8,10 @@ import pytest
 
 from experiments import run
 from experiments.artifacts import checkpoints
-from experiments.preparing import building
 from experiments.running import rewinds, run_checkpoints
+
+pytestmark = pytest.mark.runs
+
 
 # A model that hardly knows anything labels everything, until the server has
 # trained it for some rounds.
@@ -26,32 +24,6 @@ _ASKED = (
 )
 _ROUNDS = 9
 _PAUSES = [[0, 2], [2, 4], [4, 6], [6, 8]]
-# A process does not know them.
-_OF_THE_RUN = {'run_dir', 'total_rounds', 'on_collapse'}
-
-
-@pytest.fixture(scope='module', autouse=True)
-def _built_once():
-  built, build = {}, building.Run.open
-
-  def build_once(settings):
-    of_process = frozenset(
-      (name, value)
-      for name, value in settings.used.items()
-      if name not in _OF_THE_RUN
-    )
-    if of_process not in built:
-      built[of_process] = build(settings)
-    return dataclasses.replace(built[of_process], settings=settings)
-
-  with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(building.Run, 'open', build_once)
-    yield
-
-
-@pytest.fixture(scope='module')
-def cache(tmp_path_factory):
-  return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
 @pytest.fixture(scope='module')
@@ -81,6 +53,7 @@ def uninterrupted(train, tmp_path_factory):
   return _result(folder)
 
 
+@pytest.mark.dear
 def test_clients_pause_until_the_collapse(train, tmp_path, capsys):
   assert train(tmp_path, _ROUNDS) == 0
   _, pauses, rounds, participants = _result(tmp_path)

@@ -15,6 +15,8 @@ SYSTEMS = ('north', 'south')
 # Of each hospital of a system, the share of the second class.
 SHARES = {'harbour': 0.2, 'hill': 0.8}
 
+HAS_PICTURES = True
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -59,6 +61,7 @@ def main(folder, process, *arguments):
   )
 
 
+@pytest.mark.dear
 def test_prevalences_in_classifier_out(folder, tff_context):
   arguments = ('--batch_size=20', '--learning_rate=0.01', '--l1_weight=0')
   assert main(folder, 'fedul', *arguments, '--total_rounds=6') == 0
@@ -87,6 +90,7 @@ def test_prevalences_in_classifier_out(folder, tff_context):
   assert counts.index.tolist() == list(counts.columns) == ['healthy', 'ill']
 
 
+@pytest.mark.runs
 def test_baseline_on_whole_sets(folder, tff_context):
   assert main(folder, 'fedllp_vat', '--total_rounds=1') == 0
   table = pd.read_csv(folder / 'run' / 'metrics.csv')

@@ -2,6 +2,7 @@
 
 import json
 
+import costs
 import numpy as np
 import pandas as pd
 import pytest
@@ -26,19 +27,22 @@ def folder(tmp_path_factory):
   return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
   'process, flags, least',
-  [
-    ('grouping', ['--server_examples=20'], 0.9),
-    ('fedlabel', [], 0.9),
-    ('ssjo', [], 0.85),
-    (
-      'fedul',
-      ['--partition=u_sets', '--num_clients=5', '--sets_per_client=5'],
-      0.85,
-    ),
-  ],
+  costs.rest_in(
+    'runs',
+    [
+      ('grouping', ['--server_examples=20'], 0.9),
+      ('fedlabel', [], 0.9),
+      ('ssjo', [], 0.85),
+      (
+        'fedul',
+        ['--partition=u_sets', '--num_clients=5', '--sets_per_client=5'],
+        0.85,
+      ),
+    ],
+    dear=True,
+  ),
 )
 def test_it_learns(folder, tmp_path, process, flags, least):
   code = run.main(

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
   return folder
 
 
-@pytest.mark.slow
+@pytest.mark.runs
 @pytest.mark.parametrize(
   'process, flags',
   [

@@ -175,6 +175,7 @@ def test_readers_of_both_kinds(cache_dir):
   assert 'context' not in str(building.build_reader(plain).type_signature)
 
 
+@pytest.mark.runs
 def test_mnist_in_sets(data_dir, cache_dir):
   """The whole of MNIST, 80% of it for training, as in Appendix D."""
   run = prepare(

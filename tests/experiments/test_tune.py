@@ -268,6 +268,7 @@ def test_files_that_tune_did_not_write_are_refused(
   assert 'is not what experiments.tune writes' in capsys.readouterr().err
 
 
+@pytest.mark.runs
 def test_tuned_and_reproduced(table, tmp_path, capfd):
   """Real runs: what was made to choose is not made again."""
   runs = tmp_path / 'runs'

@@ -20,7 +20,7 @@ good,--process=server_only,,,"0,1",
 bad,--process=server_only --server_learning_rate=1e30,,,0,
 """
 
-pytestmark = pytest.mark.xdist_group('ray')
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
 
 
 def reproduce(folder, rounds, *arguments):

@@ -31,7 +31,7 @@ from tff_ssl.simulation import (
 )
 from tff_ssl.templates import client_data
 
-pytestmark = pytest.mark.xdist_group('ray')
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
 
 DEADLINE_S = 4
 STEPS = 30_000  # A quarter of a second for a client.

@@ -55,6 +55,7 @@ def normalised_problem_for(name):
   return NormalisedProblem(algorithms.PROCESSES[name])
 
 
+@pytest.mark.contract
 @pytest.mark.xdist_group('contract of normalised models')
 @pytest.mark.parametrize(
   'process, check',
@@ -70,11 +71,42 @@ def test_contract_with_moving_statistics(process, check, tff_context):
   testing.CHECKS[check](problem)
 
 
+# Processes that differ in kind: `make test` holds them to all checks.
+KINDS = (
+  *('fedavg', 'grouping', 'scaffold', 'easgd'),
+  *('fedmatch', 'fedtrinet', 'ssjo', 'fedul'),
+)
+# Checks that build, or compile, processes of their own. In `make test` each is
+# made of a half of the kinds, and each kind passes a half of them.
+OWN_BUILDS = (
+  'norms_and_aggregators_compose',
+  'deterministic',
+  'map_reduce_form_equals_next',
+  'distribute_aggregate_form_equals_next',
+  'takes_plain_data',
+  'runs_under_train_model',
+)
+# Checks that take many rounds.
+LONG = ('learns', 'resumes')
+
+
+def is_in_make_test(process, check):
+  """Whether each change pays for it; the others run in `make test-contract`."""
+  if process not in KINDS:
+    return check not in (*OWN_BUILDS, *LONG)
+  if check not in OWN_BUILDS:
+    return True
+  return (KINDS.index(process) + OWN_BUILDS.index(check)) % 2 == 0
+
+
 def cases():
   for process, spec in algorithms.PROCESSES.items():
     for check in testing.CHECKS:
       # The checks of a process share a problem; the file is long.
       marks = [pytest.mark.xdist_group(f'contract of {process}')]
+      if is_in_make_test(process, check):
+        marks.append(pytest.mark.dear)
+      marks.append(pytest.mark.contract)
       reason = spec.exceptions.get(check)
       if reason:
         marks.append(

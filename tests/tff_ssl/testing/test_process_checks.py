@@ -6,6 +6,7 @@ import functools
 import itertools
 from unittest import mock
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -732,9 +733,16 @@ def test_augmentation_does_not_hide_broken_clients():
 @pytest.mark.parametrize(
   ('check', 'broken', 'message'),
   [
-    pytest.param(check, *case, id=f'{check}-{index}')
+    case
     for check, cases in BROKEN.items()
-    for index, case in enumerate(cases)
+    for case in costs.rest_in(
+      'contract',
+      [
+        pytest.param(check, *case, id=f'{check}-{index}')
+        for index, case in enumerate(cases)
+      ],
+      dear=True,
+    )
   ],
 )
 def test_check_catches(check, broken, message):

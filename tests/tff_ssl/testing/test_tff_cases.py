@@ -7,7 +7,7 @@ import pytest
 
 from tff_ssl.testing.tff_cases import cases, page
 
-pytestmark = pytest.mark.usefixtures('tff_context')
+pytestmark = [pytest.mark.cases, pytest.mark.usefixtures('tff_context')]
 
 _PAGE = pathlib.Path(__file__).parents[3] / 'docs/reference/tff_tests.md'
 

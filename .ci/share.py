@@ -1,0 +1,132 @@
+"""Which further tests continuous integration runs after `make test`.
+
+    python .ci/share.py
+
+It prints a line for each call of make: first what the change touched, by path,
+then one shard in turn, so that each is run every few landings. What would take
+the sum above `_MINUTES` is printed as a comment.
+"""
+
+import pathlib
+import re
+import subprocess
+
+from tff_ssl import algorithms
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Of two slow cores, for all further tests together.
+_MINUTES = 10
+# Minutes of each target there, and in how many shards it is run in turn.
+_TARGETS = {
+  'contract': (9, 2),
+  'parts': (9, 2),
+  'runs': (9, 2),
+  'ray': (4, 1),
+  'notebooks': (5, 1),
+  'cases': (3, 1),
+  'tables': (2, 1),
+}
+_MINUTES_OF_A_PROCESS = 0.3
+# Of paths; the first that matches decides.
+_TOUCHED = (
+  (r'.*(ray|cluster)', 'ray'),
+  (r'(tutorials|examples|tests/examples)/|tests/test_tutorials', 'notebooks'),
+  (r'(tff_ssl|tests/tff_ssl)/testing/tff_cases', 'cases'),
+  (r'(tests/)?tff_ssl/(templates|objectives|aggregators|testing)/', 'contract'),
+  (r'requirements.*\.txt$', 'contract'),
+  (r'(tests/)?experiments/(recipes|tables)/', 'tables'),
+  (r'(tests/)?(experiments|datasets)/', 'runs'),
+  (r'(tests/)?tff_ssl/', 'parts'),
+)
+_PAGE = re.compile(r'(?:tests/)?tff_ssl/algorithms/(?:test_)?(\w+)\.py$')
+
+
+def _git(*arguments):
+  done = subprocess.run(
+    ['git', *arguments], cwd=_ROOT, capture_output=True, text=True
+  )
+  return done.stdout.strip() if done.returncode == 0 else ''
+
+
+def changed_paths() -> list[str]:
+  """Paths that differ from the last landing, or else from the last commit."""
+  base = _git('merge-base', 'HEAD', 'origin/main')
+  if base in ('', _git('rev-parse', 'HEAD')):
+    base = 'HEAD^'
+  return _git('diff', '--name-only', base).splitlines()
+
+
+def processes_of(page: str) -> list[str]:
+  """Names of the processes that a page of `tff_ssl/algorithms` makes.
+
+  Args:
+    page: The page's name, without `.py`; one that is gone makes none.
+  """
+  module = getattr(algorithms, page, None)
+  own = getattr(module, 'SPECS', None) or [getattr(module, 'SPEC', None)]
+  return [
+    name
+    for name, spec in algorithms.PROCESSES.items()
+    if spec in own or spec.builder.__module__ == f'tff_ssl.algorithms.{page}'
+  ]
+
+
+def touched(paths) -> tuple[list[str], list[str]]:
+  """Targets, and names of processes, that changed paths ask for.
+
+  Args:
+    paths: Paths from the root of the repository.
+  """
+  targets, processes = [], []
+  for path in paths:
+    page = _PAGE.match(path)
+    if page and (names := processes_of(page[1])):
+      processes += names
+      continue
+    for pattern, target in _TOUCHED:
+      if re.match(pattern, path):
+        targets.append(target)
+        break
+  return list(dict.fromkeys(targets)), sorted(set(processes))
+
+
+def shards() -> list[tuple[str, float]]:
+  """All shards, as arguments of make, with the minutes that each takes."""
+  return [
+    (f'test-{target}' + (f' SHARD={k}/{n}' if n > 1 else ''), minutes / n)
+    for target, (minutes, n) in _TARGETS.items()
+    for k in range(1, n + 1)
+  ]
+
+
+def share(paths, commit: str) -> list[str]:
+  """Arguments of make, one call each; a comment for what has no room.
+
+  Args:
+    paths: Changed paths.
+    commit: The hash of the commit, which says whose turn it is.
+  """
+  turns = shards()
+  targets, processes = touched(paths)
+  wanted = []
+  if processes and 'contract' not in targets:
+    minutes = _MINUTES_OF_A_PROCESS * len(processes)
+    wanted.append((f'test-contract NAMES={",".join(processes)}', minutes))
+  wanted += [(f'test-{target}', _TARGETS[target][0]) for target in targets]
+  in_turn = turns[int(commit, 16) % len(turns)]
+  if in_turn[0].split()[0] not in dict(wanted):
+    wanted.append(in_turn)
+  calls, left = [], _MINUTES
+  for call, minutes in wanted:
+    # What was touched first, however long it takes.
+    if minutes > left and calls:
+      calls.append(f'# no room for: make {call}')
+      continue
+    left -= minutes
+    calls.append(call)
+  return calls
+
+
+if __name__ == '__main__':
+  for line in share(changed_paths(), _git('rev-parse', 'HEAD') or '0'):
+    print(line)

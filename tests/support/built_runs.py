@@ -1,0 +1,75 @@
+"""Runs whose processes are built once for all tests.
+
+A build and the compilation of its first round take a second or two, every later
+round hundredths.
+"""
+
+import contextlib
+import dataclasses
+import types
+
+import costs
+import pytest
+
+from experiments.preparing import building
+
+# What the data, the network and the process do not know of.
+_OF_THE_RUN = {
+  'on_collapse',
+  'rounds_per_checkpoint',
+  'rounds_per_evaluation',
+  'run_dir',
+  'total_rounds',
+}
+
+
+def _key(settings):
+  """What a build depends on; None where tests must not share it."""
+  used, process = settings.used, settings.parts.process
+  is_own = any(':' in value for value in used.values() if type(value) is str)
+  # Files may have changed, states lie in the folder, noise knows the rounds.
+  if (
+    is_own
+    or used.get('data_dir')
+    or used.get('target_epsilon')
+    or process.keeps_client_state
+  ):
+    return None
+  return frozenset(
+    (name, value) for name, value in used.items() if name not in _OF_THE_RUN
+  )
+
+
+@contextlib.contextmanager
+def built_once():
+  """Lets runs in this process share what they build with equal settings."""
+  built, open_run = {}, building.Run.open
+
+  def open_once(settings):
+    key = _key(settings)
+    if key is None:
+      return open_run(settings)
+    if key not in built:
+      with costs.booked_apart():
+        built[key] = settings, open_run(settings)
+    asked, opened = built[key]
+    # What the data decided, such as the number of participants.
+    fitted = {
+      name: value
+      for name, value in vars(opened.settings).items()
+      if vars(asked).get(name) is not value
+    }
+    own = types.SimpleNamespace(**{**vars(settings), **fitted})
+    return dataclasses.replace(opened, settings=own)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(building.Run, 'open', open_once)
+    yield
+
+
+@contextlib.contextmanager
+def without_pictures():
+  """Leaves the files of pictures empty, since drawing takes most of a run."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr('matplotlib.figure.Figure.savefig', lambda *_, **__: None)
+    yield
