@@ -1,5 +1,7 @@
 """What tests of runs and of exported models share."""
 
+import contextlib
+import pathlib
 import shutil
 
 import pytest
@@ -11,30 +13,21 @@ def cache(tmp_path_factory):
   return f'--cache_dir={tmp_path_factory.mktemp("cache")}'
 
 
-@pytest.fixture(scope='session')
-def _built_once():
-  import built_runs
-
-  with built_runs.built_once():
-    yield
-
-
 @pytest.fixture(scope='module', autouse=True)
 def _cheap_runs(request):
-  """Modules of whole runs share builds, and draw nothing.
+  """Whole runs share builds, and draw nothing.
 
-  One that looks at pictures says `HAS_PICTURES = True`.
+  A module that looks at pictures says `HAS_PICTURES = True`.
   """
-  if not request.path.name.startswith('test_run'):
-    yield
-    return
-  request.getfixturevalue('_built_once')
-  if getattr(request.module, 'HAS_PICTURES', False):
+  if request.path.parent != pathlib.Path(__file__).parent:
     yield
     return
   import built_runs
 
-  with built_runs.without_pictures():
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(built_runs.built_once())
+    if not getattr(request.module, 'HAS_PICTURES', False):
+      stack.enter_context(built_runs.without_pictures())
     yield
 
 

@@ -7,6 +7,7 @@ from PIL import Image
 
 from experiments import figures
 
+HAS_PICTURES = True
 _PICTURES = figures.pictures()
 
 

@@ -12,6 +12,7 @@ from experiments import report
 from experiments.config import flags
 from experiments.reporting import mean_curves, run_groups, summary_tables
 
+HAS_PICTURES = True
 RECIPE = {
   'recipe': 'ssfl_table2:c47_s5',
   'published': 0.8295,

@@ -15,6 +15,7 @@ from experiments.preparing import building, data, description
 from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 
+HAS_PICTURES = True
 IN_SETS = dataclasses.replace(
   PROCESSES['fedavg'], name='in_sets', labels_at='sets'
 )

@@ -1,4 +1,4 @@
-"""Runs whose processes are built once for all tests.
+"""Runs whose processes are built and compiled once for all tests.
 
 A build and the compilation of its first round take a second or two, every later
 round hundredths.
@@ -10,8 +10,10 @@ import types
 
 import costs
 import pytest
+import tensorflow_federated as tff
 
 from experiments.preparing import building
+from tff_ssl.simulation import workers
 
 # What the data, the network and the process do not know of.
 _OF_THE_RUN = {
@@ -21,6 +23,9 @@ _OF_THE_RUN = {
   'run_dir',
   'total_rounds',
 }
+# What was built, and the context in which it was compiled.
+_built = {}
+_installed = {}
 
 
 def _key(settings):
@@ -43,16 +48,16 @@ def _key(settings):
 @contextlib.contextmanager
 def built_once():
   """Lets runs in this process share what they build with equal settings."""
-  built, open_run = {}, building.Run.open
+  open_run, install = building.Run.open, workers.install_context
 
   def open_once(settings):
     key = _key(settings)
     if key is None:
       return open_run(settings)
-    if key not in built:
+    if key not in _built:
       with costs.booked_apart():
-        built[key] = settings, open_run(settings)
-    asked, opened = built[key]
+        _built[key] = settings, open_run(settings)
+    asked, opened = _built[key]
     # What the data decided, such as the number of participants.
     fitted = {
       name: value
@@ -62,14 +67,26 @@ def built_once():
     own = types.SimpleNamespace(**{**vars(settings), **fitted})
     return dataclasses.replace(opened, settings=own)
 
+  def install_once(**options):
+    # A context keeps what it has compiled.
+    current = tff.framework.get_context_stack().current
+    if (
+      _installed.get('context') is not current
+      or _installed['options'] != options
+      or not workers.worker_memory_mib()
+    ):
+      _installed.update(context=install(**options), options=options)
+    return _installed['context']
+
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(building.Run, 'open', open_once)
+    patch.setattr(workers, 'install_context', install_once)
     yield
 
 
 @contextlib.contextmanager
 def without_pictures():
-  """Leaves the files of pictures empty, since drawing takes most of a run."""
+  """Leaves the files of pictures empty: drawing takes a quarter of a run."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr('matplotlib.figure.Figure.savefig', lambda *_, **__: None)
     yield
