@@ -7,7 +7,6 @@ known, they tell how many were right, and it is read as that fraction.
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 RESULTS = pathlib.Path(__file__).parents[2] / 'results'
@@ -73,18 +72,17 @@ def share(value: float | Sequence[float], digits: int = 3) -> str:
     value: The number or numbers; those that are missing do not count.
     digits: Behind the point.
   """
-  return _without_zero(f'{np.nanmean(value):.{digits}f}')
+  return _without_zero(f'{pd.Series(value).mean():.{digits}f}')
 
 
 def signed(value: float | Sequence[float], digits: int = 3) -> str:
-  """Returns a difference, or the mean of several: +.078, or .000.
+  """Returns a difference, or the mean of several: +.078.
 
   Args:
     value: As in `share`.
     digits: As in `share`.
   """
-  text = f'{np.nanmean(value):+.{digits}f}'
-  return _without_zero(text if float(text) else text[1:])
+  return _without_zero(f'{pd.Series(value).mean():+.{digits}f}')
 
 
 def lead(mean: float, low: float | None, high: float | None) -> str:
