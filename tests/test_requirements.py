@@ -9,7 +9,10 @@ import sys
 import pytest
 
 _ROOT = pathlib.Path(__file__).parents[1]
-_OWN = {'tff_ssl', 'datasets', 'experiments', 'benchmarks', 'tests', 'examples'}
+_OWN = {
+  *('tff_ssl', 'datasets', 'experiments', 'tools'),
+  *('benchmarks', 'tests', 'examples'),
+}
 # Declared, and imported by no file of ours: for other packages, or commands.
 _NOT_IMPORTED = {
   'importlib-resources',

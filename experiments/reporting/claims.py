@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from experiments.reporting import stored_curves
 from experiments.tables import recipes, seeds
 
 COMMAND = 'python -m experiments.claims'
-RESULTS = pathlib.Path(__file__).parents[2] / 'results'
+RESULTS = stored_curves.RESULTS
 
-# Evaluations at the end of a run whose mean is compared.
-_LAST = 5
 # How near to the published figures ours must be to reproduce them.
 _WITHIN = 0.03
 # How near two systems must be for "hardly differs".
@@ -174,7 +173,7 @@ def measure(claim: Claim, folder: pathlib.Path = RESULTS) -> Figures | None:
   if not claim.curves:
     return None
   ends = pd.concat(
-    {name: _ends(folder / f'{name}_curves.csv') for name in claim.curves},
+    {name: _ends(name, folder) for name in claim.curves},
     names=['file'],
   )
   ours, theirs = (_of_run(ends, run) for run in (claim.system, claim.control))
@@ -228,26 +227,17 @@ def verdict(
   return Verdict.ORDER
 
 
-def _share(value: float) -> str:
-  """As the pages write it: .943, 1.000."""
-  text = f'{value:.3f}'
-  return text.removeprefix('0') if value < 1 else text
-
-
-def _signed(value: float) -> str:
-  text = f'{value:+.3f}'.replace('0.', '.', 1)
-  return text if float(text) else '.000'
-
-
 _METHOD = (
   '## How to read it',
   '',
-  f'- **Ours** is test accuracy, the mean of the last {_LAST} evaluations, '
-  'over the seeds: first the system, then what it is compared with. '
+  f'- **Ours** is test accuracy, the mean of the last {stored_curves.LAST} '
+  'evaluations, over the seeds: first the system, then what it is compared '
+  'with. '
   '**Difference** is paired by seed; in brackets stands the 95% interval of '
   "its mean by Student's t.",
   '- **reproduced**: the published order, and both figures within '
-  f'{_share(_WITHIN)} of the published ones, in the published setting.',
+  f'{stored_curves.share(_WITHIN)} of the published ones, in the published '
+  'setting.',
   '- **order only**: the published order; the interval excludes zero.',
   '- **holds**: the order that is claimed, where no figures were published; '
   'the interval excludes zero.',
@@ -260,7 +250,7 @@ _METHOD = (
   '- **not run**: nobody has run it here. Its recipe is there '
   '(`python -m experiments.reproduce --list`).',
   f'- A claim that two systems hardly differ holds if the interval lies '
-  f'within {_share(_LEVEL)} of zero.',
+  f'within {stored_curves.share(_LEVEL)} of zero.',
 )
 
 
@@ -317,17 +307,17 @@ class _Quoted:
   """The figures of a claim, as a page writes them."""
 
   def __init__(self, figures: Figures):
-    self.system = _share(figures.system)
-    self.control = _share(figures.control)
-    self.difference = _signed(figures.difference)
+    self.system = stored_curves.share(figures.system)
+    self.control = stored_curves.share(figures.control)
+    self.difference = stored_curves.signed(figures.difference)
     self.seeds = str(figures.num_seeds)
 
 
 def _row(claim: Claim, figures: Figures | None) -> str:
-  published = [_published(place) for place in claim.published]
+  published = [published_figure(place) for place in claim.published]
   cells = [
     f'[{claim.text}]({claim.page}.md)' if claim.page else claim.text,
-    ', '.join(map(_share, published)),
+    ', '.join(map(stored_curves.share, published)),
     *_cells(figures),
     claim.setting,
     str(figures.num_seeds) if figures else '',
@@ -339,13 +329,13 @@ def _row(claim: Claim, figures: Figures | None) -> str:
 def _cells(figures: Figures | None) -> tuple[str, str]:
   if figures is None:
     return '', ''
-  difference = _signed(figures.difference)
-  if figures.low is not None:
-    difference += f' ({_signed(figures.low)} to {_signed(figures.high)})'
-  return f'{_share(figures.system)}, {_share(figures.control)}', difference
+  ours = map(stored_curves.share, (figures.system, figures.control))
+  return ', '.join(ours), stored_curves.lead(
+    figures.difference, figures.low, figures.high
+  )
 
 
-def _published(place: str) -> float:
+def published_figure(place: str) -> float:
   """Returns the published figure of TABLE:ROW.
 
   Raises:
@@ -364,11 +354,9 @@ def _table(name: str) -> Mapping[str, recipes.Recipe]:
 
 
 @functools.cache
-def _ends(path: pathlib.Path) -> pd.Series:
+def _ends(name: str, folder: pathlib.Path) -> pd.Series:
   """Returns the mean of the last evaluations, by run and seed."""
-  curves = pd.read_csv(path).dropna(subset='accuracy').sort_values('round')
-  by_run = curves.groupby(['run', 'seed'])['accuracy']
-  return by_run.apply(lambda values: values.tail(_LAST).mean())
+  return stored_curves.last(stored_curves.read(name, folder=folder))
 
 
 def _of_run(ends: pd.Series, run: str) -> pd.Series:

@@ -1,0 +1,1 @@
+"""Commands for those who maintain the pages; nothing imports them."""
