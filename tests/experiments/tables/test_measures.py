@@ -24,54 +24,40 @@ def run_dir(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'text, value',
+  'given, values',
   [
-    *(('', 0.625), ('accuracy', 0.625), ('best_accuracy', 0.75)),
-    *(('accuracy@0', 0.1), ('accuracy@2', 0.5), ('accuracy@5', 0.625)),
-    # After six rounds, "round 6" can only be the last.
-    *(('accuracy@6', 0.625), ('accuracy@1', None), ('accuracy@7', None)),
-    *(('mean_of_last@1', 0.625), ('mean_of_last@3', 0.625)),
-    *(('mean_of_last@4', 0.49375), ('mean_of_last@5', None)),
-    *(('rounds_to@0.1', 0), ('rounds_to@.5', 2), ('rounds_to@0.51', 4)),
-    *(('rounds_to@0.75', 4), ('rounds_to@0.76', None), ('rounds_to@1', None)),
-    # Without a validation split there is no best.
-    ('accuracy_at_best_validation', None),
+    # After six rounds, "round 6" can only be the last. Without a validation
+    # split there is no best.
+    (
+      {},
+      '=0.625 accuracy=0.625 best_accuracy=0.75 accuracy@0=0.1 accuracy@2=0.5 '
+      'accuracy@5=0.625 accuracy@6=0.625 accuracy@1=None accuracy@7=None '
+      'mean_of_last@1=0.625 mean_of_last@3=0.625 mean_of_last@4=0.49375 '
+      'mean_of_last@5=None rounds_to@0.1=0 rounds_to@.5=2 rounds_to@0.51=4 '
+      'rounds_to@0.75=4 rounds_to@0.76=None rounds_to@1=None '
+      'accuracy_at_best_validation=None',
+    ),
+    # Rounds count from the end of pre-training, whose best does not count.
+    (
+      {'pretraining_rounds': 2},
+      'best_accuracy=0.75 accuracy=0.625 accuracy@0=0.5 accuracy@2=0.75 '
+      'accuracy@4=0.625 accuracy@5=None mean_of_last@3=0.625 '
+      'mean_of_last@4=None rounds_to@0.1=0 rounds_to@0.6=2',
+    ),
+    ({'pretraining_rounds': 5}, 'best_accuracy=0.625'),
+    # Rounds of a shortened run are those in their place; evaluations are none.
+    (
+      {'scale': 0.1},
+      'accuracy@20=0.5 accuracy@40=0.75 accuracy@60=0.625 accuracy@0=0.1 '
+      'best_accuracy=0.75 accuracy=0.625 mean_of_last@2=0.6875',
+    ),
   ],
 )
-def test_values(run_dir, text, value):
-  assert measures.parse(text).of_run(run_dir) == value
-
-
-@pytest.mark.parametrize(
-  'text, value',
-  [
-    *(('best_accuracy', 0.75), ('accuracy', 0.625), ('accuracy@0', 0.5)),
-    *(('accuracy@2', 0.75), ('accuracy@4', 0.625), ('accuracy@5', None)),
-    *(('mean_of_last@3', 0.625), ('mean_of_last@4', None)),
-    *(('rounds_to@0.1', 0), ('rounds_to@0.6', 2)),
-  ],
-)
-def test_rounds_count_from_the_end_of_pretraining(run_dir, text, value):
-  assert measures.parse(text).of_run(run_dir, pretraining_rounds=2) == value
-
-
-def test_the_best_of_pretraining_does_not_count(run_dir):
-  assert measures.parse('best_accuracy').of_run(run_dir, 5) == 0.625
-
-
-@pytest.mark.parametrize(
-  'text, value',
-  [
-    *(('accuracy@20', 0.5), ('accuracy@40', 0.75), ('accuracy@60', 0.625)),
-    *(('accuracy@0', 0.1), ('best_accuracy', 0.75), ('accuracy', 0.625)),
-    # Evaluations are no rounds.
-    ('mean_of_last@2', 0.6875),
-  ],
-)
-def test_rounds_of_a_shortened_run_are_those_in_their_place(
-  run_dir, text, value
-):
-  assert measures.parse(text).of_run(run_dir, scale=0.1) == value
+def test_values(run_dir, given, values):
+  wanted = dict(part.split('=') for part in values.split())
+  assert wanted == {
+    text: str(measures.parse(text).of_run(run_dir, **given)) for text in wanted
+  }
 
 
 @pytest.mark.parametrize(
