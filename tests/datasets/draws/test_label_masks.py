@@ -37,15 +37,15 @@ def source():
   return Source('made', '1', '', train, test, 10, (0.5,), (0.5,), 0, False)
 
 
-def sized(sizes):
+@pytest.fixture(scope='module')
+def sized(source_of):
   """A native partition's source with clients of these sizes."""
-  owners = np.repeat(np.arange(len(sizes)), sizes)
-  train = Split(
-    np.zeros((len(owners), 1, 1, 1), np.uint8),
-    np.zeros(len(owners), np.int32),
-    np.array([f'w{owner:04d}' for owner in owners], object),
-  )
-  return Source('sized', '1', '', train, train, 1, (0.5,), (0.5,), 0, False)
+
+  def build(sizes):
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return source_of(owners * 0, [f'w{owner:04d}' for owner in owners])
+
+  return build
 
 
 def labels_of(partition):
@@ -58,7 +58,7 @@ def labels_of(partition):
 
 
 @pytest.mark.parametrize('ratio', RATIOS)
-def test_counts(ratio):
+def test_counts(sized, ratio):
   sizes = [1, 2, 9, 20, 50, 100, 132]
   by_hand = [min(int(ratio * n), n - 1) for n in sizes]
   counts = label_masks.num_masked(np.array(sizes, np.int32), ratio)
@@ -119,7 +119,7 @@ def test_a_seed_fixes_the_mask(source):
   assert 20 < len(np.intersect1d(*shown)) < 80
 
 
-def test_each_example_is_masked_as_often():
+def test_each_example_is_masked_as_often(sized):
   held = [
     partitions.build('native', sized([3, 8]), seed=seed, mask_ratio=0.5)
     for seed in range(1000)
@@ -148,58 +148,8 @@ def test_partitions_without_a_mask_keep_digest_and_store(source, tmp_path):
   assert store.key == key
 
 
-def test_store_shows_what_is_not_masked(source, tmp_path):
-  partition = partitions.build(
-    'r', source, seed=5, mask_ratio=0.8, server_examples=20, **NAMES['r']
-  )
-  store = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled='dealt'
-  )
-  for client in range(4):
-    part = client_store.read_numpy(store, client)
-    held = partition.client_indices(client)
-    truth = source.train.labels[held]
-    np.testing.assert_array_equal(part.true_y, truth)
-    known = np.isin(held, partition.labelled_indices)
-    np.testing.assert_array_equal(part.y, np.where(known, truth, -1))
-    assert np.count_nonzero(part.y < 0) == int(0.8 * len(held))
-  assert client_store.read_numpy(store, 'server').y.min() >= 0
-  with pytest.raises(ValueError, match="'clients' does not fit .*mask_ratio"):
-    client_store.build(
-      source, partition, cache_dir=tmp_path, labelled='clients'
-    )
-
-
-@pytest.mark.parametrize('ratio', [0.0, 0.8])
-def test_manifest_of_a_fixed_mask(source, tmp_path, ratio):
-  partition = partitions.build(
-    'r', source, seed=5, mask_ratio=ratio, **NAMES['r']
-  )
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
-  split_manifest.write(partition, *paths, labels_at='dealt')
-  read, said = split_manifest.load(*paths)
-  shown = sum(n - int(ratio * n) for n in partition.client_sizes)
-  assert said['labels'] == {
-    'labels_at': 'dealt',
-    'labelled': shown,
-    'unlabelled': 200 - shown,
-    'labelled_also_in_unlabelled': False,
-    'mask': 'fixed',
-    'mask_ratio': ratio,
-  }
-  assert said['arguments']['mask_ratio'] == ratio
-  with np.load(paths[1]) as arrays:
-    np.testing.assert_array_equal(
-      arrays['labelled_indices'], partition.labelled_indices
-    )
-  assert read.digest() == partition.digest()
-  counts = split_manifest.labels_per_client(partition, 'dealt')
-  assert counts.tolist() == labels_of(partition)
-
-
-def test_manifest_of_a_redrawn_mask(source, tmp_path):
+def test_manifest_of_a_redrawn_mask(source, paths):
   partition = partitions.build('r', source, seed=5, **NAMES['r'])
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
   split_manifest.write(
     partition, *paths, labels_at='clients', redrawn_ratio=0.8
   )

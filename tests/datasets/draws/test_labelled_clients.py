@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from datasets.partition import partitions
-from datasets.records import split_manifest
-from datasets.sources.source import Source, Split
+from datasets.records import split_manifest, statistics
 from datasets.store import client_store
 
 NAMES = {
@@ -17,33 +15,16 @@ NAMES = {
 
 
 @pytest.fixture(scope='module')
-def source():
-  digits = load_digits()
-  ids = np.random.default_rng(1).integers(40, size=1797)
-  split = Split(
-    images=digits.images[..., np.newaxis].astype(np.uint8),
-    labels=digits.target.astype(np.int32),
-    client_ids=np.array([f'writer {i}' for i in ids], object),
-  )
-  return Source(
-    'digits', '1797', '', split, split, 10, (0.3,), (0.4,), 0, False
-  )
+def source(digits_of):
+  return digits_of(writers=40)
 
 
-def labelled_counts(partition, source):
+def labelled_counts(held, source):
   """Labelled examples per client and class."""
-  return np.array(
-    [
-      np.bincount(
-        source.train.labels[
-          np.intersect1d(
-            partition.client_indices(client), partition.labelled_indices
-          )
-        ],
-        minlength=10,
-      )
-      for client in range(partition.num_clients)
-    ]
+  shown = np.isin(held.examples, held.labelled_indices)
+  labels = source.train.labels[held.examples[shown]]
+  return statistics.class_counts(
+    labels, held.owners[shown], held.num_clients, 10
   )
 
 
@@ -93,18 +74,13 @@ def test_native_clients_label_their_own(source):
   assert dealt.arguments['server_writers'] is None
 
 
-def test_native_labels_by_hand():
+def test_native_labels_by_hand(source_of):
   # Class 1 is writer b's alone: a has 2 labels of class 0, b has 2 of class 1.
-  labels = np.array([0, 0, 0, 0, 1, 1], np.int32)
-  split = Split(
-    np.zeros((6, 1, 1, 1), np.uint8),
-    labels,
-    np.array(['a', 'a', 'b', 'b', 'b', 'b'], object),
-  )
-  tiny = Source('t', '1', '', split, split, 2, (0.5,), (0.5,), 0, False)
+  labels = np.array([0, 0, 0, 0, 1, 1])
+  tiny = source_of(labels, list('aabbbb'))
   for seed in range(8):
     held = partitions.build('native', tiny, labelled_examples=4, seed=seed)
-    owners = split.client_ids[held.labelled_indices]
+    owners = tiny.train.client_ids[held.labelled_indices]
     found = sorted(zip(owners, labels[held.labelled_indices], strict=True))
     assert found[-2:] == [('b', 1), ('b', 1)]
     # Class 0 comes first, one each, or second, when b has two labels already.
@@ -148,59 +124,68 @@ def test_refusals(source, name, arguments, message):
   assert '\n' not in str(caught.value)
 
 
-def test_store_shows_these_labels_alone(source, tmp_path):
-  partition = partitions.build(
-    'r', source, labelled_examples=60, seed=5, **NAMES['r']
-  )
-  store = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled='dealt'
-  )
-  shown = 0
+@pytest.mark.parametrize(
+  'given',
+  [{'labelled_examples': 60}, {'mask_ratio': 0.8, 'server_examples': 20}],
+)
+def test_store_shows_these_labels_alone(source, tmp_path, given):
+  held = partitions.build('r', source, seed=5, **given, **NAMES['r'])
+  store = client_store.build(source, held, cache_dir=tmp_path, labelled='dealt')
   for client in range(12):
     part = client_store.read_numpy(store, client)
-    held = partition.client_indices(client)
-    truth = source.train.labels[held]
+    own = held.client_indices(client)
+    truth = source.train.labels[own]
     np.testing.assert_array_equal(part.true_y, truth)
-    known = np.isin(held, partition.labelled_indices)
+    known = np.isin(own, held.labelled_indices)
     np.testing.assert_array_equal(part.y, np.where(known, truth, -1))
     assert part.y.dtype == np.int32
-    shown += np.count_nonzero(part.y >= 0)
-  assert shown == 60
-  assert len(client_store.read_numpy(store, 'server').y) == 0
-
-
-def test_store_and_partition_must_agree(source, tmp_path):
-  dealt = partitions.build('pooled', source, labelled_examples=60, seed=5)
-  plain = partitions.build('pooled', source, server_examples=60, seed=5)
-  for partition, labelled in (
-    (dealt, 'server'),
-    (dealt, 'clients'),
-    (plain, 'dealt'),
-  ):
-    with pytest.raises(ValueError, match=f'labelled={labelled!r} does not fit'):
-      client_store.build(
-        source, partition, cache_dir=tmp_path, labelled=labelled
-      )
-
-
-def test_manifest_says_which_are_labelled(source, tmp_path):
-  partition = partitions.build(
-    'r', source, labelled_examples=60, seed=5, **NAMES['r']
+  at_server = client_store.read_numpy(store, 'server').y
+  np.testing.assert_array_equal(
+    np.sort(at_server), np.sort(source.train.labels[held.server_indices])
   )
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
-  split_manifest.write(partition, *paths, labels_at='dealt')
+
+
+@pytest.mark.parametrize(
+  'given, labelled',
+  [
+    ({'labelled_examples': 60}, 'server'),
+    ({'labelled_examples': 60}, 'clients'),
+    ({'mask_ratio': 0.8}, 'clients'),
+    ({'server_examples': 60}, 'dealt'),
+  ],
+)
+def test_store_and_partition_must_agree(source, tmp_path, given, labelled):
+  held = partitions.build('pooled', source, seed=5, **given)
+  with pytest.raises(ValueError, match=f'labelled={labelled!r} does not fit'):
+    client_store.build(source, held, cache_dir=tmp_path, labelled=labelled)
+
+
+@pytest.mark.parametrize(
+  'given', [{'labelled_examples': 60}, {'mask_ratio': 0.0}, {'mask_ratio': 0.8}]
+)
+def test_manifest_says_which_are_labelled(source, paths, given):
+  held = partitions.build('r', source, seed=5, **given, **NAMES['r'])
+  split_manifest.write(held, *paths, labels_at='dealt')
   read, said = split_manifest.load(*paths)
+  shown = given.get('labelled_examples')
+  mask = {}
+  if shown is None:
+    shown = sum(n - int(given['mask_ratio'] * n) for n in held.client_sizes)
+    mask = {'mask': 'fixed', **given}
   assert said['labels'] == {
     'labels_at': 'dealt',
-    'labelled': 60,
-    'unlabelled': 1737,
+    'labelled': shown,
+    'unlabelled': 1797 - shown,
     'labelled_also_in_unlabelled': False,
+    **mask,
   }
-  assert said['arguments']['labelled_examples'] == 60
+  assert given.items() <= said['arguments'].items()
   with np.load(paths[1]) as arrays:
     np.testing.assert_array_equal(
-      arrays['labelled_indices'], partition.labelled_indices
+      arrays['labelled_indices'], held.labelled_indices
     )
-  assert read.digest() == partition.digest()
+  assert read.digest() == held.digest()
+  counts = split_manifest.labels_per_client(held, 'dealt')
+  assert counts.tolist() == labelled_counts(held, source).sum(axis=1).tolist()
   with pytest.raises(ValueError, match="labels_at='server' does not fit"):
-    split_manifest.describe(partition, labels_at='server')
+    split_manifest.describe(held, labels_at='server')

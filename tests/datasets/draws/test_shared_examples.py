@@ -76,9 +76,8 @@ def test_noniidness_falls_as_derived(digits, fraction, printed):
   assert measured == pytest.approx(printed, abs=0.03)
 
 
-def test_records(digits, tmp_path):
+def test_records(digits, paths):
   held = _build(digits)
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
   split_manifest.write(held, *paths, labels_at='clients')
   loaded, said = split_manifest.load(*paths)
   assert loaded.digest() == held.digest() and loaded.is_shared

@@ -6,6 +6,7 @@ from sklearn.datasets import load_digits
 
 from datasets.draws import assignment
 from datasets.partition.dirichlet_partition import dirichlet_partition
+from datasets.records import statistics
 
 LABELS = load_digits().target
 
@@ -29,12 +30,8 @@ def split(source_of):
 
 
 def counts_of(held, labels):
-  return np.array(
-    [
-      np.bincount(labels[held.client_indices(k)], minlength=labels.max() + 1)
-      for k in range(held.num_clients)
-    ]
-  )
+  of_example = labels[held.examples], held.owners
+  return statistics.class_counts(*of_example, held.num_clients, max(labels) + 1)
 
 
 @pytest.mark.parametrize('alpha', [0.001, 0.1, 1.0, 1e6])

@@ -4,22 +4,12 @@ import numpy as np
 import pytest
 
 from datasets.partition.r_partition import r_partition
+from datasets.records import statistics
 
 
-def _counts(partition, labels, num_classes):
-  return np.array(
-    [
-      np.bincount(labels[partition.client_indices(k)], minlength=num_classes)
-      for k in range(partition.num_clients)
-    ]
-  )
-
-
-def _measured_r(counts):
-  """Definition 2: the mean total variation distance over all pairs."""
-  p = counts / counts.sum(axis=1, keepdims=True)
-  first, second = np.triu_indices(len(p), 1)
-  return np.mean(np.abs(p[first] - p[second]).sum(axis=1) / 2)
+def _counts(held, labels, num_classes):
+  of_example = labels[held.examples], held.owners
+  return statistics.class_counts(*of_example, held.num_clients, num_classes)
 
 
 def _pairs_of_one_main_class(num_clients, holders):
@@ -74,9 +64,7 @@ def test_counts_follow_the_equations(source_of, num_clients, noniid_r, unequal):
   num_classes = 10
   sizes = np.full(10, 2000)
   if unequal:
-    sizes = np.array(
-      [900, 2500, 1300, 1700, 4000, 1000, 2100, 1900, 3000, 1600]
-    )
+    sizes = np.array([9, 25, 13, 17, 40, 10, 21, 19, 30, 16]) * 100
   labels = np.random.default_rng(0).permutation(
     np.repeat(np.arange(num_classes), sizes + 10)
   )
@@ -121,7 +109,7 @@ def test_counts_follow_the_equations(source_of, num_clients, noniid_r, unequal):
   p = counts / counts.sum(axis=1, keepdims=True)
   np.testing.assert_allclose(p, expected_p, atol=2 / counts.sum(axis=1).min())
   if num_clients > 1:
-    assert _measured_r(counts) == pytest.approx(
+    assert statistics.noniid_r(counts) == pytest.approx(
       expected_r, abs=num_classes / counts.sum(axis=1).min() / 2
     )
 
@@ -156,7 +144,9 @@ def test_ten_classes_ten_clients_measure_r_exactly(source_of):
       server_examples=0,
       seed=1,
     )
-    assert _measured_r(_counts(held, labels, 10)) == pytest.approx(noniid_r)
+    assert statistics.noniid_r(_counts(held, labels, 10)) == pytest.approx(
+      noniid_r
+    )
 
 
 def test_the_paper_s_470_users(source_of):
@@ -174,7 +164,7 @@ def test_the_paper_s_470_users(source_of):
   assert counts.sum() == 112800 - 4700
   assert abs(held.client_sizes - 230).max() <= 3
   expected = 0.4 * (1 - _pairs_of_one_main_class(470, [10] * 47))
-  assert _measured_r(counts) == pytest.approx(expected, abs=0.015)
+  assert statistics.noniid_r(counts) == pytest.approx(expected, abs=0.015)
 
 
 def test_every_r_client_is_shuffled(source_of):

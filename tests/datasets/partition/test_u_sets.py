@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from datasets.draws import label_masks
 from datasets.partition import partitions
@@ -13,8 +12,8 @@ DRAWN = {'num_clients': 5, 'sets_per_client': 10}
 
 
 @pytest.fixture(scope='module')
-def digits(source_of):
-  return source_of(load_digits().target)
+def digits(digits_of):
+  return digits_of()
 
 
 @pytest.fixture(scope='module')
@@ -206,10 +205,7 @@ def test_masks_are_of_different_examples(digits, set_repeats):
     ({'sets_per_client': None}, 'sets_per_client=None'),
     ({'sets_per_client': 0}, 'sets_per_client=0 '),
     ({'sets_per_client': '10,20'}, '2 numbers for 5 clients'),
-    (
-      {'sets_per_client': 9},
-      'sets_per_client=9 is less than the 10 classes',
-    ),
+    ({'sets_per_client': 9}, 'sets_per_client=9 is less than the 10 classes'),
     (
       {
         'u_set_recipe': 'code',

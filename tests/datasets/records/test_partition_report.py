@@ -8,20 +8,17 @@ import pytest
 
 from datasets.partition import partitions
 from datasets.records import partition_report
-from datasets.sources.source import Source, Split
 
 
-def source_of(num_classes, owners=None):
-  """1,200 examples, of so many writers if there are owners."""
-  labels = (np.arange(1200) // 60 % num_classes).astype(np.int32)
-  images = np.zeros((1200, 2, 2, 1), np.uint8)
-  ids = None
-  if owners:
-    ids = np.array([f'w{i % owners}' for i in range(1200)], object)
-  split = Split(images, labels, ids)
-  return Source(
-    'made', '1', '', split, split, num_classes, (0.5,), (0.5,), 0, False
-  )
+@pytest.fixture
+def made(source_of):
+  """A function to 1,200 examples, of so many writers if there are owners."""
+
+  def build(num_classes, owners=None):
+    ids = owners and [f'w{i % owners}' for i in range(1200)]
+    return source_of(np.arange(1200) // 60 % num_classes, ids)
+
+  return build
 
 
 def said(name, source, **arguments):
@@ -29,8 +26,8 @@ def said(name, source, **arguments):
   return partition_report.lines(source, partition)
 
 
-def test_native_clients():
-  choice, labels = said('native', source_of(4, owners=60), server_examples=22)
+def test_native_clients(made):
+  choice, labels = said('native', made(4, owners=60), server_examples=22)
   assert 'native: each writer is one client' in choice
   assert 'client_ids' in choice and '--partition=r' in choice
   # 22 = 5 + 5 + 6 + 6 labels; a tenth of 60 writers is 6.
@@ -43,10 +40,10 @@ def test_native_clients():
 @pytest.mark.parametrize(
   'writers, who', [('held_out', 'from [12] of 60'), ('everyone', 'keep their')]
 )
-def test_few_labels_of_a_class_are_warned_of(writers, who):
+def test_few_labels_of_a_class_are_warned_of(made, writers, who):
   _, labels, warning = said(
     'native',
-    source_of(5, owners=60),
+    made(5, owners=60),
     server_examples=20,
     server_writers=writers,
   )
@@ -64,36 +61,34 @@ def test_few_labels_of_a_class_are_warned_of(writers, who):
     ('dirichlet', {'num_clients': 4, 'dirichlet_alpha': 1.0}),
   ],
 )
-def test_labels_from_the_pool(name, arguments):
-  choice, labels = said(name, source_of(4), server_examples=20, **arguments)
+def test_labels_from_the_pool(made, name, arguments):
+  choice, labels = said(name, made(4), server_examples=20, **arguments)
   assert choice == f'Partition {name}: {partitions.PARTITIONS[name].summary}.'
   assert '5 of each of the 4 classes, drawn from the pool' in labels
-  choice, _ = said(
-    name, source_of(4, owners=60), server_examples=20, **arguments
-  )
+  choice, _ = said(name, made(4, owners=60), server_examples=20, **arguments)
   assert '(client_ids) are not used; --partition=native makes' in choice
 
 
-def test_owners_who_take_no_part_are_told():
-  source = source_of(4, owners=60)
+def test_owners_who_take_no_part_are_told(made):
+  source = made(4, owners=60)
   choice, _ = said('native', source, server_examples=20, num_clients=7)
   assert '7 of 55 take part (--num_clients)' in choice
 
 
-def test_labels_of_one_owner_are_told():
-  source = source_of(4, owners=3)
+def test_labels_of_one_owner_are_told(made):
+  source = made(4, owners=3)
   _, labels = said('native', source, server_examples=20)
   assert 'from 1 of 3 writers' in labels
   assert '--server_writers=everyone draws them from all' in labels
 
 
-def test_without_server_labels_nothing_is_said_of_them():
-  assert len(said('pooled', source_of(4), server_examples=0)) == 1
+def test_without_server_labels_nothing_is_said_of_them(made):
+  assert len(said('pooled', made(4), server_examples=0)) == 1
 
 
-def test_many_owners_held_out_are_warned_of():
+def test_many_owners_held_out_are_warned_of(made):
   """Each of 8 owners has one label in ten: few have ten of a class."""
-  source = source_of(4, owners=8)
+  source = made(4, owners=8)
   labels = np.where(np.arange(1200) % 10 > 0, -1, source.train.labels)
   train = dataclasses.replace(source.train, labels=labels.astype(np.int32))
   source = dataclasses.replace(source, train=train)

@@ -9,36 +9,17 @@ from sklearn.datasets import load_digits
 
 from datasets.partition import partitions
 from datasets.records import split_manifest
-from datasets.sources.source import Source, Split
 
 HOSTILE = [
-  'a|b',
-  '../../etc/x',
-  '/root',
-  '..',
-  '"quoted\'',
-  'line\nbreak',
-  'nul\x00',
-  'nul',
-  'é',
-  'e\u0301',
-  '\ud800',
-  '',
-  'x' * 10_000,
+  *('a|b', '../../etc/x', '/root', '..', '"quoted\'', 'line\nbreak'),
+  *('nul\x00', 'nul', 'é', 'e\u0301', '\ud800', '', 'x' * 10_000),
 ]
 
 
 @pytest.fixture(scope='module')
-def source():
-  digits = load_digits()
-  split = Split(
-    images=digits.images[..., np.newaxis].astype(np.uint8),
-    labels=digits.target.astype(np.int32),
-    client_ids=np.array([HOSTILE[i % 13] for i in range(1797)], object),
-  )
-  return Source(
-    'digits', '1797', '', split, split, 10, (0.3,), (0.4,), 0, False
-  )
+def source(source_of):
+  ids = [HOSTILE[i % 13] for i in range(1797)]
+  return source_of(load_digits().target, ids, name='digits', version='1797')
 
 
 @pytest.fixture(scope='module')
@@ -144,8 +125,7 @@ def test_an_example_in_several_sets_counts_once(source):
   assert said['examples']['unused'] == 1797 - different
 
 
-def test_sets_survive_a_round_trip(in_sets, tmp_path):
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+def test_sets_survive_a_round_trip(in_sets, paths):
   split_manifest.write(in_sets, *paths, labels_at='sets')
   read, said = split_manifest.load(*paths)
   _equal(read, in_sets)
@@ -168,7 +148,7 @@ def test_labels_in_sets_need_sets(partition):
 @pytest.mark.parametrize(
   'name', [n for n, s in partitions.PARTITIONS.items() if not s.in_sets]
 )
-def test_round_trip(source, tmp_path, name):
+def test_round_trip(source, tmp_path, paths, name):
   arguments = {
     'r': {'num_clients': 7, 'noniid_r': 0.1},
     'dirichlet': {'num_clients': 7, 'dirichlet_alpha': 0.5},
@@ -176,7 +156,6 @@ def test_round_trip(source, tmp_path, name):
   written = partitions.build(
     name, source, server_examples=50, seed=9, **arguments
   )
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
   split_manifest.write(written, *paths, labels_at='server')
   read, said = split_manifest.load(*paths)
   _equal(read, written)
@@ -199,8 +178,7 @@ def test_equal_partitions_give_equal_bytes(partition, tmp_path):
   assert contents[0] == contents[1]
 
 
-def test_damage_is_found(partition, source, tmp_path):
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+def test_damage_is_found(partition, source, paths):
   split_manifest.write(partition, *paths, labels_at='server')
   sound = [path.read_bytes() for path in paths]
   rng = np.random.default_rng(0)
@@ -260,8 +238,7 @@ class _Canary:
     return open, (str(self._path), 'w')
 
 
-def test_a_pickle_is_never_run(partition, tmp_path):
-  paths = tmp_path / 'split.json', tmp_path / 'split.npz'
+def test_a_pickle_is_never_run(partition, tmp_path, paths):
   split_manifest.write(partition, *paths, labels_at='server')
   canary = tmp_path / 'canary'
   np.savez(

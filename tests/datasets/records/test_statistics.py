@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib import figure
 from PIL import Image
 
 from datasets.records import statistics
@@ -40,6 +41,11 @@ def test_r_is_the_mean_over_pairs(num_clients, num_classes, seed):
     ([[1, 1], [1, 3]], 0.25),
     # Pairs: (0,1) 1, (0,2) .5, (1,2) .5.
     ([[4, 0], [0, 9], [1, 1]], 2 / 3),
+    # Clients without examples are left out.
+    ([[0, 0], [4, 0], [0, 0], [0, 9]], 1.0),
+    # The paper's construction. Half of each of d clients' data is one class,
+    # half is uniform: any two differ by .5 * (1 - 0) in total variation.
+    (np.full([47, 47], 10) + np.eye(47, dtype=int) * 470, 0.5),
   ],
 )
 def test_r_by_hand(counts, expected):
@@ -49,19 +55,6 @@ def test_r_by_hand(counts, expected):
 
 def test_r_is_exactly_zero_for_equal_clients():
   assert statistics.noniid_r(np.full([3_400, 47], 7)) == 0.0
-
-
-def test_r_leaves_out_clients_without_examples():
-  counts = np.array([[0, 0], [4, 0], [0, 0], [0, 9]])
-  assert statistics.noniid_r(counts) == 1.0
-
-
-def test_r_of_the_papers_construction():
-  # Half of each of d clients' data is one class, half is uniform: any two
-  # differ by .5 * (1 - 0) in total variation.
-  d = 47
-  counts = np.full([d, d], 10) + np.eye(d, dtype=int) * 470
-  assert statistics.noniid_r(counts) == pytest.approx(0.5)
 
 
 def test_class_counts_against_a_loop():
@@ -148,51 +141,38 @@ def test_no_clients_have_no_summary_and_no_picture(tmp_path):
     )
 
 
-def drawn_titles(monkeypatch):
-  from matplotlib.axes import Axes
+@pytest.fixture
+def drawn(monkeypatch):
+  """The figures that are saved."""
+  figures = []
+  save = figure.Figure.savefig
 
-  calls = []
-  original = Axes.set_title
+  def keep(self, *args, **settings):
+    figures.append(self)
+    return save(self, *args, **settings)
 
-  def recording(self, label, **settings):
-    calls.append(label)
-    return original(self, label, **settings)
-
-  monkeypatch.setattr(Axes, 'set_title', recording)
-  return calls
+  monkeypatch.setattr(figure.Figure, 'savefig', keep)
+  return figures
 
 
 @pytest.mark.parametrize(
   'num_clients, note', [(400, ''), (3_400, '\n400 of 3,400 clients drawn')]
 )
-def test_picture(tmp_path, monkeypatch, num_clients, note):
-  titles = drawn_titles(monkeypatch)
+def test_picture(tmp_path, drawn, num_clients, note):
   path = tmp_path / 'new' / 'partition.png'
   counts = np.random.default_rng(0).integers(0, 9, [num_clients, 10])
   statistics.plot_partition(counts, str(path), 'costs $5 and $_')
   with Image.open(path) as image:
     assert image.format == 'PNG'
     assert len(np.unique(np.asarray(image.convert('L')))) > 20
-  assert titles == [f'costs $5 and $_{note}']
+  titles = [axes.get_title() for axes in drawn[0].axes]
+  assert titles == [f'costs $5 and $_{note}', '']
 
 
-def test_colours_are_from_zero_and_ticks_whole(tmp_path, monkeypatch):
-  from matplotlib import figure
-
-  drawn = []
-  save = figure.Figure.savefig
-  monkeypatch.setattr(
-    figure.Figure,
-    'savefig',
-    lambda self, *args, **kwargs: (
-      drawn.append(self),
-      save(self, *args, **kwargs),
-    ),
-  )
+def test_colours_are_from_zero_and_ticks_whole(tmp_path, drawn):
   counts = np.array([[3, 4], [5, 6], [4, 4]])
   statistics.plot_partition(counts, str(tmp_path / 'x.png'), 'title')
-  (picture,) = drawn
-  panel, colours = picture.axes
+  panel, colours = drawn[0].axes
   assert panel.images[0].get_clim() == (0, 6)
   for ticks in (panel.get_xticks(), panel.get_yticks(), colours.get_yticks()):
     np.testing.assert_array_equal(ticks, np.round(ticks))

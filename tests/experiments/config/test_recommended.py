@@ -4,7 +4,6 @@ import pytest
 
 import tff_ssl
 from experiments.config import settings
-from experiments.config.usage import UsageError
 from tff_ssl.algorithms import PROCESSES
 
 
@@ -42,29 +41,8 @@ def test_it_follows_where_the_labels_are(given, process, told_by):
   assert named.recommendation is None
 
 
-def test_an_unknown_data_set_is_refused():
-  with pytest.raises(UsageError, match='--dataset=digitz is unknown'):
-    settings.make({'process': 'recommended', 'dataset': 'digitz'})
-
-
 def test_every_recommendation_is_a_process():
   for labels_at in ('server', 'clients', 'sets'):
     assert tff_ssl.recommend(labels_at).process in PROCESSES
   with pytest.raises(ValueError, match="labels_at='nobody'.*'sets'"):
     tff_ssl.recommend('nobody')
-
-
-def test_momentum_of_adam_is_reset():
-  given = {'process': 'grouping_robust', 'dataset': 'digits'}
-  adam = {**given, 'client_optimizer': 'adam'}
-  assert settings.make(given).client_momentum == 'mean'
-  assert settings.make(adam).client_momentum == 'reset'
-  with pytest.raises(UsageError, match='--client_momentum=mean does not fit'):
-    settings.make({**adam, 'client_momentum': 'mean'})
-
-
-def test_client_states_cannot_go_back():
-  given = {'process': 'fedmatch_server', 'dataset': 'digits'}
-  settings.make({**given, 'on_collapse': 'stop'})
-  with pytest.raises(UsageError, match='--on_collapse=rewind does not fit'):
-    settings.make({**given, 'on_collapse': 'rewind'})

@@ -17,18 +17,15 @@ from experiments.tables import child_runs
 
 ROOT = pathlib.Path(__file__).parents[3]
 
-# Writes the summary of a run, or does what `model` names.
+# Ends as its seed says, or leaves a file in its folder.
 PROGRAM = """
 import json, os, pathlib, signal, sys, time
 flags = dict(a[2:].split('=') for a in sys.argv[2:])
 folder = pathlib.Path(flags['run_dir'])
 folder.mkdir(parents=True)
-if flags['seed'] == '1':
-  sys.exit(3)
-if flags['seed'] == '6':
-  sys.exit(141)
-if flags['seed'] == '7':
-  sys.exit(2)
+codes = {'1': 3, '6': 141, '7': 2}
+if flags['seed'] in codes:
+  sys.exit(codes[flags['seed']])
 if flags['seed'] == '2':
   os.kill(os.getpid(), signal.SIGKILL)
 if flags['seed'] == '3':
@@ -154,6 +151,7 @@ child_runs.run_all([child_runs.ChildRun('a', given, made)])
 """
 
 
+@pytest.mark.slow
 def test_a_run_does_not_outlast_who_started_it(tmp_path):
   parent = subprocess.Popen(
     [sys.executable, '-c', PARENT, str(tmp_path / 'run')],

@@ -28,9 +28,9 @@ def _plan(**changes):
 
 
 def test_the_server_does_as_much_alone():
-  own, bound = (child.settings for child in _plan())
+  own, bound = (child.settings for child in _plan(run_dir='runs/own/'))
   assert (bound.process, own.process) == ('server_only', 'grouping_robust')
-  assert (bound.run_dir, own.run_dir) == ('runs/own_server_only', 'runs/own')
+  assert (bound.run_dir, own.run_dir) == ('runs/own_server_only', 'runs/own/')
   alike = (
     *('dataset', 'seed', 'total_rounds', 'server_steps', 'server_examples'),
     *('server_batch_size', 'rounds_per_evaluation', 'model', 'ema_decay'),
@@ -56,19 +56,12 @@ def test_its_learning_rate_is_its_own_unless_one_was_given(given, expected):
 
 
 def test_a_recipe_gives_no_rate_to_the_bound():
-  recipe = {'recipe': 'gain_writers:ten_writers_defaults', 'seed': 3}
-  own, bound = (
-    child.settings
-    for child in lower_bound.plan({**recipe, 'with_lower_bound': True})
-  )
+  given = {'recipe': 'gain_writers:ten_writers_defaults', 'seed': 3}
+  runs = lower_bound.plan({**given, 'with_lower_bound': True})
+  own, bound = (child.settings for child in runs)
   assert (own.server_learning_rate, bound.server_learning_rate) == (0.03, 0.01)
   assert bound.server_batch_size == own.server_batch_size == 20
   assert bound.recipe is None
-
-
-def test_the_bound_stands_beside_a_folder_with_a_slash():
-  _, bound = (child.settings for child in _plan(run_dir='runs/own/'))
-  assert bound.run_dir == 'runs/own_server_only'
 
 
 def test_passes_of_the_server_are_steps():
@@ -93,6 +86,7 @@ def test_where_it_is_no_bound(process, message):
     _plan(process=process, server_steps=None, clients_per_round=None)
 
 
+@pytest.mark.slow
 def test_the_difference_is_told(tmp_path, capfd):
   argv = [
     *('run', '--process=recommended', '--dataset=digits', '--model=dense'),

@@ -24,74 +24,40 @@ def run_dir(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'text, value',
+  'given, values',
   [
-    ('', 0.625),
-    ('accuracy', 0.625),
-    ('best_accuracy', 0.75),
-    ('accuracy@0', 0.1),
-    ('accuracy@2', 0.5),
-    ('accuracy@5', 0.625),
-    # After six rounds, "round 6" can only be the last.
-    ('accuracy@6', 0.625),
-    ('accuracy@1', None),
-    ('accuracy@7', None),
-    ('mean_of_last@1', 0.625),
-    ('mean_of_last@3', 0.625),
-    ('mean_of_last@4', 0.49375),
-    ('mean_of_last@5', None),
-    ('rounds_to@0.1', 0),
-    ('rounds_to@.5', 2),
-    ('rounds_to@0.51', 4),
-    ('rounds_to@0.75', 4),
-    ('rounds_to@0.76', None),
-    ('rounds_to@1', None),
+    # After six rounds, "round 6" can only be the last. Without a validation
+    # split there is no best.
+    (
+      {},
+      '=0.625 accuracy=0.625 best_accuracy=0.75 accuracy@0=0.1 accuracy@2=0.5 '
+      'accuracy@5=0.625 accuracy@6=0.625 accuracy@1=None accuracy@7=None '
+      'mean_of_last@1=0.625 mean_of_last@3=0.625 mean_of_last@4=0.49375 '
+      'mean_of_last@5=None rounds_to@0.1=0 rounds_to@.5=2 rounds_to@0.51=4 '
+      'rounds_to@0.75=4 rounds_to@0.76=None rounds_to@1=None '
+      'accuracy_at_best_validation=None',
+    ),
+    # Rounds count from the end of pre-training, whose best does not count.
+    (
+      {'pretraining_rounds': 2},
+      'best_accuracy=0.75 accuracy=0.625 accuracy@0=0.5 accuracy@2=0.75 '
+      'accuracy@4=0.625 accuracy@5=None mean_of_last@3=0.625 '
+      'mean_of_last@4=None rounds_to@0.1=0 rounds_to@0.6=2',
+    ),
+    ({'pretraining_rounds': 5}, 'best_accuracy=0.625'),
+    # Rounds of a shortened run are those in their place; evaluations are none.
+    (
+      {'scale': 0.1},
+      'accuracy@20=0.5 accuracy@40=0.75 accuracy@60=0.625 accuracy@0=0.1 '
+      'best_accuracy=0.75 accuracy=0.625 mean_of_last@2=0.6875',
+    ),
   ],
 )
-def test_values(run_dir, text, value):
-  assert measures.parse(text).of_run(run_dir) == value
-
-
-@pytest.mark.parametrize(
-  'text, value',
-  [
-    ('best_accuracy', 0.75),
-    ('accuracy', 0.625),
-    ('accuracy@0', 0.5),
-    ('accuracy@2', 0.75),
-    ('accuracy@4', 0.625),
-    ('accuracy@5', None),
-    ('mean_of_last@3', 0.625),
-    ('mean_of_last@4', None),
-    ('rounds_to@0.1', 0),
-    ('rounds_to@0.6', 2),
-  ],
-)
-def test_rounds_count_from_the_end_of_pretraining(run_dir, text, value):
-  assert measures.parse(text).of_run(run_dir, pretraining_rounds=2) == value
-
-
-@pytest.mark.parametrize(
-  'text, value',
-  [
-    ('accuracy@20', 0.5),
-    ('accuracy@40', 0.75),
-    ('accuracy@60', 0.625),
-    ('accuracy@0', 0.1),
-    ('best_accuracy', 0.75),
-    ('accuracy', 0.625),
-    # Evaluations are no rounds.
-    ('mean_of_last@2', 0.6875),
-  ],
-)
-def test_rounds_of_a_shortened_run_are_those_in_their_place(
-  run_dir, text, value
-):
-  assert measures.parse(text).of_run(run_dir, scale=0.1) == value
-
-
-def test_the_best_of_pretraining_does_not_count(run_dir):
-  assert measures.parse('best_accuracy').of_run(run_dir, 5) == 0.625
+def test_values(run_dir, given, values):
+  wanted = dict(part.split('=') for part in values.split())
+  assert wanted == {
+    text: str(measures.parse(text).of_run(run_dir, **given)) for text in wanted
+  }
 
 
 @pytest.mark.parametrize(
@@ -109,14 +75,6 @@ def test_costs_are_those_of_the_summary(run_dir):
   # A process without clients.
   passes = measures.parse('forward_passes_per_client')
   assert passes.of_run(run_dir) is None
-
-
-def test_published_costs():
-  measure = measures.parse('seconds_per_client')
-  assert measure.published('32.47') == 32.47
-  for text in ('-1', 'nan', 'inf', 'fast'):
-    with pytest.raises(ValueError, match=f"'{text}' must be a number that"):
-      measure.published(text)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +103,9 @@ def test_texts_come_back():
 @pytest.mark.parametrize(
   'measure, text, value',
   [
-    ('best_accuracy', '0', 0),
-    ('accuracy@3', '1', 1),
-    ('rounds_to@0.5', '0', 0),
-    ('rounds_to@0.5', '80', 80),
+    *(('best_accuracy', '0', 0), ('accuracy@3', '1', 1)),
+    *(('rounds_to@0.5', '0', 0), ('rounds_to@0.5', '80', 80)),
+    ('seconds_per_client', '32.47', 32.47),
   ],
 )
 def test_published(measure, text, value):
@@ -161,9 +118,14 @@ def test_published(measure, text, value):
     ('accuracy', '1.1', 'accuracy in'),
     ('best_accuracy', 'nan', 'accuracy in'),
     ('accuracy@3', '84%', 'accuracy in'),
-    ('rounds_to@0.5', '-1', 'whole number of rounds'),
-    ('rounds_to@0.5', '0.8', 'whole number of rounds'),
-    ('rounds_to@0.5', 'N/A', 'whole number of rounds'),
+    *(
+      ('rounds_to@0.5', text, 'whole number of rounds')
+      for text in ('-1', '0.8', 'N/A')
+    ),
+    *(
+      ('seconds_per_client', text, f"'{text}' must be a number that")
+      for text in ('-1', 'nan', 'inf', 'fast')
+    ),
   ],
 )
 def test_refused_published(measure, text, message):
@@ -179,8 +141,3 @@ def test_accuracy_at_the_best_validation(tmp_path):
   )
   assert measure.of_run(tmp_path) == 0.5
   assert measure.of_run(tmp_path, pretraining_rounds=3) == 0.9
-
-
-def test_without_a_validation_split_there_is_no_best(run_dir):
-  measure = measures.parse('accuracy_at_best_validation')
-  assert measure.of_run(run_dir) is None

@@ -1,5 +1,7 @@
 """Statistics over seeds against the standard library and a table."""
 
+import dataclasses
+import re
 import statistics
 
 import pytest
@@ -8,52 +10,39 @@ from experiments import run
 from experiments.config import flags
 from experiments.tables import child_runs, seeds
 
-ACCURACIES = [0.91, 0.93, 0.90, 0.96]
+GIVEN = {'process': 'grouping', 'dataset': 'digits', 'total_rounds': 4}
 
 
-def test_mean_and_standard_deviation():
-  result = seeds.spread(ACCURACIES)
-  assert result.n == 4
-  assert result.mean == pytest.approx(0.925)
-  # Deviations -.015, .005, -.025, .035: squares sum to .0021, over n - 1 = 3.
-  assert result.std == pytest.approx(0.0007**0.5)
-  assert result.std == pytest.approx(statistics.stdev(ACCURACIES))
-
-
-def test_interval_is_that_of_a_table():
-  """Student's t with three degrees of freedom: 3.182 in every table."""
-  half = 3.182446 * 0.0007**0.5 / 2
-  result = seeds.spread(ACCURACIES)
-  assert result.low == pytest.approx(0.925 - half)
-  assert result.high == pytest.approx(0.925 + half)
-  assert str(result) == (
-    'mean 0.9250, standard deviation 0.0265, n 4, 95% interval of the mean '
-    "0.8829 to 0.9671 (Student's t)"
+@pytest.mark.parametrize(
+  'values, half, said',
+  [
+    # Deviations -.015, .005, -.025, .035: squares sum to .0021, over n - 1 = 3.
+    # Student's t with three degrees of freedom: 3.182 in every table.
+    (
+      [0.91, 0.93, 0.90, 0.96],
+      3.182446 * 0.0007**0.5 / 2,
+      'mean 0.9250, .* 0.0265, n 4, .* 0.8829 to 0.9671',
+    ),
+    ([0.5, 0.5, 0.5], 0, 'mean 0.5000, .* 0.0000, n 3, .* 0.5000 to 0.5000'),
+    ([0.5, 0.7], None, 'mean 0.6000, .* 0.1414, n 2 .*no interval below 3'),
+    ([0.5], None, 'mean 0.5000, n 1 .*no interval below 3'),
+  ],
+)
+def test_spread(values, half, said):
+  result = seeds.spread(values)
+  mean = statistics.fmean(values)
+  std = statistics.stdev(values) if len(values) > 1 else None
+  ends = (None, None) if half is None else (mean - half, mean + half)
+  assert dataclasses.astuple(result) == pytest.approx(
+    (len(values), mean, std, *ends)
   )
-
-
-def test_no_interval_below_three():
-  one, two = seeds.spread([0.5]), seeds.spread([0.5, 0.7])
-  assert one.std is one.low is one.high is two.low is two.high is None
-  assert str(one) == 'mean 0.5000, n 1 (no interval below 3 seeds)'
-  assert two.std == pytest.approx(statistics.stdev([0.5, 0.7]))
-  assert str(two) == (
-    'mean 0.6000, standard deviation 0.1414, n 2 (no interval below 3 seeds)'
-  )
-
-
-def test_equal_values_have_an_interval_of_no_width():
-  result = seeds.spread([0.5, 0.5, 0.5])
-  assert (result.std, result.low, result.high) == (0, 0.5, 0.5)
+  assert re.match(said, str(result))
 
 
 @pytest.mark.parametrize('values', [[], [0.5, float('nan')]])
 def test_refused_values(values):
   with pytest.raises(ValueError, match='finite'):
     seeds.spread(values)
-
-
-GIVEN = {'process': 'grouping', 'dataset': 'digits', 'total_rounds': 4}
 
 
 @pytest.fixture
