@@ -73,7 +73,7 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
   'changes, message',
   [
     ({'set_id': None}, 'there must be images, client_id and set_id'),
-    ({'set_id': np.arange(4)}, 'set_id: found .*there are 5 images'),
+    ({'set_id': np.arange(4)}, 'there are 5 images'),
     ({'set_id': np.arange(5) / 2}, 'set_id: found float64'),
     ({'labels': np.array([0, 1, 2, 0, 0])}, 'labels: found 0..2'),
     ({'images': np.zeros((5, 4, 4)) - 1}, 'images: found floats from -1 to'),
@@ -82,26 +82,20 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
     ({'csv': CSV.replace('.8', '.9')}, 'sum to 1.1 instead of 1'),
     ({'test': {'labels': None}}, 'there must be images and labels'),
     ({'test': {'labels': np.array([0, 1, 5])}}, 'labels: found 0..5'),
-    (
-      {'test': {'images': np.zeros((3, 5, 5), np.uint8)}},
-      'give all images one height',
-    ),
+    ({'test': {'images': np.zeros((3, 5, 5), 'u1')}}, 'all images one height'),
   ],
 )
-def test_bad_npz_files(tmp_path, changes, message):
+def test_bad_npz_files(tmp_path, changes, message, refusal):
   write_npz(tmp_path, **changes)
-  with pytest.raises(ValueError, match=message) as caught:
+  with refusal(message):
     load_npz(tmp_path)
-  assert '\n' not in str(caught.value)
 
 
-def test_missing_npz_files(tmp_path):
+def test_missing_npz_files(tmp_path, refusal):
   write_npz(tmp_path)
   (tmp_path / 'priors.csv').unlink()
-  with pytest.raises(ValueError, match='priors.csv: no such file'):
+  with refusal('priors.csv: no such file'):
     load_npz(tmp_path)
-  with pytest.raises(ValueError, match='needs data_dir'):
-    npz_sets.load(None, '')
 
 
 PREVALENCE = (
@@ -205,10 +199,7 @@ def test_rgb(folder):
   [
     (lambda f: write_png(f / HILL_9, 1, 'RGBA'), '4 channel'),
     (lambda f: write_png(f / HILL_9, 1, 'RGB'), 'one form'),
-    (
-      lambda f: write_png(f / HILL_9, 1, size=(7, 5)),
-      r'9.png is \[5, 7, 1\] .* \[5, 6, 1\]',
-    ),
+    (lambda f: write_png(f / HILL_9, 1, size=(7, 5)), '9.png is [5, 7, 1]'),
     (lambda f: (f / 'train/south/hill/9.jpg').write_text(''), 'no PNG file'),
     (lambda f: (f / HILL_9).write_text('x'), 'no PNG file'),
     (lambda f: cut_short(f / HILL_1), 'be decoded'),
@@ -225,16 +216,16 @@ def test_rgb(folder):
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
 )
-def test_bad_image_folders(folder, spoil, message):
+def test_bad_image_folders(folder, spoil, message, refusal):
   spoil(folder)
-  with pytest.raises(ValueError, match=message) as caught:
+  with refusal(message):
     load_images(folder)
-  assert '\n' not in str(caught.value)
 
 
-def test_image_sets_need_a_folder():
-  with pytest.raises(ValueError, match='needs data_dir'):
-    image_sets.load(None, '')
+@pytest.mark.parametrize('source', [image_sets, npz_sets])
+def test_a_folder_is_needed(source, refusal):
+  with refusal('needs data_dir'):
+    source.load(None, '')
 
 
 def test_sources_stay_sources_without_sets(folder):
