@@ -1,5 +1,6 @@
 """The packed store: what is written is read, and nothing else is."""
 
+import dataclasses
 import os
 import pathlib
 import time
@@ -8,71 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-from sklearn.datasets import load_digits
 
 from datasets.partition import partitions
 from datasets.sources.source import Source, Split
 from datasets.store import client_store, store_readers
-
-HOSTILE = [
-  'a|b',
-  '../../escaped',
-  '/tmp/escaped',
-  '..',
-  'quote"\'',
-  'line\nbreak',
-  'nul\x00',
-  'nul',
-  'x' * 10_000,
-]
-
-
-def _digits_source(version='1797'):
-  digits = load_digits()
-  images = digits.images[..., np.newaxis].astype(np.uint8)
-  labels = digits.target.astype(np.int32)
-  ids = np.array([HOSTILE[i % len(HOSTILE)] for i in range(1500)], object)
-  return Source(
-    name='../digits',
-    version=version,
-    title='',
-    train=Split(images[:1500], labels[:1500], ids),
-    test=Split(images[1500:], labels[1500:]),
-    num_classes=10,
-    mean=(0.3,),
-    stddev=(0.4,),
-    background=0,
-    mirrorable=False,
-  )
-
-
-@pytest.fixture(scope='module')
-def source():
-  return _digits_source()
-
-
-@pytest.fixture(scope='module')
-def partition(source):
-  built = partitions.build(
-    'r', source, num_clients=12, noniid_r=0.5, server_examples=50, seed=2
-  )
-  return _with_an_empty_client(built, client=4)
-
-
-def _with_an_empty_client(partition, client):
-  sizes = np.insert(partition.client_sizes, client, 0)
-  fields = {**vars(partition)}
-  fields['offsets'] = np.concatenate([[0], np.cumsum(sizes)])
-  fields['client_names'] = partition.client_names + ('nobody',)
-  return partitions.Partition(**fields)
-
-
-@pytest.fixture(scope='module')
-def store(source, partition, tmp_path_factory):
-  folder = tmp_path_factory.mktemp('cache')
-  return client_store.build(
-    source, partition, cache_dir=folder, labelled='server'
-  )
 
 
 def _assert_part(read, images, y, true_y):
@@ -99,10 +39,8 @@ def test_description(store, partition):
 
 
 @pytest.mark.parametrize('labelled', ['server', 'clients'])
-def test_round_trip(source, partition, tmp_path, labelled):
-  store = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled=labelled
-  )
+def test_round_trip(source, partition, build, labelled):
+  store = build(labelled)
   read_client = tf.function(
     lambda index: (
       store_readers.client_dataset(store, index).get_single_element().values()
@@ -139,12 +77,9 @@ def in_sets(source):
   )
 
 
-def test_sets_take_the_place_of_labels(source, in_sets, tmp_path):
+def test_sets_take_the_place_of_labels(source, in_sets, build):
   stores = {
-    labelled: client_store.build(
-      source, in_sets, cache_dir=tmp_path, labelled=labelled
-    )
-    for labelled in ('sets', 'clients')
+    name: build(name, partition=in_sets) for name in ('sets', 'clients')
   }
   assert stores['sets'].key != stores['clients'].key
   for client in range(3):
@@ -156,10 +91,8 @@ def test_sets_take_the_place_of_labels(source, in_sets, tmp_path):
       _assert_part(part, source.train.images[held], y, true_y)
 
 
-def test_sets_come_with_their_priors(source, in_sets, tmp_path, tff_context):
-  store = client_store.build(
-    source, in_sets, cache_dir=tmp_path, labelled='sets'
-  )
+def test_sets_come_with_their_priors(in_sets, build, tff_context):
+  store = build('sets', partition=in_sets)
   reader = store_readers.set_reader(
     store, in_sets.class_priors, in_sets.set_shares
   )
@@ -238,7 +171,7 @@ def test_no_such_part(store):
 def test_hostile_ids_create_no_files(source, tmp_path):
   cache = tmp_path / 'deep' / 'cache'
   native = partitions.build('native', source, server_examples=0, seed=0)
-  assert set(native.client_names) == set(HOSTILE)
+  assert set(native.client_names) == set(source.train.client_ids)
   store = client_store.build(
     source, native, cache_dir=cache, labelled='clients'
   )
@@ -248,54 +181,55 @@ def test_hostile_ids_create_no_files(source, tmp_path):
     read = client_store.read_numpy(store, client)
     held = native.client_indices(client)
     np.testing.assert_array_equal(np.sort(held), theirs)
-    _assert_part(
-      read,
-      source.train.images[held],
-      source.train.labels[held],
-      source.train.labels[held],
-    )
+    labels = source.train.labels[held]
+    _assert_part(read, source.train.images[held], labels, labels)
   files = [path for path in tmp_path.rglob('*') if path.is_file()]
   assert sorted(path.parent for path in files) == [cache, cache]
   assert pathlib.Path(store.path) in files
 
 
-def test_built_once(source, partition, tmp_path):
-  build = lambda labelled='server', of=source, part=partition: (
-    client_store.build(of, part, cache_dir=tmp_path, labelled=labelled).path
-  )
-  path = build()
+def test_built_once(source, build):
+  path = build().path
   written = os.stat(path)
-  assert build() == path
+  assert build().path == path
   assert os.stat(path).st_mtime_ns == written.st_mtime_ns
-  other_seed = partitions.build('pooled', source, server_examples=5, seed=1)
-  newer = _digits_source(version='1798')
-  of_newer = partitions.build('pooled', newer, server_examples=5, seed=1)
+  newer = dataclasses.replace(source, version='1798')
+  other, of_newer = (
+    partitions.build('pooled', of, server_examples=5, seed=1)
+    for of in (source, newer)
+  )
   paths = {
     path,
-    build(labelled='clients'),
-    build(part=other_seed),
-    build(of=newer, part=of_newer),
+    build('clients').path,
+    build(partition=other).path,
+    build(source=newer, partition=of_newer).path,
   }
   assert len(paths) == 4
 
 
-def test_bad_arguments(source, partition, tmp_path):
-  build = lambda of, labelled='server': client_store.build(
-    of, partition, cache_dir=tmp_path, labelled=labelled
-  )
-  with pytest.raises(ValueError, match="labelled='all'"):
-    build(source, 'all')
-  with pytest.raises(ValueError, match="version '1797'.*version '2'"):
-    build(_digits_source(version='2'))
-  floats = Split(source.train.images / 255, source.train.labels)
-  with pytest.raises(ValueError, match=r'train.images is float64\[1500'):
-    build(Source(**{**vars(source), 'train': floats}))
-  other_shape = Split(source.test.images[:, :4], source.test.labels)
-  with pytest.raises(ValueError, match='give one shape'):
-    build(Source(**{**vars(source), 'test': other_shape}))
-  short = Split(source.test.images, source.test.labels[:-1])
-  with pytest.raises(ValueError, match='297 images and 296 labels'):
-    build(Source(**{**vars(source), 'test': short}))
+def test_bad_arguments(source, build, tmp_path):
+  train, test = source.train, source.test
+  for labelled, changes, message in (
+    ('all', {}, "labelled='all'"),
+    ('server', {'version': '2'}, "version '1797'.*version '2'"),
+    (
+      'server',
+      {'train': Split(train.images / 255, train.labels)},
+      r'train.images is float64\[1500',
+    ),
+    (
+      'server',
+      {'test': Split(test.images[:, :4], test.labels)},
+      'give one shape',
+    ),
+    (
+      'server',
+      {'test': Split(test.images, test.labels[:-1])},
+      '297 images and 296 labels',
+    ),
+  ):
+    with pytest.raises(ValueError, match=message):
+      build(labelled, dataclasses.replace(source, **changes))
   assert not list(tmp_path.iterdir())
 
 
