@@ -1,7 +1,6 @@
 """The CSV of clients: whole rounds, any names, nothing twice."""
 
 import csv
-import os
 
 import pytest
 
@@ -89,13 +88,14 @@ def test_lost_file_is_an_error(tmp_path):
     rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 3, [2])
 
 
-def test_full_device_is_an_error(tmp_path):
-  with rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 1, []) as log:
-    full = os.open('/dev/full', os.O_WRONLY)
-    os.dup2(full, log._descriptor)
-    os.close(full)
-    with pytest.raises(MetricLogError, match='No space left'):
-      log.append(1, rows(1))
+def test_full_device_is_an_error(tmp_path, failing_calls):
+  error = OSError(28, 'No space left on device')
+  with (
+    rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 1, []) as log,
+    failing_calls(['write'], error, 1),
+    pytest.raises(MetricLogError, match='No space left'),
+  ):
+    log.append(1, rows(1))
 
 
 def test_rounds_come_from_the_metrics(tmp_path):
