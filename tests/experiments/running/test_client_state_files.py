@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -12,6 +13,11 @@ from experiments.running import client_state_files
 
 STATE = {'w': np.zeros(2, np.float32)}
 PARTICIPANTS = [{0, 1}, {1, 2}, {2, 0}, {1, 3}]
+
+
+def write(path, content):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(content)
 
 
 class Run:
@@ -35,9 +41,8 @@ class Run:
     for round_num in range(first, last):
       clients = PARTICIPANTS[round_num]
       for client in clients:
-        path = self.path(client, round_num)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(f'{client} in {round_num}'.encode() * 50)
+        content = f'{client} in {round_num}'.encode() * 50
+        write(self.path(client, round_num), content)
       digests = self.states.record(round_num + 1, clients)
       self.manager.save(round_num + 1, STATE, digests)
       self.states.prune(clients, self.manager.oldest_round())
@@ -82,9 +87,7 @@ def test_a_resumed_run_knows_the_states_it_did_not_write(trained):
 
 def test_states_of_the_rounds_that_are_repeated_do_not_matter(trained):
   for client in (0, 3):
-    path = trained.path(client, 3)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b'cut sh')
+    write(trained.path(client, 3), b'cut sh')
   assert trained.resume()[1] == 3
 
 
@@ -99,30 +102,16 @@ def flip(path):
   path.write_bytes(content)
 
 
-def cut(path):
-  path.write_bytes(path.read_bytes()[:-1])
-
-
-def empty(path):
-  path.write_bytes(b'')
-
-
-def turn_round(path):
-  path.write_bytes(path.read_bytes()[::-1])
-
-
-def remove(path):
-  path.unlink()
-
-
 @pytest.mark.parametrize(
   'damage, fault',
   [
     (flip, 'does not match its SHA-256'),
-    (cut, 'does not match its SHA-256'),
-    (empty, 'does not match its SHA-256'),
-    (turn_round, 'does not match its SHA-256'),
-    (remove, 'is missing'),
+    (
+      lambda path: path.write_bytes(path.read_bytes()[:-1]),
+      'does not match its SHA-256',
+    ),
+    (lambda path: path.write_bytes(b''), 'does not match its SHA-256'),
+    (pathlib.Path.unlink, 'is missing'),
   ],
 )
 class TestDamage:
@@ -140,12 +129,10 @@ class TestDamage:
   ):
     path = trained.path(1, 1)
     damage(path)
-    with pytest.raises(
-      checkpoints.CheckpointError, match='No checkpoint .* is sound'
-    ) as caught:
+    with pytest.raises(checkpoints.CheckpointError) as caught:
       trained.resume()
-    assert f'{path} {fault}' in str(caught.value)
-    assert 'restore the files' in str(caught.value)
+    for text in ('No checkpoint', f'{path} {fault}', 'restore the files'):
+      assert text in str(caught.value)
 
 
 def test_a_state_that_the_checkpoint_does_not_know(trained, caplog):
@@ -157,9 +144,8 @@ def test_a_state_that_the_checkpoint_does_not_know(trained, caplog):
 def test_all_states_missing_is_one_sentence(trained):
   for path in trained.folder.rglob('*.state'):
     path.unlink()
-  with pytest.raises(
-    checkpoints.CheckpointError, match=r'\.state is missing \(1 of 3 such files'
-  ):
+  missing = r'\.state is missing \(1 of 3 such files'
+  with pytest.raises(checkpoints.CheckpointError, match=missing):
     trained.resume()
 
 
@@ -168,9 +154,7 @@ def test_a_checkpoint_without_digests_is_resumed_with_a_warning(
 ):
   run = Run(tmp_path)
   for client, round_num in ((0, 0), (0, 1), (1, 1), (0, 2)):
-    path = run.path(client, round_num)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b'old')
+    write(run.path(client, round_num), b'old')
   run.manager.save(2, STATE)  # As an older version did.
   again, round_number = run.resume()
   assert round_number == 2
@@ -207,7 +191,7 @@ def test_states_are_on_the_disk_before_a_checkpoint_names_them(
   assert str(tmp_path) in before
 
 
-def test_a_failing_disk_is_an_error(tmp_path, monkeypatch):
+def test_a_failing_disk_is_an_error(tmp_path, monkeypatch, refusal):
   run = Run(tmp_path)
   run.train(0, 1)
 
@@ -215,9 +199,8 @@ def test_a_failing_disk_is_an_error(tmp_path, monkeypatch):
     raise OSError(5, 'Input/output error')
 
   monkeypatch.setattr(os, 'fsync', fail)
-  with pytest.raises(
-    checkpoints.CheckpointError, match='Input/output error'
-  ) as caught:
+  with refusal(
+    'Input/output error', '.state, cannot', error=checkpoints.CheckpointError
+  ):
     run.train(1, 2)
-  assert '.state, cannot' in str(caught.value)
   assert run.resume()[1] == 1
