@@ -22,12 +22,8 @@ def save_npz(path, **arrays):
 
 def test_an_npz_file_of_the_users(bytes_of, tmp_path):
   images = bytes_of(3, 4, 5)
-  path = save_npz(
-    tmp_path / 'a.npz',
-    images=images,
-    labels=np.zeros(3, int),
-    client_ids=np.array(['x', 'y', 'z']),
-  )
+  others = {'labels': np.zeros(3, int), 'client_ids': np.array(list('xyz'))}
+  path = save_npz(tmp_path / 'a.npz', images=images, **others)
   found = images_to_classify.read(path, GREY)
   assert found.dtype == np.uint8
   np.testing.assert_array_equal(found, images[..., np.newaxis])
@@ -49,20 +45,16 @@ def test_floats_from_0_to_1(dtype, bytes_of, tmp_path):
 
 def test_pictures(bytes_of, tmp_path):
   grey, colour = bytes_of(4, 5), bytes_of(4, 5, 3)
-  paths = [tmp_path / name for name in ('a.png', 'b.PNG', 'c.png', 'd.png')]
-  Image.fromarray(grey).save(paths[0])
-  Image.fromarray(colour).save(paths[1])
   black_white = Image.fromarray(grey).convert('1')
-  black_white.save(paths[2])
   palette = Image.fromarray(colour).convert('P')
-  palette.save(paths[3])
-  for path, shape, expected in zip(
-    paths,
-    (GREY, COLOUR, GREY, COLOUR),
-    (grey, colour, black_white.convert('L'), palette.convert('RGB')),
-    strict=True,
+  for name, image, shape, expected in (
+    ('a.png', Image.fromarray(grey), GREY, grey),
+    ('b.PNG', Image.fromarray(colour), COLOUR, colour),
+    ('c.png', black_white, GREY, black_white.convert('L')),
+    ('d.png', palette, COLOUR, palette.convert('RGB')),
   ):
-    found = images_to_classify.read(str(path), shape)
+    image.save(tmp_path / name)
+    found = images_to_classify.read(str(tmp_path / name), shape)
     assert found.shape == (1, *shape) and found.dtype == np.uint8
     expected = np.asarray(expected).reshape(shape)
     np.testing.assert_array_equal(found[0], expected)

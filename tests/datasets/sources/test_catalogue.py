@@ -184,24 +184,6 @@ def test_default_partitions_exist():
     assert values['total_rounds'] >= 100
 
 
-def test_letters_have_more_labels_and_sets():
-  spec = catalogue.find('emnist')
-  digits = defaults_of(spec)
-  letters = defaults_of(spec, emnist_only_digits=False)
-  assert digits['server_examples'] / 10 == letters['server_examples'] / 62
-  assert letters['sets_per_client'] == '62' and 'sets_per_client' not in digits
-
-
-def test_owners_in_a_users_files_are_the_clients(tmp_path):
-  def partition(**given):
-    return defaults_of(catalogue.find('npz'), **given)['partition']
-
-  assert partition() == partition(data_dir=str(tmp_path)) == 'r'
-  np.savez(tmp_path / 'train.npz', client_ids=np.arange(3))
-  assert partition(data_dir=str(tmp_path)) == 'native'
-  assert partition(data_dir=str(tmp_path), partition='r') == 'r'
-
-
 def test_folders_of_clients_are_the_clients(tmp_path):
   def values(**given):
     given = {'data_dir': str(tmp_path), **given}

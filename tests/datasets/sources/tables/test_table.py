@@ -53,30 +53,22 @@ def refused(folder, *fragments):
 
 def test_features_are_those_of_scikit_learn(folder):
   source = load(folder)
-  encoder = compose.ColumnTransformer(
-    [
-      ('numbers', impute.SimpleImputer(), ['age', 'weight']),
-      (
-        'words',
-        preprocessing.OneHotEncoder(handle_unknown='ignore'),
-        ['ward'],
-      ),
-    ],
+  encoder = compose.make_column_transformer(
+    (impute.SimpleImputer(), ['age', 'weight']),
+    (preprocessing.OneHotEncoder(handle_unknown='ignore'), ['ward']),
     sparse_threshold=0,
   )
   # An empty cell is no word of its own here.
   train = encoder.fit_transform(TRAIN.drop(columns='label'))[:, :5]
-  np.testing.assert_allclose(source.train.images, train, rtol=1e-6)
-  np.testing.assert_allclose(
-    source.test.images,
-    encoder.transform(TEST.drop(columns='label'))[:, :5],
-    rtol=1e-6,
-  )
+  test = encoder.transform(TEST.drop(columns='label'))[:, :5]
   scaler = preprocessing.StandardScaler().fit(train[:, :2])
-  np.testing.assert_allclose(source.mean, [*scaler.mean_, 0, 0, 0], rtol=1e-6)
-  np.testing.assert_allclose(
-    source.stddev, [*scaler.scale_, 1, 1, 1], rtol=1e-6
-  )
+  for found, expected in (
+    (source.train.images, train),
+    (source.test.images, test),
+    (source.mean, [*scaler.mean_, 0, 0, 0]),
+    (source.stddev, [*scaler.scale_, 1, 1, 1]),
+  ):
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_labels_classes_and_form(folder):
@@ -159,13 +151,8 @@ def test_a_constant_column_is_zero(folder):
 )
 def test_tables_that_do_not_fit_are_refused(folder, split, change, fragments):
   frame = {'train': TRAIN, 'test': TEST}[split]
-  for name, values in change.items():
-    frame = (
-      frame.drop(columns=name)
-      if values is None
-      else frame.assign(**{name: values})
-    )
-  write(folder, split, frame)
+  absent = [name for name, values in change.items() if values is None]
+  write(folder, split, frame.assign(**change).drop(columns=absent))
   refused(folder, str(folder / f'{split}.csv'), *fragments)
 
 
