@@ -263,16 +263,8 @@ def test_wrong_arrays_are_refused(folder, split, changes, fragments):
     ('test', {'images': IMAGES[:, 1:]}, ['[5, 5, 1]', '[6, 5, 1]']),
     ('test', {'labels': LABELS + 1}, ['labels', '[3]', 'unseen in train']),
     ('train', {'labels': LABELS * 50}, ['labels', '100', 'without gaps']),
-    (
-      'train',
-      {'labels': [0, 3, 2] * 4},
-      ['0..3', 'image of class 1', '0 to 2'],
-    ),
-    (
-      'train',
-      {'labels': LABELS + 1},
-      ['1..3', 'start at 0', 'subtract 1 from'],
-    ),
+    ('train', {'labels': [0, 3, 2] * 4}, ['0..3', 'of class 1', '0 to 2']),
+    ('train', {'labels': LABELS + 1}, ['1..3', 'start at 0', 'subtract 1']),
     ('train', {'labels': [-1, 1, 2] * 4}, ['1..2', 'subtract 1']),
     ('train', {'labels': np.full(12, -1)}, ['only -1', 'some training images']),
     (
