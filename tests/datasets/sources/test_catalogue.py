@@ -56,20 +56,16 @@ def digits():
 
 
 def test_digits_are_scikit_learns(digits):
+  def pairs(images, labels):
+    return {(x.tobytes(), y) for x, y in zip(images, labels, strict=True)}
+
   bunch = load_digits()
-  scaled = np.round(bunch.images / 16 * 255)
-  pool = {
-    (image.tobytes(), label)
-    for image, label in zip(scaled.astype(np.uint8), bunch.target, strict=True)
-  }
+  scaled = np.round(bunch.images / 16 * 255).astype(np.uint8)
   images = np.concatenate([digits.train.images, digits.test.images])
   labels = np.concatenate([digits.train.labels, digits.test.labels])
   assert images.shape == (1_797, 8, 8, 1) and images.dtype == np.uint8
   assert labels.dtype == np.int32
-  assert {
-    (image.tobytes(), label)
-    for image, label in zip(images, labels, strict=True)
-  } == pool
+  assert pairs(images, labels) == pairs(scaled, bunch.target)
 
 
 def test_digits_split(digits):
@@ -156,9 +152,7 @@ def test_a_source_of_a_users_own(own_module):
     ('own_source_module:load', {}, ['no SourceSpec, but of the type function']),
   ],
 )
-def test_names_and_options_that_are_none(
-  own_module, name, options, texts, refusal
-):
+def test_what_is_unknown(own_module, name, options, texts, refusal):
   with refusal(*texts, f'dataset={name!r}'):
     catalogue.load(name, data_dir=None, cache_dir='unused', **options)
 
@@ -172,9 +166,7 @@ def test_settings_bear_the_name_of_their_source():
 
 def test_options_are_checked():
   with pytest.raises(ValueError, match='emnist_only_digits must be True or'):
-    catalogue.load(
-      'emnist', data_dir=None, cache_dir='unused', only_digits='yes'
-    )
+    catalogue.load('emnist', data_dir=None, cache_dir='', only_digits='yes')
 
 
 def test_default_partitions_exist():

@@ -20,11 +20,11 @@ from datasets.sources import catalogue, emnist_writers
 def proto(label, pixels):
   import tensorflow as tf
 
+  label = tf.train.Int64List(value=[label])
+  pixels = tf.train.FloatList(value=np.ravel(pixels))
   features = {
-    'label': tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    'pixels': tf.train.Feature(
-      float_list=tf.train.FloatList(value=np.ravel(pixels))
-    ),
+    'label': tf.train.Feature(int64_list=label),
+    'pixels': tf.train.Feature(float_list=pixels),
   }
   example = tf.train.Example(features=tf.train.Features(feature=features))
   return example.SerializeToString()
@@ -111,9 +111,7 @@ def assert_holds(source, written):
     pixels = np.concatenate([images for _, (images, _) in expected])
     labels = np.concatenate([labels for _, (_, labels) in expected])
     owners = [client for client, (_, own) in expected for _ in own]
-    np.testing.assert_array_equal(
-      split.images[..., 0], np.round(pixels * 255).astype(np.uint8)
-    )
+    np.testing.assert_array_equal(split.images[..., 0], np.round(pixels * 255))
     np.testing.assert_array_equal(split.labels, labels)
     assert split.client_ids.tolist() == owners
     assert split.images.dtype == np.uint8 and split.images.shape[3] == 1
@@ -386,9 +384,8 @@ def assert_equals_tff(source, cache_dir, clients=None, only_digits=True):
       (batch,) = dataset.batch(10_000).as_numpy_iterator()
       mine = split.client_ids == client
       np.testing.assert_array_equal(split.labels[mine], batch['label'])
-      np.testing.assert_array_equal(
-        split.images[mine, ..., 0], np.round(batch['pixels'] * 255)
-      )
+      images = np.round(batch['pixels'] * 255)
+      np.testing.assert_array_equal(split.images[mine, ..., 0], images)
 
 
 def test_equals_tffs_client_data(place):
@@ -402,9 +399,7 @@ BOTH = (emnist_writers.DIGITS, emnist_writers.CHARACTERS)
 def test_letters_are_a_set_of_their_own(place):
   written = place.write_database(['b', 'a'], contents=BOTH)
   letters = place.load(only_digits=False)
-  assert_holds(
-    letters, {split: written[split] for split in ('all_train', 'all_test')}
-  )
+  assert_holds(letters, {name: written[name] for name in BOTH[1].splits})
   assert letters.num_classes == 62 and letters.train.labels.max() > 9
   assert 'digits and letters: 2 writers' in letters.title
   assert 'not the public 3,400 writers, 671,585 and 77,483' in letters.title
@@ -428,10 +423,8 @@ def test_file_without_letters_names_file_and_remedy(place, refusal):
 
 def test_label_beyond_the_letters_is_refused(place, refusal):
   place.write_database(['a'], contents=BOTH)
-  change = change_example(
-    lambda: proto(62, pixels_with(0)), "split_name='all_test'"
-  )
-  change(place.database)
+  of_test = "split_name='all_test'"
+  change_example(lambda: proto(62, pixels_with(0)), of_test)(place.database)
   with refusal('labels 62..62, not 0..61'):
     place.load(only_digits=False)
 

@@ -215,9 +215,8 @@ def remove(*places):
 
 
 def cut_short(place):
-  return lambda folder: os.truncate(
-    folder / place, (folder / place).stat().st_size - 40
-  )
+  cut = lambda path: os.truncate(path, path.stat().st_size - 40)
+  return lambda folder: cut(folder / place)
 
 
 def empty(folder):
@@ -304,20 +303,14 @@ JPEG = f'train/{TRAIN[1]}'
     ),
     (put_text(PICTURE, 'x'), 'cat/0.png holds neither'),
     (put_text(PICTURE), 'cat/0.png holds neither'),
-    (
-      put_image(PICTURE, 'L', 'GIF'),
-      'cat/0.png holds neither a PNG nor a JPEG.*convert',
-    ),
+    (put_image(PICTURE, 'L', 'GIF'), 'cat/0.png holds neither .* JPEG.*conv'),
     (cut_short(PICTURE), 'cat/0.png is damaged.*replace it'),
     (cut_short(JPEG), '1.jpg is damaged or cut short.*replace it'),
     (put(PICTURE, pixels(3, 9)), '0.png is 9x3 pixels.*4x4 are the .*larger'),
     (deep_grey, 'has 16 bits per channel.*8 bit'),
     (deep_colour, 'has 16 bits per channel.*8 bit'),
     (animate, 'cat/0.png is an animation of 3 images.*save the one'),
-    (
-      put_image(JPEG, 'CMYK'),
-      '1.jpg has colours of the kind CMYK.*grey or RGB',
-    ),
+    (put_image(JPEG, 'CMYK'), '1.jpg has colours .* kind CMYK.*grey or RGB'),
     (leave_one_value, 'pictures/train: images: found one single value'),
   ],
 )
@@ -377,9 +370,8 @@ def test_the_servers_own_images(folder):
   source = load(folder)
   assert source.class_names == ('bird', 'cat', 'dog')
   assert source.num_server == 4 and source.version != before.version
-  np.testing.assert_array_equal(
-    source.of_clients.train.images, before.train.images
-  )
+  clients = source.of_clients.train.images
+  np.testing.assert_array_equal(clients, before.train.images)
   assert source.server.labels.tolist() == [0, 1, 2, 2]
   wanted = np.stack([read(folder / 'server' / name) for name in names])
   np.testing.assert_array_equal(source.server.images[..., 0], wanted)

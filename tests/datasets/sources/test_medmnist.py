@@ -57,9 +57,8 @@ def test_reads_what_the_layout_says(tmp_path, name, arrays, num_classes, shape):
     ('val', source.validation),
     ('test', source.test),
   ):
-    np.testing.assert_array_equal(
-      split.images, arrays[f'{key}_images'].reshape(-1, *shape)
-    )
+    images = arrays[f'{key}_images'].reshape(-1, *shape)
+    np.testing.assert_array_equal(split.images, images)
     np.testing.assert_array_equal(split.labels, arrays[f'{key}_labels'].ravel())
     assert split.images.shape[1:] == shape
     assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
@@ -127,16 +126,10 @@ def test_wrong_arrays_are_refused(tmp_path, key, array, found, refusal):
     load(tmp_path)
 
 
-@pytest.mark.parametrize(
-  'damage',
-  [
-    lambda data: data[: len(data) // 2],
-    lambda data: data.replace(data[200:220], b'x' * 20),
-  ],
-)
-def test_damaged_files_are_refused(tmp_path, damage, refusal):
+def test_a_damaged_file_is_refused(tmp_path, refusal):
   path = write(tmp_path, 'organamnist', ORGANS)
-  path.write_bytes(damage(path.read_bytes()))
+  data = path.read_bytes()
+  path.write_bytes(data.replace(data[200:220], b'x' * 20))
   with refusal(str(path), 'get it anew from the MedMNIST project'):
     load(tmp_path)
 

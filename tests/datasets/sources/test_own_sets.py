@@ -144,9 +144,7 @@ def folder(tmp_path):
 
 
 def load_images(folder):
-  return catalogue.load(
-    'image_sets', data_dir=str(folder), cache_dir='/nowhere'
-  )
+  return catalogue.load('image_sets', data_dir=str(folder), cache_dir='unused')
 
 
 def test_image_folders(folder):

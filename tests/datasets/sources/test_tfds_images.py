@@ -89,9 +89,8 @@ def test_emnist_is_turned_upright(tmp_path):
   ],
 )
 def test_colour_images(tmp_path, name, tfds_name, classes, mirrorable, public):
-  _, written = write_set(
-    tmp_path, tfds_name, shape=(32, 32, 3), max_label=classes - 1
-  )
+  of_set = {'shape': (32, 32, 3), 'max_label': classes - 1}
+  _, written = write_set(tmp_path, tfds_name, **of_set)
   source = load(name, tmp_path)
   for split, (images, labels) in written.items():
     np.testing.assert_array_equal(getattr(source, split).images, images)
@@ -210,9 +209,7 @@ def test_failed_download_names_the_remedy(monkeypatch, tmp_path, refusal):
       raise ConnectionError('no route to host\nsecond line')
 
   monkeypatch.setattr(tfds, 'builder', Offline)
-  monkeypatch.setattr(
-    downloads, 'check_reachable', lambda *unused, **more: None
-  )
+  monkeypatch.setattr(downloads, 'check_reachable', lambda *a, **more: None)
   with refusal('no route to host', 'tfds/emnist/balanced/<version>/'):
     catalogue.load('emnist_balanced', data_dir=None, cache_dir='unused')
   assert asked == ['emnist/balanced']

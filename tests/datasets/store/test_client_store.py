@@ -23,6 +23,12 @@ def _assert_part(read, images, y, true_y):
   np.testing.assert_array_equal(read.true_y, true_y)
 
 
+def _reader(store):
+  return tf.function(
+    lambda i: store_readers.client_dataset(store, i).get_single_element()
+  )
+
+
 def _through_tensorflow(dataset):
   (element,) = list(dataset)
   assert list(element) == ['x', 'y', 'true_y']
@@ -41,23 +47,17 @@ def test_description(store, partition):
 @pytest.mark.parametrize('labelled', ['server', 'clients'])
 def test_round_trip(source, partition, build, labelled):
   store = build(labelled)
-  read_client = tf.function(
-    lambda index: (
-      store_readers.client_dataset(store, index).get_single_element().values()
-    )
-  )
+  read_client = _reader(store)
   train, test = source.train, source.test
   assert len(partition.client_indices(4)) == 0
   for client in range(13):
     held = partition.client_indices(client)
     true_y = train.labels[held]
     y = np.full(len(held), -1) if labelled == 'server' else true_y
-    in_graph = [t.numpy() for t in read_client(tf.constant(client))]
-    assert in_graph[0].shape == (len(held), 8, 8, 1)
-    for read in (
-      client_store.read_numpy(store, client),
-      client_store.Part(*in_graph),
-    ):
+    tensors = read_client(tf.constant(client)).values()
+    in_graph = client_store.Part(*(tensor.numpy() for tensor in tensors))
+    assert in_graph.images.shape == (len(held), 8, 8, 1)
+    for read in (client_store.read_numpy(store, client), in_graph):
       _assert_part(read, train.images[held], y, true_y)
   at_server = partition.server_indices
   labels = train.labels[at_server]
@@ -101,12 +101,9 @@ def test_sets_come_with_their_priors(in_sets, build, tff_context):
     'context=<class_priors=float32[12,10],set_shares=float32[12]>>)'
   )
   read = reader(1)
-  np.testing.assert_allclose(
-    read['context']['class_priors'], in_sets.class_priors[1], rtol=1e-6
-  )
-  np.testing.assert_allclose(
-    read['context']['set_shares'], in_sets.set_shares[1], rtol=1e-6
-  )
+  for name in ('class_priors', 'set_shares'):
+    own = getattr(in_sets, name)[1]
+    np.testing.assert_allclose(read['context'][name], own, rtol=1e-6)
   assert not read['context']['set_shares'][11]
   (examples,) = list(read['examples'])
   own = slice(*in_sets.offsets[1:3])
@@ -152,13 +149,9 @@ def test_executed_by_tff(store, tff_context):
 
 @pytest.mark.parametrize('index', [-1, 13, 14, 15, 2**31 - 1, -(2**31)])
 def test_an_index_outside_reads_nothing(store, index):
-  read = tf.function(
-    lambda i: store_readers.client_dataset(store, i).get_single_element()
-  )
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match=r'outside \[0, 13\)'
-  ):
-    read(tf.constant(index))
+  outside = r'outside \[0, 13\)'
+  with pytest.raises(tf.errors.InvalidArgumentError, match=outside):
+    _reader(store)(tf.constant(index))
   with pytest.raises(ValueError, match=r'part=.*\[0, 13\)'):
     client_store.read_numpy(store, index)
 
@@ -217,16 +210,8 @@ def test_bad_arguments(source, build, tmp_path):
       {'train': Split(train.images / 255, train.labels)},
       r'train.images is float64\[1500',
     ),
-    (
-      'server',
-      {'test': Split(test.images[:, :4], test.labels)},
-      'give one shape',
-    ),
-    (
-      'server',
-      {'test': Split(test.images, test.labels[:-1])},
-      '297 images and 296 labels',
-    ),
+    ('server', {'test': Split(test.images[:, :4], test.labels)}, 'one shape'),
+    ('server', {'test': Split(test.images, test.labels[:-1])}, '296 labels'),
   ):
     with pytest.raises(ValueError, match=message):
       build(labelled, dataclasses.replace(source, **changes))

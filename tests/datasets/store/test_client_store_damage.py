@@ -184,13 +184,9 @@ def test_builders_at_once_and_a_killed_one(tmp_path):
     text=True,
     timeout=120,
   )
-  assert said.stdout.split('\n') == ['wrote'] + 3 * ['exit 0'] + [''], (
-    said.stderr
-  )
-  assert sorted(path.suffix for path in tmp_path.iterdir()) == [
-    '.lock',
-    '.store',
-  ]
+  assert said.stdout.splitlines() == ['wrote', *['exit 0'] * 3], said.stderr
+  suffixes = sorted(path.suffix for path in tmp_path.iterdir())
+  assert suffixes == ['.lock', '.store']
 
 
 def test_a_full_disk_is_named(build, tmp_path, monkeypatch):

@@ -56,10 +56,9 @@ def flat_bits(state):
   ]
 
 
-def manager(folder, keep=2, fingerprint=FINGERPRINT, seed=0):
-  return checkpoints.CheckpointManager(
-    folder, make_state(seed), fingerprint, keep
-  )
+def manager(folder, keep=2, fingerprint=FINGERPRINT):
+  state = make_state(0)
+  return checkpoints.CheckpointManager(folder, state, fingerprint, keep)
 
 
 def saved(folder, *numbers, **options):
@@ -356,9 +355,9 @@ def put_without(name):
   return lambda folder: reseal(folder, lambda manifest: manifest.pop(name))
 
 
-def put_value(name, value):
+def put_value(**changes):
   return lambda folder: reseal(
-    folder, lambda manifest: manifest.update({name: value})
+    folder, lambda manifest: manifest.update(changes)
   )
 
 
@@ -376,12 +375,12 @@ def put_value(name, value):
       (put_without(name), f"manifest has no '{name}'")
       for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
     ),
-    (put_value('files', ['state.npz']), "no 'files'"),
-    (put_value('files', {}), 'state.npz does not match'),
-    (put_value('leaves', 3), "no 'leaves'"),
-    (put_value('leaves', [1, 2]), "odd 'leaves'"),
-    (put_value('leaves', [{}]), "odd 'leaves'"),
-    (put_value('client_states', []), "table 'client_states'"),
+    (put_value(files=['state.npz']), "no 'files'"),
+    (put_value(files={}), 'state.npz does not match'),
+    (put_value(leaves=3), "no 'leaves'"),
+    (put_value(leaves=[1, 2]), "odd 'leaves'"),
+    (put_value(leaves=[{}]), "odd 'leaves'"),
+    (put_value(client_states=[]), "table 'client_states'"),
   ],
 )
 def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
@@ -408,15 +407,14 @@ class Interrupted(BaseException):
   """Stands for a SIGKILL: nothing may run after it."""
 
 
-SYSTEM_CALLS = (
+SYSTEM_CALLS = [
   *('open', 'write', 'fsync', 'replace', 'rename', 'mkdir', 'rmdir'),
   'unlink',
-)
+]
+FULL = OSError(28, 'No space left on device')
 
 
-@pytest.mark.parametrize(
-  'error', [OSError(28, 'No space left on device'), Interrupted()]
-)
+@pytest.mark.parametrize('error', [FULL, Interrupted()])
 def test_failure_at_every_system_call(tmp_path, failing_calls, error):
   fatal_call, finished = 0, False
   while not finished:

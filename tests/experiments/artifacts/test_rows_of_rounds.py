@@ -48,9 +48,8 @@ def test_a_name_is_one_inert_cell(tmp_path, name, shown):
       if first_round == 1:
         log.append(1, [(0, name, 1, 1.0, 0.0)])
     with path.open(newline='') as lines:
-      assert list(csv.reader(lines))[1:] == [
-        ['1', '0', shown, '1', '1.0', '0.0']
-      ]
+      _, *rows_read = csv.reader(lines)
+    assert rows_read == [['1', '0', shown, '1', '1.0', '0.0']]
 
 
 @pytest.mark.parametrize('torn', ['', '6', '6,0,a,3,0.75,0.5\n6,2,c'])

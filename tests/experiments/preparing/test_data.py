@@ -1,6 +1,7 @@
 """What a run trains on, and what its folder keeps of that."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import shutil
@@ -52,14 +53,8 @@ MASKED = {**SIX, 'mask_ratio': 0.9}
 def distance(counts):
   """R of Eq. 2, pair by pair."""
   shares = counts / counts.sum(axis=1, keepdims=True)
-  return np.mean(
-    [
-      np.abs(a - b).sum() / 2
-      for i, a in enumerate(shares)
-      for j, b in enumerate(shares)
-      if i != j
-    ]
-  )
+  pairs = itertools.permutations(shares, 2)
+  return np.mean([np.abs(a - b).sum() / 2 for a, b in pairs])
 
 
 def test_partition_store_and_report_agree(prepare):
@@ -169,15 +164,10 @@ def test_without_fixed_labels_there_is_no_mismatch(prepare, tmp_path):
 
 
 def test_a_cut_has_its_own_store_and_a_validation_split(prepare):
-  own, same, cut, other = (
-    prepare('fedavg', **SIX, **given)
-    for given in (
-      {},
-      {'split': 'own'},
-      {'split': '80_5_15'},
-      {'split': '80_5_15', 'seed': 1},
-    )
+  own, same, cut = (
+    prepare('fedavg', **SIX, split=split) for split in (None, 'own', '80_5_15')
   )
+  other = prepare('fedavg', **SIX, split='80_5_15', seed=1)
   assert own.store.key == same.store.key
   assert len({own.store.key, cut.store.key, other.store.key}) == 3
   assert 'validation_examples' not in own.describe()
@@ -361,6 +351,10 @@ def test_server_labels_are_known_ones(prepare, half_labelled):
   assert (client_store.read_numpy(run.store, 0).y == -1).all()
 
 
+R = {'partition': 'r'}
+LACK = '180 training images without a label'
+
+
 @pytest.mark.parametrize(
   'process, given, parts',
   [
@@ -370,23 +364,11 @@ def test_server_labels_are_known_ones(prepare, half_labelled):
       {'mask_ratio': 0.5, 'mask': 'redrawn'},
       ['=0.5', '180 of', '--mask_ratio=0 '],
     ),
-    (
-      'fedavg',
-      {'partition': 'r', 'noniid_r': 0.4},
-      ['180 training images without a label', '--noniid_r=0', 'native'],
-    ),
-    ('fedavg', {'partition': 'dirichlet'}, ['180 training', '--noniid_r=0']),
-    ('fedul', {}, ['180 training images without a label', '--partition']),
-    (
-      'fedavg',
-      {'partition': 'r', 'split': '80_5_15'},
-      ["split='80_5_15' would test on images without labels"],
-    ),
-    (
-      'fedavg',
-      {'partition': 'r', 'split': '80_20'},
-      ["split='80_20' would validate on images without labels"],
-    ),
+    ('fedavg', {**R, 'noniid_r': 0.4}, [LACK, '--noniid_r=0', 'native']),
+    ('fedavg', {'partition': 'dirichlet'}, [LACK, '--noniid_r=0']),
+    ('fedul', {}, [LACK, '--partition']),
+    ('fedavg', {**R, 'split': '80_5_15'}, ["split='80_5_15' would test on"]),
+    ('fedavg', {**R, 'split': '80_20'}, ["split='80_20' would validate on"]),
     ('grouping', {'server_examples': 300}, ['server_examples=300', 'class']),
   ],
 )
@@ -398,9 +380,7 @@ def test_what_needs_the_class_of_each_image_is_refused(
 
 
 @pytest.mark.parametrize('process', ['fedlabel', 'ssjo'])
-def test_a_default_mask_hides_nothing_where_labels_lack(
-  prepare, half_labelled, process
-):
+def test_a_default_mask_hides_nothing_more(prepare, half_labelled, process):
   run = prepare(process, **half_labelled)
   assert run.describe()['labelled_client_examples'] == 180
   assert run.redrawn_ratio is None
@@ -431,10 +411,8 @@ def with_server(tmp_path):
   images = np.uint8(digits.images * 255 / 16)
   owners = np.arange(1000) % 20
   np.savez(tmp_path / 'train', images=images[:1000], client_ids=owners)
-  for name, part in (
-    ('server', slice(1000, 1040)),
-    ('test', slice(1100, 1200)),
-  ):
+  parts = {'server': slice(1000, 1040), 'test': slice(1100, 1200)}
+  for name, part in parts.items():
     np.savez(tmp_path / name, images=images[part], labels=digits.target[part])
   given = {'dataset': 'npz', 'data_dir': str(tmp_path)}
   return given, images[1000:1040], digits.target[1000:1040]
@@ -466,9 +444,8 @@ def test_balanced_class_weights(prepare, given):
   partition, labels = run.partition, run.source.train.labels
   seen = partition.labelled_indices if given else partition.examples
   counts = np.bincount(labels[seen], minlength=10)
-  assert run.balanced_class_weights() == pytest.approx(
-    counts.sum() / (10 * counts)
-  )
+  weights = counts.sum() / (10 * counts)
+  assert run.balanced_class_weights() == pytest.approx(weights)
   grouping = prepare(num_clients=6, server_examples=30)
   # As many of each class.
   assert grouping.balanced_class_weights() == pytest.approx([1] * 10)

@@ -66,11 +66,9 @@ def test_verdicts(found, fields, published, expected):
 def folder(tmp_path):
   """Six evaluations a run, of which the first does not count."""
   rows = ['run,seed,round,accuracy,mask_rate']
-  for run, by_seed in {
-    'one': {0: 0.5, 1: 0.6, 2: 0.55, 3: 0.9},
-    'two': {0: 0.6, 1: 0.72, 2: 0.63},
-  }.items():
-    for seed, end in by_seed.items():
+  ends = {'one': (0.5, 0.6, 0.55, 0.9), 'two': (0.6, 0.72, 0.63)}
+  for run, by_seed in ends.items():
+    for seed, end in enumerate(by_seed):
       # Out of order, and with a round that was not evaluated.
       rows += [
         f'{run},{seed},{rnd},{accuracy},0'
@@ -97,9 +95,8 @@ def test_figures_by_hand(folder):
 
 def test_a_run_of_two_files_is_named_with_its_file(folder):
   rows = [f'one,{seed},10,0.8' for seed in range(3)]
-  (folder / 'long_curves.csv').write_text(
-    '\n'.join(['run,seed,round,accuracy', *rows])
-  )
+  table = '\n'.join(['run,seed,round,accuracy', *rows])
+  (folder / 'long_curves.csv').write_text(table)
   both = dataclasses.replace(CLAIM, curves=('t', 'long'))
   found = claims.measure(dataclasses.replace(both, control='long:one'), folder)
   assert (found.system, found.control) == pytest.approx((0.65, 0.8))

@@ -56,9 +56,8 @@ def write_run(folder, process, first, *, seed=0, without=(), **flags):
 
 
 def draw(*folders):
-  return diversity_panels.draw(
-    run_groups.by_run(run_groups.read_groups(folders))
-  )
+  groups = run_groups.read_groups(folders)
+  return diversity_panels.draw(run_groups.by_run(groups))
 
 
 def lines_of(axes):
@@ -106,9 +105,8 @@ def test_rounds_and_clients_are_whole_numbers(two):
 
 def test_what_no_run_has_is_said(tmp_path):
   without = [name for name in VARIANTS if name.endswith('_with_server')]
-  alone = write_run(
-    tmp_path / 'a', 'fedavg', 1, without=without, **PARTICIPANTS
-  )
+  more = {'without': without, **PARTICIPANTS}
+  alone = write_run(tmp_path / 'a', 'fedavg', 1, **more)
   notes = {
     axes.get_title(): [text.get_text() for text in axes.texts]
     for axes in draw(alone).axes

@@ -24,12 +24,9 @@ def test_points_crosses_and_the_bound(tmp_path, pictures):
   assert [label.get_text() for label in grouping.get_yticklabels()] == list(
     fault_figures.FAULTS.values()
   )
-  crosses = [
-    [line for line in axes.lines if line.get_marker() == 'x']
-    for axes in picture.axes
-  ]
-  assert [len(found) for found in crosses] == [0, 0, 1]
-  points = [line for line in fedul.lines if line.get_marker() == 's']
+  marked = lambda axes, mark: [x for x in axes.lines if x.get_marker() == mark]
+  assert [len(marked(axes, 'x')) for axes in picture.axes] == [0, 0, 1]
+  points = marked(fedul, 's')
   expected = last.mean(axis=1)
   faults = ('none', 'exploding30', 'labels30', 'signs30', 'stale30')
   assert [line.get_xdata()[0] for line in points] == [

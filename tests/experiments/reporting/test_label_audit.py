@@ -134,9 +134,8 @@ def test_labels_that_are_drawn_anew_in_each_pass(tmp_path):
 def test_no_label_deals_examples_of_one_kind(tmp_path):
   split = {'labels_at': 'server', 'arguments': {'noniid_r': 0.0}}
   group = write_run(tmp_path / 'x', 'grouping', split=split)
-  assert lines_of(group)['Who gets which example'] == (
-    'no label decided (partition r)'
-  )
+  decided = lines_of(group)['Who gets which example']
+  assert decided == 'no label decided (partition r)'
 
 
 @pytest.mark.parametrize(
@@ -159,18 +158,16 @@ def test_a_choice_by_test_labels_is_named(tmp_path, measure, named):
 def test_stopping_by_the_labels_of_the_server(tmp_path):
   group = write_run(tmp_path / 'x', 'grouping', on_collapse='rewind')
   lines = lines_of(group)
-  assert lines['Early stopping'] == (
-    "the server's labels (--on_collapse=rewind); no test label"
-  )
+  stopping = lines['Early stopping']
+  assert stopping == "the server's labels (--on_collapse=rewind); no test label"
   assert label_audit.of_group(group).chosen_by_test == ()
 
 
 def test_what_is_missing_is_not_recorded(tmp_path):
   group = write_run(tmp_path / 'x', 'no.such.module:SPEC')
   assert lines_of(group)['Training'].startswith('not recorded')
-  group = write_run(
-    tmp_path / 'x', 'no.such.module:SPEC', split={'labels_at': 'server'}
-  )
+  split = {'labels_at': 'server'}
+  group = write_run(tmp_path / 'x', 'no.such.module:SPEC', split=split)
   lines = lines_of(group)
   assert lines['Labels at the server'] == '2; not recorded what used them'
   (tmp_path / 'x' / 'split.npz').write_bytes(b'damaged')

@@ -89,6 +89,9 @@ def write_page(tmp_path, runs, against=None):
   return path.read_text(encoding='utf-8')
 
 
+OURS, CONTROL = ('ours', 'grouping', 0.8), ('control', 'server_only', 0.7)
+
+
 def pair(tmp_path, name='grouping'):
   """Three seeds of two processes, 6 evaluations each."""
   return [
@@ -99,10 +102,7 @@ def pair(tmp_path, name='grouping'):
       seed,
       **({'recipe': f'table:{name}'} if place == 'ours' else {}),
     )
-    for place, process, base in (
-      ('ours', 'grouping', 0.8),
-      ('control', 'server_only', 0.7),
-    )
+    for place, process, base in (OURS, CONTROL)
     for seed in range(3)
   ]
 
@@ -294,11 +294,8 @@ def test_figures_of_clients_classes_and_code(tmp_path):
   assert 'Lowest recall: b (0.5000), NA (0.7500).' in page.text
   assert 'from round 0: abc; from round 7: def' in page.text
   assert 'numpy 1.2' in page.text and '0.250' in page.text
-  (chart,) = [
-    c
-    for c in charts_of(text)
-    if 'accuracy of a client' in c.xaxis[0].axis_label
-  ]
+  is_shown = lambda chart: 'accuracy of a client' in chart.xaxis[0].axis_label
+  (chart,) = filter(is_shown, charts_of(text))
   (quad,) = glyphs(chart, models.Quad)
   data = quad.data_source.data
   # The last round alone: one client at .5, one at 1.

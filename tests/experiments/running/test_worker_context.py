@@ -77,10 +77,8 @@ def test_without_a_shared_disk_store_and_states_travel(asked, tmp_path):
   assert 'needed_files' not in asked
   assert asked['sent_files'] == [STORE]
   keys = [np.array([client, 0, 0, 0], np.int32) for client in (5, 2)]
-  assert asked['travelling_folders']({1: keys}) == [
-    f'{states}/seed-3/5',
-    f'{states}/seed-3/2',
-  ]
+  folders = asked['travelling_folders']({1: keys})
+  assert folders == [f'{states}/seed-3/5', f'{states}/seed-3/2']
 
 
 def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):

@@ -48,9 +48,8 @@ def test_numbers_by_hand(folder):
     source.train.images,
     [[the, cat, the, cat], [a, 1, 1, 0], [0, 0, 0, 0], [1, a, cat, 0]],
   )
-  np.testing.assert_array_equal(
-    source.test.images, [[the, 1, 0, 0], [1, cat, 0, 0]]
-  )
+  test = [[the, 1, 0, 0], [1, cat, 0, 0]]
+  np.testing.assert_array_equal(source.test.images, test)
   assert source.form == 'tokens' and source.num_tokens == 5
   assert source.class_names == ('cat', 'dog')
   assert source.train.labels.tolist() == [0, 1, -1, 0]
@@ -84,13 +83,10 @@ def test_counts_are_those_of_scikit_learn():
 
 def test_given_words_give_the_same_numbers(folder):
   source = load(folder)
-  layer = word_numbers.of_words(
-    source.preprocessing['words'], source.preprocessing['length']
-  )
-  texts = TRAIN['text'].fillna('').tolist()
-  np.testing.assert_array_equal(
-    word_numbers.encode(layer, texts), source.train.images
-  )
+  words, length = map(source.preprocessing.get, ('words', 'length'))
+  layer = word_numbers.of_words(words, length)
+  numbers = word_numbers.encode(layer, TRAIN['text'].fillna('').tolist())
+  np.testing.assert_array_equal(numbers, source.train.images)
 
 
 def test_other_columns_are_named(folder):
