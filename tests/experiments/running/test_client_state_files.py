@@ -119,7 +119,7 @@ class TestDamage:
     again.train(2, 3)
     assert again.resume()[1] == 3
 
-  def test_of_a_state_of_all_is_refused(self, trained, damage, fault):
+  def test_of_a_state_that_all_need_is_refused(self, trained, damage, fault):
     path = trained.path(1, 1)
     damage(path)
     with pytest.raises(checkpoints.CheckpointError) as caught:
