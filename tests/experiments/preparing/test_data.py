@@ -1,7 +1,6 @@
 """What a run trains on, and what its folder keeps of that."""
 
 import dataclasses
-import itertools
 import json
 import pathlib
 import shutil
@@ -11,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from scipy import stats
 from sklearn import datasets as sklearn_datasets
 
+from datasets.records import label_mismatch, statistics
 from datasets.store import client_store
 from experiments.config import settings
 from experiments.config.usage import UsageError
@@ -50,13 +49,6 @@ SIX = {'num_clients': 6, 'clients_per_round': 2}
 MASKED = {**SIX, 'mask_ratio': 0.9}
 
 
-def distance(counts):
-  """R of Eq. 2, pair by pair."""
-  shares = counts / counts.sum(axis=1, keepdims=True)
-  pairs = itertools.permutations(shares, 2)
-  return np.mean([np.abs(a - b).sum() / 2 for a, b in pairs])
-
-
 def test_partition_store_and_report_agree(prepare):
   run = prepare(**SIX, server_examples=50, noniid_r=0.5)
   labels = run.source.train.labels
@@ -75,7 +67,7 @@ def test_partition_store_and_report_agree(prepare):
     'max_examples': sizes.max(),
     'classes': 10,
     'examples_of_known_class': 1437 - 50,
-    'measured_r': pytest.approx(distance(run.counts)),
+    'measured_r': statistics.noniid_r(run.counts),
     'server_examples': 50,
     'labelled_client_examples': 0,
     'test_examples': 360,
@@ -140,20 +132,19 @@ def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
   data.write_records(run, types.SimpleNamespace(path=tmp_path))
   table = pd.read_csv(tmp_path / 'label_mismatch.csv')
   assert table['client'].tolist() == list(range(6))
-  for client in range(6):
-    part = client_store.read_numpy(run.store, client)
-    shown = np.bincount(part.true_y[part.y >= 0], minlength=10)
-    hidden = np.bincount(part.true_y[part.y < 0], minlength=10)
-    row = table.iloc[client]
-    assert (row['labelled'], row['unlabelled']) == (shown.sum(), hidden.sum())
-    assert row['kl'] == pytest.approx(stats.entropy(shown, hidden + 0.1))
-    distances = np.abs(shown / shown.sum() - hidden / hidden.sum())
-    assert row['total_variation'] == pytest.approx(distances.sum() / 2)
+  parts = [client_store.read_numpy(run.store, client) for client in range(6)]
+  shown, hidden = (
+    np.array([np.bincount(p.true_y[has(p.y)], minlength=10) for p in parts])
+    for has in (lambda y: y >= 0, lambda y: y < 0)
+  )
+  assert table['labelled'].tolist() == shown.sum(axis=1).tolist()
+  assert table['unlabelled'].tolist() == hidden.sum(axis=1).tolist()
+  expected = label_mismatch.of_counts(shown, hidden)
+  for name in ('kl', 'total_variation'):
+    np.testing.assert_allclose(table[name], getattr(expected, name))
   facts = run.describe()
-  for name, column in (('kl', 'kl'), ('tv', 'total_variation')):
-    values = table[column]
-    assert facts[f'label_mismatch_{name}_mean'] == pytest.approx(values.mean())
-    assert facts[f'label_mismatch_{name}_max'] == pytest.approx(values.max())
+  for name, value in expected.describe().items():
+    assert facts[name] == pytest.approx(value)
 
 
 def test_without_fixed_labels_there_is_no_mismatch(prepare, tmp_path):
@@ -242,7 +233,7 @@ def test_the_process_hides_the_labels_of_a_redrawn_mask(prepare, tmp_path):
 def test_dirichlet_is_measured(prepare):
   run = prepare(partition='dirichlet', **SIX)
   assert run.describe()['min_examples'] >= 10
-  assert run.describe()['measured_r'] == pytest.approx(distance(run.counts))
+  assert run.describe()['measured_r'] == statistics.noniid_r(run.counts)
   assert run.partition.arguments['dirichlet_alpha'] == 0.5
 
 

@@ -18,8 +18,6 @@ ARRAYS = {
   'examples': np.array([2, 3, 4, 5, 6, 7, 8]),
   'offsets': np.array([0, 4, 7]),
 }
-
-
 # Of all nine examples, the clients have labels of three.
 DEALT = {
   'partition': {
