@@ -1,5 +1,6 @@
 """What all tests share: one TFF context whose worker ends with the tests."""
 
+import contextlib
 import gc
 import hashlib
 import os
@@ -114,3 +115,19 @@ def data_dir():
   if not folder:
     pytest.skip('needs real data: set TFF_SSL_DATA_DIR to their folder')
   return folder
+
+
+@pytest.fixture(scope='session')
+def refusal():
+  """Expects an error whose message is one line that holds all these texts."""
+
+  @contextlib.contextmanager
+  def expect(*texts, error=ValueError):
+    with pytest.raises(error) as caught:
+      yield
+    message = str(caught.value)
+    assert '\n' not in message
+    for text in texts:
+      assert text in message, message
+
+  return expect

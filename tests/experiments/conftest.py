@@ -82,3 +82,19 @@ def copy_cut_off():
     return cut
 
   return copy
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+  """The figures of matplotlib that the test has saved, in their order."""
+  from matplotlib import figure
+
+  found = []
+  save = figure.Figure.savefig
+
+  def save_and_keep(self, *args, **options):
+    found.append(self)
+    save(self, *args, **options)
+
+  monkeypatch.setattr(figure.Figure, 'savefig', save_and_keep)
+  return found

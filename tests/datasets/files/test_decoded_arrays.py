@@ -30,6 +30,25 @@ def test_arrays_without_their_digest_are_none(tmp_path, changes, caplog):
   assert 'x.npz is damaged; it is decoded anew' in caplog.text
 
 
+@pytest.mark.parametrize(
+  'damage',
+  [
+    lambda data: b'',
+    lambda data: b'garbage',
+    lambda data: data[: len(data) // 2],
+    lambda data: data.replace(ARRAYS['a'].tobytes(), b'\xff' * 6),
+  ],
+)
+def test_damaged_bytes_are_none(tmp_path, damage, caplog):
+  path = tmp_path / 'x.npz'
+  decoded_arrays.write(str(path), ARRAYS)
+  sound = path.read_bytes()
+  path.write_bytes(damage(sound))
+  assert path.read_bytes() != sound
+  assert decoded_arrays.read(str(path)) is None
+  assert 'x.npz is damaged' in caplog.text
+
+
 def test_an_absent_file_is_none_and_nothing_is_said(tmp_path, caplog):
   assert decoded_arrays.read(str(tmp_path / 'x.npz')) is None
   assert not caplog.text

@@ -1,6 +1,7 @@
 """Servers that answer, refuse, or never say a word; all on this machine."""
 
 import contextlib
+import functools
 import http.server
 import socket
 import threading
@@ -14,8 +15,16 @@ from datasets.sources import catalogue
 REMEDY = 'give --data_dir'
 
 
-def check(url, seconds=5.0):
-  downloads.check_reachable([url], 'mnist', REMEDY, seconds)
+def check(*urls, seconds=5.0, **more):
+  downloads.check_reachable(urls, 'mnist', REMEDY, seconds, **more)
+
+
+def move_tfds(monkeypatch, folder):
+  """Lets TFDS look for its sets in a folder."""
+  import tensorflow_datasets as tfds
+
+  builder = functools.partial(tfds.builder, data_dir=folder)
+  monkeypatch.setattr(tfds, 'builder', builder)
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +86,7 @@ def test_a_server_that_says_nothing_is_given_up(scheme):
     listening() as server,
     pytest.raises(ValueError, match='timed out|no answer in 0.3 seconds'),
   ):
-    check(f'{scheme}://{server}/a.gz', 0.3)
+    check(f'{scheme}://{server}/a.gz', seconds=0.3)
   assert time.monotonic() - began < 4
 
 
@@ -91,7 +100,7 @@ def test_a_name_that_is_never_found_is_given_up(monkeypatch):
   monkeypatch.setattr(socket, 'getaddrinfo', look_up)
   began = time.monotonic()
   with pytest.raises(ValueError, match='no answer in 0.2 seconds'):
-    check('http://nowhere.invalid/a.gz', 0.2)
+    check('http://nowhere.invalid/a.gz', seconds=0.2)
   assert time.monotonic() - began < 4
   given_up.set()
 
@@ -100,32 +109,22 @@ def test_one_of_two_servers_is_missing():
   with serving(200) as server, listening() as silent:
     urls = [f'http://{server}/a', f'http://{silent}/b']
     with pytest.raises(ValueError, match=silent):
-      downloads.check_reachable(urls, 'mnist', REMEDY, 0.3)
+      check(*urls, seconds=0.3)
 
 
 def test_a_mirror_is_enough():
   with serving(200) as mirror, listening() as silent:
-    urls = [f'http://{silent}/a']
-    downloads.check_reachable(
-      urls, 'mnist', REMEDY, 0.3, mirror=f'http://{mirror}'
-    )
+    check(f'http://{silent}/a', seconds=0.3, mirror=f'http://{mirror}')
   with pytest.raises(ValueError, match=silent):
-    downloads.check_reachable(
-      urls, 'mnist', REMEDY, 0.3, mirror=f'http://{mirror}'
-    )
+    check(f'http://{silent}/a', seconds=0.3, mirror=f'http://{mirror}')
 
 
 def test_archives_that_are_there_need_no_network(monkeypatch, tmp_path):
-  import tensorflow_datasets as tfds
-
   def ask(*unused, **unused_too):
     raise AssertionError('The network is asked.')
 
   monkeypatch.setattr(downloads, 'check_reachable', ask)
-  builder = tfds.builder
-  monkeypatch.setattr(
-    tfds, 'builder', lambda name: builder(name, data_dir=tmp_path)
-  )
+  move_tfds(monkeypatch, tmp_path)
   for name in ('mnist', 'emnist_balanced'):
     with pytest.raises(AssertionError, match='is asked'):
       catalogue.check_files(name, data_dir=None)
@@ -146,12 +145,7 @@ def test_without_network_a_data_set_asks_for_data_dir(
     monkeypatch.setenv(scheme, f'http://{server}')
   monkeypatch.delenv('no_proxy', raising=False)
   monkeypatch.setenv('HOME', str(tmp_path))
-  import tensorflow_datasets as tfds
-
-  builder = tfds.builder
-  monkeypatch.setattr(
-    tfds, 'builder', lambda name: builder(name, data_dir=tmp_path / 'tfds')
-  )
+  move_tfds(monkeypatch, tmp_path / 'tfds')
   for ask in (
     lambda: catalogue.check_files(name, data_dir=None),
     lambda: catalogue.load(name, data_dir=None, cache_dir=str(tmp_path)),

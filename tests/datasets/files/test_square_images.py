@@ -39,7 +39,14 @@ def test_a_constant_stays_constant(tmp_path):
 
 @pytest.mark.parametrize(
   'size, scaled, corner',
-  [((24, 16), (12, 8), (2, 0)), ((16, 40), (8, 20), (0, 6))],
+  [
+    ((24, 16), (12, 8), (2, 0)),
+    ((16, 40), (8, 20), (0, 6)),
+    # Only the longer side is cut: pixels stay as they are.
+    ((13, 8), (13, 8), (2, 0)),
+    # Small ones are enlarged.
+    ((4, 4), (8, 8), (0, 0)),
+  ],
 )
 def test_is_pillows_scaling_and_then_the_middle(tmp_path, size, scaled, corner):
   array = pixels(size[1], size[0], 3)
@@ -47,19 +54,6 @@ def test_is_pillows_scaling_and_then_the_middle(tmp_path, size, scaled, corner):
   left, top = corner
   wanted = whole.crop((left, top, left + 8, top + 8))
   np.testing.assert_array_equal(square(tmp_path, array, 8), wanted)
-
-
-def test_only_the_longer_side_is_cut(tmp_path):
-  """Of an image whose shorter side fits, pixels stay as they are."""
-  array = pixels(8, 13)
-  found = square(tmp_path, array, 8)[..., 0]
-  np.testing.assert_array_equal(found, array[:, 2:10])
-
-
-def test_small_images_are_enlarged(tmp_path):
-  array = pixels(4, 4)
-  wanted = Image.fromarray(array).resize((9, 9), Image.Resampling.BILINEAR)
-  np.testing.assert_array_equal(square(tmp_path, array, 9)[..., 0], wanted)
 
 
 def test_a_long_picture_takes_no_more_memory_than_its_own(tmp_path):

@@ -1,6 +1,7 @@
 """Folders of pictures: what is read, how it is scaled, what is refused."""
 
 import os
+import shutil
 
 import numpy as np
 import psutil
@@ -176,21 +177,11 @@ def test_version_does_not_depend_on_the_place(folder):
   assert load(moved).version == first
 
 
-@pytest.mark.parametrize(
-  'damage',
-  [
-    lambda data: b'',
-    lambda data: data[: len(data) // 2],
-    lambda data: data[:300] + bytes([data[300] ^ 1]) + data[301:],
-    lambda data: b'garbage',
-  ],
-)
-def test_damaged_cache_is_decoded_anew(folder, damage):
+def test_damaged_cache_is_decoded_anew(folder):
   first = load(folder)
   (path,) = cached(folder)
   sound = path.read_bytes()
-  path.write_bytes(damage(sound))
-  assert path.read_bytes() != sound
+  path.write_bytes(sound[:300] + bytes([sound[300] ^ 1]) + sound[301:])
   again = load(folder)
   np.testing.assert_array_equal(again.train.images, first.train.images)
   assert path.read_bytes() == sound
@@ -202,150 +193,132 @@ def test_nothing_is_written_beside_the_pictures(folder):
   assert sorted(folder.rglob('*')) == before
 
 
-def remove(path):
-  for file in sorted(path.rglob('*'), reverse=True):
-    file.rmdir() if file.is_dir() else file.unlink()
-  path.rmdir()
+def put(place, *array):
+  return lambda folder: write(folder / place, *array)
 
 
-def cut_short(path):
-  path.write_bytes(path.read_bytes()[:-40])
+def put_text(place, text=''):
+  return lambda folder: (folder / place).write_text(text)
 
 
-def animate(path):
+def put_image(place, mode, image_format=None):
+  image = Image.new(mode, (8, 8))
+  return lambda folder: image.save(folder / place, format=image_format)
+
+
+def make(place):
+  return lambda folder: (folder / place).mkdir()
+
+
+def remove(*places):
+  return lambda folder: [shutil.rmtree(folder / place) for place in places]
+
+
+def cut_short(place):
+  cut = lambda path: os.truncate(path, path.stat().st_size - 40)
+  return lambda folder: cut(folder / place)
+
+
+def empty(folder):
+  shutil.rmtree(folder / 'test/dog')
+  (folder / 'test/dog').mkdir()
+
+
+def misspell(folder):
+  (folder / NORTH / '_unlabelled').rename(folder / NORTH / '_unlabeled')
+
+
+def nameless(folder):
+  os.mkdir(os.fsencode(folder / 'train') + b'/\xff')
+
+
+def leave_one_value(folder):
+  for name in TRAIN:
+    write(folder / 'train' / name, np.full((8, 8), 7, np.uint8))
+
+
+def animate(folder):
   frames = [Image.fromarray(pixels(8, 8)) for _ in range(3)]
-  frames[0].save(path, save_all=True, append_images=frames[1:])
+  frames[0].save(folder / PICTURE, save_all=True, append_images=frames[1:])
 
 
-def deep(path, mode):
+def deep_grey(folder):
+  Image.fromarray(pixels(8, 8).astype(np.uint16) * 9).save(folder / PICTURE)
+
+
+def deep_colour(folder):
   """Writes a PNG file of 16 bits, which Pillow itself cannot do in colour."""
-  if mode == 'grey':
-    Image.fromarray(pixels(8, 8).astype(np.uint16) * 9).save(path)
-    return
   header = bytes([0, 0, 0, 8, 0, 0, 0, 8, 16, 2, 0, 0, 0])
-  with path.open('wb') as stream:
+  with (folder / PICTURE).open('wb') as stream:
     stream.write(b'\x89PNG\r\n\x1a\n')
     PngImagePlugin.putchunk(stream, b'IHDR', header)
     PngImagePlugin.putchunk(stream, b'IDAT', b'')
     PngImagePlugin.putchunk(stream, b'IEND', b'')
 
 
-def nameless(path):
-  os.mkdir(os.fsencode(path) + b'/\xff')
-
-
 NORTH = 'train/north'
 PICTURE = f'{NORTH}/cat/0.png'
+JPEG = f'train/{TRAIN[1]}'
 
 
 @pytest.mark.parametrize(
-  'spoil, fragments',
+  'spoil, message',
   [
     # Folders.
-    (lambda f: remove(f), ['pictures/train: no such folder', 'test/<class>/']),
-    (lambda f: remove(f / 'test'), ['pictures/test: no such folder']),
-    (lambda f: remove(f / 'test/dog') or (f / 'test/dog').mkdir(), ['dog is']),
-    (lambda f: (f / 'train/west').mkdir(), ['train/west is empty', 'remove']),
-    (lambda f: (f / NORTH / 'ant').mkdir(), ['north/ant is empty', 'JPEG']),
-    (lambda f: (f / 'validation').mkdir(), ['validation is empty']),
-    (lambda f: (f / 'val').mkdir(), ['pictures/val is not read', 'validation']),
-    (
-      # A client's folder is forgotten.
-      lambda f: write(f / 'train/cat/0.png'),
-      ['cat/0.png is not a folder', 'train/<client>/<class>/'],
-    ),
-    (lambda f: (f / 'test/notes').write_text(''), ['notes is not a folder']),
-    (lambda f: nameless(f / 'train'), ['is not UTF-8', 'rename']),
-    (lambda f: (f / 'test/cat ').mkdir(), ['cat ', 'have one name', 'rename']),
+    (remove('.'), 'pictures/train: no such folder.*test/<class>/'),
+    (remove('test'), 'pictures/test: no such folder'),
+    (empty, 'dog is empty'),
+    (make('train/west'), 'train/west is empty.*remove'),
+    (make(f'{NORTH}/ant'), 'north/ant is empty.*JPEG'),
+    (make('validation'), 'validation is empty'),
+    (make('val'), 'pictures/val is not read.*validation'),
+    # A client's folder is forgotten.
+    (put('train/cat/0.png'), '0.png is not a folder.*train/<client>/<class>/'),
+    (put_text('test/notes'), 'notes is not a folder'),
+    (nameless, 'is not UTF-8.*rename'),
+    (make('test/cat '), 'cat .*have one name.*rename'),
     # Classes.
+    (put('test/cow/0.png'), "test/cow: no training .* class 'cow'.*rename"),
+    (put('validation/cow/0.png'), 'validation/cow: no tr.*move it away'),
+    (put('test/_unlabelled/0.png'), r'test/_unl.*train/<client>/_unlabelled/'),
+    (put('validation/_unlabelled/0.png'), 'validation/_unlabelled has a name'),
+    (misspell, 'north/_unlabeled has a name.*train/<client>/_unlabelled/'),
     (
-      lambda f: write(f / 'test/cow/0.png'),
-      ["test/cow: no training image has the class 'cow'", 'rename'],
+      remove('train/north/dog', 'train/south/dog'),
+      "train has only the class 'cat'.*two classes",
     ),
     (
-      lambda f: write(f / 'validation/cow/0.png'),
-      ['validation/cow: no training image', 'move it away'],
-    ),
-    (
-      lambda f: write(f / 'test/_unlabelled/0.png'),
-      ['test/_unlabelled has a name', 'train/<client>/_unlabelled/'],
-    ),
-    (
-      lambda f: write(f / 'validation/_unlabelled/0.png'),
-      ['validation/_unlabelled has a name'],
-    ),
-    (
-      lambda f: (f / NORTH / '_unlabelled').rename(f / NORTH / '_unlabeled'),
-      ['north/_unlabeled has a name', 'train/<client>/_unlabelled/'],
-    ),
-    (
-      lambda f: [remove(f / 'train' / c / 'dog') for c in ('north', 'south')],
-      ["train has only the class 'cat'", 'two classes'],
-    ),
-    (
-      lambda f: (
-        remove(f / 'train/south')
-        or [remove(f / NORTH / c) for c in ('cat', 'dog')]
-      ),
-      ['train has no class', 'train/<client>/<class>/'],
+      remove('train/south', f'{NORTH}/cat', f'{NORTH}/dog'),
+      'train has no class.*train/<client>/<class>/',
     ),
     # Files.
     (
-      lambda f: (f / NORTH / 'cat/0.gif').write_text(''),
-      ['cat/0.gif is no PNG or JPEG file (.png, .jpg, .jpeg)', 'convert'],
+      put_text(f'{NORTH}/cat/0.gif'),
+      r'cat/0.gif is no PNG or JPEG file \(.png, .jpg, .jpeg\).*convert',
     ),
+    (make(f'{NORTH}/cat/0'), 'cat/0 is no PNG or JPEG file.*move it away'),
     (
-      lambda f: (f / NORTH / 'cat/0').mkdir(),
-      ['cat/0 is no PNG or JPEG file', 'move it away'],
+      lambda folder: (folder / NORTH / 'cat/9.png').symlink_to('nowhere'),
+      'cat/9.png is no PNG',
     ),
-    (lambda f: (f / PICTURE).write_text('x'), ['cat/0.png holds neither']),
-    (lambda f: (f / PICTURE).write_text(''), ['cat/0.png holds neither']),
-    (
-      lambda f: Image.new('L', (8, 8)).save(f / PICTURE, format='GIF'),
-      ['cat/0.png holds neither a PNG nor a JPEG', 'convert'],
-    ),
-    (lambda f: cut_short(f / PICTURE), ['cat/0.png is damaged', 'replace it']),
-    (
-      lambda f: cut_short(f / 'train' / TRAIN[1]),
-      ['1.jpg is damaged or cut short', 'replace it'],
-    ),
-    (
-      lambda f: write(f / PICTURE, pixels(3, 9)),
-      ['cat/0.png is 9x3 pixels', '4x4 are the least', 'larger'],
-    ),
-    (lambda f: deep(f / PICTURE, 'grey'), ['has 16 bits per channel', '8 bit']),
-    (lambda f: deep(f / PICTURE, 'RGB'), ['has 16 bits per channel', '8 bit']),
-    (
-      lambda f: animate(f / PICTURE),
-      ['cat/0.png is an animation of 3 images', 'save the one'],
-    ),
-    (
-      lambda f: Image.new('CMYK', (8, 8)).save(f / 'train' / TRAIN[1]),
-      ['1.jpg has colours of the kind CMYK', 'convert it to grey or RGB'],
-    ),
-    (
-      lambda f: [
-        write(f / 'train' / name, np.full((8, 8), 7, np.uint8))
-        for name in TRAIN
-      ],
-      ['pictures/train: images: found one single value'],
-    ),
+    (put_text(PICTURE, 'x'), 'cat/0.png holds neither'),
+    (put_text(PICTURE), 'cat/0.png holds neither'),
+    (put_image(PICTURE, 'L', 'GIF'), 'cat/0.png holds neither .* JPEG.*conv'),
+    (cut_short(PICTURE), 'cat/0.png is damaged.*replace it'),
+    (cut_short(JPEG), '1.jpg is damaged or cut short.*replace it'),
+    (put(PICTURE, pixels(3, 9)), '0.png is 9x3 pixels.*4x4 are the .*larger'),
+    (deep_grey, 'has 16 bits per channel.*8 bit'),
+    (deep_colour, 'has 16 bits per channel.*8 bit'),
+    (animate, 'cat/0.png is an animation of 3 images.*save the one'),
+    (put_image(JPEG, 'CMYK'), '1.jpg has colours .* kind CMYK.*grey or RGB'),
+    (leave_one_value, 'pictures/train: images: found one single value'),
   ],
 )
-def test_refusals(folder, spoil, fragments):
+def test_refusals(folder, spoil, message):
   spoil(folder)
-  with pytest.raises(ValueError) as caught:
+  with pytest.raises(ValueError, match=message) as caught:
     load(folder)
-  message = str(caught.value)
-  for fragment in fragments:
-    assert fragment in message, message
-  assert '\n' not in message
-
-
-def test_a_broken_link_is_no_image(folder):
-  (folder / NORTH / 'cat/9.png').symlink_to('nowhere')
-  with pytest.raises(ValueError, match='cat/9.png is no PNG'):
-    load(folder)
+  assert '\n' not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read(folder, monkeypatch):
@@ -397,9 +370,8 @@ def test_the_servers_own_images(folder):
   source = load(folder)
   assert source.class_names == ('bird', 'cat', 'dog')
   assert source.num_server == 4 and source.version != before.version
-  np.testing.assert_array_equal(
-    source.of_clients.train.images, before.train.images
-  )
+  clients = source.of_clients.train.images
+  np.testing.assert_array_equal(clients, before.train.images)
   assert source.server.labels.tolist() == [0, 1, 2, 2]
   wanted = np.stack([read(folder / 'server' / name) for name in names])
   np.testing.assert_array_equal(source.server.images[..., 0], wanted)

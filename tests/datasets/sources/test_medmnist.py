@@ -4,9 +4,8 @@ The files are made here, with few examples; their arrays are what the readers
 must give back.
 """
 
-import io
+import dataclasses
 import pathlib
-import zipfile
 
 import numpy as np
 import pytest
@@ -42,14 +41,6 @@ def load(data_dir, name='organamnist'):
   return catalogue.load(name, data_dir=str(data_dir), cache_dir='unused')
 
 
-def refusal(data_dir, name='organamnist'):
-  with pytest.raises(ValueError) as caught:
-    load(data_dir, name)
-  text = str(caught.value)
-  assert '\n' not in text
-  return text
-
-
 @pytest.mark.parametrize(
   'name, arrays, num_classes, shape',
   [
@@ -66,9 +57,8 @@ def test_reads_what_the_layout_says(tmp_path, name, arrays, num_classes, shape):
     ('val', source.validation),
     ('test', source.test),
   ):
-    np.testing.assert_array_equal(
-      split.images, arrays[f'{key}_images'].reshape(-1, *shape)
-    )
+    images = arrays[f'{key}_images'].reshape(-1, *shape)
+    np.testing.assert_array_equal(split.images, images)
     np.testing.assert_array_equal(split.labels, arrays[f'{key}_labels'].ravel())
     assert split.images.shape[1:] == shape
     assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
@@ -95,16 +85,13 @@ def test_sizes_are_in_version_and_title(tmp_path):
 
 
 def test_public_sizes_need_no_remark(tmp_path, monkeypatch):
-  monkeypatch.setitem(
-    medmnist.TABLE,
-    'organamnist',
-    medmnist.MedmnistImages(
-      'T', 'm', 11, 1, False, ((1, 1, 1), (20, 6, 9)), {}
-    ),
+  entry = dataclasses.replace(
+    medmnist.TABLE['organamnist'], public_examples=((1, 1, 1), (20, 6, 9))
   )
+  monkeypatch.setitem(medmnist.TABLE, 'organamnist', entry)
   write(tmp_path, 'organamnist', ORGANS)
   title = load(tmp_path).title
-  assert title == 'T: 20 train, 6 validation and 9 test examples'
+  assert title == 'OrganAMNIST: 20 train, 6 validation and 9 test examples'
 
 
 def test_public_sizes_are_those_of_the_paper():
@@ -115,85 +102,36 @@ def test_public_sizes_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(
-  'changes, fragments',
+  'key, array, found',
   [
-    ({'val_labels': None}, ['found the keys', 'val_labels', 'nothing else']),
-    ({'extra': np.zeros(3)}, ['found the keys', "'extra'"]),
-    (
-      {'train_images': np.zeros([20, 64, 64], np.uint8)},
-      ['train_images', '[20, 64, 64]', 'uint8 [N, 28, 28]'],
-    ),
-    (
-      {'test_images': np.zeros([9, 28, 28, 3], np.uint8)},
-      ['test_images', '[9, 28, 28, 3]'],
-    ),
-    ({'val_images': ORGANS['val_images'] / 255}, ['val_images', 'float64']),
-    ({'val_images': np.uint8(3)}, ['val_images', 'uint8 []']),
-    (
-      {
-        'val_images': ORGANS['val_images'][:0],
-        'val_labels': ORGANS['val_labels'][:0],
-      },
-      ['val_images', '[0, 28, 28]'],
-    ),
-    (
-      {'test_labels': ORGANS['test_labels'][:-1]},
-      ['test_labels', '[8, 1]', 'integers [9, 1]'],
-    ),
-    ({'test_labels': ORGANS['test_labels'].ravel()}, ['test_labels', '[9]']),
-    ({'test_labels': ORGANS['test_labels'] / 1}, ['test_labels', 'float64']),
-    (
-      {'train_labels': np.full([20, 1], 11, np.uint8)},
-      ['train_labels', '11..11', 'the classes 0..10'],
-    ),
-    (
-      {'val_labels': np.full([6, 1], -1, np.int64)},
-      ['val_labels', '-1..-1', 'the classes 0..10'],
-    ),
-    ({'val_labels': np.array([[{}]] * 6)}, ['val_labels', 'pickled objects']),
-    (
-      {'train_images': np.full([20, 28, 28], 9, np.uint8)},
-      ['train_images', 'one single value'],
-    ),
+    ('val_labels', None, 'and nothing else'),
+    ('extra', np.zeros(3), 'found the keys'),
+    ('train_images', np.zeros([20, 64, 64], np.uint8), 'uint8 [N, 28, 28]'),
+    ('test_images', np.zeros([9, 28, 28, 3], np.uint8), '[9, 28, 28, 3]'),
+    ('val_images', ORGANS['val_images'] / 255, 'float64'),
+    ('val_images', np.uint8(3), 'uint8 []'),
+    ('val_images', ORGANS['val_images'][:0], '[0, 28, 28]'),
+    ('test_labels', ORGANS['test_labels'][:-1], 'integers [9, 1]'),
+    ('test_labels', ORGANS['test_labels'].ravel(), '[9]'),
+    ('test_labels', ORGANS['test_labels'] / 1, 'float64'),
+    ('train_labels', np.full([20, 1], 11, np.uint8), '11..11; OrganAMNIST has'),
+    ('val_labels', np.full([6, 1], -1), '-1..-1; OrganAMNIST has the classes'),
+    ('val_labels', np.array([[{}]] * 6), 'pickled objects'),
+    ('train_images', np.full([20, 28, 28], 9, np.uint8), 'one single value'),
   ],
 )
-def test_wrong_arrays_are_refused(tmp_path, changes, fragments):
-  path = write(tmp_path, 'organamnist', ORGANS, **changes)
-  text = refusal(tmp_path)
-  assert str(path) in text
-  for fragment in fragments:
-    assert fragment in text
+def test_wrong_arrays_are_refused(tmp_path, key, array, found, refusal):
+  path = write(tmp_path, 'organamnist', ORGANS, **{key: array})
+  with refusal(str(path), key, found):
+    load(tmp_path)
 
 
-@pytest.mark.parametrize(
-  'damage',
-  [
-    lambda data: b'',
-    lambda data: b'no zip' * 50,
-    lambda data: data[: len(data) // 2],
-    lambda data: data.replace(data[200:220], b'x' * 20),
-  ],
-)
-def test_damaged_files_are_refused(tmp_path, damage):
+def test_a_damaged_file_is_refused(tmp_path, refusal):
   path = write(tmp_path, 'organamnist', ORGANS)
-  path.write_bytes(damage(path.read_bytes()))
-  text = refusal(tmp_path)
-  assert str(path) in text and 'get it anew from the MedMNIST project' in text
-
-
-def test_header_that_promises_another_size(tmp_path):
-  path = write(tmp_path, 'organamnist', ORGANS)
-  stream = io.BytesIO()
-  header = np.lib.format.header_data_from_array_1_0(ORGANS['train_images'])
-  header['shape'] = (10**9, 28, 28)
-  np.lib.format.write_array_header_1_0(stream, header)
-  with zipfile.ZipFile(path) as archive:
-    members = {name: archive.read(name) for name in archive.namelist()}
-  members['train_images.npy'] = stream.getvalue()
-  with zipfile.ZipFile(path, 'w') as archive:
-    for name, content in members.items():
-      archive.writestr(name, content)
-  assert 'the header declares' in refusal(tmp_path)
+  data = path.read_bytes()
+  path.write_bytes(data.replace(data[200:220], b'x' * 20))
+  with refusal(str(path), 'get it anew from the MedMNIST project'):
+    load(tmp_path)
 
 
 def test_file_that_declares_too_much_is_not_read(tmp_path):
@@ -205,9 +143,9 @@ def test_file_that_declares_too_much_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['organamnist', 'bloodmnist'])
-def test_absent_file_says_where_it_is_published(tmp_path, name):
-  text = refusal(tmp_path, name)
-  assert str(tmp_path / 'medmnist' / f'{name}.npz') in text
-  assert f'the MedMNIST project publishes {name}.npz' in text
-  with pytest.raises(ValueError, match=f'holds medmnist/{name}.npz; the Med'):
+def test_absent_file_says_where_it_is_published(tmp_path, name, refusal):
+  published = f'the MedMNIST project publishes {name}.npz'
+  with refusal(str(tmp_path / 'medmnist' / f'{name}.npz'), published):
+    load(tmp_path, name)
+  with refusal(f'holds medmnist/{name}.npz', published):
     catalogue.load(name, data_dir=None, cache_dir='unused')

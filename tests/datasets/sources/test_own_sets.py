@@ -73,7 +73,7 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
   'changes, message',
   [
     ({'set_id': None}, 'there must be images, client_id and set_id'),
-    ({'set_id': np.arange(4)}, 'set_id: found .*there are 5 images'),
+    ({'set_id': np.arange(4)}, 'there are 5 images'),
     ({'set_id': np.arange(5) / 2}, 'set_id: found float64'),
     ({'labels': np.array([0, 1, 2, 0, 0])}, 'labels: found 0..2'),
     ({'images': np.zeros((5, 4, 4)) - 1}, 'images: found floats from -1 to'),
@@ -82,26 +82,20 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
     ({'csv': CSV.replace('.8', '.9')}, 'sum to 1.1 instead of 1'),
     ({'test': {'labels': None}}, 'there must be images and labels'),
     ({'test': {'labels': np.array([0, 1, 5])}}, 'labels: found 0..5'),
-    (
-      {'test': {'images': np.zeros((3, 5, 5), np.uint8)}},
-      'give all images one height',
-    ),
+    ({'test': {'images': np.zeros((3, 5, 5), 'u1')}}, 'all images one height'),
   ],
 )
-def test_bad_npz_files(tmp_path, changes, message):
+def test_bad_npz_files(tmp_path, changes, message, refusal):
   write_npz(tmp_path, **changes)
-  with pytest.raises(ValueError, match=message) as caught:
+  with refusal(message):
     load_npz(tmp_path)
-  assert '\n' not in str(caught.value)
 
 
-def test_missing_npz_files(tmp_path):
+def test_missing_npz_files(tmp_path, refusal):
   write_npz(tmp_path)
   (tmp_path / 'priors.csv').unlink()
-  with pytest.raises(ValueError, match='priors.csv: no such file'):
+  with refusal('priors.csv: no such file'):
     load_npz(tmp_path)
-  with pytest.raises(ValueError, match='needs data_dir'):
-    npz_sets.load(None, '')
 
 
 PREVALENCE = (
@@ -123,6 +117,15 @@ def cut_short(path):
   path.write_bytes(path.read_bytes()[:40])
 
 
+HILL_1, HILL_9 = 'train/south/hill/1.png', 'train/south/hill/9.png'
+
+
+def write_16_bits(folder):
+  """As from scanners: with values up to 4,095, the upper byte is 15."""
+  values = np.arange(30, dtype=np.uint16).reshape(5, 6) * 130
+  Image.fromarray(values).save(folder / HILL_1)
+
+
 @pytest.fixture
 def folder(tmp_path):
   value = 0
@@ -141,9 +144,7 @@ def folder(tmp_path):
 
 
 def load_images(folder):
-  return catalogue.load(
-    'image_sets', data_dir=str(folder), cache_dir='/nowhere'
-  )
+  return catalogue.load('image_sets', data_dir=str(folder), cache_dir='unused')
 
 
 def test_image_folders(folder):
@@ -171,22 +172,6 @@ def test_a_changed_image_is_another_version(folder):
   assert load_images(folder).version != before.version
 
 
-def test_sixteen_bits_are_refused(folder):
-  """As from scanners: with values up to 4,095, the upper byte is 15."""
-  path = folder / 'train/south/hill/1.png'
-  values = np.arange(30, dtype=np.uint16).reshape(5, 6) * 130
-  Image.fromarray(values).save(path)
-  with pytest.raises(ValueError, match='hill/1.png has 16 bits per channel'):
-    load_images(folder)
-
-
-def test_what_is_called_png_and_is_none(folder):
-  path = folder / 'train/south/hill/1.png'
-  Image.new('L', (6, 5)).save(path, format='GIF')
-  with pytest.raises(ValueError, match='hill/1.png is no PNG file'):
-    load_images(folder)
-
-
 def test_names_of_classes_are_equal_however_they_are_composed(folder):
   table = folder / 'prevalence.csv'
   table.write_text(PREVALENCE.replace('healthy', 'ges\u00fcnd'), 'utf-8')
@@ -195,8 +180,7 @@ def test_names_of_classes_are_equal_however_they_are_composed(folder):
 
 
 def test_fewer_bits_are_scaled(folder):
-  path = folder / 'train/south/hill/1.png'
-  Image.new('1', (6, 5), 1).save(path)
+  Image.new('1', (6, 5), 1).save(folder / HILL_1)
   assert load_images(folder).train.images[5].min() == 255
 
 
@@ -211,36 +195,35 @@ def test_rgb(folder):
 @pytest.mark.parametrize(
   'spoil, message',
   [
-    (lambda f: write_png(f / 'train/south/hill/9.png', 1, 'RGBA'), '4 channel'),
-    (lambda f: write_png(f / 'train/south/hill/9.png', 1, 'RGB'), 'one form'),
-    (
-      lambda f: write_png(f / 'train/south/hill/9.png', 1, size=(7, 5)),
-      r'9.png is \[5, 7, 1\] .* \[5, 6, 1\]',
-    ),
+    (lambda f: write_png(f / HILL_9, 1, 'RGBA'), '4 channel'),
+    (lambda f: write_png(f / HILL_9, 1, 'RGB'), 'one form'),
+    (lambda f: write_png(f / HILL_9, 1, size=(7, 5)), '9.png is [5, 7, 1]'),
     (lambda f: (f / 'train/south/hill/9.jpg').write_text(''), 'no PNG file'),
-    (lambda f: (f / 'train/south/hill/9.png').write_text('x'), 'no PNG file'),
-    (lambda f: cut_short(f / 'train/south/hill/0.png'), 'be decoded'),
+    (lambda f: (f / HILL_9).write_text('x'), 'no PNG file'),
+    (lambda f: cut_short(f / HILL_1), 'be decoded'),
+    (write_16_bits, 'hill/1.png has 16 bits per channel'),
+    (
+      lambda f: Image.new('L', (6, 5)).save(f / HILL_1, format='GIF'),
+      'hill/1.png is no PNG file',
+    ),
     (lambda f: (f / 'train/notes.txt').write_text(''), 'only folders'),
     (lambda f: (f / 'train/south/empty').mkdir(), 'empty is empty'),
     (lambda f: write_png(f / 'train/west/x/0.png', 1), "set 'x' of 'west'"),
-    (
-      lambda f: write_png(f / 'test/sick/0.png', 1),
-      'sick does not have the name',
-    ),
+    (lambda f: write_png(f / 'test/sick/0.png', 1), 'sick does not have the'),
     (lambda f: (f / 'prevalence.csv').unlink(), 'csv: no such file'),
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
 )
-def test_bad_image_folders(folder, spoil, message):
+def test_bad_image_folders(folder, spoil, message, refusal):
   spoil(folder)
-  with pytest.raises(ValueError, match=message) as caught:
+  with refusal(message):
     load_images(folder)
-  assert '\n' not in str(caught.value)
 
 
-def test_image_sets_need_a_folder():
-  with pytest.raises(ValueError, match='needs data_dir'):
-    image_sets.load(None, '')
+@pytest.mark.parametrize('source', [image_sets, npz_sets])
+def test_a_folder_is_needed(source, refusal):
+  with refusal('needs data_dir'):
+    source.load(None, '')
 
 
 def test_sources_stay_sources_without_sets(folder):

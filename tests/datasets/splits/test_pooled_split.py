@@ -8,37 +8,25 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.splits import pooled_split
 
 
-def split_of(numbers, num_classes=4, client_ids=None):
-  numbers = np.asarray(numbers, np.int32)
+def split_of(numbers, client_ids=None):
   pixels = np.stack([numbers // 256, numbers % 256], axis=1).astype(np.uint8)
-  labels = (numbers % num_classes).astype(np.int32)
+  labels = (numbers % 4).astype(np.int32)
   return Split(pixels.reshape(-1, 1, 2, 1), labels, client_ids)
 
 
 def source_of(train, validation, test):
-  edges = np.cumsum([0, train, validation, test])
-  parts = [
-    np.arange(start, end)
-    for start, end in zip(edges[:-1], edges[1:], strict=True)
-  ]
-  owners = np.array(['a'] * train, dtype=object)
+  numbers = np.arange(train + validation + test)
+  of_train, held_out, of_test = np.split(numbers, [train, train + validation])
+  owned = split_of(of_train, np.array(['a'] * train, object))
+  held_out = split_of(held_out) if validation else None
   return Source(
-    'made',
-    'v1',
-    'Made',
-    split_of(parts[0], client_ids=owners),
-    split_of(parts[2]),
-    4,
-    (0.5,),
-    (0.5,),
-    0,
-    False,
-    split_of(parts[1]) if validation else None,
+    *('made', 'v1', 'Made', owned, split_of(of_test), 4, (0.5,), (0.5,), 0),
+    mirrorable=False,
+    validation=held_out,
   )
 
 
@@ -91,40 +79,22 @@ def test_the_seed_fixes_the_cut_and_is_in_the_version():
   assert (first.name, first.mean) == (source.name, source.mean)
 
 
-def test_digits_can_be_cut():
-  source = catalogue.load('digits', data_dir=None, cache_dir='unused')
-  made = pooled_split.cut(source, 0)
-  sizes = [len(s.labels) for s in (made.train, made.validation, made.test)]
-  assert sizes == [1797 - 89 - 269, 89, 269]
-  before = np.concatenate([source.train.images, source.test.images])
-  after = np.concatenate(
-    [s.images for s in (made.train, made.validation, made.test)]
-  )
-  key = lambda images: sorted(image.tobytes() for image in images)
-  assert key(before) == key(after)
-
-
 def test_refusals():
   source = source_of(700, 0, 300)
-  labels = source.train.labels.copy()
-  labels[5] = UNKNOWN
-  unlabelled = dataclasses.replace(
-    source, train=dataclasses.replace(source.train, labels=labels)
-  )
+  labels = np.where(np.arange(700) == 5, UNKNOWN, source.train.labels)
+  train = dataclasses.replace(source.train, labels=labels)
+  unlabelled = dataclasses.replace(source, train=train)
   with pytest.raises(ValueError, match='images without labels, which made'):
     pooled_split.cut(unlabelled, 0)
   with pytest.raises(ValueError, match='no validation example of the 19'):
     pooled_split.cut(source_of(15, 0, 4), 0)
   # All 20 but the one training example of its kind are of class 0.
   rare = source_of(15, 0, 5)
-  labels = np.zeros(15, np.int32)
-  rare = dataclasses.replace(
-    rare,
-    train=dataclasses.replace(rare.train, labels=labels),
-    test=dataclasses.replace(
-      rare.test, labels=np.array([0, 0, 0, 0, 3], np.int32)
-    ),
+  train, test = (
+    dataclasses.replace(split, labels=np.array(labels, np.int32))
+    for split, labels in ((rare.train, [0] * 15), (rare.test, [0, 0, 0, 0, 3]))
   )
+  rare = dataclasses.replace(rare, train=train, test=test)
   kept, refused = 0, 0
   for seed in range(20):
     try:

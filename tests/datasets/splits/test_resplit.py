@@ -39,9 +39,8 @@ def test_sizes_of_each_choice(digits, split, train, validation, test):
 def test_owners_remain_where_each_gives_a_tenth(digits):
   owners = np.repeat(np.array(['a', 'b'], object), [37, 1400])
   train = dataclasses.replace(digits.train, client_ids=owners)
-  cut = resplit.resplit(
-    dataclasses.replace(digits, train=train), '90_10_per_client', seed=0
-  )
+  owned = dataclasses.replace(digits, train=train)
+  cut = resplit.resplit(owned, '90_10_per_client', seed=0)
   assert collections.Counter(cut.validation.client_ids) == {'a': 3, 'b': 140}
   assert collections.Counter(cut.train.client_ids) == {'a': 34, 'b': 1260}
   with pytest.raises(ValueError, match='digits names no owners'):

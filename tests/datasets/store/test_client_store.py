@@ -1,5 +1,6 @@
 """The packed store: what is written is read, and nothing else is."""
 
+import dataclasses
 import os
 import pathlib
 import time
@@ -8,71 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
-from sklearn.datasets import load_digits
 
 from datasets.partition import partitions
 from datasets.sources.source import Source, Split
 from datasets.store import client_store, store_readers
-
-HOSTILE = [
-  'a|b',
-  '../../escaped',
-  '/tmp/escaped',
-  '..',
-  'quote"\'',
-  'line\nbreak',
-  'nul\x00',
-  'nul',
-  'x' * 10_000,
-]
-
-
-def _digits_source(version='1797'):
-  digits = load_digits()
-  images = digits.images[..., np.newaxis].astype(np.uint8)
-  labels = digits.target.astype(np.int32)
-  ids = np.array([HOSTILE[i % len(HOSTILE)] for i in range(1500)], object)
-  return Source(
-    name='../digits',
-    version=version,
-    title='',
-    train=Split(images[:1500], labels[:1500], ids),
-    test=Split(images[1500:], labels[1500:]),
-    num_classes=10,
-    mean=(0.3,),
-    stddev=(0.4,),
-    background=0,
-    mirrorable=False,
-  )
-
-
-@pytest.fixture(scope='module')
-def source():
-  return _digits_source()
-
-
-@pytest.fixture(scope='module')
-def partition(source):
-  built = partitions.build(
-    'r', source, num_clients=12, noniid_r=0.5, server_examples=50, seed=2
-  )
-  return _with_an_empty_client(built, client=4)
-
-
-def _with_an_empty_client(partition, client):
-  sizes = np.insert(partition.client_sizes, client, 0)
-  fields = {**vars(partition)}
-  fields['offsets'] = np.concatenate([[0], np.cumsum(sizes)])
-  fields['client_names'] = partition.client_names + ('nobody',)
-  return partitions.Partition(**fields)
-
-
-@pytest.fixture(scope='module')
-def store(source, partition, tmp_path_factory):
-  folder = tmp_path_factory.mktemp('cache')
-  return client_store.build(
-    source, partition, cache_dir=folder, labelled='server'
-  )
 
 
 def _assert_part(read, images, y, true_y):
@@ -81,6 +21,12 @@ def _assert_part(read, images, y, true_y):
   np.testing.assert_array_equal(read.images, images)
   np.testing.assert_array_equal(read.y, y)
   np.testing.assert_array_equal(read.true_y, true_y)
+
+
+def _reader(store):
+  return tf.function(
+    lambda i: store_readers.client_dataset(store, i).get_single_element()
+  )
 
 
 def _through_tensorflow(dataset):
@@ -99,27 +45,19 @@ def test_description(store, partition):
 
 
 @pytest.mark.parametrize('labelled', ['server', 'clients'])
-def test_round_trip(source, partition, tmp_path, labelled):
-  store = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled=labelled
-  )
-  read_client = tf.function(
-    lambda index: (
-      store_readers.client_dataset(store, index).get_single_element().values()
-    )
-  )
+def test_round_trip(source, partition, build, labelled):
+  store = build(labelled)
+  read_client = _reader(store)
   train, test = source.train, source.test
   assert len(partition.client_indices(4)) == 0
   for client in range(13):
     held = partition.client_indices(client)
     true_y = train.labels[held]
     y = np.full(len(held), -1) if labelled == 'server' else true_y
-    in_graph = [t.numpy() for t in read_client(tf.constant(client))]
-    assert in_graph[0].shape == (len(held), 8, 8, 1)
-    for read in (
-      client_store.read_numpy(store, client),
-      client_store.Part(*in_graph),
-    ):
+    tensors = read_client(tf.constant(client)).values()
+    in_graph = client_store.Part(*(tensor.numpy() for tensor in tensors))
+    assert in_graph.images.shape == (len(held), 8, 8, 1)
+    for read in (client_store.read_numpy(store, client), in_graph):
       _assert_part(read, train.images[held], y, true_y)
   at_server = partition.server_indices
   labels = train.labels[at_server]
@@ -139,12 +77,9 @@ def in_sets(source):
   )
 
 
-def test_sets_take_the_place_of_labels(source, in_sets, tmp_path):
+def test_sets_take_the_place_of_labels(source, in_sets, build):
   stores = {
-    labelled: client_store.build(
-      source, in_sets, cache_dir=tmp_path, labelled=labelled
-    )
-    for labelled in ('sets', 'clients')
+    name: build(name, partition=in_sets) for name in ('sets', 'clients')
   }
   assert stores['sets'].key != stores['clients'].key
   for client in range(3):
@@ -156,10 +91,8 @@ def test_sets_take_the_place_of_labels(source, in_sets, tmp_path):
       _assert_part(part, source.train.images[held], y, true_y)
 
 
-def test_sets_come_with_their_priors(source, in_sets, tmp_path, tff_context):
-  store = client_store.build(
-    source, in_sets, cache_dir=tmp_path, labelled='sets'
-  )
+def test_sets_come_with_their_priors(in_sets, build, tff_context):
+  store = build('sets', partition=in_sets)
   reader = store_readers.set_reader(
     store, in_sets.class_priors, in_sets.set_shares
   )
@@ -168,12 +101,9 @@ def test_sets_come_with_their_priors(source, in_sets, tmp_path, tff_context):
     'context=<class_priors=float32[12,10],set_shares=float32[12]>>)'
   )
   read = reader(1)
-  np.testing.assert_allclose(
-    read['context']['class_priors'], in_sets.class_priors[1], rtol=1e-6
-  )
-  np.testing.assert_allclose(
-    read['context']['set_shares'], in_sets.set_shares[1], rtol=1e-6
-  )
+  for name in ('class_priors', 'set_shares'):
+    own = getattr(in_sets, name)[1]
+    np.testing.assert_allclose(read['context'][name], own, rtol=1e-6)
   assert not read['context']['set_shares'][11]
   (examples,) = list(read['examples'])
   own = slice(*in_sets.offsets[1:3])
@@ -219,13 +149,9 @@ def test_executed_by_tff(store, tff_context):
 
 @pytest.mark.parametrize('index', [-1, 13, 14, 15, 2**31 - 1, -(2**31)])
 def test_an_index_outside_reads_nothing(store, index):
-  read = tf.function(
-    lambda i: store_readers.client_dataset(store, i).get_single_element()
-  )
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match=r'outside \[0, 13\)'
-  ):
-    read(tf.constant(index))
+  outside = r'outside \[0, 13\)'
+  with pytest.raises(tf.errors.InvalidArgumentError, match=outside):
+    _reader(store)(tf.constant(index))
   with pytest.raises(ValueError, match=r'part=.*\[0, 13\)'):
     client_store.read_numpy(store, index)
 
@@ -238,7 +164,7 @@ def test_no_such_part(store):
 def test_hostile_ids_create_no_files(source, tmp_path):
   cache = tmp_path / 'deep' / 'cache'
   native = partitions.build('native', source, server_examples=0, seed=0)
-  assert set(native.client_names) == set(HOSTILE)
+  assert set(native.client_names) == set(source.train.client_ids)
   store = client_store.build(
     source, native, cache_dir=cache, labelled='clients'
   )
@@ -248,54 +174,47 @@ def test_hostile_ids_create_no_files(source, tmp_path):
     read = client_store.read_numpy(store, client)
     held = native.client_indices(client)
     np.testing.assert_array_equal(np.sort(held), theirs)
-    _assert_part(
-      read,
-      source.train.images[held],
-      source.train.labels[held],
-      source.train.labels[held],
-    )
+    labels = source.train.labels[held]
+    _assert_part(read, source.train.images[held], labels, labels)
   files = [path for path in tmp_path.rglob('*') if path.is_file()]
   assert sorted(path.parent for path in files) == [cache, cache]
   assert pathlib.Path(store.path) in files
 
 
-def test_built_once(source, partition, tmp_path):
-  build = lambda labelled='server', of=source, part=partition: (
-    client_store.build(of, part, cache_dir=tmp_path, labelled=labelled).path
-  )
-  path = build()
+def test_built_once(source, build):
+  path = build().path
   written = os.stat(path)
-  assert build() == path
+  assert build().path == path
   assert os.stat(path).st_mtime_ns == written.st_mtime_ns
-  other_seed = partitions.build('pooled', source, server_examples=5, seed=1)
-  newer = _digits_source(version='1798')
-  of_newer = partitions.build('pooled', newer, server_examples=5, seed=1)
+  newer = dataclasses.replace(source, version='1798')
+  other, of_newer = (
+    partitions.build('pooled', of, server_examples=5, seed=1)
+    for of in (source, newer)
+  )
   paths = {
     path,
-    build(labelled='clients'),
-    build(part=other_seed),
-    build(of=newer, part=of_newer),
+    build('clients').path,
+    build(partition=other).path,
+    build(source=newer, partition=of_newer).path,
   }
   assert len(paths) == 4
 
 
-def test_bad_arguments(source, partition, tmp_path):
-  build = lambda of, labelled='server': client_store.build(
-    of, partition, cache_dir=tmp_path, labelled=labelled
-  )
-  with pytest.raises(ValueError, match="labelled='all'"):
-    build(source, 'all')
-  with pytest.raises(ValueError, match="version '1797'.*version '2'"):
-    build(_digits_source(version='2'))
-  floats = Split(source.train.images / 255, source.train.labels)
-  with pytest.raises(ValueError, match=r'train.images is float64\[1500'):
-    build(Source(**{**vars(source), 'train': floats}))
-  other_shape = Split(source.test.images[:, :4], source.test.labels)
-  with pytest.raises(ValueError, match='give one shape'):
-    build(Source(**{**vars(source), 'test': other_shape}))
-  short = Split(source.test.images, source.test.labels[:-1])
-  with pytest.raises(ValueError, match='297 images and 296 labels'):
-    build(Source(**{**vars(source), 'test': short}))
+def test_bad_arguments(source, build, tmp_path):
+  train, test = source.train, source.test
+  for labelled, changes, message in (
+    ('all', {}, "labelled='all'"),
+    ('server', {'version': '2'}, "version '1797'.*version '2'"),
+    (
+      'server',
+      {'train': Split(train.images / 255, train.labels)},
+      r'train.images is float64\[1500',
+    ),
+    ('server', {'test': Split(test.images[:, :4], test.labels)}, 'one shape'),
+    ('server', {'test': Split(test.images, test.labels[:-1])}, '296 labels'),
+  ):
+    with pytest.raises(ValueError, match=message):
+      build(labelled, dataclasses.replace(source, **changes))
   assert not list(tmp_path.iterdir())
 
 

@@ -11,36 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from datasets.partition import partitions
-from datasets.sources.source import Source, Split
 from datasets.store import client_store, store_readers
 
 ROOT = pathlib.Path(client_store.__file__).parents[2]
-
-
-@pytest.fixture(scope='module')
-def source():
-  rng = np.random.default_rng(0)
-  images = rng.integers(0, 256, (1600, 8, 8, 1), dtype=np.uint8)
-  labels = (np.arange(1600) % 10).astype(np.int32)
-  train = Split(images[:1500], labels[:1500])
-  test = Split(images[1500:], labels[1500:])
-  return Source('random', '1', '', train, test, 10, (0.5,), (0.3,), 0, False)
-
-
-@pytest.fixture(scope='module')
-def partition(source):
-  return partitions.build(
-    'r', source, num_clients=12, noniid_r=0.5, server_examples=50, seed=2
-  )
-
-
-@pytest.fixture(scope='module')
-def store(source, partition, tmp_path_factory):
-  folder = tmp_path_factory.mktemp('cache')
-  return client_store.build(
-    source, partition, cache_dir=folder, labelled='server'
-  )
 
 
 def _mutations(content):
@@ -53,13 +26,8 @@ def _mutations(content):
   yield content[: len(content) // 2] * 2
   yield content.replace(b'FEDCSTOR', b'FEDCSTOX')
   yield content.replace(b'"num_classes": 10', b'"num_classes": 11')
-  for length in (
-    7,
-    100,
-    len(content) // 2,
-    len(content) - 33,
-    len(content) - 1,
-  ):
+  whole = len(content)
+  for length in (7, 100, whole // 2, whole - 33, whole - 1):
     yield content[:length]
   for at in rng.integers(len(content), size=15):
     yield _flip(content, at)
@@ -73,7 +41,7 @@ def _flip(content, at):
   return bytes(flipped)
 
 
-def test_damage_is_found_and_repaired(source, partition, store, tmp_path):
+def test_damage_is_found_and_repaired(build, store, tmp_path, refusal):
   content = pathlib.Path(store.path).read_bytes()
   path = tmp_path / os.path.basename(store.path)
   mutations = list(_mutations(content))
@@ -81,25 +49,19 @@ def test_damage_is_found_and_repaired(source, partition, store, tmp_path):
   for mutation in mutations:
     assert mutation != content
     path.write_bytes(mutation)
-    with pytest.raises(
-      client_store.StoreError, match='build it again'
-    ) as error:
+    with refusal('build it again', str(path), error=client_store.StoreError):
       client_store.open_store(path)
-    assert str(path) in str(error.value)
   for mutation in mutations[::6]:
     path.write_bytes(mutation)
-    repaired = client_store.build(
-      source, partition, cache_dir=tmp_path, labelled='server'
-    )
-    assert repaired.path == str(path)
+    assert build().path == str(path)
     assert path.read_bytes() == content
 
 
-def test_rebuilding_warns(source, partition, store, tmp_path, caplog):
+def test_rebuilding_warns(build, store, tmp_path, caplog):
   path = tmp_path / os.path.basename(store.path)
   path.write_bytes(b'not ours')
   with caplog.at_level(logging.WARNING, logger='absl'):
-    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+    build()
   assert any(str(path) in message for message in caplog.messages)
 
 
@@ -111,18 +73,12 @@ def test_an_older_format_is_named_and_rebuilt(store, tmp_path, monkeypatch):
     client_store.open_store(path)
 
 
-def test_another_store_under_our_name_is_rebuilt(
-  source, partition, store, tmp_path
-):
-  other = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled='clients'
-  )
+def test_another_store_under_our_name_is_rebuilt(build, store, tmp_path):
+  other = build('clients')
   path = tmp_path / os.path.basename(store.path)
   shutil.copy(other.path, path)
   assert client_store.open_store(path).key == other.key
-  built = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled='server'
-  )
+  built = build()
   assert built.key == store.key
   assert (client_store.read_numpy(built, 0).y == -1).all()
 
@@ -133,10 +89,8 @@ def test_a_missing_file_stays_missing(tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_damage_after_opening_is_an_error(source, partition, tmp_path):
-  store = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled='server'
-  )
+def test_damage_after_opening_is_an_error(build):
+  store = build()
   read = tf.function(
     lambda i: store_readers.client_dataset(store, i).get_single_element()
   )
@@ -159,14 +113,12 @@ def test_damage_after_opening_is_an_error(source, partition, tmp_path):
     read(tf.constant(6))
 
 
-def test_leftovers_of_dead_builders_are_removed(source, partition, tmp_path):
+def test_leftovers_of_dead_builders_are_removed(build, tmp_path):
   dead = tmp_path / f'clients-{"a" * 40}.store.123.tmp'
   foreign = tmp_path / 'clients-notes.tmp'
   dead.write_bytes(b'half')
   foreign.write_bytes(b'not ours')
-  store = client_store.build(
-    source, partition, cache_dir=tmp_path, labelled='server'
-  )
+  store = build()
   assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
     [os.path.basename(store.path), 'client_stores.lock', foreign.name]
   )
@@ -232,31 +184,24 @@ def test_builders_at_once_and_a_killed_one(tmp_path):
     text=True,
     timeout=120,
   )
-  assert said.stdout.split('\n') == ['wrote'] + 3 * ['exit 0'] + [''], (
-    said.stderr
-  )
-  assert sorted(path.suffix for path in tmp_path.iterdir()) == [
-    '.lock',
-    '.store',
-  ]
+  assert said.stdout.splitlines() == ['wrote', *['exit 0'] * 3], said.stderr
+  suffixes = sorted(path.suffix for path in tmp_path.iterdir())
+  assert suffixes == ['.lock', '.store']
 
 
-def test_a_full_disk_is_named(source, partition, tmp_path, monkeypatch):
+def test_a_full_disk_is_named(build, tmp_path, monkeypatch):
   usage = shutil.disk_usage(tmp_path)._replace(free=1000)
   monkeypatch.setattr(shutil, 'disk_usage', lambda _: usage)
   with pytest.raises(OSError, match=r'needs 0\.\d MiB and 0\.0 MiB are free'):
-    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+    build()
   assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
 
 
-def test_a_failed_write_leaves_nothing(
-  source, partition, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(os, 'fsync', _no_space)
+def test_a_failed_write_leaves_nothing(build, tmp_path, monkeypatch):
+  def no_space(_):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(os, 'fsync', no_space)
   with pytest.raises(OSError, match='No space left'):
-    client_store.build(source, partition, cache_dir=tmp_path, labelled='server')
+    build()
   assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
-
-
-def _no_space(_):
-  raise OSError(28, 'No space left on device')

@@ -56,10 +56,32 @@ def flat_bits(state):
   ]
 
 
-def manager(folder, keep=2, fingerprint=FINGERPRINT, seed=0):
-  return checkpoints.CheckpointManager(
-    folder, make_state(seed), fingerprint, keep
-  )
+def manager(folder, keep=2, fingerprint=FINGERPRINT):
+  state = make_state(0)
+  return checkpoints.CheckpointManager(folder, state, fingerprint, keep)
+
+
+def saved(folder, *numbers, **options):
+  """Saves the state `make_state(number)` as each of some rounds."""
+  saver = manager(folder, **options)
+  for number in numbers:
+    saver.save(number, make_state(number))
+  return saver
+
+
+def assert_latest(folder, round_number, seed=None):
+  """Asserts that the round is loaded, and its state is that of the seed."""
+  loader = manager(folder)
+  found, state = loader.load_latest()
+  assert found == round_number
+  seed = round_number if seed is None else seed
+  assert flat_bits(state) == flat_bits(make_state(seed))
+  return loader
+
+
+def rounds_in(folder):
+  # One that was saved anew has a longer name.
+  return [int(name[6:14]) for name in sorted(os.listdir(folder))]
 
 
 def test_round_trip_is_bit_exact(tmp_path):
@@ -92,24 +114,21 @@ def test_no_checkpoint_is_none(tmp_path):
 
 
 def test_keeps_the_newest_two(tmp_path):
-  saver = manager(tmp_path)
-  for number in (1, 2, 10):
-    saver.save(number, make_state(number))
+  saved(tmp_path, 1, 2, 10)
   assert sorted(os.listdir(tmp_path)) == ['round_00000002', 'round_00000010']
-  assert manager(tmp_path).load_latest()[0] == 10
+  assert_latest(tmp_path, 10)
 
 
 def test_keeps_a_pinned_one_until_another_is_pinned(tmp_path):
-  saver = manager(tmp_path)
-  for number in range(1, 6):
+  saver = saved(tmp_path, 1, 2)
+  saver.pin(2)
+  for number in (3, 4, 5):
     saver.save(number, make_state(number))
-    if number == 2:
-      saver.pin(2)
-  assert [int(name[-8:]) for name in sorted(os.listdir(tmp_path))] == [2, 4, 5]
+  assert rounds_in(tmp_path) == [2, 4, 5]
   saver.pin(5)
   for number in (6, 7):
     saver.save(number, make_state(number))
-  assert [int(name[-8:]) for name in sorted(os.listdir(tmp_path))] == [5, 6, 7]
+  assert rounds_in(tmp_path) == [5, 6, 7]
 
 
 def test_later_ones_are_dropped_and_a_round_begins_again(tmp_path):
@@ -138,29 +157,25 @@ def test_same_round_again_replaces_it(tmp_path):
   saver = manager(tmp_path)
   for content in (1, 2, 3, 4):
     saver.save(3, make_state(content))
-    round_number, loaded = manager(tmp_path).load_latest()
-    assert round_number == 3
-    assert flat_bits(loaded) == flat_bits(make_state(content))
-    assert len(os.listdir(tmp_path)) == 1
+    assert_latest(tmp_path, 3, content)
+    assert rounds_in(tmp_path) == [3]
 
 
 def test_whether_a_round_can_be_loaded(tmp_path):
-  saver = manager(tmp_path)
-  saver.save(3, make_state(1))
+  saver = saved(tmp_path, 3)
   assert saver.is_sound(3) and not saver.is_sound(4)
   (tmp_path / 'round_00000003' / 'state.npz').write_bytes(b'damaged')
   assert not saver.is_sound(3)
 
 
 def test_earlier_round_is_refused(tmp_path):
-  saver = manager(tmp_path)
-  saver.save(3, make_state(1))
+  saver = saved(tmp_path, 3)
   with pytest.raises(ValueError, match='round=2 .* round 3'):
     saver.save(2, make_state(1))
 
 
 def test_manifest_names_round_fingerprint_and_hashes(tmp_path):
-  manager(tmp_path).save(4, make_state(1))
+  saved(tmp_path, 4)
   folder = tmp_path / 'round_00000004'
   manifest = json.loads((folder / 'manifest.json').read_text())
   assert manifest['round'] == 4
@@ -174,7 +189,7 @@ def run_sha256sum(path):
 
 
 def test_other_settings_are_shown_as_a_table(tmp_path):
-  manager(tmp_path).save(1, make_state(1))
+  saved(tmp_path, 1)
   other = {'process': 'grouping', 'seed': 8, 'shape': (2, 3), 'groups': 5}
   with pytest.raises(run_folder.FingerprintMismatch) as caught:
     manager(tmp_path, fingerprint=other).load_latest()
@@ -187,7 +202,7 @@ def test_other_settings_are_shown_as_a_table(tmp_path):
 
 
 def test_other_structure_is_refused(tmp_path):
-  manager(tmp_path).save(1, make_state(1))
+  saved(tmp_path, 1)
   template = make_state(0)
   template.weights['z'] = np.zeros([4, 4], np.float32)
   other = checkpoints.CheckpointManager(tmp_path, template, FINGERPRINT)
@@ -241,9 +256,7 @@ def mutate(rng, older, newer):
 
 def test_no_damage_gives_a_wrong_state(tmp_path, caplog):
   sound = tmp_path / 'sound'
-  saver = manager(sound)
-  saver.save(1, make_state(1))
-  saver.save(2, make_state(2))
+  saved(sound, 1, 2)
   expected = {1: flat_bits(make_state(1)), 2: flat_bits(make_state(2))}
   rng = random.Random(0)
   fallbacks = 0
@@ -264,9 +277,7 @@ def test_no_damage_gives_a_wrong_state(tmp_path, caplog):
 
 
 def test_swapped_rounds_are_not_believed(tmp_path):
-  saver = manager(tmp_path)
-  saver.save(1, make_state(1))
-  saver.save(2, make_state(2))
+  saved(tmp_path, 1, 2)
   one, two = sorted(tmp_path.iterdir())
   one.rename(tmp_path / 'aside')
   two.rename(one)
@@ -276,26 +287,13 @@ def test_swapped_rounds_are_not_believed(tmp_path):
 
 
 def test_none_sound_never_starts_afresh(tmp_path):
-  manager(tmp_path).save(1, make_state(1))
+  saved(tmp_path, 1)
   (tmp_path / 'round_00000001' / 'state.npz').write_bytes(b'')
   with pytest.raises(checkpoints.CheckpointError, match='No checkpoint .*'):
     manager(tmp_path).load_latest()
 
 
-def test_damaged_checkpoint_is_replaced_by_the_repeated_round(tmp_path):
-  saver = manager(tmp_path)
-  for number in (1, 2):
-    saver.save(number, make_state(number))
-  (tmp_path / 'round_00000002' / 'state.npz').unlink()
-  again = manager(tmp_path)
-  assert again.load_latest()[0] == 1
-  again.save(2, make_state(2))
-  assert len(os.listdir(tmp_path)) == 2
-  round_number, state = manager(tmp_path).load_latest()
-  assert (round_number, flat_bits(state)) == (2, flat_bits(make_state(2)))
-
-
-def reseal(folder, change):
+def reseal(folder, change=lambda manifest: None):
   """Changes a manifest, whose own SHA-256 is right again."""
   manifest = json.loads((folder / 'manifest.json').read_text())
   del manifest['sha256']
@@ -321,21 +319,25 @@ class Canary:
 def put_pickle(folder):
   canary = np.array([Canary(folder.parent.parent / 'canary')], object)
   np.savez(folder / 'state.npz', leaf_00000=canary)
-  reseal(folder, lambda manifest: None)
+  reseal(folder)
 
 
 def put_other_arrays(folder):
   np.savez(folder / 'state.npz', leaf_00000=np.zeros(3))
-  reseal(folder, lambda manifest: None)
+  reseal(folder)
 
 
 def put_no_archive(folder):
   (folder / 'state.npz').write_bytes(b'PK\3\4 and no more')
-  reseal(folder, lambda manifest: None)
+  reseal(folder)
 
 
 def put_deep_nesting(folder):
   (folder / 'manifest.json').write_text('[' * 100_000 + ']' * 100_000)
+
+
+def put_nothing(folder):
+  (folder / 'state.npz').unlink()
 
 
 def put_file(folder):
@@ -353,9 +355,9 @@ def put_without(name):
   return lambda folder: reseal(folder, lambda manifest: manifest.pop(name))
 
 
-def put_value(name, value):
+def put_value(**changes):
   return lambda folder: reseal(
-    folder, lambda manifest: manifest.update({name: value})
+    folder, lambda manifest: manifest.update(changes)
   )
 
 
@@ -366,83 +368,60 @@ def put_value(name, value):
     (put_other_arrays, 'state.npz holds other arrays'),
     (put_no_archive, 'state.npz cannot be read'),
     (put_deep_nesting, 'manifest cannot be read'),
+    (put_nothing, 'No such file'),
     (put_file, 'Not a directory'),
     (put_link, 'No such file'),
     *(
       (put_without(name), f"manifest has no '{name}'")
       for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
     ),
-    (put_value('files', ['state.npz']), "no 'files'"),
-    (put_value('files', {}), 'state.npz does not match'),
-    (put_value('leaves', 3), "no 'leaves'"),
-    (put_value('leaves', [1, 2]), "odd 'leaves'"),
-    (put_value('leaves', [{}]), "odd 'leaves'"),
-    (put_value('client_states', []), "table 'client_states'"),
+    (put_value(files=['state.npz']), "no 'files'"),
+    (put_value(files={}), 'state.npz does not match'),
+    (put_value(leaves=3), "no 'leaves'"),
+    (put_value(leaves=[1, 2]), "odd 'leaves'"),
+    (put_value(leaves=[{}]), "odd 'leaves'"),
+    (put_value(client_states=[]), "table 'client_states'"),
   ],
 )
 def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
   folder = tmp_path / 'checkpoints'
-  saver = manager(folder)
-  for number in (1, 2):
-    saver.save(number, make_state(number))
+  saved(folder, 1, 2)
   put(folder / 'round_00000002')
-  again = manager(folder)
-  round_number, state = again.load_latest()
-  assert (round_number, flat_bits(state)) == (1, flat_bits(make_state(1)))
+  again = assert_latest(folder, 1)
   assert fault in caplog.text
   assert not (tmp_path / 'canary').exists()
   # The repeated round takes its place, whatever that was.
   again.save(2, make_state(2))
-  assert manager(folder).load_latest()[0] == 2
-  assert len(os.listdir(folder)) == 2
+  assert_latest(folder, 2)
+  assert rounds_in(folder) == [1, 2]
 
 
 def test_a_resealed_checkpoint_is_sound(tmp_path):
   """Otherwise the cases above would show nothing."""
-  manager(tmp_path).save(1, make_state(1))
-  reseal(tmp_path / 'round_00000001', lambda manifest: None)
-  assert manager(tmp_path).load_latest()[0] == 1
+  saved(tmp_path, 1)
+  reseal(tmp_path / 'round_00000001')
+  assert_latest(tmp_path, 1)
 
 
 class Interrupted(BaseException):
   """Stands for a SIGKILL: nothing may run after it."""
 
 
-SYSTEM_CALLS = ('open', 'write', 'fsync', 'replace', 'rename', 'mkdir', 'rmdir')
+SYSTEM_CALLS = [
+  *('open', 'write', 'fsync', 'replace', 'rename', 'mkdir', 'rmdir'),
+  'unlink',
+]
+FULL = OSError(28, 'No space left on device')
 
 
-def fail_call(monkeypatch, fatal_call, error):
-  """Lets the `fatal_call`-th system call that writes, and all later, fail."""
-  count = [0]
-
-  def wrap(function):
-    def failing(*args, **kwargs):
-      count[0] += 1
-      if count[0] >= fatal_call:
-        raise error
-      return function(*args, **kwargs)
-
-    return failing
-
-  for name in (*SYSTEM_CALLS, 'unlink'):
-    monkeypatch.setattr(os, name, wrap(getattr(os, name)))
-  return count
-
-
-@pytest.mark.parametrize(
-  'error', [OSError(28, 'No space left on device'), Interrupted()]
-)
-def test_failure_at_every_system_call(tmp_path, monkeypatch, error):
-  expected = {n: flat_bits(make_state(n)) for n in (1, 2, 3)}
+@pytest.mark.parametrize('error', [FULL, Interrupted()])
+def test_failure_at_every_system_call(tmp_path, failing_calls, error):
   fatal_call, finished = 0, False
   while not finished:
     fatal_call += 1
     folder = tmp_path / f'run{fatal_call}'
-    saver = manager(folder)
-    saver.save(1, make_state(1))
-    saver.save(2, make_state(2))
-    with monkeypatch.context() as patch:
-      count = fail_call(patch, fatal_call, error)
+    saver = saved(folder, 1, 2)
+    with failing_calls(SYSTEM_CALLS, error, fatal_call) as calls:
       try:
         saver.save(3, make_state(3))
         finished = True
@@ -450,25 +429,22 @@ def test_failure_at_every_system_call(tmp_path, monkeypatch, error):
         if isinstance(error, OSError):
           assert 'No space left' in str(caught) and 'untouched' in str(caught)
           assert 'bytes' in str(caught) and str(folder) in str(caught)
-    assert finished == (count[0] < fatal_call)
+    assert finished == (len(calls) < fatal_call)
     # The next start goes on, with one of the two, and to the same end.
     again = manager(folder)
     round_number, state = again.load_latest()
     assert round_number in (2, 3)
-    assert flat_bits(state) == expected[round_number]
+    assert flat_bits(state) == flat_bits(make_state(round_number))
     again.save(3, make_state(3))
-    round_number, state = manager(folder).load_latest()
-    assert (round_number, flat_bits(state)) == (3, expected[3])
-    assert sorted(os.listdir(folder))[0] == 'round_00000002'
-    assert len(os.listdir(folder)) == 2
+    assert_latest(folder, 3)
+    assert rounds_in(folder) == [2, 3]
   assert fatal_call > 15
 
 
 def test_read_only_folder_is_one_error(tmp_path):
-  saver = manager(tmp_path)
-  saver.save(1, make_state(1))
   if os.geteuid() == 0:
     pytest.skip('root writes to read-only folders')
+  saver = saved(tmp_path, 1)
   tmp_path.chmod(0o500)
   with pytest.raises(checkpoints.CheckpointError, match='Permission denied'):
     saver.save(2, make_state(2))

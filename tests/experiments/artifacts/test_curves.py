@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import axes
-from matplotlib import figure as figure_lib
+from matplotlib import figure
 from PIL import Image
 
 from experiments.artifacts import curves, metric_log
@@ -12,18 +11,11 @@ from experiments.measuring import proxy_evaluation
 from experiments.reporting import mean_curves
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-  """What is drawn: x and y by label."""
-  lines = {}
-  plot = axes.Axes.plot
-
-  def record(self, x, y, *, label):
-    lines[label] = (list(x), list(y))
-    return plot(self, x, y, label=label)
-
-  monkeypatch.setattr(axes.Axes, 'plot', record)
-  return lines
+def lines_of(axes):
+  """Returns {name: (rounds, values)} of a panel."""
+  return {
+    line.get_label(): tuple(map(list, line.get_data())) for line in axes.lines
+  }
 
 
 def write(path, rows):
@@ -32,7 +24,7 @@ def write(path, rows):
       log.append(number, row)
 
 
-def test_lines_are_the_numbers_of_the_csv(tmp_path, drawn):
+def test_lines_are_the_numbers_of_the_csv(tmp_path, pictures):
   write(
     tmp_path / 'metrics.csv',
     [
@@ -43,7 +35,7 @@ def test_lines_are_the_numbers_of_the_csv(tmp_path, drawn):
     ],
   )
   curves.plot(tmp_path / 'metrics.csv', tmp_path / 'curves.png', 'title')
-  assert drawn == {
+  assert lines_of(pictures[0].axes[0]) == {
     'test accuracy': ([2, 4], [0.25, 0.5]),
     'mask rate': ([2, 4], [0.0, 0.75]),
     'accuracy of pseudo-labels': ([3], [0.875]),
@@ -54,34 +46,24 @@ def test_lines_are_the_numbers_of_the_csv(tmp_path, drawn):
     assert len(np.unique(np.asarray(picture.convert('L')))) > 10
 
 
-def test_a_supervised_run_has_one_line(tmp_path, drawn):
+def test_a_supervised_run_has_one_line(tmp_path, pictures):
   write(tmp_path / 'metrics.csv', [{'accuracy': 0.1}, {'accuracy': 0.2}])
   curves.plot(tmp_path / 'metrics.csv', tmp_path / 'curves.png', 'title')
-  assert drawn == {'test accuracy': ([1, 2], [0.1, 0.2])}
+  lines = lines_of(pictures[0].axes[0])
+  assert lines == {'test accuracy': ([1, 2], [0.1, 0.2])}
 
 
-def test_loss_is_beside_accuracy_and_warm_up_is_shaded(tmp_path, monkeypatch):
+def test_loss_is_beside_accuracy_and_warm_up_is_shaded(tmp_path, pictures):
   row = {'accuracy': 0.5, 'test_loss': 1.5, 'server_loss': 0.25}
   write(tmp_path / 'metrics.csv', [row] * 3)
-  pictures = []
-  save = figure_lib.Figure.savefig
-
-  def savefig(self, *args, **kwargs):
-    pictures.append(self)
-    save(self, *args, **kwargs)
-
-  monkeypatch.setattr(figure_lib.Figure, 'savefig', savefig)
   phases = [('server warm-up', 2)]
   path = tmp_path / 'curves.png'
   curves.plot(tmp_path / 'metrics.csv', path, 'costs $5 and $_', phases)
   (picture,) = pictures
   shares, losses = picture.axes
-  assert [line.get_label() for line in shares.lines] == ['test accuracy']
-  assert [line.get_label() for line in losses.lines] == [
-    'test loss',
-    "server's loss",
-  ]
-  assert losses.lines[1].get_ydata().tolist() == [0.25] * 3
+  assert list(lines_of(shares)) == ['test accuracy']
+  assert list(lines_of(losses)) == ['test loss', "server's loss"]
+  assert lines_of(losses)["server's loss"] == ([1, 2, 3], [0.25] * 3)
   assert losses.get_ylim()[0] == 0
   for panel in (shares, losses):
     (shade,) = panel.patches
@@ -120,14 +102,14 @@ def test_a_picture_that_is_cut_off_leaves_the_old_one(
   path = tmp_path / 'picture.png'
   draw(path)
   before = path.read_bytes()
-  save = figure_lib.Figure.savefig
+  save = figure.Figure.savefig
 
   def cut(self, target, **arguments):
     save(self, target, **arguments)
     raise OSError(28, 'No space left on device')
 
   path.write_bytes(before + b'the picture before')
-  monkeypatch.setattr(figure_lib.Figure, 'savefig', cut)
+  monkeypatch.setattr(figure.Figure, 'savefig', cut)
   with pytest.raises(OSError, match='No space left'):
     draw(path)
   assert path.read_bytes() == before + b'the picture before'

@@ -21,11 +21,25 @@ def read(path):
     return list(csv.reader(lines))
 
 
-def test_rows_and_nested_names(tmp_path):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
-    log.append(1, {'train': {'loss': 0.5, 'count': 3}, 'on': True})
-    log.append(2, {'train': {'loss': 0.25, 'count': 4}, 'on': False})
-  assert read(tmp_path / 'm.csv') == [
+@pytest.fixture
+def path(tmp_path):
+  return tmp_path / 'm.csv'
+
+
+def append(path, *rows, first_round=1):
+  """Writes one row after another, from `first_round` on."""
+  with metric_log.MetricLog(path, first_round) as log:
+    for number, row in enumerate(rows, start=first_round):
+      log.append(number, row)
+
+
+def test_rows_and_nested_names(path):
+  append(
+    path,
+    {'train': {'loss': 0.5, 'count': 3}, 'on': True},
+    {'train': {'loss': 0.25, 'count': 4}, 'on': False},
+  )
+  assert read(path) == [
     ['round', 'train/loss', 'train/count', 'on'],
     ['1', '0.5', '3', 'True'],
     ['2', '0.25', '4', 'False'],
@@ -35,48 +49,35 @@ def test_rows_and_nested_names(tmp_path):
 @pytest.mark.parametrize(
   'value',
   [
-    0.1,
-    -1e-320,
-    math.inf,
-    np.float32(0.1),
-    np.array(1 / 3),
-    np.float16(0.1),
-    ml_dtypes.bfloat16(0.1),
-    2**63 - 1,
-    -7,
+    *(0.1, -1e-320, math.inf, np.float32(0.1), np.array(1 / 3)),
+    *(np.float16(0.1), ml_dtypes.bfloat16(0.1), 2**63 - 1, -7),
   ],
 )
-def test_numbers_round_trip(tmp_path, value):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 0) as log:
-    log.append(0, {'x': value})
-  [_, [_, text]] = read(tmp_path / 'm.csv')
+def test_numbers_round_trip(path, value):
+  append(path, {'x': value}, first_round=0)
+  [_, [_, text]] = read(path)
   number = int if isinstance(value, int) else float
   assert number(text) == number(value)
 
 
-def test_not_a_number_is_read_by_pandas(tmp_path):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 0) as log:
-    log.append(0, {'x': math.nan, 'y': 0.1 + 0.2})
-  table = pd.read_csv(tmp_path / 'm.csv', float_precision='round_trip')
+def test_not_a_number_is_read_by_pandas(path):
+  append(path, {'x': math.nan, 'y': 0.1 + 0.2})
+  table = pd.read_csv(path, float_precision='round_trip')
   assert math.isnan(table.x[0])
   assert struct.pack('d', table.y[0]) == struct.pack('d', 0.1 + 0.2)
 
 
 @pytest.mark.parametrize('text', ['=cmd|x', '+1', '-1', '@sum', '=1,"a"'])
-def test_formulas_are_inert(tmp_path, text):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 0) as log:
-    log.append(0, {text: text, 'loss': -1.5})
-  header, row = read(tmp_path / 'm.csv')
+def test_formulas_are_inert(path, text):
+  append(path, {text: text, 'loss': -1.5})
+  header, row = read(path)
   assert header == ['round', f"'{text}", 'loss']
-  assert row == ['0', f"'{text}", '-1.5']
+  assert row == ['1', f"'{text}", '-1.5']
 
 
-def test_new_metric_gets_a_column(tmp_path):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
-    log.append(1, {'a': 1})
-    log.append(2, {'b': 2, 'a': 3})
-    log.append(3, {'b': 4})
-  assert read(tmp_path / 'm.csv') == [
+def test_new_metric_gets_a_column(path):
+  append(path, {'a': 1}, {'b': 2, 'a': 3}, {'b': 4})
+  assert read(path) == [
     ['round', 'a', 'b'],
     ['1', '1', ''],
     ['2', '3', '2'],
@@ -85,24 +86,18 @@ def test_new_metric_gets_a_column(tmp_path):
 
 
 @pytest.mark.parametrize('torn', ['', '4,0.', '4,0.1', '4,"x'])
-def test_resume_drops_repeated_and_torn_rows(tmp_path, torn):
-  path = tmp_path / 'm.csv'
-  with metric_log.MetricLog(path, 1) as log:
-    for number in (1, 2, 3):
-      log.append(number, {'x': number / 8})
+def test_resume_drops_repeated_and_torn_rows(path, torn):
+  append(path, {'x': 0.125}, {'x': 0.25}, {'x': 0.375})
   uninterrupted = path.read_bytes()
   path.write_bytes(uninterrupted + torn.encode())
-
-  with metric_log.MetricLog(path, 2) as log:
-    assert len(read(path)) == 2
-    log.append(2, {'x': 2 / 8})
-    log.append(3, {'x': 3 / 8})
-
+  append(path, first_round=2)
+  assert len(read(path)) == 2
+  append(path, {'x': 0.25}, {'x': 0.375}, first_round=2)
   assert path.read_bytes() == uninterrupted
 
 
-def test_a_round_has_one_row(tmp_path):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+def test_a_round_has_one_row(path):
+  with metric_log.MetricLog(path, 1) as log:
     log.append(2, {'x': 1})
     for number in (1, 2):
       with pytest.raises(ValueError, match=f'round={number} is not after'):
@@ -118,8 +113,8 @@ def test_a_round_has_one_row(tmp_path):
     ({'round': 1}, "'round'"),
   ],
 )
-def test_what_is_no_cell_is_refused(tmp_path, metrics, message):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
+def test_what_is_no_cell_is_refused(path, metrics, message):
+  with metric_log.MetricLog(path, 1) as log:
     with pytest.raises(ValueError, match=message):
       log.append(1, metrics)
     log.append(1, {'y': 1})
@@ -128,22 +123,11 @@ def test_what_is_no_cell_is_refused(tmp_path, metrics, message):
 @pytest.mark.parametrize(
   'content', [b'a,b\n1,2\n', b'round,x\n1\n', b'round,x\nz,1\n', b'\xff\n']
 )
-def test_foreign_or_damaged_file_is_refused(tmp_path, content):
-  path = tmp_path / 'm.csv'
+def test_foreign_or_damaged_file_is_refused(path, content):
   path.write_bytes(content)
   with pytest.raises(metric_log.MetricLogError, match='m.csv'):
     metric_log.MetricLog(path, 5)
   assert path.read_bytes() == content
-
-
-def test_full_device_is_an_error(tmp_path):
-  with metric_log.MetricLog(tmp_path / 'm.csv', 1) as log:
-    log.append(1, {'x': 1})
-    full = os.open('/dev/full', os.O_WRONLY)
-    os.dup2(full, log._descriptor)
-    os.close(full)
-    with pytest.raises(metric_log.MetricLogError, match='No space left'):
-      log.append(2, {'x': 1})
 
 
 LIMITED = """
@@ -161,9 +145,8 @@ log.append(2, {'x': 0.5})
 """
 
 
-def test_half_written_row_is_taken_back(tmp_path):
+def test_half_written_row_is_taken_back(path):
   """The kernel itself stops the file at 18 bytes, within the second row."""
-  path = tmp_path / 'm.csv'
   done = subprocess.run(
     [sys.executable, '-c', LIMITED, path],
     capture_output=True,
@@ -174,45 +157,31 @@ def test_half_written_row_is_taken_back(tmp_path):
   assert path.read_text() == 'round,x\n1,1.25\n2,0.5\n'
 
 
-def test_failure_at_every_system_call(tmp_path, monkeypatch):
+def test_failure_at_every_system_call(tmp_path, failing_calls):
   expected = [['round', 'x', 'y'], ['1', '1', ''], ['2', '2', '3']]
+  calls = ('open', 'write', 'fsync', 'replace')
+  error = OSError(28, 'No space left on device')
   fatal_call, finished = 0, False
   while not finished:
     fatal_call += 1
     path = tmp_path / f'{fatal_call}.csv'
     log = metric_log.MetricLog(path, 1)
     log.append(1, {'x': 1})
-    count = [0]
-    with monkeypatch.context() as patch:
-
-      def wrap(function, count=count, fatal_call=fatal_call):
-        def failing(*args, **kwargs):
-          count[0] += 1
-          if count[0] == fatal_call:
-            raise OSError(28, 'No space left on device')
-          return function(*args, **kwargs)
-
-        return failing
-
-      for name in ('open', 'write', 'fsync', 'replace'):
-        patch.setattr(os, name, wrap(getattr(os, name)))
+    with failing_calls(calls, error, fatal_call, last=fatal_call):
       try:
         log.append(2, {'x': 2, 'y': 3})
         finished = True
-      except metric_log.MetricLogError as error:
-        assert 'No space left' in str(error)
-    with metric_log.MetricLog(path, 2) as again:
-      again.append(2, {'x': 2, 'y': 3})
+      except metric_log.MetricLogError as caught:
+        assert 'No space left' in str(caught)
+    append(path, {'x': 2, 'y': 3}, first_round=2)
     assert read(path) == expected
   assert fatal_call > 5
 
 
-def test_temporary_of_an_interrupted_write_is_not_in_the_way(tmp_path):
-  path = tmp_path / 'm.csv'
-  (tmp_path / f'{run_folder.TEMPORARY_PREFIX}m.csv').write_text('half')
-  with metric_log.MetricLog(path, 1) as log:
-    log.append(1, {'x': 1})
-  assert os.listdir(tmp_path) == ['m.csv']
+def test_temporary_of_an_interrupted_write_is_not_in_the_way(path):
+  (path.parent / f'{run_folder.TEMPORARY_PREFIX}m.csv').write_text('half')
+  append(path, {'x': 1})
+  assert os.listdir(path.parent) == ['m.csv']
 
 
 @pytest.mark.parametrize('in_notebook', [False, True])

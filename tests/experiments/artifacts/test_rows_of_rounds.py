@@ -1,7 +1,6 @@
 """The CSV of clients: whole rounds, any names, nothing twice."""
 
 import csv
-import os
 
 import pytest
 
@@ -49,9 +48,8 @@ def test_a_name_is_one_inert_cell(tmp_path, name, shown):
       if first_round == 1:
         log.append(1, [(0, name, 1, 1.0, 0.0)])
     with path.open(newline='') as lines:
-      assert list(csv.reader(lines))[1:] == [
-        ['1', '0', shown, '1', '1.0', '0.0']
-      ]
+      _, *rows_read = csv.reader(lines)
+    assert rows_read == [['1', '0', shown, '1', '1.0', '0.0']]
 
 
 @pytest.mark.parametrize('torn', ['', '6', '6,0,a,3,0.75,0.5\n6,2,c'])
@@ -89,13 +87,14 @@ def test_lost_file_is_an_error(tmp_path):
     rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 3, [2])
 
 
-def test_full_device_is_an_error(tmp_path):
-  with rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 1, []) as log:
-    full = os.open('/dev/full', os.O_WRONLY)
-    os.dup2(full, log._descriptor)
-    os.close(full)
-    with pytest.raises(MetricLogError, match='No space left'):
-      log.append(1, rows(1))
+def test_full_device_is_an_error(tmp_path, failing_calls):
+  error = OSError(28, 'No space left on device')
+  with (
+    rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 1, []) as log,
+    failing_calls(['write'], error, 1),
+    pytest.raises(MetricLogError, match='No space left'),
+  ):
+    log.append(1, rows(1))
 
 
 def test_rounds_come_from_the_metrics(tmp_path):

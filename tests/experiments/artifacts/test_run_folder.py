@@ -22,10 +22,17 @@ from experiments.running import signals
 def start(program, *arguments):
   return subprocess.Popen(
     [sys.executable, '-c', program, *map(str, arguments)],
+    stdin=subprocess.PIPE,
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
   )
+
+
+@pytest.fixture
+def folder(tmp_path):
+  with run_folder.RunFolder(tmp_path / 'run') as opened:
+    yield opened
 
 
 HOLD = """
@@ -42,15 +49,7 @@ else:
 
 
 def test_one_run_at_a_time(tmp_path):
-  runs = [
-    subprocess.Popen(
-      [sys.executable, '-c', HOLD, tmp_path / 'run'],
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      text=True,
-    )
-    for _ in range(4)
-  ]
+  runs = [start(HOLD, tmp_path / 'run') for _ in range(4)]
   try:
     lines = [run.stdout.readline() for run in runs]
     [winner] = [
@@ -76,24 +75,22 @@ def test_closing_unlocks(tmp_path):
   run_folder.RunFolder(tmp_path).close()
 
 
-def test_known_names(tmp_path):
-  with run_folder.RunFolder(tmp_path / 'a' / 'b') as folder:
-    names = {
-      getattr(folder, name).name
-      for name in (
-        *('checkpoints', 'metrics', 'tensorboard'),
-        *('flags', 'versions', 'summary'),
-      )
-    }
-  assert names == {
+def test_known_names(folder):
+  assert [
+    path.relative_to(folder.path).as_posix()
+    for path in (
+      *(folder.checkpoints, folder.metrics, folder.tensorboard),
+      *(folder.flags, folder.versions, folder.summary),
+    )
+  ] == [
     *('checkpoints', 'metrics.csv', 'tensorboard'),
     *('flags.txt', 'versions.json', 'summary.json'),
-  }
+  ]
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_a_file_is_no_folder(tmp_path, refusal):
   (tmp_path / 'file').write_text('')
-  with pytest.raises(ValueError, match='run_dir=.*file cannot be created'):
+  with refusal('run_dir=', 'file cannot be created'):
     run_folder.RunFolder(tmp_path / 'file')
 
 
@@ -119,17 +116,15 @@ def test_foreign_folder_is_refused(tmp_path, monkeypatch):
     (['.lock', 'notes.txt'], '(notes.txt)'),
   ],
 )
-def test_a_folder_of_other_files_is_refused(files, found, tmp_path):
+def test_a_folder_of_other_files_is_refused(files, found, tmp_path, refusal):
   for name in files:
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text('of somebody')
   before = sorted(tmp_path.rglob('*'))
-  with pytest.raises(ValueError) as caught:
+  where = f'run_dir={tmp_path} holds files that are not'
+  with refusal(where, found, 'choose a new or an empty folder'):
     run_folder.RunFolder(tmp_path)
-  message = str(caught.value)
-  assert message.startswith(f'run_dir={tmp_path} holds files that are not')
-  assert found in message and 'choose a new or an empty folder' in message
   assert sorted(tmp_path.rglob('*')) == before
 
 
@@ -244,107 +239,87 @@ FLAGS = {
 }
 
 
-def test_flag_file_is_read_by_absl(tmp_path):
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.write_flags(FLAGS)
-    values = absl_flags.FlagValues()
-    for define, name in (
-      (absl_flags.DEFINE_string, 'process'),
-      (absl_flags.DEFINE_float, 'rate'),
-      (absl_flags.DEFINE_bool, 'augment'),
-      (absl_flags.DEFINE_bool, 'resume'),
-      (absl_flags.DEFINE_list, 'recipes'),
-      (absl_flags.DEFINE_string, 'note'),
-      (absl_flags.DEFINE_string, 'empty'),
-      (absl_flags.DEFINE_string, 'unset'),
-      (absl_flags.DEFINE_integer, 'rounds'),
-    ):
-      define(name, None, '', flag_values=values)
-    absl_flags.DEFINE_string('flagfile', None, '', flag_values=values)
-    values(['program', f'--flagfile={folder.flags}'])
+def test_flag_file_is_read_by_absl(folder):
+  folder.write_flags(FLAGS)
+  values = absl_flags.FlagValues()
+  for name, value in FLAGS.items():
+    define = {
+      bool: absl_flags.DEFINE_bool,
+      float: absl_flags.DEFINE_float,
+      int: absl_flags.DEFINE_integer,
+      list: absl_flags.DEFINE_list,
+    }.get(type(value), absl_flags.DEFINE_string)
+    define(name, None, '', flag_values=values)
+  absl_flags.DEFINE_string('flagfile', None, '', flag_values=values)
+  values(['program', f'--flagfile={folder.flags}'])
   assert {name: values[name].value for name in FLAGS} == FLAGS
 
 
-def test_flag_file_is_sorted_and_round_trips(tmp_path):
-  with run_folder.RunFolder(tmp_path) as folder:
-    assert folder.read_flags() is None
-    folder.write_flags(FLAGS)
-    first = folder.flags.read_bytes()
-    folder.write_flags(dict(reversed(FLAGS.items())))
-    assert folder.flags.read_bytes() == first
-    assert folder.read_flags() == {
-      'augment': 'false',
-      'empty': '',
-      'note': 'x = "y" # z, ö',
-      'process': 'grouping',
-      'rate': '1e-05',
-      'recipes': 'a,"b,c","d""e"',
-      'resume': 'true',
-      'rounds': '30',
-    }
+def test_flag_file_is_sorted_and_round_trips(folder):
+  assert folder.read_flags() is None
+  folder.write_flags(FLAGS)
+  first = folder.flags.read_bytes()
+  folder.write_flags(dict(reversed(FLAGS.items())))
+  assert folder.flags.read_bytes() == first
+  assert folder.read_flags() == {
+    'augment': 'false',
+    'empty': '',
+    'note': 'x = "y" # z, ö',
+    'process': 'grouping',
+    'rate': '1e-05',
+    'recipes': 'a,"b,c","d""e"',
+    'resume': 'true',
+    'rounds': '30',
+  }
 
 
 @pytest.mark.parametrize('value', ['a\nb', ' a', 'a\r'])
-def test_flag_of_several_lines_is_refused(tmp_path, value):
-  with (
-    run_folder.RunFolder(tmp_path) as folder,
-    pytest.raises(ValueError, match='--note='),
-  ):
+def test_flag_of_several_lines_is_refused(folder, value):
+  with pytest.raises(ValueError, match='--note='):
     folder.write_flags({'note': value})
 
 
-def test_every_changed_flag_is_caught(tmp_path):
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.check_flags(FLAGS)  # Nothing to compare with yet.
-    folder.write_flags(FLAGS)
-    folder.check_flags(FLAGS)
-    folder.check_flags({**FLAGS, 'rounds': 31}, free={'rounds'})
-    for name in FLAGS:
-      with pytest.raises(run_folder.FingerprintMismatch) as caught:
-        folder.check_flags({**FLAGS, name: 'other'}, free={'seed'})
-      assert f'\n{name} ' in str(caught.value)
-      assert str(caught.value).count('\n') == 2
+def test_every_changed_flag_is_caught(folder):
+  folder.check_flags(FLAGS)  # Nothing to compare with yet.
+  folder.write_flags(FLAGS)
+  folder.check_flags(FLAGS)
+  folder.check_flags({**FLAGS, 'rounds': 31}, free={'rounds'})
+  for name in FLAGS:
+    with pytest.raises(run_folder.FingerprintMismatch) as caught:
+      folder.check_flags({**FLAGS, name: 'other'}, free={'seed'})
+    assert f'\n{name} ' in str(caught.value)
+    assert str(caught.value).count('\n') == 2
 
 
-def test_damaged_flag_file_is_one_sentence(tmp_path):
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.flags.write_text('--a=1\nrubbish\n')
-    with pytest.raises(ValueError, match="'rubbish'"):
-      folder.read_flags()
+def test_damaged_flag_file_is_one_sentence(folder, refusal):
+  folder.flags.write_text('--a=1\nrubbish\n')
+  with refusal("'rubbish'"):
+    folder.read_flags()
 
 
-def test_summary_is_strict_json(tmp_path):
-  summary = {
-    'accuracy': np.float32(0.5),
-    'losses': [math.nan, np.array([1.0, math.inf]), (2,)],
-    'half': ml_dtypes.bfloat16(1.5),
-    'count': np.int64(3),
-    'name': 'a',
-    'done': True,
-    'none': None,
-  }
+def test_summary_is_strict_json(folder):
+  plain = {'count': 3, 'name': 'a', 'done': True, 'none': None}
+  folder.write_summary(
+    {
+      'accuracy': np.float32(0.5),
+      'losses': [math.nan, np.array([1.0, math.inf]), (2,)],
+      'half': ml_dtypes.bfloat16(1.5),
+      **plain,
+      'count': np.int64(3),
+    }
+  )
 
   def refuse(constant):
     raise AssertionError(constant)
 
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.write_summary(summary)
-    read = json.loads(folder.summary.read_text(), parse_constant=refuse)
-  assert read == {
-    'accuracy': 0.5,
-    'losses': [None, [1.0, None], [2]],
-    'half': 1.5,
-    'count': 3,
-    'name': 'a',
-    'done': True,
-    'none': None,
-  }
+  read = json.loads(folder.summary.read_text(), parse_constant=refuse)
+  losses = [None, [1.0, None], [2]]
+  assert read == {'accuracy': 0.5, 'losses': losses, 'half': 1.5, **plain}
 
 
-def test_versions(tmp_path):
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.write_versions()
-    versions = json.loads(folder.versions.read_text())
+def test_versions(folder):
+  folder.write_versions()
+  versions = json.loads(folder.versions.read_text())
   assert versions['numpy'] == np.__version__
   assert versions['python'] == sys.version.split()[0]
   # Also where it is not installed, as in a checkout.
@@ -352,22 +327,19 @@ def test_versions(tmp_path):
   assert 'commit' in versions and 'uncommitted_changes' in versions
 
 
-def test_versions_of_a_run_that_goes_on_with_other_code(tmp_path, monkeypatch):
+def test_versions_of_a_run_that_goes_on_with_other_code(folder, monkeypatch):
   code = {'tff_ssl': '1', 'commit': 'abc', 'uncommitted_changes': False}
   monkeypatch.setattr(run_folder.code_version, 'describe', lambda: dict(code))
-  with run_folder.RunFolder(tmp_path / 'run') as folder:
-    folder.keep()
-    assert folder.write_versions(0) is None
-    assert folder.write_versions(3) is None
-    code['commit'] = 'def'
-    note = folder.write_versions(5)
-    versions = json.loads(folder.versions.read_text())
+  folder.keep()
+  assert folder.write_versions(0) is None
+  assert folder.write_versions(3) is None
+  code['commit'] = 'def'
+  note = folder.write_versions(5)
+  versions = json.loads(folder.versions.read_text())
   assert 'first 5 rounds' in note and 'abc' in note and 'def' in note
   assert versions['commit'] == 'def'
-  assert [(v['from_round'], v['commit']) for v in versions['code']] == [
-    (0, 'abc'),
-    (5, 'def'),
-  ]
+  found = [(v['from_round'], v['commit']) for v in versions['code']]
+  assert found == [(0, 'abc'), (5, 'def')]
 
 
 def test_what_a_refused_run_leaves_does_not_block_the_next(tmp_path):
@@ -381,26 +353,22 @@ def test_what_a_refused_run_leaves_does_not_block_the_next(tmp_path):
     folder.keep()
 
 
-def test_free_space(tmp_path):
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.require_free_space(1)
-    with pytest.raises(run_folder.RunFolderError, match=f'{2**60} bytes'):
-      folder.require_free_space(2**60)
+def test_free_space(folder):
+  folder.require_free_space(1)
+  with pytest.raises(run_folder.RunFolderError, match=f'{2**60} bytes'):
+    folder.require_free_space(2**60)
 
 
-def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-  with run_folder.RunFolder(tmp_path) as folder:
-    folder.write_summary({'a': 1})
-    for name in ('open', 'write', 'fsync', 'replace'):
-
-      def fail(*args, **kwargs):
-        raise OSError(28, 'No space left on device')
-
-      with monkeypatch.context() as patch:
-        patch.setattr(os, name, fail)
-        with pytest.raises(run_folder.RunFolderError, match='No space left'):
-          folder.write_summary({'a': 2})
-      assert json.loads(folder.summary.read_text()) == {'a': 1}
+def test_failed_write_leaves_the_old_file(folder, failing_calls):
+  folder.write_summary({'a': 1})
+  for name in ('open', 'write', 'fsync', 'replace'):
+    error = OSError(28, 'No space left on device')
+    with (
+      failing_calls([name], error, 1),
+      pytest.raises(run_folder.RunFolderError, match='No space left'),
+    ):
+      folder.write_summary({'a': 2})
+    assert json.loads(folder.summary.read_text()) == {'a': 1}
 
 
 def test_left_over_temporaries_are_swept(tmp_path):

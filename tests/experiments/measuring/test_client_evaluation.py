@@ -1,8 +1,8 @@
 """Figures per client against scikit-learn, numpy and hand-worked numbers."""
 
 import collections
+import dataclasses
 import statistics
-import types
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,7 @@ from datasets.sources.source import Source, Split
 from experiments.artifacts import metric_log
 from experiments.config import flags
 from experiments.measuring import client_evaluation, evaluation
-from tff_ssl import augmentation
-from tff_ssl.models import dense, functional
 
-MEAN, STDDEV = 0.25, 0.5
 CLASSES = 3
 # Writers of the training and of the test examples: e is unknown to training,
 # b has no test example, and names are any strings.
@@ -37,27 +34,13 @@ def split(ids, seed):
 
 @pytest.fixture(scope='module')
 def source():
-  return Source(
-    name='made',
-    version='1',
-    title='made',
-    train=Split(
-      split(TRAIN_IDS, 0).images,
-      split(TRAIN_IDS, 0).labels,
-      np.array(TRAIN_IDS, object),
-    ),
-    test=split(TEST_IDS, 1),
-    num_classes=CLASSES,
-    mean=(MEAN,),
-    stddev=(STDDEV,),
-    background=0,
-    mirrorable=False,
+  train = dataclasses.replace(
+    split(TRAIN_IDS, 0), client_ids=np.array(TRAIN_IDS, object)
   )
-
-
-@pytest.fixture(scope='module')
-def model():
-  return functional.from_keras(dense.dense((4, 4, 1), CLASSES, hidden=(5,)))
+  test = split(TEST_IDS, 1)
+  return Source(
+    'made', '1', 'made', train, test, CLASSES, (0.25,), (0.5,), 0, False
+  )
 
 
 def native(source, **arguments):
@@ -71,21 +54,13 @@ def owners_of(source, partition, rounds=1):
   )
 
 
-def probabilities(source, weights):
-  kernel1, bias1, kernel2, bias2 = weights.trainable
-  images = source.test.images
-  x = (images.reshape(len(images), -1) / 255 - MEAN) / STDDEV
-  logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
-  odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-  return odds / odds.sum(axis=1, keepdims=True)
-
-
-def test_everything_equals_scikit_learn_per_writer(source, model, tmp_path):
+def test_everything_equals_scikit_learn_per_writer(
+  source, model, image_views, log_probabilities, tmp_path
+):
   """And one pass gives the figures of the whole and of the clients."""
   partition, weights = native(source), model.initial_weights(2)
   owners = owners_of(source, partition)
-  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
-  evaluator = evaluation.Evaluator(model, views, source.test)
+  evaluator = evaluation.Evaluator(model, image_views, source.test)
   whole = evaluator(weights)
   passes = []
   scores_of = evaluator.scores
@@ -99,15 +74,12 @@ def test_everything_equals_scikit_learn_per_writer(source, model, tmp_path):
   assert passes == [1]
   assert {name: found[name] for name in whole} == whole
 
-  p = probabilities(source, weights)
+  p = np.exp(log_probabilities(source.test.images, weights))
   labels, ids = source.test.labels, source.test.client_ids
   table = pd.read_csv(path).set_index('name')
   accuracies = {}
-  for name, shown in (
-    ('=a', "'=a"),
-    ('d', 'd'),
-    ('line\nbreak', 'line\\nbreak'),
-  ):
+  shown_as = {'=a': "'=a", 'd': 'd', 'line\nbreak': 'line\\nbreak'}
+  for name, shown in shown_as.items():
     own = ids == name
     row = table.loc[shown]
     assert partition.client_names[int(row['client'])] == name
@@ -121,17 +93,15 @@ def test_everything_equals_scikit_learn_per_writer(source, model, tmp_path):
   assert len(table) == 3
   values = list(accuracies.values())
   assert found['client_accuracy_mean'] == pytest.approx(np.mean(values))
-  assert found['client_accuracy_p10'] == pytest.approx(
-    np.percentile(values, 10)
-  )
+  tenth = np.percentile(values, 10)
+  assert found['client_accuracy_p10'] == pytest.approx(tenth)
   assert found['client_accuracy_worst'] == min(values)
-  known, unseen = ids != 'e', ids == 'e'
-  assert found['client_accuracy_per_example'] == metrics.accuracy_score(
-    labels[known], p[known].argmax(1)
-  )
-  assert found['unseen_accuracy'] == metrics.accuracy_score(
-    labels[unseen], p[unseen].argmax(1)
-  )
+  for name, which in (
+    ('client_accuracy_per_example', ids != 'e'),
+    ('unseen_accuracy', ids == 'e'),
+  ):
+    right = metrics.accuracy_score(labels[which], p[which].argmax(1))
+    assert found[name] == right
   assert 'held_out_accuracy' not in found
 
 
@@ -235,19 +205,14 @@ def test_stale_rows_go_where_a_run_goes_on_without_evaluating(tmp_path):
 
 def test_refusals_once_the_data_are_known(source):
   partition = native(source)
-  test = source.test
-  nameless = types.SimpleNamespace(
-    name='npz', test=Split(test.images, test.labels)
-  )
-  with pytest.raises(flags.UsageError, match='add client_ids to test.npz'):
-    owners_of(nameless, partition, rounds=5)
-  strangers = types.SimpleNamespace(
-    name='npz',
-    test=Split(test.images, test.labels, np.full(len(TEST_IDS), 'x', object)),
-  )
-  message = 'evaluation=5 is impossible: none of the 4 clients'
-  with pytest.raises(flags.UsageError, match=message):
-    owners_of(strangers, partition, rounds=5)
+  for ids, message in (
+    (None, 'add client_ids to test.npz'),
+    (np.full(len(TEST_IDS), 'x', object), 'impossible: none of the 4 clients'),
+  ):
+    test = dataclasses.replace(source.test, client_ids=ids)
+    changed = dataclasses.replace(source, name='npz', test=test)
+    with pytest.raises(flags.UsageError, match=message):
+      owners_of(changed, partition, rounds=5)
 
 
 def test_last_figures_are_those_of_the_last_round_alone():

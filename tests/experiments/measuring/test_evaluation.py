@@ -10,16 +10,8 @@ import tensorflow_federated as tff
 from datasets.sources.source import Split
 from experiments.measuring import evaluation
 from experiments.measuring.finished_round import FinishedRound
-from tff_ssl import augmentation
-from tff_ssl.models import dense, functional
 
-MEAN, STDDEV = 0.25, 0.5
 ModelWeights = tff.learning.models.ModelWeights
-
-
-@pytest.fixture(scope='module')
-def model():
-  return functional.from_keras(dense.dense((4, 4, 1), 3, hidden=(5,)))
 
 
 def split(num_examples):
@@ -30,77 +22,70 @@ def split(num_examples):
   )
 
 
-def evaluator_of(model, data):
-  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
-  return evaluation.Evaluator(model, views, data)
+@pytest.fixture
+def evaluator_of(model, image_views):
+  return lambda data: evaluation.Evaluator(model, image_views, data)
 
 
-def evaluate(model, data, weights):
-  return evaluator_of(model, data)(weights)
+@pytest.fixture
+def expected(log_probabilities):
+  """Accuracy and loss by numpy."""
 
+  def compute(data, weights):
+    log_p = log_probabilities(data.images, weights)
+    rows = np.arange(len(data.labels))
+    return {
+      'accuracy': np.mean(log_p.argmax(axis=1) == data.labels),
+      'test_loss': pytest.approx(-log_p[rows, data.labels].mean(), rel=1e-5),
+    }
 
-def log_probabilities(data, weights):
-  kernel1, bias1, kernel2, bias2 = weights.trainable
-  x = (data.images.reshape(len(data.images), -1) / 255 - MEAN) / STDDEV
-  logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
-  shifted = logits - logits.max(axis=1, keepdims=True)
-  return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-
-
-def expected(data, weights):
-  log_p = log_probabilities(data, weights)
-  rows = np.arange(len(data.labels))
-  return {
-    'accuracy': np.mean(log_p.argmax(axis=1) == data.labels),
-    'test_loss': -log_p[rows, data.labels].mean(),
-  }
+  return compute
 
 
 # One example, less than a batch of 512, a whole number of them, and a rest.
 @pytest.mark.parametrize('num_examples', [1, 100, 1024, 1100])
-def test_equals_numpy_whatever_the_number_of_batches(model, num_examples):
+def test_equals_numpy_whatever_the_number_of_batches(
+  model, evaluator_of, expected, num_examples
+):
   data, weights = split(num_examples), model.initial_weights(3)
-  found = evaluate(model, data, weights)
-  right = expected(data, weights)
-  assert found['accuracy'] == right['accuracy']
-  assert found['test_loss'] == pytest.approx(right['test_loss'], rel=1e-5)
+  assert evaluator_of(data)(weights) == expected(data, weights)
 
 
-def test_scores_name_the_predicted_class_and_its_probability(model):
+def test_scores_name_the_predicted_class_and_its_probability(
+  model, evaluator_of, log_probabilities
+):
   data, weights = split(600), model.initial_weights(3)
-  scores = evaluator_of(model, data).scores(weights)
-  log_p = log_probabilities(data, weights)
+  scores = evaluator_of(data).scores(weights)
+  log_p = log_probabilities(data.images, weights)
   np.testing.assert_array_equal(scores.predicted, log_p.argmax(axis=1))
   np.testing.assert_allclose(
     scores.confidences, np.exp(log_p.max(axis=1)), rtol=1e-5
   )
 
 
-def test_a_model_that_is_always_right(model):
+def test_a_model_that_is_always_right(model, evaluator_of):
   """Weights of zero and a large bias predict that class alone."""
   data = split(30)
   weights = ModelWeights(
     [np.zeros_like(value) for value in model.initial_weights(0).trainable], []
   )
   weights.trainable[-1][:] = [0.0, 50.0, 0.0]
-  found = evaluate(model, data, weights)
+  found = evaluator_of(data)(weights)
   assert found['accuracy'] == np.mean(data.labels == 1)
   data = Split(data.images, np.ones(30, np.int32))
-  assert evaluate(model, data, weights) == {'accuracy': 1.0, 'test_loss': 0.0}
+  assert evaluator_of(data)(weights) == {'accuracy': 1.0, 'test_loss': 0.0}
 
 
-def test_one_evaluator_takes_any_weights(model):
-  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
-  evaluator = evaluation.Evaluator(model, views, split(60))
+def test_one_evaluator_takes_any_weights(model, evaluator_of):
+  evaluator = evaluator_of(split(60))
   first, second = model.initial_weights(1), model.initial_weights(2)
   losses = [evaluator(w)['test_loss'] for w in (first, second, first)]
   assert losses[0] == losses[2] != losses[1]
 
 
-def test_validation_is_of_its_own_split(model):
+def test_validation_is_of_its_own_split(model, image_views, expected):
   data, weights = split(90), model.initial_weights(3)
-  views = augmentation.ImageViews(mean=(MEAN,), stddev=(STDDEV,), fill=0)
-  validate = evaluation.ValidationMeasurement(model, views, data)
+  validate = evaluation.ValidationMeasurement(model, image_views, data)
   right = expected(data, weights)['accuracy']
   tested, untested = (
     FinishedRound(1, weights, read_weights=lambda state: state, row=row)

@@ -71,11 +71,8 @@ def test_reconstruction_loss_equals_numpy(model, num_examples):
 def test_losses_of_a_head_that_knows_nothing(model):
   """All outputs are 0: pixels of one half, and four turns equally likely."""
   data = Split(np.full((3, *SHAPE), 255, np.uint8), np.zeros(3, np.int32))
-  for name, right in (
-    ('reconstruction', np.log(2)),
-    ('reconstruction_mse', 0.25),
-    ('rotation', np.log(4)),
-  ):
+  losses = {'reconstruction': np.log(2), 'reconstruction_mse': 0.25}
+  for name, right in {**losses, 'rotation': np.log(4)}.items():
     found = task_test(model, data, name).loss(zeros(weights_of(model, name)))
     assert found == pytest.approx(right, rel=1e-6)
 
@@ -157,13 +154,8 @@ def test_rows_get_the_loss_where_test_metrics_are_due(tmp_path):
 def test_each_stage_leaves_a_picture_of_its_end(tmp_path):
   rows = observe(tmp_path, Task(), pretraining_rounds=3)
   # Beside the pictures, the loss of each stage's end.
-  assert [row.get('test_proxy_loss') for row in rows] == [
-    None,
-    1.0,
-    1.5,
-    2.0,
-    None,
-  ]
+  losses = [row.get('test_proxy_loss') for row in rows]
+  assert losses == [None, 1.0, 1.5, 2.0, None]
   shades = {}
   for name in ('reconstructions', 'reconstructions_pretraining'):
     with Image.open(tmp_path / f'{name}.png') as picture:
@@ -191,12 +183,12 @@ def test_images_are_above_their_reconstructions_in_colour(tmp_path):
   proxy_evaluation.plot(red, blue, path, 'title')
   with Image.open(path) as picture:
     pixels = np.asarray(picture.convert('RGB')).astype(int)
-  rows = {
-    name: np.nonzero((pixels == colour).all(-1))[0]
-    for name, colour in (('red', [255, 0, 0]), ('blue', [0, 0, 255]))
-  }
-  assert rows['red'].size == rows['blue'].size > 1000
-  assert rows['red'].max() < rows['blue'].min()
+  above, below = (
+    np.nonzero((pixels == colour).all(-1))[0]
+    for colour in ([255, 0, 0], [0, 0, 255])
+  )
+  assert above.size == below.size > 1000
+  assert above.max() < below.min()
 
 
 def test_runs_without_a_proxy_task_have_no_figures_of_it():
@@ -204,15 +196,12 @@ def test_runs_without_a_proxy_task_have_no_figures_of_it():
 
 
 def test_figures_are_the_last_loss_and_that_at_the_end_of_pretraining():
-  table = pd.DataFrame(
-    {'round': [1, 2, 3, 4], 'test_proxy_loss': [0.75, 0.5, 0.25, np.nan]}
-  )
-  last = {'test_proxy_loss': 0.25}
-  assert proxy_evaluation.loss_figures(table) == last
-  assert proxy_evaluation.loss_figures(table, 2) == {
-    **last,
-    'pretraining_test_proxy_loss': 0.5,
-  }
+  table = pd.DataFrame({'test_proxy_loss': [0.75, 0.5, 0.25, np.nan]})
+  table['round'] = [1, 2, 3, 4]
+  figures = {'test_proxy_loss': 0.25}
+  assert proxy_evaluation.loss_figures(table) == figures
+  figures['pretraining_test_proxy_loss'] = 0.5
+  assert proxy_evaluation.loss_figures(table, 2) == figures
 
 
 def test_weights_may_be_tensors_of_a_process_state(model):

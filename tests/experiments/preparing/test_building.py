@@ -1,5 +1,6 @@
 """From settings to model and views."""
 
+import itertools
 import types
 
 import numpy as np
@@ -11,7 +12,7 @@ from experiments.config import settings
 from experiments.config.usage import UsageError
 from experiments.parts import networks, views
 
-_SHAPE, _CLASSES = (8, 8, 1), 10
+_FORM = (8, 8, 1), 10
 
 
 @pytest.fixture(scope='module')
@@ -34,27 +35,22 @@ def build_views(made, source):
 
 def test_unknown_model_is_refused_with_the_nearest():
   with pytest.raises(UsageError, match="--model=dens is .* 'dense'"):
-    networks.build(make(model='dens'), _SHAPE, _CLASSES)
+    networks.build(make(model='dens'), *_FORM)
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 def test_weights_are_float32_and_the_policy_comes_back(precision):
   earlier = tf.keras.mixed_precision.global_policy().name
-  model = networks.build(make(precision=precision), _SHAPE, _CLASSES)
+  model = networks.build(make(precision=precision), *_FORM)
   assert tf.keras.mixed_precision.global_policy().name == earlier
   weights = model.initial_weights(0)
   assert [w.dtype for w in weights.trainable] == [np.float32] * 4
-  assert [w.shape for w in weights.trainable] == [
-    (64, 200),
-    (200,),
-    (200, 10),
-    (10,),
-  ]
-  logits, exact = (
-    each.predict(weights.trainable, [], tf.ones([2, 8, 8, 1]), training=False)[
-      0
-    ]
-    for each in (model, networks.build(make(), _SHAPE, _CLASSES))
+  shapes = [w.shape for w in weights.trainable]
+  assert shapes == [(64, 200), (200,), (200, 10), (10,)]
+  images, exact_model = tf.ones([2, 8, 8, 1]), networks.build(make(), *_FORM)
+  (logits, _), (exact, _) = (
+    each.predict(weights.trainable, [], images, training=False)
+    for each in (model, exact_model)
   )
   assert logits.dtype == tf.float32
   assert np.any(logits != exact) == (precision == 'bfloat16')
@@ -63,13 +59,13 @@ def test_weights_are_float32_and_the_policy_comes_back(precision):
 def test_policy_comes_back_after_a_failure():
   earlier = tf.keras.mixed_precision.global_policy().name
   with pytest.raises((ValueError, TypeError, IndexError)):
-    networks.build(make(precision='bfloat16', model='small_cnn'), (), _CLASSES)
+    networks.build(make(precision='bfloat16', model='small_cnn'), (), 10)
   assert tf.keras.mixed_precision.global_policy().name == earlier
 
 
 @pytest.mark.parametrize('norm, statistics', [('group', 0), ('batch', 2)])
 def test_norm_reaches_the_model(norm, statistics):
-  model = networks.build(make(norm=norm), _SHAPE, _CLASSES)
+  model = networks.build(make(norm=norm), *_FORM)
   weights = model.initial_weights(0)
   assert len(weights.trainable) == 6
   assert len(weights.non_trainable) == statistics
@@ -84,11 +80,8 @@ def test_views_are_those_of_the_source_unless_told(data, flip, mirrored):
   pixels = data.source.train.images[:5]
   # The digits' own mean and deviation, from numpy, to four digits.
   scaled = data.source.train.images / 255
-  np.testing.assert_allclose(
-    views.plain(pixels),
-    (pixels / 255 - scaled.mean()) / scaled.std(),
-    atol=1e-3,
-  )
+  expected = (pixels / 255 - scaled.mean()) / scaled.std()
+  np.testing.assert_allclose(views.plain(pixels), expected, atol=1e-3)
 
 
 def test_images_stay_in_place_where_told(data):
@@ -112,18 +105,15 @@ def test_a_crop_as_large_as_the_images_is_refused(data):
 
 def test_the_strong_view_may_be_another_weak_one(data):
   """Without mirror images, shifts by at most a pixel are all there is."""
-  views = build_views(
-    make(augmentation='weak', augment_flip=False), data.source
-  )
+  made = make(augmentation='weak', augment_flip=False)
+  views = build_views(made, data.source)
   images = data.source.test.images[:50]
   strong = views.strong(images, tf.constant([1, 2]))
-  padded = np.pad(
-    views.plain(images), [(0, 0), (1, 1), (1, 1), (0, 0)], mode='reflect'
-  )
+  by_one = [(0, 0), (1, 1), (1, 1), (0, 0)]
+  padded = np.pad(views.plain(images), by_one, mode='reflect')
   shifts = [
     padded[:, top : top + 8, left : left + 8]
-    for top in range(3)
-    for left in range(3)
+    for top, left in itertools.product(range(3), repeat=2)
   ]
   is_shift = [(np.abs(strong - s) < 1e-5).all(axis=(1, 2, 3)) for s in shifts]
   assert np.any(is_shift, axis=0).all()

@@ -29,48 +29,32 @@ def test_every_claim_leads_to_a_page():
       assert (claims.RESULTS / f'{claim.page}.md').exists(), claim.key
 
 
+AHEAD = figures(0.6, 0.5, 0.05, 0.15)
+FAR_AHEAD = figures(0.6, 0.19, 0.3, 0.5)
+BEHIND = figures(0.4, 0.5, -0.15, -0.05)
+# One of the two published figures is .04 away.
+AHEAD_OF_LESS = figures(0.6, 0.46, 0.05, 0.15)
+LEVEL = {'expects': 'level'}
+SETTING = {'in_published_setting': True}
+
+
 @pytest.mark.parametrize(
   ('found', 'fields', 'published', 'expected'),
   [
     (None, {}, PUBLISHED, 'not run'),
-    (figures(0.6, 0.5, 0.05, 0.15), {}, PUBLISHED, 'order only'),
-    (
-      figures(0.6, 0.5, 0.05, 0.15),
-      {'in_published_setting': True},
-      PUBLISHED,
-      'reproduced',
-    ),
-    (
-      figures(0.6, 0.46, 0.05, 0.15),  # One of two is .04 away.
-      {'in_published_setting': True},
-      PUBLISHED,
-      'order only',
-    ),
-    (figures(0.6, 0.5, 0.05, 0.15), {}, (), 'holds'),
+    (AHEAD, {}, PUBLISHED, 'order only'),
+    (AHEAD, SETTING, PUBLISHED, 'reproduced'),
+    (AHEAD_OF_LESS, SETTING, PUBLISHED, 'order only'),
+    (AHEAD, {}, (), 'holds'),
     (figures(0.6, 0.5, -0.01, 0.21), {}, PUBLISHED, 'open'),
     (figures(0.6, 0.5, num_seeds=2), {}, PUBLISHED, 'open'),
-    (figures(0.6, 0.19, 0.3, 0.5), {}, PUBLISHED, 'open'),
-    (
-      figures(0.6, 0.19, 0.3, 0.5),
-      {'num_classes': 47},
-      PUBLISHED,
-      'order only',
-    ),
-    (figures(0.4, 0.5, -0.15, -0.05), {}, PUBLISHED, 'not at this scale'),
-    (
-      figures(0.4, 0.5, -0.15, -0.05),
-      {'is_finished': True},
-      PUBLISHED,
-      'contradicted',
-    ),
-    (figures(0.5, 0.5, -0.02, 0.02), {'expects': 'level'}, (), 'holds'),
-    (figures(0.51, 0.5, -0.02, 0.04), {'expects': 'level'}, (), 'open'),
-    (
-      figures(0.6, 0.5, 0.04, 0.16),
-      {'expects': 'level', 'is_finished': True},
-      (),
-      'contradicted',
-    ),
+    (FAR_AHEAD, {}, PUBLISHED, 'open'),
+    (FAR_AHEAD, {'num_classes': 47}, PUBLISHED, 'order only'),
+    (BEHIND, {}, PUBLISHED, 'not at this scale'),
+    (BEHIND, {'is_finished': True}, PUBLISHED, 'contradicted'),
+    (figures(0.5, 0.5, -0.02, 0.02), LEVEL, (), 'holds'),
+    (figures(0.51, 0.5, -0.02, 0.04), LEVEL, (), 'open'),
+    (AHEAD, {**LEVEL, 'is_finished': True}, (), 'contradicted'),
   ],
 )
 def test_verdicts(found, fields, published, expected):
@@ -82,11 +66,9 @@ def test_verdicts(found, fields, published, expected):
 def folder(tmp_path):
   """Six evaluations a run, of which the first does not count."""
   rows = ['run,seed,round,accuracy,mask_rate']
-  for run, by_seed in {
-    'one': {0: 0.5, 1: 0.6, 2: 0.55, 3: 0.9},
-    'two': {0: 0.6, 1: 0.72, 2: 0.63},
-  }.items():
-    for seed, end in by_seed.items():
+  ends = {'one': (0.5, 0.6, 0.55, 0.9), 'two': (0.6, 0.72, 0.63)}
+  for run, by_seed in ends.items():
+    for seed, end in enumerate(by_seed):
       # Out of order, and with a round that was not evaluated.
       rows += [
         f'{run},{seed},{rnd},{accuracy},0'
@@ -113,9 +95,8 @@ def test_figures_by_hand(folder):
 
 def test_a_run_of_two_files_is_named_with_its_file(folder):
   rows = [f'one,{seed},10,0.8' for seed in range(3)]
-  (folder / 'long_curves.csv').write_text(
-    '\n'.join(['run,seed,round,accuracy', *rows])
-  )
+  table = '\n'.join(['run,seed,round,accuracy', *rows])
+  (folder / 'long_curves.csv').write_text(table)
   both = dataclasses.replace(CLAIM, curves=('t', 'long'))
   found = claims.measure(dataclasses.replace(both, control='long:one'), folder)
   assert (found.system, found.control) == pytest.approx((0.65, 0.8))
@@ -145,10 +126,9 @@ def test_a_page(folder):
   (folder / 'claims.toml').write_text(TOML)
   page = claims.page(folder)
   assert '- Two ends at .650, +.100 above one.' in page
-  assert (
-    '| [Two beats one](gain.md) |  | .650, .550 | +.100 (+.050 to +.150) | '
-    'digits | 3 | **holds** |' in page
-  )
+  (row,) = (line for line in page.splitlines() if '[Two beats one]' in line)
+  for cell in ('gain.md', '.650, .550', '+.100 (+.050 to +.150)', '**holds**'):
+    assert cell in row
 
 
 @pytest.mark.parametrize(

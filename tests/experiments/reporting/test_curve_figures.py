@@ -4,7 +4,7 @@ import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import colors, figure
+from matplotlib import colors
 
 from experiments.reporting import curve_figures
 
@@ -31,27 +31,15 @@ def test_colours_of_the_lines_are_in_the_picture(tmp_path):
     assert (np.abs(pixels - colour).max(axis=1) < 0.02).sum() > 50
 
 
-def test_means_and_controls_of_each_panel(tmp_path, monkeypatch):
+def test_means_and_controls_of_each_panel(tmp_path, pictures):
   """The means of two seeds by hand; a control is dashed in its colour."""
-  drawn = []
-  save = figure.Figure.savefig
-
-  def keep(self, *args, **options):
-    drawn.append(self)
-    save(self, *args, **options)
-
-  monkeypatch.setattr(figure.Figure, 'savefig', keep)
   control = curve_figures.Line('alone', 'control', is_control=True)
-  curve_figures.draw(
-    [
-      curve_figures.Panel(_CURVES, _LINES, title='left'),
-      curve_figures.Panel(
-        _CURVES, (_LINES[0], control), lowest=0.2, highest=0.9
-      ),
-    ],
-    tmp_path / 'p.png',
-  )
-  [picture] = drawn
+  panels = [
+    curve_figures.Panel(_CURVES, _LINES, title='left'),
+    curve_figures.Panel(_CURVES, (_LINES[0], control), lowest=0.2, highest=0.9),
+  ]
+  curve_figures.draw(panels, tmp_path / 'p.png')
+  [picture] = pictures
   left, right = picture.axes
   assert left.get_title(loc='left') == 'left'
   assert (left.get_ylim(), right.get_ylim()) == ((0, 1), (0.2, 0.9))
@@ -64,13 +52,9 @@ def test_means_and_controls_of_each_panel(tmp_path, monkeypatch):
     assert all(tick == int(tick) for tick in axes.get_xticks())
   assert left.lines[1].get_linestyle() == '-'
   assert right.lines[1].get_linestyle() == '--'
-  assert colors.same_color(
-    right.lines[1].get_color(), right.lines[0].get_color()
-  )
-  assert [text.get_text() for text in right.texts] == [
-    'with clients',
-    'control',
-  ]
+  assert colors.same_color(*(line.get_color() for line in right.lines))
+  names = [text.get_text() for text in right.texts]
+  assert names == ['with clients', 'control']
 
 
 def test_a_missing_run_is_named(tmp_path):

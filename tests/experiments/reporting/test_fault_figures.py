@@ -2,12 +2,11 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib import figure
 
 from experiments.reporting import fault_figures
 
 
-def test_points_crosses_and_the_bound(tmp_path, monkeypatch):
+def test_points_crosses_and_the_bound(tmp_path, pictures):
   """A run is a point at its mean; one that is missing is a cross."""
   runs = [
     f'{method}_{fault}{ending}'
@@ -19,28 +18,19 @@ def test_points_crosses_and_the_bound(tmp_path, monkeypatch):
   last = pd.DataFrame(
     {0: values, 1: values + 0.02}, index=[*runs, 'server_only']
   ).drop(index='fedul_exploding30')
-  drawn = []
-  monkeypatch.setattr(
-    figure.Figure, 'savefig', lambda self, file, **options: drawn.append(self)
-  )
   fault_figures.draw(last, tmp_path / 'faults.png')
-  [picture] = drawn
+  [picture] = pictures
   grouping, _, fedul = picture.axes
   assert [label.get_text() for label in grouping.get_yticklabels()] == list(
     fault_figures.FAULTS.values()
   )
-  crosses = [
-    [line for line in axes.lines if line.get_marker() == 'x']
-    for axes in picture.axes
-  ]
-  assert [len(found) for found in crosses] == [0, 0, 1]
-  points = [line for line in fedul.lines if line.get_marker() == 's']
+  marked = lambda axes, mark: [x for x in axes.lines if x.get_marker() == mark]
+  assert [len(marked(axes, 'x')) for axes in picture.axes] == [0, 0, 1]
+  points = marked(fedul, 's')
   expected = last.mean(axis=1)
-  for line, fault in zip(
-    points,
-    ('none', 'exploding30', 'labels30', 'signs30', 'stale30'),
-    strict=True,
-  ):
-    assert line.get_xdata()[0] == expected[f'fedul_{fault}_robust']
+  faults = ('none', 'exploding30', 'labels30', 'signs30', 'stale30')
+  assert [line.get_xdata()[0] for line in points] == [
+    expected[f'fedul_{fault}_robust'] for fault in faults
+  ]
   bound = [line for line in grouping.lines if line.get_ydata()[-1] == 1]
   assert bound[-1].get_xdata()[0] == expected['server_only']

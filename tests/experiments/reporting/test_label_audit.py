@@ -18,13 +18,21 @@ ARRAYS = {
   'examples': np.array([2, 3, 4, 5, 6, 7, 8]),
   'offsets': np.array([0, 4, 7]),
 }
+# Of all nine examples, the clients have labels of three.
+DEALT = {
+  'partition': {
+    'server_indices': np.array([], np.int64),
+    'labelled_indices': np.array([2, 3, 6]),
+  },
+  'split': {'labels_at': 'dealt'},
+}
 
 
 def write_run(folder, process, *, partition=None, split=None, **flags):
   """Writes what the audit reads of a run, and returns its group."""
   folder.mkdir(exist_ok=True)
   if split is not None:
-    arguments = {'noniid_r': 0.4} | dict(split.pop('arguments', {}))
+    split = {'arguments': {'noniid_r': 0.4}, **split}
     split_manifest.write(
       Partition(
         **{**ARRAYS, **dict(partition or {})},
@@ -34,7 +42,7 @@ def write_run(folder, process, *, partition=None, split=None, **flags):
         source_version='1',
         num_train=9,
         seed=0,
-        arguments=arguments,
+        arguments=split.pop('arguments'),
       ),
       folder / 'split.json',
       folder / 'split.npz',
@@ -63,10 +71,7 @@ def lines_of(group):
 @pytest.mark.parametrize(
   'process, unlabelled',
   [
-    (
-      'grouping',
-      '7: clients train on them without their labels, with pseudo-labels',
-    ),
+    ('grouping', '7: clients train on them without their labels, with pseudo-'),
     ('server_only', '7: nobody trains on them'),
   ],
 )
@@ -75,7 +80,7 @@ def test_labels_at_the_server(tmp_path, process, unlabelled):
   lines = lines_of(group)
   assert lines['Labels at the server'] == '2: the server trains on them'
   assert lines['Labels at clients'] == 'none'
-  assert lines['Unlabelled examples at clients'] == unlabelled
+  assert lines['Unlabelled examples at clients'].startswith(unlabelled)
   assert 'by the classes of all of them' in lines['Who gets which example']
   # The column of pseudo-labels is empty: nothing was measured there.
   assert lines['Measured, not trained on'] == 'test labels (accuracy, loss)'
@@ -86,17 +91,8 @@ def test_labels_at_the_server(tmp_path, process, unlabelled):
 
 
 def test_some_labels_of_the_clients(tmp_path):
-  partition = {
-    'server_indices': np.array([], np.int64),
-    'labelled_indices': np.array([2, 3, 6]),
-  }
-  split = {'labels_at': 'dealt'}
   few, alone = (
-    lines_of(
-      write_run(
-        tmp_path / process, process, partition=partition, split=dict(split)
-      )
-    )
+    lines_of(write_run(tmp_path / process, process, **DEALT))
     for process in ('fedavg_fixmatch', 'fsl')
   )
   assert few['Labels at the server'] == 'none'
@@ -106,25 +102,15 @@ def test_some_labels_of_the_clients(tmp_path):
 
 
 def test_training_on_hidden_labels_is_named(tmp_path):
-  group = write_run(
-    tmp_path / 'x',
-    'fedlabel',
-    partition={
-      'server_indices': np.array([], np.int64),
-      'labelled_indices': np.array([2, 3, 6]),
-    },
-    split={'labels_at': 'dealt'},
-    experts='truth',
-  )
+  group = write_run(tmp_path / 'x', 'fedlabel', **DEALT, experts='truth')
   metrics = pd.read_csv(tmp_path / 'x' / 'metrics.csv')
   metrics['pseudo_label_accuracy'] = 1.0
   metrics.to_csv(tmp_path / 'x' / 'metrics.csv', index=False)
-  measured = lines_of(group)['Measured, not trained on']
-  assert measured == 'test labels (accuracy, loss)'
-  assert lines_of(group)['Unlabelled examples at clients'] == (
-    '4: clients train on them with the labels that the simulation hides '
-    '(--experts=truth)'
-  )
+  lines = lines_of(group)
+  assert lines['Measured, not trained on'] == 'test labels (accuracy, loss)'
+  hidden = lines['Unlabelled examples at clients']
+  assert hidden.startswith('4: clients train on them with the labels that')
+  assert '--experts=truth' in hidden
 
 
 def test_labels_that_are_drawn_anew_in_each_pass(tmp_path):
@@ -138,18 +124,16 @@ def test_labels_that_are_drawn_anew_in_each_pass(tmp_path):
   assert found.labelled.tolist() == [4, 3]
   first, second = found.labelled_in_a_pass
   assert first == 2 and second in (1, 2)
-  assert lines_of(group)['Labels at clients'] == (
-    f'7: clients train on them; {first + second} of them in each pass, others '
-    'in the next one'
-  )
+  labels = lines_of(group)['Labels at clients']
+  assert labels.startswith('7: clients train on them; ')
+  assert f'{first + second} of them in each pass' in labels
 
 
 def test_no_label_deals_examples_of_one_kind(tmp_path):
   split = {'labels_at': 'server', 'arguments': {'noniid_r': 0.0}}
   group = write_run(tmp_path / 'x', 'grouping', split=split)
-  assert lines_of(group)['Who gets which example'] == (
-    'no label decided (partition r)'
-  )
+  decided = lines_of(group)['Who gets which example']
+  assert decided == 'no label decided (partition r)'
 
 
 @pytest.mark.parametrize(
@@ -172,18 +156,16 @@ def test_a_choice_by_test_labels_is_named(tmp_path, measure, named):
 def test_stopping_by_the_labels_of_the_server(tmp_path):
   group = write_run(tmp_path / 'x', 'grouping', on_collapse='rewind')
   lines = lines_of(group)
-  assert lines['Early stopping'] == (
-    "the server's labels (--on_collapse=rewind); no test label"
-  )
+  stopping = lines['Early stopping']
+  assert stopping == "the server's labels (--on_collapse=rewind); no test label"
   assert label_audit.of_group(group).chosen_by_test == ()
 
 
 def test_what_is_missing_is_not_recorded(tmp_path):
   group = write_run(tmp_path / 'x', 'no.such.module:SPEC')
   assert lines_of(group)['Training'].startswith('not recorded')
-  group = write_run(
-    tmp_path / 'x', 'no.such.module:SPEC', split={'labels_at': 'server'}
-  )
+  split = {'labels_at': 'server'}
+  group = write_run(tmp_path / 'x', 'no.such.module:SPEC', split=split)
   lines = lines_of(group)
   assert lines['Labels at the server'] == '2; not recorded what used them'
   (tmp_path / 'x' / 'split.npz').write_bytes(b'damaged')

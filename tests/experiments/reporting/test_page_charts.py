@@ -18,11 +18,10 @@ def sources(chart, kind):
 
 
 def test_lines_are_the_bands_and_phases_are_shaded():
+  names = ['mean', 'low', 'high']
   bands = {
-    'a': pd.DataFrame(
-      {'mean': [0.25, np.inf], 'low': [0.125, 1], 'high': [0.5, 1]}, [2, 4]
-    ),
-    'b': pd.DataFrame(columns=['mean', 'low', 'high'], dtype=float),
+    'a': pd.DataFrame([[0.25, 0.125, 0.5], [np.inf, 1, 1]], [2, 4], names),
+    'b': pd.DataFrame(columns=names, dtype=float),
   }
   phases = [('warm-up', 3), ('pre-training', 7)]
   chart = page_charts.curves(bands, 'test loss', phases, is_share=False)

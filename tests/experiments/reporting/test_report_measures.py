@@ -67,10 +67,7 @@ def tables(tmp_path):
 @pytest.fixture
 def runs(tables):
   """Pairs of a row and a folder, seed by seed."""
-  seeds = [
-    _write_run(tables, 'a', seed, values)
-    for seed, values in enumerate(ACCURACIES)
-  ]
+  seeds = [_write_run(tables, 'a', *run) for run in enumerate(ACCURACIES)]
   other = _write_run(tables, 'b', 0, (0.1, 0.2, 0.4))
   rows = recipes.load(str(tables / 'readings.csv'))
   readings = [row for row in rows.values() if row.row != 'other']
@@ -144,9 +141,7 @@ def test_each_run_is_told_and_drawn_once(runs, tmp_path):
 
 def test_a_row_with_fewer_seeds_than_its_run(runs):
   only = [
-    (row, folder)
-    for row, folder in runs
-    if row.row != 'half' or folder.name != 'a_seed1'
+    pair for pair in runs if (pair[0].row, pair[1].name) != ('half', 'a_seed1')
   ]
   half, most, *_ = groups = run_groups.of_recipes(only)
   assert half.values() == [2, 0] and len(most.values()) == 3

@@ -52,21 +52,25 @@ class Page(html.parser.HTMLParser):
       self._texts.append(data)
 
 
-def charts_of(text):
+def charts_of(text, y_label=None):
   """Returns the figures of a page, as bokeh itself reads them."""
   (quoted,) = re.findall(r"const docs_json = '(.*?)';\n", text, re.DOTALL)
   documents = json.loads(html.unescape(quoted.replace('\\\\', '\\')))
   (content,) = documents.values()
-  return document.Document.from_json(content).roots
+  charts = document.Document.from_json(content).roots
+  return [c for c in charts if y_label in (None, c.yaxis[0].axis_label)]
+
+
+def glyphs(chart, kind):
+  return [r for r in chart.renderers if isinstance(r.glyph, kind)]
 
 
 def write_run(folder, process, accuracies, seed=0, **more):
   folder.mkdir()
-  rounds = range(1, len(accuracies) + 1)
-  losses = [1 - value for value in accuracies]
-  pd.DataFrame(
-    {'round': rounds, 'accuracy': accuracies, 'test_loss': losses}
-  ).to_csv(folder / 'metrics.csv', index=False)
+  table = pd.DataFrame({'round': range(1, len(accuracies) + 1)})
+  table['accuracy'] = accuracies
+  table['test_loss'] = 1 - table['accuracy']
+  table.to_csv(folder / 'metrics.csv', index=False)
   flags = {'process': process, 'seed': seed, 'run_dir': str(folder)}
   summary = {
     'process': process,
@@ -85,6 +89,9 @@ def write_page(tmp_path, runs, against=None):
   return path.read_text(encoding='utf-8')
 
 
+OURS, CONTROL = ('ours', 'grouping', 0.8), ('control', 'server_only', 0.7)
+
+
 def pair(tmp_path, name='grouping'):
   """Three seeds of two processes, 6 evaluations each."""
   return [
@@ -95,10 +102,7 @@ def pair(tmp_path, name='grouping'):
       seed,
       **({'recipe': f'table:{name}'} if place == 'ours' else {}),
     )
-    for place, process, base in (
-      ('ours', 'grouping', 0.8),
-      ('control', 'server_only', 0.7),
-    )
+    for place, process, base in (OURS, CONTROL)
     for seed in range(3)
   ]
 
@@ -133,15 +137,10 @@ def test_with_few_evaluations_or_seeds_the_page_says_so(tmp_path):
 
 def test_curves_are_means_over_seeds(tmp_path):
   text = write_page(tmp_path, pair(tmp_path))
-  accuracy, loss = (
-    next(c for c in charts_of(text) if c.yaxis[0].axis_label == label)
-    for label in ('test accuracy', 'test loss')
+  (accuracy,), (loss,) = (
+    charts_of(text, label) for label in ('test accuracy', 'test loss')
   )
-  lines = {
-    r.name: r.data_source.data
-    for r in accuracy.renderers
-    if isinstance(r.glyph, models.Line)
-  }
+  lines = {r.name: r.data_source.data for r in glyphs(accuracy, models.Line)}
   assert set(lines) == {'grouping', 'server_only'}
   ours = lines['grouping']
   np.testing.assert_array_equal(ours['round'], range(1, 7))
@@ -152,12 +151,8 @@ def test_curves_are_means_over_seeds(tmp_path):
 
 
 def test_warm_up_is_marked(tmp_path):
-  run = write_run(
-    tmp_path / 'a',
-    'grouping',
-    [0.5, 0.6, 0.7],
-    flags={'server_warmup_rounds': 2},
-  )
+  flags = {'server_warmup_rounds': 2}
+  run = write_run(tmp_path / 'a', 'grouping', [0.5, 0.6, 0.7], flags=flags)
   text = write_page(tmp_path, [run])
   assert 'Shaded: server warm-up, rounds 1 to 2, of grouping.' in text
   for chart in charts_of(text):
@@ -170,14 +165,10 @@ def test_at_most_six_systems_share_a_panel_each_with_the_control(tmp_path):
     write_run(tmp_path / str(k), 'grouping', [0.5], flags={'num_groups': k})
     for k in range(8)
   ]
-  charts = charts_of(write_page(tmp_path, runs, 'grouping num_groups=3'))
-  panels = [
-    [r.name for r in chart.renderers if isinstance(r.glyph, models.Line)]
-    for chart in charts
-    if chart.yaxis[0].axis_label == 'test accuracy'
-  ]
-  names = [f'grouping num_groups={k}' for k in (0, 1, 2, 4, 5, 6, 7)]
   control = 'grouping num_groups=3'
+  charts = charts_of(write_page(tmp_path, runs, control), 'test accuracy')
+  panels = [[r.name for r in glyphs(c, models.Line)] for c in charts]
+  names = [f'grouping num_groups={k}' for k in (0, 1, 2, 4, 5, 6, 7)]
   assert panels == [[control, *names[:5]], [control, *names[5:]]]
 
 
@@ -207,9 +198,8 @@ def test_texts_of_users_are_no_elements(tmp_path):
     found.append(write_page(tmp_path / folder, runs, 'server_only'))
   hostile, plain = found
   page = Page(hostile)
-  assert [tag for tag, _ in page.elements] == [
-    tag for tag, _ in Page(plain).elements
-  ]
+  tags, expected = ([tag for tag, _ in p.elements] for p in (page, Page(plain)))
+  assert tags == expected
   assert not any('onerror' in attributes for _, attributes in page.elements)
   assert '<script>alert' not in hostile and '<img src=x' not in hostile
   # They are to be read, all the same: as a system, a class, a machine.
@@ -222,14 +212,9 @@ def test_the_page_loads_nothing_and_is_small(tmp_path):
   text = write_page(tmp_path, pair(tmp_path))
   page = Page(text)
   assert len(text) < 3 * 2**20
-  loading = [
-    (tag, attributes)
-    for tag, attributes in page.elements
-    if tag in ('link', 'iframe', 'object')
-    or 'src' in attributes
-    or 'href' in attributes
-  ]
-  assert not loading
+  for tag, attributes in page.elements:
+    assert tag not in ('link', 'iframe', 'object')
+    assert not {'src', 'href'} & set(attributes)
   (policy,) = [
     attributes['content']
     for tag, attributes in page.elements
@@ -241,8 +226,7 @@ def test_the_page_loads_nothing_and_is_small(tmp_path):
 def test_a_long_run_is_thinned(tmp_path):
   runs = [write_run(tmp_path / 'a', 'grouping', [0.5] * 3000)]
   text = write_page(tmp_path, runs)
-  chart = charts_of(text)[0]
-  (line,) = [r for r in chart.renderers if isinstance(r.glyph, models.Line)]
+  (line,) = glyphs(charts_of(text)[0], models.Line)
   rounds = line.data_source.data['round']
   assert len(rounds) == 500 and (rounds[0], rounds[-1]) == (1, 3000)
 
@@ -267,12 +251,7 @@ def test_pseudo_labels_by_class_are_sums_over_seeds(tmp_path):
     metrics = pd.read_csv(runs[-1] / 'metrics.csv').assign(mask_rate=0.5)
     metrics.to_csv(runs[-1] / 'metrics.csv', index=False)
   text = write_page(tmp_path, runs)
-  share, right = [
-    chart
-    for chart in charts_of(text)
-    if (chart.xaxis[0].axis_label, chart.yaxis[0].axis_label)
-    == ('round', 'class')
-  ]
+  share, right = charts_of(text, 'class')
   shown = [
     np.asarray(chart.renderers[0].data_source.data['shown'][0])
     for chart in (share, right)
@@ -305,10 +284,8 @@ def test_figures_of_clients_classes_and_code(tmp_path):
   pd.DataFrame([[3, 1], [2, 2]], ['NA', 'b'], ['NA', 'b']).to_csv(
     run / 'confusion.csv', index_label='true class'
   )
-  code = [
-    {'from_round': 0, 'commit': 'abc'},
-    {'from_round': 7, 'commit': 'def'},
-  ]
+  commits = ((0, 'abc'), (7, 'def'))
+  code = [{'from_round': start, 'commit': commit} for start, commit in commits]
   (run / 'versions.json').write_text(
     json.dumps({'numpy': '1.2', 'commit': 'def', 'code': code})
   )
@@ -317,12 +294,9 @@ def test_figures_of_clients_classes_and_code(tmp_path):
   assert 'Lowest recall: b (0.5000), NA (0.7500).' in page.text
   assert 'from round 0: abc; from round 7: def' in page.text
   assert 'numpy 1.2' in page.text and '0.250' in page.text
-  (chart,) = [
-    c
-    for c in charts_of(text)
-    if 'accuracy of a client' in c.xaxis[0].axis_label
-  ]
-  (quad,) = [r for r in chart.renderers if isinstance(r.glyph, models.Quad)]
+  is_shown = lambda chart: 'accuracy of a client' in chart.xaxis[0].axis_label
+  (chart,) = filter(is_shown, charts_of(text))
+  (quad,) = glyphs(chart, models.Quad)
   data = quad.data_source.data
   # The last round alone: one client at .5, one at 1.
   held = np.asarray(data['left'])[np.asarray(data['clients']) > 0]
@@ -330,9 +304,8 @@ def test_figures_of_clients_classes_and_code(tmp_path):
 
 
 def test_an_unknown_control_leaves_no_page(tmp_path):
-  groups = run_groups.read_groups(
-    [write_run(tmp_path / 'a', 'grouping', [0.5])]
-  )
+  run = write_run(tmp_path / 'a', 'grouping', [0.5])
+  groups = run_groups.read_groups([run])
   with pytest.raises(UsageError, match='--against=no is unknown'):
     run_page.write(groups, tmp_path / 'x.html', 'no')
   assert not (tmp_path / 'x.html').exists()

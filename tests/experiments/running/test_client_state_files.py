@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -14,17 +15,20 @@ STATE = {'w': np.zeros(2, np.float32)}
 PARTICIPANTS = [{0, 1}, {1, 2}, {2, 0}, {1, 3}]
 
 
+def write(path, content):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(content)
+
+
 class Run:
   """A run whose clients write files, as the worker would."""
 
   def __init__(self, folder):
     self.folder = folder
-    self.states = client_state_files.ClientStateFiles(
-      run_folder.client_states(folder), seed=7
-    )
-    self.manager = checkpoints.CheckpointManager(
-      folder / 'checkpoints', STATE, {}
-    )
+    states = run_folder.client_states(folder)
+    self.states = client_state_files.ClientStateFiles(states, seed=7)
+    kept = folder / 'checkpoints'
+    self.manager = checkpoints.CheckpointManager(kept, STATE, {})
 
   def path(self, client, round_num):
     name = f'client_states/seed-7/{client}/{round_num:010}.state'
@@ -35,9 +39,8 @@ class Run:
     for round_num in range(first, last):
       clients = PARTICIPANTS[round_num]
       for client in clients:
-        path = self.path(client, round_num)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(f'{client} in {round_num}'.encode() * 50)
+        content = f'{client} in {round_num}'.encode() * 50
+        write(self.path(client, round_num), content)
       digests = self.states.record(round_num + 1, clients)
       self.manager.save(round_num + 1, STATE, digests)
       self.states.prune(clients, self.manager.oldest_round())
@@ -82,9 +85,7 @@ def test_a_resumed_run_knows_the_states_it_did_not_write(trained):
 
 def test_states_of_the_rounds_that_are_repeated_do_not_matter(trained):
   for client in (0, 3):
-    path = trained.path(client, 3)
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b'cut sh')
+    write(trained.path(client, 3), b'cut sh')
   assert trained.resume()[1] == 3
 
 
@@ -99,30 +100,13 @@ def flip(path):
   path.write_bytes(content)
 
 
-def cut(path):
-  path.write_bytes(path.read_bytes()[:-1])
-
-
-def empty(path):
-  path.write_bytes(b'')
-
-
-def turn_round(path):
-  path.write_bytes(path.read_bytes()[::-1])
-
-
-def remove(path):
-  path.unlink()
-
-
 @pytest.mark.parametrize(
   'damage, fault',
   [
     (flip, 'does not match its SHA-256'),
-    (cut, 'does not match its SHA-256'),
-    (empty, 'does not match its SHA-256'),
-    (turn_round, 'does not match its SHA-256'),
-    (remove, 'is missing'),
+    (lambda path: os.truncate(path, 299), 'does not match its SHA-256'),
+    (lambda path: os.truncate(path, 0), 'does not match its SHA-256'),
+    (pathlib.Path.unlink, 'is missing'),
   ],
 )
 class TestDamage:
@@ -135,17 +119,13 @@ class TestDamage:
     again.train(2, 3)
     assert again.resume()[1] == 3
 
-  def test_of_a_state_of_all_checkpoints_is_refused(
-    self, trained, damage, fault
-  ):
+  def test_of_a_state_that_all_need_is_refused(self, trained, damage, fault):
     path = trained.path(1, 1)
     damage(path)
-    with pytest.raises(
-      checkpoints.CheckpointError, match='No checkpoint .* is sound'
-    ) as caught:
+    with pytest.raises(checkpoints.CheckpointError) as caught:
       trained.resume()
-    assert f'{path} {fault}' in str(caught.value)
-    assert 'restore the files' in str(caught.value)
+    for text in ('No checkpoint', f'{path} {fault}', 'restore the files'):
+      assert text in str(caught.value)
 
 
 def test_a_state_that_the_checkpoint_does_not_know(trained, caplog):
@@ -157,20 +137,15 @@ def test_a_state_that_the_checkpoint_does_not_know(trained, caplog):
 def test_all_states_missing_is_one_sentence(trained):
   for path in trained.folder.rglob('*.state'):
     path.unlink()
-  with pytest.raises(
-    checkpoints.CheckpointError, match=r'\.state is missing \(1 of 3 such files'
-  ):
+  missing = r'\.state is missing \(1 of 3 such files'
+  with pytest.raises(checkpoints.CheckpointError, match=missing):
     trained.resume()
 
 
-def test_a_checkpoint_without_digests_is_resumed_with_a_warning(
-  tmp_path, caplog
-):
+def test_a_checkpoint_without_digests_is_resumed(tmp_path, caplog):
   run = Run(tmp_path)
   for client, round_num in ((0, 0), (0, 1), (1, 1), (0, 2)):
-    path = run.path(client, round_num)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b'old')
+    write(run.path(client, round_num), b'old')
   run.manager.save(2, STATE)  # As an older version did.
   again, round_number = run.resume()
   assert round_number == 2
@@ -183,9 +158,7 @@ def test_a_checkpoint_without_digests_is_resumed_with_a_warning(
   assert again.resume()[1] == 2
 
 
-def test_states_are_on_the_disk_before_a_checkpoint_names_them(
-  tmp_path, monkeypatch
-):
+def test_states_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
   calls, fsync, rename = [], os.fsync, os.rename
 
   def recording_fsync(descriptor):
@@ -207,7 +180,7 @@ def test_states_are_on_the_disk_before_a_checkpoint_names_them(
   assert str(tmp_path) in before
 
 
-def test_a_failing_disk_is_an_error(tmp_path, monkeypatch):
+def test_a_failing_disk_is_an_error(tmp_path, monkeypatch, refusal):
   run = Run(tmp_path)
   run.train(0, 1)
 
@@ -215,9 +188,8 @@ def test_a_failing_disk_is_an_error(tmp_path, monkeypatch):
     raise OSError(5, 'Input/output error')
 
   monkeypatch.setattr(os, 'fsync', fail)
-  with pytest.raises(
-    checkpoints.CheckpointError, match='Input/output error'
-  ) as caught:
+  with refusal(
+    'Input/output error', '.state, cannot', error=checkpoints.CheckpointError
+  ):
     run.train(1, 2)
-  assert '.state, cannot' in str(caught.value)
   assert run.resume()[1] == 1

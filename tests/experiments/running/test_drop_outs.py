@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from experiments.running import cohorts, round_loop, run_checkpoints
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import functional
+from tff_ssl.models import dense, functional
 from tff_ssl.simulation import client_faults, client_reader, client_sampling
 from tff_ssl.templates import client_data
 
@@ -31,19 +31,12 @@ _Y = _RNG.integers(0, _CLASSES, len(_OWNERS)).astype(np.int32)
 @pytest.fixture(scope='module')
 def process(tff_context):
   """FedAvg with one step of plain SGD on all of a client's examples."""
-  specs = [tf.TensorSpec([_FEATURES, _CLASSES], tf.float32)]
-  weights = tff.learning.models.ModelWeights
-  model = functional.FunctionalModel(
-    initial_weights=lambda seed: weights(
-      [np.zeros([_FEATURES, _CLASSES], np.float32)], []
-    ),
-    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
-      tf.matmul(x, trainable[0]),
-      non_trainable,
-    ),
-    input_spec=tf.TensorSpec([None, _FEATURES], tf.float32),
-    weights_spec=weights(specs, []),
-    is_random=False,
+  zeros = [
+    np.zeros(shape, np.float32) for shape in ([_FEATURES, _CLASSES], _CLASSES)
+  ]
+  model = functional.from_keras(
+    dense.dense((_FEATURES,), _CLASSES, hidden=()),
+    initial_weights=tff.learning.models.ModelWeights(zeros, []),
   )
   elements = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
 

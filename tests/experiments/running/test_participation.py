@@ -28,9 +28,8 @@ def test_counts_and_rests_survive_a_checkpoint(tmp_path):
     'corrupt': [0, 0, 1, 0, 0, 0],
     'last_round': [1, 0, 3, 0, 3, 0],
   }
-  pd.testing.assert_frame_equal(
-    pd.read_csv(tmp_path / 'table.csv'), pd.DataFrame(expected)
-  )
+  table = pd.read_csv(tmp_path / 'table.csv')
+  pd.testing.assert_frame_equal(table, pd.DataFrame(expected))
   # Client 0 was in round 1, clients 2 and 4 in round 3.
   assert noted.resting(4, 1).tolist() == []
   assert noted.resting(4, 2).tolist() == [2, 4]

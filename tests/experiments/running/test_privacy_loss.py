@@ -62,9 +62,7 @@ def test_epsilon_stands_beside_an_accuracy(tmp_path):
 
 
 def test_a_ledger_of_another_run_is_refused(tmp_path):
-  with pytest.raises(
-    ValueError, match='counts 0 released rounds, but rounds_d'
-  ):
+  with pytest.raises(ValueError, match='0 released rounds, but rounds_done'):
     _open(tmp_path, rounds_done=5)
 
 
@@ -84,17 +82,15 @@ def test_the_sampling_is_that_of_the_run(given, sampling):
 
 
 def test_the_noise_for_an_epsilon_counts_rounds_of_clients():
-  settings = _settings(
-    noise_multiplier=None, target_epsilon=4.0, server_warmup_rounds=10
-  )
+  unknown = {'noise_multiplier': None, 'target_epsilon': 4.0}
+  settings = _settings(**unknown, server_warmup_rounds=10)
   fitted = private_noise.fit(settings, 1000)
   epsilon = private_noise.account(fitted, 1000).epsilon(40)
   assert 4.0 * 0.999 < epsilon <= 4.0
 
 
 def test_an_epsilon_that_an_adaptive_norm_cannot_reach_is_refused():
-  settings = _settings(
-    noise_multiplier=None, target_epsilon=0.5, clip_norm=None
-  )
+  unknown = {'noise_multiplier': None, 'target_epsilon': 0.5}
+  settings = _settings(**unknown, clip_norm=None)
   with pytest.raises(UsageError, match='--target_epsilon=0.5: clients_per_rou'):
     private_noise.fit(settings, 20)

@@ -101,6 +101,14 @@ class Recorder:
   def numbers(self, kind):
     return [number for name, number, _ in self.calls if name == kind]
 
+  @property
+  def rows(self):
+    return {number: row for kind, number, row in self.calls if kind == 'log'}
+
+  def values(self, name):
+    """Returns the values of a metric by round, where a row has it."""
+    return {n: row[name] for n, row in self.rows.items() if name in row}
+
 
 def run(
   process,
@@ -119,20 +127,12 @@ def run(
   **changed,
 ):
   recorder = Recorder()
+  sampling = {'num_clients': 9, 'clients_per_round': 4, 'num_groups': 2}
+  sampling |= {'seed': 1, 'redeal': False, **changed}
   loop = round_loop.RoundLoop(
     process,
     cohorts=cohorts.Cohorts(
-      functools.partial(
-        client_sampling.sample_keys,
-        **{
-          'num_clients': 9,
-          'clients_per_round': 4,
-          'num_groups': 2,
-          'seed': 1,
-          'redeal': False,
-          **changed,
-        },
-      ),
+      functools.partial(client_sampling.sample_keys, **sampling),
       faults,
       min_separation,
     ),
@@ -164,17 +164,13 @@ def run(
 
 def test_order_and_intervals():
   state, recorder = run(Process())
-  assert (
-    recorder.numbers('log') == recorder.numbers('update') == [1, 2, 3, 4, 5]
-  )
+  for kind in ('log', 'update'):
+    assert recorder.numbers(kind) == [1, 2, 3, 4, 5]
   # Every third round and the last one; a row always before its checkpoint.
   assert recorder.numbers('save') == [3, 5]
   kinds = [name for name, number, _ in recorder.calls if number == 3]
   assert kinds == ['log', 'save', 'update']
-  evaluated = [
-    n for k, n, row in recorder.calls if k == 'log' if 'accuracy' in row
-  ]
-  assert evaluated == [2, 4, 5]
+  assert list(recorder.values('accuracy')) == [2, 4, 5]
   assert recorder.calls[-1][2]['accuracy'] == state
 
 
@@ -185,11 +181,9 @@ def test_clients_are_evaluated_at_their_intervals_and_at_the_end():
   _, recorder = run(
     Process(), clients=clients, total_rounds=7, rounds_per_client_evaluation=3
   )
-  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
-  found = {n for n, row in rows.items() if 'client_accuracy_mean' in row}
-  assert found == {3, 6, 7}
+  assert list(recorder.values('client_accuracy_mean')) == [3, 6, 7]
   # One evaluation a round, which gives the figures of the whole too.
-  assert {n for n, row in rows.items() if 'accuracy' in row} == {2, 3, 4, 6, 7}
+  assert list(recorder.values('accuracy')) == [2, 3, 4, 6, 7]
 
 
 def test_every_round_is_measured_and_its_metrics_join_the_row():
@@ -207,12 +201,7 @@ def test_every_round_is_measured_and_its_metrics_join_the_row():
   due = [done for done, _, is_evaluated in seen if is_evaluated]
   assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5] and due == [2, 4, 5]
   assert seen[-1][1] == end
-  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
-  assert {n: row['further'] for n, row in rows.items() if 'further' in row} == {
-    2: 2,
-    4: 4,
-    5: 5,
-  }
+  assert recorder.values('further') == {2: 2, 4: 4, 5: 5}
 
 
 def test_what_is_measured_before_a_round_stands_in_its_row():
@@ -224,14 +213,8 @@ def test_what_is_measured_before_a_round_stands_in_its_row():
 
   process = Process()
   _, recorder = run(process, before=[measure])
-  ends = {
-    n: row['received']
-    for k, n, row in recorder.calls
-    if k == 'log'
-    if 'received' in row
-  }
   states = [state for _, state, _ in seen]
-  assert ends == {2: states[1], 4: states[3]}
+  assert recorder.values('received') == {2: states[1], 4: states[3]}
   assert [done for done, _, _ in seen] == [0, 1, 2, 3, 4]
   assert [keys for _, _, keys in seen] == process.keys
   sums = [sum(int(key.sum()) for key in keys) for keys in process.keys]
@@ -247,22 +230,16 @@ def test_validation_goes_with_the_test(monkeypatch):
   )
   validate = evaluation.ValidationMeasurement(None, None, None)
 
-  def clients(number, weights):
-    return {'accuracy': weights}
-
   _, recorder = run(
     Process(),
-    clients=clients,
+    clients=lambda number, weights: {'accuracy': weights},
     further=[validate],
     rounds_per_client_evaluation=3,
   )
-  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
-  due = {n for n, row in rows.items() if 'accuracy' in row}
-  assert due == {2, 3, 4, 5}
-  for number, row in rows.items():
-    assert ('validation_accuracy' in row) == (number in due)
-    if number in due:
-      assert row['validation_accuracy'] == -row['accuracy']
+  accuracies = recorder.values('accuracy')
+  assert list(accuracies) == [2, 3, 4, 5]
+  validated = recorder.values('validation_accuracy')
+  assert validated == {n: -value for n, value in accuracies.items()}
 
 
 class States:
@@ -334,11 +311,11 @@ def test_a_run_that_is_done_does_nothing():
   assert (state, recorder.calls) == (7, [])
 
 
-def test_three_rounds_without_progress_end_the_run():
+def test_three_rounds_without_progress_end_the_run(refusal):
   process = Process([0, 1, 1, 1])
-  with pytest.raises(round_loop.StalledError, match='3 rounds in a row') as e:
+  stalled = ('3 rounds in a row', '--learning_rate')
+  with refusal(*stalled, error=round_loop.StalledError):
     run(process)
-  assert '--learning_rate' in str(e.value)
   assert len(process.keys) == 4
 
 
@@ -357,8 +334,8 @@ def test_rounds_in_which_every_client_diverged_end_the_run():
 
 def test_a_good_round_between_bad_ones_goes_on():
   _, recorder = run(Process([1, 1, 0, 1, 1]))
-  rows = [row for kind, _, row in recorder.calls if kind == 'log']
-  assert [row['update_non_finite'] for row in rows] == [1, 1, 0, 1, 1]
+  found = recorder.values('update_non_finite')
+  assert list(found.values()) == [1, 1, 0, 1, 1]
 
 
 def lost(non_finite, invalid=0):
@@ -374,9 +351,8 @@ def test_a_round_that_too_few_complete_is_repeated_with_others():
   process = Process(clients=[lost(0), lost(2, 1), lost(1, 2), lost(2)])
   states = States()
   end, recorder = run(process, total_rounds=2, client_states=states)
-  rows = {n: row for kind, n, row in recorder.calls if kind == 'log'}
-  assert 'attempts' not in rows[1] and rows[2]['attempts'] == 3
-  assert rows[2]['clients_participating'] == 2
+  assert recorder.values('attempts') == {2: 3}
+  assert recorder.rows[2]['clients_participating'] == 2
   # Each attempt begins with the same state, and the last one counts.
   sums = [sum(int(key.sum()) for key in keys) for keys in process.keys]
   assert process.states == [0, *[sums[0]] * 3]
@@ -387,14 +363,16 @@ def test_a_round_that_too_few_complete_is_repeated_with_others():
   assert states.calls[0] == ('record', 2, set().union(*drawn))
 
 
-def test_a_round_that_too_few_complete_ends_the_run():
+def test_a_round_that_too_few_complete_ends_the_run(refusal):
   process = Process(clients=[lost(2, 1)] * 9)
-  with pytest.raises(round_loop.GivenUpError) as error:
+  with refusal(
+    'Round 1 was given up 5 times: of 4 clients',
+    '0 dropped out, 2 not finite, 1 invalid',
+    '--min_completion=0.5',
+    error=round_loop.GivenUpError,
+  ):
     run(process)
   assert len(process.keys) == 5
-  assert 'Round 1 was given up 5 times: of 4 clients' in str(error.value)
-  assert '0 dropped out, 2 not finite, 1 invalid' in str(error.value)
-  assert '--min_completion=0.5' in str(error.value)
 
 
 def test_three_attempts_without_a_finite_client_end_the_run():
@@ -408,11 +386,11 @@ def test_who_drops_out_is_not_trained():
   process = Process()
   faults = client_faults.ClientFaults(9, 1, drop_out=0.5)
   _, recorder = run(process, faults=faults, min_completion=0.5)
-  rows = [row for kind, _, row in recorder.calls if kind == 'log']
   sizes = [len(keys) for keys in process.keys]
-  assert [4 - row['clients_dropped'] for row in rows] == sizes
+  dropped = recorder.values('clients_dropped').values()
+  assert [4 - number for number in dropped] == sizes
   # Of four, two have to complete a round; in one of 5 rounds, fewer did.
-  assert min(sizes) == 2 and any('attempts' in row for row in rows)
+  assert min(sizes) == 2 and recorder.values('attempts')
   everybody = client_faults.ClientFaults(9, 1, drop_out=1)
   unused = Process()
   with pytest.raises(round_loop.GivenUpError, match='4 dropped out'):
@@ -425,13 +403,8 @@ def test_who_drops_out_is_not_trained():
 
 def test_a_client_rests_as_long_as_asked_for():
   process = Process()
-  _, recorder = run(
-    process,
-    total_rounds=40,
-    min_separation=3,
-    clients_per_round=3,
-    num_groups=1,
-  )
+  in_threes = {'clients_per_round': 3, 'num_groups': 1}
+  _, recorder = run(process, total_rounds=40, min_separation=3, **in_threes)
   clients = np.stack(process.keys)[:, :, 0]
   gaps = [
     np.diff(np.flatnonzero((clients == client).any(axis=1)))
@@ -440,10 +413,8 @@ def test_a_client_rests_as_long_as_asked_for():
   assert np.concatenate(gaps).min() == 3
   # Nine clients in threes: all of them within any three rounds.
   assert all(set(np.ravel(clients[n : n + 3])) == {*range(9)} for n in (0, 20))
-  noted = participation.Participation.unpack(
-    recorder.saved_files[-1][participation.FILE]
-  )
-  resting = noted.resting(41, 3)
+  saved = recorder.saved_files[-1][participation.FILE]
+  resting = participation.Participation.unpack(saved).resting(41, 3)
   assert set(resting) == set(np.ravel(clients[-2:]))
 
 

@@ -13,7 +13,7 @@ from tff_ssl.simulation import ray_context, workers
 STORE = '/shared/store'
 
 
-def settings(**changed):
+def install(states=None, **changed):
   given = {
     'cluster': 'far:6379',
     'cluster_parts': 8,
@@ -25,7 +25,11 @@ def settings(**changed):
     'clients_per_round': 4,
     'precision': 'float32',
   }
-  return types.SimpleNamespace(**{**given, **changed})
+  worker_context.install(
+    types.SimpleNamespace(**{**given, **changed}),
+    store_path=STORE,
+    client_state_folder=states,
+  )
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def asked(monkeypatch):
 
 
 def test_a_cluster_is_asked_for_what_the_flags_say(asked):
-  worker_context.install(settings(), store_path=STORE, client_state_folder=None)
+  install()
   assert asked == {
     'address': 'far:6379',
     'num_parts': 4,  # As many as clients.
@@ -54,17 +58,13 @@ def test_a_cluster_is_asked_for_what_the_flags_say(asked):
 
 
 def test_bfloat16_goes_without_onednn(asked):
-  worker_context.install(
-    settings(precision='bfloat16'), store_path=STORE, client_state_folder=None
-  )
+  install(precision='bfloat16')
   assert not asked['use_onednn']
 
 
 def test_states_must_lie_where_all_machines_find_them(asked, tmp_path):
   states = str(tmp_path / 'run' / 'client_states')
-  worker_context.install(
-    settings(), store_path=STORE, client_state_folder=states
-  )
+  install(states)
   store, probe = asked['needed_files']
   assert store == STORE
   assert os.path.dirname(probe) == states
@@ -73,16 +73,12 @@ def test_states_must_lie_where_all_machines_find_them(asked, tmp_path):
 
 def test_without_a_shared_disk_store_and_states_travel(asked, tmp_path):
   states = str(tmp_path / 'run' / 'client_states')
-  worker_context.install(
-    settings(shared_disk=False), store_path=STORE, client_state_folder=states
-  )
+  install(states, shared_disk=False)
   assert 'needed_files' not in asked
   assert asked['sent_files'] == [STORE]
   keys = [np.array([client, 0, 0, 0], np.int32) for client in (5, 2)]
-  assert asked['travelling_folders']({1: keys}) == [
-    f'{states}/seed-3/5',
-    f'{states}/seed-3/2',
-  ]
+  folders = asked['travelling_folders']({1: keys})
+  assert folders == [f'{states}/seed-3/5', f'{states}/seed-3/2']
 
 
 def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):
@@ -91,9 +87,7 @@ def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):
 
   monkeypatch.setattr(ray_context, 'install_ray_context', refuse)
   with pytest.raises(ValueError, match='--cluster=far:6379: nobody is there'):
-    worker_context.install(
-      settings(), store_path=STORE, client_state_folder=None
-    )
+    install()
 
 
 def test_a_local_worker_and_where_it_listens(monkeypatch, capsys):
@@ -106,9 +100,7 @@ def test_a_local_worker_and_where_it_listens(monkeypatch, capsys):
     return plain(**options)
 
   monkeypatch.setattr(workers, 'install_context', install_context)
-  worker_context.install(
-    settings(cluster=None), store_path=STORE, client_state_folder=None
-  )
+  install(cluster=None)
   listening = [
     connection.laddr
     for child in psutil.Process().children()

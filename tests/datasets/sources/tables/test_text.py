@@ -48,9 +48,8 @@ def test_numbers_by_hand(folder):
     source.train.images,
     [[the, cat, the, cat], [a, 1, 1, 0], [0, 0, 0, 0], [1, a, cat, 0]],
   )
-  np.testing.assert_array_equal(
-    source.test.images, [[the, 1, 0, 0], [1, cat, 0, 0]]
-  )
+  test = [[the, 1, 0, 0], [1, cat, 0, 0]]
+  np.testing.assert_array_equal(source.test.images, test)
   assert source.form == 'tokens' and source.num_tokens == 5
   assert source.class_names == ('cat', 'dog')
   assert source.train.labels.tolist() == [0, 1, -1, 0]
@@ -74,28 +73,20 @@ def test_counts_are_those_of_scikit_learn():
     token_pattern=r'\S+',
   )
   counts = counter.fit_transform(texts).toarray()
-  assert sorted(words) == counter.get_feature_names_out().tolist()
+  names = counter.get_feature_names_out().tolist()
+  assert sorted(words) == names
   numbers = word_numbers.encode(layer, texts)
   for row, expected in zip(numbers, counts, strict=True):
     found = collections.Counter(words[number - 2] for number in row if number)
-    assert found == {
-      word: count
-      for word, count in zip(
-        counter.get_feature_names_out(), expected, strict=True
-      )
-      if count
-    }
+    assert [found[name] for name in names] == expected.tolist()
 
 
 def test_given_words_give_the_same_numbers(folder):
   source = load(folder)
-  layer = word_numbers.of_words(
-    source.preprocessing['words'], source.preprocessing['length']
-  )
-  texts = TRAIN['text'].fillna('').tolist()
-  np.testing.assert_array_equal(
-    word_numbers.encode(layer, texts), source.train.images
-  )
+  words, length = map(source.preprocessing.get, ('words', 'length'))
+  layer = word_numbers.of_words(words, length)
+  numbers = word_numbers.encode(layer, TRAIN['text'].fillna('').tolist())
+  np.testing.assert_array_equal(numbers, source.train.images)
 
 
 def test_other_columns_are_named(folder):
@@ -112,11 +103,10 @@ def test_other_columns_are_named(folder):
     (TRAIN.assign(label=None), 'only empty cells'),
   ],
 )
-def test_refused_files(folder, train, message):
+def test_refused_files(folder, train, message, refusal):
   write(folder, 'train', train)
-  with pytest.raises(ValueError, match=message) as caught:
+  with refusal(message):
     load(folder)
-  assert '\n' not in str(caught.value)
 
 
 def test_owners_and_the_server_decide_on_defaults(folder):
