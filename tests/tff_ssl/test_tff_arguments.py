@@ -215,5 +215,4 @@ def test_the_call_of_stock_tff():
     ),
   ):
     found = weights_after(process)
-    for ours, theirs in zip(found, expected, strict=True):
-      np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_equal(found, expected)

@@ -3,11 +3,10 @@
 import collections
 
 import numpy as np
-import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import algorithms, optimizers
+from tff_ssl import algorithms
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -67,12 +66,3 @@ def test_rounds_equal_adam_on_fedavgs_changes(tff_context):
       rate = _RATE * np.sqrt(1 - _BETA_2**step) / (1 - _BETA_1**step)
       expected = w + rate * m / (np.sqrt(v) + _TAU)
       np.testing.assert_allclose(actual[leaf], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-  'make', [optimizers.build_server_adam, optimizers.build_server_sgd]
-)
-@pytest.mark.parametrize('rate', [-0.1, float('nan')])
-def test_bad_rates_are_named(make, rate):
-  with pytest.raises(ValueError, match='server_learning_rate'):
-    make(rate)

@@ -66,10 +66,7 @@ def run(tff_context):
 
 
 def require_equal(weights, others):
-  for a, b in zip(
-    tf.nest.flatten(weights), tf.nest.flatten(others), strict=True
-  ):
-    np.testing.assert_array_equal(a, b)
+  np.testing.assert_equal(tf.nest.flatten(weights), tf.nest.flatten(others))
 
 
 def supervised(run, clients, **arguments):

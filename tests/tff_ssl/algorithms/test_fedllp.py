@@ -158,13 +158,7 @@ def test_adam_and_one_epoch_by_default(tff_context):
   assert largest == pytest.approx(1e-4, rel=1e-2)
 
 
-def test_data_without_sets_and_other_classes_are_refused():
-  with pytest.raises(TypeError, match='data_spec has priors_shape=None'):
-    PROCESSES['fedllp'].build(
-      model_with(),
-      data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
-      views=PLAIN,
-    )
+def test_a_model_of_other_classes_is_refused():
   with pytest.raises(ValueError, match=r'priors_shape=\(9, 3\).* 4 outputs'):
     PROCESSES['fedllp'].build(
       model_with(classes=4), data_spec=SPEC, views=PLAIN

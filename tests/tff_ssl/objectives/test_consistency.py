@@ -8,7 +8,6 @@ import scipy.special
 import tensorflow as tf
 
 from tff_ssl import objectives
-from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.maths import selection
@@ -154,17 +153,6 @@ def test_only_confident_examples_go_through_the_model_twice(threshold):
   assert predict.probed == (confident + _SIZE).tolist()
 
 
-def test_eq_4_by_hand():
-  """tau = .95 lets example 2 pass, whose pseudo-label is class 0.
-
-  Its strong logits 0, .5 and -.5 give l = log(1 + e^.5 + e^-.5) = 1.180270, and
-  the mean over the whole batch of four is 0.295067.
-  """
-  objective = objectives.ConsistencyRegularization(_RowViews())
-  loss, *_ = _evaluate(objective, _batch())
-  assert loss == pytest.approx(0.295067, abs=1e-6)
-
-
 @pytest.mark.parametrize(
   'kind', [objectives.ConsistencyRegularization, objectives.SelfTraining]
 )
@@ -176,8 +164,7 @@ class TestLabels:
       batch = _batch(true_y)
       batch['y'] = tf.constant(true_y[::-1])
       result = _evaluate(objective, batch)
-      for actual, expected in zip(result[:3], reference[:3], strict=True):
-        np.testing.assert_array_equal(actual, expected)
+      np.testing.assert_equal(result[:3], reference[:3])
 
   def test_accuracy_counts_known_labels_that_pass(self, kind):
     # tau = .45 lets examples 0, 1 and 2 pass; 0 is right, 1 unknown, 2 wrong.
@@ -340,17 +327,6 @@ def test_the_views_draw_different_random_numbers():
   objective = objectives.ConsistencyRegularization(Recorder())
   *_, predict = _evaluate(objective, _batch())
   assert len(set(seen + predict.seeds)) == 4
-
-
-def test_plain_views_make_both_objectives_equal():
-  _, model, weights, x = _models('none')
-  plain = views.PlainViews()
-  batch = collections.OrderedDict(x=x, y=tf.fill([8], -1))
-  results = []
-  for kind in (objectives.ConsistencyRegularization, objectives.SelfTraining):
-    predict = prediction.Predictor(model, weights.trainable, [])
-    results.append(float(kind(plain, 0.4)(predict, batch, None, _SEED)[0]))
-  assert results[0] == pytest.approx(results[1], abs=1e-7)
 
 
 @pytest.mark.parametrize('floor', [0.0, 0.8])

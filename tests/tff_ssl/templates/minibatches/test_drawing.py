@@ -37,12 +37,14 @@ def sizes(batches):
   return [len(batch) for batch in batches]
 
 
-def test_steps_give_full_minibatches_of_whole_passes():
-  batches, _ = draw(np.zeros(7), batch_size=4, steps=5)
-  assert sizes(batches) == [4] * 5
+@pytest.mark.parametrize('n, batch_size', [(7, 4), (3, 8)])
+def test_steps_give_full_minibatches_of_whole_passes(n, batch_size):
+  batches, _ = draw(np.zeros(n), batch_size=batch_size, steps=5)
+  assert sizes(batches) == [batch_size] * 5
   stream = np.concatenate(batches)
-  for start in (0, 7):
-    assert sorted(stream[start : start + 7]) == list(range(7))
+  passes = stream[: len(stream) // n * n].reshape(-1, n)
+  assert (np.sort(passes, axis=1) == np.arange(n)).all()
+  assert not (passes == passes[0]).all()
 
 
 @pytest.mark.parametrize(
