@@ -1,6 +1,7 @@
-"""FedAvg and FedProx against TensorFlow Federated's own processes."""
+"""FedAvg and its kin against TensorFlow Federated's own processes."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 5, 3
 _RATE = 0.4
+_SGD = tff.learning.optimizers.build_sgdm(_RATE)
 _SIZES = (2, 9, 5)
 _STRENGTH = 0.7
 # Larger than any client: every epoch is one step on all examples, so that the
@@ -25,8 +27,8 @@ _SPEC = client_data.ClientDataSpec(
 )
 
 
-def _keras_model():
-  return dense.dense((_FEATURES,), _CLASSES, hidden=(4,))
+def _keras_model(norm='none'):
+  return dense.dense((_FEATURES,), _CLASSES, norm, hidden=(4,))
 
 
 def _client(index):
@@ -97,7 +99,7 @@ def references(tff_context):
   def build_reference(builder, **arguments):
     return builder(
       model_fn,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(_RATE),
+      client_optimizer_fn=_SGD,
       server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
       **arguments,
     )
@@ -121,16 +123,16 @@ def references(tff_context):
 
 @pytest.fixture(scope='module')
 def build(tff_context, references):
-  model = functional.from_keras(_keras_model)
-
-  def build_process(model=model, **changes):
+  @functools.cache
+  def build_process(name='fedavg', norm='none', **changes):
     arguments = {
       'data_spec': _SPEC,
       'views': views.PlainViews(),
-      'client_optimizer': tff.learning.optimizers.build_sgdm(_RATE),
+      'client_optimizer': _SGD,
       'batch_size': _BATCH,
     }
-    return PROCESSES['fedavg'].build(model, **{**arguments, **changes})
+    model = functional.from_keras(lambda: _keras_model(norm))
+    return PROCESSES[name].build(model, **{**arguments, **changes})
 
   return build_process
 
@@ -222,6 +224,33 @@ def test_fed_prox_against_tffs_fed_avg_and_fed_prox(build, references):
     np.testing.assert_allclose(tffs, two_steps + pull, atol=1e-5)
 
 
+def test_fedadam_is_adam_on_fedavgs_changes(build):
+  beta_1, beta_2, tau, rate = 0.9, 0.99, 1e-3, 0.05
+  adam = build('fedadam', server_learning_rate=rate, local_epochs=2)
+  average = build(local_epochs=2)
+  state, reference = adam.initialize(), average.initialize()
+  moments = [(0.0, 0.0)] * 4
+  for step in range(1, 4):
+    start = adam.get_model_weights(state)
+    clients = _clients()[step % 2 :]
+    reference = average.next(
+      average.set_model_weights(reference, start), clients
+    ).state
+    state = adam.next(state, clients).state
+    ends = average.get_model_weights(reference).trainable
+    actual = adam.get_model_weights(state).trainable
+    for leaf, (w, end) in enumerate(zip(start.trainable, ends, strict=True)):
+      change = np.float64(end) - w
+      m, v = moments[leaf]
+      m = beta_1 * m + (1 - beta_1) * change
+      v = beta_2 * v + (1 - beta_2) * change**2
+      moments[leaf] = m, v
+      # TFF's correction for the start, which multiplies the rate.
+      corrected = rate * np.sqrt(1 - beta_2**step) / (1 - beta_1**step)
+      expected = w + corrected * m / (np.sqrt(v) + tau)
+      np.testing.assert_allclose(actual[leaf], expected, atol=1e-5)
+
+
 def test_the_references_differ_from_each_other(references):
   """The equalities above would be empty if they did not."""
   kernels = [weights[0] for weights, _ in references.values()]
@@ -245,19 +274,9 @@ def test_arguments_that_do_not_fit_are_named(build, changes, name):
 
 
 def test_noise_on_moving_statistics_is_refused(build):
-  def normalised():
-    layers = tf.keras.layers
-    return tf.keras.Sequential(
-      [
-        layers.Input((_FEATURES,)),
-        layers.BatchNormalization(),
-        layers.Dense(_CLASSES),
-      ]
-    )
-
   with pytest.raises(ValueError, match='model_aggregator adds noise .*moving'):
     build(
-      model=functional.from_keras(normalised),
+      norm='batch',
       client_weighting='uniform',
       model_aggregator=tff.learning.dp_aggregator(0.1, 100.0),
     )

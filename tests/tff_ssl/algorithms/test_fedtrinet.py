@@ -1,6 +1,7 @@
 """FedTriNet's second phase, step by step, and what stays with a client."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -48,14 +49,15 @@ def client(index, labelled=4):
   )
 
 
-@pytest.fixture
-def build(model, tmp_path, tff_context):
+@pytest.fixture(scope='module')
+def build(model, tmp_path_factory, tff_context):
+  @functools.cache
   def build_process(**arguments):
     return PROCESSES['fedtrinet'].build(
       model,
       data_spec=_SPEC,
       views=views.PlainViews(),
-      client_state_dir=str(tmp_path),
+      client_state_dir=str(tmp_path_factory.mktemp('states')),
       client_optimizer=_SGD,
       # One step on all labelled examples: their order does not matter.
       batch_size=12,

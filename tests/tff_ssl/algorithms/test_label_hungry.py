@@ -219,9 +219,6 @@ class TestSSPT:
     assert all(
       equal(classifier, parts_of(process, model, process.initialize())[1])
     )
-    other = functional.from_keras(dense.dense_encoder(_SHAPE, features=7))
-    with pytest.raises(ValueError, match=r'float32\[16, 7\].*\[16, 6\]'):
-      model.with_encoder_weights(weights, other.initial_weights(0))
 
 
 class TestSSJO:

@@ -169,7 +169,7 @@ def test_a_redrawn_mask_shows_others_in_every_pass():
 
 
 def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
-  n, ratio, batch_size, epochs = 12, 0.75, 4, 200
+  n, ratio, batch_size, epochs = 12, 0.75, 4, 100
   batches, seen = draw(
     np.arange(n),
     batch_size=batch_size,
@@ -178,7 +178,7 @@ def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
     redrawn_mask_ratio=ratio,
   )
   kinds = np.array([own[0] >= 0 for own in seen])
-  assert abs(kinds.sum() - 150) < 4 * (600 * 0.25 * 0.75) ** 0.5
+  assert abs(kinds.sum() - 75) < 4 * (300 * 0.25 * 0.75) ** 0.5
   # An epoch is three minibatches of four.
   masks = []
   for epoch in range(epochs):
@@ -190,7 +190,8 @@ def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
     assert not labelled & unlabelled
     assert len(labelled) in (0, 3) and len(unlabelled) <= 9
     masks.append(frozenset(labelled))
-  assert len(set(masks)) > 50
+  # A mask shows 3 of 12, where its epoch has a labelled minibatch at all.
+  assert len(set(masks)) > 25
 
 
 @pytest.mark.parametrize('epochs', [1, 3])
