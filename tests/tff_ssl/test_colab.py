@@ -273,31 +273,25 @@ def test_variables_of_another_python_are_dropped(monkeypatch):
     ('echo 3 12', 'is Python 3.12: name one of 3.11'),
     ('echo 3 11 ipykernel', 'has no ipykernel: run `'),
     ('exit 1', 'does not run'),
+    ('echo 3 11', None),
   ],
 )
-def test_an_interpreter_in_which_no_cell_can_run(tmp_path, prints, sentence):
+def test_an_interpreter_in_which_cells_run_or_do_not(
+  tmp_path, prints, sentence
+):
   python = tmp_path / 'python'
   python.write_text(f'#!/bin/sh\n{prints}\n')
   python.chmod(0o755)
+  if sentence is None:
+    assert colab._check_interpreter(python) == python
+    return
   with pytest.raises(colab.NotebookError, match=sentence):
     colab._check_interpreter(python)
 
 
-def test_an_interpreter_in_which_cells_can_run(tmp_path):
-  python = tmp_path / 'python'
-  python.write_text('#!/bin/sh\necho 3 11\n')
-  python.chmod(0o755)
-  assert colab._check_interpreter(python) == python
-
-
-def test_where_tff_is_nothing_is_started(capsys):
+def test_where_tff_is_cells_stay_as_they_are(monkeypatch, capsys):
   colab.start()
-  assert capsys.readouterr().out == (
-    'This kernel has TensorFlow Federated: cells run in it as they are.\n'
-  )
-
-
-def test_where_tff_is_cells_stay_as_they_are(monkeypatch):
+  assert 'This kernel has TensorFlow Federated' in capsys.readouterr().out
   shell = _Shell()
   monkeypatch.setattr(colab, '_current_shell', lambda: shell)
   colab.start()

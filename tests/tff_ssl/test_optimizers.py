@@ -24,11 +24,13 @@ def _gradients(step):
   return [rng.normal(size=shape).astype(np.float32) for shape in _SHAPES]
 
 
-def _run(optimizer, steps=6):
+def _run(optimizer, steps=6, gradients_at=_gradients):
   weights = [tf.constant(w) for w in _start()]
   state = optimizer.initialize(_specs())
   for step in range(steps):
-    gradients = [tf.constant(g) for g in _gradients(step)]
+    gradients = [
+      None if g is None else tf.constant(g) for g in gradients_at(step)
+    ]
     state, weights = optimizer.next(state, weights, gradients)
   return state, weights
 
@@ -56,26 +58,10 @@ def test_equals_the_formulas(momentum, decay, nesterov):
   _assert_close(weights, expected)
 
 
-def test_two_steps_by_hand():
-  # w=1, g=1, lr=.1, m=.5, wd=.2. Step 1: g=1.2, v=1.2, step 1.2+.6=1.8, w=.82.
-  # Step 2: g=1+.164=1.164, v=.6+1.164=1.764, step 1.164+.882=2.046, w=.6154.
-  optimizer = optimizers.build_nesterov_sgd(0.1, 0.5, weight_decay=0.2)
-  state = optimizer.initialize(tf.TensorSpec([], tf.float32))
-  weight = tf.constant(1.0)
-  state, weight = optimizer.next(state, weight, tf.constant(1.0))
-  assert float(weight) == pytest.approx(0.82)
-  state, weight = optimizer.next(state, weight, tf.constant(1.0))
-  assert float(weight) == pytest.approx(0.6154)
-  assert float(state['velocity']) == pytest.approx(1.764)
-
-
-def test_without_nesterov_equals_tff_momentum():
+def test_equals_tff_without_nesterov_and_keras_with_it():
   _, ours = _run(optimizers.build_nesterov_sgd(0.1, 0.9, nesterov=False))
   _, theirs = _run(tff.learning.optimizers.build_sgdm(0.1, 0.9))
   _assert_close(ours, theirs)
-
-
-def test_nesterov_equals_keras():
   _, ours = _run(optimizers.build_nesterov_sgd(0.1, 0.9))
   keras = tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
   variables = [tf.Variable(w) for w in _start()]
@@ -102,12 +88,8 @@ def test_state_and_hparams():
 
 def test_without_momentum_there_is_no_velocity():
   optimizer = optimizers.build_nesterov_sgd(0.1, momentum=0.0)
-  assert dict(optimizer.initialize(_specs())) == {'learning_rate': 0.1}
-
-
-def test_unknown_hparam():
-  optimizer = optimizers.build_nesterov_sgd(0.1, momentum=0.0)
   state = optimizer.initialize(_specs())
+  assert dict(state) == {'learning_rate': 0.1}
   with pytest.raises(ValueError, match=r"\['momentum'\]"):
     optimizer.set_hparams(state, {'momentum': 0.5})
 
@@ -266,107 +248,96 @@ def test_exponential_refuses(decay):
 # Optimizers around others.
 
 
-class TestRestWithoutGradient:
-  @pytest.mark.parametrize(
-    'optimizer',
-    [
-      optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.01),
-      tff.learning.optimizers.build_sgdm(0.1, 0.9),
-      tff.learning.optimizers.build_adagrad(0.1),
-    ],
-    ids=['nesterov', 'sgdm', 'adagrad'],
-  )
-  def test_a_weight_knows_of_no_step_without_gradient(self, optimizer):
-    """The first weight has gradients in even steps only."""
-    resting = optimizer_wrappers.rest_without_gradient(optimizer)
-    weights = [tf.constant(w) for w in _start()]
-    state = resting.initialize(_specs())
-    for step in range(6):
-      gradients = [tf.constant(g) for g in _gradients(step)]
-      if step % 2:
-        gradients[0] = tf.zeros_like(gradients[0])
-      state, weights = resting.next(state, weights, gradients)
+@pytest.mark.parametrize(
+  'optimizer',
+  [
+    optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.01),
+    tff.learning.optimizers.build_sgdm(0.1, 0.9),
+    tff.learning.optimizers.build_adagrad(0.1),
+  ],
+  ids=['nesterov', 'sgdm', 'adagrad'],
+)
+def test_a_resting_weight_knows_of_no_step_without_gradient(optimizer):
+  """The first weight has gradients in even steps only."""
 
-    _, expected = _run(optimizer)
-    first = [tf.constant(_start()[0])]
-    alone = optimizer.initialize(_specs()[:1])
-    for step in (0, 2, 4):
-      gradient = [tf.constant(_gradients(step)[0])]
-      alone, first = optimizer.next(alone, first, gradient)
-    _assert_close(weights, [*first, *expected[1:]])
+  def gradients_at(step):
+    first, *others = _gradients(step)
+    return [np.zeros_like(first) if step % 2 else first, *others]
 
-  def test_hyperparameters_are_those_of_the_optimizer(self):
-    optimizer = optimizer_wrappers.rest_without_gradient(
-      optimizers.build_nesterov_sgd(0.1, 0.9)
-    )
-    state = optimizer.set_hparams(
-      optimizer.initialize(_specs()), {'learning_rate': 0.5}
-    )
-    assert optimizer.get_hparams(state)['learning_rate'] == 0.5
-    assert list(optimizer.get_hparams(state)) == ['learning_rate', 'momentum']
+  resting = optimizer_wrappers.rest_without_gradient(optimizer)
+  _, weights = _run(resting, gradients_at=gradients_at)
+  _, alone = _run(optimizer, 3, lambda step: _gradients(2 * step))
+  _, expected = _run(optimizer)
+  _assert_close(weights, [alone[0], *expected[1:]])
 
 
 @pytest.mark.parametrize('max_norm', [0.5, 100.0])
 def test_clipping_scales_all_gradients_together(max_norm):
-  plain = optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.05)
-  clipped = optimizer_wrappers.clip_gradients(plain, max_norm)
-  _, weights = _run(clipped, steps=3)
-  expected = [tf.constant(w) for w in _start()]
-  state = plain.initialize(_specs())
-  for number in range(3):
-    gradients = _gradients(number)
+  def gradients_at(step):
+    gradients = _gradients(step)
     norm = np.sqrt(sum(np.square(g).sum() for g in gradients))
     assert 0.5 < norm < 100
-    scale = min(1, max_norm / norm)
-    state, expected = plain.next(
-      state, expected, [tf.constant(np.float32(scale * g)) for g in gradients]
-    )
+    return [np.float32(min(1, max_norm / norm) * g) for g in gradients]
+
+  plain = optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.05)
+  clipped = optimizer_wrappers.clip_gradients(plain, max_norm)
+  _, weights = _run(clipped, 3)
+  _, expected = _run(plain, 3, gradients_at)
   _assert_close(weights, expected)
 
 
-def test_a_clipped_optimizer_keeps_state_and_hyperparameters():
-  plain = optimizers.build_nesterov_sgd(0.1, 0.9)
-  clipped = optimizer_wrappers.clip_gradients(plain, 1.0)
-  state = clipped.initialize(_specs())
-  assert clipped.get_hparams(state) == plain.get_hparams(state)
-  changed = clipped.set_hparams(state, {'learning_rate': 0.5})
-  assert changed['learning_rate'] == 0.5 and changed['momentum'] == 0.9
-  gradients = [tf.constant(_gradients(0)[0]), None, tf.constant(1.0)]
-  _, weights = clipped.next(
-    state, [tf.constant(w) for w in _start()], gradients
-  )
-  np.testing.assert_array_equal(weights[1], _start()[1])
-
-
-@pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
-def test_a_norm_to_clip_to_is_positive(value):
-  with pytest.raises(ValueError, match=f'max_norm is {value}'):
-    optimizer_wrappers.clip_gradients(optimizers.build_grouping_sgd(), value)
+def _with_one_missing(step):
+  first, _, last = _gradients(step)
+  return [first, None, last]
 
 
 @pytest.mark.parametrize('momentum', [0.0, 0.9])
 def test_added_weight_decay_is_that_of_the_sgd_with_one(momentum):
-  both = (
-    optimizers.build_nesterov_sgd(0.1, momentum, weight_decay=0.3),
-    optimizer_wrappers.add_weight_decay(
-      optimizers.build_nesterov_sgd(0.1, momentum), 0.3
-    ),
+  own = optimizers.build_nesterov_sgd(0.1, momentum, weight_decay=0.3)
+  added = optimizer_wrappers.add_weight_decay(
+    optimizers.build_nesterov_sgd(0.1, momentum), 0.3
   )
-  results = []
-  for optimizer in both:
-    weights = [tf.constant([1.0, -2.0]), tf.constant([3.0])]
-    specs = [tf.TensorSpec(w.shape, w.dtype) for w in weights]
-    state = optimizer.initialize(specs)
-    for _ in range(3):
-      # The second weight has no gradient, and none is made for it.
-      gradients = [tf.constant([0.5, 0.25]), None]
-      state, weights = optimizer.next(state, weights, gradients)
-    results.append(weights)
-  np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-  assert float(results[1][1][0]) == 3.0
+  (_, expected), (_, weights) = (
+    _run(optimizer, 3, _with_one_missing) for optimizer in (own, added)
+  )
+  _assert_close(weights, expected)
+  np.testing.assert_array_equal(weights[1], _start()[1])
 
 
+@pytest.mark.parametrize(
+  'wrap',
+  [
+    optimizer_wrappers.rest_without_gradient,
+    lambda optimizer: optimizer_wrappers.clip_gradients(optimizer, 1.0),
+  ],
+)
+def test_hyperparameters_are_those_of_the_optimizer(wrap):
+  optimizer = wrap(optimizers.build_nesterov_sgd(0.1, 0.9))
+  state = optimizer.initialize(_specs())
+  assert optimizer.get_hparams(state) == {'learning_rate': 0.1, 'momentum': 0.9}
+  changed = optimizer.set_hparams(state, {'learning_rate': 0.5})
+  assert optimizer.get_hparams(changed) == {
+    'learning_rate': 0.5,
+    'momentum': 0.9,
+  }
+
+
+def test_clipping_leaves_a_weight_without_gradient_alone():
+  clipped = optimizer_wrappers.clip_gradients(
+    optimizers.build_nesterov_sgd(0.1, 0.9), 1.0
+  )
+  _, weights = _run(clipped, 1, _with_one_missing)
+  np.testing.assert_array_equal(weights[1], _start()[1])
+
+
+@pytest.mark.parametrize(
+  'wrap, message',
+  [
+    (optimizer_wrappers.clip_gradients, 'max_norm is {}'),
+    (optimizer_wrappers.add_weight_decay, 'weight_decay is {}.*positive'),
+  ],
+)
 @pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
-def test_a_decay_that_is_none_is_refused(value):
-  with pytest.raises(ValueError, match='weight_decay is .*positive'):
-    optimizer_wrappers.add_weight_decay(optimizers.build_grouping_sgd(), value)
+def test_numbers_of_wrappers_are_positive(wrap, message, value):
+  with pytest.raises(ValueError, match=message.format(value)):
+    wrap(optimizers.build_grouping_sgd(), value)

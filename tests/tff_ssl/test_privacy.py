@@ -195,12 +195,7 @@ def test_figures_of_the_page():
   text = ' '.join(page.read_text(encoding='utf-8').split())
   assert 'noise multiplier 1.5 and 50 of 3400 clients in each of 40' in text
   fixed, poisson, none = (
-    tff_ssl.PrivacyAccount(
-      noise_multiplier=1.5,
-      clients_per_round=50,
-      num_clients=3400,
-      sampling=sampling,
-    ).epsilon(40)
+    _account(1.5, 50, 3400, sampling).epsilon(40)
     for sampling in ('fixed', 'poisson', 'none')
   )
   assert f'gives {fixed:.2f} for a fixed cohort' in text
@@ -285,41 +280,30 @@ def test_trees_begin_anew_where_tff_begins_them(tff_context):
 
 
 @pytest.mark.parametrize(
-  'sampling, population, rounds, target',
+  'sampling, population, rounds, target, more',
   [
-    ('none', 100, 300, 5.0),
-    ('none', 100, 1, 0.2),
-    ('poisson', 100, 40, 2.0),
-    ('poisson', 10, 40, 2.0),
-    ('fixed', 100, 40, 2.0),
+    ('none', 100, 300, 5.0, {}),
+    ('none', 100, 1, 0.2, {}),
+    ('poisson', 100, 40, 2.0, {}),
+    ('poisson', 10, 40, 2.0, {}),
+    ('fixed', 100, 40, 2.0, {}),
     # As little as without sampling: the other bound is above.
-    ('fixed', 12, 900, 3.0),
+    ('fixed', 12, 900, 3.0, {}),
+    ('tree', 1000, 220, 8.0, {'rounds_per_tree': 50, 'adaptive_clip': False}),
   ],
 )
-def test_noise_for_an_epsilon(sampling, population, rounds, target):
+def test_noise_for_an_epsilon(sampling, population, rounds, target, more):
   found = tff_ssl.noise_multiplier_for(
     target,
     rounds,
     clients_per_round=10,
     num_clients=population,
     sampling=sampling,
+    **more,
   )
-  account = _account(found, 10, population, sampling)
+  account = _account(found, 10, population, sampling, **more)
   assert account.epsilon(rounds) <= target
   assert account.epsilon(rounds) == pytest.approx(target, rel=1e-4)
-
-
-def test_noise_for_trees():
-  trees = {
-    'clients_per_round': 10,
-    'num_clients': 1000,
-    'sampling': 'tree',
-    'rounds_per_tree': 50,
-    'adaptive_clip': False,
-  }
-  noise = tff_ssl.noise_multiplier_for(8.0, 220, **trees)
-  account = tff_ssl.PrivacyAccount(noise_multiplier=noise, **trees)
-  assert account.epsilon(220) == pytest.approx(8.0, rel=1e-4)
 
 
 def test_a_description_says_all_that_the_number_rests_on():

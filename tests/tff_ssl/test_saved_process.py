@@ -48,8 +48,7 @@ def _leaves(value):
 def _assert_equal(found, expected):
   found, expected = _leaves(found), _leaves(expected)
   assert len(found) == len(expected) > 0
-  for one, other in zip(found, expected, strict=True):
-    np.testing.assert_array_equal(one, other)
+  np.testing.assert_equal(found, expected)
 
 
 def test_rounds_of_the_file_are_those_of_the_process(problem, path):

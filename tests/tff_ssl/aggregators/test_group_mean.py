@@ -111,13 +111,6 @@ def test_groups_out_of_range_are_ignored(aggregate):
   np.testing.assert_array_equal(output.result['weight'], [1, 0, 4])
 
 
-def test_all_weights_zero(aggregate):
-  output = aggregate(_values(3), [0, 1, 2], [0.0, 0.0, 0.0])
-  np.testing.assert_array_equal(output.result['mean']['kernel'], 0)
-  np.testing.assert_array_equal(output.result['mean']['bias'], 0)
-  np.testing.assert_array_equal(output.result['weight'], 0)
-
-
 def test_clipping_sees_the_norm_of_the_clients_own_value(aggregate):
   norm = 1.5
   factory = tff.aggregators.clipping_factory(
@@ -178,39 +171,15 @@ def test_a_large_weight_does_not_silence_its_group(aggregate):
   np.testing.assert_allclose(output.result['mean']['bias'], [1, 1, 0])
 
 
-def test_a_weighted_inner_mean_without_any_weight(aggregate):
-  """The inner one divides 0 by 0 then."""
-  output = aggregate(
-    _values(2), [0, 9], [0.0, 5.0], mean_factory=tff.aggregators.MeanFactory()
-  )
-  np.testing.assert_array_equal(output.result['mean']['kernel'], 0)
-  np.testing.assert_array_equal(output.result['weight'], 0)
-
-
-def _fixed_clip(noise_multiplier):
-  return tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-    noise_multiplier, 4.0, 1.0
-  )
-
-
 @pytest.mark.parametrize(
-  'build',
-  [
-    lambda: _fixed_clip(0.0),
-    lambda: tff.aggregators.clipping_factory(
-      1.0, tff.aggregators.as_weighted_aggregator(_fixed_clip(1.0))
-    ),
-    lambda: tff.learning.dp_aggregator(0.1, 100.0),
-    lambda: tff.learning.ddp_secure_aggregator(0.1, 100),
-  ],
+  'factories', [{}, {'mean_factory': tff.aggregators.MeanFactory()}]
 )
-def test_differential_privacy_needs_the_number_of_clients(build):
-  """Else the mean of ones within groups [0, 1, 1] of a cohort of 4 was .75."""
-  group_mean = aggregators.GroupMeanFactory(_GROUPS, mean_factory=build())
-  with pytest.raises(
-    ValueError, match='mean_factory .* privacy.* clients_per_round=...'
-  ):
-    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
+def test_no_weight_in_any_group(aggregate, factories):
+  """The inner mean divides 0 by 0 then."""
+  output = aggregate(_values(3), [0, 1, 9], [0.0, 0.0, 5.0], **factories)
+  np.testing.assert_array_equal(output.result['mean']['kernel'], 0)
+  np.testing.assert_array_equal(output.result['mean']['bias'], 0)
+  np.testing.assert_array_equal(output.result['weight'], 0)
 
 
 def _private(noise_multiplier, clients, norm=1.0):
@@ -327,77 +296,6 @@ def test_noise_is_on_all_rows(private_mean):
   assert abs(means[:, 1:].mean()) < 4 * expected / np.sqrt(means[:, 1:].size)
 
 
-@pytest.mark.parametrize(
-  'changes, error, message',
-  [
-    ({'clients_per_round': 2}, ValueError, 'at least num_groups=3'),
-    ({'clients_per_round': 2.5}, ValueError, 'clients_per_round=2.5 must be'),
-    ({'mean_factory': None}, TypeError, 'clients_per_round=4 is for an unw'),
-    (
-      {'mean_factory': tff.aggregators.SumFactory()},
-      TypeError,
-      'mean_factory is a SumFactory, which gives no mean',
-    ),
-    (
-      {'mean_factory': tff.aggregators.UnweightedMeanFactory()},
-      ValueError,
-      'clients_per_round=4 is for a mean_factory with noise',
-    ),
-  ],
-)
-def test_private_means_that_are_none(changes, error, message):
-  with pytest.raises(error, match=message):
-    aggregators.GroupMeanFactory(
-      _GROUPS, **{**_private(1.0, 4), **changes}
-    ).create(_VALUE_TYPE, _WEIGHT_TYPE)
-
-
-@pytest.mark.parametrize(
-  'name, build',
-  [
-    (
-      'value_sum_factory',
-      lambda: tff.aggregators.clipping_factory(
-        1.0, tff.aggregators.SumFactory()
-      ),
-    ),
-    (
-      'value_sum_factory',
-      lambda: tff.aggregators.zeroing_factory(
-        1.0, tff.aggregators.SumFactory()
-      ),
-    ),
-    ('mean_factory', lambda: tff.learning.robust_aggregator(weighted=False)),
-    (
-      'mean_factory',
-      lambda: tff.aggregators.MeanFactory(
-        tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory())
-      ),
-    ),
-  ],
-)
-def test_clipping_behind_the_weights_is_refused(name, build):
-  group_mean = aggregators.GroupMeanFactory(_GROUPS, **{name: build()})
-  with pytest.raises(ValueError, match=f'{name} clips .*MeanFactory'):
-    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
-
-
-@pytest.mark.parametrize(
-  'build',
-  [
-    lambda: tff.aggregators.clipping_factory(1.0, tff.aggregators.SumFactory()),
-    lambda: tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-      0.0, 4, 1.0
-    ),
-  ],
-  ids=['clipped', 'private'],
-)
-def test_weights_that_are_changed_are_refused(build):
-  group_mean = aggregators.GroupMeanFactory(_GROUPS, weight_sum_factory=build())
-  with pytest.raises(ValueError, match='weight_sum_factory changes the weight'):
-    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
-
-
 def test_compression_errs_by_no_more_than_it_says(aggregate):
   """Each client may move each sum by its weight times its range / 255."""
   factory = tff.aggregators.EncodedSumFactory.quantize_above_threshold(
@@ -453,40 +351,6 @@ def test_measurements_of_the_inner_aggregator_are_passed_on(aggregate):
   )
 
 
-@pytest.mark.parametrize('num_groups', [0, -2, 1.5, None])
-def test_number_of_groups(num_groups):
-  with pytest.raises(ValueError, match='num_groups'):
-    aggregators.GroupMeanFactory(num_groups)
-
-
-def test_two_inner_factories():
-  with pytest.raises(ValueError, match='not both'):
-    aggregators.GroupMeanFactory(
-      2,
-      tff.aggregators.SumFactory(),
-      mean_factory=tff.aggregators.UnweightedMeanFactory(),
-    )
-
-
-@pytest.mark.parametrize('name', ['value_sum_factory', 'weight_sum_factory'])
-def test_sums_must_be_unweighted(name):
-  with pytest.raises(TypeError, match=name):
-    aggregators.GroupMeanFactory(2, **{name: tff.aggregators.MeanFactory()})
-
-
-def test_the_inner_mean_must_be_a_factory():
-  with pytest.raises(TypeError, match='mean_factory must be .* is float'):
-    aggregators.GroupMeanFactory(2, mean_factory=1.0)
-
-
-def test_an_inner_mean_that_ignores_the_weights():
-  factory = tff.aggregators.as_weighted_aggregator(
-    tff.aggregators.UnweightedMeanFactory()
-  )
-  with pytest.raises(TypeError, match='mean_factory ignores the weights'):
-    aggregators.GroupMeanFactory(2, mean_factory=factory)
-
-
 @pytest.mark.parametrize(
   'value_type, weight_type',
   [
@@ -520,4 +384,106 @@ def test_the_weight_must_be_a_scalar():
   with pytest.raises(TypeError, match='scalar'):
     aggregators.GroupMeanFactory(2).create(
       tff.types.to_type(value_type), tff.types.to_type((np.float32, [2]))
+    )
+
+
+def _clipped(factory):
+  return tff.aggregators.clipping_factory(1.0, factory)
+
+
+_SUM = tff.aggregators.SumFactory()
+_UNWEIGHTED = tff.aggregators.UnweightedMeanFactory()
+_FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
+
+
+@pytest.mark.parametrize(
+  'factory',
+  [
+    _FIXED_CLIP(0.0, 4.0, 1.0),
+    _clipped(
+      tff.aggregators.as_weighted_aggregator(_FIXED_CLIP(1.0, 4.0, 1.0))
+    ),
+    tff.learning.dp_aggregator(0.1, 100.0),
+    tff.learning.ddp_secure_aggregator(0.1, 100),
+  ],
+)
+def test_differential_privacy_needs_the_number_of_clients(factory):
+  """Else the mean of ones within groups [0, 1, 1] of a cohort of 4 was .75."""
+  group_mean = aggregators.GroupMeanFactory(_GROUPS, mean_factory=factory)
+  with pytest.raises(
+    ValueError, match='mean_factory .* privacy.* clients_per_round=...'
+  ):
+    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+
+@pytest.mark.parametrize(
+  'factories, error, message',
+  [
+    # Of private means.
+    (
+      {**_private(1.0, 4), 'clients_per_round': 2},
+      ValueError,
+      'at least num_groups=3',
+    ),
+    (
+      {**_private(1.0, 4), 'clients_per_round': 2.5},
+      ValueError,
+      'clients_per_round=2.5 must be',
+    ),
+    (
+      {'clients_per_round': 4},
+      TypeError,
+      'clients_per_round=4 is for an unw',
+    ),
+    (
+      {'clients_per_round': 4, 'mean_factory': _SUM},
+      TypeError,
+      'mean_factory is a SumFactory, which gives no mean',
+    ),
+    (
+      {'clients_per_round': 4, 'mean_factory': _UNWEIGHTED},
+      ValueError,
+      'clients_per_round=4 is for a mean_factory with noise',
+    ),
+    # Clipping behind the weights.
+    *(
+      ({name: factory}, ValueError, f'{name} clips .*MeanFactory')
+      for name, factory in (
+        ('value_sum_factory', _clipped(_SUM)),
+        ('value_sum_factory', tff.aggregators.zeroing_factory(1.0, _SUM)),
+        ('mean_factory', tff.learning.robust_aggregator(weighted=False)),
+        ('mean_factory', tff.aggregators.MeanFactory(_clipped(_SUM))),
+      )
+    ),
+    # Weights that are changed.
+    *(
+      (
+        {'weight_sum_factory': factory},
+        ValueError,
+        'weight_sum_factory changes the weight',
+      )
+      for factory in (_clipped(_SUM), _FIXED_CLIP(0.0, 4.0, 1.0))
+    ),
+    # What is no sum, or no mean.
+    (
+      {'value_sum_factory': _SUM, 'mean_factory': _UNWEIGHTED},
+      ValueError,
+      'not both',
+    ),
+    *(
+      ({name: tff.aggregators.MeanFactory()}, TypeError, name)
+      for name in ('value_sum_factory', 'weight_sum_factory')
+    ),
+    ({'mean_factory': 1.0}, TypeError, 'mean_factory must be .* is float'),
+    (
+      {'mean_factory': tff.aggregators.as_weighted_aggregator(_UNWEIGHTED)},
+      TypeError,
+      'mean_factory ignores the weights',
+    ),
+  ],
+)
+def test_factories_that_do_not_fit_are_refused(factories, error, message):
+  with pytest.raises(error, match=message):
+    aggregators.GroupMeanFactory(_GROUPS, **factories).create(
+      _VALUE_TYPE, _WEIGHT_TYPE
     )

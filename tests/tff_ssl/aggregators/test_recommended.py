@@ -69,10 +69,14 @@ def test_the_result_is_that_of_numpy(tff_context, name, settings, expected):
 
 
 def test_noise_is_in_proportion_to_norm_and_multiplier(tff_context):
-  draws = [
-    _run('secure_dp', noise_multiplier=2.0, clip_norm=0.5, clients_per_round=4)
-    for _ in range(40)
-  ]
+  process = recommended.recommended_aggregator(
+    'secure_dp', noise_multiplier=2.0, clip_norm=0.5, clients_per_round=4
+  ).create(_TYPE)
+  state, draws = process.initialize(), []
+  for _ in range(40):
+    output = process.next(state, list(_VALUES))
+    state = output.state
+    draws.append(output.result)
   noise = np.array(draws) - _clipped(0.5).sum(0) / 4
   # A chi-squared of 80 degrees lies within these bounds but once in 10,000.
   assert 0.25 * 0.72 < np.sqrt((noise**2).mean()) < 0.25 * 1.32

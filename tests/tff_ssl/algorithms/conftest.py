@@ -4,6 +4,7 @@ import collections
 import contextlib
 import dataclasses
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ class OwnModels:
 
   Attributes:
     name: Of the process.
-    root: Folder of all states.
+    root: Folder of all states, which a test finds empty.
     rate: Learning rate of the clients.
     momentum: Nesterov momentum of the clients.
     decay: Coupled weight decay of the clients.
@@ -41,13 +42,19 @@ class OwnModels:
   decay: float = 0.01
   sizes: tuple[int, ...] = _SIZES
 
-  def folder(self, name='states'):
-    """Returns the folder of the states of one of several runs."""
-    return self.root / name
+  def __post_init__(self):
+    self._built = {}
 
-  def build(self, states='states', name=None, norm='none', **changes):
-    """Builds the process, or another one for comparison."""
-    spec = PROCESSES[name or self.name]
+  def build(self, name=None, norm='none', **changes):
+    """Builds the process, or another one for comparison, once for a module."""
+    key = (name, norm, *sorted(changes.items()))
+    if key not in self._built:
+      folder = self.root / str(len(self._built))
+      self._built[key] = self._build(name or self.name, norm, folder, changes)
+    return self._built[key]
+
+  def _build(self, name, norm, folder, changes):
+    spec = PROCESSES[name]
     hidden = () if norm == 'none' else (5,)
     arguments = {
       'data_spec': client_data.ClientDataSpec(
@@ -63,7 +70,7 @@ class OwnModels:
       'local_epochs': _EPOCHS,
     }
     if spec.keeps_client_state:
-      arguments['client_state_dir'] = str(self.folder(states))
+      arguments['client_state_dir'] = str(folder)
     if spec.counts_clients:
       arguments['num_clients'] = len(self.sizes)
     model = functional.from_keras(
@@ -116,22 +123,27 @@ class OwnModels:
       for leaf in process.get_model_weights(state).trainable
     ]
 
+  def gradient(self, weights, index):
+    """The gradient of a client's loss in numpy."""
+    data = self.arrays(index)
+    x, y = data['x'].astype(np.float64), data['y']
+    error = scipy.special.softmax(x @ weights[0] + weights[1], axis=1)
+    error = (error - np.eye(_CLASSES)[y]) / len(y)
+    return [x.T @ error, error.sum(axis=0)]
+
   def steps(self, start, velocity, index, anchor=None, proximal=0.0):
     """A client's training in numpy: weights and velocity after it.
 
     With `proximal`, a term of FedProx pulls to the anchor.
     """
     anchor = start if anchor is None else anchor
-    data = self.arrays(index)
-    x, y = data['x'].astype(np.float64), data['y']
     w, v = start, velocity
     for _ in range(_EPOCHS):
-      error = scipy.special.softmax(x @ w[0] + w[1], axis=1)
-      error = (error - np.eye(_CLASSES)[y]) / len(y)
-      g = [x.T @ error, error.sum(axis=0)]
       g = [
         g_ + self.decay * w_ + proximal * (w_ - anchor_)
-        for g_, w_, anchor_ in zip(g, w, anchor, strict=True)
+        for g_, w_, anchor_ in zip(
+          self.gradient(w, index), w, anchor, strict=True
+        )
       ]
       v = [self.momentum * v_ + g_ for v_, g_ in zip(v, g, strict=True)]
       w = [
@@ -140,10 +152,9 @@ class OwnModels:
       ]
     return w, v
 
-  def stored(self, index, states='states', dtype=tf.float32):
+  def stored(self, index, dtype=tf.float32):
     """Returns the newest state that a client wrote, its leaves of a type."""
-    own = self.folder(states) / 'seed-0' / str(index)
-    content = max(own.glob('*.state')).read_bytes()
+    content = max(self.root.glob(f'*/seed-0/{index}/*.state')).read_bytes()
     # The last of them is the seal of the file.
     *leaves, _ = tf.io.parse_tensor(content, tf.string)
     found = []
@@ -162,13 +173,9 @@ class OwnModels:
     # Clients have models of their own.
     assert np.abs(models[0][0] - models[1][0]).max() > 1e-2
 
-  def files(self, states='states'):
+  def files(self):
     """Returns the bytes of all states by their paths."""
-    folder = self.folder(states)
-    return {
-      path.relative_to(folder): path.read_bytes()
-      for path in folder.rglob('*.state')
-    }
+    return {path: path.read_bytes() for path in self.root.rglob('*.state')}
 
   @staticmethod
   def assert_close(actual, expected, atol=1e-5):
@@ -177,7 +184,13 @@ class OwnModels:
       np.testing.assert_allclose(a, b, atol=atol)
 
 
+@pytest.fixture(scope='module')
+def _own_models(request, tmp_path_factory, tff_context):
+  return OwnModels(request.module.PROCESS, tmp_path_factory.mktemp('states'))
+
+
 @pytest.fixture
-def own_models(request, tmp_path, tff_context):
+def own_models(_own_models):
   """The problem for the process that the module names in `PROCESS`."""
-  return OwnModels(request.module.PROCESS, tmp_path)
+  shutil.rmtree(_own_models.root, ignore_errors=True)
+  return _own_models

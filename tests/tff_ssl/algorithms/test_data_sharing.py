@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.testing import tiny_problems
@@ -9,56 +10,39 @@ from tff_ssl.testing import tiny_problems
 pytestmark = pytest.mark.usefixtures('tff_context')
 
 
-def _weights(problem, rounds):
+def _weights(problem, rounds, state=None):
+  """Returns the last state, the weights after each round, and the metrics."""
   process = problem.process
-  state = process.initialize()
-  found = []
-  for round_num in range(rounds):
+  state = process.initialize() if state is None else state
+  weights, metrics = [], []
+  for round_num in rounds:
     output = process.next(state, problem.clients(round_num))
     state = output.state
-    found.append(process.get_model_weights(state).trainable)
-  return found, output.metrics
+    weights.append(process.get_model_weights(state))
+    metrics.append(output.metrics)
+  return state, weights, metrics
 
 
-def _problem(name, **arguments):
-  return tiny_problems.TinyProblem(PROCESSES[name], arguments)
-
-
-def _assert_equal(found, expected):
-  for ours, theirs in zip(found, expected, strict=True):
-    for a, b in zip(ours, theirs, strict=True):
-      np.testing.assert_array_equal(a, b)
-
-
-def test_the_first_rounds_are_those_of_the_server_alone():
-  problem = _problem('data_sharing', server_warmup_rounds=2)
-  found, metrics = _weights(problem, 2)
-  alone = _problem('server_only')
-  expected, _ = _weights(alone, 2)
-  _assert_equal(found, expected)
-  assert np.isfinite(metrics['finalizer']['server']['loss'])
-  assert np.isnan(metrics['client_work']['train']['loss'])
-
-
-def test_the_others_are_fedavg():
-  problem = _problem('data_sharing', server_warmup_rounds=0)
-  found, metrics = _weights(problem, 2)
-  plain = _problem('fedavg')
-  expected, _ = _weights(plain, 2)
-  _assert_equal(found, expected)
-  assert np.isnan(metrics['finalizer']['server']['loss'])
-
-
-def test_the_average_begins_where_the_server_ended():
-  """One round of each: FedAvg's second round from the server's weights."""
-  problem = _problem('data_sharing', server_warmup_rounds=1)
-  (first, second), _ = _weights(problem, 2)
-  plain = _problem('fedavg')
-  state = plain.process.next(plain.process.initialize(), plain.clients(0)).state
-  weights = plain.process.get_model_weights(state)
-  state = plain.process.set_model_weights(
-    state,
-    type(weights)([np.asarray(w) for w in first], weights.non_trainable),
+def test_rounds_are_those_of_the_server_alone_and_then_fedavgs():
+  """Two of each: the average begins where the server ended."""
+  sharing, alone, average = (
+    tiny_problems.TinyProblem(PROCESSES[name], arguments)
+    for name, arguments in (
+      ('data_sharing', {'server_warmup_rounds': 2}),
+      ('server_only', {}),
+      ('fedavg', {}),
+    )
   )
-  state = plain.process.next(state, plain.clients(1)).state
-  _assert_equal([second], [plain.process.get_model_weights(state).trainable])
+  _, found, metrics = _weights(sharing, range(4))
+  _, of_server, _ = _weights(alone, range(2))
+  # Two rounds of its own, for the number of the round.
+  state, *_ = _weights(average, range(2))
+  state = average.process.set_model_weights(state, found[1])
+  _, of_clients, _ = _weights(average, range(2, 4), state)
+  tf.nest.map_structure(
+    np.testing.assert_array_equal, found, of_server + of_clients
+  )
+  server_losses = [m['finalizer']['server']['loss'] for m in metrics]
+  client_losses = [m['client_work']['train']['loss'] for m in metrics]
+  assert np.isnan(server_losses).tolist() == [False, False, True, True]
+  assert np.isnan(client_losses).tolist() == [True, True, False, False]

@@ -1,6 +1,7 @@
 """FedLLP where it must meet FedAvg, and FedLLP-VAT where it meets FedLLP."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -49,11 +50,22 @@ def in_context(index, x, y, **more):
   )
 
 
-def train(builder, clients, *, norm='none', data_spec=SPEC, **arguments):
-  arguments.setdefault('client_optimizer', optimizers.build_nesterov_sgd(0.1))
-  process = builder(
-    model_with(norm), data_spec=data_spec, views=PLAIN, seed=5, **arguments
+@functools.cache
+def build(name, norm, **arguments):
+  return PROCESSES[name].build(
+    model_with(norm),
+    data_spec=SPEC
+    if name == 'fedllp'
+    else client_data.ClientDataSpec(ELEMENTS, in_context=True),
+    views=PLAIN,
+    client_optimizer=optimizers.build_nesterov_sgd(0.1),
+    seed=5,
+    **arguments,
   )
+
+
+def train(clients, *, name='fedllp', norm='none', **arguments):
+  process = build(name, norm, **arguments)
   state = process.initialize()
   for _ in range(2):
     output = process.next(state, clients)
@@ -76,13 +88,9 @@ def test_sets_of_one_example_and_sure_priors_are_supervised_fedavg(tff_context):
     for i in (0, 1)
   ]
   labelled = [in_context(i, x[i], labels[i]) for i in (0, 1)]
-  proportions, metrics = train(PROCESSES['fedllp'].build, in_sets, l1_weight=0)
+  proportions, metrics = train(in_sets, l1_weight=0)
   supervised, expected = train(
-    PROCESSES['fedavg'].build,
-    labelled,
-    data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
-    batch_size=1,
-    local_epochs=1,
+    labelled, name='fedavg', batch_size=1, local_epochs=1
   )
   for a, b in zip(proportions.trainable, supervised.trainable, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -93,18 +101,15 @@ def test_sets_of_one_example_and_sure_priors_are_supervised_fedavg(tff_context):
 CLIENTS = [client(0, [4, 1, 7]), client(1, [3, 5, 2, 6])]
 
 
+def vat(weight, ramp='none'):
+  return objectives.VirtualAdversarialProportions(PLAIN, weight, 0.5, ramp)
+
+
 @pytest.mark.parametrize('norm', ['none', 'batch'])
 def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
-  alone, _ = train(PROCESSES['fedllp'].build, CLIENTS, norm=norm)
+  alone, _ = train(CLIENTS, norm=norm)
   without, with_it = (
-    train(
-      PROCESSES['fedllp'].build,
-      CLIENTS,
-      norm=norm,
-      client_objective=objectives.VirtualAdversarialProportions(
-        PLAIN, vat_weight=weight, vat_radius=0.5
-      ),
-    )
+    train(CLIENTS, norm=norm, client_objective=vat(weight))
     for weight in (0.0, 1.0)
   )
   for a, b in zip(alone.trainable, without[0].trainable, strict=True):
@@ -116,17 +121,8 @@ def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
 
 def test_the_published_ramp_turns_vat_nearly_off(tff_context):
   alone, ramped, full = (
-    train(
-      PROCESSES['fedllp'].build,
-      CLIENTS,
-      client_objective=objectives.VirtualAdversarialProportions(
-        PLAIN, weight, 0.5, ramp
-      ),
-    )[0].trainable[0]
-    for weight, ramp in (
-      *((0.0, 'none'), (1.0, 'published_code')),
-      (1.0, 'none'),
-    )
+    train(CLIENTS, client_objective=objective)[0].trainable[0]
+    for objective in (vat(0.0), vat(1.0, 'published_code'), vat(1.0))
   )
   distances = [np.abs(weights - alone).max() for weights in (ramped, full)]
   assert 0 < distances[0] < 0.05 * distances[1]
@@ -137,8 +133,8 @@ def test_a_set_that_nobody_has_leaves_its_client_out(tff_context):
   stray['examples'] = stray['examples'].map(
     lambda batch: collections.OrderedDict(batch, y=batch['y'] * 6)
   )
-  alone, _ = train(PROCESSES['fedllp'].build, CLIENTS)
-  beside, metrics = train(PROCESSES['fedllp'].build, [*CLIENTS, stray])
+  alone, _ = train(CLIENTS)
+  beside, metrics = train([*CLIENTS, stray])
   assert metrics['client_work']['clients']['non_finite'] == 1
   for a, b in zip(alone.trainable, beside.trainable, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
@@ -158,13 +154,7 @@ def test_adam_and_one_epoch_by_default(tff_context):
   assert largest == pytest.approx(1e-4, rel=1e-2)
 
 
-def test_data_without_sets_and_other_classes_are_refused():
-  with pytest.raises(TypeError, match='data_spec has priors_shape=None'):
-    PROCESSES['fedllp'].build(
-      model_with(),
-      data_spec=client_data.ClientDataSpec(ELEMENTS, in_context=True),
-      views=PLAIN,
-    )
+def test_a_model_of_other_classes_is_refused():
   with pytest.raises(ValueError, match=r'priors_shape=\(9, 3\).* 4 outputs'):
     PROCESSES['fedllp'].build(
       model_with(classes=4), data_spec=SPEC, views=PLAIN

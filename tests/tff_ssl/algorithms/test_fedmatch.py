@@ -1,6 +1,7 @@
-"""FedMatch, with labels at clients: its rounds by hand, and its helpers."""
+"""FedMatch, with labels at clients or at the server: its rounds by hand."""
 
 import collections
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import metrics
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -57,38 +59,24 @@ def client(index, labelled=4, size=12):
 
 @pytest.fixture
 def build(model, tmp_path, tff_context):
-  def build_process(folder='states', **arguments):
+  def build_process(name='fedmatch', **arguments):
     defaults = {
       'num_clients': 8,
       'helper_interval': 1,
       'client_optimizer': _SGD,
       # One step on all examples of a kind: their order does not matter.
       'batch_size': 12,
-      'labelled_batch_size': 12,
       'seed': 3,
     }
-    return PROCESSES['fedmatch'].build(
+    return PROCESSES[name].build(
       model,
       data_spec=_SPEC,
       views=TwiceAsStrong(),
-      client_state_dir=str(tmp_path / folder),
+      client_state_dir=str(tmp_path / 'states'),
       **{**defaults, **arguments},
     )
 
   return build_process
-
-
-def rounds(process, state, participants):
-  for indices in participants:
-    state = process.next(state, [client(i) for i in indices]).state
-  return state
-
-
-def same(a, b):
-  return all(
-    np.array_equal(x, y)
-    for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
-  )
 
 
 def assert_close(actual, expected, tolerance=1e-6):
@@ -106,17 +94,28 @@ def backward(x, error):
   return [x.T @ error / len(x), error.mean(axis=0)]
 
 
+def sigma_step(sigma, psi, x, y, lambda_s):
+  theta = [a + b for a, b in zip(sigma, psi, strict=True)]
+  error = probabilities(theta, x) - np.eye(_CLASSES)[y]
+  return [
+    w - _RATE * lambda_s * g
+    for w, g in zip(sigma, backward(x, error), strict=True)
+  ]
+
+
+def psi_step(sigma, psi, gradient, lambda_l2, lambda_l1):
+  return [
+    b - _RATE * (g + 2 * lambda_l2 * (b - a) + lambda_l1 * np.sign(b))
+    for a, b, g in zip(sigma, psi, gradient, strict=True)
+  ]
+
+
 def local_round(sigma, psi, data, helpers, *, lambdas, threshold):
   """Returns sigma and psi after a client's round, in numpy."""
   lambda_s, lambda_i, lambda_a, lambda_l2, lambda_l1 = lambdas
   labelled = data['y'] >= 0
   x, y = data['x'][labelled].astype(np.float64), data['y'][labelled]
-  theta = [a + b for a, b in zip(sigma, psi, strict=True)]
-  error = probabilities(theta, x) - np.eye(_CLASSES)[y]
-  sigma = [
-    w - _RATE * lambda_s * g
-    for w, g in zip(sigma, backward(x, error), strict=True)
-  ]
+  sigma = sigma_step(sigma, psi, x, y, lambda_s)
   theta = [a + b for a, b in zip(sigma, psi, strict=True)]
   x = data['x'][~labelled].astype(np.float64)
   x = x[probabilities(theta, x).max(axis=1) >= threshold]
@@ -136,11 +135,7 @@ def local_round(sigma, psi, data, helpers, *, lambdas, threshold):
       t + lambda_i * g / len(of_helpers)
       for t, g in zip(terms, backward(x, own - rows), strict=True)
     ]
-  psi = [
-    b - _RATE * (g + 2 * lambda_l2 * (b - a) + lambda_l1 * np.sign(b))
-    for a, b, g in zip(sigma, psi, terms, strict=True)
-  ]
-  return sigma, psi
+  return sigma, psi_step(sigma, psi, terms, lambda_l2, lambda_l1)
 
 
 def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
@@ -150,9 +145,12 @@ def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
     'sigma_psi_weight': 0.0,
     'l1_weight': 0.0,
   }
-  common = {'labelled_batch_size': 3, 'local_steps': 4}
   process = build(
-    supervised_weight=1.0, client_weighting='uniform', **nothing, **common
+    supervised_weight=1.0,
+    client_weighting='uniform',
+    labelled_batch_size=3,
+    local_steps=4,
+    **nothing,
   )
   reference = PROCESSES['fedavg'].build(
     model,
@@ -180,7 +178,7 @@ def test_rounds_by_hand(build):
   lambdas, threshold = (2.0, 0.5, 0.7, 0.3, 0.01), 0.45
   names = ('supervised', 'inter_client', 'agreement', 'sigma_psi', 'l1')
   weights = {f'{n}_weight': v for n, v in zip(names, lambdas, strict=True)}
-  process = build(threshold=threshold, **weights)
+  process = build(threshold=threshold, labelled_batch_size=12, **weights)
   state = process.initialize()
   start = [w.astype(np.float64) for w in state.global_model_weights.trainable]
   sigma, psi = start[:2], start[2:]
@@ -225,63 +223,87 @@ def test_rounds_by_hand(build):
   )
 
 
-def test_the_server_chooses_the_nearest_clients(build):
-  process = build(num_helpers=2)
-  state = rounds(process, process.initialize(), [[0, 1, 2, 3], [4, 5, 0]])
-  table = state.client_work['shared']
-  outputs, owner = table['rows']['outputs'], table['rows']['owner']
-  assert owner.tolist() == [0, 1, 2, 3, 4, 5, -1, -1]
-  for i in range(6):
-    distances = np.linalg.norm(outputs[:6] - outputs[i], axis=1)
-    distances[i] = np.inf
-    nearest = np.argsort(distances)[:2]
-    assert table['chosen']['helpers'][i].tolist() == nearest.tolist()
-  assert (table['chosen']['helpers'][6:] == -1).all()
-
-
-def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(build):
-  participants = [[0, 1, 2], [1, 2, 3], [0, 2], [0, 1, 3]]
-  process = build('a', threshold=0.4)
-  whole = rounds(process, process.initialize(), participants)
-  # Beside models of later rounds, which the first run left.
-  assert same(whole, rounds(process, process.initialize(), participants))
-  other = build('b', threshold=0.4)
-  half = rounds(other, other.initialize(), participants[:2])
-  resumed = build('b', threshold=0.4)
-  assert same(whole, rounds(resumed, half, participants[2:]))
-
-
-def test_clients_without_one_kind_of_examples_take_part(build):
+def test_clients_that_lack_examples_or_a_row_in_the_table(build):
   process = build(threshold=0.0)
   state = process.initialize()
-  sigma, psi = (
-    state.global_model_weights.trainable[part]
-    for part in (slice(2), slice(2, 4))
-  )
-  for labelled, kept in ((0, (sigma, slice(2))), (12, (psi, slice(2, 4)))):
+  before = state.global_model_weights.trainable
+  sigma, psi = slice(2), slice(2, 4)
+  for labelled, kept, moved in ((0, sigma, psi), (12, psi, sigma)):
     output = process.next(state, [client(0, labelled)])
     after = output.state.global_model_weights.trainable
     assert output.metrics['client_work']['clients']['participating'] == 1
-    assert same(after[kept[1]], kept[0])
-    assert not same(after, state.global_model_weights.trainable)
-
-
-def test_a_client_that_the_table_has_no_row_for_is_left_out(build):
-  process = build()
-  state = process.initialize()
+    tf.nest.map_structure(
+      np.testing.assert_array_equal, after[kept], before[kept]
+    )
+    assert not np.array_equal(after[moved][0], before[moved][0])
+  # The table has 8 rows.
   alone = process.next(state, [client(0)])
   output = process.next(state, [client(0), client(8)])
   assert output.metrics['client_work']['clients']['invalid'] == 1
-  assert same(output.state, alone.state)
+  tf.nest.map_structure(
+    np.testing.assert_array_equal, output.state, alone.state
+  )
 
 
-def test_refusals(model):
-  common = {'data_spec': _SPEC, 'views': views.PlainViews()}
-  with pytest.raises(ValueError, match="client_state_dir='x' must be an abs"):
-    PROCESSES['fedmatch'].build(
-      model, client_state_dir='x', num_clients=3, **common
+@tff.tensorflow.computation
+def server_data():
+  return tf.data.Dataset.from_tensors(arrays(99, labelled=12))
+
+
+@pytest.fixture
+def with_server(build):
+  """No example is sure of itself: of psi, the terms of weights are left."""
+  return build(
+    'fedmatch_server',
+    server_data=server_data,
+    threshold=1.0,
+    supervised_weight=2.0,
+    sigma_psi_weight=0.3,
+    l1_weight=0.01,
+    server_optimizer=_SGD,
+    server_batch_size=12,
+    server_steps=1,
+    # Halves its norm, far above that of all changes, in each round.
+    model_aggregator=tff.aggregators.clipping_factory(
+      tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
+        initial_estimate=4096.0, target_quantile=0.0, learning_rate=math.log(2)
+      ),
+      tff.aggregators.MeanFactory(),
+    ),
+  )
+
+
+def test_server_and_clients_take_turns_and_the_server_begins(with_server):
+  process = with_server
+  state = process.initialize()
+  start = [w.astype(np.float64) for w in state.global_model_weights.trainable]
+  sigma, psi = start[:2], start[2:]
+  labelled = arrays(99, labelled=12)
+  for round_num in range(3):
+    output = process.next(state, [client(0, 0), client(1, 0)])
+    if round_num > 0:
+      # On the sigma that the server left in the round before.
+      psi = psi_step(sigma, psi, (0, 0), 0.3, 0.01)
+    sigma = sigma_step(
+      sigma, psi, labelled['x'].astype(np.float64), labelled['y'], 2.0
     )
-  with pytest.raises(ValueError, match='num_helpers=2 .*num_clients=2'):
-    PROCESSES['fedmatch'].build(
-      model, client_state_dir='/x', num_clients=2, **common
-    )
+    state = output.state
+    assert_close(state.global_model_weights.trainable, [*sigma, *psi])
+    # Who only waits in the first round helps nobody after it.
+    helpers = output.metrics['client_work']['train']['helpers']
+    assert helpers == (1 if round_num == 2 else 0)
+    # The aggregator takes nothing from the zeros of the server's round.
+    norm = output.metrics['aggregator']['clipping_norm']
+    assert norm == pytest.approx(2048 if round_num == 2 else 4096)
+  assert_close(
+    process.get_model_weights(state).trainable,
+    [a + b for a, b in zip(sigma, psi, strict=True)],
+  )
+  # Sigma does not go up.
+  size = 4 * (_FEATURES * _CLASSES + _CLASSES)
+  measured = metrics.measure_communication(process)
+  assert 2 * size <= measured.down
+  # Psi and a row in the table of 8 clients: its outputs, whose it is, whether
+  # it counts. The rest are metrics and weights.
+  table = 4 * 8 * (_CLASSES + 2)
+  assert size + table <= measured.up < size + table + 100

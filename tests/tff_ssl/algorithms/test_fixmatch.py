@@ -106,14 +106,24 @@ def test_the_average_is_0999_of_each_step():
   assert spec.derive({'local_epochs': 1}, {}) == {}
 
 
-def test_the_second_minibatch_is_no_choice():
+@pytest.mark.parametrize(
+  'changes, message',
+  [
+    (
+      {
+        'client_training': tff_ssl.TrainingPlan(
+          batch_size=4, labelled_batch_size=2
+        )
+      },
+      'labelled_batch_size=2: give batch_',
+    ),
+    (
+      {'wiring': tff_ssl.Wiring(ema_decay=0.9)},
+      'wiring.ema_decay=0.9 has no effect',
+    ),
+  ],
+)
+def test_what_is_fixed_is_no_choice(changes, message):
   problem = tiny_problems.TinyProblem(PROCESSES['fixmatch'])
-  plan = tff_ssl.TrainingPlan(batch_size=4, labelled_batch_size=2)
-  with pytest.raises(ValueError, match='labelled_batch_size=2: give batch_'):
-    problem.build(client_training=plan)
-
-
-def test_there_is_one_average():
-  problem = tiny_problems.TinyProblem(PROCESSES['fixmatch'])
-  with pytest.raises(ValueError, match='wiring.ema_decay=0.9 has no effect'):
-    problem.build(wiring=tff_ssl.Wiring(ema_decay=0.9))
+  with pytest.raises(ValueError, match=message):
+    problem.build(**changes)

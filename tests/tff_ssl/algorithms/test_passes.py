@@ -38,7 +38,8 @@ def passes_of(metrics):
       *(15 + 20, 15),
     ),
     ('fedavg_uda', {'threshold': 1.01}, 3 * _BATCH + _SIZE, 3 * _BATCH),
-    # tau = 3 steps; tau' = 3 with two experts and the strong view.
+    # tau = 3 steps; tau' = 3 with two experts and the strong view: 2P + 2B of
+    # Table 3, whose P are passes that label and whose B the two trainings.
     (
       *('fedlabel', {'threshold': 0.0, 'consistency_view': 'strong'}),
       *(24 + 3 * 24, 24 + 24),
@@ -146,17 +147,3 @@ def test_fedlabel_takes_the_plain_view_where_experts_agree(tff_context):
     trained = 24 + 40 + round(rates[-1] * 40)
     assert passes_of(output.metrics) == (trained + 2 * 40, trained)
   assert len(set(rates)) > 1
-
-
-def test_as_table_3_has_it(tff_context):
-  """Table 3 of FedLabel: 2P + 2B against 3P + 2B for FedTriNet.
-
-  Its P are passes that label, without a gradient; its B the two trainings. The
-  consistency term on the strong view needs no third pass that trains.
-  """
-  problem = problem_of('fedlabel')
-  process = problem.build(consistency_view='strong', threshold=0.0)
-  output = process.next(process.initialize(), [problem.client(0, _SIZE)])
-  forward, backward = passes_of(output.metrics)
-  minibatches = 3 * _BATCH
-  assert (forward - backward, backward) == (2 * minibatches, 2 * minibatches)

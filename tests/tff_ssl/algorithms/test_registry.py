@@ -1,7 +1,6 @@
 """The registry of processes: what its entries claim must be so."""
 
 import dataclasses
-import functools
 import inspect
 import subprocess
 import sys
@@ -9,9 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from tff_ssl import algorithms, objectives, shared_settings, testing
+from tff_ssl import algorithms, shared_settings, testing
 from tff_ssl.augmentation import views
 from tff_ssl.setting import Setting
+from tff_ssl.testing import tiny_models
 
 _SPECS = list(algorithms.PROCESSES.values())
 _BY_NAME = pytest.mark.parametrize('spec', _SPECS, ids=lambda spec: spec.name)
@@ -119,48 +119,30 @@ def test_the_average_is_the_builders_or_of_the_wiring():
   assert own.build(None, views=None, ema_decay=0.5) == (0.5, None)
 
 
-def test_build_makes_the_objective_with_the_threshold():
-  spec = _recording(algorithms.PROCESSES['self_training'])
-  plain = views.PlainViews()
-  chosen = spec.build(None, views=plain, threshold=0.7)
-  assert chosen['client_objective'] == objectives.SelfTraining(plain, 0.7)
-  default = spec.build(None, views=plain)
-  assert default['client_objective'] == objectives.SelfTraining(plain, 0.95)
-
-
-def test_a_fixed_argument_cannot_be_given():
-  spec = _recording(algorithms.PROCESSES['fedavg_ssfl'])
-  with pytest.raises(TypeError, match='num_groups'):
-    spec.build(None, views=None, num_groups=2)
-
-
-@functools.cache
-def _problem(name):
-  return testing.TinyProblem(algorithms.PROCESSES[name])
-
-
-def _first_bad_values():
+def _what_is_missing():
   for spec in _SPECS:
-    parameters = inspect.signature(spec.builder).parameters
-    for setting in spec.settings:
-      if setting.name in parameters:
-        yield pytest.param(
-          spec.name,
-          setting.name,
-          setting.bad_values()[0],
-          id=f'{spec.name}-{setting.name}',
-        )
+    if spec.keeps_client_state:
+      folder = {'client_state_dir': 'states'}
+      yield spec.name, folder, "client_state_dir='states'.*absolute"
+    if spec.counts_clients:
+      yield spec.name, {'num_clients': 0}, 'num_clients must be .* but is 0'
+  for name in ('scaffold', 'easgd'):
+    yield name, {'num_clients': None}, 'num_clients=None.*give the number'
 
 
-@pytest.mark.parametrize('process, name, value', _first_bad_values())
-def test_the_builder_itself_refuses_a_bad_value(process, name, value):
-  arguments = {name: value}
-  if name == 'local_steps':
-    # They exclude each other.
-    arguments['local_epochs'] = None
-  with pytest.raises((TypeError, ValueError)) as caught:
-    _problem(process).build(**arguments)
-  assert name in str(caught.value) and repr(value) in str(caught.value)
+@pytest.mark.parametrize('name, changes, message', _what_is_missing())
+def test_where_clients_keep_something_is_checked(name, changes, message):
+  with pytest.raises(ValueError, match=message):
+    testing.TinyProblem(algorithms.PROCESSES[name]).build(**changes)
+
+
+@pytest.mark.parametrize(
+  'spec', [s for s in _SPECS if s.needs_encoder], ids=str
+)
+def test_a_model_without_an_encoder_is_refused(spec):
+  problem = testing.TinyProblem(spec)
+  with pytest.raises(TypeError, match='without an encoder'):
+    problem.build(model=tiny_models.build())
 
 
 def test_server_only_never_lets_clients_join():
@@ -170,11 +152,11 @@ def test_server_only_never_lets_clients_join():
   assert not spec.has_client_training
 
 
-def test_importing_the_registry_does_not_import_tensorflow():
+@pytest.mark.parametrize('module', ['algorithms', 'protocols'])
+def test_importing_it_does_not_import_tensorflow(module):
   code = (
-    'import sys, tff_ssl.algorithms; '
+    f'import sys, tff_ssl.{module}; '
     "sys.exit('tensorflow' in sys.modules or 'absl' in sys.modules)"
   )
-  assert (
-    subprocess.run([sys.executable, '-c', code], timeout=60).returncode == 0
-  )
+  done = subprocess.run([sys.executable, '-c', code], timeout=60)
+  assert done.returncode == 0

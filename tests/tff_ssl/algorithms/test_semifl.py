@@ -178,16 +178,6 @@ def test_labels_are_those_of_the_received_model(tff_context):
   assert train['pseudo_label_accuracy'] == pytest.approx(right.mean())
 
 
-def test_above_a_threshold_of_1_clients_change_nothing(tff_context):
-  process = build(
-    threshold=1.01, server_optimizer=tff.learning.optimizers.build_sgdm(0.0)
-  )
-  weights = start()
-  output = process.next(begin(process, weights), [client(0), client(1)])
-  assert_weights(process, output.state, weights, tolerance=0)
-  assert output.metrics['client_work']['clients']['participating'] == 0
-
-
 def test_statistics_are_those_of_the_server_s_examples(tff_context):
   """Whatever the aggregator does to them: here it adds noise."""
   private = tff.aggregators.DifferentiallyPrivateFactory
@@ -222,10 +212,6 @@ def test_the_default_optimizer_is_the_authors(tff_context):
   assert_weights(process, output.state, step(local_weights, *SERVER), 1e-4)
 
 
-def test_refusals():
-  with pytest.raises(ValueError, match='global_momentum .* is 1.5'):
-    build(global_momentum=1.5)
-  with pytest.raises(ValueError, match="pseudo_label_view .* 'strong'"):
-    build(pseudo_label_view='strong')
+def test_a_schedule_of_steps_is_refused():
   with pytest.raises(ValueError, match='A schedule counts steps'):
     build(schedule=lambda time: 1.0)

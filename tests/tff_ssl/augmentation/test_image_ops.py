@@ -1,9 +1,4 @@
-"""The operations against Pillow, image by image and bit by bit.
-
-And against TensorFlow Addons, which are written by others again.
-"""
-
-import warnings
+"""The operations against Pillow, image by image and bit by bit."""
 
 import numpy as np
 import pytest
@@ -176,51 +171,6 @@ def test_rotation_by_any_angle_equals_pillow(images):
   np.testing.assert_array_equal(actual, np.stack(expected))
 
 
-def test_magnitudes_by_hand():
-  # One grey row 0, 10, ..., 110, repeated.
-  row = np.arange(0, 120, 10, dtype=np.uint8)
-  image = np.tile(row, (12, 1))[np.newaxis, ..., np.newaxis]
-
-  def first_row(op, v, sign=1):
-    result = image_ops.apply_operations(image, [op], [v], [sign], fill=255)
-    return result[0, 0, :, 0].numpy().tolist()
-
-  # int(.03 * 9 * 12) = 3 columns, from the right and from the left.
-  assert first_row(Operation.TRANSLATE_X, 9) == [*row[3:], 255, 255, 255]
-  assert first_row(Operation.TRANSLATE_X, 9, -1) == [255] * 3 + [*row[:9]]
-  # Factor .9 * 5 / 10 + .05 = .5.
-  assert first_row(Operation.BRIGHTNESS, 5) == [*row // 2]
-  # Mean 55: 55 + .5 * (x - 55), truncated.
-  expected = [27, 32, 37, 42, 47, 52, 57, 62, 67, 72, 77, 82]
-  assert first_row(Operation.CONTRAST, 5) == expected
-  # int(.4 * 2) + 4 = 4 bits: multiples of 16.
-  assert first_row(Operation.POSTERIZE, 2) == [*row // 16 * 16]
-  # Threshold 256 - int(25.6 * 7) = 77.
-  expected = [*row[:8], 255 - 80, 255 - 90, 255 - 100, 255 - 110]
-  assert first_row(Operation.SOLARIZE, 7) == expected
-  # 0..110 stretched to 0..255, truncated.
-  assert first_row(Operation.AUTO_CONTRAST, 1) == [*row * (255 / 110) // 1]
-
-
-def test_every_operation_has_its_fixmatch_name():
-  assert [op.name for op in Operation] == [
-    'AUTO_CONTRAST',
-    'BRIGHTNESS',
-    'COLOR',
-    'CONTRAST',
-    'EQUALIZE',
-    'IDENTITY',
-    'POSTERIZE',
-    'ROTATE',
-    'SHARPNESS',
-    'SHEAR_X',
-    'SHEAR_Y',
-    'SOLARIZE',
-    'TRANSLATE_X',
-    'TRANSLATE_Y',
-  ]
-
-
 @pytest.mark.parametrize('size', [0, 1, 5])
 @pytest.mark.parametrize('channels', [1, 3])
 def test_batch_may_be_unknown_empty_or_of_one_operation(size, channels):
@@ -305,80 +255,3 @@ def test_fill_out_of_range_is_refused():
     )
   with pytest.raises(ValueError, match='fill must be.*got -1'):
     image_ops.rotate(np.zeros((1, 8, 8, 1), np.uint8), [0.0], fill=-1)
-
-
-@pytest.fixture(scope='module')
-def addons():
-  """TensorFlow Addons, which implements some of the operations by itself."""
-  with warnings.catch_warnings():
-    # That its development has ended.
-    warnings.simplefilter('ignore')
-    import tensorflow_addons
-
-  return tensorflow_addons.image
-
-
-def _by_addons(addons, op, image, strength, sign):
-  """The operation on one image [1, h, w, c].
-
-  Of a map they take the source of a pixel's index, not of its centre: so half
-  of what a shear adds for one pixel is added for all.
-  """
-  factor = strength * 0.9 / 10 + 0.05
-  portion = sign * strength * 0.3 / 10
-  moved = portion * np.array(image.shape[2:0:-1])  # Columns, rows.
-  fill = {'fill_value': 99.0}
-  match op:
-    case Operation.EQUALIZE:
-      return addons.equalize(image)
-    case Operation.SHARPNESS:
-      return addons.sharpness(image, factor)
-    case Operation.BRIGHTNESS:
-      return addons.blend(tf.zeros_like(image[0]), image[0], factor)[None]
-    case Operation.COLOR:
-      grey = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image[0]))
-      return addons.blend(grey, image[0], factor)[None]
-    case Operation.TRANSLATE_X:
-      return addons.translate(image, [-int(moved[0]), 0], **fill)
-    case Operation.TRANSLATE_Y:
-      return addons.translate(image, [0, -int(moved[1])], **fill)
-    case Operation.SHEAR_X:
-      matrix = [1.0, portion, portion / 2, 0.0, 1.0, 0.0, 0.0, 0.0]
-      return addons.transform(image, matrix, **fill)
-    case Operation.SHEAR_Y:
-      matrix = [1.0, 0.0, 0.0, portion, 1.0, portion / 2, 0.0, 0.0]
-      return addons.transform(image, matrix, **fill)
-    case Operation.ROTATE:
-      angle = np.deg2rad(sign * int(strength * 30 / 10))
-      return addons.rotate(image, angle, **fill)
-
-
-@pytest.mark.parametrize(
-  'op, tolerance',
-  [
-    (Operation.EQUALIZE, 0),
-    # They round where Pillow cuts off.
-    (Operation.SHARPNESS, 1),
-    (Operation.BRIGHTNESS, 1),
-    (Operation.COLOR, 1),
-    (Operation.TRANSLATE_X, 0),
-    (Operation.TRANSLATE_Y, 0),
-    (Operation.SHEAR_X, 0),
-    (Operation.SHEAR_Y, 0),
-    (Operation.ROTATE, 0),
-  ],
-  ids=lambda value: getattr(value, 'name', ''),
-)
-def test_operations_agree_with_tensorflow_addons(op, tolerance, addons):
-  image = _oblong_images()[:1]
-  # At even ones, shears meet the border between two pixels.
-  for strength in (5, 9):
-    for sign in (1, -1) if op in _SIGNED else (1,):
-      expected = _by_addons(addons, op, image, strength, sign)
-      actual = image_ops.apply_operations(
-        image, [op], [strength], [sign], fill=99
-      )
-      assert np.any(actual.numpy() != image)
-      np.testing.assert_allclose(
-        tf.cast(actual, tf.int32), tf.cast(expected, tf.int32), atol=tolerance
-      )

@@ -7,15 +7,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import metrics, objectives, optimizers, randomness, training_plan
+from tff_ssl import metrics, optimizers, randomness
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.simulation import client_reader
-from tff_ssl.templates import (
-  client_data,
-  client_task,
-  full_gradient,
-  local_training,
-)
+from tff_ssl.templates import client_data, client_task
 from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -246,11 +242,6 @@ def test_clients_that_a_round_leaves_out_do_not_count(measure, result):
   _assert_close(measure(_state(), others + _clients()), result)
 
 
-def test_one_client_has_diversity_one(measure_users):
-  result = measure_users(_state(with_optimizer=False), _clients()[:1])
-  _assert_close(result, dict.fromkeys(result, 1))
-
-
 def test_copies_of_one_client(measure_users):
   """Squared 1/n, plain 1; the code's is n times 1/n."""
   result = measure_users(_state(with_optimizer=False), _clients()[1:2] * 4)
@@ -282,7 +273,7 @@ def test_vectors_that_are_zero_give_nan(tff_context):
 
 
 class TestOneGroup:
-  """A real model and training loop, one group, data read inside TFF."""
+  """A process with a real model, one group, data read inside TFF."""
 
   _SIZES = (4, 0, 5, 7)
 
@@ -296,72 +287,34 @@ class TestOneGroup:
     return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=labels))
 
   @pytest.fixture(scope='class')
-  def measure(self, tff_context):
+  def result(self, tff_context):
     """SGD with one step on all examples: the update is -rate * gradient."""
-    model = tiny_models.softmax_regression(3, 2)
-    objective = objectives.Supervised(views.PlainViews())
-    training = local_training.LocalTraining(
-      model,
-      objective,
-      training_plan.TrainingPlan(
-        optimizers.build_nesterov_sgd(0.3, momentum=0), batch_size=16, epochs=1
+    sgd = optimizers.build_nesterov_sgd(0.3, momentum=0)
+    process = PROCESSES['grouping_supervised'].build(
+      tiny_models.softmax_regression(
+        3, 2, lambda seed: ModelWeights(self._weights(), [])
       ),
-    )
-
-    def update(weights, examples, seed, round_num):
-      result = training.run(weights, examples, seed=seed, round_num=round_num)
-      return client_task.subtract(result.weights, weights), result
-
-    def local_update(task):
-      delta, result = update(
-        task.weights, task.examples, task.client_seed, task.round
-      )
-      return (
-        client_task.LocalUpdate(
-          delta, result.num_examples, result.metrics, tf.constant(False)
-        ),
-        None,
-      )
-
-    def gradient(weights, examples, seed):
-      return full_gradient.full_gradient(
-        model, objective, weights, examples, batch_size=2, seed=seed
-      )
-
-    def server_examples():
-      return client_data.collect(
-        self._examples(6), client_data.ClientDataSpec(_ELEMENTS)
-      )
-
-    computation = metrics.build_gradient_diversity(
-      local_update=local_update,
-      client_gradient=lambda task: gradient(
-        task.weights, task.examples, task.client_seed
-      ),
-      server_update=lambda task: (
-        update(task.weights, server_examples(), task.server_seed, task.round)[
-          0
-        ].trainable
-      ),
-      server_gradient=lambda task: gradient(
-        task.weights, server_examples(), task.server_seed
-      ),
+      num_groups=1,
+      server_data=tff.tensorflow.computation(lambda: self._examples(6)),
       data_spec=client_data.ClientDataSpec(_ELEMENTS),
-      weights_type=model.weights_type,
-      initial_hparams=training.initial_hparams,
+      views=views.PlainViews(),
+      client_optimizer=sgd,
+      batch_size=16,
+      local_epochs=1,
+      server_optimizer=sgd,
+      server_batch_size=6,
+      server_steps=1,
     )
-    reader = tff.tensorflow.computation(self._examples, np.int32)
-    return client_reader.compose_computation_with_reader(computation, reader)
-
-  @pytest.fixture(scope='class')
-  def result(self, measure):
-    state = collections.OrderedDict(
-      weights=ModelWeights(self._weights(), []),
-      round=np.int32(1),
-      seed=np.int32(5),
+    measure = client_reader.compose_computation_with_reader(
+      metrics.build_process_diversity(process),
+      tff.tensorflow.computation(self._examples, np.int32),
     )
-    keys = [np.array([size, 0, 0, 0], np.int32) for size in self._SIZES]
-    return measure(state, keys)
+    state = metrics.measured_state(
+      process, process.initialize(), round_num=1, seed=5
+    )
+    return measure(
+      state, [np.array([size, 0, 0, 0], np.int32) for size in self._SIZES]
+    )
 
   @staticmethod
   def _weights():

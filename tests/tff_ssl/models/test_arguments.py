@@ -13,10 +13,3 @@ def test_accepts_the_smallest():
 def test_refuses_shapes(input_shape):
   with pytest.raises(ValueError, match='input_shape is .* at least 8 by 8'):
     arguments.check_image_network(input_shape, 10, 'none', smallest=8)
-
-
-def test_refuses_before_anything_is_built():
-  with pytest.raises(ValueError, match='num_classes is -1: give a positive'):
-    arguments.check_network(-1, 'none')
-  with pytest.raises(ValueError, match="norm must be one of .*but is 'layer'"):
-    arguments.check_image_network((8, 8, 3), 10, 'layer', smallest=8)

@@ -4,7 +4,7 @@ import tensorflow as tf
 from sklearn import datasets, model_selection
 
 from tff_ssl import optimizers
-from tff_ssl.models import MODELS, convolutional, functional
+from tff_ssl.models import MODELS, convolutional, functional, wide_resnet
 
 # Weights and biases of emnist_cnn at 28x28x1 and 47 classes, by hand:
 #   conv  3*3*1*32 + 32      =       320     28 -> 26
@@ -162,13 +162,19 @@ def test_bad_arguments(name):
     MODELS[name].build((28, 28, 1), 10, 'layer')
 
 
-def test_too_small_images():
-  with pytest.raises(ValueError, match='at least 6 by 6'):
-    convolutional.emnist_cnn((5, 8, 1))
-  with pytest.raises(ValueError, match='at least 4 by 4'):
-    convolutional.small_cnn((8, 8))
-  with pytest.raises(ValueError, match='at least 4 by 4'):
-    convolutional.fedul_mnist((3, 8, 1))
+@pytest.mark.parametrize(
+  'build, shape, least',
+  [
+    (convolutional.emnist_cnn, (5, 8, 1), 6),
+    (convolutional.small_cnn, (8, 8), 4),
+    (convolutional.fedul_mnist, (3, 8, 1), 4),
+    (convolutional.cnn_encoder, (3, 8, 1), 4),
+    (wide_resnet.wide_resnet28_2, (7, 8, 3), 8),
+  ],
+)
+def test_too_small_images(build, shape, least):
+  with pytest.raises(ValueError, match=f'at least {least} by {least}'):
+    build(shape)
 
 
 def test_encoder_is_the_front_of_small_cnn():
@@ -190,8 +196,3 @@ def test_encoder_normalises_each_channel(norm, more):
   plain = convolutional.cnn_encoder((8, 8, 1)).count_params()
   model = convolutional.cnn_encoder((8, 8, 1), norm)
   assert model.count_params() == plain + more
-
-
-def test_too_small_images_for_the_encoder():
-  with pytest.raises(ValueError, match='at least 4 by 4'):
-    convolutional.cnn_encoder((3, 8, 1))

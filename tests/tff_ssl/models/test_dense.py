@@ -25,9 +25,11 @@ def test_equals_numpy():
   np.testing.assert_allclose(model(x), hidden @ w3 + b3, atol=1e-5)
 
 
-def test_bad_hidden_size():
+def test_bad_sizes():
   with pytest.raises(ValueError, match=r'hidden is \(10, 0\)'):
     dense.dense(hidden=(10, 0))
+  with pytest.raises(ValueError, match='features must be .* but is 0'):
+    dense.dense_encoder(features=0)
 
 
 def test_encoder_parameter_counts():
@@ -48,10 +50,3 @@ def test_encoder_equals_numpy():
   expected = np.maximum(x.reshape(3, -1) @ kernel + bias, 0)
   assert 0 < (expected == 0).mean() < 1
   np.testing.assert_allclose(model(x), expected, atol=1e-5)
-
-
-def test_bad_encoder():
-  with pytest.raises(ValueError, match='features must be .* but is 0'):
-    dense.dense_encoder(features=0)
-  with pytest.raises(ValueError, match="norm must be .* but is 'layer'"):
-    dense.dense_encoder(norm='layer')

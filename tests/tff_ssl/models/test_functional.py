@@ -199,21 +199,6 @@ class TestPredict:
       np.testing.assert_allclose(outputs, expected, atol=1e-5)
     _assert_all_close(state, keras_model.non_trainable_weights, rtol=1e-5)
 
-  def test_moving_averages_by_hand(self):
-    model = functional.from_keras(
-      lambda: tf.keras.Sequential(
-        [layers.Input((2,)), layers.BatchNormalization(momentum=0.9)]
-      )
-    )
-    weights = model.initial_weights(0)
-    x = np.array([[1.0, 2.0], [3.0, 8.0]], np.float32)
-    _, state = model.predict(*_split(weights), x, training=True)
-    # Means 2 and 5, variances 1 and 9: .1 of them, and .9 of 0 and 1.
-    _assert_all_close(
-      state, [np.array([0.2, 0.5]), np.array([1.0, 1.8])], rtol=1e-6
-    )
-    _assert_all_equal(weights.non_trainable, [np.zeros(2), np.ones(2)])
-
   def test_randomness_is_a_function_of_the_seed(self, model):
     weights = model.initial_weights(0)
 

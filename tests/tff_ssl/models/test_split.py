@@ -173,11 +173,6 @@ class TestJoin:
     )
     np.testing.assert_array_equal(outputs, expected)
 
-  @pytest.mark.parametrize('seed', [-1, 0.5, None])
-  def test_bad_seed(self, one_head, seed):
-    with pytest.raises(ValueError, match='seed must be an integer'):
-      one_head.initial_weights(seed)
-
   @pytest.mark.parametrize('mode', ['function', 'computation'])
   def test_graphs_equal_eager_calls(self, tff_context, normalised, mode):
     x = _x()
@@ -324,17 +319,6 @@ class TestFreezeEncoder:
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
     for got, want in zip(state[-2:], head_state, strict=True):
       np.testing.assert_allclose(got, want, rtol=1e-5)
-
-  def test_two_heads(self, two_heads):
-    weights = _random_weights(two_heads)
-    outputs, _ = _predict(
-      split.freeze_encoder(two_heads),
-      split.freeze_weights(two_heads, weights),
-      _x(),
-      training=False,
-    )
-    expected, _ = _predict(two_heads, weights, _x(), training=False)
-    _assert_equal(outputs, expected)
 
 
 class TestDropout:

@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from scipy import signal
 
@@ -75,8 +74,3 @@ def test_forward_pass():
   kernel, bias = model.layers[-1].get_weights()
   expected = activate(x).mean(axis=(1, 2)) @ kernel + bias
   np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_small_images_are_refused():
-  with pytest.raises(ValueError, match='at least 8 by 8'):
-    wide_resnet.wide_resnet28_2((7, 8, 3))

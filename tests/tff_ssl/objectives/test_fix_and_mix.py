@@ -109,15 +109,3 @@ def test_partners_are_drawn_from_all_evenly():
   # 800 draws, less those whose own share is nearly 1; 4 standard deviations.
   assert counts.sum() > 700
   assert np.abs(counts / counts.sum() - 1 / 3).max() < 4 * np.sqrt(2 / 9 / 700)
-
-
-@pytest.mark.parametrize(
-  'arguments, text',
-  [
-    ({'mixup_weight': -1.0}, 'mixup_weight must be a number >= 0'),
-    ({'mixup_concentration': 0.0}, 'mixup_concentration must be a number > 0'),
-  ],
-)
-def test_refusals(arguments, text):
-  with pytest.raises(ValueError, match=text):
-    objectives.FixAndMix(views.PlainViews(), **arguments)

@@ -160,11 +160,3 @@ def test_published_ramp(step, factor):
     for ramp in ('none', 'published_code')
   )
   assert (ramped - plain) / (full - plain) == pytest.approx(factor, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-  'arguments', [{'vat_weight': -1}, {'vat_radius': 0}, {'vat_ramp': 'late'}]
-)
-def test_bad_arguments_are_named(arguments):
-  with pytest.raises(ValueError, match=next(iter(arguments))):
-    vat(**arguments)

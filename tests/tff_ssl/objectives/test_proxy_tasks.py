@@ -50,25 +50,28 @@ class TestReconstruction:
       float(keras(images, logits)), rel=1e-5
     )
 
-  def test_squared_error_equals_scikit_learn(self):
-    images, logits = _images(), _logits()
-    losses = proxy_tasks.Reconstruction('mean_squared_error').losses(
-      tf.constant(logits), tf.constant(images)
-    )
-    expected = [
-      sklearn.metrics.mean_squared_error(image.ravel(), p.ravel())
-      for image, p in zip(images, scipy.special.expit(logits), strict=True)
-    ]
-    np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-  def test_squared_error_of_features_equals_scikit_learn(self):
-    features, outputs = _logits(), 2 * _images()
-    losses = proxy_tasks.Reconstruction('linear_mean_squared_error').losses(
-      tf.constant(outputs), tf.constant(features)
+  @pytest.mark.parametrize(
+    'loss, outputs, targets, predicted',
+    [
+      (
+        'mean_squared_error',
+        _logits(),
+        _images(),
+        scipy.special.expit(_logits()),
+      ),
+      # Of features, which may be any numbers.
+      ('linear_mean_squared_error', 2 * _images(), _logits(), 2 * _images()),
+    ],
+  )
+  def test_squared_error_equals_scikit_learn(
+    self, loss, outputs, targets, predicted
+  ):
+    losses = proxy_tasks.Reconstruction(loss).losses(
+      tf.constant(outputs), tf.constant(targets)
     )
     expected = [
       sklearn.metrics.mean_squared_error(x.ravel(), y.ravel())
-      for x, y in zip(features, outputs, strict=True)
+      for x, y in zip(targets, predicted, strict=True)
     ]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
@@ -97,10 +100,6 @@ class TestReconstruction:
     # The very tensor: that is how objectives know that one pass is enough.
     assert inputs is x
     assert targets is x
-
-  def test_head_is_the_papers_decoder(self):
-    head = proxy_tasks.Reconstruction().build_head(256, (28, 28, 1))
-    assert head.count_params() == 256 * 784 + 784
 
   def test_unknown_loss(self):
     with pytest.raises(ValueError, match="reconstruction_loss must be .*'bce'"):
@@ -175,12 +174,9 @@ class TestAddHead:
     kernel, bias = joint.heads[-1].weights_spec.trainable
     assert (kernel.shape, bias.shape) == ((256, size), (size,))
     # The classifier starts as it does without the task.
-    for alone, together in zip(
-      model.initial_weights(3).trainable,
-      joint.initial_weights(3).trainable[:4],
-      strict=True,
-    ):
-      np.testing.assert_array_equal(alone, together)
+    np.testing.assert_equal(
+      model.initial_weights(3).trainable, joint.initial_weights(3).trainable[:4]
+    )
 
   def test_words_need_the_numbers_of_words(self, model):
     with pytest.raises(ValueError, match='needs the numbers of words'):
@@ -232,11 +228,6 @@ class TestAddHead:
     message = f'proxy_task is {re.escape(repr(task))}: give a .*ProxyTask'
     _assert_refused(TypeError, message, model, task)
 
-  def test_rotation_of_images_that_are_not_square(self):
-    flat = models.build('dense_encoder', (4, 5, 1), 3, 'none')
-    message = r'needs square images, .*\(4, 5, 1\)'
-    _assert_refused(ValueError, message, flat, proxy_tasks.Rotation())
-
   def test_features_that_are_not_flat(self):
     encoder = tf.keras.Sequential([layers.Input(_SHAPE), layers.Conv2D(2, 3)])
     head = tf.keras.Sequential(
@@ -258,27 +249,37 @@ class TestAddHead:
     )
     _assert_refused(ValueError, message, model, Coloured(loss))
 
-  def test_head_of_another_shape_than_its_targets(self, model):
-    task = _vary(build_head=lambda self, n, shape: heads.linear_head(n, 7))
-    # Here 7 outputs meet 2 targets.
-    task.make = lambda x, seed: (x, tf.zeros([tf.shape(x)[0], 2]))
-    message = r'proxy_task \(Varied\) does not fit .*must be equal.*7 and 2'
-    _assert_refused(ValueError, message, model, task)
-
-  def test_head_for_other_features(self, model):
-    task = _vary(build_head=lambda self, n, shape: heads.linear_head(7, 1))
-    message = r'head takes .*\(None, 7\), but the encoder gives .*\(None, 256\)'
-    _assert_refused(ValueError, message, model, task)
-
-  def test_no_head(self, model):
-    task = _vary(build_head=lambda self, n, shape: None)
-    message = r'proxy_task \(Varied\) builds a NoneType as its head'
-    _assert_refused(TypeError, message, model, task)
-
-  def test_inputs_that_the_encoder_does_not_take(self, model):
-    task = _vary(make=lambda self, x, seed: (x[:, 1:], x))
-    message = r'\(Varied\) does not fit .*x is float32\(7, 3, 4, 1\)'
-    _assert_refused(ValueError, message, model, task)
+  @pytest.mark.parametrize(
+    'methods, error, message',
+    [
+      # 7 outputs meet 2 targets.
+      (
+        {
+          'build_head': lambda self, n, shape: heads.linear_head(n, 7),
+          'make': lambda self, x, seed: (x, tf.zeros([tf.shape(x)[0], 2])),
+        },
+        ValueError,
+        r'proxy_task \(Varied\) does not fit .*must be equal.*7 and 2',
+      ),
+      (
+        {'build_head': lambda self, n, shape: heads.linear_head(7, 1)},
+        ValueError,
+        r'head takes .*\(None, 7\), but the encoder gives .*\(None, 256\)',
+      ),
+      (
+        {'build_head': lambda self, n, shape: None},
+        TypeError,
+        r'proxy_task \(Varied\) builds a NoneType as its head',
+      ),
+      (
+        {'make': lambda self, x, seed: (x[:, 1:], x)},
+        ValueError,
+        r'\(Varied\) does not fit .*x is float32\(7, 3, 4, 1\)',
+      ),
+    ],
+  )
+  def test_parts_that_do_not_fit(self, model, methods, error, message):
+    _assert_refused(error, message, model, _vary(**methods))
 
   @pytest.mark.parametrize(
     'losses, given',

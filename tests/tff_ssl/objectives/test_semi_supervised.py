@@ -9,7 +9,6 @@ import tensorflow as tf
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.models import convolutional, dense, functional
-from tff_ssl.objectives import consistency
 from tff_ssl.templates import prediction
 
 _SEED = tf.constant([1, 2])
@@ -126,39 +125,6 @@ def test_separate_views_do_not_fit_batch_normalisation(kind):
   objective = kind(ShiftedViews(), views_forward='separate')
   with pytest.raises(ValueError, match="views_forward='separate'"):
     objective(_predictor(normalised), _batch(), None, _SEED)
-
-
-@pytest.mark.parametrize(
-  'views_forward, norm',
-  [
-    *((choice, 'none') for choice in consistency.VIEWS_FORWARD.choices),
-    *(('auto', 'batch'), ('joint', 'batch')),
-  ],
-)
-def test_number_of_forward_passes(norm, views_forward):
-  model = functional.from_keras(dense.dense((4,), 3, norm, hidden=(5,)))
-  sizes = []
-  predictor = _predictor(model)
-
-  class Counting:
-    has_moving_state = predictor.has_moving_state
-
-    def __call__(self, x, **kwargs):
-      sizes.append(x.shape[0])
-      return predictor(x, **kwargs)
-
-    def probe(self, x, seed, **kwargs):
-      sizes.append(x.shape[0])
-      return predictor.probe(x, seed, **kwargs)
-
-  objective = objectives.ConsistencyRegularization(
-    ShiftedViews(), 0.0, views_forward
-  )
-  objective(Counting(), _batch(), None, _SEED)
-  is_joint = views_forward == 'joint' or (
-    views_forward == 'auto' and norm == 'batch'
-  )
-  assert sizes == ([16] if is_joint else [8, 8])
 
 
 @pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])

@@ -193,20 +193,6 @@ class TestCollect:
 
 
 class TestContext:
-  def test_given_context(self):
-    spec = _spec(in_context=True)
-    context = collections.OrderedDict(client=np.int32(12), group=np.int32(3))
-    data = collections.OrderedDict(
-      examples=_dataset(_arrays(5)).batch(2),
-      context=tf.data.Dataset.from_tensors(context),
-    )
-    examples, read = client_data.read_context(data, spec)
-    assert len(examples['y']) == 5
-    assert {key: int(value) for key, value in read.items()} == {
-      'client': 12,
-      'group': 3,
-    }
-
   def _fingerprint(self, arrays, batch_size=None):
     dataset = _dataset(arrays)
     if batch_size is not None:
@@ -232,40 +218,31 @@ class TestContext:
       assert self._fingerprint(arrays) != reference
 
   def test_true_labels_do_not_reach_training(self):
-    def fingerprint(truth):
-      arrays = {**_arrays(4), 'true_y': np.full([4], truth, np.int32)}
-      spec = client_data.ClientDataSpec(
-        client_data.image_element_spec(
-          arrays['x'].shape[1:],
-          dtype=arrays['x'].dtype,
-          batched=False,
-          true_labels=True,
-        )
-      )
-      dataset = _dataset(collections.OrderedDict(arrays))
-      return int(client_data.read_context(dataset, spec)[1]['client'])
-
-    assert fingerprint(1) == fingerprint(2)
+    spec = _spec(batched=False, true_labels=True)
+    marks = []
+    for truth in (1, 2):
+      arrays = _arrays(4)
+      arrays['true_y'] = np.full([4], truth, np.int32)
+      _, context = client_data.read_context(_dataset(arrays), spec)
+      marks.append(int(context['client']))
+    assert marks[0] == marks[1]
 
   def test_empty_plain_data(self):
     assert self._fingerprint(_arrays(0)) == self._fingerprint(_arrays(0), 3)
 
 
 class TestSets:
-  def test_context_names_priors_and_shares(self):
+  @pytest.mark.parametrize(
+    'arguments, message',
+    [
+      ({'priors_shape': (3, 2)}, r'priors_shape=\(3, 2\) needs in_context'),
+      ({'num_slots': 2}, 'in_context=True'),
+    ],
+  )
+  def test_sets_and_slots_need_a_context(self, arguments, message):
     elements = client_data.image_element_spec((2, 2, 1))
-    spec = client_data.ClientDataSpec(
-      elements, in_context=True, priors_shape=(3, 2)
-    )
-    assert str(spec.type['context'].element) == (
-      '<client=int32,group=int32,class_priors=float32[3,2],'
-      'set_shares=float32[3]>'
-    )
-
-  def test_sets_need_a_context(self):
-    elements = client_data.image_element_spec((2, 2, 1))
-    with pytest.raises(TypeError, match=r'priors_shape=\(3, 2\) needs in_cont'):
-      client_data.ClientDataSpec(elements, priors_shape=(3, 2))
+    with pytest.raises(TypeError, match=message):
+      client_data.ClientDataSpec(elements, **arguments)
 
   @pytest.mark.parametrize('shape', [(), (3,), (0, 2), (3, 2.0), 3, (3, None)])
   def test_a_shape_is_two_numbers(self, shape):
@@ -279,6 +256,10 @@ class TestSets:
       in_context=True,
       priors_shape=(3, 2),
     )
+    assert str(spec.type['context'].element) == (
+      '<client=int32,group=int32,class_priors=float32[3,2],'
+      'set_shares=float32[3]>'
+    )
     priors = np.array([[0.25, 0.75], [0.5, 0.5], [0, 0]], np.float32)
     sent = collections.OrderedDict(
       client=np.int32(4),
@@ -290,7 +271,8 @@ class TestSets:
       examples=_dataset(_arrays(5)).batch(2),
       context=tf.data.Dataset.from_tensors(sent),
     )
-    _, context = client_data.read_context(data, spec)
+    examples, context = client_data.read_context(data, spec)
+    assert len(examples['y']) == 5
     assert list(context) == list(sent)
-    np.testing.assert_array_equal(context['class_priors'], priors)
-    np.testing.assert_array_equal(context['set_shares'], sent['set_shares'])
+    for name, value in sent.items():
+      np.testing.assert_array_equal(context[name], value)

@@ -158,13 +158,14 @@ def test_states_of_earlier_versions_are_read(stored):
   np.testing.assert_array_equal(read(), values)
 
 
-@pytest.mark.parametrize('folder', ['states', None, 3])
-def test_the_folder_must_be_absolute(folder):
-  with pytest.raises(ValueError, match='client_state_dir=.* absolute path'):
-    client_state.check_folder(folder)
-
-
-@pytest.mark.parametrize('folder', ['/runs/a[1]', '/runs/a*', '/a?', '/a\\b'])
-def test_the_folder_must_be_no_pattern(folder):
-  with pytest.raises(ValueError, match='client_state_dir=.* another folder'):
+@pytest.mark.parametrize(
+  'remedy, folder',
+  [
+    *(('absolute path', folder) for folder in ('states', None, 3)),
+    # Patterns.
+    *(('another folder', f'/runs/a{end}') for end in ('[1]', '*', '?', '\\b')),
+  ],
+)
+def test_folders_that_cannot_be(remedy, folder):
+  with pytest.raises(ValueError, match=f'client_state_dir=.* {remedy}'):
     client_state.check_folder(folder)

@@ -138,19 +138,6 @@ def test_metrics_without_any_client_are_nan(process):
   assert output.measurements['clients']['participating'] == 0
 
 
-def test_hyperparameters_reach_the_client(process):
-  state = process.initialize()
-  hparams = process.get_hparams(state)
-  assert dict(hparams) == {'learning_rate': 0.5}
-  hparams['learning_rate'] = np.float32(0)
-  state = process.set_hparams(state, hparams)
-  output = _next(process, [_client([[1, 2], [3, 4]])], state)
-  np.testing.assert_array_equal(
-    output.result[0].update['value'].trainable[0], [1, 2]
-  )
-  assert process.get_hparams(output.state)['learning_rate'] == 0
-
-
 def test_without_a_tag_the_update_is_the_delta():
   def local_update(task):
     return _local_update(task)[0], None

@@ -159,12 +159,3 @@ class TestCompose:
 
     changed = put(process.initialize(), ModelWeights([np.float32(8)], []))
     np.testing.assert_array_equal(_global_weights(changed), [8, 8])
-
-  def test_hyperparameters_of_all_parts(self, process):
-    state = process.initialize()
-    hparams = process.get_hparams(state)
-    assert hparams['client_work'] == {'rate': 0.5}
-    hparams['finalizer']['learning_rate'] = np.float32(0)
-    state = process.set_hparams(state, hparams)
-    state, _ = process.next(state, self._clients(5))
-    np.testing.assert_array_equal(_global_weights(state), [1, 3])

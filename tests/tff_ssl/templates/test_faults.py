@@ -36,14 +36,12 @@ def test_if_finite_keeps_all_of_the_old_structure():
   broken = [tf.constant([4.0, np.nan]), tf.constant(6)]
   for given, expected in ((new, new), (broken, old)):
     actual = faults.if_finite(given, old)
-    for value, other in zip(actual, expected, strict=True):
-      np.testing.assert_array_equal(value, other)
+    tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
 
 
 @pytest.mark.parametrize('counts', [True, False])
 def test_zero_unless(counts):
   values = (tf.constant([np.nan, 2.0]), tf.constant(3))
   kept = faults.zero_unless(tf.constant(counts), values)
-  expected = values if counts else ([0, 0], 0)
-  for value, other in zip(kept, expected, strict=True):
-    np.testing.assert_array_equal(value, other)
+  expected = values if counts else (np.zeros(2), 0)
+  tf.nest.map_structure(np.testing.assert_array_equal, kept, expected)

@@ -26,10 +26,6 @@ class _NoisyViews(views.PlainViews):
     return examples + tf.random.stateless_normal(tf.shape(examples), seed)
 
 
-def _softmax_regression():
-  return tiny_models.softmax_regression(_FEATURES, _CLASSES)
-
-
 def _weights():
   rng = np.random.default_rng(0)
   return ModelWeights(
@@ -49,12 +45,15 @@ def _examples(size=_SIZE):
   )
 
 
-def _gradient(batch_size, size=_SIZE, view=views.PlainViews, seed=_SEED):
+_SUPERVISED = objectives.Supervised(views.PlainViews())
+
+
+def _gradient(batch_size, objective=_SUPERVISED, size=_SIZE, seed=_SEED):
   # Inside TFF all is in a graph.
   gradient = tf.function(autograph=False)(
     lambda: full_gradient.full_gradient(
-      _softmax_regression(),
-      objectives.Supervised(view()),
+      tiny_models.softmax_regression(_FEATURES, _CLASSES),
+      objective,
       _weights(),
       _examples(size),
       batch_size=batch_size,
@@ -88,9 +87,9 @@ def test_without_examples_it_is_zero():
 
 
 def test_views_derive_from_the_seed():
-  first = _gradient(4, view=_NoisyViews)
-  again = _gradient(4, view=_NoisyViews)
-  other = _gradient(4, view=_NoisyViews, seed=tf.constant([3, 5]))
+  noisy = objectives.Supervised(_NoisyViews())
+  first, again = _gradient(4, noisy), _gradient(4, noisy)
+  other = _gradient(4, noisy, seed=tf.constant([3, 5]))
   for a, b, c in zip(first, again, other, strict=True):
     np.testing.assert_array_equal(a, b)
     assert np.abs(a - c).max() > 1e-3
@@ -108,28 +107,16 @@ def test_crl_counts_examples_below_the_threshold_as_zeros():
   assert 0 < passed.sum() < len(x)
   error = probabilities - np.eye(_CLASSES)[probabilities.argmax(1)]
   error *= passed[:, np.newaxis]
-  actual = full_gradient.full_gradient(
-    _softmax_regression(),
-    objectives.ConsistencyRegularization(views.PlainViews(), threshold),
-    _weights(),
-    collections.OrderedDict(examples, y=tf.fill([_SIZE], -1)),
-    batch_size=4,
-    seed=_SEED,
+  # Which does not read labels.
+  actual = _gradient(
+    4, objectives.ConsistencyRegularization(views.PlainViews(), threshold)
   )
   np.testing.assert_allclose(actual[0], x.T @ error / _SIZE, atol=1e-6)
   np.testing.assert_allclose(actual[1], error.mean(0), atol=1e-6)
 
 
 def test_a_proximal_term_vanishes_at_the_start():
-  objective = objectives.Supervised(views.PlainViews())
-  with_term = full_gradient.full_gradient(
-    _softmax_regression(),
-    objectives.Proximal(objective, strength=10.0),
-    _weights(),
-    _examples(),
-    batch_size=4,
-    seed=_SEED,
-  )
+  with_term = _gradient(4, objectives.Proximal(_SUPERVISED, strength=10.0))
   for one, other in zip(with_term, _gradient_by_numpy(), strict=True):
     np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -144,14 +131,7 @@ def test_minibatches_carry_the_step_that_comes_next():
       ramp = tf.cast(batch['step'] + 1, tf.float32)
       return ramp * tf.reduce_mean(predict(batch['x'])), {}
 
-  actual = full_gradient.full_gradient(
-    _softmax_regression(),
-    Ramp(),
-    _weights(),
-    _examples(),
-    batch_size=4,
-    seed=_SEED,
-  )
+  actual = _gradient(4, Ramp())
   np.testing.assert_allclose(actual[1], np.full(_CLASSES, 1 / _CLASSES), 1e-6)
 
 
@@ -161,14 +141,13 @@ def test_batch_normalisation_in_train_mode():
     lambda: dense.dense((_FEATURES,), _CLASSES, 'batch', hidden=(5,))
   )
   weights = tf.nest.map_structure(tf.constant, model.initial_weights(1))
-  objective = objectives.Supervised(views.PlainViews())
   actual = full_gradient.full_gradient(
-    model, objective, weights, _examples(), batch_size=_SIZE, seed=_SEED
+    model, _SUPERVISED, weights, _examples(), batch_size=_SIZE, seed=_SEED
   )
   with tf.GradientTape() as tape:
     tape.watch(weights.trainable)
     predict = prediction.Predictor(model, *weights)
-    loss, _ = objective(predict, _examples(), weights, _SEED)
+    loss, _ = _SUPERVISED(predict, _examples(), weights, _SEED)
   expected = tape.gradient(loss, weights.trainable)
   for one, other in zip(actual, expected, strict=True):
     np.testing.assert_allclose(one, other, atol=1e-5)

@@ -113,8 +113,3 @@ def test_a_sampler_needs_a_place_for_the_group():
     groups.Grouping(2, 'sampler').check_data(data_spec)
   groups.Grouping(2, 'in_process').check_data(data_spec)
   groups.Grouping(1, 'sampler').check_data(data_spec)
-
-
-def test_slots_need_a_context():
-  with pytest.raises(TypeError, match='in_context=True'):
-    client_data.ClientDataSpec(SPEC, num_slots=2)

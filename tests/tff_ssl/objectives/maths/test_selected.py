@@ -29,9 +29,9 @@ class Everything(prediction.Predictor):
   has_moving_state = True
 
 
-@pytest.fixture(scope='module')
-def model():
-  return functional.from_keras(dense.dense((4,), 3, hidden=(8,)))
+@pytest.fixture(scope='module', params=['none', 'group'])
+def model(request):
+  return functional.from_keras(dense.dense((4,), 3, request.param, hidden=(8,)))
 
 
 def weights(model, seed):

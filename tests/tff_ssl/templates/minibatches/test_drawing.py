@@ -37,12 +37,14 @@ def sizes(batches):
   return [len(batch) for batch in batches]
 
 
-def test_steps_give_full_minibatches_of_whole_passes():
-  batches, _ = draw(np.zeros(7), batch_size=4, steps=5)
-  assert sizes(batches) == [4] * 5
+@pytest.mark.parametrize('n, batch_size', [(7, 4), (3, 8)])
+def test_steps_give_full_minibatches_of_whole_passes(n, batch_size):
+  batches, _ = draw(np.zeros(n), batch_size=batch_size, steps=5)
+  assert sizes(batches) == [batch_size] * 5
   stream = np.concatenate(batches)
-  for start in (0, 7):
-    assert sorted(stream[start : start + 7]) == list(range(7))
+  passes = stream[: len(stream) // n * n].reshape(-1, n)
+  assert (np.sort(passes, axis=1) == np.arange(n)).all()
+  assert not (passes == passes[0]).all()
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_a_redrawn_mask_shows_others_in_every_pass():
 
 
 def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
-  n, ratio, batch_size, epochs = 12, 0.75, 4, 200
+  n, ratio, batch_size, epochs = 12, 0.75, 4, 100
   batches, seen = draw(
     np.arange(n),
     batch_size=batch_size,
@@ -176,7 +178,7 @@ def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
     redrawn_mask_ratio=ratio,
   )
   kinds = np.array([own[0] >= 0 for own in seen])
-  assert abs(kinds.sum() - 150) < 4 * (600 * 0.25 * 0.75) ** 0.5
+  assert abs(kinds.sum() - 75) < 4 * (300 * 0.25 * 0.75) ** 0.5
   # An epoch is three minibatches of four.
   masks = []
   for epoch in range(epochs):
@@ -188,7 +190,8 @@ def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
     assert not labelled & unlabelled
     assert len(labelled) in (0, 3) and len(unlabelled) <= 9
     masks.append(frozenset(labelled))
-  assert len(set(masks)) > 50
+  # A mask shows 3 of 12, where its epoch has a labelled minibatch at all.
+  assert len(set(masks)) > 25
 
 
 @pytest.mark.parametrize('epochs', [1, 3])

@@ -62,12 +62,9 @@ class TestApplyMeanDelta:
       process, state, weights, self._weights(trainable, moving)
     )
     assert measured['update_non_finite'] == 1
-    for actual, expected in zip(
-      tf.nest.flatten((after, same)),
-      tf.nest.flatten((state, weights)),
-      strict=True,
-    ):
-      np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_equal(
+      tf.nest.flatten((after, same)), tf.nest.flatten((state, weights))
+    )
 
   def test_hyperparameters_of_the_server_optimizer(self, process):
     state = process.initialize()
