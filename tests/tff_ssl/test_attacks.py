@@ -21,7 +21,7 @@ _NUM_CLIENTS, _PER_CLIENT, _ROUNDS = 20, 60, 25
 _CORRUPT = {3, 11}
 _TRAIN = _NUM_CLIENTS * _PER_CLIENT
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('tff_context')]
+pytestmark = [pytest.mark.parts, pytest.mark.usefixtures('tff_context')]
 
 
 @functools.cache

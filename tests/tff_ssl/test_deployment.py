@@ -36,7 +36,7 @@ def test_all_processes_and_aggregators_are_there():
   )
 
 
-@pytest.mark.slow
+@pytest.mark.parts
 def test_the_row_of_a_process_is_current(tff_context):
   row = deployment.measure('grouping')
   (line,) = [

@@ -124,7 +124,7 @@ def test_structure_mismatch():
     optimizer.next(state, [tf.zeros([2])], [tf.zeros([3])])
 
 
-@pytest.mark.slow
+@pytest.mark.parts
 def test_passes_through_a_tff_builder(tff_context):
   rng = np.random.default_rng(0)
   x = rng.normal(size=(8, 3)).astype(np.float32)

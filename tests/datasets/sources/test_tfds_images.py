@@ -239,7 +239,7 @@ def test_table_rows_are_consistent():
     assert len(entry.mean) == len(entry.stddev) == channels
 
 
-@pytest.mark.slow
+@pytest.mark.parts
 def test_real_emnist_stands_upright_like_mnist(data_dir):
   mnist = load('mnist', data_dir)
   emnist = load('emnist_balanced', data_dir)

@@ -174,7 +174,7 @@ for builder in builders:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.parts
 def test_builders_at_once_and_a_killed_one(tmp_path):
   # One process that forks, since each import of TensorFlow takes seconds.
   said = subprocess.run(

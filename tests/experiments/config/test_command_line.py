@@ -40,7 +40,7 @@ def read_by_nobody(*command):
   [
     'run --help',
     *(
-      pytest.param(command, marks=pytest.mark.slow)
+      pytest.param(command, marks=pytest.mark.runs)
       for command in (
         *('run --list', 'reproduce --list', 'report --help', 'tune --help'),
         'export --help',

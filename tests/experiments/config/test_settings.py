@@ -78,7 +78,7 @@ def generate(rng):
 
 
 @pytest.mark.parametrize(
-  'draws', [50, pytest.param(2500, marks=pytest.mark.slow)]
+  'draws', [50, pytest.param(2500, marks=pytest.mark.parts)]
 )
 def test_generated_flags_are_accepted_or_refused(draws):
   rng = random.Random(20210831)

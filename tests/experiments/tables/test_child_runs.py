@@ -151,7 +151,7 @@ child_runs.run_all([child_runs.ChildRun('a', given, made)])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.runs
 def test_a_run_does_not_outlast_who_started_it(tmp_path):
   parent = subprocess.Popen(
     [sys.executable, '-c', PARENT, str(tmp_path / 'run')],

@@ -39,7 +39,6 @@ def reproduce(folder, rounds, *arguments):
   )
 
 
-@pytest.mark.slow
 def test_runs_end_fail_and_are_told_and_skipped(tmp_path):
   process = reproduce(tmp_path, 4)
   out, errors = process.communicate(timeout=200)
@@ -55,7 +54,6 @@ def test_runs_end_fail_and_are_told_and_skipped(tmp_path):
   assert '2/2 were done before' in out
 
 
-@pytest.mark.slow
 def test_sigterm_ends_all_runs_after_their_round(tmp_path, request):
   process = reproduce(tmp_path, 100_000, '--rows=good')
   # Else, if the test fails, they train for ever.

@@ -86,7 +86,7 @@ def test_where_it_is_no_bound(process, message):
     _plan(process=process, server_steps=None, clients_per_round=None)
 
 
-@pytest.mark.slow
+@pytest.mark.runs
 def test_the_difference_is_told(tmp_path, capfd):
   argv = [
     *('run', '--process=recommended', '--dataset=digits', '--model=dense'),

@@ -183,7 +183,7 @@ def test_only_where_something_is_mixed(threshold):
 
 @pytest.mark.parametrize('threshold', [0.0, 0.75, 1.0])
 @pytest.mark.parametrize('mix', ['inputs', 'logits'])
-@pytest.mark.slow
+@pytest.mark.parts
 def test_compiled_it_counts_passes_of_mixed_images_too(mix, threshold):
   batch = batch_of()
   objective = objectives.ConfidenceMix(PLAIN, threshold, mix=mix)

@@ -190,7 +190,7 @@ class TestJointlyOptimized:
   @pytest.mark.parametrize(
     'task, sizes', zip(_TASKS, ([4], [4, 16]), strict=True)
   )
-  @pytest.mark.slow
+  @pytest.mark.parts
   def test_number_of_forward_passes(self, task, sizes):
     joint = _build(task)
     weights = _weights(joint)

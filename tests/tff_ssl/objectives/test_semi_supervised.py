@@ -128,7 +128,7 @@ def test_separate_views_do_not_fit_batch_normalisation(kind):
 
 
 @pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])
-@pytest.mark.slow
+@pytest.mark.parts
 def test_convolutions_of_a_client_without_labels(loss):
   """The labelled minibatch turns out empty when the graph runs."""
   model = functional.from_keras(convolutional.small_cnn((8, 8, 1), 3))
