@@ -8,7 +8,7 @@ DOCS := $(VENV)/.docs
 RAY := $(VENV)/.ray
 BUILT := build/docs/.built
 # What the pages are made of; the folders too, for a file that has gone.
-PAGES := $(shell find docs/ results/ tutorials/ tff_ssl/ \
+PAGES := $(shell find docs/ results/ tutorials/ tff_ssl/ 2>/dev/null \
   -name __pycache__ -prune -o -print) SECURITY.md CITATION.cff
 RUN_DIR ?= runs/first_run
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.

@@ -1,4 +1,4 @@
-"""README and documentation: sizes, links, names and commands."""
+"""README and documentation: links, names and commands."""
 
 import collections
 import pathlib
@@ -60,13 +60,6 @@ def _commands():
   return found
 
 
-def test_the_readme_is_two_screens():
-  text = re.sub(r'<!--.*?-->', '', _text(_README), flags=re.DOTALL)
-  assert len(text.splitlines()) <= 150
-  assert len(text.split()) <= 1200
-  assert max(map(len, text.splitlines())) <= 200
-
-
 def test_the_table_of_methods_lists_the_registry():
   _, _, rest = _text(_README).partition('| who has labels |')
   rows = re.findall(r'^\|[^|]*\|([^|]+)\|', rest.partition('\n\n')[0], re.M)
@@ -74,19 +67,37 @@ def test_the_table_of_methods_lists_the_registry():
   assert sorted(names) == sorted(PROCESSES)
 
 
-@pytest.mark.parametrize(
-  'page', _PAGES, ids=lambda page: str(page.relative_to(_ROOT))
-)
-def test_links_resolve(page):
-  text = re.sub(r'```.*?```', '', _text(page), flags=re.DOTALL)
-  for path, _, anchor in re.findall(r'\]\(([^)#:\s]+)(#([\w-]+))?\)', text):
-    assert not path.startswith('evidence/') and '/evidence/' not in path
-    target = (page.parent / path).resolve()
-    assert target.exists(), path
-    if anchor:
-      titles = re.findall(r'^#+ (.*)$', _text(target), re.MULTILINE)
-      slugs = [re.sub(r'[^\w -]', '', t).lower() for t in titles]
-      assert anchor in [slug.replace(' ', '-') for slug in slugs], path
+def _anchors(page):
+  """The anchors of a page's headings, as GitHub makes them."""
+  titles = re.findall(r'^#+ (.*)$', _text(page), re.MULTILINE)
+  slugs = [re.sub(r'[^\w -]', '', title).lower() for title in titles]
+  return [slug.replace(' ', '-') for slug in slugs]
+
+
+def _is_broken(page, path, anchor):
+  # The copies in docs/evidence/ are not in the repository.
+  if path.startswith('evidence/') or '/evidence/' in path:
+    return True
+  target = (page.parent / path).resolve()
+  return not target.exists() or bool(anchor and anchor not in _anchors(target))
+
+
+def test_links_resolve():
+  links = [
+    (page, path, anchor)
+    for page in _PAGES
+    for path, anchor in re.findall(
+      r'\]\(([^)#:\s]+)(?:#([\w-]+))?\)',
+      re.sub(r'```.*?```', '', _text(page), flags=re.DOTALL),
+    )
+  ]
+  assert links
+  broken = [
+    (str(page.relative_to(_ROOT)), path, anchor)
+    for page, path, anchor in links
+    if _is_broken(page, path, anchor)
+  ]
+  assert not broken
 
 
 def test_tests_that_pages_name_exist():
@@ -95,7 +106,7 @@ def test_tests_that_pages_name_exist():
     for page in _PAGES
     for found in re.findall(r'`(tests/[\w/]+\.py)::(\w+)`', _text(page))
   }
-  assert len(named) > 20
+  assert named
   for file, name in named:
     assert f'def {name}(' in _text(_ROOT / file), (file, name)
 
@@ -130,10 +141,9 @@ def _is_checked(command):
   )
 
 
-def test_most_commands_are_checked():
-  commands = _commands()
-  assert len(commands) >= 25
-  assert sum(map(_is_checked, commands)) > 0.6 * len(commands)
+def test_commands_of_each_module_are_checked():
+  checked = filter(_is_checked, _commands())
+  assert {command.split()[2] for command in checked} == _MAINS.keys()
 
 
 def test_modules_of_commands_exist():

@@ -8,6 +8,13 @@ from benchmarks import structure
 from experiments.config import parts_of_run
 
 
+def _write(folder, files):
+  for name, text in files.items():
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(text))
+
+
 @pytest.fixture
 def checkout(tmp_path):
   """A tree with two settings, one of which is named in other places."""
@@ -39,10 +46,7 @@ def checkout(tmp_path):
       """,
     'experiments/config/table.py': "RATES = ('rate', 'rate')",
   }
-  for name, text in files.items():
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(textwrap.dedent(text))
+  _write(tmp_path, files)
   return tmp_path
 
 
@@ -62,6 +66,37 @@ def test_arguments_of_public_builders(checkout):
     'build_one': 3,
     'build_two': 6,
   }
+
+
+def test_the_stack_at_the_loss_has_the_files_of_the_checkout(tmp_path):
+  files = {
+    'experiments/__init__.py': '',
+    'tff_ssl/__init__.py': '',
+    'tff_ssl/objectives/__init__.py': '',
+    'experiments/run.py': """
+      from tff_ssl import training
+      def main(arguments):
+        training.train()
+      """,
+    # Between its frame and the next is one of Python's own.
+    'tff_ssl/training.py': """
+      import re
+      from tff_ssl.objectives import consistency
+      def train():
+        re.sub('x', consistency.ConsistencyRegularization(), 'x')
+      """,
+    'tff_ssl/objectives/consistency.py': """
+      class ConsistencyRegularization:
+        def __call__(self, match):
+          return ''
+      """,
+  }
+  _write(tmp_path, files)
+  assert structure.calls_to_the_loss(tmp_path) == [
+    'experiments/run.py',
+    'tff_ssl/training.py',
+    'tff_ssl/objectives/consistency.py',
+  ]
 
 
 def test_measures_of_a_checkout(checkout):

@@ -155,10 +155,6 @@ def test_a_whole_update_is_that_of_fed_avg(cache, tmp_path):
   pd.testing.assert_series_equal(own, library)
 
 
-def test_it_is_short():
-  assert len(pathlib.Path(own_algorithm.__file__).read_text().splitlines()) < 80
-
-
 def test_a_row_of_a_table_of_ones_own(tmp_path):
   table = tmp_path / 'own.csv'
   row = f'a,{_OWN} --dataset=digits --total_rounds=4 --sent_share=0.2,,,0,'

@@ -1,0 +1,1 @@
+"""Simulations: client data from files, and contexts that run processes."""
