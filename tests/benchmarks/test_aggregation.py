@@ -7,6 +7,7 @@ import pytest
 from benchmarks import aggregation, measurement, rounds, workloads
 
 
+@pytest.mark.runs
 def test_json_holds_every_field(monkeypatch, capsys):
   tiny = workloads.Steps(clients=2, steps=2, batch_size=4)
   two = {

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+import pytest
+
 from benchmarks import candidates, fedlabel, measurement, rounds
 from datasets.store import client_store, store_readers
 from tff_ssl.simulation import client_reader, client_sampling
@@ -13,6 +15,7 @@ TINY = fedlabel.FedLabel(
 )
 
 
+@pytest.mark.runs
 def test_both_parts_together_have_the_passes_of_fedlabel(tmp_path, tff_context):
   store = fedlabel.build_store(TINY, str(tmp_path))
   data_spec = client_data.ClientDataSpec(
@@ -44,6 +47,7 @@ def test_a_fifth_of_the_labels_are_left(tmp_path):
     assert (len(part.y), (part.y >= 0).sum()) == (10, 2)
 
 
+@pytest.mark.runs
 def test_json_holds_every_field(monkeypatch, capsys):
   """With the rounds that run above, and times that are given."""
   seconds = {

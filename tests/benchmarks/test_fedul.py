@@ -11,6 +11,7 @@ from datasets.store import client_store
 TINY = fedul.FedUL(clients=2, steps=2, batch_size=4, sets=12)
 
 
+@pytest.mark.runs
 def test_json_holds_every_field(monkeypatch, capsys):
   monkeypatch.setattr(fedul, 'WORKLOAD', TINY)
   monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)

@@ -19,6 +19,7 @@ def parts_of(store):
   return [client_store.read_numpy(store, k) for k in range(store.num_clients)]
 
 
+@pytest.mark.runs
 def test_json_holds_every_field(monkeypatch, capsys):
   """With times that are given."""
   seconds = dict.fromkeys(NAMES, [0.006, 0.003, 0.009])
@@ -69,6 +70,7 @@ def test_clients_have_sizes_between_and_a_mask_leaves_few_labels(tmp_path):
     assert (part.y >= 0).sum() == n - int(0.9 * n)
 
 
+@pytest.mark.runs
 def test_stock_tff_passes_over_the_same_examples_as_often(
   tmp_path, monkeypatch
 ):

@@ -40,6 +40,7 @@ def tiny(monkeypatch):
   return workload
 
 
+@pytest.mark.runs
 def test_json_holds_every_field(tiny, capsys):
   rounds.main(['--json', '--only=cnn', '--repetitions=1'])
   results = json.loads(capsys.readouterr().out)

@@ -71,6 +71,7 @@ def test_nan_stays():
   assert np.isnan(own_algorithm.largest_entries(tensor, 0.25)).any()
 
 
+@pytest.mark.notebooks
 def test_keeps_all_promises(capsys):
   assert testing_command.main(['tff_ssl.testing', _NAME]) == 0
   lines = capsys.readouterr().out.splitlines()
@@ -115,6 +116,7 @@ def test_refusals(arguments, message, capsys):
   assert message in refusal(capsys, *arguments, '--dataset=digits')
 
 
+@pytest.mark.notebooks
 def test_a_run_records_the_setting_and_its_process(finished, capsys):
   summary = json.loads((finished / 'summary.json').read_text())
   assert summary['process'] == _NAME and summary['rounds'] == 2
@@ -127,6 +129,7 @@ def test_a_run_records_the_setting_and_its_process(finished, capsys):
   assert _NAME in table
 
 
+@pytest.mark.notebooks
 def test_resumes_from_its_flag_file_bit_for_bit(
   finished, cache, tmp_path, capsys
 ):
@@ -143,6 +146,7 @@ def test_resumes_from_its_flag_file_bit_for_bit(
   assert weights_of(cut) == weights_of(tmp_path / 'a')
 
 
+@pytest.mark.notebooks
 def test_a_whole_update_is_that_of_fed_avg(cache, tmp_path):
   runs = {'own': (_OWN, '--sent_share=1'), 'library': ('--process=fedavg',)}
   for name, arguments in runs.items():

@@ -4,6 +4,11 @@ import re
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.notebooks
+
+
 _ROOT = pathlib.Path(__file__).parents[2]
 
 

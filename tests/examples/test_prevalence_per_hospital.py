@@ -10,6 +10,9 @@ import tensorflow as tf
 
 from examples import prevalence_per_hospital
 
+pytestmark = pytest.mark.notebooks
+
+
 _ROOT = pathlib.Path(__file__).parents[2]
 
 

@@ -441,6 +441,7 @@ def real(data_dir, tmp_path_factory):
   shutil.rmtree(cache_dir)
 
 
+@pytest.mark.parts
 def test_real_file_holds_all_writers(real):
   source, _, first_seconds, second_seconds = real
   assert len(source.train.labels) == 63_373

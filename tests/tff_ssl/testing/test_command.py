@@ -44,6 +44,7 @@ def main(*arguments):
   return command.main(['tff_ssl.testing', *arguments])
 
 
+@pytest.mark.dear
 def test_says_of_each_check_how_it_ended(capsys):
   # In the order of the suite.
   assert main('checked_module:GOOD', '--checks=documented,learns') == 0

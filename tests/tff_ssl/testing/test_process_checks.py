@@ -810,6 +810,7 @@ def test_all_checks_lists_every_failure(monkeypatch):
   ]
 
 
+@pytest.mark.contract
 def test_stock_process_without_a_seed_is_not_deterministic():
   def build(model, *, data_spec, views, seed, **_):
     del model, views, seed
