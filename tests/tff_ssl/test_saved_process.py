@@ -5,13 +5,12 @@ import subprocess
 import sys
 import zipfile
 
-import numpy as np
 import pytest
 import tensorflow_federated as tff
 
 import tff_ssl
 from tff_ssl import saved_process
-from tff_ssl.testing import TinyProblem
+from tff_ssl.testing import TinyProblem, assertions
 
 
 @pytest.fixture(scope='module')
@@ -26,29 +25,9 @@ def path(problem, tmp_path_factory):
   return path
 
 
-def _leaves(value):
-  """The arrays of a value, whatever its containers are, in TFF's order."""
-  if isinstance(value, tff.structure.Struct):
-    return [leaf for part in value for leaf in _leaves(part)]
-  if hasattr(value, '_asdict'):
-    value = value._asdict()
-  if hasattr(value, '__attrs_attrs__'):
-    return [
-      leaf
-      for field in value.__attrs_attrs__
-      for leaf in _leaves(getattr(value, field.name))
-    ]
-  if isinstance(value, dict):
-    value = list(value.values())
-  if isinstance(value, (list, tuple)):
-    return [leaf for part in value for leaf in _leaves(part)]
-  return [np.asarray(value)]
-
-
 def _assert_equal(found, expected):
-  found, expected = _leaves(found), _leaves(expected)
-  assert len(found) == len(expected) > 0
-  np.testing.assert_equal(found, expected)
+  # Whatever the containers are.
+  assertions.require_equal(found, expected, 'The file must compute the same.')
 
 
 def test_rounds_of_the_file_are_those_of_the_process(problem, path):

@@ -1,6 +1,7 @@
 """Models of several inputs, against the same model of one joined input."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -74,44 +75,34 @@ def _classify(features, norm):
 _PARTS = [slice(start, start + 30) for start in (0, 30, 60)]
 
 
-def _with_server(build, **more):
-  def build_with(model, split, **given):
-    server = tff.tensorflow.computation(lambda: _client(slice(90, 140), split))
-    return build(model, server_data=server, **more, **given)
-
-  return build_with
+def _server_data(split):
+  return tff.tensorflow.computation(lambda: _client(slice(90, 140), split))
 
 
-def _without_server(build, **more):
-  return lambda model, split, **given: build(model, **more, **given)
-
-
+_ONE_GROUP = {'num_groups': 1}
 _CRL = tff_ssl.ConsistencyRegularization(tff_ssl.PlainViews(), threshold=0.05)
-
-
-_GROUPING = _with_server(
-  tff_ssl.build_grouping_ssfl, num_groups=1, client_objective=_CRL
-)
+_GROUPING = {**_ONE_GROUP, 'client_objective': _CRL}
 
 
 @pytest.mark.parametrize(
-  'build, norm',
+  'build, has_server, norm, more',
   [
-    (_without_server(tff_ssl.build_fed_avg), False),
-    (_GROUPING, False),
-    (_GROUPING, True),
-    (_with_server(tff_ssl.build_grouping_robust, num_groups=1), False),
-    (_without_server(tff_ssl.build_grouping_at_clients, num_groups=1), False),
-    (_without_server(tff_ssl.build_fedlabel), False),
+    (tff_ssl.build_fed_avg, False, False, {}),
+    (tff_ssl.build_grouping_ssfl, True, False, _GROUPING),
+    (tff_ssl.build_grouping_ssfl, True, True, _GROUPING),
+    (tff_ssl.build_grouping_robust, True, False, _ONE_GROUP),
+    (tff_ssl.build_grouping_at_clients, False, False, _ONE_GROUP),
+    (tff_ssl.build_fedlabel, False, False, {}),
   ],
   ids=['fed_avg', 'grouping', 'joint', 'robust', 'at_clients', 'fedlabel'],
 )
-def test_two_inputs_are_one_joined(build, norm):
+def test_two_inputs_are_one_joined(build, has_server, norm, more):
   weights = []
   for keras_model, split in ((one_input, False), (two_inputs, True)):
     process = build(
       lambda keras_model=keras_model: keras_model(norm),
-      split,
+      **({'server_data': _server_data(split)} if has_server else {}),
+      **more,
       data_spec=tff_ssl.ClientDataSpec(
         _client(_PARTS[0], split).element_spec, in_context=True
       ),
@@ -256,8 +247,11 @@ def test_a_batch_of_another_form():
 @pytest.mark.parametrize(
   'build, message',
   [
-    (_with_server(tff_ssl.build_semifl), 'Mixup needs one tensor'),
-    (_without_server(tff_ssl.build_ssjo), 'A proxy task needs one tensor'),
+    (
+      functools.partial(tff_ssl.build_semifl, server_data=_server_data(True)),
+      'Mixup needs one tensor',
+    ),
+    (tff_ssl.build_ssjo, 'A proxy task needs one tensor'),
   ],
 )
 def test_methods_that_mix_inputs_refuse_several(build, message):
@@ -268,7 +262,6 @@ def test_methods_that_mix_inputs_refuse_several(build, message):
   with pytest.raises(TypeError, match=rf'{message}.*\(left, right\): join'):
     build(
       model,
-      True,
       data_spec=_client(_PARTS[0], True).element_spec,
       views=tff_ssl.PlainViews(),
     )

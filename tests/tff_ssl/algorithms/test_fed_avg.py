@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizers
-from tff_ssl.algorithms import PROCESSES, fed_avg
+from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.templates import client_data
@@ -282,17 +281,9 @@ def test_noise_on_moving_statistics_is_refused(build):
     )
 
 
-def test_default_client_optimizer_is_the_papers(build, monkeypatch):
-  rates = []
-  real = optimizers.build_grouping_sgd
-  monkeypatch.setattr(
-    fed_avg.optimizers,
-    'build_grouping_sgd',
-    lambda: rates.append(real()) or rates[-1],
-  )
+def test_default_client_optimizer_is_the_papers(build):
   process = build(client_optimizer=None)
   hparams = process.get_hparams(process.initialize())['client_work']
-  assert len(rates) == 1
   # Table A.1 of the paper; the learning rate is its EMNIST value.
   assert hparams['learning_rate'] == pytest.approx(0.03)
   assert hparams['momentum'] == pytest.approx(0.9)

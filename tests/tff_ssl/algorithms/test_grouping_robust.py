@@ -6,6 +6,8 @@ import pytest
 from tff_ssl import metrics, testing
 from tff_ssl.algorithms import PROCESSES
 
+pytestmark = pytest.mark.usefixtures('tff_context')
+
 _ROUNDS = 10
 # A model that has hardly begun labels what it gives a probability of a half,
 # and a client trains on that for many steps.
@@ -28,7 +30,6 @@ def _train(name, **changes):
   return accuracy, np.mean(right[-3:]), np.mean(labelled[-3:])
 
 
-@pytest.mark.usefixtures('tff_context')
 def test_it_learns_where_clients_that_label_for_themselves_collapse():
   accuracy, right, labelled = _train('grouping')
   assert accuracy < 0.6
@@ -40,7 +41,6 @@ def test_it_learns_where_clients_that_label_for_themselves_collapse():
   assert robust_labelled > 0.7 and robust_right > 0.7
 
 
-@pytest.mark.usefixtures('tff_context')
 def test_it_is_grouping_with_options():
   problems = {
     name: testing.TinyProblem(PROCESSES[name])
@@ -81,7 +81,6 @@ def test_its_defaults_are_those_of_its_page():
   assert spec.objective.keywords['teacher'] == 'received'
 
 
-@pytest.mark.usefixtures('tff_context')
 def test_its_gradient_diversity_is_that_of_grouping_at_the_start():
   """Averages and momenta do not change what is measured of one model."""
   changes = {'server_order': 'after', 'teacher': 'received', 'threshold': 0.1}

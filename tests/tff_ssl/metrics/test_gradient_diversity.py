@@ -102,15 +102,6 @@ def _build(**arguments):
   return metrics.build_gradient_diversity(**{**defaults, **arguments})
 
 
-def _without_server(**arguments):
-  return _build(
-    server_update=None,
-    server_gradient=None,
-    server_optimizer_type=None,
-    **arguments,
-  )
-
-
 def _state(with_optimizer=True):
   state = collections.OrderedDict(
     weights=_STACK, round=np.int32(7), seed=np.int32(2)
@@ -182,7 +173,9 @@ def measure(tff_context):
 
 @pytest.fixture(scope='module')
 def measure_users(tff_context):
-  return _without_server()
+  return _build(
+    server_update=None, server_gradient=None, server_optimizer_type=None
+  )
 
 
 @pytest.fixture(scope='module')
@@ -257,19 +250,6 @@ def test_without_any_usable_client_all_is_nan(measure_users):
   result = measure_users(_state(with_optimizer=False), [_client(0, 0, [])])
   assert result.pop('diversity/num_clients') == 0
   assert np.isnan(list(result.values())).all()
-
-
-def test_vectors_that_are_zero_give_nan(tff_context):
-  def no_update(task):
-    update, group = _local_update(task)
-    zeros = tf.nest.map_structure(tf.zeros_like, update.delta)
-    return update._replace(delta=zeros), group
-
-  result = _without_server(local_update=no_update)(
-    _state(with_optimizer=False), _clients()
-  )
-  for name, value in result.items():
-    assert np.isnan(value) == name.startswith('diversity/update'), name
 
 
 class TestOneGroup:

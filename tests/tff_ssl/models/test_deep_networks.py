@@ -1,7 +1,6 @@
 """What the deeper networks share: each trains through the door, in any norm."""
 
 import collections
-import functools
 
 import numpy as np
 import pytest
@@ -22,18 +21,6 @@ _CASES = [
 _SHAPE = (8, 8, 3)
 
 
-@functools.cache
-def _model(name, norm):
-  return functional.from_keras(
-    lambda: MODELS[name].build(_SHAPE, num_classes=10, norm=norm)
-  )
-
-
-@functools.cache
-def _initial_weights(name, norm):
-  return _model(name, norm).initial_weights(3)
-
-
 def _examples():
   rng = np.random.default_rng(0)
   return collections.OrderedDict(
@@ -44,8 +31,11 @@ def _examples():
 
 @pytest.mark.parametrize('name, norm', _CASES)
 def test_two_steps_of_training(name, norm):
+  model = functional.from_keras(
+    lambda: MODELS[name].build(_SHAPE, num_classes=10, norm=norm)
+  )
   training = local_training.LocalTraining(
-    _model(name, norm),
+    model,
     objectives.Supervised(views.PlainViews()),
     training_plan.TrainingPlan(
       optimizers.build_nesterov_sgd(0.01, 0.9), batch_size=4, steps=1
@@ -59,7 +49,7 @@ def test_two_steps_of_training(name, norm):
       weights, examples, seed=tf.constant([1, 2]), round_num=tf.constant(0)
     )
 
-  start = tf.nest.map_structure(tf.constant, _initial_weights(name, norm))
+  start = tf.nest.map_structure(tf.constant, model.initial_weights(3))
   # In the second step all is reached, what lies below weights of 0 as well.
   first = step(start)
   second = step(first.weights)
@@ -80,16 +70,3 @@ def test_two_steps_of_training(name, norm):
   assert bool(moving) == (norm == 'batch')
   for old, new in moving:
     assert np.isfinite(new).all() and not np.array_equal(old, new)
-
-
-@pytest.mark.parametrize('name', _NAMES)
-def test_initial_weights_are_the_seeds(name):
-  first = _initial_weights(name, 'none')
-  other, again = (_model(name, 'none').initial_weights(s) for s in (4, 3))
-  is_drawn = [w.ndim > 1 and w.any() for w in first.trainable]
-  assert any(is_drawn)
-  for a, b, c, drawn in zip(
-    first.trainable, again.trainable, other.trainable, is_drawn, strict=True
-  ):
-    np.testing.assert_array_equal(a, b)
-    assert np.array_equal(a, c) != drawn

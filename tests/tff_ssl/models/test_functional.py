@@ -169,7 +169,7 @@ class TestPredict:
     weights = model.initial_weights(0)
     weights.non_trainable[0] += 0.3
     weights.non_trainable[1] *= 2
-    outputs, state = model.predict(*_split(weights), _images(), training=False)
+    outputs, state = model.predict(*weights, _images(), training=False)
     expected = _keras_with(weights)(_images(), training=False)
     np.testing.assert_allclose(outputs, expected, atol=1e-6)
     assert state is weights.non_trainable
@@ -204,7 +204,7 @@ class TestPredict:
 
     def run(seed):
       return model.predict(
-        *_split(weights), _images(), training=True, seed=tf.constant(seed)
+        *weights, _images(), training=True, seed=tf.constant(seed)
       )
 
     _assert_all_equal(run([1, 2]), run([1, 2]))
@@ -240,7 +240,7 @@ class TestPredict:
 
   def test_training_needs_a_seed(self, model):
     with pytest.raises(ValueError, match='seed is None'):
-      model.predict(*_split(model.initial_weights(0)), _images(), training=True)
+      model.predict(*model.initial_weights(0), _images(), training=True)
 
   @pytest.mark.parametrize('mode', ['eager', 'function', 'computation'])
   def test_three_steps_in_a_loop_equal_eager_steps(self, model, mode):
@@ -287,15 +287,15 @@ class TestPredict:
       seed = tf.constant([0, 0])
       return model.predict(trainable, state, x, training=True, seed=seed)
 
-    graph = predict.get_concrete_function(*_split(weights), _images()).graph
+    graph = predict.get_concrete_function(*weights, _images()).graph
     assert not graph.variables
     assert not graph.captures
     assert not [op for op in graph.get_operations() if op.op_def.is_stateful]
 
   def test_any_batch_size(self, model):
     weights = model.initial_weights(0)
-    outputs, _ = model.predict(*_split(weights), _images(5), training=False)
-    first, _ = model.predict(*_split(weights), _images(5)[:1], training=False)
+    outputs, _ = model.predict(*weights, _images(5), training=False)
+    first, _ = model.predict(*weights, _images(5)[:1], training=False)
     np.testing.assert_allclose(outputs[:1], first, atol=1e-6)
 
   @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ class TestPredict:
   )
   def test_wrong_input(self, model, x):
     with pytest.raises(ValueError, match=r'takes float32\(None, 6, 6, 1\)'):
-      model.predict(*_split(model.initial_weights(0)), x, training=False)
+      model.predict(*model.initial_weights(0), x, training=False)
 
   def test_wrong_weights(self, model):
     weights = model.initial_weights(0)
@@ -396,7 +396,7 @@ class TestLastActivation:
     )
     w = model.initial_weights(3)
     x = np.random.default_rng(0).normal(size=[6, 4]).astype(np.float32)
-    logits, _ = model.predict(*_split(w), x, training=False)
+    logits, _ = model.predict(*w, x, training=False)
     theirs = _classifier(layers.Softmax())
     theirs.set_weights(w.trainable)
     np.testing.assert_allclose(tf.nn.softmax(logits), theirs(x), rtol=1e-5)
@@ -409,7 +409,7 @@ class TestLastActivation:
       lambda: _classifier(_Widened()), from_logits=False
     )
     logits, _ = model.predict(
-      *_split(model.initial_weights(0)),
+      *model.initial_weights(0),
       np.ones([1, 4], np.float32),
       training=False,
     )
@@ -426,7 +426,7 @@ class TestLastActivation:
       _classifier(layers.Activation('sigmoid')), from_logits=True
     )
     outputs, _ = model.predict(
-      *_split(model.initial_weights(0)),
+      *model.initial_weights(0),
       np.ones([1, 4], np.float32),
       training=False,
     )
@@ -440,7 +440,3 @@ class TestLastActivation:
     )
     with pytest.raises(ValueError, match='are probabilities.*without its soft'):
       functional.from_tff_functional_model(theirs)
-
-
-def _split(weights):
-  return weights.trainable, weights.non_trainable

@@ -29,7 +29,7 @@ class TestKindsOfModels:
     model = functional.from_keras(keras_model)
     weights = tff.learning.models.ModelWeights.from_model(keras_model)
     x = np.random.default_rng(0).normal(size=(8, 6, 6, 1)).astype(np.float32)
-    outputs, _ = model.predict(*_split(weights), x, training=False)
+    outputs, _ = model.predict(*weights, x, training=False)
     expected = keras_model(x, training=False)
     np.testing.assert_allclose(outputs, expected, atol=1e-6)
 
@@ -44,7 +44,7 @@ class TestKindsOfModels:
     assert len(model.weights_spec.non_trainable) == 2
     w = model.initial_weights(0)
     x = np.ones([2, 4], np.float32)
-    outputs, _ = model.predict(*_split(w), x, training=True)
+    outputs, _ = model.predict(*w, x, training=True)
     hidden = x @ w.trainable[0] @ w.trainable[0] @ w.non_trainable[0]
     np.testing.assert_allclose(outputs['a'], hidden @ w.trainable[2], atol=1e-5)
     np.testing.assert_allclose(outputs['b'], hidden @ w.trainable[4], atol=1e-5)
@@ -63,7 +63,7 @@ class TestKindsOfModels:
     model = functional.from_keras(Doubling, tf.TensorSpec([None, 3]))
     w = model.initial_weights(0)
     x = np.ones([1, 3], np.float32)
-    outputs, _ = model.predict(*_split(w), x, training=True)
+    outputs, _ = model.predict(*w, x, training=True)
     np.testing.assert_allclose(outputs, 2 * x @ w.trainable[0], rtol=1e-6)
 
   def test_embedding_and_recurrent_layers(self):
@@ -76,7 +76,7 @@ class TestKindsOfModels:
     model = functional.from_keras(build)
     w = model.initial_weights(0)
     x = np.arange(10, dtype=np.int32).reshape(2, 5) % 7
-    outputs, _ = model.predict(*_split(w), x, training=False)
+    outputs, _ = model.predict(*w, x, training=False)
     keras_model = build()
     w.assign_weights_to(keras_model)
     expected = keras_model(x, training=False)
@@ -96,7 +96,7 @@ class TestKindsOfModels:
     w = model.initial_weights(0)
     assert {a.dtype for a in w.trainable} == {np.dtype(np.float32)}
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    outputs, _ = model.predict(*_split(w), x, training=True)
+    outputs, _ = model.predict(*w, x, training=True)
     np.testing.assert_allclose(
       outputs, x @ w.trainable[0] @ w.trainable[2], atol=0.05
     )
@@ -190,7 +190,3 @@ class TestRefusals:
     keras_model(np.zeros([1, 3], np.float32))
     with pytest.raises(ValueError, match='give a function that builds it'):
       functional.from_keras(keras_model, tf.TensorSpec([None, 3]))
-
-
-def _split(weights):
-  return weights.trainable, weights.non_trainable

@@ -14,18 +14,15 @@ _ROUNDS = 4
 
 def _followed(values, decay):
   """Returns what TensorFlow's average is after each value but the first."""
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    variable = tf.compat.v1.get_variable('v', initializer=values[0])
-    count = tf.compat.v1.get_variable('n', initializer=0)
-    average = tf.train.ExponentialMovingAverage(decay, num_updates=count)
-    update = average.apply([variable])
-    session.run(tf.compat.v1.global_variables_initializer())
-    followed = []
-    for round_num, value in enumerate(values[1:]):
-      variable.load(value, session)
-      count.load(round_num, session)
-      session.run(update)
-      followed.append(session.run(average.average(variable)))
+  variable, count = tf.Variable(values[0]), tf.Variable(0)
+  average = tf.train.ExponentialMovingAverage(decay, num_updates=count)
+  average.apply([variable])
+  followed = []
+  for round_num, value in enumerate(values[1:]):
+    variable.assign(value)
+    count.assign(round_num)
+    average.apply([variable])
+    followed.append(average.average(variable).numpy())
   return followed
 
 

@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import randomness
 from tff_ssl.templates.server import server_training
+from tff_ssl.testing import tiny_models
 
 
 def test_ratios_are_nan_where_nothing_was_counted():
@@ -26,6 +27,8 @@ def test_ratios_are_nan_where_nothing_was_counted():
 
 class _Recording:
   """A training that returns what it was given."""
+
+  model = tiny_models.softmax_regression(3, 2)
 
   def run(self, start, examples, *, seed, round_num, optimizer_state):
     return collections.OrderedDict(
