@@ -8,7 +8,6 @@ import psutil
 import pytest
 from PIL import Image, PngImagePlugin
 
-from datasets.partition import partitions
 from datasets.sources import catalogue, image_folder
 from datasets.sources.source import UNKNOWN
 
@@ -82,12 +81,6 @@ def test_reads_what_was_written(folder):
     'images in pictures: 8 train, 3 test examples, the training images of 2 '
     'clients; 2 of the training images have no label'
   )
-
-
-def test_clients_are_those_of_the_native_partition(folder):
-  partition = partitions.build('native', load(folder), seed=0)
-  assert partition.client_names == ('north', 'south')
-  assert partition.client_sizes.tolist() == [5, 3]
 
 
 def test_validation(folder):
@@ -355,9 +348,7 @@ def test_wrong_layouts_are_found_without_opening_a_file(folder, monkeypatch):
     image_folder.check_files(str(folder))
 
 
-def test_a_folder_and_a_side_are_needed(folder):
-  with pytest.raises(ValueError, match="'image_folder' needs data_dir"):
-    catalogue.load('image_folder', data_dir=None, cache_dir='unused')
+def test_tiny_images_are_refused(folder):
   with pytest.raises(ValueError, match='image_folder_side must be .* >= 4'):
     load(folder, side=3)
 
