@@ -191,13 +191,9 @@ def test_built_once(source, build):
     partitions.build('pooled', of, server_examples=5, seed=1)
     for of in (source, newer)
   )
-  paths = {
-    path,
-    build('clients').path,
-    build(partition=other).path,
-    build(source=newer, partition=of_newer).path,
-  }
-  assert len(paths) == 4
+  others = [build('clients'), build(partition=other)]
+  others.append(build(source=newer, partition=of_newer))
+  assert len({path, *(store.path for store in others)}) == 4
 
 
 def test_bad_arguments(source, build, tmp_path):

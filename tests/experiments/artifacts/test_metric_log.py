@@ -138,12 +138,8 @@ log.append(2, {'x': 0.5})
 
 def test_half_written_row_is_taken_back(path):
   """The kernel itself stops the file at 18 bytes, within the second row."""
-  done = subprocess.run(
-    [sys.executable, '-c', LIMITED, path],
-    capture_output=True,
-    text=True,
-    timeout=60,
-  )
+  command = [sys.executable, '-c', LIMITED, path]
+  done = subprocess.run(command, capture_output=True, text=True, timeout=60)
   assert 'm.csv cannot be written: File too large' in done.stdout, done
   assert path.read_text() == 'round,x\n1,1.25\n2,0.5\n'
 

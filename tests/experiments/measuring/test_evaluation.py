@@ -92,17 +92,12 @@ def test_summary_has_the_last_and_the_best_validation():
     }
   )
   # Of equally good rounds the first one.
-  assert evaluation.validation_figures(table) == {
-    'validation_accuracy': 0.5,
-    'best_validation_accuracy': 0.75,
-    'accuracy_at_best_validation': 0.625,
-  }
+  figures = {'validation_accuracy': 0.5, 'best_validation_accuracy': 0.75}
+  figures['accuracy_at_best_validation'] = 0.625
+  assert evaluation.validation_figures(table) == figures
   # What was before the classifier trained does not count.
-  assert evaluation.validation_figures(table, 2) == {
-    'validation_accuracy': 0.5,
-    'best_validation_accuracy': 0.75,
-    'accuracy_at_best_validation': 0.875,
-  }
+  figures['accuracy_at_best_validation'] = 0.875
+  assert evaluation.validation_figures(table, 2) == figures
   without = table.drop(columns='validation_accuracy')
   assert evaluation.validation_figures(without) == {}
 

@@ -180,17 +180,12 @@ def test_native_clients_give_validation_examples(prepare, half_labelled):
 
 
 def test_clients_with_one_kind_of_examples_are_counted(prepare):
+  forty = {'num_clients': 40, 'clients_per_round': 2}
   run = prepare(
-    'fedlabel',
-    partition='dirichlet',
-    labelled_fraction=0.99,
-    num_clients=40,
-    clients_per_round=2,
+    'fedlabel', partition='dirichlet', labelled_fraction=0.99, **forty
   )
-  full = sum(
-    (client_store.read_numpy(run.store, client).y >= 0).all()
-    for client in range(40)
-  )
+  parts = [client_store.read_numpy(run.store, client) for client in range(40)]
+  full = sum((part.y >= 0).all() for part in parts)
   facts = run.describe()
   assert facts['clients_without_unlabelled'] == full > 0
   assert facts['clients_without_labels'] == 0
