@@ -43,6 +43,14 @@ def test_table():
   assert all(spec.description for spec in specs.values())
 
 
+@pytest.mark.parametrize(
+  'name', ['npz', 'image_folder', 'npz_sets', 'image_sets', 'table', 'text']
+)
+def test_a_users_own_files_need_a_folder(name, refusal):
+  with refusal(f'dataset={name!r} needs data_dir'):
+    catalogue.load(name, data_dir=None, cache_dir='unused')
+
+
 def test_home_is_expanded(tmp_path, monkeypatch):
   monkeypatch.setenv('HOME', str(tmp_path))
   with pytest.raises(ValueError, match=str(tmp_path / 'd' / 'train.npz')):

@@ -329,18 +329,15 @@ def patch_download(monkeypatch, download):
   monkeypatch.setattr(downloads, 'check_reachable', lambda *unused: None)
 
 
-def test_tffs_own_cache_is_used(home, tmp_path):
-  (home / '.tff').mkdir(parents=True)
-  written = write_database(home / '.tff' / 'emnist_all.sqlite', ['a', 'b'])
+def test_download_goes_to_tffs_cache_which_is_used(home, tmp_path, monkeypatch):
+  written = {}
+  patch_download(
+    monkeypatch, lambda path: written.update(write_database(path, ['a', 'b']))
+  )
   assert_holds(load(None, tmp_path / 'cache'), written)
-
-
-def test_download_goes_to_tffs_cache(home, tmp_path, monkeypatch):
-  patch_download(monkeypatch, lambda path: write_database(path, ['a', 'b']))
-  first = load(None, tmp_path / 'cache')
   assert files_under(home) == [home / '.tff' / 'emnist_all.sqlite']
   patch_download(monkeypatch, None)
-  assert load(None, tmp_path / 'other').version == first.version
+  assert_holds(load(None, tmp_path / 'other'), written)
 
 
 def cut_download(path):
@@ -388,20 +385,15 @@ def assert_equals_tff(source, cache_dir, clients=None, only_digits=True):
       np.testing.assert_array_equal(split.images[mine, ..., 0], images)
 
 
-def test_equals_tffs_client_data(place):
-  place.write_database(['f0002_01', 'f0000_14', 'f0001_41'])
-  assert_equals_tff(place.load(), place.data / 'tff')
-
-
 BOTH = (emnist_writers.DIGITS, emnist_writers.CHARACTERS)
 
 
 def test_letters_are_a_set_of_their_own(place):
-  written = place.write_database(['b', 'a'], contents=BOTH)
+  written = place.write_database(['b', 'a', 'c'], contents=BOTH)
   letters = place.load(only_digits=False)
   assert_holds(letters, {name: written[name] for name in BOTH[1].splits})
   assert letters.num_classes == 62 and letters.train.labels.max() > 9
-  assert 'digits and letters: 2 writers' in letters.title
+  assert 'digits and letters: 3 writers' in letters.title
   assert 'not the public 3,400 writers, 671,585 and 77,483' in letters.title
   digits = place.load(only_digits=True)
   assert digits.num_classes == 10
@@ -410,6 +402,7 @@ def test_letters_are_a_set_of_their_own(place):
   names = [path.name for path in files_under(place.cache)]
   assert names == ['all-1.npz', 'digits-1.npz']
   assert_equals_tff(letters, place.data / 'tff', only_digits=False)
+  assert_equals_tff(digits, place.data / 'tff')
 
 
 def test_file_without_letters_names_file_and_remedy(place, refusal):

@@ -97,17 +97,14 @@ def test_client_ids_are_seen_without_reading_an_array(folder):
   assert not npz.has_client_ids(None)
 
 
-def test_grey_images_get_a_channel(folder):
-  write(folder, 'train', images=IMAGES[..., 0])
-  assert load(folder).train.images.shape == (12, 6, 5, 1)
-
-
-def test_background_is_the_median_corner(folder):
+def test_background_is_the_median_corner_of_grey_images(folder):
   images = np.full([12, 6, 5], 40, np.uint8)
   images[:, [0, 0, -1, -1], [0, -1, 0, -1]] = 200
   images[0, 0, 0] = 3
   write(folder, 'train', images=images)
-  assert load(folder).background == 200
+  source = load(folder)
+  assert source.background == 200
+  np.testing.assert_array_equal(source.train.images[..., 0], images)
 
 
 def test_version_follows_the_bytes_of_both_files(folder):
@@ -336,11 +333,6 @@ def test_absent_file_or_a_folder_names_its_path(folder, split):
   refused(folder, str(path), 'no such file')
   path.mkdir()
   refused(folder, str(path), 'no such file')
-
-
-def test_data_dir_is_needed():
-  with pytest.raises(ValueError, match="'npz' needs data_dir"):
-    catalogue.load('npz', data_dir=None, cache_dir='unused')
 
 
 def npy(key, array, declared_shape=None):

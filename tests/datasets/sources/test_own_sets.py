@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from datasets.partition import partitions
-from datasets.sources import catalogue, image_sets, npz_sets
+from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN
 
 CSV = 'client_id,set_id,ill,well\nb,1,.2,.8\nb,2,.6,.4\na,1,.5,.5\na,7,.1,.9\n'
@@ -218,12 +218,6 @@ def test_bad_image_folders(folder, spoil, message, refusal):
   spoil(folder)
   with refusal(message):
     load_images(folder)
-
-
-@pytest.mark.parametrize('source', [image_sets, npz_sets])
-def test_a_folder_is_needed(source, refusal):
-  with refusal('needs data_dir'):
-    source.load(None, '')
 
 
 def test_sources_stay_sources_without_sets(folder):

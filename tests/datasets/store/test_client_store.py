@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.partition import partitions
-from datasets.sources.source import Source, Split
+from datasets.sources.source import Split
 from datasets.store import client_store, store_readers
 
 
@@ -154,9 +154,6 @@ def test_an_index_outside_reads_nothing(store, index):
     _reader(store)(tf.constant(index))
   with pytest.raises(ValueError, match=r'part=.*\[0, 13\)'):
     client_store.read_numpy(store, index)
-
-
-def test_no_such_part(store):
   with pytest.raises(ValueError, match="part='validation'"):
     client_store.read_numpy(store, 'validation')
 
@@ -191,13 +188,9 @@ def test_built_once(source, build):
     partitions.build('pooled', of, server_examples=5, seed=1)
     for of in (source, newer)
   )
-  paths = {
-    path,
-    build('clients').path,
-    build(partition=other).path,
-    build(source=newer, partition=of_newer).path,
-  }
-  assert len(paths) == 4
+  others = [build('clients'), build(partition=other)]
+  others.append(build(source=newer, partition=of_newer))
+  assert len({path, *(store.path for store in others)}) == 4
 
 
 def test_bad_arguments(source, build, tmp_path):
@@ -218,24 +211,18 @@ def test_bad_arguments(source, build, tmp_path):
   assert not list(tmp_path.iterdir())
 
 
-def test_the_time_to_read_does_not_grow_with_the_clients(tmp_path):
+def test_the_time_to_read_does_not_grow_with_the_clients(source, build):
   rng = np.random.default_rng(0)
   milliseconds = {}
   for clients in (10, 1000):
-    count = clients * 76
-    labels = (np.arange(count) % 10).astype(np.int32)
-    images = rng.integers(0, 256, (count, 28, 28, 1), dtype=np.uint8)
-    test = Split(images[:10], labels[:10])
-    source = Source(
-      f'random{clients}', '1', '', Split(images, labels), test, 10,
-      (0.5,), (0.5,), 0, False,
-    )  # fmt: skip
+    labels = (np.arange(clients * 76) % 10).astype(np.int32)
+    images = rng.integers(0, 256, (len(labels), 28, 28, 1), dtype=np.uint8)
+    train, test = (Split(images[:n], labels[:n]) for n in (len(labels), 10))
+    many = dataclasses.replace(source, train=train, test=test)
     held = partitions.build(
-      'r', source, num_clients=clients, noniid_r=0.0, server_examples=0, seed=0
+      'r', many, num_clients=clients, noniid_r=0.0, server_examples=0, seed=0
     )
-    store = client_store.build(
-      source, held, cache_dir=tmp_path, labelled='server'
-    )
+    store = build(source=many, partition=held)
     milliseconds[clients] = _milliseconds_per_client(store)
   assert milliseconds[1000] < 3 * milliseconds[10] + 0.5
   assert milliseconds[1000] < 5  # 0.3 on an idle machine.

@@ -177,12 +177,9 @@ for builder in builders:
 @pytest.mark.parts
 def test_builders_at_once_and_a_killed_one(tmp_path):
   # One process that forks, since each import of TensorFlow takes seconds.
+  command = [sys.executable, '-c', _BUILDERS, str(tmp_path)]
   said = subprocess.run(
-    [sys.executable, '-c', _BUILDERS, str(tmp_path)],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    timeout=120,
+    command, cwd=ROOT, capture_output=True, text=True, timeout=120
   )
   assert said.stdout.splitlines() == ['wrote', *['exit 0'] * 3], said.stderr
   suffixes = sorted(path.suffix for path in tmp_path.iterdir())

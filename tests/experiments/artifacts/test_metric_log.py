@@ -4,13 +4,11 @@ import asyncio
 import csv
 import math
 import os
-import struct
 import subprocess
 import sys
 
 import ml_dtypes
 import numpy as np
-import pandas as pd
 import pytest
 
 from experiments.artifacts import metric_log, run_folder
@@ -49,22 +47,15 @@ def test_rows_and_nested_names(path):
 @pytest.mark.parametrize(
   'value',
   [
-    *(0.1, -1e-320, math.inf, np.float32(0.1), np.array(1 / 3)),
-    *(np.float16(0.1), ml_dtypes.bfloat16(0.1), 2**63 - 1, -7),
+    *(0.1, 0.1 + 0.2, -1e-320, math.inf, math.nan, np.float32(0.1)),
+    *(np.array(1 / 3), np.float16(0.1), ml_dtypes.bfloat16(0.1), 2**63 - 1, -7),
   ],
 )
 def test_numbers_round_trip(path, value):
   append(path, {'x': value}, first_round=0)
   [_, [_, text]] = read(path)
   number = int if isinstance(value, int) else float
-  assert number(text) == number(value)
-
-
-def test_not_a_number_is_read_by_pandas(path):
-  append(path, {'x': math.nan, 'y': 0.1 + 0.2})
-  table = pd.read_csv(path, float_precision='round_trip')
-  assert math.isnan(table.x[0])
-  assert struct.pack('d', table.y[0]) == struct.pack('d', 0.1 + 0.2)
+  np.testing.assert_equal(number(text), number(value))
 
 
 @pytest.mark.parametrize('text', ['=cmd|x', '+1', '-1', '@sum', '=1,"a"'])
@@ -147,12 +138,8 @@ log.append(2, {'x': 0.5})
 
 def test_half_written_row_is_taken_back(path):
   """The kernel itself stops the file at 18 bytes, within the second row."""
-  done = subprocess.run(
-    [sys.executable, '-c', LIMITED, path],
-    capture_output=True,
-    text=True,
-    timeout=60,
-  )
+  command = [sys.executable, '-c', LIMITED, path]
+  done = subprocess.run(command, capture_output=True, text=True, timeout=60)
   assert 'm.csv cannot be written: File too large' in done.stdout, done
   assert path.read_text() == 'round,x\n1,1.25\n2,0.5\n'
 

@@ -63,19 +63,6 @@ def test_scores_name_the_predicted_class_and_its_probability(
   )
 
 
-def test_a_model_that_is_always_right(model, evaluator_of):
-  """Weights of zero and a large bias predict that class alone."""
-  data = split(30)
-  weights = ModelWeights(
-    [np.zeros_like(value) for value in model.initial_weights(0).trainable], []
-  )
-  weights.trainable[-1][:] = [0.0, 50.0, 0.0]
-  found = evaluator_of(data)(weights)
-  assert found['accuracy'] == np.mean(data.labels == 1)
-  data = Split(data.images, np.ones(30, np.int32))
-  assert evaluator_of(data)(weights) == {'accuracy': 1.0, 'test_loss': 0.0}
-
-
 def test_one_evaluator_takes_any_weights(model, evaluator_of):
   evaluator = evaluator_of(split(60))
   first, second = model.initial_weights(1), model.initial_weights(2)
@@ -105,17 +92,12 @@ def test_summary_has_the_last_and_the_best_validation():
     }
   )
   # Of equally good rounds the first one.
-  assert evaluation.validation_figures(table) == {
-    'validation_accuracy': 0.5,
-    'best_validation_accuracy': 0.75,
-    'accuracy_at_best_validation': 0.625,
-  }
+  figures = {'validation_accuracy': 0.5, 'best_validation_accuracy': 0.75}
+  figures['accuracy_at_best_validation'] = 0.625
+  assert evaluation.validation_figures(table) == figures
   # What was before the classifier trained does not count.
-  assert evaluation.validation_figures(table, 2) == {
-    'validation_accuracy': 0.5,
-    'best_validation_accuracy': 0.75,
-    'accuracy_at_best_validation': 0.875,
-  }
+  figures['accuracy_at_best_validation'] = 0.875
+  assert evaluation.validation_figures(table, 2) == figures
   without = table.drop(columns='validation_accuracy')
   assert evaluation.validation_figures(without) == {}
 
@@ -133,17 +115,7 @@ def test_the_last_test_loss_is_none_where_it_overflowed(losses, last):
 
 def test_digest_is_that_of_the_bytes_in_order():
   trainable = [np.arange(6, dtype=np.float32).reshape(2, 3).T, np.float32(1)]
-  other = [np.ones(2, np.float32)]
-  content = np.array([0, 3, 1, 4, 2, 5, 1, 1, 1], '<f4').tobytes()
+  other = [np.array([1, -0.0], np.float32)]
+  content = np.array([0, 3, 1, 4, 2, 5, 1, 1, -0.0], '<f4').tobytes()
   found = evaluation.weights_sha256(ModelWeights(trainable, other))
   assert found == hashlib.sha256(content).hexdigest()
-
-
-def test_digest_tells_every_bit():
-  zero = [np.zeros(3, np.float32)]
-  changed = [np.array([0, 0, -0.0], np.float32)]
-  digests = {
-    evaluation.weights_sha256(ModelWeights(a, b))
-    for a, b in ((zero, zero), (changed, zero), (zero, changed))
-  }
-  assert len(digests) == 3

@@ -131,17 +131,12 @@ def observe(folder, task, **changed):
   observer = proxy_evaluation.ProxyObserver(
     task, folder, title='a run', total_rounds=5, **changed
   )
-  return [
-    observer(
-      FinishedRound(
-        n,
-        types.SimpleNamespace(global_model_weights=n),
-        read_weights=None,
-        row={'accuracy': 0.5} if n % 2 == 0 else {},
-      )
-    )
-    for n in range(1, 6)
-  ]
+  rows = []
+  for number in range(1, 6):
+    state = types.SimpleNamespace(global_model_weights=number)
+    row = {} if number % 2 else {'accuracy': 0.5}
+    rows.append(observer(FinishedRound(number, state, None, row)))
+  return rows
 
 
 def test_rows_get_the_loss_where_test_metrics_are_due(tmp_path):

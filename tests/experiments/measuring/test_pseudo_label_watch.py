@@ -54,14 +54,9 @@ def _watch(told, threshold=0.95, **kwargs):
 
 def _finished(number, shift, row):
   """Returns a round that was tested, whose model moves classes by `shift`."""
-  return FinishedRound(
-    number,
-    state=shift,
-    read_weights=lambda shift: tff.learning.models.ModelWeights(
-      [np.int32(shift)], []
-    ),
-    row={'accuracy': 0.5, **row},
-  )
+  weights = tff.learning.models.ModelWeights([np.int32(shift)], [])
+  row = {'accuracy': 0.5, **row}
+  return FinishedRound(number, weights, read_weights=lambda w: w, row=row)
 
 
 def test_a_round_that_is_not_tested_is_not_watched():

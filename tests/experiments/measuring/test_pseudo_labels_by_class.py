@@ -56,14 +56,9 @@ def _counts():
 
 
 def _finished(number, half_sure=0.0, row=None):
-  return FinishedRound(
-    number,
-    state=half_sure,
-    read_weights=lambda value: tff.learning.models.ModelWeights(
-      [np.float32(value)], []
-    ),
-    row={'accuracy': 0.5} if row is None else row,
-  )
+  weights = tff.learning.models.ModelWeights([np.float32(half_sure)], [])
+  row = {'accuracy': 0.5} if row is None else row
+  return FinishedRound(number, weights, read_weights=lambda w: w, row=row)
 
 
 def _run(folder, rounds, first_round=1, counts=None):

@@ -32,16 +32,12 @@ def test_a_flag_file_has_the_default_too():
   assert cohort.fit(resumed, _partition(3)).clients_per_round == 3
 
 
-@pytest.mark.parametrize('clients', [10, 11])
-def test_enough_clients_change_nothing(clients):
-  made = settings.make(dict(_GIVEN))
+@pytest.mark.parametrize(
+  'process, clients', [('grouping', 10), ('grouping', 11), ('server_only', 1)]
+)
+def test_enough_clients_or_none_change_nothing(process, clients):
+  made = settings.make({**_GIVEN, 'process': process})
   assert cohort.fit(made, _partition(clients)) is made
-  assert description.lines_of_cohort(made) == []
-
-
-def test_a_process_without_clients_is_left_alone():
-  made = settings.make({**_GIVEN, 'process': 'server_only'})
-  assert cohort.fit(made, _partition(1)) is made
   assert description.lines_of_cohort(made) == []
 
 
@@ -68,13 +64,11 @@ def test_all_take_part_where_a_process_needs_all():
   assert cohort.fit(whole, _partition(47)) is whole
 
 
-def test_some_clients_are_refused_where_a_process_needs_all():
+def test_some_clients_are_refused_where_a_process_needs_all(refusal):
   made = settings.make({**_OF_ALL, 'clients_per_round': 7})
-  message = (
-    '--clients_per_round=7 is less than the 8 clients of this partition, and '
-    '--process=easgd is defined .*leave --clients_per_round out'
-  )
-  with pytest.raises(UsageError, match=message):
+  few = '--clients_per_round=7 is less than the 8 clients'
+  remedy = 'leave --clients_per_round out'
+  with refusal(few, '--process=easgd is defined', remedy, error=UsageError):
     cohort.fit(made, _partition(8))
 
 

@@ -81,6 +81,9 @@ def test_partition_store_and_report_agree(prepare):
 )
 def test_labels_are_where_the_process_may_see_them(prepare, process, hidden):
   run = prepare(process, **SIX)
+  facts = run.describe()
+  assert facts['examples'] + facts['server_examples'] == 1437
+  assert facts['labelled_client_examples'] == (0 if hidden else 1437)
   part = client_store.read_numpy(run.store, 0)
   members = run.partition.examples[: run.partition.offsets[1]]
   np.testing.assert_array_equal(part.images, run.source.train.images[members])
@@ -88,12 +91,6 @@ def test_labels_are_where_the_process_may_see_them(prepare, process, hidden):
   np.testing.assert_array_equal(
     part.y, np.full_like(right, client_store.HIDDEN) if hidden else right
   )
-
-
-def test_supervised_clients_have_everything(prepare):
-  facts = prepare('fedavg', **SIX).describe()
-  assert facts['server_examples'] == 0
-  assert facts['examples'] == facts['labelled_client_examples'] == 1437
 
 
 def test_dealt_labels_are_at_the_clients(prepare, tmp_path):
@@ -183,17 +180,12 @@ def test_native_clients_give_validation_examples(prepare, half_labelled):
 
 
 def test_clients_with_one_kind_of_examples_are_counted(prepare):
+  forty = {'num_clients': 40, 'clients_per_round': 2}
   run = prepare(
-    'fedlabel',
-    partition='dirichlet',
-    labelled_fraction=0.99,
-    num_clients=40,
-    clients_per_round=2,
+    'fedlabel', partition='dirichlet', labelled_fraction=0.99, **forty
   )
-  full = sum(
-    (client_store.read_numpy(run.store, client).y >= 0).all()
-    for client in range(40)
-  )
+  parts = [client_store.read_numpy(run.store, client) for client in range(40)]
+  full = sum((part.y >= 0).all() for part in parts)
   facts = run.describe()
   assert facts['clients_without_unlabelled'] == full > 0
   assert facts['clients_without_labels'] == 0
@@ -333,13 +325,6 @@ def test_labels_that_clients_lack_are_the_mask(
   assert not [name for name in facts if 'mismatch' in name]
   said = labels_in_records(run, tmp_path)
   assert (said['labelled'], said['unlabelled']) == (180, 180)
-
-
-def test_server_labels_are_known_ones(prepare, half_labelled):
-  run = prepare(**half_labelled, server_examples=12)
-  server = client_store.read_numpy(run.store, 'server')
-  assert np.bincount(server.y).tolist() == [4, 4, 4]
-  assert (client_store.read_numpy(run.store, 0).y == -1).all()
 
 
 R = {'partition': 'r'}

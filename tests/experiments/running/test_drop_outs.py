@@ -19,6 +19,7 @@ from tff_ssl.simulation import client_faults, client_reader, client_sampling
 from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES, _K = 3, 4, 12
+_TEN_CLIENTS = {'num_clients': _K, 'clients_per_round': 10, 'num_groups': 1}
 _RATE = 0.5
 _RNG = np.random.default_rng(0)
 # Client k has k + 1 of the examples.
@@ -73,13 +74,7 @@ def _run(process, share, min_completion):
       next=note_and_go_on, get_model_weights=process.get_model_weights
     ),
     cohorts=cohorts.Cohorts(
-      functools.partial(
-        client_sampling.sample_keys,
-        num_clients=_K,
-        clients_per_round=10,
-        num_groups=1,
-        seed=2,
-      ),
+      functools.partial(client_sampling.sample_keys, seed=2, **_TEN_CLIENTS),
       client_faults.ClientFaults(_K, 2, drop_out=share),
     ),
     checkpoints=run_checkpoints.RunCheckpoints(

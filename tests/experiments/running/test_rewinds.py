@@ -30,12 +30,9 @@ def test_a_collapse_at_once_leads_back_to_the_start():
   assert [n for n in range(9) if noted.is_paused(n)] == [1, 2, 3, 4, 5]
 
 
-def test_what_is_packed_is_unpacked():
+def test_a_checkpoint_keeps_them_or_knows_no_sound_round():
   noted = rewinds.Rewinds([(10, 20), (20, 30)], 30)
   assert rewinds.Rewinds.unpack(noted.pack()) == noted
-
-
-def test_a_checkpoint_without_the_file_knows_no_sound_round():
   unpacked = rewinds.Rewinds.unpack(None)
   assert unpacked.sound_round is None and not unpacked.pauses
 

@@ -176,8 +176,6 @@ def test_files_that_are_no_tables_are_refused(folder):
   refused(folder, 'test.parquet', 'cannot be read')
   (folder / 'test.csv').write_text('label\n1\n')
   refused(folder, 'remove one')
-  with pytest.raises(ValueError, match='needs data_dir'):
-    catalogue.load('table', data_dir=None, cache_dir='unused')
 
 
 def test_words_that_look_like_numbers_stay_words(folder):
