@@ -5,6 +5,7 @@ import pathlib
 import re
 import shlex
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -179,7 +180,11 @@ def _client(images, labels):
   )
 
 
-@pytest.mark.parametrize('page', [_README, _PROGRAM], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+  'page',
+  costs.rest_in('notebooks', [_README, _PROGRAM], dear=True),
+  ids=lambda p: p.stem,
+)
 def test_the_program_of_a_page_runs(page):
   """With digits in the place of the reader's data, and one round of two."""
   images = np.uint8(sklearn_datasets.load_digits().images * 255 / 16)

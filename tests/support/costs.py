@@ -86,8 +86,12 @@ def shared(build):
 
 
 def tier_of(item):
-  """Returns the marker that decides; None for a test without one."""
-  names = (marker.name for marker in item.iter_markers())
+  """Returns the marker that decides; None for a test without one.
+
+  The nearest one does: a value of `parametrize`, the test, its class or module.
+  """
+  own = item.callspec.marks if hasattr(item, 'callspec') else ()
+  names = (marker.name for marker in (*own, *item.iter_markers()))
   return next((name for name in names if name in (*TIERS, DEAR)), None)
 
 

@@ -68,6 +68,7 @@ def test_reconstruction_loss_equals_numpy(model, num_examples):
   assert squared == pytest.approx(np.mean((p - x) ** 2), rel=1e-5)
 
 
+@pytest.mark.parts
 def test_losses_of_a_head_that_knows_nothing(model):
   """All outputs are 0: pixels of one half, and four turns equally likely."""
   data = Split(np.full((3, *SHAPE), 255, np.uint8), np.zeros(3, np.int32))

@@ -98,6 +98,7 @@ def _run(process, share, min_completion):
   return process.get_model_weights(state).trainable[0], row, clients
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.3, 0.6])
 def test_the_mean_is_that_of_the_clients_that_report(process, share):
   weights, row, clients = _run(process, share, min_completion=0.2)

@@ -81,6 +81,7 @@ def test_the_sampling_is_that_of_the_run(given, sampling):
   assert private_noise.account(_settings(aggregator='clip'), 1000) is None
 
 
+@pytest.mark.parts
 def test_the_noise_for_an_epsilon_counts_rounds_of_clients():
   unknown = {'noise_multiplier': None, 'target_epsilon': 4.0}
   settings = _settings(**unknown, server_warmup_rounds=10)

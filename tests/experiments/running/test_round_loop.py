@@ -589,6 +589,7 @@ print(json.dumps({'points': points, 'wrong': wrong}))
 """
 
 
+@pytest.mark.runs
 def test_killed_before_any_file_operation_and_continued(tmp_path):
   command = [sys.executable, '-c', CRASHES, tmp_path]
   done = subprocess.run(command, capture_output=True, text=True, timeout=300)

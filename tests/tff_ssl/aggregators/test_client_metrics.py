@@ -31,6 +31,7 @@ def _aggregation(metrics_aggregator):
   return run
 
 
+@pytest.mark.parts
 def test_secure_sums_equal_plain_ones(tff_context):
   secure = _aggregation(aggregators.secure_metrics)
   tff.test.assert_not_contains_unsecure_aggregation(secure)

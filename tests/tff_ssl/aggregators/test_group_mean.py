@@ -86,6 +86,7 @@ def test_random_weights_and_unequal_groups(aggregate):
   )
 
 
+@pytest.mark.dear
 def test_every_set_of_survivors(aggregate):
   """C = 6, S = 3: a client that dropped out has weight and value zero."""
   values = _values(6, seed=2)
@@ -135,6 +136,7 @@ def test_clipping_sees_the_norm_of_the_clients_own_value(aggregate):
   _assert_equals_numpy(output.result, clipped, groups, weights, atol=1e-5)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('name', ['robust', 'compression', 'secure'])
 def test_stock_means_of_tff_that_leave_small_values_alone(aggregate, name):
   values = [
@@ -248,6 +250,7 @@ def test_private_means_divide_by_public_numbers(private_mean):
   np.testing.assert_allclose(found['weight'], 2.0)
 
 
+@pytest.mark.parts
 def test_a_client_moves_one_row_by_no_more_than_the_norm(private_mean):
   """The sum without noise, of 40 pairs of neighbouring cohorts."""
   norm, clients = 1.5, 4
@@ -280,6 +283,7 @@ def test_a_client_moves_one_row_by_no_more_than_the_norm(private_mean):
     assert rows.tolist() == [groups[0]]
 
 
+@pytest.mark.parts
 def test_noise_is_on_all_rows(private_mean):
   """z times the norm on each number of the sum, so S / C of that on means."""
   values = _values(4)
@@ -396,6 +400,7 @@ _UNWEIGHTED = tff.aggregators.UnweightedMeanFactory()
 _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'factory',
   [

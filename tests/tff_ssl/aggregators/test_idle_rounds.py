@@ -44,6 +44,7 @@ def test_results_are_zero_at_first_and_then_those_of_the_factory(tff_context):
   assert output.result == 3
 
 
+@pytest.mark.dear
 def test_states_whose_tensors_grow(tff_context):
   """Those of differential privacy by tree aggregation."""
   factory = tff.aggregators.as_weighted_aggregator(

@@ -67,6 +67,7 @@ def test_equals_the_papers_rule(tff_context):
   np.testing.assert_allclose(output.result.non_trainable[0], moving, rtol=1e-5)
 
 
+@pytest.mark.parts
 def test_secure_sums_are_secure_in_all_parts(tff_context):
   members = values()
   plain = aggregate(members, _STEPS, _WEIGHTS)
@@ -111,6 +112,7 @@ def test_a_client_without_steps_counts_in_their_mean_alone(tff_context):
   )
 
 
+@pytest.mark.parts
 def test_a_median_is_one_of_the_steps_too(tff_context):
   """The last client claims steps and a delta that a mean would follow."""
   members = values()

@@ -68,6 +68,7 @@ def test_the_result_is_that_of_numpy(tff_context, name, settings, expected):
   np.testing.assert_allclose(_run(name, **settings), expected, atol=1e-5)
 
 
+@pytest.mark.parts
 def test_noise_is_in_proportion_to_norm_and_multiplier(tff_context):
   process = recommended.recommended_aggregator(
     'secure_dp', noise_multiplier=2.0, clip_norm=0.5, clients_per_round=4

@@ -2,6 +2,7 @@
 
 import collections
 
+import costs
 import numpy as np
 import pytest
 import scipy.optimize
@@ -167,7 +168,9 @@ def test_one_client_of_five_stays_within_the_others(aggregate, name, scale):
   assert ((mean < low) | (mean > high)).all()
 
 
-@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+@pytest.mark.parametrize(
+  'name', costs.rest_in('parts', ['median', 'trimmed', 'geometric'], dear=True)
+)
 def test_each_group_has_its_own(aggregate_groups, name):
   """Of 4, 0 and 5 members; who is in none of the groups is left out."""
   points = _points(13, seed=3)
@@ -187,7 +190,9 @@ def _run(factory, value_type, values):
   return process.next(process.initialize(), values, [1.0] * len(values)).result
 
 
-@pytest.mark.parametrize('name', ['median', 'trimmed', 'geometric'])
+@pytest.mark.parametrize(
+  'name', costs.rest_in('parts', ['median', 'trimmed', 'geometric'])
+)
 def test_values_that_fill_several_blocks(tff_context, monkeypatch, name):
   monkeypatch.setattr(robust_means, '_BLOCK', 4)
   points = _points(6, seed=4)
@@ -223,6 +228,7 @@ def _line(x):
   )
 
 
+@pytest.mark.parts
 def test_tffs_own_fed_avg_takes_the_median(tff_context):
   """Of w x, with gradient w x^2: deltas are -x^2 at a rate of 1.
 

@@ -23,6 +23,7 @@ def _weights(problem, rounds, state=None):
   return state, weights, metrics
 
 
+@pytest.mark.dear
 def test_rounds_are_those_of_the_server_alone_and_then_fedavgs():
   """Two of each: the average begins where the server ended."""
   sharing, alone, average = (

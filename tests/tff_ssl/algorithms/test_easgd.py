@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,7 +36,9 @@ def imitate(problem, start, num_rounds, elastic_rate, proximal=0.0):
   return z, x, v
 
 
-@pytest.mark.parametrize('elastic_rate', [None, 0.5])
+@pytest.mark.parametrize(
+  'elastic_rate', costs.rest_in('parts', [0.5, None], dear=True)
+)
 def test_rounds_equal_numpy(own_models, elastic_rate):
   given = {} if elastic_rate is None else {'elastic_rate': elastic_rate}
   process = own_models.build(**given)
@@ -72,6 +75,7 @@ def test_without_steps_the_models_move_and_their_sum_stays(own_models):
   )
 
 
+@pytest.mark.parts
 def test_one_client_and_its_server_change_places(own_models):
   """With M a = 1, x <- z and z <- x': two chains of plain descent in turn."""
   alone = dataclasses.replace(own_models, momentum=0.0, sizes=(9,))
@@ -88,6 +92,7 @@ def test_one_client_and_its_server_change_places(own_models):
   assert np.abs(once[0] - twice[0]).max() > 1e-2
 
 
+@pytest.mark.parts
 def test_the_first_round_at_rate_one_is_fedavgs(own_models):
   """All models are z, and the server takes the mean."""
   process = own_models.build(elastic_rate=1.0)
@@ -135,6 +140,7 @@ def test_a_client_that_is_left_out_keeps_its_state(own_models, fault):
   assert len(versions) == 1 and len(written) == 1 + 2 * len(others)
 
 
+@pytest.mark.parts
 def test_an_objective_compares_with_the_servers_model(own_models):
   """A proximal term pulls to z, and not to where the client begins."""
   proximal = objectives.Proximal(objectives.Supervised(views.PlainViews()), 0.5)
@@ -146,6 +152,7 @@ def test_an_objective_compares_with_the_servers_model(own_models):
   own_models.check_stored(x, v)
 
 
+@pytest.mark.parts
 def test_moving_statistics_of_the_server_are_the_clients_mean(own_models):
   process = own_models.build(norm='batch', elastic_rate=0.5)
   state = own_models.run(process, 2)
@@ -162,6 +169,7 @@ def test_moving_statistics_of_the_server_are_the_clients_mean(own_models):
   assert np.abs(stored[0][0] - stored[1][0]).max() > 1e-2
 
 
+@pytest.mark.parts
 def test_the_clients_optimizer_goes_on(own_models):
   """Adam has counted the steps of both rounds, three in each."""
   process = own_models.build(

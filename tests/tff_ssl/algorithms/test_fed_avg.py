@@ -3,6 +3,7 @@
 import collections
 import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -138,29 +139,33 @@ def build(tff_context, references):
 
 @pytest.mark.parametrize(
   'settings, reference',
-  [
-    ({'local_epochs': 1}, 'weighted'),
-    ({'local_epochs': 2}, 'weighted, 2 epochs'),
-    ({'local_epochs': 2, 'client_weighting': 'uniform'}, 'uniform, 2 epochs'),
-    (
-      {
-        'local_epochs': 2,
-        'client_weighting': 'uniform',
-        # Neither noise nor, at this norm, clipping.
-        'model_aggregator': _private_mean(noise_multiplier=0.0, clip=1e3),
-      },
-      'uniform, 2 epochs',
-    ),
-    (
-      {
-        'local_epochs': 2,
-        'client_weighting': 'uniform',
-        'model_aggregator': _tree_mean(noise_multiplier=0.0, clip=1e3),
-      },
-      'uniform, 2 epochs',
-    ),
-  ],
-  ids=['examples', '2 epochs', 'uniform', 'private', 'tree'],
+  costs.rest_in(
+    'parts',
+    [
+      ({'local_epochs': 2}, 'weighted, 2 epochs'),
+      ({'local_epochs': 1}, 'weighted'),
+      ({'local_epochs': 2, 'client_weighting': 'uniform'}, 'uniform, 2 epochs'),
+      (
+        {
+          'local_epochs': 2,
+          'client_weighting': 'uniform',
+          # Neither noise nor, at this norm, clipping.
+          'model_aggregator': _private_mean(noise_multiplier=0.0, clip=1e3),
+        },
+        'uniform, 2 epochs',
+      ),
+      (
+        {
+          'local_epochs': 2,
+          'client_weighting': 'uniform',
+          'model_aggregator': _tree_mean(noise_multiplier=0.0, clip=1e3),
+        },
+        'uniform, 2 epochs',
+      ),
+    ],
+    dear=True,
+  ),
+  ids=['2 epochs', 'examples', 'uniform', 'private', 'tree'],
 )
 def test_equals_tffs_own_process(build, references, settings, reference):
   _assert_equals(
@@ -168,6 +173,7 @@ def test_equals_tffs_own_process(build, references, settings, reference):
   )
 
 
+@pytest.mark.parts
 def test_secure_sums_equal_plain_ones(build, references):
   """Up to their quantisation. No sum is in the clear."""
   process = build(
@@ -195,6 +201,7 @@ def _assert_equals(round_, reference):
   assert metrics['client_work']['clients']['participating'] == len(_SIZES)
 
 
+@pytest.mark.dear
 def test_fed_prox_against_tffs_fed_avg_and_fed_prox(build, references):
   """Two full-batch steps of a client give, with mu and learning rate r,
 
@@ -223,6 +230,7 @@ def test_fed_prox_against_tffs_fed_avg_and_fed_prox(build, references):
     np.testing.assert_allclose(tffs, two_steps + pull, atol=1e-5)
 
 
+@pytest.mark.dear
 def test_fedadam_is_adam_on_fedavgs_changes(build):
   beta_1, beta_2, tau, rate = 0.9, 0.99, 1e-3, 0.05
   adam = build('fedadam', server_learning_rate=rate, local_epochs=2)
@@ -272,6 +280,7 @@ def test_arguments_that_do_not_fit_are_named(build, changes, name):
     build(**changes)
 
 
+@pytest.mark.parts
 def test_noise_on_moving_statistics_is_refused(build):
   with pytest.raises(ValueError, match='model_aggregator adds noise .*moving'):
     build(

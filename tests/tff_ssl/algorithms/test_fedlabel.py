@@ -64,6 +64,7 @@ def run(process, clients, rounds=2):
 CLIENTS = [client(0, 3), client(1, 6)]
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'norm, clients, threshold',
   [
@@ -83,6 +84,7 @@ def test_with_labels_alone_it_is_fedavg(build, norm, clients, threshold):
     assert train['mask_rate'] == 0 and np.isnan(train['pseudo_label_accuracy'])
 
 
+@pytest.mark.parts
 def test_a_client_without_labels_learns_from_the_global_model(build):
   start, end, metrics = run(build(threshold=0.0), [client(0, 0)], rounds=1)
   assert not np.array_equal(start.trainable[0], end.trainable[0])
@@ -92,6 +94,7 @@ def test_a_client_without_labels_learns_from_the_global_model(build):
   assert metrics['client_work']['clients']['participating'] == 1
 
 
+@pytest.mark.dear
 def test_the_update_is_the_sum_of_both_changes(build):
   """With the global expert alone, neither change depends on the other."""
   process = build(in_context=True, threshold=0.0, experts='global')
@@ -118,6 +121,7 @@ def test_the_update_is_the_sum_of_both_changes(build):
     np.testing.assert_allclose(end - w, (a - w) + (b - w), atol=1e-6)
 
 
+@pytest.mark.parts
 def test_a_server_rate_of_one_half_takes_the_mean_of_both_changes(build):
   start, whole, _ = run(build(threshold=0.4), CLIENTS, 1)
   _, half, _ = run(build(threshold=0.4, server_learning_rate=0.5), CLIENTS, 1)
@@ -144,6 +148,7 @@ def test_the_weight_of_an_update_counts_what_passed(build):
     np.testing.assert_allclose(together.trainable[i] - initial, mean, atol=1e-6)
 
 
+@pytest.mark.parts
 def test_moving_variances_stay_positive(build):
   """Each of the two trainings shrinks them by more than half."""
   clients = [client(0, 5)]

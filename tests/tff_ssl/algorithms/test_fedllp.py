@@ -73,6 +73,7 @@ def train(clients, *, name='fedllp', norm='none', **arguments):
   return process.get_model_weights(state), output.metrics
 
 
+@pytest.mark.dear
 def test_sets_of_one_example_and_sure_priors_are_supervised_fedavg(tff_context):
   labels = [np.random.default_rng(i).integers(0, CLASSES, SETS) for i in (0, 1)]
   x = np.random.default_rng(2).normal(size=(2, SETS, FEATURES))
@@ -105,6 +106,7 @@ def vat(weight, ramp='none'):
   return objectives.VirtualAdversarialProportions(PLAIN, weight, 0.5, ramp)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('norm', ['none', 'batch'])
 def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
   alone, _ = train(CLIENTS, norm=norm)
@@ -119,6 +121,7 @@ def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
   assert 0 < divergence < 10
 
 
+@pytest.mark.parts
 def test_the_published_ramp_turns_vat_nearly_off(tff_context):
   alone, ramped, full = (
     train(CLIENTS, client_objective=objective)[0].trainable[0]
@@ -140,6 +143,7 @@ def test_a_set_that_nobody_has_leaves_its_client_out(tff_context):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parts
 def test_adam_and_one_epoch_by_default(tff_context):
   process = PROCESSES['fedllp'].build(model_with(), data_spec=SPEC, views=PLAIN)
   state = process.initialize()

@@ -138,6 +138,7 @@ def local_round(sigma, psi, data, helpers, *, lambdas, threshold):
   return sigma, psi_step(sigma, psi, terms, lambda_l2, lambda_l1)
 
 
+@pytest.mark.parts
 def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
   nothing = {
     'inter_client_weight': 0.0,
@@ -174,6 +175,7 @@ def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
   )
 
 
+@pytest.mark.dear
 def test_rounds_by_hand(build):
   lambdas, threshold = (2.0, 0.5, 0.7, 0.3, 0.01), 0.45
   names = ('supervised', 'inter_client', 'agreement', 'sigma_psi', 'l1')
@@ -223,6 +225,7 @@ def test_rounds_by_hand(build):
   )
 
 
+@pytest.mark.parts
 def test_clients_that_lack_examples_or_a_row_in_the_table(build):
   process = build(threshold=0.0)
   state = process.initialize()
@@ -273,6 +276,7 @@ def with_server(build):
   )
 
 
+@pytest.mark.dear
 def test_server_and_clients_take_turns_and_the_server_begins(with_server):
   process = with_server
   state = process.initialize()

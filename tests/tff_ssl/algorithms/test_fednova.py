@@ -3,6 +3,7 @@
 import collections
 import functools
 
+import costs
 import numpy as np
 import pytest
 import scipy.special
@@ -90,9 +91,13 @@ def train(start, index, momentum, strength):
   return (w, b), a
 
 
-@pytest.mark.parametrize('weighting', ['examples', 'uniform'])
+@pytest.mark.dear
 @pytest.mark.parametrize(
-  'momentum, strength', [(0.0, 0.0), (_MOMENTUM, 0.0), (0.0, _STRENGTH)]
+  'weighting', costs.rest_in('parts', ['examples', 'uniform'])
+)
+@pytest.mark.parametrize(
+  'momentum, strength',
+  costs.rest_in('parts', [(_MOMENTUM, 0.0), (0.0, 0.0), (0.0, _STRENGTH)]),
 )
 def test_unequal_steps_equal_numpy(build, momentum, strength, weighting):
   start, end, output = one_round(
@@ -125,6 +130,7 @@ def test_unequal_steps_equal_numpy(build, momentum, strength, weighting):
     assert np.abs(average - expected).max() > 1e-3
 
 
+@pytest.mark.parts
 def test_equal_steps_are_fedavg(build):
   """For any optimizer, and clients that differ in all but their steps."""
   for optimizer in (_SGD, optimizers.build_grouping_sgd(_RATE)):
@@ -136,6 +142,7 @@ def test_equal_steps_are_fedavg(build):
       assert np.abs(theirs - before).max() > 1e-2
 
 
+@pytest.mark.parts
 def test_the_server_optimizer_steps_along_the_mean(build):
   start, whole, _ = one_round(build(local_epochs=2))
   _, half, _ = one_round(
@@ -148,6 +155,7 @@ def test_the_server_optimizer_steps_along_the_mean(build):
     np.testing.assert_allclose(ours, (before + theirs) / 2, atol=1e-6)
 
 
+@pytest.mark.parts
 def test_gradient_diversity_takes_the_deltas_as_they_are(build):
   """Not per step, and the number of steps is not taken for a group."""
   process = build(local_epochs=1)

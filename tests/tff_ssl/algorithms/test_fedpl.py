@@ -76,6 +76,7 @@ def train(rounds, name='fedpl', form='sets', **arguments):
   return weights, output.metrics['client_work']['train']
 
 
+@pytest.mark.dear
 def test_the_first_rounds_are_fedavg_on_the_labels_of_the_sets(tff_context):
   pseudo, metrics = train(2, warmup_rounds=2, l1_weight=0)
   supervised, expected = train(
@@ -87,6 +88,7 @@ def test_the_first_rounds_are_fedavg_on_the_labels_of_the_sets(tff_context):
   assert metrics['pseudo_label_accuracy'] == metrics['mask_rate'] == 1
 
 
+@pytest.mark.parts
 def test_nothing_moves_after_them_where_nobody_is_confident(tff_context):
   (first, _, third), metrics = train(
     3, warmup_rounds=1, threshold=1.01, l1_weight=0
@@ -96,6 +98,7 @@ def test_nothing_moves_after_them_where_nobody_is_confident(tff_context):
   assert metrics['mask_rate'] == metrics['loss'] == 0
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('threshold', [0.0, 1.01])
 def test_batches_without_a_mix_are_trained_or_skipped(threshold, tff_context):
   arguments = {'warmup_rounds': 1, 'threshold': threshold, 'l1_weight': 1e-3}

@@ -93,6 +93,7 @@ def assert_close(weights, others, atol=1e-6):
     np.testing.assert_allclose(a, b, atol=atol)
 
 
+@pytest.mark.parts
 def test_the_first_phase_is_fedavg(build, model):
   process = build(supervised_rounds=3)
   reference = PROCESSES['fedavg'].build(
@@ -119,6 +120,7 @@ def test_the_first_phase_is_fedavg(build, model):
   )
 
 
+@pytest.mark.dear
 def test_a_round_of_the_second_phase_by_hand(build, model):
   process = build(supervised_rounds=1)
   data, labels = arrays(0, 4)['x'], arrays(0, 4)['y']
@@ -151,6 +153,7 @@ def rounds(process, state, participants):
   return state
 
 
+@pytest.mark.parts
 def test_a_client_goes_on_with_its_own_old_model(build):
   """With another past of client 1 alone, its next round is another."""
   process, ends = build(supervised_rounds=0), []

@@ -99,6 +99,7 @@ def over_fedavg(build):
   return _one_round(build(), _clients())
 
 
+@pytest.mark.dear
 def test_pure_sets_of_one_size_give_supervised_fedavg(build):
   pure = _clients(
     np.eye(_CLASSES, dtype=np.float32),
@@ -117,6 +118,7 @@ def test_pure_sets_of_one_size_give_supervised_fedavg(build):
     assert sets['train'][name] == pytest.approx(labels['train'][key], rel=1e-5)
 
 
+@pytest.mark.parts
 def test_classes_are_unknown_without_true_labels(over_fedavg):
   _, _, reported = over_fedavg
   names = ['loss', 'accuracy', 'set_accuracy']
@@ -125,6 +127,7 @@ def test_classes_are_unknown_without_true_labels(over_fedavg):
   assert reported['clients']['participating'] == len(_SIZES)
 
 
+@pytest.mark.parts
 def test_fedprox_without_a_pull_is_fedavg_and_a_strong_one_holds(
   build, over_fedavg
 ):
@@ -143,6 +146,7 @@ def test_fedprox_without_a_pull_is_fedavg_and_a_strong_one_holds(
   assert 0 < moved[0] < moved[1]
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   ('rate', 'more'),
   [
@@ -171,6 +175,7 @@ def test_fedadam_takes_adams_first_step(rate, more, build, over_fedavg):
     np.testing.assert_allclose(weight, first + rate * step, atol=1e-6)
 
 
+@pytest.mark.parts
 def test_fednova_with_equal_steps_is_fedavg(build):
   steps = {'local_steps': 3, 'local_epochs': None}
   _, expected, _ = _one_round(build(**steps), _clients())
@@ -179,6 +184,7 @@ def test_fednova_with_equal_steps_is_fedavg(build):
     np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.parts
 def test_scaffold_starts_as_fedavg_and_then_corrects(build, tmp_path):
   over = {
     'fedavg': {},
@@ -203,6 +209,7 @@ def test_scaffold_starts_as_fedavg_and_then_corrects(build, tmp_path):
   assert max(first) < 1e-6 < 1e-4 < max(second)
 
 
+@pytest.mark.parts
 def test_l1_penalty_shrinks_weights(build, over_fedavg):
   _, without, _ = over_fedavg
   _, shrunk, _ = _one_round(build(l1_weight=0.1), _clients())
@@ -210,6 +217,7 @@ def test_l1_penalty_shrinks_weights(build, over_fedavg):
   assert norms[1] < 0.95 * norms[0]
 
 
+@pytest.mark.parts
 def test_the_client_optimizer_is_adam_anew_in_each_round(model):
   process = PROCESSES['fedul'].build(
     model, data_spec=_spec(), views=views.PlainViews()
@@ -241,6 +249,7 @@ def test_a_client_whose_sets_contradict_its_shares_is_left_out(build):
     np.testing.assert_allclose(one, other, atol=1e-7)
 
 
+@pytest.mark.parts
 def test_supervised_training_goes_on_from_the_classifier(build, model):
   """What FedUL learnt is a model like any other."""
   process = build()
@@ -273,6 +282,7 @@ def test_supervised_training_goes_on_from_the_classifier(build, model):
   assert losses[0] == pytest.approx(np.mean(tf.concat(expected, 0)), rel=1e-4)
 
 
+@pytest.mark.parts
 def test_gradient_diversity_knows_the_priors(build, model):
   process = build()
   state = process.initialize()

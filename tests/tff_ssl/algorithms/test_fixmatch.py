@@ -64,6 +64,7 @@ def _by_hand(weights, x, y):
   return average
 
 
+@pytest.mark.dear
 def test_three_steps_by_hand():
   rng = np.random.default_rng(0)
   size = _LABELLED * _RATIO

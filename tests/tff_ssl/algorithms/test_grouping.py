@@ -168,6 +168,7 @@ class TestThreeGroups:
       passed, seen = passed + mask, seen + _CLIENT_EPOCHS * len(x)
     return _eq_7(stack, members, _server_model(stack)), passed / seen
 
+  @pytest.mark.dear
   def test_two_rounds_equal_numpy(self, process):
     state = process.initialize()
     expected = _stack(state)
@@ -229,6 +230,7 @@ class TestServerWeight:
   def control(self, build):
     return build(num_groups=1, server_weight=3.0, threshold=0.45)
 
+  @pytest.mark.parts
   def test_formula_and_equality_with_three_equal_groups(self, build, control):
     grouped = build(num_groups=3, threshold=0.45)
     clients = [_client(i, group) for i, group in enumerate([2, 0, 1, 0, 1, 2])]
@@ -245,6 +247,7 @@ class TestServerWeight:
         _matrix(process.get_model_weights(state)), expected, atol=_TOLERANCE
       )
 
+  @pytest.mark.parts
   def test_one_group_ignores_the_group_of_the_context(self, control):
     start = control.initialize()
     expected, _ = control.next(start, [_client(i, 0) for i in range(3)])
@@ -253,6 +256,7 @@ class TestServerWeight:
     assert metrics['client_work']['clients']['invalid'] == 0
 
 
+@pytest.mark.dear
 def test_one_group_is_fedavg_with_a_server_model(build):
   """S = 1 is Eq. 8, here with the true labels at clients (Eq. 6)."""
   process = build(
@@ -308,6 +312,7 @@ class TestTwoGroups:
       ),
     )
 
+  @pytest.mark.dear
   def test_warmup_then_momentum_over_rounds(self, process):
     clients = [_client(i, g, labelled=True) for i, g in enumerate([0, 1, 1])]
     x, y = _SERVER_SET
@@ -344,6 +349,7 @@ class TestTwoGroups:
       assert norm == pytest.approx(2048 if round_num == 2 else 4096)
 
 
+@pytest.mark.parts
 def test_tffs_means_are_taken_within_groups(build):
   """As if they had been put into `GroupMeanFactory` by hand."""
   clipped = tff.aggregators.clipping_factory(
@@ -364,6 +370,7 @@ def test_tffs_means_are_taken_within_groups(build):
     assert np.abs(one - plain).max() > 0
 
 
+@pytest.mark.parts
 def test_medians_are_taken_within_groups(build):
   """Eq. 7 with the median in the place of each member's model."""
   process = build(
@@ -389,6 +396,7 @@ def test_medians_are_taken_within_groups(build):
   np.testing.assert_array_equal(metrics['aggregator']['group_weights'], [2, 3])
 
 
+@pytest.mark.parts
 def test_private_groups_divide_by_public_numbers(build):
   """Clients that a clip leaves alone, without noise: Eq. 7 with C / S each."""
   private = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
@@ -409,6 +417,7 @@ def test_private_groups_divide_by_public_numbers(build):
     build(num_groups=2, model_aggregator=private)
 
 
+@pytest.mark.parts
 def test_with_secure_sums_nothing_is_in_the_clear(build):
   secure = {
     'num_groups': 2,

@@ -3,6 +3,7 @@
 import collections
 import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +20,7 @@ _SPEC = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
 _IN_SLOTS = client_data.ClientDataSpec(_SPEC, in_context=True, num_slots=3)
 _SUPERVISED = objectives.Supervised(views.PlainViews())
 
-pytestmark = pytest.mark.usefixtures('tff_context')
+pytestmark = [pytest.mark.parts, pytest.mark.usefixtures('tff_context')]
 
 
 def _examples(seed, size=12):
@@ -226,7 +227,8 @@ class TestClientMomentum:
 
 
 class TestServerAfterClients:
-  @pytest.mark.parametrize('num_groups', [1, 2])
+  @pytest.mark.dear
+  @pytest.mark.parametrize('num_groups', costs.rest_in('parts', [2, 1]))
   def test_it_trains_the_average_of_the_clients(self, num_groups):
     """One round, against one of clients and then one of the server alone."""
     clients = [_client(i, group=i % num_groups) for i in range(4)]
@@ -253,7 +255,10 @@ class TestServerAfterClients:
       assert any(np.abs(w[0] - w[1]).max() > 1e-3 for w in _flat(actual))
 
 
-@pytest.mark.parametrize('teacher', ['trained', 'received'])
+@pytest.mark.dear
+@pytest.mark.parametrize(
+  'teacher', costs.rest_in('parts', ['received', 'trained'])
+)
 def test_the_received_teacher_is_the_mean_of_the_groups(teacher):
   objective = objectives.ConsistencyRegularization(
     views.PlainViews(), threshold=0.0, teacher=teacher
