@@ -6,8 +6,8 @@ large, A8 flipped labels.
 """
 
 import collections
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -24,7 +24,7 @@ _TRAIN = _NUM_CLIENTS * _PER_CLIENT
 pytestmark = [pytest.mark.parts, pytest.mark.usefixtures('tff_context')]
 
 
-@functools.cache
+@costs.shared
 def _digits():
   images, labels = sklearn_datasets.load_digits(return_X_y=True)
   order = np.random.default_rng(0).permutation(len(labels))
@@ -39,7 +39,7 @@ def _linear():
   )
 
 
-@functools.cache
+@costs.shared
 def _final_accuracy(kind, aggregator):
   """Test accuracy after all rounds; of sound clients, where kind is None."""
   images, labels = _digits()

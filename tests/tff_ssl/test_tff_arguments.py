@@ -4,8 +4,8 @@ Those are cases of `tff_ssl.testing.tff_cases`.
 """
 
 import collections
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -90,7 +90,7 @@ def weights_after(process, clients=CLIENTS, rounds=2):
   return process.get_model_weights(state).trainable
 
 
-@functools.cache
+@costs.shared
 def weights_of_reference():
   return weights_after(build())
 

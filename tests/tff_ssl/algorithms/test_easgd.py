@@ -49,6 +49,7 @@ def test_rounds_equal_numpy(own_models, elastic_rate):
   own_models.check_stored(x, v)
 
 
+@pytest.mark.parts
 def test_without_steps_the_models_move_and_their_sum_stays(own_models):
   process = own_models.build()
   state = own_models.run(process, 1)

@@ -1,7 +1,6 @@
 """FedAvg and its kin against TensorFlow Federated's own processes."""
 
 import collections
-import functools
 
 import costs
 import numpy as np
@@ -123,7 +122,7 @@ def references(tff_context):
 
 @pytest.fixture(scope='module')
 def build(tff_context, references):
-  @functools.cache
+  @costs.shared
   def build_process(name='fedavg', norm='none', **changes):
     arguments = {
       'data_spec': _SPEC,

@@ -2,8 +2,8 @@
 
 import collections
 import dataclasses
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,7 +32,7 @@ def client(seed, labelled, size=9):
 
 @pytest.fixture(scope='module')
 def build(tff_context):
-  @functools.cache
+  @costs.shared
   def build_process(name='fedlabel', norm='none', in_context=False, **changes):
     steps = 'labelled_steps' if name == 'fedlabel' else 'local_steps'
     return PROCESSES[name].build(
@@ -131,6 +131,7 @@ def test_a_server_rate_of_one_half_takes_the_mean_of_both_changes(build):
     np.testing.assert_allclose(mean - w, (full - w) / 2, atol=1e-6)
 
 
+@pytest.mark.parts
 def test_the_weight_of_an_update_counts_what_passed(build):
   """Two clients by hand from rounds of each alone."""
   process = build(threshold=0.4)

@@ -1,8 +1,8 @@
 """FedLLP where it must meet FedAvg, and FedLLP-VAT where it meets FedLLP."""
 
 import collections
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -50,7 +50,7 @@ def in_context(index, x, y, **more):
   )
 
 
-@functools.cache
+@costs.shared
 def build(name, norm, **arguments):
   return PROCESSES[name].build(
     model_with(norm),
@@ -131,6 +131,7 @@ def test_the_published_ramp_turns_vat_nearly_off(tff_context):
   assert 0 < distances[0] < 0.05 * distances[1]
 
 
+@pytest.mark.parts
 def test_a_set_that_nobody_has_leaves_its_client_out(tff_context):
   stray = client(2, [2, 2])
   stray['examples'] = stray['examples'].map(

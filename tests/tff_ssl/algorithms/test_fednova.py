@@ -1,7 +1,6 @@
 """FedNova against FedAvg and a numpy computation of softmax regression."""
 
 import collections
-import functools
 
 import costs
 import numpy as np
@@ -48,7 +47,7 @@ def build(tff_context):
     lambda: dense.dense((_FEATURES,), _CLASSES, hidden=())
   )
 
-  @functools.cache
+  @costs.shared
   def build_process(name='fednova', **changes):
     arguments = {
       'data_spec': _SPEC,

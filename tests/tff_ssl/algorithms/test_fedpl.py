@@ -1,8 +1,8 @@
 """FedPL where it must meet FedAvg, and the contract in its second phase."""
 
 import collections
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,7 +48,7 @@ def client(index, labelled, size=14):
   )
 
 
-@functools.cache
+@costs.shared
 def build(name, form, **arguments):
   return PROCESSES[name].build(
     functional.from_keras(
@@ -125,6 +125,7 @@ def mixing():
   )
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize(
   'name',
   [

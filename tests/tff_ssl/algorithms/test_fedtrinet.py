@@ -1,8 +1,8 @@
 """FedTriNet's second phase, step by step, and what stays with a client."""
 
 import collections
-import functools
 
+import costs
 import numpy as np
 import pytest
 import scipy.special
@@ -51,7 +51,7 @@ def client(index, labelled=4):
 
 @pytest.fixture(scope='module')
 def build(model, tmp_path_factory, tff_context):
-  @functools.cache
+  @costs.shared
   def build_process(**arguments):
     return PROCESSES['fedtrinet'].build(
       model,

@@ -1,8 +1,8 @@
 """FedUL: what it equals where sets are classes, its bases, its refusals."""
 
 import collections
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -63,7 +63,7 @@ def model():
 
 @pytest.fixture(scope='module')
 def build(tff_context, model):
-  @functools.cache
+  @costs.shared
   def build_process(
     name='fedul', over=None, priors_shape=(_SETS, _CLASSES), **changes
   ):
@@ -237,6 +237,7 @@ def test_the_client_optimizer_is_adam_anew_in_each_round(model):
   assert list(output.state.client_work) == ['hparams']
 
 
+@pytest.mark.parts
 def test_a_client_whose_sets_contradict_its_shares_is_left_out(build):
   others = _clients()[:2]
   broken = _clients(shares=np.array([0.5, 0.5, 0, 0], np.float32))[2:]
@@ -342,7 +343,7 @@ def test_refusals(build, changes, message):
     build(**changes)
 
 
-@functools.cache
+@costs.shared
 def problem_over(base):
   """One problem for all checks of a base: they share its built process."""
   return testing.TinyProblem(
@@ -356,6 +357,7 @@ def problem_over(base):
   )
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize('base', ['fedadam', 'fednova', 'scaffold'])
 @pytest.mark.parametrize(
   'name',

@@ -1,9 +1,9 @@
 """Whole rounds of grouping against numpy (Zhang et al., Eqs. 3-8)."""
 
 import collections
-import functools
 import math
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,7 +48,7 @@ def model():
 def build(tff_context, model):
   """Builds a process of full-batch plain SGD, once for the same arguments."""
 
-  @functools.cache
+  @costs.shared
   def build_process(in_context=True, **changes):
     arguments = {
       'server_data': _server_data,

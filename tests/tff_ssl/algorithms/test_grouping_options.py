@@ -1,7 +1,6 @@
 """What the authors' code does otherwise, each option against a property."""
 
 import collections
-import functools
 
 import costs
 import numpy as np
@@ -51,7 +50,7 @@ def _server_data():
   return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
 
 
-@functools.cache
+@costs.shared
 def _model(norm='none'):
   hidden = () if norm == 'none' else (6,)
   return functional.from_keras(
@@ -59,12 +58,12 @@ def _model(norm='none'):
   )
 
 
-@functools.cache
+@costs.shared
 def _sgd(rate, momentum=0.0):
   return optimizers.build_nesterov_sgd(rate, momentum=momentum)
 
 
-@functools.cache
+@costs.shared
 def _build(norm='none', **changes):
   """A process with a server, full batches and clients with labels."""
   arguments = {
@@ -82,7 +81,7 @@ def _build(norm='none', **changes):
   return PROCESSES['grouping'].build(_model(norm), **{**arguments, **changes})
 
 
-@functools.cache
+@costs.shared
 def _build_at_clients(**changes):
   arguments = {
     'data_spec': _IN_SLOTS,

@@ -2,8 +2,8 @@
 
 import collections
 import dataclasses
-import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -35,7 +35,7 @@ def model():
 
 @pytest.fixture(scope='module')
 def build(model, tff_context):
-  @functools.cache
+  @costs.shared
   def build_process(name, in_slots=False, **changes):
     arguments = {
       'data_spec': _IN_SLOTS if in_slots else _PLAIN,

@@ -154,7 +154,7 @@ def tolerant(model, *, batch_size, client_training, **arguments):
   return fed_avg.build_fed_avg(model, client_training=plan, **arguments)
 
 
-@functools.cache
+@costs.shared
 def sound(seed=1, in_context=True):
   """FedAvg, built once for all that `tampering` makes of it."""
   sound_problem = problem()
