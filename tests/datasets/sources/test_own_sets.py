@@ -1,7 +1,5 @@
 """A user's own sets: npz files and image folders with a table of priors."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -218,9 +216,3 @@ def test_bad_image_folders(folder, spoil, message, refusal):
   spoil(folder)
   with refusal(message):
     load_images(folder)
-
-
-def test_sources_stay_sources_without_sets(folder):
-  source = dataclasses.replace(load_images(folder), sets=None)
-  with pytest.raises(ValueError, match='needs data with sets'):
-    partitions.build('own_sets', source, seed=0)
