@@ -1,7 +1,5 @@
 """A user's own sets: npz files and image folders with a table of priors."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -197,7 +195,10 @@ def test_rgb(folder):
   [
     (lambda f: write_png(f / HILL_9, 1, 'RGBA'), '4 channel'),
     (lambda f: write_png(f / HILL_9, 1, 'RGB'), 'one form'),
-    (lambda f: write_png(f / HILL_9, 1, size=(7, 5)), '9.png is [5, 7, 1]'),
+    (
+      lambda f: write_png(f / HILL_9, 1, size=(7, 5)),
+      r'9.png is \[5, 7, 1\] .* \[5, 6, 1\]',
+    ),
     (lambda f: (f / 'train/south/hill/9.jpg').write_text(''), 'no PNG file'),
     (lambda f: (f / HILL_9).write_text('x'), 'no PNG file'),
     (lambda f: cut_short(f / HILL_1), 'be decoded'),
@@ -214,13 +215,8 @@ def test_rgb(folder):
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
 )
-def test_bad_image_folders(folder, spoil, message, refusal):
+def test_bad_image_folders(folder, spoil, message):
   spoil(folder)
-  with refusal(message):
+  with pytest.raises(ValueError, match=message) as caught:
     load_images(folder)
-
-
-def test_sources_stay_sources_without_sets(folder):
-  source = dataclasses.replace(load_images(folder), sets=None)
-  with pytest.raises(ValueError, match='needs data with sets'):
-    partitions.build('own_sets', source, seed=0)
+  assert '\n' not in str(caught.value)

@@ -127,8 +127,9 @@ def test_a_page(folder):
   page = claims.page(folder)
   assert '- Two ends at .650, +.100 above one.' in page
   (row,) = (line for line in page.splitlines() if '[Two beats one]' in line)
-  for cell in ('gain.md', '.650, .550', '+.100 (+.050 to +.150)', '**holds**'):
-    assert cell in row
+  difference = '| .650, .550 | +.100 (+.050 to +.150) |'
+  for cells in ('gain.md', difference, '| digits | 3 | **holds** |'):
+    assert cells in row
 
 
 @pytest.mark.parametrize(

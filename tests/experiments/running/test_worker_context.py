@@ -55,9 +55,6 @@ def test_a_cluster_is_asked_for_what_the_flags_say(asked):
     'needed_files': [STORE],
     'use_onednn': True,
   }
-
-
-def test_bfloat16_goes_without_onednn(asked):
   install(precision='bfloat16')
   assert not asked['use_onednn']
 
