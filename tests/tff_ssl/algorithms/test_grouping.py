@@ -467,6 +467,7 @@ class TestInProcessAssignment:
       sizes.append(metrics['aggregator']['group_weights'])
     return np.stack(sizes), _stack(state)
 
+  @pytest.mark.parts
   def test_sizes_add_up_and_vary_with_round_and_seed(self, process):
     assert process.initialize().distributor['seed'] == 5
     sizes, _ = self._sizes(process, np.int32(5))

@@ -30,6 +30,7 @@ def _train(name, **changes):
   return accuracy, np.mean(right[-3:]), np.mean(labelled[-3:])
 
 
+@pytest.mark.parts
 def test_it_learns_where_clients_that_label_for_themselves_collapse():
   accuracy, right, labelled = _train('grouping')
   assert accuracy < 0.6
@@ -41,6 +42,7 @@ def test_it_learns_where_clients_that_label_for_themselves_collapse():
   assert robust_labelled > 0.7 and robust_right > 0.7
 
 
+@pytest.mark.dear
 def test_it_is_grouping_with_options():
   problems = {
     name: testing.TinyProblem(PROCESSES[name])
@@ -81,6 +83,7 @@ def test_its_defaults_are_those_of_its_page():
   assert spec.objective.keywords['teacher'] == 'received'
 
 
+@pytest.mark.parts
 def test_its_gradient_diversity_is_that_of_grouping_at_the_start():
   """Averages and momenta do not change what is measured of one model."""
   changes = {'server_order': 'after', 'teacher': 'received', 'threshold': 0.1}

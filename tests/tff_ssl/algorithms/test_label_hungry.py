@@ -90,6 +90,7 @@ def parts_of(process, model, state):
 
 
 class TestSSPT:
+  @pytest.mark.dear
   def test_the_second_stage_starts_from_the_pretrained_encoder(
     self, build, model
   ):
@@ -120,6 +121,7 @@ class TestSSPT:
     assert [np.isnan(m['accuracy']) for m in metrics] == [True] * 2 + [False]
     assert metrics[0]['loss'] == metrics[0]['proxy_loss']
 
+  @pytest.mark.dear
   def test_the_first_stage_is_an_autoencoder_by_itself(self, build, model):
     """Against TFF's FedAvg of the autoencoder as a Keras model."""
     process = build(
@@ -165,6 +167,7 @@ class TestSSPT:
     for a, b in zip(actual, expected, strict=True):
       np.testing.assert_allclose(a, b, atol=1e-6)
 
+  @pytest.mark.parts
   def test_a_frozen_encoder_stays_bit_for_bit(self, build, model):
     # A server with momentum would carry the first stage's into the second.
     process = build(
@@ -183,6 +186,7 @@ class TestSSPT:
     assert not any(equal(classifiers[1], classifiers[2]))
     assert metrics[2]['loss'] < metrics[1]['loss']
 
+  @pytest.mark.parts
   def test_the_first_stage_may_see_unlabelled_images_alone(self, build):
     other = [collections.OrderedDict(c, x=c['x'].copy()) for c in CLIENTS]
     for arrays in other:
@@ -205,6 +209,7 @@ class TestSSPT:
     assert all(same)
     assert not all(equal(pretrained(CLIENTS, 'all'), pretrained(other, 'all')))
 
+  @pytest.mark.parts
   def test_an_encoder_of_another_process_is_carried_over(self, build, model):
     pretraining = build('ssjo')
     trained = pretraining.get_model_weights(train(pretraining, 1)[0][-1])
@@ -222,6 +227,7 @@ class TestSSPT:
 
 
 class TestSSJO:
+  @pytest.mark.parts
   def test_all_methods_start_from_the_same_classifier(self, build):
     first, *others = (
       process.get_model_weights(process.initialize())
@@ -239,6 +245,7 @@ class TestSSJO:
     assert all(equal(before[1], after[1]))
     assert np.isnan(metrics[0]['loss']) and metrics[0]['proxy_loss'] > 0
 
+  @pytest.mark.dear
   def test_without_weight_it_is_supervised_training(self, build):
     """Labelled examples divide the minibatch, so that their order is idle."""
     clients = [client(0, 2), client(1, 4)]
@@ -277,6 +284,7 @@ def in_slot(arrays, slot):
   )
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('name', _NAMES)
 def test_momentum_of_a_slot_goes_on_as_in_central_training(build, name):
   """Two rounds of one epoch are one round of two, for one client."""
@@ -305,6 +313,7 @@ def test_momentum_of_a_slot_goes_on_as_in_central_training(build, name):
     assert not np.allclose(b, c, atol=1e-4)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   ('name', 'settings'),
   [
@@ -333,6 +342,7 @@ def test_a_redrawn_mask_of_one_pass_is_a_fixed_one(build, name, settings):
   assert sum(alike) == 1
 
 
+@pytest.mark.parts
 def test_decay_over_rounds(build):
   """With the rate at zero from round 2 on, nothing moves any more."""
   for name in ('fsl', 'ssjo'):
@@ -359,6 +369,7 @@ class TestIdleMomentum:
     weights = tf.nest.flatten(state.global_model_weights)
     return np.concatenate([np.ravel(weight) for weight in weights])
 
+  @pytest.mark.parts
   def test_both_are_one_where_every_step_has_labels(self, build):
     coasting, resting = (
       self.weights(build, 8, how) for how in ('coasts', 'rests')

@@ -1,5 +1,6 @@
 """Overlap-Local-SGD against numpy, and what follows from its equations."""
 
+import costs
 import numpy as np
 import pytest
 
@@ -31,7 +32,11 @@ def imitate(problem, start, num_rounds, a, b):
 
 
 @pytest.mark.parametrize(
-  'given', [{}, {'pull': 0.3, 'anchor_momentum': 0.0}], ids=['default', 'other']
+  'given',
+  costs.rest_in(
+    'parts', [{}, {'pull': 0.3, 'anchor_momentum': 0.0}], dear=True
+  ),
+  ids=['default', 'other'],
 )
 def test_rounds_equal_numpy(own_models, given):
   process = own_models.build(**given)
@@ -48,6 +53,7 @@ def test_rounds_equal_numpy(own_models, given):
   own_models.check_stored(x, v)
 
 
+@pytest.mark.parts
 def test_a_whole_pull_leaves_nothing_to_average(own_models):
   """With a = 1 all models are z after a round, and z stays."""
   process = own_models.build(pull=1.0, norm='batch')

@@ -21,6 +21,7 @@ def passes_of(metrics):
   return train['forward_passes'], train['backward_passes']
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'name, settings, forward, backward',
   [
@@ -92,6 +93,7 @@ def test_one_round(name, settings, forward, backward, tff_context):
   assert passes_of(output.metrics) == (forward, backward)
 
 
+@pytest.mark.parts
 def test_views_in_one_pass_go_back_together(tff_context):
   """Batch normalisation mixes both views: so does its gradient."""
   problem = problem_of('grouping')
@@ -100,6 +102,7 @@ def test_views_in_one_pass_go_back_together(tff_context):
   assert passes_of(output.metrics) == (2 * _SIZE, 2 * _SIZE)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'name, forward, backward',
   [

@@ -1,5 +1,6 @@
 """SCAFFOLD against a numpy computation of softmax regression."""
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -86,12 +87,17 @@ def imitate(problem, start, option, momentum=0.0, weighting='uniform'):
 
 @pytest.mark.parametrize(
   'option, momentum, weighting',
-  [
-    ('from_steps', 0.0, 'uniform'),
-    ('full_gradient', 0.0, 'uniform'),
-    ('from_steps', 0.7, 'uniform'),
-    ('from_steps', 0.0, 'examples'),
-  ],
+  costs.rest_in(
+    'parts',
+    [
+      ('from_steps', 0.0, 'uniform'),
+      ('full_gradient', 0.0, 'uniform'),
+      ('from_steps', 0.7, 'uniform'),
+      ('from_steps', 0.0, 'examples'),
+    ],
+    keep=2,
+    dear=True,
+  ),
 )
 def test_rounds_with_sampling_equal_numpy(
   own_models, build, run, option, momentum, weighting
@@ -112,6 +118,7 @@ def test_rounds_with_sampling_equal_numpy(
   assert max(np.abs(leaf).max() for leaf in c) > 1e-2
 
 
+@pytest.mark.parts
 def test_the_first_round_is_fedavgs(own_models, build, run):
   """All controls are zero."""
   fedavg = {'name': 'fedavg', 'client_weighting': 'uniform', **_OPTIMIZERS}
@@ -140,6 +147,7 @@ def test_a_control_stays_at_learning_rate_zero(build, run):
   )
 
 
+@pytest.mark.parts
 def test_any_objective_is_corrected(build, run):
   """That of FedProx, say: its second round is not that of the plain one."""
   proximal = objectives.Proximal(objectives.Supervised(views.PlainViews()), 0.9)
@@ -181,6 +189,7 @@ def test_bad_arguments_are_named(build, changes, words):
     build(**changes)
 
 
+@pytest.mark.parts
 def test_full_gradients_go_with_any_optimizer(own_models, build, run):
   process = build(
     control_update='full_gradient',

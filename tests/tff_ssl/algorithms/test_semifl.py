@@ -130,6 +130,7 @@ def assert_weights(process, state, expected, tolerance=1e-5):
     np.testing.assert_allclose(a, b, atol=tolerance)
 
 
+@pytest.mark.dear
 def test_two_rounds_by_hand(tff_context):
   """Clients, their mean with momentum, then the server, from the average."""
   process = build(global_momentum=0.5)
@@ -157,6 +158,7 @@ def test_two_rounds_by_hand(tff_context):
     assert clients['participating'] == 2
 
 
+@pytest.mark.parts
 def test_labels_are_those_of_the_received_model(tff_context):
   """Also when the local model has come to label otherwise."""
   process = build(local_epochs=4)
@@ -178,6 +180,7 @@ def test_labels_are_those_of_the_received_model(tff_context):
   assert train['pseudo_label_accuracy'] == pytest.approx(right.mean())
 
 
+@pytest.mark.parts
 def test_statistics_are_those_of_the_server_s_examples(tff_context):
   """Whatever the aggregator does to them: here it adds noise."""
   private = tff.aggregators.DifferentiallyPrivateFactory
@@ -194,6 +197,7 @@ def test_statistics_are_those_of_the_server_s_examples(tff_context):
   np.testing.assert_allclose(variance, SERVER[0].var(0), rtol=1e-3)
 
 
+@pytest.mark.parts
 def test_the_default_optimizer_is_the_authors(tff_context):
   """One step along a long gradient, cut to norm 1."""
   process = build(client_optimizer=None, threshold=0.0)
