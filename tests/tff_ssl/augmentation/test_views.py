@@ -1,5 +1,6 @@
 """Weak, strong and plain views: draws, geometry, normalisation, refusals."""
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -266,8 +267,10 @@ def test_strong_applies_the_recorded_draws(recorded_stages, monkeypatch):
   assert np.any(actual != cropped)
 
 
-@pytest.mark.parametrize('channels', [1, 3])
-@pytest.mark.parametrize('dtype', [tf.uint8, tf.float32])
+@pytest.mark.parametrize('channels', costs.rest_in('parts', [3, 1]))
+@pytest.mark.parametrize(
+  'dtype', costs.rest_in('parts', [tf.uint8, tf.float32])
+)
 def test_dynamic_empty_and_single_batches(channels, dtype):
   image_views = views.ImageViews((0.5,) * channels, (0.5,) * channels)
   signature = [

@@ -1,5 +1,6 @@
 """Bytes of messages against counts by hand."""
 
+import costs
 import numpy as np
 import pytest
 
@@ -17,13 +18,16 @@ _COUNTS_OF_WORK = 3 * 8
 
 @pytest.mark.parametrize(
   'name, weights, up_besides',
-  [
-    # A weight; loss and accuracy, each a numerator and a denominator.
-    ('fedavg', _MODEL, 4 + 2 * 8),
-    # Two group models; a weight for each and one for all; three metrics.
-    ('grouping', 2 * _MODEL, 2 * 4 + 4 + 3 * 8),
-    ('ssjo', _MODEL + _DECODER, 4 + 3 * 8),
-  ],
+  costs.rest_in(
+    'parts',
+    [
+      # A weight; loss and accuracy, each a numerator and a denominator.
+      ('fedavg', _MODEL, 4 + 2 * 8),
+      # Two group models; a weight for each and one for all; three metrics.
+      ('grouping', 2 * _MODEL, 2 * 4 + 4 + 3 * 8),
+      ('ssjo', _MODEL + _DECODER, 4 + 3 * 8),
+    ],
+  ),
 )
 def test_bytes_are_those_of_weights_and_little_more(
   name, weights, up_besides, tff_context

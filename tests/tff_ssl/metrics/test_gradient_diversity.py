@@ -191,6 +191,7 @@ def _assert_close(actual, expected):
     )
 
 
+@pytest.mark.dear
 def test_three_clients_in_two_groups_and_a_server(result):
   _assert_close(result, _expected())
 
@@ -312,6 +313,7 @@ class TestOneGroup:
     error = scores / scores.sum(1, keepdims=True) - np.eye(2)[y]
     return np.append(x.T @ error / size, error.mean(0))
 
+  @pytest.mark.parts
   def test_gradients_are_those_of_the_model(self, result):
     users = np.stack(
       [self._gradient_by_numpy(size) for size in self._SIZES if size]

@@ -21,6 +21,7 @@ def test_every_kind(name, norm):
   assert bool(model.weights_spec.non_trainable) == (norm == 'batch')
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'name, norm',
   # Basic blocks and bottlenecks.

@@ -110,6 +110,7 @@ def test_emnist_cnn_drops_whole_channels():
   assert np.isin(outputs[:, 0, 0, :], [0, np.float32(4 / 3)]).all()
 
 
+@pytest.mark.parts
 def test_small_cnn_learns_digits():
   images, labels = datasets.load_digits(return_X_y=True)
   images = (images / 16).astype(np.float32).reshape(-1, 8, 8, 1)
@@ -143,6 +144,7 @@ def test_small_cnn_learns_digits():
   assert np.mean(np.argmax(logits, axis=1) == test_y) > 0.95
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('norm', ['none', 'batch', 'group'])
 @pytest.mark.parametrize(
   'name', sorted(name for name in MODELS if 'images' in MODELS[name].forms)

@@ -96,6 +96,7 @@ def test_without_weight_it_is_the_fixed_loss_alone():
   assert float(metrics['mixup_loss'][0]) == 0
 
 
+@pytest.mark.parts
 def test_partners_are_drawn_from_all_evenly():
   batch, _ = _problem()
   x = tf.one_hot(tf.range(3), 3) * 100

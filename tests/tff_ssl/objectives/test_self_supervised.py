@@ -207,6 +207,7 @@ class TestJointlyOptimized:
     # Passes draw dropout of their own.
     assert len({seed for _, seed in calls}) == len(sizes)
 
+  @pytest.mark.parts
   def test_moving_statistics_follow_every_pass(self):
     task = objectives.Rotation()
     joint = _build(task, 'batch')

@@ -2,6 +2,7 @@
 
 import collections
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -87,7 +88,7 @@ def differentiate(kind, model, objective):
     ),
   ],
 )
-@pytest.mark.parametrize('norm', ['none', 'group'])
+@pytest.mark.parametrize('norm', costs.rest_in('parts', ['none', 'group']))
 def test_loss_and_gradient_are_those_of_all_examples(norm, objective, takes):
   model = build(norm)
   loss, gradients, metrics, sizes = differentiate(

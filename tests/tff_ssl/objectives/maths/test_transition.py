@@ -254,6 +254,7 @@ def _distance_to_bayes(per_set, test_prior):
   return np.abs(predicted - posterior).sum(axis=1).mean() / 2
 
 
+@pytest.mark.parts
 def test_learnt_posterior_approaches_bayes_as_data_grow():
   prior = (0.6, 0.3, 0.1)
   few, many = (_distance_to_bayes(n, prior) for n in (100, 10_000))

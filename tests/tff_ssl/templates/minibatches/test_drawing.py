@@ -109,6 +109,7 @@ def counts_of_kinds(seen):
   return sum(kind == [True] for kind in kinds), len(kinds)
 
 
+@pytest.mark.parts
 def test_each_minibatch_is_labelled_or_unlabelled_in_proportion():
   labels = np.where(np.arange(1000) % 5 == 0, 3, -1)
   batches, seen = draw(labels, batch_size=50, epochs=20, rows='either')
@@ -127,6 +128,7 @@ def test_each_minibatch_is_labelled_or_unlabelled_in_proportion():
     assert appearances.max() - appearances.min() <= 1
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('probability', [0.0, 0.3, 1.0])
 def test_the_probability_of_labelled_minibatches_can_be_chosen(probability):
   labels = np.where(np.arange(100) < 50, 3, -1)
@@ -168,6 +170,7 @@ def test_a_redrawn_mask_shows_others_in_every_pass():
   assert (np.concatenate(seen) == np.concatenate(batches)).all()
 
 
+@pytest.mark.dear
 def test_a_redrawn_mask_is_one_mask_for_both_kinds_and_hides_labels():
   n, ratio, batch_size, epochs = 12, 0.75, 4, 100
   batches, seen = draw(

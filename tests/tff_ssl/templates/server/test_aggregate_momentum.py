@@ -97,6 +97,7 @@ def test_a_change_that_is_not_finite_leaves_no_trace(process):
   np.testing.assert_array_equal(again[2], without[1])
 
 
+@pytest.mark.parts
 def test_clients_that_change_nothing_feel_the_last_change(tff_context):
   """Server and clients at rest, but for a velocity from a round before."""
   problem = testing.TinyProblem(PROCESSES['grouping'])

@@ -1,5 +1,6 @@
 """The average against TensorFlow's own, and the process that it follows."""
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -64,7 +65,9 @@ def _check_follows(averaged, plain, decay):
 
 # The global weights of SSJO are more than the classifier, and those of grouping
 # a row for each group.
-@pytest.mark.parametrize('name', ['fedavg', 'ssjo', 'grouping'])
+@pytest.mark.parametrize(
+  'name', costs.rest_in('parts', ['fedavg', 'ssjo', 'grouping'], dear=True)
+)
 @pytest.mark.usefixtures('tff_context')
 def test_it_follows_a_process_that_it_leaves_alone(name):
   _, _, plain = _train(name)
@@ -93,6 +96,7 @@ def test_every_process_takes_it():
     problem.build(ema_decay=0.9, wiring=tff_ssl.Wiring(ema_decay=0.9))
 
 
+@pytest.mark.parts
 @pytest.mark.usefixtures('tff_context')
 def test_the_average_labels_where_the_received_model_does():
   problem = testing.TinyProblem(PROCESSES['grouping'])
