@@ -183,6 +183,7 @@ def test_a_room_says_what_it_may_import():
   assert said == _ROOMS
 
 
+@pytest.mark.dear
 def test_only_the_page_of_runs_needs_its_libraries():
   """They are installed for it, and other commands start without them."""
   users = {
@@ -213,6 +214,7 @@ def test_process_composition_has_one_caller():
   assert callers == {'tff_ssl/templates/composition.py'}
 
 
+@pytest.mark.dear
 def test_no_module_draws_from_a_global_random_generator():
   """Everything random derives from an explicit seed."""
   stateful = {'uniform', 'normal', 'shuffle', 'gamma', 'categorical'}

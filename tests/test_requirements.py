@@ -66,6 +66,7 @@ def imported():
   }
 
 
+@pytest.mark.dear
 def test_what_is_imported_is_declared(imported):
   declared = _names_in('requirements.in') | _names_in('requirements-ray.in')
   missing = {k: v for k, v in imported.items() if k not in declared}

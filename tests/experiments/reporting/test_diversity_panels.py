@@ -93,6 +93,7 @@ def test_twenty_panels_have_their_titles_and_data(two):
     }, title
 
 
+@pytest.mark.runs
 def test_rounds_and_clients_are_whole_numbers(two):
   picture = draw(*two)
   picture.draw_without_rendering()
@@ -124,6 +125,7 @@ def test_what_no_run_has_is_said(tmp_path):
     assert not axes.texts
 
 
+@pytest.mark.dear
 def test_six_rows_differ_in_colour_and_style(tmp_path):
   runs = [
     write_run(tmp_path / str(s), 'grouping', s, num_groups=s, **PARTICIPANTS)
@@ -147,6 +149,7 @@ def test_a_run_without_gradient_diversity_is_refused(two, tmp_path, refusal):
     draw(*two, bare)
 
 
+@pytest.mark.runs
 def test_command_line(two, tmp_path, capsys):
   runs = [str(folder) for folder in two]
   path = tmp_path / 'new' / 'x.png'

@@ -160,6 +160,7 @@ def test_warm_up_is_marked(tmp_path):
     assert (0, 2) in {(box.left, box.right) for box in boxes}
 
 
+@pytest.mark.dear
 def test_at_most_six_systems_share_a_panel_each_with_the_control(tmp_path):
   runs = [
     write_run(tmp_path / str(k), 'grouping', [0.5], flags={'num_groups': k})
@@ -172,6 +173,7 @@ def test_at_most_six_systems_share_a_panel_each_with_the_control(tmp_path):
   assert panels == [[control, *names[:5]], [control, *names[5:]]]
 
 
+@pytest.mark.dear
 def test_texts_of_users_are_no_elements(tmp_path):
   (tmp_path / 'plain').mkdir()
   (tmp_path / 'hostile').mkdir()
@@ -223,6 +225,7 @@ def test_the_page_loads_nothing_and_is_small(tmp_path):
   assert "default-src 'none'" in policy and 'http' not in policy
 
 
+@pytest.mark.runs
 def test_a_long_run_is_thinned(tmp_path):
   runs = [write_run(tmp_path / 'a', 'grouping', [0.5] * 3000)]
   text = write_page(tmp_path, runs)

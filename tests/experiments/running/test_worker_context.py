@@ -87,6 +87,7 @@ def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):
     install()
 
 
+@pytest.mark.dear
 def test_a_local_worker_and_where_it_listens(monkeypatch, capsys):
   """Checked against the kernel's own table of sockets."""
   given = {}
