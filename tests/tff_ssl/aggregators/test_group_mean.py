@@ -492,3 +492,9 @@ def test_factories_that_do_not_fit_are_refused(factories, error, message):
     aggregators.GroupMeanFactory(_GROUPS, **factories).create(
       _VALUE_TYPE, _WEIGHT_TYPE
     )
+
+
+@pytest.mark.parametrize('num_groups', [0, -2, 1.5, None])
+def test_number_of_groups(num_groups):
+  with pytest.raises(ValueError, match='num_groups'):
+    aggregators.GroupMeanFactory(num_groups)

@@ -72,6 +72,7 @@ def test_registry(name):
     (('mlp', (4, 4, 1), 3, 'none'), "name is 'mlp': give one of .*'dense'"),
     (('dense_encoder', (4, 4, 1), 0, 'none'), 'num_classes is 0'),
     (('cnn_encoder', (4, 4, 1), 3, 'layer'), "norm must be .* is 'layer'"),
+    (('dense_encoder', (4, 4, 1), 3, 'layer'), "norm must be .* is 'layer'"),
     (('cnn_encoder', (2, 8, 1), 3, 'none'), 'at least 4 by 4'),
   ],
 )

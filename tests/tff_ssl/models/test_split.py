@@ -156,6 +156,9 @@ class TestJoin:
         split.join(*parts)
     with pytest.raises(ValueError, match='encoder gives a tuple of outputs'):
       split.join(two_heads, _head(3))
+    for seed in (-1, 0.5, None):
+      with pytest.raises(ValueError, match='seed must be an integer'):
+        two_heads.initial_weights(seed)
 
   def test_keras_parts_are_converted(self, encoder):
     by_keras = split.join(
