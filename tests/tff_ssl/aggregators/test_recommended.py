@@ -45,7 +45,9 @@ def _weighted_mean(values):
     ('median', {}, np.median(_VALUES, axis=0)),
     ('trimmed_mean', {'trimmed_share': 0.25}, np.sort(_VALUES, 0)[1:3].mean(0)),
     ('compressed', {}, _weighted_mean(_clipped(1))),
-    ('secure', {}, _weighted_mean(_clipped(1))),
+    pytest.param(
+      'secure', {}, _weighted_mean(_clipped(1)), marks=pytest.mark.parts
+    ),
     # Divided by the number that was given, and not by the four clients.
     (
       'dp',

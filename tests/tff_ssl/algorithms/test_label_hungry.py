@@ -376,6 +376,7 @@ class TestIdleMomentum:
     )
     np.testing.assert_allclose(coasting, resting, rtol=1e-6)
 
+  @pytest.mark.parts
   def test_momentum_carries_on_only_where_it_coasts(self, build):
     start = self.flat(build('ssjo').initialize())
     coasting, resting = (

@@ -327,6 +327,7 @@ class TestOneGroup:
       )
     assert result['diversity/num_clients'] == 3
 
+  @pytest.mark.parts
   def test_one_plain_step_has_the_diversity_of_the_gradient(self, result):
     for name, value in result.items():
       if '/gradient' in name:

@@ -29,7 +29,7 @@ def _examples():
   )
 
 
-@pytest.mark.parametrize('name, norm', _CASES)
+@pytest.mark.parametrize('name, norm', costs.rest_in('parts', _CASES))
 def test_two_steps_of_training(name, norm):
   model = functional.from_keras(
     lambda: MODELS[name].build(_SHAPE, num_classes=10, norm=norm)
