@@ -56,7 +56,8 @@ def imported():
   files = [_ROOT / 'setup.py']
   for folder in _OWN:
     files += (_ROOT / folder).rglob('*.py')
-  ours = _OWN | _OF_NOTEBOOKS | sys.stdlib_module_names
+  support = {path.stem for path in (_ROOT / 'tests/support').glob('*.py')}
+  ours = _OWN | support | _OF_NOTEBOOKS | sys.stdlib_module_names
   return {
     _normal(distribution): path.relative_to(_ROOT).as_posix()
     for path in files

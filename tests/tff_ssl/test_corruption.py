@@ -164,6 +164,7 @@ def _plain(keys):
   return [key[: len(client_sampling.KEY_FIELDS)] for key in keys]
 
 
+@pytest.mark.dear
 def test_a_corrupt_sign_enters_the_mean_as_numpy_says(sound):
   process = _build('fedavg', 'flipped_signs', local_steps=4)
   keys = _keys(3, 5, 6)
@@ -185,6 +186,7 @@ def test_a_corrupt_sign_enters_the_mean_as_numpy_says(sound):
   assert metrics['client_work']['clients']['participating'] == 3
 
 
+@pytest.mark.parts
 def test_a_client_of_nan_is_as_if_it_were_not_there(sound):
   process = _build('fedavg', 'nan', local_steps=4)
   actual, metrics = _trained(process, _keys(3, 5, 6, corrupt=[5]))
@@ -198,6 +200,7 @@ def test_a_client_of_nan_is_as_if_it_were_not_there(sound):
   }
 
 
+@pytest.mark.parts
 def test_a_straggler_takes_a_part_of_its_steps(sound):
   process = _build('fedavg', local_steps=8)
   keys = _keys(3, 6)
@@ -209,6 +212,7 @@ def test_a_straggler_takes_a_part_of_its_steps(sound):
   assert metrics['client_work']['clients']['participating'] == 2
 
 
+@pytest.mark.parts
 def test_in_groups_the_fault_stays_in_its_group(tff_context):
   """The group of two loses one; its mean is that of the other."""
   arguments = {

@@ -295,6 +295,7 @@ def test_without_any_package(tmp_path):
   assert not done.stderr
 
 
+@pytest.mark.parts
 def test_a_whole_examination(tmp_path, monkeypatch, capsys):
   """On a machine that runs these tests, with room on its disk."""
   monkeypatch.delenv('no_proxy', raising=False)

@@ -6,6 +6,7 @@ import math
 import pathlib
 import re
 
+import costs
 import dp_accounting
 import numpy as np
 import pytest
@@ -144,6 +145,7 @@ def _account(noise_multiplier, clients, population, sampling, **more):
   )
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize('rounds', _ROUNDS)
 @pytest.mark.parametrize('mechanism', _MECHANISMS)
 def test_epsilon_is_that_of_an_independent_accountant(mechanism, rounds):
@@ -171,6 +173,7 @@ def test_epsilon_is_above_the_exact_one_without_sampling(rounds):
   assert delta_at(epsilon) <= 1e-3 <= delta_at(0.75 * epsilon)
 
 
+@pytest.mark.parts
 def test_epsilon_is_above_that_of_loss_distributions():
   account = _account(1.1, 20, 400, 'poisson')
   tight = dp_accounting.pld.PLDAccountant()
@@ -263,6 +266,7 @@ def _sizes_of_trees(rounds, **restarts):
   return [size for size in sizes if size]
 
 
+@pytest.mark.parts
 def test_trees_begin_anew_where_tff_begins_them(tff_context):
   """A client is in so many nodes of each tree as a path has."""
   sizes = _sizes_of_trees(11, restart_warmup=2, restart_frequency=4)
@@ -279,16 +283,20 @@ def test_trees_begin_anew_where_tff_begins_them(tff_context):
 
 @pytest.mark.parametrize(
   'sampling, population, rounds, target, more',
-  [
-    ('none', 100, 300, 5.0, {}),
-    ('none', 100, 1, 0.2, {}),
-    ('poisson', 100, 40, 2.0, {}),
-    ('poisson', 10, 40, 2.0, {}),
-    ('fixed', 100, 40, 2.0, {}),
-    # As little as without sampling: the other bound is above.
-    ('fixed', 12, 900, 3.0, {}),
-    ('tree', 1000, 220, 8.0, {'rounds_per_tree': 50, 'adaptive_clip': False}),
-  ],
+  costs.rest_in(
+    'parts',
+    [
+      ('none', 100, 300, 5.0, {}),
+      ('none', 100, 1, 0.2, {}),
+      ('poisson', 100, 40, 2.0, {}),
+      ('poisson', 10, 40, 2.0, {}),
+      ('fixed', 100, 40, 2.0, {}),
+      # As little as without sampling: the other bound is above.
+      ('fixed', 12, 900, 3.0, {}),
+      ('tree', 1000, 220, 8.0, {'rounds_per_tree': 50, 'adaptive_clip': False}),
+    ],
+    keep=2,
+  ),
 )
 def test_noise_for_an_epsilon(sampling, population, rounds, target, more):
   found = tff_ssl.noise_multiplier_for(

@@ -28,6 +28,7 @@ def _round(factory):
   return next_fn
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
   'factory, form_type, state',
   [
@@ -53,6 +54,7 @@ def test_forms_give_the_round(tff_context, factory, form_type, state):
   assert (found, total) == (pytest.approx(state), 10)
 
 
+@pytest.mark.parts
 def test_messages_of_both_forms(tff_context):
   """One float down, and up what is aggregated."""
   for factory, up in (

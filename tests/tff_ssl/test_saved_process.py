@@ -30,6 +30,7 @@ def _assert_equal(found, expected):
   assertions.require_equal(found, expected, 'The file must compute the same.')
 
 
+@pytest.mark.dear
 def test_rounds_of_the_file_are_those_of_the_process(problem, path):
   saved = saved_process.load_process(path)
   clients = problem.clients()
@@ -50,6 +51,7 @@ def test_rounds_of_the_file_are_those_of_the_process(problem, path):
   )
 
 
+@pytest.mark.parts
 def test_tff_alone_reads_it(path, tmp_path):
   """Another program, with no other name of this library's than the reader."""
   code = (

@@ -3,6 +3,7 @@
 import collections
 import functools
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -86,14 +87,18 @@ _GROUPING = {**_ONE_GROUP, 'client_objective': _CRL}
 
 @pytest.mark.parametrize(
   'build, has_server, norm, more',
-  [
-    (tff_ssl.build_fed_avg, False, False, {}),
-    (tff_ssl.build_grouping_ssfl, True, False, _GROUPING),
-    (tff_ssl.build_grouping_ssfl, True, True, _GROUPING),
-    (tff_ssl.build_grouping_robust, True, False, _ONE_GROUP),
-    (tff_ssl.build_grouping_at_clients, False, False, _ONE_GROUP),
-    (tff_ssl.build_fedlabel, False, False, {}),
-  ],
+  costs.rest_in(
+    'parts',
+    [
+      (tff_ssl.build_fed_avg, False, False, {}),
+      (tff_ssl.build_grouping_ssfl, True, False, _GROUPING),
+      (tff_ssl.build_grouping_ssfl, True, True, _GROUPING),
+      (tff_ssl.build_grouping_robust, True, False, _ONE_GROUP),
+      (tff_ssl.build_grouping_at_clients, False, False, _ONE_GROUP),
+      (tff_ssl.build_fedlabel, False, False, {}),
+    ],
+    dear=True,
+  ),
   ids=['fed_avg', 'grouping', 'joint', 'robust', 'at_clients', 'fedlabel'],
 )
 def test_two_inputs_are_one_joined(build, has_server, norm, more):
@@ -124,6 +129,7 @@ def test_two_inputs_are_one_joined(build, has_server, norm, more):
     assert norm or np.abs(two - start).max() > 1e-3
 
 
+@pytest.mark.parts
 def test_stock_tff_gives_the_same():
   """One minibatch a client, as there is nothing to shuffle then."""
   split = [_client(part, True).unbatch().batch(30) for part in _PARTS]
@@ -157,6 +163,7 @@ def test_stock_tff_gives_the_same():
     np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parts
 def test_the_order_of_names_does_not_matter():
   def client(part):
     x = _split(_X[part])

@@ -103,6 +103,7 @@ def create_functional_model():
   )
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize(
   'create',
   [lambda: create_keras_model, create_keras_model, create_functional_model],
@@ -134,6 +135,7 @@ def test_an_instance_begins_with_its_weights():
     )
 
 
+@pytest.mark.parts
 def test_labels_at_the_server_and_stock_names():
   """What is added for semi-supervision: server data and views."""
   process = tff_ssl.build_grouping_ssfl(
@@ -202,6 +204,7 @@ def test_what_is_refused(model, given, error, message):
     build(model, **given)
 
 
+@pytest.mark.dear
 def test_the_call_of_stock_tff():
   """Positions, names and `None` as build_weighted_fed_avg takes them."""
   expected = weights_after(

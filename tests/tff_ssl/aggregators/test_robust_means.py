@@ -205,7 +205,8 @@ def test_values_that_fill_several_blocks(tff_context, monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-  'types', [(tf.bfloat16, tf.float32), (tf.float16, tf.float64)]
+  'types',
+  costs.rest_in('parts', [[tf.bfloat16, tf.float32], [tf.float16, tf.float64]]),
 )
 def test_each_tensor_keeps_its_type(tff_context, types):
   small, large = (each.as_numpy_dtype for each in types)

@@ -105,6 +105,7 @@ def test_the_first_round_at_rate_one_is_fedavgs(own_models):
   own_models.assert_close(ours, theirs, atol=1e-7)
 
 
+@pytest.mark.parts
 def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(own_models):
   process = own_models.build()
   half = own_models.run(process, 2)

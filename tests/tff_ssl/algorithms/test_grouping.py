@@ -481,6 +481,7 @@ class TestInProcessAssignment:
     # in each group.
     assert abs((sizes + other).sum(0)[0] - 54) < 5 * np.sqrt(108) / 2
 
+  @pytest.mark.parts
   def test_order_of_clients_does_not_matter(self, process):
     sizes, stack = self._sizes(process, np.int32(5), rounds=3)
     mixed, mixed_stack = self._sizes(

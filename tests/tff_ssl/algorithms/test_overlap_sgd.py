@@ -78,6 +78,7 @@ def test_a_whole_pull_leaves_nothing_to_average(own_models):
   assert np.abs(stored[0][0] - stored[1][0]).max() > 1e-2
 
 
+@pytest.mark.parts
 def test_the_first_round_is_fedavgs_by_what_the_pull_leaves(own_models):
   """All models are z at first: z <- z + (1 - a) mean(x' - z)."""
   process = own_models.build()

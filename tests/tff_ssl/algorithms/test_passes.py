@@ -124,6 +124,7 @@ def test_clients_that_wait_for_the_server_do_not_count(
   assert passes_of(second.metrics) == (forward, backward)
 
 
+@pytest.mark.parts
 def test_fedtrinet_votes_three_times(tff_context):
   problem = problem_of('fedtrinet')
   process = problem.build()
@@ -137,6 +138,7 @@ def test_fedtrinet_votes_three_times(tff_context):
   assert passes_of(second.metrics) == (3 * _SIZE + trained, trained)
 
 
+@pytest.mark.parts
 def test_fedlabel_takes_the_plain_view_where_experts_agree(tff_context):
   problem = problem_of('fedlabel')
   process = problem.build(threshold=0.0, unlabelled_steps=5)

@@ -42,6 +42,7 @@ def test_resnet_encoder_and_its_head_are_the_network(name, norm):
   assert not np.any(bias)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'name', ['dense', 'small_cnn', 'resnet9', 'cnn_encoder']
 )

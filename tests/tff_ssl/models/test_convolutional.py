@@ -28,6 +28,7 @@ _SMALL = 13_706
 _FEDUL = 14_210_378
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'build, base, channels',
   [

@@ -2,6 +2,7 @@
 
 import collections
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -108,6 +108,7 @@ def keras_as_it_was():
   _build()
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('way', _WAYS)
 @pytest.mark.parametrize('order', ['graph first', 'graph last', 'both'])
 def test_either_order(tff_context, order, way):
@@ -119,6 +120,7 @@ def test_either_order(tff_context, order, way):
   _assert_right(_WAYS[way](model))
 
 
+@pytest.mark.parts
 def test_all_uses_in_turn(tff_context):
   model = functional.from_keras(_build)
   for way in ['tff', 'eager', 'tf.function', 'eager', 'tff']:
@@ -158,6 +160,7 @@ def test_a_failed_call_leaves_keras_as_it_was():
 
 
 # TFF warns of batch normalisation, which is here for its type only.
+@pytest.mark.parts
 @pytest.mark.filterwarnings('ignore:Batch Normalization')
 def test_tffs_own_evaluation_after_and_before(tff_context):
   model = functional.from_keras(_build)

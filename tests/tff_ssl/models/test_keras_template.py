@@ -66,6 +66,7 @@ class TestKindsOfModels:
     outputs, _ = model.predict(*w, x, training=True)
     np.testing.assert_allclose(outputs, 2 * x @ w.trainable[0], rtol=1e-6)
 
+  @pytest.mark.parts
   def test_embedding_and_recurrent_layers(self):
     def build():
       return tf.keras.Sequential(

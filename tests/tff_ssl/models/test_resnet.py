@@ -42,6 +42,7 @@ _HEAD = 512 * 10 + 10
 _ALL_NORMS = ('none', 'group', 'batch')
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'build, kernels, outputs, head, norms',
   [
@@ -69,6 +70,7 @@ def test_published_parameter_counts():
   assert _KERNELS_9 + 2 * _OUTPUTS_9 + _HEAD == 6_573_130
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'build, count', [(resnet.resnet9, 6_573_130), (resnet.resnet18, 11_173_962)]
 )
@@ -143,6 +145,7 @@ def _pool(x):
   return x.reshape(batch, height // 2, 2, width // 2, 2, channels).max((2, 4))
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize('norm', ['none', 'group'])
 def test_resnet9_equals_numpy(norm):
   model = resnet.resnet9((16, 24, 1), 5, norm)
@@ -155,6 +158,7 @@ def test_resnet9_equals_numpy(norm):
   np.testing.assert_allclose(model(images), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('norm', ['none', 'group'])
 def test_resnet18_equals_numpy(norm):
   # Odd sizes too: 18 and 12 are strided to 9, 5, 3 and 6, 3, 2.
@@ -171,6 +175,7 @@ def test_resnet18_equals_numpy(norm):
   np.testing.assert_allclose(model(images), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize('norm', ['none', 'group'])
 @pytest.mark.parametrize('kind', ['basic_block', 'bottleneck'])
 def test_blocks_of_the_deeper_ones_equal_numpy(kind, norm):
@@ -206,6 +211,7 @@ def test_resnet18_without_normalisation_starts_by_the_rules_of_fixup():
   assert gains.tolist() == pytest.approx(expected, rel=0.1)
 
 
+@pytest.mark.parts
 def test_resnet50_without_normalisation_starts_by_the_rules_of_fixup():
   model = resnet.resnet50((8, 8, 3))
   kernels = [layer.kernel for layer in _created(model, tf.keras.layers.Conv2D)]

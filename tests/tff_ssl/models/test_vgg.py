@@ -19,6 +19,7 @@ def _count(weights):
   return sum(int(np.prod(weight.shape)) for weight in weights)
 
 
+@pytest.mark.parts
 def test_parameter_counts():
   assert (_KERNELS, _OUTPUTS) == (9_217_728, 2_752)
   none = vgg.vgg11()

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from scipy import signal
 
@@ -19,6 +20,7 @@ _OUTPUTS = 16 + 9 * (32 + 64 + 128)
 _HEAD = 128 * 10 + 10
 
 
+@pytest.mark.parts
 def test_size():
   assert _KERNELS + 2 * _NORMALISED + _HEAD == 1_467_610
   for norm, more in (
@@ -41,6 +43,7 @@ def _convolve(x, layer):
   return out[:, :: layer.strides[0], :: layer.strides[1]] + bias
 
 
+@pytest.mark.parts
 def test_forward_pass():
   model = wide_resnet.wide_resnet28_2((12, 8, 3), 4)
   rng = np.random.default_rng(0)

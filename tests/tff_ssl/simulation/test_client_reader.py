@@ -65,6 +65,7 @@ def _keys(*pairs):
   ]
 
 
+@pytest.mark.parts
 def test_grouping_with_keys_equals_grouping_with_data(
   tff_context, model, reader
 ):
@@ -112,6 +113,7 @@ def test_grouping_with_keys_equals_grouping_with_data(
   np.testing.assert_array_equal(metrics['aggregator']['group_weights'], [1, 2])
 
 
+@pytest.mark.parts
 def test_slots_travel_where_the_process_wants_them(tff_context, model, reader):
   process = PROCESSES['grouping_client_labels'].build(
     model,
@@ -198,6 +200,7 @@ class TestPlainData:
       local_epochs=1,
     )
 
+  @pytest.mark.dear
   def test_equals_the_process_with_data(self, process, reader):
     with_keys = client_reader.compose_with_reader(process, reader)
     ours, _ = with_keys.next(with_keys.initialize(), _keys((5, 0), (2, 0)))

@@ -97,6 +97,7 @@ def test_computes_and_reports_memory(installed):
   assert reported == pytest.approx(worker.memory_info().rss / 2**20, rel=0.2)
 
 
+@pytest.mark.dear
 def test_death_in_a_round_repeats_it(installed):
   sum_of_walks([1, 1])
   with Killer(2) as killer:
@@ -110,6 +111,7 @@ def test_death_in_a_round_repeats_it(installed):
     assert sum_of_walks([3]) == expected_walk(3)
 
 
+@pytest.mark.parts
 def test_too_many_deaths_raise_in_bounded_time():
   workers.install_context(max_restarts=1)
   began = time.monotonic()
@@ -124,6 +126,7 @@ def test_too_many_deaths_raise_in_bounded_time():
   workers.stop_workers()
 
 
+@pytest.mark.parts
 def test_a_worker_that_computes_for_long_is_left_alone():
   workers.install_context(answer_timeout_s=2)
   [worker] = my_workers()
@@ -134,6 +137,7 @@ def test_a_worker_that_computes_for_long_is_left_alone():
   workers.stop_workers()
 
 
+@pytest.mark.parts
 def test_a_hanging_worker_is_replaced(caplog):
   workers.install_context(answer_timeout_s=1)
   sum_of_walks([1, 1])
@@ -163,6 +167,7 @@ def test_too_many_hangs_raise_in_bounded_time():
   workers.stop_workers()
 
 
+@pytest.mark.parts
 def test_asynchronous_calls_leave_the_event_loop_free():
   context = workers.install_context(asynchronous=True)
   assert isinstance(context, tff.framework.AsyncContext)
@@ -343,6 +348,7 @@ for end in sys.argv[1:]:
 """
 
 
+@pytest.mark.parts
 def test_no_worker_outlives_python():
   ends = ['exit', 'exception', 'SIGINT', 'SIGTERM', 'SIGHUP', 'SIGKILL', 'pipe']
   done = subprocess.run(

@@ -165,6 +165,7 @@ def test_another_metrics_aggregator_is_used():
   assert str(metrics_type) == '<mean=float32[2],who=float32[2]>'
 
 
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'aggregator, expected',
   [

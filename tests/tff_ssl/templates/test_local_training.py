@@ -3,6 +3,7 @@
 import collections
 from typing import NamedTuple
 
+import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -280,12 +281,15 @@ def test_every_minibatch_carries_the_constants():
 
 @pytest.mark.parametrize(
   'wrap',
-  [
-    lambda objective: objective,
-    lambda objective: objectives.Proximal(objective, 0.5),
-    lambda objective: objectives.L1Penalty(objective, 0.1),
-    lambda objective: objectives.WeightedLoss(objective, 2.0),
-  ],
+  costs.rest_in(
+    'parts',
+    [
+      lambda objective: objective,
+      lambda objective: objectives.Proximal(objective, 0.5),
+      lambda objective: objectives.L1Penalty(objective, 0.1),
+      lambda objective: objectives.WeightedLoss(objective, 2.0),
+    ],
+  ),
   ids=['alone', 'proximal', 'lasso', 'weighted'],
 )
 @pytest.mark.parametrize('length', [{'steps': 5}, {'epochs': 2}])
