@@ -103,7 +103,7 @@ def create_functional_model():
   )
 
 
-@pytest.mark.dear
+@pytest.mark.parts
 @pytest.mark.parametrize(
   'create',
   [lambda: create_keras_model, create_keras_model, create_functional_model],

@@ -334,6 +334,7 @@ class TestOneGroup:
         other = name.replace('/gradient', '/update')
         np.testing.assert_allclose(result[other], value, rtol=1e-4)
 
+  @pytest.mark.parts
   def test_the_codes_number_is_n_times_eq_1_with_one_group(self, result):
     for kind in ('gradient', 'update'):
       np.testing.assert_allclose(

@@ -2,7 +2,6 @@
 
 import collections
 
-import costs
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -30,7 +29,8 @@ def _examples():
   )
 
 
-@pytest.mark.parametrize('name, norm', costs.rest_in('parts', _CASES))
+@pytest.mark.parts
+@pytest.mark.parametrize('name, norm', _CASES)
 def test_two_steps_of_training(name, norm):
   model = functional.from_keras(
     lambda: MODELS[name].build(_SHAPE, num_classes=10, norm=norm)

@@ -11,14 +11,19 @@ pytestmark = pytest.mark.usefixtures('tff_context')
 _PAGE = pathlib.Path(__file__).parents[3] / 'docs/reference/tff_tests.md'
 
 
+# What a builder refuses at once.
+_CHEAP = (
+  'fed_avg.unweighted_aggregator_with_weights',
+  'processes.what_is_no_learning_rate',
+)
+
+
 def _marked(name):
   module = name.partition('.')[0]
   marks = [pytest.mark.xdist_group(f'cases of {module}')]
-  # What the builder refuses costs little, but for sums under noise.
-  is_refused = page.CASES[name].kind in (cases.REFUSED, cases.NO_COUNTERPART)
-  if not is_refused or module == 'aggregators':
-    marks.append(pytest.mark.cases)
-  return pytest.param(name, marks=marks)
+  return pytest.param(
+    name, marks=marks if name in _CHEAP else [*marks, pytest.mark.cases]
+  )
 
 
 @pytest.mark.parametrize('name', map(_marked, page.CASES))
