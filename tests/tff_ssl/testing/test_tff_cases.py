@@ -13,8 +13,18 @@ _PAGE = pathlib.Path(__file__).parents[3] / 'docs/reference/tff_tests.md'
 
 # What a builder refuses at once.
 _CHEAP = (
+  'fed_avg.function_without_a_model',
+  'fed_avg.loop_implementation',
+  'fed_avg.neither_function_nor_model',
+  'fed_avg.unknown_client_weighting',
   'fed_avg.unweighted_aggregator_with_weights',
+  'fed_prox.instance_of_a_model',
+  'fed_prox.loop_implementation',
+  'fed_prox.negative_strength',
+  'fed_prox.no_strength',
   'processes.what_is_no_learning_rate',
+  'schedules.learning_rate_argument',
+  'schedules.optimizer_of_the_rate',
 )
 
 
