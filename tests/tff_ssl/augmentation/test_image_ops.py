@@ -1,5 +1,7 @@
 """The operations against Pillow, image by image and bit by bit."""
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -255,3 +257,80 @@ def test_fill_out_of_range_is_refused():
     )
   with pytest.raises(ValueError, match='fill must be.*got -1'):
     image_ops.rotate(np.zeros((1, 8, 8, 1), np.uint8), [0.0], fill=-1)
+
+
+@pytest.fixture(scope='module')
+def addons():
+  """TensorFlow Addons, which implements some of the operations by itself."""
+  with warnings.catch_warnings():
+    # That its development has ended.
+    warnings.simplefilter('ignore')
+    import tensorflow_addons
+
+  return tensorflow_addons.image
+
+
+def _by_addons(addons, op, image, strength, sign):
+  """The operation on one image [1, h, w, c].
+
+  Of a map they take the source of a pixel's index, not of its centre: so half
+  of what a shear adds for one pixel is added for all.
+  """
+  factor = strength * 0.9 / 10 + 0.05
+  portion = sign * strength * 0.3 / 10
+  moved = portion * np.array(image.shape[2:0:-1])  # Columns, rows.
+  fill = {'fill_value': 99.0}
+  match op:
+    case Operation.EQUALIZE:
+      return addons.equalize(image)
+    case Operation.SHARPNESS:
+      return addons.sharpness(image, factor)
+    case Operation.BRIGHTNESS:
+      return addons.blend(tf.zeros_like(image[0]), image[0], factor)[None]
+    case Operation.COLOR:
+      grey = tf.image.grayscale_to_rgb(tf.image.rgb_to_grayscale(image[0]))
+      return addons.blend(grey, image[0], factor)[None]
+    case Operation.TRANSLATE_X:
+      return addons.translate(image, [-int(moved[0]), 0], **fill)
+    case Operation.TRANSLATE_Y:
+      return addons.translate(image, [0, -int(moved[1])], **fill)
+    case Operation.SHEAR_X:
+      matrix = [1.0, portion, portion / 2, 0.0, 1.0, 0.0, 0.0, 0.0]
+      return addons.transform(image, matrix, **fill)
+    case Operation.SHEAR_Y:
+      matrix = [1.0, 0.0, 0.0, portion, 1.0, portion / 2, 0.0, 0.0]
+      return addons.transform(image, matrix, **fill)
+    case Operation.ROTATE:
+      angle = np.deg2rad(sign * int(strength * 30 / 10))
+      return addons.rotate(image, angle, **fill)
+
+
+@pytest.mark.parametrize(
+  'op, tolerance',
+  [
+    (Operation.EQUALIZE, 0),
+    # They round where Pillow cuts off.
+    (Operation.SHARPNESS, 1),
+    (Operation.BRIGHTNESS, 1),
+    (Operation.COLOR, 1),
+    (Operation.TRANSLATE_X, 0),
+    (Operation.TRANSLATE_Y, 0),
+    (Operation.SHEAR_X, 0),
+    (Operation.SHEAR_Y, 0),
+    (Operation.ROTATE, 0),
+  ],
+  ids=lambda value: getattr(value, 'name', ''),
+)
+def test_operations_agree_with_tensorflow_addons(op, tolerance, addons):
+  image = _oblong_images()[:1]
+  # At even ones, shears meet the border between two pixels.
+  for strength in (5, 9):
+    for sign in (1, -1) if op in _SIGNED else (1,):
+      expected = _by_addons(addons, op, image, strength, sign)
+      actual = image_ops.apply_operations(
+        image, [op], [strength], [sign], fill=99
+      )
+      assert np.any(actual.numpy() != image)
+      np.testing.assert_allclose(
+        tf.cast(actual, tf.int32), tf.cast(expected, tf.int32), atol=tolerance
+      )
