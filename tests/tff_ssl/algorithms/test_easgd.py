@@ -105,22 +105,6 @@ def test_the_first_round_at_rate_one_is_fedavgs(own_models):
   own_models.assert_close(ours, theirs, atol=1e-7)
 
 
-@pytest.mark.parts
-def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(own_models):
-  process = own_models.build()
-  half = own_models.run(process, 2)
-  whole = own_models.run(process, 2, half)
-  written = own_models.files()
-  assert len(written) == 4 * len(own_models.sizes)
-  # Beside states of later rounds, which the first run left.
-  for again in (
-    own_models.run(process, 4),
-    own_models.run(process, 2, half),
-  ):
-    tf.nest.map_structure(np.testing.assert_array_equal, again, whole)
-    assert own_models.files() == written
-
-
 @pytest.mark.parametrize('fault', ['spoil', 'empty'])
 def test_a_client_that_is_left_out_keeps_its_state(own_models, fault):
   process = own_models.build()
