@@ -24,6 +24,7 @@ def test_seeds_are_int32_pairs_and_all_different():
   assert len({tuple(seed) for seed in seeds}) == 3 * 4 * (1 + 1 + 5)
 
 
+@pytest.mark.dear
 def test_no_state_and_no_difference_between_eager_and_graph():
   first = np.stack([seed.numpy() for seed in _all_seeds()])
   tf.random.set_seed(99)

@@ -19,7 +19,7 @@ _BUILT = (
 )
 
 
-@pytest.mark.parametrize('name', costs.rest_in('parts', _BUILT))
+@pytest.mark.parametrize('name', costs.rest_in('parts', _BUILT, dear=True))
 def test_each_loss_on_labels_is_weighted(name, monkeypatch):
   seen = []
   supervised = losses.supervised

@@ -105,6 +105,7 @@ def test_the_first_round_at_rate_one_is_fedavgs(own_models):
   own_models.assert_close(ours, theirs, atol=1e-7)
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize('fault', ['spoil', 'empty'])
 def test_a_client_that_is_left_out_keeps_its_state(own_models, fault):
   process = own_models.build()

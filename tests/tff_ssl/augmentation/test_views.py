@@ -299,6 +299,7 @@ def test_dynamic_empty_and_single_batches(channels, dtype):
   assert all_views.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.dear
 def test_graph_equals_eager():
   image_views = views.ImageViews((0.5,) * 3, (0.5,) * 3)
   images = _noise(16, side=32, channels=3)

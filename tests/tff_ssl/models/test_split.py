@@ -176,6 +176,7 @@ class TestJoin:
     )
     np.testing.assert_array_equal(outputs, expected)
 
+  @pytest.mark.dear
   @pytest.mark.parametrize('mode', ['function', 'computation'])
   def test_graphs_equal_eager_calls(self, tff_context, normalised, mode):
     x = _x()

@@ -725,6 +725,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.dear
 def test_augmentation_does_not_hide_broken_clients():
   check = testing.CHECKS['non_finite_clients_are_left_out']
   check(problem(views=RepairingViews()))
