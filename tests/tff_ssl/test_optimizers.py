@@ -58,6 +58,19 @@ def test_equals_the_formulas(momentum, decay, nesterov):
   _assert_close(weights, expected)
 
 
+def test_two_steps_by_hand():
+  # w=1, g=1, lr=.1, m=.5, wd=.2. Step 1: g=1.2, v=1.2, step 1.2+.6=1.8, w=.82.
+  # Step 2: g=1+.164=1.164, v=.6+1.164=1.764, step 1.164+.882=2.046, w=.6154.
+  optimizer = optimizers.build_nesterov_sgd(0.1, 0.5, weight_decay=0.2)
+  state = optimizer.initialize(tf.TensorSpec([], tf.float32))
+  weight = tf.constant(1.0)
+  state, weight = optimizer.next(state, weight, tf.constant(1.0))
+  assert float(weight) == pytest.approx(0.82)
+  state, weight = optimizer.next(state, weight, tf.constant(1.0))
+  assert float(weight) == pytest.approx(0.6154)
+  assert float(state['velocity']) == pytest.approx(1.764)
+
+
 def test_equals_tff_without_nesterov_and_keras_with_it():
   _, ours = _run(optimizers.build_nesterov_sgd(0.1, 0.9, nesterov=False))
   _, theirs = _run(tff.learning.optimizers.build_sgdm(0.1, 0.9))
@@ -174,6 +187,15 @@ def test_passes_through_a_tff_builder(tff_context):
 def test_bad_arguments(arguments):
   with pytest.raises(ValueError, match=f'{next(iter(arguments))} is'):
     optimizers.build_nesterov_sgd(**arguments)
+
+
+@pytest.mark.parametrize(
+  'make', [optimizers.build_server_adam, optimizers.build_server_sgd]
+)
+@pytest.mark.parametrize('rate', [-0.1, float('nan')])
+def test_bad_rates_are_named(make, rate):
+  with pytest.raises(ValueError, match='server_learning_rate'):
+    make(rate)
 
 
 def test_constant():

@@ -60,6 +60,23 @@ def test_a_round_that_is_divided_into_parts(collect, n):
     _assert_all_are_there(collect(list(range(n))), n)
 
 
+def test_a_row_is_copied_once_before_it_is_in_the_matrix():
+  """Of 100 clients, in the real places; the graphs say what is joined."""
+  block = tf.zeros([1, 1])
+  levels = [[block[:0]] * places for places in client_rows._PLACES]
+  joined = []
+
+  def concat(blocks, axis):
+    joined.append(sum(len(b) for b in blocks))
+    return np.concatenate(blocks, axis)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(client_rows.tf, 'concat', concat)
+    for _ in range(100):
+      levels = client_rows._push(levels, block)
+  assert joined == [16] * 6
+
+
 def test_values_that_are_not_finite_are_left_out(tff_context):
   @tff.federated_computation(tff.FederatedType(np.float64, tff.CLIENTS))
   def collect(numbers):

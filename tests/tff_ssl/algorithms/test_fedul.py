@@ -332,7 +332,7 @@ def test_gradient_diversity_knows_the_priors(build, model):
         'base_process': 'fednova',
         'client_optimizer': tff.learning.optimizers.build_adam(1e-4),
       },
-      'FedNova',
+      'client_optimizer.*FedNova',
     ),
     # An argument of the base is passed on.
     ({'client_momentum': 'by_hand'}, "client_momentum.*'by_hand'"),

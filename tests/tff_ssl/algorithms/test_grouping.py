@@ -191,6 +191,16 @@ class TestThreeGroups:
     # of the start, too.
     assert np.abs(expected[0] - expected[1]).max() > 0.01
 
+  @pytest.mark.parts
+  def test_empty_group_becomes_the_server_model(self, process):
+    state = process.initialize()
+    server = _server_model(_stack(state))
+    state, metrics = process.next(state, [_client(0, 0), _client(1, 1)])
+    np.testing.assert_allclose(_stack(state)[2], server, atol=_TOLERANCE)
+    np.testing.assert_array_equal(
+      metrics['aggregator']['group_weights'], [1, 1, 0]
+    )
+
   def test_clients_without_a_group_or_examples_are_left_out(self, process):
     good = [_client(i, group) for i, group in enumerate(self._GROUPS)]
     bad = [_client(5, 3), _client(6, -1), _client(7, 1, size=0)]
@@ -505,3 +515,8 @@ class TestInProcessAssignment:
     train = metrics['client_work']['train']
     assert train['mask_rate'] == 0
     assert train['loss'] == 0
+
+
+def test_sampler_needs_a_context(build):
+  with pytest.raises(TypeError, match='in_context=True'):
+    build(in_context=False)

@@ -382,6 +382,13 @@ class TestLabelsAtClients:
     assert np.isnan(train['loss']) and train['mask_rate'] == 1
     assert _differs(output.state, state)
 
+  def test_without_usable_clients_nothing_moves(self):
+    process = _build_at_clients(num_groups=2)
+    state = process.initialize()
+    output = process.next(state, [_client(0, size=0), _client(1, group=7)])
+    _assert_equal(output.state, state, atol=0)
+    assert output.metrics['finalizer']['update_non_finite'] == 0
+
 
 def test_clients_and_server_share_the_clock_of_the_schedule():
   """The rate is 0 before step 4, where the server's second round begins."""

@@ -342,6 +342,11 @@ def test_a_redrawn_mask_of_one_pass_is_a_fixed_one(build, name, settings):
   assert sum(alike) == 1
 
 
+def test_slots_need_data_that_name_them(build):
+  with pytest.raises(TypeError, match="client_momentum='slot' needs client"):
+    build('ssjo', client_momentum='slot')
+
+
 @pytest.mark.parts
 def test_decay_over_rounds(build):
   """With the rate at zero from round 2 on, nothing moves any more."""

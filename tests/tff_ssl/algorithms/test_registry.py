@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_ssl import algorithms, shared_settings, testing
+from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.augmentation import views
 from tff_ssl.setting import Setting
 from tff_ssl.testing import tiny_models
@@ -117,6 +117,21 @@ def test_the_average_is_the_builders_or_of_the_wiring():
     ),
   )
   assert own.build(None, views=None, ema_decay=0.5) == (0.5, None)
+
+
+def test_build_makes_the_objective_with_the_threshold():
+  spec = _recording(algorithms.PROCESSES['self_training'])
+  plain = views.PlainViews()
+  chosen = spec.build(None, views=plain, threshold=0.7)
+  assert chosen['client_objective'] == objectives.SelfTraining(plain, 0.7)
+  default = spec.build(None, views=plain)
+  assert default['client_objective'] == objectives.SelfTraining(plain, 0.95)
+
+
+def test_a_fixed_argument_cannot_be_given():
+  spec = _recording(algorithms.PROCESSES['fedavg_ssfl'])
+  with pytest.raises(TypeError, match='num_groups'):
+    spec.build(None, views=None, num_groups=2)
 
 
 def _what_is_missing():

@@ -114,6 +114,11 @@ def test_rounds_with_sampling_equal_numpy(
   own_models.assert_close(state.client_work['shared'], c)
   for index, control in own.items():
     own_models.assert_close(own_models.stored(index), control)
+  if weighting == 'uniform':
+    # The server's control is the mean of the clients'.
+    stored = [own_models.stored(index) for index in own]
+    mean = [np.mean(leaves, axis=0) for leaves in zip(*stored, strict=True)]
+    own_models.assert_close(state.client_work['shared'], mean, atol=1e-6)
   # The controls matter: without them, the model is another.
   assert max(np.abs(leaf).max() for leaf in c) > 1e-2
 

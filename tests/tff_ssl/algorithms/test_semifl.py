@@ -181,6 +181,17 @@ def test_labels_are_those_of_the_received_model(tff_context):
 
 
 @pytest.mark.parts
+def test_above_a_threshold_of_1_clients_change_nothing(tff_context):
+  process = build(
+    threshold=1.01, server_optimizer=tff.learning.optimizers.build_sgdm(0.0)
+  )
+  weights = start()
+  output = process.next(begin(process, weights), [client(0), client(1)])
+  assert_weights(process, output.state, weights, tolerance=0)
+  assert output.metrics['client_work']['clients']['participating'] == 0
+
+
+@pytest.mark.parts
 def test_statistics_are_those_of_the_server_s_examples(tff_context):
   """Whatever the aggregator does to them: here it adds noise."""
   private = tff.aggregators.DifferentiallyPrivateFactory

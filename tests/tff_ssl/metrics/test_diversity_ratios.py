@@ -48,6 +48,38 @@ def test_ratios_of_random_vectors_equal_numpys(num_participants):
     )
 
 
+def test_one_participant_has_diversity_one():
+  assert _ratios([[3, -1, 0, 2, 5]]) == pytest.approx(
+    dict.fromkeys(_VARIANTS, 1.0)
+  )
+
+
+def test_equal_vectors():
+  """The squared ones are 1/n, the plain ones 1."""
+  assert _ratios([[1, -2, 3, -4, 5]] * 4) == pytest.approx(
+    {'l2_squared': 0.25, 'l2_plain': 1, 'l1_squared': 0.25, 'l1_plain': 1}
+  )
+
+
+def test_orthogonal_vectors_of_equal_norm():
+  """For n = 5 in the l2-norm: 5/5 and 5/sqrt(5); l1 adds up like equal ones."""
+  assert _ratios(3 * np.eye(5)) == pytest.approx(
+    {'l2_squared': 1, 'l2_plain': 5**0.5, 'l1_squared': 0.2, 'l1_plain': 1}
+  )
+
+
+def test_vectors_of_one_sign_have_plain_l1_diversity_one():
+  vectors = -np.random.default_rng(1).uniform(size=[6, 8])
+  assert _ratios(vectors)['l1_plain'] == pytest.approx(1)
+
+
+def test_ratios_do_not_depend_on_scale_or_order():
+  vectors = np.random.default_rng(2).normal(size=[5, 6])
+  expected = _ratios(vectors)
+  assert _ratios(1000 * vectors) == pytest.approx(expected, rel=1e-5)
+  assert _ratios(vectors[[3, 0, 4, 2, 1]]) == pytest.approx(expected, rel=1e-5)
+
+
 def test_zero_vectors_are_nan_and_cancelling_ones_infinite():
   assert np.isnan(list(_ratios(np.zeros([3, 5])).values())).all()
   opposite = np.outer([1, -1], np.ones(5))

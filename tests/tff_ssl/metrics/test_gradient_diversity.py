@@ -236,6 +236,11 @@ def test_clients_that_a_round_leaves_out_do_not_count(measure, result):
   _assert_close(measure(_state(), others + _clients()), result)
 
 
+def test_one_client_has_diversity_one(measure_users):
+  result = measure_users(_state(with_optimizer=False), _clients()[:1])
+  _assert_close(result, dict.fromkeys(result, 1))
+
+
 def test_copies_of_one_client(measure_users):
   """Squared 1/n, plain 1; the code's is n times 1/n."""
   result = measure_users(_state(with_optimizer=False), _clients()[1:2] * 4)

@@ -21,6 +21,13 @@ def test_every_kind(name, norm):
   assert bool(model.weights_spec.non_trainable) == (norm == 'batch')
 
 
+def test_the_papers_network():
+  model = models.build('dense_encoder', (28, 28, 1), 10, 'none')
+  sizes = [spec.shape.num_elements() for spec in model.weights_spec.trainable]
+  assert sizes == [784 * 256, 256, 256 * 10, 10]
+  assert model.encoder.input_spec.shape.as_list() == [None, 28, 28, 1]
+
+
 @pytest.mark.parts
 @pytest.mark.parametrize(
   'name, norm',

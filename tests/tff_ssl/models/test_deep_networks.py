@@ -71,3 +71,15 @@ def test_two_steps_of_training(name, norm):
   assert bool(moving) == (norm == 'batch')
   for old, new in moving:
     assert np.isfinite(new).all() and not np.array_equal(old, new)
+
+
+@pytest.mark.parts
+@pytest.mark.parametrize('name', _NAMES)
+def test_initial_weights_are_the_seeds(name):
+  model = functional.from_keras(lambda: MODELS[name].build(_SHAPE, 10, 'none'))
+  first, again, other = (model.initial_weights(s).trainable for s in (3, 3, 4))
+  is_drawn = [w.ndim > 1 and w.any() for w in first]
+  assert any(is_drawn)
+  for a, b, c, drawn in zip(first, again, other, is_drawn, strict=True):
+    np.testing.assert_array_equal(a, b)
+    assert np.array_equal(a, c) != drawn

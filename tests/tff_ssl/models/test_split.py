@@ -324,6 +324,17 @@ class TestFreezeEncoder:
     for got, want in zip(state[-2:], head_state, strict=True):
       np.testing.assert_allclose(got, want, rtol=1e-5)
 
+  def test_two_heads(self, two_heads):
+    weights = _random_weights(two_heads)
+    outputs, _ = _predict(
+      split.freeze_encoder(two_heads),
+      split.freeze_weights(two_heads, weights),
+      _x(),
+      training=False,
+    )
+    expected, _ = _predict(two_heads, weights, _x(), training=False)
+    _assert_equal(outputs, expected)
+
 
 class TestDropout:
   def _dropout(self):

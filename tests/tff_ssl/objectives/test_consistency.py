@@ -8,6 +8,7 @@ import scipy.special
 import tensorflow as tf
 
 from tff_ssl import objectives
+from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
 from tff_ssl.objectives.maths import selection
 from tff_ssl.templates import prediction
@@ -118,6 +119,17 @@ def test_eq_4(threshold, views_forward, has_moving_state, num_passes):
   assert float(metrics['loss'][0]) == pytest.approx(expected * _SIZE, abs=1e-5)
   assert float(metrics['loss'][1]) == _SIZE
   assert len(predict.seeds) == len(set(predict.seeds)) == num_passes
+
+
+def test_eq_4_by_hand():
+  """tau = .95 lets example 2 pass, whose pseudo-label is class 0.
+
+  Its strong logits 0, .5 and -.5 give l = log(1 + e^.5 + e^-.5) = 1.180270, and
+  the mean over the whole batch of four is 0.295067.
+  """
+  objective = objectives.ConsistencyRegularization(_RowViews())
+  loss, *_ = _evaluate(objective, _batch())
+  assert loss == pytest.approx(0.295067, abs=1e-6)
 
 
 @pytest.mark.parametrize('threshold', [0.0, 0.75, 1.0])
@@ -286,6 +298,17 @@ def test_batch_normalisation_sees_both_views_as_one_batch():
 def test_two_forwards_equal_a_joint_one_without_moving_state(norm):
   keras_model, model, weights, x = _models(norm)
   _assert_like_keras(keras_model, model, weights, x, joint=True)
+
+
+def test_plain_views_make_both_objectives_equal():
+  _, model, weights, x = _models('none')
+  plain = views.PlainViews()
+  batch = collections.OrderedDict(x=x, y=tf.fill([8], -1))
+  results = []
+  for kind in (objectives.ConsistencyRegularization, objectives.SelfTraining):
+    predict = prediction.Predictor(model, weights.trainable, [])
+    results.append(float(kind(plain, 0.4)(predict, batch, None, _SEED)[0]))
+  assert results[0] == pytest.approx(results[1], abs=1e-7)
 
 
 def test_the_views_draw_different_random_numbers():

@@ -101,6 +101,10 @@ class TestReconstruction:
     assert inputs is x
     assert targets is x
 
+  def test_head_is_the_papers_decoder(self):
+    head = proxy_tasks.Reconstruction().build_head(256, (28, 28, 1))
+    assert head.count_params() == 256 * 784 + 784
+
   def test_unknown_loss(self):
     with pytest.raises(ValueError, match="reconstruction_loss must be .*'bce'"):
       proxy_tasks.Reconstruction('bce')

@@ -138,6 +138,14 @@ def test_mix_against_numpy(source, mix, weight, concentration):
   assert np.abs(gradient).max() > 1e-3
 
 
+def test_what_is_mixed_makes_a_difference():
+  inputs, logits = (
+    evaluate(objectives.ConfidenceMix(PLAIN, 0.75, mix=mix), batch_of())[0]
+    for mix in ('inputs', 'logits')
+  )
+  assert abs(inputs - logits) > 1e-4
+
+
 @pytest.mark.parametrize('mix', ['inputs', 'logits'])
 @pytest.mark.parametrize('source', ['sets', 'model'])
 def test_nobody_confident_gives_no_gradient(source, mix):

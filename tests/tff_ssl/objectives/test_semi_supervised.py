@@ -127,7 +127,6 @@ def test_separate_views_do_not_fit_batch_normalisation(kind):
     objective(_predictor(normalised), _batch(), None, _SEED)
 
 
-@pytest.mark.parts
 @pytest.mark.parametrize('loss', ['crl', 'self_training', 'uda'])
 @pytest.mark.parts
 def test_convolutions_of_a_client_without_labels(loss):

@@ -103,6 +103,27 @@ def test_the_task_holds_what_the_server_and_the_client_know(process):
   }
 
 
+def test_hyperparameters_reach_the_client(process):
+  state = process.initialize()
+  hparams = process.get_hparams(state)
+  assert dict(hparams) == {'learning_rate': 0.5}
+  hparams['learning_rate'] = np.float32(0)
+  state = process.set_hparams(state, hparams)
+  output = _next(process, [_client([[1, 2], [3, 4]])], state)
+  np.testing.assert_array_equal(
+    output.result[0].update['value'].trainable[0], [1, 2]
+  )
+  assert process.get_hparams(output.state)['learning_rate'] == 0
+
+
+def test_subtract_is_new_minus_start():
+  new = ModelWeights([tf.constant([3.0, 5.0])], [tf.constant(2.0)])
+  start = ModelWeights([tf.constant([1.0, 10.0])], [tf.constant(0.5)])
+  delta = client_task.subtract(new, start)
+  np.testing.assert_array_equal(delta.trainable[0], [2, -5])
+  assert float(delta.non_trainable[0]) == 1.5
+
+
 @pytest.mark.parametrize(
   'bad, counter',
   [

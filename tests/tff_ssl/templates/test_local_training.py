@@ -325,6 +325,30 @@ def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
   assert with_all.num_steps == without.num_steps
 
 
+def test_closed_masks_give_a_delta_of_exactly_zero():
+  model = functional.from_keras(dense.dense((4,), 3, hidden=()))
+  training = local_training.LocalTraining(
+    model,
+    objectives.ConsistencyRegularization(views.PlainViews(), 1.0),
+    training_plan.TrainingPlan(
+      optimizers.build_nesterov_sgd(0.3, momentum=0), batch_size=2, epochs=2
+    ),
+  )
+  start = model.initial_weights(0)
+  x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+  examples = collections.OrderedDict(x=tf.constant(x), y=tf.fill([6], -1))
+
+  @tf.function(autograph=False)
+  def train():
+    return training.run(start, examples, seed=_SEED, round_num=tf.constant(0))
+
+  result = train()
+  np.testing.assert_equal(
+    [w.numpy() for w in result.weights.trainable], start.trainable
+  )
+  np.testing.assert_array_equal(result.metrics['mask_rate'], [0, 12])
+
+
 @pytest.mark.parametrize(
   'arguments, message',
   [

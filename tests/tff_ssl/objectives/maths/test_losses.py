@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+import sklearn.metrics
 import tensorflow as tf
 
 from tff_ssl.objectives.maths import losses
@@ -22,6 +23,16 @@ def test_cross_entropy_equals_scipy():
   actual = losses.masked_cross_entropy(labels, logits, mask)
   assert actual.dtype == tf.float32
   np.testing.assert_allclose(actual, expected * mask, rtol=1e-5)
+
+
+def test_mean_cross_entropy_equals_scikit_learn():
+  logits = _logits(seed=1)
+  labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
+  actual = losses.masked_cross_entropy(labels, logits, tf.ones(6))
+  expected = sklearn.metrics.log_loss(
+    labels, scipy.special.softmax(logits.astype(float), 1), labels=range(4)
+  )
+  assert float(tf.reduce_mean(actual)) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize('outside', [-1, 4, 1000])

@@ -66,6 +66,27 @@ def test_lemma_2_class_posteriors_come_back(seed, num_sets, num_classes):
   np.testing.assert_allclose(recovered, eta, atol=1e-9)
 
 
+def test_pure_sets_of_one_size_are_classes():
+  logits = np.random.default_rng(0).normal(scale=4, size=(10, 5))
+  np.testing.assert_allclose(
+    _q(logits, np.eye(5), np.full(5, 0.2)),
+    scipy.special.softmax(logits, axis=1),
+    rtol=1e-12,
+  )
+
+
+def test_pure_sets_of_other_sizes_weigh_classes_by_share_over_prior():
+  shares = np.array([0.5, 0.3, 0.2])
+  eta = np.array([[0.2, 0.3, 0.5]])
+  # .5 * .2, .3 * .3 and .2 * .5 are .10, .09 and .10.
+  np.testing.assert_allclose(
+    _q(np.log(eta), np.eye(3), shares), [[10 / 29, 9 / 29, 10 / 29]], rtol=1e-12
+  )
+  np.testing.assert_allclose(
+    _q(np.log(eta), np.eye(3), shares, shares), eta, rtol=1e-12
+  )
+
+
 @pytest.mark.parametrize('loss_name', ['log_loss', 'published_code_loss'])
 def test_gradient_equals_finite_differences(loss_name):
   priors, shares, test_prior = _case(5, num_sets=6, num_classes=4)

@@ -109,3 +109,31 @@ def test_value_and_gradient(wrap, anchors, value, added):
   assert tuple(metrics) == objective.metric_names == inner.metric_names
   batch, start, seed = inner.given
   assert batch is _BATCH and start is _START and seed is _SEED
+
+
+def _proximal_at(weights, strength):
+  """Returns loss and gradients, anchored at the first weights."""
+  trainable = [tf.constant(w) for w in weights]
+  with tf.GradientTape() as tape:
+    tape.watch(trainable)
+    loss, _ = objectives.Proximal(_Linear(_SLOPES), strength)(
+      types.SimpleNamespace(trainable=trainable), _BATCH, _START, _SEED
+    )
+  return loss, tape.gradient(loss, trainable)
+
+
+def test_no_strength_is_the_objective_alone():
+  trainable = [tf.constant(w) for w in _WEIGHTS]
+  alone, _ = _Linear(_SLOPES)(
+    types.SimpleNamespace(trainable=trainable), _BATCH, _START, _SEED
+  )
+  loss, gradients = _proximal_at(_WEIGHTS, 0.0)
+  assert float(loss) == float(alone)
+  for gradient, slope in zip(gradients, _SLOPES, strict=True):
+    np.testing.assert_array_equal(gradient, slope)
+
+
+def test_no_pull_at_the_start():
+  _, gradients = _proximal_at(_ANCHORS, 100.0)
+  for gradient, slope in zip(gradients, _SLOPES, strict=True):
+    np.testing.assert_array_equal(gradient, slope)

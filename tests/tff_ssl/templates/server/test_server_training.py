@@ -1,7 +1,4 @@
-"""What the server trains on, and with which seeds.
-
-That its steps are those of Eq. 3, momentum and all, whole rounds show.
-"""
+"""What the server trains on, with which seeds, and its steps in numpy."""
 
 import collections
 
@@ -10,7 +7,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import randomness
+from tff_ssl import objectives, optimizers, randomness, training_plan
+from tff_ssl.augmentation import views
+from tff_ssl.models import dense, functional
+from tff_ssl.templates import local_training, stacks
 from tff_ssl.templates.server import server_training
 from tff_ssl.testing import tiny_models
 
@@ -61,6 +61,65 @@ def test_its_seed_is_the_servers(num_replicas):
   np.testing.assert_array_equal(seen['round'], [5] * num_replicas)
   np.testing.assert_array_equal(seen['state'], states)
   np.testing.assert_array_equal(seen['y'], [range(7)] * num_replicas)
+
+
+@pytest.mark.parts
+def test_steps_of_eq_3_with_momentum_across_rounds(tff_context):
+  rng = np.random.default_rng(0)
+  data = collections.OrderedDict(
+    x=rng.normal(size=(7, 3)).astype(np.float32),
+    y=rng.integers(0, 2, 7).astype(np.int32),
+  )
+  model = functional.from_keras(dense.dense((3,), 2, hidden=()))
+  training = local_training.LocalTraining(
+    model,
+    objectives.Supervised(views.PlainViews()),
+    training_plan.TrainingPlan(
+      optimizers.build_nesterov_sgd(0.5, momentum=0.9, nesterov=False),
+      batch_size=7,
+      steps=2,
+    ),
+  )
+
+  @tff.tensorflow.computation
+  def server_data():
+    return tf.data.Dataset.from_tensor_slices(data).batch(3)
+
+  server = server_training.ServerTraining(training, server_data)
+  start = model.initial_weights(0)
+
+  @tff.tensorflow.computation
+  def two_rounds():
+    weights, state = start, server.initial_optimizer_state()
+    for round_num in range(2):
+      result = server.run(
+        weights, state, seed=tf.constant(3), round_num=tf.constant(round_num)
+      )
+      weights = stacks.row(result.weights, 0)
+      state = result.optimizer_state
+    return collections.OrderedDict(
+      kernel=weights.trainable[0],
+      bias=weights.trainable[1],
+      loss=result.metrics['loss'][0],
+    )
+
+  x = np.concatenate([data['x'], np.ones([7, 1])], axis=1)
+  onehot = np.eye(2)[data['y']]
+  weights = np.concatenate([start.trainable[0], start.trainable[1][None]])
+  velocity = np.zeros_like(weights)
+  losses = []
+  for _ in range(4):
+    exponentials = np.exp(x @ weights)
+    probabilities = exponentials / exponentials.sum(1, keepdims=True)
+    losses.append(-(onehot * np.log(probabilities)).sum())
+    velocity = 0.9 * velocity + x.T @ (probabilities - onehot) / 7
+    weights = weights - 0.5 * velocity
+  actual = two_rounds()
+  np.testing.assert_allclose(actual['kernel'], weights[:-1], atol=1e-5)
+  np.testing.assert_allclose(actual['bias'], weights[-1], atol=1e-5)
+  np.testing.assert_allclose(
+    actual['loss'], [losses[2] + losses[3], 2 * 7], rtol=1e-5
+  )
 
 
 @pytest.mark.parametrize('data', [None, 'a data set', [1, 2]])
