@@ -358,16 +358,7 @@ def problem_over(base):
 
 
 @pytest.mark.contract
-@pytest.mark.parametrize('base', ['fedadam', 'fednova', 'scaffold'])
-@pytest.mark.parametrize(
-  'name',
-  [
-    'map_reduce_form_equals_next',
-    'resumes',
-    'empty_clients_change_nothing',
-    'non_finite_clients_are_left_out',
-    'refuses_bad_arguments',
-  ],
-)
+@pytest.mark.parametrize('base', ['fedavg', 'fedadam', 'fednova', 'scaffold'])
+@pytest.mark.parametrize('name', testing.CHECKS)
 def test_contract_over_other_bases(name, base, tff_context):
   testing.run_check(name, problem_over(base))

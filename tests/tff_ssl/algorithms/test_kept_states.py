@@ -1,5 +1,7 @@
 """What clients keep: repeated and resumed runs read what they should."""
 
+import pathlib
+
 import pytest
 
 from tff_ssl import testing
@@ -23,10 +25,17 @@ def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(
       state = problem.process.next(state, clients).state
     return state
 
+  def written():
+    folder = pathlib.Path(problem.tiny_arguments['client_state_dir'])
+    return {path: path.read_bytes() for path in folder.rglob('*.state')}
+
   half = run(2, problem.initial_state)
   whole = run(2, half)
+  files = written()
+  assert files
   # Beside states of later rounds, which the first run has left.
   for state, num_rounds in ((problem.initial_state, 4), (half, 2)):
     assertions.require_equal(
       run(num_rounds, state), whole, 'A later state must count for nothing.'
     )
+    assert written() == files
