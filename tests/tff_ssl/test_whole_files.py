@@ -39,6 +39,24 @@ def test_a_failed_write_leaves_the_old_file_alone(error, tmp_path):
   assert names_in(tmp_path) == ['a.txt']
 
 
+@pytest.mark.parametrize('synced', [True, False])
+def test_it_is_on_the_disk_before_it_has_its_name(
+  synced, tmp_path, monkeypatch
+):
+  """A machine may lose its power after any of these calls."""
+  calls = []
+  for name in ('fsync', 'replace'):
+
+    def record(*args, name=name, call=getattr(os, name)):
+      calls.append(name)
+      return call(*args)
+
+    monkeypatch.setattr(os, name, record)
+  with whole_files.replacing(tmp_path / 'a.txt', synced=synced) as file:
+    file.write(b'new')
+  assert calls == (['fsync', 'replace'] if synced else ['replace'])
+
+
 KILLED = """
 import os, signal, sys
 from tff_ssl import whole_files

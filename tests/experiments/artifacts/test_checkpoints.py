@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+import pathlib
 import random
 import shutil
 from typing import Any, NamedTuple
@@ -105,6 +106,27 @@ def test_round_trip_of_tensors(tmp_path):
   _, loaded = manager.load_latest()
   np.testing.assert_array_equal(loaded['w'], [[1.5, -2]])
   assert loaded['b'].dtype == tf.bfloat16.as_numpy_dtype
+
+
+def test_it_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+  """All its files are, and then the folder in which it is renamed."""
+  synced, fsync, rename = [], os.fsync, pathlib.Path.rename
+
+  def recording_fsync(descriptor):
+    name = pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}')).name
+    synced.append(name.removeprefix(run_folder.TEMPORARY_PREFIX))
+    fsync(descriptor)
+
+  def recording_rename(path, target):
+    files = os.listdir(path)
+    assert files and set(files) <= set(synced)
+    synced.clear()
+    return rename(path, target)
+
+  monkeypatch.setattr(os, 'fsync', recording_fsync)
+  monkeypatch.setattr(pathlib.Path, 'rename', recording_rename)
+  saved(tmp_path, 1)
+  assert synced == [tmp_path.name]
 
 
 def test_no_checkpoint_is_none(tmp_path):
