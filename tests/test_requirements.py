@@ -63,7 +63,8 @@ def imported():
     for path in files
     for name in _imported_by(path)
     if name not in ours
-    for distribution in distributions.get(name, [f'{name} (not installed)'])
+    # What is not installed, such as Ray, has the name that is imported.
+    for distribution in distributions.get(name, [name])
   }
 
 

@@ -266,11 +266,13 @@ def script(folder, text, mode=0o755):
 def test_worker_that_cannot_start(tmp_path, monkeypatch, text, mode, message):
   path = tmp_path / 'absent' if text is None else script(tmp_path, text, mode)
   monkeypatch.setattr(local_worker, '_BINARY', path)
+  before = set(psutil.Process().children())
   began = time.monotonic()
   with pytest.raises(RuntimeError, match=message):
     workers.install_context(start_timeout_s=1.5)
   assert time.monotonic() - began < 15
-  assert not psutil.Process().children()
+  assert not set(psutil.Process().children()) - before
+  assert not my_workers()
 
 
 def test_taken_port(monkeypatch):
