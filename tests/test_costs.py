@@ -70,6 +70,9 @@ def test_shards_are_all_files_each_once(counted):
   ]
   assert sum(passed) == 5 * 7
   assert all(number % 7 == 0 for number in passed)
+  refused = counted('--shard=3/2', test_them=_TESTS)
+  assert refused.ret == pytest.ExitCode.USAGE_ERROR
+  refused.stderr.fnmatch_lines("*'3/2' is no part, such as 1/2*")
 
 
 _COSTLY = """

@@ -6,10 +6,12 @@ share, such as the fixture of a module, is booked apart, so that it does not
 matter which of them comes first.
 """
 
+import argparse
 import collections
 import contextlib
 import functools
 import os
+import re
 import sys
 import zlib
 
@@ -140,6 +142,15 @@ def _group_of(item):
   return marker.args[0] if marker else item.nodeid.partition('::')[0]
 
 
+def _part_of(text):
+  """Returns K and N of K/N, as argparse's `type`."""
+  found = re.fullmatch(r'([1-9]\d*)/([1-9]\d*)', text)
+  part, parts = map(int, found.groups()) if found else (1, 0)
+  if part > parts:
+    raise argparse.ArgumentTypeError(f'{text!r} is no part, such as 1/2 or 2/2')
+  return part, parts
+
+
 def pytest_addoption(parser):
   group = parser.getgroup('tiers')
   group.addoption(
@@ -155,6 +166,7 @@ def pytest_addoption(parser):
   )
   group.addoption(
     '--shard',
+    type=_part_of,
     metavar='K/N',
     help='run the K-th of N parts of the tests, from 1',
   )
@@ -182,7 +194,7 @@ def pytest_collection_modifyitems(config, items):
     wanted = names.split(',')
     kept = [item for item in kept if _process_of(item) in wanted]
   if shard:
-    part, parts = map(int, shard.split('/'))
+    part, parts = shard
     kept = [
       item
       for item in kept

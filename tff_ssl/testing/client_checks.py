@@ -10,10 +10,8 @@ def empty_clients_change_nothing(problem: TinyProblem) -> None:
   # At least one in each group, and six clients in all, as in other checks: a
   # number of clients that is new costs TFF the time of many rounds.
   empty = [problem.client(8 + i, 0) for i in range(max(2, problem.num_groups))]
-  without, with_empty = (
-    _round(problem, clients),
-    _round(problem, clients[:1] + empty + clients[1:]),
-  )
+  without = problem.first_round
+  with_empty = _round(problem, clients[:1] + empty + clients[1:])
   assertions.require_close(
     with_empty.state,
     without.state,
@@ -40,7 +38,7 @@ def non_finite_clients_are_left_out(problem: TinyProblem) -> None:
     problem.client(8, pixel=float('nan')),
     problem.client(9, pixel=float('inf')),
   ]
-  without = _round(problem, clients)
+  without = problem.first_round
   with_broken = _round(problem, broken[:1] + clients + broken[1:])
   assertions.require_finite(
     with_broken.state, 'A client with NaN or Inf must leave the state finite.'
@@ -62,10 +60,9 @@ def non_finite_clients_are_left_out(problem: TinyProblem) -> None:
 
 def client_order_does_not_matter(problem: TinyProblem) -> None:
   """The participants in reverse order give the same round."""
-  clients = problem.clients()
   assertions.require_close(
-    _round(problem, clients[::-1]).state,
-    _round(problem, clients).state,
+    _round(problem, problem.clients()[::-1]).state,
+    problem.first_round.state,
     'The order of the clients must not matter.',
   )
 
@@ -123,7 +120,7 @@ def any_minibatch_remainder(problem: TinyProblem) -> None:
 
 def traces_once(problem: TinyProblem) -> None:
   """The model's Python is not called again from the second round on."""
-  output = _round(problem, problem.clients())
+  output = problem.first_round
   before = problem.num_traces
   assertions.require(before > 0, 'The process must call its model.')
   state = problem.process.next(output.state, problem.clients(1)).state

@@ -34,7 +34,7 @@ def map_reduce_form_equals_next(problem: TinyProblem) -> None:
   )
   _require_same_round(
     _run_map_reduce(form, state, clients),
-    process.next(state, clients),
+    problem.first_round,
     'MapReduceForm',
   )
 
@@ -48,7 +48,7 @@ def distribute_aggregate_form_equals_next(problem: TinyProblem) -> None:
   )
   _require_same_round(
     rebuilt(state, clients),
-    process.next(state, clients),
+    problem.first_round,
     'DistributeAggregateForm',
   )
 

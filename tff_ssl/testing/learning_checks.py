@@ -28,7 +28,7 @@ def is_learning_process(problem: TinyProblem) -> None:
     isinstance(process, tff.learning.templates.LearningProcess),
     f'The builder must return a LearningProcess, but gives {type(process)}.',
   )
-  metrics = process.next(problem.initial_state, problem.clients()).metrics
+  metrics = problem.first_round.metrics
   assertions.require(
     'train' in metrics.get('client_work', {}),
     'train_model reads the metrics client_work/train, but next gives '

@@ -206,6 +206,11 @@ class TinyProblem:
     """The state with which `process` starts."""
     return self.process.initialize()
 
+  @functools.cached_property
+  def first_round(self) -> tff.learning.templates.LearningProcessOutput:
+    """What `process` gives for `clients()` in the round of `initial_state`."""
+    return self.process.next(self.initial_state, self.clients())
+
   @property
   def num_clients(self) -> int:
     """Number of clients that take part in rounds of `clients`."""

@@ -141,8 +141,8 @@ def _what_is_missing():
       yield spec.name, folder, "client_state_dir='states'.*absolute"
     if spec.counts_clients:
       yield spec.name, {'num_clients': 0}, 'num_clients must be .* but is 0'
-  for name in ('scaffold', 'easgd'):
-    yield name, {'num_clients': None}, 'num_clients=None.*give the number'
+      unknown = {'num_clients': None}
+      yield spec.name, unknown, 'num_clients=None.*give the number'
 
 
 @pytest.mark.parametrize('name, changes, message', _what_is_missing())

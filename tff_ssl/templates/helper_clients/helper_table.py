@@ -53,6 +53,11 @@ class HelperTable:
   by_index: bool = True
 
   def __post_init__(self):
+    if self.num_clients is None:
+      raise ValueError(
+        'num_clients=None leaves open whom helpers are chosen among: give the '
+        'number of all that may ever take part.'
+      )
     checks.integers_at_least(
       1,
       num_clients=self.num_clients,
