@@ -47,6 +47,8 @@ et al., arXiv 1908.10530), and the conversion to epsilon (Canonne et al., arXiv
 
 import dataclasses
 import functools
+import math
+from collections.abc import Mapping
 
 import dp_accounting
 import numpy as np
@@ -80,7 +82,9 @@ _ADJACENCIES = {
 }
 
 NOT_COVERED = (
-  'metrics and counts that clients send beside their model changes',
+  'metrics and counts that clients send beside their model changes, and what '
+  'follows from them, such as drawing a round anew (min_completion)',
+  'records of who took part, such as participation.csv',
   "the server's own labelled data, in warm-up rounds and all others",
   'bounds of zeroing that adapt to the clients without noise',
   'settings that somebody chose by the results of other runs',
@@ -160,18 +164,25 @@ class PrivacyAccount:
     if self.adaptive_clip:
       checks.cohort_adapts(self.clients_per_round, self.noise_multiplier)
 
-  def epsilon(self, rounds: int) -> float:
+  def epsilon(self, rounds: int | Mapping[int, int]) -> float:
     """Returns an upper bound of epsilon, at `delta`.
 
     Args:
-      rounds: Number of released rounds. A round that was repeated after its
-        model had been released counts twice (`tff_ssl.ReleaseLedger`).
+      rounds: Number of released rounds; or, where rounds were repeated after
+        their models had been released, how many draws of clients were released
+        once, twice and so on (`tff_ssl.ReleaseLedger.releases`). k releases of
+        one draw, each with noise of its own, tell as much as their mean does,
+        which is one release with noise of z / sqrt(k).
 
     Raises:
-      ValueError: If `rounds` is no integer >= 0.
+      ValueError: If a number is no integer >= 0.
     """
-    checks.integers_at_least(0, rounds=rounds)
-    if not rounds:
+    draws = rounds if isinstance(rounds, Mapping) else {1: rounds}
+    for times, count in draws.items():
+      checks.integers_at_least(1, releases=times)
+      checks.integers_at_least(0, rounds=count)
+    draws = {times: count for times, count in draws.items() if count}
+    if not draws:
       return 0.0
     relation = self._relation
     return min(
@@ -179,10 +190,10 @@ class PrivacyAccount:
         sum(count * _divergences(event, relation) for event, count in bound),
         self.delta,
       )
-      for bound in self._bounds(rounds)
+      for bound in self._bounds(draws)
     )
 
-  def describe(self, rounds: int) -> str:
+  def describe(self, rounds: int | Mapping[int, int]) -> str:
     """Returns what is promised after some rounds, and what is not, in words.
 
     Args:
@@ -195,8 +206,11 @@ class PrivacyAccount:
       first=self.rounds_of_first_tree or self.rounds_per_tree,
     )
     norm = 'an adaptive' if self.adaptive_clip else 'a fixed'
+    released = rounds
+    if isinstance(rounds, Mapping):
+      released = sum(times * count for times, count in rounds.items())
     return (
-      f'Client-level differential privacy of the models of {rounds} rounds: '
+      f'Client-level differential privacy of the models of {released} rounds: '
       f'epsilon={self.epsilon(rounds):.4g} at delta={self.delta:.3g} where '
       f'{_ADJACENCIES[self._relation]}; Gaussian noise of '
       f'{self.noise_multiplier:g} times {norm} clipping norm. It assumes that '
@@ -209,35 +223,53 @@ class PrivacyAccount:
       return _ZERO_OUT
     return _ADD_OR_REMOVE if self.sampling == 'poisson' else _REPLACE
 
-  def _bounds(self, rounds: int):
+  def _bounds(self, draws: Mapping[int, int]):
     """Returns what bounds the loss of some rounds, as events and their counts.
 
     Each element is a bound by itself. The last one counts on no sampling.
+
+    Args:
+      draws: How many draws of clients were released so many times.
     """
     if self.sampling == 'tree':
-      return [self._trees(rounds)]
+      return [self._trees(sum(k * count for k, count in draws.items()))]
     # By the sensitivity, which is 2 c where a client is replaced.
     by_norm = self.noise_multiplier
-    gaussian = dp_accounting.GaussianDpEvent(
+    by_sensitivity = (
       by_norm if self._relation is _ADD_OR_REMOVE else by_norm / 2
     )
+
+    def composed(event_of):
+      return [
+        (
+          event_of(
+            dp_accounting.GaussianDpEvent(by_sensitivity / math.sqrt(times))
+          ),
+          count,
+        )
+        for times, count in draws.items()
+      ]
+
     # Sampling never costs privacy, for Renyi divergence is quasi-convex. But
     # Theorem 27 is loose: where many of the clients take part, its bound lies
     # above that without sampling.
-    events = {
+    samplings = {
       'fixed': [
-        dp_accounting.SampledWithoutReplacementDpEvent(
-          self.num_clients, self.clients_per_round, gaussian
+        functools.partial(
+          dp_accounting.SampledWithoutReplacementDpEvent,
+          self.num_clients,
+          self.clients_per_round,
         )
       ],
       'poisson': [
-        dp_accounting.PoissonSampledDpEvent(
-          self.clients_per_round / self.num_clients, gaussian
+        functools.partial(
+          dp_accounting.PoissonSampledDpEvent,
+          self.clients_per_round / self.num_clients,
         )
       ],
       'none': [],
     }[self.sampling]
-    return [[(event, rounds)] for event in (*events, gaussian)]
+    return [composed(event_of) for event_of in (*samplings, lambda e: e)]
 
   def _trees(self, rounds: int):
     """Returns the events of the trees of some rounds, with their counts."""
@@ -308,7 +340,7 @@ def noise_multiplier_for(
     return dp_accounting.ComposedDpEvent(
       [
         dp_accounting.SelfComposedDpEvent(event, count)
-        for event, count in tried._bounds(rounds)[index]
+        for event, count in tried._bounds({1: rounds})[index]
       ]
     )
 
@@ -318,7 +350,7 @@ def noise_multiplier_for(
   # 1 / z, in which epsilon is close to linear, so that few trials are needed.
   # It grows from bound to bound. That without sampling is last, and quick.
   precision = _LEAST_PRECISION
-  for index in reversed(range(len(trial._bounds(rounds)))):
+  for index in reversed(range(len(trial._bounds({1: rounds})))):
     accountant = new_accountant().compose(event_of(index, precision))
     if accountant.get_epsilon(trial.delta) >= target_epsilon:
       continue  # This bound asks for more noise.

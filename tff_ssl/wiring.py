@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from etils import epy
 
+from tff_ssl import checks
 from tff_ssl.corruption import Corruption
 from tff_ssl.shared_settings import EMA_DECAY, MAX_CLIENT_WEIGHT
 
@@ -31,6 +32,10 @@ class Wiring:
       of the model over rounds (`tff_ssl.templates.server.moving_average`), with
       that decay per round, in [0, 1). The state holds it; clients see none of
       it.
+    min_group_size: The fewest clients whose sum is shown to the server, at
+      least 1; of a group, where there are groups. With fewer that count, the
+      group (or the round) has no result, and a round has no metrics. Needed
+      with secure sums, where clients drop out.
     max_client_weight: The largest weight of a client among the others, above 0;
       by default there is none. A larger one becomes this one, so that a client
       that claims many examples moves the mean no more than one that has them.
@@ -39,7 +44,7 @@ class Wiring:
 
   Raises:
     TypeError: If the distributor or the aggregator is something else.
-    ValueError: If `ema_decay` or `max_client_weight` is out of range.
+    ValueError: If a number is out of range.
   """
 
   model_distributor: tff.learning.templates.DistributionProcess | None = None
@@ -51,11 +56,13 @@ class Wiring:
   metrics_aggregator: Callable[..., tff.Computation] | None = None
   seed: int = 0
   ema_decay: float = 0.0
+  min_group_size: int = 1
   max_client_weight: float | None = None
   corruption: Corruption | None = None
 
   def __post_init__(self):
     EMA_DECAY.check(self.ema_decay)
+    checks.integers_at_least(1, min_group_size=self.min_group_size)
     MAX_CLIENT_WEIGHT.check(self.max_client_weight)
     for name, method, wanted in (
       (

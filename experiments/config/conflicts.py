@@ -17,8 +17,10 @@ from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError
 from experiments.parts import aggregators
 from experiments.parts.optimizers import OPTIMIZERS
+from tff_ssl.aggregators.recommended import AGGREGATORS
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.models import ENCODERS, MODELS
+from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
 
 # Each row has a setting, another one that it must not exceed, and the end of
 # the refusal: the reason and the remedy.
@@ -62,6 +64,7 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
     check_all_take_part(low, high, f'--num_clients={high}', parts.process)
   _check_state_of_clients(values, parts)
   _check_sampling(values, parts)
+  _check_privacy(values, parts)
   _check_rounds(values)
   _check_labels(values, parts)
   _check_central(values, parts)
@@ -158,6 +161,35 @@ def _check_sampling(values, parts) -> None:
       '--start_model=slot, by which clients start from their group of the '
       'round before: leave one of the two out.'
     )
+
+
+def _check_privacy(values, parts) -> None:
+  """Refuses what looks at clients past the noise of a private aggregator."""
+  aggregator = values.get('aggregator')
+  if aggregator is None or not AGGREGATORS[aggregator].is_private:
+    return
+  reason = None
+  if values.get('on_collapse', 'warn') != 'warn':
+    reason = (
+      f'--on_collapse={values["on_collapse"]}: what clients say of their '
+      'pseudo-labels would decide, without noise, which rounds there are; '
+      'choose --on_collapse=warn'
+    )
+  elif (
+    values.get(CLASS_WEIGHTS.name) == BALANCED
+    and parts.process.labels_at != 'server'
+  ):
+    reason = (
+      '--class_weights=balanced: it counts the labels of the clients, without '
+      'noise; give numbers'
+    )
+  elif values.get('shared_share'):
+    reason = (
+      f'--process={parts.process.name}, which gives examples of some clients '
+      'to all others; choose another process'
+    )
+  if reason:
+    raise UsageError(f'--aggregator={aggregator} does not fit {reason}.')
 
 
 def _check_rounds(values) -> None:

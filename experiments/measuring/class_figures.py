@@ -28,12 +28,19 @@ class ClassFigures:
   def summary(self) -> dict[str, float]:
     """Returns `macro_f1`, `balanced_accuracy` and `calibration_error`.
 
-    The second is the mean of the recalls of the classes that have examples.
+    The first two are means over the classes that have examples, of F1 and of
+    recall. A class that is predicted and has none does not count as one.
     """
     labels, predicted = self.labels, self.scores.predicted
     return {
       'macro_f1': float(
-        metrics.f1_score(labels, predicted, average='macro', zero_division=0)
+        metrics.f1_score(
+          labels,
+          predicted,
+          labels=np.unique(labels),
+          average='macro',
+          zero_division=0,
+        )
       ),
       # `balanced_accuracy_score` is the same, and warns where a class is
       # predicted of which there is no example.

@@ -69,7 +69,7 @@ class MeasurementBefore(Protocol):
   """Measures what a round begins with, where that is due."""
 
   def __call__(
-    self, rounds_done: int, state: Any, keys: Sequence[Any]
+    self, rounds_done: int, state: Any, keys: Sequence[Any], attempt: int = 0
   ) -> Mapping[str, object]:
     """Returns columns for the row of the round that begins.
 
@@ -77,4 +77,5 @@ class MeasurementBefore(Protocol):
       rounds_done: Rounds before this one.
       state: The process's state that the round begins with.
       keys: Of the round's participants (`client_sampling.sample_keys`).
+      attempt: How often participants of this round have been drawn before.
     """

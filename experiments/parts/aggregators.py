@@ -8,18 +8,18 @@ from typing import Any
 from experiments.parts.part import Part
 from tff_ssl import checks
 from tff_ssl.aggregators import recommended
-from tff_ssl.setting import Setting, needs_process, unless
+from tff_ssl.setting import Setting, needs_process
 
 _CLIENTS_TRAIN = needs_process('has_client_training')
 
 MIN_GROUP_SIZE = Setting(
   'min_group_size',
   int,
-  'The fewest clients whose secure sum may be shown: with fewer in a group, a '
-  'run is refused.',
+  'The fewest clients whose secure sum may be shown: a run whose groups are '
+  'smaller is refused, and a group of which fewer answer in a round has no '
+  'result in it.',
   default=5,
   at_least=2,
-  used_when=(unless('num_groups', 1, 'sums over all clients of a round'),),
 )
 # In the place of a noise multiplier, and what epsilon is at.
 _PRIVACY = (
@@ -127,7 +127,7 @@ def check(values: Mapping[str, Any]) -> None:
   fewest = values.get('min_group_size')
   if fewest is not None and clients and clients // groups < fewest:
     raise ValueError(
-      f'--num_groups={groups} of --clients_per_round={clients} leaves groups '
+      f'--clients_per_round={clients} with --num_groups={groups} leaves groups '
       f'of {clients // groups}, whose secure sums say much of each client: '
       f'at least --min_group_size={fewest} are asked for. Take fewer groups or '
       'more clients.'
@@ -150,6 +150,8 @@ def build(settings) -> dict[str, Any]:
       clients_per_round=settings.clients_per_round,
       **{k: v for k, v in values.items() if v is not None},
     )
+    if settings.min_group_size is not None:
+      wired['min_group_size'] = settings.min_group_size
   if settings.client_metrics is not None:
     metrics = recommended.CLIENT_METRICS[settings.client_metrics]()
     if metrics is not None:

@@ -140,9 +140,10 @@ class OfParticipants:
     self._meter = meter
 
   def __call__(
-    self, rounds_done: int, state: Any, keys: Sequence[Any]
+    self, rounds_done: int, state: Any, keys: Sequence[Any], attempt: int = 0
   ) -> dict[str, float]:
     """Returns what is measured; see `MeasurementBefore`."""
+    del attempt
     if not self._meter.is_due(rounds_done + 1):
       return {}
     return self._meter.measure(rounds_done, state, keys)

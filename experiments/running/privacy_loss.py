@@ -9,6 +9,10 @@ from experiments.measuring.finished_round import FinishedRound
 from tff_ssl import privacy, release_ledger
 
 
+class EpsilonReachedError(RuntimeError):
+  """A further round would pass the epsilon that was asked for."""
+
+
 class PrivacyLoss:
   """Counts the rounds that clients are drawn for, and what they cost.
 
@@ -23,6 +27,7 @@ class PrivacyLoss:
     *,
     rounds_done: int,
     first_round: int,
+    target_epsilon: float | None = None,
   ):
     """Reads what the run has spent already.
 
@@ -31,6 +36,7 @@ class PrivacyLoss:
       folder: The run folder, which holds the ledger.
       rounds_done: Rounds of the run so far.
       first_round: Rounds before clients send anything.
+      target_epsilon: What must not be passed.
 
     Raises:
       ValueError: If the ledger is damaged or counts too few rounds.
@@ -38,34 +44,52 @@ class PrivacyLoss:
     self._account = account
     self._file = folder / release_ledger.FILE
     self._first_round = first_round
+    self._target_epsilon = target_epsilon
     self._ledger = release_ledger.ReleaseLedger.unpack(
       self._file.read_bytes() if self._file.exists() else None,
       max(0, rounds_done - first_round),
     )
 
   def begin(
-    self, rounds_done: int, state: Any, keys: Any
+    self, rounds_done: int, state: Any, keys: Any, attempt: int = 0
   ) -> Mapping[str, object]:
-    """Counts a round that begins; see `MeasurementBefore`."""
+    """Counts a round that begins; see `MeasurementBefore`.
+
+    Raises:
+      EpsilonReachedError: If it would pass the target; it does not count then.
+    """
     del state, keys
     # Also one that nobody is drawn for: that is an outcome of the draw.
     if rounds_done >= self._first_round:
-      self._ledger.begin_round()
+      self._ledger.begin_round(rounds_done - self._first_round, attempt)
+      self._require_room(rounds_done + 1)
       run_folder.write_durably(self._file, self._ledger.pack())
     return {}
+
+  def _require_room(self, round_number: int) -> None:
+    if self._target_epsilon is None:
+      return
+    epsilon = self._account.epsilon(self._ledger.releases())
+    if epsilon > self._target_epsilon:
+      raise EpsilonReachedError(
+        f'Stopped before round {round_number}, with which epsilon would be '
+        f'{epsilon:.4g}, above --target_epsilon={self._target_epsilon:g}: '
+        'rounds that were repeated or given up count, too. The newest '
+        'checkpoint holds the model (python -m experiments.export).'
+      )
 
   def measure(self, finished: FinishedRound) -> Mapping[str, object]:
     """Returns epsilon where the model is evaluated; see `Measurement`."""
     if not finished.is_evaluated:
       return {}
-    return {'epsilon': self._account.epsilon(self._ledger.rounds)}
+    return {'epsilon': self._account.epsilon(self._ledger.releases())}
 
   def facts(self) -> dict[str, object]:
     """Returns what summary.json says of it."""
-    rounds = self._ledger.rounds
+    releases = self._ledger.releases()
     return {
-      'epsilon': self._account.epsilon(rounds),
+      'epsilon': self._account.epsilon(releases),
       'delta': self._account.delta,
       'noise_multiplier': self._account.noise_multiplier,
-      'privacy': self._account.describe(rounds),
+      'privacy': self._account.describe(releases),
     }

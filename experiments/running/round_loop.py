@@ -22,6 +22,7 @@ from experiments.measuring.finished_round import (
 from experiments.running import signals
 from experiments.running.cohorts import Cohorts
 from experiments.running.run_checkpoints import RunCheckpoints
+from tff_ssl import shares
 from tff_ssl.simulation import workers
 from tff_ssl.simulation.client_faults import Cohort
 
@@ -84,7 +85,7 @@ class RoundLoop:
     self._total_rounds = total_rounds
     self._rounds_per_checkpoint = rounds_per_checkpoint
     self._read_weights = read_weights or process.get_model_weights
-    self._min_completion = min_completion
+    self._min_completion = shares.exact(min_completion)
     # Since the last checkpoint: all who may have a new state, then.
     self._participants: set[int] = set()
     self._stalled = 0
@@ -170,7 +171,7 @@ class RoundLoop:
       measured = {}
       with stop.droppable():
         for measure in before:
-          measured.update(measure(round_num, state, cohort.keys))
+          measured.update(measure(round_num, state, cohort.keys, attempt))
         started = time.monotonic()
         output = self._process.next(state, cohort.keys)
         seconds += time.monotonic() - started
@@ -192,8 +193,8 @@ class RoundLoop:
     raise GivenUpError(
       f'Round {round_num + 1} was given up {_MAX_ATTEMPTS} times: of '
       f'{len(cohort.invited)} clients, too few completed it ({reasons} in the '
-      f'last attempt) for --min_completion={self._min_completion:g}: lower it, '
-      'or find out what keeps clients from completing.'
+      f'last attempt) for --min_completion={float(self._min_completion):g}: '
+      'lower it, or find out what keeps clients from completing.'
     )
 
   def _is_too_few(self, cohort: Cohort, lost: dict[str, int]) -> bool:

@@ -281,6 +281,7 @@ def _privacy_loss(
     folder.path,
     rounds_done=first_round,
     first_round=private_noise.first_private_round(settings),
+    target_epsilon=settings.target_epsilon,
   )
 
 

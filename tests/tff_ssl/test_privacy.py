@@ -187,6 +187,42 @@ def test_epsilon_is_above_that_of_loss_distributions():
   assert least < account.epsilon(50) < 1.3 * least
 
 
+@pytest.mark.parts
+@pytest.mark.parametrize('times', [1, 2, 3])
+def test_repeated_rounds_are_above_loss_distributions(times):
+  """Of one sample, with noise anew: its releases are no independent rounds."""
+  account = _account(1.0, 10, 100, 'poisson')
+  tight = dp_accounting.pld.PLDAccountant()
+  released = [dp_accounting.GaussianDpEvent(1.0)] * times
+  mean = dp_accounting.GaussianDpEvent(1.0 / math.sqrt(times))
+  tight.compose(dp_accounting.PoissonSampledDpEvent(10 / 100, mean), 20)
+  least = tight.get_epsilon(account.delta)
+  assert least <= account.epsilon({times: 20}) < 1.4 * least
+  assert account.epsilon({1: 20 * times}) <= account.epsilon({times: 20})
+  # Without a sample they are rounds like others.
+  plain = dp_accounting.pld.PLDAccountant()
+  plain.compose(dp_accounting.ComposedDpEvent(released), 20)
+  everybody = dataclasses.replace(account, clients_per_round=100)
+  assert plain.get_epsilon(account.delta) <= everybody.epsilon({times: 20})
+
+
+@pytest.mark.parametrize('sampling', ['poisson', 'fixed', 'none'])
+def test_releases_of_one_draw_are_one_with_less_noise(sampling):
+  account = _account(1.5, 10, 100, sampling)
+  noisier = dataclasses.replace(account, noise_multiplier=1.5 / math.sqrt(2))
+  twice = account.epsilon({2: 20})
+  assert twice == pytest.approx(noisier.epsilon(20), rel=1e-9)
+  if sampling == 'none':
+    assert twice == pytest.approx(account.epsilon(40), rel=1e-9)
+  else:
+    assert twice > account.epsilon(40)
+  mixed = account.epsilon({1: 20, 2: 20})
+  assert account.epsilon(60) <= mixed < account.epsilon({2: 40})
+  assert '60 rounds' in account.describe({1: 20, 2: 20})
+  with pytest.raises(ValueError, match='releases must be .* but is 0'):
+    account.epsilon({0: 3})
+
+
 def test_a_fixed_cohort_is_not_a_poisson_sample():
   fixed = _account(1.5, 50, 3400, 'fixed')
   poisson = dataclasses.replace(fixed, sampling='poisson')

@@ -7,7 +7,6 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
   from tff_ssl.aggregators.client_metrics import no_metrics, secure_metrics
   from tff_ssl.aggregators.group_mean import GroupMeanFactory
-  from tff_ssl.aggregators.idle_rounds import rest_in_first_rounds
   from tff_ssl.aggregators.inspection import (
     bounds_norms,
     bounds_norms_of_weighted_values,
@@ -17,6 +16,7 @@ with epy.lazy_api_imports(globals()):
   )
   from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
   from tff_ssl.aggregators.private_mean import PrivateMeanFactory
+  from tff_ssl.aggregators.resting import rest_without_clients
   from tff_ssl.aggregators.robust_means import (
     CollectingFactory,
     GeometricMedianFactory,
@@ -38,6 +38,6 @@ __all__ = [
   'has_secure_sums',
   'is_private',
   'no_metrics',
-  'rest_in_first_rounds',
+  'rest_without_clients',
   'secure_metrics',
 ]

@@ -46,16 +46,19 @@ Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
 `tff_ssl.algorithms.grouping`.
 
 Who sees what: row g is a sum over the members of group g alone. A group of one
-client shows that client's value to the server, under secure aggregation too.
-The weights of the groups are among the measurements.
+client shows that client's value to the server, under secure aggregation too;
+`min_group_size` keeps such a group shut. The weights of the groups are among
+the measurements.
 """
 
 import collections
 import numbers
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import checks
 from tff_ssl.aggregators import (
   inspection,
   private_mean,
@@ -103,6 +106,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     | tff.aggregators.UnweightedAggregationFactory
     | None = None,
     clients_per_round: int | None = None,
+    min_group_size: int = 1,
   ):
     """Initializes the factory.
 
@@ -125,11 +129,15 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       clients_per_round: C, at least `num_groups`, with a `mean_factory` that
         adds noise for differential privacy: the number that it divides by. A
         `PrivateMeanFactory` knows it itself.
+      min_group_size: The fewest members of a group, of a weight above 0, whose
+        sum is shown. A group of fewer counts as one without members. Members
+        are counted by a secure sum where the values are summed securely.
 
     Raises:
-      ValueError: If `num_groups` is below 1, both inner factories are given,
-        there are fewer clients than groups, or weights would be summed that
-        nobody needs.
+      ValueError: If `num_groups` or `min_group_size` is below 1, both inner
+        factories are given, there are fewer clients than groups, weights would
+        be summed that nobody needs, or the server would see the members of a
+        small group all the same.
       TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
@@ -192,6 +200,16 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
           'mean_factory with noise, such as tff.learning.dp_aggregator(...): '
           'leave it out.'
         )
+    checks.integers_at_least(1, min_group_size=min_group_size)
+    if min_group_size > 1 and isinstance(
+      mean_factory, robust_means.CollectingFactory
+    ):
+      raise ValueError(
+        f'min_group_size={min_group_size} hides nobody beside a '
+        f'{type(mean_factory).__name__}, for which the server sees the value '
+        'of each client: leave it out.'
+      )
+    self._min_group_size = min_group_size
     self._clients_per_round = clients_per_round
     self._num_groups = num_groups
     self._inner_is_mean = mean_factory is not None
@@ -223,6 +241,13 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       'of float tensors',
     )
     value_types.check_weight(weight_type)
+    process = self._create(value_type, weight_type)
+    if self._min_group_size == 1:
+      return process
+    return _hide_small_groups(process, self._num_groups, self._min_group_size)
+
+  def _create(self, value_type, weight_type):
+    """Returns the process that shows the groups of all sizes."""
     if isinstance(self._values, robust_means.CollectingFactory):
       return self._values.create_within_groups(
         self._num_groups, value_type, weight_type
@@ -351,6 +376,57 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       )
 
     return tff.templates.AggregationProcess(initialize, aggregate)
+
+
+def _hide_small_groups(
+  process: tff.templates.AggregationProcess, num_groups: int, min_size: int
+) -> tff.templates.AggregationProcess:
+  """Makes groups of few members count as groups without any."""
+  _, values, weights = process.next.type_signature.parameter
+  output = process.next.type_signature.result
+  measures_weights = isinstance(
+    output.measurements.member, tff.StructWithPythonType
+  )
+
+  @tff.tensorflow.computation(values.member, weights.member)
+  def membership(member, weight):
+    row = tf.one_hot(member['group'], num_groups, dtype=tf.int32)
+    return row * tf.cast(weight > 0, tf.int32)
+
+  @tff.tensorflow.computation(
+    output.result.member, output.measurements.member, (np.int32, [num_groups])
+  )
+  def hide(result, measurements, members):
+    is_shown = members >= min_size
+
+    def shown(rows):
+      mask = tf.reshape(is_shown, [-1] + [1] * (rows.shape.rank - 1))
+      return tf.where(mask, rows, tf.zeros_like(rows))
+
+    if measures_weights and 'group_weights' in measurements:
+      measurements['group_weights'] = shown(measurements['group_weights'])
+    return tf.nest.map_structure(shown, result), measurements
+
+  sum_members = (
+    (lambda rows: tff.federated_secure_sum_bitwidth(rows, bitwidth=1))
+    if inspection.has_secure_sums(process.next)
+    else tff.federated_sum
+  )
+
+  @tff.federated_computation(
+    process.initialize.type_signature.result, values, weights
+  )
+  def aggregate(state, values, weights):
+    output = process.next(state, values, weights)
+    members = sum_members(tff.federated_map(membership, (values, weights)))
+    result, measurements = tff.federated_map(
+      hide, (output.result, output.measurements, members)
+    )
+    return tff.templates.MeasuredProcessOutput(
+      output.state, result, measurements
+    )
+
+  return tff.templates.AggregationProcess(process.initialize, aggregate)
 
 
 def _check_clients(clients_per_round, num_groups: int) -> None:

@@ -39,7 +39,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks
+from tff_ssl import checks, shares
 from tff_ssl.aggregators import client_rows, inspection, value_types
 
 # Coordinates that are sorted at once. All at once would take as much memory
@@ -243,13 +243,14 @@ class TrimmedMeanFactory(_ByCoordinate):
         f'{trimmed_share!r}: it is left out on each side, and somebody must be '
         'left.'
       )
-    self._trimmed_share = float(trimmed_share)
+    self._trimmed_share = shares.exact(trimmed_share)
 
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
     """See `_ByCoordinate.of_sorted`."""
     n = tf.shape(values)[1]
-    share = tf.constant(self._trimmed_share, tf.float64)
-    cut = tf.cast(share * tf.cast(n, tf.float64), tf.int32)
+    share = self._trimmed_share
+    cut = share.numerator * tf.cast(n, tf.int64) // share.denominator
+    cut = tf.cast(cut, tf.int32)
     return tf.reduce_mean(values[:, cut : n - cut], axis=1)
 
 

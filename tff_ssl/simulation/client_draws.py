@@ -53,6 +53,15 @@ def build(
   raise ValueError(f'kind must be one of {KINDS}, but is {kind!r}.')
 
 
+def draws_each_by_itself(draw: Draw) -> bool:
+  """Whether the number of clients of a round is left to chance ('poisson').
+
+  Args:
+    draw: From `build`.
+  """
+  return getattr(draw, 'func', draw) is _poisson
+
+
 def availability(
   num_clients: int, *, seed: int, round_num: int, rounds_per_day: int
 ) -> np.ndarray:

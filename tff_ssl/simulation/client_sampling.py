@@ -63,10 +63,20 @@ def sample_keys(
   Returns:
     A list of C keys, `int32 [4]`: client index in [0, K), group in [0, S), slot
     in [0, C), group of the start model in [0, S).
+
+  Raises:
+    ValueError: If clients are drawn each by itself, for several groups.
   """
   draw = draw or client_draws.build(
     'uniform', num_clients=num_clients, clients_per_round=clients_per_round
   )
+
+  if num_groups > 1 and client_draws.draws_each_by_itself(draw):
+    raise ValueError(
+      f"num_groups={num_groups} does not fit a 'poisson' draw, in which each "
+      'client takes part whoever else does: groups are parts of those who are '
+      "there, so that one client would move others. Use one group or 'uniform'."
+    )
 
   def draw_at(at_round, *attempts):
     rng = np.random.default_rng([_PURPOSE, seed, at_round, *attempts])

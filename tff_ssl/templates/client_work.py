@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,13 +68,15 @@ def build_client_work(
   clients: Clients,
   weights_type: tff.Type,
   metrics_aggregator: Callable[..., tff.Computation] | None = None,
+  *,
+  min_clients: int = 1,
 ) -> tff.learning.templates.ClientWorkProcess:
   """Makes a client work process out of what one client does.
 
-  A client is left out if its delta, weight, metrics or examples are not all
-  finite, if its group or slot does not exist, or if it has no examples. Its
-  delta, weight and metrics are zeroed then, and it is counted in the metrics
-  `clients`.
+  A client is left out if the norm of its delta, its weight, metrics or examples
+  are not all finite, if its group or slot does not exist, or if it has no
+  examples. Its delta, weight and metrics are zeroed then, and it is counted in
+  the metrics `clients`.
 
   The four numbers in `clients`, how many took part, were empty, not finite or
   invalid, are summed securely where the metrics are; otherwise their sums reach
@@ -90,6 +93,8 @@ def build_client_work(
     metrics_aggregator: As in TFF's own builders, a function of the metrics'
       finalizers, or of these and the type of the metrics; by default
       `tff.learning.metrics.sum_then_finalize`.
+    min_clients: The fewest clients that count whose metrics are shown; with
+      fewer they are NaN, and 0 where they are integers.
 
   Returns:
     A `tff.learning.templates.ClientWorkProcess`. Its state holds the
@@ -144,10 +149,11 @@ def build_client_work(
     result, metrics, counts, sums = tff.federated_map(
       work, (message, tff.federated_broadcast(sent), data)
     )
+    train, counted = aggregate(metrics), sum_counts(counts)
+    if min_clients > 1:
+      train = _unless_too_few(train, counted, min_clients)
     measurements = tff.federated_zip(
-      collections.OrderedDict(
-        train=aggregate(metrics), clients=sum_counts(counts)
-      )
+      collections.OrderedDict(train=train, clients=counted)
     )
     if len(sums_type):
       state = tff.federated_map(merge, (state, tff.federated_sum(sums)))
@@ -301,6 +307,23 @@ def _is_secure(aggregate: Callable, metrics_type: tff.Type) -> bool:
     return aggregate(metrics)
 
   return inspection.has_secure_sums(traced)
+
+
+def _unless_too_few(metrics, counts, min_clients: int):
+  """Returns the metrics of a round; nothing of them where few clients count."""
+
+  @tff.tensorflow.computation(
+    metrics.type_signature.member, counts.type_signature.member
+  )
+  def hide(metrics, counts):
+    def shown(value):
+      nothing = math.nan if value.dtype.is_floating else 0
+      is_shown = counts['participating'] >= min_clients
+      return tf.where(is_shown, value, tf.cast(nothing, value.dtype))
+
+    return tf.nest.map_structure(shown, metrics)
+
+  return tff.federated_map(hide, (metrics, counts))
 
 
 @tf.function(autograph=False)

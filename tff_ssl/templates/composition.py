@@ -251,11 +251,16 @@ def compose(
   if wiring.max_client_weight is not None:
     clients = client_work.with_max_weight(clients, wiring.max_client_weight)
   work = client_work.build_client_work(
-    clients, weights_type, wiring.metrics_aggregator
+    clients,
+    weights_type,
+    wiring.metrics_aggregator,
+    min_clients=wiring.min_group_size,
   )
   sent_back = work.next.type_signature.result.result.member
-  aggregator = aggregators.rest_in_first_rounds(
-    create_aggregator(sent_back.update, sent_back.update_weight), idle_rounds
+  aggregator = aggregators.rest_without_clients(
+    create_aggregator(sent_back.update, sent_back.update_weight),
+    first_rounds=idle_rounds,
+    min_clients=wiring.min_group_size,
   )
   _check_memories(aggregator, clients.memories)
   finalizer = build_finalizer(

@@ -21,6 +21,22 @@ def all_finite(structure) -> tf.Tensor:
   )
 
 
+def has_finite_norm(delta) -> tf.Tensor:
+  """Returns a `bool` scalar: whether the L2 norm of a delta is finite.
+
+  It is not where a number is not, nor where the squares of finite numbers
+  exceed float32 (from 1.8e19 on). By such a norm nothing can be clipped: TFF's
+  clipping gives NaN, and so tells who sent it, under differential privacy too.
+
+  Args:
+    delta: Structure of tensors.
+  """
+  floats = [v for v in tf.nest.flatten(delta) if v.dtype.is_floating]
+  return tf.math.is_finite(
+    tf.linalg.global_norm([tf.cast(value, tf.float32) for value in floats])
+  )
+
+
 def find_faults(
   update: client_task.LocalUpdate,
   examples: client_task.Examples,
@@ -38,8 +54,8 @@ def find_faults(
     where none of them is.
   """
   # The examples too: augmentation may turn NaN pixels into finite ones.
-  finite = all_finite(
-    (update.delta, update.weight, update.metrics, examples, further)
+  finite = has_finite_norm(update.delta) & all_finite(
+    (update.weight, update.metrics, examples, further)
   )
   faults = collections.OrderedDict(
     empty=tf.equal(tf.shape(examples['y'])[0], 0),

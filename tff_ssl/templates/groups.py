@@ -255,6 +255,7 @@ def create_aggregator(
   num_groups: int,
   update_type: tff.Type,
   weight_type: tff.Type,
+  min_group_size: int = 1,
 ) -> tff.templates.AggregationProcess:
   """Creates the aggregator of clients' deltas by group.
 
@@ -265,13 +266,15 @@ def create_aggregator(
     num_groups: S.
     update_type: Of a client's update, `<value=delta, group=int32>`.
     weight_type: Of its weight.
+    min_group_size: See `Wiring`.
 
   Returns:
     An aggregation process with the result `<mean=..., weight=float32[S]>`.
 
   Raises:
     TypeError: If the factory does not aggregate by group.
-    ValueError: If an inner factory would make the means of groups wrong.
+    ValueError: If an inner factory would make the means of groups wrong, or a
+      factory of the caller's knows of no least size of a group.
   """
   by_group = (
     "model_aggregator must be one of TFF's means, one of tff_ssl's medians, or "
@@ -279,10 +282,16 @@ def create_aggregator(
     f'but is {type(factory).__name__}'
   )
   try:
-    if factory is None:
-      factory = aggregators.GroupMeanFactory(num_groups)
-    elif _is_mean_over_all(factory):
-      factory = aggregators.GroupMeanFactory(num_groups, mean_factory=factory)
+    if factory is None or _is_mean_over_all(factory):
+      factory = aggregators.GroupMeanFactory(
+        num_groups, mean_factory=factory, min_group_size=min_group_size
+      )
+    elif min_group_size > 1:
+      raise ValueError(
+        f'min_group_size={min_group_size} does not reach the groups of a '
+        f'{type(factory).__name__}: give it to '
+        'tff_ssl.GroupMeanFactory(..., min_group_size=...).'
+      )
     process = factory.create(update_type, weight_type)
   except TypeError as error:
     raise TypeError(f'{by_group}: {error}') from error
@@ -359,7 +368,11 @@ def compose(
       memories,
     ),
     create_aggregator=lambda update_type, weight_type: create_aggregator(
-      wiring.model_aggregator, num_groups, update_type, weight_type
+      wiring.model_aggregator,
+      num_groups,
+      update_type,
+      weight_type,
+      wiring.min_group_size,
     ),
     build_finalizer=build_last,
     wiring=wiring,

@@ -52,6 +52,7 @@ def test_a_class_without_examples_is_predicted_without_a_warning():
     warnings.simplefilter('error')
     summary = figures_of([0, 0, 1, 1], [0, 3, 1, 1]).summary()
   assert summary['balanced_accuracy'] == 0.75
+  assert summary['macro_f1'] == pytest.approx((2 / 3 + 1) / 2)
 
 
 def test_calibration_error_by_hand():

@@ -15,9 +15,13 @@ _ACCOUNT = tff_ssl.PrivacyAccount(
 )
 
 
-def _open(folder, rounds_done=0):
+def _open(folder, rounds_done=0, target_epsilon=None):
   return privacy_loss.PrivacyLoss(
-    _ACCOUNT, folder, rounds_done=rounds_done, first_round=2
+    _ACCOUNT,
+    folder,
+    rounds_done=rounds_done,
+    first_round=2,
+    target_epsilon=target_epsilon,
   )
 
 
@@ -46,10 +50,31 @@ def test_p5_a_repeated_round_counts_twice(tmp_path):
   # Killed before the checkpoint of round 4: it goes on after round 3.
   loss = _open(tmp_path, rounds_done=3)
   loss.begin(3, None, ['a client'])
-  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon(3)
+  # The same clients as before the kill, with noise drawn anew.
+  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon({1: 1, 2: 1})
   # That a Poisson draw finds nobody is an outcome, too.
   loss.begin(4, None, [])
-  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon(4)
+  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon({1: 2, 2: 1})
+  # Other clients are drawn where too few complete a round.
+  loss.begin(4, None, ['another'], attempt=1)
+  assert loss.facts()['epsilon'] == _ACCOUNT.epsilon({1: 3, 2: 1})
+
+
+def test_a_round_that_would_pass_the_target_does_not_begin(tmp_path):
+  target = _ACCOUNT.epsilon(3)
+  loss = _open(tmp_path, target_epsilon=target)
+  for round_num in (0, 1, 2, 3):
+    loss.begin(round_num, None, ['a client'])
+  # Rounds that are repeated leave room for fewer.
+  loss = _open(tmp_path, rounds_done=3, target_epsilon=target)
+  with pytest.raises(
+    privacy_loss.EpsilonReachedError,
+    match=rf'before round 4, .* above --target_epsilon={target:.6g}',
+  ):
+    loss.begin(3, None, ['a client'])
+  # It has released nothing: another one counts from where it was.
+  spent = _open(tmp_path, rounds_done=3).facts()['epsilon']
+  assert spent == _ACCOUNT.epsilon(2) <= target
 
 
 def test_epsilon_stands_beside_an_accuracy(tmp_path):

@@ -207,7 +207,7 @@ def test_every_round_is_measured_and_its_metrics_join_the_row():
 def test_what_is_measured_before_a_round_stands_in_its_row():
   seen = []
 
-  def measure(rounds_done, state, keys):
+  def measure(rounds_done, state, keys, attempt):
     seen.append((rounds_done, state, keys))
     return {'received': state} if rounds_done % 2 else {}
 
@@ -361,6 +361,28 @@ def test_a_round_that_too_few_complete_is_repeated_with_others():
   assert len(set(drawn)) == 4
   # Those of a round that was given up may keep states, too.
   assert states.calls[0] == ('record', 2, set().union(*drawn))
+
+
+def test_as_many_complete_a_round_as_the_share_says():
+  """As floats .14 * 50 is more than 7."""
+  everybody = {'num_clients': 50, 'clients_per_round': 50}
+  faults = client_faults.ClientFaults(50, 1)
+  seven = {**lost(43), 'participating': np.int64(7)}
+  _, recorder = run(
+    Process(clients=[seven] * 5),
+    faults=faults,
+    min_completion=0.14,
+    **everybody,
+  )
+  assert recorder.values('attempts') == {}
+  six = {**lost(44), 'participating': np.int64(6)}
+  with pytest.raises(round_loop.GivenUpError, match='min_completion=0.14'):
+    run(
+      Process(clients=[six] * 5),
+      faults=faults,
+      min_completion=0.14,
+      **everybody,
+    )
 
 
 def test_a_round_that_too_few_complete_ends_the_run(refusal):

@@ -333,6 +333,31 @@ def test_an_inner_mean_equals_the_sum(aggregate):
   _assert_equals_numpy(output.result, values, groups, weights)
 
 
+_SECURE = tff.aggregators.SecureSumFactory(50.0, -50.0)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+  'factories', [{}, {'value_sum_factory': _SECURE}], ids=['plain', 'secure']
+)
+def test_a_group_of_few_members_counts_as_one_without(aggregate, factories):
+  """Whoever has dropped out has weight 0, and is no member."""
+  values = _values(7, seed=8)
+  groups, weights = [0, 0, 0, 1, 1, 1, 2], [1.0, 2.0, 3.0, 1.0, 1.0, 0.0, 9.0]
+  output = aggregate(values, groups, weights, min_group_size=3, **factories)
+  is_shown = np.array(groups) == 0
+  atol = 1e-5 if factories else 1e-6
+  _assert_equals_numpy(
+    output.result, values, groups, weights * is_shown, atol=atol
+  )
+  # Nor does the weight of its only member show.
+  np.testing.assert_allclose(
+    output.measurements['group_weights'], [6, 0, 0], rtol=1e-6
+  )
+  whole = aggregate(values, groups, weights, min_group_size=1, **factories)
+  _assert_equals_numpy(whole.result, values, groups, weights, atol=atol)
+
+
 def test_measurements_of_the_inner_aggregator_are_passed_on(aggregate):
   factory = tff.aggregators.add_measurements(
     tff.aggregators.SumFactory(),
@@ -468,6 +493,13 @@ def test_differential_privacy_needs_the_number_of_clients(factory):
         'weight_sum_factory changes the weight',
       )
       for factory in (_clipped(_SUM), _FIXED_CLIP(0.0, 4.0, 1.0))
+    ),
+    # Groups of few members.
+    ({'min_group_size': 0}, ValueError, 'min_group_size .* but is 0'),
+    (
+      {'min_group_size': 2, 'mean_factory': aggregators.MedianFactory()},
+      ValueError,
+      'min_group_size=2 hides nobody beside a MedianFactory',
     ),
     # What is no sum, or no mean.
     (

@@ -268,6 +268,16 @@ def test_tffs_own_fed_avg_takes_the_median(tff_context):
   )
 
 
+@pytest.mark.parametrize(
+  'share, n, cut', [(0.145, 200, 29), (0.1, 10, 1), (0.1, 9, 0), (1 / 3, 9, 3)]
+)
+def test_as_many_are_trimmed_as_the_share_says(share, n, cut):
+  """As floats .145 * 200 is less than 29."""
+  values = np.square(np.arange(n, dtype=np.float32))
+  found = aggregators.TrimmedMeanFactory(share).of_sorted(values[np.newaxis])
+  np.testing.assert_allclose(found, [values[cut : n - cut].mean()], rtol=1e-6)
+
+
 def test_a_median_inside_another_factory_is_not_taken_within_groups():
   clipped = tff.aggregators.clipping_factory(1.0, aggregators.MedianFactory())
   value_type = tff.to_type(

@@ -1,5 +1,7 @@
 """Draws of participants: their distributions, and who cannot be drawn."""
 
+import functools
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -44,15 +46,20 @@ def test_poisson_draws_each_client_by_itself():
   np.testing.assert_allclose(sizes.var(), expected.var(), rtol=0.15)
   counts = np.bincount(np.concatenate(drawn), minlength=_K)
   assert scipy.stats.chisquare(counts).pvalue > 1e-3
-  keys = client_sampling.sample_keys(
+  draw = client_draws.build('poisson', num_clients=_K, clients_per_round=_C)
+  sample = functools.partial(
+    client_sampling.sample_keys,
     num_clients=_K,
     clients_per_round=_C,
-    num_groups=1,
     seed=3,
     round_num=1,
-    draw=client_draws.build('poisson', num_clients=_K, clients_per_round=_C),
+    draw=draw,
   )
+  keys = sample(num_groups=1)
   assert [key[2] for key in keys] == list(range(len(keys)))
+  # Without its first client, others would change their groups.
+  with pytest.raises(ValueError, match="num_groups=2 does not fit a 'poisson'"):
+    sample(num_groups=2)
 
 
 def test_by_day_clients_come_at_their_time():

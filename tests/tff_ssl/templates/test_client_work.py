@@ -130,6 +130,7 @@ def test_subtract_is_new_minus_start():
     ({'x': [np.nan, 0]}, 'non_finite'),
     ({'x': [0, np.inf]}, 'non_finite'),
     ({'x': [1, 1], 'label': 99}, 'non_finite'),  # an infinite weight
+    ({'x': [1e20, 0]}, 'non_finite'),  # a finite delta of infinite norm
     ({'x': [1, 1], 'group': 6}, 'invalid'),
     ({'x': []}, 'empty'),
   ],
@@ -157,6 +158,16 @@ def test_metrics_without_any_client_are_nan(process):
   output = _next(process, [_client([])])
   assert np.isnan(output.measurements['train']['mean'])
   assert output.measurements['clients']['participating'] == 0
+
+
+def test_metrics_of_few_clients_are_not_shown(tff_context):
+  process = _build(min_clients=2)
+  good, empty = _client([1, 2]), _client([])
+  hidden = _next(process, [good, empty]).measurements
+  assert all(np.isnan(value) for value in hidden['train'].values())
+  assert hidden['clients']['participating'] == 1
+  shown = _next(process, [good, empty, good]).measurements
+  assert shown['train']['mean'] == 1
 
 
 def test_without_a_tag_the_update_is_the_delta():

@@ -30,6 +30,17 @@ class TestAllFinite:
       assert not bool(faults.all_finite([tf.cast(np.nan, dtype)]))
 
 
+@pytest.mark.parametrize(
+  'largest, is_finite',
+  [(1.7e19, True), (1.9e19, False), (np.inf, False), (np.nan, False)],
+)
+def test_a_norm_is_finite_where_float32_holds_its_square(largest, is_finite):
+  delta = ModelWeights([tf.constant([1.0, largest])], [tf.constant(7)])
+  with np.errstate(over='ignore'):
+    assert np.isfinite(np.square(np.float32(largest))) == is_finite
+  assert bool(faults.has_finite_norm(delta)) == is_finite
+
+
 def test_if_finite_keeps_all_of_the_old_structure():
   old = [tf.constant([1.0, 2.0]), tf.constant(3)]
   new = [tf.constant([4.0, 5.0]), tf.constant(6)]
