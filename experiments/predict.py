@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from etils import epy
 
+from experiments.artifacts import csv_text
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 
@@ -114,7 +115,7 @@ def _run(values, arguments: list[str]) -> int:
   try:
     table = predict(pathlib.Path(model).expanduser(), files)
     if output is None:
-      table.to_csv(sys.stdout, index=False, float_format='%.6g')
+      sys.stdout.write(_as_csv(table))
       return 0
     _write(table, output)
   except KeyboardInterrupt:
@@ -123,11 +124,15 @@ def _run(values, arguments: list[str]) -> int:
   return 0
 
 
+def _as_csv(table) -> str:
+  return csv_text.of_table(table, index=False, float_format='%.6g')
+
+
 def _write(table, output) -> None:
   try:
     output.parent.mkdir(parents=True, exist_ok=True)
     with whole_files.replacing(output) as file:
-      table.to_csv(file, index=False, float_format='%.6g')
+      file.write(_as_csv(table).encode())
   except OSError as error:
     raise UsageError(
       f'--output={output} cannot be written: {error.strerror}; name another '

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from etils import epy
 
+from experiments.artifacts import csv_text
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl import whole_files
@@ -141,9 +142,10 @@ def write(
     drawn = mean_curves.read(runs, curves)
     mean_curves.plot(drawn, _with_ending(output, '.png'))
     with whole_files.replacing(_with_ending(output, '_curves.csv')) as file:
-      drawn.to_csv(file, index=False, float_format='%.4g')
+      curves_text = csv_text.of_table(drawn, index=False, float_format='%.4g')
+      file.write(curves_text.encode())
     with whole_files.replacing(_with_ending(output, '.csv')) as file:
-      table.to_csv(file, index=False)
+      file.write(csv_text.of_table(table, index=False).encode())
     if table['published'].notna().any():
       _write_picture(
         published_figures.draw(table), _with_ending(output, '_published.png')

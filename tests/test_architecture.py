@@ -63,7 +63,7 @@ _ROOMS = {
     'measuring',
     'preparing',
   },
-  'experiments.tables': {'config', 'artifacts', 'running'},
+  'experiments.tables': {'config', 'artifacts', 'preparing', 'running'},
   'experiments.reporting': {'config', 'artifacts', 'tables'},
 }
 

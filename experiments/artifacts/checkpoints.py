@@ -271,7 +271,6 @@ class CheckpointManager:
     manifest['sha256'] = _digest(_canonical(manifest))
     try:
       self._commit(round_number, contents, _canonical(manifest))
-      self._prune()
     except OSError as error:
       free = shutil.disk_usage(self._folder).free
       raise CheckpointError(
@@ -280,6 +279,14 @@ class CheckpointManager:
         f'{sum(map(len, contents.values()))} bytes and the disk has {free} '
         'free. The last sound checkpoint is untouched: make room and start '
         'again to continue.'
+      ) from error
+    try:
+      self._prune()
+    except OSError as error:
+      raise CheckpointError(
+        f'The checkpoint of round {round_number} is written, but older ones in '
+        f'{self._folder} cannot be removed: {error.strerror}; make the folder '
+        'writable and start again to continue.'
       ) from error
 
   def _commit(

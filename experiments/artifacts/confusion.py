@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib import figure
 from sklearn import metrics
 
+from experiments.artifacts import csv_text
 from tff_ssl import whole_files
 
 TABLE = 'confusion.csv'
@@ -30,7 +31,7 @@ def write(counts: pd.DataFrame, folder: pathlib.Path, title: str) -> None:
     OSError: If a file cannot be written.
   """
   with whole_files.replacing(folder / TABLE) as file:
-    counts.to_csv(file, index_label='true class')
+    file.write(csv_text.of_table(counts, index_label='true class').encode())
   if len(counts) <= _MOST_CLASSES:
     _draw(counts, folder / PICTURE, title)
 

@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artifacts import run_folder
+from experiments.artifacts import csv_text, run_folder
 
 ROUND = 'round'
-# A spreadsheet reads a cell with such a first character as a formula.
-_FORMULA_STARTS = ('=', '+', '-', '@')
 
 
 class MetricLogError(RuntimeError):
@@ -38,7 +36,7 @@ def text_cell(text: str) -> str:
       f'The metric {text!r} holds a line break or NUL: a cell of the CSV is '
       'one line; remove it.'
     )
-  return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+  return csv_text.cell(text)
 
 
 def cell(name: str, value: Any) -> str:

@@ -5,6 +5,7 @@ puts them together for a run.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,7 +26,7 @@ from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source
 from datasets.splits import resplit
 from datasets.store import client_store
-from experiments.artifacts import places, run_folder
+from experiments.artifacts import csv_text, places, run_folder
 from experiments.config import conflicts
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
@@ -251,8 +252,27 @@ def prepare(request: DataRequest) -> RunData:
     return _prepare(request)
 
 
+def digest(request: DataRequest) -> str:
+  """Returns the digest of the partition that `prepare` would make.
+
+  It tells the content of the data set, too. The data set that was read last
+  stays in memory: the runs of a table ask for one after another.
+
+  Args:
+    request: Which data, and what the run needs of them.
+
+  Raises:
+    ValueError: If data are missing or the partition is impossible.
+  """
+  with places.cache_folder(request.cache_dir):
+    source = _split(request, _read_once(**_content_of(request)))
+  request, _ = _with_known_labels(request, source)
+  partition, _ = _labelled(request, source, _partition(request, source))
+  return partition.digest()
+
+
 def _prepare(request) -> RunData:
-  source = _load(request)
+  source = _split(request, catalogue.load(**_content_of(request)))
   request, notes = _with_known_labels(request, source)
   partition = _partition(request, source)
   partition, labels_at = _labelled(request, source, partition)
@@ -299,14 +319,23 @@ def _with_known_labels(request, source) -> tuple[DataRequest, tuple[str, ...]]:
   return dataclasses.replace(request, mask=None, mask_ratio=None), (note,)
 
 
-def _load(request) -> Source:
-  """Returns the data set, split as the run asks for."""
-  source = catalogue.load(
-    request.dataset,
-    data_dir=request.data_dir,
-    cache_dir=request.cache_dir,
+@functools.lru_cache(maxsize=1)
+def _read_once(**content) -> Source:
+  return catalogue.load(**content)
+
+
+def _content_of(request) -> dict[str, object]:
+  """Returns the arguments of `catalogue.load`."""
+  return {
+    'name': request.dataset,
+    'data_dir': request.data_dir,
+    'cache_dir': request.cache_dir,
     **request.options,
-  )
+  }
+
+
+def _split(request, source) -> Source:
+  """Returns the data set, split as the run asks for."""
   source = resplit.resplit(source, request.split, request.seed)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(request, name)
@@ -378,7 +407,7 @@ def write_records(data: RunData, folder) -> None:
     )
     run_folder.write_durably(
       folder.path / run_folder.PARTITION,
-      table.to_csv(index_label='client').encode(),
+      csv_text.of_table(table, index_label='client').encode(),
     )
     statistics.plot_partition(
       data.counts,
@@ -404,5 +433,5 @@ def write_records(data: RunData, folder) -> None:
     )
     run_folder.write_durably(
       folder.path / 'label_mismatch.csv',
-      table.to_csv(index_label='client').encode(),
+      csv_text.of_table(table, index_label='client').encode(),
     )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from experiments.artifacts import csv_text
 from tff_ssl import whole_files
 from tff_ssl.simulation.client_faults import Cohort
 
@@ -89,4 +90,4 @@ class Participation:
     table = pd.DataFrame(counts, columns=list(_COLUMNS))
     table.insert(0, 'name', list(names))
     with whole_files.replacing(path) as file:
-      table.to_csv(file, index_label='client')
+      file.write(csv_text.of_table(table, index_label='client').encode())

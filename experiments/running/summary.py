@@ -25,7 +25,7 @@ def write(
   facts,
   by_class: class_figures.ClassFigures,
 ) -> list[str]:
-  """Writes summary.json, curves and confusion matrix of a finished run.
+  """Writes curves, confusion matrix and summary.json of a finished run.
 
   Args:
     settings: From `experiments.config.settings.make`.
@@ -71,7 +71,6 @@ def write(
     **proxy_evaluation.loss_figures(table, pretraining),
     'flags': settings.used,
   }
-  folder.write_summary(summary)
   title = f'{settings.process} on {settings.dataset}, seed {settings.seed}'
   confusion.write(by_class.confusion(), folder.path, title)
   curves.plot(
@@ -80,6 +79,8 @@ def write(
     title,
     parts_of_run.phases_of(settings.used),
   )
+  # Last: a folder with a summary is taken for that of a finished run.
+  folder.write_summary(summary)
   return [
     f'Final test accuracy {summary["accuracy"]:.4f} after '
     f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '

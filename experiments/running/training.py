@@ -143,6 +143,7 @@ def run(
       weights = process.get_model_weights(state)
       facts = {
         'data': data.source.title,
+        'partition_digest': data.partition.digest(),
         **data.describe(),
         **({} if owners is None else owners.describe()),
         **recipe_facts,
@@ -401,7 +402,7 @@ def _failures_of_a_run() -> Iterator[None]:
   """Turns the errors of a run that has begun into `RunFailed`."""
   try:
     yield
-  except (ValueError, TypeError) as error:
+  except (ValueError, TypeError, run_folder.RunFolderError) as error:
     raise RunFailed(str(error)) from error
   # After their first line, these only list names of TensorFlow's nodes.
   except tf.errors.OpError as error:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
+from experiments.config.usage import UsageError
 from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -81,8 +82,14 @@ def read_summary(run_dir: str | os.PathLike) -> dict | None:
 def is_finished(settings) -> bool:
   """Returns whether a run's folder holds this very run, with all its rounds.
 
+  It is of other data where the files have changed since, or are others of the
+  same names. Data are read only where all else agrees.
+
   Args:
-    settings: What has `run_dir`, `total_rounds` and `used`.
+    settings: From `experiments.config.settings.make`.
+
+  Raises:
+    UsageError: If the data of the finished run cannot be read.
   """
   summary = read_summary(settings.run_dir)
   if summary is None or summary['rounds'] != settings.total_rounds:
@@ -91,7 +98,23 @@ def is_finished(settings) -> bool:
     {k: v for k, v in used.items() if k not in settings_lib.FREE}
     for used in (summary['flags'], settings.used)
   )
-  return done == wanted
+  return done == wanted and summary.get('partition_digest') == _digest(settings)
+
+
+def _digest(settings) -> str:
+  """Returns the digest of data and partition, as a run would find them now."""
+  # It imports TensorFlow, which many tables begin without.
+  from experiments.preparing import data
+
+  command_line.quieten_tensorflow()
+  request = data.DataRequest.of_run(settings, settings.parts.process.labels_at)
+  try:
+    return data.digest(request)
+  except ValueError as error:
+    raise UsageError(
+      f'{settings.run_dir} holds a finished run, but not its data any more: '
+      f'{error} To read results alone, see python -m experiments.report.'
+    ) from error
 
 
 def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:

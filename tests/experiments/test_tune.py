@@ -8,6 +8,7 @@ import pytest
 
 from experiments import reproduce, tune
 from experiments.config import flags
+from experiments.preparing import data
 from experiments.tables import child_runs, recipes, tuning
 
 COMMON = (
@@ -37,6 +38,11 @@ def pretend(run, **summary):
       {
         'rounds': run.settings.total_rounds,
         'flags': run.settings.used,
+        'partition_digest': data.digest(
+          data.DataRequest.of_run(
+            run.settings, run.settings.parts.process.labels_at
+          )
+        ),
         **summary,
       }
     )

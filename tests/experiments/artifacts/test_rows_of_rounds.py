@@ -33,7 +33,8 @@ def test_rows(tmp_path):
   'name, shown',
   [
     ('=cmd|x', "'=cmd|x"),
-    ('-1', "'-1"),
+    ('-A1', "'-A1"),
+    ('-1', '-1'),
     ('line\nbreak\r', 'line\\nbreak\\r'),
     ('nul\0', 'nul\\x00'),
     ('a,"b"', 'a,"b"'),

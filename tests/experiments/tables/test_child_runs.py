@@ -9,10 +9,13 @@ import sys
 import threading
 import time
 
+import numpy as np
 import psutil
 import pytest
 
 from experiments.config import settings
+from experiments.config.usage import UsageError
+from experiments.preparing import data
 from experiments.tables import child_runs
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -60,6 +63,9 @@ def finish(run, **other):
   summary = {
     'rounds': run.settings.total_rounds,
     'flags': {**run.settings.used, 'run_dir': 'elsewhere'},
+    'partition_digest': data.digest(
+      data.DataRequest.of_run(run.settings, 'clients')
+    ),
   }
   (folder / 'summary.json').write_text(json.dumps(summary | other))
 
@@ -109,9 +115,42 @@ def test_other_flags_or_fewer_rounds_are_not_finished(make):
   for other in (
     {'rounds': run.settings.total_rounds - 1},
     {'flags': summary['flags'] | {'learning_rate': 0.5}},
+    {'partition_digest': 'of other data'},
   ):
     path.write_text(json.dumps(summary | other))
     assert not child_runs.is_finished(run.settings)
+
+
+def test_results_of_other_data_are_not_those_of_these(tmp_path):
+  """Files of the same names in another folder, or edited since."""
+  rng = np.random.default_rng(0)
+
+  def write(folder, labels=(0, 1, 2)):
+    folder.mkdir(exist_ok=True)
+    for split in ('train', 'test'):
+      images = rng.integers(0, 256, [60, 6, 6], dtype=np.uint8)
+      y = np.resize(labels, 60)
+      np.savez(folder / f'{split}.npz', images=images, labels=y)
+
+  def run_on(folder):
+    given = {'process': 'fedavg', 'dataset': 'npz', 'data_dir': str(folder)}
+    given |= {'run_dir': str(tmp_path / 'run'), 'num_clients': 3}
+    given['cache_dir'] = str(tmp_path / 'cache')
+    return child_runs.ChildRun('run', given, settings.make(given))
+
+  here, there = tmp_path / 'here', tmp_path / 'there'
+  write(here)
+  write(there)
+  finish(run_on(here))
+  assert child_runs.is_finished(run_on(here).settings)
+  assert not child_runs.is_finished(run_on(there).settings)
+  write(here)  # Other images; the labels are the same.
+  data._read_once.cache_clear()  # As in another process.
+  assert not child_runs.is_finished(run_on(here).settings)
+  (here / 'train.npz').unlink()
+  data._read_once.cache_clear()
+  with pytest.raises(UsageError, match='but not its data any more: .*train.n'):
+    child_runs.is_finished(run_on(here).settings)
 
 
 def test_a_signal_stops_the_current_run_and_begins_no_other(make, tmp_path):
