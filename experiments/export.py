@@ -27,6 +27,8 @@ import tempfile
 from experiments.artifacts import run_folder
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
+from tff_ssl import user_modules
+from tff_ssl.setting import Setting
 
 COMMAND = side_commands.Command(
   'export',
@@ -38,6 +40,12 @@ COMMAND = side_commands.Command(
       side_commands.OUTPUT,
       help='Folder to write, a new one; by default RUN_DIR/classifier.',
     ),
+    Setting(
+      'model',
+      str,
+      'module:NAME of the network of the run, where that is your own: no '
+      'module is imported because a folder names it.',
+    ),
   ),
   arguments='RUN_DIR',
 )
@@ -46,12 +54,15 @@ COMMAND = side_commands.Command(
 def export(
   run_dir: pathlib.Path,
   output: pathlib.Path,
+  model: str | None = None,
 ) -> int:
   """Writes the classifier of a run's newest checkpoint.
 
   Args:
     run_dir: Folder of a run, which may be resumed later.
     output: The folder to write; it must not exist.
+    model: The run's network where that is the user's own, as `module:NAME`. It
+      is imported then, and not because the folder names it.
 
   Returns:
     The number of rounds that trained the classifier.
@@ -72,7 +83,12 @@ def export(
   from experiments.running import classifiers
 
   # Locked to the end: a resumed run would remove the half-written files.
-  with run_folder.RunFolder(run_dir):
+  with (
+    run_folder.RunFolder(run_dir),
+    user_modules.only_of(
+      {model}, "give --model, too, if the network's code is yours"
+    ),
+  ):
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(
       prefix=run_folder.TEMPORARY_PREFIX, dir=output.parent
@@ -99,7 +115,7 @@ def _run(values, arguments: list[str]) -> int:
     output = pathlib.Path(values.output).expanduser()
   command_line.quieten_tensorflow()
   try:
-    rounds = export(run_dir, output)
+    rounds = export(run_dir, output, values.model)
   except (ValueError, TypeError, OSError, RuntimeError) as error:
     raise UsageError(str(error)) from error
   except KeyboardInterrupt:

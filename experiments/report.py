@@ -16,7 +16,7 @@ from etils import epy
 from experiments.artifacts import csv_text
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from tff_ssl import whole_files
+from tff_ssl import user_modules, whole_files
 from tff_ssl.setting import Setting
 
 # They take seconds to import, which --help does not need.
@@ -127,6 +127,11 @@ def write(
     UsageError: If a curve is in none of the runs, no group has the name
       `against`, or gradient diversity cannot be drawn.
   """
+  with user_modules.only_of((), 'a report does without it'):
+    return _write(groups, output, curves, against, diversity, html)
+
+
+def _write(groups, output, curves, against, diversity, html) -> pd.DataFrame:
   table = summary_tables.of_groups(groups)
   text = summary_tables.as_text(table)
   if against is not None:

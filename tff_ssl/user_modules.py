@@ -1,13 +1,42 @@
 """A user's own parts, named by where they stand: `my_package.module:NAME`."""
 
+import contextlib
+import contextvars
 import importlib
+import sys
 import traceback
+from collections.abc import Collection, Iterator
 from typing import Any
+
+# Of `only_of`: the names that may be imported, and what is said of others;
+# `None` where whoever names a module is its user.
+_allowed = contextvars.ContextVar('allowed', default=None)
 
 
 def is_reference(name: str) -> bool:
   """Returns whether a name is `module:NAME`, and not one of a registry."""
   return ':' in str(name)
+
+
+@contextlib.contextmanager
+def only_of(names: Collection[str], remedy: str) -> Iterator[None]:
+  """Imports no module within, but for some names and what is imported already.
+
+  For whatever reads names from a file that may be somebody else's: what a file
+  says is no reason to run code.
+
+  Args:
+    names: Such as `my_module:NAME`, which the user has given.
+    remedy: What to do about another name, as the end of an error message.
+
+  Yields:
+    Nothing.
+  """
+  token = _allowed.set((frozenset(names), remedy))
+  try:
+    yield
+  finally:
+    _allowed.reset(token)
 
 
 def load(argument: str, name: str, kind: type | None = None) -> Any:
@@ -23,10 +52,17 @@ def load(argument: str, name: str, kind: type | None = None) -> Any:
 
   Raises:
     ValueError: If there is no such module, it cannot be imported, it has no
-      such name, or the name stands for something else.
+      such name, or the name stands for something else; or if it must not be
+      imported (`only_of`).
   """
   wanted = 'function' if kind is None else kind.__name__
   module_name, _, attribute = name.partition(':')
+  names, remedy = _allowed.get() or ((), '')
+  if remedy and name not in names and module_name not in sys.modules:
+    raise ValueError(
+      f'{argument}={name!r} stands in a file, and no module is imported for '
+      f'what a file says: {remedy}.'
+    )
   module = _import(f'{argument}={name!r}', module_name)
   if not hasattr(module, attribute):
     raise ValueError(

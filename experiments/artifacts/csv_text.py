@@ -1,8 +1,13 @@
 """Text in CSV files that people open in spreadsheets."""
 
+from __future__ import annotations
+
 import math
 
-import pandas as pd
+from etils import epy
+
+with epy.lazy_imports():
+  import pandas as pd
 
 # A spreadsheet reads a cell with such a first character as a formula, which may
 # send data elsewhere. Names of classes and clients come from users' files.

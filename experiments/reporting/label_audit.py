@@ -19,6 +19,7 @@ from datasets.records import split_manifest
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
+from tff_ssl import user_modules
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.two_experts import TRUTH
 
@@ -126,8 +127,16 @@ def of_group(group: Group) -> Audit:
   training = [
     Line('Training', f'{NOT_RECORDED}: split.json is missing or damaged')
   ]
+  if process is None and user_modules.is_reference(flags.get('process', '')):
+    training.append(
+      Line(
+        'Process',
+        f"{flags['process']} is a user's own; no module is imported for a "
+        'report',
+      )
+    )
   if known:
-    training = [
+    training[:1] = [
       Line('Labels at the server', _at_server(known, process)),
       Line('Labels at clients', _at_clients(known, process)),
       Line(

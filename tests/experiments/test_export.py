@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import costs
 import numpy as np
@@ -10,6 +11,8 @@ import tensorflow as tf
 
 from datasets.sources import catalogue
 from experiments import export, run
+from experiments.running import classifiers
+from tff_ssl import user_modules
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,33 @@ def test_what_cannot_be_exported(make, message, tmp_path, capsys):
   assert message in error and error.startswith('error: ')
   assert error.count('\n') == 1
   assert sorted(tmp_path.rglob('*')) == before
+
+
+@pytest.mark.parametrize('given', [False, True])
+def test_a_network_is_imported_where_the_user_names_it(
+  given, tmp_path, monkeypatch, capsys
+):
+  """And not because the run folder does."""
+  name = 'canary_of_export:f'
+  (tmp_path / 'canary_of_export.py').write_text('f = len\n')
+  monkeypatch.syspath_prepend(tmp_path)
+  folder = tmp_path / 'run'
+  folder.mkdir()
+  (folder / 'flags.txt').write_text('--process=grouping\n')
+
+  def export_it(run_dir, output):
+    user_modules.load('model', name)
+    output.mkdir()
+    return 3
+
+  monkeypatch.setattr(classifiers, 'export', export_it)
+  own = [f'--model={name}'] if given else []
+  code = export.main(['export', str(folder), *own])
+  assert code == (0 if given else 2)
+  assert ('canary_of_export' in sys.modules) == given
+  error = capsys.readouterr().err
+  assert given or 'give --model, too' in error
+  sys.modules.pop('canary_of_export', None)
 
 
 @pytest.mark.runs

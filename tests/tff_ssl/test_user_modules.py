@@ -1,5 +1,7 @@
 """Objects that a command line names as module:NAME."""
 
+import sys
+
 import pytest
 
 from tff_ssl import user_modules
@@ -94,3 +96,37 @@ def test_says_where_an_import_stops(name, text, words, write_module, tmp_path):
   message = refusal(f'{name}:SPEC')
   line = 2 if name == 'fails' else 1
   assert f'{tmp_path / name}.py:{line}' in message and words in message
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+  """Name of a module that leaves a file where it is imported."""
+  left = tmp_path / 'left'
+  name = 'canary_of_user_modules'
+  (tmp_path / f'{name}.py').write_text(
+    f'open({str(left)!r}, "w").close()\nf = len\n'
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  yield name, left
+  sys.modules.pop(name, None)
+
+
+def test_what_a_file_names_is_not_imported(canary):
+  name, left = canary
+  with user_modules.only_of({'other:f'}, 'say so if it is yours'):
+    with pytest.raises(
+      ValueError, match=f"model='{name}:f' stands in a file.*: say so if"
+    ):
+      user_modules.load('model', f'{name}:f')
+    # Whatever is there already may be used.
+    assert user_modules.load('model', 'os.path:join')
+  assert not left.exists()
+  with user_modules.only_of({f'{name}:f'}, 'say so if it is yours'):
+    assert user_modules.load('model', f'{name}:f') is len
+  assert left.exists()
+
+
+def test_a_user_s_own_names_are_imported(canary):
+  name, left = canary
+  assert user_modules.load('model', f'{name}:f') is len
+  assert left.exists()

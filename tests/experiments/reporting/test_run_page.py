@@ -4,6 +4,7 @@ import html
 import html.parser
 import json
 import re
+import sys
 
 import numpy as np
 import pandas as pd
@@ -121,6 +122,24 @@ def test_the_headline_is_the_mean_of_the_last_evaluations(tmp_path):
     *('commands', 'versions'),
   ]
   assert not page.open
+
+
+def test_no_code_is_run_that_a_folder_names(tmp_path, monkeypatch):
+  left = tmp_path / 'left'
+  (tmp_path / 'canary_of_a_page.py').write_text(
+    f'open({str(left)!r}, "w").close()\n'
+  )
+  monkeypatch.syspath_prepend(tmp_path)
+  named = 'canary_of_a_page:SPEC'
+  foreign = write_run(
+    tmp_path / 'a',
+    named,
+    [0.5, 0.7],
+    flags={'process': named, 'partition': named, 'dataset': named},
+  )
+  text = Page(write_page(tmp_path, [foreign])).text
+  assert f"{named} is a user's own; no module is imported for a report" in text
+  assert not left.exists() and 'canary_of_a_page' not in sys.modules
 
 
 def test_with_few_evaluations_or_seeds_the_page_says_so(tmp_path):
