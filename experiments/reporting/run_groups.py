@@ -6,9 +6,10 @@ import pathlib
 import shlex
 from collections.abc import Sequence
 
+from experiments.artifacts import results
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.tables import child_runs, measures
+from experiments.tables import measures
 from experiments.tables.recipes import Recipe
 
 # Flags that name folders of a run.
@@ -161,7 +162,7 @@ def by_run(groups: Sequence[Group]) -> list[Group]:
 
 
 def _summary(folder) -> dict:
-  summary = child_runs.read_summary(folder)
+  summary = results.read(folder)
   if summary is None:
     raise UsageError(
       f'{folder} holds no finished run (no summary.json): name the --run_dir '

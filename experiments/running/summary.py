@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.artifacts import confusion, curves
+from experiments.artifacts import confusion, curves, results
 from experiments.config import parts_of_run
 from experiments.measuring import (
   class_figures,
@@ -80,7 +80,7 @@ def write(
     parts_of_run.phases_of(settings.used),
   )
   # Last: a folder with a summary is taken for that of a finished run.
-  folder.write_summary(summary)
+  folder.write_summary(results.sealed(summary, folder.path))
   return [
     f'Final test accuracy {summary["accuracy"]:.4f} after '
     f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '

@@ -5,7 +5,6 @@ freed when it ends.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import subprocess
@@ -14,6 +13,7 @@ import time
 import types
 from collections.abc import Sequence
 
+from experiments.artifacts import results
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
@@ -69,16 +69,6 @@ class Outcome:
     return 1 if self.failed else 0
 
 
-def read_summary(run_dir: str | os.PathLike) -> dict | None:
-  """Returns a run's summary.json, or `None` if there is none yet.
-
-  Args:
-    run_dir: The run's folder.
-  """
-  path = pathlib.Path(run_dir) / 'summary.json'
-  return json.loads(path.read_text()) if path.is_file() else None
-
-
 def is_finished(settings) -> bool:
   """Returns whether a run's folder holds this very run, with all its rounds.
 
@@ -89,9 +79,9 @@ def is_finished(settings) -> bool:
     settings: From `experiments.config.settings.make`.
 
   Raises:
-    UsageError: If the data of the finished run cannot be read.
+    UsageError: If the finished run is damaged, or its data cannot be read.
   """
-  summary = read_summary(settings.run_dir)
+  summary = results.read(settings.run_dir)
   if summary is None or summary['rounds'] != settings.total_rounds:
     return False
   done, wanted = (

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from experiments.artifacts import results
 from experiments.config import settings as settings_lib
 from experiments.tables import child_runs, measures, recipes
 
@@ -150,7 +151,6 @@ def _figures(settings, bound) -> tuple[float, float, str]:
   if None not in figures:
     return *figures, f'mean of the last {_MEASURE.argument} evaluations'
   figures = [  # Fewer evaluations than that.
-    child_runs.read_summary(each.run_dir)['accuracy']
-    for each in (settings, bound)
+    results.read(each.run_dir)['accuracy'] for each in (settings, bound)
   ]
   return *figures, 'after the last round'

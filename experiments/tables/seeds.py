@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+from experiments.artifacts import results
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, lower_bound, recipes
 
@@ -128,7 +129,7 @@ def run(given: dict[str, object]) -> int:
     print(f'error: {", ".join(outcome.failed)} failed.', file=sys.stderr)
   finished = [r.settings for r in runs if child_runs.is_finished(r.settings)]
   if finished:
-    summaries = [child_runs.read_summary(s.run_dir) for s in finished]
+    summaries = [results.read(s.run_dir) for s in finished]
     accuracies = [summary['accuracy'] for summary in summaries]
     print(f'Final test accuracy: {spread(accuracies)}')
   if has_bounds and (found := lower_bound.gains(runs)):

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from etils import epy
 
+from experiments.artifacts import results
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.parts_of_run import OF_USERS
@@ -90,7 +91,7 @@ def choose(
     cells = rows.setdefault(row, {'row': row, 'flag': flag, 'chosen': None})
     cells[value] = None
     if child_runs.is_finished(run.settings):
-      summary = child_runs.read_summary(run.settings.run_dir)
+      summary = results.read(run.settings.run_dir)
       if _MEASURE not in summary:
         raise UsageError(
           f'{run.settings.run_dir} has no validation accuracy to choose by: '

@@ -3,12 +3,12 @@
 import json
 import pathlib
 
+import finished_runs
 import pandas as pd
 import pytest
 
 from experiments import reproduce, tune
 from experiments.config import flags
-from experiments.preparing import data
 from experiments.tables import child_runs, recipes, tuning
 
 COMMON = (
@@ -27,26 +27,6 @@ def table(tmp_path):
   path = tmp_path / 'tiny.csv'
   path.write_text(TABLE)
   return str(path)
-
-
-def pretend(run, **summary):
-  """Makes a run look finished."""
-  folder = pathlib.Path(run.settings.run_dir)
-  folder.mkdir(parents=True)
-  (folder / 'summary.json').write_text(
-    json.dumps(
-      {
-        'rounds': run.settings.total_rounds,
-        'flags': run.settings.used,
-        'partition_digest': data.digest(
-          data.DataRequest.of_run(
-            run.settings, run.settings.parts.process.labels_at
-          )
-        ),
-        **summary,
-      }
-    )
-  )
 
 
 def planned(table, tmp_path, **arguments):
@@ -88,7 +68,7 @@ def test_a_setting_of_an_own_process_is_chosen(tmp_path, capsys):
   )
   assert [run.settings.sent_share for run in runs.values()] == [0.25, 0.5]
   for share, run in zip((0.25, 0.5), runs.values(), strict=True):
-    pretend(run, validation_accuracy=share)
+    finished_runs.write(run.settings, validation_accuracy=share)
   assert tune.main([*arguments, '--rows=semi']) == 0
   chosen = tmp_path / 'runs' / 'own_sent_share.csv'
   known = recipes.load(str(path))
@@ -108,7 +88,9 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   for (row, value), run in runs.items():
     accuracy = accuracies[row][VALUES.index(value)]
     # The test accuracy says the opposite, and must not choose.
-    pretend(run, validation_accuracy=accuracy, accuracy=1 - accuracy)
+    finished_runs.write(
+      run.settings, validation_accuracy=accuracy, accuracy=1 - accuracy
+    )
   argv = [
     *('tune', f'--table={table}', '--flag=learning_rate'),
     *(f'--values={",".join(VALUES)}', f'--runs_dir={tmp_path / "runs"}'),
@@ -176,7 +158,7 @@ def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
       runs_dir=str(tmp_path / 'runs'),
     )
     for (_, value), run in runs.items():
-      pretend(run, validation_accuracy=float(value))
+      finished_runs.write(run.settings, validation_accuracy=float(value))
     argv = [
       *('tune', f'--table={table}', '--flag=learning_rate', f'--rows={row}'),
       *(f'--values={",".join(values)}', f'--runs_dir={tmp_path / "runs"}'),
@@ -209,7 +191,7 @@ def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
 def test_rows_without_a_finished_run_join_others(table, tmp_path):
   path = tmp_path / 'tuned.csv'
   runs = planned(table, tmp_path)
-  pretend(runs['sup', '0.1'], validation_accuracy=0.5)
+  finished_runs.write(runs['sup', '0.1'].settings, validation_accuracy=0.5)
   both = tuning.choose('learning_rate', runs)
   both[both['row'] == 'semi'].to_csv(path, index=False)
   tuning.add_to(path, both[both['row'] == 'sup']).to_csv(path, index=False)
@@ -223,7 +205,7 @@ def test_rows_without_a_finished_run_join_others(table, tmp_path):
 def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
   runs = planned(table, tmp_path)
   for value in VALUES:
-    pretend(runs['sup', value], validation_accuracy=0.5)
+    finished_runs.write(runs['sup', value].settings, validation_accuracy=0.5)
   found = tuning.choose('learning_rate', runs)
   path = tmp_path / 'tuned.csv'
   found.to_csv(path, index=False)
@@ -234,7 +216,7 @@ def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
 
 def test_runs_without_a_validation_split_are_refused(table, tmp_path):
   runs = planned(table, tmp_path)
-  pretend(runs['sup', '0.1'], accuracy=0.5)
+  finished_runs.write(runs['sup', '0.1'].settings, accuracy=0.5)
   with pytest.raises(flags.UsageError, match='no validation accuracy .*split'):
     tuning.choose('learning_rate', runs)
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import finished_runs
 import numpy as np
 import psutil
 import pytest
@@ -56,20 +57,6 @@ def make(monkeypatch, tmp_path):
   return make
 
 
-def finish(run, **other):
-  """Writes the summary that the run would leave."""
-  folder = pathlib.Path(run.settings.run_dir)
-  folder.mkdir()
-  summary = {
-    'rounds': run.settings.total_rounds,
-    'flags': {**run.settings.used, 'run_dir': 'elsewhere'},
-    'partition_digest': data.digest(
-      data.DataRequest.of_run(run.settings, 'clients')
-    ),
-  }
-  (folder / 'summary.json').write_text(json.dumps(summary | other))
-
-
 def test_failing_and_killed_runs_do_not_stop_the_others(make, tmp_path, capfd):
   outcome = child_runs.run_all(make(1, 2, 4))
   assert outcome.failed == ('seed 1', 'seed 2')
@@ -96,7 +83,7 @@ def test_runs_that_are_alike_end_with_the_first_that_is_refused(
 
 def test_finished_runs_are_skipped(make, tmp_path, capfd):
   runs = make(4, 1, 5)
-  finish(runs[1])
+  finished_runs.write(runs[1].settings)
   assert child_runs.run_all(runs).exit_code == 0
   assert (tmp_path / '4' / 'done').exists()
   assert not (tmp_path / '1' / 'done').exists()
@@ -108,7 +95,7 @@ def test_finished_runs_are_skipped(make, tmp_path, capfd):
 def test_other_flags_or_fewer_rounds_are_not_finished(make):
   (run,) = make(4)
   assert not child_runs.is_finished(run.settings)
-  finish(run)
+  finished_runs.write(run.settings)
   assert child_runs.is_finished(run.settings)
   path = pathlib.Path(run.settings.run_dir) / 'summary.json'
   summary = json.loads(path.read_text())
@@ -141,7 +128,7 @@ def test_results_of_other_data_are_not_those_of_these(tmp_path):
   here, there = tmp_path / 'here', tmp_path / 'there'
   write(here)
   write(there)
-  finish(run_on(here))
+  finished_runs.write(run_on(here).settings)
   assert child_runs.is_finished(run_on(here).settings)
   assert not child_runs.is_finished(run_on(there).settings)
   write(here)  # Other images; the labels are the same.
