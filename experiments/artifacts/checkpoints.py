@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import tree
 
-from experiments.artifacts import run_folder
+from experiments.artifacts import run_folder, stored_arrays
 
 _FORMAT = 1
 _STATE = 'state.npz'
@@ -507,13 +507,8 @@ def _read(
   manifest = _read_manifest(path, round_number)
   content = _read_file(path, _STATE, manifest)
   try:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-      return manifest, [arrays[name] for name in sorted(arrays.files)]
-  except MemoryError:
-    raise
-  # The readers of zip and npy raise a dozen types where bytes make no sense to
-  # them: whatever it is, the file is no checkpoint's.
-  except Exception as error:
+    return manifest, list(stored_arrays.read(content).values())
+  except ValueError as error:
     raise UnsoundCheckpointError(f'its {_STATE} cannot be read') from error
 
 

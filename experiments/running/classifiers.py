@@ -16,7 +16,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.sources.tables import word_numbers
-from experiments.artifacts import checkpoints, exported_models, run_folder
+from experiments.artifacts import (
+  checkpoints,
+  exported_models,
+  run_folder,
+  stored_arrays,
+)
 from experiments.parts import networks
 from experiments.preparing import hardware
 from tff_ssl import augmentation
@@ -140,14 +145,22 @@ def unpack(content: bytes) -> tuple[Description, ModelWeights]:
 
   Args:
     content: Of the file.
+
+  Raises:
+    ValueError: If `pack` did not make it.
   """
-  with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-    description = json.loads(arrays[_DESCRIPTION].tobytes())
-    names = sorted(arrays.files)
-    weights = ModelWeights(
-      *([arrays[n] for n in names if n.startswith(kind)] for kind in _KINDS)
-    )
-  return Description(**description), weights
+  try:
+    arrays = stored_arrays.read(content)
+    description = Description(**json.loads(arrays[_DESCRIPTION].tobytes()))
+  except (ValueError, LookupError, TypeError, RecursionError) as error:
+    raise ValueError(
+      f'{FILE} is not as a run writes it ({error}): restore the checkpoint '
+      'from a copy, or let the run go on for a round.'
+    ) from error
+  weights = ModelWeights(
+    *([arrays[n] for n in arrays if n.startswith(kind)] for kind in _KINDS)
+  )
+  return description, weights
 
 
 def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
