@@ -19,6 +19,7 @@ Run it: `python -m examples.production_program --folder=FOLDER`, here, or with
 
 import asyncio
 import collections
+import json
 import pathlib
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from absl import app, flags, logging
 from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
+from tff_ssl import whole_files
 from tff_ssl.aggregators.recommended import AGGREGATORS
 
 _NUM_CLIENTS, _CLIENTS_PER_ROUND, _NUM_GROUPS = 20, 10, 2
@@ -117,6 +119,8 @@ def build_wiring() -> tff_ssl.Wiring:
       **{setting.name: given[setting.name] for setting in spec.settings},
     ),
     metrics_aggregator=tff_ssl.secure_metrics if spec.is_secure else None,
+    # A secure sum over fewer clients says much of each.
+    min_group_size=3 if spec.is_secure else 1,
     seed=_SEED.value,
   )
 
@@ -147,6 +151,34 @@ def build_process(model, views, images, labels):
     wiring=build_wiring(),
   )
   return tff_ssl.compose_with_reader(process, read_client)
+
+
+def check_settings(folder: pathlib.Path) -> None:
+  """Notes what the folder was begun with, or compares it with that.
+
+  A state goes on right with the settings that it was made with, and with others
+  not at all, or in a way that nobody can repeat.
+  """
+  now = {
+    holder.name: holder.value
+    for holder in (
+      *(_AGGREGATOR, _NOISE_MULTIPLIER, _CLIP_NORM, _TRIMMED_SHARE),
+      _SEED,
+    )
+  }
+  file = folder / 'settings.json'
+  if not file.exists():
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_files.replacing(file) as content:
+      content.write(json.dumps(now).encode())
+    return
+  begun = json.loads(file.read_text())
+  if other := [name for name in now if begun.get(name) != now[name]]:
+    raise app.UsageError(
+      f'{folder} was begun with '
+      + ' and '.join(f'--{name}={begun.get(name)}' for name in other)
+      + ': give the same, or another --folder.'
+    )
 
 
 async def train(process, validation: Validation, folder: pathlib.Path) -> None:
@@ -211,6 +243,7 @@ def main(argv) -> None:
   logging.set_verbosity(logging.WARNING)
   tf.get_logger().setLevel('WARNING')
   folder = pathlib.Path(_FOLDER.value)
+  check_settings(folder)
   images, labels = load_digits()
   model = tff_ssl.from_keras(tff_ssl.MODELS['small_cnn'].build((8, 8, 1), 10))
   views = tff_ssl.ImageViews(mean=(0.3,), stddev=(0.38,), flip=False)

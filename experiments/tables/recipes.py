@@ -54,7 +54,7 @@ _COMMON = 'common'
 _FLAG = re.compile(r'--(\w+)=(.*)', re.DOTALL)
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 # The flags that a row must not have: whoever runs it chooses them.
-_OF_THE_USER = settings_lib.REPETITION | settings_lib.NAMES
+_OF_THE_USER = settings_lib.APART
 
 
 @dataclasses.dataclass(frozen=True)

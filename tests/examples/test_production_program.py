@@ -15,16 +15,17 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _ROUNDS = 4
 
 
-def _start(folder):
+def _start(folder, *flags):
   return subprocess.Popen(
     [
       *(sys.executable, '-m', 'examples.production_program'),
       *(f'--folder={folder}', f'--rounds={_ROUNDS}', '--aggregator=secure'),
+      *flags,
     ],
     cwd=_ROOT,
     env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
     stdout=subprocess.PIPE,
-    stderr=subprocess.DEVNULL,
+    stderr=subprocess.PIPE if flags else subprocess.DEVNULL,
     text=True,
   )
 
@@ -70,3 +71,8 @@ def test_killed_and_started_again(tmp_path):
   assert states[0].keys() == states[1].keys()
   for name, value in states[0].items():
     np.testing.assert_array_equal(states[1][name], value, err_msg=name)
+  other = _start(parts, '--seed=2', '--rounds=9')
+  _, said = other.communicate(timeout=300)
+  assert other.returncode != 0
+  assert 'was begun with --seed=1: give the same, or another --folder' in said
+  assert not (parts / 'states' / 'program_state_5').exists()

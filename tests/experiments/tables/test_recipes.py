@@ -186,6 +186,8 @@ def test_refusals(given, message):
     (('common,--total_rounds=9,,,',), 'not 6 cells'),
     ((COMMON, 'a,--momentum=,,,0,'), 'own.csv:a cannot be read: --momentum='),
     ((COMMON, 'a,--total_rounds=,,,0,'), 'own.csv:a must give --total_rounds'),
+    ((COMMON, 'a,--cache_dir=/x,,,0,'), 'and none of .*cache_dir, .*cluster, '),
+    ((COMMON, 'a,--cluster=host:1,,,0,'), 'and none of .*cache_dir, .*cluster'),
   ],
 )
 def test_refused_tables(table, lines, message):
