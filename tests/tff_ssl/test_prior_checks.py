@@ -18,9 +18,7 @@ def test_condition_number_is_that_of_the_singular_values():
   assert prior_checks.condition_number(np.eye(3)) == 1
   assert prior_checks.condition_number(np.eye(3)[:, [0, 2]]) == 1
   assert prior_checks.condition_number(np.ones((3, 2))) == pytest.approx(2**52)
-
-
-def test_condition_number_of_what_tells_nothing():
+  # Of what tells nothing.
   largest = 1 / np.finfo(float).eps
   assert tff_ssl.condition_number([[0.5, 0.5]]) == largest
   assert tff_ssl.condition_number([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]) == largest

@@ -71,9 +71,7 @@ def test_around_a_server_model_is_eq_7_with_another_mean(replicas):
         size / (size + 2) * (means[0] - means[1]),
         atol=1e-6,
       )
-
-
-def test_one_group_around_a_server_model_is_that_model():
+  # One group around a server model is that model.
   own = tf.constant([[1.0, 2.0]])
   actual = groups.around(
     tf.constant([[5.0, 7.0]]), own, tf.constant([3.0]), 1.0
