@@ -193,16 +193,13 @@ def test_an_incomplete_environment_is_built_anew(checkout):
   assert len(runner.commands) >= 3
 
 
-def test_a_folder_with_something_else_is_left_alone(checkout, tmp_path):
+def test_places_where_no_environment_can_be(checkout, tmp_path):
   folder = tmp_path / 'photos'
   folder.mkdir()
   (folder / 'me.png').touch()
   with pytest.raises(colab.NotebookError, match='photos is no environment'):
     colab.build_environment(folder, root=checkout, run=_Runner())
   assert (folder / 'me.png').exists()
-
-
-def test_without_a_checkout(tmp_path):
   with pytest.raises(colab.NotebookError, match='clone the repository'):
     colab.build_environment(root=tmp_path, run=_Runner())
 
@@ -301,46 +298,35 @@ def test_where_tff_is_cells_stay_as_they_are(monkeypatch, capsys):
   assert shell.run('%%local\nx = 1\n') == 'x = 1\n'
 
 
-def test_outside_of_a_notebook(monkeypatch):
+def test_it_starts_once_and_in_a_notebook_alone(monkeypatch, capsys):
   monkeypatch.setattr(colab, '_runs_here', lambda: False)
   with pytest.raises(colab.NotebookError, match='is for notebooks'):
     colab.start()
-
-
-def test_it_starts_once(monkeypatch, capsys):
   shell = _routed(_FakeKernel())
-  monkeypatch.setattr(colab, '_runs_here', lambda: False)
   monkeypatch.setattr(colab, '_current_shell', lambda: shell)
   colab.start()
   assert capsys.readouterr().out == 'Cells run in /some/python already.\n'
 
 
-@pytest.mark.parametrize('cell', ['x = "it\'s"\nx?', '%%bash\nls\n', '!ls'])
-def test_a_cell_goes_to_the_kernel_as_it_is(cell):
-  kernel = _FakeKernel()
-  assert _routed(kernel).run(cell) is None
-  assert kernel.cells == [(7, cell)]
-
-
 @pytest.mark.parametrize(
-  ('cell', 'rest'),
+  ('cell', 'rest', 'silent'),
   [
-    ('%%local\nx = 1\n', 'x = 1\n'),
-    ('\n#@title Files\n%%local \n%%bash\nls', '%%bash\nls'),
-    ('# only a remark', '# only a remark'),
-    ('', ''),
+    *(
+      (cell, None, False) for cell in ('x = "it\'s"\nx?', '%%bash\nls\n', '!ls')
+    ),
+    # These stay.
+    ('%%local\nx = 1\n', 'x = 1\n', False),
+    ('\n#@title Files\n%%local \n%%bash\nls', '%%bash\nls', False),
+    ('# only a remark', '# only a remark', False),
+    ('', '', False),
+    # What a frontend asks for itself.
+    ('x = 1', 'x = 1', True),
   ],
 )
-def test_a_cell_that_stays(cell, rest):
+def test_a_cell_goes_to_the_kernel_as_it_is_or_stays(cell, rest, silent):
   kernel = _FakeKernel()
-  assert _routed(kernel).run(cell) == rest
-  assert not kernel.cells
-
-
-def test_what_a_frontend_asks_for_itself_stays():
-  kernel = _FakeKernel()
-  assert _routed(kernel, silent=True).run('x = 1') == 'x = 1'
-  assert not kernel.cells
+  assert _routed(kernel, silent=silent).run(cell) == rest
+  assert kernel.cells == ([(7, cell)] if rest is None else [])
 
 
 def test_what_a_cell_shows(capsys):
@@ -376,9 +362,7 @@ def test_an_error_of_a_cell_is_raised_under_its_name():
   assert type(caught.value).__name__ == 'KeyError'
   assert str(caught.value) == "'x'"
   assert caught.value._render_traceback_() == ['line 1', 'x']
-
-
-def test_a_cell_that_was_not_run_is_an_error():
+  # Also where it was not run.
   with pytest.raises(colab.NotebookError, match='run it again'):
     _routed(_FakeKernel(status='aborted')).run('x')
 

@@ -2,6 +2,7 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,14 +13,13 @@ from tff_ssl import corruption
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.simulation import client_faults, client_reader, client_sampling
-from tff_ssl.templates import client_data, client_task
+from tff_ssl.templates import client_task
 from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
 _FEATURES, _CLASSES = 3, 4
-_ELEMENTS = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
-_SPEC = client_data.ClientDataSpec(_ELEMENTS, in_context=True, has_faults=True)
+_SPEC = federations.data_spec((_FEATURES,), in_context=True, has_faults=True)
 _LABELS = np.array([0, 2, -1, 1], np.int32)
 
 
@@ -92,11 +92,11 @@ def test_bad_arguments(arguments, words):
 
 
 def test_client_data_must_say_who_is_corrupt():
-  plain = client_data.ClientDataSpec(_ELEMENTS, in_context=True)
+  plain = federations.data_spec((_FEATURES,), in_context=True)
   with pytest.raises(TypeError, match='has_faults=True'):
     corruption.Corruption('nan').of(_local_update, plain, None)
   with pytest.raises(TypeError, match='in_context=True'):
-    client_data.ClientDataSpec(_ELEMENTS, has_faults=True)
+    federations.data_spec((_FEATURES,), has_faults=True)
 
 
 def _examples(index):
@@ -108,24 +108,18 @@ def _examples(index):
 
 
 def _model():
+  shapes = ([_FEATURES, _CLASSES], [_CLASSES])
+  weights = [np.full(shape, 0.1, np.float32) for shape in shapes]
   return tiny_models.softmax_regression(
-    _FEATURES,
-    _CLASSES,
-    lambda seed: ModelWeights(
-      [
-        np.full([_FEATURES, _CLASSES], 0.1, np.float32),
-        np.full([_CLASSES], 0.1, np.float32),
-      ],
-      [],
-    ),
+    _FEATURES, _CLASSES, lambda seed: ModelWeights(weights, [])
   )
 
 
 def _build(name, kind=None, has_faults=True, **arguments):
   process = PROCESSES[name].build(
     _model(),
-    data_spec=client_data.ClientDataSpec(
-      _ELEMENTS, in_context=True, has_faults=has_faults
+    data_spec=federations.data_spec(
+      (_FEATURES,), in_context=True, has_faults=has_faults
     ),
     views=views.PlainViews(),
     corruption=kind and tff_ssl.Corruption(kind),
@@ -215,17 +209,14 @@ def test_a_straggler_takes_a_part_of_its_steps(sound):
 @pytest.mark.parts
 def test_in_groups_the_fault_stays_in_its_group(tff_context):
   """The group of two loses one; its mean is that of the other."""
-  arguments = {
-    'server_data': tff.tensorflow.computation(lambda: _examples(tf.constant(6)))
-  }
   process = _build(
     'grouping',
     'nan',
+    server_data=tff.tensorflow.computation(lambda: _examples(tf.constant(6))),
     num_groups=2,
     threshold=0.2,
     local_steps=2,
     server_steps=2,
-    **arguments,
   )
   groups = [0, 1, 0]
   actual, metrics = _trained(

@@ -1,9 +1,11 @@
 import collections
+import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close
 
 from tff_ssl import optimizer_wrappers, optimizers
 
@@ -36,8 +38,7 @@ def _run(optimizer, steps=6, gradients_at=_gradients):
 
 
 def _assert_close(actual, expected):
-  for a, e in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
+  assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('nesterov', [True, False])
@@ -122,16 +123,12 @@ def test_missing_gradient_leaves_the_weight():
   assert float(state['velocity']['a']) == 0.0
 
 
-def test_float64_weights():
+def test_float64_weights_and_other_structures():
   optimizer = optimizers.build_nesterov_sgd(0.1, weight_decay=0.1)
   state = optimizer.initialize(tf.TensorSpec([2], tf.float64))
   weight = tf.ones([2], tf.float64)
   _, moved = optimizer.next(state, weight, weight)
   assert moved.dtype == tf.float64
-
-
-def test_structure_mismatch():
-  optimizer = optimizers.build_nesterov_sgd(0.1)
   state = optimizer.initialize([tf.TensorSpec([2])])
   with pytest.raises(ValueError, match='same'):
     optimizer.next(state, [tf.zeros([2])], [tf.zeros([3])])
@@ -174,49 +171,88 @@ def test_passes_through_a_tff_builder(tff_context):
   )
 
 
+_NAN, _INF = float('nan'), float('inf')
+
+
 @pytest.mark.parametrize(
-  'arguments',
+  'make, arguments, message',
   [
-    {'learning_rate': -0.1},
-    {'momentum': 1.0},
-    {'momentum': -0.1},
-    {'weight_decay': -1e-4},
-    {'learning_rate': float('nan')},
+    *(
+      (optimizers.build_nesterov_sgd, arguments, f'{next(iter(arguments))} is')
+      for arguments in (
+        {'learning_rate': -0.1},
+        {'momentum': 1.0},
+        {'momentum': -0.1},
+        {'weight_decay': -1e-4},
+        {'learning_rate': _NAN},
+      )
+    ),
+    *(
+      (make, {'server_learning_rate': rate}, 'server_learning_rate')
+      for make in (optimizers.build_server_adam, optimizers.build_server_sgd)
+      for rate in (-0.1, _NAN)
+    ),
+    (
+      optimizers.cosine,
+      {'total_steps': 10, 'warmup_steps': 10},
+      'warmup_steps is 10 and total_steps 10',
+    ),
+    (optimizers.cosine, {'total_steps': 10, 'floor': -1}, 'floor is -1'),
+    (optimizers.cosine, {'total_steps': 10, 'scale': 0}, 'scale is 0'),
+    *(
+      (
+        optimizers.exponential,
+        {'decay': decay},
+        f'decay is {decay}: give a number',
+      )
+      for decay in (0.0, -0.5, 1.01, _NAN)
+    ),
+    # Numbers of wrappers are positive.
+    *(
+      (functools.partial(wrap, optimizers.build_grouping_sgd()), given, message)
+      for value in (0.0, -1.0, _NAN, _INF)
+      for wrap, given, message in (
+        (
+          optimizer_wrappers.clip_gradients,
+          {'max_norm': value},
+          f'max_norm is {value}',
+        ),
+        (
+          optimizer_wrappers.add_weight_decay,
+          {'weight_decay': value},
+          f'weight_decay is {value}.*positive',
+        ),
+      )
+    ),
   ],
 )
-def test_bad_arguments(arguments):
-  with pytest.raises(ValueError, match=f'{next(iter(arguments))} is'):
-    optimizers.build_nesterov_sgd(**arguments)
+def test_bad_arguments_are_named(make, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    make(**arguments)
+
+
+_TOTAL = 100 * 1024
 
 
 @pytest.mark.parametrize(
-  'make', [optimizers.build_server_adam, optimizers.build_server_sgd]
+  'schedule, step, expected',
+  [
+    (optimizers.constant(), 7, 1.0),
+    # The cosine of the EMNIST runs.
+    (optimizers.cosine(_TOTAL), 0, 1.0),
+    # 0.03 cos(7 pi / 16) = 0.00585
+    (
+      optimizers.cosine(_TOTAL),
+      _TOTAL,
+      pytest.approx(0.195, abs=1.6e-4),
+    ),
+    # Half way: cos(7 pi / 32) = 0.77301
+    (optimizers.cosine(_TOTAL), _TOTAL // 2, pytest.approx(0.77301, abs=1e-5)),
+  ],
 )
-@pytest.mark.parametrize('rate', [-0.1, float('nan')])
-def test_bad_rates_are_named(make, rate):
-  with pytest.raises(ValueError, match='server_learning_rate'):
-    make(rate)
-
-
-def test_constant():
-  factor = optimizers.constant()(tf.constant(7))
-  assert factor.dtype == tf.float32
-  assert float(factor) == 1.0
-
-
-def test_cosine_of_the_emnist_runs():
-  total = 100 * 1024
-  schedule = optimizers.cosine(total)
-  assert schedule(tf.constant(0)).dtype == tf.float32
-  assert float(schedule(tf.constant(0))) == 1.0
-  # 0.03 cos(7 pi / 16) = 0.00585
-  assert 0.03 * float(schedule(tf.constant(total))) == pytest.approx(
-    0.00585, abs=5e-6
-  )
-  # Half way: cos(7 pi / 32) = 0.77301
-  assert float(schedule(tf.constant(total // 2))) == pytest.approx(
-    0.77301, abs=1e-5
-  )
+def test_schedules(schedule, step, expected):
+  factor = schedule(tf.constant(step))
+  assert factor.dtype == tf.float32 and float(factor) == expected
 
 
 def test_cosine_of_the_svhn_runs():
@@ -246,25 +282,10 @@ def test_cosine_scale_stretches_the_clock():
     )
 
 
-def test_cosine_bad_arguments():
-  with pytest.raises(ValueError, match='warmup_steps is 10 and total_steps 10'):
-    optimizers.cosine(10, warmup_steps=10)
-  with pytest.raises(ValueError, match='floor is -1'):
-    optimizers.cosine(10, floor=-1)
-  with pytest.raises(ValueError, match='scale is 0'):
-    optimizers.cosine(10, scale=0)
-
-
 def test_exponential_multiplies_after_each_round():
   schedule = optimizers.exponential(0.9)
   factors = [float(schedule(tf.constant(r))) for r in range(4)]
   np.testing.assert_allclose(factors, [1, 0.9, 0.81, 0.729], rtol=1e-6)
-
-
-@pytest.mark.parametrize('decay', [0.0, -0.5, 1.01, float('nan')])
-def test_exponential_refuses(decay):
-  with pytest.raises(ValueError, match=f'decay is {decay}: give a number'):
-    optimizers.exponential(decay)
 
 
 # Optimizers around others.
@@ -350,16 +371,3 @@ def test_clipping_leaves_a_weight_without_gradient_alone():
   )
   _, weights = _run(clipped, 1, _with_one_missing)
   np.testing.assert_array_equal(weights[1], _start()[1])
-
-
-@pytest.mark.parametrize(
-  'wrap, message',
-  [
-    (optimizer_wrappers.clip_gradients, 'max_norm is {}'),
-    (optimizer_wrappers.add_weight_decay, 'weight_decay is {}.*positive'),
-  ],
-)
-@pytest.mark.parametrize('value', [0.0, -1.0, float('nan'), float('inf')])
-def test_numbers_of_wrappers_are_positive(wrap, message, value):
-  with pytest.raises(ValueError, match=message.format(value)):
-    wrap(optimizers.build_grouping_sgd(), value)

@@ -18,9 +18,7 @@ def test_condition_number_is_that_of_the_singular_values():
   assert prior_checks.condition_number(np.eye(3)) == 1
   assert prior_checks.condition_number(np.eye(3)[:, [0, 2]]) == 1
   assert prior_checks.condition_number(np.ones((3, 2))) == pytest.approx(2**52)
-
-
-def test_condition_number_of_what_tells_nothing():
+  # Of what tells nothing.
   largest = 1 / np.finfo(float).eps
   assert tff_ssl.condition_number([[0.5, 0.5]]) == largest
   assert tff_ssl.condition_number([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]]) == largest
@@ -47,6 +45,11 @@ def test_rank_is_demanded_unless_told_otherwise():
   with pytest.raises(ValueError, match="'b' have rank 2 for 3 classes"):
     tff_ssl.check_class_priors(priors, **NAMES)
   tff_ssl.check_class_priors(priors, **NAMES, full_rank=False)
+  # Clients and classes have numbers if no names.
+  with pytest.raises(ValueError, match="'client 1' have rank 2"):
+    tff_ssl.check_class_priors([np.eye(3), ALIKE])
+  with pytest.raises(ValueError, match="class '2' has a prior of 0"):
+    tff_ssl.check_class_priors([ALIKE])
 
 
 @pytest.mark.parametrize('full_rank', [True, False])
@@ -74,13 +77,6 @@ def test_what_cannot_be_learnt_from(priors, message, full_rank):
   with pytest.raises(ValueError, match=message) as caught:
     tff_ssl.check_class_priors(priors, **NAMES, full_rank=full_rank)
   assert '\n' not in str(caught.value)
-
-
-def test_clients_and_classes_have_numbers_if_no_names():
-  with pytest.raises(ValueError, match="'client 1' have rank 2"):
-    tff_ssl.check_class_priors([np.eye(3), ALIKE])
-  with pytest.raises(ValueError, match="class '2' has a prior of 0"):
-    tff_ssl.check_class_priors([ALIKE])
 
 
 def test_rows_come_back_normalised_and_without_padding():

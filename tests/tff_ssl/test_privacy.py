@@ -256,6 +256,8 @@ def test_epsilon_grows_with_rounds_and_falls_with_noise(sampling):
     for z in (0.3, 1.0, 3.0, 30.0)
   ]
   assert (np.diff(over_noise) < 0).all()
+  with pytest.raises(ValueError, match='rounds must be an integer >= 0, .* -1'):
+    account.epsilon(-1)
 
 
 def test_rounding_makes_no_divergence_negative():
@@ -426,8 +428,3 @@ def test_noise_for_what_is_no_epsilon(changes, message):
   }
   with pytest.raises(ValueError, match=message):
     tff_ssl.noise_multiplier_for(**{**good, **changes})
-
-
-def test_rounds_that_are_none():
-  with pytest.raises(ValueError, match='rounds must be an integer >= 0, .* -1'):
-    _account(1.0, 10, 100, 'none').epsilon(-1)

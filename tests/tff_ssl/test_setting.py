@@ -158,12 +158,9 @@ def test_a_text_that_may_be_any_is_refused_where_its_record_says_so():
   assert dataclasses.replace(INT, refused=(7,)).bad_values()[-1] == 7
 
 
-def test_a_type_that_no_flag_has_is_refused():
+def test_types_and_ways_to_shorten_that_there_are_not_are_refused():
   with pytest.raises(TypeError, match="sizes has the type <class 'list'>"):
     Setting('sizes', list, 'Sizes.')
-
-
-def test_a_way_to_shorten_that_there_is_not_is_refused():
   with pytest.raises(ValueError, match="steps has rounds='shares'"):
     dataclasses.replace(INT, rounds='shares')
 

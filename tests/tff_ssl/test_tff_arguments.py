@@ -6,10 +6,12 @@ Those are cases of `tff_ssl.testing.tff_cases`.
 import collections
 
 import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same
 from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
@@ -83,11 +85,8 @@ def build(model=model_fn, **given):
   )
 
 
-def weights_after(process, clients=CLIENTS, rounds=2):
-  state = process.initialize()
-  for _ in range(rounds):
-    state = process.next(state, clients).state
-  return process.get_model_weights(state).trainable
+def weights_after(process, rounds=2):
+  return federations.trained(process, CLIENTS, rounds)
 
 
 @costs.shared
@@ -117,8 +116,7 @@ def test_models_of_all_forms(create):
       build(model, data_spec=spec)
     model = tff_ssl.from_keras(model, from_logits=False)
   found = weights_after(build(model, data_spec=spec))
-  for ours, theirs in zip(found, weights_of_reference(), strict=True):
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+  assert_close(found, weights_of_reference(), rtol=1e-5, atol=1e-6)
 
 
 def test_an_instance_begins_with_its_weights():
@@ -127,8 +125,7 @@ def test_an_instance_begins_with_its_weights():
   model.set_weights(weights)
   process = build(model, data_spec=CLIENTS[0].element_spec)
   initial = process.get_model_weights(process.initialize()).trainable
-  np.testing.assert_array_equal(initial[0], weights[0])
-  np.testing.assert_array_equal(initial[1], weights[1])
+  assert_same(initial, weights)
   with pytest.raises(ValueError, match='same architecture'):
     tff_ssl.from_keras(
       model, initial_weights=tff.learning.models.ModelWeights(weights[:1], [])

@@ -2,6 +2,7 @@
 
 import collections
 
+import costs
 import numpy as np
 import pytest
 import tensorflow_federated as tff
@@ -20,23 +21,25 @@ _WEIGHT_TYPE = tff.types.to_type(np.float32)
 
 @pytest.fixture(scope='module')
 def aggregate(tff_context):
-  """Runs one aggregation; each process is built once."""
-  processes = {}
+  """Runs aggregations; each process is built once."""
 
-  def run(values, groups, weights, **factories):
-    key = tuple(factories.items())
-    if key not in processes:
-      processes[key] = aggregators.GroupMeanFactory(
-        _GROUPS, **factories
-      ).create(_VALUE_TYPE, _WEIGHT_TYPE)
+  @costs.shared
+  def build(**factories):
+    factory = aggregators.GroupMeanFactory(_GROUPS, **factories)
+    return factory.create(_VALUE_TYPE, _WEIGHT_TYPE)
+
+  def run(values, groups, weights, times=1, **factories):
     members = [
       collections.OrderedDict(value=value, group=np.int32(group))
       for value, group in zip(values, groups, strict=True)
     ]
-    process = processes[key]
-    return process.next(
-      process.initialize(), members, np.asarray(weights, np.float32).tolist()
-    )
+    weights = np.asarray(weights, np.float32).tolist()
+    process = build(**factories)
+    state, outputs = process.initialize(), []
+    for _ in range(times):
+      outputs.append(process.next(state, members, weights))
+      state = outputs[-1].state
+    return outputs if times > 1 else outputs[0]
 
   return run
 
@@ -184,6 +187,7 @@ def test_no_weight_in_any_group(aggregate, factories):
   np.testing.assert_array_equal(output.result['weight'], 0)
 
 
+@costs.shared
 def _private(noise_multiplier, clients, norm=1.0):
   return {
     'mean_factory': tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
@@ -193,57 +197,26 @@ def _private(noise_multiplier, clients, norm=1.0):
   }
 
 
-@pytest.fixture(scope='module')
-def private_mean(tff_context):
-  """Runs aggregations with privacy; each process is built once."""
-  processes = {}
-
-  def run(values, groups, weights=None, times=1, **arguments):
-    key = tuple(sorted(arguments.items()))
-    if key not in processes:
-      processes[key] = aggregators.GroupMeanFactory(
-        _GROUPS, **_private(**arguments)
-      ).create(_VALUE_TYPE, _WEIGHT_TYPE)
-    process = processes[key]
-    members = [
-      collections.OrderedDict(value=value, group=np.int32(group))
-      for value, group in zip(values, groups, strict=True)
-    ]
-    weights = [float(w) for w in weights or [1.0] * len(values)]
-    state = process.initialize()
-    found = []
-    for _ in range(times):
-      output = process.next(state, members, weights)
-      state = output.state
-      found.append(output.result)
-    return found if times > 1 else found[0]
-
-  return run
-
-
 def _flat(mean):
   return np.concatenate(
     [mean['kernel'].reshape(_GROUPS, -1), mean['bias'][:, np.newaxis]], axis=1
   )
 
 
-def test_private_means_divide_by_public_numbers(private_mean):
+def test_private_means_divide_by_public_numbers(aggregate):
   """Whoever is missing, and whatever a client says that it weighs."""
   values = [
     collections.OrderedDict(
       kernel=np.full([4, 2], 0.1, np.float32), bias=np.float32(0.1)
     )
   ] * 6
-  groups = [0, 0, 1, 1, 2, 2]
-  found = private_mean(
-    values, groups, [1000.0, 1, 1, 1, 1, 1], noise_multiplier=0.0, clients=6
-  )
+  groups, private = [0, 0, 1, 1, 2, 2], _private(0.0, 6)
+  found = aggregate(values, groups, [1000.0, 1, 1, 1, 1, 1], **private).result
   np.testing.assert_allclose(_flat(found['mean']), 0.1, rtol=1e-5)
   np.testing.assert_allclose(found['weight'], 2.0)
   # One of group 0 has not come, one of group 1 was left out.
-  found = private_mean(
-    values[:5], groups[1:], [1.0, 0, 1, 1, 1], noise_multiplier=0.0, clients=6
-  )
+  weights = [1.0, 0, 1, 1, 1]
+  found = aggregate(values[:5], groups[1:], weights, **private).result
   np.testing.assert_allclose(
     _flat(found['mean'])[:, 0], [0.05, 0.05, 0.1], rtol=1e-5
   )
@@ -251,7 +224,7 @@ def test_private_means_divide_by_public_numbers(private_mean):
 
 
 @pytest.mark.parts
-def test_a_client_moves_one_row_by_no_more_than_the_norm(private_mean):
+def test_a_client_moves_one_row_by_no_more_than_the_norm(aggregate):
   """The sum without noise, of 40 pairs of neighbouring cohorts."""
   norm, clients = 1.5, 4
   rng = np.random.default_rng(0)
@@ -261,20 +234,15 @@ def test_a_client_moves_one_row_by_no_more_than_the_norm(private_mean):
     values[0] = {key: value * scale for key, value in values[0].items()}
     groups = rng.integers(0, _GROUPS, clients)
     with_it, without = (
-      _flat(
-        private_mean(
-          values[first:],
-          groups[first:],
-          noise_multiplier=0.0,
-          clients=clients,
-          norm=norm,
-        )['mean']
-      )
-      * clients
-      / _GROUPS
+      aggregate(
+        values[first:],
+        groups[first:],
+        np.ones(clients - first),
+        **_private(0.0, clients, norm),
+      ).result['mean']
       for first in (0, 1)
     )
-    change = with_it - without
+    change = (_flat(with_it) - _flat(without)) * clients / _GROUPS
     size = np.linalg.norm(
       np.concatenate([v.ravel() for v in values[0].values()])
     )
@@ -284,13 +252,11 @@ def test_a_client_moves_one_row_by_no_more_than_the_norm(private_mean):
 
 
 @pytest.mark.parts
-def test_noise_is_on_all_rows(private_mean):
+def test_noise_is_on_all_rows(aggregate):
   """z times the norm on each number of the sum, so S / C of that on means."""
   values = _values(4)
-  found = private_mean(
-    values, [0, 0, 0, 0], times=200, noise_multiplier=2.0, clients=4, norm=1.5
-  )
-  means = np.stack([_flat(each['mean']) for each in found])
+  outputs = aggregate(values, [0] * 4, [1] * 4, 200, **_private(2.0, 4, 1.5))
+  means = np.stack([_flat(output.result['mean']) for output in outputs])
   noise = means - means.mean(axis=0)
   expected = 2.0 * 1.5 * _GROUPS / 4
   for row in range(_GROUPS):
@@ -425,27 +391,6 @@ _UNWEIGHTED = tff.aggregators.UnweightedMeanFactory()
 _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
 
 
-@pytest.mark.parts
-@pytest.mark.parametrize(
-  'factory',
-  [
-    _FIXED_CLIP(0.0, 4.0, 1.0),
-    _clipped(
-      tff.aggregators.as_weighted_aggregator(_FIXED_CLIP(1.0, 4.0, 1.0))
-    ),
-    tff.learning.dp_aggregator(0.1, 100.0),
-    tff.learning.ddp_secure_aggregator(0.1, 100),
-  ],
-)
-def test_differential_privacy_needs_the_number_of_clients(factory):
-  """Else the mean of ones within groups [0, 1, 1] of a cohort of 4 was .75."""
-  group_mean = aggregators.GroupMeanFactory(_GROUPS, mean_factory=factory)
-  with pytest.raises(
-    ValueError, match='mean_factory .* privacy.* clients_per_round=...'
-  ):
-    group_mean.create(_VALUE_TYPE, _WEIGHT_TYPE)
-
-
 @pytest.mark.parametrize(
   'factories, error, message',
   [
@@ -474,6 +419,24 @@ def test_differential_privacy_needs_the_number_of_clients(factory):
       {'clients_per_round': 4, 'mean_factory': _UNWEIGHTED},
       ValueError,
       'clients_per_round=4 is for a mean_factory with noise',
+    ),
+    # Private means that do not know the number of clients: else that of ones
+    # within groups [0, 1, 1] of a cohort of 4 was .75.
+    *(
+      pytest.param(
+        {'mean_factory': factory},
+        ValueError,
+        'mean_factory .* privacy.* clients_per_round=...',
+        marks=pytest.mark.parts,
+      )
+      for factory in (
+        _FIXED_CLIP(0.0, 4.0, 1.0),
+        _clipped(
+          tff.aggregators.as_weighted_aggregator(_FIXED_CLIP(1.0, 4.0, 1.0))
+        ),
+        tff.learning.dp_aggregator(0.1, 100.0),
+        tff.learning.ddp_secure_aggregator(0.1, 100),
+      )
     ),
     # Clipping behind the weights.
     *(
@@ -512,6 +475,10 @@ def test_differential_privacy_needs_the_number_of_clients(factory):
       for name in ('value_sum_factory', 'weight_sum_factory')
     ),
     ({'mean_factory': 1.0}, TypeError, 'mean_factory must be .* is float'),
+    *(
+      ({'num_groups': number}, ValueError, 'num_groups')
+      for number in (0, -2, 1.5, None)
+    ),
     (
       {'mean_factory': tff.aggregators.as_weighted_aggregator(_UNWEIGHTED)},
       TypeError,
@@ -521,12 +488,6 @@ def test_differential_privacy_needs_the_number_of_clients(factory):
 )
 def test_factories_that_do_not_fit_are_refused(factories, error, message):
   with pytest.raises(error, match=message):
-    aggregators.GroupMeanFactory(_GROUPS, **factories).create(
+    aggregators.GroupMeanFactory(**{'num_groups': _GROUPS, **factories}).create(
       _VALUE_TYPE, _WEIGHT_TYPE
     )
-
-
-@pytest.mark.parametrize('num_groups', [0, -2, 1.5, None])
-def test_number_of_groups(num_groups):
-  with pytest.raises(ValueError, match='num_groups'):
-    aggregators.GroupMeanFactory(num_groups)

@@ -14,14 +14,17 @@ _VALUES = np.array([[3, 4], [0, 1], [-2, 0], [0, 0]], np.float32)
 _WEIGHTS = np.array([1, 3, 2, 5], np.float32)
 
 
-def _run(name, **settings):
+def _create(name, **settings):
   factory = recommended.recommended_aggregator(name, **settings)
-  values = list(_VALUES)
-  if isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
-    process = factory.create(_TYPE)
-    return process.next(process.initialize(), values).result
-  process = factory.create(_TYPE, _WEIGHT)
-  return process.next(process.initialize(), values, list(_WEIGHTS)).result
+  is_weighted = isinstance(factory, tff.aggregators.WeightedAggregationFactory)
+  types = (_TYPE, _WEIGHT) if is_weighted else (_TYPE,)
+  return factory.create(*types), is_weighted
+
+
+def _run(name, weights=_WEIGHTS, **settings):
+  process, is_weighted = _create(name, **settings)
+  given = (list(weights),) if is_weighted else ()
+  return process.next(process.initialize(), list(_VALUES), *given).result
 
 
 def _clipped(norm):
@@ -72,9 +75,9 @@ def test_the_result_is_that_of_numpy(tff_context, name, settings, expected):
 
 @pytest.mark.parts
 def test_noise_is_in_proportion_to_norm_and_multiplier(tff_context):
-  process = recommended.recommended_aggregator(
+  process, _ = _create(
     'secure_dp', noise_multiplier=2.0, clip_norm=0.5, clients_per_round=4
-  ).create(_TYPE)
+  )
   state, draws = process.initialize(), []
   for _ in range(40):
     output = process.next(state, list(_VALUES))
@@ -86,11 +89,7 @@ def test_noise_is_in_proportion_to_norm_and_multiplier(tff_context):
 
 
 def test_a_round_without_weight_is_zero(tff_context):
-  process = recommended.recommended_aggregator('clip', clip_norm=1.0).create(
-    _TYPE, _WEIGHT
-  )
-  zeros = [np.float32(0)] * 4
-  result = process.next(process.initialize(), list(_VALUES), zeros).result
+  result = _run('clip', np.zeros(4, np.float32), clip_norm=1.0)
   np.testing.assert_array_equal(result, [0, 0])
 
 
@@ -99,13 +98,8 @@ def test_its_record_says_what_it_does(name):
   spec = recommended.AGGREGATORS[name]
   given = {'noise_multiplier': 0.1, 'clip_norm': 1.0, 'trimmed_share': 0.1}
   settings = {s.name: given[s.name] for s in spec.settings}
-  factory = recommended.recommended_aggregator(
-    name, clients_per_round=10, **settings
-  )
-  is_weighted = isinstance(factory, tff.aggregators.WeightedAggregationFactory)
+  process, is_weighted = _create(name, clients_per_round=10, **settings)
   assert is_weighted == spec.is_weighted
-  types = (_TYPE, _WEIGHT) if is_weighted else (_TYPE,)
-  process = factory.create(*types)
   assert aggregators.is_private(process) == spec.is_private
   assert aggregators.collects_values(process) == spec.sees_clients
   assert aggregators.has_secure_sums(process.next) == spec.is_secure

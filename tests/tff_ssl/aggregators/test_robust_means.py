@@ -278,24 +278,11 @@ def test_as_many_are_trimmed_as_the_share_says(share, n, cut):
   np.testing.assert_allclose(found, [values[cut : n - cut].mean()], rtol=1e-6)
 
 
-def test_a_median_inside_another_factory_is_not_taken_within_groups():
-  clipped = tff.aggregators.clipping_factory(1.0, aggregators.MedianFactory())
-  value_type = tff.to_type(
-    collections.OrderedDict(value=_VALUE_TYPE, group=np.int32)
+def _group_mean(**factories):
+  value_type = collections.OrderedDict(value=_VALUE_TYPE, group=np.int32)
+  return aggregators.GroupMeanFactory(2, **factories).create(
+    tff.to_type(value_type), _WEIGHT_TYPE
   )
-  with pytest.raises(ValueError, match='mean_factory has a median .* inside'):
-    aggregators.GroupMeanFactory(2, mean_factory=clipped).create(
-      value_type, _WEIGHT_TYPE
-    )
-
-
-def test_weights_of_groups_need_no_sum():
-  with pytest.raises(ValueError, match='weight_sum_factory has nothing to sum'):
-    aggregators.GroupMeanFactory(
-      2,
-      weight_sum_factory=tff.aggregators.SumFactory(),
-      mean_factory=aggregators.MedianFactory(),
-    )
 
 
 @pytest.mark.parametrize(
@@ -310,9 +297,25 @@ def test_weights_of_groups_need_no_sum():
       lambda: aggregators.GeometricMedianFactory(smoothing=0.0),
       'smoothing .* > 0',
     ),
+    # Within groups, where their weights need no sum.
+    (
+      lambda: _group_mean(
+        mean_factory=tff.aggregators.clipping_factory(
+          1.0, aggregators.MedianFactory()
+        )
+      ),
+      'mean_factory has a median .* inside',
+    ),
+    (
+      lambda: _group_mean(
+        weight_sum_factory=tff.aggregators.SumFactory(),
+        mean_factory=aggregators.MedianFactory(),
+      ),
+      'weight_sum_factory has nothing to sum',
+    ),
   ],
 )
-def test_arguments_out_of_range(build, message):
+def test_what_cannot_be_is_refused(build, message):
   with pytest.raises(ValueError, match=message):
     build()
 

@@ -6,16 +6,16 @@ import dataclasses
 import pathlib
 import shutil
 
+import comparing
+import federations
 import numpy as np
 import pytest
-import scipy.special
+import softmax_regression
 import tensorflow as tf
 
 from tff_ssl import optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 4, 3
 _SIZES = (4, 9, 6, 5)
@@ -57,10 +57,7 @@ class OwnModels:
     spec = PROCESSES[name]
     hidden = () if norm == 'none' else (5,)
     arguments = {
-      'data_spec': client_data.ClientDataSpec(
-        client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
-        in_context=True,
-      ),
+      'data_spec': federations.data_spec((_FEATURES,), in_context=True),
       'views': views.PlainViews(),
       'client_optimizer': optimizers.build_nesterov_sgd(
         self.rate, self.momentum, weight_decay=self.decay
@@ -73,9 +70,7 @@ class OwnModels:
       arguments['client_state_dir'] = str(folder)
     if spec.counts_clients:
       arguments['num_clients'] = len(self.sizes)
-    model = functional.from_keras(
-      lambda: dense.dense((_FEATURES,), _CLASSES, hidden=hidden, norm=norm)
-    )
+    model = federations.model(_FEATURES, _CLASSES, norm, hidden)
     return spec.build(model, **{**arguments, **changes})
 
   def arrays(self, index):
@@ -97,13 +92,7 @@ class OwnModels:
     )
     if spoil:
       examples['x'][0, 0] = np.nan
-    context = collections.OrderedDict(
-      client=np.int32(index), group=np.int32(-1)
-    )
-    return collections.OrderedDict(
-      examples=tf.data.Dataset.from_tensors(examples),
-      context=tf.data.Dataset.from_tensors(context),
-    )
+    return federations.in_context(examples, index)
 
   def clients(self):
     """Returns the data of all clients."""
@@ -111,10 +100,7 @@ class OwnModels:
 
   def run(self, process, num_rounds, state=None):
     """Returns the state after rounds of all clients."""
-    state = process.initialize() if state is None else state
-    for _ in range(num_rounds):
-      state = process.next(state, self.clients()).state
-    return state
+    return federations.after(process, self.clients(), num_rounds, state)
 
   def weights(self, process, state):
     """Returns the trainable weights that are evaluated."""
@@ -126,10 +112,8 @@ class OwnModels:
   def gradient(self, weights, index):
     """The gradient of a client's loss in numpy."""
     data = self.arrays(index)
-    x, y = data['x'].astype(np.float64), data['y']
-    error = scipy.special.softmax(x @ weights[0] + weights[1], axis=1)
-    error = (error - np.eye(_CLASSES)[y]) / len(y)
-    return [x.T @ error, error.sum(axis=0)]
+    x = data['x'].astype(np.float64)
+    return softmax_regression.gradient(weights, x, data['y'])
 
   def steps(self, start, velocity, index, anchor=None, proximal=0.0):
     """A client's training in numpy: weights and velocity after it.
@@ -173,6 +157,18 @@ class OwnModels:
     # Clients have models of their own.
     assert np.abs(models[0][0] - models[1][0]).max() > 1e-2
 
+  def check_statistics(self, process, state):
+    """The server's moving statistics are the mean of what clients keep."""
+    weights = process.get_model_weights(state)
+    start = len(weights.trainable)
+    stored = [
+      self.stored(index)[start : start + len(weights.non_trainable)]
+      for index in range(len(self.sizes))
+    ]
+    means = [np.mean(leaves, axis=0) for leaves in zip(*stored, strict=True)]
+    self.assert_close(weights.non_trainable, means)
+    assert np.abs(stored[0][0] - stored[1][0]).max() > 1e-2
+
   def files(self):
     """Returns the bytes of all states by their paths."""
     return {path: path.read_bytes() for path in self.root.rglob('*.state')}
@@ -180,8 +176,7 @@ class OwnModels:
   @staticmethod
   def assert_close(actual, expected, atol=1e-5):
     """Compares two lists of arrays."""
-    for a, b in zip(actual, expected, strict=True):
-      np.testing.assert_allclose(a, b, atol=atol)
+    comparing.assert_close(actual, expected, atol=atol)
 
 
 @pytest.fixture(scope='module')

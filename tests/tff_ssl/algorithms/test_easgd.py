@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_same
 
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
@@ -36,15 +37,27 @@ def imitate(problem, start, num_rounds, elastic_rate, proximal=0.0):
   return z, x, v
 
 
+PROXIMAL = objectives.Proximal(objectives.Supervised(views.PlainViews()), 0.5)
+
+
 @pytest.mark.parametrize(
-  'elastic_rate', costs.rest_in('parts', [0.5, None], dear=True)
+  'given, elastic_rate, proximal',
+  costs.rest_in(
+    'parts',
+    [
+      ({'elastic_rate': 0.5}, 0.5, 0.0),
+      ({}, 0.9, 0.0),
+      # An objective pulls to z, and not to where the client begins.
+      ({'client_objective': PROXIMAL}, 0.9, 0.5),
+    ],
+    dear=True,
+  ),
 )
-def test_rounds_equal_numpy(own_models, elastic_rate):
-  given = {} if elastic_rate is None else {'elastic_rate': elastic_rate}
+def test_rounds_equal_numpy(own_models, given, elastic_rate, proximal):
   process = own_models.build(**given)
   start = own_models.weights(process, process.initialize())
   state = own_models.run(process, 3)
-  z, x, v = imitate(own_models, start, 3, elastic_rate or 0.9)
+  z, x, v = imitate(own_models, start, 3, elastic_rate, proximal)
   own_models.assert_close(own_models.weights(process, state), z)
   own_models.check_stored(x, v)
 
@@ -117,43 +130,17 @@ def test_a_client_that_is_left_out_keeps_its_state(own_models, fault):
   )
   counted = {'spoil': 'non_finite', 'empty': 'empty'}[fault]
   assert output.metrics['client_work']['clients'][counted] == 1
-  tf.nest.map_structure(
-    np.testing.assert_array_equal,
-    output.state.global_model_weights,
-    without.global_model_weights,
-  )
+  assert_same(output.state.global_model_weights, without.global_model_weights)
   written = own_models.files()
   versions = [str(path) for path in written if path.parent.name == '0']
   assert len(versions) == 1 and len(written) == 1 + 2 * len(others)
 
 
 @pytest.mark.parts
-def test_an_objective_compares_with_the_servers_model(own_models):
-  """A proximal term pulls to z, and not to where the client begins."""
-  proximal = objectives.Proximal(objectives.Supervised(views.PlainViews()), 0.5)
-  process = own_models.build(client_objective=proximal)
-  start = own_models.weights(process, process.initialize())
-  state = own_models.run(process, 3)
-  z, x, v = imitate(own_models, start, 3, 0.9, proximal=0.5)
-  own_models.assert_close(own_models.weights(process, state), z)
-  own_models.check_stored(x, v)
-
-
-@pytest.mark.parts
 def test_moving_statistics_of_the_server_are_the_clients_mean(own_models):
   process = own_models.build(norm='batch', elastic_rate=0.5)
   state = own_models.run(process, 2)
-  statistics = process.get_model_weights(state).non_trainable
-  trainable = len(process.get_model_weights(state).trainable)
-  stored = [
-    own_models.stored(index)[trainable : trainable + len(statistics)]
-    for index in range(len(own_models.sizes))
-  ]
-  own_models.assert_close(
-    statistics,
-    [np.mean(leaves, axis=0) for leaves in zip(*stored, strict=True)],
-  )
-  assert np.abs(stored[0][0] - stored[1][0]).max() > 1e-2
+  own_models.check_statistics(process, state)
 
 
 @pytest.mark.parts

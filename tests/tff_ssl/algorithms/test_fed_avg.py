@@ -1,17 +1,14 @@
 """FedAvg and its kin against TensorFlow Federated's own processes."""
 
-import collections
-
 import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, largest_differences
 
-from tff_ssl.algorithms import PROCESSES
-from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
+from tff_ssl.models import dense
 
 _FEATURES, _CLASSES = 5, 3
 _RATE = 0.4
@@ -21,22 +18,10 @@ _STRENGTH = 0.7
 # Larger than any client: every epoch is one step on all examples, so that the
 # order in which they are shuffled does not matter.
 _BATCH = 16
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
-)
-
-
-def _keras_model(norm='none'):
-  return dense.dense((_FEATURES,), _CLASSES, norm, hidden=(4,))
 
 
 def _client(index):
-  rng = np.random.default_rng(index)
-  size = _SIZES[index]
-  return collections.OrderedDict(
-    x=rng.normal(size=(size, _FEATURES)).astype(np.float32),
-    y=rng.integers(0, _CLASSES, size).astype(np.int32),
-  )
+  return federations.examples(index, _SIZES[index], (_FEATURES,), _CLASSES)
 
 
 def _clients(epochs=1):
@@ -90,7 +75,7 @@ def references(tff_context):
 
   def model_fn():
     return tff.learning.models.from_keras_model(
-      _keras_model(),
+      dense.dense((_FEATURES,), _CLASSES, hidden=(4,)),
       loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
       input_spec=next(iter(_clients())).element_spec,
     )
@@ -122,18 +107,16 @@ def references(tff_context):
 
 @pytest.fixture(scope='module')
 def build(tff_context, references):
-  @costs.shared
-  def build_process(name='fedavg', norm='none', **changes):
-    arguments = {
-      'data_spec': _SPEC,
-      'views': views.PlainViews(),
-      'client_optimizer': _SGD,
-      'batch_size': _BATCH,
-    }
-    model = functional.from_keras(lambda: _keras_model(norm))
-    return PROCESSES[name].build(model, **{**arguments, **changes})
+  return federations.builder(
+    'fedavg',
+    lambda norm: federations.model(_FEATURES, _CLASSES, norm, hidden=(4,)),
+    data_spec=federations.data_spec((_FEATURES,)),
+    client_optimizer=_SGD,
+    batch_size=_BATCH,
+  )
 
-  return build_process
+
+_UNIFORM = {'local_epochs': 2, 'client_weighting': 'uniform'}
 
 
 @pytest.mark.parametrize(
@@ -143,23 +126,11 @@ def build(tff_context, references):
     [
       ({'local_epochs': 2}, 'weighted, 2 epochs'),
       ({'local_epochs': 1}, 'weighted'),
-      ({'local_epochs': 2, 'client_weighting': 'uniform'}, 'uniform, 2 epochs'),
-      (
-        {
-          'local_epochs': 2,
-          'client_weighting': 'uniform',
-          # Neither noise nor, at this norm, clipping.
-          'model_aggregator': _private_mean(noise_multiplier=0.0, clip=1e3),
-        },
-        'uniform, 2 epochs',
-      ),
-      (
-        {
-          'local_epochs': 2,
-          'client_weighting': 'uniform',
-          'model_aggregator': _tree_mean(noise_multiplier=0.0, clip=1e3),
-        },
-        'uniform, 2 epochs',
+      (_UNIFORM, 'uniform, 2 epochs'),
+      # Neither noise nor, at this norm, clipping.
+      *(
+        ({**_UNIFORM, 'model_aggregator': mean(0.0, 1e3)}, 'uniform, 2 epochs')
+        for mean in (_private_mean, _tree_mean)
       ),
     ],
     dear=True,
@@ -189,11 +160,10 @@ def test_secure_sums_equal_plain_ones(build, references):
 def _assert_equals(round_, reference):
   """Asserts that weights moved to where the reference's are, and its loss."""
   (actual, metrics), (expected, reference_metrics) = round_, reference
-  for ours, theirs, start in zip(
-    actual, expected, _initial_weights().trainable, strict=True
-  ):
-    np.testing.assert_allclose(ours, theirs, atol=1e-5)
-    assert np.abs(theirs - start).max() > 1e-3  # and it moved
+  assert_close(actual, expected, atol=1e-5)
+  # And it moved.
+  start = _initial_weights().trainable
+  assert min(largest_differences(expected, start)) > 1e-3
   assert metrics['client_work']['train']['loss'] == pytest.approx(
     reference_metrics['client_work']['train']['loss'], abs=1e-5
   )

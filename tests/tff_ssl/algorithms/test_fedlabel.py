@@ -1,53 +1,38 @@
 """FedLabel where it must meet FedAvg, and where its two models meet."""
 
 import collections
-import dataclasses
 
-import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
+from comparing import assert_close, assert_same
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms import PROCESSES
-from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES, _STEPS = 5, 3, 4
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
-)
-_SGD = optimizers.build_nesterov_sgd(0.3)
 
 
-def client(seed, labelled, size=9):
-  rng = np.random.default_rng(seed)
-  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
-  return collections.OrderedDict(
-    x=rng.normal(size=(size, _FEATURES)).astype(np.float32),
-    y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32),
-  )
+def client(seed, labelled):
+  return federations.examples(seed, 9, (_FEATURES,), _CLASSES, labelled)
 
 
 @pytest.fixture(scope='module')
 def build(tff_context):
-  @costs.shared
-  def build_process(name='fedlabel', norm='none', in_context=False, **changes):
-    steps = 'labelled_steps' if name == 'fedlabel' else 'local_steps'
-    return PROCESSES[name].build(
-      functional.from_keras(
-        lambda: dense.dense((_FEATURES,), _CLASSES, norm, hidden=(4,))
-      ),
-      data_spec=dataclasses.replace(_SPEC, in_context=in_context),
-      views=views.PlainViews(),
-      client_optimizer=_SGD,
-      batch_size=4,
-      seed=5,
-      **{steps: _STEPS, **changes},
-    )
+  build_process = federations.builder(
+    'fedlabel',
+    lambda norm: federations.model(_FEATURES, _CLASSES, norm, hidden=(4,)),
+    data_spec=federations.data_spec((_FEATURES,)),
+    client_optimizer=optimizers.build_nesterov_sgd(0.3),
+    batch_size=4,
+    seed=5,
+  )
 
-  return build_process
+  def build(name='fedlabel', norm='none', **changes):
+    steps = 'labelled_steps' if name == 'fedlabel' else 'local_steps'
+    return build_process(name, norm, **{steps: _STEPS, **changes})
+
+  return build
 
 
 def run(process, clients, rounds=2):
@@ -56,9 +41,8 @@ def run(process, clients, rounds=2):
   start = process.get_model_weights(state)
   data = [tf.data.Dataset.from_tensors(arrays) for arrays in clients]
   for _ in range(rounds):
-    output = process.next(state, data)
-    state = output.state
-  return start, process.get_model_weights(state), output.metrics
+    state, metrics = process.next(state, data)
+  return start, process.get_model_weights(state), metrics
 
 
 CLIENTS = [client(0, 3), client(1, 6)]
@@ -78,7 +62,7 @@ CLIENTS = [client(0, 3), client(1, 6)]
 def test_with_labels_alone_it_is_fedavg(build, norm, clients, threshold):
   _, expected, _ = run(build('fedavg', norm), clients)
   _, actual, metrics = run(build(norm=norm, threshold=threshold), clients)
-  np.testing.assert_equal(tf.nest.flatten(actual), tf.nest.flatten(expected))
+  assert_same(actual, expected)
   if threshold == 1:
     train = metrics['client_work']['train']
     assert train['mask_rate'] == 0 and np.isnan(train['pseudo_label_accuracy'])
@@ -97,17 +81,16 @@ def test_a_client_without_labels_learns_from_the_global_model(build):
 @pytest.mark.dear
 def test_the_update_is_the_sum_of_both_changes(build):
   """With the global expert alone, neither change depends on the other."""
-  process = build(in_context=True, threshold=0.0, experts='global')
+  process = build(
+    data_spec=federations.data_spec((_FEATURES,), in_context=True),
+    threshold=0.0,
+    experts='global',
+  )
 
   def after(examples):
     # A client whose randomness does not hang on its data.
-    context = collections.OrderedDict(client=np.int32(4), group=np.int32(-1))
-    data = collections.OrderedDict(
-      examples=tf.data.Dataset.from_tensors(examples),
-      context=tf.data.Dataset.from_tensors(context),
-    )
-    state = process.next(process.initialize(), [data]).state
-    return process.get_model_weights(state).trainable
+    data = federations.in_context(examples, client=4)
+    return federations.trained(process, [data])
 
   whole = CLIENTS[0]
   is_labelled = whole['y'] >= 0
@@ -123,18 +106,16 @@ def test_the_update_is_the_sum_of_both_changes(build):
 
 @pytest.mark.parts
 def test_a_server_rate_of_one_half_takes_the_mean_of_both_changes(build):
-  start, whole, _ = run(build(threshold=0.4), CLIENTS, 1)
-  _, half, _ = run(build(threshold=0.4, server_learning_rate=0.5), CLIENTS, 1)
-  for w, full, mean in zip(
-    start.trainable, whole.trainable, half.trainable, strict=True
-  ):
-    np.testing.assert_allclose(mean - w, (full - w) / 2, atol=1e-6)
+  start, whole, _ = run(build(threshold=0.6), CLIENTS, 1)
+  _, half, _ = run(build(threshold=0.6, server_learning_rate=0.5), CLIENTS, 1)
+  means = tf.nest.map_structure(lambda w, full: (w + full) / 2, start, whole)
+  assert_close(half, means, atol=1e-6)
 
 
 @pytest.mark.parts
 def test_the_weight_of_an_update_counts_what_passed(build):
   """Two clients by hand from rounds of each alone."""
-  process = build(threshold=0.4)
+  process = build(threshold=0.6)
   alone = [run(process, [c], rounds=1) for c in CLIENTS]
   start, together, _ = run(process, CLIENTS, rounds=1)
   weights = [

@@ -2,29 +2,24 @@
 
 import collections
 
-import costs
+import federations
 import numpy as np
 import pytest
-import tensorflow as tf
+from comparing import assert_close, assert_same, largest_differences
 
 from tff_ssl import objectives, optimizers
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 FEATURES, CLASSES, SETS = 5, 3, 9
-ELEMENTS = client_data.image_element_spec((FEATURES,), dtype=tf.float32)
-SPEC = client_data.ClientDataSpec(
-  ELEMENTS, in_context=True, priors_shape=(SETS, CLASSES)
+SPEC = federations.data_spec(
+  (FEATURES,), in_context=True, priors_shape=(SETS, CLASSES)
 )
 PLAIN = views.PlainViews()
 
 
 def model_with(norm='none', classes=CLASSES):
-  return functional.from_keras(
-    lambda: dense.dense((FEATURES,), classes, norm, hidden=(4,))
-  )
+  return federations.model(FEATURES, classes, norm, hidden=(4,))
 
 
 def client(index, sizes):
@@ -40,37 +35,25 @@ def client(index, sizes):
 
 
 def in_context(index, x, y, **more):
-  context = collections.OrderedDict(
-    client=np.int32(index), group=np.int32(0), **more
-  )
   examples = collections.OrderedDict(x=x, y=y.astype(np.int32))
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(examples),
-    context=tf.data.Dataset.from_tensors(context),
-  )
+  return federations.in_context(examples, index, **more)
 
 
-@costs.shared
-def build(name, norm, **arguments):
-  return PROCESSES[name].build(
-    model_with(norm),
-    data_spec=SPEC
-    if name == 'fedllp'
-    else client_data.ClientDataSpec(ELEMENTS, in_context=True),
-    views=PLAIN,
-    client_optimizer=optimizers.build_nesterov_sgd(0.1),
-    seed=5,
-    **arguments,
-  )
+BUILD = federations.builder(
+  'fedllp',
+  model_with,
+  data_spec=SPEC,
+  client_optimizer=optimizers.build_nesterov_sgd(0.1),
+  seed=5,
+)
 
 
 def train(clients, *, name='fedllp', norm='none', **arguments):
-  process = build(name, norm, **arguments)
+  process = BUILD(name, norm, **arguments)
   state = process.initialize()
   for _ in range(2):
-    output = process.next(state, clients)
-    state = output.state
-  return process.get_model_weights(state), output.metrics
+    state, metrics = process.next(state, clients)
+  return process.get_model_weights(state), metrics
 
 
 @pytest.mark.dear
@@ -91,10 +74,13 @@ def test_sets_of_one_example_and_sure_priors_are_supervised_fedavg(tff_context):
   labelled = [in_context(i, x[i], labels[i]) for i in (0, 1)]
   proportions, metrics = train(in_sets, l1_weight=0)
   supervised, expected = train(
-    labelled, name='fedavg', batch_size=1, local_epochs=1
+    labelled,
+    name='fedavg',
+    data_spec=federations.data_spec((FEATURES,), in_context=True),
+    batch_size=1,
+    local_epochs=1,
   )
-  for a, b in zip(proportions.trainable, supervised.trainable, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  assert_close(proportions, supervised, rtol=1e-5, atol=1e-6)
   losses = [m['client_work']['train']['loss'] for m in (metrics, expected)]
   assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
@@ -114,8 +100,7 @@ def test_vat_of_no_weight_is_fedllp_exactly(norm, tff_context):
     train(CLIENTS, norm=norm, client_objective=vat(weight))
     for weight in (0.0, 1.0)
   )
-  for a, b in zip(alone.trainable, without[0].trainable, strict=True):
-    np.testing.assert_array_equal(a, b)
+  assert_same(alone.trainable, without[0].trainable)
   assert not np.array_equal(with_it[0].trainable[0], alone.trainable[0])
   divergence = with_it[1]['client_work']['train']['vat_divergence']
   assert 0 < divergence < 10
@@ -140,8 +125,7 @@ def test_a_set_that_nobody_has_leaves_its_client_out(tff_context):
   alone, _ = train(CLIENTS)
   beside, metrics = train([*CLIENTS, stray])
   assert metrics['client_work']['clients']['non_finite'] == 1
-  for a, b in zip(alone.trainable, beside.trainable, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+  assert_close(alone, beside, rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parts
@@ -151,11 +135,9 @@ def test_adam_and_one_epoch_by_default(tff_context):
   hparams = process.get_hparams(state)['client_work']
   assert hparams['learning_rate'] == pytest.approx(1e-4)
   assert 'beta_1' in hparams
-  start = process.get_model_weights(state).trainable
-  lone = [client(3, [5])]
-  end = process.get_model_weights(process.next(state, lone).state).trainable
+  start, end, _ = federations.one_round(process, [client(3, [5])])
   # The first step of Adam is the rate, whatever the gradient's size.
-  largest = max(np.abs(b - a).max() for a, b in zip(start, end, strict=True))
+  largest = max(largest_differences(start, end))
   assert largest == pytest.approx(1e-4, rel=1e-2)
 
 

@@ -1,92 +1,50 @@
 """FedMatch, with labels at clients or at the server: its rounds by hand."""
 
-import collections
 import math
 
+import federations
 import numpy as np
 import pytest
-import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same
+from softmax_regression import probabilities
 
 from tff_ssl import metrics
-from tff_ssl.algorithms import PROCESSES
-from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 5, 3
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
-  in_context=True,
-)
 _RATE = 0.05
 _SGD = tff.learning.optimizers.build_sgdm(_RATE)
+_COMMON = {
+  'data_spec': federations.data_spec((_FEATURES,), in_context=True),
+  'views': federations.StrongerViews(),
+  'client_optimizer': _SGD,
+  'seed': 3,
+}
 
 
-class TwiceAsStrong(views.PlainViews):
-  """A strong view without randomness."""
-
-  def strong(self, examples, seed):
-    return self.plain(examples) * 2
-
-
-@pytest.fixture(scope='module')
-def model():
-  return functional.from_keras(
-    lambda: dense.dense((_FEATURES,), _CLASSES, hidden=())
+def arrays(seed, labelled=4):
+  return federations.separable_examples(
+    seed, 12, (_FEATURES,), _CLASSES, labelled
   )
 
 
-def arrays(seed, labelled=4, size=12):
-  rng = np.random.default_rng(seed)
-  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
-  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
-  # Classes that can be told apart.
-  x[:, 0] += 3 * labels
-  return collections.OrderedDict(
-    x=x, y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32)
-  )
-
-
-def client(index, labelled=4, size=12):
-  context = collections.OrderedDict(client=np.int32(index), group=np.int32(-1))
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(arrays(index, labelled, size)),
-    context=tf.data.Dataset.from_tensors(context),
-  )
+def client(index, labelled=4):
+  return federations.in_context(arrays(index, labelled), index)
 
 
 @pytest.fixture
-def build(model, tmp_path, tff_context):
-  def build_process(name='fedmatch', **arguments):
-    defaults = {
-      'num_clients': 8,
-      'helper_interval': 1,
-      'client_optimizer': _SGD,
-      # One step on all examples of a kind: their order does not matter.
-      'batch_size': 12,
-      'seed': 3,
-    }
-    return PROCESSES[name].build(
-      model,
-      data_spec=_SPEC,
-      views=TwiceAsStrong(),
-      client_state_dir=str(tmp_path / 'states'),
-      **{**defaults, **arguments},
-    )
-
-  return build_process
-
-
-def assert_close(actual, expected, tolerance=1e-6):
-  for a, b in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
-
-
-def probabilities(theta, x):
-  kernel, bias = (np.asarray(w, np.float64) for w in theta)
-  return scipy.special.softmax(x @ kernel + bias, axis=1)
+def build(tmp_path, tff_context):
+  return federations.builder(
+    'fedmatch',
+    federations.model(_FEATURES, _CLASSES),
+    num_clients=8,
+    helper_interval=1,
+    client_state_dir=str(tmp_path / 'states'),
+    # One step on all examples of a kind: their order does not matter.
+    batch_size=12,
+    **_COMMON,
+  )
 
 
 def backward(x, error):
@@ -139,7 +97,7 @@ def local_round(sigma, psi, data, helpers, *, lambdas, threshold):
 
 
 @pytest.mark.parts
-def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
+def test_without_psi_it_is_fedavg_on_the_labelled_examples(build):
   nothing = {
     'inter_client_weight': 0.0,
     'agreement_weight': 0.0,
@@ -153,25 +111,16 @@ def test_without_psi_it_is_fedavg_on_the_labelled_examples(build, model):
     local_steps=4,
     **nothing,
   )
-  reference = PROCESSES['fedavg'].build(
-    model,
-    data_spec=_SPEC,
-    views=TwiceAsStrong(),
-    client_optimizer=_SGD,
-    batch_size=3,
-    local_steps=4,
-    client_weighting='uniform',
-    seed=3,
-  )
-  ours, theirs = process.initialize(), reference.initialize()
-  theirs = reference.set_model_weights(theirs, process.get_model_weights(ours))
-  for _ in range(3):
-    clients = [client(0), client(1, 7), client(2, 1)]
-    ours = process.next(ours, clients).state
-    theirs = reference.next(theirs, clients).state
+  reference = federations.builder(
+    'fedavg', federations.model(_FEATURES, _CLASSES), **_COMMON
+  )(batch_size=3, local_steps=4, client_weighting='uniform')
+  start = process.get_model_weights(process.initialize())
+  theirs = reference.set_model_weights(reference.initialize(), start)
+  clients = [client(0), client(1, 7), client(2, 1)]
   assert_close(
-    process.get_model_weights(ours).trainable,
-    reference.get_model_weights(theirs).trainable,
+    federations.trained(process, clients, 3),
+    federations.trained(reference, clients, 3, theirs),
+    atol=1e-6,
   )
 
 
@@ -212,7 +161,7 @@ def test_rounds_by_hand(build):
     )
     state = output.state
     assert_close(
-      state.global_model_weights.trainable, [*sigma, *psi], tolerance=1e-5
+      state.global_model_weights.trainable, [*sigma, *psi], atol=1e-5
     )
     np.testing.assert_allclose(
       output.metrics['client_work']['train']['helpers'],
@@ -221,7 +170,7 @@ def test_rounds_by_hand(build):
   assert_close(
     process.get_model_weights(state).trainable,
     [a + b for a, b in zip(sigma, psi, strict=True)],
-    tolerance=1e-5,
+    atol=1e-5,
   )
 
 
@@ -235,17 +184,13 @@ def test_clients_that_lack_examples_or_a_row_in_the_table(build):
     output = process.next(state, [client(0, labelled)])
     after = output.state.global_model_weights.trainable
     assert output.metrics['client_work']['clients']['participating'] == 1
-    tf.nest.map_structure(
-      np.testing.assert_array_equal, after[kept], before[kept]
-    )
+    assert_same(after[kept], before[kept])
     assert not np.array_equal(after[moved][0], before[moved][0])
   # The table has 8 rows.
   alone = process.next(state, [client(0)])
   output = process.next(state, [client(0), client(8)])
   assert output.metrics['client_work']['clients']['invalid'] == 1
-  tf.nest.map_structure(
-    np.testing.assert_array_equal, output.state, alone.state
-  )
+  assert_same(output.state, alone.state)
 
 
 @tff.tensorflow.computation
@@ -292,7 +237,9 @@ def test_server_and_clients_take_turns_and_the_server_begins(with_server):
       sigma, psi, labelled['x'].astype(np.float64), labelled['y'], 2.0
     )
     state = output.state
-    assert_close(state.global_model_weights.trainable, [*sigma, *psi])
+    assert_close(
+      state.global_model_weights.trainable, [*sigma, *psi], atol=1e-6
+    )
     # Who only waits in the first round helps nobody after it.
     helpers = output.metrics['client_work']['train']['helpers']
     assert helpers == (1 if round_num == 2 else 0)
@@ -302,6 +249,7 @@ def test_server_and_clients_take_turns_and_the_server_begins(with_server):
   assert_close(
     process.get_model_weights(state).trainable,
     [a + b for a, b in zip(sigma, psi, strict=True)],
+    atol=1e-6,
   )
   # Sigma does not go up.
   size = 4 * (_FEATURES * _CLASSES + _CLASSES)

@@ -2,27 +2,26 @@
 
 import collections
 
-import costs
+import federations
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tff_ssl import algorithms, optimizers, testing
-from tff_ssl.algorithms import PROCESSES
-from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 FEATURES, CLASSES, SETS = 5, 3, 4
-ELEMENTS = client_data.image_element_spec(
-  (FEATURES,), dtype=tf.float32, true_labels=True
-)
 SPECS = {
-  name: client_data.ClientDataSpec(
-    ELEMENTS, in_context=True, priors_shape=shape
+  name: federations.data_spec(
+    (FEATURES,), true_labels=True, in_context=True, priors_shape=shape
   )
   for name, shape in (('sets', (SETS, CLASSES)), ('labels', None))
 }
+BUILD = federations.builder(
+  'fedpl',
+  lambda norm: federations.model(FEATURES, CLASSES, norm, hidden=(4,)),
+  client_optimizer=optimizers.build_nesterov_sgd(0.1),
+  batch_size=4,
+  seed=5,
+)
 
 
 def client(index, labelled, size=14):
@@ -31,49 +30,26 @@ def client(index, labelled, size=14):
   priors = rng.dirichlet(np.ones(CLASSES), SETS).astype(np.float32)
   sets = rng.integers(0, SETS, size).astype(np.int32)
   labels = priors.argmax(axis=1)[sets].astype(np.int32)
-  context = collections.OrderedDict(client=np.int32(index), group=np.int32(0))
-  if not labelled:
-    context['class_priors'] = priors
-    context['set_shares'] = (np.bincount(sets, minlength=SETS) / size).astype(
-      np.float32
-    )
+  shares = np.float32(np.bincount(sets, minlength=SETS) / size)
+  more = {} if labelled else {'class_priors': priors, 'set_shares': shares}
   examples = collections.OrderedDict(
     x=rng.normal(size=(size, FEATURES)).astype(np.float32),
     y=labels if labelled else sets,
     true_y=labels,
   )
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(examples),
-    context=tf.data.Dataset.from_tensors(context),
-  )
-
-
-@costs.shared
-def build(name, form, **arguments):
-  return PROCESSES[name].build(
-    functional.from_keras(
-      lambda: dense.dense((FEATURES,), CLASSES, 'none', hidden=(4,))
-    ),
-    data_spec=SPECS[form],
-    views=views.PlainViews(),
-    client_optimizer=optimizers.build_nesterov_sgd(0.1),
-    batch_size=4,
-    seed=5,
-    **arguments,
-  )
+  return federations.in_context(examples, index, **more)
 
 
 def train(rounds, name='fedpl', form='sets', **arguments):
   """Returns the weights after each round, and the metrics of the last one."""
-  process = build(name, form, **arguments)
+  process = BUILD(name, data_spec=SPECS[form], **arguments)
   state = process.initialize()
   clients = [client(i, form == 'labels') for i in (0, 1)]
   weights = []
   for _ in range(rounds):
-    output = process.next(state, clients)
-    state = output.state
+    state, metrics = process.next(state, clients)
     weights.append(process.get_model_weights(state).trainable)
-  return weights, output.metrics['client_work']['train']
+  return weights, metrics['client_work']['train']
 
 
 @pytest.mark.dear

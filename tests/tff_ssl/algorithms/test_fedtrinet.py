@@ -1,25 +1,25 @@
 """FedTriNet's second phase, step by step, and what stays with a client."""
 
-import collections
-
-import costs
+import federations
 import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close
 
-from tff_ssl.algorithms import PROCESSES, fedtrinet
-from tff_ssl.augmentation import views
+from tff_ssl.algorithms import fedtrinet
 from tff_ssl.models import dense, functional, heads, split
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 5, 3
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
-  in_context=True,
-)
-_SGD = tff.learning.optimizers.build_sgdm(0.3)
+_COMMON = {
+  'data_spec': federations.data_spec((_FEATURES,), in_context=True),
+  'client_optimizer': tff.learning.optimizers.build_sgdm(0.3),
+  # One step on all labelled examples: their order does not matter.
+  'batch_size': 12,
+  'local_epochs': 1,
+  'seed': 3,
+}
 
 
 @pytest.fixture(scope='module')
@@ -30,43 +30,23 @@ def model():
   )
 
 
-def arrays(seed, labelled, size=12):
-  rng = np.random.default_rng(seed)
-  labels = rng.integers(0, _CLASSES, size).astype(np.int32)
-  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
-  # Classes that can be told apart.
-  x[:, 0] += 3 * labels
-  return collections.OrderedDict(
-    x=x, y=np.where(np.arange(size) < labelled, labels, -1).astype(np.int32)
+def arrays(seed, labelled):
+  return federations.separable_examples(
+    seed, 12, (_FEATURES,), _CLASSES, labelled
   )
 
 
 def client(index, labelled=4):
-  context = collections.OrderedDict(client=np.int32(index), group=np.int32(-1))
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(arrays(index, labelled)),
-    context=tf.data.Dataset.from_tensors(context),
-  )
+  return federations.in_context(arrays(index, labelled), index)
 
 
 @pytest.fixture(scope='module')
 def build(model, tmp_path_factory, tff_context):
-  @costs.shared
-  def build_process(**arguments):
-    return PROCESSES['fedtrinet'].build(
-      model,
-      data_spec=_SPEC,
-      views=views.PlainViews(),
-      client_state_dir=str(tmp_path_factory.mktemp('states')),
-      client_optimizer=_SGD,
-      # One step on all labelled examples: their order does not matter.
-      batch_size=12,
-      local_epochs=1,
-      seed=3,
-      **arguments,
-    )
-
-  return build_process
+  build = federations.builder('fedtrinet', model, **_COMMON)
+  folder = tmp_path_factory.mktemp('states')
+  return lambda rounds: build(
+    supervised_rounds=rounds, client_state_dir=str(folder / str(rounds))
+  )
 
 
 def probabilities(weights, x):
@@ -88,41 +68,20 @@ def step(model, weights, x, y, frozen=False):
   return [*map(np.asarray, weights[:2]), *new[2:]] if frozen else new
 
 
-def assert_close(weights, others, atol=1e-6):
-  for a, b in zip(weights, others, strict=True):
-    np.testing.assert_allclose(a, b, atol=atol)
-
-
 @pytest.mark.parts
 def test_the_first_phase_is_fedavg(build, model):
-  process = build(supervised_rounds=3)
-  reference = PROCESSES['fedavg'].build(
-    model,
-    data_spec=_SPEC,
-    views=views.PlainViews(),
-    client_optimizer=_SGD,
-    batch_size=12,
-    local_epochs=1,
-    seed=3,
-  )
-  states = [p.initialize() for p in (process, reference)]
-  for _ in range(2):
-    clients = [client(0), client(1, 7)]
-    states = [
-      p.next(s, clients).state
-      for p, s in zip((process, reference), states, strict=True)
-    ]
+  clients = [client(0), client(1, 7)]
+  reference = federations.builder('fedavg', model, **_COMMON)()
   assert_close(
-    *(
-      p.get_model_weights(s).trainable
-      for p, s in zip((process, reference), states, strict=True)
-    )
+    federations.trained(build(3), clients, 2),
+    federations.trained(reference, clients, 2),
+    atol=1e-6,
   )
 
 
 @pytest.mark.dear
 def test_a_round_of_the_second_phase_by_hand(build, model):
-  process = build(supervised_rounds=1)
+  process = build(1)
   data, labels = arrays(0, 4)['x'], arrays(0, 4)['y']
   x, y = data[:4], labels[:4]
   state = process.initialize()
@@ -130,7 +89,7 @@ def test_a_round_of_the_second_phase_by_hand(build, model):
   first = process.next(state, [client(0)])
   broad = process.get_model_weights(first.state).trainable
   # Alone in the round, the client's model is the global one, and its old one.
-  assert_close(broad, step(model, start, x, y))
+  assert_close(broad, step(model, start, x, y), atol=1e-6)
   second = process.next(first.state, [client(0)])
 
   new = step(model, broad, x, y, frozen=True)
@@ -156,7 +115,7 @@ def rounds(process, state, participants):
 @pytest.mark.parts
 def test_a_client_goes_on_with_its_own_old_model(build):
   """With another past of client 1 alone, its next round is another."""
-  process, ends = build(supervised_rounds=0), []
+  process, ends = build(0), []
   for past in ([[0, 1]], [[0, 1], [0, 1]]):
     state = rounds(process, process.initialize(), past)
     # The same global weights and round for both.
@@ -171,7 +130,7 @@ def test_a_client_goes_on_with_its_own_old_model(build):
 
 
 def test_an_empty_client_changes_nothing_in_the_second_phase(build):
-  process = build(supervised_rounds=1)
+  process = build(1)
   state = rounds(process, process.initialize(), [[0, 1]])
   clients = [client(0), client(1)]
   nobody = client(2)
@@ -184,6 +143,7 @@ def test_an_empty_client_changes_nothing_in_the_second_phase(build):
   assert_close(
     process.get_model_weights(alone.state).trainable,
     process.get_model_weights(together.state).trainable,
+    atol=1e-6,
   )
 
 

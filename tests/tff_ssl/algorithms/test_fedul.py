@@ -1,22 +1,19 @@
 """FedUL: what it equals where sets are classes, its bases, its refusals."""
 
-import collections
-
 import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, largest_differences
 
 from tff_ssl import algorithms, metrics, optimizers, testing
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES, _SETS = 5, 3, 4
 _SIZES = (9, 14, 6)
-_ELEMENTS = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
 _PRIORS = np.array(
   [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0, 0, 0]], np.float32
 )
@@ -24,17 +21,13 @@ _SHARES = np.array([0.5, 0.3, 0.2, 0], np.float32)
 
 
 def _spec(priors_shape=(_SETS, _CLASSES)):
-  return client_data.ClientDataSpec(
-    _ELEMENTS, in_context=True, priors_shape=priors_shape
+  return federations.data_spec(
+    (_FEATURES,), in_context=True, priors_shape=priors_shape
   )
 
 
 def _examples(index):
-  rng = np.random.default_rng(index)
-  return collections.OrderedDict(
-    x=rng.normal(size=(_SIZES[index], _FEATURES)).astype(np.float32),
-    y=rng.integers(0, _CLASSES, _SIZES[index]).astype(np.int32),
-  )
+  return federations.examples(index, _SIZES[index], (_FEATURES,), _CLASSES)
 
 
 def _clients(priors=_PRIORS, shares=_SHARES, **more):
@@ -42,23 +35,14 @@ def _clients(priors=_PRIORS, shares=_SHARES, **more):
   if priors is not None:
     more = {'class_priors': priors, 'set_shares': shares, **more}
   return [
-    collections.OrderedDict(
-      examples=tf.data.Dataset.from_tensors(_examples(index)),
-      context=tf.data.Dataset.from_tensors(
-        collections.OrderedDict(
-          client=np.int32(index), group=np.int32(-1), **more
-        )
-      ),
-    )
+    federations.in_context(_examples(index), index, **more)
     for index in range(len(_SIZES))
   ]
 
 
 @pytest.fixture(scope='module')
 def model():
-  return functional.from_keras(
-    lambda: dense.dense((_FEATURES,), _CLASSES, hidden=(4,))
-  )
+  return federations.model(_FEATURES, _CLASSES, hidden=(4,))
 
 
 @pytest.fixture(scope='module')
@@ -84,13 +68,8 @@ def build(tff_context, model):
 
 
 def _one_round(process, clients):
-  state = process.initialize()
-  output = process.next(state, clients)
-  return (
-    process.get_model_weights(state).trainable,
-    process.get_model_weights(output.state).trainable,
-    output.metrics['client_work'],
-  )
+  before, after, reported = federations.one_round(process, clients)
+  return before, after, reported['client_work']
 
 
 @pytest.fixture(scope='module')
@@ -111,9 +90,8 @@ def test_pure_sets_of_one_size_give_supervised_fedavg(build):
     _clients(priors=None),
   )
   # The same draws, and sums in another order.
-  for one, other, first in zip(actual, expected, start, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-6)
-    assert np.abs(other - first).max() > 0.01
+  assert_close(actual, expected, atol=1e-6)
+  assert min(largest_differences(expected, start)) > 0.01
   for key, name in (('loss', 'loss'), ('accuracy', 'set_accuracy')):
     assert sets['train'][name] == pytest.approx(labels['train'][key], rel=1e-5)
 
@@ -180,8 +158,7 @@ def test_fednova_with_equal_steps_is_fedavg(build):
   steps = {'local_steps': 3, 'local_epochs': None}
   _, expected, _ = _one_round(build(**steps), _clients())
   _, actual, _ = _one_round(build(base_process='fednova', **steps), _clients())
-  for one, other in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-6)
+  assert_close(actual, expected, atol=1e-6)
 
 
 @pytest.mark.parts
@@ -198,12 +175,7 @@ def test_scaffold_starts_as_fedavg_and_then_corrects(build, tmp_path):
       state = process.next(state, _clients()).state
       weights[base, round_num] = state.global_model_weights.trainable
   first, second = (
-    [
-      np.abs(one - other).max()
-      for one, other in zip(
-        weights['fedavg', r], weights['scaffold', r], strict=True
-      )
-    ]
+    largest_differences(weights['fedavg', r], weights['scaffold', r])
     for r in range(2)
   )
   assert max(first) < 1e-6 < 1e-4 < max(second)
@@ -223,18 +195,14 @@ def test_the_client_optimizer_is_adam_anew_in_each_round(model):
     model, data_spec=_spec(), views=views.PlainViews()
   )
   state = process.initialize()
-  assert list(state.client_work) == ['hparams']
   assert state.client_work['hparams']['learning_rate'] == pytest.approx(1e-4)
-  output = process.next(state, _clients())
+  after = federations.after(process, _clients())
   # One pass in minibatches of 128 is one step of 1e-4 here: with other signs of
   # the clients less, never more.
-  for before, after in zip(
-    process.get_model_weights(state).trainable,
-    process.get_model_weights(output.state).trainable,
-    strict=True,
-  ):
-    assert np.abs(after - before).max() <= 1.001e-4
-  assert list(output.state.client_work) == ['hparams']
+  both = [process.get_model_weights(each).trainable for each in (state, after)]
+  assert max(largest_differences(*both)) <= 1.001e-4
+  for each in (state, after):
+    assert list(each.client_work) == ['hparams']
 
 
 @pytest.mark.parts
@@ -246,16 +214,14 @@ def test_a_client_whose_sets_contradict_its_shares_is_left_out(build):
   _, expected, _ = _one_round(process, others)
   _, actual, reported = _one_round(process, others + broken)
   assert reported['clients']['non_finite'] == 1
-  for one, other in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-7)
+  assert_close(actual, expected, atol=1e-7)
 
 
 @pytest.mark.parts
 def test_supervised_training_goes_on_from_the_classifier(build, model):
   """What FedUL learnt is a model like any other."""
   process = build()
-  state = process.next(process.initialize(), _clients()).state
-  found = process.get_model_weights(state)
+  found = process.get_model_weights(federations.after(process, _clients()))
   on_labels = PROCESSES['fedavg'].build(
     model,
     data_spec=_spec(None),

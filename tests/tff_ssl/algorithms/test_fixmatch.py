@@ -2,15 +2,16 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
-import scipy.special
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close
 
 import tff_ssl
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.models import dense, functional
 from tff_ssl.testing import tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
@@ -19,36 +20,21 @@ _RATE, _MOMENTUM, _THRESHOLD, _DECAY = 0.5, 0.9, 0.6, 0.4
 _LABELLED, _RATIO, _ROUNDS = 3, 4, 3
 
 
-class _ShiftedViews(tff_ssl.PlainViews):
-  """The strong view is the weak one plus 1, so that the two differ."""
-
-  def strong(self, examples, seed):
-    return self.plain(examples) + 1.0
-
-
-def _gradient(weights, x, y, mask):
-  """Of the mean cross-entropy; examples with mask 0 count in the mean."""
-  kernel, bias = weights
-  errors = scipy.special.softmax(x @ kernel + bias, axis=1) - np.eye(3)[y]
-  errors *= mask[:, np.newaxis] / len(y)
-  return [x.T @ errors, errors.sum(axis=0)]
-
-
 def _by_hand(weights, x, y):
   """One step on all labelled and all unlabelled examples; the average after."""
   labelled = y >= 0
   velocity = [np.zeros_like(w) for w in weights]
   average = weights
-  passed = []
+  passed, gradient_of = [], softmax_regression.gradient
   for n in range(_ROUNDS):
-    teacher = scipy.special.softmax(x @ weights[0] + weights[1], axis=1)
+    teacher = softmax_regression.probabilities(weights, x)
     mask = (teacher.max(axis=1) >= _THRESHOLD).astype(float)
     passed.append(mask.mean())
     gradient = [
       a + b
       for a, b in zip(
-        _gradient(weights, x[labelled], y[labelled], np.ones(labelled.sum())),
-        _gradient(weights, x + 1, teacher.argmax(axis=1), mask),
+        gradient_of(weights, x[labelled], y[labelled]),
+        gradient_of(weights, x + 1, teacher.argmax(axis=1), mask),
         strict=True,
       )
     ]
@@ -71,15 +57,17 @@ def test_three_steps_by_hand():
   x = np.float32(rng.normal(size=(size, 4)))
   y = np.full(size, -1, np.int32)
   y[2 : 2 + _LABELLED] = [0, 2, 1]
-  model = functional.from_keras(dense.dense((4,), 3, hidden=()))
+  model = federations.model(4, 3)
   process = tff_ssl.build_fixmatch(
     model,
     data_spec=collections.OrderedDict(
       x=tf.TensorSpec([None, 4]), y=tf.TensorSpec([None], tf.int32)
     ),
-    views=_ShiftedViews(),
+    views=federations.ShiftedViews(),
     unlabelled_ratio=_RATIO,
-    client_objective=tff_ssl.SemiSupervised(_ShiftedViews(), _THRESHOLD),
+    client_objective=tff_ssl.SemiSupervised(
+      federations.ShiftedViews(), _THRESHOLD
+    ),
     client_training=tff_ssl.TrainingPlan(
       optimizer=tff.learning.optimizers.build_sgdm(_RATE, _MOMENTUM),
       batch_size=_LABELLED,
@@ -91,12 +79,9 @@ def test_three_steps_by_hand():
   data = tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
   state = process.initialize()
   initial = process.get_model_weights(state).trainable
-  for _ in range(_ROUNDS):
-    state = process.next(state, [data]).state
-  found = process.get_model_weights(state).trainable
+  found = federations.trained(process, [data], _ROUNDS, state)
   expected = _by_hand([np.float64(w) for w in initial], np.float64(x), y)
-  for a, b in zip(found, expected, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+  assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_average_is_0999_of_each_step():

@@ -3,31 +3,28 @@
 import collections
 import math
 
-import costs
+import federations
 import numpy as np
 import pytest
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same, largest_differences
 
 from tff_ssl import aggregators, objectives, optimizers
-from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 4, 3
 _CLIENT_RATE, _SERVER_RATE = 0.5, 0.3
 _CLIENT_EPOCHS, _SERVER_STEPS = 2, 3
 _SERVER_SIZE = 12
 _TOLERANCE = 2e-5
-
-_SPEC = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+_SUPERVISED = objectives.Supervised(views.PlainViews())
 
 
 def _examples(seed, size):
-  rng = np.random.default_rng(seed)
-  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
-  return x, rng.integers(0, _CLASSES, size).astype(np.int32)
+  arrays = federations.examples(seed, size, (_FEATURES,), _CLASSES)
+  return arrays['x'], arrays['y']
 
 
 _SERVER_SET = _examples(1000, _SERVER_SIZE)
@@ -40,34 +37,24 @@ def _server_data():
 
 
 @pytest.fixture(scope='module')
-def model():
-  return functional.from_keras(dense.dense((_FEATURES,), _CLASSES, hidden=()))
+def build(tff_context):
+  """Builds a process of full-batch plain SGD."""
+  return federations.builder(
+    'grouping',
+    federations.model(_FEATURES, _CLASSES),
+    server_data=_server_data,
+    data_spec=federations.data_spec((_FEATURES,), in_context=True),
+    client_optimizer=optimizers.build_nesterov_sgd(_CLIENT_RATE, momentum=0),
+    server_optimizer=optimizers.build_nesterov_sgd(_SERVER_RATE, momentum=0),
+    batch_size=64,
+    local_epochs=_CLIENT_EPOCHS,
+    server_batch_size=_SERVER_SIZE,
+    server_steps=_SERVER_STEPS,
+  )
 
 
-@pytest.fixture(scope='module')
-def build(tff_context, model):
-  """Builds a process of full-batch plain SGD, once for the same arguments."""
-
-  @costs.shared
-  def build_process(in_context=True, **changes):
-    arguments = {
-      'server_data': _server_data,
-      'data_spec': client_data.ClientDataSpec(_SPEC, in_context),
-      'views': views.PlainViews(),
-      'client_optimizer': optimizers.build_nesterov_sgd(
-        _CLIENT_RATE, momentum=0
-      ),
-      'server_optimizer': optimizers.build_nesterov_sgd(
-        _SERVER_RATE, momentum=0
-      ),
-      'batch_size': 64,
-      'local_epochs': _CLIENT_EPOCHS,
-      'server_batch_size': _SERVER_SIZE,
-      'server_steps': _SERVER_STEPS,
-    }
-    return PROCESSES['grouping'].build(model, **{**arguments, **changes})
-
-  return build_process
+# Of clients that nobody gives a number or a group.
+_PLAIN = federations.data_spec((_FEATURES,))
 
 
 def _dataset(x, y):
@@ -78,12 +65,8 @@ def _client(index, group, labelled=False, size=None):
   """Client `index` with 3 + index examples, and its data for the process."""
   x, y = _examples(index, 3 + index if size is None else size)
   y = y if labelled else np.full_like(y, -1)
-  context = collections.OrderedDict(
-    client=np.int32(index), group=np.int32(group)
-  )
-  return collections.OrderedDict(
-    examples=_dataset(x, y), context=tf.data.Dataset.from_tensors(context)
-  )
+  arrays = collections.OrderedDict(x=x, y=y)
+  return federations.in_context(arrays, index, group)
 
 
 # The algorithm in numpy, from the equations: a model is a float64 matrix whose
@@ -91,20 +74,17 @@ def _client(index, group, labelled=False, size=None):
 
 
 def _softmax_probabilities(weights, x):
-  logits = x @ weights[:-1] + weights[-1]
-  exponentials = np.exp(logits - logits.max(1, keepdims=True))
-  return exponentials / exponentials.sum(1, keepdims=True)
+  return softmax_regression.probabilities([weights[:-1], weights[-1]], x)
 
 
-def _gradient(weights, x, labels, mask):
-  probabilities = _softmax_probabilities(weights, x)
-  error = (probabilities - np.eye(_CLASSES)[labels]) * mask[:, None] / len(x)
-  return np.concatenate([x.T @ error, error.sum(0, keepdims=True)])
+def _gradient(weights, x, labels, mask=1.0):
+  parts = [weights[:-1], weights[-1]]
+  return np.vstack(softmax_regression.gradient(parts, x, labels, mask))
 
 
 def _train_on_labels(weights, x, y, rate, steps):
   for _ in range(steps):
-    weights = weights - rate * _gradient(weights, x, y, np.ones(len(x)))
+    weights = weights - rate * _gradient(weights, x, y)
   return weights
 
 
@@ -271,8 +251,8 @@ def test_one_group_is_fedavg_with_a_server_model(build):
   """S = 1 is Eq. 8, here with the true labels at clients (Eq. 6)."""
   process = build(
     num_groups=1,
-    client_objective=objectives.Supervised(views.PlainViews()),
-    in_context=False,
+    client_objective=_SUPERVISED,
+    data_spec=_PLAIN,
   )
   state = process.initialize()
   expected = _stack(state)[0]
@@ -303,7 +283,7 @@ class TestTwoGroups:
   def process(self, build):
     return build(
       num_groups=2,
-      client_objective=objectives.Supervised(views.PlainViews()),
+      client_objective=_SUPERVISED,
       server_optimizer=optimizers.build_nesterov_sgd(
         _SERVER_RATE, momentum=self._MOMENTUM, nesterov=False
       ),
@@ -333,9 +313,7 @@ class TestTwoGroups:
       start = stack
       server = start.mean(0)
       for _ in range(_SERVER_STEPS):
-        velocity = self._MOMENTUM * velocity + _gradient(
-          server, x, y, np.ones(len(x))
-        )
+        velocity = self._MOMENTUM * velocity + _gradient(server, x, y)
         server = server - _SERVER_RATE * velocity
       members = [[], []]
       if round_num > 0:
@@ -373,11 +351,10 @@ def test_tffs_means_are_taken_within_groups(build):
     None,
   ):
     process = build(num_groups=2, threshold=0.0, model_aggregator=factory)
-    state = process.next(process.initialize(), clients).state
-    found.append(process.get_model_weights(state).trainable)
-  for one, two, plain in zip(*found, strict=True):
-    np.testing.assert_array_equal(one, two)
-    assert np.abs(one - plain).max() > 0
+    found.append(federations.trained(process, clients))
+  one, two, plain = found
+  assert_same(one, two)
+  assert min(largest_differences(one, plain)) > 0
 
 
 @pytest.mark.parts
@@ -385,7 +362,7 @@ def test_medians_are_taken_within_groups(build):
   """Eq. 7 with the median in the place of each member's model."""
   process = build(
     num_groups=2,
-    client_objective=objectives.Supervised(views.PlainViews()),
+    client_objective=_SUPERVISED,
     model_aggregator=aggregators.MedianFactory(),
   )
   groups = [1, 0, 1, 1, 0]
@@ -419,10 +396,8 @@ def test_private_groups_divide_by_public_numbers(build):
     None,
   ):
     process = build(num_groups=2, threshold=0.0, model_aggregator=factory)
-    state = process.next(process.initialize(), clients).state
-    found.append(process.get_model_weights(state).trainable)
-  for one, two in zip(*found, strict=True):
-    np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+    found.append(federations.trained(process, clients))
+  assert_close(*found, rtol=1e-4, atol=1e-6)
   with pytest.raises(ValueError, match='clients_per_round=...'):
     build(num_groups=2, model_aggregator=private)
 
@@ -458,7 +433,7 @@ class TestInProcessAssignment:
       num_groups=2,
       threshold=1.01,
       group_assignment='in_process',
-      in_context=False,
+      data_spec=_PLAIN,
       seed=5,
     )
 
@@ -519,4 +494,4 @@ class TestInProcessAssignment:
 
 def test_sampler_needs_a_context(build):
   with pytest.raises(TypeError, match='in_context=True'):
-    build(in_context=False)
+    build(data_spec=_PLAIN)

@@ -3,59 +3,48 @@
 import collections
 
 import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import are_equal, assert_close, largest_differences
 
 from tff_ssl import objectives, optimizers
-from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES = 4, 3
-_SPEC = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
-_IN_SLOTS = client_data.ClientDataSpec(_SPEC, in_context=True, num_slots=3)
+_IN_SLOTS = federations.data_spec((_FEATURES,), in_context=True, num_slots=3)
 _SUPERVISED = objectives.Supervised(views.PlainViews())
 
 pytestmark = [pytest.mark.parts, pytest.mark.usefixtures('tff_context')]
 
 
 def _examples(seed, size=12):
-  rng = np.random.default_rng(seed)
-  x = rng.normal(size=(size, _FEATURES)).astype(np.float32)
-  return x, rng.integers(0, _CLASSES, size).astype(np.int32)
+  return federations.examples(seed, size, (_FEATURES,), _CLASSES)
 
 
 def _client(index, group=0, slot=None, start_group=None, size=12, hidden=0):
   """A client whose first `hidden` examples have no label."""
-  x, y = _examples(index, size)
-  y[:hidden] = -1
-  context = collections.OrderedDict(
-    client=np.int32(index),
-    group=np.int32(group),
+  arrays = _examples(index, size)
+  arrays['y'][:hidden] = -1
+  return federations.in_context(
+    arrays,
+    index,
+    group,
     slot=np.int32(index if slot is None else slot),
     start_group=np.int32(group if start_group is None else start_group),
-  )
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y)),
-    context=tf.data.Dataset.from_tensors(context),
   )
 
 
 @tff.tensorflow.computation
 def _server_data():
-  x, y = _examples(1000)
-  return tf.data.Dataset.from_tensors(collections.OrderedDict(x=x, y=y))
+  return tf.data.Dataset.from_tensors(_examples(1000))
 
 
-@costs.shared
-def _model(norm='none'):
+def _model(norm):
   hidden = () if norm == 'none' else (6,)
-  return functional.from_keras(
-    dense.dense((_FEATURES,), _CLASSES, norm, hidden=hidden)
-  )
+  return federations.model(_FEATURES, _CLASSES, norm, hidden)
 
 
 @costs.shared
@@ -63,38 +52,30 @@ def _sgd(rate, momentum=0.0):
   return optimizers.build_nesterov_sgd(rate, momentum=momentum)
 
 
-@costs.shared
-def _build(norm='none', **changes):
-  """A process with a server, full batches and clients with labels."""
-  arguments = {
-    'server_data': _server_data,
-    'data_spec': _IN_SLOTS,
-    'views': views.PlainViews(),
-    'client_objective': _SUPERVISED,
-    'client_optimizer': _sgd(0.5),
-    'server_optimizer': _sgd(0.3),
-    'batch_size': 12,
-    'local_steps': 2,
-    'server_batch_size': 12,
-    'server_steps': 2,
-  }
-  return PROCESSES['grouping'].build(_model(norm), **{**arguments, **changes})
-
-
-@costs.shared
-def _build_at_clients(**changes):
-  arguments = {
-    'data_spec': _IN_SLOTS,
-    'views': views.PlainViews(),
-    'num_groups': 1,
-    'client_objective': _SUPERVISED,
-    'client_optimizer': _sgd(0.5, momentum=0.9),
-    'batch_size': 12,
-    'local_steps': 1,
-  }
-  return PROCESSES['grouping_client_labels'].build(
-    _model(), **{**arguments, **changes}
-  )
+# A process with a server, full batches and clients with labels.
+_build = federations.builder(
+  'grouping',
+  _model,
+  server_data=_server_data,
+  data_spec=_IN_SLOTS,
+  client_objective=_SUPERVISED,
+  client_optimizer=_sgd(0.5),
+  server_optimizer=_sgd(0.3),
+  batch_size=12,
+  local_steps=2,
+  server_batch_size=12,
+  server_steps=2,
+)
+_build_at_clients = federations.builder(
+  'grouping_client_labels',
+  _model,
+  data_spec=_IN_SLOTS,
+  num_groups=1,
+  client_objective=_SUPERVISED,
+  client_optimizer=_sgd(0.5, momentum=0.9),
+  batch_size=12,
+  local_steps=1,
+)
 
 
 def _flat(state):
@@ -109,18 +90,12 @@ def _rounds(process, *rounds, state=None):
   return state
 
 
-def _assert_close(arrays, others, atol=1e-6):
-  for a, b in zip(arrays, others, strict=True):
-    np.testing.assert_allclose(a, b, atol=atol)
-
-
 def _assert_equal(state, other, atol=1e-6):
-  _assert_close(_flat(state), _flat(other), atol)
+  assert_close(_flat(state), _flat(other), atol=atol)
 
 
 def _differs(state, other):
-  pairs = zip(_flat(state), _flat(other), strict=True)
-  return any(np.abs(a - b).max() > 1e-4 for a, b in pairs)
+  return max(largest_differences(_flat(state), _flat(other))) > 1e-4
 
 
 def _with_random_groups(state):
@@ -186,11 +161,11 @@ class TestClientMomentum:
     averaged = _build_at_clients(client_momentum='mean')
     round_of = [_client(0, slot=0), _client(1, slot=1)]
     state = _rounds(averaged, round_of, round_of, round_of)
-    parts = [_examples(index) for index in (0, 1)]
-    x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     pooled = _client(0)
     pooled['examples'] = tf.data.Dataset.from_tensors(
-      collections.OrderedDict(x=x, y=y)
+      tf.nest.map_structure(
+        lambda *parts: np.concatenate(parts), _examples(0), _examples(1)
+      )
     )
     central = _rounds(_build_at_clients(local_steps=3, batch_size=24), [pooled])
     _assert_equal(state, central)
@@ -201,8 +176,7 @@ class TestClientMomentum:
     process = _build_at_clients(client_momentum='slot')
     first = [_client(0, slot=0), _client(1, slot=2)]
     state = _rounds(process, first)
-    state_of = state.client_work['slots']
-    before = [np.asarray(v) for v in tf.nest.flatten(state_of)]
+    before = tf.nest.flatten(state.client_work['slots'])
     # Slot 2 is filled by an empty client, slot 3 does not exist.
     second = [
       _client(5, slot=0),
@@ -210,17 +184,11 @@ class TestClientMomentum:
       _client(2, slot=3),
     ]
     output = process.next(state, second)
-    after = [
-      np.asarray(v) for v in tf.nest.flatten(output.state.client_work['slots'])
+    after = tf.nest.flatten(output.state.client_work['slots'])
+    kept = [
+      are_equal([v[i] for v in before], [v[i] for v in after]) for i in range(3)
     ]
-    moved = [
-      [
-        not np.array_equal(a[i], b[i])
-        for a, b in zip(before, after, strict=True)
-      ]
-      for i in range(3)
-    ]
-    assert any(moved[0]) and not any(moved[1]) and not any(moved[2])
+    assert not all(kept[0]) and all(kept[1]) and all(kept[2])
     assert output.metrics['client_work']['clients']['invalid'] == 1
     assert output.metrics['client_work']['clients']['empty'] == 1
 
@@ -243,7 +211,7 @@ class TestServerAfterClients:
       beside.initialize(), alone.get_model_weights(averaged)
     )
     expected = _rounds(beside, [_client(0, size=0)], state=start)
-    _assert_close(
+    assert_close(
       after.get_model_weights(actual).trainable,
       beside.get_model_weights(expected).trainable,
       atol=1e-5,
@@ -269,7 +237,7 @@ def test_the_received_teacher_is_the_mean_of_the_groups(teacher):
   used = slice(None) if teacher == 'received' else slice(2, 3)
   client = _client(0, group=2)
   metrics = process.next(state, [client]).metrics['client_work']['train']
-  x, y = _examples(0)
+  x, y = _examples(0).values()
   logits = x @ kernels[used].mean(axis=0) + biases[used].mean(axis=0)
   expected = np.mean(np.argmax(logits, axis=1) == y)
   assert metrics['pseudo_label_accuracy'] == pytest.approx(expected)
@@ -297,11 +265,9 @@ class TestServerReplicas:
     first = _rounds(process, nobody)
     assert all(np.abs(w[0] - w[1]).max() > 1e-4 for w in _flat(first))
     second = _rounds(process, nobody, state=first)
-    velocity = [
-      leaf
-      for leaf in map(np.asarray, tf.nest.flatten(first.finalizer['optimizer']))
-      if leaf.ndim == 3  # Of the kernels of both replicas.
-    ][0]
+    leaves = map(np.asarray, tf.nest.flatten(first.finalizer['optimizer']))
+    # Of the kernels of both replicas.
+    velocity = next(leaf for leaf in leaves if leaf.ndim == 3)
     assert np.abs(velocity[0] - velocity[1]).max() > 1e-3
     # With the replicas' momenta exchanged the next round is another one.
     exchanged = tf.nest.map_structure(
@@ -310,10 +276,10 @@ class TestServerReplicas:
     finalizer = collections.OrderedDict(first.finalizer, optimizer=exchanged)
     other = _rounds(process, nobody, state=first._replace(finalizer=finalizer))
     for replica in range(2):
-      assert any(
-        np.abs(a[replica] - b[replica]).max() > 1e-4
-        for a, b in zip(_flat(second), _flat(other), strict=True)
+      models = (
+        [leaf[replica] for leaf in _flat(state)] for state in (second, other)
       )
+      assert max(largest_differences(*models)) > 1e-4
 
   def test_hyperparameters_reach_every_replica(self):
     process = _build(num_groups=2, server_replicas='per_group')
@@ -330,7 +296,7 @@ def test_local_statistics_are_those_of_the_server():
   nobody, clients = [_client(0, size=0)], [_client(1), _client(2)]
 
   def statistics(bn_statistics, participants):
-    process = _build('batch', num_groups=1, bn_statistics=bn_statistics)
+    process = _build(norm='batch', num_groups=1, bn_statistics=bn_statistics)
     state = _rounds(process, participants)
     return np.concatenate(
       [np.ravel(w) for w in state.global_model_weights.non_trainable]
@@ -344,18 +310,18 @@ def test_local_statistics_are_those_of_the_server():
 class TestLabelsAtClients:
   def test_one_group_with_all_labels_is_uniform_fedavg(self):
     clients = [[_client(i, size=12) for i in range(3)]] * 2
-    expected = PROCESSES['fedavg'].build(
-      _model(),
+    expected = federations.builder('fedavg', _model)(
       data_spec=_IN_SLOTS,
-      views=views.PlainViews(),
       client_optimizer=_sgd(0.5, momentum=0.9),
       batch_size=12,
       local_steps=1,
       client_weighting='uniform',
     )
     actual = _flat(_rounds(_build_at_clients(), *clients))
-    _assert_close(
-      [stack[0] for stack in actual], _flat(_rounds(expected, *clients))
+    assert_close(
+      [stack[0] for stack in actual],
+      _flat(_rounds(expected, *clients)),
+      atol=1e-6,
     )
 
   def test_closed_masks_leave_the_labelled_examples(self):
@@ -366,11 +332,10 @@ class TestLabelsAtClients:
     output = process.next(process.initialize(), [_client(0, hidden=8)])
     train = output.metrics['client_work']['train']
     assert train['mask_rate'] == 0 and train['unlabelled_loss'] == 0
-    x, y = _examples(0)
     alone = _build_at_clients(batch_size=4)
     labelled = _client(0)
     labelled['examples'] = tf.data.Dataset.from_tensors(
-      collections.OrderedDict(x=x[8:], y=y[8:])
+      tf.nest.map_structure(lambda values: values[8:], _examples(0))
     )
     _assert_equal(output.state, _rounds(alone, [labelled]))
 

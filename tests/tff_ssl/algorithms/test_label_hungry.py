@@ -1,27 +1,22 @@
 """SSPT hands its encoder over exactly; SSJO and FSL meet where they must."""
 
 import collections
-import dataclasses
 
-import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import are_equal as equal
+from comparing import assert_close
 
 from tff_ssl import optimizers
-from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional, heads, split
 from tff_ssl.objectives import proxy_tasks
-from tff_ssl.templates import client_data
 
 _SHAPE, _FEATURES, _CLASSES = (4, 4, 1), 6, 3
-_SGD = tff.learning.optimizers.build_sgdm(0.5, 0.9)
-_PLAIN = client_data.ClientDataSpec(
-  client_data.image_element_spec(_SHAPE, dtype=tf.float32)
-)
-_IN_SLOTS = dataclasses.replace(_PLAIN, in_context=True, num_slots=1)
+_IN_SLOTS = federations.data_spec(_SHAPE, in_context=True, num_slots=1)
 _NAMES = ('fsl', 'sspt', 'ssjo')
 
 
@@ -35,20 +30,15 @@ def model():
 
 @pytest.fixture(scope='module')
 def build(model, tff_context):
-  @costs.shared
-  def build_process(name, in_slots=False, **changes):
-    arguments = {
-      'data_spec': _IN_SLOTS if in_slots else _PLAIN,
-      'views': views.PlainViews(),
-      'client_optimizer': _SGD,
-      'batch_size': 4,
-      'local_epochs': 2,
-      'seed': 3,
-      **changes,
-    }
-    return PROCESSES[name].build(model, **arguments)
-
-  return build_process
+  return federations.builder(
+    None,
+    model,
+    data_spec=federations.data_spec(_SHAPE),
+    client_optimizer=tff.learning.optimizers.build_sgdm(0.5, 0.9),
+    batch_size=4,
+    local_epochs=2,
+    seed=3,
+  )
 
 
 def client(seed, labelled, size=8):
@@ -78,15 +68,12 @@ def train(process, rounds, clients=CLIENTS):
   return states, metrics
 
 
-def equal(weights, others):
-  pairs = zip(tf.nest.flatten(weights), tf.nest.flatten(others), strict=True)
-  return [bool(np.array_equal(a, b)) for a, b in pairs]
-
-
-def parts_of(process, model, state):
-  """Returns encoder and classifier of a state, each as flat arrays."""
-  weights = process.get_model_weights(state)
-  return [model.take(weights, [part]).trainable for part in (0, 1)]
+def parts_of(process, model, *states):
+  """Returns the encoders of states and their classifiers, as flat arrays."""
+  weights = [process.get_model_weights(state) for state in states]
+  return [
+    [model.take(each, [part]).trainable for each in weights] for part in (0, 1)
+  ]
 
 
 class TestSSPT:
@@ -96,9 +83,7 @@ class TestSSPT:
   ):
     process = build('sspt', pretraining_rounds=2)
     states, metrics = train(process, 3)
-    encoders, classifiers = zip(
-      *(parts_of(process, model, state) for state in states), strict=True
-    )
+    encoders, classifiers = parts_of(process, model, *states)
     # The first stage moves the encoder and leaves the classifier as it was.
     assert not any(equal(encoders[0], encoders[1]))
     assert all(equal(classifiers[0], classifiers[2]))
@@ -107,16 +92,12 @@ class TestSSPT:
     start = supervised.set_model_weights(
       supervised.initialize(), process.get_model_weights(states[2])
     )
-    assert all(equal(parts_of(supervised, model, start)[0], encoders[2]))
+    assert all(equal(parts_of(supervised, model, start)[0][0], encoders[2]))
     # Its round counts from 0, that of the process does not.
     start = start._replace(distributor=states[2].distributor)
     after = supervised.next(start, [dataset(c) for c in CLIENTS]).state
-    assert all(
-      equal(
-        supervised.get_model_weights(after),
-        process.get_model_weights(states[3]),
-      )
-    )
+    found = supervised.get_model_weights(after)
+    assert all(equal(found, process.get_model_weights(states[3])))
     assert [np.isnan(m['proxy_loss']) for m in metrics] == [False] * 2 + [True]
     assert [np.isnan(m['accuracy']) for m in metrics] == [True] * 2 + [False]
     assert metrics[0]['loss'] == metrics[0]['proxy_loss']
@@ -164,8 +145,7 @@ class TestSSPT:
     ]
     after = process.next(state, [dataset(c) for c in clients]).state
     actual = joint.take(after.global_model_weights, (0, 2)).trainable
-    for a, b in zip(actual, expected, strict=True):
-      np.testing.assert_allclose(a, b, atol=1e-6)
+    assert_close(actual, expected, atol=1e-6)
 
   @pytest.mark.parts
   def test_a_frozen_encoder_stays_bit_for_bit(self, build, model):
@@ -178,9 +158,7 @@ class TestSSPT:
       client_optimizer=tff.learning.optimizers.build_sgdm(0.5, 0.9),
     )
     states, metrics = train(process, 3)
-    encoders, classifiers = zip(
-      *(parts_of(process, model, state) for state in states), strict=True
-    )
+    encoders, classifiers = parts_of(process, model, *states)
     assert not any(equal(encoders[0], encoders[1]))
     assert all(equal(encoders[1], encoders[3]))
     assert not any(equal(classifiers[1], classifiers[2]))
@@ -195,7 +173,7 @@ class TestSSPT:
     def pretrained(clients, images):
       process = build(
         'sspt',
-        in_slots=True,
+        data_spec=_IN_SLOTS,
         pretraining_rounds=1,
         pretraining_images=images,
       )
@@ -219,11 +197,11 @@ class TestSSPT:
       process.get_model_weights(state), model.encoder_weights(trained)
     )
     state = process.set_model_weights(state, weights)
-    encoder, classifier = parts_of(process, model, state)
-    assert all(equal(encoder, model.encoder_weights(trained).trainable))
-    assert all(
-      equal(classifier, parts_of(process, model, process.initialize())[1])
+    (encoder, _), classifiers = parts_of(
+      process, model, state, process.initialize()
     )
+    assert all(equal(encoder, model.encoder_weights(trained).trainable))
+    assert all(equal(*classifiers))
 
 
 class TestSSJO:
@@ -240,9 +218,9 @@ class TestSSJO:
   ):
     process = build('ssjo')
     states, metrics = train(process, 1, [client(0, 0), client(1, 0)])
-    before, after = (parts_of(process, model, state) for state in states)
-    assert not any(equal(before[0], after[0]))
-    assert all(equal(before[1], after[1]))
+    encoders, classifiers = parts_of(process, model, *states)
+    assert not any(equal(*encoders))
+    assert all(equal(*classifiers))
     assert np.isnan(metrics[0]['loss']) and metrics[0]['proxy_loss'] > 0
 
   @pytest.mark.dear
@@ -255,8 +233,7 @@ class TestSSJO:
       process.get_model_weights(train(process, 2, clients)[0][-1])
       for process in (joint, supervised)
     ]
-    for actual, expected in zip(*map(tf.nest.flatten, results), strict=True):
-      np.testing.assert_allclose(actual, expected, atol=2e-6)
+    assert_close(*results, atol=2e-6)
 
   def test_the_decoder_outlives_a_new_classifier(self, build, model):
     process = build('ssjo')
@@ -265,23 +242,16 @@ class TestSSJO:
     replaced = process.set_model_weights(state, fresh)
     assert all(equal(process.get_model_weights(replaced), fresh))
     kept = len(tf.nest.flatten(fresh))
-    assert all(
-      equal(
-        replaced.global_model_weights.trainable[kept:],
-        state.global_model_weights.trainable[kept:],
-      )
+    decoders = (
+      each.global_model_weights.trainable[kept:] for each in (replaced, state)
     )
+    assert all(equal(*decoders))
 
 
 def in_slot(arrays, slot):
   """Returns client data with a context."""
-  context = collections.OrderedDict(
-    (name, np.int32(slot))
-    for name in ('client', 'group', 'slot', 'start_group')
-  )
-  return collections.OrderedDict(
-    examples=dataset(arrays), context=tf.data.Dataset.from_tensors(context)
-  )
+  more = dict.fromkeys(('slot', 'start_group'), np.int32(slot))
+  return federations.in_context(arrays, slot, slot, **more)
 
 
 @pytest.mark.parts
@@ -290,22 +260,17 @@ def test_momentum_of_a_slot_goes_on_as_in_central_training(build, name):
   """Two rounds of one epoch are one round of two, for one client."""
   arrays = client(5, 8)
   # One minibatch of all examples: the order does not matter.
-  changes = {'in_slots': True, 'batch_size': 8}
+  changes = {'data_spec': _IN_SLOTS, 'batch_size': 8}
   if name == 'ssjo':
     changes['labelled_batch_probability'] = 1.0
   slots = {'client_momentum': 'slot'}
-  stages = 1
-  if name == 'sspt':
-    stages = 2
+  stages = 2 if name == 'sspt' else 1
 
   def run(rounds, epochs, **arguments):
     if name == 'sspt':
       arguments['pretraining_rounds'] = rounds
     process = build(name, **changes, local_epochs=epochs, **arguments)
-    state = process.initialize()
-    for _ in range(stages * rounds):
-      state = process.next(state, [in_slot(arrays, 0)]).state
-    return process.get_model_weights(state).trainable
+    return federations.trained(process, [in_slot(arrays, 0)], stages * rounds)
 
   at_once, kept, reset = run(1, 2), run(2, 1, **slots), run(2, 1)
   for a, b, c in zip(at_once, kept, reset, strict=True):
@@ -358,9 +323,12 @@ def test_decay_over_rounds(build):
     assert all(equal(weights[1], weights[2]))
 
 
-class TestIdleMomentum:
-  def weights(self, build, labelled, idle_momentum):
-    """Weights after one round of one client, in steps of 4 of 8 examples."""
+@pytest.mark.parts
+def test_momentum_carries_on_only_where_it_coasts(build):
+  """With a label in every step there is no difference."""
+
+  def weights(labelled, idle_momentum):
+    """Before and after one round of one client, in steps of 4 of 8 examples."""
     process = build(
       'ssjo',
       idle_momentum=idle_momentum,
@@ -368,24 +336,12 @@ class TestIdleMomentum:
       local_epochs=5,
     )
     states, _ = train(process, 1, [client(0, labelled)])
-    return self.flat(states[-1])
+    structures = (tf.nest.flatten(s.global_model_weights) for s in states)
+    return [np.concatenate(list(map(np.ravel, each))) for each in structures]
 
-  def flat(self, state):
-    weights = tf.nest.flatten(state.global_model_weights)
-    return np.concatenate([np.ravel(weight) for weight in weights])
-
-  @pytest.mark.parts
-  def test_both_are_one_where_every_step_has_labels(self, build):
-    coasting, resting = (
-      self.weights(build, 8, how) for how in ('coasts', 'rests')
-    )
-    np.testing.assert_allclose(coasting, resting, rtol=1e-6)
-
-  @pytest.mark.parts
-  def test_momentum_carries_on_only_where_it_coasts(self, build):
-    start = self.flat(build('ssjo').initialize())
-    coasting, resting = (
-      np.abs(self.weights(build, 2, how) - start).sum()
-      for how in ('coasts', 'rests')
-    )
-    assert 0 < resting < 0.7 * coasting
+  (_, coasting), (_, resting) = (weights(8, how) for how in ('coasts', 'rests'))
+  np.testing.assert_allclose(coasting, resting, rtol=1e-6)
+  coasting, resting = (
+    np.abs(np.subtract(*weights(2, how))).sum() for how in ('coasts', 'rests')
+  )
+  assert 0 < resting < 0.7 * coasting

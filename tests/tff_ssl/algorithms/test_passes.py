@@ -144,11 +144,8 @@ def test_fedlabel_takes_the_plain_view_where_experts_agree(tff_context):
   process = problem.build(threshold=0.0, unlabelled_steps=5)
   state, rates = process.initialize(), []
   for _ in range(3):
-    output = process.next(state, [problem.client(0, _SIZE)])
-    state = output.state
-    rates.append(
-      float(output.metrics['client_work']['train']['agreement_rate'])
-    )
+    state, metrics = process.next(state, [problem.client(0, _SIZE)])
+    rates.append(float(metrics['client_work']['train']['agreement_rate']))
     trained = 24 + 40 + round(rates[-1] * 40)
-    assert passes_of(output.metrics) == (trained + 2 * 40, trained)
+    assert passes_of(metrics) == (trained + 2 * 40, trained)
   assert len(set(rates)) > 1

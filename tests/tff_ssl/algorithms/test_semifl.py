@@ -2,26 +2,20 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
-import scipy.special
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close
 
-from tff_ssl.algorithms import PROCESSES
-from tff_ssl.augmentation import views
 from tff_ssl.models import functional
-from tff_ssl.templates import client_data
 
 _FEATURES, _CLASSES, _SIZE = 4, 3, 12
 _RATE = 0.5
 _THRESHOLD = 0.6
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec(
-    (_FEATURES,), dtype=tf.float32, true_labels=True
-  ),
-  in_context=True,
-)
+_SPEC = federations.data_spec((_FEATURES,), true_labels=True, in_context=True)
 
 
 def linear(norm=False):
@@ -56,34 +50,25 @@ def client(index, scale=1.0):
   examples = collections.OrderedDict(
     x=x, y=np.full(_SIZE, -1, np.int32), true_y=labels
   )
-  context = collections.OrderedDict(client=np.int32(index), group=np.int32(-1))
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(examples),
-    context=tf.data.Dataset.from_tensors(context),
-  )
+  return federations.in_context(examples, index)
 
 
-def build(model=None, **arguments):
-  given = {
-    'threshold': _THRESHOLD,
-    'mixup_weight': 0.0,
-    'client_optimizer': tff.learning.optimizers.build_sgdm(_RATE),
-    # Fresh each round, and so without effect on the one step of a round.
-    'server_optimizer': tff.learning.optimizers.build_sgdm(_RATE, 0.9),
-    # One step on all examples: their order does not matter.
-    'batch_size': _SIZE,
-    'local_epochs': 1,
-    'server_batch_size': _SIZE,
-    'server_epochs': 1,
-    **arguments,
-  }
-  return PROCESSES['semifl'].build(
-    model or linear(),
-    server_data=server_data,
-    data_spec=_SPEC,
-    views=views.PlainViews(),
-    **given,
-  )
+build = federations.builder(
+  'semifl',
+  lambda norm: linear(norm == 'batch'),
+  threshold=_THRESHOLD,
+  mixup_weight=0.0,
+  client_optimizer=tff.learning.optimizers.build_sgdm(_RATE),
+  # Fresh each round, and so without effect on the one step of a round.
+  server_optimizer=tff.learning.optimizers.build_sgdm(_RATE, 0.9),
+  # One step on all examples: their order does not matter.
+  batch_size=_SIZE,
+  local_epochs=1,
+  server_batch_size=_SIZE,
+  server_epochs=1,
+  server_data=server_data,
+  data_spec=_SPEC,
+)
 
 
 def start():
@@ -103,19 +88,13 @@ def begin(process, weights):
   )
 
 
-def softmax(weights, x):
-  return scipy.special.softmax(x @ weights[0] + weights[1], axis=1)
-
-
 def step(weights, x, y):
-  """Returns the weights after one step of SGD on the mean cross-entropy."""
-  error = (softmax(weights, x) - np.eye(_CLASSES)[y]) / len(x)
-  return [weights[0] - _RATE * x.T @ error, weights[1] - _RATE * error.sum(0)]
+  return softmax_regression.step(weights, x, y, _RATE)
 
 
 def pseudo_labels(weights, x):
   """Returns labels, and which of them are confident."""
-  found = softmax(weights, x)
+  found = softmax_regression.probabilities(weights, x)
   return found.argmax(1), found.max(1) >= _THRESHOLD
 
 
@@ -126,8 +105,7 @@ def local(weights, x):
 
 def assert_weights(process, state, expected, tolerance=1e-5):
   actual = process.get_model_weights(state).trainable
-  for a, b in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(a, b, atol=tolerance)
+  assert_close(actual, expected, atol=tolerance)
 
 
 @pytest.mark.dear
@@ -140,8 +118,7 @@ def test_two_rounds_by_hand(tff_context):
   # A model without much of a bias is sure of nothing where all is nearly 0.
   unsure = client(9, scale=1e-3)
   for participants in ((0, 1), (2, 3)):
-    output = process.next(state, [*map(client, participants), unsure])
-    state = output.state
+    state, metrics = process.next(state, [*map(client, participants), unsure])
     assert not pseudo_labels(weights, arrays(9, scale=1e-3)[0])[1].any()
     models = [local(weights, arrays(index)[0]) for index in participants]
     velocity = [
@@ -154,8 +131,7 @@ def test_two_rounds_by_hand(tff_context):
     # Not the server's step from the model of the round before.
     assert np.abs(weights[0] - beside).max() > 1e-3
     assert_weights(process, state, weights)
-    clients = output.metrics['client_work']['clients']
-    assert clients['participating'] == 2
+    assert metrics['client_work']['clients']['participating'] == 2
 
 
 @pytest.mark.parts
@@ -196,7 +172,7 @@ def test_statistics_are_those_of_the_server_s_examples(tff_context):
   """Whatever the aggregator does to them: here it adds noise."""
   private = tff.aggregators.DifferentiallyPrivateFactory
   process = build(
-    linear(norm=True),
+    norm='batch',
     threshold=0.0,
     mixup_weight=1.0,
     model_aggregator=private.gaussian_fixed(1.0, 2.0, clip=1.0),
@@ -214,9 +190,8 @@ def test_the_default_optimizer_is_the_authors(tff_context):
   process = build(client_optimizer=None, threshold=0.0)
   weights = [10 * w for w in start()]
   x = arrays(0)[0]
-  labels = softmax(weights, x).argmax(1)
-  error = (softmax(weights, x) - np.eye(_CLASSES)[labels]) / _SIZE
-  gradient = [x.T @ error, error.sum(0)]
+  labels = softmax_regression.probabilities(weights, x).argmax(1)
+  gradient = softmax_regression.gradient(weights, x, labels)
   norm = np.sqrt(sum(np.square(g).sum() for g in gradient))
   # Nesterov's first step is 1 + 0.9 of the rate.
   local_weights = [

@@ -117,11 +117,14 @@ def _by_pillow(op, image, v, sign, fill):
       return _affine(image, (1, 0, 0, 0, 1, int(portion * height)), fill)
 
 
+def _pillow(image):
+  return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+
 def _expected(ops, images, strengths, signs, fill):
   results = []
   for op, image, v, sign in zip(ops, images, strengths, signs, strict=True):
-    squeezed = image[..., 0] if image.shape[-1] == 1 else image
-    result = _by_pillow(op, Image.fromarray(squeezed), v, sign, fill)
+    result = _by_pillow(op, _pillow(image), v, sign, fill)
     results.append(np.array(result).reshape(image.shape))
   return np.stack(results)
 
@@ -167,8 +170,7 @@ def test_rotation_by_any_angle_equals_pillow(images):
   actual = image_ops.rotate(batch, degrees, fill=99)
   expected = []
   for image, angle in zip(batch, degrees, strict=True):
-    squeezed = image[..., 0] if image.shape[-1] == 1 else image
-    turned = _rotate(Image.fromarray(squeezed), float(angle), 99)
+    turned = _rotate(_pillow(image), float(angle), 99)
     expected.append(np.array(turned).reshape(image.shape))
   np.testing.assert_array_equal(actual, np.stack(expected))
 
@@ -251,12 +253,11 @@ def test_unknown_side_is_refused():
 
 
 def test_fill_out_of_range_is_refused():
+  images = np.zeros((1, 8, 8, 1), np.uint8)
   with pytest.raises(ValueError, match='fill must be.*got 256'):
-    image_ops.apply_operations(
-      np.zeros((1, 8, 8, 1), np.uint8), [0], [1], [1], fill=256
-    )
+    image_ops.apply_operations(images, [0], [1], [1], fill=256)
   with pytest.raises(ValueError, match='fill must be.*got -1'):
-    image_ops.rotate(np.zeros((1, 8, 8, 1), np.uint8), [0.0], fill=-1)
+    image_ops.rotate(images, [0.0], fill=-1)
 
 
 @pytest.fixture(scope='module')

@@ -5,21 +5,9 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from diversities import NORMS, ratio
 
 from tff_ssl.metrics import diversity_ratios
-
-_VARIANTS = {
-  'l2_squared': (2, 2),
-  'l2_plain': (2, 1),
-  'l1_squared': (1, 2),
-  'l1_plain': (1, 1),
-}
-
-
-def _by_numpy(vectors, norm, power):
-  """sum_k ||g_k||^p / ||sum_k g_k||^p."""
-  norms = np.linalg.norm(vectors, ord=norm, axis=1) ** power
-  return norms.sum() / np.linalg.norm(vectors.sum(0), ord=norm) ** power
 
 
 def _terms(vector):
@@ -41,31 +29,26 @@ def _ratios(vectors):
 def test_ratios_of_random_vectors_equal_numpys(num_participants):
   vectors = np.random.default_rng(0).normal(1, 2, [num_participants, 7])
   actual = _ratios(vectors)
-  assert list(actual) == list(_VARIANTS)
-  for name, (norm, power) in _VARIANTS.items():
-    assert actual[name] == pytest.approx(
-      _by_numpy(vectors, norm, power), rel=1e-5
-    )
+  assert list(actual) == list(NORMS)
+  for name, how in NORMS.items():
+    assert actual[name] == pytest.approx(ratio(vectors, *how), rel=1e-5)
 
 
-def test_one_participant_has_diversity_one():
-  assert _ratios([[3, -1, 0, 2, 5]]) == pytest.approx(
-    dict.fromkeys(_VARIANTS, 1.0)
-  )
-
-
-def test_equal_vectors():
-  """The squared ones are 1/n, the plain ones 1."""
-  assert _ratios([[1, -2, 3, -4, 5]] * 4) == pytest.approx(
-    {'l2_squared': 0.25, 'l2_plain': 1, 'l1_squared': 0.25, 'l1_plain': 1}
-  )
-
-
-def test_orthogonal_vectors_of_equal_norm():
-  """For n = 5 in the l2-norm: 5/5 and 5/sqrt(5); l1 adds up like equal ones."""
-  assert _ratios(3 * np.eye(5)) == pytest.approx(
-    {'l2_squared': 1, 'l2_plain': 5**0.5, 'l1_squared': 0.2, 'l1_plain': 1}
-  )
+@pytest.mark.parametrize(
+  'vectors, expected',
+  [
+    # One participant.
+    ([[3, -1, 0, 2, 5]], (1, 1, 1, 1)),
+    # Equal ones: the squared are 1/n, the plain 1.
+    ([[1, -2, 3, -4, 5]] * 4, (0.25, 1, 0.25, 1)),
+    # Orthogonal ones of equal norm, for n = 5 in the l2-norm: 5/5 and
+    # 5/sqrt(5); l1 adds up like equal ones.
+    (3 * np.eye(5), (1, 5**0.5, 0.2, 1)),
+  ],
+)
+def test_known_geometries(vectors, expected):
+  expected = dict(zip(NORMS, expected, strict=True))
+  assert _ratios(vectors) == pytest.approx(expected)
 
 
 def test_vectors_of_one_sign_have_plain_l1_diversity_one():
@@ -106,7 +89,7 @@ class TestMeanScaledRatio:
 
   @staticmethod
   def _scaled(vectors):
-    return len(vectors) * _by_numpy(vectors, 2, 2)
+    return len(vectors) * ratio(vectors)
 
   def test_equals_numpys(self):
     expected = np.mean([self._scaled(group) for group in self._GROUPS])

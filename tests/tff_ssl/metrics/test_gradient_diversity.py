@@ -2,10 +2,13 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
+from diversities import NORMS, ratio
 
 from tff_ssl import metrics, optimizers, randomness
 from tff_ssl.algorithms import PROCESSES
@@ -18,12 +21,6 @@ ModelWeights = tff.learning.models.ModelWeights
 
 _ELEMENTS = client_data.image_element_spec((3,), dtype=tf.float32)
 _GROUPS = 2
-_NORMS = {
-  'l2_squared': (2, 2),
-  'l2_plain': (2, 1),
-  'l1_squared': (1, 2),
-  'l1_plain': (1, 1),
-}
 # The stack of two group models: a vector and a scalar, and a moving statistic.
 _STACK = ModelWeights(
   [
@@ -116,13 +113,7 @@ def _state(with_optimizer=True):
 def _client(client, group, x):
   x = np.asarray(x, np.float32).reshape([-1, 3])
   examples = collections.OrderedDict(x=x, y=np.full(len(x), -1, np.int32))
-  context = collections.OrderedDict(
-    client=np.int32(client), group=np.int32(group)
-  )
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(examples),
-    context=tf.data.Dataset.from_tensors(context),
-  )
+  return federations.in_context(examples, client, group)
 
 
 def _clients():
@@ -145,23 +136,18 @@ def _vectors_by_numpy():
   }
 
 
-def _ratio(vectors, norm=2, power=2):
-  norms = np.linalg.norm(vectors, ord=norm, axis=1) ** power
-  return norms.sum() / np.linalg.norm(vectors.sum(0), ord=norm) ** power
-
-
 def _expected():
   """All metrics of the three clients, by numpy."""
   expected = {'diversity/num_clients': 3}
   for kind, (users, server) in _vectors_by_numpy().items():
     everyone = np.vstack([users, server])
-    for name, how in _NORMS.items():
-      expected[f'diversity/{kind}_{name}'] = _ratio(users, *how)
-      expected[f'diversity/{kind}_{name}_with_server'] = _ratio(everyone, *how)
+    for name, how in NORMS.items():
+      expected[f'diversity/{kind}_{name}'] = ratio(users, *how)
+      expected[f'diversity/{kind}_{name}_with_server'] = ratio(everyone, *how)
     first = np.vstack([users[:1], server])
     second = np.vstack([users[1:], server])
     expected[f'diversity/{kind}_paper_code'] = (
-      2 * _ratio(first) + 3 * _ratio(second)
+      2 * ratio(first) + 3 * ratio(second)
     ) / 2
   return expected
 
@@ -217,7 +203,7 @@ def test_without_a_server(measure_users):
   }
   for kind, (users, _) in _vectors_by_numpy().items():
     # The group of one client has 1 * 1.
-    expected[f'diversity/{kind}_paper_code'] = (1 + 2 * _ratio(users[1:])) / 2
+    expected[f'diversity/{kind}_paper_code'] = (1 + 2 * ratio(users[1:])) / 2
   _assert_close(result, expected)
 
 
@@ -236,19 +222,16 @@ def test_clients_that_a_round_leaves_out_do_not_count(measure, result):
   _assert_close(measure(_state(), others + _clients()), result)
 
 
-def test_one_client_has_diversity_one(measure_users):
-  result = measure_users(_state(with_optimizer=False), _clients()[:1])
-  _assert_close(result, dict.fromkeys(result, 1))
-
-
-def test_copies_of_one_client(measure_users):
+@pytest.mark.parametrize('copies', [1, 4])
+def test_one_client_and_copies_of_it(measure_users, copies):
   """Squared 1/n, plain 1; the code's is n times 1/n."""
-  result = measure_users(_state(with_optimizer=False), _clients()[1:2] * 4)
+  clients = _clients()[1:2] * copies
+  result = measure_users(_state(with_optimizer=False), clients)
   expected = dict.fromkeys(result, 1)
-  expected['diversity/num_clients'] = 4
+  expected['diversity/num_clients'] = copies
   for kind in ('gradient', 'update'):
     for norm in ('l2', 'l1'):
-      expected[f'diversity/{kind}_{norm}_squared'] = 1 / 4
+      expected[f'diversity/{kind}_{norm}_squared'] = 1 / copies
   _assert_close(result, expected)
 
 
@@ -313,10 +296,7 @@ class TestOneGroup:
   def _gradient_by_numpy(self, size):
     batch = next(iter(self._examples(size)))
     x, y = batch['x'].numpy(), batch['y'].numpy()
-    kernel, bias = self._weights()
-    scores = np.exp(x @ kernel + bias)
-    error = scores / scores.sum(1, keepdims=True) - np.eye(2)[y]
-    return np.append(x.T @ error / size, error.mean(0))
+    return np.append(*softmax_regression.gradient(self._weights(), x, y))
 
   @pytest.mark.parts
   def test_gradients_are_those_of_the_model(self, result):
@@ -324,11 +304,11 @@ class TestOneGroup:
       [self._gradient_by_numpy(size) for size in self._SIZES if size]
     )
     everyone = np.vstack([users, self._gradient_by_numpy(6)])
-    for name, how in _NORMS.items():
+    for name, how in NORMS.items():
       name = f'diversity/gradient_{name}'
-      np.testing.assert_allclose(result[name], _ratio(users, *how), rtol=1e-4)
+      np.testing.assert_allclose(result[name], ratio(users, *how), rtol=1e-4)
       np.testing.assert_allclose(
-        result[f'{name}_with_server'], _ratio(everyone, *how), rtol=1e-4
+        result[f'{name}_with_server'], ratio(everyone, *how), rtol=1e-4
       )
     assert result['diversity/num_clients'] == 3
 

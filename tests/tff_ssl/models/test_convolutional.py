@@ -45,23 +45,20 @@ def test_parameter_counts(build, base, channels):
   assert build(norm='batch').count_params() == base + 4 * channels
 
 
-def test_emnist_cnn_order_of_layers():
-  names = [
-    type(layer).__name__
-    for layer in convolutional.emnist_cnn(norm='group').layers
-  ]
-  assert names == [
+def _names(model):
+  return [type(layer).__name__ for layer in model.layers]
+
+
+def test_order_of_layers():
+  assert _names(convolutional.emnist_cnn(norm='group')) == [
     *('Conv2D', 'GroupNormalization', 'ReLU'),
     *('Conv2D', 'GroupNormalization', 'MaxPooling2D', 'SpatialDropout2D'),
     *('ReLU', 'Flatten', 'Dense', 'Dense'),
   ]
-
-
-def test_fedul_mnist_order_of_layers():
   model = convolutional.fedul_mnist()
   convolution = ('Conv2D', 'BatchNormalization', 'ReLU')
   dense = ('Dense', 'BatchNormalization', 'ReLU')
-  assert [type(layer).__name__ for layer in model.layers] == [
+  assert _names(model) == [
     *(*convolution, 'MaxPooling2D', *convolution, 'MaxPooling2D'),
     *(*convolution, 'Flatten', *dense, *dense, 'Dense'),
   ]
@@ -69,10 +66,10 @@ def test_fedul_mnist_order_of_layers():
 
 
 def test_dropout_ends_each_block_of_fedul_mnist():
-  dropping = convolutional.fedul_mnist_dropout(norm='none').layers
-  rates = [layer.rate for layer in dropping if 'dropout' in layer.name]
+  model = convolutional.fedul_mnist_dropout(norm='none')
+  rates = [layer.rate for layer in model.layers if 'dropout' in layer.name]
   assert rates == [0.2] * 5
-  names = [type(layer).__name__ for layer in dropping]
+  names = _names(model)
   positions = [at for at, name in enumerate(names) if name == 'Dropout']
   assert [names[at - 1] for at in positions] == [
     *('MaxPooling2D', 'MaxPooling2D', 'ReLU', 'ReLU', 'ReLU'),

@@ -1,20 +1,21 @@
 """Weights that are a sum: what the parts are, and that nothing is lost."""
 
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
+from comparing import assert_same
 
-from tff_ssl.models import decomposed, dense, functional
+from tff_ssl.models import decomposed
 
 _FEATURES, _CLASSES = 4, 3
 
 
 @pytest.fixture(scope='module', params=['none', 'batch'])
 def parts(request):
-  model = functional.from_keras(
-    lambda: dense.dense((_FEATURES,), _CLASSES, request.param, hidden=(5,))
+  return decomposed.Decomposition(
+    federations.model(_FEATURES, _CLASSES, request.param, hidden=(5,))
   )
-  return decomposed.Decomposition(model)
 
 
 @pytest.fixture
@@ -25,15 +26,6 @@ def weights(parts):
     lambda spec: tf.constant(rng.uniform(0.1, 1, spec.shape), spec.dtype),
     parts.joint.weights_spec,
   )
-
-
-def flat(structure):
-  return [np.asarray(value) for value in tf.nest.flatten(structure)]
-
-
-def assert_same(a, b, tolerance=0.0):
-  for x, y in zip(flat(a), flat(b), strict=True):
-    np.testing.assert_allclose(x, y, rtol=0, atol=tolerance)
 
 
 def test_psi_is_a_share_of_sigma_at_first(parts):
@@ -57,9 +49,10 @@ def test_parts_come_apart_and_together_again(parts, weights):
     assert_same(taken.non_trainable, [*other, *weights.non_trainable])
     assert_same(parts.put(taken, name), weights)
     specs = parts.part(name).weights_spec
-    assert [v.shape for v in flat(taken)] == [
-      spec.shape for spec in tf.nest.flatten(specs)
-    ]
+    shapes, expected = (
+      [leaf.shape for leaf in tf.nest.flatten(each)] for each in (taken, specs)
+    )
+    assert shapes == expected
   total = parts.total(weights)
   for a, b, c in zip(sigma, psi, total.trainable, strict=True):
     np.testing.assert_array_equal(c, a.numpy() + b.numpy())

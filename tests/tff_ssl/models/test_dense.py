@@ -16,13 +16,20 @@ def test_parameter_counts():
   assert dense.dense(norm='group').count_params() == 159_410
 
 
+_X = np.random.default_rng(0).normal(size=(3, 4, 4, 2)).astype(np.float32)
+
+
 def test_equals_numpy():
   model = dense.dense((4, 4, 2), 5, hidden=(7, 6))
-  x = np.random.default_rng(0).normal(size=(3, 4, 4, 2)).astype(np.float32)
   w1, b1, w2, b2, w3, b3 = model.get_weights()
-  hidden = np.maximum(x.reshape(3, -1) @ w1 + b1, 0)
+  hidden = np.maximum(_X.reshape(3, -1) @ w1 + b1, 0)
   hidden = np.maximum(hidden @ w2 + b2, 0)
-  np.testing.assert_allclose(model(x), hidden @ w3 + b3, atol=1e-5)
+  np.testing.assert_allclose(model(_X), hidden @ w3 + b3, atol=1e-5)
+  encoder = dense.dense_encoder((4, 4, 2), features=7)
+  kernel, bias = encoder.get_weights()
+  expected = np.maximum(_X.reshape(3, -1) @ kernel + bias, 0)
+  assert 0 < (expected == 0).mean() < 1
+  np.testing.assert_allclose(encoder(_X), expected, atol=1e-5)
 
 
 def test_bad_sizes():
@@ -41,12 +48,3 @@ def test_encoder_parameter_counts():
   for norm, more in (('group', 2 * 5), ('batch', 4 * 5)):
     model = dense.dense_encoder((8, 8, 3), norm, 5)
     assert model.count_params() == small + more
-
-
-def test_encoder_equals_numpy():
-  model = dense.dense_encoder((4, 4, 2), features=7)
-  x = np.random.default_rng(0).normal(size=(3, 4, 4, 2)).astype(np.float32)
-  kernel, bias = model.get_weights()
-  expected = np.maximum(x.reshape(3, -1) @ kernel + bias, 0)
-  assert 0 < (expected == 0).mean() < 1
-  np.testing.assert_allclose(model(x), expected, atol=1e-5)

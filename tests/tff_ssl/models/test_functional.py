@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same
 
 from tff_ssl.models import functional
 
@@ -45,16 +46,6 @@ def _keras_with(weights, build=_build):
   return keras_model
 
 
-def _assert_all_equal(a, b):
-  for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
-    np.testing.assert_array_equal(x, y)
-
-
-def _assert_all_close(a, b, **tolerance):
-  for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
-    np.testing.assert_allclose(x, y, **tolerance)
-
-
 # TFF warns of batch normalisation, which is here for its type only.
 @pytest.mark.filterwarnings('ignore:Batch Normalization')
 def test_specs(model):
@@ -86,7 +77,7 @@ class TestInitialWeights:
     np.random.seed(1)
     random.seed(1)
     again = functional.from_keras(_build).initial_weights(3)
-    _assert_all_equal(first, again)
+    assert_same(first, again)
     other = model.initial_weights(4)
     assert not np.array_equal(first.trainable[0], other.trainable[0])
     assert all(isinstance(w, np.ndarray) for w in tf.nest.flatten(first))
@@ -128,9 +119,9 @@ class TestInitialWeights:
     assert 0.109 < np.abs(glorot).max() <= 0.10955
     assert np.std(glorot) == pytest.approx(0.10954 / np.sqrt(3), rel=0.02)
     assert around_5.mean() == pytest.approx(5, abs=0.01)
-    _assert_all_equal([zeros, ones], [np.zeros(200), np.ones(50)])
-    _assert_all_equal(weights.non_trainable, [np.zeros(50), np.ones(50)])
-    _assert_all_equal(weights, model.initial_weights(0))
+    assert_same([zeros, ones], [np.zeros(200), np.ones(50)])
+    assert_same(weights.non_trainable, [np.zeros(50), np.ones(50)])
+    assert_same(weights, model.initial_weights(0))
 
   def test_leaves_global_random_state_alone(self, model):
     def draw():
@@ -145,7 +136,7 @@ class TestInitialWeights:
     expected = look()
     draw()
     model.initial_weights(11)
-    _assert_all_equal(look(), expected)
+    assert_same(look(), expected)
 
   def test_keeps_weights_set_by_the_builder(self):
     def build():
@@ -154,9 +145,7 @@ class TestInitialWeights:
       return keras_model
 
     weights = functional.from_keras(build).initial_weights(0)
-    _assert_all_equal(
-      weights.trainable, [np.array([[2.0], [3.0]]), np.array([4.0])]
-    )
+    assert_same(weights.trainable, [np.array([[2.0], [3.0]]), np.array([4.0])])
 
   @pytest.mark.parametrize('seed', [-1, 0.5, None])
   def test_bad_seed(self, model, seed):
@@ -173,6 +162,9 @@ class TestPredict:
     expected = _keras_with(weights)(_images(), training=False)
     np.testing.assert_allclose(outputs, expected, atol=1e-6)
     assert state is weights.non_trainable
+    # Of any number of inputs.
+    first, _ = model.predict(*weights, _images()[:1], training=False)
+    np.testing.assert_allclose(outputs[:1], first, atol=1e-6)
 
   def test_batch_normalization_equals_keras_in_training(self):
     def build():
@@ -197,7 +189,7 @@ class TestPredict:
       outputs, state = model.predict(weights.trainable, state, x, training=True)
       expected = keras_model(x, training=True)
       np.testing.assert_allclose(outputs, expected, atol=1e-5)
-    _assert_all_close(state, keras_model.non_trainable_weights, rtol=1e-5)
+    assert_close(state, keras_model.non_trainable_weights, rtol=1e-5)
 
   def test_randomness_is_a_function_of_the_seed(self, model):
     weights = model.initial_weights(0)
@@ -207,7 +199,7 @@ class TestPredict:
         *weights, _images(), training=True, seed=tf.constant(seed)
       )
 
-    _assert_all_equal(run([1, 2]), run([1, 2]))
+    assert_same(run([1, 2]), run([1, 2]))
     for other in ([2, 2], [1, 3]):
       assert not np.array_equal(run([1, 2])[0], run(other)[0])
 
@@ -277,7 +269,7 @@ class TestPredict:
       'computation': tff.tensorflow.computation(loop, model.weights_type),
     }[mode]
     # A worker may add in another order: it has oneDNN's kernels.
-    _assert_all_close(wrapped(tensors), expected[1:], rtol=1e-5, atol=1e-6)
+    assert_close(wrapped(tensors), expected[1:], rtol=1e-5, atol=1e-6)
 
   def test_creates_no_variables(self, model):
     weights = model.initial_weights(0)
@@ -292,12 +284,6 @@ class TestPredict:
     assert not graph.captures
     assert not [op for op in graph.get_operations() if op.op_def.is_stateful]
 
-  def test_any_batch_size(self, model):
-    weights = model.initial_weights(0)
-    outputs, _ = model.predict(*weights, _images(5), training=False)
-    first, _ = model.predict(*weights, _images(5)[:1], training=False)
-    np.testing.assert_allclose(outputs[:1], first, atol=1e-6)
-
   @pytest.mark.parametrize(
     'x', [np.zeros([2, 6, 6]), np.zeros([2, 6, 6, 1], np.uint8)]
   )
@@ -306,21 +292,11 @@ class TestPredict:
       model.predict(*model.initial_weights(0), x, training=False)
 
   def test_wrong_weights(self, model):
-    weights = model.initial_weights(0)
+    trainable, state = model.initial_weights(0)
     with pytest.raises(ValueError, match=r"trainable holds .*float32\(4,\)'\]"):
-      model.predict(
-        weights.non_trainable,
-        weights.non_trainable,
-        _images(),
-        training=False,
-      )
+      model.predict(state, state, _images(), training=False)
     with pytest.raises(ValueError, match='non_trainable holds'):
-      model.predict(
-        weights.trainable,
-        weights.non_trainable[:1],
-        _images(),
-        training=False,
-      )
+      model.predict(trainable, state[:1], _images(), training=False)
 
 
 def test_from_tff_functional_model():
@@ -331,7 +307,7 @@ def test_from_tff_functional_model():
   )
   model = functional.from_tff_functional_model(theirs)
   w = model.initial_weights(5)
-  _assert_all_equal(w.trainable, theirs.initial_weights[0])
+  assert_same(w.trainable, theirs.initial_weights[0])
   x = np.ones([3, 4], np.float32)
   predict = tff.tensorflow.computation(
     lambda w: model.predict(w.trainable, [], x, training=True)[0],
@@ -365,26 +341,30 @@ class TestLastActivation:
   """Objectives take logits; probabilities would train badly, with no error."""
 
   @pytest.mark.parametrize(
-    'build',
+    'build, message',
     [
-      layers.Softmax,
-      lambda: layers.Dense(3, 'softmax'),
-      lambda: tf.keras.Sequential([layers.Softmax(), layers.Reshape((3, 1))]),
-      _Widened,
+      (layers.Softmax, 'ends in a softmax.*from_logits=False'),
+      (
+        lambda: layers.Dense(3, 'softmax'),
+        'ends in a softmax.*from_logits=False',
+      ),
+      (
+        lambda: tf.keras.Sequential([layers.Softmax(), layers.Reshape((3, 1))]),
+        'ends in a softmax.*from_logits=False',
+      ),
+      (_Widened, 'ends in a softmax.*from_logits=False'),
+      (
+        lambda: layers.Dense(3, 'sigmoid'),
+        'ends in a sigmoid.*from_logits=True',
+      ),
     ],
-    ids=['layer', 'activation', 'reshaped', 'cast'],
+    ids=['layer', 'activation', 'reshaped', 'cast', 'sigmoid'],
   )
-  def test_a_softmax_is_refused(self, build):
+  def test_probabilities_are_refused(self, build, message):
     # Made here: models of other tests' graphs spoil layers made before them.
     last = build()
-    with pytest.raises(
-      ValueError, match='ends in a softmax.*from_logits=False'
-    ):
+    with pytest.raises(ValueError, match=message):
       functional.from_keras(_classifier(last))
-
-  def test_a_sigmoid_is_refused(self):
-    with pytest.raises(ValueError, match='ends in a sigmoid.*from_logits=True'):
-      functional.from_keras(_classifier(layers.Dense(3, 'sigmoid')))
 
   def test_hidden_activations_are_not(self):
     functional.from_keras(_classifier(hidden='softmax'))

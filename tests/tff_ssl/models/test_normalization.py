@@ -101,12 +101,9 @@ def test_groups_are_reduced_to_a_divisor(channels, groups):
   )
 
 
-def test_empty_batch():
+def test_takes_an_empty_batch_and_refuses_groups_of_one_value():
   layer = normalization.GroupNormalization()
   assert layer(tf.zeros([0, 4, 4, 32])).shape == (0, 4, 4, 32)
-
-
-def test_refuses_groups_of_one_value():
   with pytest.raises(ValueError, match='one value'):
     normalization.GroupNormalization()(tf.zeros([2, 32]))
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import are_equal, assert_close, assert_same
 
 from tff_ssl.models import dense, functional, heads, normalization, split
 from tff_ssl.templates import local_training
@@ -68,11 +69,6 @@ def _random_weights(model, seed=1):
   )
 
 
-def _assert_equal(a, b):
-  for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
-    np.testing.assert_array_equal(x, y)
-
-
 class TestJoin:
   def test_weights_are_those_of_the_parts_in_order(self, two_heads):
     assert _shapes(two_heads.weights_spec.trainable) == [
@@ -105,8 +101,8 @@ class TestJoin:
 
   def test_one_heads_weights_begin_those_of_two(self, one_head, two_heads):
     one, two = one_head.initial_weights(7), two_heads.initial_weights(7)
-    _assert_equal(one.trainable, two.trainable[:4])
-    _assert_equal(two, two_heads.initial_weights(7))
+    assert_same(one.trainable, two.trainable[:4])
+    assert_same(two, two_heads.initial_weights(7))
     other = two_heads.initial_weights(8)
     assert not np.array_equal(other.trainable[0], two.trainable[0])
 
@@ -139,8 +135,7 @@ class TestJoin:
         *((head_mean, logits.mean(0)), (head_variance, logits.var(0))),
       )
     ]
-    for got, want in zip(state, expected, strict=True):
-      np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert_close(state, expected, rtol=1e-4, atol=1e-5)
 
   def test_refusals(self, encoder, two_heads):
     with pytest.raises(ValueError, match='heads is empty'):
@@ -165,11 +160,7 @@ class TestJoin:
       dense.dense_encoder(_SHAPE, features=6), heads.linear_head(6, 3)
     )
     converted = split.join(encoder, _head(3))
-    tf.nest.map_structure(
-      np.testing.assert_array_equal,
-      tuple(by_keras.initial_weights(4)),
-      tuple(converted.initial_weights(4)),
-    )
+    assert_same(by_keras.initial_weights(4), converted.initial_weights(4))
     outputs, expected = (
       model.predict(*model.initial_weights(4), _x(), training=False)[0]
       for model in (by_keras, converted)
@@ -193,12 +184,9 @@ class TestJoin:
       'function': tf.function(step),
       'computation': tff.tensorflow.computation(step, normalised.weights_type),
     }[mode]
-    for got, want in zip(
-      tf.nest.flatten(wrapped(weights)),
-      tf.nest.flatten(step(weights)),
-      strict=True,
-    ):
-      np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    # The containers are others.
+    results = [tf.nest.flatten(each(weights)) for each in (wrapped, step)]
+    assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 class TestParts:
@@ -206,22 +194,20 @@ class TestParts:
   def test_take_and_put_are_inverse(self, normalised, parts):
     weights = _random_weights(normalised)
     taken = normalised.take(weights, parts)
-    _assert_equal(normalised.put(weights, parts, taken), weights)
+    assert_same(normalised.put(weights, parts, taken), weights)
     other = _random_weights(normalised, seed=2)
     replaced = normalised.put(weights, parts, normalised.take(other, parts))
-    _assert_equal(
-      normalised.take(replaced, parts), normalised.take(other, parts)
-    )
+    assert_same(normalised.take(replaced, parts), normalised.take(other, parts))
     for part in {0, 1} - set(parts):
-      _assert_equal(
+      assert_same(
         normalised.take(replaced, [part]), normalised.take(weights, [part])
       )
 
   def test_positions(self, normalised):
     weights = _random_weights(normalised)
     head = normalised.take(weights, [1])
-    _assert_equal(head.trainable, weights.trainable[4:])
-    _assert_equal(head.non_trainable, weights.non_trainable[2:])
+    assert_same(head.trainable, weights.trainable[4:])
+    assert_same(head.non_trainable, weights.non_trainable[2:])
 
   def test_encoder_moves_between_models(self, one_head, two_heads):
     pretrained = _random_weights(two_heads)
@@ -229,8 +215,8 @@ class TestParts:
     weights = one_head.with_encoder_weights(
       start, two_heads.encoder_weights(pretrained)
     )
-    _assert_equal(weights.trainable[:2], pretrained.trainable[:2])
-    _assert_equal(weights.trainable[2:], start.trainable[2:])
+    assert_same(weights.trainable[:2], pretrained.trainable[:2])
+    assert_same(weights.trainable[2:], start.trainable[2:])
 
   def test_put_refuses_other_shapes_and_dtypes(self, one_head, normalised):
     weights = one_head.initial_weights(0)
@@ -256,22 +242,17 @@ class TestFreezeEncoder:
   def test_freeze_and_thaw_are_inverse(self, normalised):
     weights = _random_weights(normalised)
     frozen = split.freeze_weights(normalised, weights)
-    _assert_equal(frozen.trainable, weights.trainable[4:])
-    _assert_equal(
-      frozen.non_trainable,
-      [
-        *weights.trainable[:4],
-        *weights.non_trainable[:2],
-        *weights.non_trainable[2:],
-      ],
+    assert_same(frozen.trainable, weights.trainable[4:])
+    assert_same(
+      frozen.non_trainable, [*weights.trainable[:4], *weights.non_trainable]
     )
-    _assert_equal(split.thaw_weights(normalised, frozen), weights)
+    assert_same(split.thaw_weights(normalised, frozen), weights)
     model = split.freeze_encoder(normalised)
     assert _shapes(model.weights_spec.trainable) == _shapes(frozen.trainable)
     assert _shapes(model.weights_spec.non_trainable) == _shapes(
       frozen.non_trainable
     )
-    _assert_equal(
+    assert_same(
       split.thaw_weights(normalised, model.initial_weights(3)),
       normalised.initial_weights(3),
     )
@@ -285,24 +266,15 @@ class TestFreezeEncoder:
       frozen = _sgd_step(model, frozen, _x(seed=step))
     frozen = split.thaw_weights(normalised, frozen)
     # Bit for bit, moving statistics included.
-    _assert_equal(normalised.take(frozen, [0]), normalised.take(weights, [0]))
-    for start, end in zip(
-      tf.nest.flatten(normalised.take(weights, [1])),
-      tf.nest.flatten(normalised.take(frozen, [1])),
-      strict=True,
-    ):
-      assert not np.array_equal(start, end)
+    assert_same(normalised.take(frozen, [0]), normalised.take(weights, [0]))
+    heads_of = (normalised.take(each, [1]) for each in (weights, frozen))
+    assert not any(are_equal(*heads_of))
     # The control: without the freeze all but a bias ahead of its own
     # normalisation moves.
-    moved = [
-      not np.array_equal(start, end)
-      for start, end in zip(
-        tf.nest.flatten(normalised.take(weights, [0])),
-        tf.nest.flatten(normalised.take(thawed, [0])),
-        strict=True,
-      )
-    ]
-    assert moved[0] and all(moved[2:])
+    first, _, *others = are_equal(
+      normalised.take(weights, [0]), normalised.take(thawed, [0])
+    )
+    assert not first and not any(others)
 
   def test_encoder_runs_as_at_inference(self, normalised):
     weights = _random_weights(normalised)
@@ -321,8 +293,7 @@ class TestFreezeEncoder:
       training=True,
     )
     np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
-    for got, want in zip(state[-2:], head_state, strict=True):
-      np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert_close(state[-2:], head_state, rtol=1e-5)
 
   def test_two_heads(self, two_heads):
     weights = _random_weights(two_heads)
@@ -333,7 +304,7 @@ class TestFreezeEncoder:
       training=False,
     )
     expected, _ = _predict(two_heads, weights, _x(), training=False)
-    _assert_equal(outputs, expected)
+    assert_same(outputs, expected)
 
 
 class TestDropout:
@@ -357,7 +328,7 @@ class TestDropout:
     first, second = self._masks(model, [1, 2])
     # Independent masks agree on half of the units, give or take 5 sigma.
     assert np.mean(first == second) == pytest.approx(0.5, abs=0.08)
-    _assert_equal(self._masks(model, [1, 2]), [first, second])
+    assert_same(self._masks(model, [1, 2]), [first, second])
     other, _ = self._masks(model, [1, 3])
     assert np.mean(first == other) == pytest.approx(0.5, abs=0.08)
 

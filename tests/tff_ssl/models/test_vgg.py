@@ -19,6 +19,11 @@ def _count(weights):
   return sum(int(np.prod(weight.shape)) for weight in weights)
 
 
+def _pools(model):
+  pooling = tf.keras.layers.MaxPool2D
+  return [layer for layer in model.layers if isinstance(layer, pooling)]
+
+
 @pytest.mark.parts
 def test_parameter_counts():
   assert (_KERNELS, _OUTPUTS) == (9_217_728, 2_752)
@@ -45,12 +50,7 @@ def test_parameter_counts():
 )
 def test_poolings(shape, sizes):
   model = vgg.vgg11(shape, 7)
-  pools = [
-    layer
-    for layer in model.layers
-    if isinstance(layer, tf.keras.layers.MaxPool2D)
-  ]
-  assert [layer.output_shape[1] for layer in pools] == sizes
+  assert [layer.output_shape[1] for layer in _pools(model)] == sizes
   assert model.output_shape == (None, 7)
 
 
@@ -66,12 +66,7 @@ def test_order_of_layers():
 
 def test_pooling_of_odd_sizes_leaves_values_alone():
   # The row and column that the last windows lack must not count as 0.
-  model = vgg.vgg11((28, 28, 1))
-  pool = [
-    layer
-    for layer in model.layers
-    if isinstance(layer, tf.keras.layers.MaxPool2D)
-  ][2]
+  pool = _pools(vgg.vgg11((28, 28, 1)))[2]
   x = -np.arange(1, 50, dtype=np.float32).reshape(1, 7, 7, 1)
   assert pool(x).numpy().max() == -1
   assert pool(x).numpy()[0, 3, 3, 0] == -49

@@ -87,12 +87,8 @@ class TestReconstruction:
       tape.watch(best)
       losses = task.losses(best, images)
     np.testing.assert_allclose(tape.gradient(losses, best), 0 * best, atol=1e-6)
-
-  @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
-  def test_a_batch_without_examples(self, loss):
-    none = tf.zeros([0, *_SHAPE])
-    losses = proxy_tasks.Reconstruction(loss).losses(none, none)
-    assert losses.shape == (0,)
+    # A batch without examples.
+    assert task.losses(best[:0], images[:0]).shape == (0,)
 
   def test_the_example_is_input_and_target(self):
     x = tf.constant(_images())
@@ -101,11 +97,9 @@ class TestReconstruction:
     assert inputs is x
     assert targets is x
 
-  def test_head_is_the_papers_decoder(self):
+  def test_head_is_the_papers_decoder_and_other_losses_are_refused(self):
     head = proxy_tasks.Reconstruction().build_head(256, (28, 28, 1))
     assert head.count_params() == 256 * 784 + 784
-
-  def test_unknown_loss(self):
     with pytest.raises(ValueError, match="reconstruction_loss must be .*'bce'"):
       proxy_tasks.Reconstruction('bce')
 
@@ -197,12 +191,15 @@ class TestAddHead:
     joint = proxy_tasks.add_head(model, _Counting(), _PLAIN)
     assert joint.heads[-1].weights_spec.trainable[0].shape == (256, 1)
 
-  def test_views_may_do_anything_within_the_unit_interval(self, model):
+  def test_what_views_may_do_hangs_on_the_loss(self, model):
     crops = views.ImageViews(mean=(0.0,), stddev=(1.0,))
     proxy_tasks.add_head(model, proxy_tasks.Reconstruction(), crops)
     # And anything at all where pixels are no targets.
     shifted = views.PlainViews(mean=0.5, stddev=0.25)
     proxy_tasks.add_head(model, proxy_tasks.Rotation(), shifted)
+    # Or features of any size by their squared error.
+    task = proxy_tasks.Reconstruction('linear_mean_squared_error')
+    proxy_tasks.add_head(model, task, views.PlainViews(mean=-5.0))
 
   @pytest.mark.parametrize(
     'given, extremes',
@@ -218,21 +215,11 @@ class TestAddHead:
       message = f'views give pixels from {extremes}, .*PlainViews'
       _assert_refused(ValueError, message, model, task, given)
 
-  def test_features_of_any_size_by_their_squared_error(self, model):
-    task = proxy_tasks.Reconstruction('linear_mean_squared_error')
-    proxy_tasks.add_head(model, task, views.PlainViews(mean=-5.0))
-
-  def test_model_without_an_encoder(self):
+  def test_models_that_do_not_fit(self):
     whole = functional.from_keras(dense.dense(_SHAPE, 3))
     message = r'model is a FunctionalModel .*tff_ssl\.join'
     _assert_refused(TypeError, message, whole, proxy_tasks.Rotation())
-
-  @pytest.mark.parametrize('task', ['rotation', proxy_tasks.Rotation, None])
-  def test_no_proxy_task(self, model, task):
-    message = f'proxy_task is {re.escape(repr(task))}: give a .*ProxyTask'
-    _assert_refused(TypeError, message, model, task)
-
-  def test_features_that_are_not_flat(self):
+    # Features that are not flat.
     encoder = tf.keras.Sequential([layers.Input(_SHAPE), layers.Conv2D(2, 3)])
     head = tf.keras.Sequential(
       [layers.Input((2, 2, 2)), layers.Flatten(), layers.Dense(3)]
@@ -240,6 +227,11 @@ class TestAddHead:
     maps = split.join(*map(functional.from_keras, (encoder, head)))
     message = r'features of shape \(None, 2, 2, 2\): .*flattens'
     _assert_refused(ValueError, message, maps, proxy_tasks.Rotation())
+
+  @pytest.mark.parametrize('task', ['rotation', proxy_tasks.Rotation, None])
+  def test_no_proxy_task(self, model, task):
+    message = f'proxy_task is {re.escape(repr(task))}: give a .*ProxyTask'
+    _assert_refused(TypeError, message, model, task)
 
   @pytest.mark.parametrize('loss', proxy_tasks.RECONSTRUCTION_LOSS.choices)
   def test_head_for_images_of_another_shape(self, model, loss):
@@ -280,32 +272,27 @@ class TestAddHead:
         ValueError,
         r'\(Varied\) does not fit .*x is float32\(7, 3, 4, 1\)',
       ),
+      # Losses that are no vector.
+      *(
+        (
+          {'losses': lambda self, outputs, _, of=of: of(outputs)},
+          ValueError,
+          rf'\(Varied\) gives losses {given} for inputs of shape',
+        )
+        for of, given in (
+          (tf.reduce_mean, r'float32\(\)'),
+          (tf.identity, r'float32\(7, 1\)'),
+          # Of the batch, but not one for each input.
+          (lambda outputs: outputs[1:, 0], r'float32\(6,\)'),
+          (lambda outputs: tf.cast(outputs[:, 0], 'double'), r'float64\(7,\)'),
+          (lambda outputs: None, 'NoneType'),
+        )
+      ),
     ],
   )
   def test_parts_that_do_not_fit(self, model, methods, error, message):
-    _assert_refused(error, message, model, _vary(**methods))
-
-  @pytest.mark.parametrize(
-    'losses, given',
-    [
-      (lambda self, outputs, _: tf.reduce_mean(outputs), r'float32\(\)'),
-      (lambda self, outputs, _: outputs, r'float32\(7, 1\)'),
-      # Of the batch, but not one for each input.
-      (lambda self, outputs, _: outputs[1:, 0], r'float32\(6,\)'),
-      (
-        lambda self, outputs, _: tf.cast(outputs[:, 0], tf.float64),
-        r'float64\(7,\)',
-      ),
-      (lambda self, outputs, _: None, 'NoneType'),
-    ],
-  )
-  def test_losses_that_are_no_vector(self, model, losses, given):
-    message = rf'proxy_task \(Varied\) gives losses {given} for inputs of shape'
-    _assert_refused(ValueError, message, model, _vary(losses=losses))
-
-
-def _vary(**methods):
-  return type('Varied', (_Counting,), methods)()
+    varied = type('Varied', (_Counting,), methods)()
+    _assert_refused(error, message, model, varied)
 
 
 def _assert_refused(kind, message, model, task, given=_PLAIN):

@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 import scipy.special
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -82,6 +83,13 @@ def _proxy_gradient(joint, task, labels):
   return _gradient(joint, objective, labels, [_ENCODER, _PROXY])
 
 
+def _by_hand(task):
+  """Returns the joint model, its gradient and metrics, and the images."""
+  joint = _build(task)
+  images = _batch(_UNLABELLED)['x'].numpy()
+  return joint, _proxy_gradient(joint, task, _UNLABELLED), images
+
+
 def _supervised_gradient(joint, labels):
   objective = objectives.Supervised(_VIEWS)
   return _gradient(joint, objective, labels, [_ENCODER, _CLASSIFIER])
@@ -93,11 +101,9 @@ def _mean(pair):
 
 class TestSelfSupervised:
   def test_reconstruction_by_hand(self):
-    task = objectives.Reconstruction()
-    joint = _build(task)
-    gradient, metrics = _proxy_gradient(joint, task, _UNLABELLED)
+    joint, (gradient, metrics), images = _by_hand(_TASKS[0])
     w, b, _, _, u, d = joint.initial_weights(5).trainable
-    x = _batch(_UNLABELLED)['x'].numpy().reshape(4, 16)
+    x = images.reshape(4, 16)
     features = np.maximum(x @ w + b, 0)
     p = scipy.special.expit(features @ u + d)
     entropies = -x * np.log(p) - (1 - x) * np.log(1 - p)
@@ -105,34 +111,28 @@ class TestSelfSupervised:
     assert float(count) == 4
     assert float(total) == pytest.approx(entropies.mean(1).sum(), rel=1e-5)
     # The loss is the mean over pixels and images.
-    decoder = np.concatenate(
-      [(features.T @ (p - x)).ravel(), (p - x).sum(0)]
-    ) / (4 * 16)
+    decoder = np.append(features.T @ (p - x), (p - x).sum(0)) / (4 * 16)
     np.testing.assert_allclose(gradient[_PROXY], decoder, atol=1e-6)
     hidden = (p - x) @ u.T * (features > 0)
-    encoder = np.concatenate([(x.T @ hidden).ravel(), hidden.sum(0)]) / (4 * 16)
+    encoder = np.append(x.T @ hidden, hidden.sum(0)) / (4 * 16)
     np.testing.assert_allclose(gradient[_ENCODER], encoder, atol=1e-6)
 
   @pytest.mark.parts
   def test_rotation_by_hand(self):
-    task = objectives.Rotation()
-    joint = _build(task)
-    gradient, metrics = _proxy_gradient(joint, task, _UNLABELLED)
-    w, b, _, _, u, d = joint.initial_weights(5).trainable
-    images = _batch(_UNLABELLED)['x'].numpy()
+    joint, (gradient, metrics), images = _by_hand(_TASKS[1])
+    w, b, _, _, *head = joint.initial_weights(5).trainable
     x = np.concatenate([np.rot90(images, k, axes=(1, 2)) for k in range(4)])
     features = np.maximum(x.reshape(16, 16) @ w + b, 0)
-    p = scipy.special.softmax(features @ u + d, axis=1)
     turns = np.repeat(np.arange(4), 4)
+    p = softmax_regression.probabilities(head, features)
     total, count = metrics['proxy_loss']
     # Four copies of four images.
     assert float(count) == 16
     assert float(total) == pytest.approx(
       -np.log(p[range(16), turns]).sum(), rel=1e-5
     )
-    error = p - np.eye(4)[turns]
-    head = np.concatenate([(features.T @ error).ravel(), error.sum(0)]) / 16
-    np.testing.assert_allclose(gradient[_PROXY], head, atol=1e-6)
+    of_head = softmax_regression.gradient(head, features, turns)
+    np.testing.assert_allclose(gradient[_PROXY], np.append(*of_head), atol=1e-6)
 
   def test_labels_are_not_read(self, joint, task):
     labelled, _ = _proxy_gradient(joint, task, _LABELLED)
@@ -212,10 +212,8 @@ class TestJointlyOptimized:
     objective = objectives.JointlyOptimized(_VIEWS, task, 0)
     gradient, _ = _gradient(joint, objective, _LABELLED)
     supervised, _ = _supervised_gradient(joint, _LABELLED)
-    for part in (_ENCODER, _CLASSIFIER):
-      np.testing.assert_allclose(
-        gradient[part], supervised[part], rtol=1e-5, atol=1e-7
-      )
+    for part, expected in supervised.items():
+      np.testing.assert_allclose(gradient[part], expected, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(gradient[_PROXY], 0 * gradient[_PROXY])
 
   @pytest.mark.parametrize(

@@ -145,13 +145,13 @@ def test_weights_of_classes_are_those_of_examples():
 
 @pytest.mark.parametrize(
   'weights, message',
-  [((1.0, 2.0), '2 numbers, and there are 3'), ((1.0, 0.0, 1.0), 'positive')],
+  [
+    ((1.0, 2.0), '2 numbers, and there are 3'),
+    ((1.0, 0.0, 1.0), 'positive'),
+    # A word of the runner alone.
+    ('balanced', "class_weights='balanced' must be a"),
+  ],
 )
 def test_weights_that_do_not_fit(weights, message):
   with pytest.raises(ValueError, match=message):
     _evaluate([0, 1, 2, 0], class_weights=weights)
-
-
-def test_balanced_is_a_word_of_the_runner_alone():
-  with pytest.raises(ValueError, match="class_weights='balanced' must be a"):
-    _evaluate([0, 1, 2, 0], class_weights='balanced')

@@ -11,29 +11,35 @@ from tff_ssl.simulation import client_draws, client_sampling
 _K, _C = 20, 5
 
 
-def _drawn(kind, rounds, resting=(), **arguments):
-  """Returns the participants of some rounds."""
-  draw = client_draws.build(
-    kind, num_clients=_K, clients_per_round=_C, seed=2, **arguments
+def _build(kind, seed=2):
+  return client_draws.build(
+    kind, num_clients=_K, clients_per_round=_C, seed=seed
   )
+
+
+def _drawn(kind, rounds, resting=()):
+  """Returns the participants of some rounds."""
+  draw = _build(kind)
   return [
     draw(np.random.default_rng([7, n]), n, resting) for n in range(rounds)
   ]
 
 
+def _sample(n, num_groups=2, **more):
+  return client_sampling.sample_keys(
+    num_clients=_K,
+    clients_per_round=_C,
+    num_groups=num_groups,
+    seed=3,
+    round_num=n,
+    **more,
+  )
+
+
 def test_uniform_is_what_sampling_does_by_default():
-  arguments = {
-    'num_clients': _K,
-    'clients_per_round': _C,
-    'num_groups': 2,
-    'seed': 3,
-  }
-  draw = client_draws.build('uniform', num_clients=_K, clients_per_round=_C)
   for n in range(5):
-    np.testing.assert_array_equal(
-      client_sampling.sample_keys(**arguments, round_num=n, draw=draw),
-      client_sampling.sample_keys(**arguments, round_num=n),
-    )
+    drawn = _sample(n, draw=_build('uniform'))
+    np.testing.assert_array_equal(drawn, _sample(n))
 
 
 def test_poisson_draws_each_client_by_itself():
@@ -46,20 +52,11 @@ def test_poisson_draws_each_client_by_itself():
   np.testing.assert_allclose(sizes.var(), expected.var(), rtol=0.15)
   counts = np.bincount(np.concatenate(drawn), minlength=_K)
   assert scipy.stats.chisquare(counts).pvalue > 1e-3
-  draw = client_draws.build('poisson', num_clients=_K, clients_per_round=_C)
-  sample = functools.partial(
-    client_sampling.sample_keys,
-    num_clients=_K,
-    clients_per_round=_C,
-    seed=3,
-    round_num=1,
-    draw=draw,
-  )
-  keys = sample(num_groups=1)
+  keys = _sample(1, 1, draw=_build('poisson'))
   assert [key[2] for key in keys] == list(range(len(keys)))
   # Without its first client, others would change their groups.
   with pytest.raises(ValueError, match="num_groups=2 does not fit a 'poisson'"):
-    sample(num_groups=2)
+    _sample(1, 2, draw=_build('poisson'))
 
 
 def test_by_day_clients_come_at_their_time():
@@ -68,33 +65,28 @@ def test_by_day_clients_come_at_their_time():
   draw = client_draws.build(
     'daytime', num_clients=_K, clients_per_round=1, seed=2, rounds_per_day=day
   )
+  available = functools.partial(
+    client_draws.availability, _K, seed=2, rounds_per_day=day
+  )
   counts = np.zeros([day, _K])
   for n in range(rounds):
     (client,) = draw(np.random.default_rng([7, n]), n, ())
     counts[n % day, client] += 1
   phases = []
   for time in range(day):
-    shares = client_draws.availability(
-      _K, seed=2, round_num=time, rounds_per_day=day
-    )
+    shares = available(round_num=time)
     phases.append(2 * shares - 1)
     often = shares > 0.05
-    assert (
-      scipy.stats.chisquare(
-        counts[time, often],
-        counts[time, often].sum() * shares[often] / shares[often].sum(),
-      ).pvalue
-      > 1e-3
-    )
+    seen, shares = counts[time, often], shares[often]
+    expected = seen.sum() * shares / shares.sum()
+    assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
   # Cosines of times a quarter of a day apart: half a day later, the opposite.
   np.testing.assert_allclose(phases[0], np.negative(phases[2]), atol=1e-12)
   np.testing.assert_allclose(
     np.square(phases[0]) + np.square(phases[1]), 1, atol=1e-12
   )
-  again = client_draws.availability(
-    _K, seed=2, round_num=day, rounds_per_day=day
-  )
-  np.testing.assert_allclose(2 * again - 1, phases[0], atol=1e-12)
+  again = 2 * available(round_num=day) - 1
+  np.testing.assert_allclose(again, phases[0], atol=1e-12)
 
 
 @pytest.mark.parametrize('kind', ['uniform', 'poisson', 'daytime'])

@@ -2,10 +2,12 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close
 
 from tff_ssl import objectives
 from tff_ssl.algorithms import PROCESSES
@@ -16,7 +18,7 @@ from tff_ssl.templates import client_data
 from tff_ssl.testing import tiny_models
 
 _FEATURES, _CLASSES = 3, 2
-_ELEMENTS = client_data.image_element_spec((_FEATURES,), dtype=tf.float32)
+_IN_CONTEXT = federations.data_spec((_FEATURES,), in_context=True)
 
 
 def _features(index, size):
@@ -50,13 +52,6 @@ def model():
   )
 
 
-def _assert_equal_states(actual, expected):
-  for one, other in zip(
-    tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
-  ):
-    np.testing.assert_allclose(one, other, atol=1e-6)
-
-
 def _keys(*pairs):
   """Keys of clients and groups, in slots as they come."""
   return [
@@ -72,7 +67,7 @@ def test_grouping_with_keys_equals_grouping_with_data(
   process = PROCESSES['grouping'].build(
     model,
     server_data=tff.tensorflow.computation(lambda: _examples(tf.constant(6))),
-    data_spec=client_data.ClientDataSpec(_ELEMENTS, in_context=True),
+    data_spec=_IN_CONTEXT,
     views=views.PlainViews(),
     num_groups=2,
     threshold=0.5,
@@ -104,11 +99,10 @@ def test_grouping_with_keys_equals_grouping_with_data(
   for _ in range(2):
     ours, metrics = with_keys.next(ours, keys)
     theirs, expected = process.next(theirs, data)
-  _assert_equal_states(ours, theirs)
+  assert_close(ours, theirs, atol=1e-6)
   for part in ('train', 'clients'):
-    _assert_equal_states(
-      metrics['client_work'][part], expected['client_work'][part]
-    )
+    ours, theirs = (each['client_work'][part] for each in (metrics, expected))
+    assert_close(ours, theirs, atol=1e-6)
   assert metrics['client_work']['clients']['empty'] == 1
   np.testing.assert_array_equal(metrics['aggregator']['group_weights'], [1, 2])
 
@@ -117,9 +111,7 @@ def test_grouping_with_keys_equals_grouping_with_data(
 def test_slots_travel_where_the_process_wants_them(tff_context, model, reader):
   process = PROCESSES['grouping_client_labels'].build(
     model,
-    data_spec=client_data.ClientDataSpec(
-      _ELEMENTS, in_context=True, num_slots=3
-    ),
+    data_spec=federations.data_spec((_FEATURES,), in_context=True, num_slots=3),
     views=views.PlainViews(),
     client_objective=objectives.Supervised(views.PlainViews()),
     num_groups=2,
@@ -147,11 +139,9 @@ class TestComputation:
 
   @pytest.fixture(scope='class')
   def computation(self, tff_context):
-    spec = client_data.ClientDataSpec(_ELEMENTS, in_context=True)
-
-    @tff.tensorflow.computation(np.float32, spec.type)
+    @tff.tensorflow.computation(np.float32, _IN_CONTEXT.type)
     def measure(factor, data):
-      examples, context = client_data.read_context(data, spec)
+      examples, context = client_data.read_context(data, _IN_CONTEXT)
       group = tf.cast(context['group'], tf.float32)
       return factor * tf.reduce_sum(examples['x']) + 100 * group
 
@@ -161,7 +151,7 @@ class TestComputation:
 
     @tff.federated_computation(
       tff.FederatedType(np.float32, tff.SERVER),
-      tff.FederatedType(spec.type, tff.CLIENTS),
+      tff.FederatedType(_IN_CONTEXT.type, tff.CLIENTS),
     )
     def computation(factor, data):
       sent = tff.federated_broadcast(factor)
@@ -194,7 +184,7 @@ class TestPlainData:
   def process(self, tff_context, model):
     return PROCESSES['fedavg'].build(
       model,
-      data_spec=client_data.ClientDataSpec(_ELEMENTS),
+      data_spec=federations.data_spec((_FEATURES,)),
       views=views.PlainViews(),
       batch_size=4,
       local_epochs=1,
@@ -205,13 +195,12 @@ class TestPlainData:
     with_keys = client_reader.compose_with_reader(process, reader)
     ours, _ = with_keys.next(with_keys.initialize(), _keys((5, 0), (2, 0)))
     theirs, _ = process.next(process.initialize(), [_examples(5), _examples(2)])
-    _assert_equal_states(ours, theirs)
-    _assert_equal_states(
-      with_keys.get_model_weights(ours), process.get_model_weights(theirs)
-    )
-    _assert_equal_states(
-      with_keys.get_hparams(ours), process.get_hparams(theirs)
-    )
+    for found, expected in (
+      (ours, theirs),
+      (with_keys.get_model_weights(ours), process.get_model_weights(theirs)),
+      (with_keys.get_hparams(ours), process.get_hparams(theirs)),
+    ):
+      assert_close(found, expected, atol=1e-6)
 
   def test_a_reader_of_other_data_is_refused(self, process):
     @tff.tensorflow.computation(np.int32)

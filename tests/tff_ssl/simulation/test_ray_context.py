@@ -13,11 +13,13 @@ import sys
 import threading
 import time
 
+import federations
 import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same
 
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
@@ -29,7 +31,6 @@ from tff_ssl.simulation import (
   ray_worker,
   workers,
 )
-from tff_ssl.templates import client_data
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
 
@@ -70,9 +71,7 @@ def process():
   )
   fedavg = PROCESSES['fedavg'].build(
     model,
-    data_spec=client_data.ClientDataSpec(
-      client_data.image_element_spec((2,), dtype=tf.float32)
-    ),
+    data_spec=federations.data_spec((2,)),
     views=views.PlainViews(),
     batch_size=2,
     local_epochs=1,
@@ -148,21 +147,11 @@ def run_round(context, process):
     return process.next(process.initialize(), KEYS)
 
 
-def assert_close(actual, expected):
+def assert_close_rounds(actual, expected):
   counts = actual.metrics['client_work']['clients']
   assert counts == expected.metrics['client_work']['clients']
   assert counts['participating'] == len(KEYS)
-  for one, other in zip(
-    tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
-  ):
-    np.testing.assert_allclose(one, other, atol=1e-6)
-
-
-def assert_equal(actual, expected):
-  for one, other in zip(
-    tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
-  ):
-    np.testing.assert_array_equal(one, other)
+  assert_close(actual, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize('num_parts', [1, 2, 4, 7])
@@ -170,14 +159,14 @@ def test_any_number_of_parts_equals_one_worker(
   context, process, expected, num_parts, monkeypatch
 ):
   monkeypatch.setattr(context, '_num_parts', num_parts)
-  assert_close(run_round(context, process), expected)
+  assert_close_rounds(run_round(context, process), expected)
 
 
 @pytest.mark.parametrize('victims', [processes, tff_workers])
 def test_a_killed_process_is_replaced(context, process, victims):
   calm = run_round(context, process)
   later(random.uniform(0.1, 0.5), send, signal.SIGKILL, victims)
-  assert_equal(run_round(context, process), calm)
+  assert_same(run_round(context, process), calm)
 
 
 def test_a_hanging_process_is_given_up(context, process, caplog):
@@ -185,7 +174,7 @@ def test_a_hanging_process_is_given_up(context, process, caplog):
   later(0.2, send, signal.SIGSTOP, processes)
   began = time.monotonic()
   with caplog.at_level(logging.WARNING):
-    assert_equal(run_round(context, process), calm)
+    assert_same(run_round(context, process), calm)
   assert DEADLINE_S < time.monotonic() - began < DEADLINE_S + 15
   assert f'has computed for {DEADLINE_S} s: another one' in caplog.text
 
@@ -209,7 +198,7 @@ def test_a_signal_interrupts_a_round(context, process):
   finally:
     signal.signal(signal.SIGALRM, before)
   # What is still computed for it does not disturb the next round.
-  assert_equal(run_round(context, process), calm)
+  assert_same(run_round(context, process), calm)
 
 
 @pytest.mark.parametrize('code, expected', [(15, 143), (1, 1)])
@@ -296,9 +285,9 @@ def test_a_lost_node(cluster, context, process):
   calm = run_round(context, process)
   later(0.2, cluster.remove_node, cluster.second)
   began = time.monotonic()
-  assert_equal(run_round(context, process), calm)
+  assert_same(run_round(context, process), calm)
   assert time.monotonic() - began < DEADLINE_S + 15
-  assert_equal(run_round(context, process), calm)
+  assert_same(run_round(context, process), calm)
   assert len(processes()) == 1
 
 

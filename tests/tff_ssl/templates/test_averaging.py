@@ -2,6 +2,7 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,13 +10,10 @@ import tensorflow_federated as tff
 
 import tff_ssl
 from tff_ssl.models import functional
-from tff_ssl.templates import averaging, client_data, local_training
+from tff_ssl.templates import averaging, local_training
 
 ModelWeights = tff.learning.models.ModelWeights
 
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec((2,), dtype=tf.float32)
-)
 _CLAIM = 1e12
 
 
@@ -48,7 +46,7 @@ def _mean(deltas, sizes, liar, **wired):
   process = averaging.compose(
     _train,
     model=model,
-    data_spec=_SPEC,
+    data_spec=federations.data_spec((2,)),
     initial_hparams=collections.OrderedDict,
     client_weighting='examples',
     server_optimizer=None,

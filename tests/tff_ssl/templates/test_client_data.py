@@ -97,21 +97,21 @@ class TestSpec:
     with pytest.raises(TypeError, match=r'\{a: \(2,\), b: .* takes \{a: .*c'):
       spec.check_model(Model())
 
-  def test_batches_of_several_inputs(self):
-    x = {'a': tf.TensorSpec([None, 2]), 'b': tf.TensorSpec([5, 3])}
-    with pytest.raises(TypeError, match=r'x \(None, 2\), x \(5, 3\), y'):
-      _spec(x=x)
-
   @pytest.mark.parametrize(
-    'changes',
+    'changes, message',
     [
-      {'true_y': tf.TensorSpec([], tf.int32)},
-      {'x': tf.TensorSpec([5, 2, 2, 1], tf.uint8)},
-      {'x': tf.TensorSpec([], tf.uint8)},
+      ({'true_y': tf.TensorSpec([], tf.int32)}, 'batch all of them alike'),
+      ({'x': tf.TensorSpec([5, 2, 2, 1], tf.uint8)}, 'batch all of them alike'),
+      ({'x': tf.TensorSpec([], tf.uint8)}, 'batch all of them alike'),
+      # Of several inputs.
+      (
+        {'x': {'a': tf.TensorSpec([None, 2]), 'b': tf.TensorSpec([5, 3])}},
+        r'x \(None, 2\), x \(5, 3\), y',
+      ),
     ],
   )
-  def test_all_keys_are_batched_or_none(self, changes):
-    with pytest.raises(TypeError, match=r'batch all of them alike'):
+  def test_all_keys_are_batched_or_none(self, changes, message):
+    with pytest.raises(TypeError, match=message):
       _spec(true_labels=True, **changes)
 
   @pytest.mark.parametrize('labels', [[None], []])
@@ -124,8 +124,7 @@ class TestSpec:
       _spec(batched=bool(labels)).check_model(Model())
     Model.input_spec = tf.TensorSpec([None, 2, 2, 1], tf.float32)
     _spec(batched=bool(labels)).check_model(Model())
-
-  def test_a_keras_model_is_told_where_to_go(self):
+    # A Keras model is told where to go.
     with pytest.raises(TypeError, match='Sequential.*tff_ssl.from_keras'):
       _spec().check_model(tf.keras.Sequential())
 
@@ -209,6 +208,8 @@ class TestContext:
     assert len(set(marks)) == 20 and min(marks) >= 0
     for batch_size in (1, 3, 4):
       assert self._fingerprint(_arrays(4), batch_size) == marks[0]
+    # Also where there are no examples.
+    assert self._fingerprint(_arrays(0)) == self._fingerprint(_arrays(0), 3)
 
   def test_one_pixel_or_label_makes_another_client(self):
     reference = self._fingerprint(_arrays(4))
@@ -226,9 +227,6 @@ class TestContext:
       _, context = client_data.read_context(_dataset(arrays), spec)
       marks.append(int(context['client']))
     assert marks[0] == marks[1]
-
-  def test_empty_plain_data(self):
-    assert self._fingerprint(_arrays(0)) == self._fingerprint(_arrays(0), 3)
 
 
 class TestSets:

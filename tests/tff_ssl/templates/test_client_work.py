@@ -2,16 +2,16 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.templates import client_data, client_task, client_work, memories
+from tff_ssl.templates import client_task, client_work, memories
 
 ModelWeights = tff.learning.models.ModelWeights
 
-_ELEMENTS = client_data.image_element_spec((2,), dtype=tf.float32)
 _WEIGHTS_TYPE = tff.types.to_type(
   ModelWeights([(np.float32, [2])], [(np.float32, [])])
 )
@@ -43,7 +43,7 @@ def _build(
 ):
   clients = client_work.Clients(
     local_update,
-    client_data.ClientDataSpec(_ELEMENTS, in_context),
+    federations.data_spec((2,), in_context=in_context),
     lambda: collections.OrderedDict(learning_rate=tf.constant(0.5)),
     memories,
   )
@@ -58,13 +58,7 @@ def process(tff_context):
 def _client(x, label=0, client=0, group=0):
   x = np.asarray(x, np.float32).reshape([-1, 2])
   examples = collections.OrderedDict(x=x, y=np.full(len(x), label, np.int32))
-  context = collections.OrderedDict(
-    client=np.int32(client), group=np.int32(group)
-  )
-  return collections.OrderedDict(
-    examples=tf.data.Dataset.from_tensors(examples),
-    context=tf.data.Dataset.from_tensors(context),
-  )
+  return federations.in_context(examples, client, group)
 
 
 def _sent(num_clients, round_num=10, seed=100):
@@ -178,9 +172,8 @@ def test_without_a_tag_the_update_is_the_delta():
   result = process.next.type_signature.result.result.member
   # Lists come back from TFF as such: only the structure is compared.
   assert str(result.update) == str(_WEIGHTS_TYPE)
-  assert process.next.type_signature.parameter[2].member == (
-    client_data.ClientDataSpec(_ELEMENTS).type
-  )
+  plain = federations.data_spec((2,)).type
+  assert process.next.type_signature.parameter[2].member == plain
 
 
 def test_another_metrics_aggregator_is_used():
@@ -229,12 +222,10 @@ def test_metrics_aggregators_of_tff(tff_context, aggregator, expected):
     assert sorted(actual) == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_metrics_aggregator_must_be_a_function():
+def test_what_cannot_be_built_is_refused():
   with pytest.raises(TypeError, match='metrics_aggregator .* but is 3'):
     _build(metrics_aggregator=3)
-
-
-def test_memories_must_keep_fields_of_their_own():
+  # Memories must keep fields of their own.
   memory = memories.SharedMean(lambda: tf.constant(0.0), lambda *_: None)
   with pytest.raises(ValueError, match=r"SharedMean keeps \['shared'\]"):
     _build(memories=(memory, memory))

@@ -2,19 +2,13 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models import dense, functional
-from tff_ssl.templates import (
-  client_data,
-  client_task,
-  client_work,
-  composition,
-  stacks,
-)
+from tff_ssl.templates import client_task, client_work, composition, stacks
 from tff_ssl.templates.server import finalizers
 from tff_ssl.wiring import Wiring
 
@@ -22,7 +16,7 @@ ModelWeights = tff.learning.models.ModelWeights
 
 
 def test_initial_weights_are_the_models_for_the_seed(tff_context):
-  model = functional.from_keras(dense.dense((3,), 2, hidden=()))
+  model = federations.model(3, 2)
   weights = composition.initial_weights(model, 4)
   stack = composition.stacked(weights, 2)()
   for actual, expected, tiled in zip(
@@ -71,9 +65,7 @@ class TestCompose:
     initial = composition.initial_weights(_Model, 1)
     clients = client_work.Clients(
       self._local_update,
-      client_data.ClientDataSpec(
-        client_data.image_element_spec((1,), dtype=tf.float32)
-      ),
+      federations.data_spec((1,)),
       lambda: collections.OrderedDict(rate=tf.constant(0.5)),
     )
     return composition.compose(
@@ -130,6 +122,17 @@ class TestCompose:
       state=state, weights=ModelWeights([np.float32(8)], [])
     )
     np.testing.assert_array_equal(_global_weights(by_name), [8, 8])
+    # Within a computation, too.
+    state_type, weights_type = (
+      process.set_model_weights.type_signature.parameter
+    )
+
+    @tff.tensorflow.computation(state_type, weights_type)
+    def put(state, weights):
+      return process.set_model_weights(state, weights)
+
+    within = put(state, ModelWeights([np.float32(8)], []))
+    np.testing.assert_array_equal(_global_weights(within), [8, 8])
 
   @pytest.mark.parametrize(
     ('weights', 'given'),
@@ -147,15 +150,3 @@ class TestCompose:
       r"\['float32\[\]'\] there: take them from a model of the same",
     ):
       process.set_model_weights(process.initialize(), ModelWeights(weights, []))
-
-  def test_weights_are_set_within_a_computation(self, process):
-    state_type, weights_type = (
-      process.set_model_weights.type_signature.parameter
-    )
-
-    @tff.tensorflow.computation(state_type, weights_type)
-    def put(state, weights):
-      return process.set_model_weights(state, weights)
-
-    changed = put(process.initialize(), ModelWeights([np.float32(8)], []))
-    np.testing.assert_array_equal(_global_weights(changed), [8, 8])

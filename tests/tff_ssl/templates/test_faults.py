@@ -24,8 +24,7 @@ class TestAllFinite:
     structure = [tf.constant(2**31 - 1), tf.zeros([0]), tf.constant(0.5)]
     assert bool(faults.all_finite(structure))
     assert bool(faults.all_finite(ModelWeights([tf.constant(1.0)], [])))
-
-  def test_double_and_half_precision(self):
+    # In double and half precision NaN is not.
     for dtype in (tf.float64, tf.float16, tf.bfloat16):
       assert not bool(faults.all_finite([tf.cast(np.nan, dtype)]))
 

@@ -2,14 +2,16 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same, largest_differences
 
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
 from tff_ssl.templates import full_gradient, prediction
 from tff_ssl.testing import tiny_models
 
@@ -64,21 +66,13 @@ def _gradient(batch_size, objective=_SUPERVISED, size=_SIZE, seed=_SEED):
 
 
 def _gradient_by_numpy():
-  """X^T (softmax(XW + b) - Y) / n, and its bias."""
   x, y = (value.numpy() for value in _examples().values())
-  kernel, bias = _weights().trainable
-  scores = np.exp(x @ kernel + bias)
-  error = scores / scores.sum(1, keepdims=True) - np.eye(_CLASSES)[y]
-  return [x.T @ error / len(x), error.mean(0)]
+  return softmax_regression.gradient(_weights().trainable, x, y)
 
 
 @pytest.mark.parametrize('batch_size', [1, 3, 5, 10, 64])
 def test_equals_numpys_gradient_for_any_batch_size(batch_size):
-  actual = _gradient(batch_size)
-  expected = _gradient_by_numpy()
-  assert len(actual) == len(expected)
-  for one, other in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-6)
+  assert_close(_gradient(batch_size), _gradient_by_numpy(), atol=1e-6)
 
 
 def test_without_examples_it_is_zero():
@@ -90,35 +84,30 @@ def test_views_derive_from_the_seed():
   noisy = objectives.Supervised(_NoisyViews())
   first, again = _gradient(4, noisy), _gradient(4, noisy)
   other = _gradient(4, noisy, seed=tf.constant([3, 5]))
-  for a, b, c in zip(first, again, other, strict=True):
-    np.testing.assert_array_equal(a, b)
-    assert np.abs(a - c).max() > 1e-3
+  assert_same(first, again)
+  assert min(largest_differences(first, other)) > 1e-3
 
 
 def test_crl_counts_examples_below_the_threshold_as_zeros():
   """Eq. 4: a sum over the confident ones, divided by the number of all."""
   threshold = 0.8
-  examples = _examples()
-  kernel, bias = (part.astype(np.float64) for part in _weights().trainable)
-  x = examples['x'].numpy().astype(np.float64)
-  scores = np.exp(x @ kernel + bias)
-  probabilities = scores / scores.sum(1, keepdims=True)
+  weights, x = _weights().trainable, _examples()['x'].numpy()
+  probabilities = softmax_regression.probabilities(weights, x)
   passed = probabilities.max(1) >= threshold
   assert 0 < passed.sum() < len(x)
-  error = probabilities - np.eye(_CLASSES)[probabilities.argmax(1)]
-  error *= passed[:, np.newaxis]
+  expected = softmax_regression.gradient(
+    weights, x, probabilities.argmax(1), passed
+  )
   # Which does not read labels.
   actual = _gradient(
     4, objectives.ConsistencyRegularization(views.PlainViews(), threshold)
   )
-  np.testing.assert_allclose(actual[0], x.T @ error / _SIZE, atol=1e-6)
-  np.testing.assert_allclose(actual[1], error.mean(0), atol=1e-6)
+  assert_close(actual, expected, atol=1e-6)
 
 
 def test_a_proximal_term_vanishes_at_the_start():
   with_term = _gradient(4, objectives.Proximal(_SUPERVISED, strength=10.0))
-  for one, other in zip(with_term, _gradient_by_numpy(), strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-6)
+  assert_close(with_term, _gradient_by_numpy(), atol=1e-6)
 
 
 def test_minibatches_carry_the_step_that_comes_next():
@@ -137,9 +126,7 @@ def test_minibatches_carry_the_step_that_comes_next():
 
 def test_batch_normalisation_in_train_mode():
   """With one minibatch, the gradient of the loss at the batch's statistics."""
-  model = functional.from_keras(
-    lambda: dense.dense((_FEATURES,), _CLASSES, 'batch', hidden=(5,))
-  )
+  model = federations.model(_FEATURES, _CLASSES, 'batch', hidden=(5,))
   weights = tf.nest.map_structure(tf.constant, model.initial_weights(1))
   actual = full_gradient.full_gradient(
     model, _SUPERVISED, weights, _examples(), batch_size=_SIZE, seed=_SEED
@@ -149,8 +136,7 @@ def test_batch_normalisation_in_train_mode():
     predict = prediction.Predictor(model, *weights)
     loss, _ = _SUPERVISED(predict, _examples(), weights, _SEED)
   expected = tape.gradient(loss, weights.trainable)
-  for one, other in zip(actual, expected, strict=True):
-    np.testing.assert_allclose(one, other, atol=1e-5)
+  assert_close(actual, expected, atol=1e-5)
 
 
 def test_a_wrong_batch_size_is_refused():

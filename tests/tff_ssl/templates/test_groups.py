@@ -71,9 +71,7 @@ def test_around_a_server_model_is_eq_7_with_another_mean(replicas):
         size / (size + 2) * (means[0] - means[1]),
         atol=1e-6,
       )
-
-
-def test_one_group_around_a_server_model_is_that_model():
+  # One group around a server model is that model.
   own = tf.constant([[1.0, 2.0]])
   actual = groups.around(
     tf.constant([[5.0, 7.0]]), own, tf.constant([3.0]), 1.0
@@ -92,24 +90,25 @@ def test_average_without_a_server_keeps_groups_without_clients():
 
 
 @pytest.mark.parametrize(
-  'assignment, start_model, error, message',
+  'assignment, start_model, in_context, error, message',
   [
-    ('sampler', 'slot', TypeError, 'num_slots='),
-    ('in_process', 'slot', ValueError, "'in_process'"),
-    ('sampler', 'own', ValueError, "start_model .* 'own'"),
-    ('drawn', 'group', ValueError, "group_assignment .* 'drawn'"),
+    ('sampler', 'slot', True, TypeError, 'num_slots='),
+    ('in_process', 'slot', True, ValueError, "'in_process'"),
+    ('sampler', 'own', True, ValueError, "start_model .* 'own'"),
+    ('drawn', 'group', True, ValueError, "group_assignment .* 'drawn'"),
+    ('sampler', 'group', False, TypeError, 'context that holds the group'),
   ],
 )
-def test_groupings_that_cannot_be(assignment, start_model, error, message):
+def test_groupings_that_cannot_be(
+  assignment, start_model, in_context, error, message
+):
   with pytest.raises(error, match=message):
     groups.Grouping(2, assignment, start_model).check_data(
-      client_data.ClientDataSpec(SPEC, in_context=True)
+      client_data.ClientDataSpec(SPEC, in_context=in_context)
     )
 
 
-def test_a_sampler_needs_a_place_for_the_group():
+def test_groups_that_need_no_place_in_the_data():
   data_spec = client_data.ClientDataSpec(SPEC)
-  with pytest.raises(TypeError, match='context that holds the group'):
-    groups.Grouping(2, 'sampler').check_data(data_spec)
   groups.Grouping(2, 'in_process').check_data(data_spec)
   groups.Grouping(1, 'sampler').check_data(data_spec)

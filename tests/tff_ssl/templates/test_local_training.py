@@ -4,14 +4,15 @@ import collections
 from typing import NamedTuple
 
 import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_same
 
 from tff_ssl import objectives, optimizers, training_plan
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
 from tff_ssl.templates import local_training
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -98,6 +99,16 @@ def _run(training, num_examples, seed=_SEED, round_num=0, **arguments):
   result = run(seed, tf.constant(round_num))
   steps, log = result.weights.non_trainable
   return log.numpy()[: int(steps)], result
+
+
+def _train(training, start, examples, seed=_SEED):
+  """Runs the first round in a graph, as inside TFF."""
+
+  @tf.function(autograph=False)
+  def train(seed):
+    return training.run(start, examples, seed=seed, round_num=tf.constant(0))
+
+  return train(seed)
 
 
 class TestSteps:
@@ -210,19 +221,17 @@ class TestLearningRate:
     _, result = _run(training, 8, round_num=3)
     assert float(result.weights.trainable[0]) == -(300 + 301)
 
-  def test_hparams_replace_those_of_the_optimizer(self):
+  def test_hparams_replace_those_of_the_optimizer_before_a_schedule(self):
     training = _training(rate=1.0, batch_size=4, steps=3)
     hparams = training.initial_hparams()
     assert list(hparams) == ['learning_rate'] and hparams['learning_rate'] == 1
     hparams['learning_rate'] = tf.constant(0.25)
     _, result = _run(training, 10, hparams=hparams)
     assert float(result.weights.trainable[0]) == -0.75
-
-  def test_hparams_and_schedule_multiply(self):
+    # Both multiply.
     training = _training(
       schedule=lambda step: tf.constant(0.5), batch_size=4, steps=2
     )
-    hparams = collections.OrderedDict(learning_rate=tf.constant(0.25))
     _, result = _run(training, 10, hparams=hparams)
     assert float(result.weights.trainable[0]) == -0.25
 
@@ -294,7 +303,7 @@ def test_every_minibatch_carries_the_constants():
 )
 @pytest.mark.parametrize('length', [{'steps': 5}, {'epochs': 2}])
 def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
-  model = functional.from_keras(dense.dense((3,), 2, hidden=()))
+  model = federations.model(3, 2)
   start = model.initial_weights(0)
   training = local_training.LocalTraining(
     model,
@@ -310,23 +319,16 @@ def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
 
   def run(rows):
     examples = collections.OrderedDict(x=tf.constant(x[rows]), y=y[rows])
-
-    @tf.function(autograph=False)
-    def train():
-      return training.run(start, examples, seed=_SEED, round_num=tf.constant(0))
-
-    return train()
+    return _train(training, start, examples)
 
   with_all, without = run(np.arange(12)), run(np.flatnonzero(y >= 0))
-  tf.nest.map_structure(
-    np.testing.assert_array_equal, with_all.weights, without.weights
-  )
+  assert_same(with_all.weights, without.weights)
   assert with_all.num_examples == without.num_examples > 0
   assert with_all.num_steps == without.num_steps
 
 
 def test_closed_masks_give_a_delta_of_exactly_zero():
-  model = functional.from_keras(dense.dense((4,), 3, hidden=()))
+  model = federations.model(4, 3)
   training = local_training.LocalTraining(
     model,
     objectives.ConsistencyRegularization(views.PlainViews(), 1.0),
@@ -337,15 +339,8 @@ def test_closed_masks_give_a_delta_of_exactly_zero():
   start = model.initial_weights(0)
   x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
   examples = collections.OrderedDict(x=tf.constant(x), y=tf.fill([6], -1))
-
-  @tf.function(autograph=False)
-  def train():
-    return training.run(start, examples, seed=_SEED, round_num=tf.constant(0))
-
-  result = train()
-  np.testing.assert_equal(
-    [w.numpy() for w in result.weights.trainable], start.trainable
-  )
+  result = _train(training, start, examples)
+  assert_same(result.weights.trainable, start.trainable)
   np.testing.assert_array_equal(result.metrics['mask_rate'], [0, 12])
 
 

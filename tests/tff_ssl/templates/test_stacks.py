@@ -22,14 +22,11 @@ def test_tile_and_mean():
   np.testing.assert_array_equal(mean.trainable[0], [1.5, 6])
 
 
-def test_row():
+def test_rows_and_missing_ones():
   stacked = stacks.tile({'a': tf.constant([1.0, 2.0]), 'n': 3}, size=4)
   assert stacked['a'].shape == (4, 2)
   stacked['n'] = tf.range(4)
   assert [int(stacks.row(stacked, i)['n']) for i in range(4)] == [0, 1, 2, 3]
-
-
-def test_missing_rows():
   missing = [bool(stacks.is_missing(tf.constant(i), 3)) for i in (-1, 0, 2, 3)]
   assert missing == [True, False, False, True]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sklearn.datasets
 import tensorflow as tf
+from comparing import assert_same
 
 from tff_ssl import algorithms, shared_settings, testing
 from tff_ssl.testing import tiny_models, tiny_problems, tiny_views
@@ -57,18 +58,13 @@ def test_labels_are_where_the_spec_says(problem, visible):
   assert set(arrays['true_y']) <= set(range(10))
 
 
-def test_context_holds_client_and_group():
-  (context,) = SERVER.client(3)['context'].as_numpy_iterator()
-  assert context == {'client': 3, 'group': 1}
-  (context,) = CLIENTS.client(3)['context'].as_numpy_iterator()
-  assert context == {'client': 3, 'group': 0}
-
-
-def test_plain_client_is_a_sequence_of_the_same_examples():
+def test_context_holds_client_and_group_beside_the_examples():
+  for problem, group in ((SERVER, 1), (CLIENTS, 0)):
+    (context,) = problem.client(3)['context'].as_numpy_iterator()
+    assert context == {'client': 3, 'group': group}
+  # A plain client is a sequence of the same examples.
   plain = gather(SERVER.client(2, 11, in_context=False))
-  in_context = gather(SERVER.client(2, 11)['examples'])
-  for key, value in plain.items():
-    np.testing.assert_array_equal(value, in_context[key])
+  assert_same(plain, gather(SERVER.client(2, 11)['examples']))
 
 
 def test_empty_client_fits_the_data_spec():

@@ -19,9 +19,7 @@ def test_rows_are_those_of_the_sets_and_nan_where_there_is_none():
   rows = class_priors.of_sets(BATCH, sets, tf.zeros([5, 3]))
   np.testing.assert_allclose(rows[:2], PRIORS[[1, 0]])
   assert np.isnan(rows[2:]).all()
-
-
-def test_model_and_priors_must_have_the_same_classes():
+  # Model and priors must have the same classes.
   with pytest.raises(ValueError, match=r'priors_shape=\(3, 3\).* 4 outputs'):
     class_priors.of_sets(BATCH, BATCH['y'], tf.zeros([3, 4]))
 

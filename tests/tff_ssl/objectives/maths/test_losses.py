@@ -15,7 +15,7 @@ def _logits(num=6, classes=4, seed=0):
   return rng.normal(scale=2, size=(num, classes)).astype(np.float32)
 
 
-def test_cross_entropy_equals_scipy():
+def test_cross_entropy_equals_scipy_and_scikit_learn():
   logits = _logits()
   labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
   mask = np.array([1, 0, 1, 1, 0, 1], np.float32)
@@ -23,11 +23,6 @@ def test_cross_entropy_equals_scipy():
   actual = losses.masked_cross_entropy(labels, logits, mask)
   assert actual.dtype == tf.float32
   np.testing.assert_allclose(actual, expected * mask, rtol=1e-5)
-
-
-def test_mean_cross_entropy_equals_scikit_learn():
-  logits = _logits(seed=1)
-  labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
   actual = losses.masked_cross_entropy(labels, logits, tf.ones(6))
   expected = sklearn.metrics.log_loss(
     labels, scipy.special.softmax(logits.astype(float), 1), labels=range(4)
@@ -78,13 +73,10 @@ def test_pseudo_labels_equal_scipy(threshold):
   assert share == {0.0: 1, 1.01: 0}.get(threshold, share)
 
 
-def test_threshold_is_met_with_equality():
+def test_a_threshold_is_met_with_equality_and_one_by_certainty():
   # Two equal logits: probabilities of exactly one half.
   _, mask = losses.pseudo_labels(tf.zeros([1, 2]), 0.5)
   assert mask.numpy().tolist() == [1.0]
-
-
-def test_certainty_passes_a_threshold_of_one_and_not_above():
   logits = tf.constant([[1000.0, 0.0]])
   assert losses.pseudo_labels(logits, 1.0)[1].numpy().tolist() == [1.0]
   assert losses.pseudo_labels(logits, 1.0001)[1].numpy().tolist() == [0.0]

@@ -3,13 +3,14 @@
 import collections
 
 import costs
+import federations
 import numpy as np
 import pytest
 import tensorflow as tf
+from comparing import assert_close
 
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
 from tff_ssl.objectives.maths import selected
 from tff_ssl.templates import prediction
 
@@ -31,7 +32,7 @@ class Everything(prediction.Predictor):
 
 
 def build(norm='none'):
-  return functional.from_keras(dense.dense((4,), 3, norm, hidden=(6,)))
+  return federations.model(4, 3, norm, hidden=(6,))
 
 
 @pytest.fixture(scope='module')
@@ -99,8 +100,7 @@ def test_loss_and_gradient_are_those_of_all_examples(norm, objective, takes):
   )
   np.testing.assert_allclose(loss, whole, rtol=1e-5)
   assert float(loss) > 0
-  for actual, gradient in zip(gradients, expected, strict=True):
-    np.testing.assert_allclose(actual, gradient, atol=1e-6)
+  assert_close(gradients, expected, atol=1e-6)
   for name, pair in whole_metrics.items():
     np.testing.assert_allclose(metrics[name], pair, rtol=1e-5, err_msg=name)
   taken = [int(metrics[name][0]) for name in takes]

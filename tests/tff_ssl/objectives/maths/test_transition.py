@@ -24,11 +24,15 @@ def _case(seed, num_sets, num_classes):
   )
 
 
+def _layer(priors, shares, test_prior=None, dtype=tf.float64):
+  return transition.build_transition(
+    tf.constant(priors, dtype), tf.constant(shares, dtype), test_prior
+  )
+
+
 def _q(logits, priors, shares, test_prior=None):
   """Q_c from logits in float64, as numpy, by either of its two forms."""
-  layer = transition.build_transition(
-    tf.constant(priors, tf.float64), tf.constant(shares, tf.float64), test_prior
-  )
+  layer = _layer(priors, shares, test_prior)
   logits = tf.constant(logits, tf.float64)
   q = layer.probabilities(logits).numpy()
   for m in range(len(shares)):
@@ -95,10 +99,7 @@ def test_gradient_equals_finite_differences(loss_name):
   priors[5], shares[5] = 0, 0
   rng = np.random.default_rng(5)
   sets = rng.integers(5, size=7, dtype=np.int32)
-
-  layer = transition.build_transition(
-    tf.constant(priors), tf.constant(shares), test_prior
-  )
+  layer = _layer(priors, shares, test_prior)
 
   def loss(logits):
     losses = getattr(layer, loss_name)(tf.reshape(logits, [7, 4]), sets)
@@ -148,9 +149,7 @@ def test_nothing_is_nan_at_the_extremes(
   priors, shares, usable, loss_name, test_prior
 ):
   logits = tf.constant(_EXTREME, tf.float32)
-  layer = transition.build_transition(
-    tf.constant(priors, tf.float32), tf.constant(shares, tf.float32), test_prior
-  )
+  layer = _layer(priors, shares, test_prior, tf.float32)
   for m in range(usable):
     with tf.GradientTape() as tape:
       tape.watch(logits)
@@ -178,9 +177,7 @@ def test_a_probability_that_underflows_keeps_its_logarithm():
 
 @pytest.mark.parametrize('loss_name', ['log_loss', 'published_code_loss'])
 def test_a_set_that_the_client_does_not_have_gives_nan(loss_name):
-  layer = transition.build_transition(
-    tf.constant([[0.3, 0.7], [1, 0], [0, 0]]), tf.constant([0.5, 0.5, 0.0])
-  )
+  layer = _layer([[0.3, 0.7], [1, 0], [0, 0]], [0.5, 0.5, 0.0], None, 'float')
   losses = getattr(layer, loss_name)(
     tf.zeros([4, 2]), tf.constant([0, 2, 3, -1])
   )
@@ -195,10 +192,7 @@ def test_published_code_loss_is_the_softmax_of_probabilities():
   q = unnormalized / unnormalized.sum(axis=1, keepdims=True)
   expected = -scipy.special.log_softmax(q, axis=1)[np.arange(8), sets]
   # Two more sets that do not exist change nothing.
-  layer = transition.build_transition(
-    np.concatenate([priors, np.zeros((2, 3))]),
-    np.concatenate([shares, np.zeros(2)]),
-  )
+  layer = _layer(np.pad(priors, ((0, 2), (0, 0))), np.pad(shares, (0, 2)))
   np.testing.assert_allclose(
     layer.published_code_loss(tf.constant(logits), sets), expected, rtol=1e-12
   )
@@ -224,9 +218,7 @@ def _distance_to_bayes(per_set, test_prior):
     weights = tf.reshape(weights, [3, 3])
     return inputs @ weights[:2] + weights[2]
 
-  layer = transition.build_transition(
-    tf.constant(priors), tf.constant(shares), test_prior
-  )
+  layer = _layer(priors, shares, test_prior)
 
   @tf.function(autograph=False)
   def loss_and_gradient(weights):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_same
 
 from tff_ssl import objectives
 
@@ -111,29 +112,16 @@ def test_value_and_gradient(wrap, anchors, value, added):
   assert batch is _BATCH and start is _START and seed is _SEED
 
 
-def _proximal_at(weights, strength):
-  """Returns loss and gradients, anchored at the first weights."""
+@pytest.mark.parametrize('weights, strength', [(_WEIGHTS, 0), (_ANCHORS, 100)])
+def test_no_strength_and_no_distance_give_the_objective_alone(
+  weights, strength
+):
   trainable = [tf.constant(w) for w in weights]
+  predict = types.SimpleNamespace(trainable=trainable)
+  alone, _ = _Linear(_SLOPES)(predict, _BATCH, _START, _SEED)
   with tf.GradientTape() as tape:
     tape.watch(trainable)
-    loss, _ = objectives.Proximal(_Linear(_SLOPES), strength)(
-      types.SimpleNamespace(trainable=trainable), _BATCH, _START, _SEED
-    )
-  return loss, tape.gradient(loss, trainable)
-
-
-def test_no_strength_is_the_objective_alone():
-  trainable = [tf.constant(w) for w in _WEIGHTS]
-  alone, _ = _Linear(_SLOPES)(
-    types.SimpleNamespace(trainable=trainable), _BATCH, _START, _SEED
-  )
-  loss, gradients = _proximal_at(_WEIGHTS, 0.0)
+    objective = objectives.Proximal(_Linear(_SLOPES), float(strength))
+    loss, _ = objective(predict, _BATCH, _START, _SEED)
   assert float(loss) == float(alone)
-  for gradient, slope in zip(gradients, _SLOPES, strict=True):
-    np.testing.assert_array_equal(gradient, slope)
-
-
-def test_no_pull_at_the_start():
-  _, gradients = _proximal_at(_ANCHORS, 100.0)
-  for gradient, slope in zip(gradients, _SLOPES, strict=True):
-    np.testing.assert_array_equal(gradient, slope)
+  assert_same(tape.gradient(loss, trainable), _SLOPES)

@@ -11,6 +11,12 @@ from tff_ssl.templates.helper_clients import helper_table
 _WIDTH = 3
 
 
+def table_of(num_clients, num_helpers=1, interval=1, **more):
+  return helper_table.HelperTable(
+    num_clients, _WIDTH, num_helpers=num_helpers, interval=interval, **more
+  )
+
+
 def outputs_of(client, round_num=0):
   rng = np.random.default_rng([client, round_num])
   return rng.dirichlet(np.ones(_WIDTH)).astype(np.float32)
@@ -40,7 +46,7 @@ def helpers(table, state, client):
 
 
 def test_helpers_are_the_nearest_others():
-  table = helper_table.HelperTable(30, _WIDTH, num_helpers=4, interval=1)
+  table = table_of(30, num_helpers=4)
   known = [*range(0, 30, 2), 1, 7]
   state = after(table, known)
   points = np.stack([outputs_of(client) for client in known])
@@ -55,7 +61,7 @@ def test_helpers_are_the_nearest_others():
 
 
 def test_the_newest_outputs_count():
-  table = helper_table.HelperTable(9, _WIDTH, num_helpers=1, interval=1)
+  table = table_of(9)
   state = after(table, [0, 1, 2, 3, 4], [2, 3])
   now = {c: outputs_of(c, 1 if c in (2, 3) else 0) for c in range(5)}
   for client in range(5):
@@ -69,7 +75,7 @@ def test_the_newest_outputs_count():
 
 
 def test_few_known_clients():
-  table = helper_table.HelperTable(9, _WIDTH, num_helpers=2, interval=1)
+  table = table_of(9, num_helpers=2)
   assert helpers(table, table.initial(), 4) == [-1, -1]
   assert helpers(table, after(table, [4]), 4) == [-1, -1]
   state = after(table, [4, 5])
@@ -78,7 +84,7 @@ def test_few_known_clients():
 
 
 def test_helpers_are_chosen_before_every_rth_round():
-  table = helper_table.HelperTable(9, _WIDTH, num_helpers=2, interval=4)
+  table = table_of(9, num_helpers=2, interval=4)
   everyone = list(range(9))
   rounds = [[0, 1], [1, 2], [2, 3], *[everyone] * 4]
   choices = [
@@ -95,20 +101,16 @@ def test_helpers_are_chosen_before_every_rth_round():
 
 
 def test_who_is_left_out_and_who_does_not_train_is_not_known():
-  table = helper_table.HelperTable(5, _WIDTH, num_helpers=1, interval=1)
+  table = table_of(5)
   state = after(table, [0, 1, 2], counts=False)
   assert helpers(table, state, 0) == [-1]
-  late = helper_table.HelperTable(
-    5, _WIDTH, num_helpers=1, interval=1, first_round=1
-  )
+  late = table_of(5, first_round=1)
   assert helpers(late, after(late, [0, 1, 2]), 0) == [-1]
   assert helpers(late, after(late, [0, 1, 2], [0, 1]), 0) == [1]
 
 
 def test_fingerprints_share_rows():
-  table = helper_table.HelperTable(
-    5, _WIDTH, num_helpers=1, interval=1, by_index=False
-  )
+  table = table_of(5, by_index=False)
   first, second, third = 1003, 2**31 - 2, 1_000_008  # Rows 3, 1, 3.
   state = after(table, [first, second])
   assert helpers(table, state, first) == [second]
@@ -132,7 +134,7 @@ def test_more_helpers_than_other_clients_are_refused():
 
 
 def test_clients_are_sent_who_helps_whom_and_nothing_else():
-  table = helper_table.HelperTable(4, _WIDTH, num_helpers=1, interval=1)
+  table = table_of(4)
   memory = helper_table.TableMemory(table)
   state = {'shared': after(table, [0, 1, 2])}
   sent = memory.send(state)
@@ -148,7 +150,7 @@ def test_clients_are_sent_who_helps_whom_and_nothing_else():
 
 @pytest.mark.parametrize('value, known', [(0.5, True), (np.nan, False)])
 def test_a_table_that_would_not_be_finite_stays_as_it_was(value, known):
-  table = helper_table.HelperTable(4, _WIDTH, num_helpers=1, interval=1)
+  table = table_of(4)
   memory = helper_table.TableMemory(table)
   state = memory.initial()
   update = client_task.LocalUpdate(
@@ -160,12 +162,8 @@ def test_a_table_that_would_not_be_finite_stays_as_it_was(value, known):
   )
   kept = memory.leave(memory_task(client=2), update, tf.constant(True))
   new = memory.merge(state, kept.sums)['shared']
-  assert new['rows']['owner'].numpy().tolist() == [
-    -1,
-    -1,
-    2 if known else -1,
-    -1,
-  ]
+  owners = [-1, -1, 2 if known else -1, -1]
+  assert new['rows']['owner'].numpy().tolist() == owners
   assert int(new['round']) == known
 
 

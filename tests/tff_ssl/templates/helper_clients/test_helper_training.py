@@ -3,26 +3,20 @@
 import collections
 from types import SimpleNamespace
 
+import federations
 import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+from comparing import are_equal
 
-from tff_ssl.models import decomposed, dense, functional
+from tff_ssl.models import decomposed, functional
 from tff_ssl.objectives.maths import losses
-from tff_ssl.templates import (
-  client_data,
-  client_state,
-  client_task,
-  local_training,
-)
+from tff_ssl.templates import client_state, client_task, local_training
 from tff_ssl.templates.helper_clients import helper_training
 
 _FEATURES, _CLASSES = 4, 3
-_SPEC = client_data.ClientDataSpec(
-  client_data.image_element_spec((_FEATURES,), dtype=tf.float32),
-  in_context=True,
-)
+_SPEC = federations.data_spec((_FEATURES,), in_context=True)
 
 
 class Recording:
@@ -41,9 +35,7 @@ class Recording:
 @pytest.fixture(scope='module')
 def parts():
   return decomposed.Decomposition(
-    functional.from_keras(
-      lambda: dense.dense((_FEATURES,), _CLASSES, 'batch', hidden=(5,))
-    )
+    federations.model(_FEATURES, _CLASSES, 'batch', hidden=(5,))
   )
 
 
@@ -108,10 +100,7 @@ def row_of(result):
 
 
 def same(a, b):
-  return all(
-    np.array_equal(x, y)
-    for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True)
-  )
+  return all(are_equal(a, b))
 
 
 def test_a_client_reads_exactly_its_helpers_newest_earlier_models(
@@ -182,8 +171,7 @@ def test_a_client_leaves_its_model_and_its_outputs_on_the_noise(parts, build):
 
 def test_outputs_are_those_of_the_model_on_normal_noise():
   """Of a linear map to two classes the noise itself can be told again."""
-  model = functional.from_keras(lambda: dense.dense((_FEATURES,), 2, hidden=()))
-  parts = decomposed.Decomposition(model)
+  parts = decomposed.Decomposition(federations.model(_FEATURES, 2))
   training = helper_training.build(
     parts,
     Recording(),

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tff_ssl.templates import minibatches
 
 SEED = tf.constant([3, 4])
+_CONTINUOUS = {'epoch_batches': 'continuous'}
+_MATCHED = {'epoch_batches': 'matched'}
 
 
 def draw(labels, seed=SEED, **arguments):
@@ -37,28 +39,23 @@ def sizes(batches):
   return [len(batch) for batch in batches]
 
 
-@pytest.mark.parametrize('n, batch_size', [(7, 4), (3, 8)])
-def test_steps_give_full_minibatches_of_whole_passes(n, batch_size):
-  batches, _ = draw(np.zeros(n), batch_size=batch_size, steps=5)
-  assert sizes(batches) == [batch_size] * 5
+@pytest.mark.parametrize(
+  'n, batch_size, length, expected',
+  [
+    (7, 4, {'steps': 5}, [4] * 5),
+    (3, 8, {'steps': 5}, [8] * 5),
+    (7, 4, {'epochs': 3}, [4, 3] * 3),
+    (7, 4, {'epochs': 3, 'epoch_batches': 'separate'}, [4, 3] * 3),
+    (7, 4, {'epochs': 3, 'epoch_batches': 'continuous'}, [4, 4, 4, 4, 4, 1]),
+  ],
+)
+def test_minibatches_are_cut_from_whole_passes(n, batch_size, length, expected):
+  batches, _ = draw(np.zeros(n), batch_size=batch_size, **length)
+  assert sizes(batches) == expected
   stream = np.concatenate(batches)
   passes = stream[: len(stream) // n * n].reshape(-1, n)
   assert (np.sort(passes, axis=1) == np.arange(n)).all()
   assert not (passes == passes[0]).all()
-
-
-@pytest.mark.parametrize(
-  'epoch_batches, expected',
-  [('separate', [4, 3] * 3), ('continuous', [4, 4, 4, 4, 4, 1])],
-)
-def test_passes_end_where_they_should(epoch_batches, expected):
-  batches, _ = draw(
-    np.zeros(7), batch_size=4, epochs=3, epoch_batches=epoch_batches
-  )
-  assert sizes(batches) == expected
-  stream = np.concatenate(batches).reshape(3, 7)
-  assert (np.sort(stream, axis=1) == np.arange(7)).all()
-  assert not (stream == stream[0]).all()
 
 
 def test_one_label_for_ten_continuous_passes_is_one_step():
@@ -269,6 +266,7 @@ def test_seeds_differ_and_repeat():
 @pytest.mark.parametrize(
   'arguments, text',
   [
+    # Of what is selected.
     ({'rows': 'some'}, "rows must be one of .*'some'"),
     ({'rows': 'either', 'labelled_probability': 1.5}, 'labelled_prob.* 1.5'),
     ({'rows': 'all', 'labelled_probability': 0.5}, "only 'either' draws"),
@@ -279,16 +277,7 @@ def test_seeds_differ_and_repeat():
     ),
     ({'rows': 'all', 'redrawn_mask_ratio': 0.5}, "rows='all'"),
     ({'rows': 'sets', 'redrawn_mask_ratio': 0.5}, "rows='sets'"),
-  ],
-)
-def test_refused_selections(arguments, text):
-  with pytest.raises(ValueError, match=text):
-    minibatches.Selection(**arguments)
-
-
-@pytest.mark.parametrize(
-  'arguments, text',
-  [
+    # Of minibatches.
     ({'batch_size': 0, 'steps': 1}, 'batch_size must be an integer >= 1'),
     ({'batch_size': 1}, 'exactly one of steps=None and epochs=None'),
     ({'batch_size': 1, 'steps': 1, 'epochs': 2}, 'exactly one of steps=1'),
@@ -298,19 +287,25 @@ def test_refused_selections(arguments, text):
       "epoch_batches='continuous' has no effect with steps=2",
     ),
     (
-      {
-        'batch_size': 1,
-        'epochs': 2,
-        'epoch_batches': 'continuous',
-        'selection': minibatches.Selection('either'),
-      },
+      {**_CONTINUOUS, 'batch_size': 1, 'epochs': 2, 'rows': 'either'},
       "no effect with steps=None and rows='either'",
+    ),
+    # Whole sets have no other size.
+    *(
+      (arguments, 'batch_size=.* do not fit rows=')
+      for arguments in (
+        {'rows': 'sets', 'batch_size': 4, 'epochs': 1},
+        {'rows': 'sets', 'batch_size': None, 'steps': 2},
+        {'rows': 'all', 'batch_size': None, 'epochs': 1},
+        {**_CONTINUOUS, 'rows': 'sets', 'batch_size': None, 'epochs': 1},
+        {**_MATCHED, 'rows': 'sets', 'batch_size': None, 'epochs': 1},
+      )
     ),
   ],
 )
-def test_refused_minibatches(arguments, text):
+def test_what_does_not_fit_is_refused(arguments, text):
   with pytest.raises(ValueError, match=text):
-    minibatches.Minibatches(**arguments)
+    draw([0, 1], **{'batch_size': 1, **arguments})
 
 
 def test_whole_sets_are_minibatches_in_random_order():
@@ -326,20 +321,3 @@ def test_whole_sets_are_minibatches_in_random_order():
   again, _ = draw(labels, [5, 6], batch_size=None, epochs=3, rows='sets')
   assert sizes(again) != sizes(batches)
   assert draw([-1, -1], batch_size=None, epochs=1, rows='sets') == ([], [])
-
-
-@pytest.mark.parametrize(
-  'arguments',
-  [
-    {'rows': 'sets', 'batch_size': 4, 'epochs': 1},
-    {'rows': 'sets', 'batch_size': None, 'steps': 2},
-    {'rows': 'all', 'batch_size': None, 'epochs': 1},
-    *(
-      {'rows': 'sets', 'batch_size': None, 'epochs': 1, 'epoch_batches': cut}
-      for cut in ('continuous', 'matched')
-    ),
-  ],
-)
-def test_whole_sets_have_no_other_size(arguments):
-  with pytest.raises(ValueError, match='batch_size=.* do not fit rows='):
-    draw([0, 1], **arguments)

@@ -13,8 +13,6 @@ def test_members_are_those_that_numpy_finds():
   rows = streams.sets_of(tf.constant(labels)).to_list()
   expected = [np.flatnonzero(labels == m).tolist() for m in range(9) if m != 4]
   assert rows == expected
-
-
-def test_no_examples_make_no_set():
+  # No examples make no set.
   for labels in ([], [-1, -1]):
     assert streams.sets_of(tf.constant(labels, tf.int32)).nrows() == 0

@@ -70,17 +70,12 @@ def test_the_mean_of_groups_moves_as_under_sgd_with_momentum(process):
     np.testing.assert_allclose(models.mean(axis=0), weights, atol=1e-5)
 
 
-def test_groups_differ_as_without_it(process):
+def test_groups_differ_as_without_it_and_statistics_have_none(process):
   changes = _changes(5)
-  followed, _, _ = _run(process, changes)
+  followed, statistics, _ = _run(process, changes)
   apart = np.cumsum(changes[:, 0] - changes[:, 1], axis=0)
   for models, expected in zip(followed, apart, strict=True):
     np.testing.assert_allclose(models[0] - models[1], expected, atol=1e-5)
-
-
-def test_moving_statistics_have_no_momentum(process):
-  changes = _changes(5)
-  _, statistics, _ = _run(process, changes)
   np.testing.assert_allclose(statistics, np.cumsum(changes, axis=0), atol=1e-5)
 
 

@@ -4,6 +4,7 @@ import costs
 import numpy as np
 import pytest
 import tensorflow as tf
+from comparing import assert_close
 
 import tff_ssl
 from tff_ssl import testing
@@ -59,8 +60,7 @@ def _check_follows(averaged, plain, decay):
       share * old + (1 - share) * new
       for old, new in zip(expected, model, strict=True)
     ]
-    for a, b in zip(averaged[round_num + 1], expected, strict=True):
-      np.testing.assert_allclose(a, b, atol=1e-6)
+    assert_close(averaged[round_num + 1], expected, atol=1e-6)
 
 
 # The global weights of SSJO are more than the classifier, and those of grouping
@@ -107,9 +107,8 @@ def test_the_average_labels_where_the_received_model_does():
     )
     state, of_rounds = process.initialize(), []
     for round_num in range(2):
-      output = process.next(state, problem.clients(round_num))
-      state = output.state
-      of_rounds.append(output.metrics['client_work']['train']['loss'])
+      state, metrics = process.next(state, problem.clients(round_num))
+      of_rounds.append(metrics['client_work']['train']['loss'])
     losses.append(of_rounds)
   (first, second), (first_with, second_with) = losses
   # The first labels are those of the initial model. In the second round, the

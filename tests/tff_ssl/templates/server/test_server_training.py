@@ -2,14 +2,16 @@
 
 import collections
 
+import federations
 import numpy as np
 import pytest
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close
 
 from tff_ssl import objectives, optimizers, randomness, training_plan
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional
 from tff_ssl.templates import local_training, stacks
 from tff_ssl.templates.server import server_training
 from tff_ssl.testing import tiny_models
@@ -65,12 +67,8 @@ def test_its_seed_is_the_servers(num_replicas):
 
 @pytest.mark.parts
 def test_steps_of_eq_3_with_momentum_across_rounds(tff_context):
-  rng = np.random.default_rng(0)
-  data = collections.OrderedDict(
-    x=rng.normal(size=(7, 3)).astype(np.float32),
-    y=rng.integers(0, 2, 7).astype(np.int32),
-  )
-  model = functional.from_keras(dense.dense((3,), 2, hidden=()))
+  data = federations.examples(0, 7, (3,), 2)
+  model = federations.model(3, 2)
   training = local_training.LocalTraining(
     model,
     objectives.Supervised(views.PlainViews()),
@@ -103,36 +101,30 @@ def test_steps_of_eq_3_with_momentum_across_rounds(tff_context):
       loss=result.metrics['loss'][0],
     )
 
-  x = np.concatenate([data['x'], np.ones([7, 1])], axis=1)
-  onehot = np.eye(2)[data['y']]
-  weights = np.concatenate([start.trainable[0], start.trainable[1][None]])
-  velocity = np.zeros_like(weights)
-  losses = []
+  x, y = data.values()
+  weights, velocity, losses = start.trainable, [0, 0], []
   for _ in range(4):
-    exponentials = np.exp(x @ weights)
-    probabilities = exponentials / exponentials.sum(1, keepdims=True)
-    losses.append(-(onehot * np.log(probabilities)).sum())
-    velocity = 0.9 * velocity + x.T @ (probabilities - onehot) / 7
-    weights = weights - 0.5 * velocity
+    found = softmax_regression.probabilities(weights, x)
+    losses.append(-np.log(found[range(7), y]).sum())
+    gradient = softmax_regression.gradient(weights, x, y)
+    velocity = [0.9 * v + g for v, g in zip(velocity, gradient, strict=True)]
+    weights = [w - 0.5 * v for w, v in zip(weights, velocity, strict=True)]
   actual = two_rounds()
-  np.testing.assert_allclose(actual['kernel'], weights[:-1], atol=1e-5)
-  np.testing.assert_allclose(actual['bias'], weights[-1], atol=1e-5)
+  assert_close([actual['kernel'], actual['bias']], weights, atol=1e-5)
   np.testing.assert_allclose(
     actual['loss'], [losses[2] + losses[3], 2 * 7], rtol=1e-5
   )
 
 
-@pytest.mark.parametrize('data', [None, 'a data set', [1, 2]])
-def test_data_must_be_a_computation(data):
-  with pytest.raises(TypeError, match='server_data must be'):
-    server_training.ServerTraining(_Recording(), data)
-
-
-def test_data_must_be_a_sequence_without_arguments():
+def test_data_must_be_a_computation_of_a_sequence_without_arguments():
   scalar = tff.tensorflow.computation(lambda: tf.constant(1))
   with_argument = tff.tensorflow.computation(
     lambda n: tf.data.Dataset.range(n), np.int64
   )
-  for data in (scalar, with_argument):
-    with pytest.raises(TypeError, match='wrap the data set'):
-      server_training.ServerTraining(_Recording(), data)
+  for message, given in (
+    ('server_data must be', [None, 'a data set', [1, 2]]),
+    ('wrap the data set', [scalar, with_argument]),
+  ):
+    for data in given:
+      with pytest.raises(TypeError, match=message):
+        server_training.ServerTraining(_Recording(), data)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from comparing import assert_close, assert_same
 
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -30,6 +31,15 @@ def _weights(model):
   return tf.nest.map_structure(tf.constant, model.initial_weights(2))
 
 
+def _recompute(model, x, **options):
+  """Returns the weights before and after."""
+  weights = _weights(model)
+  statistics = static_statistics.StaticStatistics.of(
+    model, views.PlainViews(), **options
+  )
+  return weights, statistics.recompute(weights, tf.constant(x), _SEED)
+
+
 def _data(size):
   rng = np.random.default_rng(1)
   return rng.normal([1, -2, 3], [0.5, 1, 4], (size, 3)).astype(np.float32)
@@ -47,9 +57,7 @@ def test_what_training_does_not_move_is_left_alone():
   found = static_statistics.find_momenta(model)
   assert found.count(None) == 2
   assert [m for m in found if m is not None] == [0.9] * 4
-  statistics = static_statistics.StaticStatistics.of(model, views.PlainViews())
-  weights = _weights(model)
-  new = statistics.recompute(weights, tf.constant(_data(9)), _SEED)
+  weights, new = _recompute(model, _data(9))
   for momentum, before, after in zip(
     found, weights.non_trainable, new.non_trainable, strict=True
   ):
@@ -61,27 +69,19 @@ def test_what_training_does_not_move_is_left_alone():
 
 @pytest.mark.parametrize('momentum', [0.9, 0.99])
 def test_one_pass_gives_the_statistics_of_the_data(momentum):
-  model = _normed(momentum)
-  statistics = static_statistics.StaticStatistics.of(model, views.PlainViews())
-  weights, x = _weights(model), _data(200)
-  new = statistics.recompute(weights, tf.constant(x), _SEED)
+  x = _data(200)
+  weights, new = _recompute(_normed(momentum), x)
   gamma, beta, kernel, bias = (w.numpy() for w in weights.trainable[:4])
   normed = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3) * gamma + beta
   hidden = np.maximum(normed @ kernel + bias, 0)
   expected = [x.mean(0), x.var(0), hidden.mean(0), hidden.var(0)]
-  for actual, value in zip(new.non_trainable, expected, strict=True):
-    np.testing.assert_allclose(actual, value, rtol=1e-3, atol=1e-3)
-  for before, after in zip(weights.trainable, new.trainable, strict=True):
-    np.testing.assert_array_equal(before, after)
+  assert_close(new.non_trainable, expected, rtol=1e-3, atol=1e-3)
+  assert_same(weights.trainable, new.trainable)
 
 
 def test_minibatches_weigh_by_their_examples():
-  model = _normed(0.9)
   x = _data(7)
-  statistics = static_statistics.StaticStatistics.of(
-    model, views.PlainViews(), batch_size=3
-  )
-  new = statistics.recompute(_weights(model), tf.constant(x), _SEED)
+  _, new = _recompute(_normed(0.9), x, batch_size=3)
   parts = [x[:3], x[3:6], x[6:]]
   for place, moment in ((0, np.mean), (1, np.var)):
     expected = sum(len(p) / 7 * moment(p, axis=0) for p in parts)
@@ -91,13 +91,8 @@ def test_minibatches_weigh_by_their_examples():
 
 
 def test_no_examples_leave_the_statistics_as_they_are():
-  model = _normed(0.9)
-  weights = _weights(model)
-  statistics = static_statistics.StaticStatistics.of(model, views.PlainViews())
-  new = statistics.recompute(weights, tf.zeros([0, 3]), _SEED)
-  tf.nest.map_structure(
-    np.testing.assert_array_equal, weights.non_trainable, new.non_trainable
-  )
+  weights, new = _recompute(_normed(0.9), _data(0))
+  assert_same(weights.non_trainable, new.non_trainable)
 
 
 def test_other_movements_are_refused():
