@@ -1,31 +1,22 @@
 """The program ends as it would have ended, wherever it is killed."""
 
 import csv
-import os
-import pathlib
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
+import pythons
 import tensorflow as tf
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _ROUNDS = 4
 
 
 def _start(folder):
-  return subprocess.Popen(
-    [
-      *(sys.executable, '-m', 'examples.production_program'),
-      *(f'--folder={folder}', f'--rounds={_ROUNDS}', '--aggregator=secure'),
-    ],
-    cwd=_ROOT,
-    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
-    stdout=subprocess.PIPE,
+  return pythons.start(
+    *('-m', 'examples.production_program', '--aggregator=secure'),
+    *(f'--folder={folder}', f'--rounds={_ROUNDS}'),
     stderr=subprocess.DEVNULL,
-    text=True,
   )
 
 
