@@ -5,17 +5,16 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import threading
 import time
 
 import psutil
 import pytest
+import pythons
+import run_folders
 
 from experiments.config import settings
 from experiments.tables import child_runs
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 # Ends as its seed says, or leaves a file in its folder.
 PROGRAM = """
@@ -53,15 +52,13 @@ def make(monkeypatch, tmp_path):
   return make
 
 
-def finish(run, **other):
+def finish(run):
   """Writes the summary that the run would leave."""
-  folder = pathlib.Path(run.settings.run_dir)
-  folder.mkdir()
-  summary = {
-    'rounds': run.settings.total_rounds,
-    'flags': {**run.settings.used, 'run_dir': 'elsewhere'},
-  }
-  (folder / 'summary.json').write_text(json.dumps(summary | other))
+  run_folders.write(
+    pathlib.Path(run.settings.run_dir),
+    rounds=run.settings.total_rounds,
+    flags={**run.settings.used, 'run_dir': 'elsewhere'},
+  )
 
 
 def test_failing_and_killed_runs_do_not_stop_the_others(make, tmp_path, capfd):
@@ -153,12 +150,8 @@ child_runs.run_all([child_runs.ChildRun('a', given, made)])
 
 @pytest.mark.runs
 def test_a_run_does_not_outlast_who_started_it(tmp_path):
-  parent = subprocess.Popen(
-    [sys.executable, '-c', PARENT, str(tmp_path / 'run')],
-    cwd=ROOT,
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-  )
+  silent = dict.fromkeys(('stdout', 'stderr'), subprocess.DEVNULL)
+  parent = pythons.start('-c', PARENT, tmp_path / 'run', **silent)
   try:
     children = []
     deadline = time.monotonic() + 60
