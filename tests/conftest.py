@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import hashlib
+import math
 import os
 import sys
 
@@ -119,11 +120,14 @@ def data_dir():
 
 @pytest.fixture(scope='session')
 def refusal():
-  """Expects an error whose message is one line that holds all these texts."""
+  """Expects an error whose message is one line that holds all these texts.
+
+  It may have to match a regular expression, too.
+  """
 
   @contextlib.contextmanager
-  def expect(*texts, error=ValueError):
-    with pytest.raises(error) as caught:
+  def expect(*texts, error=ValueError, match=None):
+    with pytest.raises(error, match=match) as caught:
       yield
     message = str(caught.value)
     assert '\n' not in message
@@ -131,3 +135,60 @@ def refusal():
       assert text in message, message
 
   return expect
+
+
+@pytest.fixture
+def error_of(capsys):
+  """Runs a command line that is refused, and returns the one line of error."""
+
+  def run_and_read(main, *arguments, code=2):
+    assert main(['program', *map(str, arguments)]) == code
+    error = capsys.readouterr().err
+    assert error.startswith('error: ') and error.count('\n') == 1
+    return error
+
+  return run_and_read
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+  """The figures of matplotlib that the test has saved, in their order."""
+  from matplotlib import figure
+
+  found = []
+  save = figure.Figure.savefig
+
+  def save_and_keep(self, *args, **options):
+    found.append(self)
+    save(self, *args, **options)
+
+  monkeypatch.setattr(figure.Figure, 'savefig', save_and_keep)
+  return found
+
+
+@pytest.fixture
+def failing_calls(monkeypatch):
+  """A context in which the n-th call of some functions of `os` fails.
+
+  All later ones fail, too, unless `last` is given. It yields the calls made.
+  """
+
+  @contextlib.contextmanager
+  def patch_calls(names, error, first, last=math.inf):
+    made = []
+
+    def wrap(function):
+      def call(*args, **kwargs):
+        made.append(function)
+        if first <= len(made) <= last:
+          raise error
+        return function(*args, **kwargs)
+
+      return call
+
+    with monkeypatch.context() as patch:
+      for name in names:
+        patch.setattr(os, name, wrap(getattr(os, name)))
+      yield made
+
+  return patch_calls

@@ -98,33 +98,35 @@ def _lies_in(name, package):
   return name == package or name.startswith(f'{package}.')
 
 
-@pytest.mark.parametrize('package', sorted(_MAY_IMPORT))
-def test_directions_between_packages(package):
-  modules = _modules(package)
-  assert modules
-  forbidden = _OWN_PACKAGES - _MAY_IMPORT[package] - {package}
-  found = {
+def _wrong_imports(folder, is_wrong):
+  """Pairs of a file in a folder and a name that it must not import."""
+  modules = _modules(folder)
+  assert modules, folder
+  return {
     (_name(path), name)
     for path in modules
     for name in _imports(path)
-    if name.partition('.')[0] in forbidden
+    if is_wrong(name)
   }
-  assert not found
+
+
+@pytest.mark.parametrize('package', sorted(_MAY_IMPORT))
+def test_directions_between_packages(package):
+  forbidden = _OWN_PACKAGES - _MAY_IMPORT[package] - {package}
+  assert not _wrong_imports(
+    package, lambda name: name.partition('.')[0] in forbidden
+  )
 
 
 def test_data_sets_know_no_process():
-  found = {
-    name
-    for path in _modules('datasets')
-    for name in _imports(path)
-    if _lies_in(name, 'tff_ssl')
-  }
   modules = {
     'tff_ssl.prior_checks',
     'tff_ssl.setting',
     'tff_ssl.user_modules',
     'tff_ssl.whole_files',
   }
+  of_the_product = lambda name: _lies_in(name, 'tff_ssl')
+  found = {name for _, name in _wrong_imports('datasets', of_the_product)}
   assert found
   assert not {
     name
@@ -135,32 +137,24 @@ def test_data_sets_know_no_process():
 
 @pytest.mark.parametrize('package', sorted(_MUST_NOT_IMPORT))
 def test_directions_within_the_product(package):
-  modules = _modules(package.replace('.', '/'))
-  assert modules
-  found = {
-    (_name(path), name)
-    for path in modules
-    for name in _imports(path)
-    if any(_lies_in(name, other) for other in _MUST_NOT_IMPORT[package])
-  }
-  assert not found
+  others = _MUST_NOT_IMPORT[package]
+  assert not _wrong_imports(
+    package.replace('.', '/'),
+    lambda name: any(_lies_in(name, other) for other in others),
+  )
 
 
-def test_directions_between_rooms():
-  found = set()
-  for room, others in _ROOMS.items():
-    package = room.partition('.')[0]
-    modules = _modules(room.replace('.', '/'))
-    assert modules, room
-    allowed = {room, *(f'{package}.{other}' for other in others)}
-    found |= {
-      (_name(path), name)
-      for path in modules
-      for name in _imports(path)
-      if _lies_in(name, package)
+@pytest.mark.parametrize('room', _ROOMS)
+def test_directions_between_rooms(room):
+  package = room.partition('.')[0]
+  allowed = {room, *(f'{package}.{other}' for other in _ROOMS[room])}
+  assert not _wrong_imports(
+    room.replace('.', '/'),
+    lambda name: (
+      _lies_in(name, package)
       and not any(_lies_in(name, other) for other in allowed)
-    }
-  assert not found
+    ),
+  )
 
 
 @pytest.mark.parametrize('package', ['datasets', 'experiments'])
@@ -186,21 +180,15 @@ def test_a_room_says_what_it_may_import():
 @pytest.mark.dear
 def test_only_the_page_of_runs_needs_its_libraries():
   """They are installed for it, and other commands start without them."""
-  users = {
-    library: {
-      _name(path)
+  for library, user in (('bokeh', 'page_charts'), ('jinja2', 'run_page')):
+    users = {
+      path
       for package in _MAY_IMPORT
-      for path in _modules(package)
-      for name in _imports(path)
-      if _lies_in(name, library)
+      for path, _ in _wrong_imports(
+        package, functools.partial(_lies_in, package=library)
+      )
     }
-    for library in ('bokeh', 'jinja2')
-  }
-  folder = 'experiments/reporting'
-  assert users == {
-    'bokeh': {f'{folder}/page_charts.py'},
-    'jinja2': {f'{folder}/run_page.py'},
-  }
+    assert users == {f'experiments/reporting/{user}.py'}
 
 
 def test_process_composition_has_one_caller():

@@ -9,10 +9,10 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import zipfile
 
 import pytest
+import pythons
 
 import tff_ssl
 
@@ -36,9 +36,7 @@ def built(tmp_path_factory):
   shutil.copy(_ROOT / 'tff_ssl/__init__.py', copy / 'tff_ssl')
   for name in ('wheel', 'editable'):
     (copy / name).mkdir()
-  subprocess.run(
-    [sys.executable, '-c', _BUILD], cwd=copy, check=True, capture_output=True
-  )
+  pythons.run('-c', _BUILD, cwd=copy, check=True)
   return copy
 
 
@@ -49,12 +47,15 @@ def files_of(folder):
     return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_the_wheel_names_its_licence(built):
+def test_the_wheel_holds_tff_ssl_alone_and_names_its_licence(built):
   files = files_of(built / 'wheel')
+  version = tff_ssl.__version__
+  names = {name.partition('/')[0] for name in files}
+  assert names == {'tff_ssl', f'tff_ssl-{version}.dist-info'}
   (metadata,) = [v for k, v in files.items() if k.endswith('/METADATA')]
   headers = email.message_from_bytes(metadata)
   assert headers['License'] == 'Apache-2.0'
-  assert headers['Version'] == tff_ssl.__version__
+  assert headers['Version'] == version
   assert 'License :: OSI Approved :: Apache Software License' in (
     headers.get_all('Classifier')
   )
@@ -63,12 +64,6 @@ def test_the_wheel_names_its_licence(built):
   assert hashlib.sha256(licence).hexdigest() == (
     'cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30'
   )
-
-
-def test_the_wheel_holds_tff_ssl_alone(built):
-  names = {name.partition('/')[0] for name in files_of(built / 'wheel')}
-  version = tff_ssl.__version__
-  assert names == {'tff_ssl', f'tff_ssl-{version}.dist-info'}
 
 
 def test_from_any_folder_a_checkout_gives_tff_ssl_alone(
@@ -86,13 +81,7 @@ for name in ('tff_ssl', 'datasets', 'experiments', 'tests'):
   found = importlib.util.find_spec(name)
   print(name, found and found.origin)
 """
-  done = subprocess.run(
-    [sys.executable, '-I', '-S', '-c', program],
-    cwd=site,
-    check=True,
-    capture_output=True,
-    text=True,
-  )
+  done = pythons.run('-I', '-S', '-c', program, cwd=site, check=True)
   assert done.stdout.splitlines() == [
     f'tff_ssl {built / "tff_ssl" / "__init__.py"}',
     *(f'{name} None' for name in ('datasets', 'experiments', 'tests')),

@@ -1,5 +1,6 @@
 """The benchmark prints what it promises, for rounds that are really run."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -64,6 +65,60 @@ def test_json_holds_every_field(tiny, capsys):
   }.items():
     expected = values[f'{upper}_ms'] / values[f'{lower}_ms']
     assert values[ratio] == pytest.approx(expected, rel=0.01, abs=0.001)
+
+
+_STEPS = workloads.Steps(clients=2, steps=2, batch_size=4)
+_FEDUL = fedul.FedUL(clients=2, steps=2, batch_size=4, sets=12)
+
+
+@pytest.mark.runs
+@pytest.mark.parametrize(
+  'module, workload, ratios',
+  [
+    (
+      aggregation,
+      _STEPS,
+      {'coordinate_median_over_mean': ('coordinate_median', 'mean')},
+    ),
+    (
+      own_models,
+      _STEPS,
+      {
+        'easgd_over_fedavg': ('easgd', 'fedavg'),
+        'overlap_sgd_over_fedavg': ('overlap_sgd', 'fedavg'),
+      },
+    ),
+    (robust, _STEPS, {'robust_over_crl': ('robust', 'crl')}),
+    (fedul, _FEDUL, {'fedul_over_supervised': ('fedul', 'supervised')}),
+  ],
+  ids=lambda value: getattr(value, '__name__', ''),
+)
+def test_a_section_compares_what_it_says(
+  module, workload, ratios, monkeypatch, capsys
+):
+  all_aggregators = aggregation.AGGREGATORS
+  two = {name: all_aggregators[name] for name in ('mean', 'coordinate_median')}
+  monkeypatch.setattr(aggregation, 'AGGREGATORS', two)
+  monkeypatch.setattr(module, 'WORKLOAD', workload)
+  monkeypatch.setattr(fedul, '_CALLS', 1)
+  monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)
+  section = module.__name__.rpartition('.')[2]
+  rounds.main(['--json', f'--only={section}', '--repetitions=1'])
+  results = json.loads(capsys.readouterr().out)
+  assert set(results) == {'machine', section}
+  values = results[section]
+  assert set(values['median_ms']) == set(sum(ratios.values(), ()))
+  for name, median in values['median_ms'].items():
+    # One repetition is both the best and the median.
+    assert values[f'{name}_ms'] == median > 0
+  for ratio, (upper, lower) in ratios.items():
+    expected = values[f'{upper}_ms'] / values[f'{lower}_ms']
+    assert values[ratio] == pytest.approx(expected, rel=0.01, abs=0.001)
+  if module is fedul:
+    expected = values['layer_ms'] / values['step_ms']
+    assert values['layer_over_step'] == pytest.approx(expected, abs=0.01)
+  sizes = dataclasses.asdict(workload)
+  assert {name: values[name] for name in sizes} == sizes
 
 
 def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):

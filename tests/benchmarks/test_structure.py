@@ -50,18 +50,13 @@ def checkout(tmp_path):
   return tmp_path
 
 
-def test_what_is_made_of_a_record_is_the_same_one(checkout):
+def test_settings_and_arguments_are_counted(checkout):
+  # What is made of a record is the same one.
   assert structure.declarations(checkout) == {'rate': 2, 'other_rate': 1}
-
-
-def test_names_are_counted_outside_of_records_where_settings_are_known(
-  checkout,
-):
+  # Names count outside of records, where settings are known.
   found = structure.literals(checkout, ['rate', 'other_rate', 'third'])
   assert found == {'rate': 4, 'other_rate': 1, 'third': 0}
-
-
-def test_arguments_of_public_builders(checkout):
+  # Arguments of public builders.
   assert structure.builder_arguments(checkout) == {
     'build_one': 3,
     'build_two': 6,

@@ -1,14 +1,12 @@
 """The example of a user's own algorithm does what its page says."""
 
-import json
-import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+import pythons
+import run_folders
 import tensorflow as tf
 
 from examples import own_algorithm
@@ -17,29 +15,9 @@ from experiments.tables import recipes
 from tff_ssl.testing import CHECKS
 from tff_ssl.testing import __main__ as testing_command
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _NAME = 'examples.own_algorithm:SPEC'
 _OWN = f'--process={_NAME}'
-_SMALL = (
-  *('--dataset=digits', '--model=dense', '--num_clients=6'),
-  *('--clients_per_round=4', '--rounds_per_evaluation=1'),
-)
-
-
-def main(*arguments):
-  return run.main(['run', *map(str, arguments)])
-
-
-def refusal(capsys, *arguments):
-  """Returns the one line in which a command line is refused."""
-  assert main(*arguments) == 2
-  error = capsys.readouterr().err
-  assert error.startswith('error: ') and error.count('\n') == 1
-  return error
-
-
-def weights_of(folder):
-  return json.loads((folder / 'summary.json').read_text())['weights_sha256']
+_SMALL = (*run_folders.SMALL, '--rounds_per_evaluation=1')
 
 
 @pytest.fixture(scope='module')
@@ -51,8 +29,8 @@ def cache(tmp_path_factory):
 def finished(tmp_path_factory, cache):
   """A run of two rounds."""
   folder = tmp_path_factory.mktemp('own') / 'run'
-  more = ('--sent_share=0.2', '--total_rounds=2', f'--run_dir={folder}')
-  assert main(_OWN, *_SMALL, *more, cache) == 0
+  more = ('--sent_share=0.2', '--total_rounds=2')
+  run_folders.train(folder, _OWN, *_SMALL, *more, cache)
   return folder
 
 
@@ -86,10 +64,7 @@ def test_help_and_refusals_come_without_tensorflow():
     "ended = run.main([*shared, '--sent_share=2']); "
     "sys.exit(ended if 'tensorflow' not in sys.modules else 'imported')"
   )
-  command = [sys.executable, '-c', code]
-  ended = subprocess.run(
-    command, cwd=_ROOT, capture_output=True, text=True, timeout=60
-  )
+  ended = pythons.run('-c', code)
   assert ended.returncode == 2, ended.stderr
   assert '  --sent_share=0.1  (algorithm)\n' in ended.stdout
   assert 'Share sent. A number > 0 and <= 1.' in ended.stdout
@@ -112,13 +87,13 @@ def test_help_and_refusals_come_without_tensorflow():
     (('--process=fedavg', '--sent_share=0.5'), '--sent_share is no flag'),
   ],
 )
-def test_refusals(arguments, message, capsys):
-  assert message in refusal(capsys, *arguments, '--dataset=digits')
+def test_refusals(arguments, message, error_of):
+  assert message in error_of(run.main, *arguments, '--dataset=digits')
 
 
 @pytest.mark.notebooks
 def test_a_run_records_the_setting_and_its_process(finished, capsys):
-  summary = json.loads((finished / 'summary.json').read_text())
+  summary = run_folders.summary_of(finished)
   assert summary['process'] == _NAME and summary['rounds'] == 2
   assert summary['flags']['sent_share'] == 0.2
   assert '--sent_share=0.2\n' in (finished / 'flags.txt').read_text()
@@ -134,27 +109,30 @@ def test_resumes_from_its_flag_file_bit_for_bit(
   finished, cache, tmp_path, capsys
 ):
   three = ('--total_rounds=3', '--sent_share=0.2')
-  assert main(_OWN, *_SMALL, *three, cache, f'--run_dir={tmp_path / "a"}') == 0
+  whole = run_folders.train(tmp_path / 'a', _OWN, *_SMALL, *three, cache)
   cut = tmp_path / 'cut'
   shutil.copytree(finished, cut)
-  again = (f'--flagfile={cut / "flags.txt"}', f'--run_dir={cut}')
-  assert main(*again, '--sent_share=0.3') == 2
+  flag_file = f'--flagfile={cut / "flags.txt"}'
+  changed = ('run', flag_file, f'--run_dir={cut}', '--sent_share=0.3')
+  assert run.main([*changed]) == 2
   rows = [line.split() for line in capsys.readouterr().err.splitlines()]
   assert ['sent_share', '0.2', '0.3'] in rows
-  assert main(*again, '--total_rounds=3') == 0
+  resumed = run_folders.train(cut, flag_file, '--total_rounds=3')
   assert 'Resuming after round 2.' in capsys.readouterr().out
-  assert weights_of(cut) == weights_of(tmp_path / 'a')
+  assert resumed['weights_sha256'] == whole['weights_sha256']
 
 
 @pytest.mark.notebooks
 def test_a_whole_update_is_that_of_fed_avg(cache, tmp_path):
   runs = {'own': (_OWN, '--sent_share=1'), 'library': ('--process=fedavg',)}
-  for name, arguments in runs.items():
-    where = (cache, f'--run_dir={tmp_path / name}')
-    assert main(*arguments, *_SMALL, '--total_rounds=2', *where) == 0
-  assert weights_of(tmp_path / 'own') == weights_of(tmp_path / 'library')
+  short = (*_SMALL, '--total_rounds=2', cache)
   own, library = (
-    pd.read_csv(tmp_path / name / 'metrics.csv')['train_loss'] for name in runs
+    run_folders.train(tmp_path / name, *arguments, *short)['weights_sha256']
+    for name, arguments in runs.items()
+  )
+  assert own == library
+  own, library = (
+    run_folders.metrics_of(tmp_path / name)['train_loss'] for name in runs
   )
   pd.testing.assert_series_equal(own, library)
 

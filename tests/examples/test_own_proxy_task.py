@@ -1,26 +1,13 @@
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
+import pythons
 
 pytestmark = pytest.mark.notebooks
 
 
-_ROOT = pathlib.Path(__file__).parents[2]
-
-
 def test_proxy_loss_falls_and_accuracy_rises():
-  finished = subprocess.run(
-    [sys.executable, '-m', 'examples.own_proxy_task'],
-    cwd=_ROOT,
-    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
+  finished = pythons.run('-m', 'examples.own_proxy_task', timeout=300)
   assert finished.returncode == 0, finished.stderr[-2000:]
   losses = [
     float(number)

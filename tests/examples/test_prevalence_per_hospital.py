@@ -1,19 +1,13 @@
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import pythons
 import tensorflow as tf
 
 from examples import prevalence_per_hospital
 
 pytestmark = pytest.mark.notebooks
-
-
-_ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_prevalences_are_shares_of_classes_that_differ():
@@ -28,14 +22,8 @@ def test_prevalences_are_shares_of_classes_that_differ():
 
 
 def test_accuracy_without_a_label(tmp_path):
-  finished = subprocess.run(
-    [sys.executable, '-m', 'examples.prevalence_per_hospital', str(tmp_path)],
-    cwd=_ROOT,
-    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
-    capture_output=True,
-    text=True,
-    timeout=300,
-  )
+  module = 'examples.prevalence_per_hospital'
+  finished = pythons.run('-m', module, tmp_path, timeout=300)
   assert finished.returncode == 0, finished.stderr[-2000:]
   accuracies = [
     float(number)

@@ -1,32 +1,23 @@
 """The program ends as it would have ended, wherever it is killed."""
 
 import csv
-import os
-import pathlib
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
+import pythons
 import tensorflow as tf
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _ROUNDS = 4
 
 
-def _start(folder, *flags):
-  return subprocess.Popen(
-    [
-      *(sys.executable, '-m', 'examples.production_program'),
-      *(f'--folder={folder}', f'--rounds={_ROUNDS}', '--aggregator=secure'),
-      *flags,
-    ],
-    cwd=_ROOT,
-    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE if flags else subprocess.DEVNULL,
-    text=True,
+def _start(folder, *flags, stderr=subprocess.DEVNULL):
+  return pythons.start(
+    *('-m', 'examples.production_program', '--aggregator=secure'),
+    *(f'--folder={folder}', f'--rounds={_ROUNDS}'),
+    *flags,
+    stderr=stderr,
   )
 
 
@@ -71,7 +62,7 @@ def test_killed_and_started_again(tmp_path):
   assert states[0].keys() == states[1].keys()
   for name, value in states[0].items():
     np.testing.assert_array_equal(states[1][name], value, err_msg=name)
-  other = _start(parts, '--seed=2', '--rounds=9')
+  other = _start(parts, '--seed=2', '--rounds=9', stderr=subprocess.PIPE)
   _, said = other.communicate(timeout=300)
   assert other.returncode != 0
   assert 'was begun with --seed=1: give the same, or another --folder' in said

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import pytest
+import run_folders
 
 
 @pytest.fixture(scope='session')
@@ -76,7 +77,8 @@ def copy_cut_off():
   def copy(folder):
     cut = folder.with_name('cut')
     shutil.copytree(folder, cut)
-    (cut / 'summary.json').unlink()
+    for name in ('summary.json', 'participation.csv'):
+      (cut / name).unlink()
     _, *_, last = sorted((cut / 'checkpoints').glob('round_*'))
     shutil.rmtree(last)
     return cut
@@ -85,16 +87,19 @@ def copy_cut_off():
 
 
 @pytest.fixture
-def pictures(monkeypatch):
-  """The figures of matplotlib that the test has saved, in their order."""
-  from matplotlib import figure
+def train_and_resume(copy_cut_off, tmp_path, tff_context):
+  """Trains a run, and again from where it was cut off, to the same end.
 
-  found = []
-  save = figure.Figure.savefig
+  Returns its summary, its folder, and that of the run that was cut off.
+  """
 
-  def save_and_keep(self, *args, **options):
-    found.append(self)
-    save(self, *args, **options)
+  def train(*arguments):
+    whole = tmp_path / 'whole'
+    summary = run_folders.train(whole, *arguments)
+    cut = copy_cut_off(whole)
+    resumed = run_folders.train(cut, *arguments)
+    assert resumed['weights_sha256'] == summary['weights_sha256']
+    run_folders.assert_same_metrics(cut, whole)
+    return summary, whole, cut
 
-  monkeypatch.setattr(figure.Figure, 'savefig', save_and_keep)
-  return found
+  return train

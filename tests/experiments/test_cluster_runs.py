@@ -1,30 +1,20 @@
 """Runs on a Ray cluster: what they count, how they fail and go on."""
 
-import json
 import os
-import pathlib
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
-import pandas as pd
 import psutil
 import pytest
-
-from experiments.run import main
+import pythons
+import run_folders
+from run_folders import SMALL, metrics_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
 
-ROOT = pathlib.Path(__file__).parents[2]
-SMALL = (
-  '--dataset=digits',
-  '--model=dense',
-  '--num_clients=6',
-  '--clients_per_round=4',
-)
 GROUPING = (
   '--process=grouping',
   '--server_examples=50',
@@ -32,28 +22,18 @@ GROUPING = (
   '--threshold=0.5',
 )
 ON_CLUSTER = ('--cluster=local', '--cluster_parts=2')
-UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
 
 
 def start(*arguments):
   """Starts a run in a process of its own, since Ray lives as long as one."""
-  return subprocess.Popen(
-    [sys.executable, '-m', 'experiments.run', *map(str, arguments)],
-    cwd=ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+  command = ('-m', 'experiments.run', *arguments)
+  return pythons.start(*command, stderr=subprocess.PIPE)
 
 
 def run(*arguments):
   process = start(*arguments)
   _, errors = process.communicate(timeout=300)
   return process.returncode, errors
-
-
-def table_of(folder):
-  return pd.read_csv(folder / 'metrics.csv')
 
 
 def state_of(folder):
@@ -64,17 +44,19 @@ def state_of(folder):
 
 
 def assert_close_tables(folder, other):
-  for name, values in table_of(folder).drop(columns=UNEQUAL_COLUMNS).items():
+  for name, values in metrics_of(folder).items():
+    if name in run_folders.OF_THE_MACHINE:
+      continue
     if name == 'group_sizes':
-      assert list(values) == list(table_of(other)[name])
+      assert list(values) == list(metrics_of(other)[name])
     else:
-      np.testing.assert_allclose(values, table_of(other)[name], atol=1e-4)
+      np.testing.assert_allclose(values, metrics_of(other)[name], atol=1e-4)
 
 
 def assert_equals_one_worker(folder, one, *arguments):
   """Compares a run on a cluster with the same one on one worker, here."""
-  assert main(['run', *map(str, arguments), f'--run_dir={one}']) == 0
-  assert (table_of(folder)['clients_participating'] == 4).all()
+  run_folders.train(one, *arguments)
+  assert (metrics_of(folder)['clients_participating'] == 4).all()
   assert_close_tables(folder, one)
   for value, other in zip(state_of(folder), state_of(one), strict=True):
     np.testing.assert_allclose(value, other, rtol=0, atol=1e-6)
@@ -123,10 +105,9 @@ def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bits(
   ends = f'--total_rounds={rounds}'
   assert run(f'--flagfile={cut / "flags.txt"}', ends)[0] == 0
   assert run(*short, *ON_CLUSTER, f'--run_dir={whole}', ends)[0] == 0
-  assert list(table_of(cut)['round']) == list(range(1, rounds + 1))
+  assert list(metrics_of(cut)['round']) == list(range(1, rounds + 1))
   first, second = (
-    json.loads((folder / 'summary.json').read_text())['weights_sha256']
-    for folder in (cut, whole)
+    run_folders.summary_of(folder)['weights_sha256'] for folder in (cut, whole)
   )
   assert first == second
   assert_equals_one_worker(whole, tmp_path / 'one', *short, ends)

@@ -1,10 +1,10 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
-import json
 import types
 
 import numpy as np
 import pytest
+import run_folders
 
 from experiments import run
 from experiments.artifacts import checkpoints, places, run_folder
@@ -22,15 +22,11 @@ def where(tmp_path):
   )
 
 
-def main(*arguments):
-  return run.main(['run', '--dry_run', *arguments])
-
-
 @pytest.mark.dear
 def test_says_what_would_run_and_leaves_no_run(where, tmp_path, capsys):
   before = workers.worker_memory_mib()
   given = ('--process=grouping', '--dataset=digits', '--num_groups=3')
-  assert main(*given, *where) == 0
+  assert run.main(['run', '--dry_run', *given, *where]) == 0
   lines = capsys.readouterr().out.splitlines()
   assert '--num_groups=3' in lines and '--threshold=0.95' in lines
   assert any(line.startswith('20 clients with ') for line in lines)
@@ -43,15 +39,17 @@ def test_says_what_would_run_and_leaves_no_run(where, tmp_path, capsys):
   assert abs(workers.worker_memory_mib() - before) < 1
 
 
-def test_refuses_as_a_run_does(where, capsys):
-  given = ('--process=grouping', '--dataset=digits')
-  assert main(*given, *where, '--control_update=from_steps') == 2
-  assert 'does not use it' in capsys.readouterr().err
-  # What only the data tell.
-  assert main(*given, *where, '--server_examples=5') == 2
-  assert '--server_examples=5 is less than the 10 classes' in (
-    capsys.readouterr().err
-  )
+@pytest.mark.parametrize(
+  'flag, message',
+  [
+    ('--control_update=from_steps', 'does not use it'),
+    # What only the data tell.
+    ('--server_examples=5', '--server_examples=5 is less than the 10 classes'),
+  ],
+)
+def test_refuses_as_a_run_does(flag, message, where, error_of):
+  given = ('--dry_run', '--process=grouping', '--dataset=digits')
+  assert message in error_of(run.main, *given, *where, flag)
 
 
 @pytest.fixture
@@ -81,21 +79,24 @@ def files_in(folder):
 
 
 @pytest.mark.parametrize(
-  'total, said',
+  'total, folder, said',
   [
-    (6, 'the run there would be resumed after round 4 of 6.'),
-    (4, 'the run there has done all its 4 rounds, and would write its'),
+    (6, 'run', 'the run there would be resumed after round 4 of 6.'),
+    (4, 'run', 'the run there has done all its 4 rounds, and would write its'),
+    (6, 'new/run', 'the run would begin there with round 1.'),
   ],
 )
-def test_says_what_would_become_of_the_run_in_the_folder(
-  total, said, begun, tmp_path
+def test_says_what_would_become_of_a_run_in_the_folder(
+  total, folder, said, begun, tmp_path
 ):
   begun.total_rounds = begun.used['total_rounds'] = total
+  begun.run_dir = str(tmp_path / folder)
   before = files_in(tmp_path / 'run')
   with places.read(begun):
     (line,) = description.lines_of_folder(begun)
   assert line.startswith(f'{begun.run_dir}: {said}')
   assert files_in(tmp_path / 'run') == before
+  assert not (tmp_path / 'new').exists()
 
 
 def test_a_damaged_checkpoint_is_passed_over_as_in_a_run(begun, tmp_path):
@@ -104,16 +105,8 @@ def test_a_damaged_checkpoint_is_passed_over_as_in_a_run(begun, tmp_path):
   assert 'after round 3 of 6' in description.lines_of_folder(begun)[0]
 
 
-def test_a_new_folder_begins_with_round_1(begun, tmp_path):
-  begun.run_dir = str(tmp_path / 'new' / 'run')
-  with places.read(begun):
-    (line,) = description.lines_of_folder(begun)
-  assert line.endswith('the run would begin there with round 1.')
-  assert not (tmp_path / 'new').exists()
-
-
-def refusals(made):
-  """What a run and a dry run say of folders that cannot be used."""
+def refusal_of_both(made):
+  """What a run and a dry run say, alike, of a folder that cannot be used."""
   texts = []
   for enter in (places.opened, places.read):
     with (
@@ -122,42 +115,43 @@ def refusals(made):
     ):
       pass
     texts.append(str(caught.value))
-  return texts
+  of_a_run, of_a_dry_run = texts
+  assert of_a_run == of_a_dry_run
+  return of_a_run
 
 
-def test_the_folder_is_refused_as_by_a_run(begun, tmp_path):
-  (tmp_path / 'file').write_text('')
-  (tmp_path / 'other').mkdir()
-  (tmp_path / 'other' / 'thesis.tex').write_text('')
-  for folder, words in (
+@pytest.mark.parametrize(
+  'folder, words',
+  [
     ('file', 'cannot be created: File exists'),
     ('file/run', 'cannot be created: File exists'),
     ('other', 'holds files that are not of a run (thesis.tex)'),
-  ):
-    begun.run_dir = str(tmp_path / folder)
-    of_a_run, of_a_dry_run = refusals(begun)
-    assert of_a_run == of_a_dry_run and words in of_a_run
+  ],
+)
+def test_the_folder_is_refused_as_by_a_run(begun, tmp_path, folder, words):
+  (tmp_path / 'file').write_text('')
+  (tmp_path / 'other').mkdir()
+  (tmp_path / 'other' / 'thesis.tex').write_text('')
+  begun.run_dir = str(tmp_path / folder)
+  assert words in refusal_of_both(begun)
 
 
 def test_other_flags_than_those_of_the_run_are_refused(begun):
   begun.used['learning_rate'] = 0.5
-  of_a_run, of_a_dry_run = refusals(begun)
-  assert of_a_run == of_a_dry_run
-  assert of_a_run.startswith('This run was started with other settings')
+  started = 'This run was started with other settings'
+  assert refusal_of_both(begun).startswith(started)
 
 
 def test_a_run_that_is_going_on_is_told(begun):
   with run_folder.RunFolder(begun.run_dir):
-    of_a_run, of_a_dry_run = refusals(begun)
-  assert of_a_run == of_a_dry_run and 'is used by another run (pid' in of_a_run
+    assert 'is used by another run (pid' in refusal_of_both(begun)
 
 
-def test_fewer_rounds_than_are_done_are_refused(begun):
+def test_fewer_rounds_than_are_done_are_refused(begun, refusal):
   begun.total_rounds = 3
-  with pytest.raises(ValueError) as caught, places.read(begun):
+  few = '--total_rounds=3 is less than the 4 rounds'
+  with refusal(few), places.read(begun):
     pass
-  text = str(caught.value)
-  assert '--total_rounds=3 is less than the 4 rounds' in text
 
 
 @pytest.mark.runs
@@ -215,10 +209,8 @@ def test_costs_name_what_a_process_does_beside_its_minibatches(
 
 
 def write_summary(folder, **facts):
-  folder.mkdir()
   known = {'dataset': 'digits', 'seed': 1, 'accuracy': 0.75, 'rounds': 20}
-  text = json.dumps({'flags': {}, **known, **facts})
-  (folder / 'summary.json').write_text(text)
+  run_folders.write(folder, **{'flags': {}, **known, **facts})
 
 
 def test_results_of_bounds_in_folders_beside_are_named(tmp_path):

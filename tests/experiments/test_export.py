@@ -7,10 +7,11 @@ import sys
 import costs
 import numpy as np
 import pytest
+import run_folders
 import tensorflow as tf
 
 from datasets.sources import catalogue
-from experiments import export, run
+from experiments import export
 from experiments.running import classifiers
 from tff_ssl import user_modules
 
@@ -26,19 +27,18 @@ from tff_ssl import user_modules
     dear=True,
   ),
 )
-def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
-  folder, cache = tmp_path / 'run', tmp_path / 'cache'
-  arguments = ['--dataset=digits', f'--cache_dir={cache}', '--total_rounds=2']
-  assert not run.main(
-    ['run', f'--process={process}', f'--run_dir={folder}', *arguments, *flags]
-  )
+def test_it_classifies_as_the_run_did(
+  process, flags, tmp_path, cache, tff_context
+):
+  folder = tmp_path / 'run'
+  short = (f'--process={process}', '--dataset=digits', '--total_rounds=2')
+  summary = run_folders.train(folder, *short, cache, *flags)
   assert export.main(['export', str(folder)]) == 0
   classify = tf.saved_model.load(str(folder / 'classifier'))
   names = json.loads((folder / 'classifier' / 'classes.json').read_text())
   assert names == {'class_names': list('0123456789')}
   test = catalogue.load('digits', data_dir=None, cache_dir='').test
   logits = classify(test.images)
-  summary = json.loads((folder / 'summary.json').read_text())
   accuracy = np.mean(np.argmax(logits, axis=1) == test.labels)
   assert accuracy == pytest.approx(summary['accuracy'])
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(test.labels, logits)
@@ -66,6 +66,11 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
   )
 
 
+def begun(folder):
+  folder.mkdir()
+  (folder / 'flags.txt').write_text('--process=fedavg\n--dataset=digits\n')
+
+
 @pytest.mark.parametrize(
   'make, message',
   [
@@ -75,16 +80,14 @@ def test_it_classifies_as_the_run_did(process, flags, tmp_path, tff_context):
       lambda folder: (folder / 'classifier').mkdir(parents=True),
       'classifier exists: name another folder',
     ),
+    (begun, 'holds no checkpoint'),
   ],
 )
-def test_what_cannot_be_exported(make, message, tmp_path, capsys):
+def test_what_cannot_be_exported(make, message, tmp_path, error_of):
   folder = tmp_path / 'run'
   make(folder)
   before = sorted(tmp_path.rglob('*'))
-  assert export.main(['export', str(folder)]) == 2
-  error = capsys.readouterr().err
-  assert message in error and error.startswith('error: ')
-  assert error.count('\n') == 1
+  assert message in error_of(export.main, folder)
   assert sorted(tmp_path.rglob('*')) == before
 
 
@@ -117,20 +120,19 @@ def test_a_network_is_imported_where_the_user_names_it(
 
 @pytest.mark.runs
 def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
-  tmp_path, tff_context, capsys
+  tmp_path, tff_context, error_of
 ):
   digits = catalogue.load('digits', data_dir=None, cache_dir='')
   data, cache, folder = (tmp_path / name for name in ('data', 'cache', 'run'))
   data.mkdir()
   for name, split in (('train', digits.train), ('test', digits.test)):
     np.savez(data / f'{name}.npz', images=split.images, labels=split.labels)
-  arguments = [
-    *('run', '--process=sspt', '--dataset=npz', f'--data_dir={data}'),
-    *(f'--cache_dir={cache}', f'--run_dir={folder}'),
-    *('--num_clients=2', '--clients_per_round=2', '--mask_ratio=0.5'),
-    *('--pretraining_rounds=1', '--total_rounds=2'),
-  ]
-  assert run.main(arguments) == 0
+  run_folders.train(
+    folder,
+    *('--process=sspt', '--dataset=npz', f'--data_dir={data}'),
+    *(f'--cache_dir={cache}', '--num_clients=2', '--clients_per_round=2'),
+    *('--mask_ratio=0.5', '--pretraining_rounds=1', '--total_rounds=2'),
+  )
   shutil.rmtree(data)
   shutil.rmtree(cache)
   output = tmp_path / 'new' / 'model'
@@ -139,18 +141,9 @@ def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
   assert [path.name for path in output.parent.iterdir()] == ['model']
   first, last = sorted((folder / 'checkpoints').glob('round_*'))
   shutil.rmtree(last)
-  assert export.main(['export', str(folder)]) == 2
-  assert 'train no classifier (--pretraining' in capsys.readouterr().err
+  error = error_of(export.main, folder)
+  assert 'train no classifier (--pretraining' in error
   (first / 'classifier.npz').write_bytes(b'')
-  assert export.main(['export', str(folder)]) == 2
-  error = capsys.readouterr().err
+  error = error_of(export.main, folder)
   assert 'has a sound classifier.npz' in error
   assert 'classifier.npz does not match its SHA-256' in error
-
-
-def test_a_run_without_a_checkpoint(tmp_path, capsys):
-  folder = tmp_path / 'run'
-  folder.mkdir()
-  (folder / 'flags.txt').write_text('--process=fedavg\n--dataset=digits\n')
-  assert export.main(['export', str(folder)]) == 2
-  assert 'holds no checkpoint' in capsys.readouterr().err

@@ -12,7 +12,10 @@ _PICTURES = figures.pictures()
 
 
 @pytest.mark.parametrize('path', _PICTURES, ids=lambda path: path.stem)
-def test_a_panel_can_be_read(path):
+def test_a_picture_is_small_and_its_panels_can_be_read(path):
+  assert path.stat().st_size < 100_000
+  with Image.open(path) as picture:
+    assert picture.width > 1000
   for panel in _PICTURES[path]:
     assert len(panel.lines) <= 6
     of_colour = collections.Counter(
@@ -27,13 +30,6 @@ def test_a_panel_can_be_read(path):
       seeds = own.dropna(subset='accuracy')['seed'].nunique()
       words = f'{panel.title} {line.label}'
       assert seeds == 3 or 'one seed' in words or line.colour == 'grey', words
-
-
-@pytest.mark.parametrize('path', _PICTURES, ids=lambda path: path.stem)
-def test_the_stored_picture_is_small(path):
-  assert path.stat().st_size < 100_000
-  with Image.open(path) as picture:
-    assert picture.width > 1000
 
 
 def test_a_run_that_two_tables_have_is_that_of_the_first():

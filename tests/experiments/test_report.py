@@ -1,11 +1,9 @@
 """The report reads its figures from the runs, and from nowhere else."""
 
-import json
-import subprocess
-import sys
-
 import pandas as pd
 import pytest
+import pythons
+import run_folders
 from PIL import Image
 
 from experiments import report
@@ -21,35 +19,29 @@ RECIPE = {
 }
 
 
-def _write_run(folder, process, accuracies, *, seed=3, columns=(), **more):
-  folder.mkdir()
-  table = pd.DataFrame(
-    {'round': range(1, len(accuracies) + 1), 'accuracy': accuracies}
-  )
-  table.assign(**dict(columns)).to_csv(folder / 'metrics.csv', index=False)
-  summary = {
-    'process': process,
+def _write_run(
+  folder, process, accuracies, *, seed=3, columns=(), flags=None, **facts
+):
+  rounds = len(accuracies)
+  flags = flags or {
+    'run_dir': '/somewhere',
+    'num_groups': 2,
+    'total_rounds': rounds,
+    'rounds_per_evaluation': seed + 1,
+  }
+  known = {
     'dataset': 'digits',
-    'data': 'some digits',
     'model': 'dense',
-    'seed': seed,
     'clients': 20,
     'server_examples': 100,
-    'rounds': len(accuracies),
-    'accuracy': accuracies[-1],
     'best_accuracy': max(accuracies),
     'seconds_per_round': 0.256,
-    'flags': {
-      'process': process,
-      'run_dir': '/somewhere',
-      'num_groups': 2,
-      'seed': seed,
-      'total_rounds': len(accuracies),
-      'rounds_per_evaluation': seed + 1,
-    },
   }
-  (folder / 'summary.json').write_text(json.dumps(summary | more))
-  return folder
+  metrics = {'round': range(1, rounds + 1), 'accuracy': accuracies}
+  return run_folders.write_run(
+    *(folder, process, {**metrics, **dict(columns)}, seed, flags),
+    **{'accuracy': accuracies[-1], **known, **facts},
+  )
 
 
 def test_seeds_are_one_row_beside_the_published_figure(tmp_path):
@@ -176,28 +168,20 @@ def test_unfinished_run(tmp_path):
     report.report([tmp_path])
 
 
-def lines_drawn(monkeypatch, groups, path, curves=None):
+def lines_drawn(pictures, groups, path, curves=None):
   """Returns {axis label: [(name, x, y, band)]} of the picture."""
-  from matplotlib import figure
-
-  drawn = {}
-  save = figure.Figure.savefig
-
-  def savefig(picture, *args, **kwargs):
-    for axes in picture.axes:
-      bands = [band.get_paths()[0].vertices for band in axes.collections]
-      drawn[axes.get_ylabel()] = [
-        (line.get_label(), *map(list, line.get_data()), band)
-        for line, band in zip(axes.lines, bands, strict=False)
-      ]
-    save(picture, *args, **kwargs)
-
-  monkeypatch.setattr(figure.Figure, 'savefig', savefig)
   mean_curves.plot(mean_curves.read(groups, curves), path)
+  drawn = {}
+  for axes in pictures.pop().axes:
+    bands = [band.get_paths()[0].vertices for band in axes.collections]
+    drawn[axes.get_ylabel()] = [
+      (line.get_label(), *map(list, line.get_data()), band)
+      for line, band in zip(axes.lines, bands, strict=False)
+    ]
   return drawn
 
 
-def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
+def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, pictures):
   columns = {'mask_rate': [None, 0.5], 'diversity/x': [1.0, 3.0]}
   runs = [
     _write_run(tmp_path / 'a', 'fedavg', [0.2, 0.6], seed=0, columns=columns),
@@ -208,7 +192,7 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
     ),
   ]
   (group,) = run_groups.read_groups(runs)
-  drawn = lines_drawn(monkeypatch, [group], tmp_path / 'x.png')
+  drawn = lines_drawn(pictures, [group], tmp_path / 'x.png')
   assert list(drawn) == ['test accuracy', 'mask rate', 'diversity/x']
   ((name, x, y, band),) = drawn['test accuracy']
   # Round 2 was evaluated with one seed only: it is not drawn.
@@ -224,30 +208,29 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, monkeypatch):
     ['fedavg', 0, 2, 0.6, 0.5, 3],
     ['fedavg', 1, 1, 0.4, -1, -1],
   ]
-  only = lines_drawn(monkeypatch, [group], tmp_path / 'y.png', ['diversity/x'])
+  only = lines_drawn(pictures, [group], tmp_path / 'y.png', ['diversity/x'])
   assert list(only) == ['diversity/x']
 
 
 def test_the_loss_of_the_proxy_task_is_drawn_where_runs_have_it(
-  tmp_path, monkeypatch
+  tmp_path, pictures
 ):
   columns = {'test_proxy_loss': [0.5, 0.25]}
   run = _write_run(tmp_path / 'a', 'ssjo', [0.2, 0.6], columns=columns)
-  drawn = lines_drawn(
-    monkeypatch, run_groups.read_groups([run]), tmp_path / 'x.png'
-  )
+  groups = run_groups.read_groups([run])
+  drawn = lines_drawn(pictures, groups, tmp_path / 'x.png')
   assert list(drawn) == ['test accuracy', 'test loss of the proxy task']
   ((_, x, y, _),) = drawn['test loss of the proxy task']
   assert (x, y) == ([1, 2], [0.5, 0.25])
 
 
-def test_no_panel_is_left_empty(tmp_path, monkeypatch):
+def test_no_panel_is_left_empty(tmp_path, pictures):
   names = [f'diversity/{letter}' for letter in 'abcde']
   columns = {name: [1.0, 2.0] for name in names}
   run = _write_run(tmp_path / 'a', 'fedavg', [0.2, 0.6], columns=columns)
   groups = run_groups.read_groups([run])
   path = tmp_path / 'x.png'
-  assert list(lines_drawn(monkeypatch, groups, path, names)) == names
+  assert list(lines_drawn(pictures, groups, path, names)) == names
 
 
 def test_command_line(tmp_path, capsys):
@@ -259,19 +242,23 @@ def test_command_line(tmp_path, capsys):
   curves = pd.read_csv(tmp_path / 'o_curves.csv').to_dict('records')
   assert curves == [{'run': 'grouping', 'seed': 3, 'round': 1, 'accuracy': 0.5}]
   assert report.main(['report', run]) == 0
-  assert report.main(['report', run, output, '--curves=no']) == 2
-  assert '--curves=no is in no metrics.csv' in capsys.readouterr().err
-  assert report.main(['report', run, str(tmp_path / 'no')]) == 2
-  assert 'error: ' in capsys.readouterr().err
-  for wrong, message in (
+
+
+@pytest.mark.parametrize(
+  'arguments, message',
+  [
     ([], 'RUN_DIR is missing: name a run folder.'),
-    ([run, '--curves=accuracy'], '--curves=accuracy needs --output'),
-    ([run, '--html=page'], '--html=page must end with .html'),
-    ([run, '--outptu=x'], '--outptu is no flag: did you mean --output?'),
-  ):
-    assert report.main(['report', *wrong]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count('\n') == 1
+    (['{run}', '{run}_no'], 'error: '),
+    (['{run}', '--output={run}_o', '--curves=no'], '--curves=no is in no metr'),
+    (['{run}', '--curves=accuracy'], '--curves=accuracy needs --output'),
+    (['{run}', '--html=page'], '--html=page must end with .html'),
+    (['{run}', '--outptu=x'], '--outptu is no flag: did you mean --output?'),
+  ],
+)
+def test_refusals(arguments, message, tmp_path, error_of):
+  run = _write_run(tmp_path / 'a', 'grouping', [0.5])
+  given = [argument.format(run=run) for argument in arguments]
+  assert message in error_of(report.main, *given)
 
 
 @pytest.mark.dear
@@ -283,8 +270,8 @@ def test_the_page_is_written_on_request_alone(tmp_path, capsys):
     'assert report.main(sys.argv) == 0\n'
     "assert not {'bokeh', 'jinja2'} & sys.modules.keys()\n"
   )
-  command = [sys.executable, '-c', program, run, f'--output={tmp_path / "o"}']
-  subprocess.run(command, check=True, capture_output=True)
+  output = f'--output={tmp_path / "o"}'
+  pythons.run('-c', program, run, output, check=True)
   page = tmp_path / 'new' / 'page.html'
   assert report.main(['report', run, f'--html={page}']) == 0
   assert f'Written to {page}.' in capsys.readouterr().out

@@ -1,22 +1,20 @@
 """A table of one's own, killed half-way, resumed and reported."""
 
 import contextlib
-import json
-import pathlib
 import re
 import statistics
 import subprocess
-import sys
 import time
 import types
 
 import pandas as pd
 import pytest
+import pythons
+import run_folders
 
 from experiments import reproduce, run
 from experiments.tables import child_runs, recipes
 
-ROOT = pathlib.Path(__file__).parents[2]
 COMMON = (
   '--dataset=digits --model=dense --num_clients=6 --clients_per_round=4 '
   '--rounds_per_evaluation=3 --total_rounds=6'
@@ -31,14 +29,22 @@ half,same_as=tiny.csv:low,7,rounds_to@0.05,Table 3,0,
 """
 
 
+@pytest.fixture
+def table(tmp_path):
+  """A table, and beside it another that reads its runs."""
+  (tmp_path / 'other.csv').write_text(READINGS)
+  path = tmp_path / 'tiny.csv'
+  path.write_text(TABLE)
+  return path
+
+
 @contextlib.contextmanager
 def started(*arguments, output):
   with output.open('w') as file:
-    process = subprocess.Popen(
-      [sys.executable, '-m', 'experiments.reproduce', *arguments],
+    process = pythons.start(
+      *('-m', 'experiments.reproduce', *arguments),
       stdout=file,
       stderr=subprocess.STDOUT,
-      cwd=ROOT,
     )
     try:
       yield process
@@ -48,9 +54,9 @@ def started(*arguments, output):
 
 
 @pytest.mark.runs
-def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
-  table = tmp_path / 'tiny.csv'
-  table.write_text(TABLE)
+def test_killed_half_way_resumed_and_reported(
+  table, tmp_path, capfd, monkeypatch
+):
   runs = tmp_path / 'runs'
   arguments = (
     f'--table={table}',
@@ -77,10 +83,7 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   assert '2/2 done\n' in out
   assert (first / 'summary.json').stat().st_mtime_ns == before
 
-  summaries = [
-    json.loads((folder / 'summary.json').read_text())
-    for folder in (first, second)
-  ]
+  summaries = [run_folders.summary_of(folder) for folder in (first, second)]
   for seed, summary in enumerate(summaries):
     assert summary['recipe'] == f'{table}:low'
     assert (summary['seed'], summary['rounds']) == (seed, 3)
@@ -95,9 +98,8 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   assert row['difference'] == pytest.approx(mean - 0.5, abs=6e-5)
 
   # Another table reads them, and makes none of its own.
-  other = tmp_path / 'other.csv'
-  other.write_text(READINGS)
-  argv = ['reproduce', f'--table={other}', *arguments[2:], '--against=three']
+  other = f'--table={table.with_name("other.csv")}'
+  argv = ['reproduce', other, *arguments[2:], '--against=three']
   assert reproduce.main(argv) == 0
   out = capfd.readouterr().out
   assert '2/2 were done before.' in out
@@ -107,8 +109,7 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   assert list(rows['measure']) == ['accuracy@2', 'rounds_to@0.05']
   assert list(rows['published']) == [0.5, 7]
   curve, other_curve = (
-    pd.read_csv(folder / 'metrics.csv')['accuracy']
-    for folder in (first, second)
+    run_folders.metrics_of(folder)['accuracy'] for folder in (first, second)
   )
   # In half of the rounds, number 1 stands for number 2.
   assert rows['mean']['three'] == pytest.approx(
@@ -141,9 +142,7 @@ def test_killed_half_way_resumed_and_reported(tmp_path, capfd, monkeypatch):
   ]
 
 
-def test_plan_takes_all_rows_of_the_first_seed_first(tmp_path):
-  table = tmp_path / 'tiny.csv'
-  table.write_text(TABLE)
+def test_plan_takes_all_rows_of_the_first_seed_first(table):
   plan = reproduce.plan(str(table))
   assert [run.name for _, run in plan] == [
     *('low, seed 0', 'high, seed 0', 'low, seed 1'),
@@ -156,12 +155,8 @@ def test_plan_takes_all_rows_of_the_first_seed_first(tmp_path):
   assert (recipe.row, run.settings.run_dir) == ('high', 'x/tiny/high_seed7')
 
 
-def test_rows_that_share_a_run_plan_it_once(tmp_path):
-  table = tmp_path / 'tiny.csv'
-  table.write_text(TABLE)
-  other = tmp_path / 'other.csv'
-  other.write_text(READINGS)
-  plan = reproduce.plan(str(other), runs_dir='x')
+def test_rows_that_share_a_run_plan_it_once(table):
+  plan = reproduce.plan(str(table.with_name('other.csv')), runs_dir='x')
   assert [(recipe.row, run.name) for recipe, run in plan] == [
     ('three', f'{table}:low, seed 0'),
     ('half', f'{table}:low, seed 0'),
@@ -211,24 +206,16 @@ def test_what_would_run_is_listed(tmp_path, monkeypatch, capsys):
     (('--table=native_writers', '--seeds=0;1'), '--seeds=0;1'),
     (('--table=native_writers', '--scale=2'), '> 0 and <= 1'),
     (('--table=native_writers', '--against=ns50_contrl'), 'ns50_control_'),
+    # One row of them is bad.
+    (('--table={table}',), '--norm=x'),
+    ((), '--table is missing; --list names'),
   ],
 )
-def test_refusals_come_before_the_first_run(arguments, message, capsys):
-  assert reproduce.main(['reproduce', *arguments]) == 2
-  error = capsys.readouterr().err
-  assert message in error and error.count('\n') == 1
-
-
-def test_one_bad_row_is_found_before_the_first_run(tmp_path, capsys):
-  table = tmp_path / 'tiny.csv'
+def test_refusals_come_before_the_first_run(
+  arguments, message, table, tmp_path, error_of
+):
   table.write_text(TABLE + f'bad,--process=fedavg {COMMON} --norm=x,,,0,\n')
+  given = [argument.format(table=table) for argument in arguments]
   runs = tmp_path / 'runs'
-  argv = ['reproduce', f'--table={table}', f'--runs_dir={runs}']
-  assert reproduce.main(argv) == 2
-  assert '--norm=x' in capsys.readouterr().err
+  assert message in error_of(reproduce.main, *given, f'--runs_dir={runs}')
   assert not runs.exists()
-
-
-def test_no_table(capsys):
-  assert reproduce.main(['reproduce']) == 2
-  assert '--table is missing; --list names' in capsys.readouterr().err

@@ -17,19 +17,15 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+import run_folders
 from PIL import Image
+from run_folders import SMALL, assert_same_metrics, metrics_of, summary_of
 
 from datasets.sources import digits
 from experiments import run
 from experiments.config import flags, parts_of_run, settings
 
 ROUNDS = 12
-SMALL = (
-  '--dataset=digits',
-  '--model=dense',
-  '--num_clients=6',
-  '--clients_per_round=4',
-)
 # A low threshold, so that pseudo-labels are trained on at once.
 GROUPING = (
   '--process=grouping',
@@ -41,7 +37,6 @@ GROUPING = (
   f'--total_rounds={ROUNDS}',
 )
 CLASS_FIGURES = ('macro_f1', 'balanced_accuracy', 'calibration_error')
-UNEQUAL_COLUMNS = ['seconds', 'python_mib', 'worker_mib']
 
 
 def main(*arguments):
@@ -78,14 +73,6 @@ def rows_of(folder):
   return max(0, path.read_bytes().count(b'\n') - 1) if path.exists() else 0
 
 
-def summary_of(folder):
-  return json.loads((folder / 'summary.json').read_text())
-
-
-def table_of(folder):
-  return pd.read_csv(folder / 'metrics.csv').drop(columns=UNEQUAL_COLUMNS)
-
-
 def newest_checkpoint(folder):
   return max((folder / 'checkpoints').glob('round_*'))
 
@@ -109,7 +96,7 @@ def assert_same_run(folder, other):
   assert found == expected
   tables = ((where / 'confusion.csv').read_bytes() for where in (folder, other))
   assert len(set(tables)) == 1
-  pd.testing.assert_frame_equal(table_of(folder), table_of(other))
+  assert_same_metrics(folder, other)
 
 
 @pytest.fixture(scope='module')
@@ -145,7 +132,7 @@ def test_folder_is_complete(whole):
 
 
 def test_each_round_has_one_row(whole):
-  table = pd.read_csv(whole / 'metrics.csv')
+  table = metrics_of(whole)
   assert table['round'].tolist() == list(range(1, ROUNDS + 1))
   assert table['round'][table['accuracy'].notna()].tolist() == [4, 8, 12]
   assert table['clients_participating'].tolist() == [0, *[4] * (ROUNDS - 1)]
@@ -158,7 +145,7 @@ def test_each_round_has_one_row(whole):
 
 
 def test_summary_agrees_with_the_other_files(whole):
-  summary, table = summary_of(whole), pd.read_csv(whole / 'metrics.csv')
+  summary, table = summary_of(whole), metrics_of(whole)
   assert (summary['process'], summary['dataset']) == ('grouping', 'digits')
   assert (summary['seed'], summary['rounds']) == (0, ROUNDS)
   assert (summary['clients'], summary['server_examples']) == (6, 50)
@@ -325,15 +312,14 @@ def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
 
 @pytest.mark.dear
 def test_metrics_that_were_lost_are_not_passed_over(
-  whole, cache, tmp_path, capsys
+  whole, cache, tmp_path, error_of
 ):
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
   (folder / 'metrics.csv').unlink()
-  assert main(*GROUPING, cache, f'--run_dir={folder}') == 1
-  error = capsys.readouterr().err
+  where = (cache, f'--run_dir={folder}')
+  error = error_of(run.main, *GROUPING, *where, code=1)
   assert f'metrics.csv has 0 of the {ROUNDS} rounds' in error
-  assert error.count('\n') == 1
 
 
 OTHER_TEXTS = {
@@ -394,10 +380,7 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
   assert not (tmp_path / 'summary.json').exists()
   assert main(*asked, '--on_collapse=warn') == 0
   assert 'Resuming after round 1.' in capsys.readouterr().out
-  assert pd.read_csv(tmp_path / 'metrics.csv')['is_collapsing'].tolist() == [
-    1,
-    1,
-  ]
+  assert metrics_of(tmp_path)['is_collapsing'].tolist() == [1, 1]
 
 
 # Each norm, precision and schedule runs.
@@ -420,14 +403,13 @@ def test_a_run_that_collapses_is_stopped_and_goes_on(cache, tmp_path, capsys):
 )
 def test_two_rounds_of(process, more, cache, tmp_path):
   common = SMALL[:3] if process == 'server_only' else SMALL
-  where = (cache, f'--run_dir={tmp_path}')
   two_rounds = (f'--process={process}', *common, '--total_rounds=2')
-  assert main(*two_rounds, *more, *where) == 0
-  summary, table = summary_of(tmp_path), pd.read_csv(tmp_path / 'metrics.csv')
+  summary = run_folders.train(tmp_path, *two_rounds, *more, cache)
   assert (summary['process'], summary['rounds']) == (process, 2)
   assert 0 <= summary['accuracy'] <= 1
   clients = {'server_only': 0, 'fedprox': 3}.get(process, 4)
-  assert table['clients_participating'].tolist() == [clients] * 2
+  found = metrics_of(tmp_path)['clients_participating']
+  assert found.tolist() == [clients] * 2
   weights = weights_in_checkpoint(tmp_path)
   assert {w.dtype for w in weights} == {np.dtype(np.float32)}
   assert all(np.isfinite(w).all() for w in weights)

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import run_folders
 
 from experiments import run
 
@@ -29,7 +30,7 @@ def write_split(path, owners, seed):
     path,
     images=images.astype(np.uint8),
     labels=labels,
-    **({} if owners[0] is None else {'client_ids': np.array(owners)}),
+    client_ids=np.array(owners),
   )
 
 
@@ -42,26 +43,21 @@ def data_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def main(data_dir, tmp_path_factory):
-  cache = tmp_path_factory.mktemp('cache')
-
-  def call(folder, *more):
-    flags = (f'--data_dir={data_dir}', f'--cache_dir={cache}', *more)
-    return run.main(['run', *RUN, *flags, f'--run_dir={folder}'])
-
-  return call
+def flags(data_dir, tmp_path_factory):
+  cache = f'--cache_dir={tmp_path_factory.mktemp("cache")}'
+  return (*RUN, f'--data_dir={data_dir}', cache)
 
 
 @pytest.fixture(scope='module')
-def whole(main, tmp_path_factory):
+def whole(flags, tmp_path_factory):
   folder = tmp_path_factory.mktemp('whole') / 'run'
-  assert main(folder) == 0
+  run_folders.train(folder, *flags)
   return folder
 
 
 @pytest.mark.runs
 def test_tables_and_summary_agree(whole):
-  metrics = pd.read_csv(whole / 'metrics.csv').set_index('round')
+  metrics = run_folders.metrics_of(whole).set_index('round')
   clients = pd.read_csv(whole / 'clients.csv')
   split = json.loads((whole / 'split.json').read_text())
   assert split['num_clients'] == 4
@@ -83,7 +79,7 @@ def test_tables_and_summary_agree(whole):
     own = rows['examples'].sum()
     everyone = average * own + row['unseen_accuracy'] * (22 - own)
     assert row['accuracy'] == pytest.approx(everyone / 22)
-  summary = json.loads((whole / 'summary.json').read_text())
+  summary = run_folders.summary_of(whole)
   last = metrics.loc[ROUNDS]
   for name in last.index[last.index.str.match('client_acc|unseen')]:
     assert summary[name] == pytest.approx(last[name])
@@ -93,48 +89,31 @@ def test_tables_and_summary_agree(whole):
 
 
 @pytest.mark.runs
-def test_resumed_run_makes_the_same_rows_once(whole, main, tmp_path):
+def test_resumed_run_makes_the_same_rows_once(whole, flags, tmp_path):
   """Killed after the rows of the last round, with its checkpoint lost."""
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
   shutil.rmtree(folder / 'checkpoints' / f'round_{ROUNDS:08d}')
   with (folder / 'clients.csv').open('a') as table:
     table.write(f'{ROUNDS + 1},0,f3,3,0.3')
-  assert main(folder) == 0
+  run_folders.train(folder, *flags)
   expected = (whole / 'clients.csv').read_bytes()
   assert (folder / 'clients.csv').read_bytes() == expected
-  unequal = ['seconds', 'python_mib', 'worker_mib']
-  tables = (
-    pd.read_csv(where / 'metrics.csv').drop(columns=unequal)
-    for where in (folder, whole)
-  )
-  pd.testing.assert_frame_equal(*tables)
+  run_folders.assert_same_metrics(folder, whole)
 
 
 @pytest.mark.runs
-def test_lost_table_is_not_passed_over(whole, main, tmp_path, capsys):
+def test_lost_table_is_not_passed_over(whole, flags, tmp_path, error_of):
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
   (folder / 'clients.csv').unlink()
-  assert main(folder) == 1
-  error = capsys.readouterr().err
-  assert 'clients.csv does not hold' in error and error.count('\n') == 1
+  error = error_of(run.main, *flags, f'--run_dir={folder}', code=1)
+  assert 'clients.csv does not hold' in error
 
 
 @pytest.mark.runs
-def test_off_leaves_no_table(main, tmp_path):
-  flags = ('--rounds_per_client_evaluation=0', '--total_rounds=1')
-  assert main(tmp_path, *flags) == 0
+def test_off_leaves_no_table(flags, tmp_path):
+  off = ('--rounds_per_client_evaluation=0', '--total_rounds=1')
+  summary = run_folders.train(tmp_path, *flags, *off)
   assert not (tmp_path / 'clients.csv').exists()
-  summary = json.loads((tmp_path / 'summary.json').read_text())
   assert not [name for name in summary if re.match('client_acc|unseen', name)]
-
-
-def test_test_examples_without_owners_are_refused(
-  data_dir, main, tmp_path, capsys
-):
-  shutil.copy(data_dir / 'train.npz', tmp_path)
-  write_split(tmp_path / 'test.npz', [None] * 6, 1)
-  assert main(tmp_path / 'run', f'--data_dir={tmp_path}') == 2
-  error = capsys.readouterr().err
-  assert 'add client_ids to test.npz' in error and error.count('\n') == 1

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+import run_folders
 
-from experiments import run
 from experiments.config import flags, settings
 from experiments.preparing import building
 from tff_ssl import metrics
@@ -16,10 +16,7 @@ ARGUMENTS = (
   '--process=grouping',
   # Clients change groups, and start from the model of their last one.
   '--start_model=slot',
-  '--dataset=digits',
-  '--model=dense',
-  '--num_clients=6',
-  '--clients_per_round=4',
+  *run_folders.SMALL,
   '--server_examples=50',
   '--server_warmup_rounds=0',
   '--threshold=0.5',
@@ -30,15 +27,11 @@ ARGUMENTS = (
 )
 
 
-def train(*arguments):
-  assert run.main(['run', *ARGUMENTS, *arguments]) == 0
-
-
 @pytest.fixture(scope='module')
 def measured(cache, tmp_path_factory, tff_context):
   """A run: its folder, and the columns of gradient diversity by round."""
   folder = tmp_path_factory.mktemp('measured') / 'run'
-  train(cache, f'--run_dir={folder}')
+  run_folders.train(folder, *ARGUMENTS, cache)
   return folder, diversity_of(folder)
 
 
@@ -50,7 +43,7 @@ def opened(cache, tff_context):
 
 
 def diversity_of(folder):
-  table = pd.read_csv(folder / 'metrics.csv', index_col='round')
+  table = run_folders.metrics_of(folder).set_index('round')
   return table.filter(like='diversity/')
 
 
@@ -112,7 +105,7 @@ def test_rounds_between_are_not_measured(measured):
 def test_a_run_that_was_cut_has_the_same_numbers(measured, cache, copy_cut_off):
   folder, table = measured
   cut = copy_cut_off(folder)
-  train(cache, f'--run_dir={cut}')
+  run_folders.train(cut, *ARGUMENTS, cache)
   pd.testing.assert_frame_equal(diversity_of(cut), table)
 
 

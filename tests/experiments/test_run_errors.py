@@ -4,37 +4,31 @@ import builtins
 import gc
 import json
 import os
-import pathlib
 import re
 import socket
-import subprocess
-import sys
 import time
 import types
 
 import grpc
 import numpy as np
 import pytest
+import pythons
 import tensorflow as tf
 
 from datasets.sources import catalogue
 from experiments import run
 from experiments.artifacts import checkpoints
-from experiments.config import flags, settings
+from experiments.config import flags
 from experiments.preparing import building
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 
-_ROOT = pathlib.Path(__file__).parents[2]
 GROUPING = ('--process=grouping', '--dataset=digits', '--total_rounds=1')
 
 
 @pytest.fixture
 def where(tmp_path):
   return (f'--cache_dir={tmp_path / "cache"}', f'--run_dir={tmp_path / "run"}')
-
-
-def main(*arguments):
-  return run.main(['run', *map(str, arguments)])
 
 
 @pytest.mark.parametrize(
@@ -52,23 +46,21 @@ def main(*arguments):
     (('rounds',), "'rounds' is no flag"),
   ],
 )
-def test_refusals(arguments, message, where, tmp_path, capsys):
+def test_refusals(arguments, message, where, tmp_path, error_of):
   file = tmp_path / 'file'
   file.write_text('')
   arguments = [argument.format(file=file) for argument in arguments]
   began = time.monotonic()
-  assert main(*GROUPING, *where, *arguments) == 2
+  error = error_of(run.main, *GROUPING, *where, *arguments)
   assert time.monotonic() - began < 30
-  error = capsys.readouterr().err
-  assert error.startswith('error: ') and error.count('\n') == 1
   assert re.search(message, error), error
   assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_run_that_is_refused_late_leaves_no_folder(where, tmp_path, capsys):
+def test_a_run_that_is_refused_late_leaves_no_folder(where, tmp_path, error_of):
   """By then its data are packed, which the next run may use."""
-  assert main(*GROUPING, *where, '--augment_crop=99') == 2
-  assert '--augment_crop=99' in capsys.readouterr().err
+  error = error_of(run.main, *GROUPING, *where, '--augment_crop=99')
+  assert '--augment_crop=99' in error
   assert [path.name for path in tmp_path.iterdir()] == ['cache']
 
 
@@ -105,15 +97,8 @@ def test_wrong_paths_are_told_before_tensorflow_is_imported(where, tmp_path):
     'HOME': str(tmp_path),
     'https_proxy': f'http://127.0.0.1:{port}',
   }
-  done = subprocess.run(
-    [sys.executable, '-c', WITHOUT_TENSORFLOW],
-    input=json.dumps([[*where, *command] for command in commands]),
-    cwd=_ROOT,
-    env=environment,
-    capture_output=True,
-    text=True,
-    timeout=60,
-  )
+  given = json.dumps([[*where, *command] for command in commands])
+  done = pythons.run('-c', WITHOUT_TENSORFLOW, input=given, env=environment)
   assert done.stdout == '2 False\n' * len(commands), done.stderr
   for command, error in zip(commands, done.stderr.splitlines(), strict=True):
     assert error.startswith('error: ')
@@ -126,16 +111,10 @@ def test_wrong_paths_are_told_before_tensorflow_is_imported(where, tmp_path):
 def test_an_error_is_all_that_is_said(where, tmp_path):
   """TensorFlow says nothing before it, TFF nothing while Python ends."""
   loud = 'TF_CPP_MIN_LOG_LEVEL'
-  done = subprocess.run(
-    [
-      *(sys.executable, '-m', 'experiments.run', '--process=fedavg'),
-      *('--dataset=npz', f'--data_dir={tmp_path}', *where),
-    ],
-    cwd=_ROOT,
+  done = pythons.run(
+    *('-m', 'experiments.run', '--process=fedavg', '--dataset=npz'),
+    *(f'--data_dir={tmp_path}', *where),
     env={name: value for name, value in os.environ.items() if name != loud},
-    capture_output=True,
-    text=True,
-    timeout=120,
   )
   assert done.returncode == 2
   assert re.fullmatch(r'error: .*train\.npz.*\n', done.stderr), done.stderr
@@ -148,13 +127,25 @@ class WorkerError(grpc.RpcError):
     return 'Failed to run: no such file\n\t [[{{node reader/Read}}]]'
 
 
-def broken_process(error):
-  def fail(state, keys):
-    raise error
+@pytest.fixture
+def broken_process(monkeypatch):
+  """A function to the process of the next run, which fails with an error."""
 
-  return types.SimpleNamespace(
-    initialize=lambda: {'w': np.zeros(3, np.float32)}, next=fail
-  )
+  def build(error):
+    def fail(state, keys):
+      raise error
+
+    process = types.SimpleNamespace(
+      initialize=lambda: {'w': np.zeros(3, np.float32)},
+      next=fail,
+      get_model_weights=None,
+    )
+    over_data = types.SimpleNamespace(read_model_weights=None)
+    monkeypatch.setattr(building, 'build_process', lambda *unused: over_data)
+    monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
+    return process
+
+  return build
 
 
 @pytest.mark.parametrize(
@@ -170,20 +161,13 @@ def broken_process(error):
     (WorkerError(), 'in the TFF worker: Failed to run: no such file'),
   ],
 )
-def test_failures_on_the_way(error, text, where, capsys, monkeypatch):
-  over_data = types.SimpleNamespace(read_model_weights=None)
-  monkeypatch.setattr(building, 'build_process', lambda *unused: over_data)
-  process = broken_process(error)
-  process.get_model_weights = None
-  monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
-  assert main(*GROUPING, *where) == 1
-  shown = capsys.readouterr().err
-  assert shown.startswith('error: ') and text in shown
-  assert shown.count('\n') == 1
+def test_failures_on_the_way(error, text, where, broken_process, error_of):
+  broken_process(error)
+  assert text in error_of(run.main, *GROUPING, *where, code=1)
 
 
 def test_checkpoints_of_other_settings_are_refused(
-  where, tmp_path, capsys, monkeypatch
+  where, tmp_path, capsys, broken_process
 ):
   """Also where the flag file, which is compared first, is gone."""
   process = broken_process(AssertionError)
@@ -192,9 +176,7 @@ def test_checkpoints_of_other_settings_are_refused(
     folder, process.initialize(), {'seed': 9}
   )
   manager.save(1, process.initialize())
-  monkeypatch.setattr(building, 'build_process', lambda *unused: None)
-  monkeypatch.setattr(building, 'read_from_store', lambda *unused: process)
-  assert main(*GROUPING, *where) == 2
+  assert run.main(['run', *GROUPING, *where]) == 2
   rows = [line.split() for line in capsys.readouterr().err.splitlines()]
   assert ['seed', '9', '0'] in rows
 
@@ -208,17 +190,27 @@ def test_interrupt_during_the_import(monkeypatch, capsys):
     return plain(name, *arguments)
 
   monkeypatch.setattr(builtins, '__import__', interrupted)
-  assert main('--process=fedavg', '--dataset=digits') == 130
+  assert run.main(['run', '--process=fedavg', '--dataset=digits']) == 130
   assert gc.isenabled()
   assert capsys.readouterr().err == ''
+
+
+@pytest.fixture
+def lines_of(capsys):
+  """A function from arguments to the lines of the page that they ask for."""
+
+  def show(*arguments):
+    assert run.main(['run', *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+  return show
 
 
 @pytest.mark.parametrize(
   'argument', ['--help', '-h', '--h', '-help', '--help=true']
 )
-def test_help_without_a_process_says_how_to_start(argument, capsys):
-  assert main(argument) == 0
-  lines = capsys.readouterr().out.splitlines()
+def test_help_without_a_process_says_how_to_start(argument, lines_of):
+  lines = lines_of(argument)
   assert len(lines) < 60 and max(map(len, lines)) <= 80
   text = '\n'.join(lines)
   assert '--process=grouping --dataset=digits' in text
@@ -226,49 +218,55 @@ def test_help_without_a_process_says_how_to_start(argument, capsys):
     assert name in text
 
 
-def test_help_shows_the_values_of_what_a_process_uses(capsys):
-  where = ('--process=grouping', '--dataset=digits', '--num_groups=3')
-  assert main(*where, '--help') == 0
-  lines = capsys.readouterr().out.splitlines()
-  assert max(map(len, lines)) <= 80
-  for line in (
-    '  --num_groups=3  (your flag)',
-    '  --threshold=0.95  (algorithm)',
-    '  --batch_size=20  (data set)',
-    '  --server_learning_rate=0.03  (--learning_rate)',
-    '  --noniid_r=0.4  (data set)',
-    '  --split=own  (default)',
-  ):
-    assert line in lines
+_RECIPE = 'native_writers:ns100_grouping_s2'
+
+
+@pytest.mark.parametrize(
+  'given, shown, unused',
+  [
+    (
+      ('--process=grouping', '--dataset=digits', '--num_groups=3'),
+      {
+        '  --num_groups=3  (your flag)',
+        '  --threshold=0.95  (algorithm)',
+        '  --batch_size=20  (data set)',
+        '  --server_learning_rate=0.03  (--learning_rate)',
+        '  --noniid_r=0.4  (data set)',
+        '  --split=own  (default)',
+      },
+      {'--bn_statistics', '--control_update', '--dirichlet_alpha'},
+    ),
+    (
+      (f'--recipe={_RECIPE}', '--recipe_scale=0.5', '--seed=3'),
+      {
+        f'  --process=grouping  (recipe {_RECIPE})',
+        f'  --num_groups=2  (recipe {_RECIPE})',
+        f'  --total_rounds=100  (recipe {_RECIPE})',
+        '  --seed=3  (your flag)',
+        '  --cache_dir=~/.cache/tff_ssl  (default)',
+      },
+      set(),
+    ),
+    # A flag that gives its value to another.
+    (
+      ('--process=fedavg', '--dataset=digits', '--labelled_fraction=0.1'),
+      {'  --mask_ratio=0.9  (--labelled_fraction)'},
+      {'--labelled_fraction'},
+    ),
+  ],
+)
+def test_help_shows_the_values_of_what_a_run_uses(
+  given, shown, unused, lines_of
+):
+  lines = lines_of(*given, '--help')
+  # But for the recipe's name.
+  assert max(len(line.replace(_RECIPE, '')) for line in lines) <= 80
+  assert shown <= set(lines)
   # What has no effect here is left out.
-  shown = {line.split('=')[0].strip() for line in lines if '--' in line[:4]}
-  unused = {'--bn_statistics', '--control_update', '--dirichlet_alpha'}
-  assert not unused & shown
-  made = settings.make(flags.parse(['run', *where]))
-  assert {f'--{name}' for name in made.used} <= shown
-
-
-def test_help_of_a_recipe_shows_its_values(capsys):
-  name = 'native_writers:ns100_grouping_s2'
-  given = (f'--recipe={name}', '--recipe_scale=0.5', '--seed=3')
-  assert main(*given, '--help') == 0
-  lines = capsys.readouterr().out.splitlines()
-  for line in (
-    f'  --process=grouping  (recipe {name})',
-    f'  --num_groups=2  (recipe {name})',
-    f'  --total_rounds=100  (recipe {name})',
-    '  --seed=3  (your flag)',
-    '  --cache_dir=~/.cache/tff_ssl  (default)',
-  ):
-    assert line in lines
-
-
-def test_help_of_a_flag_that_gives_its_value_to_another(capsys):
-  where = ('--process=fedavg', '--dataset=digits', '--labelled_fraction=0.1')
-  assert main(*where, '--help') == 0
-  lines = capsys.readouterr().out.splitlines()
-  assert '  --mask_ratio=0.9  (--labelled_fraction)' in lines
-  assert not any('--labelled_fraction  (' in line for line in lines)
+  names = {line.split('=')[0].strip() for line in lines if '--' in line[:4]}
+  assert not unused & names
+  made = recipes.make(flags.parse(['run', *given]))
+  assert {f'--{name}' for name in made.used} <= names
 
 
 @pytest.mark.parametrize(
@@ -298,22 +296,21 @@ def test_help_of_a_flag_that_gives_its_value_to_another(capsys):
   ],
 )
 def test_help_refuses_what_a_run_refuses(arguments, message, capsys):
-  assert main(*arguments) == 2
+  assert run.main(['run', *arguments]) == 2
   of_a_run = capsys.readouterr()
   assert f'error: {message}' in of_a_run.err
-  assert main(*arguments, '--help') == 2
+  assert run.main(['run', *arguments, '--help']) == 2
   assert capsys.readouterr() == of_a_run
 
 
-def test_help_of_what_there_is_not(capsys):
-  assert main('--help', '--process=groping', '--dataset=digits') == 2
-  assert '--process=groping is unknown' in capsys.readouterr().err
-  assert main('--help', '--process=grouping') == 2
-  assert 'add --dataset=NAME' in capsys.readouterr().err
+def test_help_of_what_there_is_not(error_of):
+  of_an_unknown = ('--help', '--process=groping', '--dataset=digits')
+  assert '--process=groping is unknown' in error_of(run.main, *of_an_unknown)
+  without_data = ('--help', '--process=grouping')
+  assert 'add --dataset=NAME' in error_of(run.main, *without_data)
 
 
-def test_list(capsys):
-  assert main('--list') == 0
-  shown = capsys.readouterr().out
+def test_list(lines_of):
+  shown = '\n'.join(lines_of('--list'))
   for name in ('grouping', 'digits', 'native', 'small_cnn', 'median'):
     assert f'\n  {name} ' in shown

@@ -1,10 +1,8 @@
 """Runs that collapse go back, and go on as if nobody had stopped them."""
 
-import json
-
 import numpy as np
-import pandas as pd
 import pytest
+import run_folders
 
 from experiments import run
 from experiments.artifacts import checkpoints
@@ -16,8 +14,7 @@ pytestmark = pytest.mark.runs
 # A model that hardly knows anything labels everything, until the server has
 # trained it for some rounds.
 _ASKED = (
-  *('--process=fedavg_ssfl', '--dataset=digits', '--model=dense'),
-  *('--num_clients=6', '--clients_per_round=4', '--server_examples=50'),
+  *('--process=fedavg_ssfl', *run_folders.SMALL, '--server_examples=50'),
   *('--threshold=0', '--server_steps=10', '--server_warmup_rounds=0'),
   *('--learning_rate=0.03', '--rounds_per_evaluation=2'),
   *('--rounds_per_checkpoint=3', '--on_collapse=rewind'),
@@ -36,8 +33,8 @@ def train(cache):
 
 
 def _result(folder):
-  summary = json.loads((folder / 'summary.json').read_text())
-  table = pd.read_csv(folder / 'metrics.csv')
+  summary = run_folders.summary_of(folder)
+  table = run_folders.metrics_of(folder)
   return (
     summary['weights_sha256'],
     summary['rewinds'],

@@ -1,6 +1,5 @@
-"""Runs on sets: flags, defaults and refusals, and what a run folder keeps."""
+"""Data in sets: what runs train on, and what their folders keep of it."""
 
-import dataclasses
 import json
 import types
 
@@ -10,23 +9,10 @@ from PIL import Image
 
 from datasets.store import client_store
 from experiments.config import settings
-from experiments.config.usage import UsageError
 from experiments.preparing import building, data, description
-from tff_ssl import algorithms
 from tff_ssl.algorithms import PROCESSES
 
 HAS_PICTURES = True
-IN_SETS = dataclasses.replace(
-  PROCESSES['fedavg'], name='in_sets', labels_at='sets'
-)
-
-
-@pytest.fixture(autouse=True)
-def process_in_sets(monkeypatch):
-  """Adds a process that sees sets in place of labels."""
-  known = {**PROCESSES, 'in_sets': IN_SETS}
-  monkeypatch.setattr(algorithms, 'PROCESSES', known)
-  monkeypatch.delenv('TFF_SSL_DATA_DIR', raising=False)
 
 
 @pytest.fixture(scope='module')
@@ -34,85 +20,12 @@ def cache_dir(tmp_path_factory):
   return str(tmp_path_factory.mktemp('cache'))
 
 
-def make(process='in_sets', dataset='digits', **given):
-  return settings.make({'process': process, 'dataset': dataset, **given})
-
-
-def prepare(cache_dir, process='in_sets', **given):
-  made = make(process, cache_dir=cache_dir, **given)
-  spec = {**PROCESSES, 'in_sets': IN_SETS}[process]
-  return data.prepare(data.DataRequest.of_run(made, spec.labels_at))
-
-
-def test_defaults_are_those_of_section_4():
-  made = make()
-  assert (made.partition, made.num_clients) == ('u_sets', 5)
-  assert (made.clients_per_round, made.sets_per_client) == (5, '10')
-  assert (made.priors, made.u_set_recipe) == ('iid', 'paper')
-  assert (made.set_repeats, made.known_priors) == ('none', 'exact')
-  assert made.prior_noise == 0 and made.client_examples is None
-  assert make(u_set_recipe='code').set_repeats == 'across_sets'
-  assert make(num_clients=50).clients_per_round == 50
-  assert make('fedavg').partition == 'r'
-  assert make('fedavg', partition='u_sets').num_clients == 5
-  own = make(dataset='npz_sets')
-  assert (own.partition, own.sets_per_client) == ('own_sets', None)
-  assert own.prior_noise == 0
-
-
-@pytest.mark.parametrize(
-  'given, parts',
-  [
-    ({'partition': 'r'}, ['--partition=r lays no examples in sets']),
-    ({'partition': 'pooled'}, ['--partition=pooled', 'process in_sets']),
-    ({'partition': 'own_sets'}, ['--partition=own_sets', '--dataset=digits']),
-    (
-      {'dataset': 'npz_sets', 'partition': 'u_sets'},
-      ['--partition=u_sets', '--dataset=npz_sets', '--partition=own_sets'],
-    ),
-    (
-      {'process': 'grouping', 'partition': 'u_sets'},
-      ['--partition=u_sets', 'no labels for the process grouping'],
-    ),
-    (
-      {'process': 'grouping', 'dataset': 'image_sets'},
-      ['--dataset=image_sets', 'process grouping'],
-    ),
-    (
-      {'process': 'fedavg', 'dataset': 'image_sets'},
-      ['--dataset=image_sets', 'labels of all clients'],
-    ),
-    ({'dataset': 'stl10'}, ['--dataset=stl10', 'no label']),
-    ({'dataset': 'npz_sets', 'split': '80_20'}, ['--split=80_20', 'in sets']),
-    ({'split': '80_02'}, ['--split=80_02', "'80_20'?"]),
-    ({'sets_per_client': '10,x'}, ['--sets_per_client=10,x']),
-    ({'sets_per_client': '10,20'}, ['--sets_per_client=10,20', '5 clients']),
-    ({'client_examples': 0}, ['--client_examples=0', '>= 1']),
-    ({'prior_noise': -0.1}, ['--prior_noise=-0.1', '>= 0']),
-    (
-      {'process': 'fedavg', 'partition': 'u_sets', 'prior_noise': 0.4},
-      ['--prior_noise=0.4 has no effect', 'process fedavg see labels'],
-    ),
-    (
-      {'process': 'fedavg', 'partition': 'u_sets', 'known_priors': 'nominal'},
-      ['--known_priors=nominal has no effect', 'no class priors'],
-    ),
-    ({'priors': 'nonid'}, ['--priors=nonid', "'noniid'?"]),
-    ({'process': 'fedavg', 'priors': 'iid'}, ['--priors=iid', '--partition=r']),
-    (
-      {'dataset': 'npz_sets', 'known_priors': 'exact'},
-      ['--known_priors=exact', '--partition=own_sets'],
-    ),
-    ({'mask_ratio': 0.5}, ['--mask_ratio=0.5', 'process in_sets']),
-  ],
-)
-def test_refusals(given, parts):
-  with pytest.raises(UsageError) as caught:
-    make(**given)
-  text = str(caught.value)
-  assert '\n' not in text
-  for part in parts:
-    assert part in text
+def prepare(cache_dir, process='fedul', **given):
+  made = settings.make(
+    {'process': process, 'dataset': 'digits', 'cache_dir': cache_dir, **given}
+  )
+  request = data.DataRequest.of_run(made, PROCESSES[process].labels_at)
+  return data.prepare(request)
 
 
 def test_set_data_and_their_records(cache_dir, tmp_path, capsys):

@@ -1,11 +1,10 @@
 """Values are chosen by validation accuracy, and reproduce takes them."""
 
-import json
 import pathlib
 
-import finished_runs
 import pandas as pd
 import pytest
+import run_folders
 
 from experiments import reproduce, tune
 from experiments.config import flags
@@ -29,9 +28,10 @@ def table(tmp_path):
   return str(path)
 
 
-def planned(table, tmp_path, **arguments):
+def planned(table, tmp_path, values=VALUES, **arguments):
+  runs_dir = str(tmp_path / 'runs')
   return tune.plan(
-    table, 'learning_rate', VALUES, runs_dir=str(tmp_path / 'runs'), **arguments
+    table, 'learning_rate', values, runs_dir=runs_dir, **arguments
   )
 
 
@@ -55,20 +55,17 @@ def test_a_setting_of_an_own_process_is_chosen(tmp_path, capsys):
   process = '--process=examples.own_algorithm:SPEC'
   path = tmp_path / 'own.csv'
   path.write_text(TABLE.replace('--process=fedlabel', process))
+  where = str(tmp_path / 'runs')
   arguments = (
     *('tune', f'--table={path}', '--flag=sent_share', '--values=0.25,0.5'),
-    f'--runs_dir={tmp_path / "runs"}',
+    f'--runs_dir={where}',
   )
   runs = tune.plan(
-    str(path),
-    'sent_share',
-    ('0.25', '0.5'),
-    rows=('semi',),
-    runs_dir=str(tmp_path / 'runs'),
+    str(path), 'sent_share', ('0.25', '0.5'), rows=('semi',), runs_dir=where
   )
   assert [run.settings.sent_share for run in runs.values()] == [0.25, 0.5]
   for share, run in zip((0.25, 0.5), runs.values(), strict=True):
-    finished_runs.write(run.settings, validation_accuracy=share)
+    run_folders.write_finished(run.settings, validation_accuracy=share)
   assert tune.main([*arguments, '--rows=semi']) == 0
   chosen = tmp_path / 'runs' / 'own_sent_share.csv'
   known = recipes.load(str(path))
@@ -88,7 +85,7 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
   for (row, value), run in runs.items():
     accuracy = accuracies[row][VALUES.index(value)]
     # The test accuracy says the opposite, and must not choose.
-    finished_runs.write(
+    run_folders.write_finished(
       run.settings, validation_accuracy=accuracy, accuracy=1 - accuracy
     )
   argv = [
@@ -150,15 +147,9 @@ def test_the_highest_validation_accuracy_is_chosen(table, tmp_path, capsys):
 
 def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
   for row, values in (('sup', VALUES), ('semi', ('0.1', '0.5'))):
-    runs = tune.plan(
-      table,
-      'learning_rate',
-      values,
-      rows=(row,),
-      runs_dir=str(tmp_path / 'runs'),
-    )
+    runs = planned(table, tmp_path, values, rows=(row,))
     for (_, value), run in runs.items():
-      finished_runs.write(run.settings, validation_accuracy=float(value))
+      run_folders.write_finished(run.settings, validation_accuracy=float(value))
     argv = [
       *('tune', f'--table={table}', '--flag=learning_rate', f'--rows={row}'),
       *(f'--values={",".join(values)}', f'--runs_dir={tmp_path / "runs"}'),
@@ -191,7 +182,9 @@ def test_rows_that_were_chosen_for_before_stay(table, tmp_path, capsys):
 def test_rows_without_a_finished_run_join_others(table, tmp_path):
   path = tmp_path / 'tuned.csv'
   runs = planned(table, tmp_path)
-  finished_runs.write(runs['sup', '0.1'].settings, validation_accuracy=0.5)
+  run_folders.write_finished(
+    runs['sup', '0.1'].settings, validation_accuracy=0.5
+  )
   both = tuning.choose('learning_rate', runs)
   both[both['row'] == 'semi'].to_csv(path, index=False)
   tuning.add_to(path, both[both['row'] == 'sup']).to_csv(path, index=False)
@@ -205,7 +198,9 @@ def test_rows_without_a_finished_run_join_others(table, tmp_path):
 def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
   runs = planned(table, tmp_path)
   for value in VALUES:
-    finished_runs.write(runs['sup', value].settings, validation_accuracy=0.5)
+    run_folders.write_finished(
+      runs['sup', value].settings, validation_accuracy=0.5
+    )
   found = tuning.choose('learning_rate', runs)
   path = tmp_path / 'tuned.csv'
   found.to_csv(path, index=False)
@@ -216,7 +211,7 @@ def test_of_equal_values_the_first_and_of_none_nothing(table, tmp_path):
 
 def test_runs_without_a_validation_split_are_refused(table, tmp_path):
   runs = planned(table, tmp_path)
-  finished_runs.write(runs['sup', '0.1'].settings, accuracy=0.5)
+  run_folders.write_finished(runs['sup', '0.1'].settings, accuracy=0.5)
   with pytest.raises(flags.UsageError, match='no validation accuracy .*split'):
     tuning.choose('learning_rate', runs)
 
@@ -235,25 +230,22 @@ def test_runs_without_a_validation_split_are_refused(table, tmp_path):
   ],
 )
 def test_refusals_come_before_the_first_run(
-  table, tmp_path, arguments, message, capsys
+  table, tmp_path, arguments, message, error_of
 ):
   runs = tmp_path / 'runs'
-  argv = ['tune', f'--table={table}', f'--runs_dir={runs}', *arguments]
-  assert tune.main(argv) == 2
-  error = capsys.readouterr().err
-  assert message in error and error.count('\n') == 1
+  where = (f'--table={table}', f'--runs_dir={runs}')
+  assert message in error_of(tune.main, *where, *arguments)
   assert not runs.exists()
 
 
 @pytest.mark.parametrize('text', ['', 'a,b\n1,2\n', 'row,flag,chosen,0.1\n'])
 def test_files_that_tune_did_not_write_are_refused(
-  table, tmp_path, text, capsys
+  table, tmp_path, text, error_of
 ):
   path = tmp_path / 'tuned.csv'
   path.write_text(text)
-  argv = ['reproduce', f'--table={table}', f'--tuned={path}']
-  assert reproduce.main(argv) == 2
-  assert 'is not what experiments.tune writes' in capsys.readouterr().err
+  error = error_of(reproduce.main, f'--table={table}', f'--tuned={path}')
+  assert 'is not what experiments.tune writes' in error
 
 
 @pytest.mark.runs
@@ -267,8 +259,8 @@ def test_tuned_and_reproduced(table, tmp_path, capfd):
   argv = ['tune', *common, '--flag=learning_rate', '--values=0.1']
   assert tune.main(argv) == 0
   folder = runs / 'tiny' / 'semi_learning_rate=0.1_seed0'
-  last = pd.read_csv(folder / 'metrics.csv')['validation_accuracy'].iloc[-1]
-  summary = json.loads((folder / 'summary.json').read_text())
+  last = run_folders.metrics_of(folder)['validation_accuracy'].iloc[-1]
+  summary = run_folders.summary_of(folder)
   # 1,797 digits: 15% for the test, rounded down.
   assert summary['test_examples'] == 269
   tuned = runs / 'tiny_learning_rate.csv'

@@ -193,10 +193,9 @@ def test_manifest_of_a_redrawn_mask(source, paths):
     ),
   ],
 )
-def test_refusals(source, arguments, message):
-  with pytest.raises(ValueError, match=message) as caught:
+def test_refusals(source, arguments, message, refusal):
+  with refusal(match=message):
     partitions.build('r', source, seed=0, **NAMES['r'], **arguments)
-  assert '\n' not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,9 @@ def test_a_seed_fixes_who_is_labelled(source, name):
     ('native', {'labelled_examples': 1790}, 'labelled_examples=1790 .*class'),
   ],
 )
-def test_refusals(source, name, arguments, message):
-  with pytest.raises(ValueError, match=message) as caught:
+def test_refusals(source, name, arguments, message, refusal):
+  with refusal(match=message):
     partitions.build(name, source, seed=0, **NAMES.get(name, {}), **arguments)
-  assert '\n' not in str(caught.value)
 
 
 @pytest.mark.parametrize(

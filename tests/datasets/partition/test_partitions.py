@@ -2,24 +2,31 @@
 
 import dataclasses
 import inspect
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import pythons
 
 from datasets.partition import partitions
 from datasets.records import partition_report, split_manifest
+
+
+def build(name, source, **given):
+  return partitions.build(
+    name, source, **{'server_examples': 0, 'seed': 0, **given}
+  )
+
+
+def _r(num_clients, noniid_r=0.4):
+  return {'num_clients': num_clients, 'noniid_r': noniid_r}
 
 
 @pytest.mark.parametrize('server_examples', [0, 1, 10, 103, 500])
 def test_server_set_is_class_uniform(digits_of, server_examples):
   source = digits_of()
   for name, others in (('pooled', {}), ('r', _r(num_clients=10))):
-    partition = partitions.build(
-      name, source, server_examples=server_examples, seed=3, **others
-    )
+    given = {'server_examples': server_examples, 'seed': 3, **others}
+    partition = build(name, source, **given)
     at_server = source.train.labels[partition.server_indices]
     counts = np.bincount(at_server, minlength=10)
     assert counts.sum() == server_examples
@@ -29,22 +36,16 @@ def test_server_set_is_class_uniform(digits_of, server_examples):
       assert len(np.unique(at_server[:50])) == 10
 
 
-def _r(num_clients, noniid_r=0.4):
-  return {'num_clients': num_clients, 'noniid_r': noniid_r}
-
-
 def test_a_seed_fixes_the_partition(digits_of):
   source = digits_of()
-  build = lambda seed, **others: partitions.build(
-    'r', source, server_examples=100, seed=seed, **{**_r(10), **others}
+  first, again, more, other = (
+    build('r', source, seed=seed, server_examples=100, **_r(num_clients))
+    for seed, num_clients in ((4, 10), (4, 10), (4, 20), (5, 10))
   )
-  assert build(4).digest() == build(4).digest()
-  assert build(4).digest() != build(5).digest()
+  assert first.digest() == again.digest() != other.digest()
   # The server set is that of the seed, whatever the clients look like.
-  np.testing.assert_array_equal(
-    build(4).server_indices, build(4, num_clients=20).server_indices
-  )
-  assert set(build(4).server_indices) != set(build(5).server_indices)
+  np.testing.assert_array_equal(first.server_indices, more.server_indices)
+  assert set(first.server_indices) != set(other.server_indices)
 
 
 # Stores and run folders go by these: made with the code as it was before there
@@ -67,9 +68,8 @@ def test_digests_do_not_change(source_of, name, arguments, digest):
   source = source_of(
     np.arange(600) % 7, client_ids=[f'w{i % 30}' for i in range(600)]
   )
-  partition = partitions.build(
-    name, source, **{'seed': 3, 'server_examples': 14, **arguments}
-  )
+  given = {'seed': 3, 'server_examples': 14, **arguments}
+  partition = build(name, source, **given)
   assert partition.digest().startswith(digest)
 
 
@@ -86,13 +86,8 @@ def test_a_seed_does_not_depend_on_the_hash_seed():
     'import sys; assert "tensorflow" not in sys.modules'
   )
   outputs = {
-    subprocess.run(
-      [sys.executable, '-c', program],
-      cwd=pathlib.Path(partitions.__file__).parents[2],
-      env={'PYTHONHASHSEED': hash_seed},
-      capture_output=True,
-      check=True,
-      timeout=60,
+    pythons.run(
+      '-c', program, env={'PYTHONHASHSEED': hash_seed}, check=True
     ).stdout
     for hash_seed in ('1', '2')
   }
@@ -102,13 +97,8 @@ def test_a_seed_does_not_depend_on_the_hash_seed():
 @pytest.mark.parametrize('server_writers', ['spread', 'held_out'])
 def test_held_out_writers_never_take_part(digits_of, server_writers):
   source = digits_of(writers=60)
-  partition = partitions.build(
-    'native',
-    source,
-    server_examples=100,
-    seed=6,
-    server_writers=server_writers,
-  )
+  given = {'server_examples': 100, 'seed': 6}
+  partition = build('native', source, server_writers=server_writers, **given)
   held_out = set(partition.held_out_client_names)
   assert held_out
   assert not held_out & set(partition.client_names)
@@ -128,9 +118,8 @@ def test_held_out_writers_never_take_part(digits_of, server_writers):
 def test_each_held_out_writer_was_needed(source_of):
   # Each writer has one class: 4 classes need exactly 4 of 40 writers.
   source = source_of(np.arange(400) % 4, [f'{i % 40:02d}' for i in range(400)])
-  partition = partitions.build(
-    'native', source, server_examples=20, seed=8, server_writers='held_out'
-  )
+  given = {'server_examples': 20, 'seed': 8, 'server_writers': 'held_out'}
+  partition = build('native', source, **given)
   assert len(partition.held_out_client_names) == 4
 
 
@@ -153,9 +142,8 @@ def test_server_labels_are_spread_over_held_out_writers(
     np.arange(140 * writers) // writers % 28,
     [f'{i % writers:02d}' for i in range(140 * writers)],
   )
-  partition = partitions.build(
-    'native', source, server_examples=server_examples, seed=4
-  )
+  given = {'server_examples': server_examples, 'seed': 4}
+  partition = build('native', source, **given)
   assert len(partition.held_out_client_names) == held_out
   server = partition.server_indices
   table = np.zeros((writers, 28), int)
@@ -172,7 +160,7 @@ def test_more_writers_are_held_out_where_labels_are_short(source_of):
   source = source_of(
     (np.arange(400) // 40 > 0) + 0, [f'{i % 40:02d}' for i in range(400)]
   )
-  partition = partitions.build('native', source, server_examples=20, seed=0)
+  partition = build('native', source, server_examples=20)
   assert len(partition.held_out_client_names) == 10
   server = partition.server_indices
   assert np.bincount(source.train.labels[server]).tolist() == [10, 10]
@@ -185,15 +173,14 @@ def test_writers_without_labels_are_not_held_out(source_of):
   writers = np.arange(400) % 20
   labels[writers % 2 == 0] = -1
   source = source_of(labels, [f'{w:02d}' for w in writers], 4)
-  partition = partitions.build('native', source, server_examples=8, seed=0)
+  partition = build('native', source, server_examples=8)
   assert [int(w) % 2 for w in partition.held_out_client_names] == [1, 1]
 
 
 def test_server_examples_from_everyone(digits_of):
   source = digits_of(writers=60)
-  partition = partitions.build(
-    'native', source, server_examples=100, seed=6, server_writers='everyone'
-  )
+  given = {'server_examples': 100, 'seed': 6, 'server_writers': 'everyone'}
+  partition = build('native', source, **given)
   assert partition.held_out_client_names == ()
   assert partition.num_clients == 60
   given = np.concatenate([partition.server_indices, partition.examples])
@@ -203,14 +190,13 @@ def test_server_examples_from_everyone(digits_of):
 
 def test_a_subset_of_native_clients(digits_of):
   source = digits_of(writers=60)
-  build = lambda seed, k: partitions.build(
-    'native', source, server_examples=10, seed=seed, num_clients=k
+  some, others, everyone = (
+    build('native', source, server_examples=10, seed=seed, num_clients=k)
+    for seed, k in ((1, 20), (2, 20), (1, None))
   )
-  some = build(1, 20)
-  everyone = build(1, None)
   assert some.num_clients == 20
   assert set(some.client_names) < set(everyone.client_names)
-  assert some.client_names != build(2, 20).client_names
+  assert some.client_names != others.client_names
   np.testing.assert_array_equal(some.server_indices, everyone.server_indices)
 
 
@@ -219,7 +205,7 @@ def test_3400_native_clients(source_of):
   ids = [f'f{w:04d}_{w % 50:02d}' for w in range(3400)]
   owners = np.repeat(ids, 30)
   source = source_of(rng.integers(62, size=len(owners)), owners.tolist())
-  partition = partitions.build('native', source, server_examples=620, seed=0)
+  partition = build('native', source, server_examples=620)
   assert partition.num_clients + len(partition.held_out_client_names) == 3400
   assert (partition.client_sizes == 30).all()
 
@@ -228,7 +214,7 @@ def test_hostile_ids_stay_apart(source_of):
   ids = ['a', 'a\x00', 'a|b', '../../x', "'; drop", '\n', 'é', 'e\u0301']
   ids += ['\ud800', 'x' * 10_000, '']
   source = source_of(np.arange(110) % 5, [ids[i % 11] for i in range(110)])
-  partition = partitions.build('native', source, server_examples=0, seed=0)
+  partition = build('native', source)
   assert list(partition.client_names) == sorted(ids)
   for client, name in enumerate(partition.client_names):
     assert set(partition.client_indices(client) % 11) == {ids.index(name)}
@@ -272,39 +258,33 @@ def test_hostile_ids_stay_apart(source_of):
   ],
 )
 def test_bad_arguments(digits_of, name, arguments, message):
-  given = {'server_examples': 10, 'seed': 0, **arguments}
   has_writers = name == 'writers'
+  source = digits_of(writers=60 if has_writers else None)
+  name = 'native' if has_writers else name
   with pytest.raises(ValueError, match=message):
-    partitions.build(
-      'native' if has_writers else name,
-      digits_of(writers=60 if has_writers else None),
-      **given,
-    )
+    build(name, source, **{'server_examples': 10, **arguments})
 
 
 def test_a_class_left_without_examples(source_of):
   source = source_of([0] * 5 + [1] * 50)
-  arguments = {**_r(2), 'seed': 0}
   with pytest.raises(ValueError, match='no example of class 0'):
-    partitions.build('r', source, server_examples=10, **arguments)
-  partition = partitions.build('r', source, server_examples=8, **arguments)
+    build('r', source, server_examples=10, **_r(2))
+  partition = build('r', source, server_examples=8, **_r(2))
   assert len(partition.examples) == 47
 
 
-def test_bad_sources(source_of):
-  labels = np.array([0, 1, 5])
-  with pytest.raises(ValueError, match='from 0 to 5.*outside'):
-    partitions.build(
-      'pooled', source_of(labels, num_classes=3), server_examples=0, seed=0
-    )
-  with pytest.raises(ValueError, match='no training examples'):
-    partitions.build(
-      'pooled', source_of([], num_classes=3), server_examples=0, seed=0
-    )
-  with pytest.raises(TypeError, match='client_ids holds 7'):
-    partitions.build(
-      'native', source_of([0, 1], ['a', 7]), server_examples=0, seed=0
-    )
+@pytest.mark.parametrize(
+  'labels, ids, error, message',
+  [
+    ([0, 1, 5], None, ValueError, 'from 0 to 5.*outside'),
+    ([], None, ValueError, 'no training examples'),
+    ([0, 1], ['a', 7], TypeError, 'client_ids holds 7'),
+  ],
+)
+def test_bad_sources(source_of, labels, ids, error, message):
+  source = source_of(labels, ids, num_classes=3)
+  with pytest.raises(error, match=message):
+    build('native' if ids else 'pooled', source)
 
 
 @pytest.mark.parametrize(
@@ -318,71 +298,37 @@ def test_bad_sources(source_of):
   ],
 )
 def test_an_inconsistent_partition_is_refused(source_of, changes, message):
-  sound = partitions.build(
-    'r', source_of([0, 0, 1, 1]), server_examples=0, seed=0, **_r(2, 0.0)
-  )
+  sound = build('r', source_of([0, 0, 1, 1]), **_r(2, 0.0))
   with pytest.raises(ValueError, match=message):
     dataclasses.replace(sound, **changes)
 
 
 def test_no_such_client(digits_of):
-  partition = partitions.build('pooled', digits_of(), server_examples=0, seed=0)
+  partition = build('pooled', digits_of())
   with pytest.raises(ValueError, match='client=1'):
     partition.client_indices(1)
 
 
-OWN_MODULE = """
-import numpy as np
-from datasets.draws import assignment
-from datasets.partition.partition_spec import PartitionSpec
-from tff_ssl.setting import Setting
-
-EVERY = Setting('every', int, 'The number of clients, in turn.', at_least=1)
-
-def strided(source, *, every, server_examples, seed):
-  server = assignment.draw_server_set(
-    source.train.labels, source.num_classes, server_examples, seed
-  )
-  owner = np.arange(len(source.train.labels)) % every
-  owner[server] = assignment.NOBODY
-  return assignment.from_owners(
-    owner, assignment.numbered_names(every), server, seed
-  )
-
-SPEC = PartitionSpec('strided', 'every so many', strided, (EVERY,))
-LOST = PartitionSpec('lost', 'nothing', lambda source, **others: None)
-NUMBER = 3
-"""
-
-
-@pytest.fixture
-def own_module(tmp_path, monkeypatch):
-  (tmp_path / 'own_partition_module.py').write_text(OWN_MODULE)
-  monkeypatch.syspath_prepend(tmp_path)
-  yield 'own_partition_module'
-  sys.modules.pop('own_partition_module', None)
-
-
-def test_a_partition_of_a_users_own(own_module, digits_of, paths):
-  name = f'{own_module}:SPEC'
-  assert partitions.find(name).summary == 'every so many'
-  partition = partitions.build(
-    name, digits_of(), every=4, server_examples=10, seed=0, mask_ratio=0.5
-  )
+def test_a_partition_of_a_users_own(digits_of, paths):
+  name = 'own_partition:PARTITION'
+  summary = 'as many clients as asked for, in turn'
+  assert partitions.find(name).summary == summary
+  given = {'rows': 4, 'server_examples': 10, 'mask_ratio': 0.5}
+  partition = build(name, digits_of(), **given)
   for client in range(4):
     assert (partition.client_indices(client) % 4 == client).all()
-  assert partition.arguments['every'] == 4
+  assert partition.arguments['rows'] == 4
   # What a run keeps of it is found again by the same name.
   split_manifest.write(partition, *paths, labels_at='dealt')
   loaded, _ = split_manifest.load(*paths)
   assert loaded.digest() == partition.digest()
-  assert partitions.find(loaded.name).name == 'strided'
+  assert partitions.find(loaded.name).name == 'in_turn'
   (text, *_) = partition_report.lines(digits_of(), loaded)
-  assert 'every so many' in text
-  with pytest.raises(ValueError, match='every must be an integer >= 1'):
-    partitions.build(name, digits_of(), every=0, seed=0)
+  assert summary in text
+  with pytest.raises(ValueError, match='rows must be an integer between 2'):
+    partitions.build(name, digits_of(), rows=0, seed=0)
   with pytest.raises(TypeError, match='returned None: .* the class Assign'):
-    partitions.build(f'{own_module}:LOST', digits_of(), seed=0)
+    partitions.build('own_partition:LOST', digits_of(), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -390,15 +336,14 @@ def test_a_partition_of_a_users_own(own_module, digits_of, paths):
   [
     ('no_such_module:SPEC', "there is no module 'no_such_module'"),
     (':SPEC', "'' is no name of a module"),
-    ('own_partition_module:MISSING', "has no 'MISSING'"),
-    ('own_partition_module:', "has no ''"),
-    ('own_partition_module:NUMBER', 'is no PartitionSpec, but of the type int'),
+    ('own_partition:MISSING', "has no 'MISSING'"),
+    ('own_partition:', "has no ''"),
+    ('own_partition:ROWS', 'is no PartitionSpec, but of the type Setting'),
   ],
 )
-def test_own_partitions_that_are_none(own_module, name, message):
-  with pytest.raises(ValueError, match=message) as caught:
+def test_own_partitions_that_are_none(name, message, refusal):
+  with refusal(f'partition={name!r}', message):
     partitions.find(name)
-  assert f'partition={name!r}' in str(caught.value)
 
 
 def test_settings_of_all_partitions_have_defaults_that_they_allow():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib import figure
 from PIL import Image
 
 from datasets.records import statistics
@@ -67,9 +66,6 @@ def test_class_counts_against_a_loop():
   counts = statistics.class_counts(labels, owners, 7, 4)
   np.testing.assert_array_equal(counts, expected)
   assert counts.dtype == np.int64
-
-
-def test_class_counts_of_no_examples():
   assert statistics.class_counts([], [], 2, 3).tolist() == [[0] * 3] * 2
 
 
@@ -141,38 +137,24 @@ def test_no_clients_have_no_summary_and_no_picture(tmp_path):
     )
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-  """The figures that are saved."""
-  figures = []
-  save = figure.Figure.savefig
-
-  def keep(self, *args, **settings):
-    figures.append(self)
-    return save(self, *args, **settings)
-
-  monkeypatch.setattr(figure.Figure, 'savefig', keep)
-  return figures
-
-
 @pytest.mark.parametrize(
   'num_clients, note', [(400, ''), (3_400, '\n400 of 3,400 clients drawn')]
 )
-def test_picture(tmp_path, drawn, num_clients, note):
+def test_picture(tmp_path, pictures, num_clients, note):
   path = tmp_path / 'new' / 'partition.png'
   counts = np.random.default_rng(0).integers(0, 9, [num_clients, 10])
   statistics.plot_partition(counts, str(path), 'costs $5 and $_')
   with Image.open(path) as image:
     assert image.format == 'PNG'
     assert len(np.unique(np.asarray(image.convert('L')))) > 20
-  titles = [axes.get_title() for axes in drawn[0].axes]
+  titles = [axes.get_title() for axes in pictures[0].axes]
   assert titles == [f'costs $5 and $_{note}', '']
 
 
-def test_colours_are_from_zero_and_ticks_whole(tmp_path, drawn):
+def test_colours_are_from_zero_and_ticks_whole(tmp_path, pictures):
   counts = np.array([[3, 4], [5, 6], [4, 4]])
   statistics.plot_partition(counts, str(tmp_path / 'x.png'), 'title')
-  panel, colours = drawn[0].axes
+  panel, colours = pictures[0].axes
   assert panel.images[0].get_clim() == (0, 6)
   for ticks in (panel.get_xticks(), panel.get_yticks(), colours.get_yticks()):
     np.testing.assert_array_equal(ticks, np.round(ticks))

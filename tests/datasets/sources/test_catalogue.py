@@ -2,11 +2,10 @@
 
 import dataclasses
 import functools
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import pythons
 from sklearn.datasets import load_digits
 
 from datasets.partition import partitions
@@ -18,9 +17,7 @@ def test_import_is_cheap():
     'import sys; import datasets.sources.catalogue, datasets.splits.resplit,'
     'datasets.partition.partitions; print(*sys.modules)'
   )
-  done = subprocess.run(
-    [sys.executable, '-c', program], capture_output=True, text=True, check=True
-  )
+  done = pythons.run('-c', program, check=True)
   heavy = {'tensorflow', 'tensorflow_federated', 'tensorflow_datasets'}
   heavy |= {'sklearn', 'matplotlib', 'tff_ssl.algorithms', 'experiments'}
   assert not heavy & set(done.stdout.split())
@@ -76,7 +73,7 @@ def test_digits_are_scikit_learns(digits):
   assert pairs(images, labels) == pairs(scaled, bunch.target)
 
 
-def test_digits_split(digits):
+def test_digits_are_split_evenly_and_described(digits):
   assert len(digits.train.labels) == 1_437 and len(digits.test.labels) == 360
   assert digits.train.client_ids is None and digits.test.client_ids is None
   train = np.bincount(digits.train.labels) / 1_437
@@ -85,9 +82,6 @@ def test_digits_split(digits):
   again = catalogue.load('digits', data_dir=None, cache_dir='/nowhere')
   np.testing.assert_array_equal(again.train.images, digits.train.images)
   assert again.version == digits.version == 'sklearn-digits-1437+360'
-
-
-def test_digits_constants(digits):
   scaled = digits.train.images / 255
   assert digits.mean[0] == pytest.approx(scaled.mean(), abs=5e-5)
   assert digits.stddev[0] == pytest.approx(scaled.std(), abs=5e-5)
@@ -100,49 +94,17 @@ def defaults_of(spec, **given):
   return spec.defaults(given) if callable(spec.defaults) else spec.defaults
 
 
-OWN_MODULE = """
-import dataclasses
-from datasets.sources import digits
-from datasets.sources.source_spec import SourceSpec
-from tff_ssl.setting import Setting
-
-def load(data_dir, cache_dir, fewest=1):
-  source = digits.load(data_dir, cache_dir)
-  return dataclasses.replace(source, name='dots', version=f'{fewest}')
-
-def check_files(data_dir):
-  raise ValueError('dots need a folder')
-
-SOURCE = SourceSpec(
-  'dots',
-  'dots',
-  load,
-  check_files,
-  settings=(Setting('dots_fewest', int, 'Of dots.', at_least=1),),
-  defaults=lambda given: {'seed': given.get('seed', 7)},
-)
-"""
-
-
-@pytest.fixture
-def own_module(tmp_path, monkeypatch):
-  (tmp_path / 'own_source_module.py').write_text(OWN_MODULE)
-  monkeypatch.syspath_prepend(tmp_path)
-  yield 'own_source_module'
-  sys.modules.pop('own_source_module', None)
-
-
-def test_a_source_of_a_users_own(own_module):
-  name = f'{own_module}:SOURCE'
+def test_a_source_of_a_users_own():
+  name = 'own_source:SOURCE'
   load = functools.partial(
     catalogue.load, name, data_dir=None, cache_dir='/nowhere'
   )
-  assert (load().name, load().version) == ('dots', '1')
-  assert load(fewest=3).version == '3'
-  with pytest.raises(ValueError, match='dots_fewest must be .* is 0'):
-    load(fewest=0)
-  with pytest.raises(ValueError, match='dots need a folder'):
-    catalogue.check_files(name, data_dir=None)
+  assert (load().name, load().version) == ('stripes', 'stripes-60')
+  assert load(size=30).version == 'stripes-30'
+  with pytest.raises(ValueError, match='stripes_size must be .* is 0'):
+    load(size=0)
+  with pytest.raises(ValueError, match='holds no stripes'):
+    catalogue.check_files(name, data_dir='/nowhere')
   spec = catalogue.find(name)
   assert defaults_of(spec) == {'seed': 7}
   assert defaults_of(spec, seed=1) == {'seed': 1}
@@ -157,10 +119,10 @@ def test_a_source_of_a_users_own(own_module):
     ('digits', {'only_digits': 1}, ['only_digits=1 is no option', ': none']),
     ('emnist', {'letters': 1}, ['letters=1 is no', 'options: only_digits']),
     ('no_such_module:SOURCE', {}, ["there is no module 'no_such_module'"]),
-    ('own_source_module:load', {}, ['no SourceSpec, but of the type function']),
+    ('own_source:load', {}, ['no SourceSpec, but of the type function']),
   ],
 )
-def test_what_is_unknown(own_module, name, options, texts, refusal):
+def test_what_is_unknown(name, options, texts, refusal):
   with refusal(*texts, f'dataset={name!r}'):
     catalogue.load(name, data_dir=None, cache_dir='unused', **options)
 

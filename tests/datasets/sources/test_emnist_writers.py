@@ -297,16 +297,13 @@ def test_damaged_archive_leaves_nothing(place, damage, refusal):
   assert not files_under(place.cache)
 
 
-def test_interrupted_unpacking_leaves_nothing(place, monkeypatch):
+def test_interrupted_unpacking_leaves_nothing(place, failing_calls):
   written = place.write_archive(['a', 'b'])
-
-  def interrupt(descriptor):
-    raise KeyboardInterrupt
-
-  with monkeypatch.context() as patch:
-    patch.setattr(os, 'fsync', interrupt)
-    with pytest.raises(KeyboardInterrupt):
-      place.load()
+  with (
+    pytest.raises(KeyboardInterrupt),
+    failing_calls(['fsync'], KeyboardInterrupt, 1),
+  ):
+    place.load()
   assert not files_under(place.cache)
   assert_holds(place.load(), written)
 

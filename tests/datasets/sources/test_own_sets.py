@@ -215,8 +215,7 @@ def test_rgb(folder):
     (lambda f: (f / 'test').rename(f / 'tests'), 'test: no such folder'),
   ],
 )
-def test_bad_image_folders(folder, spoil, message):
+def test_bad_image_folders(folder, spoil, message, refusal):
   spoil(folder)
-  with pytest.raises(ValueError, match=message) as caught:
+  with refusal(match=message):
     load_images(folder)
-  assert '\n' not in str(caught.value)

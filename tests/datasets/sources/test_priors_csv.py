@@ -48,10 +48,9 @@ def test_a_mark_of_a_spreadsheet_is_no_part_of_the_name(tmp_path):
     ([], 'found 0 rows'),
   ],
 )
-def test_bad_rows(tmp_path, lines, message):
-  with pytest.raises(ValueError, match=message) as caught:
+def test_bad_rows(tmp_path, lines, message, refusal):
+  with refusal('priors.csv', match=message):
     read(tmp_path, *lines)
-  assert '\n' not in str(caught.value) and 'priors.csv' in str(caught.value)
 
 
 @pytest.mark.parametrize(

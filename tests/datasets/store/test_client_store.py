@@ -36,12 +36,26 @@ def _through_tensorflow(dataset):
   return client_store.Part(x, y, true_y)
 
 
-def test_description(store, partition):
+def test_description_and_types(store, partition):
   assert store.num_clients == 13
   assert store.num_classes == 10
   assert store.input_shape == (8, 8, 1)
   np.testing.assert_array_equal(store.client_sizes, partition.client_sizes)
   assert store.file_size == os.path.getsize(store.path)
+  in_graph = []
+
+  @tf.function
+  def read(index):
+    in_graph.append(store_readers.client_dataset(store, index).element_spec)
+
+  read(tf.constant(0))
+  assert in_graph == [store_readers.element_spec(store)]
+  assert str(store_readers.client_reader(store).type_signature) == (
+    '(int32 -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
+  )
+  assert str(store_readers.server_reader(store).type_signature) == (
+    '( -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
+  )
 
 
 @pytest.mark.parametrize('labelled', ['server', 'clients'])
@@ -108,23 +122,6 @@ def test_sets_come_with_their_priors(in_sets, build, tff_context):
   (examples,) = list(read['examples'])
   own = slice(*in_sets.offsets[1:3])
   np.testing.assert_array_equal(examples['y'], in_sets.set_ids[own])
-
-
-def test_types(store):
-  in_graph = []
-
-  @tf.function
-  def read(index):
-    in_graph.append(store_readers.client_dataset(store, index).element_spec)
-
-  read(tf.constant(0))
-  assert in_graph == [store_readers.element_spec(store)]
-  assert str(store_readers.client_reader(store).type_signature) == (
-    '(int32 -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
-  )
-  assert str(store_readers.server_reader(store).type_signature) == (
-    '( -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
-  )
 
 
 def test_executed_by_tff(store, tff_context):

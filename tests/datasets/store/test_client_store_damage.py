@@ -4,16 +4,13 @@ import logging
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+import pythons
 import tensorflow as tf
 
 from datasets.store import client_store, store_readers
-
-ROOT = pathlib.Path(client_store.__file__).parents[2]
 
 
 def _mutations(content):
@@ -177,10 +174,7 @@ for builder in builders:
 @pytest.mark.parts
 def test_builders_at_once_and_a_killed_one(tmp_path):
   # One process that forks, since each import of TensorFlow takes seconds.
-  command = [sys.executable, '-c', _BUILDERS, str(tmp_path)]
-  said = subprocess.run(
-    command, cwd=ROOT, capture_output=True, text=True, timeout=120
-  )
+  said = pythons.run('-c', _BUILDERS, tmp_path)
   assert said.stdout.splitlines() == ['wrote', *['exit 0'] * 3], said.stderr
   suffixes = sorted(path.suffix for path in tmp_path.iterdir())
   assert suffixes == ['.lock', '.store']
@@ -194,11 +188,10 @@ def test_a_full_disk_is_named(build, tmp_path, monkeypatch):
   assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']
 
 
-def test_a_failed_write_leaves_nothing(build, tmp_path, monkeypatch):
-  def no_space(_):
-    raise OSError(28, 'No space left on device')
-
-  monkeypatch.setattr(os, 'fsync', no_space)
-  with pytest.raises(OSError, match='No space left'):
+def test_a_failed_write_leaves_nothing(build, tmp_path, failing_calls):
+  with (
+    pytest.raises(OSError, match='No space left'),
+    failing_calls(['fsync'], OSError(28, 'No space left on device'), 1),
+  ):
     build()
   assert [path.name for path in tmp_path.iterdir()] == ['client_stores.lock']

@@ -4,12 +4,11 @@ import asyncio
 import csv
 import math
 import os
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
+import pythons
 
 from experiments.artifacts import metric_log, run_folder
 
@@ -138,8 +137,7 @@ log.append(2, {'x': 0.5})
 
 def test_half_written_row_is_taken_back(path):
   """The kernel itself stops the file at 18 bytes, within the second row."""
-  command = [sys.executable, '-c', LIMITED, path]
-  done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+  done = pythons.run('-c', LIMITED, path)
   assert 'm.csv cannot be written: File too large' in done.stdout, done
   assert path.read_text() == 'round,x\n1,1.25\n2,0.5\n'
 

@@ -12,6 +12,7 @@ import time
 import ml_dtypes
 import numpy as np
 import pytest
+import pythons
 from absl import flags as absl_flags
 
 import tff_ssl
@@ -20,13 +21,8 @@ from experiments.running import signals
 
 
 def start(program, *arguments):
-  return subprocess.Popen(
-    [sys.executable, '-c', program, *map(str, arguments)],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
+  pipes = dict.fromkeys(('stdin', 'stderr'), subprocess.PIPE)
+  return pythons.start('-c', program, *arguments, **pipes)
 
 
 @pytest.fixture
@@ -70,39 +66,17 @@ def test_one_run_at_a_time(tmp_path):
       run.communicate()
 
 
-def test_closing_unlocks(tmp_path):
-  run_folder.RunFolder(tmp_path).close()
-  run_folder.RunFolder(tmp_path).close()
-
-
-def test_known_names(folder):
-  assert [
-    path.relative_to(folder.path).as_posix()
-    for path in (
-      *(folder.checkpoints, folder.metrics, folder.tensorboard),
-      *(folder.flags, folder.versions, folder.summary),
-    )
-  ] == [
-    *('checkpoints', 'metrics.csv', 'tensorboard'),
-    *('flags.txt', 'versions.json', 'summary.json'),
-  ]
-
-
-def test_a_file_is_no_folder(tmp_path, refusal):
-  (tmp_path / 'file').write_text('')
-  with refusal('run_dir=', 'file cannot be created'):
-    run_folder.RunFolder(tmp_path / 'file')
-
-
-def test_world_writable_folder_is_refused(tmp_path):
-  tmp_path.chmod(0o777)
-  with pytest.raises(ValueError, match='other users .*mode 777'):
-    run_folder.RunFolder(tmp_path)
-
-
-def test_foreign_folder_is_refused(tmp_path, monkeypatch):
-  monkeypatch.setattr(os, 'geteuid', lambda: tmp_path.stat().st_uid + 1)
-  with pytest.raises(ValueError, match='other users'):
+@pytest.mark.parametrize(
+  'mode, of_another, message',
+  [(0o777, False, 'other users .*mode 777'), (0o700, True, 'other users')],
+)
+def test_a_folder_that_others_may_write_to_is_refused(
+  mode, of_another, message, tmp_path, monkeypatch
+):
+  tmp_path.chmod(mode)
+  mine = tmp_path.stat().st_uid + of_another
+  monkeypatch.setattr(os, 'geteuid', lambda: mine)
+  with pytest.raises(ValueError, match=message):
     run_folder.RunFolder(tmp_path)
 
 
@@ -217,12 +191,12 @@ def test_what_another_run_leaves_meanwhile_is_not_removed(
   assert checkpoint.exists()
 
 
-def test_read_only_folder_is_refused(tmp_path, monkeypatch):
-  def refuse(*args, **kwargs):
-    raise PermissionError(13, 'Permission denied')
-
-  monkeypatch.setattr(os, 'open', refuse)
-  with pytest.raises(ValueError, match='not writable: Permission denied'):
+def test_read_only_folder_is_refused(tmp_path, failing_calls):
+  denied = PermissionError(13, 'Permission denied')
+  with (
+    failing_calls(['open'], denied, 1),
+    pytest.raises(ValueError, match='not writable: Permission denied'),
+  ):
     run_folder.RunFolder(tmp_path)
 
 

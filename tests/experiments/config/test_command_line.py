@@ -2,17 +2,15 @@
 
 import io
 import os
-import pathlib
 import subprocess
 import sys
 import types
 
 import pytest
+import pythons
 
 from experiments import run
 from experiments.config import command_line
-
-_ROOT = pathlib.Path(__file__).parents[3]
 
 
 def read_by_nobody(*command):
@@ -22,14 +20,12 @@ def read_by_nobody(*command):
   # Output in blocks, as it is by default.
   environment = {k: v for k, v in os.environ.items() if k != 'PYTHONUNBUFFERED'}
   try:
-    return subprocess.run(
-      [sys.executable, *command],
+    return pythons.run(
+      *command,
+      capture_output=False,
       stdout=writer,
       stderr=subprocess.PIPE,
-      text=True,
-      cwd=_ROOT,
       env=environment,
-      timeout=120,
     )
   finally:
     os.close(writer)

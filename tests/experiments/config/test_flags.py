@@ -9,40 +9,51 @@ def parse(*arguments):
   return flags.parse(['program', *map(str, arguments)])
 
 
-def test_values_have_their_kind():
-  given = parse(
-    '--dataset=digits',
-    '--num_clients=6',
-    '--noniid_r=1',
-    '--noaugment_flip',
-    '--list',
-  )
-  assert given == {
-    'dataset': 'digits',
-    'num_clients': 6,
-    'noniid_r': 1.0,
-    'augment_flip': False,
-    'list': True,
-  }
-  assert type(given['noniid_r']) is float
-
-
-def test_what_is_not_given_is_absent():
-  assert parse() == {}
-
-
-def test_two_parses_share_nothing():
-  assert parse('--seed=3') == {'seed': 3}
-  assert parse('--total_rounds=4') == {'total_rounds': 4}
-
-
-def test_the_last_value_counts_also_after_a_flag_file(tmp_path):
+@pytest.fixture
+def flag_file(tmp_path):
+  """An argument that names a file with two flags."""
   path = tmp_path / 'flags.txt'
   path.write_text('--seed=1\n--process=grouping\n')
-  assert parse(f'--flagfile={path}', '--seed=2') == {
-    'seed': 2,
-    'process': 'grouping',
-  }
+  return f'--flagfile={path}'
+
+
+# One after another: nothing is left of those before.
+@pytest.mark.parametrize(
+  'arguments, expected',
+  [
+    (
+      (
+        *('--dataset=digits', '--num_clients=6', '--noniid_r=1'),
+        *('--noaugment_flip', '--list'),
+      ),
+      {
+        'dataset': 'digits',
+        'num_clients': 6,
+        'noniid_r': 1.0,
+        'augment_flip': False,
+        'list': True,
+      },
+    ),
+    ((), {}),
+    (('--seed=3',), {'seed': 3}),
+    (('--total_rounds=4',), {'total_rounds': 4}),
+    (('{file}', '--seed=2'), {'seed': 2, 'process': 'grouping'}),
+    # Aliases.
+    (('--client_learning_rate=0.5',), {'learning_rate': 0.5}),
+    (('--client_batch_size=3',), {'batch_size': 3}),
+    (('--client_epochs_per_round=2',), {'local_epochs': 2}),
+    (('--root_output_dir=x',), {'run_dir': 'x'}),
+    *(((h,), {'help': True}) for h in ('--help', '-h', '--h', '--help=true')),
+  ],
+)
+def test_values_are_those_given_and_have_their_kind(
+  arguments, expected, flag_file
+):
+  arguments = [flag_file if one == '{file}' else one for one in arguments]
+  given = parse(*arguments)
+  assert given == expected
+  kinds = {name: type(value) for name, value in given.items()}
+  assert kinds == {name: type(value) for name, value in expected.items()}
 
 
 def test_settings_of_one_name_have_one_type():
@@ -54,19 +65,6 @@ def test_settings_of_one_name_have_one_type():
     for setting in group:
       types.setdefault(setting.name, set()).add(setting.type)
   assert [name for name, found in types.items() if len(found) > 1] == []
-
-
-@pytest.mark.parametrize(
-  'alias, name, value',
-  [
-    ('client_learning_rate', 'learning_rate', 0.5),
-    ('client_batch_size', 'batch_size', 3),
-    ('client_epochs_per_round', 'local_epochs', 2),
-    ('root_output_dir', 'run_dir', 'x'),
-  ],
-)
-def test_aliases_give_the_setting_they_stand_for(alias, name, value):
-  assert parse(f'--{alias}={value}') == {name: value}
 
 
 @pytest.mark.parametrize(
@@ -98,11 +96,6 @@ def test_refusals_are_one_line_that_names_the_flag(argument, message):
     parse(argument)
   assert message in str(caught.value)
   assert '\n' not in str(caught.value)
-
-
-@pytest.mark.parametrize('argument', ['--help', '-h', '--h', '--help=true'])
-def test_help_is_a_flag_like_others(argument):
-  assert parse(argument) == {'help': True}
 
 
 def test_flag_file_that_is_no_text(tmp_path):

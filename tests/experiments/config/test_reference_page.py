@@ -27,35 +27,38 @@ def test_every_setting_has_an_entry(entries):
   assert list(entries) == list(parts_of_run.all_settings())
 
 
-def test_an_entry_says_who_has_the_setting(entries):
-  assert '- Of `--process=fedtrinet`.' in entries['supervised_rounds']
-  assert '- Of `--partition=u_sets`, `own_sets`.' in entries['prior_noise']
-  assert '- Of every run.' in entries['seed']
+@pytest.mark.parametrize(
+  'name, line',
+  [
+    # Who has it.
+    ('supervised_rounds', 'Of `--process=fedtrinet`.'),
+    ('prior_noise', 'Of `--partition=u_sets`, `own_sets`.'),
+    ('seed', 'Of every run.'),
+    # When it counts.
+    ('noise_formula', 'Needs: not `--prior_noise=0`.'),
+    ('mask', 'Needs: a process whose clients have labels'),
+    ('local_epochs', 'In the place of `--local_steps`.'),
+    # What it may change, and its other names.
+    ('total_rounds', 'Can change the run.'),
+    ('num_clients', 'Can change the model.'),
+    ('batch_size', 'Also called `--client_batch_size`.'),
+    # The values of the record.
+    ('momentum', 'Value: a number >= 0 and < 1.'),
+    ('norm', 'Value: `none` or `batch` or `group`.'),
+  ],
+)
+def test_an_entry_says(entries, name, line):
+  assert f'- {line}' in entries[name]
 
 
-def test_an_entry_says_when_the_setting_counts(entries):
-  assert '- Needs: not `--prior_noise=0`.' in entries['noise_formula']
-  assert '- Needs: a process whose clients have labels' in entries['mask']
-  assert '- In the place of `--local_steps`.' in entries['local_epochs']
-  assert 'function' not in ''.join(re.findall('- Needs.*', str(entries)))
-
-
-def test_an_entry_says_what_it_may_change_and_its_other_names(entries):
-  assert '- Can change the run.' in entries['total_rounds']
-  assert '- Can change the model.' in entries['num_clients']
-  assert '- Also called `--client_batch_size`.' in entries['batch_size']
-
-
-def test_values_are_those_of_the_record(entries):
-  assert '- Value: a number >= 0 and < 1.' in entries['momentum']
-  assert '- Value: `none` or `batch` or `group`.' in entries['norm']
-
-
-def test_the_last_of_the_defaults_counts(entries):
+def test_defaults(entries):
+  # The last one counts.
   *_, last = default_lines(entries['local_epochs'])
   assert last == (
     '  - `1` with `--process=fedul`, `fedpl`, `fedllp`, `fedllp_vat`'
   )
+  # What no value means.
+  assert default_lines(entries['split']) == ['- Default: `own`.']
 
 
 def test_no_entry_says_anything_twice(entries):
@@ -68,11 +71,8 @@ def test_conditions_are_in_words(entries):
   facts = {name for name in ProcessSpec.__dataclass_fields__ if '_' in name}
   for name, entry in entries.items():
     for line in re.findall('- Needs.*', entry):
-      assert not facts & set(re.findall(r'\w+', line)), name
-
-
-def test_what_no_value_means_is_the_default(entries):
-  assert default_lines(entries['split']) == ['- Default: `own`.']
+      words = set(re.findall(r'\w+', line))
+      assert not words & {*facts, 'function'}, name
 
 
 @pytest.mark.parametrize('process', PROCESSES)

@@ -1,18 +1,14 @@
 """Flags are accepted, or refused in one line that names flag and value."""
 
-import dataclasses
 import pathlib
 import random
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
+import pythons
 
 from experiments.config import flags, parts_of_run, settings
-from tff_ssl import algorithms, shared_settings
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.objectives.consistency import THRESHOLD
 
 FLAGS = parts_of_run.all_settings()
 # Each refusal begins with the first part of what it says.
@@ -220,33 +216,6 @@ def test_foreign_flags_are_refused_and_own_ones_taken(make, refusal, process):
       assert getattr(make(**given), name) == value
 
 
-@pytest.fixture
-def dealt(monkeypatch):
-  """Adds a process whose labels are dealt to the clients."""
-  spec = dataclasses.replace(
-    PROCESSES['grouping'],
-    name='dealt',
-    settings=(THRESHOLD, *shared_settings.LOCAL),
-    labels_at='dealt',
-    has_server_training=False,
-  )
-  known = {**PROCESSES, 'dealt': spec}
-  monkeypatch.setattr(algorithms, 'PROCESSES', known)
-
-
-def test_labelled_examples_take_the_place_of_the_server_s(dealt, make, refusal):
-  made = make(process='dealt', labelled_examples=70)
-  assert made.labelled_examples == 70 and made.server_examples is None
-  assert make(process='dealt').labelled_examples == 100
-  text = refusal(process='dealt', server_examples=70)
-  assert '--server_examples=70' in text and '--labelled_examples' in text
-  text = refusal(process='dealt', dataset='emnist', server_writers='everyone')
-  assert '--server_writers=everyone' in text
-  assert '--labelled_examples=0' in refusal(
-    process='dealt', labelled_examples=0
-  )
-
-
 @pytest.mark.parametrize(
   'name',
   [
@@ -285,9 +254,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 
 
 def test_a_refusal_needs_no_tensorflow():
-  done = subprocess.run(
-    [sys.executable, '-c', PROGRAM], capture_output=True, text=True, timeout=60
-  )
+  done = pythons.run('-c', PROGRAM)
   assert done.returncode == 0, done.stderr
   assert done.stderr.startswith('error: --process=groping is unknown')
   assert done.stderr.count('\n') == 1

@@ -1,10 +1,9 @@
 """The command lines of report, reproduce, tune, export and predict."""
 
 import dataclasses
-import subprocess
-import sys
 
 import pytest
+import pythons
 
 from experiments import export, predict, report, reproduce, tune
 from experiments.config import side_commands
@@ -37,9 +36,12 @@ def cook(*argv):
   return COMMAND.main(['cook', *argv], run), seen
 
 
-def test_flags_stand_anywhere_and_have_defaults():
+def test_flags_stand_anywhere_or_in_a_file_and_have_defaults(tmp_path):
   assert cook('pot', '--soup=a') == (7, [('a', 3, ['pot'])])
   assert cook('--soup', 'a', '--salt=1', 'pot') == (7, [('a', 1, ['pot'])])
+  path = tmp_path / 'flags.txt'
+  path.write_text('--soup=b\n--salt=5\n')
+  assert cook('pot', f'--flagfile={path}') == (7, [('b', 5, ['pot'])])
 
 
 def test_each_of_several_arguments_is_asked_for(capsys):
@@ -62,12 +64,6 @@ def test_each_of_several_arguments_is_asked_for(capsys):
   assert command.main(['cook', '--soup=a', 'pot', 'b', 'c'], run) == 0
   assert seen == [['pot', 'b', 'c']]
   assert 'cook POT SPOON... --soup=VALUE [flags]' in command.help()
-
-
-def test_flags_come_from_a_file_too(tmp_path):
-  path = tmp_path / 'flags.txt'
-  path.write_text('--soup=b\n--salt=5\n')
-  assert cook('pot', f'--flagfile={path}') == (7, [('b', 5, ['pot'])])
 
 
 @pytest.mark.parametrize(
@@ -137,4 +133,4 @@ def test_help_imports_neither_tensorflow_nor_pandas():
     'heavy &= sys.modules.keys()\n'
     'assert not heavy, heavy\n'
   )
-  subprocess.run([sys.executable, '-c', code], check=True, capture_output=True)
+  pythons.run('-c', code, check=True)

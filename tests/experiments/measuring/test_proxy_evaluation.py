@@ -187,10 +187,6 @@ def test_images_are_above_their_reconstructions_in_colour(tmp_path):
   assert above.max() < below.min()
 
 
-def test_runs_without_a_proxy_task_have_no_figures_of_it():
-  assert proxy_evaluation.loss_figures(pd.DataFrame({'accuracy': [0.5]})) == {}
-
-
 def test_figures_are_the_last_loss_and_that_at_the_end_of_pretraining():
   table = pd.DataFrame({'test_proxy_loss': [0.75, 0.5, 0.25, np.nan]})
   table['round'] = [1, 2, 3, 4]
@@ -198,6 +194,9 @@ def test_figures_are_the_last_loss_and_that_at_the_end_of_pretraining():
   assert proxy_evaluation.loss_figures(table) == figures
   figures['pretraining_test_proxy_loss'] = 0.5
   assert proxy_evaluation.loss_figures(table, 2) == figures
+  # Runs without a proxy task have none.
+  without = table.drop(columns='test_proxy_loss').assign(accuracy=0.5)
+  assert proxy_evaluation.loss_figures(without) == {}
 
 
 def test_weights_may_be_tensors_of_a_process_state(model):

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from datasets.sources import catalogue
 from experiments.config import settings
-from experiments.config.usage import UsageError
 from experiments.parts import networks, views
 
 _FORM = (8, 8, 1), 10
@@ -31,11 +30,6 @@ def make(**given):
 
 def build_views(made, source):
   return views.build(made, made.parts.process, source)
-
-
-def test_unknown_model_is_refused_with_the_nearest():
-  with pytest.raises(UsageError, match="--model=dens is .* 'dense'"):
-    networks.build(make(model='dens'), *_FORM)
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])

@@ -1,11 +1,10 @@
 """The picture of gradient diversity shows all variants of the runs, named."""
 
 import itertools
-import json
 
 import numpy as np
-import pandas as pd
 import pytest
+import run_folders
 from PIL import Image
 
 from experiments import report
@@ -35,24 +34,13 @@ PARTICIPANTS = {'gradient_diversity_of': 'participants'}
 
 def write_run(folder, process, first, *, seed=0, without=(), **flags):
   """Writes a run; column i has the values first + i and first + i + 1."""
-  folder.mkdir()
-  table = {'round': range(1, 11), 'mask_rate': 0.5}
+  table = {'round': range(1, 11), 'mask_rate': 0.5, 'accuracy': [0.5] * 10}
   for place, column in enumerate(TITLES):
     if column not in without:
-      values = np.full(10, np.nan)
+      values = [np.nan] * 10
       values[4], values[9] = first + place, first + place + 1
       table[column] = values
-  pd.DataFrame(table).to_csv(folder / 'metrics.csv', index=False)
-  summary = {
-    'process': process,
-    'data': 'some digits',
-    'seed': seed,
-    'rounds': 10,
-    'accuracy': 0.5,
-    'flags': {'process': process, 'seed': seed, **flags},
-  }
-  (folder / 'summary.json').write_text(json.dumps(summary))
-  return folder
+  return run_folders.write_run(folder, process, table, seed, flags)
 
 
 def draw(*folders):
@@ -150,7 +138,7 @@ def test_a_run_without_gradient_diversity_is_refused(two, tmp_path, refusal):
 
 
 @pytest.mark.runs
-def test_command_line(two, tmp_path, capsys):
+def test_command_line(two, tmp_path, capsys, error_of):
   runs = [str(folder) for folder in two]
   path = tmp_path / 'new' / 'x.png'
   assert report.main(['report', *runs, f'--diversity={path}']) == 0
@@ -159,5 +147,4 @@ def test_command_line(two, tmp_path, capsys):
   assert [file.name for file in path.parent.iterdir()] == ['x.png']
   capsys.readouterr()
   wrong = f'--diversity={tmp_path / "x.pdf"}'
-  assert report.main(['report', *runs, wrong]) == 2
-  assert f'{wrong} must end with .png' in capsys.readouterr().err
+  assert f'{wrong} must end with .png' in error_of(report.main, *runs, wrong)

@@ -1,11 +1,10 @@
 """Who has labels and what they decided, against splits counted by hand."""
 
 import dataclasses
-import json
 
 import numpy as np
-import pandas as pd
 import pytest
+import run_folders
 
 from datasets.partition.built_partition import Partition
 from datasets.records import split_manifest
@@ -30,7 +29,9 @@ DEALT = {
 
 def write_run(folder, process, *, partition=None, split=None, **flags):
   """Writes what the audit reads of a run, and returns its group."""
-  folder.mkdir(exist_ok=True)
+  right = flags.pop('pseudo_label_accuracy', None)
+  metrics = {'round': [1], 'accuracy': [0.5], 'pseudo_label_accuracy': [right]}
+  run_folders.write_run(folder, process, metrics, flags=flags)
   if split is not None:
     split = {'arguments': {'noniid_r': 0.4}, **split}
     split_manifest.write(
@@ -48,17 +49,6 @@ def write_run(folder, process, *, partition=None, split=None, **flags):
       folder / 'split.npz',
       **split,
     )
-  pd.DataFrame(
-    {'round': [1], 'accuracy': [0.5], 'pseudo_label_accuracy': [None]}
-  ).to_csv(folder / 'metrics.csv', index=False)
-  summary = {
-    'process': process,
-    'data': 'nine digits',
-    'rounds': 1,
-    'seed': 0,
-    'flags': {'process': process, **flags},
-  }
-  (folder / 'summary.json').write_text(json.dumps(summary))
   (group,) = run_groups.read_groups([folder])
   return group
 
@@ -102,11 +92,8 @@ def test_some_labels_of_the_clients(tmp_path):
 
 
 def test_training_on_hidden_labels_is_named(tmp_path):
-  group = write_run(tmp_path / 'x', 'fedlabel', **DEALT, experts='truth')
-  metrics = pd.read_csv(tmp_path / 'x' / 'metrics.csv')
-  metrics['pseudo_label_accuracy'] = 1.0
-  metrics.to_csv(tmp_path / 'x' / 'metrics.csv', index=False)
-  lines = lines_of(group)
+  true = {'experts': 'truth', 'pseudo_label_accuracy': 1.0}
+  lines = lines_of(write_run(tmp_path / 'x', 'fedlabel', **DEALT, **true))
   assert lines['Measured, not trained on'] == 'test labels (accuracy, loss)'
   hidden = lines['Unlabelled examples at clients']
   assert hidden.startswith('4: clients train on them with the labels that')

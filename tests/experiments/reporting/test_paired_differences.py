@@ -1,10 +1,10 @@
 """Differences to a baseline, checked against SciPy's paired test."""
 
-import json
 import math
 
 import numpy as np
 import pytest
+import run_folders
 from scipy import stats
 
 from experiments import report
@@ -15,20 +15,10 @@ OURS = {0: 0.71, 1: 0.78, 2: 0.74}
 THEIRS = {0: 0.70, 1: 0.72, 2: 0.73, 3: 0.10}
 
 
-def _write_run(folder, process, seed, accuracy, data='some digits'):
+def _write_run(folder, process, seed, accuracy, **facts):
+  metrics = {'round': [1], 'accuracy': [accuracy]}
   path = folder / f'{process}_{seed}'
-  path.mkdir()
-  (path / 'metrics.csv').write_text(f'round,accuracy\n1,{accuracy}\n')
-  summary = {
-    'process': process,
-    'data': data,
-    'seed': seed,
-    'rounds': 1,
-    'accuracy': accuracy,
-    'flags': {'process': process},
-  }
-  (path / 'summary.json').write_text(json.dumps(summary))
-  return path
+  return run_folders.write_run(path, process, metrics, seed, **facts)
 
 
 def _write_all(folder, process, accuracies):

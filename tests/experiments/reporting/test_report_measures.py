@@ -1,10 +1,10 @@
 """Reports by the rows of a table, with measures of their own."""
 
-import json
 import math
 
 import pandas as pd
 import pytest
+import run_folders
 
 from experiments import report
 from experiments.config import flags
@@ -31,30 +31,25 @@ ACCURACIES = ((0.25, 0.5, 0.75), (0.25, 0.75, 0.5), (0.5, 0.6, 0.7))
 
 def _write_run(tables, row, seed, accuracies, **more_flags):
   recipe = recipes.find(f'{tables / "own.csv"}:{row}')
-  folder = tables / f'{row}_seed{seed}'
-  folder.mkdir()
   first, third, last = accuracies
-  pd.DataFrame(
-    {'round': [1, 2, 3, 4], 'accuracy': [first, None, third, last]}
-  ).to_csv(folder / 'metrics.csv', index=False)
   made = recipes.make({'recipe': recipe.name, 'seed': seed})
-  summary = {
-    'process': 'fedavg',
-    'dataset': 'digits',
-    'data': 'some digits',
-    'model': 'dense',
-    'seed': seed,
-    'clients': 20,
-    'server_examples': 0,
-    'rounds': 4,
-    'accuracy': last,
-    'best_accuracy': max(accuracies),
-    'seconds_per_round': 0.5,
+  return run_folders.write(
+    tables / f'{row}_seed{seed}',
+    {'round': [1, 2, 3, 4], 'accuracy': [first, None, third, last]},
+    process='fedavg',
+    dataset='digits',
+    data='some digits',
+    model='dense',
+    seed=seed,
+    clients=20,
+    server_examples=0,
+    rounds=4,
+    accuracy=last,
+    best_accuracy=max(accuracies),
+    seconds_per_round=0.5,
     **recipes.facts(made),
-    'flags': made.used | more_flags,
-  }
-  (folder / 'summary.json').write_text(json.dumps(summary))
-  return folder
+    flags=made.used | more_flags,
+  )
 
 
 @pytest.fixture
@@ -77,36 +72,30 @@ def runs(tables):
 
 def test_rows_that_read_one_run(runs, tmp_path):
   groups = run_groups.of_recipes(runs)
-  table = report.write(groups, tmp_path / 'out' / 'x')
-  rows = {row['name']: row for row in table.to_dict('records')}
-  assert list(rows) == ['half', 'most', 'all', 'first', 'between', 'other']
-
-  # Rounds 2, 2 and 0, counted from 0.
-  half = rows['half']
-  assert half['measure'] == 'rounds_to@0.5'
-  assert (half['mean'], half['n']) == (round(4 / 3, 4), 3)
-  assert half['std'] == round(math.sqrt(4 / 3), 4)
-  assert half['difference'] == round(4 / 3 - 1, 4)
-  assert half['reached'] == '3 of 3'
-
-  # Rounds 3 and 2; the third seed has no value, and none is made up for it.
-  most = rows['most']
-  assert (most['mean'], most['n'], most['reached']) == (2.5, 2, '2 of 3')
-  assert most['published'] == 2 and math.isnan(most['difference'])
+  table = report.write(groups, tmp_path / 'out' / 'x').set_index('name')
+  shown = ['mean', 'n', 'std', 'difference', 'reached']
+  third, root = 1 / 3, math.sqrt
+  expected = {
+    # Rounds 2, 2 and 0, counted from 0.
+    'half': (4 * third, 3, root(4 * third), third, '3 of 3'),
+    # Rounds 3 and 2; the third seed has no value, and none is made up for it.
+    'most': (2.5, 2, root(0.5), None, '2 of 3'),
+    'all': (None, 0, None, None, '0 of 3'),
+    'first': (third, 3, root(0.0625 * third), third - 0.3, None),
+    # After the second round nothing was evaluated.
+    'between': (None, 0, None, None, None),
+    'other': (0.4, 1, None, 0.4 - 0.5, None),
+  }
+  assert list(table.index) == list(expected)
+  for name, values in expected.items():
+    found = [None if pd.isna(v) else v for v in table.loc[name, shown]]
+    rounded = [round(v, 4) if type(v) is float else v for v in values]
+    assert found == rounded, name
+  assert table['measure']['half'] == 'rounds_to@0.5'
+  assert table['published']['most'] == 2
   # Two seeds have a deviation, and no interval.
-  assert most['std'] == round(math.sqrt(0.5), 4) and math.isnan(most['low'])
-  never = rows['all']
-  assert (never['n'], never['reached']) == (0, '0 of 3')
-  assert math.isnan(never['mean']) and math.isnan(never['difference'])
-
-  first = rows['first']
-  assert first['mean'] == round((0.25 + 0.25 + 0.5) / 3, 4)
-  assert first['difference'] == round(1 / 3 - 0.3, 4)
-  # After the second round nothing was evaluated.
-  assert rows['between']['n'] == 0 and math.isnan(rows['between']['difference'])
-  assert rows['other']['mean'] == 0.4
-  assert rows['other']['difference'] == round(0.4 - 0.5, 4)
-  assert all(row['scale'] == 1 for row in rows.values())
+  assert math.isnan(table['low']['most'])
+  assert (table['scale'] == 1).all()
 
 
 def test_notes_name_their_rows(runs):

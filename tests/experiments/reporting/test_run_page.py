@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import run_folders
 from bokeh import document, models
 
 from experiments import report
@@ -66,22 +67,15 @@ def glyphs(chart, kind):
   return [r for r in chart.renderers if isinstance(r.glyph, kind)]
 
 
-def write_run(folder, process, accuracies, seed=0, **more):
-  folder.mkdir()
-  table = pd.DataFrame({'round': range(1, len(accuracies) + 1)})
-  table['accuracy'] = accuracies
-  table['test_loss'] = 1 - table['accuracy']
-  table.to_csv(folder / 'metrics.csv', index=False)
-  flags = {'process': process, 'seed': seed, 'run_dir': str(folder)}
-  summary = {
-    'process': process,
-    'data': 'some digits',
-    'rounds': len(accuracies),
-    'seed': seed,
-    'flags': {**flags, **more.pop('flags', {})},
+def write_run(folder, process, accuracies, seed=0, flags=(), **facts):
+  metrics = {
+    'round': range(1, len(accuracies) + 1),
+    'accuracy': accuracies,
+    'test_loss': 1 - np.array(accuracies),
+    **facts.pop('metrics', {}),
   }
-  (folder / 'summary.json').write_text(json.dumps(summary | more))
-  return folder
+  flags = {'run_dir': str(folder), **dict(flags)}
+  return run_folders.write_run(folder, process, metrics, seed, flags, **facts)
 
 
 def write_page(tmp_path, runs, against=None):
@@ -256,7 +250,9 @@ def test_a_long_run_is_thinned(tmp_path):
 def test_pseudo_labels_by_class_are_sums_over_seeds(tmp_path):
   runs = []
   for seed, right in ((0, 3), (1, 5)):
-    runs.append(write_run(tmp_path / f'{seed}', 'grouping', [0.5, 0.6], seed))
+    masked = {'metrics': {'mask_rate': 0.5}}
+    folder = tmp_path / f'{seed}'
+    runs.append(write_run(folder, 'grouping', [0.5, 0.6], seed, **masked))
     table = pd.DataFrame(
       {
         'round': [1, 1, 2, 2],
@@ -269,9 +265,7 @@ def test_pseudo_labels_by_class_are_sums_over_seeds(tmp_path):
         'named': [0, 5, 9, 1],
       }
     )
-    table.to_csv(runs[-1] / 'pseudo_labels.csv', index=False)
-    metrics = pd.read_csv(runs[-1] / 'metrics.csv').assign(mask_rate=0.5)
-    metrics.to_csv(runs[-1] / 'metrics.csv', index=False)
+    table.to_csv(folder / 'pseudo_labels.csv', index=False)
   text = write_page(tmp_path, runs)
   share, right = charts_of(text, 'class')
   shown = [
@@ -286,9 +280,8 @@ def test_pseudo_labels_by_class_are_sums_over_seeds(tmp_path):
 
 
 def test_what_a_run_lacks_is_called_not_recorded(tmp_path):
-  run = write_run(tmp_path / 'a', 'grouping', [0.5])
-  metrics = pd.read_csv(run / 'metrics.csv').assign(mask_rate=0.5)
-  metrics.to_csv(run / 'metrics.csv', index=False)
+  masked = {'metrics': {'mask_rate': 0.5}}
+  run = write_run(tmp_path / 'a', 'grouping', [0.5], **masked)
   text = Page(write_page(tmp_path, [run])).text
   assert 'Pseudo-labels by class: not recorded' in text
   assert '--rounds_per_client_evaluation=10 switches it on' in text

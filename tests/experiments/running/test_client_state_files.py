@@ -180,16 +180,13 @@ def test_states_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):
   assert str(tmp_path) in before
 
 
-def test_a_failing_disk_is_an_error(tmp_path, monkeypatch, refusal):
+def test_a_failing_disk_is_an_error(tmp_path, failing_calls, refusal):
   run = Run(tmp_path)
   run.train(0, 1)
-
-  def fail(descriptor):
-    raise OSError(5, 'Input/output error')
-
-  monkeypatch.setattr(os, 'fsync', fail)
-  with refusal(
-    'Input/output error', '.state, cannot', error=checkpoints.CheckpointError
+  told = ('Input/output error', '.state, cannot')
+  with (
+    refusal(*told, error=checkpoints.CheckpointError),
+    failing_calls(['fsync'], OSError(5, 'Input/output error'), 1),
   ):
     run.train(1, 2)
   assert run.resume()[1] == 1

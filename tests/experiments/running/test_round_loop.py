@@ -2,12 +2,11 @@
 
 import functools
 import json
-import subprocess
-import sys
 import types
 
 import numpy as np
 import pytest
+import pythons
 
 from experiments.measuring import evaluation
 from experiments.running import (
@@ -613,8 +612,7 @@ print(json.dumps({'points': points, 'wrong': wrong}))
 
 @pytest.mark.runs
 def test_killed_before_any_file_operation_and_continued(tmp_path):
-  command = [sys.executable, '-c', CRASHES, tmp_path]
-  done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+  done = pythons.run('-c', CRASHES, tmp_path, timeout=300)
   assert done.returncode == 0, done.stderr[-2000:]
   found = json.loads(done.stdout)
   assert found['wrong'] == []

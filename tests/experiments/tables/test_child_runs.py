@@ -5,21 +5,19 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import threading
 import time
 
-import finished_runs
 import numpy as np
 import psutil
 import pytest
+import pythons
+import run_folders
 
 from experiments.config import settings
 from experiments.config.usage import UsageError
 from experiments.preparing import data
 from experiments.tables import child_runs
-
-ROOT = pathlib.Path(__file__).parents[3]
 
 # Ends as its seed says, or leaves a file in its folder.
 PROGRAM = """
@@ -83,7 +81,7 @@ def test_runs_that_are_alike_end_with_the_first_that_is_refused(
 
 def test_finished_runs_are_skipped(make, tmp_path, capfd):
   runs = make(4, 1, 5)
-  finished_runs.write(runs[1].settings)
+  run_folders.write_finished(runs[1].settings)
   assert child_runs.run_all(runs).exit_code == 0
   assert (tmp_path / '4' / 'done').exists()
   assert not (tmp_path / '1' / 'done').exists()
@@ -95,7 +93,7 @@ def test_finished_runs_are_skipped(make, tmp_path, capfd):
 def test_other_flags_or_fewer_rounds_are_not_finished(make):
   (run,) = make(4)
   assert not child_runs.is_finished(run.settings)
-  finished_runs.write(run.settings)
+  run_folders.write_finished(run.settings)
   assert child_runs.is_finished(run.settings)
   path = pathlib.Path(run.settings.run_dir) / 'summary.json'
   summary = json.loads(path.read_text())
@@ -128,7 +126,7 @@ def test_results_of_other_data_are_not_those_of_these(tmp_path):
   here, there = tmp_path / 'here', tmp_path / 'there'
   write(here)
   write(there)
-  finished_runs.write(run_on(here).settings)
+  run_folders.write_finished(run_on(here).settings)
   assert child_runs.is_finished(run_on(here).settings)
   assert not child_runs.is_finished(run_on(there).settings)
   write(here)  # Other images; the labels are the same.
@@ -179,12 +177,8 @@ child_runs.run_all([child_runs.ChildRun('a', given, made)])
 
 @pytest.mark.runs
 def test_a_run_does_not_outlast_who_started_it(tmp_path):
-  parent = subprocess.Popen(
-    [sys.executable, '-c', PARENT, str(tmp_path / 'run')],
-    cwd=ROOT,
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-  )
+  silent = dict.fromkeys(('stdout', 'stderr'), subprocess.DEVNULL)
+  parent = pythons.start('-c', PARENT, tmp_path / 'run', **silent)
   try:
     children = []
     deadline = time.monotonic() + 60

@@ -1,19 +1,17 @@
 """Whole runs side by side on a cluster."""
 
-import pathlib
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
+import pythons
 
 from experiments.config import settings
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs
 from tff_ssl.simulation import ray_cluster
 
-ROOT = pathlib.Path(__file__).parents[3]
 TABLE = """row,flags,published,source,seeds,note
 common,--dataset=digits --model=dense --total_rounds={rounds},,,,
 good,--process=server_only,,,"0,1",
@@ -26,16 +24,11 @@ pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
 def reproduce(folder, rounds, *arguments):
   table = folder / 'small.csv'
   table.write_text(TABLE.format(rounds=rounds))
-  return subprocess.Popen(
-    [
-      *(sys.executable, '-m', 'experiments.reproduce', f'--table={table}'),
-      *(f'--runs_dir={folder / "runs"}', f'--cache_dir={folder / "cache"}'),
-      *('--cluster=local', '--cluster_cores=1', *arguments),
-    ],
-    cwd=ROOT,
-    stdout=subprocess.PIPE,
+  return pythons.start(
+    *('-m', 'experiments.reproduce', f'--table={table}'),
+    *(f'--runs_dir={folder / "runs"}', f'--cache_dir={folder / "cache"}'),
+    *('--cluster=local', '--cluster_cores=1', *arguments),
     stderr=subprocess.PIPE,
-    text=True,
   )
 
 

@@ -1,10 +1,9 @@
 """A run with the server alone beside it."""
 
-import json
 import types
 
-import pandas as pd
 import pytest
+import run_folders
 
 from experiments import run
 from experiments.config.usage import UsageError
@@ -99,8 +98,7 @@ def test_the_difference_is_told(tmp_path, capfd):
   assert run.main(argv) == 0
   folders = [tmp_path / name for name in ('own', 'own_server_only')]
   own, alone = (
-    json.loads((folder / 'summary.json').read_text())['accuracy']
-    for folder in folders
+    run_folders.summary_of(folder)['accuracy'] for folder in folders
   )
   said = capfd.readouterr().out
   assert 'Recommended here: --process=grouping_robust.' in said
@@ -125,13 +123,9 @@ def test_the_difference_is_told(tmp_path, capfd):
 def test_five_evaluations_have_a_mean(tmp_path):
   accuracies = {'own': [0.9, 0.5, 0.6, 0.6, 0.7, 0.6], 'alone': [0.5] * 6}
   for name, values in accuracies.items():
-    folder = tmp_path / name
-    folder.mkdir()
-    table = pd.DataFrame({'round': range(1, 7), 'accuracy': values})
-    table.to_csv(folder / 'metrics.csv', index=False)
-    (folder / 'summary.json').write_text(
-      json.dumps({'flags': {}, 'accuracy': values[-1]})
-    )
+    table = {'round': range(1, 7), 'accuracy': values}
+    facts = {'flags': {}, 'accuracy': values[-1]}
+    run_folders.write(tmp_path / name, table, **facts)
   own, bound = (
     types.SimpleNamespace(
       run_dir=str(tmp_path / name),

@@ -94,10 +94,7 @@ def as_argv(given):
   ],
 )
 def test_refusals_come_before_the_first_run(
-  planned, capsys, arguments, message
+  planned, error_of, arguments, message
 ):
-  argv = ['run', *as_argv(GIVEN), *arguments]
-  assert run.main(argv) == 2
-  error = capsys.readouterr().err
-  assert message in error and error.count('\n') == 1
+  assert message in error_of(run.main, *as_argv(GIVEN), *arguments)
   assert not planned
