@@ -6,7 +6,7 @@ import run_folders
 
 import tff_ssl
 from experiments import run
-from experiments.parts.aggregators import AGGREGATORS
+from tff_ssl.aggregators.recommended import AGGREGATORS
 
 pytestmark = pytest.mark.runs
 
@@ -52,16 +52,43 @@ def test_an_aggregator_that_a_process_cannot_take_is_named(
   assert 'would be summed in the clear' in error
 
 
-@pytest.mark.parametrize('name', sorted(set(AGGREGATORS) - {'mean'}))
-def test_a_run_without_groups(name, tmp_path, cache, tff_context):
-  """What aggregators measure, or do not, must fit into metrics.csv."""
-  noise = ('--noise_multiplier=0.5',) if name.endswith('dp') else ()
-  bound = ('--clip_norm=1',) if name == 'secure_dp' else ()
-  run_folders.train(
-    tmp_path,
-    *('--process=fedavg', '--dataset=digits', '--model=dense', cache),
-    *('--local_steps=1', '--total_rounds=1', f'--aggregator={name}'),
-    *(*noise, *bound),
+_OF = {
+  'dp': ('--noise_multiplier=0.1',),
+  'secure': ('--min_group_size=2',),
+  'secure_dp': (
+    *('--noise_multiplier=0.1', '--clip_norm=0.5'),
+    '--min_group_size=2',
+  ),
+}
+
+
+@pytest.mark.parametrize('name', AGGREGATORS)
+def test_rounds_without_clients_and_with_drop_outs(name, cache, tmp_path):
+  """Some draws find nobody, others lose all; the run is resumed among them."""
+  arguments = (
+    *('--process=fedavg', *run_folders.SMALL[:2], '--num_clients=12'),
+    *('--clients_per_round=2', '--client_sampling=poisson', '--drop_out=0.4'),
+    *(f'--aggregator={name}', *_OF.get(name, ()), '--seed=3', cache),
   )
-  table = run_folders.metrics_of(tmp_path)
-  assert list(table['clients_participating']) == [10]
+  whole = tmp_path / 'whole'
+  summary = run_folders.train(whole, *arguments, '--total_rounds=12')
+  table = run_folders.metrics_of(whole)
+  took_part = table['clients_participating']
+  # Rounds of nobody, in the middle of others.
+  assert (took_part[2:9] == 0).any() and (took_part[9:] > 0).any()
+  assert (table['update_non_finite'] == 0).all()
+  assert np.isfinite(table['test_loss']).all()
+  assert summary['accuracy'] > 0.3
+  parts = tmp_path / 'parts'
+  run_folders.train(parts, *arguments, '--total_rounds=6')
+  resumed = run_folders.train(parts, *arguments, '--total_rounds=12')
+  if AGGREGATORS[name].is_private:  # Its noise has no seed.
+    account = tff_ssl.PrivacyAccount(
+      noise_multiplier=0.1,
+      clients_per_round=2,
+      num_clients=12,
+      sampling='poisson',
+    )
+    assert resumed['epsilon'] == summary['epsilon'] == account.epsilon(12)
+    return
+  assert resumed['weights_sha256'] == summary['weights_sha256']

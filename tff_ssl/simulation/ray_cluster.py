@@ -41,7 +41,8 @@ def connect(address: str) -> None:
   handler = signal.getsignal(signal.SIGTERM)
   options = {}
   if address == 'local':
-    options = {'include_dashboard': False}
+    # By default it would listen on all interfaces, without a password.
+    options = {'include_dashboard': False, '_node_ip_address': '127.0.0.1'}
     # Seconds after which the last processes of the cluster notice that this one
     # was killed; by default, a minute.
     os.environ.setdefault('RAY_gcs_rpc_server_reconnect_timeout_s', '5')

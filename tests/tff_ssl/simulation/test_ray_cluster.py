@@ -1,0 +1,33 @@
+"""A cluster on this machine is for this machine."""
+
+import json
+
+import pytest
+import pythons
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
+
+_LISTENERS = """
+import json, psutil
+from tff_ssl.simulation import ray_cluster
+
+ray_cluster.connect('local')
+ray = ray_cluster.import_ray()
+assert ray.get(ray.remote(lambda: 42).remote()) == 42
+found = []
+own = psutil.Process()
+for process in (own, *own.children(recursive=True)):
+  for connection in process.net_connections(kind='inet'):
+    if connection.status == psutil.CONN_LISTEN:
+      found.append([process.name(), connection.laddr.ip])
+print(json.dumps(found))
+"""
+
+
+def test_a_local_cluster_listens_on_the_loopback_alone():
+  done = pythons.run('-c', _LISTENERS)
+  assert done.returncode == 0, done.stderr
+  found = json.loads(done.stdout.splitlines()[-1])
+  # The head, the node and more.
+  assert len(found) > 3
+  assert {address for _, address in found} <= {'127.0.0.1', '::1'}, found
