@@ -152,8 +152,9 @@ def load(path: pathlib.Path) -> ExportedModel:
       f'holds a damaged SavedModel ({reason}): {_REMEDY}.'
     ) from error
   # Older exports have no names.
-  names = _read(folder / _CLASSES, lambda c: list(map(str, c[_CLASS_NAMES])))
-  return ExportedModel(model, names, _read(folder / _PREPROCESSING, dict) or {})
+  names = _read(folder / _CLASSES, lambda c: _texts(c[_CLASS_NAMES]))
+  preprocessing = _read(folder / _PREPROCESSING, _checked_preprocessing)
+  return ExportedModel(model, names, preprocessing or {})
 
 
 def _read(file: pathlib.Path, parse: Callable[[Any], Any]) -> Any:
@@ -162,5 +163,24 @@ def _read(file: pathlib.Path, parse: Callable[[Any], Any]) -> Any:
     return None
   try:
     return parse(json.loads(file.read_text()))
-  except (OSError, ValueError, LookupError, TypeError) as error:
+  except (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError),
+    RecursionError,  # Lists in lists, a thousand deep.
+  ) as error:
     raise ValueError(f'holds a damaged {file.name}: {_REMEDY}.') from error
+
+
+def _texts(values: Any) -> list[str]:
+  if not isinstance(values, list) or {*map(type, values)} - {str}:
+    raise TypeError('no list of names')
+  return values
+
+
+def _checked_preprocessing(content: Any) -> Mapping[str, Any]:
+  """Returns what `Source.preprocessing` can be, where the content is that."""
+  if content.get('kind') == 'table':
+    for mean in content['numbers'].values():
+      float(mean)
+    for words in content['words'].values():
+      _texts(words)
+  return content

@@ -49,6 +49,21 @@ def write_other_model(folder):
     (lambda f: (f / 'saved_model.pb').write_bytes(b''), 'a damaged SavedModel'),
     (lambda f: shutil.rmtree(f / 'variables'), 'a damaged SavedModel'),
     (lambda f: (f / 'classes.json').write_text('{'), 'damaged classes.json'),
+    (
+      lambda f: (f / 'classes.json').write_text('{"class_names": [["a"]]}'),
+      'damaged classes.json',
+    ),
+    *(
+      (
+        lambda f, text=text: (f / 'preprocessing.json').write_text(text),
+        'damaged preprocessing.json',
+      )
+      for text in (
+        *('[]', '3', '[' * 10**5, '{"kind": "table"}'),
+        '{"kind": "table", "numbers": {"a": null}, "words": {}}',
+        '{"kind": "table", "numbers": {}, "words": {"a": [1]}}',
+      )
+    ),
     (write_names(['a']), 'damaged classes.json'),
     (write_names({'class_names': ['a']}), '3 classes and 1 names'),
     (write_other_model, 'a SavedModel of another program'),
