@@ -92,6 +92,10 @@ def save_process(
       archive.writestr(f'{name}.pb', content)
 
 
+class _RefusedError(ValueError):
+  """The file says what is wrong with it."""
+
+
 def load_process(path: str | os.PathLike) -> SavedProcess:
   """Reads what `save_process` wrote.
 
@@ -114,11 +118,17 @@ def load_process(path: str | os.PathLike) -> SavedProcess:
       for name in (*_OF_PROCESS, *_OF_FORM):
         content = archive.read(f'{name}.pb')
         if hashlib.sha256(content).hexdigest() != manifest['sha256'][name]:
-          raise ValueError(f'{path} is damaged, in {name}.pb: save it again.')
+          raise _RefusedError(
+            f'{path} is damaged, in {name}.pb: save it again.'
+          )
         loaded[name] = tff.framework.deserialize_computation(
           computation_pb2.Computation.FromString(content)
         )
-  except (zipfile.BadZipFile, KeyError, json.JSONDecodeError) as error:
+  except (OSError, MemoryError, _RefusedError):
+    raise
+  # The readers of zip, JSON and protocol buffers raise a dozen types where
+  # bytes make no sense to them.
+  except Exception as error:
     raise ValueError(
       f'{path} is no process that tff_ssl.save_process wrote ({error}).'
     ) from error
@@ -131,13 +141,13 @@ def load_process(path: str | os.PathLike) -> SavedProcess:
 
 def _check_versions(path, manifest) -> None:
   if manifest['format'] != _FORMAT:
-    raise ValueError(
+    raise _RefusedError(
       f'{path} has the format {manifest["format"]}, and this version reads '
       f'{_FORMAT}: save it again with tff_ssl {tff_ssl.__version__}.'
     )
   # Serialized computations are no stable format of TFF's.
   if manifest['tensorflow_federated'] != tff.__version__:
-    raise ValueError(
+    raise _RefusedError(
       f'{path} is of TFF {manifest["tensorflow_federated"]}, and '
       f'{tff.__version__} is installed: save it again with that.'
     )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 
+import numpy as np
 import pytest
 import tensorflow_federated as tff
 
@@ -92,6 +93,7 @@ def _with_manifest(path, target, **changes):
     ({'format': 2}, 'has the format 2, and this version reads 1: save it'),
     ({'tensorflow_federated': '0.1'}, r'is of TFF 0\.1, and .* is installed'),
     ({'sha256': {}}, 'is no process that tff_ssl.save_process wrote'),
+    ({'sha256': 3}, 'is no process that tff_ssl.save_process wrote'),
     (
       {'sha256': dict.fromkeys(saved_process._OF_PROCESS, '0')},
       r'is damaged, in initialize\.pb',
@@ -111,3 +113,26 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     saved_process.load_process(file)
   with pytest.raises(FileNotFoundError):
     saved_process.load_process(tmp_path / 'nothing.zip')
+
+
+@pytest.mark.dear
+def test_damage_anywhere_is_a_value_error(path, tmp_path):
+  """A bit turned, or the end cut off; few bits of an archive say nothing."""
+  content = path.read_bytes()
+  rng = np.random.default_rng(0)
+  places = rng.integers(0, len(content), 60)
+  ends = [0, 1, *rng.integers(1, len(content), 10), len(content) - 1]
+  mutants = [content[:end] for end in ends]
+  for place in [*range(40), *places]:
+    changed = bytearray(content)
+    changed[place] ^= 1 << int(rng.integers(8))
+    mutants.append(bytes(changed))
+  file, refused = tmp_path / 'mutant.zip', 0
+  for mutant in mutants:
+    file.write_bytes(mutant)
+    try:
+      saved_process.load_process(file)
+    except ValueError as error:
+      assert str(file) in str(error)
+      refused += 1
+  assert refused > 0.6 * len(mutants)
