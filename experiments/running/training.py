@@ -404,6 +404,13 @@ def _failures_of_a_run() -> Iterator[None]:
     yield
   except (ValueError, TypeError, run_folder.RunFolderError) as error:
     raise RunFailed(str(error)) from error
+  except BrokenPipeError:
+    raise  # Of the output: nobody reads it any more.
+  except OSError as error:
+    raise RunFailed(
+      f'{error.filename or "A file"}: {error.strerror or error}; make room or '
+      'restore access, and start again to continue.'
+    ) from error
   # After their first line, these only list names of TensorFlow's nodes.
   except tf.errors.OpError as error:
     raise RunFailed(error.message.partition('\n')[0]) from error

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from datasets.sources import catalogue
 from experiments import run
-from experiments.artifacts import checkpoints
+from experiments.artifacts import checkpoints, run_folder
 from experiments.config import flags
 from experiments.preparing import building
 from experiments.tables import recipes
@@ -153,6 +153,15 @@ def broken_process(monkeypatch):
   [
     (ValueError('bad shape'), 'bad shape'),
     (OSError(28, 'No space left on device'), 'No space left'),
+    (
+      OSError(5, 'Input/output error', '/x/a'),
+      '/x/a: Input/output error; make',
+    ),
+    # As where summary.json cannot be written.
+    (
+      run_folder.RunFolderError('summary.json cannot be'),
+      'summary.json cannot',
+    ),
     (RuntimeError('max_restarts=3 is used up'), 'max_restarts=3'),
     (
       tf.errors.ResourceExhaustedError(None, None, 'no memory\n\t node'),
