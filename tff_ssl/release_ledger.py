@@ -90,7 +90,8 @@ class ReleaseLedger:
         done.
     """
     try:
-      ledger = cls() if content is None else cls(**_read(json.loads(content)))
+      values = {'rounds': 0} if content is None else json.loads(content)
+      ledger = cls(**_read(values, rounds_done))
     except (ValueError, TypeError, LookupError, AttributeError) as error:
       raise ValueError(
         f'The ledger of released rounds is damaged ({error}): restore its '
@@ -105,8 +106,10 @@ class ReleaseLedger:
     return ledger
 
 
-def _read(values):
+def _read(values, rounds_done):
   """Returns the fields of a ledger, checked."""
+  if 'rounds' in values:
+    return _read_older(values['rounds'], rounds_done)
   begun, repeated = values['begun'], values['repeated']
   checks.integers_at_least(0, begun=begun)
   fields = {'begun': begun, 'repeated': {}}
@@ -118,3 +121,15 @@ def _read(values):
       checks.integers_at_least(0, times=times)
     fields['repeated'][round_num] = list(draws)
   return fields
+
+
+def _read_older(rounds, rounds_done):
+  """Returns the fields for a file that says no more than how many rounds began.
+
+  As if one of them was repeated as often as there are rounds too many, which
+  costs at least as much as whatever happened.
+  """
+  checks.integers_at_least(0, rounds=rounds)
+  begun = min(rounds, max(rounds_done, 1))
+  repeated = {0: [rounds - begun + 1]} if rounds > begun else {}
+  return {'begun': begun, 'repeated': repeated}

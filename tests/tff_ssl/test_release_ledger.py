@@ -46,9 +46,23 @@ def test_other_clients_for_one_round_are_another_draw():
 
 
 @pytest.mark.parametrize(
+  'rounds, done, releases',
+  [(0, 0, {}), (5, 5, {1: 5}), (7, 5, {1: 4, 3: 1}), (2, 0, {2: 1})],
+)
+def test_files_that_count_rounds_alone(rounds, done, releases):
+  """As older versions wrote them: the worst that they can mean."""
+  content = json.dumps({'rounds': rounds}).encode()
+  ledger = tff_ssl.ReleaseLedger.unpack(content, rounds_done=done)
+  assert ledger.releases() == releases
+  assert ledger.rounds == rounds
+  ledger.begin_round(done)
+  assert ledger.rounds == rounds + 1
+
+
+@pytest.mark.parametrize(
   'content',
   [
-    *(b'', b'[]', b'{}', b'\xff', b'3', b'{"begun": 2}'),
+    *(b'', b'[]', b'{}', b'\xff', b'3', b'{"begun": 2}', b'{"rounds": -1}'),
     *(
       json.dumps({'begun': 2, 'repeated': {}, **wrong}).encode()
       for wrong in (
