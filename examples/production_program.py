@@ -120,7 +120,7 @@ def build_wiring() -> tff_ssl.Wiring:
     ),
     metrics_aggregator=tff_ssl.secure_metrics if spec.is_secure else None,
     # A secure sum over fewer clients says much of each.
-    min_group_size=3 if spec.is_secure else 1,
+    min_group_size=3 if spec.is_secure and not spec.is_private else 1,
     seed=_SEED.value,
   )
 
@@ -168,6 +168,11 @@ def check_settings(folder: pathlib.Path) -> None:
   }
   file = folder / 'settings.json'
   if not file.exists():
+    if (folder / 'states').exists():
+      raise app.UsageError(
+        f'{folder} holds states, and nothing says with which settings they '
+        'were made: give another --folder.'
+      )
     folder.mkdir(parents=True, exist_ok=True)
     with whole_files.replacing(file) as content:
       content.write(json.dumps(now).encode())
@@ -243,7 +248,6 @@ def main(argv) -> None:
   logging.set_verbosity(logging.WARNING)
   tf.get_logger().setLevel('WARNING')
   folder = pathlib.Path(_FOLDER.value)
-  check_settings(folder)
   images, labels = load_digits()
   model = tff_ssl.from_keras(tff_ssl.MODELS['small_cnn'].build((8, 8, 1), 10))
   views = tff_ssl.ImageViews(mean=(0.3,), stddev=(0.38,), flip=False)
@@ -251,6 +255,7 @@ def main(argv) -> None:
     model, views, images[_VALIDATION], labels[_VALIDATION]
   )
   process = build_process(model, views, images, labels)
+  check_settings(folder)
   if _CLUSTER.value:
     context = tff_ssl.install_ray_context(_CLUSTER.value, asynchronous=True)
   else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import zipfile
@@ -110,8 +111,11 @@ def load_process(path: str | os.PathLike) -> SavedProcess:
     ValueError: If it is damaged, of another format, or of another version of
       TFF than the installed one.
   """
+  # Outside, where an error is that of the file and not of its content.
+  with open(path, 'rb') as file:
+    whole = io.BytesIO(file.read())
   try:
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(whole) as archive:
       manifest = json.loads(archive.read(_MANIFEST))
       _check_versions(path, manifest)
       loaded = {}
@@ -124,7 +128,7 @@ def load_process(path: str | os.PathLike) -> SavedProcess:
         loaded[name] = tff.framework.deserialize_computation(
           computation_pb2.Computation.FromString(content)
         )
-  except (OSError, MemoryError, _RefusedError):
+  except (MemoryError, _RefusedError):
     raise
   # The readers of zip, JSON and protocol buffers raise a dozen types where
   # bytes make no sense to them.

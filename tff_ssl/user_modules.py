@@ -20,10 +20,11 @@ def is_reference(name: str) -> bool:
 
 @contextlib.contextmanager
 def only_of(names: Collection[str], remedy: str) -> Iterator[None]:
-  """Imports no module within, but for some names and what is imported already.
+  """Within, only functions of some names are found, and no module is imported.
 
   For whatever reads names from a file that may be somebody else's: what a file
-  says is no reason to run code.
+  says is no reason to run code. Records (`kind`) of modules that are imported
+  already are found, too: to read one calls nothing.
 
   Args:
     names: Such as `my_module:NAME`, which the user has given.
@@ -58,10 +59,11 @@ def load(argument: str, name: str, kind: type | None = None) -> Any:
   wanted = 'function' if kind is None else kind.__name__
   module_name, _, attribute = name.partition(':')
   names, remedy = _allowed.get() or ((), '')
-  if remedy and name not in names and module_name not in sys.modules:
+  is_called = kind is None or module_name not in sys.modules
+  if remedy and name not in names and is_called:
     raise ValueError(
-      f'{argument}={name!r} stands in a file, and no module is imported for '
-      f'what a file says: {remedy}.'
+      f'{argument}={name!r} stands in a file, and no code is run for what a '
+      f'file says: {remedy}.'
     )
   module = _import(f'{argument}={name!r}', module_name)
   if not hasattr(module, attribute):

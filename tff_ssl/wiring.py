@@ -32,10 +32,12 @@ class Wiring:
       of the model over rounds (`tff_ssl.templates.server.moving_average`), with
       that decay per round, in [0, 1). The state holds it; clients see none of
       it.
-    min_group_size: The fewest clients whose sum is shown to the server, at
-      least 1; of a group, where there are groups. With fewer that count, the
-      group (or the round) has no result, and a round has no metrics. Needed
-      with secure sums, where clients drop out.
+    min_group_size: The fewest clients whose result is shown to those who see
+      models and metrics, at least 1; of a group, where there are groups. With
+      fewer that count, the group (or the round) has no result, and a round has
+      no metrics. For secure sums, where clients may drop out; the server itself
+      is kept from small sums by the least cohort of its platform alone. It does
+      not go with noise, which hides numbers of clients better.
     max_client_weight: The largest weight of a client among the others, above 0;
       by default there is none. A larger one becomes this one, so that a client
       that claims many examples moves the mean no more than one that has them.

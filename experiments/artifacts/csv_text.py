@@ -11,7 +11,7 @@ with epy.lazy_imports():
 
 # A spreadsheet reads a cell with such a first character as a formula, which may
 # send data elsewhere. Names of classes and clients come from users' files.
-_FORMULA_STARTS = ('=', '+', '-', '@')
+_FORMULA_STARTS = ('=', '+', '-', '@', '\t', '\r')
 
 
 def cell(text: str) -> str:

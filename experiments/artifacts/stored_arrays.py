@@ -28,7 +28,10 @@ def read(content: bytes) -> dict[str, np.ndarray]:
   """
   try:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-      for member in archive.infolist():
+      members = archive.infolist()
+      if sum(member.file_size for member in members) > len(content):
+        raise ValueError('its parts are larger than the whole')
+      for member in members:
         if member.compress_type != zipfile.ZIP_STORED:
           raise ValueError(f'{member.filename} is packed, as np.savez does not')
         _check_size(archive, member)

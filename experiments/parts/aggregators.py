@@ -15,9 +15,9 @@ _CLIENTS_TRAIN = needs_process('has_client_training')
 MIN_GROUP_SIZE = Setting(
   'min_group_size',
   int,
-  'The fewest clients whose secure sum may be shown: a run whose groups are '
-  'smaller is refused, and a group of which fewer answer in a round has no '
-  'result in it.',
+  'The fewest clients whose secure sum may be used: a run whose groups are '
+  'smaller is refused, and with --aggregator=secure a group of which fewer '
+  'answer in a round has no result in it.',
   default=5,
   at_least=2,
 )
@@ -150,7 +150,8 @@ def build(settings) -> dict[str, Any]:
       clients_per_round=settings.clients_per_round,
       **{k: v for k, v in values.items() if v is not None},
     )
-    if settings.min_group_size is not None:
+    # Noise hides how many clients there were; a rest would tell.
+    if settings.min_group_size is not None and not spec.is_private:
       wired['min_group_size'] = settings.min_group_size
   if settings.client_metrics is not None:
     metrics = recommended.CLIENT_METRICS[settings.client_metrics]()

@@ -256,7 +256,8 @@ def digest(request: DataRequest) -> str:
   """Returns the digest of the partition that `prepare` would make.
 
   It tells the content of the data set, too. The data set that was read last
-  stays in memory: the runs of a table ask for one after another.
+  stays in memory, for the runs of a table ask for one after another, until
+  `forget_last`.
 
   Args:
     request: Which data, and what the run needs of them.
@@ -322,6 +323,11 @@ def _with_known_labels(request, source) -> tuple[DataRequest, tuple[str, ...]]:
 @functools.lru_cache(maxsize=1)
 def _read_once(**content) -> Source:
   return catalogue.load(**content)
+
+
+def forget_last() -> None:
+  """Frees the memory of the data set that `digest` has read last."""
+  _read_once.cache_clear()
 
 
 def _content_of(request) -> dict[str, object]:

@@ -103,6 +103,8 @@ def run(
   # Nothing is refused from here on.
   folder.write_flags(settings.used)
   folder.keep()
+  # Of fewer rounds, or of the same: what it says of the files ends here.
+  folder.summary.unlink(missing_ok=True)
   if note := folder.write_versions(first_round):
     _show([note])
   data_lib.write_records(data, folder)

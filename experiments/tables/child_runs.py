@@ -173,6 +173,10 @@ class Tally:
     self._num_ended = 0
     self._began = time.monotonic()
     if finished:
+      from experiments.preparing import data
+
+      # The runs need the memory.
+      data.forget_last()
       print(f'{len(finished)}/{len(runs)} were done before.', flush=True)
 
   def count(self, run: ChildRun, exit_code: int, others: str) -> None:

@@ -175,6 +175,19 @@ def test_failures_on_the_way(error, text, where, broken_process, error_of):
   assert text in error_of(run.main, *GROUPING, *where, code=1)
 
 
+def test_a_summary_of_before_ends_where_a_run_begins(
+  where, tmp_path, broken_process, error_of
+):
+  """Else it would say of its files what no longer holds."""
+  folder = tmp_path / 'run'
+  folder.mkdir()
+  (folder / '.lock').write_text('1')
+  (folder / 'summary.json').write_text('{}')
+  broken_process(RuntimeError('killed'))
+  assert 'killed' in error_of(run.main, *GROUPING, *where, code=1)
+  assert not (folder / 'summary.json').exists()
+
+
 def test_checkpoints_of_other_settings_are_refused(
   where, tmp_path, capsys, broken_process
 ):

@@ -118,8 +118,9 @@ def test_what_a_file_names_is_not_imported(canary):
       ValueError, match=f"model='{name}:f' stands in a file.*: say so if"
     ):
       user_modules.load('model', f'{name}:f')
-    # Whatever is there already may be used.
-    assert user_modules.load('model', 'os.path:join')
+    # Nor is a function called that is there already.
+    with pytest.raises(ValueError, match="'subprocess:call' stands in a file"):
+      user_modules.load('model', 'subprocess:call')
   assert not left.exists()
   with user_modules.only_of({f'{name}:f'}, 'say so if it is yours'):
     assert user_modules.load('model', f'{name}:f') is len

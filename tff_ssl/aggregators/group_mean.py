@@ -46,9 +46,10 @@ Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
 `tff_ssl.algorithms.grouping`.
 
 Who sees what: row g is a sum over the members of group g alone. A group of one
-client shows that client's value to the server, under secure aggregation too;
-`min_group_size` keeps such a group shut. The weights of the groups are among
-the measurements.
+client shows that client's value to the server, under secure aggregation too.
+`min_group_size` keeps such a value from the models and the measurements; the
+server is kept from it by the least cohort of its platform alone. The weights of
+the groups are among the measurements.
 """
 
 import collections
@@ -130,8 +131,9 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         adds noise for differential privacy: the number that it divides by. A
         `PrivateMeanFactory` knows it itself.
       min_group_size: The fewest members of a group, of a weight above 0, whose
-        sum is shown. A group of fewer counts as one without members. Members
-        are counted by a secure sum where the values are summed securely.
+        mean is in the result. A group of fewer counts as one without members.
+        Members are counted by a secure sum where the values are summed
+        securely. Not with noise, which hides how many members there are.
 
     Raises:
       ValueError: If `num_groups` or `min_group_size` is below 1, both inner
@@ -245,6 +247,11 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     if self._min_group_size == 1:
       return process
     return _hide_small_groups(process, self._num_groups, self._min_group_size)
+
+  @property
+  def min_group_size(self) -> int:
+    """The fewest members of a group whose mean is in the result."""
+    return self._min_group_size
 
   def _create(self, value_type, weight_type):
     """Returns the process that shows the groups of all sizes."""

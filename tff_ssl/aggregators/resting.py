@@ -29,29 +29,50 @@ def rest_without_clients(
   In these rounds its state stays as it is, and its result is zero. A client
   counts if its weight is above 0.
 
-  With differential privacy a round of few clients is like any other: the noise
-  hides how many there were. There the aggregator rests in the first rounds, and
-  otherwise only where `min_clients` asks for more than one.
+  With differential privacy a round without clients is like any other: the noise
+  hides how many there were. There the aggregator rests in the first rounds
+  alone.
 
   Args:
     process: A weighted aggregation process.
     first_rounds: Number of first rounds in which all clients send zeros.
-    min_clients: The fewest clients whose result is shown, at least 1. They are
-      counted by a secure sum where the aggregator has secure sums.
+    min_clients: The fewest clients whose result is shown, at least 1; the
+      `min_group_size` of a `Wiring`. They are counted by a secure sum where the
+      aggregator has secure sums.
 
   Returns:
     A process of the same value, weight and result types. Where there are first
     rounds, its state also counts the rounds. Where nothing could change, it is
     `process` itself.
+
+  Raises:
+    ValueError: If `min_clients` is above 1, and the aggregator adds noise, or
+      the server sees each client's value.
   """
+  is_private = inspection.is_private(process)
+  if min_clients > 1 and (is_private or inspection.collects_values(process)):
+    what, why = (
+      (
+        'adds noise',
+        'whether a result is shown would tell without noise how '
+        'many clients there were',
+      )
+      if is_private
+      else (
+        'is a median or the like',
+        'the server sees the value of each client',
+      )
+    )
+    raise ValueError(
+      f'min_group_size={min_clients} does not fit a model_aggregator that '
+      f'{what}: {why}. Leave it out.'
+    )
   inner_type = process.state_type.member
   has_state = bool(
     tf.nest.flatten(tff.types.type_to_tf_tensor_specs(inner_type))
   )
   counts_rounds = first_rounds > 0 and has_state
-  counts_clients = min_clients > 1 or (
-    has_state and not inspection.is_private(process)
-  )
+  counts_clients = min_clients > 1 or (has_state and not is_private)
   if not counts_rounds and not counts_clients:
     return process
   _, value_type, weight_type = process.next.type_signature.parameter

@@ -237,6 +237,7 @@ class TrimmedMeanFactory(_ByCoordinate):
       not isinstance(trimmed_share, numbers.Real)
       or isinstance(trimmed_share, bool)
       or not 0 <= trimmed_share < 0.5
+      or 2 * shares.exact(trimmed_share) == 1
     ):
       raise ValueError(
         'trimmed_share must be a number in [0, 0.5), but is '

@@ -70,7 +70,6 @@ def sample_keys(
   draw = draw or client_draws.build(
     'uniform', num_clients=num_clients, clients_per_round=clients_per_round
   )
-
   if num_groups > 1 and client_draws.draws_each_by_itself(draw):
     raise ValueError(
       f"num_groups={num_groups} does not fit a 'poisson' draw, in which each "

@@ -32,6 +32,8 @@ def has_finite_norm(delta) -> tf.Tensor:
     delta: Structure of tensors.
   """
   floats = [v for v in tf.nest.flatten(delta) if v.dtype.is_floating]
+  if not floats:
+    return tf.constant(True)
   return tf.math.is_finite(
     tf.linalg.global_norm([tf.cast(value, tf.float32) for value in floats])
   )

@@ -274,7 +274,7 @@ def create_aggregator(
   Raises:
     TypeError: If the factory does not aggregate by group.
     ValueError: If an inner factory would make the means of groups wrong, or a
-      factory of the caller's knows of no least size of a group.
+      factory of the caller's has groups of fewer members.
   """
   by_group = (
     "model_aggregator must be one of TFF's means, one of tff_ssl's medians, or "
@@ -286,7 +286,7 @@ def create_aggregator(
       factory = aggregators.GroupMeanFactory(
         num_groups, mean_factory=factory, min_group_size=min_group_size
       )
-    elif min_group_size > 1:
+    elif min_group_size > getattr(factory, 'min_group_size', 1):
       raise ValueError(
         f'min_group_size={min_group_size} does not reach the groups of a '
         f'{type(factory).__name__}: give it to '

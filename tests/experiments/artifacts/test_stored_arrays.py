@@ -30,6 +30,14 @@ def with_header(shape):
   return buffer.getvalue()
 
 
+def with_forged_size():
+  """An archive whose directory says that its array has a gigabyte."""
+  content = bytearray(saved(a=np.zeros(3)))
+  place = content.index(b'PK\x01\x02')
+  content[place + 24 : place + 28] = (10**9).to_bytes(4, 'little')
+  return bytes(content)
+
+
 def test_arrays_come_back_by_name():
   read = stored_arrays.read(saved(**ARRAYS))
   assert list(read) == ['a', 'b']
@@ -46,6 +54,7 @@ def test_arrays_come_back_by_name():
     saved(a=np.array([None])),
     with_header((10**9,)),
     with_header((2,)),
+    with_forged_size(),
     # A thousand times as large as the file.
     saved(np.savez_compressed, a=np.zeros(10**8, np.uint8)),
   ],

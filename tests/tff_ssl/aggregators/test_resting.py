@@ -120,6 +120,18 @@ def test_a_round_without_clients_leaves_no_trace(tff_context, name):
     assert np.all(here > 0)
 
 
+@pytest.mark.parametrize(
+  'factory, message',
+  [
+    (aggregators.PrivateMeanFactory(0.5, 20), 'adds noise: whether a result'),
+    (aggregators.MedianFactory(), 'a median or the like: the server sees'),
+  ],
+)
+def test_what_no_least_number_protects_is_refused(factory, message):
+  with pytest.raises(ValueError, match=f'min_group_size=2 .* {message}'):
+    _create(factory, min_clients=2)
+
+
 @pytest.mark.parametrize('secure', [False, True])
 def test_the_result_of_too_few_clients_is_not_shown(tff_context, secure):
   values = tff.aggregators.SecureSumFactory(8.0, -8.0)

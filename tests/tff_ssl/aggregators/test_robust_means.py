@@ -289,6 +289,7 @@ def _group_mean(**factories):
   'build, message',
   [
     (lambda: aggregators.TrimmedMeanFactory(0.5), 'trimmed_share .* is 0.5'),
+    (lambda: aggregators.TrimmedMeanFactory(0.4999999), 'trimmed_share'),
     (lambda: aggregators.TrimmedMeanFactory(-0.1), 'trimmed_share .* is -0.1'),
     (lambda: aggregators.TrimmedMeanFactory(np.nan), 'trimmed_share .* is nan'),
     (lambda: aggregators.TrimmedMeanFactory('.1'), 'trimmed_share'),

@@ -1,9 +1,13 @@
 """Means within groups against Eq. 7, and groupings that cannot be."""
 
+import collections
+
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
+from tff_ssl import aggregators
 from tff_ssl.templates import client_data, groups
 
 SPEC = client_data.image_element_spec((4,), dtype=tf.float32)
@@ -112,3 +116,16 @@ def test_groups_that_need_no_place_in_the_data():
   data_spec = client_data.ClientDataSpec(SPEC)
   groups.Grouping(2, 'in_process').check_data(data_spec)
   groups.Grouping(1, 'sampler').check_data(data_spec)
+
+
+def test_a_least_size_of_groups_must_reach_the_factory():
+  types = (
+    tff.to_type(collections.OrderedDict(value=np.float32, group=np.int32)),
+    tff.to_type(np.float32),
+  )
+  own = aggregators.GroupMeanFactory(2, min_group_size=5)
+  for least in (1, 5):
+    assert groups.create_aggregator(own, 2, *types, least)
+  for factory, least in ((own, 6), (aggregators.GroupMeanFactory(2), 2)):
+    with pytest.raises(ValueError, match=f'min_group_size={least} does not re'):
+      groups.create_aggregator(factory, 2, *types, least)
