@@ -50,22 +50,17 @@ def rest_without_clients(
       the server sees each client's value.
   """
   is_private = inspection.is_private(process)
-  if min_clients > 1 and (is_private or inspection.collects_values(process)):
-    what, why = (
-      (
-        'adds noise',
-        'whether a result is shown would tell without noise how '
-        'many clients there were',
-      )
-      if is_private
-      else (
-        'is a median or the like',
-        'the server sees the value of each client',
-      )
-    )
+  if min_clients > 1 and is_private:
     raise ValueError(
-      f'min_group_size={min_clients} does not fit a model_aggregator that '
-      f'{what}: {why}. Leave it out.'
+      f'min_group_size={min_clients} does not fit a model_aggregator that adds '
+      'noise: whether a result is shown would tell, without noise, how many '
+      'clients there were. Leave it out.'
+    )
+  if min_clients > 1 and inspection.collects_values(process):
+    raise ValueError(
+      f'min_group_size={min_clients} hides nobody from a model_aggregator that '
+      'is a median or the like: the server sees the value of each client. '
+      'Leave it out.'
     )
   inner_type = process.state_type.member
   has_state = bool(

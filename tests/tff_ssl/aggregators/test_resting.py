@@ -123,8 +123,8 @@ def test_a_round_without_clients_leaves_no_trace(tff_context, name):
 @pytest.mark.parametrize(
   'factory, message',
   [
-    (aggregators.PrivateMeanFactory(0.5, 20), 'adds noise: whether a result'),
-    (aggregators.MedianFactory(), 'a median or the like: the server sees'),
+    (aggregators.PrivateMeanFactory(0.5, 20), 'adds noise'),
+    (aggregators.MedianFactory(), 'a median or the like'),
   ],
 )
 def test_what_no_least_number_protects_is_refused(factory, message):
