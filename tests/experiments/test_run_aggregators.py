@@ -69,6 +69,7 @@ def test_rounds_without_clients_and_with_drop_outs(name, cache, tmp_path):
     *('--process=fedavg', *run_folders.SMALL[:2], '--num_clients=12'),
     *('--clients_per_round=2', '--client_sampling=poisson', '--drop_out=0.4'),
     *(f'--aggregator={name}', *_OF.get(name, ()), '--seed=3', cache),
+    '--rounds_per_evaluation=1',
   )
   whole = tmp_path / 'whole'
   summary = run_folders.train(whole, *arguments, '--total_rounds=12')
