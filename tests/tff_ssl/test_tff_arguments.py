@@ -24,6 +24,7 @@ _DIGITS = sklearn_datasets.load_digits()
 _SPEC = collections.OrderedDict(
   x=tf.TensorSpec([None, 64], tf.float32), y=tf.TensorSpec([None, 1], tf.int32)
 )
+_LOSSES = tf.keras.losses
 _SGD = tff.learning.optimizers.build_sgdm(learning_rate=0.02)
 _PLAN = tff_ssl.TrainingPlan(optimizer=_SGD, batch_size=20, epochs=1)
 
@@ -149,56 +150,46 @@ def test_labels_at_the_server_and_stock_names():
 
 
 @pytest.mark.parametrize(
-  'model, given, error, message',
+  'model, error, message',
   [
-    (model_fn(), {}, TypeError, 'give the function that makes it'),
-    (None, {}, TypeError, 'Give the model once'),
-    (lambda: _READY, {}, ValueError, 'the same Keras model each time'),
+    (model_fn(), TypeError, 'give the function that makes it'),
+    (None, TypeError, 'Give the model once'),
+    (lambda: _READY, ValueError, 'the same Keras model each time'),
     (
       lambda: model_fn(
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)
+        loss=_LOSSES.SparseCategoricalCrossentropy(ignore_class=-1)
       ),
-      {},
       ValueError,
       'ignore_class=-1',
     ),
-    (tf.keras.Sequential, {}, TypeError, 'model is a type'),
-    (create_model_with_logits, {}, TypeError, 'data_spec is missing'),
     (
-      lambda: model_fn(loss=tf.keras.losses.MeanSquaredError()),
-      {},
-      ValueError,
-      'the loss MeanSquaredError',
+      lambda: model_fn(loss=_LOSSES.MeanSquaredError()),
+      *(ValueError, 'the loss MeanSquaredError'),
     ),
     (
       lambda: model_fn(metrics=[tf.keras.metrics.Recall()]),
-      {},
-      ValueError,
-      'the metrics Recall',
+      *(ValueError, 'the metrics Recall'),
     ),
-    (
-      model_fn,
-      {'client_optimizer_fn': _SGD},
-      TypeError,
-      'client_optimizer_fn and client_training exclude',
-    ),
-    (
-      model_fn,
-      {'server_optimizer_fn': tf.keras.optimizers.SGD},
-      TypeError,
-      'server_optimizer_fn gives a SGD',
-    ),
-    (
-      model_fn,
-      {'client_weighting': lambda outputs: 1.0},
-      TypeError,
-      "give 'examples' or 'uniform'",
-    ),
+    (tf.keras.Sequential, TypeError, 'model is a type'),
+    (create_model_with_logits, TypeError, 'data_spec is missing'),
   ],
 )
-def test_what_is_refused(model, given, error, message):
+def test_models_that_are_refused(model, error, message):
   with pytest.raises(error, match=message):
-    build(model, **given)
+    build(model)
+
+
+@pytest.mark.parametrize(
+  'name, value, message',
+  [
+    ('client_optimizer_fn', _SGD, 'client_optimizer_fn and client_training ex'),
+    ('server_optimizer_fn', tf.keras.optimizers.SGD, 'server.* gives a SGD'),
+    ('client_weighting', lambda outputs: 1.0, "give 'examples' or 'uniform'"),
+  ],
+)
+def test_arguments_that_are_refused(name, value, message):
+  with pytest.raises(TypeError, match=message):
+    build(model_fn, **{name: value})
 
 
 @pytest.mark.dear

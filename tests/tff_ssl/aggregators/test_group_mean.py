@@ -351,14 +351,8 @@ def test_measurements_of_the_inner_aggregator_are_passed_on(aggregate):
   [
     (np.float32, np.float32),
     (collections.OrderedDict(value=np.float32), np.float32),
-    (
-      collections.OrderedDict(group=np.int32, value=np.float32),
-      np.float32,
-    ),
-    (
-      collections.OrderedDict(value=np.float32, group=np.int64),
-      np.float32,
-    ),
+    (collections.OrderedDict(group=np.int32, value=np.float32), np.float32),
+    (collections.OrderedDict(value=np.float32, group=np.int64), np.float32),
     (collections.OrderedDict(value=np.int32, group=np.int32), np.float32),
     (collections.OrderedDict(value=np.float32, group=np.int32), np.int32),
     (
@@ -386,38 +380,26 @@ def _clipped(factory):
   return tff.aggregators.clipping_factory(1.0, factory)
 
 
+def _create(num_groups=_GROUPS, **factories):
+  return aggregators.GroupMeanFactory(num_groups, **factories).create(
+    _VALUE_TYPE, _WEIGHT_TYPE
+  )
+
+
 _SUM = tff.aggregators.SumFactory()
+_MEAN = tff.aggregators.MeanFactory()
 _UNWEIGHTED = tff.aggregators.UnweightedMeanFactory()
 _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
 
 
 @pytest.mark.parametrize(
-  'factories, error, message',
+  'factories, message',
   [
     # Of private means.
-    (
-      {**_private(1.0, 4), 'clients_per_round': 2},
-      ValueError,
-      'at least num_groups=3',
-    ),
-    (
-      {**_private(1.0, 4), 'clients_per_round': 2.5},
-      ValueError,
-      'clients_per_round=2.5 must be',
-    ),
-    (
-      {'clients_per_round': 4},
-      TypeError,
-      'clients_per_round=4 is for an unw',
-    ),
-    (
-      {'clients_per_round': 4, 'mean_factory': _SUM},
-      TypeError,
-      'mean_factory is a SumFactory, which gives no mean',
-    ),
+    ({**_private(1.0, 4), 'clients_per_round': 2}, 'at least num_groups=3'),
+    ({**_private(1.0, 4), 'clients_per_round': 2.5}, 'per_round=2.5 must be'),
     (
       {'clients_per_round': 4, 'mean_factory': _UNWEIGHTED},
-      ValueError,
       'clients_per_round=4 is for a mean_factory with noise',
     ),
     # Private means that do not know the number of clients: else that of ones
@@ -425,7 +407,6 @@ _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
     *(
       pytest.param(
         {'mean_factory': factory},
-        ValueError,
         'mean_factory .* privacy.* clients_per_round=...',
         marks=pytest.mark.parts,
       )
@@ -440,7 +421,7 @@ _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
     ),
     # Clipping behind the weights.
     *(
-      ({name: factory}, ValueError, f'{name} clips .*MeanFactory')
+      ({name: factory}, f'{name} clips .*MeanFactory')
       for name, factory in (
         ('value_sum_factory', _clipped(_SUM)),
         ('value_sum_factory', tff.aggregators.zeroing_factory(1.0, _SUM)),
@@ -450,44 +431,41 @@ _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
     ),
     # Weights that are changed.
     *(
-      (
-        {'weight_sum_factory': factory},
-        ValueError,
-        'weight_sum_factory changes the weight',
-      )
+      ({'weight_sum_factory': factory}, 'weight_sum_factory changes the weight')
       for factory in (_clipped(_SUM), _FIXED_CLIP(0.0, 4.0, 1.0))
     ),
     # Groups of few members.
-    ({'min_group_size': 0}, ValueError, 'min_group_size .* but is 0'),
+    ({'min_group_size': 0}, 'min_group_size .* but is 0'),
     (
       {'min_group_size': 2, 'mean_factory': aggregators.MedianFactory()},
-      ValueError,
       'min_group_size=2 hides nobody beside a MedianFactory',
     ),
-    # What is no sum, or no mean.
+    ({'value_sum_factory': _SUM, 'mean_factory': _UNWEIGHTED}, 'not both'),
+    *(({'num_groups': n}, 'num_groups') for n in (0, -2, 1.5, None)),
+  ],
+)
+def test_factories_that_do_not_fit_are_refused(factories, message):
+  with pytest.raises(ValueError, match=message):
+    _create(**factories)
+
+
+@pytest.mark.parametrize(
+  'factories, message',
+  [
+    ({'clients_per_round': 4}, 'clients_per_round=4 is for an unw'),
     (
-      {'value_sum_factory': _SUM, 'mean_factory': _UNWEIGHTED},
-      ValueError,
-      'not both',
+      {'clients_per_round': 4, 'mean_factory': _SUM},
+      'mean_factory is a SumFactory, which gives no mean',
     ),
-    *(
-      ({name: tff.aggregators.MeanFactory()}, TypeError, name)
-      for name in ('value_sum_factory', 'weight_sum_factory')
-    ),
-    ({'mean_factory': 1.0}, TypeError, 'mean_factory must be .* is float'),
-    *(
-      ({'num_groups': number}, ValueError, 'num_groups')
-      for number in (0, -2, 1.5, None)
-    ),
+    ({'value_sum_factory': _MEAN}, 'value_sum_factory'),
+    ({'weight_sum_factory': _MEAN}, 'weight_sum_factory'),
+    ({'mean_factory': 1.0}, 'mean_factory must be .* is float'),
     (
       {'mean_factory': tff.aggregators.as_weighted_aggregator(_UNWEIGHTED)},
-      TypeError,
       'mean_factory ignores the weights',
     ),
   ],
 )
-def test_factories_that_do_not_fit_are_refused(factories, error, message):
-  with pytest.raises(error, match=message):
-    aggregators.GroupMeanFactory(**{'num_groups': _GROUPS, **factories}).create(
-      _VALUE_TYPE, _WEIGHT_TYPE
-    )
+def test_what_is_no_sum_or_no_mean_is_refused(factories, message):
+  with pytest.raises(TypeError, match=message):
+    _create(**factories)
