@@ -12,6 +12,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from typing import BinaryIO
 
 import numpy as np
 import psutil
@@ -25,6 +26,25 @@ _HEADER_READERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
   (2, 0): np.lib.format.read_array_header_2_0,
 }
+
+
+def read_npy_header(
+  stream: BinaryIO,
+) -> tuple[tuple[int, ...], np.dtype, int]:
+  """Reads the header of an npy file.
+
+  Args:
+    stream: At the beginning of the file; afterwards, behind the header.
+
+  Returns:
+    The shape, the dtype, and the bytes of the whole file that they declare.
+
+  Raises:
+    ValueError, KeyError: If it is no npy file of a known version.
+  """
+  read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
+  shape, _, dtype = read_header(stream)
+  return shape, dtype, stream.tell() + math.prod(shape) * dtype.itemsize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +197,7 @@ class NpzFile:
     key = _key(member)
     with archive.open(member) as stream:
       try:
-        read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
-        shape, _, dtype = read_header(stream)
+        shape, dtype, declared = read_npy_header(stream)
       except (ValueError, KeyError) as error:
         raise ValueError(
           f'{self.path}: {key}: no plain npy array ({error}); {self.remedy}.'
@@ -187,7 +206,6 @@ class NpzFile:
         raise self.wrong(
           key, 'pickled objects', 'they are never loaded; use plain arrays'
         )
-      declared = stream.tell() + math.prod(shape) * dtype.itemsize
     if declared != member.file_size:
       raise ValueError(
         f'{self.path}: {key}: the header declares {declared} bytes and the '

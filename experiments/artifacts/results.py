@@ -89,8 +89,7 @@ def _check(path, digest) -> None:
     ) from error
   if found != digest:
     raise UsageError(
-      f'{path} is not as it was when {FILE} was written: wait, if the run goes '
-      f'on beyond the rounds of its summary; or {_REMEDY}.'
+      f'{path} is not as it was when {FILE} was written: {_REMEDY}.'
     )
 
 

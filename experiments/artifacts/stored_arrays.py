@@ -6,15 +6,11 @@ unpickled.
 """
 
 import io
-import math
 import zipfile
 
 import numpy as np
 
-_HEADER_READERS = {
-  (1, 0): np.lib.format.read_array_header_1_0,
-  (2, 0): np.lib.format.read_array_header_2_0,
-}
+from datasets.files import npz_files
 
 
 def read(content: bytes) -> dict[str, np.ndarray]:
@@ -48,9 +44,7 @@ def read(content: bytes) -> dict[str, np.ndarray]:
 def _check_size(archive, member) -> None:
   """Compares what the header of an array declares with the array's own size."""
   with archive.open(member) as stream:
-    read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
-    shape, _, dtype = read_header(stream)
-    declared = stream.tell() + math.prod(shape) * dtype.itemsize
+    _, _, declared = npz_files.read_npy_header(stream)
   if declared != member.file_size:
     raise ValueError(
       f'{member.filename} declares {declared} bytes and has {member.file_size}'

@@ -138,8 +138,8 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
     Raises:
       ValueError: If `num_groups` or `min_group_size` is below 1, both inner
         factories are given, there are fewer clients than groups, weights would
-        be summed that nobody needs, or the server would see the members of a
-        small group all the same.
+        be summed that nobody needs, or `min_group_size` would hide nobody or
+        tell what noise hides.
       TypeError: If an inner factory is not a factory of its kind.
     """
     is_integer = isinstance(num_groups, numbers.Integral)
@@ -203,6 +203,12 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
           'leave it out.'
         )
     checks.integers_at_least(1, min_group_size=min_group_size)
+    if min_group_size > 1 and clients_per_round is not None:
+      raise ValueError(
+        f'min_group_size={min_group_size} does not fit a mean_factory with '
+        'noise: whether a group has a result would tell, without noise, how '
+        'many members it had. Leave it out.'
+      )
     if min_group_size > 1 and isinstance(
       mean_factory, robust_means.CollectingFactory
     ):
@@ -391,9 +397,6 @@ def _hide_small_groups(
   """Makes groups of few members count as groups without any."""
   _, values, weights = process.next.type_signature.parameter
   output = process.next.type_signature.result
-  measures_weights = isinstance(
-    output.measurements.member, tff.StructWithPythonType
-  )
 
   @tff.tensorflow.computation(values.member, weights.member)
   def membership(member, weight):
@@ -410,8 +413,7 @@ def _hide_small_groups(
       mask = tf.reshape(is_shown, [-1] + [1] * (rows.shape.rank - 1))
       return tf.where(mask, rows, tf.zeros_like(rows))
 
-    if measures_weights and 'group_weights' in measurements:
-      measurements['group_weights'] = shown(measurements['group_weights'])
+    measurements['group_weights'] = shown(measurements['group_weights'])
     return tf.nest.map_structure(shown, result), measurements
 
   sum_members = (

@@ -437,6 +437,10 @@ _FIXED_CLIP = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed
     # Groups of few members.
     ({'min_group_size': 0}, 'min_group_size .* but is 0'),
     (
+      {'min_group_size': 2, **_private(1.0, 4)},
+      'min_group_size=2 does not fit a mean_factory with noise',
+    ),
+    (
       {'min_group_size': 2, 'mean_factory': aggregators.MedianFactory()},
       'min_group_size=2 hides nobody beside a MedianFactory',
     ),
