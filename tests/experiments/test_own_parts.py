@@ -78,7 +78,11 @@ def test_parts_of_ones_own_are_found_again(finished, capsys):
   """By the flag file of the run, and for its classifier."""
   assert run.main(['run', f'--flagfile={finished / "flags.txt"}']) == 0
   assert 'Resuming after round 2.' in capsys.readouterr().out
-  assert export.main(['export', str(finished)]) == 0
+  # A folder that names a function is no reason to call it.
+  assert export.main(['export', str(finished)]) == 2
+  assert 'give --model, too' in capsys.readouterr().err
+  own = '--model=own_network:build'
+  assert export.main(['export', str(finished), own]) == 0
   classify = tf.saved_model.load(finished / 'classifier')
   assert classify(np.zeros((2, 4, 4, 1), np.uint8)).shape == (2, 2)
 
