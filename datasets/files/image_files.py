@@ -134,26 +134,27 @@ def add_to_digest(
   digest.update(hashlib.sha256(content).digest())
 
 
-def bits_of_png(content: bytes) -> int:
+def bits_of_png(path: str | os.PathLike) -> int:
   """Returns the bits per channel of a PNG file.
 
   Args:
-    content: Its bytes, at least the first 25.
+    path: The file, which has a whole header.
   """
-  return content[_BIT_DEPTH]
+  with open(path, 'rb') as file:
+    file.seek(_BIT_DEPTH)
+    return file.read(1)[0]
 
 
-def check_bits(file: pathlib.Path, content: bytes) -> None:
+def check_bits(file: pathlib.Path) -> None:
   """Checks that a PNG file has at most 8 bits per channel.
 
   Args:
-    file: The file, for messages.
-    content: Its bytes, at least the first 25.
+    file: The file, which has a whole header.
 
   Raises:
     ValueError: If it has more.
   """
-  bits = bits_of_png(content)
+  bits = bits_of_png(file)
   if bits > 8:
     raise ValueError(
       f'{file} has {bits} bits per channel, and 8 of them would '

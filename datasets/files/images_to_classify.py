@@ -4,7 +4,6 @@ The files are not trusted. Their form is checked before their pixels are read,
 and nothing is unpickled.
 """
 
-import io
 import os
 
 import numpy as np
@@ -96,10 +95,9 @@ def _check_header(path, shape, dtype, input_shape) -> None:
 
 def _read_picture(path, input_shape):
   try:
-    with open(path, 'rb') as file:
-      content = file.read()
-    with Image.open(io.BytesIO(content), formats=('PNG', 'JPEG')) as picture:
-      _check_picture(path, picture, content)
+    # Opened lazily, since a file may be larger than any picture.
+    with Image.open(path, formats=('PNG', 'JPEG')) as picture:
+      _check_picture(path, picture)
       mode = _PLAIN_MODES.get(picture.mode, picture.mode)
       width, height = picture.size
       # Before its pixels are decoded, which may be very many.
@@ -111,10 +109,10 @@ def _read_picture(path, input_shape):
     ) from error
 
 
-def _check_picture(path, picture, content) -> None:
+def _check_picture(path, picture) -> None:
   """Checks that a picture has 8 bits per channel, and is grey or RGB."""
   mode = _PLAIN_MODES.get(picture.mode, picture.mode)
-  is_deep = picture.format == 'PNG' and image_files.bits_of_png(content) > 8
+  is_deep = picture.format == 'PNG' and image_files.bits_of_png(path) > 8
   if mode not in _CHANNELS or is_deep or 'transparency' in picture.info:
     found = '16 bits per channel' if is_deep else f'the mode {picture.mode}'
     raise ValueError(

@@ -26,7 +26,6 @@ _FORMATS = ('PNG', 'JPEG')
 _GREY = ('1', 'L', 'LA')
 _COLOUR = ('RGB', 'RGBA', 'P')
 _SMALLEST = 4
-_HEAD_BYTES = 32
 
 
 def read(
@@ -65,8 +64,7 @@ def _check_header(file: pathlib.Path) -> bool:
     form, mode, size = image.format, image.mode, image.size
     frames = getattr(image, 'n_frames', 1)
   if form == 'PNG':
-    with file.open('rb') as stream:
-      image_files.check_bits(file, stream.read(_HEAD_BYTES))
+    image_files.check_bits(file)
     if frames > 1:
       raise ValueError(
         f'{file} is an animation of {frames} images: save the one that '

@@ -155,7 +155,7 @@ def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
       f'{file} has {image.shape[2]} channels: convert it to grey or RGB, '
       'without transparency.'
     )
-  image_files.check_bits(file, content)
+  image_files.check_bits(file)
   return image
 
 

@@ -21,7 +21,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -280,14 +280,9 @@ class CheckpointManager:
         'free. The last sound checkpoint is untouched: make room and start '
         'again to continue.'
       ) from error
-    try:
-      self._prune()
-    except OSError as error:
-      raise CheckpointError(
-        f'The checkpoint of round {round_number} is written, but older ones in '
-        f'{self._folder} cannot be removed: {error.strerror}; make the folder '
-        'writable and start again to continue.'
-      ) from error
+    self.prune()
+    self._remove(self._damaged)
+    self._damaged.clear()
 
   def _commit(
     self, round_number: int, contents: Mapping[str, bytes], manifest: bytes
@@ -321,20 +316,35 @@ class CheckpointManager:
     temporary.rename(self._folder / name)
     run_folder.sync_folder(self._folder)
 
-  def _prune(self) -> None:
-    """Removes damaged and old checkpoints."""
-    # Where a round has several checkpoints, the last one is the newest.
-    by_round = {
-      number: path
+  def prune(self) -> None:
+    """Removes the checkpoints that are older than those to keep.
+
+    `save` does so, too, and removes those that `load_latest` found damaged.
+
+    Raises:
+      CheckpointError: If one cannot be removed.
+    """
+    sound = {
+      path: number
       for path, number in self._checkpoints().items()
       if path not in self._damaged
     }
+    # Where a round has several checkpoints, the last one is the newest.
+    by_round = {number: path for path, number in sound.items()}
     kept = list(by_round.values())[-self._keep :]
     kept.append(by_round.get(self._pinned))
-    for path in self._checkpoints():
-      if path not in kept:
+    self._remove(path for path in sound if path not in kept)
+
+  def _remove(self, paths: Iterable[pathlib.Path]) -> None:
+    try:
+      for path in paths:
         _remove(path)
-    self._damaged.clear()
+    except OSError as error:
+      raise CheckpointError(
+        f'Old checkpoints in {self._folder} cannot be removed: '
+        f'{error.strerror}. The newest one is written: make the folder '
+        'writable and start again to continue.'
+      ) from error
 
   def load_latest(
     self,

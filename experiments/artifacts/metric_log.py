@@ -33,7 +33,12 @@ def flatten_metrics(metrics: Mapping[str, Any], prefix: str = '') -> dict:
 class MetricLog(round_table.RoundTable):
   """Appends to a CSV; each row is on the disk when `append` returns."""
 
-  def __init__(self, path: str | os.PathLike, first_round: int):
+  def __init__(
+    self,
+    path: str | os.PathLike,
+    first_round: int,
+    stored: Mapping[str, str] | None = None,
+  ):
     """Opens the log of a run that starts or continues with `first_round`.
 
     The run will repeat that round and later ones, so their rows are dropped. An
@@ -42,10 +47,15 @@ class MetricLog(round_table.RoundTable):
     Args:
       path: The CSV file.
       first_round: Number of the first round that will be appended.
+      stored: What `digests` returned for the round before, from a checkpoint.
 
     Raises:
-      MetricLogError: If the file cannot be written, is not such a log, or
-        lacks rounds before `first_round`.
+      MetricLogError: If the file cannot be written, is not such a log, lacks
+        rounds before `first_round`, or has other rows than `stored` says.
+
+    Attributes:
+      stored: As the argument.
+      tables: The open tables of the run: this one, and others that join it.
     """
     super().__init__(path, first_round)
     self._last_round = int(self._rows[-1][0]) if self._rows else -math.inf
@@ -55,7 +65,17 @@ class MetricLog(round_table.RoundTable):
         'that were done: restore it from a copy, or start anew in another '
         'folder.'
       )
-    self._start(self._columns)
+    self.stored = stored or {}
+    self.tables: list[round_table.RoundTable] = [self]
+    self._start(self._columns, self.stored.get(self.name))
+
+  def digests(self, round_number: int) -> dict[str, str]:
+    """Returns the digest of each table's rows up to a round, by file name.
+
+    Args:
+      round_number: The round.
+    """
+    return {table.name: table.digest(round_number) for table in self.tables}
 
   def rounds_with(self, name: str) -> list[int]:
     """Returns the rounds in the log that have a metric, in order.
@@ -107,6 +127,7 @@ class MetricLog(round_table.RoundTable):
         self._rows.append(row)
     except OSError as error:
       raise self._write_error(error) from error
+    self._note([row])
     self._last_round = round_number
 
 

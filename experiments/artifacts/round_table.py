@@ -1,14 +1,17 @@
 """A CSV with rows for each round that survives a crash.
 
 An appended row is on the disk. When a resumed run opens the file, the rows of
-rounds that it will repeat are dropped.
+rounds that it will repeat are dropped. The rows that stay have a digest, which
+each checkpoint keeps, so that an edited row is told.
 """
 
 import contextlib
 import csv
+import hashlib
 import io
 import os
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -93,11 +96,52 @@ class RoundTable:
     self._path = pathlib.Path(path)
     self._columns: list[str] = []
     self._rows: list[list[str]] = []
+    self._sha256 = hashlib.sha256()
+    # By round, of all rows up to there.
+    self._digests: dict[int, str] = {}
     if self._path.exists():
       self._columns, self._rows = self._read(first_round)
+    self._note(self._rows)
 
-  def _start(self, columns: list[str]) -> None:
-    """Opens the file, with these columns after the first."""
+  @property
+  def name(self) -> str:
+    """Name of the file."""
+    return self._path.name
+
+  def digest(self, round_number: int) -> str:
+    """Returns the SHA-256 of what the rows up to a round say.
+
+    Empty cells do not count: a column that a later round has added is one more
+    of them in each earlier row.
+
+    Args:
+      round_number: The round.
+    """
+    for number, digest in reversed(self._digests.items()):
+      if number <= round_number:
+        return digest
+    return ''
+
+  def _note(self, rows: list[list[str]]) -> None:
+    """Adds rows, whose columns are those of the file, to the digest."""
+    for number, *cells in rows:
+      pairs = zip(self._columns, cells, strict=True)
+      told = [text for pair in pairs if pair[1] for text in pair]
+      self._sha256.update(line([number, *told]).encode())
+      self._digests[int(number)] = self._sha256.hexdigest()
+
+  def _start(self, columns: list[str], digest: str | None) -> None:
+    """Opens the file, with these columns after the first.
+
+    Args:
+      columns: The columns.
+      digest: What `digest` has to be; `None` where that is not known.
+    """
+    if digest not in (None, self.digest(sys.maxsize)):
+      raise MetricLogError(
+        f'{self._path} does not hold what the run wrote: a row was changed. '
+        'Restore the file from a copy, or start anew in another folder.'
+      )
     try:
       self._rewrite(columns, self._rows)
     except OSError as error:

@@ -22,7 +22,11 @@ class RowsOfRounds(round_table.RoundTable):
   what: ClassVar[str]
 
   def __init__(
-    self, path: str | os.PathLike, first_round: int, rounds: Sequence[int]
+    self,
+    path: str | os.PathLike,
+    first_round: int,
+    rounds: Sequence[int],
+    digest: str | None = None,
   ):
     """Opens the log of a run that starts or continues with `first_round`.
 
@@ -30,10 +34,11 @@ class RowsOfRounds(round_table.RoundTable):
       path: The CSV file.
       first_round: Rows of this round and later ones are dropped.
       rounds: The earlier rounds whose rows the file must hold.
+      digest: Of these rows, where it is known.
 
     Raises:
-      MetricLogError: If the file cannot be written, is not such a log, or lacks
-        rows.
+      MetricLogError: If the file cannot be written, is not such a log, lacks
+        rows, or has other rows than `digest` says.
     """
     super().__init__(path, first_round)
     if self._rows and self._columns != list(self.columns):
@@ -48,7 +53,7 @@ class RowsOfRounds(round_table.RoundTable):
         f'rounds {list(rounds)} in which they were evaluated: restore it from '
         'a copy, or start anew in another folder.'
       )
-    self._start(list(self.columns))
+    self._start(list(self.columns), digest)
     # The columns are fixed, so the earlier rows are not needed again.
     self._rows = []
 
@@ -62,22 +67,21 @@ class RowsOfRounds(round_table.RoundTable):
     Raises:
       MetricLogError: If they cannot be written.
     """
-    lines = (
-      round_table.line(
-        [
-          str(round_number),
-          *(
-            round_table.cell(name, _one_line(value))
-            for name, value in zip(self.columns, row, strict=True)
-          ),
-        ]
-      )
+    cells = [
+      [
+        str(round_number),
+        *(
+          round_table.cell(name, _one_line(value))
+          for name, value in zip(self.columns, row, strict=True)
+        ),
+      ]
       for row in rows
-    )
+    ]
     try:
-      self._append_lines(''.join(lines))
+      self._append_lines(''.join(map(round_table.line, cells)))
     except OSError as error:
       raise self._write_error(error) from error
+    self._note(cells)
 
 
 class ClientLog(RowsOfRounds):
@@ -137,7 +141,9 @@ def opened(
   if not is_wanted and not path.exists():
     yield None
     return
-  with kind(path, first_round, log.rounds_with(column)) as rows:
+  digest = log.stored.get(path.name)
+  with kind(path, first_round, log.rounds_with(column), digest) as rows:
+    log.tables.append(rows)
     yield rows if is_wanted else None
 
 

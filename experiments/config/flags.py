@@ -8,6 +8,9 @@ from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from tff_ssl.setting import Setting
 
+# Far more than there are flags. absl reads flags in a time that grows with the
+# square of their number.
+_MAX_ARGUMENTS = 10_000
 _DEFINE = {
   str: flags.DEFINE_string,
   int: flags.DEFINE_integer,
@@ -88,7 +91,7 @@ def _with_flag_files(argv: list[str]) -> list[str]:
   """Returns a command line with the flags of its flag files in it."""
   remedy = 'give the path of a text file with a flag in each line'
   try:
-    return flags.FlagValues().read_flags_from_files(argv)
+    argv = flags.FlagValues().read_flags_from_files(argv)
   except flags.CantOpenFlagFileError as error:
     cause = error.__context__  # Of the operating system.
     raise UsageError(
@@ -102,6 +105,12 @@ def _with_flag_files(argv: list[str]) -> list[str]:
     raise UsageError('--flagfile has no value: give --flagfile=PATH.') from (
       error
     )
+  if len(argv) > _MAX_ARGUMENTS:
+    raise UsageError(
+      f'--flagfile makes {len(argv):,} arguments, and {_MAX_ARGUMENTS:,} are '
+      f'the most: {remedy}.'
+    )
+  return argv
 
 
 def _define(

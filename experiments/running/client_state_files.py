@@ -163,14 +163,20 @@ class ClientStateFiles:
       number = f' (1 of {len(faults)} such files)' if faults[1:] else ''
       raise checkpoints.UnsoundCheckpointError(f'{faults[0]}{number}')
 
-  def prune(self, clients: Iterable[int], oldest_round: int) -> None:
+  def prune(self, clients: Iterable[int] | None, oldest_round: int) -> None:
     """Deletes client states that no kept checkpoint needs.
 
     Args:
-      clients: The clients whose states to look at.
+      clients: The clients whose states to look at; `None` for all that have
+        one.
       oldest_round: Rounds done at the oldest kept checkpoint.
+
+    Raises:
+      CheckpointError: If one cannot be deleted.
     """
-    client_state.prune(self._folder, self._seed, clients, oldest_round)
+    clients = self._known if clients is None else clients
+    with _explaining(self._folder):
+      client_state.prune(self._folder, self._seed, clients, oldest_round)
 
   def _newest(self, round_number, clients=None):
     return client_state.newest(self._folder, self._seed, round_number, clients)
@@ -186,8 +192,8 @@ def _explaining(path):
   except OSError as error:
     raise checkpoints.CheckpointError(
       f'The client states of this round, {path}, cannot be brought to the '
-      f'disk: {error.strerror}. The last sound checkpoint is untouched: mend '
-      'the disk and start again to continue.'
+      f'disk, or old ones be removed: {error.strerror}. The last sound '
+      'checkpoint is untouched: mend the disk and start again to continue.'
     ) from error
 
 

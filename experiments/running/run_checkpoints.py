@@ -1,14 +1,17 @@
 """The checkpoints of a run: the process's state and all that belongs to it."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.artifacts import checkpoints
+from experiments.artifacts import checkpoints, metric_log
 from experiments.measuring.finished_round import FinishedRound
 from experiments.running import classifiers
 from experiments.running import participation as participation_lib
 from experiments.running import rewinds as rewinds_lib
 from experiments.running.client_state_files import ClientStateFiles
+
+_TABLES = 'tables.json'
 
 
 class RunCheckpoints:
@@ -37,6 +40,9 @@ class RunCheckpoints:
     Attributes:
       rewinds: When clients pause, as of the newest checkpoint.
       participation: Who has taken part.
+      digests: Of the tables of the run, as `MetricLog.digests` gives them, of
+        the checkpoint that was loaded.
+      log: The run's metrics, whose digests a checkpoint keeps.
     """
     self._manager = manager
     self._client_states = client_states
@@ -45,6 +51,8 @@ class RunCheckpoints:
     self._leaves_collapsed = on_collapse == 'rewind'
     self.rewinds = rewinds_lib.Rewinds()
     self.participation = participation_lib.Participation()
+    self.digests: dict[str, str] = {}
+    self.log: metric_log.MetricLog | None = None
 
   def load_latest(self) -> tuple[int, Any] | None:
     """Returns the rounds done and the state of the newest sound checkpoint.
@@ -57,6 +65,7 @@ class RunCheckpoints:
       None if states is None else states.resume
     )
     self.participation = participation_lib.Participation()
+    self.digests = {}
     if loaded is not None:
       self.participation = participation_lib.Participation.unpack(
         self._manager.file_of_loaded(participation_lib.FILE)
@@ -64,8 +73,22 @@ class RunCheckpoints:
       self.rewinds = rewinds_lib.Rewinds.unpack(
         self._manager.file_of_loaded(rewinds_lib.FILE)
       )
+      self.digests = json.loads(self._manager.file_of_loaded(_TABLES) or '{}')
       self._pin()
     return loaded
+
+  def finish_pruning(self) -> None:
+    """Deletes what a run that was killed while it pruned has left.
+
+    Raises:
+      CheckpointError: If something cannot be deleted.
+    """
+    self._manager.prune()
+    self._prune_states(None)
+
+  def _prune_states(self, clients: Iterable[int] | None) -> None:
+    if self._client_states is not None:
+      self._client_states.prune(clients, self._manager.oldest_round())
 
   def go_back(
     self, collapsed: FinishedRound, initial_state: Any
@@ -144,6 +167,9 @@ class RunCheckpoints:
       self._pin()
     else:  # Nothing keeps that checkpoint.
       self.rewinds.sound_round = None
+    if self.log is not None:
+      digests = self.log.digests(finished.number)
+      files[_TABLES] = json.dumps(digests).encode()
     if self._keeps_sound or self.rewinds.pauses:
       files[rewinds_lib.FILE] = self.rewinds.pack()
     more['files'] = files
@@ -152,5 +178,4 @@ class RunCheckpoints:
     if states is not None:
       more['client_states'] = states.record(finished.number, participants)
     self._manager.save(finished.number, finished.state, **more)
-    if states is not None:
-      states.prune(participants, self._manager.oldest_round())
+    self._prune_states(participants)

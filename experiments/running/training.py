@@ -103,6 +103,7 @@ def run(
   # Nothing is refused from here on.
   folder.write_flags(settings.used)
   folder.keep()
+  saved.finish_pruning()
   # Of fewer rounds, or of the same: what it says of the files ends here.
   folder.summary.unlink(missing_ok=True)
   if note := folder.write_versions(first_round):
@@ -111,7 +112,7 @@ def run(
   with _failures_of_a_run():
     while True:
       with _opened_logs(
-        settings, folder, first_round, evaluator, owners, labels_by_class
+        settings, folder, first_round, evaluator, owners, labels_by_class, saved
       ) as (test, logs, progress):
         try:
           state = _build_loop(opened, saved).run(
@@ -425,7 +426,7 @@ def _failures_of_a_run() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened_logs(
-  settings, folder, first_round, evaluator, owners, labels_by_class
+  settings, folder, first_round, evaluator, owners, labels_by_class, saved
 ):
   """Opens what is written in each round.
 
@@ -442,7 +443,9 @@ def _opened_logs(
   )
   try:
     with (
-      metric_log.MetricLog(folder.metrics, first_round + 1) as log,
+      metric_log.MetricLog(
+        folder.metrics, first_round + 1, saved.digests
+      ) as log,
       client_evaluation.opened(
         evaluator, owners, folder.clients, first_round + 1, log
       ) as evaluate_clients,
@@ -450,6 +453,7 @@ def _opened_logs(
         labels_by_class, folder.pseudo_labels, first_round + 1, log
       ),
     ):
+      saved.log = log
       test = evaluation.TestMeasurement(
         evaluator,
         total_rounds=settings.total_rounds,

@@ -311,13 +311,17 @@ def test_damaged_checkpoint_falls_back(whole, cache, tmp_path, caplog):
 
 
 @pytest.mark.dear
-def test_metrics_that_were_lost_are_not_passed_over(
+def test_metrics_that_were_edited_or_lost_are_not_passed_over(
   whole, cache, tmp_path, error_of
 ):
   folder = tmp_path / 'run'
   shutil.copytree(whole, folder)
-  (folder / 'metrics.csv').unlink()
   where = (cache, f'--run_dir={folder}')
+  lines = (folder / 'metrics.csv').read_text().splitlines()
+  lines[2] = lines[2].replace('.', '.5', 1)
+  (folder / 'metrics.csv').write_text('\n'.join([*lines, '']))
+  assert 'a row was changed' in error_of(run.main, *GROUPING, *where, code=1)
+  (folder / 'metrics.csv').unlink()
   error = error_of(run.main, *GROUPING, *where, code=1)
   assert f'metrics.csv has 0 of the {ROUNDS} rounds' in error
 

@@ -1,5 +1,7 @@
 """Images of a user's files, and what is refused of them."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -74,6 +76,11 @@ def cut_off(path):
   path.write_bytes(path.read_bytes()[:-30])
 
 
+def larger_than_the_memory(path):
+  png(path, np.zeros((9, 5), np.uint8))
+  os.truncate(path, 2**40)
+
+
 def npy(array):
   return lambda path: np.save(path, array)
 
@@ -119,6 +126,7 @@ def npz(**arrays):
       'found 16 bits per',
     ),
     ('a.png', cut_off, 'no complete PNG or JPEG file'),
+    ('a.png', larger_than_the_memory, 'found images of [9, 5, 1]'),
   ],
 )
 def test_what_cannot_be_read(name, write, message, tmp_path, refusal):

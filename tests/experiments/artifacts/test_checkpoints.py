@@ -440,7 +440,7 @@ def test_failure_at_every_system_call(tmp_path, failing_calls, error):
           text = str(caught)
           assert 'No space left' in text and str(folder) in text
           if 'cannot be removed' in text:  # An old one; the new one is there.
-            assert 'round 3 is written' in text
+            assert 'newest one is written' in text
             assert (folder / 'round_00000003').exists()
           else:
             assert 'untouched' in text and 'bytes' in text

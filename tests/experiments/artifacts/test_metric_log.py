@@ -86,6 +86,25 @@ def test_resume_drops_repeated_and_torn_rows(path, torn):
   assert path.read_bytes() == uninterrupted
 
 
+def test_an_edited_row_is_told(path):
+  with metric_log.MetricLog(path, 1) as log:
+    log.append(1, {'x': 0.125})
+    log.append(2, {'x': 0.25})
+    stored = log.digests(2)
+    # Of a round that is repeated, with a column that stays.
+    log.append(3, {'x': 0.375, 'y': 1})
+  with metric_log.MetricLog(path, 3, stored) as log:
+    assert log.digests(2) == stored
+  whole = path.read_text()
+  for damage in (('0.125', '0.5'), ('1,0.125,\n', '1,,0.125\n'), ('x', 'z')):
+    damaged = whole.replace(*damage)
+    assert damaged != whole
+    path.write_text(damaged)
+    with pytest.raises(metric_log.MetricLogError, match='a row was changed'):
+      metric_log.MetricLog(path, 3, stored)
+    assert path.read_text() == damaged
+
+
 def test_a_round_has_one_row(path):
   with metric_log.MetricLog(path, 1) as log:
     log.append(2, {'x': 1})

@@ -83,6 +83,19 @@ def test_rows_that_are_missing_are_not_passed_over(tmp_path, damage):
   assert path.read_text() == damaged
 
 
+def test_an_edited_row_is_told(tmp_path):
+  path = tmp_path / 'clients.csv'
+  with rows_of_rounds.ClientLog(path, 1, []) as log:
+    for number in (2, 4, 6):
+      log.append(number, rows(number))
+    digest = log.digest(5)
+  with rows_of_rounds.ClientLog(path, 5, [2, 4], digest):
+    pass
+  path.write_text(path.read_text().replace('2,0,a,3,0.25', '2,0,a,3,0.75'))
+  with pytest.raises(MetricLogError, match='a row was changed'):
+    rows_of_rounds.ClientLog(path, 5, [2, 4], digest)
+
+
 def test_lost_file_is_an_error(tmp_path):
   with pytest.raises(MetricLogError, match=r'the rounds \[2\] in which'):
     rows_of_rounds.ClientLog(tmp_path / 'clients.csv', 3, [2])

@@ -98,6 +98,13 @@ def test_refusals_are_one_line_that_names_the_flag(argument, message):
   assert '\n' not in str(caught.value)
 
 
+def test_flag_file_of_very_many_lines(tmp_path):
+  path = tmp_path / 'flags.txt'
+  path.write_text('--seed=1\n' * 200_000)
+  with pytest.raises(flags.UsageError, match='makes 200,001 arguments'):
+    parse(f'--flagfile={path}')
+
+
 def test_flag_file_that_is_no_text(tmp_path):
   path = tmp_path / 'flags.txt'
   path.write_bytes(b'\xff\xfe--seed=1\n')
