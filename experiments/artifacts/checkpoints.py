@@ -355,10 +355,9 @@ class CheckpointManager:
 
     Args:
       check_client_states: Called with the round of a checkpoint and what `save`
-        got as `client_states` (`None` for a checkpoint of an older version of
-        this library). It raises `UnsoundCheckpointError` where the files do not
-        match; an older checkpoint is then tried. `None` where only the server's
-        state is of interest.
+        got as `client_states`. It raises `UnsoundCheckpointError` where the
+        files do not match; an older checkpoint is then tried. `None` where only
+        the server's state is of interest.
 
     Returns:
       Its round and state (numpy arrays where the template has arrays or

@@ -23,8 +23,6 @@ _SEALED = (
   *('split.json', 'split.npz', 'versions.json'),
 )
 _FILES, _OWN = 'files', 'sha256'
-# What readers count on, also in summaries of versions that did not seal them.
-_NEEDED = {'process': str, 'seed': int, 'rounds': int, 'flags': dict}
 _REMEDY = 'restore it from a copy, or run the run once more in another folder'
 
 
@@ -62,18 +60,15 @@ def read(folder: str | os.PathLike) -> dict[str, Any] | None:
     return None
   try:
     values = json.loads(path.read_bytes())
-  except (OSError, ValueError, RecursionError) as error:
+    is_sound = values.pop(_OWN) == _digest(_canonical(values))
+  except (
+    *(OSError, ValueError, RecursionError),
+    *(AttributeError, KeyError, TypeError),  # Not a table with a SHA-256.
+  ) as error:
     raise UsageError(
-      f'{path} cannot be read ({type(error).__name__}): {_REMEDY}.'
+      f'{path} is no summary of a run ({type(error).__name__}): {_REMEDY}.'
     ) from error
-  if not isinstance(values, dict) or not all(
-    type(values.get(name)) is kind for name, kind in _NEEDED.items()
-  ):
-    raise UsageError(f'{path} is no summary of a run: {_REMEDY}.')
-  own = values.pop(_OWN, None)
-  if own is None:
-    return values  # Of an older version.
-  if own != _digest(_canonical(values)):
+  if not is_sound:
     raise UsageError(f'{path} does not match its SHA-256: {_REMEDY}.')
   for name, digest in values[_FILES].items():
     _check(path.with_name(name), digest)

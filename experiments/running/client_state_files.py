@@ -7,7 +7,6 @@ round. This module ties the files of all clients to the checkpoints of a run.
 import contextlib
 import dataclasses
 import hashlib
-import logging
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -83,15 +82,13 @@ class ClientStateFiles:
     # By client, its newest state: the file's name and SHA-256.
     self._known: dict[int, tuple[str, str]] = {}
 
-  def record(
-    self, round_number: int, clients: Iterable[int] | None
-  ) -> dict[str, str]:
+  def record(self, round_number: int, clients: Iterable[int]) -> dict[str, str]:
     """Waits until all new states are on the disk.
 
     Args:
       round_number: Rounds done.
       clients: The participants since the last call; no other state can have
-        changed. `None` for all clients.
+        changed.
 
     Returns:
       The SHA-256 of the newest state of each client, by file name.
@@ -123,9 +120,7 @@ class ClientStateFiles:
 
     Args:
       round_number: Rounds done at the checkpoint.
-      digests: What `record` returned for it; `None` for a checkpoint of an
-        older version of this library. A warning then says that its states are
-        used unchecked.
+      digests: What `record` returned for it; `None` if it names no states.
 
     Raises:
       UnsoundCheckpointError: If a state is missing or differs.
@@ -133,16 +128,7 @@ class ClientStateFiles:
     """
     self._known = {}
     if digests is None:
-      number = len(self.record(round_number, None))
-      logging.getLogger(__name__).warning(
-        'The checkpoint of round %d is of an older version of tff_ssl, which '
-        'kept no SHA-256 of client states: the %d states in %s are used '
-        'unchecked.',
-        round_number,
-        number,
-        self._folder,
-      )
-      return
+      raise checkpoints.UnsoundCheckpointError('it names no client states')
     missing = [
       f'{self._folder / name} is missing'
       for name in digests

@@ -6,6 +6,7 @@ import pathlib
 import pandas as pd
 
 from experiments import run
+from experiments.artifacts import results
 
 # Flags of a run of milliseconds a round.
 SMALL = (
@@ -57,7 +58,10 @@ def write(folder, metrics=None, **summary):
   folder.mkdir(parents=True, exist_ok=True)
   if metrics is not None:
     pd.DataFrame(metrics).to_csv(folder / 'metrics.csv', index=False)
-  (folder / 'summary.json').write_text(json.dumps(summary))
+  # Of a summary that is changed here, all but its seal.
+  summary.pop('sha256', None)
+  sealed = results.sealed(summary, folder)
+  (folder / results.FILE).write_text(json.dumps(sealed))
   return folder
 
 

@@ -94,22 +94,10 @@ def test_a_damaged_file_is_one_sentence(folder, name, tmp_path, capsys):
 
 @pytest.mark.parametrize(
   'text',
-  [
-    *('', 'no JSON', '[]', '3', 'null', '{}', '\xff', '[' * 100_000),
-    *(
-      json.dumps({'process': 'a', 'seed': 0, 'rounds': 2, 'flags': {}} | wrong)
-      for wrong in (
-        {'flags': []},
-        {'rounds': '2'},
-        {'rounds': True},
-        {'seed': None},
-        {'process': ['a']},
-      )
-    ),
-  ],
+  ['', 'no JSON', '[]', '3', 'null', '{}', '\xff', '[' * 100_000]
+  + ['{"process": "a", "seed": 0, "rounds": 2, "flags": {}}'],
 )
 def test_what_is_no_summary_is_refused(tmp_path, text):
-  """Also of versions that did not seal theirs."""
   (tmp_path / results.FILE).write_text(text, encoding='latin-1')
-  with pytest.raises(UsageError, match=r'summary\.json (cannot|is no summary)'):
+  with pytest.raises(UsageError, match=r'summary\.json is no summary'):
     results.read(tmp_path)

@@ -206,10 +206,9 @@ def test_texts_of_users_are_no_elements(tmp_path):
       pd.DataFrame({'client': [0], 'name': [name], 'invited': [2]}).to_csv(
         run / 'participation.csv', index=False
       )
-      summary = json.loads((run / 'summary.json').read_text())
-      summary['data'] = name
+      summary = run_folders.summary_of(run)
       summary['flags']['recipe'] = name
-      (run / 'summary.json').write_text(json.dumps(summary))
+      run_folders.write(run, **{**summary, 'data': name})
     found.append(write_page(tmp_path / folder, runs, 'server_only'))
   hostile, plain = found
   page = Page(hostile)

@@ -142,20 +142,12 @@ def test_all_states_missing_is_one_sentence(trained):
     trained.resume()
 
 
-def test_a_checkpoint_without_digests_is_resumed(tmp_path, caplog):
+def test_a_checkpoint_that_names_no_states_is_refused(tmp_path):
   run = Run(tmp_path)
-  for client, round_num in ((0, 0), (0, 1), (1, 1), (0, 2)):
-    write(run.path(client, round_num), b'old')
-  run.manager.save(2, STATE)  # As an older version did.
-  again, round_number = run.resume()
-  assert round_number == 2
-  [warning] = caplog.messages
-  assert 'older version' in warning and '2 states' in warning
-  assert str(tmp_path / 'client_states') in warning
-  again.train(2, 3)
-  assert len(again.manifest(3)['client_states']) == 3
-  flip(again.path(0, 2))
-  assert again.resume()[1] == 2
+  write(run.path(0, 0), b'old')
+  run.manager.save(2, STATE)
+  with pytest.raises(checkpoints.CheckpointError, match='no client states'):
+    run.resume()
 
 
 def test_states_are_on_the_disk_before_a_checkpoint(tmp_path, monkeypatch):

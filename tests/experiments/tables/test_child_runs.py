@@ -1,6 +1,5 @@
 """Runs one after another, with a small program in place of the runner."""
 
-import json
 import os
 import pathlib
 import signal
@@ -95,14 +94,14 @@ def test_other_flags_or_fewer_rounds_are_not_finished(make):
   assert not child_runs.is_finished(run.settings)
   run_folders.write_finished(run.settings)
   assert child_runs.is_finished(run.settings)
-  path = pathlib.Path(run.settings.run_dir) / 'summary.json'
-  summary = json.loads(path.read_text())
+  folder = pathlib.Path(run.settings.run_dir)
+  summary = run_folders.summary_of(folder)
   for other in (
     {'rounds': run.settings.total_rounds - 1},
     {'flags': summary['flags'] | {'learning_rate': 0.5}},
     {'partition_digest': 'of other data'},
   ):
-    path.write_text(json.dumps(summary | other))
+    run_folders.write(folder, **{**summary, **other})
     assert not child_runs.is_finished(run.settings)
 
 

@@ -1,8 +1,7 @@
 """Measures on metrics written by hand."""
 
-import json
-
 import pytest
+import run_folders
 
 from experiments.tables import measures
 
@@ -70,7 +69,7 @@ def test_nothing_evaluated(tmp_path, text):
 
 def test_costs_are_those_of_the_summary(run_dir):
   summary = {'accuracy': 0.625, 'seconds_per_client': 1.5}
-  (run_dir / 'summary.json').write_text(json.dumps(summary))
+  run_folders.write(run_dir, **summary)
   assert measures.parse('seconds_per_client').of_run(run_dir) == 1.5
   # A process without clients.
   passes = measures.parse('forward_passes_per_client')
