@@ -157,6 +157,8 @@ def _read(table) -> dict[str, Recipe]:
     usage.check_name('table', table, tables())
     path = FOLDER / f'{table}.csv'
   try:
+    if path.exists() and not path.is_file():
+      raise OSError('no file')  # Who opens a pipe waits for ever.
     with path.open(newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file, strict=True)
       # An empty file has none; once it is closed, they cannot be asked for.
