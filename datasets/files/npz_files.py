@@ -63,7 +63,7 @@ def read_npy_header(
     reason = str(error).partition('\n')[0]
     raise ValueError(f'a header that makes no sense: {reason}') from error
   if not dtype.itemsize or any(type(n) is not int or n < 0 for n in shape):
-    raise ValueError(f'a header that declares {dtype} {list(shape)}')
+    raise ValueError(f'the header declares {dtype} {list(shape)}')
   return shape, dtype, stream.tell() + math.prod(shape) * dtype.itemsize
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from datasets.sources import examples_to_classify
 from experiments.artifacts import run_folder
 
 # Beside the SavedModel: the names of its classes, and how files become
@@ -187,7 +188,9 @@ def _texts(values: Any) -> list[str]:
 
 def _checked_preprocessing(content: Any) -> Mapping[str, Any]:
   """Returns what `Source.preprocessing` can be, where the content is that."""
-  if content.get('kind') == 'table':
+  if content['kind'] not in examples_to_classify.KINDS:
+    raise ValueError('an unknown kind')
+  if content['kind'] == 'table':
     if not all(map(math.isfinite, content['numbers'].values())):
       raise ValueError('a mean that is not finite')
     for words in content['words'].values():

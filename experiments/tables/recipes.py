@@ -51,6 +51,7 @@ _COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
 _COLUMNS_WITH_MEASURE = (*_COLUMNS[:3], 'measure', *_COLUMNS[3:])
 _SAME_AS = 'same_as='
 _COMMON = 'common'
+_LONGEST_CELL = 10_000
 _FLAG = re.compile(r'--(\w+)=(.*)', re.DOTALL)
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 # The flags that a row must not have: whoever runs it chooses them.
@@ -194,6 +195,12 @@ def _check_cells(table, line, columns) -> None:
     raise UsageError(
       f'The row {line["row"]!r} of {table} has not {columns} cells: '
       'write cells that hold commas in quotes.'
+    )
+  # Flags are taken apart in a time that grows with the square of their length.
+  if max(map(len, line.values())) > _LONGEST_CELL:
+    raise UsageError(
+      f'The row {line["row"]!r} of {table} has a cell of more than '
+      f'{_LONGEST_CELL:,} characters: shorten it.'
     )
 
 
