@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import pathlib
 
 import costs
 import damage
@@ -18,6 +19,8 @@ from datasets.records import split_manifest
 from datasets.sources import (
   catalogue,
   examples_to_classify,
+  image_folder,
+  image_sets,
   npz,
   npz_sets,
 )
@@ -55,12 +58,12 @@ def plain(value):
   return value
 
 
-def load(source, folder):
+def load(source, folder, cache_dir='unused'):
   """Loads a data set as a run does, whose defaults follow the files."""
   if callable(source.SPEC.defaults):
     source.SPEC.defaults({'data_dir': str(folder)})
   return plain(
-    catalogue.load(source.SPEC.name, data_dir=str(folder), cache_dir='unused')
+    catalogue.load(source.SPEC.name, data_dir=str(folder), cache_dir=cache_dir)
   )
 
 
@@ -238,6 +241,38 @@ def test_pictures(ending, mutators, tmp_path):
     return plain(examples_to_classify.read(str(path), shape, kind))
 
   damage.try_all(path, read, mutators, may_differ=PIXELS)
+
+
+@pytest.mark.parametrize(
+  'source, name, mutators',
+  costs.rest_in(
+    'parts',
+    [
+      (image_folder, 'train/a/1/0.png', damage.PNG),
+      (image_folder, 'test/1/0.jpg', damage.JPEG),
+      (image_sets, 'train/a/1/0.png', damage.PNG),
+      (image_sets, 'prevalence.csv', damage.CSV),
+    ],
+  ),
+)
+def test_folders_of_pictures(source, name, mutators, tmp_path):
+  root = tmp_path / 'pictures'
+  ending = pathlib.Path(name).suffix.replace('.csv', '.png')
+  for place in ('train/a/1', 'train/a/2', 'test/1', 'test/2'):
+    (root / place).mkdir(parents=True)
+    for number in range(2):
+      picture = Image.fromarray(IMAGES[number])
+      picture.save(root / place / f'{number}{ending}')
+  if source is image_sets:
+    (root / 'prevalence.csv').write_text(
+      'system,hospital,1,2\na,1,.25,.75\na,2,.5,.5\n'
+    )
+  damage.try_all(
+    root / name,
+    lambda: load(source, root, cache_dir=str(tmp_path / 'cache')),
+    mutators,
+    may_differ=PIXELS,
+  )
 
 
 def test_npz_to_classify(tmp_path):
