@@ -202,6 +202,13 @@ def test_parquet(tmp_path):
   )
 
 
+def test_blank_lines_are_no_damage(tmp_path):
+  path = tmp_path / 'new.csv'
+  path.write_text('\n \na,b\n1,"x,\ny"\n\n  \n2,\n\n')
+  frame = table_files.read_one(str(path), {})
+  assert frame['a'].tolist() == [1, 2] and frame['b'][0] == 'x,\ny'
+
+
 def test_rows_beyond_all_memory(tmp_path, monkeypatch, refusal):
   """A page of equal cells takes a few bytes, however many rows it has."""
   path = tmp_path / 'new.parquet'

@@ -362,13 +362,12 @@ def _check_cells(path: str) -> None:
 
 
 def _flaw_of(lines) -> str | None:
-  names = next(lines, [])
+  # pandas passes blank lines over.
+  rows = (cells for cells in lines if len(cells) > 1 or ''.join(cells).strip())
+  names = next(rows, [])
   if len(set(names)) < len(names):
     return f'two columns of {names[:5]} have one name: rename or remove one'
-  for cells in lines:
-    text = ''.join(cells)
-    if len(cells) < 2 and not text.strip():
-      continue  # pandas passes blank lines over.
+  for cells in rows:
     line = f'line {lines.line_num}'
     if len(cells) != len(names):
       return (
@@ -377,7 +376,7 @@ def _flaw_of(lines) -> str | None:
       )
     if cells == names:
       return f'{line} repeats the first: give each row once'
-    if '\0' in text:
+    if '\0' in ''.join(cells):
       return f'{line} holds a NUL byte: write the file anew'
   return None
 
@@ -387,17 +386,21 @@ def _check_columns(path: str) -> None:
   with parquet.ParquetFile(path) as file:
     schema, rows = file.schema_arrow, file.metadata.num_rows
   if len(set(schema.names)) < len(schema.names):
-    raise ValueError(f'two columns of {schema.names[:5]} have one name')
+    raise ValueError(
+      f'two columns of {schema.names[:5]} have one name: rename or remove one'
+    )
   nested = [field.name for field in schema if field.type.num_fields]
   if nested:
-    raise ValueError(f'the cells of {nested[0]!r} hold lists or tables')
+    raise ValueError(
+      f'the cells of {nested[0]!r} hold lists or tables: leave the column out'
+    )
   # A byte may stand for millions of equal cells.
   needed = 8 * rows * len(schema.names)
   free = psutil.virtual_memory().available
   if needed > free:
     raise ValueError(
       f'{rows:,} rows take {needed / 1e9:.3g} GB or more, and '
-      f'{free / 1e9:.3g} GB of memory are free'
+      f'{free / 1e9:.3g} GB of memory are free: give fewer'
     )
 
 
