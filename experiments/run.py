@@ -106,7 +106,7 @@ def _import_runner():
 
 
 def _complain(error: Exception, exit_code: int) -> int:
-  print(f'error: {error}', file=sys.stderr)
+  print(f'error: {usage.sentence(error)}', file=sys.stderr)
   return exit_code
 
 

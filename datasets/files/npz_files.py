@@ -5,13 +5,17 @@ headers are checked first, because NumPy allocates the memory that a header
 declares before it reads.
 """
 
+import contextlib
 import dataclasses
 import hashlib
+import lzma
 import math
 import os
+import struct
+import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -26,6 +30,12 @@ _HEADER_READERS = {
   (1, 0): np.lib.format.read_array_header_1_0,
   (2, 0): np.lib.format.read_array_header_2_0,
 }
+# What the readers of zip files raise where bytes make no sense to them.
+_DAMAGED = (
+  *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+  *(EOFError, OSError, LookupError, UnicodeError),
+  RuntimeError,  # Encrypted, or packed in an unknown way.
+)
 
 
 def read_npy_header(
@@ -40,10 +50,20 @@ def read_npy_header(
     The shape, the dtype, and the bytes of the whole file that they declare.
 
   Raises:
-    ValueError, KeyError: If it is no npy file of a known version.
+    ValueError: If it is no npy file of a known version.
   """
-  read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
-  shape, _, dtype = read_header(stream)
+  try:
+    read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
+    shape, _, dtype = read_header(stream)
+  except (
+    *(ValueError, LookupError, TypeError, SyntaxError, tokenize.TokenError),
+    *(MemoryError, RecursionError),  # Of brackets in brackets.
+  ) as error:
+    # NumPy's advice, to trust the file, stands in further lines.
+    reason = str(error).partition('\n')[0]
+    raise ValueError(f'a header that makes no sense: {reason}') from error
+  if not dtype.itemsize or any(type(n) is not int or n < 0 for n in shape):
+    raise ValueError(f'the header declares {dtype} {list(shape)}')
   return shape, dtype, stream.tell() + math.prod(shape) * dtype.itemsize
 
 
@@ -78,12 +98,10 @@ class NpzFile:
     Args:
       key: The key of the array.
     """
-    if not os.path.isfile(self.path):
-      return False
     try:
-      with zipfile.ZipFile(self.path) as archive:
+      with self._opened() as archive:
         return key in map(_key, archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError):
+    except ValueError:
       return False
 
   def length(self, key: str) -> int:
@@ -95,11 +113,11 @@ class NpzFile:
       key: The key of the array.
     """
     try:
-      with zipfile.ZipFile(self.path) as archive:
+      with self._opened() as archive:
         for member in archive.infolist():
           if _key(member) == key:
             return self._read_header(archive, member)[0][0]
-    except (zipfile.BadZipFile, OSError, ValueError, LookupError):
+    except ValueError:
       pass
     return 0
 
@@ -109,7 +127,7 @@ class NpzFile:
     Args:
       known: Keys.
     """
-    with zipfile.ZipFile(self.path) as archive:
+    with self._opened() as archive:
       return sorted({_key(m) for m in archive.infolist()} - set(known))
 
   def declared_bytes(self) -> int:
@@ -118,13 +136,8 @@ class NpzFile:
     Raises:
       ValueError: If the file is not a zip file.
     """
-    try:
-      with zipfile.ZipFile(self.path) as archive:
-        return sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
-      raise ValueError(
-        f'{self.path}: no complete npz file ({error}); {self.remedy}.'
-      ) from error
+    with self._opened() as archive:
+      return sum(member.file_size for member in archive.infolist())
 
   def read(
     self,
@@ -150,30 +163,33 @@ class NpzFile:
         array is pickled or does not have its declared size, or `check` raises
         it.
     """
+    with self._opened() as archive:
+      _check_directory(archive)
+      known = {*required, *optional}
+      self._check_keys(archive, required, known, ignores_others)
+      wanted = [m for m in archive.infolist() if _key(m) in known]
+      check({_key(m): self._read_header(archive, m) for m in wanted})
+      return {_key(m): self._read_array(archive, m) for m in wanted}
+
+  @contextlib.contextmanager
+  def _opened(self) -> Iterator[zipfile.ZipFile]:
+    """Opens the file; whatever makes no sense in its bytes is one sentence."""
     try:
-      with zipfile.ZipFile(self.path) as archive:
-        known = {*required, *optional}
-        self._check_keys(archive, required, known, ignores_others)
-        check(
-          {
-            _key(member): self._read_header(archive, member)
-            for member in archive.infolist()
-            if _key(member) in known
-          }
-        )
-      with np.load(self.path, allow_pickle=False) as arrays:
-        return {key: arrays[key] for key in arrays if key in known}
-    except (
-      zipfile.BadZipFile,
-      zlib.error,
-      EOFError,
-      OSError,
-      NotImplementedError,  # An unknown compression.
-      RuntimeError,  # An encrypted member.
-    ) as error:
-      raise ValueError(
-        f'{self.path}: damaged or unreadable ({error}); {self.remedy}.'
-      ) from error
+      if not os.path.isfile(self.path):  # Who opens a pipe waits for ever.
+        raise OSError('no such file')
+      archive = zipfile.ZipFile(self.path)
+    except (ValueError, *_DAMAGED) as error:
+      raise self._damaged(error) from error
+    with archive:
+      try:
+        yield archive
+      except _DAMAGED as error:
+        raise self._damaged(error) from error
+
+  def _damaged(self, error: Exception) -> ValueError:
+    return ValueError(
+      f'{self.path}: no complete npz file ({error}); {self.remedy}.'
+    )
 
   def _check_keys(self, archive, required, known, ignores_others) -> None:
     keys = [_key(member) for member in archive.infolist()]
@@ -198,7 +214,7 @@ class NpzFile:
     with archive.open(member) as stream:
       try:
         shape, dtype, declared = read_npy_header(stream)
-      except (ValueError, KeyError) as error:
+      except ValueError as error:
         raise ValueError(
           f'{self.path}: {key}: no plain npy array ({error}); {self.remedy}.'
         ) from error
@@ -212,6 +228,22 @@ class NpzFile:
         f'file holds {member.file_size}; {self.remedy}.'
       )
     return shape, dtype
+
+  def _read_array(self, archive, member) -> np.ndarray:
+    """Returns an array whose header is sound."""
+    with archive.open(member) as stream:
+      try:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+      except ValueError as error:
+        raise self._damaged(error) from error
+
+
+def _check_directory(archive: zipfile.ZipFile) -> None:
+  """Refuses a damaged zip directory, which may lack arrays in silence."""
+  for member in archive.infolist():
+    archive.open(member).close()  # Compares its two names.
+    if b'PK\1\2' in member.extra + member.comment:
+      raise zipfile.BadZipFile('an entry that holds others')
 
 
 def _key(member: zipfile.ZipInfo) -> str:

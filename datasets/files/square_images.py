@@ -63,6 +63,7 @@ def _check_header(file: pathlib.Path) -> bool:
   with _opened(file) as image:
     form, mode, size = image.format, image.mode, image.size
     frames = getattr(image, 'n_frames', 1)
+    has_colours = mode != 'P' or image.palette is not None
   if form == 'PNG':
     image_files.check_bits(file)
     if frames > 1:
@@ -70,6 +71,8 @@ def _check_header(file: pathlib.Path) -> bool:
         f'{file} is an animation of {frames} images: save the one that '
         'matters, or move it away.'
       )
+  if not has_colours:
+    raise ValueError(f'{file} lacks its palette: save it anew.')
   if mode not in (*_GREY, *_COLOUR):
     raise ValueError(
       f'{file} has colours of the kind {mode}: convert it to grey or RGB.'

@@ -7,13 +7,13 @@ split. Both are written atomically. Loading checks one against the other.
 
 import json
 import os
-import zipfile
-import zlib
+import stat
 
 import numpy as np
 
 from datasets.draws import label_masks
 from datasets.draws.label_masks import FIXED, REDRAWN
+from datasets.files import npz_files
 from datasets.partition.built_partition import Partition, SetPartition
 from tff_ssl import whole_files
 
@@ -25,8 +25,6 @@ IN_SETS = 'sets'
 _LABELS_AT = (AT_SERVER, AT_CLIENTS, DEALT, IN_SETS)
 # The type and rank of arrays that are not indices.
 _FORMS = {'class_priors': (np.float64, 3)}
-# RuntimeError: an encrypted file, or an unknown kind of compression.
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
 def check_labels_at(argument: str, value: str, partition: Partition):
@@ -241,6 +239,9 @@ def load(
     ValueError: If a file is damaged, or the two do not belong together.
     FileNotFoundError: If one is missing.
   """
+  for path in (path_json, path_npz):
+    if not stat.S_ISREG(os.stat(path).st_mode):
+      raise _damaged(path_json, path_npz)
   with open(path_json, 'rb') as file:
     text = file.read()
   try:
@@ -266,7 +267,10 @@ def load(
         labels['mask_ratio'] if labels.get('mask') == REDRAWN else None
       ),
     )
-  except (ValueError, TypeError, KeyError, IndexError) as error:
+  except (
+    *(ValueError, TypeError, LookupError),
+    RecursionError,  # Lists in lists, a thousand deep.
+  ) as error:
     raise _damaged(path_json, path_npz) from error
   if rewritten != description:
     raise _damaged(path_json, path_npz)
@@ -274,17 +278,15 @@ def load(
 
 
 def _load_arrays(path_npz, names):
-  with open(path_npz, 'rb') as file:
-    try:
-      with np.load(file, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in names}
-    except _ZIP_ERRORS as error:
-      raise ValueError(str(error)) from error
-  for name, array in arrays.items():
-    wanted = _FORMS.get(name, (np.int64, 1))
-    if (array.dtype, array.ndim) != wanted:
-      raise ValueError(f'{name} is {array.dtype}{list(array.shape)}')
-  return arrays
+  file = npz_files.NpzFile(os.fspath(path_npz), 'restore it')
+  npz_files.check_sizes([file], npz_files.MAX_BYTES)
+  return file.read(names, _check_forms, ignores_others=True)
+
+
+def _check_forms(headers):
+  for name, (shape, dtype) in headers.items():
+    if (dtype, len(shape)) != _FORMS.get(name, (np.int64, 1)):
+      raise ValueError(f'{name} is {dtype}{list(shape)}')
 
 
 def _damaged(path_json, path_npz):

@@ -12,6 +12,8 @@ import numpy as np
 from datasets.files import images_to_classify, square_images
 from datasets.sources.tables import table, table_files, text
 
+# Of `Source.preprocessing`.
+KINDS = ('pictures', 'table', 'text')
 _TABLES = ('.csv', '.parquet')
 _PICTURES = ('.png', '.jpg', '.jpeg')
 

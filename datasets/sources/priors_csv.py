@@ -12,6 +12,7 @@ The values are shares, not percentages. Those of a row sum to 1 within .001.
 import collections
 import csv
 import dataclasses
+import os
 import unicodedata
 from collections.abc import Sequence
 
@@ -98,6 +99,8 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
     ValueError: If the file is absent or is not such a table.
   """
   try:
+    if not os.path.isfile(path):
+      raise OSError('no such file')  # Who opens a pipe waits for ever.
     with open(path, newline='', encoding='utf-8-sig') as file:
       reader = csv.reader(file, strict=True)
       lines = [(reader.line_num, line) for line in reader if line]

@@ -1,6 +1,8 @@
 """Classifiers that `experiments.export` wrote, read without their runs."""
 
 import json
+import math
+import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from datasets.sources import examples_to_classify
 from experiments.artifacts import run_folder
 
 # Beside the SavedModel: the names of its classes, and how files become
@@ -70,6 +73,8 @@ class ExportedModel:
         f'holds a model of {num_classes} classes and {len(class_names)} names '
         f'in {_CLASSES}: {_REMEDY}.'
       )
+    if not _fits(preprocessing, tuple(shape)):
+      raise ValueError(f'holds a {_PREPROCESSING} of another model: {_REMEDY}.')
     self.input_shape = tuple(shape)
     self.class_names = tuple(class_names)
     self.preprocessing = preprocessing
@@ -146,7 +151,9 @@ def load(path: pathlib.Path) -> ExportedModel:
     )
   try:
     model = tf.saved_model.load(str(folder))
-  except (OSError, ValueError, LookupError, tf.errors.OpError) as error:
+  # TensorFlow raises a dozen types, some of them private, where a graph makes
+  # no sense to it.
+  except Exception as error:
     reason = str(error).partition('\n')[0]
     raise ValueError(
       f'holds a damaged SavedModel ({reason}): {_REMEDY}.'
@@ -159,12 +166,15 @@ def load(path: pathlib.Path) -> ExportedModel:
 
 def _read(file: pathlib.Path, parse: Callable[[Any], Any]) -> Any:
   """Returns what a file holds; `None` where there is no file."""
-  if not file.exists():
+  if not os.path.lexists(file):
     return None
   try:
-    return parse(json.loads(file.read_text()))
+    if not file.is_file():
+      raise OSError('no file')  # Who opens a pipe waits for ever.
+    return parse(json.loads(file.read_text('utf-8')))
   except (
     *(OSError, ValueError, LookupError, TypeError, AttributeError),
+    OverflowError,  # A whole number of hundreds of digits.
     RecursionError,  # Lists in lists, a thousand deep.
   ) as error:
     raise ValueError(f'holds a damaged {file.name}: {_REMEDY}.') from error
@@ -178,9 +188,20 @@ def _texts(values: Any) -> list[str]:
 
 def _checked_preprocessing(content: Any) -> Mapping[str, Any]:
   """Returns what `Source.preprocessing` can be, where the content is that."""
-  if content.get('kind') == 'table':
-    for mean in content['numbers'].values():
-      float(mean)
+  if content['kind'] not in examples_to_classify.KINDS:
+    raise ValueError('an unknown kind')
+  if content['kind'] == 'table':
+    if not all(map(math.isfinite, content['numbers'].values())):
+      raise ValueError('a mean that is not finite')
     for words in content['words'].values():
       _texts(words)
   return content
+
+
+def _fits(preprocessing: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
+  """Returns whether files become examples of this shape."""
+  kind = preprocessing.get('kind')
+  if kind == 'table':
+    words = preprocessing['words'].values()
+    return shape == (len(preprocessing['numbers']) + sum(map(len, words)),)
+  return kind != 'text' or shape == ()

@@ -10,7 +10,13 @@ import textwrap
 import types
 from collections.abc import Callable
 
-from experiments.config import command_line, flags, help_page, run_settings
+from experiments.config import (
+  command_line,
+  flags,
+  help_page,
+  run_settings,
+  usage,
+)
 from experiments.config.usage import UsageError
 from tff_ssl.setting import Setting
 
@@ -110,7 +116,7 @@ class Command:
       }
       return run(types.SimpleNamespace(**values), arguments)
     except UsageError as error:
-      print(f'error: {error}', file=sys.stderr)
+      print(f'error: {usage.sentence(error)}', file=sys.stderr)
       return command_line.REFUSED
 
   def help(self) -> str:

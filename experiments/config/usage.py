@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+# Of a sentence that quotes what a file holds, these are shown.
+_CHARACTERS_SHOWN = 1_500
+
 
 class UsageError(ValueError):
   """A command line that cannot be run; its text is one sentence."""
@@ -23,3 +26,16 @@ def check_name(flag: str, value: object, known: Iterable[str]) -> None:
     raise UsageError(
       f'--{flag}={value} is unknown; there are {", ".join(known)}.{hint}'
     )
+
+
+def sentence(error: Exception) -> str:
+  """Returns what a command says of an error: one line that a person can read.
+
+  Args:
+    error: It may quote a file, whose lines may be long.
+  """
+  text = ' '.join(str(error).splitlines())
+  if len(text) <= _CHARACTERS_SHOWN:
+    return text
+  half = _CHARACTERS_SHOWN // 2
+  return f'{text[:half]} ... {text[-half:]}'

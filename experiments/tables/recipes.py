@@ -51,6 +51,7 @@ _COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
 _COLUMNS_WITH_MEASURE = (*_COLUMNS[:3], 'measure', *_COLUMNS[3:])
 _SAME_AS = 'same_as='
 _COMMON = 'common'
+_LONGEST_CELL = 10_000
 _FLAG = re.compile(r'--(\w+)=(.*)', re.DOTALL)
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
 # The flags that a row must not have: whoever runs it chooses them.
@@ -157,6 +158,8 @@ def _read(table) -> dict[str, Recipe]:
     usage.check_name('table', table, tables())
     path = FOLDER / f'{table}.csv'
   try:
+    if path.exists() and not path.is_file():
+      raise OSError('no file')  # Who opens a pipe waits for ever.
     with path.open(newline='', encoding='utf-8') as file:
       reader = csv.DictReader(file, strict=True)
       # An empty file has none; once it is closed, they cannot be asked for.
@@ -192,6 +195,12 @@ def _check_cells(table, line, columns) -> None:
     raise UsageError(
       f'The row {line["row"]!r} of {table} has not {columns} cells: '
       'write cells that hold commas in quotes.'
+    )
+  # Flags are taken apart in a time that grows with the square of their length.
+  if max(map(len, line.values())) > _LONGEST_CELL:
+    raise UsageError(
+      f'The row {line["row"]!r} of {table} has a cell of more than '
+      f'{_LONGEST_CELL:,} characters: shorten it.'
     )
 
 

@@ -65,3 +65,10 @@ def test_signs(tmp_path, names, dataset):
 def test_refusals(tmp_path, monkeypatch, error_of, arguments, said):
   monkeypatch.chdir(tmp_path)
   assert said.lower() in error_of(check_data.main, *arguments).lower()
+
+
+def test_what_an_error_quotes_is_cut(tmp_path, error_of):
+  _table(tmp_path)
+  (tmp_path / 'train.csv').write_text('[' * 10**5)
+  error = error_of(check_data.main, tmp_path)
+  assert len(error) < 2_000 and str(tmp_path / 'train.csv') in error

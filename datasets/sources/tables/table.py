@@ -219,7 +219,9 @@ def _numbers(column: pd.Series, path: str) -> np.ndarray:
       f'{words.iloc[0]!r}',
       'the training file has numbers there',
     )
-  if np.isinf(values.astype(np.float32)).any():
+  with np.errstate(over='ignore'):
+    is_infinite = np.isinf(values.astype(np.float32))
+  if is_infinite.any():
     raise table_files.wrong(
       path, column.name, 'an infinite number', 'leave the cell empty'
     )

@@ -9,13 +9,16 @@ is the owner of the row.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
+import sys
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 from etils import epy
 
 from datasets.sources import run_profiles
@@ -24,11 +27,18 @@ from datasets.sources.source import UNKNOWN, Split
 # It takes a second to import, which --help does not need.
 with epy.lazy_imports():
   import pandas as pd
+  from pyarrow import parquet
 
 LABEL, CLIENT = 'label', 'client_id'
 VALIDATION, SERVER = 'validation', 'server'
 _SPLITS = ('train', 'test')
 _KINDS = ('csv', 'parquet')
+# What readers raise where bytes make no sense to them: those of Parquet files
+# also trust what these say of data frames.
+_UNREADABLE = (
+  *(OSError, ValueError, LookupError, TypeError, AttributeError),
+  *(csv.Error, RuntimeError),
+)
 
 
 def check_files(dataset: str, data_dir: str | None) -> dict[str, str]:
@@ -119,6 +129,8 @@ def read(
   """
   # Words that look like numbers or truth values stay words where the training
   # file has words. It is read again, so that all files hold what is written.
+  for path in paths.values():
+    _check_cells(path)
   words = dict.fromkeys(texts, str)
   first = _read(paths['train'], words=words)
   words |= dict.fromkeys(first.select_dtypes(object), str)
@@ -146,6 +158,7 @@ def read_one(path: str, words: Mapping[str, type]) -> pd.DataFrame:
   Raises:
     ValueError: If the file cannot be read, or has no row.
   """
+  _check_cells(path)
   frame = _read(path, words=words)
   if not len(frame):
     raise ValueError(f'{path} has no row: add some.')
@@ -333,6 +346,74 @@ def _path(folder: str, split: str) -> str | None:
   return found[0] if found else None
 
 
+def _check_cells(path: str) -> None:
+  """Refuses cells of a CSV file that pandas would mend in silence."""
+  if not path.lower().endswith('.csv'):
+    return
+  csv.field_size_limit(sys.maxsize)  # Texts may be long.
+  try:
+    _check_is_file(path)
+    with open(path, newline='', encoding='utf-8-sig') as file:
+      flaw = _flaw_of(csv.reader(file))
+  except _UNREADABLE as error:
+    raise _unreadable(path, error) from error
+  if flaw is not None:
+    raise ValueError(f'{path}: {flaw}.')
+
+
+def _flaw_of(lines) -> str | None:
+  # pandas passes blank lines over.
+  rows = (cells for cells in lines if len(cells) > 1 or ''.join(cells).strip())
+  names = next(rows, [])
+  if len(set(names)) < len(names):
+    return f'two columns of {names[:5]} have one name: rename or remove one'
+  for cells in rows:
+    line = f'line {lines.line_num}'
+    if len(cells) != len(names):
+      return (
+        f'{line} has {len(cells)} cells under {len(names)} columns: correct '
+        'it, and write cells that hold commas in quotes'
+      )
+    if cells == names:
+      return f'{line} repeats the first: give each row once'
+    if '\0' in ''.join(cells):
+      return f'{line} holds a NUL byte: write the file anew'
+  return None
+
+
+def _check_columns(path: str) -> None:
+  """Refuses columns of a Parquet file before their cells take memory."""
+  with parquet.ParquetFile(path) as file:
+    schema, rows = file.schema_arrow, file.metadata.num_rows
+  if len(set(schema.names)) < len(schema.names):
+    raise ValueError(
+      f'two columns of {schema.names[:5]} have one name: rename or remove one'
+    )
+  nested = [field.name for field in schema if field.type.num_fields]
+  if nested:
+    raise ValueError(
+      f'the cells of {nested[0]!r} hold lists or tables: leave the column out'
+    )
+  # A byte may stand for millions of equal cells.
+  needed = 8 * rows * len(schema.names)
+  free = psutil.virtual_memory().available
+  if needed > free:
+    raise ValueError(
+      f'{rows:,} rows take {needed / 1e9:.3g} GB or more, and '
+      f'{free / 1e9:.3g} GB of memory are free: give fewer'
+    )
+
+
+def _check_is_file(path):
+  if not os.path.isfile(path):  # Who opens a pipe waits for ever.
+    raise OSError('no such file')
+
+
+def _unreadable(path, error) -> ValueError:
+  reason = ' '.join(str(error).split()).rstrip('.')
+  return ValueError(f'{path} cannot be read as a table: {reason}.')
+
+
 def _read(
   path: str,
   columns: list[str] | None = None,
@@ -340,6 +421,7 @@ def _read(
 ) -> pd.DataFrame:
   # Ids and labels as they are written: 007 is not 7, and "NA" may be a class.
   try:
+    _check_is_file(path)
     if path.lower().endswith('.csv'):
       frame = pd.read_csv(
         path,
@@ -352,10 +434,10 @@ def _read(
         low_memory=False,
       )
     else:
+      _check_columns(path)
       frame = pd.read_parquet(path, columns=columns)
-  except (ValueError, OSError) as error:
-    reason = ' '.join(str(error).split()).rstrip('.')
-    raise ValueError(f'{path} cannot be read as a table: {reason}.') from error
+  except _UNREADABLE as error:
+    raise _unreadable(path, error) from error
   if LABEL in frame and frame[LABEL].dtype == object:
     # Blanks are no class.
     blank = frame[LABEL].map(str).str.strip() == ''

@@ -2,11 +2,16 @@
 
 import json
 import shutil
+import types
 
+import costs
+import damage
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
+from datasets.sources import examples_to_classify
 from experiments.artifacts import exported_models
 
 
@@ -83,3 +88,103 @@ def test_a_classifier_that_is_not_exported_yet(exported, tmp_path, refusal):
   shutil.copy(exported / 'flags.txt', tmp_path)
   with refusal(f'write it with python -m experiments.export {tmp_path}.'):
     exported_models.load(tmp_path)
+
+
+def test_damaged_names(exported, tmp_path, monkeypatch):
+  path = _copy(exported, tmp_path, monkeypatch) / 'classes.json'
+  damage.try_all(
+    path,
+    lambda: exported_models.load(path.parent).class_names,
+    {**damage.TEXT, **damage.json_types(path.read_bytes())},
+    # Other names.
+    may_differ=['flip', 'a long line', "('class_names', "],
+    names=['classes.json'],
+  )
+
+
+@pytest.mark.parametrize(
+  'name, shape, content',
+  [
+    (
+      *('new.csv', (3,)),
+      {'kind': 'table', 'numbers': {'a': 1.0}, 'words': {'b': ['x', 'y']}},
+    ),
+    *costs.rest_in(
+      'parts',
+      [
+        ('new.csv', (), {'kind': 'text', 'words': ['x', 'y'], 'length': 3}),
+        ('new.png', (4, 5, 1), {'kind': 'pictures', 'side': 4}),
+      ],
+      keep=0,
+    ),
+  ],
+)
+def test_damaged_preprocessing(
+  name, shape, content, exported, tmp_path, monkeypatch
+):
+  path = _copy(exported, tmp_path, monkeypatch, shape) / 'preprocessing.json'
+  path.write_text(json.dumps(content))
+  file = tmp_path / name
+  file.write_text('a,b,text\n1,x,\n2,y,\n')
+  if name == 'new.csv' and shape:
+    file.write_text('a,b\n1,x\n2,y\n')
+  elif name == 'new.png':
+    Image.fromarray(np.zeros((4, 5), np.uint8)).save(file)
+
+  def read():
+    loaded = exported_models.load(path.parent)
+    examples = examples_to_classify.read(
+      str(file), loaded.input_shape, loaded.preprocessing
+    )
+    return examples.tolist()
+
+  damage.try_all(
+    path,
+    read,
+    {**damage.TEXT, **damage.json_types(path.read_bytes())},
+    # Other words.
+    may_differ=['flip', "('words', 'b', "],
+    # Nothing else is wrong with the file than that it does not fit.
+    names=['preprocessing.json', str(file)],
+  )
+
+
+def _copy(exported, tmp_path, monkeypatch, shape=None):
+  """Copies a classifier, whose graph is read once; its input is of `shape`."""
+  folder = tmp_path / 'model'
+  shutil.copytree(exported / 'classifier', folder)
+  model = tf.saved_model.load(str(folder))
+  if shape is not None:
+    serve = model.signatures['serving_default']
+    served = types.SimpleNamespace(
+      structured_input_signature=((), {'x': tf.TensorSpec([None, *shape])}),
+      structured_outputs=serve.structured_outputs,
+    )
+    model = types.SimpleNamespace(
+      signatures={'serving_default': served}, with_probabilities=None
+    )
+    (folder / 'classes.json').unlink()
+  monkeypatch.setattr(tf.saved_model, 'load', lambda folder: model)
+  return folder
+
+
+@pytest.mark.parts
+@pytest.mark.parametrize(
+  'name, mutators',
+  [
+    ('saved_model.pb', damage.BYTES),
+    ('variables/variables.index', damage.CUT),
+    ('variables/variables.data-00000-of-00001', damage.CUT),
+  ],
+)
+def test_damaged_models(name, mutators, exported, tmp_path):
+  folder = tmp_path / 'model'
+  shutil.copytree(exported / 'classifier', folder)
+  images = np.zeros((2, 4, 5, 1), np.uint8)
+  damage.try_all(
+    folder / name,
+    lambda: exported_models.load(folder).probabilities(images).tolist(),
+    mutators,
+    names=['holds '],
+    places=['a folder', 'a link to nowhere'],
+  )

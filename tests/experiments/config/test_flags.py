@@ -1,8 +1,9 @@
 """The command line: kinds, flag files, and what is refused."""
 
+import damage
 import pytest
 
-from experiments.config import flags, parts_of_run
+from experiments.config import flags, parts_of_run, settings
 
 
 def parse(*arguments):
@@ -110,3 +111,17 @@ def test_flag_file_that_is_no_text(tmp_path):
   path.write_bytes(b'\xff\xfe--seed=1\n')
   with pytest.raises(flags.UsageError, match='--flagfile .* not UTF-8'):
     parse(f'--flagfile={path}')
+
+
+@pytest.mark.parts
+def test_damaged_flag_files(tmp_path):
+  path = tmp_path / 'flags.txt'
+  path.write_text('--num_groups=2\n--dataset=digits\n--process=grouping\n')
+  damage.try_all(
+    path,
+    lambda: settings.make(parse(f'--flagfile={path}')).used,
+    damage.TEXT,
+    may_differ=['flip'],
+    names=[str(path), '--'],
+    places=['a folder', 'a link to nowhere', 'a link to itself'],
+  )

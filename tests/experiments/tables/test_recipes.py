@@ -1,5 +1,6 @@
 """Recipes can be run, and tables of them are read or refused."""
 
+import damage
 import pytest
 
 from experiments import run
@@ -324,3 +325,16 @@ def test_refused_seeds(text):
 
 def test_seeds():
   assert recipes.parse_seeds('3,0,12') == (3, 0, 12)
+
+
+def test_damaged_tables(table, tmp_path):
+  path = table(COMMON, 'a,--num_groups=2,0.9,here,"0,1",', 'b,,,here,0,a note')
+
+  def read():
+    rows = recipes.load(path)
+    used = [recipes.make({'recipe': f'{path}:{row}'}).used for row in 'ab']
+    return {name: str(row) for name, row in rows.items()}, used
+
+  # Words of a note.
+  may_differ = ['flip', 'a quote', 'a byte less']
+  damage.try_all(tmp_path / 'own.csv', read, damage.CSV, may_differ=may_differ)
