@@ -5,18 +5,15 @@ and nothing is unpickled.
 """
 
 import os
+import pathlib
 
 import numpy as np
-from PIL import Image
 
-from datasets.files import image_files, npz_files
+from datasets.files import npz_files, square_images
 
 ENDINGS = ('.npz', '.npy', '.png', '.jpg', '.jpeg')
 # What an npz file may have beside its images: that of training and test files.
 _BESIDE = ('labels', 'client_ids', 'client_id', 'set_id')
-# What these modes become loses nothing.
-_PLAIN_MODES = {'1': 'L', 'P': 'RGB'}
-_CHANNELS = {'L': 1, 'RGB': 3}
 
 
 def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
@@ -26,7 +23,7 @@ def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
     path: A file with one of `ENDINGS`. An npz file has the array `images`, an
       npy file is that array; it is `[N, H, W]`, which are grey, or `[N, H, W,
       C]`, of `uint8` or of floats from 0 to 1. The others hold one picture of 8
-      bits per channel, grey or RGB.
+      bits per channel, which is turned as its camera says.
     input_shape: Height, width and channels that the images must have.
 
   Returns:
@@ -48,7 +45,9 @@ def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
   elif ending == '.npy':
     images = _read_npy(path, input_shape)
   else:
-    images = _read_picture(path, input_shape)[np.newaxis]
+    images = square_images.unscaled(
+      pathlib.Path(path), lambda shape: _check_shape(path, shape, input_shape)
+    )[np.newaxis]
   if images.dtype != np.uint8:
     images = _checked_floats(path, images.astype(np.float32))
   return np.ascontiguousarray(images.reshape(-1, *input_shape))
@@ -66,15 +65,22 @@ def _read_npz(path, input_shape):
 
 
 def _read_npy(path, input_shape):
+  remedy = 'write it with np.save'
   try:
-    # It takes no memory before its header is checked.
-    images = np.lib.format.open_memmap(path, mode='r')
-  except (OSError, ValueError, EOFError) as error:
+    with open(path, 'rb') as file:
+      shape, dtype, declared = npz_files.read_npy_header(file)
+  except (OSError, ValueError) as error:
     raise ValueError(
-      f'{path}: damaged or unreadable ({error}); write it with np.save.'
+      f'{path}: damaged or unreadable ({error}); {remedy}.'
     ) from error
-  _check_header(path, images.shape, images.dtype, input_shape)
-  return images
+  found = os.path.getsize(path)
+  if dtype.hasobject or declared != found:
+    raise ValueError(
+      f'{path}: {dtype} {list(shape)} are {declared} bytes, and the file has '
+      f'{found}; {remedy}.'
+    )
+  _check_header(path, shape, dtype, input_shape)
+  return np.load(path, allow_pickle=False)
 
 
 def _check_header(path, shape, dtype, input_shape) -> None:
@@ -91,34 +97,6 @@ def _check_header(path, shape, dtype, input_shape) -> None:
     )
   # Without an axis of channels, images are grey.
   _check_shape(path, (*shape[1:], 1)[:3], input_shape)
-
-
-def _read_picture(path, input_shape):
-  try:
-    # Opened lazily, since a file may be larger than any picture.
-    with Image.open(path, formats=('PNG', 'JPEG')) as picture:
-      _check_picture(path, picture)
-      mode = _PLAIN_MODES.get(picture.mode, picture.mode)
-      width, height = picture.size
-      # Before its pixels are decoded, which may be very many.
-      _check_shape(path, (height, width, _CHANNELS[mode]), input_shape)
-      return np.asarray(picture.convert(mode))
-  except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-    raise ValueError(
-      f'{path}: no complete PNG or JPEG file; replace it or leave it out.'
-    ) from error
-
-
-def _check_picture(path, picture) -> None:
-  """Checks that a picture has 8 bits per channel, and is grey or RGB."""
-  mode = _PLAIN_MODES.get(picture.mode, picture.mode)
-  is_deep = picture.format == 'PNG' and image_files.bits_of_png(path) > 8
-  if mode not in _CHANNELS or is_deep or 'transparency' in picture.info:
-    found = '16 bits per channel' if is_deep else f'the mode {picture.mode}'
-    raise ValueError(
-      f'{path}: found {found}; convert it to grey or RGB of 8 bits per '
-      'channel, without transparency.'
-    )
 
 
 def _check_shape(path, shape, input_shape) -> None:

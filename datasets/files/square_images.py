@@ -12,7 +12,7 @@ Pillow is imported when the first file is read.
 import contextlib
 import pathlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from tqdm import tqdm
@@ -26,6 +26,9 @@ _FORMATS = ('PNG', 'JPEG')
 _GREY = ('1', 'L', 'LA')
 _COLOUR = ('RGB', 'RGBA', 'P')
 _SMALLEST = 4
+# The EXIF tag of a picture's orientation, and its values that change height and
+# width.
+_ORIENTATION, _SIDEWAYS = 0x0112, (5, 6, 7, 8)
 
 
 def read(
@@ -87,13 +90,10 @@ def _check_header(file: pathlib.Path) -> bool:
 
 def _square(file: pathlib.Path, mode: str, side: int) -> np.ndarray:
   """Returns the decoded square, `uint8 [side, side, C]`."""
-  from PIL import Image, ImageOps
+  from PIL import Image
 
   with _opened(file) as image:
-    turned = ImageOps.exif_transpose(image)
-    if turned.has_transparency_data:
-      white = Image.new('RGBA', turned.size, 'white')
-      turned = Image.alpha_composite(white, turned.convert('RGBA'))
+    turned = _upright(image)
     width, height = turned.size
     short = min(width, height)
     left, top = (width - short) // 2, (height - short) // 2
@@ -105,6 +105,45 @@ def _square(file: pathlib.Path, mode: str, side: int) -> np.ndarray:
       box=(left, top, left + short, top + short),
     )
     return np.asarray(cut).reshape(side, side, -1)
+
+
+def unscaled(
+  file: pathlib.Path, check_shape: Callable[[tuple[int, int, int]], None]
+) -> np.ndarray:
+  """Decodes a file as `read` does, in its own size.
+
+  Args:
+    file: A PNG or JPEG file, whatever it is called.
+    check_shape: Gets height, width and channels before pixels are decoded, and
+      raises `ValueError` where they are wrong.
+
+  Returns:
+    `uint8 [H, W, C]`.
+
+  Raises:
+    ValueError: If the file cannot be decoded or used.
+  """
+  is_grey = _check_header(file)
+  with _opened(file) as image:
+    width, height = image.size
+    if image.getexif().get(_ORIENTATION) in _SIDEWAYS:
+      width, height = height, width
+  shape = (height, width, 1 if is_grey else 3)
+  check_shape(shape)
+  with _opened(file) as image:
+    upright = _upright(image).convert('L' if is_grey else 'RGB')
+    return np.asarray(upright).reshape(shape)
+
+
+def _upright(image):
+  """Returns a picture as its camera says, on white where it is transparent."""
+  from PIL import Image, ImageOps
+
+  turned = ImageOps.exif_transpose(image)
+  if turned.has_transparency_data:
+    white = Image.new('RGBA', turned.size, 'white')
+    turned = Image.alpha_composite(white, turned.convert('RGBA'))
+  return turned
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Reading flags: one for each setting, and for each of its other names."""
 
 import difflib
+import pathlib
 
 from absl import flags
 
@@ -8,9 +9,10 @@ from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from tff_ssl.setting import Setting
 
-# Far more than there are flags. absl reads flags in a time that grows with the
-# square of their number.
-_MAX_ARGUMENTS = 10_000
+# Far more than there are flags, and longer than their names. absl reads flags
+# in a time that grows with the square of their number, and looks for names like
+# an unknown one in depth.
+_MAX_ARGUMENTS, _MAX_NAME = 10_000, 100
 _DEFINE = {
   str: flags.DEFINE_string,
   int: flags.DEFINE_integer,
@@ -90,6 +92,10 @@ def check_no_arguments(arguments: list[str]) -> None:
 def _with_flag_files(argv: list[str]) -> list[str]:
   """Returns a command line with the flags of its flag files in it."""
   remedy = 'give the path of a text file with a flag in each line'
+  for argument in argv:
+    path = argument.partition('--flagfile=')[2]
+    if path and pathlib.Path(path).is_fifo():  # Who opens it waits for ever.
+      raise UsageError(f'{argument} is a pipe: {remedy}.')
   try:
     argv = flags.FlagValues().read_flags_from_files(argv)
   except flags.CantOpenFlagFileError as error:
@@ -110,6 +116,12 @@ def _with_flag_files(argv: list[str]) -> list[str]:
       f'--flagfile makes {len(argv):,} arguments, and {_MAX_ARGUMENTS:,} are '
       f'the most: {remedy}.'
     )
+  for argument in argv:
+    if len(argument.partition('=')[0]) > _MAX_NAME or '\0' in argument:
+      raise UsageError(
+        f'{argument[:_MAX_NAME]!r} is no flag: flags are written --name=value, '
+        'without NUL bytes.'
+      )
   return argv
 
 

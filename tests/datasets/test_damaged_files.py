@@ -294,6 +294,24 @@ def test_npz_to_classify(tmp_path):
 
 
 @pytest.mark.parametrize(
+  'ending, mutators',
+  [('.npy', damage.NPY), ('.png', damage.PNG), ('.jpg', damage.JPEG)],
+)
+def test_images_to_classify(ending, mutators, tmp_path):
+  path = tmp_path / f'a{ending}'
+  if ending == '.npy':
+    np.save(path, IMAGES)
+  else:
+    Image.fromarray(IMAGES[0]).save(path)
+  damage.try_all(
+    path,
+    lambda: plain(images_to_classify.read(str(path), (6, 5, 1))),
+    mutators,
+    may_differ=PIXELS if ending == '.jpg' else ['flip', 'zeros inside'],
+  )
+
+
+@pytest.mark.parametrize(
   'name', costs.rest_in('parts', ['split.npz', 'split.json'])
 )
 def test_splits(name, paths, digits_of):
