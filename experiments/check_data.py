@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 from datasets.sources import catalogue
-from datasets.sources.tables import table_files, text
+from datasets.sources.own import tables, text
 from experiments.artifacts import places
 from experiments.config import command_line, parts_of_run, side_commands
 from experiments.config.usage import UsageError
@@ -22,6 +22,8 @@ _SIGNS = (
   (('prevalence.csv', 'train'), 'image_sets'),
   (('train',), 'image_folder'),
 )
+# The exit code of --strict where something looks odd.
+ODD = 3
 COMMAND = side_commands.Command(
   'check_data',
   'Reads data of your own and says what was understood, and what looks odd. '
@@ -33,6 +35,12 @@ COMMAND = side_commands.Command(
       str,
       'The data set that reads the folder; by default the one that fits what '
       'is in it.',
+    ),
+    Setting(
+      'strict',
+      bool,
+      f'Ends with exit code {ODD} where something looks odd.',
+      default=False,
     ),
     side_commands.CACHE_DIR,
   ),
@@ -55,7 +63,7 @@ def recognise(folder: pathlib.Path) -> str:
   held = {path.name for path in folder.iterdir()}
   for names, dataset in _SIGNS:
     if held.issuperset(names):
-      has_texts = dataset == 'table' and table_files.has_column(
+      has_texts = dataset == 'table' and tables.has_column(
         str(folder), text.TEXT
       )
       return 'text' if has_texts else dataset
@@ -92,7 +100,7 @@ def _run(values, arguments: list[str]) -> int:
   print('', *(f'Look at: {line}' for line in odd), sep='\n')
   if not odd:
     print('Nothing looks odd.')
-  return 0
+  return ODD if odd and values.strict else 0
 
 
 if __name__ == '__main__':

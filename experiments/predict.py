@@ -24,7 +24,7 @@ with epy.lazy_imports():
   import numpy as np
   import pandas as pd
 
-  from datasets.sources import examples_to_classify
+  from datasets.sources.own import examples_to_classify
   from experiments.artifacts import exported_models
   from experiments.preparing import hardware
   from tff_ssl import whole_files
@@ -59,7 +59,8 @@ def predict(
   Returns:
     A row for each example: its `file`, its `index` there, counted from 0, the
     name of its most probable class in `predicted`, whose probability is the
-    `confidence`, and `probability_NAME` for each class.
+    `confidence`, what no training example had in `unusual`, and
+    `probability_NAME` for each class.
 
   Raises:
     UsageError: If the model or a file cannot be used.
@@ -70,15 +71,16 @@ def predict(
   except ValueError as error:
     raise UsageError(f'MODEL={model} {error}') from error
   paths = list(map(os.fspath, files))
-  tables = []
+  tables, unusual = [], []
   for path in paths:
     try:
-      examples = examples_to_classify.read(
+      examples, said = examples_to_classify.read(
         path, loaded.input_shape, loaded.preprocessing
       )
     except ValueError as error:
       raise UsageError(f'FILE={error}') from error
     tables.append(loaded.probabilities(examples))
+    unusual += said
   probabilities = np.concatenate(tables)
   sizes = [len(table) for table in tables]
   names = np.array(loaded.class_names, dtype=object)
@@ -88,6 +90,7 @@ def predict(
       'index': np.concatenate([np.arange(size) for size in sizes]),
       'predicted': names[probabilities.argmax(axis=1)],
       'confidence': probabilities.max(axis=1),
+      'unusual': unusual,
       **{
         f'probability_{name}': probabilities[:, place]
         for place, name in enumerate(loaded.class_names)

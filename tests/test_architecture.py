@@ -45,7 +45,7 @@ _MUST_NOT_IMPORT = {
 _ROOMS = {
   'datasets.files': set(),
   'datasets.sources': {'files'},
-  'datasets.sources.tables': {'files', 'sources'},
+  'datasets.sources.own': {'files', 'sources'},
   'datasets.draws': {'sources'},
   'datasets.splits': {'sources', 'draws'},
   'datasets.partition': {'sources', 'draws'},

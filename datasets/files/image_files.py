@@ -9,6 +9,7 @@ import hashlib
 import math
 import os
 import pathlib
+import unicodedata
 
 import numpy as np
 import psutil
@@ -72,6 +73,33 @@ class Layout:
         f'{folder} is empty: put folders of {self.kind} files into it, or '
         'remove it.'
       )
+    return found
+
+  def folders_by_name(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the folders in a folder by their names, compared as people do.
+
+    Args:
+      folder: The folder.
+
+    Raises:
+      ValueError: As `folders`, or if two have one name but for spaces or the
+        way in which accents are written.
+    """
+    found = {}
+    for path in self.folders(folder):
+      name = unicodedata.normalize('NFC', path.name.strip())
+      try:
+        name.encode()
+      except UnicodeEncodeError as error:
+        raise ValueError(
+          f'{path} has a name that is not UTF-8: rename the folder.'
+        ) from error
+      if name in found:
+        raise ValueError(
+          f'{path} and {found[name]} have one name, but for spaces or the way '
+          'in which accents are written: rename one of them.'
+        )
+      found[name] = path
     return found
 
   def images(self, folder: pathlib.Path) -> list[pathlib.Path]:

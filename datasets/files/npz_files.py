@@ -15,7 +15,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -366,14 +366,15 @@ def background(images: np.ndarray) -> int:
   return int(np.median(images[:, [0, 0, -1, -1], [0, -1, 0, -1]]))
 
 
-def digest(files: Sequence[NpzFile]) -> str:
-  """Returns a short sha256 of the digests of the files.
+def digest(paths: Iterable[str]) -> str:
+  """Returns a short sha256 of the names and the digests of files.
 
   Args:
-    files: The files; their order matters.
+    paths: The files; their order matters.
   """
   together = hashlib.sha256()
-  for file in files:
-    with open(file.path, 'rb') as stream:
+  for path in paths:
+    with open(path, 'rb') as stream:
+      together.update(os.path.basename(path).encode() + b'\0')
       together.update(hashlib.file_digest(stream, 'sha256').digest())
   return together.hexdigest()[:16]

@@ -4,6 +4,7 @@ For data that nobody has looked at: `python -m experiments.check_data`.
 """
 
 import collections
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,10 +16,13 @@ _FEW_LABELS = 5
 # From this ratio of the largest class to the smallest, accuracy says little.
 _SKEW = 10
 _MOST_NAMED = 5
+# How many standard deviations of train another split's mean may be away, by how
+# much its own may differ, and from how many examples on that is no chance.
+_FAR, _WIDE, _ENOUGH = 2.0, 3.0, 10
 
 
 def facts(source: Source) -> list[str]:
-  """Returns what was understood: form, splits, classes, clients.
+  """Returns what was understood: form, columns, splits, classes, owners.
 
   Args:
     source: The data.
@@ -27,8 +31,10 @@ def facts(source: Source) -> list[str]:
   lines = [
     f'{source.title}.',
     f'Examples are {source.form} of {shape}.',
+    *source.facts,
   ]
-  for name, split in _splits(source).items():
+  splits = _splits(source)
+  for name, split in splits.items():
     known = split.labels[split.labels != UNKNOWN]
     counts = np.bincount(known, minlength=source.num_classes)
     classes = ', '.join(
@@ -42,25 +48,33 @@ def facts(source: Source) -> list[str]:
       lines[-1] = (
         f'{lines[-1][:-1]}; {len(split.labels) - len(known):,} without a label.'
       )
-  owners = source.of_clients.train.client_ids
+  train = splits['train']
   if source.sets is not None:
     lines.append(
       f'{len(source.sets.client_names)} clients with up to '
       f'{source.sets.class_priors.shape[1]} sets each.'
     )
-  elif owners is None:
+  elif train.client_ids is None:
     lines.append('Nobody owns examples: --partition deals them to clients.')
   else:
-    sizes = np.unique(owners, return_counts=True)[1]
+    names, index = np.unique(train.client_ids, return_inverse=True)
+    labelled = np.bincount(index[train.labels != UNKNOWN], minlength=len(names))
     lines.append(
-      f'{len(sizes):,} clients own {sizes.min():,}/{np.median(sizes):,g}/'
-      f'{sizes.max():,} examples (min/median/max).'
+      f'{len(names):,} clients own {_ends(np.bincount(index))} examples '
+      f'(min/median/max), {_ends(labelled)} of them labelled.'
     )
+    for name, split in splits.items():
+      if name not in ('train', 'server') and split.client_ids is not None:
+        others = set(split.client_ids)
+        both = len(others & set(names))
+        lines.append(
+          f'{both:,} of the {len(others):,} owners in {name} are in train, too.'
+        )
   return lines
 
 
 def oddities(source: Source) -> list[str]:
-  """Returns what a person should look at, one sentence each.
+  """Returns what a person should look at, one sentence each, with a remedy.
 
   Duplicates are found by the bytes of examples.
 
@@ -72,9 +86,14 @@ def oddities(source: Source) -> list[str]:
     *_few_labels(source),
     *_skew(source),
     *_duplicates(source),
+    *_scales(source),
     *_flat_examples(source),
     *_owners(source),
   ]
+
+
+def _ends(sizes: np.ndarray) -> str:
+  return f'{sizes.min():,}/{np.median(sizes):,g}/{sizes.max():,}'
 
 
 def _splits(source: Source) -> dict[str, Split]:
@@ -124,20 +143,23 @@ def _duplicates(source: Source) -> Iterator[str]:
   keys = {
     name: [x.tobytes() for x in split.images] for name, split in splits.items()
   }
-  train = set(keys['train'])
-  for name in splits:
-    if name in ('train', 'server'):
-      continue
-    both = sum(key in train for key in keys[name])
+  distinct = {name: set(own) for name, own in keys.items()}
+  for first, second in itertools.combinations(splits, 2):
+    both = sum(key in distinct[first] for key in keys[second])
     if both:
       yield (
-        f'{both:,} of the {len(keys[name]):,} {name} examples are in train, '
-        f'too: accuracy on them says nothing. Remove them from {name}, or from '
-        'train.'
+        f'{both:,} of the {len(keys[second]):,} {second} examples are in '
+        f'{first}, too'
+        + (
+          f': remove them from {second}.'
+          if second == 'server'
+          else ', a leak: accuracy on them says nothing. Remove them from '
+          f'{second}, or from {first}.'
+        )
       )
-  again = len(keys['train']) - len(train)
+  again = len(keys['train']) - len(distinct['train'])
   if again:
-    yield f'{again:,} training examples occur more than once.'
+    yield f'{again:,} training examples occur more than once: remove them.'
   labels = collections.defaultdict(set)
   for key, label in zip(keys['train'], splits['train'].labels, strict=True):
     if label != UNKNOWN:
@@ -148,6 +170,58 @@ def _duplicates(source: Source) -> Iterator[str]:
       f'{contradictory:,} training examples occur with different labels: '
       'correct them.'
     )
+
+
+def _scales(source: Source) -> Iterator[str]:
+  """Compares the other splits with train: values that lie elsewhere."""
+  splits = _splits(source)
+  train, remedy = splits.pop('train'), 'write all files in one way.'
+  if source.form == 'tokens':
+    for name, split in splits.items():
+      words = split.images != 0
+      unknown = np.count_nonzero(split.images == 1)
+      if 2 * unknown > np.count_nonzero(words):
+        yield (
+          f'{unknown:,} of {np.count_nonzero(words):,} words in {name} do not '
+          f'occur in train: {remedy}'
+        )
+    return
+  means, stddevs = _moments(train.images)
+  for name, split in splits.items():
+    if len(split.labels) < _ENOUGH:
+      continue
+    own_means, own_stddevs = _moments(split.images)
+    spread = np.where(stddevs > 0, stddevs, np.inf)
+    far = np.abs(own_means - means) > _FAR * spread
+    with np.errstate(divide='ignore', invalid='ignore'):
+      ratio = own_stddevs / stddevs
+    far |= (ratio > _WIDE) | (ratio < 1 / _WIDE)
+    far &= stddevs > 0
+    if far.any():
+      worst = int(np.flatnonzero(far)[0])
+      what = (
+        'pixels'
+        if source.form == 'images'
+        else f'features, such as number {worst + 1},'
+      )
+      yield (
+        f'{name} has {what} of another scale than train: mean '
+        f'{own_means[worst]:.4g} and spread {own_stddevs[worst]:.4g}, where '
+        f'train has {means[worst]:.4g} and {stddevs[worst]:.4g}: {remedy}'
+      )
+
+
+def _moments(examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Returns mean and standard deviation of pixels, or of each number."""
+  if examples.ndim == 2:
+    # Words are 0 and 1, and may be rare.
+    is_word = np.isin(examples, (0, 1)).all(axis=0)
+    values = examples.astype(np.float64)
+    return values.mean(axis=0), np.where(is_word, 0, values.std(axis=0))
+  histogram = np.bincount(examples.ravel(), minlength=256)
+  share, levels = histogram / histogram.sum(), np.arange(256)
+  mean = share @ levels
+  return np.array([mean]), np.array([(share @ (levels - mean) ** 2) ** 0.5])
 
 
 def _flat_examples(source: Source) -> Iterator[str]:

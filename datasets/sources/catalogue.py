@@ -11,16 +11,19 @@ import os
 from datasets.sources import (
   digits,
   emnist_writers,
+  medmnist,
+  tfds_images,
+)
+from datasets.sources.own import (
   image_folder,
   image_sets,
-  medmnist,
   npz,
   npz_sets,
-  tfds_images,
+  table,
+  text,
 )
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
-from datasets.sources.tables import table, text
 from tff_ssl import user_modules
 
 SOURCES: dict[str, SourceSpec] = {

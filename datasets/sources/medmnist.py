@@ -136,7 +136,9 @@ def _load(
   mean, stddev = npz_files.moments(train.images, file, 'train_images')
   return Source(
     name=name,
-    version='medmnist-{}+{}+{}-{}'.format(*found, npz_files.digest([file])),
+    version='medmnist-{}+{}+{}-{}'.format(
+      *found, npz_files.digest([file.path])
+    ),
     title=_title(entry, found),
     train=train,
     test=test,

@@ -118,6 +118,7 @@ class Source:
       They have labels, and no client has them.
     num_tokens: How many numbers words have, where examples are tokens.
     notes: What a run says of the data, one sentence each.
+    facts: What was understood of the columns of a table, one sentence each.
     preprocessing: How a user's files become examples, in what JSON can hold; it
       is kept with a classifier. Its `kind` is 'pictures', 'table' or 'text'
       (`examples_to_classify`). `None` where files hold the examples themselves.
@@ -140,6 +141,7 @@ class Source:
   num_server: int = 0
   num_tokens: int | None = None
   notes: tuple[str, ...] = ()
+  facts: tuple[str, ...] = ()
   preprocessing: Mapping[str, Any] | None = None
 
   @property

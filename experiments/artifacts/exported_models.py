@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from datasets.sources import examples_to_classify
+from datasets.sources.own import examples_to_classify
 from experiments.artifacts import run_folder
 
 # Beside the SavedModel: the names of its classes, and how files become
@@ -190,9 +190,16 @@ def _checked_preprocessing(content: Any) -> Mapping[str, Any]:
   """Returns what `Source.preprocessing` can be, where the content is that."""
   if content['kind'] not in examples_to_classify.KINDS:
     raise ValueError('an unknown kind')
+  if content['kind'] == 'text':
+    _texts(content['words'])
   if content['kind'] == 'table':
-    if not all(map(math.isfinite, content['numbers'].values())):
-      raise ValueError('a mean that is not finite')
+    ends = [end for ends in content['ranges'].values() for end in ends]
+    if not all(map(math.isfinite, [*content['numbers'].values(), *ends])):
+      raise ValueError('a mean or an end that is not finite')
+    if content['ranges'].keys() != content['numbers'].keys() or len(
+      ends
+    ) != 2 * len(content['numbers']):
+      raise ValueError('numbers without two ends')
     for words in content['words'].values():
       _texts(words)
   return content

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from datasets.sources.tables import word_numbers
+from datasets.sources.own import word_numbers
 from experiments.artifacts import (
   checkpoints,
   exported_models,

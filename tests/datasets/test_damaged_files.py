@@ -13,18 +13,20 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from datasets.files import images_to_classify
 from datasets.partition import partitions
 from datasets.records import split_manifest
-from datasets.sources import (
-  catalogue,
+from datasets.sources import catalogue
+from datasets.sources.own import (
   examples_to_classify,
   image_folder,
   image_sets,
+  images_to_classify,
   npz,
   npz_sets,
+  table,
+  tables,
+  text,
 )
-from datasets.sources.tables import table, table_files, text
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (12, 6, 5), np.uint8)
@@ -132,10 +134,8 @@ def test_texts(tmp_path):
   frame.to_csv(path, index=False)
 
   def read():
-    frames = table_files.read({'train': str(path)}, [text.TEXT])
-    return text.texts_of(frames['train'], path), plain(
-      frames['train'].to_dict()
-    )
+    table = tables.read(str(path))
+    return text.texts_of(table), {n: table.texts(n) for n in table.columns}
 
   damage.try_all(path, read, damage.CSV, may_differ=CELLS)
 
@@ -205,8 +205,8 @@ def test_parquet(tmp_path):
 def test_blank_lines_are_no_damage(tmp_path):
   path = tmp_path / 'new.csv'
   path.write_text('\n \na,b\n1,"x,\ny"\n\n  \n2,\n\n')
-  frame = table_files.read_one(str(path), {})
-  assert frame['a'].tolist() == [1, 2] and frame['b'][0] == 'x,\ny'
+  found = tables.read(str(path))
+  assert found.texts('a') == ['1', '2'] and found.texts('b')[0] == 'x,\ny'
 
 
 def test_rows_beyond_all_memory(tmp_path, monkeypatch, refusal):
@@ -214,10 +214,10 @@ def test_rows_beyond_all_memory(tmp_path, monkeypatch, refusal):
   path = tmp_path / 'new.parquet'
   parquet.write_table(pa.table({'age': np.zeros(10**6)}), path)
   assert path.stat().st_size < 10**5
-  memory = table_files.psutil.virtual_memory()._replace(available=10**6)
-  monkeypatch.setattr(table_files.psutil, 'virtual_memory', lambda: memory)
+  memory = tables.psutil.virtual_memory()._replace(available=10**6)
+  monkeypatch.setattr(tables.psutil, 'virtual_memory', lambda: memory)
   with refusal(str(path), '1,000,000 rows'):
-    table_files.read_one(str(path), {})
+    tables.read(str(path))
 
 
 @pytest.mark.parametrize('kind', ['table', 'text'])
@@ -228,6 +228,7 @@ def test_rows_to_classify(kind, tmp_path):
   ).to_csv(path, index=False)
   words = {'ward': ['the first one', 'the second']}
   preprocessing = {'kind': kind, 'numbers': {'age': 1.0}, 'words': words}
+  preprocessing['ranges'] = {'age': [0.0, 9.0]}
   damage.try_all(
     path,
     lambda: plain(examples_to_classify.read(str(path), (3,), preprocessing)),

@@ -29,7 +29,8 @@ def test_a_row_for_each_image(exported, files, capsys):
   table = pd.read_csv(io.StringIO(capsys.readouterr().out))
   names = ['a', 'b', 'c,d']
   columns = [f'probability_{name}' for name in names]
-  assert list(table) == ['file', 'index', 'predicted', 'confidence', *columns]
+  leading = ['file', 'index', 'predicted', 'confidence', 'unusual']
+  assert list(table) == [*leading, *columns]
   assert table['file'].tolist() == [paths[0], *paths]
   assert table['index'].tolist() == [0, 1, 0, 0]
   classify = tf.saved_model.load(str(exported / 'classifier'))

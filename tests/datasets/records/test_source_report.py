@@ -52,7 +52,7 @@ def test_facts():
     'Examples are images of 4 x 4 x 1.',
     'train has 45 examples; labels: cat: 15, cow: 15, dog: 15.',
     'test has 15 examples; labels: cat: 5, cow: 5, dog: 5.',
-    '5 clients own 9/9/9 examples (min/median/max).',
+    '5 clients own 9/9/9 examples (min/median/max), 9/9/9 of them labelled.',
   ]
   assert source_report.oddities(GOOD) == []
 

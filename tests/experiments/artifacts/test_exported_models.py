@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from datasets.sources import examples_to_classify
+from datasets.sources.own import examples_to_classify
 from experiments.artifacts import exported_models
 
 
@@ -107,7 +107,12 @@ def test_damaged_names(exported, tmp_path, monkeypatch):
   [
     (
       *('new.csv', (3,)),
-      {'kind': 'table', 'numbers': {'a': 1.0}, 'words': {'b': ['x', 'y']}},
+      {
+        'kind': 'table',
+        'numbers': {'a': 1.0},
+        'ranges': {'a': [0.0, 2.0]},
+        'words': {'b': ['x', 'y']},
+      },
     ),
     *costs.rest_in(
       'parts',
@@ -133,7 +138,7 @@ def test_damaged_preprocessing(
 
   def read():
     loaded = exported_models.load(path.parent)
-    examples = examples_to_classify.read(
+    examples, _ = examples_to_classify.read(
       str(file), loaded.input_shape, loaded.preprocessing
     )
     return examples.tolist()

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from sklearn.feature_extraction import text as sklearn_text
 
-from datasets.sources import catalogue, examples_to_classify
-from datasets.sources.tables import word_numbers
+from datasets.sources import catalogue
+from datasets.sources.own import examples_to_classify, word_numbers
 
 TRAIN = pd.DataFrame(
   {
@@ -100,7 +100,7 @@ def test_other_columns_are_named(folder):
   [
     (TRAIN.rename(columns={'text': 'body'}), "no column 'text'"),
     (TRAIN.assign(text='!?'), 'no word at all'),
-    (TRAIN.assign(label=None), 'only empty cells'),
+    (TRAIN.assign(label=None), 'no label at all'),
   ],
 )
 def test_refused_files(folder, train, message, refusal):
@@ -127,5 +127,5 @@ def test_texts_that_look_like_numbers_stay_as_they_are(folder, tmp_path):
   assert sorted(source.preprocessing['words']) == ['007', '2020']
   path = tmp_path / 'new.CSV'
   texts[['text']].to_csv(path, index=False)
-  read = examples_to_classify.read(str(path), (), source.preprocessing)
+  read, _ = examples_to_classify.read(str(path), (), source.preprocessing)
   assert read.tolist() == ['2020', '', '007']

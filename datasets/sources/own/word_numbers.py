@@ -1,8 +1,9 @@
 """How texts become numbers of words: a Keras layer, in runs and in exports.
 
 Texts become lower case without ASCII punctuation, and are cut at white space.
-0 follows the end of a text, 1 stands for a word without a number of its own,
-and words have the numbers from 2.
+Where an alphabet has no blanks between words, as the Chinese one, each letter
+is a word. 0 follows the end of a text, 1 stands for a word without a number of
+its own, and words have the numbers from 2.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ with epy.lazy_imports():
 
 NUM_SPECIAL = 2
 _PUNCTUATION = f'[{re.escape(string.punctuation)}]'
+# In RE2, TensorFlow's regular expressions.
+_WITHOUT_BLANKS = (
+  r'([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])'
+)
 
 
 def of_texts(texts: Sequence[str], length: int, most: int):
@@ -73,6 +78,16 @@ def encode(layer, texts: Sequence[str]) -> np.ndarray:
   return layer(tf.constant(list(texts), tf.string)).numpy().astype(np.int32)
 
 
+def split(texts: Sequence[str]) -> list[list[str]]:
+  """Returns the words of texts.
+
+  Args:
+    texts: The texts.
+  """
+  plain = _standardize(tf.constant(list(texts), tf.string)).numpy()
+  return [text.decode().split() for text in plain]
+
+
 def _layer(length, max_tokens):
   return tf.keras.layers.TextVectorization(
     max_tokens=max_tokens,
@@ -84,4 +99,5 @@ def _layer(length, max_tokens):
 def _standardize(texts):
   # Keras's own leaves capital letters beyond ASCII as they are.
   lower = tf.strings.lower(texts, encoding='utf-8')
-  return tf.strings.regex_replace(lower, _PUNCTUATION, '')
+  plain = tf.strings.regex_replace(lower, _PUNCTUATION, '')
+  return tf.strings.regex_replace(plain, _WITHOUT_BLANKS, r' \1 ')

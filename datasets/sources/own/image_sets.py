@@ -21,7 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from datasets.files import image_files, npz_files
-from datasets.sources import priors_csv, run_profiles
+from datasets.sources import run_profiles
+from datasets.sources.own import priors_csv, rows
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -115,7 +116,7 @@ def check_files(data_dir: str | None) -> pathlib.Path:
 
 
 def _class_of(file: pathlib.Path) -> str:
-  return priors_csv.name_of(file.parent.name)
+  return rows.name_of(file.parent.name)
 
 
 def _read(

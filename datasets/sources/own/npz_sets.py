@@ -18,7 +18,8 @@ import numpy as np
 
 from datasets.files import npz_files
 from datasets.files.npz_files import MAX_BYTES, NpzFile
-from datasets.sources import npz, priors_csv, run_profiles
+from datasets.sources import run_profiles
+from datasets.sources.own import npz, priors_csv
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -61,18 +62,18 @@ def load(
   )
   owners = list(
     zip(
-      *(npz.as_strings(files[0], key, arrays[key]) for key in _OWNERS),
+      *(npz.texts(files[0], key, arrays[key]) for key in _OWNERS),
       strict=True,
     )
   )
   train = _split(files[0], arrays, num_classes)
   test = _split(files[1], tested, num_classes)
-  npz.check_same_shape(train, test, files[1])
+  npz.check_same_shape(train.images, test.images, files[1])
   sets = table.sets_of(owners)
   mean, stddev = npz_files.moments(train.images, files[0], 'images')
   return Source(
     name='npz_sets',
-    version=f'npz-{npz_files.digest([*files, table_file])}',
+    version=f'npz-{npz_files.digest(f.path for f in (*files, table_file))}',
     title=(
       f'npz files in {os.path.basename(os.path.abspath(data_dir))}: '
       f'{len(train.labels):,} train examples in {len(table.rows):,} sets and '
@@ -104,7 +105,7 @@ def check_files(data_dir: str | None) -> list[NpzFile]:
 
 
 def _split(file: NpzFile, arrays, num_classes: int) -> Split:
-  images = npz_files.as_bytes(file, 'images', arrays['images'])
+  images = npz.images_of(file, arrays)
   labels = arrays.get('labels')
   if labels is None:
     labels = np.full(len(images), UNKNOWN, np.int32)
@@ -114,7 +115,7 @@ def _split(file: NpzFile, arrays, num_classes: int) -> Split:
       f'{labels.min()}..{labels.max()}',
       f'number the {num_classes} classes of {_TABLE} from 0',
     )
-  return Split(npz.with_channels(images), labels.astype(np.int32))
+  return Split(images, labels.astype(np.int32))
 
 
 SPEC = SourceSpec(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.sources import priors_csv
+from datasets.sources.own import priors_csv
 
 HEADER = 'client_id,set_id,ill,well'
 

@@ -7,35 +7,29 @@ a file `server` with the labelled texts of the server. A row is an example:
 * `label`: the class, a number or a word; in the training file it may be empty;
 * `client_id` (optional): the owner of the text. It is in all files, or in the
   training file alone;
-* other columns are not read.
+* other columns are not read, and a run names them.
 
 `word_numbers` says how texts become numbers of words. The words of the training
 file that occur most often have numbers; words beyond the length are cut off.
 """
 
-from __future__ import annotations
-
 import functools
 
-from etils import epy
+import numpy as np
 
+from datasets.files import npz_files
 from datasets.sources import run_profiles
+from datasets.sources.own import rows, tables, word_numbers
+from datasets.sources.own.rows import CLIENT, SERVER, TRAIN
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
-from datasets.sources.tables import table_files, word_numbers
-from datasets.sources.tables.table_files import (
-  CLIENT,
-  LABEL,
-  SERVER,
-  VALIDATION,
-)
 from tff_ssl.setting import Setting
 
-# It takes a second to import, which --help does not need.
-with epy.lazy_imports():
-  import pandas as pd
-
 TEXT = 'text'
+# Characters of a word in the middle of all texts; more, and words are not
+# parted by blanks.
+_LONG = 20
+_KNOWN = (TEXT, tables.LABEL, CLIENT)
 
 LENGTH = Setting(
   'text_length',
@@ -69,8 +63,7 @@ def load(
     vocabulary: The most words that have numbers of their own.
 
   Returns:
-    The source. Its classes are the labels, numbers in their order or words in
-    alphabetical order. A training row may lack a label (`UNKNOWN`).
+    The source. A training row may lack a label (`UNKNOWN`).
 
   Raises:
     ValueError: If a file is absent or unreadable, or the tables are not as
@@ -78,40 +71,36 @@ def load(
   """
   del cache_dir
   paths = check_files(data_dir)
-  frames = table_files.read(paths, [TEXT])
-  texts = {
-    split: texts_of(frame, paths[split]) for split, frame in frames.items()
-  }
-  classes = table_files.classes_of(frames, paths['train'])
-  layer = word_numbers.of_texts(texts['train'], length, vocabulary)
+  found, rows_of = tables.rows_of(paths, [TEXT])
+  labelled = rows.read(rows_of)
+  texts = {split: texts_of(table) for split, table in found.items()}
+  _check_blanks(paths[TRAIN], texts[TRAIN])
+  layer = word_numbers.of_texts(texts[TRAIN], length, vocabulary)
   words = word_numbers.words_of(layer)
   if not words:
-    raise table_files.wrong(
-      paths['train'], TEXT, 'no word at all', 'give texts'
+    raise rows.wrong(
+      paths[TRAIN], f'column {TEXT!r}', 'no word at all', 'give texts'
     )
-  examples = {
-    split: word_numbers.encode(layer, texts[split]) for split in frames
-  }
-  splits = table_files.splits_of(frames, paths, classes, examples)
-  digest = table_files.digest(paths.values())
-  return Source(
+  splits = labelled.splits(
+    {split: word_numbers.encode(layer, own) for split, own in texts.items()}
+  )
+  others = [n for n in found[TRAIN].columns if n not in _KNOWN]
+  digest = npz_files.digest(paths.values())
+  return rows.source(
+    splits,
     name='text',
     version=f'text-{digest}-{length}-{vocabulary}',
-    title=table_files.title(
-      'texts', data_dir, {name: s.labels for name, s in splits.items()}
-    ),
-    train=splits['train'].followed_by(splits.get(SERVER)),
-    test=splits['test'],
-    validation=splits.get(VALIDATION),
-    num_classes=len(classes),
-    names=tuple(map(str, classes)),
+    title=rows.title('texts', data_dir, labelled.labels),
+    num_classes=len(labelled.class_names),
+    names=labelled.class_names,
     mean=(0.0,),
     stddev=(1.0,),
     background=0,
-    mirrorable=False,
-    num_server=len(frames.get(SERVER, ())),
     num_tokens=word_numbers.NUM_SPECIAL + len(words),
-    notes=_notes(frames['train'], paths['train']),
+    notes=(
+      *labelled.notes,
+      *([f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others)),
+    ),
     preprocessing={'kind': 'text', 'words': list(words), 'length': length},
   )
 
@@ -125,30 +114,37 @@ def check_files(data_dir: str | None) -> dict[str, str]:
   Raises:
     ValueError: If a training or test file is absent, or there are two.
   """
-  return table_files.check_files('text', data_dir)
+  return tables.paths_of('text', data_dir)
 
 
-def texts_of(frame: pd.DataFrame, path: str) -> list[str]:
+def texts_of(table: tables.Table) -> list[str]:
   """Returns the texts of a table; that of an empty cell is empty.
 
   Args:
-    frame: The table.
-    path: The file, for messages.
+    table: The table.
 
   Raises:
     ValueError: If there is no column of texts.
   """
-  if TEXT not in frame:
+  if TEXT not in table.columns:
     raise ValueError(
-      f'{path} has no column {TEXT!r}, but {list(frame.columns)[:5]}: name the '
-      'column of the texts so.'
+      f'{table.path} has no column {TEXT!r}, but {list(table.columns)[:5]}: '
+      'name the column of the texts so.'
     )
-  return frame[TEXT].fillna('').map(str).tolist()
+  return [text or '' for text in table.texts(TEXT)]
 
 
-def _notes(frame, path: str) -> tuple[str, ...]:
-  others = [c for c in frame.columns if c not in (TEXT, LABEL, CLIENT)]
-  return (f'{path}: not read are {", ".join(others)}.',) if others else ()
+def _check_blanks(path: str, texts: list[str]) -> None:
+  """Refuses texts of an alphabet whose words nothing parts here."""
+  sizes = [len(w) for words in word_numbers.split(texts) for w in words]
+  if sizes and np.median(sizes) > _LONG:
+    raise rows.wrong(
+      path,
+      f'column {TEXT!r}',
+      f'words of {np.median(sizes):g} letters, such as '
+      f'{max(texts, key=len)[:30]!r}',
+      'put blanks between words',
+    )
 
 
 SPEC = SourceSpec(
@@ -162,5 +158,10 @@ SPEC = SourceSpec(
   has_native_split=True,
   may_lack_labels=True,
   is_of_user=True,
-  defaults=functools.partial(table_files.defaults_of, run_profiles.OWN_TEXTS),
+  defaults=functools.partial(
+    rows.defaults_of,
+    run_profiles.OWN_TEXTS,
+    count_owners=tables.count_owners,
+    count_server=functools.partial(tables.count_rows, SERVER),
+  ),
 )

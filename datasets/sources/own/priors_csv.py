@@ -13,11 +13,11 @@ import collections
 import csv
 import dataclasses
 import os
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 
+from datasets.sources.own.rows import name_of
 from datasets.sources.source import SourceSets
 from tff_ssl import prior_checks
 
@@ -136,15 +136,6 @@ def read(path: str, client_column: str, set_column: str) -> PriorTable:
       )
     rows[key] = row
   return PriorTable(path, tuple(classes), rows)
-
-
-def name_of(given: str) -> str:
-  """Returns the form in which names of clients, sets and classes are compared.
-
-  Args:
-    given: The name as it stands in a file, or the name of a folder.
-  """
-  return unicodedata.normalize('NFC', given.strip())
 
 
 def _row(path, number, line, header):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.files import images_to_classify
+from datasets.sources.own import images_to_classify
 
 GREY, COLOUR = (4, 5, 1), (4, 5, 3)
 

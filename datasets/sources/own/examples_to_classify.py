@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from datasets.files import images_to_classify, square_images
-from datasets.sources.tables import table, table_files, text
+from datasets.files import square_images
+from datasets.sources.own import (
+  features,
+  images_to_classify,
+  tables,
+  text,
+  word_numbers,
+)
+from datasets.sources.own.rows import CLIENT
 
-# Of `Source.preprocessing`.
 KINDS = ('pictures', 'table', 'text')
 _TABLES = ('.csv', '.parquet')
 _PICTURES = ('.png', '.jpg', '.jpeg')
@@ -20,7 +26,7 @@ _PICTURES = ('.png', '.jpg', '.jpeg')
 
 def read(
   path: str, input_shape: tuple[int, ...], preprocessing: Mapping[str, Any]
-) -> np.ndarray:
+) -> tuple[np.ndarray, list[str]]:
   """Reads the examples of a file.
 
   Args:
@@ -33,7 +39,8 @@ def read(
     preprocessing: `Source.preprocessing`; empty if it is `None`.
 
   Returns:
-    The examples; strings `[N]` for 'text'.
+    The examples; strings `[N]` for 'text'. And what the training examples did
+    not have, for each: a text, which is empty where nothing is unusual.
 
   Raises:
     ValueError: If the file is absent, damaged or of another form.
@@ -43,8 +50,17 @@ def read(
   if kind in ('table', 'text'):
     return _read_rows(path, ending, kind, preprocessing)
   if kind == 'pictures' and ending in _PICTURES:
-    return _read_picture(path, input_shape)
-  return images_to_classify.read(path, input_shape)
+    images = _read_picture(path, input_shape)
+  else:
+    images = images_to_classify.read(path, input_shape)
+  white = 255 if images.dtype == np.uint8 else 1
+  tops = images.reshape(len(images), -1).max(axis=1)
+  return images, [
+    f'no pixel is above {top:g}, where {white} is white'
+    if 0 < top <= white / 100
+    else ''
+    for top in tops
+  ]
 
 
 def _read_rows(path, ending, kind, preprocessing):
@@ -53,21 +69,27 @@ def _read_rows(path, ending, kind, preprocessing):
       f'{path} has an unknown ending: give files that end in '
       f'{" or ".join(_TABLES)}, as those that the model was trained on.'
     )
-  if not pathlib.Path(path).is_file():
-    raise ValueError(f'{path}: no such file; give the path of one.')
-  encoding = None
+  table = tables.read(path)
   if kind == 'table':
-    encoding = table.Encoding(preprocessing['numbers'], preprocessing['words'])
-  words = [text.TEXT] if encoding is None else list(encoding.words)
-  frame = table_files.read_one(path, dict.fromkeys(words, str))
-  if encoding is None:
-    return np.array(text.texts_of(frame, path), object)
-  return encoding.encode(table.features_of(frame), path)
+    encoding = features.Encoding(
+      *(preprocessing[name] for name in ('numbers', 'words', 'ranges'))
+    )
+    examples = encoding.encode(table, (tables.LABEL, CLIENT))
+    return examples, ['; '.join(one) for one in encoding.unusual(table)]
+  texts, known = text.texts_of(table), set(preprocessing['words'])
+  said = []
+  for words in word_numbers.split(texts):
+    unknown = sum(word not in known for word in words)
+    said.append(
+      f'{unknown} of {len(words)} words are unknown'
+      if 2 * unknown > len(words)
+      else ''
+    )
+  return np.array(texts, object), said
 
 
 def _read_picture(path, input_shape):
   if not pathlib.Path(path).is_file():
     raise ValueError(f'{path}: no such file; give the path of one.')
   side, _, channels = input_shape
-  images = square_images.read([pathlib.Path(path)], side, channels)
-  return images
+  return square_images.read([pathlib.Path(path)], side, channels)

@@ -8,7 +8,8 @@ import psutil
 import pytest
 from PIL import Image, PngImagePlugin
 
-from datasets.sources import catalogue, image_folder
+from datasets.sources import catalogue
+from datasets.sources.own import image_folder
 from datasets.sources.source import UNKNOWN
 
 RNG = np.random.default_rng(3)
@@ -79,7 +80,11 @@ def test_reads_what_was_written_and_writes_nothing(folder):
   assert not source.mirrorable
   assert source.mean == pytest.approx([source.train.images.mean() / 255])
   assert source.stddev == pytest.approx([source.train.images.std() / 255])
-  for part in ('in pictures: 8 train, 3 test', '2 clients; 2 of the training'):
+  for part in (
+    'in pictures: 8 train and 3 test',
+    '2 clients',
+    '2 of the training',
+  ):
     assert part in source.title
 
 
@@ -89,7 +94,7 @@ def test_validation(folder):
   np.testing.assert_array_equal(source.validation.images[0, ..., 0], written)
   assert source.validation.labels.tolist() == [1]
   assert len(source.test.labels) == 3
-  assert '8 train, 3 test, 1 validation examples' in source.title
+  assert '8 train, 1 validation and 3 test examples' in source.title
 
 
 def test_classes_are_numbered_by_name_over_all_clients(folder):
@@ -265,18 +270,18 @@ JPEG = f'train/{TRAIN[1]}'
     (nameless, 'is not UTF-8.*rename'),
     (make('test/cat '), 'cat .*have one name.*rename'),
     # Classes.
-    (put('test/cow/0.png'), "test/cow: no training .* class 'cow'.*rename"),
-    (put('validation/cow/0.png'), 'validation/cow: no tr.*move it away'),
+    (put('test/cow/0.png'), "test: folders.*class 'cow'.*unseen"),
+    (put('validation/cow/0.png'), "validation: folders.*'cow'.*unseen"),
     (put('test/_unlabelled/0.png'), r'test/_unl.*train/<client>/_unlabelled/'),
     (put('validation/_unlabelled/0.png'), 'validation/_unlabelled has a name'),
     (misspell, 'north/_unlabeled has a name.*train/<client>/_unlabelled/'),
     (
       remove('train/north/dog', 'train/south/dog'),
-      "train has only the class 'cat'.*two classes",
+      "train: folders.*one single class, 'cat'",
     ),
     (
       remove('train/south', f'{NORTH}/cat', f'{NORTH}/dog'),
-      'train has no class.*train/<client>/<class>/',
+      'train: folders.*no label at all',
     ),
     # Files.
     (
@@ -335,7 +340,7 @@ def test_wrong_layouts_are_found_without_opening_a_file(folder, monkeypatch):
   monkeypatch.setattr('pathlib.Path.read_bytes', None)
   monkeypatch.setattr(Image, 'open', None)
   found = image_folder.check_files(str(folder))
-  assert found.class_names == ('cat', 'dog')
+  assert found.labelled.class_names == ('cat', 'dog')
   write(folder / 'test/cow/0.png')
   with pytest.raises(ValueError, match='cow'):
     image_folder.check_files(str(folder))

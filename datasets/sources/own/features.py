@@ -1,0 +1,182 @@
+"""How the columns of a table become features."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from datasets.sources.own import tables
+from datasets.sources.own.rows import some, wrong
+from datasets.sources.own.tables import Table
+
+# A column of more words looks like names or free text.
+_MOST_WORDS = 100
+# Steps of float32 in a standard deviation of a column, at least.
+_FEWEST_STEPS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+  """How rows become vectors of features.
+
+  Columns have the order of their names, those of numbers before those of words.
+
+  Attributes:
+    numbers: For each column of numbers, its mean, which stands for an empty
+      cell.
+    words: For each column of words, the words, in the order of the features.
+    ranges: For each column of numbers, the least and the largest one.
+    facts: What was understood of each column, one sentence each.
+  """
+
+  numbers: Mapping[str, float]
+  words: Mapping[str, Sequence[str]]
+  ranges: Mapping[str, Sequence[float]]
+  facts: tuple[str, ...] = ()
+
+  @classmethod
+  def of(cls, table: Table, names: Iterable[str]) -> Encoding:
+    """Returns the encoding of a training table.
+
+    Args:
+      table: The table.
+      names: Its columns of features.
+
+    Raises:
+      ValueError: If a column cannot be a feature, or none is left.
+    """
+    numbers, words, ranges, facts = {}, {}, {}, []
+    for name in sorted(names):
+      field = f'column {name!r}'
+      values = tables.numbers(table, name)
+      if values is None:
+        found = sorted({c for c in table.texts(name) if c is not None})
+        if len(found) > _MOST_WORDS:
+          raise wrong(
+            table.path,
+            field,
+            f'{len(found):,} different words such as {found[0]!r}',
+            f'a column of words may have {_MOST_WORDS}: if these are numbers, '
+            'remove what is none; if they are names, leave the column out',
+          )
+        words[name] = tuple(found)
+        kind = f'{len(found)} words ({some(found, 3)})'
+        missing = sum(c is None for c in table.texts(name))
+      else:
+        known = np.sort(values[~np.isnan(values)])
+        missing = len(values) - len(known)
+        if not len(known):
+          raise wrong(
+            table.path, field, 'no value at all', 'leave the column out'
+          )
+        _check_resolution(table.path, field, known)
+        # The same in whatever order the rows are.
+        numbers[name] = float(known.mean())
+        ranges[name] = (float(known[0]), float(known[-1]))
+        kind = f'numbers from {known[0]:g} to {known[-1]:g}'
+      if missing:
+        kind += f', {missing / len(table):.1%} missing'
+      facts.append(f'{field}: {kind}.')
+    if not numbers and not words:
+      raise ValueError(
+        f'{table.path} has no column of features beside label and client_id: '
+        'add some.'
+      )
+    return cls(numbers, words, ranges, tuple(facts))
+
+  @property
+  def columns(self) -> tuple[int, ...]:
+    """For each feature the number of its column, F integers."""
+    sizes = [1] * len(self.numbers) + [len(w) for w in self.words.values()]
+    return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
+
+  def encode(self, table: Table, beside: Iterable[str] = ()) -> np.ndarray:
+    """Returns the features, `float32 [N, F]`, not standardised.
+
+    Args:
+      table: Has the columns of the training table, in any order.
+      beside: Columns that are no features.
+
+    Raises:
+      ValueError: If a column is missing or unknown, or has words in the place
+        of numbers.
+    """
+    names, found = {*self.numbers, *self.words}, {*table.columns} - {*beside}
+    for more, what in (
+      (names - found, 'a column that is missing'),
+      (found - names, 'a column that is unknown to the training file'),
+    ):
+      if more:
+        raise wrong(
+          table.path,
+          f'column {min(more)!r}',
+          what,
+          'give the same columns in all files',
+        )
+    parts = []
+    for name, mean in self.numbers.items():
+      values = tables.numbers(table, name, must=True)
+      parts.append(np.where(np.isnan(values), mean, values)[:, np.newaxis])
+    for name, words in self.words.items():
+      cells = np.array(table.texts(name), object)
+      parts.append(cells[:, np.newaxis] == np.array(words, object))
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+  def unusual(self, table: Table) -> list[list[str]]:
+    """Returns what the training table did not have, for each row.
+
+    Args:
+      table: A table that can be encoded.
+
+    Returns:
+      N lists of sentences: words that are unknown, and numbers that lie further
+      from those of training than these lie from each other.
+    """
+    said = [[] for _ in range(len(table))]
+    for name, (low, high) in self.ranges.items():
+      values, width = tables.numbers(table, name, must=True), high - low
+      far = (values < low - width) | (values > high + width)
+      ends = f'{low:g} to {high:g}'
+      for row in np.flatnonzero(far):
+        said[row].append(f'{name}={values[row]:g} is far from {ends}')
+    for name, words in self.words.items():
+      known = set(words)
+      for row, cell in enumerate(table.texts(name)):
+        if cell is not None and cell not in known:
+          said[row].append(f'{name}={cell} is unknown')
+    return said
+
+
+def _check_resolution(path: str, field: str, known: np.ndarray) -> None:
+  """Refuses numbers that differ by less than float32 tells apart."""
+  finest = np.spacing(np.float32(np.abs(known).max()))
+  if 0 < known.std() < _FEWEST_STEPS * finest:
+    raise wrong(
+      path,
+      field,
+      f'numbers around {known.mean():g} that differ by little',
+      'float32 does not tell them apart: subtract a constant in all files',
+    )
+
+
+def moments(
+  examples: np.ndarray, num_numbers: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+  """Returns what standardises features; those of words stay 0 and 1.
+
+  Args:
+    examples: `float32 [N, F]`.
+    num_numbers: How many of the F features are numbers; they come first.
+  """
+  # The same in whatever order the rows are.
+  values = np.sort(examples[:, :num_numbers].astype(np.float64), axis=0)
+  stddev = values.std(axis=0)
+  # A constant column becomes 0, and does no harm.
+  stddev[stddev == 0] = 1.0
+  rest = examples.shape[1] - num_numbers
+  return (
+    (*values.mean(axis=0).tolist(), *[0.0] * rest),
+    (*stddev.tolist(), *[1.0] * rest),
+  )

@@ -1,0 +1,247 @@
+"""The user's own pictures, in folders.
+
+    <data_dir>/train/<client>/<class>/       a client's images of a class
+    <data_dir>/train/<client>/_unlabelled/   its images without a label
+    <data_dir>/test/<class>/                 test images
+    <data_dir>/validation/<class>/           (optional) validation images
+    <data_dir>/server/<class>/               (optional) the server's images,
+                                             which takes none from clients then
+
+Images are PNG or JPEG files of any size, grey or in colour
+(`datasets.files.square_images`). The decoded squares are kept in
+`<cache_dir>/image_folder/<digest>.npz`, where the digest is that of the names
+and the contents of all files and of the size of the squares.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from datasets.files import (
+  decoded_arrays,
+  image_files,
+  npz_files,
+  square_images,
+)
+from datasets.sources import run_profiles
+from datasets.sources.own import npz, rows
+from datasets.sources.own.rows import SERVER, TEST, TRAIN, VALIDATION, Rows
+from datasets.sources.source import Source
+from datasets.sources.source_spec import SourceSpec
+from tff_ssl.setting import Setting
+
+UNLABELLED = '_unlabelled'
+# How the names of folders begin that a user means to be read.
+_LIKE_SPLITS = ('train', 'test', 'val', 'dev', 'server', 'unlab', '_unlab')
+_LAYOUT = image_files.Layout(
+  'image_folder',
+  holds='train/<client>/<class>/ and test/<class>/',
+  kind='PNG or JPEG',
+  suffixes=('.png', '.jpg', '.jpeg'),
+)
+
+SIDE = Setting(
+  'image_folder_side',
+  int,
+  'Height and width in pixels: images are scaled so that the shorter side has '
+  'as many, and the middle square is cut.',
+  default=32,
+  at_least=4,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Folders:
+  """What the folder of a data set holds.
+
+  Attributes:
+    root: The folder.
+    rows: The files by split.
+    labelled: Their classes and owners.
+    notes: What else lies there, one sentence each.
+  """
+
+  root: pathlib.Path
+  rows: Mapping[str, Rows]
+  labelled: rows.Labelled
+  notes: Sequence[str]
+
+
+def load(
+  data_dir: str | None, cache_dir: str, side: int = SIDE.default
+) -> Source:
+  """Loads the images.
+
+  Training examples have the order of the names of clients, classes and files.
+  The mean, the standard deviation and the background (the median of the corner
+  pixels) are computed from the training images.
+
+  Args:
+    data_dir: The folder that holds `train/` and `test/`.
+    cache_dir: The folder for the decoded images.
+    side: Height and width of the images.
+
+  Returns:
+    The source. A training image may lack a label (`UNKNOWN`).
+
+  Raises:
+    ValueError: If a folder or a file is absent or unusable.
+    OSError: If the cache cannot be written.
+  """
+  folders = check_files(data_dir)
+  digest = _digest(folders, side)
+  images, start = {}, 0
+  together = _images(folders, side, cache_dir, digest)
+  for split, own in folders.rows.items():
+    file = npz_files.NpzFile(own.path, 'replace the images')
+    part = together[start : start + len(own.examples)]
+    images[split] = npz.images_of(file, {'images': part})
+    start += len(part)
+  mean, stddev = npz_files.moments(
+    images[TRAIN],
+    npz_files.NpzFile(folders.rows[TRAIN].path, 'replace the images'),
+    'images',
+  )
+  clients = len(set(folders.rows[TRAIN].owners))
+  return rows.source(
+    folders.labelled.splits(images),
+    name='image_folder',
+    version=f'image-folder-{digest}',
+    title=rows.title('images', data_dir, folders.labelled.labels)
+    + f'; {clients:,} client{"" if clients == 1 else "s"}',
+    num_classes=len(folders.labelled.class_names),
+    mean=mean,
+    stddev=stddev,
+    background=npz_files.background(images[TRAIN]),
+    names=folders.labelled.class_names,
+    notes=(*folders.labelled.notes, *folders.notes),
+    preprocessing={'kind': 'pictures', 'side': side},
+  )
+
+
+def check_files(data_dir: str | None) -> Folders:
+  """Returns what lies in the folders, after checks that open no file.
+
+  Args:
+    data_dir: As in `load`.
+
+  Raises:
+    ValueError: If a folder is absent or empty, or holds what does not belong
+      there, or classes do not fit together.
+  """
+  root = _LAYOUT.root(data_dir)
+  clients = _LAYOUT.folders_by_name(root / TRAIN)
+  found = {TRAIN: _rows(root / TRAIN, clients)}
+  for split in (SERVER, VALIDATION, TEST):
+    if split == TEST or (root / split).is_dir():
+      found[split] = _rows(root / split, {None: root / split})
+  return Folders(root, found, rows.read(found), _not_read(root))
+
+
+def _rows(
+  path: pathlib.Path, of_owners: Mapping[str | None, pathlib.Path]
+) -> Rows:
+  """Returns the files of a split, whose owner is `None` where it has none."""
+  files, labels, owners = [], [], []
+  for owner, folder in of_owners.items():
+    for name, own in _LAYOUT.folders_by_name(folder).items():
+      if name.startswith('_') and (owner is None or name != UNLABELLED):
+        raise ValueError(
+          f'{own} has a name that no class may have here: images without a '
+          f'label belong in train/<client>/{UNLABELLED}/, and classes begin '
+          'with another character.'
+        )
+      images = _LAYOUT.images(own)
+      files += images
+      labels += [None if name == UNLABELLED else name] * len(images)
+      owners += [owner] * len(images)
+  return Rows(
+    str(path),
+    files,
+    labels,
+    None if None in of_owners else owners,
+    place=lambda row: str(files[row].relative_to(path)),
+    no_label=f'call the folder {UNLABELLED}',
+    label_field='folders of classes',
+    owner_field='folders of clients',
+  )
+
+
+def _digest(folders: Folders, side: int) -> str:
+  digest = hashlib.sha256(f'{square_images.DECODING} {side}'.encode())
+  for own in folders.rows.values():
+    for path in own.examples:
+      try:
+        content = path.read_bytes()
+      except OSError as error:
+        raise ValueError(
+          f'{path} cannot be read ({error.strerror}): make it readable, or '
+          'move it away.'
+        ) from error
+      image_files.add_to_digest(digest, folders.root, path, content)
+  return digest.hexdigest()[:16]
+
+
+def _images(
+  folders: Folders, side: int, cache_dir: str, digest: str
+) -> np.ndarray:
+  """Returns the images of all splits, decoded or from the cache."""
+  path = os.path.join(cache_dir, 'image_folder', f'{digest}.npz')
+  arrays = decoded_arrays.read(path)
+  if arrays is None:
+    files = [file for own in folders.rows.values() for file in own.examples]
+    images = square_images.read(files, side)
+    arrays = decoded_arrays.write(path, {'images': images})
+  return arrays['images']
+
+
+def _not_read(root: pathlib.Path) -> list[str]:
+  """Names what lies beside the folders of splits; one like them is refused."""
+  others = [
+    path.name
+    for path in image_files.visible(root)
+    if path.name not in rows.SPLITS
+  ]
+  for name in others:
+    if name.lower().startswith(_LIKE_SPLITS) and (root / name).is_dir():
+      raise ValueError(
+        f'{root / name} is not read: call it train, test, validation or server '
+        f'(images without a label lie in train/<client>/{UNLABELLED}/), or '
+        'move it away.'
+      )
+  return [f'{root}: not read are {rows.some(others)}.'] * bool(others)
+
+
+def _count_owners(folder: str) -> int:
+  return len(image_files.visible(pathlib.Path(folder) / TRAIN))
+
+
+def _count_server(folder: str) -> int:
+  path = pathlib.Path(folder) / SERVER
+  if not path.is_dir():
+    return 0
+  return len(_rows(path, {None: path}).examples)
+
+
+SPEC = SourceSpec(
+  name='image_folder',
+  description='your own pictures, <data_dir>/train/<client>/<class>/*.png or '
+  '*.jpg and test/<class>/',
+  load=load,
+  check_files=check_files,
+  settings=(SIDE,),
+  has_native_split=True,
+  may_lack_labels=True,
+  is_of_user=True,
+  defaults=functools.partial(
+    rows.defaults_of,
+    run_profiles.OWN_IMAGES,
+    count_owners=_count_owners,
+    count_server=_count_server,
+  ),
+)

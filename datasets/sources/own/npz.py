@@ -1,0 +1,336 @@
+"""The user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
+
+There may be a `<data_dir>/validation.npz`, for choosing settings, and a
+`<data_dir>/server.npz` with the labelled images of the server, which then takes
+none from the clients. `np.savez` or `np.savez_compressed` writes each file. It
+has the arrays
+
+* `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3; or floats from 0 to
+  1, which are rounded to 1/255;
+* `labels`: integers or strings, `[N]`. In train.npz, -1 stands for an image
+  without a label; beside a server.npz, the array may be missing there;
+* `client_ids` (optional): strings or integers, `[N]`, the owner of each
+  example. They are in train.npz alone, or also in the others;
+* `class_names` (optional, in train.npz): strings, one for each class; `labels`
+  are then numbers from 0.
+
+Other arrays are not read, and a run names them.
+
+The files are not trusted. Nothing is unpickled. The declarations in the zip
+directory and in the array headers are checked before an array is read.
+"""
+
+import difflib
+import functools
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from datasets.files import npz_files
+from datasets.files.npz_files import MAX_BYTES, Headers, NpzFile
+from datasets.sources import run_profiles
+from datasets.sources.own import rows as rows_lib
+from datasets.sources.own.rows import SERVER, SPLITS, TEST, TRAIN, Rows
+from datasets.sources.source import UNKNOWN, Source
+from datasets.sources.source_spec import SourceSpec
+
+OWNERS = 'client_ids'
+_OPTIONAL = (OWNERS, 'class_names')
+_KEYS = ('images', 'labels', *_OPTIONAL)
+_REMEDY = 'write it with np.savez'
+
+
+def load(
+  data_dir: str | None, cache_dir: str, max_bytes: int = MAX_BYTES
+) -> Source:
+  """Loads the files.
+
+  The mean, the standard deviation and the background (the median of the corner
+  pixels) are computed from the training images.
+
+  Args:
+    data_dir: The folder with the files.
+    cache_dir: Ignored: the files are read in place.
+    max_bytes: The limit of the uncompressed size that all files declare.
+
+  Returns:
+    The source. A training image may lack a label (`UNKNOWN`).
+
+  Raises:
+    ValueError: If a file is absent, damaged or too large, or its arrays are
+      not as described above.
+  """
+  del cache_dir
+  files = check_files(data_dir)
+  npz_files.check_sizes(list(files.values()), max_bytes)
+  arrays = {
+    split: file.read(
+      ('images', *([] if split == TRAIN and SERVER in files else ['labels'])),
+      functools.partial(check_headers, file),
+      optional=_KEYS,
+      ignores_others=True,
+    )
+    for split, file in files.items()
+  }
+  names = _class_names(files[TRAIN], arrays[TRAIN])
+  labelled = rows_lib.read(
+    {
+      split: Rows(
+        file.path,
+        arrays[split]['images'],
+        _labels(file, arrays[split], names),
+        texts(file, OWNERS, arrays[split].get(OWNERS)),
+        place=lambda row: f'image {row}',
+        no_label='leave the text empty',
+        label_field='labels',
+        owner_field=OWNERS,
+      )
+      for split, file in files.items()
+    },
+    names,
+  )
+  splits = labelled.splits(
+    {split: images_of(files[split], arrays[split]) for split in files}
+  )
+  for split, file in files.items():
+    check_same_shape(splits[TRAIN].images, splits[split].images, file)
+  # What is learnt of colours is what clients see.
+  images = splits[TRAIN].images
+  mean, stddev = npz_files.moments(images, files[TRAIN], 'images')
+  return rows_lib.source(
+    splits,
+    name='npz',
+    version=f'npz-{npz_files.digest(file.path for file in files.values())}',
+    title=rows_lib.title('npz files', data_dir, labelled.labels),
+    num_classes=len(labelled.class_names),
+    mean=mean,
+    stddev=stddev,
+    background=npz_files.background(images),
+    names=labelled.class_names,
+    notes=(*labelled.notes, *_not_read(files)),
+  )
+
+
+def check_files(data_dir: str | None) -> dict[str, NpzFile]:
+  """Returns the files by split after checking that both needed ones exist.
+
+  Args:
+    data_dir: As in `load`.
+
+  Returns:
+    `train` and `test`; `validation` and `server` if they are there.
+
+  Raises:
+    ValueError: If train.npz or test.npz is absent.
+  """
+  npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
+  files = {split: _file(split, data_dir) for split in SPLITS}
+  return {
+    split: file
+    for split, file in files.items()
+    if split in (TRAIN, TEST) or os.path.lexists(file.path)
+  }
+
+
+def _file(split: str, folder: str) -> NpzFile:
+  return NpzFile(os.path.join(folder, f'{split}.npz'), _REMEDY)
+
+
+def check_headers(file: NpzFile, headers: Headers) -> None:
+  """Checks shapes and types of images, labels and ids.
+
+  Args:
+    file: The file, for messages.
+    headers: Its headers: that of `images`, and those of the other arrays that
+      it has.
+
+  Raises:
+    ValueError: If a shape or a type is wrong.
+  """
+  shape, dtype = headers['images']
+  if dtype != np.uint8 and (dtype.kind != 'f' or dtype.itemsize > 8):
+    raise file.wrong(
+      'images', dtype, 'give uint8 from 0 to 255, or floats from 0 to 1'
+    )
+  if len(shape) not in (3, 4):
+    raise file.wrong('images', shape, 'the shape is [N, H, W] or [N, H, W, C]')
+  if min(shape) < 1:
+    raise file.wrong('images', shape, 'no dimension may be 0')
+  if len(shape) == 4 and shape[3] not in (1, 3):
+    raise file.wrong('images', shape, 'channels come last, 1 or 3 of them')
+  for key in ('labels', OWNERS, rows_lib.CLIENT, 'set_id'):
+    if key not in headers:
+      continue
+    own_shape, own_dtype = headers[key]
+    if own_dtype.kind not in 'iuU':
+      raise file.wrong(key, own_dtype, 'give integers or unicode strings')
+    if own_shape != shape[:1]:
+      remedy = f'there are {shape[0]} images'
+      if key == 'labels' and own_shape[:1] == shape[:1]:
+        remedy = 'give a number for each image: ' + (
+          'labels.ravel()' if own_shape[1:] == (1,) else 'labels.argmax(axis=1)'
+        )
+      raise file.wrong(key, own_shape, remedy)
+  if 'class_names' in headers:
+    names_shape, names_dtype = headers['class_names']
+    if names_dtype.kind != 'U' or len(names_shape) != 1:
+      raise file.wrong(
+        'class_names',
+        f'{names_dtype} {list(names_shape)}',
+        'give unicode strings, one for each class',
+      )
+
+
+def images_of(file: NpzFile, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+  """Returns the images of a file, `uint8 [N, H, W, C]`.
+
+  Args:
+    file: The file, for messages.
+    arrays: Its arrays.
+
+  Raises:
+    ValueError: If pixels have another scale than 0 to 255, or 0 to 1 in floats.
+  """
+  images = npz_files.as_bytes(file, 'images', arrays['images'])
+  if images.ndim == 3:
+    images = images[..., np.newaxis]
+  if images.max() == 1:
+    raise file.wrong(
+      'images',
+      'the pixels 0 and 1 alone, where 255 is white',
+      'multiply them by 255, or store what was divided by 255 as float32',
+    )
+  return np.ascontiguousarray(images)
+
+
+def texts(
+  file: NpzFile, key: str, values: np.ndarray | None
+) -> list[str] | None:
+  """Returns the texts of strings or integers.
+
+  Args:
+    file: The file, for messages.
+    key: The key of the array.
+    values: The array `[N]`, or `None`.
+
+  Raises:
+    ValueError: If a string is not unicode.
+  """
+  if values is None:
+    return None
+  unique, index = np.unique(values, return_inverse=True)
+  if unique.dtype.kind == 'U':
+    native = unique.astype(unique.dtype.newbyteorder('='), copy=False)
+    codes = np.frombuffer(native.tobytes(), np.uint32)
+    # NumPy and Python accept such codes without an error.
+    if np.any(((codes >= 0xD800) & (codes < 0xE000)) | (codes > 0x10FFFF)):
+      raise file.wrong(key, 'a string that is not unicode', 'repair it')
+  found = [str(one) for one in unique.tolist()]
+  return [found[i] for i in index]
+
+
+def _labels(file, arrays, names) -> list[str | None]:
+  labels = arrays.get('labels')
+  if labels is None:
+    return [None] * len(arrays['images'])
+  if labels.dtype.kind == 'U':
+    return [text or None for text in texts(file, 'labels', labels)]
+  low, high = labels.min(), labels.max()
+  if labels.dtype.kind == 'u' and high == np.iinfo(labels.dtype).max:
+    raise file.wrong(
+      'labels',
+      f'{high} in {np.count_nonzero(labels == high):,} of {len(labels):,}',
+      f'that is what {UNKNOWN} becomes in {labels.dtype}: store them as int64',
+    )
+  most = None if names is None else len(names) - 1
+  if low < UNKNOWN or (most is not None and high > most):
+    raise file.wrong(
+      'labels',
+      f'{low}..{high}',
+      f'number the classes from 0{"" if most is None else f" to {most}"}, and '
+      f'mark training images without a label by {UNKNOWN}',
+    )
+  name = {UNKNOWN: None}
+  for number in np.unique(labels).tolist():
+    if number != UNKNOWN:
+      name[number] = str(number) if names is None else names[number]
+  return [name[number] for number in labels.tolist()]
+
+
+def _class_names(file, arrays) -> list[str] | None:
+  if 'class_names' not in arrays:
+    return None
+  names = [
+    rows_lib.name_of(name)
+    for name in texts(file, 'class_names', arrays['class_names'])
+  ]
+  if len(set(names)) < len(names):
+    raise file.wrong(
+      'class_names',
+      f'{len(names)}, {len(set(names))} of them different',
+      'give each class a name of its own, in their order',
+    )
+  return names
+
+
+def check_same_shape(
+  train: np.ndarray, images: np.ndarray, file: NpzFile
+) -> None:
+  """Checks that images of another split have the shape of training images.
+
+  Args:
+    train: The training images.
+    images: Those of the other split.
+    file: Its file, for messages.
+
+  Raises:
+    ValueError: If they do not.
+  """
+  if images.shape[1:] != train.shape[1:]:
+    raise file.wrong(
+      'images',
+      f'images of {list(images.shape[1:])}, and of {list(train.shape[1:])} in '
+      'train.npz',
+      'give all images one height, width and number of channels',
+    )
+
+
+def _not_read(files: Mapping[str, NpzFile]):
+  """Names the arrays that are not read; a slip of the pen is refused."""
+  for split, file in files.items():
+    others = file.other_keys(_KEYS)
+    for key in others:
+      if near := difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.85):
+        raise file.wrong(key, 'a key that is not read', f'call it {near[0]}')
+    if split == TRAIN and not file.has_key(OWNERS):
+      rows_lib.check_no_owners(file.path, others, _KEYS)
+    if others:
+      yield f'{file.path}: not read are {", ".join(others)}.'
+
+
+def _count_owners(folder: str) -> int:
+  """Returns 2, which is several, where train.npz says who owns examples."""
+  return 2 * _file(TRAIN, folder).has_key(OWNERS)
+
+
+def _count_server(folder: str) -> int:
+  return _file(SERVER, folder).length('labels')
+
+
+SPEC = SourceSpec(
+  name='npz',
+  description='your own <data_dir>/train.npz and test.npz, maybe '
+  'validation.npz and server.npz',
+  load=load,
+  check_files=check_files,
+  has_native_split=True,
+  may_lack_labels=True,
+  is_of_user=True,
+  defaults=functools.partial(
+    rows_lib.defaults_of,
+    run_profiles.OWN_IMAGES,
+    count_owners=_count_owners,
+    count_server=_count_server,
+  ),
+)

@@ -1,0 +1,414 @@
+"""What a user's files become, whatever their format, and what is checked of it.
+
+A decoder reads each file or folder into `Rows`: examples, and labels and owners
+as they are written. `read` checks them and gives the classes and the splits.
+
+A cell means what a person would read in it, or a sentence says why not. What
+may mean "no label" is asked for, and so are names that differ in capital
+letters alone.
+"""
+
+import collections
+import dataclasses
+import difflib
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from datasets.sources import run_profiles
+from datasets.sources.source import UNKNOWN, Source, Split
+
+TRAIN, SERVER, VALIDATION, TEST = 'train', 'server', 'validation', 'test'
+# The order of reports.
+SPLITS = (TRAIN, SERVER, VALIDATION, TEST)
+# The name of owners in files with columns or arrays.
+CLIENT = 'client_id'
+
+# How people write that a cell has no value.
+MISSING = frozenset(
+  ('', 'na', 'n/a', '#n/a', '<na>', 'nan', 'null', 'nil', 'none', 'missing')
+  + ('?', '-', '--', '.')
+)
+# And that an example has no label.
+_NO_LABEL = MISSING | frozenset(
+  ('unlabeled', 'unlabelled', 'nolabel', 'unknown', 'unknownlabel', '-1')
+)
+_OWNER = re.compile(
+  '(client|owner|user|hospital|site|patient|device|writer|subject|participant|'
+  'institution|cent(er|re)|clinic)(ids?|s|names?|nr|no|number)?'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+  """The examples of one split, as they are written.
+
+  Attributes:
+    path: The file or folder, for messages.
+    examples: The N examples, in whatever form the decoder has them.
+    labels: The N labels as text; `None` for an example without one.
+    owners: The N owners as text, or `None` if the data name none.
+    place: From the number of an example to where it stands in `path`.
+    no_label: How an example says that it has no label.
+    label_field: What the labels stand in, for messages.
+    owner_field: Likewise for the owners.
+  """
+
+  path: str
+  examples: Any
+  labels: Sequence[str | None]
+  owners: Sequence[str] | None = None
+  place: Callable[[int], str] = lambda row: f'row {row + 1}'
+  no_label: str = 'leave the cell empty'
+  label_field: str = 'label'
+  owner_field: str = CLIENT
+
+  def wrong(self, field: str, found: object, remedy: str) -> ValueError:
+    """Returns the error about a field.
+
+    Args:
+      field: Its name.
+      found: What is in it.
+      remedy: What to do.
+    """
+    return wrong(self.path, field, found, remedy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+  """What is known of all splits, once they are checked.
+
+  Attributes:
+    class_names: The d classes: whole numbers in their order, or words in
+      theirs.
+    labels: By split, the number of each example's class, `int32 [N]`, or
+      `UNKNOWN`.
+    owners: By split, the owners as strings `[N]`, or `None`.
+    notes: What a run says of the data, one sentence each.
+  """
+
+  class_names: tuple[str, ...]
+  labels: Mapping[str, np.ndarray]
+  owners: Mapping[str, np.ndarray | None]
+  notes: tuple[str, ...]
+
+  def splits(self, examples: Mapping[str, np.ndarray]) -> dict[str, Split]:
+    """Returns the splits.
+
+    Args:
+      examples: The encoded examples of each.
+    """
+    return {
+      name: Split(examples[name], self.labels[name], self.owners[name])
+      for name in self.labels
+    }
+
+
+def wrong(path: str, field: str, found: object, remedy: str) -> ValueError:
+  """Returns the error about a column or an array of a file.
+
+  Args:
+    path: The file.
+    field: The column or array.
+    found: What is in it.
+    remedy: What to do.
+  """
+  return ValueError(f'{path}: {field}: found {found}; {remedy}.')
+
+
+def name_of(text: str) -> str:
+  """Returns the form in which names of classes, clients and sets are compared.
+
+  Args:
+    text: The name as it stands in a file, or the name of a folder.
+  """
+  return unicodedata.normalize('NFC', text.strip())
+
+
+def is_missing(text: str) -> bool:
+  """Returns whether a cell says that it has no value.
+
+  Args:
+    text: The cell.
+  """
+  return text.strip().lower() in MISSING
+
+
+def check_no_owners(path: str, fields: Iterable[str], known: Sequence[str]):
+  """Asks about a column or array that may name the owners of examples.
+
+  Args:
+    path: The file.
+    fields: Its columns or arrays.
+    known: Those that are read; where `CLIENT` is there, others may be anything.
+
+  Raises:
+    ValueError: If one may name owners.
+  """
+  fields = list(fields)
+  if CLIENT in fields:
+    return
+  for field in fields:
+    plain = re.sub(r'[\W_]', '', field).lower()
+    is_near = difflib.get_close_matches(plain, ['clientid'], cutoff=0.85)
+    if field not in known and (_OWNER.fullmatch(plain) or is_near):
+      raise wrong(
+        path,
+        field,
+        'a name that may be that of the owners of examples',
+        f'call it {CLIENT} if it says which client has an example, else call '
+        'it something else',
+      )
+
+
+def read(
+  rows: Mapping[str, Rows],
+  class_names: Sequence[str] | None = None,
+  *,
+  may_lack_all: bool = False,
+) -> Labelled:
+  """Checks labels and owners of all splits.
+
+  Args:
+    rows: The rows by split; there are `TRAIN` and `TEST`.
+    class_names: The classes, where the data say them in their order.
+    may_lack_all: Whether no training example needs a label.
+
+  Raises:
+    ValueError: If the labels or owners cannot be used.
+  """
+  labels = {split: _labels(one) for split, one in rows.items()}
+  trained = [split for split in (TRAIN, SERVER) if split in rows]
+  found = _classes([(rows[split], labels[split]) for split in trained])
+  if class_names is None:
+    class_names = _in_order(found)
+    if not (found or may_lack_all):
+      raise rows[TRAIN].wrong(
+        rows[TRAIN].label_field,
+        'no label at all',
+        'give the labels of some training examples',
+      )
+  if len(class_names) < 2:
+    raise rows[TRAIN].wrong(
+      rows[TRAIN].label_field,
+      f'one single class, {class_names[0]!r}',
+      'give labels of two classes or more',
+    )
+  seen = class_names if may_lack_all else found
+  for split, one in rows.items():
+    _check_labels(one, labels[split], seen, may_lack=split == TRAIN)
+  number = {name: index for index, name in enumerate(class_names)}
+  return Labelled(
+    tuple(class_names),
+    {
+      split: np.array([number.get(name, UNKNOWN) for name in own], np.int32)
+      for split, own in labels.items()
+    },
+    {split: _owners(one, rows[TRAIN]) for split, one in rows.items()},
+    tuple(_notes(rows, labels, class_names)),
+  )
+
+
+def _labels(rows: Rows) -> list[str | None]:
+  """Returns the labels in the form in which they are compared."""
+  known = {}
+  for row, text in enumerate(rows.labels):
+    if text is None or text in known:
+      continue
+    name = name_of(text)
+    if re.sub(r'[\s_]', '', name).lower() in _NO_LABEL:
+      count = sum(text == other for other in rows.labels)
+      raise rows.wrong(
+        rows.label_field,
+        f'{name!r} in {count:,} of {len(rows.labels):,} ({rows.place(row)})',
+        f'if that means that there is no label, {rows.no_label}; if it is a '
+        'class, give it another name',
+      )
+    known[text] = _number_of(name)
+  return [None if text is None else known[text] for text in rows.labels]
+
+
+def _number_of(name: str) -> str:
+  """Returns whole numbers in one form: a column with gaps has 1.0 for 1."""
+  return re.sub(r'(?<=\d)\.0+$', '', name)
+
+
+def _classes(of_training) -> dict[str, tuple[Rows, int]]:
+  """Returns the classes, with the first example of each."""
+  found, folded = {}, {}
+  for rows, labels in of_training:
+    for row, name in enumerate(labels):
+      if name is None or name in found:
+        continue
+      found[name] = rows, row
+      other = folded.setdefault(name.casefold(), name)
+      if other != name:
+        raise rows.wrong(
+          rows.label_field,
+          f'{other!r} and {name!r} ({rows.place(row)})',
+          'write a class in one way',
+        )
+  return found
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+  """Returns whole numbers in their order, or words in theirs."""
+  names = list(names)
+  # 007 is a name.
+  if all(re.fullmatch('-?(0|[1-9][0-9]*)', name) for name in names):
+    return sorted(names, key=int)
+  return sorted(names)
+
+
+def _check_labels(rows: Rows, labels, seen, *, may_lack: bool) -> None:
+  if not len(labels):
+    raise ValueError(f'{rows.path} has no example: add some.')
+  unlabelled = 0
+  for row, name in enumerate(labels):
+    if name is None:
+      unlabelled += 1
+    elif name not in seen:
+      raise rows.wrong(
+        rows.label_field,
+        f'the class {name!r} ({rows.place(row)}), unseen in {TRAIN}',
+        'each class needs labelled training examples, written in one way',
+      )
+  if unlabelled and not may_lack:
+    raise rows.wrong(
+      rows.label_field,
+      f'{unlabelled:,} of {len(labels):,} without a label',
+      'each example needs its label here: leave out those without one, or '
+      f'move them to {TRAIN}',
+    )
+
+
+def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
+  if rows.owners is None:
+    return None
+  if train.owners is None:
+    raise rows.wrong(
+      rows.owner_field,
+      f'owners here, and none in {TRAIN}',
+      f'give them in all files, or in {TRAIN} alone',
+    )
+  names = {text: name_of(text) for text in dict.fromkeys(rows.owners)}
+  for text, name in names.items():
+    if is_missing(name):
+      count = sum(text == other for other in rows.owners)
+      raise rows.wrong(
+        rows.owner_field,
+        f'{text!r} in {count:,} of {len(rows.owners):,}',
+        'say who owns each example',
+      )
+  return np.array([names[text] for text in rows.owners], object)
+
+
+def _notes(rows, labels, class_names):
+  """Says what is odd, and no reason to refuse the data."""
+  for split in (VALIDATION, TEST):
+    missing = [n for n in class_names if n not in set(labels.get(split, ()))]
+    if split in rows and missing:
+      yield (
+        f'{rows[split].path} has no example of {some(missing)}: its figures '
+        'say nothing of that (macro-F1 is the mean over the classes there).'
+      )
+  owners = {name_of(name) for name in rows[TRAIN].owners or ()}
+  folded = collections.defaultdict(set)
+  for name in owners:
+    folded[name.casefold()].add(name)
+  alike = [sorted(group) for group in folded.values() if len(group) > 1]
+  if alike:
+    yield (
+      f'{rows[TRAIN].path}: {len(alike):,} owners have names that differ in '
+      f'capital letters alone, such as {" and ".join(alike[0][:2])}: they '
+      'count as several clients.'
+    )
+
+
+def some(names: Sequence[str], most: int = 5) -> str:
+  """Returns the first names of a list, and how many more there are.
+
+  Args:
+    names: The names.
+    most: How many are listed.
+  """
+  more = len(names) - most
+  listed = ', '.join(names[:most])
+  return f'{listed} and {more} more' if more > 0 else listed
+
+
+def title(kind: str, data_dir: str, labels: Mapping[str, np.ndarray]) -> str:
+  """Returns what reports say of the data.
+
+  Args:
+    kind: What they are, such as 'npz files'.
+    data_dir: Their folder.
+    labels: Those of each split.
+  """
+  sizes = [f'{len(labels[name]):,} {name}' for name in SPLITS if name in labels]
+  unlabelled = np.count_nonzero(labels[TRAIN] == UNKNOWN)
+  folder = os.path.basename(os.path.abspath(data_dir))
+  return (
+    f'{kind} in {folder}: {", ".join(sizes[:-1])} and {sizes[-1]} examples'
+    + (
+      f'; {unlabelled:,} of the training examples have no label'
+      if unlabelled
+      else ''
+    )
+  )
+
+
+def source(
+  splits: Mapping[str, Split], *, notes: Iterable[str] = (), **fields
+) -> Source:
+  """Returns the source of checked splits.
+
+  Args:
+    splits: By name; examples of a server follow those of the clients.
+    notes: What a run says of the data.
+    **fields: The other fields of `Source`.
+  """
+  server = splits.get(SERVER)
+  return Source(
+    train=splits[TRAIN].followed_by(server),
+    test=splits[TEST],
+    validation=splits.get(VALIDATION),
+    num_server=0 if server is None else len(server.labels),
+    mirrorable=False,
+    notes=tuple(notes),
+    **fields,
+  )
+
+
+def defaults_of(
+  profile: Mapping[str, Any],
+  given: Mapping[str, Any],
+  count_owners: Callable[[str], int],
+  count_server: Callable[[str], int],
+) -> Mapping[str, Any]:
+  """Returns the runner's defaults, as far as the files decide on them.
+
+  Args:
+    profile: The defaults of data that name no owners and no server.
+    given: The settings that the user gave.
+    count_owners: From the folder to the number of owners that the training
+      examples name. Where it fails, there are none: who loads the data reports
+      the error.
+    count_server: Likewise, to the number of the server's own examples.
+  """
+  folder = given.get('data_dir')
+  if folder is None:
+    return profile
+  folder, counts = os.path.expanduser(folder), []
+  for count in (count_owners, count_server):
+    try:
+      counts.append(count(folder))
+    except (ValueError, OSError):
+      counts.append(0)
+  owners, server = counts
+  values = run_profiles.with_owners(profile, owners, given)
+  return run_profiles.with_server(values, server)

@@ -1,0 +1,518 @@
+"""A user's tables: CSV and Parquet files, read by pyarrow.
+
+A CSV file is text in UTF-8, or in UTF-16 with its mark; the first line names
+the columns, and commas, semicolons, tabs or bars part them. Where commas do not
+part cells, they may be decimal. All cells stay as they are written until
+`numbers` reads a column, so that 007 is not 7 and NA may be a word.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import decimal
+import functools
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import psutil
+from etils import epy
+
+from datasets.sources.own import rows as rows_lib
+from datasets.sources.own.rows import CLIENT, SPLITS, TEST, TRAIN, Rows, wrong
+
+# They take a second to import, which --help does not need.
+with epy.lazy_imports():
+  import pyarrow as pa
+  from pyarrow import csv as arrow_csv
+  from pyarrow import parquet
+
+LABEL = 'label'
+_KINDS = ('csv', 'parquet')
+_SEPARATORS = ',;\t|'
+# 007 is a word.
+_NUMBER = re.compile(r'[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?', re.ASCII)
+# With groups of thousands, a percent sign or a unit, in digits of any kind.
+_LIKE_NUMBER = re.compile(
+  r'\W?[+-]?(?!0\d)\d[\d.,\'\u2019\s]*([eE][+-]?\d+)?\s*(%|\W|[^\W\d_]{1,3})?'
+)
+_DATE = re.compile(r'\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}')
+# Minus signs of other alphabets than a keyboard's.
+_MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
+# What pyarrow raises where bytes make no sense to it.
+_UNREADABLE = (
+  *(ValueError, TypeError, LookupError, OSError, RecursionError),
+  csv.Error,  # Of a header of one very long name.
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A table; cells are text, or numbers where the file has a type for them.
+
+  Attributes:
+    path: The file.
+    columns: By name, `float64 [N]` with NaN for an empty cell, or an object
+      array of strings and `None` for an empty cell.
+    has_commas: Whether commas may be decimal.
+  """
+
+  path: str
+  columns: Mapping[str, np.ndarray]
+  has_commas: bool = False
+
+  def __len__(self):
+    return len(next(iter(self.columns.values()), ()))
+
+  def texts(self, name: str) -> list[str | None]:
+    """Returns a column as text; `None` for an empty cell, or one of blanks.
+
+    Args:
+      name: The column.
+    """
+    column = self.columns[name]
+    if column.dtype == object:
+      return [None if c is None or not c.strip() else c for c in column]
+    return [None if np.isnan(c) else _plain(c) for c in column.tolist()]
+
+
+def paths_of(dataset: str, data_dir: str | None) -> dict[str, str]:
+  """Returns the files by split after checking that they exist.
+
+  Args:
+    dataset: The name of the data set.
+    data_dir: The folder, or `None`.
+
+  Raises:
+    ValueError: If a training or test file is absent, or there are two.
+  """
+  needed = 'train.csv and test.csv'
+  if data_dir is None:
+    raise ValueError(
+      f'dataset={dataset!r} needs data_dir: the folder that holds {needed}.'
+    )
+  paths = {split: _path(data_dir, split) for split in SPLITS}
+  for split in (TRAIN, TEST):
+    if paths[split] is None:
+      raise ValueError(
+        f'{os.path.join(data_dir, split)}.csv: no such file; data_dir must '
+        f'hold {needed}, or the same as .parquet.'
+      )
+  return {split: path for split, path in paths.items() if path is not None}
+
+
+def _path(folder: str, split: str) -> str | None:
+  found = [
+    path
+    for kind in _KINDS
+    if os.path.lexists(path := os.path.join(folder, f'{split}.{kind}'))
+  ]
+  if len(found) > 1:
+    raise ValueError(f'{found[0]} and {found[1]} are there: remove one.')
+  return found[0] if found else None
+
+
+def count_rows(split: str, folder: str) -> int:
+  """Returns how many rows the file of a split has; 0 without one.
+
+  Args:
+    split: The split.
+    folder: The folder with the files.
+
+  Raises:
+    ValueError: If the file cannot be read.
+  """
+  path = _path(folder, split)
+  return 0 if path is None else len(read(path))
+
+
+def count_owners(folder: str) -> int:
+  """Returns how many owners the training table names.
+
+  Args:
+    folder: The folder with the files.
+
+  Raises:
+    ValueError: If the file cannot be read.
+  """
+  path = _path(folder, TRAIN)
+  if path is None or CLIENT not in (table := read(path)).columns:
+    return 0
+  return len(set(table.texts(CLIENT)))
+
+
+def has_column(folder: str, name: str) -> bool:
+  """Returns whether the training table can be read and has a column.
+
+  Args:
+    folder: The folder with the files.
+    name: The column.
+  """
+  try:
+    path = _path(folder, TRAIN)
+    return path is not None and name in read(path).columns
+  except ValueError:
+    return False
+
+
+def rows_of(
+  paths: Mapping[str, str], known: Sequence[str] = ()
+) -> tuple[dict[str, Table], dict[str, Rows]]:
+  """Reads the tables of all splits.
+
+  Args:
+    paths: The files by split.
+    known: Columns that are read beside labels and owners, where others are not.
+
+  Returns:
+    The tables and their rows, whose examples are the tables.
+
+  Raises:
+    ValueError: If a file cannot be read, has no label, or a column may be that
+      of the owners.
+  """
+  tables = {split: read(path) for split, path in paths.items()}
+  found = {}
+  for split, table in tables.items():
+    names = list(table.columns)
+    if LABEL not in names and not (split == TRAIN and rows_lib.SERVER in paths):
+      raise ValueError(
+        f'{table.path} has no column {LABEL!r}, but {names[:5]}: name the '
+        'column of the classes so.'
+      )
+    rows_lib.check_no_owners(table.path, names, (LABEL, *known))
+    found[split] = Rows(
+      table.path,
+      table,
+      table.texts(LABEL) if LABEL in names else [None] * len(table),
+      [c or '' for c in table.texts(CLIENT)] if CLIENT in names else None,
+      # The header is the first row.
+      place=lambda row: f'row {row + 2}',
+      label_field=f'column {LABEL!r}',
+      owner_field=f'column {CLIENT!r}',
+    )
+  return tables, found
+
+
+def read(path: str) -> Table:
+  """Reads a table.
+
+  Args:
+    path: The file; its ending says what it is.
+
+  Raises:
+    ValueError: If it cannot be read, or a column or a row makes no sense.
+  """
+  try:
+    if not os.path.isfile(path):  # Who opens a pipe waits for ever.
+      raise OSError('no such file')
+    status = os.stat(path)
+    return _read(path, (status.st_mtime_ns, status.st_size, status.st_ino))
+  except _UNREADABLE as error:
+    if type(error) is ValueError and path in str(error):
+      raise
+    reason = ' '.join(str(error).split()).rstrip('.')
+    raise ValueError(f'{path} cannot be read as a table: {reason}.') from error
+
+
+# Defaults are asked for before the data are read.
+@functools.lru_cache(maxsize=4)
+def _read(path: str, version) -> Table:
+  del version
+  is_csv = path.lower().endswith('.csv')
+  columns, has_commas = _read_csv(path) if is_csv else _read_parquet(path)
+  if not columns or not len(next(iter(columns.values()))):
+    raise ValueError(f'{path} has no row: add some.')
+  return Table(
+    path, {name: _bools(own) for name, own in columns.items()}, has_commas
+  )
+
+
+def _bools(column: np.ndarray) -> np.ndarray:
+  """Returns truth values in one form: True of CSV is true of Parquet."""
+  if column.dtype == object:
+    known = {cell.lower() for cell in column if cell}
+    if known and known <= {'true', 'false'}:
+      return np.array([cell and cell.lower() for cell in column], object)
+  return column
+
+
+def _check_names(path: str, names: Sequence[str]) -> None:
+  folded = {}
+  for name in names:
+    if not name.strip():
+      raise ValueError(
+        f'{path} has a column without a name: give each column one in the '
+        'first line, and leave row numbers out (index=False).'
+      )
+    key = rows_lib.name_of(name).casefold()
+    if key in folded:
+      raise ValueError(
+        f'{path} has the columns {folded[key]!r} and {name!r}: two columns of '
+        'one name, but for case and blanks; rename or remove one.'
+      )
+    folded[key] = name
+
+
+def _read_csv(path: str) -> tuple[dict[str, np.ndarray], bool]:
+  with open(path, 'rb') as file:
+    content = file.read()
+  is_wide = content[:2] in (b'\xff\xfe', b'\xfe\xff')
+  try:
+    text = content.decode('utf-16' if is_wide else 'utf-8-sig')
+  except UnicodeDecodeError as error:
+    raise ValueError(
+      f'{path} is no UTF-8 (byte {error.start}): save it as "CSV UTF-8", or '
+      "read it with the encoding that it has, such as 'cp1252', and write it "
+      'anew.'
+    ) from error
+  if '\0' in text:
+    raise ValueError(f'{path} holds a NUL byte: write the file anew.')
+  text = text.lstrip('\r\n \t') if not text[:1].strip() else text
+  separator, names = _header(text)
+  _check_names(path, names)
+  wrong_rows = []
+
+  def on_wrong_row(row):
+    if not row.text.strip():
+      return 'skip'
+    wrong_rows.append(row)
+    return 'error'
+
+  encoded = text.encode()
+  try:
+    table = arrow_csv.read_csv(
+      io.BytesIO(encoded),
+      # Rows have numbers in one thread alone.
+      arrow_csv.ReadOptions(
+        use_threads=False, block_size=min(len(encoded) + 1, 2**31 - 1)
+      ),
+      arrow_csv.ParseOptions(
+        delimiter=separator,
+        newlines_in_values=True,
+        invalid_row_handler=on_wrong_row,
+      ),
+      arrow_csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), null_values=['']
+      ),
+    )
+  except pa.ArrowInvalid as error:
+    if not wrong_rows:
+      raise
+    row = wrong_rows[0]
+    raise ValueError(
+      f'{path}: row {row.number} has {row.actual_columns} cells under '
+      f'{row.expected_columns} columns ({row.text[:60]!r}): correct it, and '
+      f'write cells that hold {separator!r} in quotes.'
+    ) from error
+  columns = {
+    name: table.column(name).to_numpy(zero_copy_only=False) for name in names
+  }
+  _check_header_once(path, columns)
+  return columns, separator != ','
+
+
+def _header(text: str) -> tuple[str, list[str]]:
+  """Returns what parts the cells of a CSV file, and the names of columns."""
+  line, found = re.split('[\r\n]', text, maxsplit=1)[0], []
+  for separator in _SEPARATORS:
+    names = next(csv.reader([line], delimiter=separator), [])
+    is_known = any(rows_lib.name_of(n) in (LABEL, CLIENT) for n in names)
+    found.append((is_known, len(names), separator, names))
+  # The first of equals.
+  _, _, separator, names = max(found, key=lambda one: one[:2])
+  return separator, names
+
+
+def _check_header_once(path: str, columns: Mapping[str, np.ndarray]) -> None:
+  """Refuses files that were joined with their headers."""
+  rows = None
+  for name, column in columns.items():
+    same = column == name
+    rows = same if rows is None else rows & same
+  if rows is not None and np.any(rows):
+    raise ValueError(
+      f'{path}: row {int(np.argmax(rows)) + 2} repeats the names of the '
+      'columns: give each row once.'
+    )
+
+
+def _read_parquet(path: str) -> tuple[dict[str, np.ndarray], bool]:
+  with parquet.ParquetFile(path) as file:
+    schema, num_rows = file.schema_arrow, file.metadata.num_rows
+    names = schema.names
+    _check_names(path, names)
+    # A byte may stand for millions of equal cells.
+    needed = 8 * num_rows * len(names)
+    free = psutil.virtual_memory().available
+    if needed > free:
+      raise ValueError(
+        f'{path}: {num_rows:,} rows take {needed / 1e9:.3g} GB or more, and '
+        f'{free / 1e9:.3g} GB of memory are free: give fewer.'
+      )
+    table = file.read()
+  columns = {}
+  for name in names:
+    if re.fullmatch('__index_level_[0-9]+__', name):
+      # Row numbers are no data; names are.
+      if not pa.types.is_integer(table.schema.field(name).type):
+        raise wrong(
+          path, 'its index', 'words', 'make it a column (reset_index)'
+        )
+      continue
+    columns[name] = _of_arrow(path, name, table.column(name))
+  return columns, False
+
+
+def _of_arrow(path: str, name: str, column) -> np.ndarray:
+  """Returns a column of a Parquet file."""
+  kind = column.type
+  if pa.types.is_dictionary(kind):
+    column = column.cast(kind.value_type)
+    kind = column.type
+  if pa.types.is_boolean(kind) or pa.types.is_null(kind):
+    column = column.cast(pa.string())
+    kind = column.type
+  if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    return column.to_pandas().to_numpy(np.float64, na_value=np.nan)
+  if pa.types.is_decimal(kind):
+    cells = column.to_pylist()
+    return np.array([np.nan if c is None else float(c) for c in cells])
+  if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    return column.to_pandas().to_numpy(object, na_value=None)
+  raise wrong(
+    path,
+    f'column {name!r}',
+    f'cells of the type {kind}',
+    'give numbers or words'
+    + (', such as the days since a date' if pa.types.is_temporal(kind) else ''),
+  )
+
+
+def numbers(
+  table: Table, name: str, *, must: bool = False
+) -> np.ndarray | None:
+  """Reads a column as numbers.
+
+  Args:
+    table: The table.
+    name: The column.
+    must: Whether they have to be numbers.
+
+  Returns:
+    `float64 [N]`, NaN where a value is missing; `None` if they are words.
+
+  Raises:
+    ValueError: If they have to be numbers and are not, most are numbers, or all
+      are dates.
+  """
+  column = table.columns[name]
+  if column.dtype != object:
+    return _finite(table, name, column)
+  texts = ['' if cell is None else cell for cell in column]
+  values, others, with_comma, present = {}, {}, {}, 0
+  for text in texts:
+    present += not rows_lib.is_missing(text)
+    if text in values:
+      continue
+    plain = text.strip().translate(_MINUS)
+    if rows_lib.is_missing(text):
+      values[text] = np.nan
+    elif _NUMBER.fullmatch(plain):
+      values[text] = float(plain)
+    else:
+      if table.has_commas and _NUMBER.fullmatch(plain.replace(',', '.')):
+        with_comma[text] = plain
+      others[text] = 0
+      values[text] = None
+  if others and len(with_comma) == len(others):
+    _check_decimal(table, name, values, with_comma)
+    values.update(
+      (text, float(plain.replace(',', '.')))
+      for text, plain in with_comma.items()
+    )
+    others = {}
+  if others and must:
+    raise wrong(
+      table.path,
+      f'column {name!r}',
+      f'{next(iter(others))!r}',
+      'the training file has numbers there',
+    )
+  if others:
+    _check_words(table, name, texts, others, present)
+    return None
+  if not present:
+    return np.full(len(texts), np.nan)
+  return _finite(table, name, np.array([values[text] for text in texts]))
+
+
+def _check_decimal(table, name, values, with_comma) -> None:
+  """Refuses commas that may part thousands."""
+  has_dots = any('.' in t for t, v in values.items() if v is not None)
+  thousands = [
+    t for t in with_comma.values() if re.fullmatch(r'[+-]?\d{1,3},\d{3}', t)
+  ]
+  if has_dots or len(thousands) == len(with_comma):
+    raise wrong(
+      table.path,
+      f'column {name!r}',
+      f'{next(iter(with_comma))!r}, where the comma may be decimal or part '
+      'thousands',
+      'write numbers with a point, and without marks between thousands',
+    )
+
+
+def _check_words(table, name, texts, others, present) -> None:
+  """Refuses words of which most look like numbers, or all like dates."""
+  like = dates = 0
+  for text in texts:
+    if text in others:
+      dates += bool(_DATE.fullmatch(text.strip()))
+      others[text] += 1
+    elif not rows_lib.is_missing(text):
+      like += 1  # A plain number.
+  forms = {t: _LIKE_NUMBER.fullmatch(t.strip()) for t in others}
+  units = {(m[2] or '') for m in forms.values() if m}
+  if len(units - {''}) <= 1:  # Not 1st, 2nd and 3rd.
+    like += sum(others[t] for t, m in forms.items() if m)
+  odd = next(iter(others))
+  if dates == present:
+    raise wrong(
+      table.path,
+      f'column {name!r}',
+      f'dates such as {odd!r}',
+      'give numbers, such as the days since a date, or leave the column out',
+    )
+  if 2 * like > present:
+    raise wrong(
+      table.path,
+      f'column {name!r}',
+      f'{sum(others.values()):,} of {present:,} cells such as {odd!r} in what '
+      'looks like numbers',
+      'write plain numbers such as -1234.5 without signs, units and marks, '
+      'and leave cells without a value empty; if they are words, begin each '
+      'with a letter',
+    )
+
+
+def _finite(table, name, values) -> np.ndarray:
+  with np.errstate(over='ignore'):
+    if np.isinf(values.astype(np.float32)).any():
+      raise wrong(
+        table.path,
+        f'column {name!r}',
+        'an infinite number',
+        'leave the cell empty',
+      )
+  return values
+
+
+def _plain(value: float) -> str:
+  """Returns a number as people write it."""
+  if value == int(value):
+    return str(int(value))
+  return format(decimal.Decimal(repr(value)), 'f')
