@@ -18,7 +18,9 @@ _SKEW = 10
 _MOST_NAMED = 5
 # How many standard deviations of train another split's mean may be away, by how
 # much its own may differ, and from how many examples on that is no chance.
-_FAR, _WIDE, _ENOUGH = 2.0, 3.0, 10
+_FAR, _WIDE, _ENOUGH = 3.0, 4.0, 10
+# Images without any lighter pixel look divided.
+_DARK = 64
 
 
 def facts(source: Source) -> list[str]:
@@ -186,6 +188,11 @@ def _scales(source: Source) -> Iterator[str]:
           f'occur in train: {remedy}'
         )
     return
+  if source.form == 'images' and train.images.max() < _DARK:
+    yield (
+      f'No pixel of train is above {train.images.max()}, where 255 is white: '
+      'multiply the pixels of all files by one number.'
+    )
   means, stddevs = _moments(train.images)
   for name, split in splits.items():
     if len(split.labels) < _ENOUGH:
@@ -200,7 +207,7 @@ def _scales(source: Source) -> Iterator[str]:
     if far.any():
       worst = int(np.flatnonzero(far)[0])
       what = (
-        'pixels'
+        ('pixels (means of images)', 'pixels (contrasts of images)')[worst]
         if source.form == 'images'
         else f'features, such as number {worst + 1},'
       )
@@ -212,16 +219,18 @@ def _scales(source: Source) -> Iterator[str]:
 
 
 def _moments(examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns mean and standard deviation of pixels, or of each number."""
+  """Returns mean and standard deviation of each number.
+
+  Of images, the numbers are the mean and the standard deviation of the pixels.
+  """
   if examples.ndim == 2:
     # Words are 0 and 1, and may be rare.
     is_word = np.isin(examples, (0, 1)).all(axis=0)
     values = examples.astype(np.float64)
     return values.mean(axis=0), np.where(is_word, 0, values.std(axis=0))
-  histogram = np.bincount(examples.ravel(), minlength=256)
-  share, levels = histogram / histogram.sum(), np.arange(256)
-  mean = share @ levels
-  return np.array([mean]), np.array([(share @ (levels - mean) ** 2) ** 0.5])
+  pixels = examples.reshape(len(examples), -1)
+  values = np.stack([pixels.mean(axis=1), pixels.std(axis=1)], axis=1)
+  return values.mean(axis=0), values.std(axis=0)
 
 
 def _flat_examples(source: Source) -> Iterator[str]:

@@ -5,6 +5,7 @@ the reports read only this.
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -144,6 +145,20 @@ class Source:
   facts: tuple[str, ...] = ()
   preprocessing: Mapping[str, Any] | None = None
 
+  def digests(self) -> dict[str, str]:
+    """Returns the SHA-256 of examples, labels and owners, by what they are."""
+    splits = {'train': self.of_clients.train, 'server': self.server}
+    splits |= {'validation': self.validation, 'test': self.test}
+    found = {}
+    for name, split in splits.items():
+      if split is None:
+        continue
+      found[f'examples of {name}'] = _sha256(split.images)
+      found[f'labels of {name}'] = _sha256(split.labels)
+      if split.client_ids is not None:
+        found[f'owners in {name}'] = _sha256(split.client_ids)
+    return found
+
   @property
   def of_clients(self) -> 'Source':
     """The data without the server's own examples."""
@@ -177,3 +192,11 @@ class Source:
     if self.names is not None:
       return self.names
     return tuple(map(str, range(self.num_classes)))
+
+
+def _sha256(array: np.ndarray) -> str:
+  if array.dtype == object:
+    content = '\0'.join(array).encode('utf-8', 'surrogatepass')
+  else:
+    content = np.ascontiguousarray(array).data
+  return hashlib.sha256(content).hexdigest()

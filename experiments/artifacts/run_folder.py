@@ -35,6 +35,8 @@ CHECKPOINTS = 'checkpoints'
 CLASSIFIER = 'classifier'
 CLIENT_STATES = 'client_states'
 _LOCK = '.lock'
+# How a digest begins where settings are compared.
+SHA256 = 'sha256:'
 # What a run's folder may hold before its first round. The lock is removed last,
 # so that no other run enters before everything else is gone.
 _MADE_BEFORE_TRAINING = (CHECKPOINTS, CLIENT_STATES, _LOCK)
@@ -84,11 +86,15 @@ def check_fingerprint(
       stored value and present value.
   """
   absent = '(absent)'
-  rows = [
-    (name, str(stored.get(name, absent)), str(now.get(name, absent)))
-    for name in sorted({*stored, *now} - set(free))
-    if stored.get(name, absent) != now.get(name, absent)
-  ]
+  rows = []
+  for name in sorted({*stored, *now} - set(free)):
+    before, after = (str(values.get(name, absent)) for values in (stored, now))
+    if before == after:
+      continue
+    if before.startswith(SHA256) and after.startswith(SHA256):
+      # Of data: which they are is nothing to read.
+      before, after = 'as it was', 'changed'
+    rows.append((name, before, after))
   if rows:
     rows = [('name', 'stored', 'now'), *rows]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
@@ -99,8 +105,8 @@ def check_fingerprint(
       for row in rows
     )
     raise FingerprintMismatch(
-      'This run was started with other settings; restore them or choose '
-      f'another run folder:\n{table}'
+      'This run was started with other settings or data; restore them or '
+      f'choose another run folder:\n{table}'
     )
 
 

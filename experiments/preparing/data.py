@@ -127,6 +127,7 @@ class RunData:
       fixed mask, or where some of the clients' examples have no label.
     redrawn_ratio: The share of labels that the process hides, drawn anew in
       each pass; `None` where it hides none.
+    is_of_user: Whether the files are a user's own.
     notes: Sentences on what the run took otherwise than its settings say.
   """
 
@@ -136,12 +137,20 @@ class RunData:
   counts: np.ndarray
   labels_at: str
   redrawn_ratio: float | None = None
+  is_of_user: bool = False
   notes: tuple[str, ...] = ()
 
   @property
   def in_sets(self) -> bool:
     """Whether the clients' examples lie in sets."""
     return partitions.find(self.partition.name).in_sets
+
+  def digests(self) -> dict[str, str]:
+    """Returns the SHA-256 of what must stay as it is, by what it is."""
+    return {
+      **(self.source.digests() if self.is_of_user else {}),
+      'who has which examples': self.partition.digest(),
+    }
 
   def describe(self) -> dict[str, object]:
     """Returns the figures that a report gives of the data.
@@ -301,6 +310,7 @@ def _prepare(request) -> RunData:
     counts,
     labels_at,
     redrawn_ratio=request.mask_ratio if is_redrawn else None,
+    is_of_user=catalogue.find(request.dataset).is_of_user,
     notes=notes,
   )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from datasets.records import partition_report, set_report
+from datasets.records import partition_report, set_report, source_report
 from experiments.artifacts import places
 from tff_ssl import metrics
 
@@ -22,7 +22,7 @@ def lines_of_data(data) -> list[str]:
     f'(min/median/max), {_classes(facts)}, {facts["server_examples"]} labelled '
     f'server examples, {facts["labelled_client_examples"]} at clients.',
     *partition_report.lines(data.source, data.partition),
-    *data.source.notes,
+    *_oddities(data),
     *data.notes,
   ]
   if data.in_sets:
@@ -36,6 +36,13 @@ def lines_of_data(data) -> list[str]:
       f'{facts["clients_without_unlabelled"]} have all.'
     )
   return lines
+
+
+def _oddities(data) -> list[str]:
+  """Returns what is said of public data, or odd about a user's own."""
+  if not data.is_of_user:
+    return list(data.source.notes)
+  return [f'Look at: {line}' for line in source_report.oddities(data.source)]
 
 
 def lines_of_folder(settings) -> list[str]:

@@ -250,7 +250,10 @@ def _open_checkpoints(opened, folder, initial_state):
       initial_state,
       fingerprint={
         **fixed,
-        'partition_digest': data.partition.digest(),
+        **{
+          name: f'{run_folder.SHA256}{digest}'
+          for name, digest in data.digests().items()
+        },
         # With --target_epsilon it follows from the rounds.
         **(
           {'noise_multiplier': settings.noise_multiplier}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -29,12 +29,14 @@ class Encoding:
     words: For each column of words, the words, in the order of the features.
     ranges: For each column of numbers, the least and the largest one.
     facts: What was understood of each column, one sentence each.
+    notes: What is odd about the columns, one sentence each.
   """
 
   numbers: Mapping[str, float]
   words: Mapping[str, Sequence[str]]
   ranges: Mapping[str, Sequence[float]]
   facts: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
 
   @classmethod
   def of(cls, table: Table, names: Iterable[str]) -> Encoding:
@@ -47,7 +49,7 @@ class Encoding:
     Raises:
       ValueError: If a column cannot be a feature, or none is left.
     """
-    numbers, words, ranges, facts = {}, {}, {}, []
+    numbers, words, ranges, facts, notes = {}, {}, {}, [], []
     for name in sorted(names):
       field = f'column {name!r}'
       values = tables.numbers(table, name)
@@ -75,6 +77,7 @@ class Encoding:
         # The same in whatever order the rows are.
         numbers[name] = float(known.mean())
         ranges[name] = (float(known[0]), float(known[-1]))
+        notes += [f'{table.path}: {field}: {n}' for n in _odd_numbers(known)]
         kind = f'numbers from {known[0]:g} to {known[-1]:g}'
       if missing:
         kind += f', {missing / len(table):.1%} missing'
@@ -84,7 +87,7 @@ class Encoding:
         f'{table.path} has no column of features beside label and client_id: '
         'add some.'
       )
-    return cls(numbers, words, ranges, tuple(facts))
+    return cls(numbers, words, ranges, tuple(facts), tuple(notes))
 
   @property
   def columns(self) -> tuple[int, ...]:
@@ -147,6 +150,26 @@ class Encoding:
         if cell is not None and cell not in known:
           said[row].append(f'{name}={cell} is unknown')
     return said
+
+
+def _odd_numbers(known: np.ndarray) -> Iterator[str]:
+  """Says where sorted numbers may stand for something else.
+
+  Args:
+    known: The numbers.
+  """
+  distinct, counts = np.unique(known, return_counts=True)
+  if len(distinct) == len(known) > 2 and (np.diff(known) == 1).all():
+    yield 'it numbers the rows: leave it out.'
+  if len(distinct) < 4:
+    return
+  for end, rest in ((0, distinct[1:]), (-1, distinct[:-1])):
+    gap = abs(distinct[end] - (rest[0] if end == 0 else rest[-1]))
+    if counts[end] > 1 and gap > rest[-1] - rest[0]:
+      yield (
+        f'{counts[end]:,} cells have {distinct[end]:g}, far from all others: '
+        'leave them empty if that means that the value is missing.'
+      )
 
 
 def _check_resolution(path: str, field: str, known: np.ndarray) -> None:

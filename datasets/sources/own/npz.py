@@ -304,7 +304,7 @@ def _not_read(files: Mapping[str, NpzFile]):
       if near := difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.85):
         raise file.wrong(key, 'a key that is not read', f'call it {near[0]}')
     if split == TRAIN and not file.has_key(OWNERS):
-      rows_lib.check_no_owners(file.path, others, _KEYS)
+      rows_lib.check_no_owners(file.path, others, _KEYS, OWNERS)
     if others:
       yield f'{file.path}: not read are {", ".join(others)}.'
 

@@ -35,11 +35,21 @@ MISSING = frozenset(
 )
 # And that an example has no label.
 _NO_LABEL = MISSING | frozenset(
-  ('unlabeled', 'unlabelled', 'nolabel', 'unknown', 'unknownlabel', '-1')
+  ('unlabeled', 'unlabelled', 'notlabeled', 'notlabelled', 'nolabel', 'unknown')
+  + (
+    'unknownlabel',
+    'undefined',
+    'unclassified',
+    'unsorted',
+    'tbd',
+    'todo',
+    '-1',
+  )
 )
 _OWNER = re.compile(
   '(client|owner|user|hospital|site|patient|device|writer|subject|participant|'
-  'institution|cent(er|re)|clinic)(ids?|s|names?|nr|no|number)?'
+  'institution|cent(er|re)|clinic|school|bank|customer|person|student|silo|'
+  'node|branch|u)(ids?|s|names?|nr|no|number)?'
 )
 
 
@@ -138,19 +148,22 @@ def is_missing(text: str) -> bool:
   return text.strip().lower() in MISSING
 
 
-def check_no_owners(path: str, fields: Iterable[str], known: Sequence[str]):
+def check_no_owners(
+  path: str, fields: Iterable[str], known: Sequence[str], name: str = CLIENT
+) -> None:
   """Asks about a column or array that may name the owners of examples.
 
   Args:
     path: The file.
     fields: Its columns or arrays.
-    known: Those that are read; where `CLIENT` is there, others may be anything.
+    known: Those that are read; where `name` is there, others may be anything.
+    name: That of the owners.
 
   Raises:
     ValueError: If one may name owners.
   """
   fields = list(fields)
-  if CLIENT in fields:
+  if name in fields:
     return
   for field in fields:
     plain = re.sub(r'[\W_]', '', field).lower()
@@ -160,7 +173,7 @@ def check_no_owners(path: str, fields: Iterable[str], known: Sequence[str]):
         path,
         field,
         'a name that may be that of the owners of examples',
-        f'call it {CLIENT} if it says which client has an example, else call '
+        f'call it {name} if it says which client has an example, else call '
         'it something else',
       )
 
@@ -323,9 +336,9 @@ def _notes(rows, labels, class_names):
   alike = [sorted(group) for group in folded.values() if len(group) > 1]
   if alike:
     yield (
-      f'{rows[TRAIN].path}: {len(alike):,} owners have names that differ in '
-      f'capital letters alone, such as {" and ".join(alike[0][:2])}: they '
-      'count as several clients.'
+      f'{rows[TRAIN].path}: owners whose names differ in capital letters alone '
+      f'count as several clients, such as {" and ".join(alike[0][:2])} '
+      f'({len(alike):,} in all): write them in one way if they are one.'
     )
 
 

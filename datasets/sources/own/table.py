@@ -60,7 +60,11 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     stddev=stddev,
     background=0,
     columns=encoding.columns,
-    notes=(*labelled.notes, *_unusual(encoding, found)),
+    notes=(
+      *labelled.notes,
+      *encoding.notes,
+      *_unusual(encoding, found),
+    ),
     facts=encoding.facts,
     preprocessing={
       'kind': 'table',

@@ -39,7 +39,10 @@ _NUMBER = re.compile(r'[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?', re.ASCII)
 _LIKE_NUMBER = re.compile(
   r'\W?[+-]?(?!0\d)\d[\d.,\'\u2019\s]*([eE][+-]?\d+)?\s*(%|\W|[^\W\d_]{1,3})?'
 )
-_DATE = re.compile(r'\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}')
+_DATE = re.compile(
+  r'\d{4}[-/]\d\d?[-/]\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}.*|'
+  r'\d\d?:\d\d(:\d\d.*)?'
+)
 # Minus signs of other alphabets than a keyboard's.
 _MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
 # What pyarrow raises where bytes make no sense to it.
@@ -272,6 +275,8 @@ def _read_csv(path: str) -> tuple[dict[str, np.ndarray], bool]:
   if '\0' in text:
     raise ValueError(f'{path} holds a NUL byte: write the file anew.')
   text = text.lstrip('\r\n \t') if not text[:1].strip() else text
+  if mark := re.match('sep=(.)\r?\n', text):  # Of a spreadsheet.
+    text = text[mark.end() :]
   separator, names = _header(text)
   _check_names(path, names)
   wrong_rows = []
@@ -484,7 +489,7 @@ def _check_words(table, name, texts, others, present) -> None:
     raise wrong(
       table.path,
       f'column {name!r}',
-      f'dates such as {odd!r}',
+      f'dates or times such as {odd!r}',
       'give numbers, such as the days since a date, or leave the column out',
     )
   if 2 * like > present:

@@ -1,6 +1,7 @@
 """Arrays are read where `np.savez` wrote them, and else refused at once."""
 
 import io
+import itertools
 import tracemalloc
 import zipfile
 
@@ -58,6 +59,8 @@ def test_arrays_come_back_by_name():
     # A thousand times as large as the file.
     saved(np.savez_compressed, a=np.zeros(10**8, np.uint8)),
   ],
+  # A zip file holds the time.
+  ids=itertools.count(),
 )
 def test_other_bytes_are_refused_without_memory_for_them(content):
   tracemalloc.start()

@@ -290,7 +290,7 @@ def test_wrong_arrays_are_refused(folder, split, changes, fragments):
     ('train', {'labels': np.full(12, -1)}, ['no label at all']),
     ('test', {'labels': [-1] * 5 + [0] * 7}, ['5 of 12 without', 'to train']),
     ('test', {'client_ids': LABELS}, ['client_ids', 'none in train']),
-    ('train', {'hospital': LABELS}, ['hospital', 'call it client_id']),
+    ('train', {'hospital': LABELS}, ['hospital', 'call it client_ids']),
     ('validation', {'client_ids': LABELS}, ['client_ids', 'none in train']),
     ('validation', {'images': IMAGES[:, 1:]}, ['[5, 5, 1]', '[6, 5, 1]']),
     ('validation', {'labels': LABELS - 1}, ['4 of 12 without']),
