@@ -106,7 +106,10 @@ def _import_runner():
 
 
 def _complain(error: Exception, exit_code: int) -> int:
-  print(f'error: {usage.sentence(error)}', file=sys.stderr)
+  text = usage.sentence(error)
+  if isinstance(error, run_folder.FingerprintMismatch):
+    text = str(error)  # With a table.
+  print(f'error: {text}', file=sys.stderr)
   return exit_code
 
 

@@ -16,7 +16,6 @@ _OWN = {
 # Declared, and imported by no file of ours: for other packages, or commands.
 _NOT_IMPORTED = {
   'importlib-resources',
-  'pyarrow',
   'pytest-timeout',
   'pytest-xdist',
   'ruff',
