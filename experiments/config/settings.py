@@ -95,7 +95,9 @@ def make(
     return settings
   if found is None:
     raise refusals[0]
-  raise UsageError(f'{refusals[0]} ({candidates[0].sentences})')
+  raise UsageError(
+    f'{refusals[0]} (--process={recommended.NAME} chose it: {found.told}.)'
+  )
 
 
 def _make(given, optional, origins) -> types.SimpleNamespace:
