@@ -164,7 +164,7 @@ def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
 
 SPEC = PartitionSpec(
   name='native',
-  summary='each writer is one client',
+  summary='each owner of examples is one client',
   build=native_partition,
   settings=(NUM_CLIENTS, SERVER_WRITERS),
   needs_client_ids=True,

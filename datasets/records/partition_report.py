@@ -26,6 +26,20 @@ def lines(source: Source, partition: Partition) -> list[str]:
   return [_choice(source, partition), *_server_labels(source, partition)]
 
 
+def unused_of_held_out(source: Source, partition: Partition) -> int:
+  """Returns how many examples of the owners held out nobody has.
+
+  Args:
+    source: The data.
+    partition: The partition of the data.
+  """
+  names = set(partition.held_out_client_names)
+  if not names:
+    return 0
+  ids = source.of_clients.train.client_ids.tolist()
+  return sum(map(names.__contains__, ids)) - len(partition.server_indices)
+
+
 def _choice(source, partition) -> str:
   """Says which partition it is, why, and how to choose another."""
   has_owners = source.train.client_ids is not None
@@ -51,9 +65,12 @@ def _participants(source, partition) -> str:
   there_are = len(set(ids)) - held_out
   if partition.num_clients == there_are:
     return ''
+  taken = np.union1d(partition.examples, partition.server_indices)
+  unused = len(ids) - np.count_nonzero(taken < len(ids))
+  unused -= unused_of_held_out(source, partition)
   return (
     f' {partition.num_clients:,} of {there_are:,} take part (--num_clients); '
-    'the examples of the others are unused.'
+    f'the {unused:,} examples of the others are not used.'
   )
 
 
@@ -88,22 +105,23 @@ def _server_labels(source, partition) -> list[str]:
 
 
 def _held_out(source, partition) -> list[str]:
-  """Warns where the server's labels cost many owners."""
-  names = partition.held_out_client_names
-  if len(names) < 2:
+  """Says how many owners the server's labels cost; warns of many."""
+  held_out = len(partition.held_out_client_names)
+  if not held_out:
     return []
-  ids = source.train.client_ids.tolist()
-  owners = len(set(ids))
-  if len(names) < _MANY_HELD_OUT * owners:
-    return []
-  unused = sum(map(set(names).__contains__, ids)) - len(
-    partition.server_indices
+  owners = len(set(source.of_clients.train.client_ids.tolist()))
+  text = (
+    f'{held_out:,} of {owners:,} clients {"are" if held_out > 1 else "is"} '
+    'held out for the server (--server_writers): '
+    f'{unused_of_held_out(source, partition):,} other examples of theirs are '
+    'not used'
   )
-  return [
-    f'Warning: {len(names)} of {owners} owners are held out, since the server '
-    f'takes its labels from them, and {unused:,} other examples of theirs are '
-    'unused: lower --server_examples, or give --server_writers=everyone.'
-  ]
+  if held_out == 1:
+    text += '; --server_writers=everyone draws the labels from all clients'
+  elif held_out >= _MANY_HELD_OUT * owners:
+    text = f'Warning: {text}; lower --server_examples, or give '
+    text += '--server_writers=everyone'
+  return [f'{text}.']
 
 
 def _origin(source, partition) -> str:
@@ -113,11 +131,8 @@ def _origin(source, partition) -> str:
   if server_writers is None:
     return 'drawn from the pool of all training examples'
   ids = source.train.client_ids
-  writers = len(set(ids[partition.server_indices].tolist()))
-  text = f'from {writers:,} of {len(set(ids.tolist())):,} writers'
+  givers = len(set(ids[partition.server_indices].tolist()))
+  text = f'from {givers:,} of {len(set(ids.tolist())):,} clients'
   if server_writers == native_partition.EVERYONE:
-    return f'{text}, who keep their other examples'
-  text = f'{text}, who do not take part (--server_writers)'
-  if writers > 1:
-    return text
-  return f'{text}; --server_writers=everyone draws them from all writers'
+    return f'{text}, which keep their other examples'
+  return text

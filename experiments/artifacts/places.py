@@ -38,7 +38,7 @@ def opened(settings) -> Iterator[run_folder.RunFolder]:
     cache_folder(settings.cache_dir),
   ):
     # First: with other files there are other defaults.
-    _check_files(settings)
+    check_files(settings)
     folder.check_flags(settings.used, settings_lib.FREE)
     yield folder
 
@@ -61,12 +61,19 @@ def read(settings) -> Iterator[None]:
   run_folder.inspect(settings.run_dir, settings.used, settings_lib.FREE)
   check_rounds_left(settings, rounds_done(settings))
   with cache_folder(settings.cache_dir):
-    _check_files(settings)
+    check_files(settings)
     yield
 
 
-def _check_files(settings) -> None:
-  """Checks the files of the data; says where their folder comes from."""
+def check_files(settings) -> None:
+  """Checks the files of the data; says where their folder comes from.
+
+  Args:
+    settings: From `experiments.config.settings.make`.
+
+  Raises:
+    ValueError: If files are missing and cannot be downloaded.
+  """
   try:
     catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
   except ValueError as error:

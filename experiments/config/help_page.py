@@ -69,6 +69,8 @@ def of_run(settings: types.SimpleNamespace) -> str:
     break_long_words=False,
     break_on_hyphens=False,
   )
+  if settings.recommendation:
+    lines += ['', *textwrap.wrap(settings.recommendation, _WIDTH)]
   # A flag that gave its value to the one that it stands for.
   passed_on = set(settings.origins.values())
   for heading, group in parts_of_run.headings_of(settings.parts).items():

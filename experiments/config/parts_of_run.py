@@ -56,8 +56,8 @@ COMMON: Mapping[str, tuple[Setting, ...]] = {
 
 # absl's own flags, and what `settings.make` adds to the values.
 _NO_NAMES = (
-  *('effective', 'flagfile', 'origins', 'parts', 'recommendation'),
-  *('undefok', 'used'),
+  *('effective', 'flagfile', 'labels_decide', 'origins', 'parts'),
+  *('recommendation', 'undefok', 'used'),
 )
 # The names of processes and data sets are parts of folders' names.
 _FOLDER_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')

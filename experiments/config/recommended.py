@@ -1,57 +1,114 @@
 """`--process=recommended`: the process that we recommend for the data at hand.
 
-What decides is where the labels are, as far as the flags and the data set's
-record tell before the data are read.
+What decides is where the labels are. Some flags and data sets tell it; of a
+user's own data, only the labels themselves do, which are read elsewhere.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from datasets.draws import label_masks
+from datasets.partition import native_partition
 from experiments.config import parts_of_run
+from tff_ssl import user_modules
 from tff_ssl.algorithms import recommendation
 
 NAME = 'recommended'
-# Whoever gives one of these says that clients have some labels.
-_OF_CLIENTS = (
-  label_masks.LABELLED_FRACTION.name,
-  'mask_ratio',
-)
+# Where whoever gives one of these says that the labels are.
+_SAID = {
+  label_masks.LABELLED_FRACTION.name: 'clients',
+  label_masks.MASK_RATIO.name: 'clients',
+  'server_examples': 'server',
+  native_partition.SERVER_WRITERS.name: 'server',
+}
+# Of a user's own data, the likeliest first.
+_OF_USERS = ('clients', 'all_clients', 'server', 'server_and_clients')
 
 
-def resolve(
-  given: Mapping[str, object],
-) -> tuple[Mapping[str, object], str | None]:
-  """Puts the name of the process in the place of `recommended`.
+class Found(NamedTuple):
+  """Where the labels are.
+
+  Attributes:
+    labels_at: As in `recommendation.recommend`.
+    told: How that is known, as the beginning of a sentence.
+  """
+
+  labels_at: str
+  told: str
+
+
+class Candidate(NamedTuple):
+  """A process that may be the one that we recommend.
+
+  Attributes:
+    process: Its name.
+    sentences: What was chosen and why.
+  """
+
+  process: str
+  sentences: str
+
+
+def candidates(
+  given: Mapping[str, object], found: Found | None = None
+) -> list[Candidate]:
+  """Returns the processes that may take the place of `recommended`.
 
   Args:
     given: The flags by name.
+    found: Where the labels are, if they have been read.
 
   Returns:
-    The flags, and a sentence that says what was chosen and why; `None` where
-    another process was asked for.
+    None where another process was asked for. Several, the likeliest first,
+    where only the labels tell, and they have not been read.
 
   Raises:
     UsageError: If the data set or the partition is unknown.
   """
   if given.get('process') != NAME:
-    return given, None
-  labels_at, told_by = _find_labels(given)
-  chosen = recommendation.recommend(labels_at)
-  return {**given, 'process': chosen.process}, (
-    f'Recommended here: --process={chosen.process}. {told_by}, '
-    f'{chosen.labels}: {chosen.reason}'
+    return []
+  found = found or _said(given)
+  if found is not None:
+    chosen = recommendation.recommend(found.labels_at)
+    return [
+      Candidate(
+        chosen.process,
+        f'Recommended here: --process={chosen.process}. {found.told}: '
+        f'{chosen.labels}. {chosen.reason}',
+      )
+    ]
+  names = [recommendation.recommend(place).process for place in _OF_USERS]
+  text = (
+    f'--process={NAME} is one of {", ".join(names)}, by where the labels are '
+    'once the data are read; these are the flags of '
+  )
+  return [Candidate(name, f'{text}{name}.') for name in names]
+
+
+def is_same(process: str, other: object) -> bool:
+  """Returns whether a process is another one, or what that one may become.
+
+  Args:
+    process: Its name.
+    other: The name of the other, which may be `recommended`.
+  """
+  return process == other or (
+    other == NAME
+    and process in {r.process for r in recommendation.RECOMMENDATIONS.values()}
   )
 
 
-def _find_labels(given) -> tuple[str, str]:
-  """Returns where the labels are, and how that is known."""
+def _said(given) -> Found | None:
+  """Returns where flags and data set say that labels are, if they do."""
   source = parts_of_run.find_source(given['dataset'])
   if source.has_sets:
-    return 'sets', f'With --dataset={source.name}'
+    return Found('sets', f'With --dataset={source.name}')
   partition = given.get('partition')
   if partition and parts_of_run.find_partition(partition).in_sets:
-    return 'sets', f'With --partition={partition}'
-  for name in _OF_CLIENTS:
+    return Found('sets', f'With --partition={partition}')
+  for name, place in _SAID.items():
     if name in given:
-      return 'clients', f'With --{name}={given[name]}'
-  return 'server', 'With no flag that gives clients labels'
+      return Found(place, f'With --{name}={given[name]}')
+  if source.is_of_user or user_modules.is_reference(given['dataset']):
+    return None
+  return Found('server', 'With no flag that gives clients labels')

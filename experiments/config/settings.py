@@ -49,6 +49,7 @@ def make(
   given: dict[str, object],
   optional: Collection[str] = (),
   origins: Mapping[str, str] = types.MappingProxyType({}),
+  found: recommended.Found | None = None,
 ) -> types.SimpleNamespace:
   """Resolves and checks the flags of a run.
 
@@ -58,6 +59,8 @@ def make(
       effect. For the others, this is an error.
     origins: Where those of `given` come from that the user did not write, by
       name.
+    found: Where the labels are, for --process=recommended, if they have been
+      read.
 
   Returns:
     A namespace with all flags as attributes: `None` where the run does not use
@@ -65,6 +68,8 @@ def make(
     value comes from. `effective` has the names of all that would have an
     effect, with a value or without. `parts` are the run's `Parts`.
     `recommendation` says what --process=recommended has chosen, and why.
+    `labels_decide` tells that it chooses anew once the labels are read: until
+    then, it is the likeliest process that takes the flags.
 
   Raises:
     UsageError: If the flags cannot be run.
@@ -74,9 +79,29 @@ def make(
       raise UsageError(
         f'--{flag} is missing: add --{flag}=NAME; --list names what there is.'
       )
-  given, recommendation = recommended.resolve(given)
-  if recommendation is not None:
-    origins = {**origins, 'process': 'recommended'}
+  candidates = recommended.candidates(given, found)
+  if not candidates:
+    return _make(given, optional, origins)
+  origins = {**origins, 'process': recommended.NAME}
+  refusals = []
+  for process, sentences in candidates:
+    try:
+      settings = _make({**given, 'process': process}, optional, origins)
+    except UsageError as error:
+      refusals.append(error)
+      continue
+    settings.recommendation = sentences
+    settings.labels_decide = len(candidates) > 1
+    return settings
+  if found is None:
+    raise refusals[0]
+  raise UsageError(
+    f'{refusals[0]} (--process={recommended.NAME} chose it: {found.told}.)'
+  )
+
+
+def _make(given, optional, origins) -> types.SimpleNamespace:
+  """Resolves and checks the flags of a run whose process is named."""
   given = defaults.with_environment(given)
   _check_exclusive(given)
   written = given
@@ -114,7 +139,8 @@ def make(
     for name in names
     if name in values and name not in _ACTIONS
   }
-  settings.recommendation = recommendation
+  settings.recommendation = None
+  settings.labels_decide = False
   settings.origins = {name: origins[name] for name in values}
   settings.effective = parts.settings.keys() - unused.keys()
   settings.parts = parts

@@ -5,7 +5,6 @@ puts them together for a run.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,11 +17,11 @@ from datasets.partition import partitions
 from datasets.partition.built_partition import Partition
 from datasets.records import (
   label_mismatch,
+  partition_report,
   set_report,
   split_manifest,
   statistics,
 )
-from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source
 from datasets.splits import resplit
 from datasets.store import client_store
@@ -30,7 +29,7 @@ from experiments.artifacts import csv_text, places, run_folder
 from experiments.config import conflicts
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.preparing import cohort
+from experiments.preparing import cohort, reading
 
 # The fields of a request that are no settings.
 _COMPUTED = (
@@ -158,6 +157,10 @@ class RunData:
     They are sizes, classes, the measured R, and:
 
     - `labelled_client_examples`: examples whose labels some pass sees.
+    - `training_labels`: those that the training examples have;
+      `unused_labels`: those of them that no pass sees.
+    - `held_out_clients` and `held_out_examples`: the owners held out for the
+      server, and those of their examples that nobody has.
     - `min_labels`, `median_labels` and `max_labels`, where clients have only
       some of their labels: the number that a client sees in one pass.
     - `clients_without_labels` and `clients_without_unlabelled`, likewise: the
@@ -169,8 +172,15 @@ class RunData:
     if self.in_sets:
       summary.update(set_report.describe(self.partition))
     summary['server_examples'] = len(self.partition.server_indices)
-    summary['labelled_client_examples'] = len(
-      split_manifest.known_to_clients(self.partition, self.labels_at)
+    seen = split_manifest.known_to_clients(self.partition, self.labels_at)
+    summary['labelled_client_examples'] = len(seen)
+    known = self.source.train.labels != UNKNOWN
+    summary['training_labels'] = int(known.sum())
+    known[np.concatenate([self.partition.server_indices, seen])] = False
+    summary['unused_labels'] = int(known.sum())
+    summary['held_out_clients'] = len(self.partition.held_out_client_names)
+    summary['held_out_examples'] = partition_report.unused_of_held_out(
+      self.source, self.partition
     )
     if self.labels_at == split_manifest.DEALT or self.redrawn_ratio:
       labels = split_manifest.labels_per_client(
@@ -264,9 +274,8 @@ def prepare(request: DataRequest) -> RunData:
 def digest(request: DataRequest) -> str:
   """Returns the digest of the partition that `prepare` would make.
 
-  It tells the content of the data set, too. The data set that was read last
-  stays in memory, for the runs of a table ask for one after another, until
-  `forget_last`.
+  It tells the content of the data set, too, which stays in memory (`reading`):
+  the runs of a table ask for one after another.
 
   Args:
     request: Which data, and what the run needs of them.
@@ -275,14 +284,15 @@ def digest(request: DataRequest) -> str:
     ValueError: If data are missing or the partition is impossible.
   """
   with places.cache_folder(request.cache_dir):
-    source = _split(request, _read_once(**_content_of(request)))
+    source = _split(request, reading.read(**_content_of(request)))
   request, _ = _with_known_labels(request, source)
   partition, _ = _labelled(request, source, _partition(request, source))
   return partition.digest()
 
 
 def _prepare(request) -> RunData:
-  source = _split(request, catalogue.load(**_content_of(request)))
+  source = _split(request, reading.read(**_content_of(request)))
+  reading.forget()
   request, notes = _with_known_labels(request, source)
   partition = _partition(request, source)
   partition, labels_at = _labelled(request, source, partition)
@@ -330,18 +340,8 @@ def _with_known_labels(request, source) -> tuple[DataRequest, tuple[str, ...]]:
   return dataclasses.replace(request, mask=None, mask_ratio=None), (note,)
 
 
-@functools.lru_cache(maxsize=1)
-def _read_once(**content) -> Source:
-  return catalogue.load(**content)
-
-
-def forget_last() -> None:
-  """Frees the memory of the data set that `digest` has read last."""
-  _read_once.cache_clear()
-
-
 def _content_of(request) -> dict[str, object]:
-  """Returns the arguments of `catalogue.load`."""
+  """Returns the arguments of `reading.read`."""
   return {
     'name': request.dataset,
     'data_dir': request.data_dir,

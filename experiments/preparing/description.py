@@ -19,8 +19,8 @@ def lines_of_data(data) -> list[str]:
     data.source.title,
     f'{facts["clients"]} clients with {facts["min_examples"]}/'
     f'{facts["median_examples"]:g}/{facts["max_examples"]} examples '
-    f'(min/median/max), {_classes(facts)}, {facts["server_examples"]} labelled '
-    f'server examples, {facts["labelled_client_examples"]} at clients.',
+    f'(min/median/max), {_classes(facts)}.',
+    _labels(facts),
     *partition_report.lines(data.source, data.partition),
     *_oddities(data),
     *data.notes,
@@ -175,6 +175,20 @@ def _classes(facts) -> str:
   if facts['measured_r'] is None:
     return 'classes of no example known'
   return f'{facts["classes"]} classes, measured R {facts["measured_r"]:.3f}'
+
+
+def _labels(facts) -> str:
+  """Says how many of the labels that there are training uses, and where."""
+  known, unused = facts['training_labels'], facts['unused_labels']
+  if not known:
+    return 'The training examples have no labels.'
+  used = f'{known - unused:,} of the' if unused else 'all'
+  rest = f'; {unused:,} are not used' if unused else ''
+  return (
+    f'Training uses {used} {known:,} labels of the training examples '
+    f'({facts["server_examples"]:,} at the server, '
+    f'{facts["labelled_client_examples"]:,} at clients){rest}.'
+  )
 
 
 def _ends(sizes) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from experiments.artifacts import results
 from experiments.config import command_line
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
+from experiments.preparing import reading
 from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -167,16 +168,13 @@ class Tally:
       runs: All runs.
     """
     finished = {run.name for run in runs if is_finished(run.settings)}
+    reading.forget()  # The runs need the memory.
     self.waiting = [run for run in runs if run.name not in finished]
     self.failed = []
     self._num_runs = len(runs)
     self._num_ended = 0
     self._began = time.monotonic()
     if finished:
-      from experiments.preparing import data
-
-      # The runs need the memory.
-      data.forget_last()
       print(f'{len(finished)}/{len(runs)} were done before.', flush=True)
 
   def count(self, run: ChildRun, exit_code: int, others: str) -> None:

@@ -40,10 +40,11 @@ import shlex
 import types
 from collections.abc import Mapping
 
-from experiments.config import defaults, parts_of_run, usage
+from experiments.config import defaults, parts_of_run, recommended, usage
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
+from experiments.preparing import label_places
 from experiments.tables import measures, shortening
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'recipes'
@@ -367,7 +368,7 @@ def make(given: dict[str, object]):
         f'--recipe_scale={given["recipe_scale"]} has no effect: only --recipe '
         'uses it.'
       )
-    return settings_lib.make(given)
+    return _make(given)
   recipe = find(given['recipe'])
   base = recipe.flags(given.get('recipe_scale', 1.0))
   offers = parts_of_run.offers_of_user({**base, **given})
@@ -381,11 +382,22 @@ def make(given: dict[str, object]):
   optional = base.keys() - given.keys() if overrides else ()
   origins = dict.fromkeys(base.keys() - given.keys(), f'recipe {recipe.name}')
   try:
-    return settings_lib.make({**base, **given}, optional, origins)
+    return _make({**base, **given}, optional, origins)
   except UsageError as error:
     raise UsageError(
       f'{error} (The flags of --recipe={recipe.name} count as given.)'
     ) from error
+
+
+def _make(given, *arguments):
+  """Returns what `settings.make` does, once the labels are read if they decide.
+
+  Only --help does without them.
+  """
+  settings = settings_lib.make(given, *arguments)
+  if not settings.labels_decide or given.get('help'):
+    return settings
+  return settings_lib.make(given, *arguments, found=label_places.find(settings))
 
 
 def default_run_dir(
@@ -420,7 +432,10 @@ def changes(settings) -> dict[str, tuple[object, object]]:
   if settings.recipe is None:
     return {}
   recipe = find(settings.recipe)
-  own = settings_lib.make(recipe.flags(settings.recipe_scale or 1.0)).used
+  flags = recipe.flags(settings.recipe_scale or 1.0)
+  if recommended.is_same(settings.process, flags.get('process')):
+    flags['process'] = settings.process
+  own = settings_lib.make(flags).used
   no_part = (settings_lib.FREE | settings_lib.REPETITION) - {'total_rounds'}
   if recipe.measure != measures.ACCURACY:
     # What is evaluated decides what is read.

@@ -61,7 +61,7 @@ def test_a_dry_run_understands_the_folder(folder, of_folder, capsys):
   assert 'images in data: 180 train, 60 test, 20 validation examples' in said
   assert '120 of the training images have no label' in said
   assert '2 clients with 60/60/60 examples' in said
-  assert 'from 1 of 3 writers' in said
+  assert 'from 1 of 3 clients' in said
   assert not (folder / 'run').exists()
 
 

@@ -15,7 +15,7 @@ class Recommendation:
 
   Attributes:
     process: Its name in `tff_ssl.PROCESSES`.
-    labels: Where the labels are, as the middle of a sentence.
+    labels: Where the labels are, as the end of a sentence.
     reason: Why this process, in one sentence.
   """
 
@@ -28,21 +28,32 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
   {
     'server': Recommendation(
       'grouping_robust',
-      'the server has all labels',
-      'pseudo-labels of an averaged model that the server has just trained did '
+      'labels are at the server',
+      'Pseudo-labels of an averaged model that the server has just trained did '
       'not collapse, and on four of five data sets it was clearly above the '
       'server alone (results/gain.md). See for yourself: --with_lower_bound.',
     ),
     'clients': Recommendation(
       'fedavg_uda',
-      'clients have a few labels of their own',
-      'with 2% and with 20% of the labels no process that we compared is '
+      'labels are at the clients',
+      'With 2% and with 20% of the labels no process that we compared is '
       'clearly above it (results/fedlabel.md).',
+    ),
+    'all_clients': Recommendation(
+      'fedavg',
+      'all labels are at the clients',
+      'Nothing is unlabelled; where clients differ, compare it with fednova '
+      'and scaffold (docs/how_to/choose_method.md).',
+    ),
+    'server_and_clients': Recommendation(
+      'grouping_supervised',
+      'all labels are at the server and at the clients',
+      'It trains on both and, unlike data_sharing, hands no example on.',
     ),
     'sets': Recommendation(
       'fedul',
       'nobody has labels, but class priors of sets are known',
-      'it comes closest to training with labels (results/fedul.md).',
+      'It comes closest to training with labels (results/fedul.md).',
     ),
   }
 )
@@ -52,8 +63,10 @@ def recommend(labels_at: str) -> Recommendation:
   """Returns the process that we recommend.
 
   Args:
-    labels_at: 'server'; 'clients', each with labels of some of its examples; or
-      'sets', whose class priors the clients know.
+    labels_at: 'server'; 'clients', with labels of some of their examples;
+      'all_clients', with labels of all of them; 'server_and_clients', the same
+      beside labelled examples of the server; or 'sets', whose class priors the
+      clients know.
 
   Raises:
     ValueError: If `labels_at` is none of these.

@@ -27,13 +27,19 @@ def said(name, source, **arguments):
 
 
 def test_native_clients(made):
-  choice, labels = said('native', made(4, owners=60), server_examples=22)
-  assert 'native: each writer is one client' in choice
+  choice, labels, held_out = said(
+    'native', made(4, owners=60), server_examples=22
+  )
+  assert 'native: each owner of examples is one client' in choice
   assert 'client_ids' in choice and '--partition=r' in choice
   # 22 = 5 + 5 + 6 + 6 labels; a tenth of 60 writers is 6.
   assert labels == (
     'The server has 22 labels, 5 to 6 of each of the 4 classes, from 6 of 60 '
-    'writers, who do not take part (--server_writers).'
+    'clients.'
+  )
+  assert held_out == (
+    '6 of 60 clients are held out for the server (--server_writers): 98 other '
+    'examples of theirs are not used.'
   )
 
 
@@ -41,7 +47,7 @@ def test_native_clients(made):
   'writers, who', [('held_out', 'from [12] of 60'), ('everyone', 'keep their')]
 )
 def test_few_labels_of_a_class_are_warned_of(made, writers, who):
-  _, labels, warning = said(
+  _, labels, warning, *_ = said(
     'native',
     made(5, owners=60),
     server_examples=20,
@@ -71,15 +77,20 @@ def test_labels_from_the_pool(made, name, arguments):
 
 def test_owners_who_take_no_part_are_told(made):
   source = made(4, owners=60)
-  choice, _ = said('native', source, server_examples=20, num_clients=7)
-  assert '7 of 55 take part (--num_clients)' in choice
+  choice, *_ = said('native', source, server_examples=20, num_clients=7)
+  assert (
+    '7 of 55 take part (--num_clients); the 960 examples of the others'
+    in choice
+  )
 
 
 def test_labels_of_one_owner_are_told(made):
   source = made(4, owners=3)
-  _, labels = said('native', source, server_examples=20)
-  assert 'from 1 of 3 writers' in labels
-  assert '--server_writers=everyone draws them from all' in labels
+  _, labels, held_out = said('native', source, server_examples=20)
+  assert 'from 1 of 3 clients' in labels
+  assert held_out.startswith('1 of 3 clients is held out for the server')
+  assert '380 other examples' in held_out
+  assert '--server_writers=everyone draws the labels from all' in held_out
 
 
 def test_without_server_labels_nothing_is_said_of_them(made):
@@ -93,12 +104,12 @@ def test_many_owners_held_out_are_warned_of(made):
   train = dataclasses.replace(source.train, labels=labels.astype(np.int32))
   source = dataclasses.replace(source, train=train)
   _, labels, warning = said('native', source, server_examples=80)
-  held_out = int(re.search(r'from (\d) of 8 writers', labels)[1])
+  held_out = int(re.search(r'from (\d) of 8 clients', labels)[1])
   assert held_out >= 2
   assert warning == (
-    f'Warning: {held_out} of 8 owners are held out, since the server takes its '
-    f'labels from them, and {held_out * 150 - 80} other examples of theirs are '
-    'unused: lower --server_examples, or give --server_writers=everyone.'
+    f'Warning: {held_out} of 8 clients are held out for the server '
+    f'(--server_writers): {held_out * 150 - 80} other examples of theirs are '
+    'not used; lower --server_examples, or give --server_writers=everyone.'
   )
   everyone = said(
     'native', source, server_examples=80, server_writers='everyone'

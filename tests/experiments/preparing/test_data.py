@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
 from datasets.records import label_mismatch, statistics
+from datasets.sources import catalogue
 from datasets.store import client_store
 from experiments.config import settings
 from experiments.config.usage import UsageError
@@ -70,8 +71,16 @@ def test_partition_store_and_report_agree(prepare):
     'measured_r': statistics.noniid_r(run.counts),
     'server_examples': 50,
     'labelled_client_examples': 0,
+    'training_labels': 1437,
+    'unused_labels': 1387,
+    'held_out_clients': 0,
+    'held_out_examples': 0,
     'test_examples': 360,
   }
+  assert (
+    'Training uses 50 of the 1,437 labels of the training examples (50 at the '
+    'server, 0 at clients); 1,387 are not used.'
+  ) in description.lines_of_data(run)
   assert run.describe()['measured_r'] == pytest.approx(0.5, abs=0.03)
   np.testing.assert_array_equal(run.store.client_sizes, sizes)
 
@@ -236,7 +245,7 @@ def test_letters_are_asked_of_the_source(prepare, monkeypatch):
     asked.append((name, given.get('only_digits')))
     raise ValueError('enough')
 
-  monkeypatch.setattr(data.catalogue, 'load', load)
+  monkeypatch.setattr(catalogue, 'load', load)
   for given in ({'dataset': 'emnist', 'emnist_only_digits': False}, {}):
     with pytest.raises(ValueError, match='enough'):
       prepare(**given)

@@ -102,6 +102,13 @@ def pair(tmp_path, name='grouping'):
   ]
 
 
+def test_labels_and_clients_left_out_are_counted(tmp_path):
+  labels = {'training_labels': 50, 'unused_labels': 40}
+  held_out = {'held_out_clients': 2, 'held_out_examples': 9}
+  run = write_run(tmp_path / 'a', 'grouping', [0.5], **labels, **held_out)
+  assert '10 of 50 2 (9)' in Page(write_page(tmp_path, [run])).text
+
+
 def test_the_headline_is_the_mean_of_the_last_evaluations(tmp_path):
   text = write_page(tmp_path, pair(tmp_path), 'server_only')
   page = Page(text)

@@ -1,0 +1,157 @@
+"""--process=recommended on a user's own data, whose labels decide."""
+
+import numpy as np
+import pytest
+
+from datasets.sources import catalogue
+from experiments import run, tune
+from experiments.config import flags
+from experiments.preparing import data, description, reading
+from experiments.tables import lower_bound, recipes, seeds
+
+
+@pytest.fixture
+def argv(tmp_path):
+  """A function that writes a folder, and returns a command line for it."""
+
+  def write(labelled, server=0, owners=True):
+    """Writes examples of two classes of four clients, `labelled` of each."""
+    rng = np.random.default_rng(0)
+    for split, number in (('train', 80), ('test', 10), ('server', server)):
+      if not number:
+        continue
+      labels = np.arange(number) // 4 % 2
+      arrays = {'images': rng.integers(0, 256, [number, 8, 8], np.uint8)}
+      if split == 'train':
+        labels[np.arange(80) // 4 >= labelled] = -1
+        if owners:
+          arrays['client_ids'] = [f'h{i % 4}' for i in range(80)]
+      np.savez(tmp_path / f'{split}.npz', labels=labels, **arrays)
+    return [
+      *('run', '--process=recommended', '--dataset=npz'),
+      *(f'--data_dir={tmp_path}', f'--cache_dir={tmp_path / "cache"}'),
+    ]
+
+  yield write
+  reading.forget()
+
+
+def make(argv, *more):
+  return recipes.make(flags.parse([*argv, *more]))
+
+
+@pytest.mark.parametrize(
+  'labels, process, told',
+  [
+    ({'labelled': 5}, 'fedavg_uda', '4 clients, each with 5 of 20 examples'),
+    ({'labelled': 20}, 'fedavg', '4 clients, each with 20 of 20 examples'),
+    (
+      {'labelled': 0, 'server': 12},
+      'grouping_robust',
+      "The server's own 12 examples are labelled, and none of the 80",
+    ),
+    (
+      {'labelled': 20, 'owners': False},
+      'grouping_robust',
+      'All 80 training examples are labelled',
+    ),
+    (
+      {'labelled': 5, 'owners': False},
+      'fedavg_uda',
+      '20 of 80 training examples that --partition=r deals',
+    ),
+    (
+      {'labelled': 20, 'server': 12},
+      'grouping_supervised',
+      "20 of 20 examples labelled, and so are the server's own 12",
+    ),
+    (
+      {'labelled': 5, 'server': 12},
+      'fedavg_uda',
+      "so the server's 12 labels are left out",
+    ),
+    (
+      {'labelled': 2, 'server': 12},
+      'grouping_robust',
+      "so the clients' 8 labels are left out",
+    ),
+  ],
+)
+def test_the_labels_decide(argv, labels, process, told):
+  made = make(argv(**labels))
+  assert made.process == process
+  assert told in made.recommendation
+  assert made.origins['process'] == 'recommended'
+  # What the run resumes from.
+  assert make(argv(**labels)).used == made.used
+
+
+def test_owners_of_another_partition_do_not_count(argv):
+  assert make(argv(20), '--partition=r').process == 'grouping_robust'
+
+
+def test_what_is_left_out_is_counted(argv):
+  def said(*more):
+    made = make(argv(labelled=5, server=12), *more)
+    labels_at = made.parts.process.labels_at
+    prepared = data.prepare(data.DataRequest.of_run(made, labels_at))
+    return '\n'.join(description.lines_of_data(prepared))
+
+  assert '20 of the 32 labels of the training examples (0 at the' in said()
+  text = said('--process=grouping_robust')
+  assert '12 of the 32 labels of the training examples (12 at the' in text
+  assert '20 are not used' in text
+
+
+@pytest.fixture
+def reads(monkeypatch):
+  """The names of the data sets that were read, one for each time."""
+  found, load = [], catalogue.load
+
+  def count(name, **content):
+    found.append(name)
+    return load(name, **content)
+
+  monkeypatch.setattr(catalogue, 'load', count)
+  return found
+
+
+def test_several_runs_read_the_data_once(argv, reads, tmp_path):
+  line = argv(labelled=0, server=12)
+  given = flags.parse([*line, '--with_lower_bound', '--seeds=0,1'])
+  runs = seeds.plan(given)
+  names = [each.settings.process for each in lower_bound.plan_seeds(runs)]
+  assert names == ['grouping_robust', 'server_only'] * 2
+  table = tmp_path / 'own.csv'
+  table.write_text(
+    'row,flags,published,source,seeds,note\n'
+    'a,--process=recommended --dataset=npz --total_rounds=3,,,0,\n'
+  )
+  folders = {name: given[name] for name in ('data_dir', 'cache_dir')}
+  tried = tune.plan(
+    str(table), 'learning_rate', ['0.1', '0.2'], folders=folders
+  )
+  made = [each.settings for each in tried.values()]
+  assert [each.process for each in made] == ['grouping_robust'] * 2
+  assert not any('process' in recipes.changes(each) for each in made)
+  assert reads == ['npz']
+
+
+def test_nothing_is_read_for_help_and_refusals(argv, reads, capsys, error_of):
+  line = argv(labelled=5)
+  assert run.main([*line, '--help']) == 0
+  assert '--process=recommended is one of' in capsys.readouterr().out
+  assert '--learning_rate=-1.0' in error_of(
+    run.main, *line[1:], '--learning_rate=-1'
+  )
+  assert not reads
+  error = error_of(run.main, *line[1:], '--with_lower_bound')
+  assert 'no bound of the process fedavg_uda' in error
+  assert '4 clients, each with 5 of 20 examples labelled' in error
+  assert reads == ['npz']
+
+
+def test_missing_data_are_told(argv, error_of, tmp_path):
+  line = argv(labelled=5)
+  (tmp_path / 'train.npz').unlink()
+  assert 'train.npz' in error_of(run.main, *line[1:])
