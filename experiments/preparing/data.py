@@ -22,6 +22,7 @@ from datasets.records import (
   split_manifest,
   statistics,
 )
+from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source
 from datasets.splits import resplit
 from datasets.store import client_store
