@@ -76,6 +76,7 @@ class Predictor:
       training=True,
       seed=seed,
     )
+    losses.check_logits(outputs)
     outputs = outputs[:count]
     self._note(x, outputs)
     return outputs
