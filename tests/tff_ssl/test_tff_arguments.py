@@ -212,3 +212,34 @@ def test_the_call_of_stock_tff():
   ):
     found = weights_after(process)
     np.testing.assert_equal(found, expected)
+
+
+@pytest.mark.parts
+@pytest.mark.parametrize('builder', ['fed_avg', 'fixmatch', 'semifl'])
+@pytest.mark.parametrize('kind', ['one', 'sequence', 'list'])
+def test_outputs_of_no_classifier_are_refused_by_builders(builder, kind):
+  inputs = layers.Input((64,))
+  outputs = {
+    'one': layers.Dense(1)(inputs),
+    'sequence': layers.Reshape((5, 2))(layers.Dense(10)(inputs)),
+    'list': [layers.Dense(10)(inputs), layers.Dense(10)(inputs)],
+  }[kind]
+  with pytest.raises(ValueError, match='The model gives .*let it end in a sin'):
+    getattr(tff_ssl, f'build_{builder}')(
+      tff_ssl.from_keras(tf.keras.Model(inputs, outputs)),
+      data_spec=_SPEC,
+      views=tff_ssl.VectorViews((0.0,) * 64, (1.0,) * 64),
+      **(
+        {
+          'server_data': tff.tensorflow.computation(
+            lambda: tf.data.Dataset.from_tensors(
+              collections.OrderedDict(
+                x=tf.zeros([2, 64]), y=tf.zeros([2, 1], tf.int32)
+              )
+            )
+          )
+        }
+        if builder == 'semifl'
+        else {}
+      ),
+    )

@@ -211,9 +211,20 @@ def build(
 
 def _of_user(name, input_shape, num_classes, norm, more):
   """Builds the model of a user's own function; see `build`."""
-  functional = importlib.import_module('tff_ssl.models.functional')
+  functional, keras_template, split = (
+    importlib.import_module(f'tff_ssl.models.{module}')
+    for module in ('functional', 'keras_template', 'split')
+  )
   build_model = user_modules.load('model', name)
   model = build_model(tuple(input_shape), num_classes, norm, **more)
-  if isinstance(model, functional.FunctionalModel):
-    return model
-  return functional.from_keras(model)
+  if not isinstance(model, functional.FunctionalModel):
+    keras_template.warn_of_rescaling(model)
+    model = functional.from_keras(model)
+  outputs = split.features_spec(model).shape
+  if outputs[1:] != (num_classes,):
+    raise ValueError(
+      f'The network of {name} gives outputs of shape {list(outputs)}, but the '
+      f'data have {num_classes} classes: let it end in a '
+      f'Dense({num_classes}) without an activation.'
+    )
+  return model

@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models import functional
+from tff_ssl.models import functional, keras_template
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -66,9 +66,18 @@ def as_functional(model: Any) -> tuple[functional.FunctionalModel, Any]:
 def _of_instance(model: tf.keras.Model) -> functional.FunctionalModel:
   weights = None
   if model.built:
+    constants = {
+      id(weight)
+      for layer in keras_template.adaptable_layers(model)
+      for weight in layer.weights
+    }
     weights = ModelWeights(
       [weight.numpy() for weight in model.trainable_weights],
-      [weight.numpy() for weight in model.non_trainable_weights],
+      [
+        weight.numpy()
+        for weight in model.non_trainable_weights
+        if id(weight) not in constants
+      ],
     )
   return functional.from_keras(model, initial_weights=weights)
 

@@ -88,6 +88,10 @@ def from_keras(
   is a function of the `seed` given to `predict`, of the layer's position in
   the model and of how often the layer was called in this `predict`.
 
+  Constants, such as a `tf.constant`, are taken as they are. So are mean and
+  variance of a `Normalization` layer that was adapted to data: they are no
+  weights here, as no client adapts them.
+
   Args:
     model: A `tf.keras.Model` made of layers (Sequential or functional), or a
       function without arguments that returns any `tf.keras.Model`; any

@@ -10,6 +10,7 @@ tensor is then read back. In the same way every random layer is given a
 
 import collections
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -76,6 +77,12 @@ class KerasTemplate:
             self.input_spec,
           )
         )
+    for layer in adaptable_layers(self._model):
+      raise ValueError(
+        f'The layer {layer.name!r} of the Keras model has no mean and variance '
+        'when it is built: adapt a layer to your data outside of the model, '
+        'and build this one with mean=layer.mean, variance=layer.variance.'
+      )
     for slot in slots:
       slot.building = False
     self._trainable = _own_bound_variables(self._model.trainable_weights)
@@ -84,7 +91,7 @@ class KerasTemplate:
     )
     self._generators = _replace_generators(self._model)
     self._classes = _layer_classes(self._model)
-    self._check_purity()
+    self._has_constants = self._check_purity()
 
   @property
   def is_random(self) -> bool:
@@ -111,6 +118,20 @@ class KerasTemplate:
     Returns:
       Pair of the outputs and the list of new non-trainable weights.
     """
+    arguments = (trainable, non_trainable, x, seed)
+    if not self._has_constants:
+      return self._call(*arguments, training)
+    # A graph of TF 1, such as that of a TFF computation, takes no eager tensor,
+    # but a function does, and says which.
+    function = tf.function(
+      lambda *tensors: self._call(*tensors, training), autograph=False
+    ).get_concrete_function(*arguments)
+    function.set_external_captures(
+      [tf.constant(tensor.numpy()) for tensor in function.captured_inputs]
+    )
+    return function(*arguments)
+
+  def _call(self, trainable, non_trainable, x, seed, training):
     with self._bound(trainable, non_trainable, seed):
       outputs = self._model(x, training=training)
       if self._from_logits is False:
@@ -162,8 +183,12 @@ class KerasTemplate:
         for generator in self._generators:
           generator.start(None)
 
-  def _check_purity(self) -> None:
-    """Traces a training call and refuses what reaches beyond its arguments."""
+  def _check_purity(self) -> bool:
+    """Traces a training call and refuses what reaches beyond its arguments.
+
+    Returns:
+      Whether the model computes with eager tensors, such as a `tf.constant`.
+    """
 
     def probe(trainable, non_trainable, x, seed):
       with self._bound(trainable, non_trainable, seed):
@@ -197,6 +222,7 @@ class KerasTemplate:
           'draws random numbers or keeps state outside its weights: use a '
           'layer of tf.keras for it, or leave it out.'
         )
+    return bool(graph.captures)
 
   def _check_activation(self, outputs) -> None:
     """Refuses outputs that are not what `from_logits` says."""
@@ -211,6 +237,16 @@ class KerasTemplate:
       'give from_logits=True to take the outputs as they are, such as the '
       'features of an encoder'
     )
+    if (
+      self._from_logits is None
+      and last & {'Softmax', 'Sigmoid'}
+      and any(each.shape[1:] == (1,) for each in tf.nest.flatten(outputs))
+    ):
+      raise ValueError(
+        f'{name} ends in one probability, but the objectives take a logit of '
+        'each class: give two outputs, Dense(2) without an activation, or '
+        f'{as_they_are}.'
+      )
     if self._from_logits is None and 'Softmax' in last:
       raise ValueError(
         f'{name} ends in a softmax, so that its outputs are probabilities, but '
@@ -260,6 +296,11 @@ def _new_model(model) -> tf.keras.Model:
         f'its clone {len(clone.weights)}, as happens when layers share '
         'weights or are not built: give a function that builds it instead.'
       )
+    for old, new in zip(
+      adaptable_layers(model), adaptable_layers(clone), strict=True
+    ):
+      if old.built:
+        _fix_statistics(new, old.mean, old.variance)
     return clone
   if not callable(model):
     raise TypeError(
@@ -273,6 +314,46 @@ def _new_model(model) -> tf.keras.Model:
       'tf.keras.Model.'
     )
   return built
+
+
+def adaptable_layers(
+  model: tf.keras.Model,
+) -> list[tf.keras.layers.Normalization]:
+  """Returns the layers that hold what they were adapted to as weights.
+
+  Args:
+    model: A `tf.keras.Model`.
+  """
+  return [
+    module
+    for module in model.submodules
+    if isinstance(module, tf.keras.layers.Normalization)
+    and module.input_mean is None
+  ]
+
+
+def warn_of_rescaling(model: tf.keras.Model) -> None:
+  """Logs a warning where a model scales inputs that are standardised.
+
+  Args:
+    model: What a user's function returns.
+  """
+  for module in getattr(model, 'submodules', ()):
+    if isinstance(module, tf.keras.layers.Rescaling):
+      logging.getLogger(__name__).warning(
+        'The layer %r of the network rescales its inputs, which are no pixels '
+        'but standardised already, by mean and standard deviation of the data: '
+        'leave it out.',
+        module.name,
+      )
+
+
+def _fix_statistics(layer, mean, variance) -> None:
+  """Makes constants of the weights, which no training changes."""
+  layer.input_mean = layer.mean = mean
+  layer.input_variance = layer.variance = variance
+  # They count examples in whole numbers, of which no aggregator takes a mean.
+  del layer.adapt_mean, layer.adapt_variance, layer.count
 
 
 def _layer_classes(model) -> set[type]:

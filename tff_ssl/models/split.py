@@ -272,8 +272,8 @@ def features_spec(encoder: functional.FunctionalModel) -> tf.TensorSpec:
   ).structured_outputs
   if not tf.is_tensor(features):
     raise ValueError(
-      f'The encoder gives a {type(features).__name__} of outputs: give one '
-      'that ends with a single tensor of features.'
+      f'The model gives a {type(features).__name__} of outputs, and one tensor '
+      'is needed: let it end in a single layer.'
     )
   return tf.TensorSpec([None, *features.shape[1:]], features.dtype)
 

@@ -222,6 +222,7 @@ def forward(
   )
   if is_joint:
     logits = predict(structures.concat(batches), training=True, seed=seeds[0])
+    losses.check_logits(logits)
     return tf.split(logits, [structures.size(batch) for batch in batches])
   *earlier, (last, last_seed) = zip(batches, seeds, strict=True)
   outputs = []

@@ -7,6 +7,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import protocols
 from tff_ssl.models import functional, split, structures
+from tff_ssl.objectives.maths import losses
 
 
 class Predictor:
@@ -75,6 +76,7 @@ class Predictor:
       training=True,
       seed=seed,
     )
+    losses.check_logits(outputs)
     outputs = outputs[:count]
     self._note(x, outputs)
     return outputs
@@ -175,6 +177,7 @@ def probabilities(
     logits, _ = model.predict(
       weights.trainable, weights.non_trainable, batch, training=False
     )
+    losses.check_logits(logits)
     return tf.nn.softmax(tf.cast(logits, tf.float32))
 
   num_batches = -(-structures.size(x) // batch_size)

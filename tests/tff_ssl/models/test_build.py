@@ -87,3 +87,17 @@ def test_registry(name):
 def test_bad_arguments(arguments, message):
   with pytest.raises(ValueError, match=message):
     models.build(*arguments)
+
+
+def test_own_network_with_another_number_of_outputs():
+  with pytest.raises(ValueError, match=r'own_network:of_two .*2\].*Dense\(5\)'):
+    models.build('own_network:of_two', (4, 4, 1), 5, 'none')
+
+
+def test_own_network_that_rescales_what_is_standardised(caplog):
+  models.build('own_network:of_pixels', (4, 4, 1), 5, 'none')
+  (record,) = caplog.records
+  assert "'scale' of the network rescales" in record.getMessage()
+  caplog.clear()
+  models.build('own_network:build', (4, 4, 1), 5, 'none')
+  assert not caplog.records

@@ -357,8 +357,9 @@ class TestLastActivation:
         lambda: layers.Dense(3, 'sigmoid'),
         'ends in a sigmoid.*from_logits=True',
       ),
+      (lambda: layers.Dense(1, 'sigmoid'), 'one probability.*two outputs'),
     ],
-    ids=['layer', 'activation', 'reshaped', 'cast', 'sigmoid'],
+    ids=['layer', 'activation', 'reshaped', 'cast', 'sigmoid', 'one'],
   )
   def test_probabilities_are_refused(self, build, message):
     # Made here: models of other tests' graphs spoil layers made before them.

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models import functional
+from tff_ssl.models import any_model, functional
 
 layers = tf.keras.layers
 
@@ -101,6 +101,86 @@ class TestKindsOfModels:
     np.testing.assert_allclose(
       outputs, x @ w.trainable[0] @ w.trainable[2], atol=0.05
     )
+
+
+_SHIFT = np.linspace(-1, 1, 200, dtype=np.float32)
+
+
+def _with(*own):
+  return tf.keras.Sequential(
+    [layers.Input((200,)), *own, layers.BatchNormalization(), layers.Dense(3)]
+  )
+
+
+def _subtracts_a_constant(size):
+  inputs = layers.Input((200,))
+  shifted = inputs - tf.constant(_SHIFT[:size])
+  return tf.keras.Model(inputs, layers.Dense(3)(shifted))
+
+
+def _closes_over_a_constant():
+  shift = tf.constant(_SHIFT)
+  return _with(layers.Lambda(lambda x: x - shift))
+
+
+def _adapted():
+  layer = layers.Normalization()
+  layer.adapt(_SHIFT * np.arange(1, 9, dtype=np.float32)[:, np.newaxis] + 2)
+  return layer
+
+
+class TestConstants:
+  @pytest.mark.parametrize(
+    'build',
+    [
+      lambda: _subtracts_a_constant(1),
+      lambda: _subtracts_a_constant(200),  # TF treats large ones otherwise.
+      _closes_over_a_constant,
+      lambda: _with(layers.Normalization(mean=_SHIFT, variance=[0.1] * 200)),
+      lambda: _with(_adapted()),
+    ],
+    ids=['small', 'large', 'closure', 'normalization', 'adapted'],
+  )
+  def test_loss_and_gradient_are_those_of_keras(self, build):
+    """In a graph of TF 1, as that of a TFF computation is."""
+    keras_model = build()
+    model = functional.from_keras(keras_model)
+    w = model.initial_weights(0)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 200)).astype(np.float32)
+    y = rng.integers(0, 3, 6)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      trainable, state = ([tf.constant(a) for a in each] for each in w)
+      with tf.GradientTape() as tape:
+        tape.watch(trainable)
+        outputs, _ = model.predict(trainable, state, x, training=True)
+        value = loss(y, outputs)
+      ours = session.run([value, *tape.gradient(value, trainable)])
+    for variable, array in zip(
+      keras_model.trainable_weights, w.trainable, strict=True
+    ):
+      variable.assign(array)
+    with tf.GradientTape() as tape:
+      value = loss(y, keras_model(x, training=True))
+    theirs = [value, *tape.gradient(value, keras_model.trainable_weights)]
+    for own, expected in zip(ours, theirs, strict=True):
+      np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-5)
+
+  def test_ready_made_model_that_was_adapted(self):
+    """Its present weights are taken, without those of the adapted layer."""
+    keras_model = _with(_adapted())
+    model, _ = any_model.as_functional(keras_model)
+    w = model.initial_weights(0)
+    assert len(w.non_trainable) == 2  # Of batch normalisation.
+    x = np.random.default_rng(0).normal(size=(6, 200)).astype(np.float32)
+    outputs, _ = model.predict(*w, x, training=False)
+    expected = keras_model(x, training=False)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-5)
+
+  def test_a_layer_that_is_adapted_later(self):
+    with pytest.raises(ValueError, match='no mean and variance.*adapt a layer'):
+      functional.from_keras(lambda: _with(layers.Normalization()))
 
 
 class _DrawsByItself(layers.Layer):

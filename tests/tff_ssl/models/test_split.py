@@ -149,7 +149,7 @@ class TestJoin:
     for parts in ((encoder, lambda x: x), ('encoder', _head(3))):
       with pytest.raises(TypeError, match='A part is a .* or a Keras model'):
         split.join(*parts)
-    with pytest.raises(ValueError, match='encoder gives a tuple of outputs'):
+    with pytest.raises(ValueError, match='model gives a tuple of outputs'):
       split.join(two_heads, _head(3))
     for seed in (-1, 0.5, None):
       with pytest.raises(ValueError, match='seed must be an integer'):

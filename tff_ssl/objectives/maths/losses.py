@@ -6,6 +6,28 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 
+def check_logits(logits: tf.Tensor) -> None:
+  """Checks the outputs of a model that is trained as a classifier.
+
+  Args:
+    logits: What the model gives.
+
+  Raises:
+    ValueError: If it is no tensor of shape [n, d] with d >= 2.
+  """
+  if tf.nest.is_nested(logits):
+    found = f'a {type(logits).__name__} of outputs'
+  elif len(logits.shape) != 2 or logits.shape[1] == 1:
+    found = f'outputs of shape {list(logits.shape)}'
+  else:
+    return
+  raise ValueError(
+    f'The model gives {found}, but a classifier gives one tensor of logits, of '
+    'shape [examples, classes], and two outputs where there are two classes: '
+    'let it end in a single Dense(number of classes) without an activation.'
+  )
+
+
 def masked_cross_entropy(
   labels: tf.Tensor, logits: tf.Tensor, mask: tf.Tensor
 ) -> tf.Tensor:
@@ -18,7 +40,11 @@ def masked_cross_entropy(
 
   Returns:
     `float32 [n]`, in nats.
+
+  Raises:
+    ValueError: If `logits` are no such tensor.
   """
+  check_logits(logits)
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
     labels=tf.where(mask > 0, labels, 0), logits=tf.cast(logits, tf.float32)
   )
@@ -43,7 +69,8 @@ def supervised(
     and `accuracy`, each a pair of numerator and denominator.
 
   Raises:
-    ValueError: If there are other than d weights.
+    ValueError: If there are other than d weights, or `logits` are no such
+      tensor.
   """
   mask = tf.cast(labels >= 0, tf.float32)
   losses = masked_cross_entropy(labels, logits, mask)
@@ -83,7 +110,11 @@ def pseudo_labels(
 
   Returns:
     Labels `int32 [n]` and mask `float32 [n]`.
+
+  Raises:
+    ValueError: If `logits` are no such tensor.
   """
+  check_logits(logits)
   probabilities = tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
   labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
   confident = tf.reduce_max(probabilities, axis=-1) >= threshold

@@ -20,6 +20,11 @@ from tff_ssl.templates.server import finalizers
 
 ModelWeights = tff.learning.models.ModelWeights
 
+_NO_LABEL = (
+  'server_data has no example with a label, but the server trains on labels: '
+  'give it some, or choose a process without server_data.'
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class ServerTraining:
@@ -134,11 +139,27 @@ class ServerTraining:
     return stacks.row(weights, 0)
 
   def read_examples(self) -> client_task.Examples:
-    """Returns the labelled examples, an ordered dict of tensors."""
+    """Returns the labelled examples, an ordered dict of tensors.
+
+    Raises:
+      ValueError: If their type says that there are none. Where the data have
+        none, an `InvalidArgumentError` is raised in the round.
+    """
     dataset = self.data()
     spec = client_data.ClientDataSpec(dataset.element_spec)
     spec.check_model(self.training.model)
-    return client_data.collect(dataset, spec)
+    if spec.batched and spec.named['y'].shape[0] == 0:
+      raise ValueError(_NO_LABEL)
+    examples = client_data.collect(dataset, spec)
+    # Nothing would be trained, and measures be 0/0.
+    check = tf.debugging.assert_greater_equal(
+      tf.reduce_max(examples['y']),  # Of no labels, the lowest number.
+      0,
+      message=_NO_LABEL,
+    )
+    with tf.control_dependencies([check]):
+      examples['y'] = tf.identity(examples['y'])
+    return examples
 
 
 def initial_state(

@@ -15,6 +15,26 @@ def _logits(num=6, classes=4, seed=0):
   return rng.normal(scale=2, size=(num, classes)).astype(np.float32)
 
 
+@pytest.mark.parametrize(
+  'outputs, message',
+  [
+    (np.zeros([4, 1]), r'shape \[4, 1\].*two outputs'),
+    (np.zeros([4, 5, 3]), r'shape \[4, 5, 3\]'),
+    ([_logits(4), _logits(4)], 'a list of outputs'),
+    ({'a': _logits(4)}, 'a dict of outputs'),
+  ],
+)
+def test_outputs_of_no_classifier(outputs, message):
+  labels = tf.zeros([4], tf.int32)
+  for call in (
+    lambda: losses.supervised(labels, outputs),
+    lambda: losses.masked_cross_entropy(labels, outputs, tf.ones(4)),
+    lambda: losses.pseudo_labels(outputs, 0.9),
+  ):
+    with pytest.raises(ValueError, match=message):
+      call()
+
+
 def test_cross_entropy_equals_scipy_and_scikit_learn():
   logits = _logits()
   labels = np.array([0, 3, 1, 2, 2, 0], np.int32)

@@ -128,3 +128,33 @@ def test_data_must_be_a_computation_of_a_sequence_without_arguments():
     for data in given:
       with pytest.raises(TypeError, match=message):
         server_training.ServerTraining(_Recording(), data)
+
+
+@pytest.mark.parametrize('labels', [[-1, -1], []])
+def test_data_without_a_label_end_the_round(labels):
+  class Server(server_training.ServerTraining):
+    """One whose data are read in a graph without TFF."""
+
+    def __post_init__(self):
+      pass
+
+  def server_data():
+    y = tf.constant(labels, tf.int32)
+    data = collections.OrderedDict(x=tf.zeros([len(labels), 3]), y=y)
+    return tf.data.Dataset.from_tensor_slices(data).batch(3)
+
+  server = Server(_Recording(), server_data)
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    read = server.read_examples()['y']
+    with pytest.raises(tf.errors.InvalidArgumentError, match='has no example'):
+      session.run(read)
+
+
+def test_data_of_a_type_without_examples():
+  @tff.tensorflow.computation
+  def server_data():
+    return tf.data.Dataset.from_tensors(federations.examples(0, 0, (3,), 2))
+
+  server = server_training.ServerTraining(_Recording(), server_data)
+  with tf.Graph().as_default(), pytest.raises(ValueError, match='has no examp'):
+    server.read_examples()
