@@ -171,7 +171,7 @@ def build(
     seed: Fixes the partition; at least 0.
     server_examples: N_s, the number of labelled examples at the server, equally
       many of each class. It must be 0 if examples lie in sets. Where the source
-      says which examples are the server's (`Source.num_server`), it is their
+      says which examples are the server's (`Source.server`), it is their
       number, or 0 if the server takes no part.
     labelled_examples: N_s, if the clients have these labels instead of the
       server (`labelled_clients`). The examples are drawn like the server's, and
@@ -202,15 +202,15 @@ def build(
   spec = find(name)
   own = check_settings(name, settings)
   SEED.check(seed)
-  pool = source.of_clients
+  pool = dataclasses.replace(source, server=None)
   _check_source(spec, pool, own)
-  has_own = bool(source.num_server and server_examples)
+  has_own = bool(source.server and server_examples)
   drawn = 0 if has_own else server_examples
   _check_labels(spec, pool, drawn, labelled_examples, settings)
-  if has_own and server_examples != source.num_server:
+  if has_own and server_examples != (there := len(source.server.labels)):
     raise ValueError(
       f'server_examples={server_examples} has no effect where the data say '
-      f"which {source.num_server} examples are the server's: leave it out."
+      f"which {there} examples are the server's: leave it out."
     )
   if mask_ratio is not None:
     _check_mask(mask_ratio, labelled_examples)
@@ -258,7 +258,7 @@ def build(
     name=name,
     source_name=source.name,
     source_version=source.version,
-    num_train=len(source.train.labels),
+    num_train=len(source.training.labels),
     seed=int(seed),
     arguments=arguments,
   )
@@ -385,9 +385,9 @@ def _draw(
 
 def _with_server(held: Assignment, source: Source, seed: int) -> Assignment:
   """Gives the server its own examples, in random order."""
-  end = len(source.train.labels)
+  ends = len(source.train.labels), len(source.training.labels)
   rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
-  own = rng.permutation(np.arange(end - source.num_server, end))
+  own = rng.permutation(np.arange(*ends))
   return dataclasses.replace(held, server_indices=own)
 
 

@@ -36,13 +36,13 @@ def unused_of_held_out(source: Source, partition: Partition) -> int:
   names = set(partition.held_out_client_names)
   if not names:
     return 0
-  ids = source.of_clients.train.client_ids.tolist()
+  ids = source.train.client_ids.tolist()
   return sum(map(names.__contains__, ids)) - len(partition.server_indices)
 
 
 def _choice(source, partition) -> str:
   """Says which partition it is, why, and how to choose another."""
-  has_owners = source.train.client_ids is not None
+  has_owners = source.training.client_ids is not None
   spec = partitions.find(partition.name)
   text = f'Partition {partition.name}: {spec.summary}'
   if spec.needs_client_ids:
@@ -61,7 +61,7 @@ def _choice(source, partition) -> str:
 def _participants(source, partition) -> str:
   """Says how many owners are clients if --num_clients leaves some out."""
   held_out = len(partition.held_out_client_names)
-  ids = source.of_clients.train.client_ids.tolist()
+  ids = source.train.client_ids.tolist()
   there_are = len(set(ids)) - held_out
   if partition.num_clients == there_are:
     return ''
@@ -80,7 +80,7 @@ def _server_labels(source, partition) -> list[str]:
   if not len(server):
     return []
   counts = np.bincount(
-    source.train.labels[server], minlength=source.num_classes
+    source.training.labels[server], minlength=source.num_classes
   )
   least, most = counts.min(), counts.max()
   each = f'{least}' if least == most else f'{least} to {most}'
@@ -109,7 +109,7 @@ def _held_out(source, partition) -> list[str]:
   held_out = len(partition.held_out_client_names)
   if not held_out:
     return []
-  owners = len(set(source.of_clients.train.client_ids.tolist()))
+  owners = len(set(source.train.client_ids.tolist()))
   text = (
     f'{held_out:,} of {owners:,} clients {"are" if held_out > 1 else "is"} '
     'held out for the server (--server_writers): '
@@ -125,12 +125,12 @@ def _held_out(source, partition) -> list[str]:
 
 
 def _origin(source, partition) -> str:
-  if source.num_server:
+  if source.server:
     return 'those that the data give to the server'
   server_writers = partition.arguments.get(native_partition.SERVER_WRITERS.name)
   if server_writers is None:
     return 'drawn from the pool of all training examples'
-  ids = source.train.client_ids
+  ids = source.training.client_ids
   givers = len(set(ids[partition.server_indices].tolist()))
   text = f'from {givers:,} of {len(set(ids.tolist())):,} clients'
   if server_writers == native_partition.EVERYONE:

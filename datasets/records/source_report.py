@@ -29,7 +29,7 @@ def facts(source: Source) -> list[str]:
   Args:
     source: The data.
   """
-  shape = ' x '.join(map(str, source.train.images.shape[1:]))
+  shape = ' x '.join(map(str, source.train.examples.shape[1:]))
   lines = [
     f'{source.title}.',
     f'Examples are {source.form} of {shape}.',
@@ -100,7 +100,7 @@ def _ends(sizes: np.ndarray) -> str:
 
 def _splits(source: Source) -> dict[str, Split]:
   splits = {
-    'train': source.of_clients.train,
+    'train': source.train,
     'server': source.server,
     'validation': source.validation,
     'test': source.test,
@@ -143,7 +143,8 @@ def _duplicates(source: Source) -> Iterator[str]:
   """Looks for equal examples within and between splits."""
   splits = _splits(source)
   keys = {
-    name: [x.tobytes() for x in split.images] for name, split in splits.items()
+    name: [x.tobytes() for x in split.examples]
+    for name, split in splits.items()
   }
   distinct = {name: set(own) for name, own in keys.items()}
   for first, second in itertools.combinations(splits, 2):
@@ -180,24 +181,24 @@ def _scales(source: Source) -> Iterator[str]:
   train, remedy = splits.pop('train'), 'write all files in one way.'
   if source.form == 'tokens':
     for name, split in splits.items():
-      words = split.images != 0
-      unknown = np.count_nonzero(split.images == 1)
+      words = split.examples != 0
+      unknown = np.count_nonzero(split.examples == 1)
       if 2 * unknown > np.count_nonzero(words):
         yield (
           f'{unknown:,} of {np.count_nonzero(words):,} words in {name} do not '
           f'occur in train: {remedy}'
         )
     return
-  if source.form == 'images' and train.images.max() < _DARK:
+  if source.form == 'images' and train.examples.max() < _DARK:
     yield (
-      f'No pixel of train is above {train.images.max()}, where 255 is white: '
+      f'No pixel of train is above {train.examples.max()}, where 255 is white: '
       'multiply the pixels of all files by one number.'
     )
-  means, stddevs = _moments(train.images)
+  means, stddevs = _moments(train.examples)
   for name, split in splits.items():
     if len(split.labels) < _ENOUGH:
       continue
-    own_means, own_stddevs = _moments(split.images)
+    own_means, own_stddevs = _moments(split.examples)
     spread = np.where(stddevs > 0, stddevs, np.inf)
     far = np.abs(own_means - means) > _FAR * spread
     with np.errstate(divide='ignore', invalid='ignore'):
@@ -235,7 +236,7 @@ def _moments(examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _flat_examples(source: Source) -> Iterator[str]:
   """Looks for images of one colour, and features that never change."""
-  train = source.train.images
+  train = source.train.examples
   if source.form == 'tokens':
     empty = int((train == 0).all(axis=1).sum())
     if empty:
@@ -259,7 +260,7 @@ def _flat_examples(source: Source) -> Iterator[str]:
 
 
 def _owners(source: Source) -> Iterator[str]:
-  train = source.of_clients.train
+  train = source.train
   owners = train.client_ids
   if owners is None:
     return

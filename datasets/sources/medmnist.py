@@ -133,7 +133,7 @@ def _load(
     _as_split(file, entry, split, arrays) for split in _SPLITS
   )
   found = tuple(len(split.labels) for split in (train, validation, test))
-  mean, stddev = npz_files.moments(train.images, file, 'train_images')
+  mean, stddev = npz_files.moments(train.examples, file, 'train_images')
   return Source(
     name=name,
     version='medmnist-{}+{}+{}-{}'.format(
@@ -145,7 +145,7 @@ def _load(
     num_classes=entry.num_classes,
     mean=mean,
     stddev=stddev,
-    background=npz_files.background(train.images),
+    background=npz_files.background(train.examples),
     mirrorable=entry.mirrorable,
     validation=validation,
   )

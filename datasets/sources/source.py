@@ -5,6 +5,7 @@ the reports read only this.
 """
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +27,7 @@ class Split:
   """One split of a source.
 
   Attributes:
-    images: The examples: images `uint8 [N, H, W, C]`, vectors of features
+    examples: The N examples: images `uint8 [N, H, W, C]`, vectors of features
       `float32 [N, F]`, or the numbers of words `int32 [N, L]`, where 0 follows
       the end of a text.
     labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN` for training
@@ -35,7 +36,7 @@ class Split:
       characters); `None` if the data do not name owners.
   """
 
-  images: np.ndarray
+  examples: np.ndarray
   labels: np.ndarray
   client_ids: np.ndarray | None = None
 
@@ -46,25 +47,7 @@ class Split:
       indices: Of the examples: a slice, their numbers, or `bool [N]`.
     """
     ids = None if self.client_ids is None else self.client_ids[indices]
-    return Split(self.images[indices], self.labels[indices], ids)
-
-  def followed_by(self, server: 'Split | None') -> 'Split':
-    """Returns the examples of the clients and then those of the server.
-
-    Args:
-      server: What the server has for its own, or `None`.
-    """
-    if server is None:
-      return self
-    ids = self.client_ids
-    if ids is not None:
-      # Nobody's: `Source.num_server` says which they are.
-      ids = np.concatenate([ids, np.full(len(server.labels), '', object)])
-    return Split(
-      np.concatenate([self.images, server.images]),
-      np.concatenate([self.labels, server.labels]),
-      ids,
-    )
+    return Split(self.examples[indices], self.labels[indices], ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +81,7 @@ class Source:
       not used. It contains the number of examples, so that a subset of a public
       data set differs from the whole.
     title: One sentence for reports: what the data are, and how many examples.
-    train: The training split.
+    train: The training split, of the clients where the server has its own.
     test: The whole test split.
     num_classes: Number of classes, d in the papers.
     mean: Per-channel mean of pixels scaled to [0, 1], `C` floats; or what is
@@ -115,8 +98,8 @@ class Source:
       of `sets` go before.
     columns: For each feature of a vector the number of its column, `F`
       integers, where some columns have several features; else `None`.
-    num_server: How many examples at the end of `train` are the server's own.
-      They have labels, and no client has them.
+    server: The server's own labelled examples, which no client has; `None` if
+      there are none.
     num_tokens: How many numbers words have, where examples are tokens.
     notes: What a run says of the data, one sentence each.
     facts: What was understood of the columns of a table, one sentence each.
@@ -139,7 +122,7 @@ class Source:
   sets: SourceSets | None = None
   names: tuple[str, ...] | None = None
   columns: tuple[int, ...] | None = None
-  num_server: int = 0
+  server: Split | None = None
   num_tokens: int | None = None
   notes: tuple[str, ...] = ()
   facts: tuple[str, ...] = ()
@@ -147,32 +130,35 @@ class Source:
 
   def digests(self) -> dict[str, str]:
     """Returns the SHA-256 of examples, labels and owners, by what they are."""
-    splits = {'train': self.of_clients.train, 'server': self.server}
+    splits = {'train': self.train, 'server': self.server}
     splits |= {'validation': self.validation, 'test': self.test}
     found = {}
     for name, split in splits.items():
       if split is None:
         continue
-      found[f'examples of {name}'] = _sha256(split.images)
+      found[f'examples of {name}'] = _sha256(split.examples)
       found[f'labels of {name}'] = _sha256(split.labels)
       if split.client_ids is not None:
         found[f'owners in {name}'] = _sha256(split.client_ids)
     return found
 
-  @property
-  def of_clients(self) -> 'Source':
-    """The data without the server's own examples."""
-    if not self.num_server:
-      return self
-    train = self.train.part(slice(None, -self.num_server))
-    return dataclasses.replace(self, train=train, num_server=0)
+  @functools.cached_property
+  def training(self) -> Split:
+    """The examples of the clients and then the server's own.
 
-  @property
-  def server(self) -> Split | None:
-    """The server's own examples, or `None` if there are none."""
-    if not self.num_server:
-      return None
-    return self.train.part(slice(-self.num_server, None))
+    A partition counts examples by their places here.
+    """
+    train, server = self.train, self.server
+    if server is None:
+      return train
+    ids = train.client_ids
+    if ids is not None:
+      ids = np.concatenate([ids, np.full(len(server.labels), '', object)])
+    return Split(
+      np.concatenate([train.examples, server.examples]),
+      np.concatenate([train.labels, server.labels]),
+      ids,
+    )
 
   @property
   def form(self) -> str:
@@ -180,7 +166,7 @@ class Source:
     (form,) = (
       form
       for form, (dtype, rank) in FORMS.items()
-      if (self.train.images.dtype, self.train.images.ndim) == (dtype, rank)
+      if (self.train.examples.dtype, self.train.examples.ndim) == (dtype, rank)
     )
     return form
 

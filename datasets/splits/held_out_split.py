@@ -59,7 +59,7 @@ def hold_out(source: Source) -> Source:
       f'{unseen[:5].tolist()} of {source.name}, which is sorted by class: '
       "choose split='80_5_15'."
     )
-  images = source.train.images
+  images = source.train.examples
   return dataclasses.replace(
     source,
     version=f'{source.version}-{HELD_OUT}',
@@ -104,5 +104,5 @@ def with_uniform_test(source: Source, seed: int) -> Source:
     source,
     version=f'{source.version}-uniform-seed{seed}',
     title=f'{source.title}; {counts.min():,} test examples of each class',
-    test=Split(test.images[chosen], test.labels[chosen]),
+    test=Split(test.examples[chosen], test.labels[chosen]),
   )

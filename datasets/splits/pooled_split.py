@@ -94,7 +94,7 @@ def _take(pool: list[Split], indices: np.ndarray) -> Split:
   starts = ends - [len(split.labels) for split in pool]
   images = np.concatenate(
     [
-      split.images[part - start]
+      split.examples[part - start]
       for split, part, start in zip(pool, parts, starts, strict=True)
     ]
   )

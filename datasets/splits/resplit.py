@@ -36,7 +36,7 @@ def resplit(source: Source, split: str | None, seed: int) -> Source:
     ValueError: If there is no such choice, or it does not suit the source.
   """
   SPLIT.check(split)
-  if source.num_server and split not in (pooled_split.OWN, None):
+  if source.server and split not in (pooled_split.OWN, None):
     raise ValueError(
       f'split={split!r} does not fit {source.name}, whose files say which '
       f"examples are the server's: choose split={pooled_split.OWN!r}."

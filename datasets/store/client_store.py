@@ -94,7 +94,7 @@ def build(
 
 
 def _check_belongs(source: Source, partition: Partition):
-  ours = (source.name, source.version, len(source.train.labels))
+  ours = (source.name, source.version, len(source.training.labels))
   theirs = (
     partition.source_name,
     partition.source_version,
@@ -106,20 +106,20 @@ def _check_belongs(source: Source, partition: Partition):
       f'examples, source is {ours[0]!r} version {ours[1]!r} with {ours[2]}: '
       'build the partition from this source.'
     )
-  for name, split in (('train', source.train), ('test', source.test)):
-    if (split.images.dtype, split.images.ndim) not in FORMS.values():
+  for name, split in (('train', source.training), ('test', source.test)):
+    if (split.examples.dtype, split.examples.ndim) not in FORMS.values():
       raise ValueError(
-        f'source.{name}.images is {split.images.dtype}'
-        f'{list(split.images.shape)}: give images, uint8 [N, H, W, C], or '
+        f'source.{name}.examples is {split.examples.dtype}'
+        f'{list(split.examples.shape)}: give images, uint8 [N, H, W, C], or '
         'vectors, float32 [N, F].'
       )
-    if len(split.images) != len(split.labels):
+    if len(split.examples) != len(split.labels):
       raise ValueError(
-        f'source.{name} has {len(split.images)} images and '
+        f'source.{name} has {len(split.examples)} images and '
         f'{len(split.labels)} labels: give as many of each.'
       )
-  shapes = source.train.images.shape[1:], source.test.images.shape[1:]
-  types = source.train.images.dtype, source.test.images.dtype
+  shapes = source.training.examples.shape[1:], source.test.examples.shape[1:]
+  types = source.training.examples.dtype, source.test.examples.dtype
   if types[0] != types[1]:
     raise ValueError(
       f'source.train is {types[0]} and source.test {types[1]}: give one type.'
@@ -132,7 +132,7 @@ def _check_belongs(source: Source, partition: Partition):
 
 
 def _check_all_known(source: Source, partition: Partition):
-  labels = source.train.labels[partition.examples]
+  labels = source.training.labels[partition.examples]
   unknown = np.count_nonzero(labels == UNKNOWN)
   if unknown:
     raise ValueError(
@@ -193,9 +193,9 @@ def _write(
     path=path,
     key=key,
     num_classes=source.num_classes,
-    input_shape=source.train.images.shape[1:],
+    input_shape=source.training.examples.shape[1:],
     # Little-endian on every machine, as all of the file.
-    input_type=source.train.images.dtype.newbyteorder('<'),
+    input_type=source.training.examples.dtype.newbyteorder('<'),
     part_sizes=np.array(sizes, np.int64),
   )
   _check_free_space(path, store.file_size)
@@ -215,16 +215,16 @@ def _write(
 
 
 def _parts(source: Source, partition: Partition, labelled: str):
-  shown = np.zeros(len(source.train.labels), bool)
+  shown = np.zeros(len(source.training.labels), bool)
   shown[known_to_clients(partition, labelled)] = True
   for client in range(partition.num_clients):
     indices = partition.client_indices(client)
-    part = _part(source.train, indices, shown[indices])
+    part = _part(source.training, indices, shown[indices])
     if labelled == IN_SETS:
       own = slice(*partition.offsets[client : client + 2])
       part = dataclasses.replace(part, y=np.int32(partition.set_ids[own]))
     yield part
-  yield _part(source.train, partition.server_indices, True)
+  yield _part(source.training, partition.server_indices, True)
   yield _part(source.test, slice(None), True)
 
 
@@ -233,7 +233,7 @@ def _part(
 ) -> Part:
   true_y = split.labels[indices]
   return Part(
-    images=split.images[indices],
+    examples=split.examples[indices],
     y=np.where(shown, true_y, np.int32(HIDDEN)),
     true_y=true_y,
   )

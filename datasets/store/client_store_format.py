@@ -45,12 +45,12 @@ class Part:
   """The examples of a client, of the server or of the test set.
 
   Attributes:
-    images: The examples: `uint8 [n, H, W, C]`, or `float32 [n, F]`.
+    examples: The examples: `uint8 [n, H, W, C]`, or `float32 [n, F]`.
     y: `int32 [n]`, the labels that the process may see; -1 where hidden.
     true_y: `int32 [n]`, which a simulation knows; -1 where it does not.
   """
 
-  images: np.ndarray
+  examples: np.ndarray
   y: np.ndarray
   true_y: np.ndarray
 
@@ -150,7 +150,7 @@ def write(store: ClientStore, path: str, parts: Iterable[Part]):
     with tf.io.TFRecordWriter(path) as writer:
       for part in parts:
         labels = np.concatenate([part.y, part.true_y]).astype('<i4')
-        examples = part.images.astype(store.input_type, copy=False)
+        examples = part.examples.astype(store.input_type, copy=False)
         writer.write(examples.tobytes() + labels.tobytes())
   except tf.errors.OpError as error:
     raise OSError(f'Cannot write a client store: {error.message}') from error
@@ -221,7 +221,7 @@ def read_numpy(store: ClientStore, part: int | str) -> Part:
   images = np.frombuffer(content, store.input_type, length)
   labels = np.frombuffer(content, '<i4', offset=images.nbytes)
   return Part(
-    images=images.reshape(count, *store.input_shape),
+    examples=images.reshape(count, *store.input_shape),
     y=labels[:count].astype(np.int32),
     true_y=labels[count:].astype(np.int32),
   )

@@ -196,7 +196,7 @@ def batches(split) -> list[tuple[tf.Tensor, tf.Tensor]]:
   """
   return [
     (
-      tf.constant(split.images[start : start + _BATCH]),
+      tf.constant(split.examples[start : start + _BATCH]),
       tf.constant(split.labels[start : start + _BATCH], tf.int32),
     )
     for start in range(0, len(split.labels), _BATCH)

@@ -39,7 +39,7 @@ class ProxyTest:
     self._batches = evaluation.batches(split)
     # There is no picture of a vector.
     self.can_reconstruct = (
-      hasattr(task, 'reconstruct') and split.images.ndim == 4
+      hasattr(task, 'reconstruct') and split.examples.ndim == 4
     )
 
     def predict(weights, images, seed):
@@ -87,7 +87,7 @@ class ProxyTest:
       channels]`, pixels in [0, 1].
     """
     _, first = np.unique(self._split.labels, return_index=True)
-    images = self._split.images[first[:_MOST_PICTURES]]
+    images = self._split.examples[first[:_MOST_PICTURES]]
     weights = tf.nest.map_structure(tf.constant, weights)
     found = self._reconstruct(weights, images, tf.constant([0, 0]))
     return images.astype(np.float32) / 255, found.numpy()

@@ -192,11 +192,11 @@ def build(
   """
   if not has_server_training or select is None:
     return None
-  server, train = data.partition.server_indices, data.source.train
+  server, train = data.partition.server_indices, data.source.training
   return PseudoLabelWatch(
     model,
     views,
-    source.Split(train.images[server], train.labels[server]),
+    source.Split(train.examples[server], train.labels[server]),
     select=select,
     seed=seed,
     on_collapse=on_collapse,

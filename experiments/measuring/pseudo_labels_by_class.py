@@ -44,8 +44,8 @@ def draw(data, number: int, seed: int) -> source.Split:
   rng = assignment.generator(seed, assignment.Purpose.MEASURED_EXAMPLES)
   # In random order: rules that adapt to a batch must not see one class alone.
   drawn = rng.permutation(data.hidden_from_clients)[:number]
-  train = data.source.train
-  return source.Split(train.images[drawn], train.labels[drawn])
+  train = data.source.training
+  return source.Split(train.examples[drawn], train.labels[drawn])
 
 
 class PseudoLabelsByClass:

@@ -185,7 +185,7 @@ def _of_tokens(settings, spec):
 
 
 def _of_images(settings, source):
-  side = min(source.train.images.shape[1:3])
+  side = min(source.train.examples.shape[1:3])
   if (settings.augment_crop or 0) >= side:
     raise ValueError(
       f'--augment_crop={settings.augment_crop} must be below {side}, the '

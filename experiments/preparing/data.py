@@ -175,7 +175,7 @@ class RunData:
     summary['server_examples'] = len(self.partition.server_indices)
     seen = split_manifest.known_to_clients(self.partition, self.labels_at)
     summary['labelled_client_examples'] = len(seen)
-    known = self.source.train.labels != UNKNOWN
+    known = self.source.training.labels != UNKNOWN
     summary['training_labels'] = int(known.sum())
     known[np.concatenate([self.partition.server_indices, seen])] = False
     summary['unused_labels'] = int(known.sum())
@@ -214,7 +214,7 @@ class RunData:
         examples,
         split_manifest.known_to_clients(self.partition, self.labels_at),
       )
-    return examples[self.source.train.labels[examples] != UNKNOWN]
+    return examples[self.source.training.labels[examples] != UNKNOWN]
 
   def balanced_class_weights(self) -> tuple[float, ...]:
     """Returns scikit-learn's balanced weights of the labels in training.
@@ -225,7 +225,7 @@ class RunData:
       UsageError: If a class has no label.
     """
     known = split_manifest.known_to_clients(self.partition, self.labels_at)
-    labels = self.source.train.labels[
+    labels = self.source.training.labels[
       np.union1d(self.partition.server_indices, known)
     ]
     classes = np.arange(self.source.num_classes)
@@ -247,7 +247,7 @@ class RunData:
     of some unlabelled example is unknown.
     """
     partition = self.partition
-    labels = self.source.train.labels[partition.examples]
+    labels = self.source.training.labels[partition.examples]
     if self.labels_at != split_manifest.DEALT or (labels == UNKNOWN).any():
       return None
     return label_mismatch.of_examples(
@@ -303,7 +303,7 @@ def _prepare(request) -> RunData:
     is_redrawn or labels_at != split_manifest.AT_CLIENTS,
   )
   counts = statistics.class_counts(
-    source.train.labels[partition.examples],
+    source.training.labels[partition.examples],
     partition.owners,
     partition.num_clients,
     source.num_classes,
@@ -331,7 +331,7 @@ def _with_known_labels(request, source) -> tuple[DataRequest, tuple[str, ...]]:
 
   Unless somebody asked for a mask; and what is said of it.
   """
-  unknown = np.count_nonzero(source.train.labels == UNKNOWN)
+  unknown = np.count_nonzero(source.training.labels == UNKNOWN)
   if not unknown or not request.mask_is_default:
     return request, ()
   note = (
@@ -356,7 +356,7 @@ def _split(request, source) -> Source:
   source = resplit.resplit(source, request.split, request.seed)
   for name in ('server_examples', 'labelled_examples'):
     labels = getattr(request, name)
-    is_given = name == 'server_examples' and source.num_server
+    is_given = name == 'server_examples' and source.server
     if labels and labels < source.num_classes and not is_given:
       raise UsageError(
         f'--{name}={labels} is less than the {source.num_classes} classes of '
@@ -387,7 +387,7 @@ def _partition(request, source) -> Partition:
 
 def _labelled(request, source, partition) -> tuple[Partition, str]:
   """Returns the partition and whose labels training sees (`RunData`)."""
-  labels_at, labels = request.labels_at, source.train.labels
+  labels_at, labels = request.labels_at, source.training.labels
   if request.mask == label_masks.FIXED:
     labels_at = split_manifest.DEALT
   if labels_at != split_manifest.AT_CLIENTS or (

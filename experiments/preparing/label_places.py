@@ -35,8 +35,9 @@ def of_source(source: Source, partition) -> Found:
     source: The data.
     partition: The `PartitionSpec`, which may use the owners of examples.
   """
-  labels = source.of_clients.train.labels
-  known, server = int((labels != UNKNOWN).sum()), source.num_server
+  labels = source.train.labels
+  known = int((labels != UNKNOWN).sum())
+  server = 0 if source.server is None else len(source.server.labels)
   if not known:
     return Found(
       'server',
@@ -54,7 +55,7 @@ def of_source(source: Source, partition) -> Found:
       'in a simulation',
     )
   told = (
-    _of_owners(source.of_clients.train)
+    _of_owners(source.train)
     if has_owners
     else f'{known:,} of {len(labels):,} training examples that --partition='
     f'{partition.name} deals to clients are labelled'

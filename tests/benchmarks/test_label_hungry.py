@@ -96,7 +96,7 @@ def test_stock_tff_passes_over_the_same_examples_as_often(
     sizes = [len(labels) for _, labels in batches]
     assert set(sizes[:-1]) == {4} and sum(sizes) == 2 * len(part.true_y)
     pixels = np.concatenate([images for images, _ in batches])
-    twice = np.concatenate([part.images, part.images]) / 255
+    twice = np.concatenate([part.examples, part.examples]) / 255
     np.testing.assert_allclose(
       np.sort(pixels.sum((1, 2, 3))), np.sort(twice.sum((1, 2, 3))), rtol=1e-5
     )

@@ -14,7 +14,7 @@ def source_of():
   def build(labels, client_ids=None, num_classes=None, **others):
     labels = np.asarray(labels, np.int32)
     split = Split(
-      images=np.zeros((len(labels), 1, 1, 1), np.uint8),
+      examples=np.zeros((len(labels), 1, 1, 1), np.uint8),
       labels=labels,
       client_ids=None if client_ids is None else np.array(client_ids, object),
     )

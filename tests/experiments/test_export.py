@@ -38,27 +38,27 @@ def test_it_classifies_as_the_run_did(
   names = json.loads((folder / 'classifier' / 'classes.json').read_text())
   assert names == {'class_names': list('0123456789')}
   test = catalogue.load('digits', data_dir=None, cache_dir='').test
-  logits = classify(test.images)
+  logits = classify(test.examples)
   accuracy = np.mean(np.argmax(logits, axis=1) == test.labels)
   assert accuracy == pytest.approx(summary['accuracy'])
   losses = tf.nn.sparse_softmax_cross_entropy_with_logits(test.labels, logits)
   assert np.mean(losses) == pytest.approx(summary['test_loss'], rel=1e-5)
   # A digit in 255 steps of 0 to 1 is the same digit, whatever the type.
   for dtype in (np.float32, np.float64):
-    scaled = classify((test.images / 255).astype(dtype))
+    scaled = classify((test.examples / 255).astype(dtype))
     np.testing.assert_allclose(scaled, logits, rtol=1e-4, atol=1e-4)
   with pytest.raises(tf.errors.InvalidArgumentError, match=r'in \[0, 1\]'):
-    classify(test.images.astype(np.float32))
+    classify(test.examples.astype(np.float32))
   with pytest.raises(ValueError, match='matching concrete function'):
-    classify(test.images.astype(np.int64))
+    classify(test.examples.astype(np.int64))
   with pytest.raises(tf.errors.InvalidArgumentError, match='images'):
     classify(np.full([1, 8, 8, 1], np.nan, np.float32))
   serve = classify.signatures['serving_default']
   # TensorFlow casts numpy's arrays to the type of a signature.
   with pytest.raises(tf.errors.InvalidArgumentError, match=r'in \[0, 1\]'):
-    serve(images=test.images)
-  served = serve(images=(test.images[:3] / 255).astype(np.float32))
-  both = classify.with_probabilities(test.images[:3])
+    serve(images=test.examples)
+  served = serve(images=(test.examples[:3] / 255).astype(np.float32))
+  both = classify.with_probabilities(test.examples[:3])
   np.testing.assert_allclose(served['logits'], both['logits'], atol=1e-4)
   np.testing.assert_allclose(served['logits'], logits[:3], rtol=1e-4, atol=1e-5)
   np.testing.assert_allclose(
@@ -126,7 +126,7 @@ def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
   data, cache, folder = (tmp_path / name for name in ('data', 'cache', 'run'))
   data.mkdir()
   for name, split in (('train', digits.train), ('test', digits.test)):
-    np.savez(data / f'{name}.npz', images=split.images, labels=split.labels)
+    np.savez(data / f'{name}.npz', images=split.examples, labels=split.labels)
   run_folders.train(
     folder,
     *('--process=sspt', '--dataset=npz', f'--data_dir={data}'),
@@ -137,7 +137,10 @@ def test_the_data_may_be_gone_and_a_classifier_not_trained_yet(
   shutil.rmtree(cache)
   output = tmp_path / 'new' / 'model'
   assert export.main(['export', str(folder), f'--output={output}']) == 0
-  assert tf.saved_model.load(str(output))(digits.test.images).shape == (360, 10)
+  assert tf.saved_model.load(str(output))(digits.test.examples).shape == (
+    360,
+    10,
+  )
   assert [path.name for path in output.parent.iterdir()] == ['model']
   first, last = sorted((folder / 'checkpoints').glob('round_*'))
   shutil.rmtree(last)

@@ -177,7 +177,7 @@ def test_accuracy_is_that_of_the_mean_of_the_groups(whole):
     array.mean(axis=0) for array in weights_in_checkpoint(whole)
   )
   source = digits.load(None, '')
-  x = source.test.images.reshape(-1, 64) / 255
+  x = source.test.examples.reshape(-1, 64) / 255
   x = (x - source.mean[0]) / source.stddev[0]
   logits = np.maximum(x @ kernel1 + bias1, 0) @ kernel2 + bias2
   accuracy = np.mean(logits.argmax(axis=1) == source.test.labels)

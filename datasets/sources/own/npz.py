@@ -94,9 +94,9 @@ def load(
     {split: images_of(files[split], arrays[split]) for split in files}
   )
   for split, file in files.items():
-    check_same_shape(splits[TRAIN].images, splits[split].images, file)
+    check_same_shape(splits[TRAIN].examples, splits[split].examples, file)
   # What is learnt of colours is what clients see.
-  images = splits[TRAIN].images
+  images = splits[TRAIN].examples
   mean, stddev = npz_files.moments(images, files[TRAIN], 'images')
   return rows_lib.source(
     splits,

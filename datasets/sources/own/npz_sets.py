@@ -68,9 +68,9 @@ def load(
   )
   train = _split(files[0], arrays, num_classes)
   test = _split(files[1], tested, num_classes)
-  npz.check_same_shape(train.images, test.images, files[1])
+  npz.check_same_shape(train.examples, test.examples, files[1])
   sets = table.sets_of(owners)
-  mean, stddev = npz_files.moments(train.images, files[0], 'images')
+  mean, stddev = npz_files.moments(train.examples, files[0], 'images')
   return Source(
     name='npz_sets',
     version=f'npz-{npz_files.digest(f.path for f in (*files, table_file))}',
@@ -84,7 +84,7 @@ def load(
     num_classes=num_classes,
     mean=mean,
     stddev=stddev,
-    background=npz_files.background(train.images),
+    background=npz_files.background(train.examples),
     mirrorable=False,
     sets=sets,
   )

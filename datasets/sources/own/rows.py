@@ -381,16 +381,15 @@ def source(
   """Returns the source of checked splits.
 
   Args:
-    splits: By name; examples of a server follow those of the clients.
+    splits: By name.
     notes: What a run says of the data.
     **fields: The other fields of `Source`.
   """
-  server = splits.get(SERVER)
   return Source(
-    train=splits[TRAIN].followed_by(server),
+    train=splits[TRAIN],
+    server=splits.get(SERVER),
     test=splits[TEST],
     validation=splits.get(VALIDATION),
-    num_server=0 if server is None else len(server.labels),
     mirrorable=False,
     notes=tuple(notes),
     **fields,

@@ -48,7 +48,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   splits = labelled.splits(
     {name: encoding.encode(table, beside) for name, table in found.items()}
   )
-  mean, stddev = features.moments(splits[TRAIN].images, len(encoding.numbers))
+  mean, stddev = features.moments(splits[TRAIN].examples, len(encoding.numbers))
   return rows.source(
     splits,
     name='table',

@@ -419,7 +419,12 @@ def test_the_servers_own_examples_go_to_nobody_else(
 ):
   rest = 60 - own
   ids = [f'w{i % 6}' for i in range(rest)] + [''] * own
-  source = source_of(np.arange(60) % 3, ids, num_server=own)
+  whole = source_of(np.arange(60) % 3, ids)
+  source = dataclasses.replace(
+    whole,
+    train=whole.train.part(slice(rest)),
+    server=whole.train.part(slice(rest, 60)),
+  )
   held = partitions.build(name, source, seed=3, server_examples=own, **settings)
   assert sorted(held.server_indices) == list(range(rest, 60))
   assert sorted(held.examples) == list(range(rest))

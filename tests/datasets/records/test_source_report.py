@@ -32,7 +32,7 @@ def _with(images=None, labels=None, owners=None):
   return dataclasses.replace(
     GOOD,
     train=Split(
-      train.images if images is None else images,
+      train.examples if images is None else images,
       train.labels if labels is None else labels,
       train.client_ids if owners is None else owners,
     ),

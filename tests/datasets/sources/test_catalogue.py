@@ -66,7 +66,7 @@ def test_digits_are_scikit_learns(digits):
 
   bunch = load_digits()
   scaled = np.round(bunch.images / 16 * 255).astype(np.uint8)
-  images = np.concatenate([digits.train.images, digits.test.images])
+  images = np.concatenate([digits.train.examples, digits.test.examples])
   labels = np.concatenate([digits.train.labels, digits.test.labels])
   assert images.shape == (1_797, 8, 8, 1) and images.dtype == np.uint8
   assert labels.dtype == np.int32
@@ -80,14 +80,14 @@ def test_digits_are_split_evenly_and_described(digits):
   test = np.bincount(digits.test.labels) / 360
   np.testing.assert_allclose(train, test, atol=0.003)
   again = catalogue.load('digits', data_dir=None, cache_dir='/nowhere')
-  np.testing.assert_array_equal(again.train.images, digits.train.images)
+  np.testing.assert_array_equal(again.train.examples, digits.train.examples)
   assert again.version == digits.version == 'sklearn-digits-1437+360'
-  scaled = digits.train.images / 255
+  scaled = digits.train.examples / 255
   assert digits.mean[0] == pytest.approx(scaled.mean(), abs=5e-5)
   assert digits.stddev[0] == pytest.approx(scaled.std(), abs=5e-5)
   assert digits.background == 0 and not digits.mirrorable
   assert digits.num_classes == 10
-  assert digits.train.images.shape[1:] == (8, 8, 1)
+  assert digits.train.examples.shape[1:] == (8, 8, 1)
 
 
 def defaults_of(spec, **given):

@@ -111,10 +111,12 @@ def assert_holds(source, written):
     pixels = np.concatenate([images for _, (images, _) in expected])
     labels = np.concatenate([labels for _, (_, labels) in expected])
     owners = [client for client, (_, own) in expected for _ in own]
-    np.testing.assert_array_equal(split.images[..., 0], np.round(pixels * 255))
+    np.testing.assert_array_equal(
+      split.examples[..., 0], np.round(pixels * 255)
+    )
     np.testing.assert_array_equal(split.labels, labels)
     assert split.client_ids.tolist() == owners
-    assert split.images.dtype == np.uint8 and split.images.shape[3] == 1
+    assert split.examples.dtype == np.uint8 and split.examples.shape[3] == 1
     assert split.labels.dtype == np.int32
 
 
@@ -379,7 +381,7 @@ def assert_equals_tff(source, cache_dir, clients=None, only_digits=True):
       mine = split.client_ids == client
       np.testing.assert_array_equal(split.labels[mine], batch['label'])
       images = np.round(batch['pixels'] * 255)
-      np.testing.assert_array_equal(split.images[mine, ..., 0], images)
+      np.testing.assert_array_equal(split.examples[mine, ..., 0], images)
 
 
 BOTH = (emnist_writers.DIGITS, emnist_writers.CHARACTERS)
@@ -439,12 +441,12 @@ def test_real_file_holds_all_writers(real):
   for split in (source.train, source.test):
     assert len(set(split.client_ids.tolist())) == 836
     assert np.bincount(split.labels).min() > 0 and split.labels.max() == 9
-    assert len(split.images) == len(split.labels) == len(split.client_ids)
-  pixels = source.train.images / 255
+    assert len(split.examples) == len(split.labels) == len(split.client_ids)
+  pixels = source.train.examples / 255
   assert pixels.mean() == pytest.approx(source.mean[0], abs=1e-3)
   assert pixels.std() == pytest.approx(source.stddev[0], abs=1e-3)
   # Paper is white: the corners hold no ink.
-  assert np.median(source.train.images[:, 0, 0]) == source.background
+  assert np.median(source.train.examples[:, 0, 0]) == source.background
   assert first_seconds < 20 and second_seconds < 2
 
 

@@ -58,15 +58,15 @@ def test_reads_what_the_layout_says(tmp_path, name, arrays, num_classes, shape):
     ('test', source.test),
   ):
     images = arrays[f'{key}_images'].reshape(-1, *shape)
-    np.testing.assert_array_equal(split.images, images)
+    np.testing.assert_array_equal(split.examples, images)
     np.testing.assert_array_equal(split.labels, arrays[f'{key}_labels'].ravel())
-    assert split.images.shape[1:] == shape
-    assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
+    assert split.examples.shape[1:] == shape
+    assert split.examples.dtype == np.uint8 and split.labels.dtype == np.int32
     assert split.client_ids is None
-  scaled = source.train.images / 255
+  scaled = source.train.examples / 255
   assert source.mean == pytest.approx(scaled.mean(axis=(0, 1, 2)))
   assert source.stddev == pytest.approx(scaled.std(axis=(0, 1, 2)))
-  corners = source.train.images[:, ::27, ::27]
+  corners = source.train.examples[:, ::27, ::27]
   assert source.background == int(np.median(corners))
   # Kidneys, lungs and femurs are left or right.
   assert source.mirrorable == (name == 'bloodmnist')

@@ -61,9 +61,9 @@ def test_reads_the_set_as_written(tmp_path):
   for split in COUNTS:
     images, labels = written[split]
     read = getattr(source, split)
-    np.testing.assert_array_equal(read.images, images)
+    np.testing.assert_array_equal(read.examples, images)
     np.testing.assert_array_equal(read.labels, labels)
-    assert read.images.dtype == np.uint8 and read.labels.dtype == np.int32
+    assert read.examples.dtype == np.uint8 and read.labels.dtype == np.int32
     assert read.client_ids is None
   assert source.version == 'tfds-3.0.1-12+5'
   assert 'subset of the public 60,000 and 10,000' in source.title
@@ -75,7 +75,7 @@ def test_emnist_is_turned_upright(tmp_path):
   _, written = write_set(tmp_path, 'emnist/balanced', max_label=46)
   source = load('emnist_balanced', tmp_path)
   stored = written['train'][0]
-  for image, original in zip(source.train.images, stored, strict=True):
+  for image, original in zip(source.train.examples, stored, strict=True):
     np.testing.assert_array_equal(image[..., 0], original[..., 0].T)
   assert source.num_classes == 47
 
@@ -93,7 +93,7 @@ def test_colour_images(tmp_path, name, tfds_name, classes, mirrorable, public):
   _, written = write_set(tmp_path, tfds_name, **of_set)
   source = load(name, tmp_path)
   for split, (images, labels) in written.items():
-    np.testing.assert_array_equal(getattr(source, split).images, images)
+    np.testing.assert_array_equal(getattr(source, split).examples, images)
     np.testing.assert_array_equal(getattr(source, split).labels, labels)
   assert source.num_classes == classes and source.mirrorable == mirrorable
   assert public in source.title
@@ -109,10 +109,10 @@ def test_stl10_has_images_without_labels(tmp_path):
   counts = {**COUNTS, 'unlabelled': 30}
   _, written = write_set(tmp_path, 'stl10', counts=counts, **STL)
   source = load('stl10', tmp_path)
-  np.testing.assert_array_equal(source.test.images, written['test'][0])
+  np.testing.assert_array_equal(source.test.examples, written['test'][0])
   images = np.concatenate([written[s][0] for s in ('train', 'unlabelled')])
   labels = np.concatenate([written['train'][1], [-1] * 30])
-  pairs = zip(source.train.images, source.train.labels, strict=True)
+  pairs = zip(source.train.examples, source.train.labels, strict=True)
   assert {(image.tobytes(), label) for image, label in pairs} == {
     (image.tobytes(), label)
     for image, label in zip(images, labels, strict=True)
@@ -120,7 +120,7 @@ def test_stl10_has_images_without_labels(tmp_path):
   assert source.version == 'tfds-1.0.0-42+5'
   assert '30 of the training images have no label' in source.title
   again = load('stl10', tmp_path)
-  np.testing.assert_array_equal(again.train.images, source.train.images)
+  np.testing.assert_array_equal(again.train.examples, source.train.examples)
   assert tfds_images.TABLE['stl10'].public_examples == (105_000, 8_000)
 
 
@@ -136,7 +136,7 @@ def test_newest_version_wins(tmp_path):
   pathlib.Path(tmp_path, 'tfds', 'mnist', '4.0.0').mkdir()
   source = load('mnist', tmp_path)
   assert source.version == 'tfds-3.0.10-12+5'
-  np.testing.assert_array_equal(source.test.images, written['test'][0])
+  np.testing.assert_array_equal(source.test.examples, written['test'][0])
 
 
 def test_absent_set_names_the_folder(tmp_path, refusal):
@@ -230,7 +230,7 @@ def test_without_data_dir_tfds_prepares_the_set(tmp_path, monkeypatch):
   monkeypatch.setattr(tfds, 'builder', builder)
   source = catalogue.load('mnist', data_dir=None, cache_dir='unused')
   assert prepared == ['mnist']
-  np.testing.assert_array_equal(source.train.images, written['train'][0])
+  np.testing.assert_array_equal(source.train.examples, written['train'][0])
 
 
 def test_table_rows_are_consistent():
@@ -247,12 +247,15 @@ def test_real_emnist_stands_upright_like_mnist(data_dir):
   assert len(emnist.train.labels) == 94_545
   assert len(np.unique(emnist.train.labels)) == 47
   # The published mean and deviation are MNIST's own.
-  counts, values = np.bincount(mnist.train.images.ravel()), np.arange(256) / 255
+  counts, values = (
+    np.bincount(mnist.train.examples.ravel()),
+    np.arange(256) / 255,
+  )
   mean = np.average(values, weights=counts)
   deviation = np.average((values - mean) ** 2, weights=counts) ** 0.5
   assert (mean, deviation) == pytest.approx((0.1307, 0.3081), abs=5e-5)
 
-  pixels = mnist.train.images[..., 0].astype(np.float32)
+  pixels = mnist.train.examples[..., 0].astype(np.float32)
   means = np.stack([pixels[mnist.train.labels == c].mean(0) for c in range(10)])
 
   def nearest_mean_accuracy(images, labels):
@@ -262,7 +265,7 @@ def test_real_emnist_stands_upright_like_mnist(data_dir):
     return np.mean(distances.argmin(axis=1) == labels)
 
   is_digit = emnist.test.labels < 10
-  images = emnist.test.images[is_digit, ..., 0].astype(np.float32)
+  images = emnist.test.examples[is_digit, ..., 0].astype(np.float32)
   labels = emnist.test.labels[is_digit]
   # EMNIST's digits fill the frame and MNIST's do not, so MNIST's means know
   # them only roughly; but no other orientation comes near the upright one.

@@ -24,7 +24,7 @@ def source_of(train, test=None, validation=None):
 @pytest.mark.parametrize('number, held', [(100, 20), (103, 20), (5, 1)])
 def test_the_last_fifth(number, held):
   source = held_out_split.hold_out(source_of(split_of(range(number))))
-  train, validation = source.train.images.ravel(), source.validation.images
+  train, validation = source.train.examples.ravel(), source.validation.examples
   assert train.tolist() == list(range(number - held))
   assert validation.ravel().tolist() == list(range(number - held, number))
   assert source.validation.labels.tolist() == (validation.ravel() % 3).tolist()
@@ -53,11 +53,11 @@ def test_uniform_test():
     for seed in (1, 1, 2)
   )
   assert np.bincount(made.test.labels).tolist() == [10, 10, 10]
-  chosen = made.test.images.ravel()
+  chosen = made.test.examples.ravel()
   assert len(set(chosen)) == 30
   np.testing.assert_array_equal(made.test.labels, test.labels[chosen])
-  np.testing.assert_array_equal(chosen, same.test.images.ravel())
-  assert set(chosen) != set(other.test.images.ravel())
+  np.testing.assert_array_equal(chosen, same.test.examples.ravel())
+  assert set(chosen) != set(other.test.examples.ravel())
   assert made.version != other.version
   test = split_of(range(4), [0, 0, 2, 2])
   with pytest.raises(ValueError, match='no test example of class 1'):

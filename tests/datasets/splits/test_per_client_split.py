@@ -23,7 +23,7 @@ def source_of(owners=OWNERS, labels=None, **changes):
 
 
 def owners_by_image(split):
-  numbers = split.images.ravel().tolist()
+  numbers = split.examples.ravel().tolist()
   return dict(zip(numbers, split.client_ids.tolist(), strict=True))
 
 
@@ -36,7 +36,7 @@ def test_each_client_keeps_nine_tenths():
   assert {**train, **validation} == owners_by_image(source.train)
   assert not set(train) & set(validation)
   for split in (made.train, made.validation):
-    np.testing.assert_array_equal(split.labels, split.images.ravel() % 3)
+    np.testing.assert_array_equal(split.labels, split.examples.ravel() % 3)
   assert made.test is source.test
   assert made.version == 'v1-90_10_per_client-seed3'
   assert '6 of the training examples' in made.title

@@ -31,10 +31,10 @@ def source_of(train, validation, test):
 
 
 def numbers_in(split):
-  pixels = split.images.reshape(-1, 2).astype(int)
+  pixels = split.examples.reshape(-1, 2).astype(int)
   numbers = pixels[:, 0] * 256 + pixels[:, 1]
   np.testing.assert_array_equal(split.labels, numbers % 4)
-  assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
+  assert split.examples.dtype == np.uint8 and split.labels.dtype == np.int32
   return numbers
 
 

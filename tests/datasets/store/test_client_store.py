@@ -16,9 +16,9 @@ from datasets.store import client_store, store_readers
 
 
 def _assert_part(read, images, y, true_y):
-  assert read.images.dtype == np.uint8
+  assert read.examples.dtype == np.uint8
   assert read.y.dtype == read.true_y.dtype == np.int32
-  np.testing.assert_array_equal(read.images, images)
+  np.testing.assert_array_equal(read.examples, images)
   np.testing.assert_array_equal(read.y, y)
   np.testing.assert_array_equal(read.true_y, true_y)
 
@@ -70,18 +70,18 @@ def test_round_trip(source, partition, build, labelled):
     y = np.full(len(held), -1) if labelled == 'server' else true_y
     tensors = read_client(tf.constant(client)).values()
     in_graph = client_store.Part(*(tensor.numpy() for tensor in tensors))
-    assert in_graph.images.shape == (len(held), 8, 8, 1)
+    assert in_graph.examples.shape == (len(held), 8, 8, 1)
     for read in (client_store.read_numpy(store, client), in_graph):
-      _assert_part(read, train.images[held], y, true_y)
+      _assert_part(read, train.examples[held], y, true_y)
   at_server = partition.server_indices
   labels = train.labels[at_server]
   for read in (
     client_store.read_numpy(store, 'server'),
     _through_tensorflow(store_readers.server_dataset(store)),
   ):
-    _assert_part(read, train.images[at_server], labels, labels)
+    _assert_part(read, train.examples[at_server], labels, labels)
   read = client_store.read_numpy(store, 'test')
-  _assert_part(read, test.images, test.labels, test.labels)
+  _assert_part(read, test.examples, test.labels, test.labels)
 
 
 @pytest.fixture(scope='module')
@@ -102,7 +102,7 @@ def test_sets_take_the_place_of_labels(source, in_sets, build):
     true_y = source.train.labels[held]
     for labelled, y in (('sets', in_sets.set_ids[own]), ('clients', true_y)):
       part = client_store.read_numpy(stores[labelled], client)
-      _assert_part(part, source.train.images[held], y, true_y)
+      _assert_part(part, source.train.examples[held], y, true_y)
 
 
 def test_sets_come_with_their_priors(in_sets, build, tff_context):
@@ -169,7 +169,7 @@ def test_hostile_ids_create_no_files(source, tmp_path):
     held = native.client_indices(client)
     np.testing.assert_array_equal(np.sort(held), theirs)
     labels = source.train.labels[held]
-    _assert_part(read, source.train.images[held], labels, labels)
+    _assert_part(read, source.train.examples[held], labels, labels)
   files = [path for path in tmp_path.rglob('*') if path.is_file()]
   assert sorted(path.parent for path in files) == [cache, cache]
   assert pathlib.Path(store.path) in files
@@ -197,11 +197,11 @@ def test_bad_arguments(source, build, tmp_path):
     ('server', {'version': '2'}, "version '1797'.*version '2'"),
     (
       'server',
-      {'train': Split(train.images / 255, train.labels)},
-      r'train.images is float64\[1500',
+      {'train': Split(train.examples / 255, train.labels)},
+      r'train.examples is float64\[1500',
     ),
-    ('server', {'test': Split(test.images[:, :4], test.labels)}, 'one shape'),
-    ('server', {'test': Split(test.images, test.labels[:-1])}, '296 labels'),
+    ('server', {'test': Split(test.examples[:, :4], test.labels)}, 'one shape'),
+    ('server', {'test': Split(test.examples, test.labels[:-1])}, '296 labels'),
   ):
     with pytest.raises(ValueError, match=message):
       build(labelled, dataclasses.replace(source, **changes))

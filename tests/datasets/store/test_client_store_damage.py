@@ -146,7 +146,7 @@ def build():
     source, held, cache_dir=cache, labelled='server')
   for client in range(100):
     read = client_store.read_numpy(store, client)
-    assert (read.images == images[held.client_indices(client)]).all()
+    assert (read.examples == images[held.client_indices(client)]).all()
 
 def fork(fsync, write):
   child = os.fork()

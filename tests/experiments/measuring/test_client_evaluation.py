@@ -74,7 +74,7 @@ def test_everything_equals_scikit_learn_per_writer(
   assert passes == [1]
   assert {name: found[name] for name in whole} == whole
 
-  p = np.exp(log_probabilities(source.test.images, weights))
+  p = np.exp(log_probabilities(source.test.examples, weights))
   labels, ids = source.test.labels, source.test.client_ids
   table = pd.read_csv(path).set_index('name')
   accuracies = {}

@@ -32,7 +32,7 @@ def expected(log_probabilities):
   """Accuracy and loss by numpy."""
 
   def compute(data, weights):
-    log_p = log_probabilities(data.images, weights)
+    log_p = log_probabilities(data.examples, weights)
     rows = np.arange(len(data.labels))
     return {
       'accuracy': np.mean(log_p.argmax(axis=1) == data.labels),
@@ -56,7 +56,7 @@ def test_scores_name_the_predicted_class_and_its_probability(
 ):
   data, weights = split(600), model.initial_weights(3)
   scores = evaluator_of(data).scores(weights)
-  log_p = log_probabilities(data.images, weights)
+  log_p = log_probabilities(data.examples, weights)
   np.testing.assert_array_equal(scores.predicted, log_p.argmax(axis=1))
   np.testing.assert_allclose(
     scores.confidences, np.exp(log_p.max(axis=1)), rtol=1e-5

@@ -59,7 +59,7 @@ def numpy_outputs(weights, images):
 @pytest.mark.parametrize('num_examples', [7, 1100])
 def test_reconstruction_loss_equals_numpy(model, num_examples):
   data, weights = split(num_examples), weights_of(model)
-  x, logits = numpy_outputs(weights, data.images)
+  x, logits = numpy_outputs(weights, data.examples)
   p = 1 / (1 + np.exp(-logits))
   right = -np.mean(x * np.log(p) + (1 - x) * np.log(1 - p))
   found = task_test(model, data).loss(weights)
@@ -103,8 +103,8 @@ def test_reconstructions_are_of_the_first_example_of_each_class(model):
   data, weights = split(40), weights_of(model)
   images, found = task_test(model, data).reconstruct(weights)
   first = [data.labels.tolist().index(label) for label in range(CLASSES)]
-  np.testing.assert_allclose(images, data.images[first] / 255, rtol=1e-6)
-  _, logits = numpy_outputs(weights, data.images[first])
+  np.testing.assert_allclose(images, data.examples[first] / 255, rtol=1e-6)
+  _, logits = numpy_outputs(weights, data.examples[first])
   right = (1 / (1 + np.exp(-logits))).reshape(images.shape)
   np.testing.assert_allclose(found, right, rtol=1e-4)
 

@@ -108,7 +108,7 @@ def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
   labels = np.asarray(labels, np.int32)
   return data_lib.RunData(
     source=types.SimpleNamespace(
-      train=source.Split(np.arange(len(labels))[:, np.newaxis], labels)
+      training=source.Split(np.arange(len(labels))[:, np.newaxis], labels)
     ),
     partition=types.SimpleNamespace(
       examples=np.arange(2, len(labels)),
@@ -132,19 +132,19 @@ def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
 )
 def test_unlabelled_examples_with_a_known_label_are_drawn(data, expected):
   drawn = pseudo_labels_by_class.draw(data, 100, seed=0)
-  assert sorted(drawn.images[:, 0]) == expected
+  assert sorted(drawn.examples[:, 0]) == expected
   np.testing.assert_array_equal(
-    drawn.labels, data.source.train.labels[drawn.images[:, 0]]
+    drawn.labels, data.source.train.labels[drawn.examples[:, 0]]
   )
   few = pseudo_labels_by_class.draw(data, 1, seed=0)
-  assert len(few.labels) == 1 and few.images[0, 0] in expected
+  assert len(few.labels) == 1 and few.examples[0, 0] in expected
 
 
 def test_the_seed_decides_which_and_in_which_order():
   # In the order of classes, as folders of images are.
   data = _data(np.arange(1000) // 100, 'server')
   one, same, other = (
-    pseudo_labels_by_class.draw(data, 50, seed).images[:, 0]
+    pseudo_labels_by_class.draw(data, 50, seed).examples[:, 0]
     for seed in (0, 0, 1)
   )
   np.testing.assert_array_equal(one, same)

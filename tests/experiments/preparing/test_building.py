@@ -71,15 +71,15 @@ def test_views_are_those_of_the_source_unless_told(data, flip, mirrored):
   views = build_views(make(**given), data.source)
   assert views.flip is mirrored
   assert views.fill == data.source.background
-  pixels = data.source.train.images[:5]
+  pixels = data.source.train.examples[:5]
   # The digits' own mean and deviation, from numpy, to four digits.
-  scaled = data.source.train.images / 255
+  scaled = data.source.train.examples / 255
   expected = (pixels / 255 - scaled.mean()) / scaled.std()
   np.testing.assert_allclose(views.plain(pixels), expected, atol=1e-3)
 
 
 def test_images_stay_in_place_where_told(data):
-  images = data.source.train.images[:5]
+  images = data.source.train.examples[:5]
   for given, moved in (
     ({}, True),
     ({'augment_crop': 0}, False),
@@ -101,7 +101,7 @@ def test_the_strong_view_may_be_another_weak_one(data):
   """Without mirror images, shifts by at most a pixel are all there is."""
   made = make(augmentation='weak', augment_flip=False)
   views = build_views(made, data.source)
-  images = data.source.test.images[:50]
+  images = data.source.test.examples[:50]
   strong = views.strong(images, tf.constant([1, 2]))
   by_one = [(0, 0), (1, 1), (1, 1), (0, 0)]
   padded = np.pad(views.plain(images), by_one, mode='reflect')

@@ -95,7 +95,9 @@ def test_labels_are_where_the_process_may_see_them(prepare, process, hidden):
   assert facts['labelled_client_examples'] == (0 if hidden else 1437)
   part = client_store.read_numpy(run.store, 0)
   members = run.partition.examples[: run.partition.offsets[1]]
-  np.testing.assert_array_equal(part.images, run.source.train.images[members])
+  np.testing.assert_array_equal(
+    part.examples, run.source.train.examples[members]
+  )
   right = run.source.train.labels[members]
   np.testing.assert_array_equal(
     part.y, np.full_like(right, client_store.HIDDEN) if hidden else right
@@ -403,7 +405,7 @@ def test_the_server_has_what_its_file_has(prepare, with_server):
   assert facts['examples'] == 1000
   server = client_store.read_numpy(run.store, 'server')
   order = run.partition.server_indices - 1000
-  np.testing.assert_array_equal(server.images[..., 0], images[order])
+  np.testing.assert_array_equal(server.examples[..., 0], images[order])
   np.testing.assert_array_equal(server.y, labels[order])
   lines = description.lines_of_data(run)
   assert any('those that the data give to the server' in x for x in lines)

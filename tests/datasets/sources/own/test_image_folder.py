@@ -70,16 +70,16 @@ def test_reads_what_was_written_and_writes_nothing(folder):
   for split, names in ((source.train, TRAIN), (source.test, TEST)):
     place = folder / ('train' if split is source.train else 'test')
     wanted = np.stack([read(place / name) for name in names])
-    np.testing.assert_array_equal(split.images, wanted[..., np.newaxis])
-    assert split.images.dtype == np.uint8 and split.labels.dtype == np.int32
+    np.testing.assert_array_equal(split.examples, wanted[..., np.newaxis])
+    assert split.examples.dtype == np.uint8 and split.labels.dtype == np.int32
   assert source.class_names == ('cat', 'dog') and source.num_classes == 2
   assert source.train.labels.tolist() == [UNKNOWN] * 2 + [0, 0, 1, 0, 1, 1]
   assert source.train.client_ids.tolist() == ['north'] * 5 + ['south'] * 3
   assert source.test.labels.tolist() == [0, 1, 1]
   assert source.test.client_ids is None and source.validation is None
   assert not source.mirrorable
-  assert source.mean == pytest.approx([source.train.images.mean() / 255])
-  assert source.stddev == pytest.approx([source.train.images.std() / 255])
+  assert source.mean == pytest.approx([source.train.examples.mean() / 255])
+  assert source.stddev == pytest.approx([source.train.examples.std() / 255])
   for part in (
     'in pictures: 8 train and 3 test',
     '2 clients',
@@ -91,7 +91,7 @@ def test_reads_what_was_written_and_writes_nothing(folder):
 def test_validation(folder):
   written = write(folder / 'validation' / 'dog' / 'x.png')
   source = load(folder)
-  np.testing.assert_array_equal(source.validation.images[0, ..., 0], written)
+  np.testing.assert_array_equal(source.validation.examples[0, ..., 0], written)
   assert source.validation.labels.tolist() == [1]
   assert len(source.test.labels) == 3
   assert '8 train, 1 validation and 3 test examples' in source.title
@@ -127,18 +127,20 @@ def test_files_that_computers_leave_are_passed_over(folder, name):
 def test_one_colour_image_makes_all_rgb(folder):
   colour = write(folder / 'test/cat/a.png', pixels(SIDE, SIDE, 3))
   source = load(folder)
-  assert source.train.images.shape == (8, SIDE, SIDE, 3)
+  assert source.train.examples.shape == (8, SIDE, SIDE, 3)
   grey = read(folder / 'train' / TRAIN[0])
   for channel in range(3):
-    np.testing.assert_array_equal(source.train.images[0, ..., channel], grey)
-  np.testing.assert_array_equal(source.test.images[0], colour)
+    np.testing.assert_array_equal(source.train.examples[0, ..., channel], grey)
+  np.testing.assert_array_equal(source.test.examples[0], colour)
   assert len(source.mean) == 3
 
 
 def test_a_jpeg_called_png_is_read(folder):
   path = folder / 'test/dog/a.png'
   write(path, format='JPEG')
-  np.testing.assert_array_equal(load(folder).test.images[1, ..., 0], read(path))
+  np.testing.assert_array_equal(
+    load(folder).test.examples[1, ..., 0], read(path)
+  )
 
 
 def test_second_load_decodes_nothing(folder, monkeypatch):
@@ -148,7 +150,7 @@ def test_second_load_decodes_nothing(folder, monkeypatch):
   assert second.version == first.version
   for split in ('train', 'test'):
     ours, theirs = getattr(first, split), getattr(second, split)
-    np.testing.assert_array_equal(ours.images, theirs.images)
+    np.testing.assert_array_equal(ours.examples, theirs.examples)
     np.testing.assert_array_equal(ours.labels, theirs.labels)
 
 
@@ -181,7 +183,7 @@ def test_damaged_cache_is_decoded_anew(folder):
   sound = path.read_bytes()
   path.write_bytes(sound[:300] + bytes([sound[300] ^ 1]) + sound[301:])
   again = load(folder)
-  np.testing.assert_array_equal(again.train.images, first.train.images)
+  np.testing.assert_array_equal(again.train.examples, first.train.examples)
   assert path.read_bytes() == sound
 
 
@@ -358,12 +360,12 @@ def test_the_servers_own_images(folder):
     write(folder / 'server' / name)
   source = load(folder)
   assert source.class_names == ('bird', 'cat', 'dog')
-  assert source.num_server == 4 and source.version != before.version
-  clients = source.of_clients.train.images
-  np.testing.assert_array_equal(clients, before.train.images)
+  assert len(source.server.labels) == 4 and source.version != before.version
+  clients = source.train.examples
+  np.testing.assert_array_equal(clients, before.train.examples)
   assert source.server.labels.tolist() == [0, 1, 2, 2]
   wanted = np.stack([read(folder / 'server' / name) for name in names])
-  np.testing.assert_array_equal(source.server.images[..., 0], wanted)
+  np.testing.assert_array_equal(source.server.examples[..., 0], wanted)
   given = {'data_dir': str(folder)}
   values = catalogue.find('image_folder').defaults(given)
   assert values['server_examples'] == 4

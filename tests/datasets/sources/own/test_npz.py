@@ -49,9 +49,9 @@ def refused(folder, *fragments):
 
 def test_reads_what_was_written(folder):
   source = load(folder)
-  np.testing.assert_array_equal(source.train.images, IMAGES)
+  np.testing.assert_array_equal(source.train.examples, IMAGES)
   np.testing.assert_array_equal(source.train.labels, LABELS)
-  np.testing.assert_array_equal(source.test.images, IMAGES[:4])
+  np.testing.assert_array_equal(source.test.examples, IMAGES[:4])
   assert source.train.labels.dtype == np.int32
   assert source.train.client_ids is None and source.test.client_ids is None
   assert source.num_classes == 3 and not source.mirrorable
@@ -66,7 +66,7 @@ def test_any_integer_label_and_memory_order(folder, dtype):
   write(folder, 'train', images=np.asfortranarray(colour), labels=labels)
   write(folder, 'test', images=colour, labels=LABELS)
   source = load(folder)
-  np.testing.assert_array_equal(source.train.images, colour)
+  np.testing.assert_array_equal(source.train.examples, colour)
   np.testing.assert_array_equal(source.train.labels, LABELS)
   by_channel = colour.reshape(-1, 3) / 255
   assert source.mean == pytest.approx(by_channel.mean(axis=0).tolist())
@@ -109,7 +109,7 @@ def test_background_is_the_median_corner_of_grey_images(folder):
   write(folder, 'train', images=images)
   source = load(folder)
   assert source.background == 200
-  np.testing.assert_array_equal(source.train.images[..., 0], images)
+  np.testing.assert_array_equal(source.train.examples[..., 0], images)
 
 
 def test_version_follows_the_bytes_of_both_files(folder):
@@ -126,9 +126,9 @@ def test_a_validation_file_is_read_where_there_is_one(folder):
   assert without.validation is None
   write(folder, 'validation', images=IMAGES[4:9], labels=LABELS[4:9])
   source = load(folder)
-  np.testing.assert_array_equal(source.validation.images, IMAGES[4:9])
+  np.testing.assert_array_equal(source.validation.examples, IMAGES[4:9])
   np.testing.assert_array_equal(source.validation.labels, LABELS[4:9])
-  np.testing.assert_array_equal(source.test.images, IMAGES[:4])
+  np.testing.assert_array_equal(source.test.examples, IMAGES[:4])
   assert '12 train, 5 validation and 4 test' in source.title
   assert source.version != without.version
   (folder / 'validation.npz').unlink()
@@ -172,8 +172,8 @@ def test_floats_become_bytes(folder, dtype):
   for split in ('train', 'test'):
     write(folder, split, images=(IMAGES / 255).astype(dtype))
   source = load(folder)
-  assert source.train.images.dtype == np.uint8
-  np.testing.assert_array_equal(source.train.images, IMAGES)
+  assert source.train.examples.dtype == np.uint8
+  np.testing.assert_array_equal(source.train.examples, IMAGES)
 
 
 def test_classes_may_have_names(folder):
@@ -213,13 +213,13 @@ def test_the_servers_own_examples(folder):
   refused(folder, "['client_ids', 'images']")
   write(folder, 'server', images=IMAGES[2:8], labels=LABELS[2:8])
   source = load(folder)
-  assert source.num_server == 6 and source.num_classes == 3
+  assert len(source.server.labels) == 6 and source.num_classes == 3
   assert '12 train, 6 server and 4 test' in source.title
   assert '12 of the training examples have no label' in source.title
-  clients, server = source.of_clients.train, source.server
-  np.testing.assert_array_equal(clients.images, IMAGES)
+  clients, server = source.train, source.server
+  np.testing.assert_array_equal(clients.examples, IMAGES)
   assert (clients.labels == -1).all() and len(set(clients.client_ids)) == 3
-  np.testing.assert_array_equal(server.images, IMAGES[2:8])
+  np.testing.assert_array_equal(server.examples, IMAGES[2:8])
   np.testing.assert_array_equal(server.labels, LABELS[2:8])
   spec = catalogue.find('npz')
   values = spec.defaults({'data_dir': str(folder)})

@@ -40,7 +40,7 @@ def load_npz(folder):
 def test_npz_files(tmp_path):
   train, held = write_npz(tmp_path)
   source = load_npz(tmp_path)
-  np.testing.assert_array_equal(source.train.images[..., 0], train['images'])
+  np.testing.assert_array_equal(source.train.examples[..., 0], train['images'])
   assert source.train.labels.tolist() == [UNKNOWN] * 5
   assert source.test.labels.tolist() == [0, 1, 1]
   assert source.num_classes == 2
@@ -147,13 +147,13 @@ def load_images(folder):
 
 def test_image_folders(folder):
   source = load_images(folder)
-  assert source.train.images.shape == (8, 5, 6, 1)
+  assert source.train.examples.shape == (8, 5, 6, 1)
   assert source.train.labels.tolist() == [UNKNOWN] * 8
-  assert source.test.images[:, 1, 1, 0].tolist() == [101, 102]
+  assert source.test.examples[:, 1, 1, 0].tolist() == [101, 102]
   assert source.test.labels.tolist() == [0, 1]
   assert source.sets.client_names == ('north', 'south')
   # By name of the folders; values count in the order of the fixture.
-  values = source.train.images[:, 1, 1, 0].tolist()
+  values = source.train.examples[:, 1, 1, 0].tolist()
   assert values == [4, 1, 2, 3, 5, 6, 7, 8]
   assert source.sets.client_index.tolist() == [0] * 4 + [1] * 4
   assert source.sets.set_index.tolist() == [1, 0, 0, 0, 0, 0, 1, 1]
@@ -179,14 +179,14 @@ def test_names_of_classes_are_equal_however_they_are_composed(folder):
 
 def test_fewer_bits_are_scaled(folder):
   Image.new('1', (6, 5), 1).save(folder / HILL_1)
-  assert load_images(folder).train.images[5].min() == 255
+  assert load_images(folder).train.examples[5].min() == 255
 
 
 def test_rgb(folder):
   for path in folder.rglob('*.[pP][nN][gG]'):
     write_png(path, 9, 'RGB')
   source = load_images(folder)
-  assert source.train.images.shape == (8, 5, 6, 3)
+  assert source.train.examples.shape == (8, 5, 6, 3)
   assert len(source.mean) == 3
 
 

@@ -63,8 +63,8 @@ def test_features_are_those_of_scikit_learn(folder):
   test = encoder.transform(TEST.drop(columns='label'))[:, :5]
   scaler = preprocessing.StandardScaler().fit(train[:, :2])
   for found, expected in (
-    (source.train.images, train),
-    (source.test.images, test),
+    (source.train.examples, train),
+    (source.test.examples, test),
     (source.mean, [*scaler.mean_, 0, 0, 0]),
     (source.stddev, [*scaler.scale_, 1, 1, 1]),
   ):
@@ -87,7 +87,7 @@ def test_parquet_and_validation(folder):
   TRAIN.to_parquet(folder / 'train.parquet')
   write(folder, 'validation', TEST[:1])
   source = load(folder)
-  np.testing.assert_array_equal(source.train.images, csv.train.images)
+  np.testing.assert_array_equal(source.train.examples, csv.train.examples)
   assert source.validation.labels.tolist() == [1]
   assert source.version != csv.version
 
@@ -180,7 +180,7 @@ def test_files_that_are_no_tables_are_refused(folder):
 def test_words_that_look_like_numbers_stay_words(folder):
   write(folder, 'train', TRAIN.assign(ward=['1', 'a', 'b', '1', 'a', '2']))
   write(folder, 'test', TEST.assign(ward=['1', None]))
-  test = load(folder).test.images
+  test = load(folder).test.examples
   np.testing.assert_array_equal(test[:, 2:], [[1, 0, 0, 0], [0, 0, 0, 0]])
 
 
@@ -193,12 +193,15 @@ def test_the_servers_own_rows(folder, column):
   refused(folder, "column 'label'", 'no label at all' if column else 'has no')
   write(folder, 'server', server)
   source = load(folder)
-  assert source.num_server == 2 and source.class_names == ('ill', 'well')
+  assert len(source.server.labels) == 2 and source.class_names == (
+    'ill',
+    'well',
+  )
   assert '6 train, 2 server and 2 test examples' in source.title
-  clients, own = source.of_clients.train, source.server
+  clients, own = source.train, source.server
   assert (clients.labels == -1).all() and set(clients.client_ids) == set('abc')
   assert own.labels.tolist() == [1, 0]
-  np.testing.assert_array_equal(own.images, clients.images[[1, 3]])
+  np.testing.assert_array_equal(own.examples, clients.examples[[1, 3]])
   # The clients' rows alone standardise.
   assert source.mean[1] == pytest.approx(TRAIN['weight'].mean())
   given = {'data_dir': str(folder)}
@@ -215,7 +218,7 @@ def test_truth_values_are_the_same_words_in_all_files(folder):
     write(folder, split, frame.assign(smokes=values or ['true', 'false']))
   source = load(folder)
   assert source.preprocessing['words']['smokes'] == ['false', 'true']
-  np.testing.assert_array_equal(source.test.images[:, 2:4], [[0, 1], [1, 0]])
+  np.testing.assert_array_equal(source.test.examples[:, 2:4], [[0, 1], [1, 0]])
 
 
 def test_a_column_keeps_its_type_over_a_long_file(folder):

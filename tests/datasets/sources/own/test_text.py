@@ -45,11 +45,11 @@ def test_numbers_by_hand(folder):
   number = {word: place + 2 for place, word in enumerate(words)}
   cat, the, a = number['cat'], number['the'], number['a']
   np.testing.assert_array_equal(
-    source.train.images,
+    source.train.examples,
     [[the, cat, the, cat], [a, 1, 1, 0], [0, 0, 0, 0], [1, a, cat, 0]],
   )
   test = [[the, 1, 0, 0], [1, cat, 0, 0]]
-  np.testing.assert_array_equal(source.test.images, test)
+  np.testing.assert_array_equal(source.test.examples, test)
   assert source.form == 'tokens' and source.num_tokens == 5
   assert source.class_names == ('cat', 'dog')
   assert source.train.labels.tolist() == [0, 1, -1, 0]
@@ -86,7 +86,7 @@ def test_given_words_give_the_same_numbers(folder):
   words, length = map(source.preprocessing.get, ('words', 'length'))
   layer = word_numbers.of_words(words, length)
   numbers = word_numbers.encode(layer, TRAIN['text'].fillna('').tolist())
-  np.testing.assert_array_equal(numbers, source.train.images)
+  np.testing.assert_array_equal(numbers, source.train.examples)
 
 
 def test_other_columns_are_named(folder):
@@ -116,7 +116,11 @@ def test_owners_and_the_server_decide_on_defaults(folder):
   write(folder, 'server', TRAIN[['text', 'label']].dropna())
   assert catalogue.find('text').defaults(given)['server_examples'] == 3
   source = load(folder)
-  assert source.num_server == 3 and source.server.labels.tolist() == [0, 1, 0]
+  assert len(source.server.labels) == 3 and source.server.labels.tolist() == [
+    0,
+    1,
+    0,
+  ]
 
 
 def test_texts_that_look_like_numbers_stay_as_they_are(folder, tmp_path):
