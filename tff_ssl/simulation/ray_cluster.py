@@ -89,20 +89,22 @@ class Watch:
   def __init__(self):
     """Begins to watch the cluster to which this process is connected."""
     ray = import_ray()
+    from ray._common import network_utils
+
     self._lost = concurrent.futures.Future()
     self._driver = ray._private.worker.global_worker
     self._node = self._driver.node
     context = ray.get_runtime_context()
-    [port] = [
-      node['NodeManagerPort']
+    [node_address] = [
+      network_utils.build_address(
+        node['NodeManagerAddress'], node['NodeManagerPort']
+      )
       for node in ray.nodes()
       if node['NodeID'] == context.get_node_id()
     ]
     is_own = self._node.is_head()
     self._pings = {
-      'node of this machine in': _ping(
-        f'{self._node.node_ip_address}:{port}', is_here=True
-      ),
+      'node of this machine in': _ping(node_address, is_here=True),
       'head of': _ping(context.gcs_address, is_here=is_own),
     }
     remedy = '' if is_own else 'see that it runs (`ray status`), and '

@@ -5,7 +5,8 @@ when they or their machines are gone. This module gives them parts of rounds
 (see `tff_ssl.simulation.divided_context`): more of them than processes, so that
 a slow machine computes fewer. A part whose process is lost, or takes longer
 than its deadline, is computed by another one. Its aggregate was not merged
-before, so each client counts once.
+before, so each client counts once. A cluster that does not answer any more is
+an error, after which Python ends with exit code 1 (see `ray_cluster.leave`).
 
 Ray is optional: `requirements-ray.txt` has it. Its own processes must be able
 to import this library.
