@@ -127,7 +127,9 @@ def test_a_run_without_its_node_or_head_ends_and_says_so(
     process.send_signal(then)
   _, errors = process.communicate(timeout=40)
   assert process.returncode == code
-  assert re.match(last, errors.splitlines()[-1])
+  # Ray complains, at any time, that nobody collects its metrics.
+  lines = [line for line in errors.splitlines() if 'core_worker' not in line]
+  assert re.match(last, lines[-1])
   assert_all_end(family)
 
 

@@ -7,6 +7,7 @@ TensorFlow.
 import atexit
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import grpc
 
@@ -104,8 +105,12 @@ class Watch:
     ]
     is_own = self._node.is_head()
     self._pings = {
-      'node of this machine in': _ping(node_address, is_here=True),
-      'head of': _ping(context.gcs_address, is_here=is_own),
+      'node of this machine in': functools.partial(
+        _answers, node_address, is_here=True
+      ),
+      'head of': functools.partial(
+        _answers, context.gcs_address, is_here=is_own
+      ),
     }
     remedy = '' if is_own else 'see that it runs (`ray status`), and '
     for name, ping in self._pings.items():
@@ -169,8 +174,8 @@ class Watch:
       self._lost.set_exception(error)
 
 
-def _ping(address: str, *, is_here: bool) -> Callable[[], bool]:
-  """Returns a function that tells whether a process of Ray answers.
+def _answers(address: str, *, is_here: bool) -> bool:
+  """Returns whether a process of Ray answers.
 
   Where it refuses connections on this machine, it is gone. Behind a network, it
   may come back, and is waited for.
@@ -178,18 +183,14 @@ def _ping(address: str, *, is_here: bool) -> Callable[[], bool]:
   from ray._private import grpc_utils  # It knows Ray's token and TLS.
 
   options = [('grpc.enable_http_proxy', 0)]
-  check = grpc_utils.init_grpc_channel(address, options).unary_unary(
-    '/grpc.health.v1.Health/Check'
-  )
-
-  def ping() -> bool:
-    try:
-      check(b'', timeout=_ANSWER_S, wait_for_ready=not is_here)
-    except grpc.RpcError as error:
-      return error.code() not in _SILENT
-    return True
-
-  return ping
+  try:
+    # A channel that stays would complain when the cluster ends.
+    with grpc_utils.init_grpc_channel(address, options) as channel:
+      ping = channel.unary_unary('/grpc.health.v1.Health/Check')
+      ping(b'', timeout=_ANSWER_S, wait_for_ready=not is_here)
+  except grpc.RpcError as error:
+    return error.code() not in _SILENT
+  return True
 
 
 def say_if_killed(sentence: str) -> None:
@@ -207,6 +208,7 @@ def say_if_killed(sentence: str) -> None:
     start_new_session=True,  # Ctrl-C does not end it.
   )
   _LISTENERS.append(process)
+  atexit.register(leave)
 
 
 def leave(exit_code: int = 1) -> None:
