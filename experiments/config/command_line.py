@@ -49,6 +49,9 @@ def run(main: Callable[[], int]) -> NoReturn:
       if _has_lost_its_reader(stream):
         os.dup2(nowhere, stream.fileno())
     exit_code = UNREAD
+  # At Python's exit, the code is not known any more.
+  if ray_cluster := sys.modules.get('tff_ssl.simulation.ray_cluster'):
+    ray_cluster.leave(exit_code)
   sys.exit(exit_code)
 
 

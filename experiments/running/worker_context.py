@@ -3,7 +3,7 @@
 import types
 
 from experiments.running import client_state_files
-from tff_ssl.simulation import ray_context, workers
+from tff_ssl.simulation import ray_cluster, ray_context, workers
 
 
 def install(
@@ -60,6 +60,10 @@ def install(
       )
     except RuntimeError as error:
       raise ValueError(f'--cluster={settings.cluster}: {error}') from error
+    ray_cluster.say_if_killed(
+      'error: The run was killed, or lost a process of its Ray cluster: start '
+      'again to continue.'
+    )
   ports = ', '.join(map(str, workers.listening_ports()))
   print(
     "TFF's worker processes listen on all network interfaces, without a "

@@ -22,6 +22,9 @@ GROUPING = (
   '--threshold=0.5',
 )
 ON_CLUSTER = ('--cluster=local', '--cluster_parts=2')
+AGAIN = ': start again to continue.$'
+# Ray ends a run that writes to a node that is gone.
+LOST = 'error: The (node|head|run was killed, or lost a process) .*' + AGAIN
 
 
 def start(*arguments):
@@ -84,6 +87,69 @@ def run_until(rows, folder, *arguments):
   return process
 
 
+@pytest.fixture(scope='module')
+def torn(tmp_path_factory):
+  """The folder of a run that one fault after the other ends."""
+  return tmp_path_factory.mktemp('torn') / 'run'
+
+
+@pytest.mark.parametrize(
+  'part, fault, then, code, last',
+  [
+    ('raylet', signal.SIGKILL, None, 1, LOST),
+    ('gcs_server', signal.SIGKILL, None, 1, LOST),
+    ('raylet', signal.SIGSTOP, None, 1, 'error: The node .*' + AGAIN),
+    ('gcs_server', signal.SIGSTOP, None, 1, 'error: The head .*' + AGAIN),
+    ('raylet', signal.SIGSTOP, signal.SIGTERM, 143, 'Stopped; continue with: '),
+    ('gcs_server', signal.SIGSTOP, signal.SIGTERM, 143, 'Stopped; continue'),
+  ],
+  ids=[
+    'node killed',
+    'head killed',
+    'node hangs',
+    'head hangs',
+    'node hangs, SIGTERM',
+    'head hangs, SIGTERM',
+  ],
+)
+def test_a_run_without_its_node_or_head_ends_and_says_so(
+  part, fault, then, code, last, torn, cache
+):
+  process = run_until(
+    *(rows_of(torn) + 2, torn, *GROUPING, *SMALL, cache, *ON_CLUSTER),
+    *(f'--run_dir={torn}', '--part_timeout=10', '--total_rounds=100000'),
+  )
+  family = psutil.Process(process.pid).children(recursive=True)
+  [victim] = [one for one in family if part in ''.join(one.cmdline()[:1])]
+  victim.send_signal(fault)
+  if then is not None:
+    time.sleep(1)
+    process.send_signal(then)
+  _, errors = process.communicate(timeout=40)
+  assert process.returncode == code
+  # Ray complains, at any time, that nobody collects its metrics.
+  lines = [line for line in errors.splitlines() if 'core_worker' not in line]
+  assert re.match(last, lines[-1])
+  assert_all_end(family)
+
+
+def test_a_run_that_was_torn_ends_with_the_same_bits(torn, tmp_path, cache):
+  ends = f'--total_rounds={rows_of(torn) + 2}'
+  assert run(f'--flagfile={torn / "flags.txt"}', ends)[0] == 0
+  whole = (*GROUPING, *SMALL, cache, *ON_CLUSTER, f'--run_dir={tmp_path}', ends)
+  assert run(*whole)[0] == 0
+  first, second = (
+    run_folders.summary_of(folder)['weights_sha256']
+    for folder in (torn, tmp_path)
+  )
+  assert first == second
+
+
+def assert_all_end(family):
+  _, alive = psutil.wait_procs(family, timeout=30)
+  assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+
+
 def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bits(
   tmp_path, cache
 ):
@@ -112,8 +178,7 @@ def test_a_run_that_is_stopped_and_killed_ends_with_the_same_bits(
   assert first == second
   assert_equals_one_worker(whole, tmp_path / 'one', *short, ends)
   # By now, nothing is left of the cluster whose run was killed.
-  _, alive = psutil.wait_procs(family, timeout=30)
-  assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE]
+  assert_all_end(family)
 
 
 def test_a_cluster_that_is_not_there(tmp_path, cache):

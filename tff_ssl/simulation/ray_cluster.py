@@ -4,11 +4,21 @@ Ray is optional: `requirements-ray.txt` has it. This module works without
 TensorFlow.
 """
 
+import atexit
+import concurrent.futures
+import contextlib
+import functools
 import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
+import threading
+import time
+from collections.abc import Sequence
+
+import grpc
 
 from tff_ssl.simulation import channels
 
@@ -16,6 +26,13 @@ _INSTALL = (
   'Ray is not installed: install it with the pins of requirements-ray.txt '
   '(make ray, in a checkout).'
 )
+_ANSWER_S = 5.0
+_BETWEEN_PINGS_S = 1.0
+# More than one, since all processes may have been stopped, and continued.
+_UNANSWERED_PINGS = 3
+_WATCHES: list['Watch'] = []
+_LISTENERS: list[subprocess.Popen] = []
+_SILENT = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def connect(address: str) -> None:
@@ -62,6 +79,153 @@ def connect(address: str) -> None:
     raise SystemExit(128 + signal.SIGTERM) from error
   except (ConnectionError, ValueError, RuntimeError) as error:
     raise _unreachable(address, channels.first_cause(error)) from error
+
+
+class Watch:
+  """Notices that the cluster does not answer any more.
+
+  Ray itself then waits for ever, or ends this process without a word.
+  """
+
+  def __init__(self):
+    """Begins to watch the cluster to which this process is connected."""
+    ray = import_ray()
+    from ray._common import network_utils
+
+    self._lost = concurrent.futures.Future()
+    self._driver = ray._private.worker.global_worker
+    self._node = self._driver.node
+    context = ray.get_runtime_context()
+    [node_address] = [
+      network_utils.build_address(
+        node['NodeManagerAddress'], node['NodeManagerPort']
+      )
+      for node in ray.nodes()
+      if node['NodeID'] == context.get_node_id()
+    ]
+    is_own = self._node.is_head()
+    self._pings = {
+      'node of this machine in': functools.partial(
+        _answers, node_address, is_here=True
+      ),
+      'head of': functools.partial(
+        _answers, context.gcs_address, is_here=is_own
+      ),
+    }
+    remedy = '' if is_own else 'see that it runs (`ray status`), and '
+    for name, ping in self._pings.items():
+      error = RuntimeError(
+        f'The {name} the Ray cluster does not answer any more: {remedy}start '
+        'again to continue.'
+      )
+      threading.Thread(
+        target=self._watch, args=(ping, error), daemon=True
+      ).start()
+    _WATCHES.append(self)
+    # It comes before Ray's own handler, which would wait for the cluster.
+    atexit.register(leave)
+
+  def wait(
+    self,
+    futures: Sequence[concurrent.futures.Future],
+    timeout: float | None = None,
+  ) -> set[concurrent.futures.Future]:
+    """Waits for the first of some futures.
+
+    Args:
+      futures: The futures.
+      timeout: Seconds to wait; `None` for no limit.
+
+    Returns:
+      Those that are done.
+
+    Raises:
+      RuntimeError: If the cluster does not answer any more.
+    """
+    done, _ = concurrent.futures.wait(
+      [*futures, self._lost],
+      timeout=timeout,
+      return_when=concurrent.futures.FIRST_COMPLETED,
+    )
+    if self._lost in done:
+      self._lost.result()
+    return done
+
+  def end_if_lost(self) -> bool:
+    """Kills a local cluster that does not answer.
+
+    Returns:
+      Whether the cluster does not answer.
+    """
+    if self._driver.node is not self._node:  # It has left the cluster.
+      return False
+    if not self._lost.done() and all(ping() for ping in self._pings.values()):
+      return False
+    self._node.kill_all_processes(check_alive=False)
+    return True
+
+  def _watch(self, ping, error) -> None:
+    unanswered = 0
+    while unanswered < _UNANSWERED_PINGS:
+      unanswered = 0 if ping() else unanswered + 1
+      time.sleep(_BETWEEN_PINGS_S)
+    # The other process may have been lost before.
+    with contextlib.suppress(concurrent.futures.InvalidStateError):
+      self._lost.set_exception(error)
+
+
+def _answers(address: str, *, is_here: bool) -> bool:
+  """Returns whether a process of Ray answers.
+
+  Where it refuses connections on this machine, it is gone. Behind a network, it
+  may come back, and is waited for.
+  """
+  from ray._private import grpc_utils  # It knows Ray's token and TLS.
+
+  options = [('grpc.enable_http_proxy', 0)]
+  try:
+    # A channel that stays would complain when the cluster ends.
+    with grpc_utils.init_grpc_channel(address, options) as channel:
+      ping = channel.unary_unary('/grpc.health.v1.Health/Check')
+      ping(b'', timeout=_ANSWER_S, wait_for_ready=not is_here)
+  except grpc.RpcError as error:
+    return error.code() not in _SILENT
+  return True
+
+
+def say_if_killed(sentence: str) -> None:
+  """Has a sentence printed if this process ends without calling `leave`.
+
+  Ray ends it by `_exit` where it writes to a node that is gone.
+
+  Args:
+    sentence: What a process of its own prints on standard error.
+  """
+  process = subprocess.Popen(
+    ['/bin/sh', '-c', 'read _ || echo "$0" >&2', sentence],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.DEVNULL,
+    start_new_session=True,  # Ctrl-C does not end it.
+  )
+  _LISTENERS.append(process)
+  atexit.register(leave)
+
+
+def leave(exit_code: int = 1) -> None:
+  """Ends this process if its cluster does not answer.
+
+  Ray's own end would hang then, or crash. A local cluster ends, too. Python
+  calls this at its exit.
+
+  Args:
+    exit_code: With which to end.
+  """
+  while _LISTENERS:
+    _LISTENERS.pop().communicate(b'\n')
+  if any(watch.end_if_lost() for watch in _WATCHES):
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+      sys.stdout.flush()
+    os._exit(exit_code)
 
 
 def _check_listens(address: str) -> None:

@@ -5,7 +5,8 @@ when they or their machines are gone. This module gives them parts of rounds
 (see `tff_ssl.simulation.divided_context`): more of them than processes, so that
 a slow machine computes fewer. A part whose process is lost, or takes longer
 than its deadline, is computed by another one. Its aggregate was not merged
-before, so each client counts once.
+before, so each client counts once. A cluster that does not answer any more is
+an error, after which Python ends with exit code 1 (see `ray_cluster.leave`).
 
 Ray is optional: `requirements-ray.txt` has it. Its own processes must be able
 to import this library.
@@ -209,6 +210,7 @@ class _Pool:
 
   def __init__(self, size, part_timeout_s, equipment, travelling_folders):
     self._ray = ray_cluster.import_ray()
+    self._watch = ray_cluster.Watch()
     self._part_timeout_s = part_timeout_s
     self._equipment = equipment
     self._folders_of = travelling_folders or (lambda own: ())
@@ -218,13 +220,23 @@ class _Pool:
     # Awaited calls come from several threads (see `BackgroundContext`).
     self._lock = threading.Lock()
 
+  def _call(self, function, *arguments):
+    """Calls a function of Ray, which blocks where the cluster is silent."""
+    call = background.start(function, *arguments)
+    self._watch.wait([call])
+    return call.result()
+
   def _start(self) -> _Process:
     # What is lost is computed anew here, at once and by another process.
     actor_class = self._ray.remote(
       num_cpus=self._equipment.cores, max_restarts=0, max_task_retries=0
     )(ray_worker.RayWorker)
-    actor = actor_class.remote(self._equipment)
-    return _Process(actor, actor.check.remote().future())
+
+    def start():
+      actor = actor_class.remote(self._equipment)
+      return _Process(actor, actor.check.remote().future())
+
+    return self._call(start)
 
   def wait_for_first(self) -> None:
     """Waits until a process can compute.
@@ -250,7 +262,7 @@ class _Pool:
     computation = self._serialized(comp)
     shared, owns = _split(arguments, comp.type_signature.parameter)
     # So it goes to each node once, whatever the number of parts.
-    shared = self._ray.put(shared)
+    shared = self._call(self._ray.put, shared)
     for process in self._processes:
       if process.part is not None:  # A round before this one was interrupted.
         process.part = _OF_NO_ROUND
@@ -261,8 +273,8 @@ class _Pool:
           process.part = round_.waiting.popleft()
           own = owns[process.part]
           luggage = travelling_files.read(self._folders_of(own))
-          task = process.actor.compute.remote(
-            *computation, shared, own, luggage
+          task = self._call(
+            process.actor.compute.remote, *computation, shared, own, luggage
           )
           process.answer = task.future()
           process.deadline = time.monotonic() + self._part_timeout_s
@@ -281,10 +293,9 @@ class _Pool:
     seconds = _START_TIMEOUT_S if only_starting else deadline - time.monotonic()
     # Not `ray.wait`: what a handler of a signal raises in it, Ray turns into a
     # `SystemError`.
-    answered, _ = concurrent.futures.wait(
+    answered = self._watch.wait(
       [one.answer for one in self._processes if one.answer is not None],
       timeout=max(0.0, seconds),
-      return_when=concurrent.futures.FIRST_COMPLETED,
     )
     if only_starting and not answered:
       raise RuntimeError(
@@ -326,7 +337,7 @@ class _Pool:
   def _replace(self, index, round_, why) -> None:
     """Ends a process, and starts another one in its place."""
     process = self._processes[index]
-    self._ray.kill(process.actor)
+    self._call(self._ray.kill, process.actor)
     self._processes[index] = self._start()
     if process.part not in (None, _OF_NO_ROUND):
       round_.lose(process.part, why)
@@ -345,7 +356,7 @@ class _Pool:
     text = proto.SerializeToString(deterministic=True)
     # In a list, the reference stays one: a process that knows the computation
     # does not read it.
-    return hashlib.sha256(text).hexdigest(), [self._ray.put(text)]
+    return hashlib.sha256(text).hexdigest(), [self._call(self._ray.put, text)]
 
 
 def _split(arguments, types) -> tuple[dict, list[dict]]:

@@ -134,7 +134,7 @@ def test_unlabelled_examples_with_a_known_label_are_drawn(data, expected):
   drawn = pseudo_labels_by_class.draw(data, 100, seed=0)
   assert sorted(drawn.examples[:, 0]) == expected
   np.testing.assert_array_equal(
-    drawn.labels, data.source.train.labels[drawn.examples[:, 0]]
+    drawn.labels, data.source.training.labels[drawn.examples[:, 0]]
   )
   few = pseudo_labels_by_class.draw(data, 1, seed=0)
   assert len(few.labels) == 1 and few.examples[0, 0] in expected

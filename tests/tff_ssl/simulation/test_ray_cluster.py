@@ -36,3 +36,24 @@ def test_a_local_cluster_listens_on_the_loopback_alone():
     # IPv4 may stand in the form of IPv6.
     address = getattr(address, 'ipv4_mapped', None) or address
     assert address.is_loopback, (name, text)
+
+
+_LOSES_ITS_NODE = """
+import psutil
+from tff_ssl.simulation import ray_cluster
+
+ray_cluster.connect('local')
+ray_cluster.say_if_killed('Ray has ended this process.')
+for process in psutil.Process().children():
+  if process.name() == 'raylet':
+    process.kill()
+    process.wait()
+ray_cluster.import_ray().put(bytes(1_000_000))
+raise AssertionError('Ray has changed: nobody needs `say_if_killed`.')
+"""
+
+
+def test_a_process_that_ray_ends_says_so():
+  done = pythons.run('-c', _LOSES_ITS_NODE)
+  assert done.returncode == 1
+  assert done.stderr.splitlines()[-1] == 'Ray has ended this process.'
