@@ -70,7 +70,7 @@ def recognise(folder: pathlib.Path) -> str:
   known = ', '.join(sorted({names[-1] for names, _ in _SIGNS}))
   raise ValueError(
     f'FOLDER={folder} holds nothing that is known: put {known} there (see '
-    'docs/how_to/own_images.md and own_tables.md), or give --dataset.'
+    'docs/how_to/own_data.md), or give --dataset.'
   )
 
 

@@ -21,6 +21,8 @@ _MOST_NAMED = 5
 _FAR, _WIDE, _ENOUGH = 3.0, 4.0, 10
 # Images without any lighter pixel look divided.
 _DARK = 64
+# What the numbers of a shape count, where that is not plain.
+_COUNTED = {'vectors': ' features', 'tokens': ' words at most'}
 
 
 def facts(source: Source) -> list[str]:
@@ -32,7 +34,7 @@ def facts(source: Source) -> list[str]:
   shape = ' x '.join(map(str, source.train.examples.shape[1:]))
   lines = [
     f'{source.title}.',
-    f'Examples are {source.form} of {shape}.',
+    f'Examples are {source.form} of {shape}{_COUNTED.get(source.form, "")}.',
     *source.facts,
   ]
   splits = _splits(source)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from datasets.sources.own import tables
-from datasets.sources.own.rows import some, wrong
+from datasets.sources.own.rows import is_missing, some, wrong
 from datasets.sources.own.tables import Table
 
 # A column of more words looks like names or free text.
@@ -65,6 +65,8 @@ class Encoding:
           )
         words[name] = tuple(found)
         kind = f'{len(found)} words ({some(found, 3)})'
+        if marks := [word for word in found if is_missing(word)]:
+          kind += f', where {some(marks)} counts as a word'
         missing = sum(c is None for c in table.texts(name))
       else:
         known = np.sort(values[~np.isnan(values)])

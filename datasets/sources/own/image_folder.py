@@ -40,7 +40,8 @@ UNLABELLED = '_unlabelled'
 _LIKE_SPLITS = ('train', 'test', 'val', 'dev', 'server', 'unlab', '_unlab')
 _LAYOUT = image_files.Layout(
   'image_folder',
-  holds='train/<client>/<class>/ and test/<class>/',
+  holds='train/<client>/<class>/, or train/all/<class>/ where nobody owns '
+  'images, and test/<class>/',
   kind='PNG or JPEG',
   suffixes=('.png', '.jpg', '.jpeg'),
 )

@@ -183,8 +183,8 @@ def rows_of(
     names = list(table.columns)
     if LABEL not in names and not (split == TRAIN and rows_lib.SERVER in paths):
       raise ValueError(
-        f'{table.path} has no column {LABEL!r}, but {names[:5]}: name the '
-        'column of the classes so.'
+        f'{table.path} has no column {LABEL!r}, but {names[:5]}: call the '
+        f'column of the classes {LABEL!r}.'
       )
     rows_lib.check_no_owners(table.path, names, (LABEL, *known))
     found[split] = Rows(

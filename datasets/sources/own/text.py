@@ -129,7 +129,7 @@ def texts_of(table: tables.Table) -> list[str]:
   if TEXT not in table.columns:
     raise ValueError(
       f'{table.path} has no column {TEXT!r}, but {list(table.columns)[:5]}: '
-      'name the column of the texts so.'
+      f'call the column of the texts {TEXT!r}.'
     )
   return [text or '' for text in table.texts(TEXT)]
 

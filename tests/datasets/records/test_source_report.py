@@ -113,7 +113,7 @@ def test_features_that_never_change():
     train=Split(vectors[:45], LABELS[:45]),
     test=Split(vectors[45:], LABELS[45:]),
   )
-  assert source_report.facts(source)[1] == 'Examples are vectors of 4.'
+  assert source_report.facts(source)[1] == 'Examples are vectors of 4 features.'
   assert 'Nobody owns examples' in source_report.facts(source)[-1]
   (odd,) = source_report.oddities(source)
   assert odd.startswith('1 of 4 features have one single value')

@@ -221,6 +221,14 @@ def test_truth_values_are_the_same_words_in_all_files(folder):
   np.testing.assert_array_equal(source.test.examples[:, 2:4], [[0, 1], [1, 0]])
 
 
+def test_a_mark_among_words_is_said(folder):
+  frame = TRAIN.assign(ward=['NA', 'a', 'b', 'a', '?', None])
+  write(folder, 'train', frame)
+  write(folder, 'test', TEST.assign(ward='a'))
+  (fact,) = [f for f in load(folder).facts if "'ward'" in f]
+  assert 'words (?, NA, a and 1 more), where ?, NA counts as a word' in fact
+
+
 def test_a_column_keeps_its_type_over_a_long_file(folder):
   codes = [f'{i % 5:02d}' for i in range(150_000)] + ['X']
   frame = pd.DataFrame({'code': codes, 'label': ['a', 'b'] * 75_000 + ['a']})
