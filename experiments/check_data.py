@@ -100,6 +100,10 @@ def _run(values, arguments: list[str]) -> int:
   print('', *(f'Look at: {line}' for line in odd), sep='\n')
   if not odd:
     print('Nothing looks odd.')
+  print(
+    f'Next: python -m experiments.run --process=recommended '
+    f'--dataset={dataset} --data_dir={folder}'
+  )
   return ODD if odd and values.strict else 0
 
 

@@ -171,6 +171,35 @@ class NpzFile:
       check({_key(m): self._read_header(archive, m) for m in wanted})
       return {_key(m): self._read_array(archive, m) for m in wanted}
 
+  def read_single(
+    self, key: str, check: Callable[[Headers], None]
+  ) -> np.ndarray:
+    """Reads the array of a file of `np.save`, which holds one without a key.
+
+    Args:
+      key: What the array is called here.
+      check: As in `read`.
+
+    Raises:
+      ValueError: As in `read`.
+    """
+    try:
+      with open(self.path, 'rb') as stream:
+        shape, dtype, declared = read_npy_header(stream)
+    except (OSError, ValueError) as error:
+      raise ValueError(
+        f'{self.path}: no complete npy file ({error}); {self.remedy}.'
+      ) from error
+    found = os.path.getsize(self.path)
+    if dtype.hasobject or declared != found:
+      raise self.wrong(
+        key,
+        f'{dtype} {list(shape)} of {declared} bytes in a file of {found}',
+        self.remedy,
+      )
+    check({key: (shape, dtype)})
+    return np.load(self.path, allow_pickle=False)
+
   @contextlib.contextmanager
   def _opened(self) -> Iterator[zipfile.ZipFile]:
     """Opens the file; whatever makes no sense in its bytes is one sentence."""

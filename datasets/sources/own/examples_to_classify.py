@@ -22,6 +22,8 @@ from datasets.sources.own.rows import CLIENT
 KINDS = ('pictures', 'table', 'text')
 _TABLES = ('.csv', '.parquet')
 _PICTURES = ('.png', '.jpg', '.jpeg')
+# Pixels of what was divided by 255, or by 16 and more.
+_DARK = 16
 
 
 def read(
@@ -53,13 +55,10 @@ def read(
     images = _read_picture(path, input_shape)
   else:
     images = images_to_classify.read(path, input_shape)
-  white = 255 if images.dtype == np.uint8 else 1
   tops = images.reshape(len(images), -1).max(axis=1)
   return images, [
-    f'no pixel is above {top:g}, where {white} is white'
-    if 0 < top <= white / 100
-    else ''
-    for top in tops
+    f'no pixel is above {top}, where 255 is white' if 0 < top < _DARK else ''
+    for top in tops.tolist()
   ]
 
 

@@ -9,9 +9,9 @@ healthcare system, and each of its sets is a hospital:
                                                  for each class
                                                  (`datasets.sources.priors_csv`)
 
-Images are 8-bit PNG files of one size, all grey or all RGB. The paper uses the
-images of RSNA Intracranial Hemorrhage Detection. Their publisher demands a
-registration; convert them to PNG and arrange them in this layout.
+Images are 8-bit PNG files of one size, all grey or all in colour. The paper
+uses the images of RSNA Intracranial Hemorrhage Detection. Their publisher
+demands a registration; convert them to PNG and arrange them in this layout.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets.files import image_files, npz_files
+from datasets.files import image_files, npz_files, square_images
 from datasets.sources import run_profiles
 from datasets.sources.own import priors_csv, rows
 from datasets.sources.source import UNKNOWN, Source, Split
@@ -33,7 +33,6 @@ _LAYOUT = image_files.Layout(
   kind='PNG',
   suffixes=('.png',),
 )
-_SIGNATURE = b'\x89PNG\r\n\x1a\n'
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
@@ -72,8 +71,11 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
         f'{file.parent} does not have the name of a class of {_TABLE} '
         f'({", ".join(table.class_names)}): rename the folder.'
       )
+  files = [*train_files, *test_files]
   digest = hashlib.sha256((root / _TABLE).read_bytes())
-  images = _read([*train_files, *test_files], root, digest)
+  for file in files:
+    image_files.add_to_digest(digest, root, file, file.read_bytes())
+  images = _read(files)
   train, test = np.split(images, [len(train_files)])
   labels = [table.class_names.index(_class_of(file)) for file in test_files]
   folder = npz_files.NpzFile(str(root / 'train'), 'write the images anew')
@@ -119,45 +121,23 @@ def _class_of(file: pathlib.Path) -> str:
   return rows.name_of(file.parent.name)
 
 
-def _read(
-  files: Sequence[pathlib.Path], root: pathlib.Path, digest
-) -> np.ndarray:
-  """Reads all images, `uint8 [N, H, W, C]`, and adds them to the digest."""
+def _read(files: Sequence[pathlib.Path]) -> np.ndarray:
+  """Reads all images, `uint8 [N, H, W, C]`."""
   images = None
+
+  def check(shape):
+    if images is not None and shape != images.shape[1:]:
+      raise ValueError(
+        f'{file} is {list(shape)} and {files[0]} {list(images.shape[1:])} '
+        '(height, width, channels): convert all to one form.'
+      )
+
   for index, file in enumerate(files):
-    content = file.read_bytes()
-    image_files.add_to_digest(digest, root, file, content)
-    image = _decode(file, content)
+    image = square_images.unscaled(file, check)
     if images is None:
       images = image_files.allocate(len(files), image.shape)
-    if image.shape != images.shape[1:]:
-      raise ValueError(
-        f'{file} is {list(image.shape)} and {files[0]} '
-        f'{list(images.shape[1:])} (height, width, channels): convert all to '
-        'one form.'
-      )
     images[index] = image
   return images
-
-
-def _decode(file: pathlib.Path, content: bytes) -> np.ndarray:
-  import tensorflow as tf
-
-  if not content.startswith(_SIGNATURE):
-    raise ValueError(f'{file} is no PNG file: convert it, or move it away.')
-  try:
-    image = tf.io.decode_png(content).numpy()
-  except tf.errors.InvalidArgumentError as error:
-    raise ValueError(
-      f'{file} cannot be decoded as PNG: replace it, or move it away.'
-    ) from error
-  if image.shape[2] not in (1, 3):
-    raise ValueError(
-      f'{file} has {image.shape[2]} channels: convert it to grey or RGB, '
-      'without transparency.'
-    )
-  image_files.check_bits(file)
-  return image
 
 
 SPEC = SourceSpec(

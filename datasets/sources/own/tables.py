@@ -40,7 +40,7 @@ _LIKE_NUMBER = re.compile(
   r'\W?[+-]?(?!0\d)\d[\d.,\'\u2019\s]*([eE][+-]?\d+)?\s*(%|\W|[^\W\d_]{1,3})?'
 )
 _DATE = re.compile(
-  r'\d{4}[-/]\d\d?[-/]\d\d?([T ].*)?|\d\d?[./]\d\d?[./]\d{2,4}.*|'
+  r'\d{4}[-/]\d\d?([-/]\d\d?([T ].*)?)?|\d\d?[./]\d\d?[./]\d{2,4}.*|'
   r'\d\d?:\d\d(:\d\d.*)?'
 )
 # Minus signs of other alphabets than a keyboard's.
@@ -328,8 +328,9 @@ def _header(text: str) -> tuple[str, list[str]]:
     is_known = any(rows_lib.name_of(n) in (LABEL, CLIENT) for n in names)
     found.append((is_known, len(names), separator, names))
   # The first of equals.
-  _, _, separator, names = max(found, key=lambda one: one[:2])
-  return separator, names
+  _, count, separator, names = max(found, key=lambda one: one[:2])
+  # A single column has nothing to part: texts may hold commas.
+  return separator if count > 1 else '\x1f', names
 
 
 def _check_header_once(path: str, columns: Mapping[str, np.ndarray]) -> None:
@@ -485,7 +486,7 @@ def _check_words(table, name, texts, others, present) -> None:
   if len(units - {''}) <= 1:  # Not 1st, 2nd and 3rd.
     like += sum(others[t] for t, m in forms.items() if m)
   odd = next(iter(others))
-  if dates == present:
+  if 2 * dates > present:
     raise wrong(
       table.path,
       f'column {name!r}',

@@ -74,7 +74,7 @@ def load(
   found, rows_of = tables.rows_of(paths, [TEXT])
   labelled = rows.read(rows_of)
   texts = {split: texts_of(table) for split, table in found.items()}
-  _check_blanks(paths[TRAIN], texts[TRAIN])
+  sizes = _count_words(paths[TRAIN], texts[TRAIN])
   layer = word_numbers.of_texts(texts[TRAIN], length, vocabulary)
   words = word_numbers.words_of(layer)
   if not words:
@@ -97,6 +97,11 @@ def load(
     stddev=(1.0,),
     background=0,
     num_tokens=word_numbers.NUM_SPECIAL + len(words),
+    facts=(
+      f'{len(words):,} words have numbers of their own.',
+      f'{sum(size > length for size in sizes):,} of {len(sizes):,} training '
+      f'texts have more than {length} words, which are cut off.',
+    ),
     notes=(
       *labelled.notes,
       *([f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others)),
@@ -134,8 +139,8 @@ def texts_of(table: tables.Table) -> list[str]:
   return [text or '' for text in table.texts(TEXT)]
 
 
-def _check_blanks(path: str, texts: list[str]) -> None:
-  """Refuses texts of an alphabet whose words nothing parts here."""
+def _count_words(path: str, texts: list[str]) -> list[int]:
+  """Returns the words of each text; refuses words that nothing parts here."""
   words = word_numbers.split(texts)
   sizes = [len(word) for one in words for word in one]
   # Names, of one word each, are short.
@@ -148,6 +153,7 @@ def _check_blanks(path: str, texts: list[str]) -> None:
       f'{max(texts, key=len)[:30]!r}',
       'put blanks between words',
     )
+  return [len(one) for one in words]
 
 
 SPEC = SourceSpec(
