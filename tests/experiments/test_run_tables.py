@@ -96,7 +96,9 @@ def test_it_learns_from_a_table(
   """63% of the test rows are benign."""
   run_dir, predicted = learn(
     measured,
-    lambda test: np.float32(test.drop(columns=['label', 'client_id'])),
+    lambda test: np.float32(
+      test.drop(columns=['label', 'client_id']).sort_index(axis=1)
+    ),
     least,
     *(f'--process={process}', '--dataset=table', *flags),
     *('--total_rounds=30', '--rounds_per_evaluation=30'),

@@ -15,6 +15,7 @@ from sklearn import datasets as sklearn_datasets
 from datasets.records import label_mismatch, statistics
 from datasets.sources import catalogue
 from datasets.store import client_store
+from experiments.artifacts import run_folder
 from experiments.config import settings
 from experiments.config.usage import UsageError
 from experiments.preparing import data, description
@@ -415,6 +416,25 @@ def test_the_server_has_what_its_file_has(prepare, with_server):
     prepare('fedavg', **given)
   with pytest.raises(ValueError, match="split='80_20' does not fit npz"):
     prepare(**given, split='80_20', partition='r')
+
+
+def test_what_has_changed_is_named(prepare, with_server):
+  given, images, labels = with_server
+  path = pathlib.Path(given['data_dir'], 'server.npz')
+
+  def fingerprint():
+    found = prepare(**given).digests().items()
+    return {name: f'{run_folder.SHA256}{digest}' for name, digest in found}
+
+  before = fingerprint()
+  np.savez(path, images=images, labels=(labels + 1) % 10)
+  with pytest.raises(run_folder.FingerprintMismatch) as caught:
+    run_folder.check_fingerprint(before, fingerprint())
+  _, _, *rows = str(caught.value).splitlines()
+  assert [' '.join(row.split()) for row in rows] == [
+    'labels of server as it was changed',
+    'who has which examples as it was changed',
+  ]
 
 
 @pytest.mark.parametrize('given', [{}, {'mask_ratio': 0.5, 'mask': 'fixed'}])
