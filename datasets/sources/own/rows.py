@@ -333,7 +333,8 @@ def _notes(rows, labels, class_names):
   folded = collections.defaultdict(set)
   for name in owners:
     folded[name.casefold()].add(name)
-  alike = [sorted(group) for group in folded.values() if len(group) > 1]
+  # In an order of its own: that of a set changes from run to run.
+  alike = sorted(sorted(own) for own in folded.values() if len(own) > 1)
   if alike:
     yield (
       f'{rows[TRAIN].path}: owners whose names differ in capital letters alone '
