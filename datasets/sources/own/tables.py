@@ -22,7 +22,15 @@ import psutil
 from etils import epy
 
 from datasets.sources.own import rows as rows_lib
-from datasets.sources.own.rows import CLIENT, SPLITS, TEST, TRAIN, Rows, wrong
+from datasets.sources.own.rows import (
+  CLIENT,
+  NUMBER,
+  SPLITS,
+  TEST,
+  TRAIN,
+  Rows,
+  wrong,
+)
 
 # They take a second to import, which --help does not need.
 with epy.lazy_imports():
@@ -33,10 +41,6 @@ with epy.lazy_imports():
 LABEL = 'label'
 _KINDS = ('csv', 'parquet')
 _SEPARATORS = ',;\t|'
-# 007 is a word. Arrow, which is faster, reads the pattern as Python does.
-_NUMBER = re.compile(
-  r'[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?', re.ASCII
-)
 # With groups of thousands, a percent sign or a unit, in digits of any kind.
 _LIKE_NUMBER = re.compile(
   r'\W?[+-]?(?!0\d)\d[\d.,\'\u2019\s]*([eE][+-]?\d+)?\s*(%|\W|[^\W\d_]{1,3})?'
@@ -256,7 +260,10 @@ def _read(path: str, version) -> Table:
 def _words(column) -> pa.DictionaryArray:
   """Returns the texts of an Arrow column, each held once."""
   column.validate(full=True)  # Parquet files may hold what is no UTF-8.
-  is_blank = compute.equal(compute.utf8_trim_whitespace(column), '')
+  column = compute.utf8_trim_whitespace(column)
+  if not compute.all(compute.string_is_ascii(column)).as_py():
+    column = compute.utf8_normalize(column, 'NFC')
+  is_blank = compute.equal(column, '')
   column = compute.if_else(is_blank, pa.scalar(None, column.type), column)
   lower = compute.utf8_lower(column)
   if compute.all(compute.is_in(lower.drop_null(), pa.array(_TRUTH))).as_py():
@@ -295,10 +302,11 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], bool]:
     ) from error
   if '\0' in text:
     raise ValueError(f'{path} holds a NUL byte: write the file anew.')
+  text = text.replace('\r\n', '\n')  # Within cells, too.
   text = text.lstrip('\r\n \t') if not text[:1].strip() else text
   if mark := re.match('sep=(.)\r?\n', text):  # Of a spreadsheet.
     text = text[mark.end() :]
-  separator, names = _header(text)
+  separator, names = _header(path, text)
   _check_names(path, names)
   wrong_rows = []
 
@@ -339,9 +347,14 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], bool]:
   return columns, separator != ','
 
 
-def _header(text: str) -> tuple[str, list[str]]:
+def _header(path: str, text: str) -> tuple[str, list[str]]:
   """Returns what parts the cells of a CSV file, and the names of columns."""
   line, found = re.split('[\r\n]', text, maxsplit=1)[0], []
+  if line.count('"') % 2:
+    raise ValueError(
+      f'{path} has a line break within the name of a column: write the names '
+      'in one line.'
+    )
   for separator in _SEPARATORS:
     names = next(csv.reader([line], delimiter=separator), [])
     is_known = any(rows_lib.name_of(n) in (LABEL, CLIENT) for n in names)
@@ -355,7 +368,7 @@ def _check_header_once(path: str, columns) -> None:
   """Refuses files that were joined with their headers."""
   rows = None
   for name, column in columns.items():
-    number = column.dictionary.index(name).as_py()
+    number = column.dictionary.index(rows_lib.name_of(name)).as_py()
     same = column.indices.fill_null(-2).to_numpy() == number
     rows = same if rows is None else rows & same
   if rows is not None and np.any(rows):
@@ -401,11 +414,15 @@ def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
   if pa.types.is_boolean(kind) or pa.types.is_null(kind):
     column = column.cast(pa.string())
     kind = column.type
+  if pa.types.is_integer(kind) and name in (LABEL, CLIENT):
+    return _words(column.cast(pa.string()))  # To the last digit.
   if pa.types.is_integer(kind) or pa.types.is_floating(kind):
     return column.to_pandas().to_numpy(np.float64, na_value=np.nan)
   if pa.types.is_decimal(kind):
-    cells = column.to_pylist()
-    return np.array([np.nan if c is None else float(c) for c in cells])
+    texts = column.cast(pa.string())
+    return _words(
+      compute.replace_substring_regex(texts, r'\.0+$|(\.\d*[1-9])0+$', r'\1')
+    )
   if pa.types.is_string(kind) or pa.types.is_large_string(kind):
     return _words(column.cast(pa.string()))
   raise wrong(
@@ -440,7 +457,7 @@ def numbers(
   cells = column.dictionary
   index = column.indices.fill_null(len(cells)).to_numpy()
   counts = np.bincount(index, minlength=len(cells) + 1)
-  are_plain = compute.match_substring_regex(cells, f'^(?:{_NUMBER.pattern})$')
+  are_plain = compute.match_substring_regex(cells, f'^(?:{NUMBER.pattern})$')
   plain = np.append(are_plain.to_numpy(zero_copy_only=False), False)
   values = np.full(len(plain), np.nan)
   values[plain] = cells.filter(are_plain).cast(pa.float64())
@@ -451,11 +468,11 @@ def numbers(
       continue
     present += int(counts[number])
     written = text.strip().translate(_MINUS)
-    if _NUMBER.fullmatch(written):
+    if NUMBER.fullmatch(written):
       values[number], plain[number] = float(written), True
       continue
     others[text] = int(counts[number])
-    if table.has_commas and _NUMBER.fullmatch(written.replace(',', '.')):
+    if table.has_commas and NUMBER.fullmatch(written.replace(',', '.')):
       with_comma[number] = written
   if others and len(with_comma) == len(others):
     has_dots = any('.' in cells[i].as_py() for i in np.flatnonzero(plain))
@@ -537,6 +554,6 @@ def _finite(table, name, values) -> np.ndarray:
 
 def _plain(value: float) -> str:
   """Returns a number as people write it."""
-  if value == int(value):
+  if value.is_integer():
     return str(int(value))
   return format(decimal.Decimal(repr(value)), 'f')
