@@ -261,14 +261,20 @@ def _words(column) -> pa.DictionaryArray:
   """Returns the texts of an Arrow column, each held once."""
   column.validate(full=True)  # Parquet files may hold what is no UTF-8.
   column = compute.utf8_trim_whitespace(column)
-  if not compute.all(compute.string_is_ascii(column)).as_py():
-    column = compute.utf8_normalize(column, 'NFC')
   is_blank = compute.equal(column, '')
   column = compute.if_else(is_blank, pa.scalar(None, column.type), column)
   lower = compute.utf8_lower(column)
   if compute.all(compute.is_in(lower.drop_null(), pa.array(_TRUTH))).as_py():
     column = lower  # True of CSV is true of Parquet.
-  return column.dictionary_encode().unify_dictionaries().combine_chunks()
+  encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+  if compute.all(compute.string_is_ascii(encoded.dictionary)).as_py():
+    return encoded
+  # Arrow 16 decomposes accents where it is asked to compose them.
+  names = map(rows_lib.name_of, encoded.dictionary.to_pylist())
+  again = pa.array(names, pa.string()).dictionary_encode()
+  return pa.DictionaryArray.from_arrays(
+    again.indices.take(encoded.indices), again.dictionary
+  )
 
 
 def _check_names(path: str, names: Sequence[str]) -> None:
