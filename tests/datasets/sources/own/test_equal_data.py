@@ -26,7 +26,7 @@ from datasets.records import source_report
 from datasets.sources import catalogue
 
 # Few examples, and what each tier adds.
-DEPTHS = costs.rest_in('parts', [6, 200])
+DEPTHS = costs.rest_in('parts', [4, 200])
 WORDS = st.sampled_from(['red', 'b, c', 'a "b"', 'Käse', 'x;y|z', '007', '赤'])
 NUMBERS = st.one_of(
   st.integers(-99, 99).map(float),
