@@ -321,7 +321,7 @@ def test_what_is_unusual_in_prediction(tmp_path):
   train = 'n,w,label\n1,a,u\n2,b,v\n4,a,u\n'
   kept = load('table', tmp_path, train).preprocessing
   kept = json.loads(json.dumps(kept))
-  new = 'n,w\n3,a\n70,b\n2,c\n,\n'
+  new = 'n,w\n3, a \n70,b\n2,c\n,\n'
   write(tmp_path, 'new.csv', new)
   _, said = examples_to_classify.read(str(tmp_path / 'new.csv'), (), kept)
   assert said == ['', 'n=70 is far from 1 to 4', 'w=c is unknown', '']
