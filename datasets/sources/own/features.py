@@ -54,7 +54,8 @@ class Encoding:
       field = f'column {name!r}'
       values = tables.numbers(table, name)
       if values is None:
-        found = sorted({c for c in table.texts(name) if c is not None})
+        cells, index = table.distinct(name)
+        found = sorted(cells[:-1])
         if len(found) > _MOST_WORDS:
           raise wrong(
             table.path,
@@ -67,7 +68,7 @@ class Encoding:
         kind = f'{len(found)} words ({some(found, 3)})'
         if marks := [word for word in found if is_missing(word)]:
           kind += f', where {some(marks)} counts as a word'
-        missing = sum(c is None for c in table.texts(name))
+        missing = np.count_nonzero(index == len(cells) - 1)
       else:
         known = np.sort(values[~np.isnan(values)])
         missing = len(values) - len(known)
@@ -125,8 +126,9 @@ class Encoding:
       values = tables.numbers(table, name, must=True)
       parts.append(np.where(np.isnan(values), mean, values)[:, np.newaxis])
     for name, words in self.words.items():
-      cells = np.array(table.texts(name), object)
-      parts.append(cells[:, np.newaxis] == np.array(words, object))
+      cells, index = table.distinct(name)
+      cells = np.array(cells, object)[:, np.newaxis]
+      parts.append((cells == np.array(words, object))[index])
     return np.concatenate(parts, axis=1).astype(np.float32)
 
   def unusual(self, table: Table) -> list[list[str]]:
@@ -147,10 +149,11 @@ class Encoding:
       for row in np.flatnonzero(far):
         said[row].append(f'{name}={values[row]:g} is far from {ends}')
     for name, words in self.words.items():
-      known = set(words)
-      for row, cell in enumerate(table.texts(name)):
-        if cell is not None and cell not in known:
-          said[row].append(f'{name}={cell} is unknown')
+      cells, index = table.distinct(name)
+      known = {None, *words}
+      unknown = np.array([cell not in known for cell in cells])
+      for row in np.flatnonzero(unknown[index]):
+        said[row].append(f'{name}={cells[index[row]]} is unknown')
     return said
 
 

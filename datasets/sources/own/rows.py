@@ -10,6 +10,7 @@ letters alone.
 
 import collections
 import dataclasses
+import decimal
 import difflib
 import os
 import re
@@ -45,6 +46,10 @@ _NO_LABEL = MISSING | frozenset(
     'todo',
     '-1',
   )
+)
+# 007 is a word. Arrow, which is faster, reads the pattern as Python does.
+NUMBER = re.compile(
+  r'[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?', re.ASCII
 )
 _OWNER = re.compile(
   '(client|owner|user|hospital|site|patient|device|writer|subject|participant|'
@@ -247,7 +252,7 @@ def _labels(rows: Rows) -> list[str | None]:
 
 def _number_of(name: str) -> str:
   """Returns whole numbers in one form: a column with gaps has 1.0 for 1."""
-  return re.sub(r'(?<=\d)\.0+$', '', name)
+  return re.sub(r'^(-?\d+)\.0+$', r'\1', name)
 
 
 def _classes(of_training) -> dict[str, tuple[Rows, int]]:
@@ -258,7 +263,10 @@ def _classes(of_training) -> dict[str, tuple[Rows, int]]:
       if name is None or name in found:
         continue
       found[name] = rows, row
-      other = folded.setdefault(name.casefold(), name)
+      key = name.casefold()
+      if NUMBER.fullmatch(name) and 'e' not in key:
+        key = decimal.Decimal(name)  # 2.5 is 2.50.
+      other = folded.setdefault(key, name)
       if other != name:
         raise rows.wrong(
           rows.label_field,
@@ -333,7 +341,8 @@ def _notes(rows, labels, class_names):
   folded = collections.defaultdict(set)
   for name in owners:
     folded[name.casefold()].add(name)
-  alike = [sorted(group) for group in folded.values() if len(group) > 1]
+  # In an order of its own: that of a set changes from run to run.
+  alike = sorted(sorted(own) for own in folded.values() if len(own) > 1)
   if alike:
     yield (
       f'{rows[TRAIN].path}: owners whose names differ in capital letters alone '

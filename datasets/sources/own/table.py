@@ -78,8 +78,10 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
 def _unusual(encoding, found):
   """Names values of the other files that the training file lacks."""
   for split, table in found.items():
+    if split == TRAIN:
+      continue
     said = [one for one in encoding.unusual(table) if one]
-    if said and split != TRAIN:
+    if said:
       yield (
         f'{table.path}: {len(said):,} of {len(table):,} rows have values that '
         f'{TRAIN} lacks, such as {said[0][0]}.'

@@ -22,19 +22,25 @@ import psutil
 from etils import epy
 
 from datasets.sources.own import rows as rows_lib
-from datasets.sources.own.rows import CLIENT, SPLITS, TEST, TRAIN, Rows, wrong
+from datasets.sources.own.rows import (
+  CLIENT,
+  NUMBER,
+  SPLITS,
+  TEST,
+  TRAIN,
+  Rows,
+  wrong,
+)
 
 # They take a second to import, which --help does not need.
 with epy.lazy_imports():
   import pyarrow as pa
+  from pyarrow import compute, parquet
   from pyarrow import csv as arrow_csv
-  from pyarrow import parquet
 
 LABEL = 'label'
 _KINDS = ('csv', 'parquet')
 _SEPARATORS = ',;\t|'
-# 007 is a word.
-_NUMBER = re.compile(r'[+-]?(?!0\d)(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?', re.ASCII)
 # With groups of thousands, a percent sign or a unit, in digits of any kind.
 _LIKE_NUMBER = re.compile(
   r'\W?[+-]?(?!0\d)\d[\d.,\'\u2019\s]*([eE][+-]?\d+)?\s*(%|\W|[^\W\d_]{1,3})?'
@@ -45,6 +51,8 @@ _DATE = re.compile(
 )
 # Minus signs of other alphabets than a keyboard's.
 _MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
+# In any case, and in one form.
+_TRUTH = ('true', 'false')
 # What pyarrow raises where bytes make no sense to it.
 _UNREADABLE = (
   *(ValueError, TypeError, LookupError, OSError, RecursionError),
@@ -52,23 +60,42 @@ _UNREADABLE = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Table:
   """A table; cells are text, or numbers where the file has a type for them.
 
   Attributes:
     path: The file.
-    columns: By name, `float64 [N]` with NaN for an empty cell, or an object
-      array of strings and `None` for an empty cell.
+    columns: By name, `float64 [N]` with NaN for an empty cell, or N strings as
+      a `pa.DictionaryArray`, where a cell is null if it is empty or of blanks.
     has_commas: Whether commas may be decimal.
   """
 
   path: str
-  columns: Mapping[str, np.ndarray]
+  columns: Mapping[str, np.ndarray | pa.DictionaryArray]
   has_commas: bool = False
 
   def __len__(self):
     return len(next(iter(self.columns.values()), ()))
+
+  def distinct(self, name: str) -> tuple[list[str | None], np.ndarray]:
+    """Returns the different cells of a column as text, and which each row has.
+
+    Args:
+      name: The column.
+
+    Returns:
+      The cells; the last one, an empty one, is `None`. And the number of each
+      row's, `[N]`.
+    """
+    column = self.columns[name]
+    if isinstance(column, np.ndarray):
+      cells, index = np.unique(column, return_inverse=True)
+      cells = [None if np.isnan(c) else _plain(c) for c in cells.tolist()]
+      return [*cells, None], index
+    cells = column.dictionary.to_pylist()
+    index = column.indices.fill_null(len(cells)).to_numpy()
+    return [*cells, None], index
 
   def texts(self, name: str) -> list[str | None]:
     """Returns a column as text; `None` for an empty cell, or one of blanks.
@@ -76,10 +103,8 @@ class Table:
     Args:
       name: The column.
     """
-    column = self.columns[name]
-    if column.dtype == object:
-      return [None if c is None or not c.strip() else c for c in column]
-    return [None if np.isnan(c) else _plain(c) for c in column.tolist()]
+    cells, index = self.distinct(name)
+    return [cells[i] for i in index.tolist()]
 
 
 def paths_of(dataset: str, data_dir: str | None) -> dict[str, str]:
@@ -229,18 +254,27 @@ def _read(path: str, version) -> Table:
   columns, has_commas = _read_csv(path) if is_csv else _read_parquet(path)
   if not columns or not len(next(iter(columns.values()))):
     raise ValueError(f'{path} has no row: add some.')
-  return Table(
-    path, {name: _bools(own) for name, own in columns.items()}, has_commas
+  return Table(path, columns, has_commas)
+
+
+def _words(column) -> pa.DictionaryArray:
+  """Returns the texts of an Arrow column, each held once."""
+  column.validate(full=True)  # Parquet files may hold what is no UTF-8.
+  column = compute.utf8_trim_whitespace(column)
+  is_blank = compute.equal(column, '')
+  column = compute.if_else(is_blank, pa.scalar(None, column.type), column)
+  lower = compute.utf8_lower(column)
+  if compute.all(compute.is_in(lower.drop_null(), pa.array(_TRUTH))).as_py():
+    column = lower  # True of CSV is true of Parquet.
+  encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
+  if compute.all(compute.string_is_ascii(encoded.dictionary)).as_py():
+    return encoded
+  # Arrow 16 decomposes accents where it is asked to compose them.
+  names = map(rows_lib.name_of, encoded.dictionary.to_pylist())
+  again = pa.array(names, pa.string()).dictionary_encode()
+  return pa.DictionaryArray.from_arrays(
+    again.indices.take(encoded.indices), again.dictionary
   )
-
-
-def _bools(column: np.ndarray) -> np.ndarray:
-  """Returns truth values in one form: True of CSV is true of Parquet."""
-  if column.dtype == object:
-    known = {cell.lower() for cell in column if cell}
-    if known and known <= {'true', 'false'}:
-      return np.array([cell and cell.lower() for cell in column], object)
-  return column
 
 
 def _check_names(path: str, names: Sequence[str]) -> None:
@@ -260,7 +294,7 @@ def _check_names(path: str, names: Sequence[str]) -> None:
     folded[key] = name
 
 
-def _read_csv(path: str) -> tuple[dict[str, np.ndarray], bool]:
+def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], bool]:
   with open(path, 'rb') as file:
     content = file.read()
   is_wide = content[:2] in (b'\xff\xfe', b'\xfe\xff')
@@ -274,10 +308,11 @@ def _read_csv(path: str) -> tuple[dict[str, np.ndarray], bool]:
     ) from error
   if '\0' in text:
     raise ValueError(f'{path} holds a NUL byte: write the file anew.')
+  text = text.replace('\r\n', '\n')  # Within cells, too.
   text = text.lstrip('\r\n \t') if not text[:1].strip() else text
   if mark := re.match('sep=(.)\r?\n', text):  # Of a spreadsheet.
     text = text[mark.end() :]
-  separator, names = _header(text)
+  separator, names = _header(path, text)
   _check_names(path, names)
   wrong_rows = []
 
@@ -313,16 +348,19 @@ def _read_csv(path: str) -> tuple[dict[str, np.ndarray], bool]:
       f'{row.expected_columns} columns ({row.text[:60]!r}): correct it, and '
       f'write cells that hold {separator!r} in quotes.'
     ) from error
-  columns = {
-    name: table.column(name).to_numpy(zero_copy_only=False) for name in names
-  }
+  columns = {name: _words(table.column(name)) for name in names}
   _check_header_once(path, columns)
   return columns, separator != ','
 
 
-def _header(text: str) -> tuple[str, list[str]]:
+def _header(path: str, text: str) -> tuple[str, list[str]]:
   """Returns what parts the cells of a CSV file, and the names of columns."""
   line, found = re.split('[\r\n]', text, maxsplit=1)[0], []
+  if line.count('"') % 2:
+    raise ValueError(
+      f'{path} has a line break within the name of a column: write the names '
+      'in one line.'
+    )
   for separator in _SEPARATORS:
     names = next(csv.reader([line], delimiter=separator), [])
     is_known = any(rows_lib.name_of(n) in (LABEL, CLIENT) for n in names)
@@ -333,11 +371,12 @@ def _header(text: str) -> tuple[str, list[str]]:
   return separator if count > 1 else '\x1f', names
 
 
-def _check_header_once(path: str, columns: Mapping[str, np.ndarray]) -> None:
+def _check_header_once(path: str, columns) -> None:
   """Refuses files that were joined with their headers."""
   rows = None
   for name, column in columns.items():
-    same = column == name
+    number = column.dictionary.index(rows_lib.name_of(name)).as_py()
+    same = column.indices.fill_null(-2).to_numpy() == number
     rows = same if rows is None else rows & same
   if rows is not None and np.any(rows):
     raise ValueError(
@@ -346,7 +385,7 @@ def _check_header_once(path: str, columns: Mapping[str, np.ndarray]) -> None:
     )
 
 
-def _read_parquet(path: str) -> tuple[dict[str, np.ndarray], bool]:
+def _read_parquet(path: str):
   with parquet.ParquetFile(path) as file:
     schema, num_rows = file.schema_arrow, file.metadata.num_rows
     names = schema.names
@@ -373,7 +412,7 @@ def _read_parquet(path: str) -> tuple[dict[str, np.ndarray], bool]:
   return columns, False
 
 
-def _of_arrow(path: str, name: str, column) -> np.ndarray:
+def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
   """Returns a column of a Parquet file."""
   kind = column.type
   if pa.types.is_dictionary(kind):
@@ -382,13 +421,17 @@ def _of_arrow(path: str, name: str, column) -> np.ndarray:
   if pa.types.is_boolean(kind) or pa.types.is_null(kind):
     column = column.cast(pa.string())
     kind = column.type
+  if pa.types.is_integer(kind) and name in (LABEL, CLIENT):
+    return _words(column.cast(pa.string()))  # To the last digit.
   if pa.types.is_integer(kind) or pa.types.is_floating(kind):
     return column.to_pandas().to_numpy(np.float64, na_value=np.nan)
   if pa.types.is_decimal(kind):
-    cells = column.to_pylist()
-    return np.array([np.nan if c is None else float(c) for c in cells])
+    texts = column.cast(pa.string())
+    return _words(
+      compute.replace_substring_regex(texts, r'\.0+$|(\.\d*[1-9])0+$', r'\1')
+    )
   if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-    return column.to_pandas().to_numpy(object, na_value=None)
+    return _words(column.cast(pa.string()))
   raise wrong(
     path,
     f'column {name!r}',
@@ -416,52 +459,49 @@ def numbers(
       are dates.
   """
   column = table.columns[name]
-  if column.dtype != object:
+  if isinstance(column, np.ndarray):
     return _finite(table, name, column)
-  texts = ['' if cell is None else cell for cell in column]
-  values, others, with_comma, present = {}, {}, {}, 0
-  for text in texts:
-    present += not rows_lib.is_missing(text)
-    if text in values:
-      continue
-    plain = text.strip().translate(_MINUS)
+  cells = column.dictionary
+  index = column.indices.fill_null(len(cells)).to_numpy()
+  counts = np.bincount(index, minlength=len(cells) + 1)
+  are_plain = compute.match_substring_regex(cells, f'^(?:{NUMBER.pattern})$')
+  plain = np.append(are_plain.to_numpy(zero_copy_only=False), False)
+  values = np.full(len(plain), np.nan)
+  values[plain] = cells.filter(are_plain).cast(pa.float64())
+  others, with_comma, present = {}, {}, int(counts[plain].sum())
+  for number in np.flatnonzero(~plain[:-1]):
+    text = cells[number].as_py()
     if rows_lib.is_missing(text):
-      values[text] = np.nan
-    elif _NUMBER.fullmatch(plain):
-      values[text] = float(plain)
-    else:
-      if table.has_commas and _NUMBER.fullmatch(plain.replace(',', '.')):
-        with_comma[text] = plain
-      others[text] = 0
-      values[text] = None
+      continue
+    present += int(counts[number])
+    written = text.strip().translate(_MINUS)
+    if NUMBER.fullmatch(written):
+      values[number], plain[number] = float(written), True
+      continue
+    others[text] = int(counts[number])
+    if table.has_commas and NUMBER.fullmatch(written.replace(',', '.')):
+      with_comma[number] = written
   if others and len(with_comma) == len(others):
-    _check_decimal(table, name, values, with_comma)
-    values.update(
-      (text, float(plain.replace(',', '.')))
-      for text, plain in with_comma.items()
-    )
-    others = {}
-  if others and must:
+    has_dots = any('.' in cells[i].as_py() for i in np.flatnonzero(plain))
+    _check_decimal(table, name, with_comma.values(), has_dots)
+    for number, written in with_comma.items():
+      values[number] = float(written.replace(',', '.'))
+  elif others and must:
     raise wrong(
       table.path,
       f'column {name!r}',
       f'{next(iter(others))!r}',
       'the training file has numbers there',
     )
-  if others:
-    _check_words(table, name, texts, others, present)
+  elif others:
+    _check_words(table, name, others, present)
     return None
-  if not present:
-    return np.full(len(texts), np.nan)
-  return _finite(table, name, np.array([values[text] for text in texts]))
+  return _finite(table, name, values[index])
 
 
-def _check_decimal(table, name, values, with_comma) -> None:
+def _check_decimal(table, name, with_comma, has_dots) -> None:
   """Refuses commas that may part thousands."""
-  has_dots = any('.' in t for t, v in values.items() if v is not None)
-  thousands = [
-    t for t in with_comma.values() if re.fullmatch(r'[+-]?\d{1,3},\d{3}', t)
-  ]
+  thousands = [t for t in with_comma if re.fullmatch(r'[+-]?\d{1,3},\d{3}', t)]
   if has_dots or len(thousands) == len(with_comma):
     raise wrong(
       table.path,
@@ -472,15 +512,17 @@ def _check_decimal(table, name, values, with_comma) -> None:
     )
 
 
-def _check_words(table, name, texts, others, present) -> None:
-  """Refuses words of which most look like numbers, or all like dates."""
-  like = dates = 0
-  for text in texts:
-    if text in others:
-      dates += bool(_DATE.fullmatch(text.strip()))
-      others[text] += 1
-    elif not rows_lib.is_missing(text):
-      like += 1  # A plain number.
+def _check_words(table, name, others, present) -> None:
+  """Refuses words of which most look like numbers, or all like dates.
+
+  Args:
+    table: The table.
+    name: The column.
+    others: How often it has each cell that is no number.
+    present: How many cells it has with a value.
+  """
+  dates = sum(n for t, n in others.items() if _DATE.fullmatch(t.strip()))
+  like = present - sum(others.values())
   forms = {t: _LIKE_NUMBER.fullmatch(t.strip()) for t in others}
   units = {(m[2] or '') for m in forms.values() if m}
   if len(units - {''}) <= 1:  # Not 1st, 2nd and 3rd.
@@ -519,6 +561,6 @@ def _finite(table, name, values) -> np.ndarray:
 
 def _plain(value: float) -> str:
   """Returns a number as people write it."""
-  if value == int(value):
+  if value.is_integer():
     return str(int(value))
   return format(decimal.Decimal(repr(value)), 'f')
