@@ -113,7 +113,7 @@ def _splits(source: Source) -> dict[str, Split]:
 def _few_labels(source: Source) -> Iterator[str]:
   if source.sets is not None:
     return
-  known = source.train.labels[source.train.labels != UNKNOWN]
+  known = source.training.labels[source.training.labels != UNKNOWN]
   counts = np.bincount(known, minlength=source.num_classes)
   few = [
     f'{source.class_names[c]} ({counts[c]})'

@@ -117,3 +117,12 @@ def test_features_that_never_change():
   assert 'Nobody owns examples' in source_report.facts(source)[-1]
   (odd,) = source_report.oddities(source)
   assert odd.startswith('1 of 4 features have one single value')
+
+
+def test_labels_of_the_server_count():
+  bare = dataclasses.replace(GOOD.train, labels=np.full(45, -1, np.int32))
+  given = dataclasses.replace(
+    GOOD, train=bare, server=Split(255 - IMAGES[:15], LABELS[:15])
+  )
+  assert source_report.oddities(GOOD) == []
+  assert not any('labels' in line for line in source_report.oddities(given))
