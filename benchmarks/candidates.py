@@ -181,7 +181,7 @@ def rounds_of_stock_tff(
   """
 
   def dataset(part):
-    examples = (part.images, part.true_y)
+    examples = (part.examples, part.true_y)
     return (
       tf.data.Dataset.from_tensor_slices(examples)
       .shuffle(len(part.true_y))
@@ -225,7 +225,7 @@ def build_bare_loop(
   loss_fn = _loss()
   variables = model.trainable_variables
   clients = [
-    (tf.constant(part.images), tf.constant(part.true_y))
+    (tf.constant(part.examples), tf.constant(part.true_y))
     for part in _parts(store, workload.clients)
   ]
   size = workload.batch_size
