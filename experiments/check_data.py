@@ -4,6 +4,7 @@ See `python -m experiments.check_data --help`.
 """
 
 import pathlib
+import shlex
 import sys
 
 from datasets.sources import catalogue
@@ -102,7 +103,7 @@ def _run(values, arguments: list[str]) -> int:
     print('Nothing looks odd.')
   print(
     f'Next: python -m experiments.run --process=recommended '
-    f'--dataset={dataset} --data_dir={folder}'
+    f'--dataset={dataset} --data_dir={shlex.quote(str(folder))}'
   )
   return ODD if odd and values.strict else 0
 

@@ -1,6 +1,7 @@
 """Reading flags: one for each setting, and for each of its other names."""
 
 import difflib
+import itertools
 import pathlib
 
 from absl import flags
@@ -92,8 +93,10 @@ def check_no_arguments(arguments: list[str]) -> None:
 def _with_flag_files(argv: list[str]) -> list[str]:
   """Returns a command line with the flags of its flag files in it."""
   remedy = 'give the path of a text file with a flag in each line'
-  for argument in argv:
+  for before, argument in itertools.pairwise(['', *argv]):
     path = argument.partition('--flagfile=')[2]
+    if before == '--flagfile':
+      path = argument
     if path and pathlib.Path(path).is_fifo():  # Who opens it waits for ever.
       raise UsageError(f'{argument} is a pipe: {remedy}.')
   try:
@@ -117,7 +120,8 @@ def _with_flag_files(argv: list[str]) -> list[str]:
       f'the most: {remedy}.'
     )
   for argument in argv:
-    if len(argument.partition('=')[0]) > _MAX_NAME or '\0' in argument:
+    is_long = len(argument.partition('=')[0]) > _MAX_NAME
+    if (is_long and argument.startswith('-')) or '\0' in argument:
       raise UsageError(
         f'{argument[:_MAX_NAME]!r} is no flag: flags are written --name=value, '
         'without NUL bytes.'

@@ -107,7 +107,7 @@ def _said(given) -> Found | None:
   if partition and parts_of_run.find_partition(partition).in_sets:
     return Found('sets', f'With --partition={partition}')
   for name, place in _SAID.items():
-    if name in given:
+    if given.get(name):  # Of none, it says nothing.
       return Found(place, f'With --{name}={given[name]}')
   if source.is_of_user or user_modules.is_reference(given['dataset']):
     return None

@@ -147,9 +147,13 @@ class RunData:
 
   def digests(self) -> dict[str, str]:
     """Returns the SHA-256 of what must stay as it is, by what it is."""
+    if not self.is_of_user:
+      return {'who has which examples': self.partition.digest()}
+    # Files that are written otherwise hold the same.
+    partition = dataclasses.replace(self.partition, source_version='')
     return {
-      **(self.source.digests() if self.is_of_user else {}),
-      'who has which examples': self.partition.digest(),
+      **self.source.digests(),
+      'who has which examples': partition.digest(),
     }
 
   def describe(self) -> dict[str, object]:

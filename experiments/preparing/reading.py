@@ -7,6 +7,7 @@ a run trains on it. Nothing here imports TensorFlow.
 import functools
 
 from datasets.sources import catalogue
+from datasets.sources.own import tables
 from datasets.sources.source import Source
 
 
@@ -41,3 +42,4 @@ def content_of(settings) -> dict[str, object]:
 def forget() -> None:
   """Frees the memory of the data set that was read last."""
   read.cache_clear()
+  tables.forget()

@@ -148,5 +148,6 @@ SPEC = SourceSpec(
   check_files=check_files,
   has_unlabelled=True,
   has_sets=True,
+  is_of_user=True,
   defaults=run_profiles.OWN_SETS,
 )

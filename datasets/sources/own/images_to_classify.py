@@ -12,21 +12,19 @@ import numpy as np
 
 from datasets.files import npz_files, square_images
 from datasets.sources.own import npz
-from datasets.sources.own.rows import CLIENT
 
 ENDINGS = ('.npz', '.npy', '.png', '.jpg', '.jpeg')
-# What an npz file may have beside its images: that of training and test files.
-_BESIDE = ('labels', npz.OWNERS, CLIENT, 'set_id')
 
 
 def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
   """Reads the images of a file.
 
   Args:
-    path: A file with one of `ENDINGS`. An npz file has the array `images`, an
-      npy file is that array; it is `[N, H, W]`, which are grey, or `[N, H, W,
-      C]`, of `uint8` or of floats from 0 to 1. The others hold one picture of 8
-      bits per channel, which is turned as its camera says.
+    path: A file with one of `ENDINGS`. An npz file has the array `images`, and
+      others are not read; an npy file is that array. It is `[N, H, W]`, which
+      are grey, or `[N, H, W, C]`, of `uint8` or of floats from 0 to 1. Other
+      files hold one picture of 8 bits per channel, which is turned as its
+      camera says.
     input_shape: Height, width and channels that the images must have.
 
   Returns:
@@ -56,7 +54,7 @@ def read(path: str, input_shape: tuple[int, int, int]) -> np.ndarray:
 
   if ending == '.npz':
     npz_files.check_sizes([file], npz_files.MAX_BYTES)
-    images = file.read(('images',), check, optional=_BESIDE)['images']
+    images = file.read(('images',), check, ignores_others=True)['images']
   else:
     images = file.read_single('images', check)
   images = npz_files.as_bytes(file, 'images', images)

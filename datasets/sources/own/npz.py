@@ -262,7 +262,7 @@ def _class_names(file, arrays) -> list[str] | None:
   if 'class_names' not in arrays:
     return None
   names = [
-    rows_lib.name_of(name)
+    rows_lib.class_of(name)
     for name in texts(file, 'class_names', arrays['class_names'])
   ]
   if len(set(names)) < len(names):

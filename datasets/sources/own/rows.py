@@ -54,7 +54,7 @@ NUMBER = re.compile(
 _OWNER = re.compile(
   '(client|owner|user|hospital|site|patient|device|writer|subject|participant|'
   'institution|cent(er|re)|clinic|school|bank|customer|person|student|silo|'
-  'node|branch|u)(ids?|s|names?|nr|no|number)?'
+  'node|branch)(ids?|s|names?|nr|no|number)?|uids?'
 )
 
 
@@ -184,46 +184,46 @@ def check_no_owners(
 
 
 def read(
-  rows: Mapping[str, Rows],
-  class_names: Sequence[str] | None = None,
-  *,
-  may_lack_all: bool = False,
+  rows: Mapping[str, Rows], class_names: Sequence[str] | None = None
 ) -> Labelled:
   """Checks labels and owners of all splits.
 
   Args:
     rows: The rows by split; there are `TRAIN` and `TEST`.
-    class_names: The classes, where the data say them in their order.
-    may_lack_all: Whether no training example needs a label.
+    class_names: The classes, from `class_of`, where the data say them in their
+      order.
 
   Raises:
     ValueError: If the labels or owners cannot be used.
   """
-  labels = {split: _labels(one) for split, one in rows.items()}
+  # Whoever names the classes apart means them as they are.
+  are_named = class_names is not None
+  labels = {split: _labels(one, are_named) for split, one in rows.items()}
   trained = [split for split in (TRAIN, SERVER) if split in rows]
-  found = _classes([(rows[split], labels[split]) for split in trained])
-  if class_names is None:
-    class_names = _in_order(found)
-    if not (found or may_lack_all):
-      raise rows[TRAIN].wrong(
-        rows[TRAIN].label_field,
-        'no label at all',
-        'give the labels of some training examples',
-      )
+  found = _classes(
+    [(rows[split], labels[split]) for split in trained], are_named
+  )
+  if not found:
+    raise rows[TRAIN].wrong(
+      rows[TRAIN].label_field,
+      'no label at all',
+      'give the labels of some training examples',
+    )
+  class_names = class_names or _in_order(found)
   if len(class_names) < 2:
     raise rows[TRAIN].wrong(
       rows[TRAIN].label_field,
       f'one single class, {class_names[0]!r}',
       'give labels of two classes or more',
     )
-  seen = class_names if may_lack_all else found
   for split, one in rows.items():
-    _check_labels(one, labels[split], seen, may_lack=split == TRAIN)
+    _check_labels(one, labels[split], found, may_lack=split == TRAIN)
   number = {name: index for index, name in enumerate(class_names)}
+  number[None] = UNKNOWN
   return Labelled(
     tuple(class_names),
     {
-      split: np.array([number.get(name, UNKNOWN) for name in own], np.int32)
+      split: np.array([number[name] for name in own], np.int32)
       for split, own in labels.items()
     },
     {split: _owners(one, rows[TRAIN]) for split, one in rows.items()},
@@ -231,14 +231,15 @@ def read(
   )
 
 
-def _labels(rows: Rows) -> list[str | None]:
+def _labels(rows: Rows, are_named: bool) -> list[str | None]:
   """Returns the labels in the form in which they are compared."""
   known = {}
   for row, text in enumerate(rows.labels):
     if text is None or text in known:
       continue
     name = name_of(text)
-    if re.sub(r'[\s_]', '', name).lower() in _NO_LABEL:
+    is_mark = re.sub(r'[\s_]', '', name).lower() in _NO_LABEL
+    if is_mark and not are_named:
       count = sum(text == other for other in rows.labels)
       raise rows.wrong(
         rows.label_field,
@@ -246,32 +247,36 @@ def _labels(rows: Rows) -> list[str | None]:
         f'if that means that there is no label, {rows.no_label}; if it is a '
         'class, give it another name',
       )
-    known[text] = _number_of(name)
+    known[text] = class_of(name)
   return [None if text is None else known[text] for text in rows.labels]
 
 
-def _number_of(name: str) -> str:
-  """Returns whole numbers in one form: a column with gaps has 1.0 for 1."""
-  return re.sub(r'^(-?\d+)\.0+$', r'\1', name)
+def class_of(text: str) -> str:
+  """Returns the form in which classes are compared.
+
+  Args:
+    text: As it is written. A column of numbers with gaps has 1.0 for 1.
+  """
+  return re.sub(r'^(-?\d+)\.0+$', r'\1', name_of(text))
 
 
-def _classes(of_training) -> dict[str, tuple[Rows, int]]:
-  """Returns the classes, with the first example of each."""
-  found, folded = {}, {}
+def _classes(of_training, are_named: bool) -> set[str]:
+  """Returns the classes; refuses two that may be one."""
+  found, folded = set(), {}
   for rows, labels in of_training:
     for row, name in enumerate(labels):
       if name is None or name in found:
         continue
-      found[name] = rows, row
+      found.add(name)
       key = name.casefold()
       if NUMBER.fullmatch(name) and 'e' not in key:
         key = decimal.Decimal(name)  # 2.5 is 2.50.
       other = folded.setdefault(key, name)
-      if other != name:
+      if other != name and not are_named:
         raise rows.wrong(
           rows.label_field,
           f'{other!r} and {name!r} ({rows.place(row)})',
-          'write a class in one way',
+          'write a class in one way or, if they are two, give one another name',
         )
   return found
 
@@ -331,7 +336,8 @@ def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
 def _notes(rows, labels, class_names):
   """Says what is odd, and no reason to refuse the data."""
   for split in (VALIDATION, TEST):
-    missing = [n for n in class_names if n not in set(labels.get(split, ()))]
+    present = set(labels.get(split, ()))
+    missing = [name for name in class_names if name not in present]
     if split in rows and missing:
       yield (
         f'{rows[split].path} has no example of {some(missing)}: its figures '

@@ -49,6 +49,7 @@ _DATE = re.compile(
   r'\d{4}[-/]\d\d?([-/]\d\d?([T ].*)?)?|\d\d?[./]\d\d?[./]\d{2,4}.*|'
   r'\d\d?:\d\d(:\d\d.*)?'
 )
+_SEVERAL = 5
 # Minus signs of other alphabets than a keyboard's.
 _MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
 # In any case, and in one form.
@@ -74,6 +75,17 @@ class Table:
   path: str
   columns: Mapping[str, np.ndarray | pa.DictionaryArray]
   has_commas: bool = False
+
+  @functools.cached_property
+  def has_decimal_commas(self) -> bool:
+    """Whether a cell is a number with a comma."""
+    return self.has_commas and any(
+      compute.any(
+        compute.match_substring_regex(c.dictionary, r'^[+-]?\d+,\d+$')
+      ).as_py()
+      for c in self.columns.values()
+      if not isinstance(c, np.ndarray)
+    )
 
   def __len__(self):
     return len(next(iter(self.columns.values()), ()))
@@ -246,6 +258,11 @@ def read(path: str) -> Table:
     raise ValueError(f'{path} cannot be read as a table: {reason}.') from error
 
 
+def forget() -> None:
+  """Frees the memory of the tables that were read last."""
+  _read.cache_clear()
+
+
 # Defaults are asked for before the data are read.
 @functools.lru_cache(maxsize=4)
 def _read(path: str, version) -> Table:
@@ -358,8 +375,8 @@ def _header(path: str, text: str) -> tuple[str, list[str]]:
   line, found = re.split('[\r\n]', text, maxsplit=1)[0], []
   if line.count('"') % 2:
     raise ValueError(
-      f'{path} has a line break within the name of a column: write the names '
-      'in one line.'
+      f'{path} has a line break within the name of a column, or a quotation '
+      'mark that is not closed: write the names in one line, in quotes.'
     )
   for separator in _SEPARATORS:
     names = next(csv.reader([line], delimiter=separator), [])
@@ -494,9 +511,27 @@ def numbers(
       'the training file has numbers there',
     )
   elif others:
-    _check_words(table, name, others, present)
+    _check_words(table, name, others, present, int(plain.sum()))
     return None
+  _check_points(table, name, [cells[i].as_py() for i in np.flatnonzero(plain)])
   return _finite(table, name, values[index])
+
+
+def _check_points(table, name, texts) -> None:
+  """Refuses points that may part thousands, where commas are decimal."""
+  with_point = [text for text in texts if '.' in text]
+  if (
+    with_point
+    and table.has_decimal_commas
+    and all(re.fullmatch(r'\s*[+-]?\d{1,3}\.\d{3}\s*', t) for t in with_point)
+  ):
+    raise wrong(
+      table.path,
+      f'column {name!r}',
+      f'{with_point[0]!r}, where the point may part thousands, since other '
+      'columns have decimal commas',
+      'write numbers without marks between thousands',
+    )
 
 
 def _check_decimal(table, name, with_comma, has_dots) -> None:
@@ -512,7 +547,7 @@ def _check_decimal(table, name, with_comma, has_dots) -> None:
     )
 
 
-def _check_words(table, name, others, present) -> None:
+def _check_words(table, name, others, present, num_plain) -> None:
   """Refuses words of which most look like numbers, or all like dates.
 
   Args:
@@ -520,6 +555,7 @@ def _check_words(table, name, others, present) -> None:
     name: The column.
     others: How often it has each cell that is no number.
     present: How many cells it has with a value.
+    num_plain: How many different numbers it has.
   """
   dates = sum(n for t, n in others.items() if _DATE.fullmatch(t.strip()))
   like = present - sum(others.values())
@@ -527,7 +563,8 @@ def _check_words(table, name, others, present) -> None:
   units = {(m[2] or '') for m in forms.values() if m}
   if len(units - {''}) <= 1:  # Not 1st, 2nd and 3rd.
     like += sum(others[t] for t, m in forms.items() if m)
-  odd = next(iter(others))
+  marks = [text for text, form in forms.items() if not form]
+  odd = marks[0] if len(marks) == 1 else next(iter(others))
   if 2 * dates > present:
     raise wrong(
       table.path,
@@ -535,7 +572,8 @@ def _check_words(table, name, others, present) -> None:
       f'dates or times such as {odd!r}',
       'give numbers, such as the days since a date, or leave the column out',
     )
-  if 2 * like > present:
+  # However often it stands there, one word beside numbers marks what is none.
+  if 2 * like > present or (len(marks) == 1 and num_plain >= _SEVERAL):
     raise wrong(
       table.path,
       f'column {name!r}',

@@ -1,9 +1,12 @@
 """The command line: kinds, flag files, and what is refused."""
 
+import os
+
 import damage
 import pytest
 
 from experiments.config import flags, parts_of_run, settings
+from tff_ssl import setting
 
 
 def parse(*arguments):
@@ -97,6 +100,19 @@ def test_refusals_are_one_line_that_names_the_flag(argument, message):
     parse(argument)
   assert message in str(caught.value)
   assert '\n' not in str(caught.value)
+
+
+def test_long_paths_are_no_flags(tmp_path):
+  path = f'/tmp/{"x" * 200}'
+  values = {'data_dir': setting.Setting('data_dir', str, 'A folder.')}
+  read = flags.read(['run', '--data_dir', path, path], values)
+  assert read == ({'data_dir': path}, [path])
+
+
+def test_a_pipe_is_no_flag_file(tmp_path):
+  os.mkfifo(tmp_path / 'pipe')
+  with pytest.raises(flags.UsageError, match='is a pipe'):
+    parse('--flagfile', str(tmp_path / 'pipe'))
 
 
 def test_flag_file_of_very_many_lines(tmp_path):

@@ -85,6 +85,14 @@ def table(cells, labels='uvuv', name='x'):
       )
     ),
     (table(['1,234', '2,345', '9', '']), ["'1,234'", 'part thousands']),
+    (
+      'x;y;label\n1,5;1.234;u\n2,5;999;v\n3;12.500;u\n',
+      ["'y'", "'1.234'", 'part thousands'],
+    ),
+    (
+      table(['?!', '1', '2', '3', '4', '5', *['?!'] * 6], 'uv' * 6),
+      ["7 of 12 cells such as '?!'"],
+    ),
     (table(['2020-01-31', '2021-02-01'] * 2), ['dates or times', 'days since']),
     (table(['3.1.2020', '4.11.2021'] * 2), ['dates or times']),
     (table(['12:30', '7:05'] * 2), ['dates or times']),

@@ -66,7 +66,9 @@ def assert_equal(found, wanted, order=slice(None)):
   for split in ('train', 'test'):
     ours, theirs = getattr(found, split), getattr(wanted, split)
     by = order if split == 'train' else slice(None)
-    np.testing.assert_array_equal(ours.examples, theirs.examples[by], strict=True)
+    np.testing.assert_array_equal(
+      ours.examples, theirs.examples[by], strict=True
+    )
     np.testing.assert_array_equal(ours.labels, theirs.labels[by])
     assert (ours.client_ids is None) == (theirs.client_ids is None)
     if ours.client_ids is not None:

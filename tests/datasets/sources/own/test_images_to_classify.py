@@ -103,7 +103,7 @@ def npz(**arrays):
     (
       'a.npz',
       npz(labels=np.zeros(3, int)),
-      "found the keys ['labels']; there must be images, may be client_id",
+      "found the keys ['labels']; there must be images",
     ),
     ('a.npz', npz(images=np.array([None])), 'pickled objects'),
     ('a.npz', npz(images=np.zeros((0, 4, 5), 'u1')), '(0, 4, 5)'),

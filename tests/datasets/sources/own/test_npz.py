@@ -186,6 +186,16 @@ def test_classes_may_have_names(folder):
   refused(folder, 'train.npz: labels', '0..2', 'from 0 to 1')
 
 
+def test_named_classes_are_what_they_are_called(folder):
+  write(folder, 'train', class_names=np.array(['1.0', 'a', 'A']))
+  source = load(folder)
+  assert source.class_names == ('1', 'a', 'A')
+  np.testing.assert_array_equal(source.train.labels, LABELS)
+  np.testing.assert_array_equal(source.test.labels, LABELS[:4])
+  write(folder, 'train', class_names=np.array(['unknown', 'a', 'b']))
+  assert load(folder).class_names[0] == 'unknown'
+
+
 def test_classes_are_any_numbers_or_words(folder):
   for labels, names in (
     (LABELS * 50 + 1, ('1', '51', '101')),
