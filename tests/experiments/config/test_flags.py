@@ -6,7 +6,7 @@ import damage
 import pytest
 
 from experiments.config import flags, parts_of_run, settings
-from tff_ssl import setting
+from tff_ssl.setting import Setting
 
 
 def parse(*arguments):
@@ -104,7 +104,7 @@ def test_refusals_are_one_line_that_names_the_flag(argument, message):
 
 def test_long_paths_are_no_flags(tmp_path):
   path = f'/tmp/{"x" * 200}'
-  values = {'data_dir': setting.Setting('data_dir', str, 'A folder.')}
+  values = {'data_dir': Setting('data_dir', str, 'A folder.')}
   read = flags.read(['run', '--data_dir', path, path], values)
   assert read == ({'data_dir': path}, [path])
 
