@@ -21,7 +21,7 @@ _TARGETS = {
   'contract': (9, 2),
   'parts': (9, 2),
   'runs': (9, 2),
-  'ray': (4, 1),
+  'ray': (10, 2),
   'notebooks': (5, 1),
   'cases': (3, 1),
   'tables': (2, 1),
