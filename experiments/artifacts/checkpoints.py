@@ -199,6 +199,8 @@ class CheckpointManager:
       for path, number in reversed(self._checkpoints().items()):
         if number > round_number:
           _remove(path)
+          # A sound one may take its name.
+          self._damaged.discard(path)
       run_folder.sync_folder(self._folder)
     except OSError as error:
       raise CheckpointError(

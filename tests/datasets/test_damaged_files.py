@@ -20,7 +20,6 @@ from datasets.sources.own import (
   examples_to_classify,
   image_folder,
   image_sets,
-  images_to_classify,
   npz,
   npz_sets,
   table,
@@ -288,7 +287,7 @@ def test_npz_to_classify(tmp_path):
   np.savez(path, images=IMAGES, labels=LABELS)
   damage.try_all(
     path,
-    lambda: plain(images_to_classify.read(str(path), (6, 5, 1))),
+    lambda: plain(examples_to_classify.read(str(path), (6, 5, 1), {})),
     {**damage.NPZ, **damage.pickles(canary)},
   )
   assert not canary.exists()
@@ -306,7 +305,7 @@ def test_images_to_classify(ending, mutators, tmp_path):
     Image.fromarray(IMAGES[0]).save(path)
   damage.try_all(
     path,
-    lambda: plain(images_to_classify.read(str(path), (6, 5, 1))),
+    lambda: plain(examples_to_classify.read(str(path), (6, 5, 1), {})),
     mutators,
     may_differ=PIXELS if ending == '.jpg' else ['flip', 'zeros inside'],
   )

@@ -58,7 +58,7 @@ def test_a_dry_run_understands_the_folder(folder, of_folder, capsys):
   assert run.main(['run', *of_folder, *ROBUST, where, '--dry_run']) == 0
   said = capsys.readouterr().out
   assert '--partition=native' in said and '--image_folder_side=8' in said
-  assert 'images in data: 180 train, 20 validation and 60 test examples' in said
+  assert 'in data: 180 train, 20 validation and 60 test examples' in said
   assert '120 of the training examples have no label' in said
   assert '2 clients with 60/60/60 examples' in said
   assert 'from 1 of 3 clients' in said

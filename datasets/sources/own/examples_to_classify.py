@@ -1,26 +1,24 @@
 """Reads a user's files for a classifier: pictures, tables and texts.
 
-What a file becomes is what it would have become in training.
+What a file becomes is what it would have become in training. The files are not
+trusted: their form is checked before their pixels are read, and nothing is
+unpickled.
 """
 
+import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from datasets.files import square_images
-from datasets.sources.own import (
-  features,
-  images_to_classify,
-  tables,
-  text,
-  word_numbers,
-)
+from datasets.files import npz_files, square_images
+from datasets.sources.own import features, npz, tables, text, word_numbers
 from datasets.sources.own.rows import CLIENT
 
 KINDS = ('pictures', 'table', 'text')
 _TABLES = ('.csv', '.parquet')
+_ARRAYS = ('.npz', '.npy')
 _PICTURES = ('.png', '.jpg', '.jpeg')
 # Pixels of what was divided by 255, or by 16 and more.
 _DARK = 16
@@ -34,27 +32,38 @@ def read(
   Args:
     path: The file. Where `kind` is 'table' or 'text', a CSV or Parquet file
       with the columns of the training file; labels and owners may be missing.
-      Else one of images, as `images_to_classify.read` takes it. Where `kind` is
-      'pictures', single pictures are scaled and cut as in training, and in any
-      size.
+      Else an npz file with the array `images`, an npy file that is that array,
+      `[N, H, W]`, which are grey, or `[N, H, W, C]`, of `uint8` or of floats
+      from 0 to 1; or a PNG or JPEG file. Where `kind` is 'pictures', it is
+      scaled and cut as in training, and has any size.
     input_shape: The shape of an example.
     preprocessing: `Source.preprocessing`; empty if it is `None`.
 
   Returns:
-    The examples; strings `[N]` for 'text'. And what the training examples did
-    not have, for each: a text, which is empty where nothing is unusual.
+    The examples: images `uint8 [N, H, W, C]`, vectors `float32 [N, F]`, or
+    strings `[N]`. And for each a text that says what the training examples did
+    not have; it is empty where nothing is unusual.
 
   Raises:
     ValueError: If the file is absent, damaged or of another form.
   """
   kind = preprocessing.get('kind')
   ending = pathlib.Path(path).suffix.lower()
-  if kind in ('table', 'text'):
-    return _read_rows(path, ending, kind, preprocessing)
+  endings = _TABLES if kind in ('table', 'text') else (*_ARRAYS, *_PICTURES)
+  if ending not in endings:
+    listed = (' or ' if endings == _TABLES else ', ').join(endings)
+    raise ValueError(
+      f'{path} has an unknown ending: give files that end in {listed}.'
+    )
+  if not pathlib.Path(path).is_file():
+    raise ValueError(f'{path}: no such file; give the path of one.')
+  if endings == _TABLES:
+    return _read_rows(path, kind, preprocessing)
   if kind == 'pictures' and ending in _PICTURES:
-    images = _read_picture(path, input_shape)
+    side, _, channels = input_shape
+    images = square_images.read([pathlib.Path(path)], side, channels)
   else:
-    images = images_to_classify.read(path, input_shape)
+    images = _read_images(path, ending, input_shape)
   tops = images.reshape(len(images), -1).max(axis=1)
   return images, [
     f'no pixel is above {top}, where 255 is white' if 0 < top < _DARK else ''
@@ -62,12 +71,7 @@ def read(
   ]
 
 
-def _read_rows(path, ending, kind, preprocessing):
-  if ending not in _TABLES:
-    raise ValueError(
-      f'{path} has an unknown ending: give files that end in '
-      f'{" or ".join(_TABLES)}, as those that the model was trained on.'
-    )
+def _read_rows(path, kind, preprocessing):
   table = tables.read(path)
   if kind == 'table':
     encoding = features.Encoding(
@@ -87,8 +91,32 @@ def _read_rows(path, ending, kind, preprocessing):
   return np.array(texts, object), said
 
 
-def _read_picture(path, input_shape):
-  if not pathlib.Path(path).is_file():
-    raise ValueError(f'{path}: no such file; give the path of one.')
-  side, _, channels = input_shape
-  return square_images.read([pathlib.Path(path)], side, channels)
+def _read_images(path, ending, input_shape) -> np.ndarray:
+  """Returns images of the size that the model takes, `uint8 [N, H, W, C]`."""
+  check_shape = functools.partial(_check_shape, path, input_shape)
+  if ending not in ('.npz', '.npy'):
+    return square_images.unscaled(pathlib.Path(path), check_shape)[np.newaxis]
+  writer = 'np.savez' if ending == '.npz' else 'np.save'
+  file = npz_files.NpzFile(path, f'write it with {writer}')
+
+  def check(headers):
+    npz.check_headers(file, headers)
+    # Without an axis of channels, images are grey.
+    check_shape((*headers['images'][0][1:], 1)[:3])
+
+  if ending == '.npz':
+    npz_files.check_sizes([file], npz_files.MAX_BYTES)
+    images = file.read(('images',), check, ignores_others=True)['images']
+  else:
+    images = file.read_single('images', check)
+  images = npz_files.as_bytes(file, 'images', images)
+  return np.ascontiguousarray(images.reshape(-1, *input_shape))
+
+
+def _check_shape(path, input_shape, shape) -> None:
+  if tuple(shape) != tuple(input_shape):
+    raise ValueError(
+      f'{path}: found images of {list(shape)} (height, width, channels), and '
+      f'the model takes {list(input_shape)}; resize or convert them as those '
+      'that it was trained on.'
+    )

@@ -14,7 +14,6 @@ and the contents of all files and of the size of the squares.
 """
 
 import dataclasses
-import functools
 import hashlib
 import os
 import pathlib
@@ -32,7 +31,6 @@ from datasets.sources import run_profiles
 from datasets.sources.own import npz, rows
 from datasets.sources.own.rows import SERVER, TEST, TRAIN, VALIDATION, Rows
 from datasets.sources.source import Source
-from datasets.sources.source_spec import SourceSpec
 from tff_ssl.setting import Setting
 
 UNLABELLED = '_unlabelled'
@@ -109,18 +107,16 @@ def load(
     'images',
   )
   clients = len(set(folders.rows[TRAIN].owners))
-  return rows.source(
-    folders.labelled.splits(images),
+  return folders.labelled.source(
+    f'images of {clients:,} client{"" if clients == 1 else "s"}',
+    data_dir,
+    images,
     name='image_folder',
     version=f'image-folder-{digest}',
-    title=rows.title('images', data_dir, folders.labelled.labels)
-    + f'; {clients:,} client{"" if clients == 1 else "s"}',
-    num_classes=len(folders.labelled.class_names),
     mean=mean,
     stddev=stddev,
     background=npz_files.background(images[TRAIN]),
-    names=folders.labelled.class_names,
-    notes=(*folders.labelled.notes, *folders.notes),
+    notes=folders.notes,
     preprocessing={'kind': 'pictures', 'side': side},
   )
 
@@ -229,20 +225,14 @@ def _count_server(folder: str) -> int:
   return len(_rows(path, {None: path}).examples)
 
 
-SPEC = SourceSpec(
+SPEC = rows.spec(
+  run_profiles.OWN_IMAGES,
+  _count_owners,
+  _count_server,
   name='image_folder',
   description='your own pictures, <data_dir>/train/<client>/<class>/*.png or '
   '*.jpg and test/<class>/',
   load=load,
   check_files=check_files,
   settings=(SIDE,),
-  has_native_split=True,
-  may_lack_labels=True,
-  is_of_user=True,
-  defaults=functools.partial(
-    rows.defaults_of,
-    run_profiles.OWN_IMAGES,
-    count_owners=_count_owners,
-    count_server=_count_server,
-  ),
 )

@@ -33,7 +33,6 @@ from datasets.sources import run_profiles
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import SERVER, SPLITS, TEST, TRAIN, Rows
 from datasets.sources.source import UNKNOWN, Source
-from datasets.sources.source_spec import SourceSpec
 
 OWNERS = 'client_ids'
 _OPTIONAL = (OWNERS, 'class_names')
@@ -90,25 +89,21 @@ def load(
     },
     names,
   )
-  splits = labelled.splits(
-    {split: images_of(files[split], arrays[split]) for split in files}
-  )
+  images = {split: images_of(files[split], arrays[split]) for split in files}
   for split, file in files.items():
-    check_same_shape(splits[TRAIN].examples, splits[split].examples, file)
+    check_same_shape(images[TRAIN], images[split], file)
   # What is learnt of colours is what clients see.
-  images = splits[TRAIN].examples
-  mean, stddev = npz_files.moments(images, files[TRAIN], 'images')
-  return rows_lib.source(
-    splits,
+  mean, stddev = npz_files.moments(images[TRAIN], files[TRAIN], 'images')
+  return labelled.source(
+    'npz files',
+    data_dir,
+    images,
     name='npz',
     version=f'npz-{npz_files.digest(file.path for file in files.values())}',
-    title=rows_lib.title('npz files', data_dir, labelled.labels),
-    num_classes=len(labelled.class_names),
     mean=mean,
     stddev=stddev,
-    background=npz_files.background(images),
-    names=labelled.class_names,
-    notes=(*labelled.notes, *_not_read(files)),
+    background=npz_files.background(images[TRAIN]),
+    notes=_not_read(files),
   )
 
 
@@ -318,19 +313,13 @@ def _count_server(folder: str) -> int:
   return _file(SERVER, folder).length('labels')
 
 
-SPEC = SourceSpec(
+SPEC = rows_lib.spec(
+  run_profiles.OWN_IMAGES,
+  _count_owners,
+  _count_server,
   name='npz',
   description='your own <data_dir>/train.npz and test.npz, maybe '
   'validation.npz and server.npz',
   load=load,
   check_files=check_files,
-  has_native_split=True,
-  may_lack_labels=True,
-  is_of_user=True,
-  defaults=functools.partial(
-    rows_lib.defaults_of,
-    run_profiles.OWN_IMAGES,
-    count_owners=_count_owners,
-    count_server=_count_server,
-  ),
 )

@@ -12,6 +12,7 @@ import collections
 import dataclasses
 import decimal
 import difflib
+import functools
 import os
 import re
 import unicodedata
@@ -22,6 +23,7 @@ import numpy as np
 
 from datasets.sources import run_profiles
 from datasets.sources.source import UNKNOWN, Source, Split
+from datasets.sources.source_spec import SourceSpec
 
 TRAIN, SERVER, VALIDATION, TEST = 'train', 'server', 'validation', 'test'
 # The order of reports.
@@ -30,23 +32,16 @@ SPLITS = (TRAIN, SERVER, VALIDATION, TEST)
 CLIENT = 'client_id'
 
 # How people write that a cell has no value.
-MISSING = frozenset(
-  ('', 'na', 'n/a', '#n/a', '<na>', 'nan', 'null', 'nil', 'none', 'missing')
-  + ('?', '-', '--', '.')
-)
-# And that an example has no label.
-_NO_LABEL = MISSING | frozenset(
-  ('unlabeled', 'unlabelled', 'notlabeled', 'notlabelled', 'nolabel', 'unknown')
-  + (
-    'unknownlabel',
-    'undefined',
-    'unclassified',
-    'unsorted',
-    'tbd',
-    'todo',
-    '-1',
-  )
-)
+MISSING = {
+  *('', 'na', 'n/a', '#n/a', '<na>', 'nan', 'null', 'nil', 'none', 'missing'),
+  *('?', '-', '--', '.'),
+}
+# And that an example has no label, without blanks and underscores.
+_NO_LABEL = MISSING | {
+  *('unlabeled', 'unlabelled', 'notlabeled', 'notlabelled', 'nolabel'),
+  *('unknown', 'unknownlabel', 'undefined', 'unclassified', 'unsorted'),
+  *('tbd', 'todo', '-1'),
+}
 # 007 is a word. Arrow, which is faster, reads the pattern as Python does.
 NUMBER = re.compile(
   r'[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?', re.ASCII
@@ -111,16 +106,40 @@ class Labelled:
   owners: Mapping[str, np.ndarray | None]
   notes: tuple[str, ...]
 
-  def splits(self, examples: Mapping[str, np.ndarray]) -> dict[str, Split]:
-    """Returns the splits.
+  def source(
+    self,
+    kind: str,
+    data_dir: str,
+    examples: Mapping[str, np.ndarray],
+    *,
+    notes: Iterable[str] = (),
+    **fields,
+  ) -> Source:
+    """Returns the data set.
 
     Args:
-      examples: The encoded examples of each.
+      kind: What the data are, such as 'npz files', for reports.
+      data_dir: Their folder.
+      examples: The encoded examples of each split.
+      notes: What a run says of them, beside `notes`.
+      **fields: The other fields of `Source`.
     """
-    return {
+    splits = {
       name: Split(examples[name], self.labels[name], self.owners[name])
       for name in self.labels
     }
+    return Source(
+      title=_title(kind, data_dir, self.labels),
+      train=splits[TRAIN],
+      server=splits.get(SERVER),
+      test=splits[TEST],
+      validation=splits.get(VALIDATION),
+      num_classes=len(self.class_names),
+      names=self.class_names,
+      mirrorable=False,
+      notes=(*self.notes, *notes),
+      **fields,
+    )
 
 
 def wrong(path: str, field: str, found: object, remedy: str) -> ValueError:
@@ -369,64 +388,45 @@ def some(names: Sequence[str], most: int = 5) -> str:
   return f'{listed} and {more} more' if more > 0 else listed
 
 
-def title(kind: str, data_dir: str, labels: Mapping[str, np.ndarray]) -> str:
-  """Returns what reports say of the data.
-
-  Args:
-    kind: What they are, such as 'npz files'.
-    data_dir: Their folder.
-    labels: Those of each split.
-  """
+def _title(kind, data_dir, labels) -> str:
+  """Returns what the data are, and how many."""
   sizes = [f'{len(labels[name]):,} {name}' for name in SPLITS if name in labels]
-  unlabelled = np.count_nonzero(labels[TRAIN] == UNKNOWN)
   folder = os.path.basename(os.path.abspath(data_dir))
-  return (
+  title = (
     f'{kind} in {folder}: {", ".join(sizes[:-1])} and {sizes[-1]} examples'
-    + (
-      f'; {unlabelled:,} of the training examples have no label'
-      if unlabelled
-      else ''
-    )
   )
+  if unlabelled := np.count_nonzero(labels[TRAIN] == UNKNOWN):
+    title += f'; {unlabelled:,} of the training examples have no label'
+  return title
 
 
-def source(
-  splits: Mapping[str, Split], *, notes: Iterable[str] = (), **fields
-) -> Source:
-  """Returns the source of checked splits.
-
-  Args:
-    splits: By name.
-    notes: What a run says of the data.
-    **fields: The other fields of `Source`.
-  """
-  return Source(
-    train=splits[TRAIN],
-    server=splits.get(SERVER),
-    test=splits[TEST],
-    validation=splits.get(VALIDATION),
-    mirrorable=False,
-    notes=tuple(notes),
-    **fields,
-  )
-
-
-def defaults_of(
+def spec(
   profile: Mapping[str, Any],
-  given: Mapping[str, Any],
   count_owners: Callable[[str], int],
   count_server: Callable[[str], int],
-) -> Mapping[str, Any]:
-  """Returns the runner's defaults, as far as the files decide on them.
+  **fields,
+) -> SourceSpec:
+  """Returns the record of a format.
 
   Args:
     profile: The defaults of data that name no owners and no server.
-    given: The settings that the user gave.
     count_owners: From the folder to the number of owners that the training
       examples name. Where it fails, there are none: who loads the data reports
       the error.
     count_server: Likewise, to the number of the server's own examples.
+    **fields: The other fields of `SourceSpec`.
   """
+  return SourceSpec(
+    has_native_split=True,
+    may_lack_labels=True,
+    is_of_user=True,
+    defaults=functools.partial(_defaults, profile, count_owners, count_server),
+    **fields,
+  )
+
+
+def _defaults(profile, count_owners, count_server, given) -> Mapping[str, Any]:
+  """Returns the runner's defaults, as far as the files decide on them."""
   folder = given.get('data_dir')
   if folder is None:
     return profile

@@ -20,7 +20,6 @@ from datasets.sources import run_profiles
 from datasets.sources.own import features, rows, tables
 from datasets.sources.own.rows import CLIENT, SERVER, TRAIN
 from datasets.sources.source import Source
-from datasets.sources.source_spec import SourceSpec
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
@@ -38,33 +37,28 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
       described above.
   """
   del cache_dir
-  paths = check_files(data_dir)
+  paths = tables.paths_of('table', data_dir)
   found, rows_of = tables.rows_of(paths)
   labelled = rows.read(rows_of)
   beside = (tables.LABEL, CLIENT)
   encoding = features.Encoding.of(
     found[TRAIN], found[TRAIN].columns.keys() - set(beside)
   )
-  splits = labelled.splits(
-    {name: encoding.encode(table, beside) for name, table in found.items()}
-  )
-  mean, stddev = features.moments(splits[TRAIN].examples, len(encoding.numbers))
-  return rows.source(
-    splits,
+  examples = {
+    name: encoding.encode(table, beside) for name, table in found.items()
+  }
+  mean, stddev = features.moments(examples[TRAIN], len(encoding.numbers))
+  return labelled.source(
+    'tables',
+    data_dir,
+    examples,
     name='table',
     version=f'table-{npz_files.digest(paths.values())}',
-    title=rows.title('tables', data_dir, labelled.labels),
-    num_classes=len(labelled.class_names),
-    names=labelled.class_names,
     mean=mean,
     stddev=stddev,
     background=0,
     columns=encoding.columns,
-    notes=(
-      *labelled.notes,
-      *encoding.notes,
-      *_unusual(encoding, found),
-    ),
+    notes=(*encoding.notes, *_unusual(encoding, found)),
     facts=encoding.facts,
     preprocessing={
       'kind': 'table',
@@ -88,32 +82,14 @@ def _unusual(encoding, found):
       )
 
 
-def check_files(data_dir: str | None) -> dict[str, str]:
-  """Returns the files by split after checking that they exist.
-
-  Args:
-    data_dir: As in `load`.
-
-  Raises:
-    ValueError: If a training or test file is absent, or there are two.
-  """
-  return tables.paths_of('table', data_dir)
-
-
-SPEC = SourceSpec(
+SPEC = rows.spec(
+  run_profiles.OWN_TABLE,
+  tables.count_owners,
+  functools.partial(tables.count_rows, SERVER),
   name='table',
   description='your own rows of numbers and words, <data_dir>/train.csv and '
   'test.csv, or .parquet',
   load=load,
-  check_files=check_files,
+  check_files=functools.partial(tables.paths_of, 'table'),
   form='vectors',
-  has_native_split=True,
-  may_lack_labels=True,
-  is_of_user=True,
-  defaults=functools.partial(
-    rows.defaults_of,
-    run_profiles.OWN_TABLE,
-    count_owners=tables.count_owners,
-    count_server=functools.partial(tables.count_rows, SERVER),
-  ),
 )

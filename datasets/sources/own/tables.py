@@ -49,6 +49,7 @@ _DATE = re.compile(
   r'\d{4}[-/]\d\d?([-/]\d\d?([T ].*)?)?|\d\d?[./]\d\d?[./]\d{2,4}.*|'
   r'\d\d?:\d\d(:\d\d.*)?'
 )
+# From so many different numbers on, they are no codes of classes.
 _SEVERAL = 5
 # Minus signs of other alphabets than a keyboard's.
 _MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
@@ -513,17 +514,18 @@ def numbers(
   elif others:
     _check_words(table, name, others, present, int(plain.sum()))
     return None
-  _check_points(table, name, [cells[i].as_py() for i in np.flatnonzero(plain)])
+  if table.has_decimal_commas:
+    _check_points(
+      table, name, [cells[i].as_py() for i in np.flatnonzero(plain)]
+    )
   return _finite(table, name, values[index])
 
 
 def _check_points(table, name, texts) -> None:
   """Refuses points that may part thousands, where commas are decimal."""
   with_point = [text for text in texts if '.' in text]
-  if (
-    with_point
-    and table.has_decimal_commas
-    and all(re.fullmatch(r'\s*[+-]?\d{1,3}\.\d{3}\s*', t) for t in with_point)
+  if with_point and all(
+    re.fullmatch(r'\s*[+-]?\d{1,3}\.\d{3}\s*', text) for text in with_point
   ):
     raise wrong(
       table.path,

@@ -22,7 +22,6 @@ from datasets.sources import run_profiles
 from datasets.sources.own import rows, tables, word_numbers
 from datasets.sources.own.rows import CLIENT, SERVER, TRAIN
 from datasets.sources.source import Source
-from datasets.sources.source_spec import SourceSpec
 from tff_ssl.setting import Setting
 
 TEXT = 'text'
@@ -70,7 +69,7 @@ def load(
       described above.
   """
   del cache_dir
-  paths = check_files(data_dir)
+  paths = tables.paths_of('text', data_dir)
   found, rows_of = tables.rows_of(paths, [TEXT])
   labelled = rows.read(rows_of)
   texts = {split: texts_of(table) for split, table in found.items()}
@@ -81,18 +80,14 @@ def load(
     raise rows.wrong(
       paths[TRAIN], f'column {TEXT!r}', 'no word at all', 'give texts'
     )
-  splits = labelled.splits(
-    {split: word_numbers.encode(layer, own) for split, own in texts.items()}
-  )
   others = [n for n in found[TRAIN].columns if n not in _KNOWN]
   digest = npz_files.digest(paths.values())
-  return rows.source(
-    splits,
+  return labelled.source(
+    'texts',
+    data_dir,
+    {split: word_numbers.encode(layer, own) for split, own in texts.items()},
     name='text',
     version=f'text-{digest}-{length}-{vocabulary}',
-    title=rows.title('texts', data_dir, labelled.labels),
-    num_classes=len(labelled.class_names),
-    names=labelled.class_names,
     mean=(0.0,),
     stddev=(1.0,),
     background=0,
@@ -102,24 +97,9 @@ def load(
       f'{sum(size > length for size in sizes):,} of {len(sizes):,} training '
       f'texts have more than {length} words, which are cut off.',
     ),
-    notes=(
-      *labelled.notes,
-      *([f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others)),
-    ),
+    notes=[f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others),
     preprocessing={'kind': 'text', 'words': list(words), 'length': length},
   )
-
-
-def check_files(data_dir: str | None) -> dict[str, str]:
-  """Returns the files by split after checking that they exist.
-
-  Args:
-    data_dir: As in `load`.
-
-  Raises:
-    ValueError: If a training or test file is absent, or there are two.
-  """
-  return tables.paths_of('text', data_dir)
 
 
 def texts_of(table: tables.Table) -> list[str]:
@@ -156,21 +136,15 @@ def _count_words(path: str, texts: list[str]) -> list[int]:
   return [len(one) for one in words]
 
 
-SPEC = SourceSpec(
+SPEC = rows.spec(
+  run_profiles.OWN_TEXTS,
+  tables.count_owners,
+  functools.partial(tables.count_rows, SERVER),
   name='text',
   description='your own texts, in the column text of <data_dir>/train.csv and '
   'test.csv, or .parquet',
   load=load,
-  check_files=check_files,
+  check_files=functools.partial(tables.paths_of, 'text'),
   form='tokens',
   settings=(LENGTH, VOCABULARY),
-  has_native_split=True,
-  may_lack_labels=True,
-  is_of_user=True,
-  defaults=functools.partial(
-    rows.defaults_of,
-    run_profiles.OWN_TEXTS,
-    count_owners=tables.count_owners,
-    count_server=functools.partial(tables.count_rows, SERVER),
-  ),
 )

@@ -71,6 +71,17 @@ def saved(folder, *numbers, **options):
   return saver
 
 
+def test_a_damaged_checkpoint_may_be_dropped_before_the_next_save(tmp_path):
+  saved(tmp_path, 1, 2)
+  damaged = tmp_path / 'round_00000002' / 'state.npz'
+  damaged.write_bytes(damaged.read_bytes()[:-1])
+  again = manager(tmp_path)
+  assert again.load_latest()[0] == 1
+  again.drop_after(1)
+  again.save(2, make_state(2))
+  assert_latest(tmp_path, 2)
+
+
 def assert_latest(folder, round_number, seed=None):
   """Asserts that the round is loaded, and its state is that of the seed."""
   loader = manager(folder)

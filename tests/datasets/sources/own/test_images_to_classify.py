@@ -6,9 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.sources.own import images_to_classify
+from datasets.sources.own import examples_to_classify
 
 GREY, COLOUR = (4, 5, 1), (4, 5, 3)
+
+
+def read(path, shape):
+  images, _ = examples_to_classify.read(path, shape, {})
+  return images
 
 
 @pytest.fixture
@@ -26,21 +31,21 @@ def test_an_npz_file_of_the_users(bytes_of, tmp_path):
   images = bytes_of(3, 4, 5)
   others = {'labels': np.zeros(3, int), 'client_ids': np.array(list('xyz'))}
   path = save_npz(tmp_path / 'a.npz', images=images, **others)
-  found = images_to_classify.read(path, GREY)
+  found = read(path, GREY)
   assert found.dtype == np.uint8
   np.testing.assert_array_equal(found, images[..., np.newaxis])
   colour = bytes_of(2, 4, 5, 3)
   path = save_npz(tmp_path / 'b.NPZ', images=colour)
   # `np.savez` adds the ending that it knows.
   (tmp_path / 'b.NPZ.npz').rename(path)
-  np.testing.assert_array_equal(images_to_classify.read(path, COLOUR), colour)
+  np.testing.assert_array_equal(read(path, COLOUR), colour)
 
 
 @pytest.mark.parametrize('dtype', [np.float16, np.float32, np.float64])
 def test_floats_from_0_to_1(dtype, bytes_of, tmp_path):
   images = bytes_of(3, 4, 5, 1)
   np.save(tmp_path / 'a.npy', (images / 255).astype(dtype))
-  found = images_to_classify.read(str(tmp_path / 'a.npy'), GREY)
+  found = read(str(tmp_path / 'a.npy'), GREY)
   np.testing.assert_array_equal(found, images)
 
 
@@ -55,7 +60,7 @@ def test_pictures(bytes_of, tmp_path):
     ('d.png', palette, COLOUR, palette.convert('RGB')),
   ):
     image.save(tmp_path / name)
-    found = images_to_classify.read(str(tmp_path / name), shape)
+    found = read(str(tmp_path / name), shape)
     assert found.shape == (1, *shape) and found.dtype == np.uint8
     expected = np.asarray(expected).reshape(shape)
     np.testing.assert_array_equal(found[0], expected)
@@ -63,11 +68,11 @@ def test_pictures(bytes_of, tmp_path):
   exif = Image.Exif()
   exif[0x0112] = 8  # Left of its top.
   Image.fromarray(turned).save(tmp_path / 'turned.png', exif=exif)
-  found = images_to_classify.read(str(tmp_path / 'turned.png'), GREY)
+  found = read(str(tmp_path / 'turned.png'), GREY)
   np.testing.assert_array_equal(found[0, ..., 0], grey)
   for name in ('e.jpg', 'f.jpeg'):
     Image.fromarray(np.full((4, 5), 77, np.uint8)).save(tmp_path / name)
-    assert (images_to_classify.read(str(tmp_path / name), GREY) == 77).all()
+    assert (read(str(tmp_path / name), GREY) == 77).all()
 
 
 def png(path, array=None, mode=None, **options):
@@ -137,4 +142,4 @@ def test_what_cannot_be_read(name, write, message, tmp_path, refusal):
   if write is not None:
     write(path)
   with refusal(message, str(path)):
-    images_to_classify.read(str(path), GREY)
+    read(str(path), GREY)
