@@ -66,23 +66,13 @@ class TooFewLabels(ValueError):
   def __init__(
     self,
     label: int,
-    found: int,
     quotas: np.ndarray,
     counts: np.ndarray,
     name: str = SERVER_EXAMPLES.name,
     class_name: str | None = None,
   ):
-    """Initializes the error.
-
-    Args:
-      label: The class.
-      found: How many examples it has.
-      quotas: `int64 [d]`, how many of each class are asked for.
-      counts: `int64 [d]`, how many there are of each class.
-      name: The setting that asks for them.
-      class_name: The name of the class, if it has one.
-    """
-    self.values = label, found, quotas, counts
+    """Initializes the error: a class, and `int64 [d]` asked for and found."""
+    self.values = label, quotas, counts
     named = str(label) if class_name is None else repr(class_name)
     most = int(counts.min()) * len(counts)
     remedy = (
@@ -92,16 +82,11 @@ class TooFewLabels(ValueError):
     )
     super().__init__(
       f'{name}={quotas.sum()} asks for {quotas[label]} labelled examples of '
-      f'the class {named}, which has {found}: {remedy}.'
+      f'the class {named}, which has {counts[label]}: {remedy}.'
     )
 
   def of(self, name: str, class_names: Sequence[str]) -> 'TooFewLabels':
-    """Returns the error with the words of whoever asked.
-
-    Args:
-      name: The setting that asks for the examples.
-      class_names: The d names.
-    """
+    """Returns the error with the setting that asked and the class's name."""
     return TooFewLabels(
       *self.values, name=name, class_name=class_names[self.values[0]]
     )
@@ -173,14 +158,7 @@ class Assignment:
     return np.diff(self.offsets)
 
   def client_indices(self, client: int) -> np.ndarray:
-    """Returns the examples of one client, `int64 [n]`.
-
-    Args:
-      client: The client's index in `[0, K)`.
-
-    Raises:
-      ValueError: If there is no such client.
-    """
+    """Returns the examples of one client in `[0, K)`, `int64 [n]`."""
     if not 0 <= client < self.num_clients:
       raise ValueError(
         f'client={client} does not exist: choose one in '
@@ -199,11 +177,8 @@ def class_quotas(
 ) -> np.ndarray:
   """Returns how many examples of each class the server holds, `int64 [d]`.
 
-  Args:
-    server_examples: N_s, the size of the server set.
-    num_classes: d. If N_s is not divisible by d, the remainder goes to randomly
-      drawn classes, one example each.
-    rng: The random stream that draws these classes.
+  If N_s is not divisible by d, the remainder goes to randomly drawn classes,
+  one example each.
   """
   each, remainder = divmod(server_examples, num_classes)
   quotas = np.full(num_classes, each, np.int64)
@@ -218,19 +193,17 @@ def draw_class_uniform(
   rng: np.random.Generator,
   owner: np.ndarray | None = None,
 ) -> np.ndarray:
-  """Draws a quota of examples of each class.
+  """Draws a quota of examples of each class from `candidates`, `int64 [M]`.
 
   Args:
     labels: `int [N]`, the classes of all examples.
-    candidates: `int64 [M]`, the examples to draw from.
     quotas: `int64 [d]`, how many of each class.
-    rng: The random stream.
     owner: `int64 [N]`, the owner of each example, if each class should come
       from as many owners as possible. Owners then take turns: each gives one
       example per turn. Those who gave the fewest so far come first.
 
   Returns:
-    `int64 [sum(quotas)]`, a subset of `candidates` in random order.
+    `int64 [sum(quotas)]`, in random order.
 
   Raises:
     TooFewLabels: If a class has fewer candidates than its quota.
@@ -244,23 +217,18 @@ def draw_class_uniform(
   for label, quota in enumerate(quotas):
     members = shuffled[labels[shuffled] == label]
     if len(members) < quota:
-      raise TooFewLabels(label, len(members), quotas, counts)
+      raise TooFewLabels(label, quotas, counts)
     if owner is not None:
-      members = members[_in_turn(owner[members], taken)]
+      # In each turn, owners who have given the fewest come first.
+      own = owner[members]
+      members = members[np.lexsort((taken[own], turns(own)))]
       taken += np.bincount(owner[members[:quota]], minlength=len(taken))
     drawn.append(members[:quota])
   return rng.permutation(np.concatenate(drawn))
 
 
 def turns(owners: np.ndarray) -> np.ndarray:
-  """Returns how many examples of the same owner come before each example.
-
-  Args:
-    owners: `int64 [n]`, the owner of each example.
-
-  Returns:
-    `int64 [n]`, from 0 on for each owner.
-  """
+  """Returns how many examples of its owner come before each, `int64 [n]`."""
   order = np.argsort(owners, kind='stable')
   turn = np.empty(len(owners), np.int64)
   first_of_owner = np.searchsorted(owners[order], owners[order])
@@ -268,37 +236,12 @@ def turns(owners: np.ndarray) -> np.ndarray:
   return turn
 
 
-def _in_turn(owners: np.ndarray, taken: np.ndarray) -> np.ndarray:
-  """Orders examples so that owners take turns, one example per turn.
-
-  Args:
-    owners: `int64 [n]`, the owner of each example.
-    taken: `int64 [K]`, how many examples each owner has given before. In each
-      turn, owners with the fewest come first.
-
-  Returns:
-    `int64 [n]`, the positions of the examples in this order.
-  """
-  return np.lexsort((taken[owners], turns(owners)))
-
-
 def draw_server_set(
   labels: np.ndarray, num_classes: int, server_examples: int, seed: int
 ) -> np.ndarray:
-  """Draws a class-uniform server set from all labelled examples.
+  """Draws N_s examples, equally many of each class, in random order.
 
-  Args:
-    labels: `int [N]`, the class of each example. Those of unknown class (-1)
-      are not drawn.
-    num_classes: d.
-    server_examples: N_s, divided among the classes by `class_quotas`.
-    seed: Fixes the draw.
-
-  Returns:
-    `int64 [N_s]`, in random order.
-
-  Raises:
-    ValueError: If a class has too few examples.
+  Examples of unknown class (-1) are not drawn. `class_quotas` divides N_s.
   """
   rng = generator(seed, Purpose.SERVER_SET)
   quotas = class_quotas(server_examples, num_classes, rng)
@@ -307,27 +250,50 @@ def draw_server_set(
 
 def deal(
   labels: np.ndarray,
-  available: np.ndarray,
+  server: np.ndarray,
   counts: np.ndarray,
   rng: np.random.Generator,
-) -> np.ndarray:
-  """Assigns the examples of each class to clients at random.
+  seed: int,
+) -> Assignment:
+  """Assigns all that the server leaves to clients at random.
 
-  Args:
-    labels: `int [N]`, the class of each example.
-    available: `bool [N]`, which examples to assign.
-    counts: `int64 [K, d]`, how many examples of each class each client
-      receives. The sum over clients is the number that is available.
-    rng: The random stream.
-
-  Returns:
-    `int64 [N]`, the client of each example, or `NOBODY`.
+  `counts`, `int64 [K, d]`, are the examples of each class that each client
+  receives. Their sum over clients is the number that is left.
   """
   num_clients, num_classes = counts.shape
+  left = np.ones(len(labels), bool)
+  left[server] = False
   owner = np.full(len(labels), NOBODY, np.int64)
   for label in range(num_classes):
-    members = rng.permutation(np.flatnonzero(available & (labels == label)))
+    members = rng.permutation(np.flatnonzero(left & (labels == label)))
     owner[members] = np.repeat(np.arange(num_clients), counts[:, label])
+  return from_owners(owner, numbered_names(num_clients), server, seed)
+
+
+def deal_test_evenly(
+  labels: np.ndarray, num_classes: int, num_clients: int, seed: int
+) -> np.ndarray:
+  """Divides the test examples of each class equally among the clients.
+
+  FedUL measures errors in this way (Section 4): "the test data are uniformly
+  sampled from all classes" at each client, and errors are means over clients.
+
+  Returns:
+    `int64 [N]`, the client of each example. For each class, the numbers of
+    examples of two clients differ by at most one.
+  """
+  counts = np.bincount(labels, minlength=num_classes)
+  if counts.min() < num_clients:
+    raise ValueError(
+      f'num_clients={num_clients}: class {np.argmin(counts)} has '
+      f'{counts.min()} test examples, not one for each client: lower the '
+      'number of clients, or do not evaluate per client.'
+    )
+  rng = generator(seed, Purpose.TEST_OWNERS)
+  owner = np.empty(len(labels), np.int64)
+  for label in range(num_classes):
+    members = rng.permutation(np.flatnonzero(labels == label))
+    owner[members] = np.arange(len(members)) % num_clients
   return owner
 
 
@@ -338,15 +304,7 @@ def from_owners(
   seed: int,
   held_out_client_names: tuple[str, ...] = (),
 ) -> Assignment:
-  """Collects each client's examples, in random order.
-
-  Args:
-    owner: `int64 [N]`, the client of each example, or `NOBODY`.
-    client_names: The K names.
-    server_indices: `int64 [N_s]`.
-    seed: Fixes the order.
-    held_out_client_names: See `Assignment`.
-  """
+  """Collects the examples of each client, in random order."""
   # Sources may be sorted by class. A client that reads its data in order must
   # not see one class after another.
   held = np.flatnonzero(owner != NOBODY)

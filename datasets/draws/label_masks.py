@@ -21,14 +21,7 @@ FIXED, REDRAWN = 'fixed', 'redrawn'
 
 
 def hidden_share(labelled_fraction: float) -> float:
-  """Returns the mask ratio that leaves this share of the labels.
-
-  Args:
-    labelled_fraction: The share in (0, 1].
-
-  Raises:
-    ValueError: If it is out of range.
-  """
+  """Returns the mask ratio that leaves this share in (0, 1] of the labels."""
   LABELLED_FRACTION.check(labelled_fraction)
   # 1 - 0.9 is a little less than 0.1; users mean 0.1.
   return round(1 - labelled_fraction, 12)
@@ -73,22 +66,10 @@ MASK = Setting(
 
 
 def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
-  """Returns how many of n examples lose their label.
+  """Returns how many of n examples lose their label, for `n` of any shape.
 
   It is `int(mask_ratio * n)` in double precision, as in the paper's code, but
   at most n - 1, so that one label remains.
-
-  Args:
-    n: Numbers of examples of clients, integers of any shape.
-    mask_ratio: The share in [0, 1].
-
-  Returns:
-    `int64`, of the shape of `n`.
-
-  Raises:
-    ValueError: If `mask_ratio` is no number in [0, 1], or an entry of `n` is
-      negative.
-    TypeError: If `n` does not hold integers.
   """
   MASK_RATIO.check(mask_ratio)
   n = np.asarray(n)
@@ -107,19 +88,8 @@ def mask_labels(
   """Hides labels of the clients' examples, the same ones for a whole run.
 
   Each client's examples are shuffled once, and the first `num_masked` lose
-  their label. The shuffle does not depend on the ratio. So a higher ratio hides
-  all labels that a lower one hides.
-
-  Args:
-    held: The assignment; the clients know all their labels.
-    mask_ratio: The share of each client's labels that is hidden, in [0, 1].
-    seed: Fixes which labels are hidden.
-
-  Returns:
-    The assignment with `labelled_indices`: the examples that keep their label.
-
-  Raises:
-    ValueError: If `mask_ratio` is no number in [0, 1].
+  their label; the others are `labelled_indices`. The shuffle does not depend on
+  the ratio. So a higher ratio hides all labels that a lower one hides.
   """
   rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
   shuffled = rng.permutation(len(held.examples))
@@ -134,19 +104,7 @@ def mask_labels(
 def keep_known(
   held: assignment.Assignment, labels: np.ndarray
 ) -> assignment.Assignment:
-  """Lists the clients' examples that have a label, if some have none.
-
-  Args:
-    held: The assignment.
-    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
-
-  Returns:
-    The assignment with `labelled_indices`: the clients' examples that have a
-    label.
-
-  Raises:
-    ValueError: If no example of the clients has a label.
-  """
+  """Lists as `labelled_indices` the clients' examples that have a label."""
   examples = np.unique(held.examples)
   known = examples[labels[examples] != UNKNOWN]
   if not len(known):
@@ -159,16 +117,7 @@ def keep_known(
 
 
 def check_all_known(name: str, labels: np.ndarray, mask_ratio: float) -> None:
-  """Checks that the clients know all their labels, as a mask requires.
-
-  Args:
-    name: The name of the source.
-    labels: `int [M]`, the classes of the clients' examples.
-    mask_ratio: The share of each client's labels that is to be hidden.
-
-  Raises:
-    ValueError: If some classes are unknown.
-  """
+  """Checks that the clients know all their labels, as a mask requires."""
   unknown = np.count_nonzero(labels == UNKNOWN)
   if unknown:
     raise ValueError(

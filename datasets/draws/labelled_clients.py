@@ -38,15 +38,7 @@ def deal_server_set(
 
   The clients take turns in a random order, class by class. Each one receives
   N_s / K labelled examples, and N_{s,i} / K of class i, both rounded up or
-  down. It keeps its other examples.
-
-  Args:
-    held: The assignment.
-    labels: `int [N]`, the class of each example.
-    seed: Fixes the order of the clients.
-
-  Returns:
-    The assignment without a server set.
+  down. It keeps its other examples. The server has none then.
   """
   rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
   labelled = held.server_indices[
@@ -69,23 +61,13 @@ def label_own_examples(
   labelled_examples: int,
   seed: int,
 ) -> assignment.Assignment:
-  """Labels some examples of clients that own their data.
+  """Labels some examples of clients that own their data (`labelled_indices`).
 
   The examples of an owner cannot move to another client. So each class is
   labelled in turn, one example at a time. The next label goes to the client
   with the fewest labels so far that has an unlabelled example of the class. The
-  labels are as even as the clients' data allow.
-
-  Args:
-    held: The assignment.
-    labels: `int [N]`, the class of each example, or -1 where nobody knows it.
-    num_classes: d.
-    labelled_examples: N_s, divided among the classes by
-      `datasets.draws.assignment.class_quotas`.
-    seed: Fixes which examples are labelled.
-
-  Returns:
-    The assignment with `labelled_indices`: these examples.
+  labels are as even as the clients' data allow. `class_quotas` divides their
+  number among the classes.
 
   Raises:
     TooFewLabels: If the clients have too few examples of a class.
@@ -102,7 +84,7 @@ def label_own_examples(
     if len(members) < quotas[label]:
       known = labels[examples]
       counts = np.bincount(known[known >= 0], minlength=num_classes)
-      raise assignment.TooFewLabels(label, len(members), quotas, counts)
+      raise assignment.TooFewLabels(label, quotas, counts)
     own = {}
     for member in members:
       own.setdefault(int(owners[member]), []).append(int(examples[member]))

@@ -59,14 +59,8 @@ def lay_out(
 ) -> SetAssignment:
   """Collects the clients' sets, each client's examples in random order.
 
-  Args:
-    sets: For each client, for each of its sets, the examples `int64 [n]`.
-    class_priors: `float64 [C, M, d]`, as the clients know them.
-    client_names: The C names.
-    seed: Fixes the order.
-
-  Returns:
-    The assignment, without a server set.
+  Each client has sets of examples, `int64 [n]`, and the priors `[M, d]` as it
+  knows them. There is no server set.
   """
   rng = assignment.generator(seed, assignment.Purpose.EXAMPLE_ORDER)
   examples, set_ids = [], []
@@ -89,16 +83,7 @@ def lay_out(
 def empirical_priors(
   labels: np.ndarray, sets: Sequence[Sequence[np.ndarray]], num_classes: int
 ) -> list[np.ndarray]:
-  """Returns the exact shares of the classes in each set.
-
-  Args:
-    labels: `int [N]`, the class of each example.
-    sets: As in `lay_out`; no set is empty.
-    num_classes: d.
-
-  Returns:
-    For each client `float64 [M_c, d]`.
-  """
+  """Returns the exact class shares in sets, `float64 [M_c, d]` by client."""
   counts = [
     np.stack([np.bincount(labels[m], minlength=num_classes) for m in own])
     for own in sets
@@ -117,22 +102,7 @@ def stack_priors(priors: Sequence[np.ndarray]) -> np.ndarray:
 def mask_labels(
   held: SetAssignment, num_train: int, mask_ratio: float, seed: int
 ) -> SetAssignment:
-  """Hides labels of each client's examples.
-
-  An example in several sets counts once.
-
-  Args:
-    held: The assignment; the clients know all their labels.
-    num_train: The number of training examples.
-    mask_ratio: The share of each client's labels that is hidden, in [0, 1].
-    seed: Fixes which labels are hidden.
-
-  Returns:
-    The assignment with `labelled_indices`: the examples that keep their label.
-
-  Raises:
-    ValueError: If `mask_ratio` is no number in [0, 1].
-  """
+  """Hides labels as `label_masks.mask_labels`; an example counts once."""
   owner = np.full(num_train, assignment.NOBODY, np.int64)
   owner[held.examples] = held.owners
   distinct = assignment.from_owners(

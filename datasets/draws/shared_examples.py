@@ -47,17 +47,7 @@ SHARED_SHARE = Setting(
 
 
 def size(num_examples: int, num_classes: int, shared_fraction: float) -> int:
-  """Returns |G|, as many of each class, rounded down.
-
-  Args:
-    num_examples: Of G and of all clients beside it.
-    num_classes: d.
-    shared_fraction: beta.
-
-  Raises:
-    ValueError: If `shared_fraction` is out of range, or leaves less than one
-      example of each class.
-  """
+  """Returns |G|, as many of each class, rounded down, of all examples."""
   SHARED_FRACTION.check(shared_fraction)
   each = int(
     num_examples * shared_fraction / (1 + shared_fraction) / num_classes
@@ -73,18 +63,9 @@ def size(num_examples: int, num_classes: int, shared_fraction: float) -> int:
 def deal(
   held: assignment.Assignment, shared_share: float, seed: int
 ) -> assignment.Assignment:
-  """Gives each client a random share of the server's examples.
+  """Gives each client the random share alpha of the server's examples, G.
 
-  Args:
-    held: The assignment, whose `server_indices` are G. The server keeps them.
-    shared_share: alpha.
-    seed: Fixes who gets what.
-
-  Returns:
-    The assignment, in which examples of G have several owners.
-
-  Raises:
-    ValueError: If `shared_share` is out of range, or gives a client nothing.
+  The server keeps them, too.
   """
   SHARED_SHARE.check(shared_share)
   shared = held.server_indices
@@ -98,10 +79,7 @@ def deal(
   parts = [
     rng.permutation(
       np.concatenate(
-        [
-          held.client_indices(client),
-          rng.choice(shared, count, replace=False),
-        ]
+        [held.client_indices(client), rng.choice(shared, count, replace=False)]
       )
     )
     for client in range(held.num_clients)

@@ -5,7 +5,6 @@ priors that they are told must suffice to learn a classifier
 (`tff_ssl.prior_checks`).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,25 +36,16 @@ NOISE_FORMULA = Setting(
 )
 
 
-def check_has_effect(settings: Mapping[str, Any]) -> None:
-  """Checks that noise changes the priors if it is requested.
-
-  Args:
-    settings: The settings of a partition, among them `prior_noise` and, if it
-      is not 0, `noise_formula`.
-
-  Raises:
-    ValueError: If all factors would be 1.
-  """
+def checked(settings: dict[str, Any]) -> dict[str, Any]:
+  """Returns settings; refuses noise that would not change the priors."""
   epsilon = settings[PRIOR_NOISE.name]
-  if (
-    settings.get(NOISE_FORMULA.name) == PRINTED
-    and epsilon == _PRINTED_WITHOUT_EFFECT
-  ):
+  is_printed = settings.get(NOISE_FORMULA.name) == PRINTED
+  if is_printed and epsilon == _PRINTED_WITHOUT_EFFECT:
     raise ValueError(
       f'prior_noise={epsilon} changes nothing by the printed formula: choose '
       f'another number, or --{NOISE_FORMULA.name}={SYMMETRIC}.'
     )
+  return settings
 
 
 def with_noise(
@@ -64,11 +54,11 @@ def with_noise(
   formula: str,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Adds noise to class priors.
+  """Adds noise to class priors `[C, M, d]`, in which zero rows remain zero.
 
   Each entry is multiplied by a factor and clipped to [0, 1]. Then the rows are
-  normalised. There are two formulas for the factor, with gamma uniform in
-  [0, 1].
+  normalised. There are two formulas for the factor, with gamma
+  uniform in [0, 1].
 
   `'printed'`, 1 + gamma (2 epsilon - 1), is the formula of the paper. Its noise
   vanishes at epsilon .5 and grows on both sides. At 0 it would not vanish, but
@@ -80,15 +70,6 @@ def with_noise(
   At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
   factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
   .23, .46 and .92 (.80 after clipping at 0) by the symmetric formula.
-
-  Args:
-    class_priors: `float64 [C, M, d]`; rows of zeros remain zero.
-    epsilon: At least 0; 0 changes nothing.
-    formula: `'printed'` or `'symmetric'`; without effect where epsilon is 0.
-    rng: The random stream.
-
-  Returns:
-    `float64 [C, M, d]`.
 
   Raises:
     ValueError: If noise leaves a set without any class.
@@ -122,17 +103,7 @@ def as_told(
 ) -> np.ndarray:
   """Adds noise to class priors and checks that a classifier can be learnt.
 
-  Args:
-    class_priors: `float64 [C, M, d]`, without noise.
-    client_names: The C names, for messages.
-    class_names: The d names, for messages.
-    prior_noise: epsilon.
-    noise_formula: As in `with_noise`.
-    seed: Fixes the noise.
-    full_rank: As in `prior_checks.check_class_priors`.
-
-  Returns:
-    `float64 [C, M, d]`.
+  `full_rank` is that of `prior_checks.check_class_priors`.
 
   Raises:
     ValueError: If no classifier can be learnt from the priors, with or without

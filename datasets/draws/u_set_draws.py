@@ -1,6 +1,16 @@
 """Draws U-sets: sets of labelled examples with given class priors.
 
-Source: FedUL, Section 4 and Appendix D.
+Source: FedUL (Lu et al., "Federated Learning from Only Unlabeled Data with
+Class-conditional-sharing Clients"), Sections 3.1 and 4, and Appendix D. Row m
+of the matrix Pi_c holds the shares of the d classes in the set m of client c.
+There are two ways to draw it: by the text of the paper (Section 4), and as the
+authors' code does.
+
+The text draws entries from [.1, .9] and "regularises" them. Here, rows and
+columns are scaled in turn (iterative proportional fitting) until each row sums
+to 1 and the mean row is the client's class distribution. That is the
+distribution of the data for each client (IID), or one with 2 majority and d - 2
+minority classes (non-IID).
 """
 
 import dataclasses
@@ -8,10 +18,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets.draws import assignment, prior_draws
+from datasets.draws import assignment
 
 PAPER, CODE, CODE_ROWS = 'paper', 'code', 'code_rows'
 NO_REPEATS, ACROSS_SETS = 'none', 'across_sets'
+
+IID, NONIID = 'iid', 'noniid'
+
+_ENTRIES = (0.1, 0.9)
+# Section 4: the share of each of two majority classes, and the limit of each
+# minority class; minority shares differ by up to a tenth.
+_NUM_MAJORITY = 2
+_MAJORITY = (0.15, 0.25)
+_MINORITY_BELOW = 0.08
+_MINORITY_WEIGHTS = (0.9, 1.1)
+# With fewer classes, minority shares below the limit cannot sum to the rest.
+_LEAST_CLASSES = 9
+# The authors' code: entries, factors of the class whose turn it is, and the
+# weights of the classes of a non-IID client.
+_CODE_ENTRIES = (0.1, 1.0)
+_CODE_FACTOR = 10
+_CODE_WEIGHTS = (0.45, 0.55)
+_CODE_MAJORITY_FACTOR = 80
+_FITTED = 1e-12
+_MAX_SWEEPS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,6 +57,135 @@ class DrawnSets:
 
   sets: list[list[np.ndarray]]
   nominal: list[np.ndarray]
+
+
+def majority_classes(client: int, num_classes: int) -> list[int]:
+  """Returns the two majority classes of a non-IID client, as in Table D.5."""
+  return [(2 * client + i) % num_classes for i in range(_NUM_MAJORITY)]
+
+
+def paper_class_shares(
+  priors: str,
+  num_clients: int,
+  data_shares: np.ndarray,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Draws the class distribution of each client, by the text of Section 4.
+
+  IID clients have that of the data, `data_shares`.
+
+  Returns:
+    `float64 [C, d]`; rows sum to 1.
+
+  Raises:
+    ValueError: If there are too few classes for non-IID shares.
+  """
+  num_classes = len(data_shares)
+  if priors == IID:
+    return np.tile(data_shares, (num_clients, 1))
+  if num_classes < _LEAST_CLASSES:
+    raise ValueError(
+      f'priors={priors!r} needs {_LEAST_CLASSES} classes or more, and there '
+      f'are {num_classes}: two majority classes of at most {_MAJORITY[1]:g} '
+      f'leave more than {_MINORITY_BELOW:g} for each of the others; choose '
+      f'priors={IID!r}, or the recipe of the code.'
+    )
+  return np.stack(
+    [_shifted_shares(c, num_classes, rng) for c in range(num_clients)]
+  )
+
+
+def _shifted_shares(client, num_classes, rng):
+  majority = majority_classes(client, num_classes)
+  minority = np.setdiff1d(np.arange(num_classes), majority)
+  while True:
+    shares = np.zeros(num_classes)
+    shares[majority] = rng.uniform(*_MAJORITY, _NUM_MAJORITY)
+    weights = rng.uniform(*_MINORITY_WEIGHTS, len(minority))
+    shares[minority] = (1 - shares.sum()) * weights / weights.sum()
+    if shares[minority].max() < _MINORITY_BELOW:
+      return shares
+
+
+def paper_priors(
+  num_sets: int, class_shares: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+  """Draws the class priors of a client's sets, by the text of Section 4.
+
+  Returns:
+    `float64 [M_c, d]`; rows sum to 1, and their mean is `class_shares`.
+  """
+  entries = rng.uniform(*_ENTRIES, (num_sets, len(class_shares)))
+  columns = num_sets * class_shares
+  for _ in range(_MAX_SWEEPS):
+    sums = entries.sum(axis=0)
+    # A class without data has no share in any set.
+    entries = entries * np.divide(
+      columns, sums, out=np.zeros_like(sums), where=sums > 0
+    )
+    rows = entries.sum(axis=1, keepdims=True)
+    entries = entries / rows
+    if np.abs(rows - 1).max() < _FITTED:
+      break
+  return entries
+
+
+def code_class_shares(
+  num_clients: int, num_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+  """Draws each client's class distribution as the authors' code, `[C, d]`.
+
+  Two majority classes have about 48% each, the others about .6% (Table D.5).
+  The text of Section 4 says otherwise.
+  """
+  weights = rng.uniform(*_CODE_WEIGHTS, (num_clients, num_classes))
+  for client in range(num_clients):
+    weights[client, majority_classes(client, num_classes)] *= (
+      _CODE_MAJORITY_FACTOR
+    )
+  return weights / weights.sum(axis=1, keepdims=True)
+
+
+def code_quotas(
+  priors: str,
+  sets_per_client: Sequence[int],
+  num_classes: int,
+  rng: np.random.Generator,
+  *,
+  by_rows: bool = False,
+) -> list[np.ndarray]:
+  """Draws the factors by which the authors' code multiplies a set's size.
+
+  The entries are drawn from [.1, 1]. That of class i mod d in set i is
+  multiplied by 10, and each row is normalised. For IID clients these matrices
+  are summed, the sum is normalised by column, and all clients share it. With M
+  sets its rows sum to d / M on average, so a client's data shrink as M grows
+  beyond d. Only their code of FedUL on CIFAR-10 normalises the sum by row
+  (`by_rows`), which keeps the amount of data.
+
+  Returns:
+    For each client `float64 [M_c, d]`.
+
+  Raises:
+    ValueError: If IID clients have different numbers of sets.
+  """
+  own = []
+  for num_sets in sets_per_client:
+    entries = rng.uniform(*_CODE_ENTRIES, (num_sets, num_classes))
+    turns = np.arange(num_sets)
+    entries[turns, turns % num_classes] *= _CODE_FACTOR
+    own.append(entries / entries.sum(axis=1, keepdims=True))
+  if priors != IID:
+    return own
+  if len(set(sets_per_client)) > 1:
+    raise ValueError(
+      f'sets_per_client={list(sets_per_client)}: IID clients share one matrix '
+      'of priors in the recipe of the code; give one number, or choose the '
+      'recipe of the paper.'
+    )
+  total = np.sum(own, axis=0)
+  sums = total.sum(axis=1, keepdims=True) if by_rows else total.sum(axis=0)
+  return [total / sums] * len(sets_per_client)
 
 
 def draw_by_paper(
@@ -47,25 +206,23 @@ def draw_by_paper(
 
   Args:
     labels: `int [N]`, the class of each example.
-    num_classes: d.
     sets_per_client: M_c of each client.
     client_examples: n_c; `None` for the largest number that the classes allow
       without repeats, at most N / C.
-    priors: `'iid'` or `'noniid'` (`prior_draws`).
+    priors: `'iid'` or `'noniid'`.
     repeats: `'none'`, or `'across_sets'`: each set is drawn anew from the n_c
       examples of its client.
-    seed: Fixes priors and sets.
 
   Raises:
     ValueError: If a class has too few examples, or a set would be empty.
   """
   supply = np.bincount(labels, minlength=num_classes)
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
-  shares = prior_draws.paper_class_shares(
+  shares = paper_class_shares(
     priors, len(sets_per_client), supply / supply.sum(), rng
   )
   nominal = [
-    prior_draws.paper_priors(num_sets, own, rng)
+    paper_priors(num_sets, own, rng)
     for num_sets, own in zip(sets_per_client, shares, strict=True)
   ]
   if client_examples is None:
@@ -98,21 +255,13 @@ def draw_by_code(
   seed: int,
   by_rows: bool = False,
 ) -> DrawnSets:
-  """Draws sets as the authors' code does.
+  """Draws sets as the authors' code does; arguments as in `draw_by_paper`.
 
-  Each client gets n_c examples: at random (IID), or with two majority classes.
-  If a class runs out, later clients get the rest. Of class k, a set takes
-  n_c / M_c times its quota, rounded down, or all that its client has.
-
-  Args:
-    labels: `int [N]`, the class of each example.
-    num_classes: d.
-    sets_per_client: M_c of each client.
-    client_examples: n_c; `None` for N / C.
-    priors: `'iid'` or `'noniid'`.
-    repeats: `'across_sets'` as the code does, or `'none'`.
-    seed: Fixes priors and sets.
-    by_rows: As in `prior_draws.code_quotas`.
+  Each client gets n_c examples, N / C by default: at random (IID), or with two
+  majority classes. If a class runs out, later clients get the rest. Of class k,
+  a set takes n_c / M_c times its quota, rounded down, or all that its client
+  has. The code draws with repeats, `'across_sets'`. `by_rows` is that of
+  `code_quotas`.
 
   Raises:
     ValueError: If there are too few examples, or a set is empty.
@@ -127,12 +276,12 @@ def draw_by_code(
       )
     size = client_examples
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
-  quotas = prior_draws.code_quotas(
+  quotas = code_quotas(
     priors, sets_per_client, num_classes, rng, by_rows=by_rows
   )
-  shares = prior_draws.code_class_shares(num_clients, num_classes, rng)
+  shares = code_class_shares(num_clients, num_classes, rng)
   rng = assignment.generator(seed, assignment.Purpose.SET_EXAMPLES)
-  if priors == prior_draws.IID:
+  if priors == IID:
     given = rng.permutation(len(labels))[: num_clients * size]
     pools = [
       [own[labels[own] == k] for k in range(num_classes)]
@@ -191,13 +340,8 @@ def _largest_counts(nominal, supply) -> list[np.ndarray]:
 def _deal_out(labels, counts, rng) -> list[list[np.ndarray]]:
   """Assigns each class to one client after another until it runs out.
 
-  Args:
-    labels: `int [N]`, the class of each example.
-    counts: `[C, d]`, how many of each class each client is to receive.
-    rng: The random stream.
-
-  Returns:
-    For each client and class, the examples, in random order.
+  `counts` are `[C, d]`, how many of each class each client is to receive. The
+  result has the examples of each client and class, in random order.
   """
   counts = np.asarray(counts)
   pools = [[] for _ in counts]

@@ -14,17 +14,10 @@ DIGEST = 'sha256'
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Writes arrays atomically; the folder is created when needed.
-
-  Args:
-    path: The file.
-    arrays: The arrays by name, none of them called `sha256`.
+  """Writes arrays by name atomically; the folder is created when needed.
 
   Returns:
     The arrays, and their digest as `sha256`, as `read` returns them.
-
-  Raises:
-    OSError: If the file cannot be written.
   """
   arrays = {**arrays, DIGEST: _digest(arrays)}
   os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -34,11 +27,7 @@ def write(path: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def read(path: str) -> dict[str, np.ndarray] | None:
-  """Returns the arrays of a file, or `None` if it is absent or damaged.
-
-  Args:
-    path: The file.
-  """
+  """Returns the arrays of a file, or `None` if it is absent or damaged."""
   if not os.path.isfile(path):
     return None
   try:

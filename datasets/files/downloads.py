@@ -25,15 +25,10 @@ def check_reachable(
 ) -> None:
   """Checks that the server of each URL answers; any answer will do.
 
-  Like the download libraries, it takes proxies from the environment.
-
-  Args:
-    urls: The files to be downloaded. One URL of each server is requested.
-    dataset: The name of the data set, for the message.
-    remedy: The end of a sentence that says what to do without a network.
-    seconds: The total time to wait.
-    mirror: A URL of a server that may hold all files. If it answers, the other
-      servers need not answer.
+  Like the download libraries, it takes proxies from the environment. It asks
+  for one URL of each server. `remedy` ends a sentence that says what to do
+  without a network. A server that may hold all files is the `mirror`: if it
+  answers, the other servers need not answer.
 
   Raises:
     ValueError: If neither all servers nor the mirror answer in time.

@@ -1,19 +1,41 @@
-"""What folders of images share: which files they hold, and what these may be.
+"""Folders of images: which files they hold, and how these are decoded.
 
 Hidden files, and those that Windows leaves in folders of images, are passed
 over. All else that does not belong there is refused by name.
+
+Pictures of any size and colour become squares of one size. Pillow turns each
+picture as its camera says (EXIF), lays it on white where it is transparent,
+scales it so that its shorter side has the size asked for, with antialiasing
+(the mean of the pixels under a triangle), and cuts the middle square. Colour
+profiles are ignored. A JPEG file with several pictures gives the first.
+
+Pillow is imported when the first file is read.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import math
 import os
 import pathlib
 import unicodedata
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import psutil
+from tqdm import tqdm
 
+# Change it when the decoding changes: caches are named by it.
+DECODING = 'squares-1'
+
+_FORMATS = ('PNG', 'JPEG')
+_GREY = ('1', 'L', 'LA')
+_COLOUR = ('RGB', 'RGBA', 'P')
+_SMALLEST = 4
+# The EXIF tag of a picture's orientation, and its values that change height and
+# width.
+_ORIENTATION, _SIDEWAYS = 0x0112, (5, 6, 7, 8)
 # The position of the bits per channel in a PNG file: after the signature, the
 # length and name of the first chunk, the width and the height.
 _BIT_DEPTH = 24
@@ -24,11 +46,8 @@ _OF_WINDOWS = ('thumbs.db', 'desktop.ini')
 class Layout:
   """How the folders of a data set are arranged.
 
-  Attributes:
-    dataset: The name of the data set.
-    holds: What its folder must hold, for messages.
-    kind: What the images are, such as 'PNG'.
-    suffixes: The ends of their names, in lower case.
+  For messages, `holds` says what its folder must hold, and `kind` what the
+  images are, such as 'PNG'. `suffixes` of their names are in lower case.
   """
 
   dataset: str
@@ -37,14 +56,7 @@ class Layout:
   suffixes: tuple[str, ...]
 
   def root(self, data_dir: str | None) -> pathlib.Path:
-    """Returns the folder of the data set.
-
-    Args:
-      data_dir: The folder, or `None`.
-
-    Raises:
-      ValueError: If no folder is given.
-    """
+    """Returns the folder of the data set, which must be given."""
     if data_dir is None:
       raise ValueError(
         f'dataset={self.dataset!r} needs data_dir: the folder that holds '
@@ -53,14 +65,7 @@ class Layout:
     return pathlib.Path(data_dir)
 
   def folders(self, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the folders in a folder, sorted.
-
-    Args:
-      folder: The folder.
-
-    Raises:
-      ValueError: If the folder is absent or empty, or holds a file.
-    """
+    """Returns the folders in a folder, sorted; refuses files, and none."""
     found = self._visible(folder)
     for path in found:
       if not path.is_dir():
@@ -78,12 +83,7 @@ class Layout:
   def folders_by_name(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Returns the folders in a folder by their names, compared as people do.
 
-    Args:
-      folder: The folder.
-
-    Raises:
-      ValueError: As `folders`, or if two have one name but for spaces or the
-        way in which accents are written.
+    Names differ in more than spaces or the way in which accents are written.
     """
     found = {}
     for path in self.folders(folder):
@@ -103,14 +103,7 @@ class Layout:
     return found
 
   def images(self, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Returns the images in a folder, sorted.
-
-    Args:
-      folder: The folder.
-
-    Raises:
-      ValueError: If the folder is absent or empty, or holds anything else.
-    """
+    """Returns the images in a folder, sorted; refuses all else, and none."""
     found = self._visible(folder)
     for path in found:
       if path.suffix.lower() not in self.suffixes or not path.is_file():
@@ -133,11 +126,7 @@ class Layout:
 
 
 def visible(folder: pathlib.Path) -> list[pathlib.Path]:
-  """Returns what a folder holds and a user means to be there, sorted.
-
-  Args:
-    folder: An existing folder.
-  """
+  """Returns what a folder holds and a user means to be there, sorted."""
   # Sorted, because file systems list files in different orders.
   return sorted(
     path
@@ -149,40 +138,17 @@ def visible(folder: pathlib.Path) -> list[pathlib.Path]:
 def add_to_digest(
   digest, root: pathlib.Path, file: pathlib.Path, content: bytes
 ) -> None:
-  """Adds a file to a digest of the files of a folder.
-
-  Args:
-    digest: The digest, of `hashlib`.
-    root: The folder.
-    file: The file; its place in the folder counts.
-    content: Its bytes.
-  """
+  """Adds a file's place in a folder, and its content, to a digest."""
   # Names of files need not be text.
   digest.update(os.fsencode(file.relative_to(root)) + b'\0')
   digest.update(hashlib.sha256(content).digest())
 
 
-def bits_of_png(path: str | os.PathLike) -> int:
-  """Returns the bits per channel of a PNG file.
-
-  Args:
-    path: The file, which has a whole header.
-  """
-  with open(path, 'rb') as file:
-    file.seek(_BIT_DEPTH)
-    return file.read(1)[0]
-
-
-def check_bits(file: pathlib.Path) -> None:
-  """Checks that a PNG file has at most 8 bits per channel.
-
-  Args:
-    file: The file, which has a whole header.
-
-  Raises:
-    ValueError: If it has more.
-  """
-  bits = bits_of_png(file)
+def _check_bits(file: pathlib.Path) -> None:
+  """Checks that a PNG file with a whole header has at most 8 bits a channel."""
+  with open(file, 'rb') as stream:
+    stream.seek(_BIT_DEPTH)
+    bits = stream.read(1)[0]
   if bits > 8:
     raise ValueError(
       f'{file} has {bits} bits per channel, and 8 of them would '
@@ -191,15 +157,7 @@ def check_bits(file: pathlib.Path) -> None:
 
 
 def allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:
-  """Returns an array for images, `uint8 [number, *shape]`.
-
-  Args:
-    number: Number of images.
-    shape: Height, width and channels.
-
-  Raises:
-    ValueError: If less memory is free.
-  """
+  """Returns memory for images, `uint8 [number, *shape]`, if it is free."""
   needed = number * math.prod(shape)
   free = psutil.virtual_memory().available
   if needed > free:
@@ -208,3 +166,131 @@ def allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:
       f'and {free / 1e9:.3g} GB of memory are free: give fewer or smaller ones.'
     )
   return np.empty((number, *shape), np.uint8)
+
+
+def read_squares(
+  files: Sequence[pathlib.Path], side: int, channels: int | None = None
+) -> np.ndarray:
+  """Decodes PNG or JPEG files, whatever they are called, to squares.
+
+  The result is `uint8 [N, side, side, C]`. Without `channels`, C is 1 if all
+  files hold shades of grey alone, else 3. A file with a palette counts as one
+  in colour.
+
+  Raises:
+    ValueError: If a file cannot be decoded or used, or too little memory is
+      free.
+  """
+  # All files are looked at first: a wrong one is known in seconds.
+  are_grey = [_check_header(file) for file in files]
+  if channels is None:
+    channels = 1 if all(are_grey) else 3
+  mode = 'L' if channels == 1 else 'RGB'
+  images = allocate(len(files), (side, side, channels))
+  progress = tqdm(files, desc='Decoding', unit='image', disable=None)
+  for index, file in enumerate(progress):
+    images[index] = _square(file, mode, side)
+  return images
+
+
+def _check_header(file: pathlib.Path) -> bool:
+  """Returns whether a file is grey, after checks that decode no pixel."""
+  with _opened(file) as image:
+    form, mode, size = image.format, image.mode, image.size
+    frames = getattr(image, 'n_frames', 1)
+    has_colours = mode != 'P' or image.palette is not None
+  if form == 'PNG':
+    _check_bits(file)
+    if frames > 1:
+      raise ValueError(
+        f'{file} is an animation of {frames} images: save the one that '
+        'matters, or move it away.'
+      )
+  if not has_colours:
+    raise ValueError(f'{file} lacks its palette: save it anew.')
+  if mode not in (*_GREY, *_COLOUR):
+    raise ValueError(
+      f'{file} has colours of the kind {mode}: convert it to grey or RGB.'
+    )
+  if min(size) < _SMALLEST:
+    raise ValueError(
+      f'{file} is {size[0]}x{size[1]} pixels, and {_SMALLEST}x{_SMALLEST} are '
+      'the least: give a larger one, or move it away.'
+    )
+  return mode in _GREY
+
+
+def _square(file: pathlib.Path, mode: str, side: int) -> np.ndarray:
+  """Returns the decoded square, `uint8 [side, side, C]`."""
+  from PIL import Image
+
+  with _opened(file) as image:
+    turned = _upright(image)
+    width, height = turned.size
+    short = min(width, height)
+    left, top = (width - short) // 2, (height - short) // 2
+    # Scales and cuts at once: what lies beside the square still counts at its
+    # edges, and a long picture is never held at its full scaled length.
+    cut = turned.convert(mode).resize(
+      (side, side),
+      Image.Resampling.BILINEAR,
+      box=(left, top, left + short, top + short),
+    )
+    return np.asarray(cut).reshape(side, side, -1)
+
+
+def unscaled(
+  file: pathlib.Path, check_shape: Callable[[tuple[int, int, int]], None]
+) -> np.ndarray:
+  """Decodes a file as `read_squares` does, in its own size, `uint8 [H, W, C]`.
+
+  `check_shape` gets this shape before pixels are decoded, and raises
+  `ValueError` where it is wrong.
+  """
+  is_grey = _check_header(file)
+  with _opened(file) as image:
+    width, height = image.size
+    if image.getexif().get(_ORIENTATION) in _SIDEWAYS:
+      width, height = height, width
+  shape = (height, width, 1 if is_grey else 3)
+  check_shape(shape)
+  with _opened(file) as image:
+    upright = _upright(image).convert('L' if is_grey else 'RGB')
+    return np.asarray(upright).reshape(shape)
+
+
+def _upright(image):
+  """Returns a picture as its camera says, on white where it is transparent."""
+  from PIL import Image, ImageOps
+
+  turned = ImageOps.exif_transpose(image)
+  if turned.has_transparency_data:
+    white = Image.new('RGBA', turned.size, 'white')
+    turned = Image.alpha_composite(white, turned.convert('RGBA'))
+  return turned
+
+
+@contextlib.contextmanager
+def _opened(file: pathlib.Path) -> Iterator:
+  """Opens a picture; whatever Pillow raises in the block is one sentence."""
+  from PIL import Image, UnidentifiedImageError
+
+  try:
+    with warnings.catch_warnings():
+      # Of large and of odd files that are decoded nevertheless.
+      warnings.simplefilter('ignore')
+      with Image.open(file, formats=_FORMATS) as image:
+        yield image
+  except UnidentifiedImageError as error:
+    raise ValueError(
+      f'{file} holds neither a PNG nor a JPEG image: convert it, or move it '
+      'away.'
+    ) from error
+  except (Image.DecompressionBombError, MemoryError) as error:
+    raise ValueError(
+      f'{file} has too many pixels to be decoded: make it smaller.'
+    ) from error
+  except Exception as error:  # Damaged files raise errors of many types.
+    raise ValueError(
+      f'{file} is damaged or cut short ({error}): replace it, or move it away.'
+    ) from error

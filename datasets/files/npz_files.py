@@ -38,13 +38,8 @@ _DAMAGED = (
 )
 
 
-def read_npy_header(
-  stream: BinaryIO,
-) -> tuple[tuple[int, ...], np.dtype, int]:
-  """Reads the header of an npy file.
-
-  Args:
-    stream: At the beginning of the file; afterwards, behind the header.
+def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
+  """Reads the header of an npy file; afterwards, the stream is behind it.
 
   Returns:
     The shape, the dtype, and the bytes of the whole file that they declare.
@@ -69,73 +64,30 @@ def read_npy_header(
 
 @dataclasses.dataclass(frozen=True)
 class NpzFile:
-  """A file of arrays.
-
-  Attributes:
-    path: The path of the file.
-    remedy: What to do if it is damaged, such as 'write it with np.savez'.
-  """
+  """A file of arrays; `remedy` says what to do if it is damaged."""
 
   path: str
   remedy: str
 
   def wrong(self, key: str, found: object, remedy: str) -> ValueError:
-    """Returns the error for an array with a wrong form or content.
-
-    Args:
-      key: The key of the array.
-      found: What was found.
-      remedy: What to do.
-    """
+    """Returns the error for an array with a wrong form or content."""
     return ValueError(f'{self.path}: {key}: found {found}; {remedy}.')
 
-  def has_key(self, key: str) -> bool:
-    """Returns whether the zip directory lists an array with this key.
-
-    The answer is no if the file is absent or is not a zip file. `read` reports
-    such errors.
-
-    Args:
-      key: The key of the array.
-    """
-    try:
-      with self._opened() as archive:
-        return key in map(_key, archive.infolist())
-    except ValueError:
-      return False
+  def listed(self) -> set[str]:
+    """Returns the keys that the zip directory lists."""
+    with self._opened() as archive:
+      return {_key(member) for member in archive.infolist()}
 
   def length(self, key: str) -> int:
-    """Returns the length that an array's header declares; 0 without one.
-
-    A file that cannot be used has none; `read` reports the error.
-
-    Args:
-      key: The key of the array.
-    """
-    try:
-      with self._opened() as archive:
-        for member in archive.infolist():
-          if _key(member) == key:
-            return self._read_header(archive, member)[0][0]
-    except ValueError:
-      pass
+    """Returns the length that an array's header declares; 0 without one."""
+    with self._opened() as archive:
+      for member in archive.infolist():
+        if _key(member) == key:
+          return self._read_header(archive, member)[0][0]
     return 0
 
-  def other_keys(self, known: Sequence[str]) -> list[str]:
-    """Returns the sorted keys of a sound file that are not among `known`.
-
-    Args:
-      known: Keys.
-    """
-    with self._opened() as archive:
-      return sorted({_key(m) for m in archive.infolist()} - set(known))
-
   def declared_bytes(self) -> int:
-    """Returns the uncompressed size that the zip directory declares.
-
-    Raises:
-      ValueError: If the file is not a zip file.
-    """
+    """Returns the uncompressed size that the zip directory declares."""
     with self._opened() as archive:
       return sum(member.file_size for member in archive.infolist())
 
@@ -174,15 +126,7 @@ class NpzFile:
   def read_single(
     self, key: str, check: Callable[[Headers], None]
   ) -> np.ndarray:
-    """Reads the array of a file of `np.save`, which holds one without a key.
-
-    Args:
-      key: What the array is called here.
-      check: As in `read`.
-
-    Raises:
-      ValueError: As in `read`.
-    """
+    """Reads the array of a file of `np.save`, which is called `key` here."""
     try:
       with open(self.path, 'rb') as stream:
         shape, dtype, declared = read_npy_header(stream)
@@ -282,16 +226,7 @@ def _key(member: zipfile.ZipInfo) -> str:
 def check_present(
   dataset: str, data_dir: str | None, names: Sequence[str]
 ) -> None:
-  """Checks that a folder is given and holds all files of a data set.
-
-  Args:
-    dataset: The name of the data set.
-    data_dir: The folder, or `None`.
-    names: The names of the files, at least two.
-
-  Raises:
-    ValueError: If no folder is given, or it lacks a file.
-  """
+  """Checks that a folder is given and holds all files of a data set."""
   listed = f'{", ".join(names[:-1])} and {names[-1]}'
   if data_dir is None:
     raise ValueError(
@@ -303,39 +238,25 @@ def check_present(
       raise ValueError(f'{path}: no such file; data_dir must hold {listed}.')
 
 
-def check_sizes(files: Sequence[NpzFile], max_bytes: int) -> None:
-  """Checks that files are zip files and small enough to load.
+def check_sizes(files: Sequence[NpzFile]) -> None:
+  """Checks that existing files, held in memory together, are small enough.
 
-  Args:
-    files: Existing files that will be held in memory together.
-    max_bytes: The limit of their uncompressed size in all.
-
-  Raises:
-    ValueError: If a file is not a zip file, or the files declare more bytes
-      than `max_bytes` or than the free memory.
+  They must not declare more bytes, uncompressed, than `MAX_BYTES` or than the
+  free memory.
   """
   declared = sum(file.declared_bytes() for file in files)
   free = psutil.virtual_memory().available
-  if declared > min(max_bytes, free):
+  if declared > min(MAX_BYTES, free):
     names = [files[0].path, *(os.path.basename(f.path) for f in files[1:])]
     raise ValueError(
       f'{" and ".join(names)}: {declared / 1e9:.3g} GB uncompressed are '
-      f'declared; the limit is {max_bytes / 1e9:.3g} GB and {free / 1e9:.3g} '
+      f'declared; the limit is {MAX_BYTES / 1e9:.3g} GB and {free / 1e9:.3g} '
       'GB of memory are free: give fewer or smaller images.'
     )
 
 
 def as_bytes(file: NpzFile, key: str, images: np.ndarray) -> np.ndarray:
-  """Returns images as bytes; floats from 0 to 1 are rounded to 1/255.
-
-  Args:
-    file: The file of the images, for messages.
-    key: The key of the images in the file.
-    images: `uint8`, or floats.
-
-  Raises:
-    ValueError: If a float is not from 0 to 1.
-  """
+  """Returns images as `uint8`; floats from 0 to 1 are rounded to 1/255."""
   if images.dtype == np.uint8:
     return images
   low, high = images.min(), images.max()
@@ -354,19 +275,8 @@ def moments(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
   """Returns the mean and standard deviation of the pixels of each channel.
 
-  Pixels are scaled to [0, 1]. The result is exact, since it is computed from
-  histograms.
-
-  Args:
-    images: `uint8 [N, H, W, C]`.
-    file: The file of the images, for messages.
-    key: The key of the images in the file.
-
-  Returns:
-    C means and C standard deviations.
-
-  Raises:
-    ValueError: If all pixels of a channel have the same value.
+  Pixels, `uint8 [N, H, W, C]`, are scaled to [0, 1]. The result is exact, since
+  it is computed from histograms. A channel of one value is refused.
   """
   levels = np.arange(256) / 255
   mean, stddev = [], []
@@ -388,19 +298,12 @@ def background(images: np.ndarray) -> int:
   """Returns the median of the corner pixels, a grey value in [0, 255].
 
   A motif rarely fills the corners, and the median ignores the exceptions.
-
-  Args:
-    images: `uint8 [N, H, W, C]`.
   """
   return int(np.median(images[:, [0, 0, -1, -1], [0, -1, 0, -1]]))
 
 
 def digest(paths: Iterable[str]) -> str:
-  """Returns a short sha256 of the names and the digests of files.
-
-  Args:
-    paths: The files; their order matters.
-  """
+  """Returns a short sha256 of the names and the digests of files in order."""
   together = hashlib.sha256()
   for path in paths:
     with open(path, 'rb') as stream:

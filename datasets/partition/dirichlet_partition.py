@@ -58,18 +58,6 @@ def dirichlet_partition(
 
   Numbers are rounded so that every example is given exactly once.
 
-  Args:
-    source: The data; the class of each example is known.
-    num_clients: K, at least 1.
-    dirichlet_alpha: The concentration, above 0.
-    min_client_examples: The least number of examples of a client.
-    server_examples: N_s. If it is not divisible by d, the remainder goes to
-      randomly drawn classes, one example each.
-    seed: Fixes the split.
-
-  Returns:
-    The assignment.
-
   Raises:
     ValueError: If a class has too few examples for the server, the server
       leaves fewer than `num_clients * min_client_examples`, or none of
@@ -79,9 +67,7 @@ def dirichlet_partition(
   server = assignment.draw_server_set(
     labels, num_classes, server_examples, seed
   )
-  left = np.ones(len(labels), bool)
-  left[server] = False
-  sizes = np.bincount(labels[left], minlength=num_classes)
+  sizes = np.bincount(np.delete(labels, server), minlength=num_classes)
   if num_clients * max(min_client_examples, 1) > sizes.sum():
     raise ValueError(
       f'num_clients={num_clients} with min_client_examples='
@@ -102,12 +88,7 @@ def dirichlet_partition(
       f'draws for {num_clients} clients: raise dirichlet_alpha, or lower '
       'min_client_examples or num_clients.'
     )
-  return assignment.from_owners(
-    assignment.deal(labels, left, counts.T, rng),
-    assignment.numbered_names(num_clients),
-    server,
-    seed,
-  )
+  return assignment.deal(labels, server, counts.T, rng, seed)
 
 
 def _whole_counts(sizes, shares):

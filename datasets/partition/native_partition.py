@@ -43,27 +43,24 @@ def native_partition(
 ) -> assignment.Assignment:
   """Splits examples by owner, and draws a class-uniform server set.
 
-  Args:
-    source: The data, with client ids: any Python strings. The class of an
-      example may be unknown.
-    server_examples: N_s. If it is not divisible by d, the remainder goes to
-      randomly drawn classes, one example each.
-    seed: Fixes the split.
-    server_writers: The owners of the server's examples.
-      `'spread'`: Owners who never take part. Their number is that of the labels
-      of a class, so that each label of a class can come from another owner. It
-      is at most a tenth of all owners (rounded up), since the clients lose all
-      examples of these. More are held out only if they lack examples of a
-      class. They are drawn at random among the owners with labels, and take
-      turns in each class.
-      `'held_out'`: Few owners who never take part. In a random order, each
-      owner with an example of a class that is still short is held out. Often a
-      single owner has all examples. The committed results on native clients
-      were made by this rule.
-      `'everyone'`: All owners. Clients lose the examples that the server takes.
-      The other examples of held-out owners are unused.
-    num_clients: If given, a random subset of this many of the remaining owners
-      takes part. The examples of the others are unused.
+  Client ids are any Python strings, and the class of an example may be unknown.
+  `server_writers` says whose examples the server gets.
+
+  `'spread'`: Owners who never take part. Their number is that of the labels of
+  a class, so that each label of a class can come from another owner. It is at
+  most a tenth of all owners (rounded up), since the clients lose all examples
+  of these. More are held out only if they lack examples of a class. They are
+  drawn at random among the owners with labels, and take turns in each class.
+
+  `'held_out'`: Few owners who never take part. In a random order, each owner
+  with an example of a class that is still short is held out. Often a single
+  owner has all examples. The committed results on native clients were made by
+  this rule.
+
+  `'everyone'`: All owners. Clients lose the examples that the server takes.
+
+  With `num_clients`, a random subset of this many of the remaining owners takes
+  part. Other examples, of these or of held-out owners, are unused.
 
   Returns:
     The assignment, with clients sorted by id (by code point).
@@ -89,11 +86,7 @@ def native_partition(
     held_out = _writers_for(quotas, at_least, labels, owner, len(names), seed)
     candidates = np.flatnonzero(np.isin(owner, held_out))
   server = assignment.draw_class_uniform(
-    labels,
-    candidates,
-    quotas,
-    rng,
-    owner if server_writers == SPREAD else None,
+    labels, candidates, quotas, rng, owner if server_writers == SPREAD else None
   )
 
   kept = np.setdiff1d(np.arange(len(names)), held_out)

@@ -1,7 +1,5 @@
 """The sets into which the data are already divided, with their class priors."""
 
-from typing import Any
-
 import numpy as np
 
 from datasets.draws import set_assignment, told_priors
@@ -17,19 +15,7 @@ def own_sets(
   noise_formula: str = told_priors.NOISE_FORMULA.default,
   seed: int,
 ) -> SetAssignment:
-  """Uses the sets of the data.
-
-  Args:
-    source: The data, with `sets`.
-    prior_noise: epsilon, the noise in the priors that clients are told (FedUL,
-      Section 4.2).
-    noise_formula: `'printed'` or `'symmetric'` (`told_priors.with_noise`).
-    seed: Fixes the noise, and the order of the examples.
-
-  Raises:
-    ValueError: If the data have no sets, or no classifier can be learnt from
-      their priors (`tff_ssl.prior_checks`).
-  """
+  """Uses the sets of the data; priors may get noise (FedUL, Section 4.2)."""
   own = source.sets
   if own is None:
     raise ValueError(
@@ -56,11 +42,6 @@ def own_sets(
   return set_assignment.lay_out(sets, told, own.client_names, seed)
 
 
-def _complete(settings: dict[str, Any]) -> dict[str, Any]:
-  told_priors.check_has_effect(settings)
-  return settings
-
-
 SPEC = PartitionSpec(
   name='own_sets',
   summary='the sets of the data',
@@ -68,5 +49,5 @@ SPEC = PartitionSpec(
   settings=(told_priors.PRIOR_NOISE, told_priors.NOISE_FORMULA),
   in_sets=True,
   needs_sets=True,
-  complete=_complete,
+  complete=told_priors.checked,
 )

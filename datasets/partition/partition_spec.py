@@ -28,7 +28,7 @@ class PartitionSpec:
     in_sets: Whether each client's examples lie in sets.
     needs_sets: Whether the source's examples must come in sets.
     deals_test: Whether clients without test examples of their own get an equal
-      share of each class (`datasets.draws.evaluation_owners`).
+      share of each class (`assignment.deal_test_evenly`).
     needs_labels: Takes the settings and returns whether the class of each
       example must be known.
     server_settings: The names of the settings for the draw of the server's

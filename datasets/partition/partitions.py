@@ -70,15 +70,7 @@ _ALWAYS_RECORDED = (
 
 
 def find(name: str) -> PartitionSpec:
-  """Returns the partition of a name.
-
-  Args:
-    name: A name in `PARTITIONS`, or `module:NAME` of a user's own
-      `PartitionSpec`.
-
-  Raises:
-    ValueError: If there is no such partition.
-  """
+  """Returns a partition by its name in `PARTITIONS`, or as `module:NAME`."""
   if name in PARTITIONS:
     return PARTITIONS[name]
   if ':' in str(name):
@@ -92,9 +84,7 @@ def find(name: str) -> PartitionSpec:
 def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the settings of a partition, before there are data.
 
-  Args:
-    name: As in `find`.
-    given: Settings by name; `None` stands for a setting that is not given.
+  `None` stands for a setting that is not given.
 
   Returns:
     The partition's settings that have an effect, as plain Python values. The
@@ -167,8 +157,6 @@ def build(
 
   Args:
     name: A name in `PARTITIONS`, or `module:NAME` of a user's own.
-    source: The data.
-    seed: Fixes the partition; at least 0.
     server_examples: N_s, the number of labelled examples at the server, equally
       many of each class. It must be 0 if examples lie in sets. Where the source
       says which examples are the server's (`Source.server`), it is their

@@ -10,16 +10,7 @@ from datasets.sources.source import Source
 def pooled_partition(
   source: Source, *, server_examples: int, seed: int
 ) -> assignment.Assignment:
-  """Assigns to one client all examples beside a class-uniform server set.
-
-  Args:
-    source: The data; the class of an example may be unknown.
-    server_examples: N_s, as in `r_partition`.
-    seed: Fixes the split.
-
-  Raises:
-    ValueError: If a class has too few examples.
-  """
+  """Assigns to one client all examples beside a class-uniform server set."""
   labels = source.train.labels
   server = assignment.draw_server_set(
     labels, source.num_classes, server_examples, seed

@@ -75,14 +75,6 @@ def r_partition(
   Where images have no label (-1), R must be 0: all that the server leaves is
   then split at random into K equal parts, whatever its class.
 
-  Args:
-    source: The data; the class of an example may be unknown.
-    num_clients: K, from 1 to the number of examples the server leaves.
-    noniid_r: R in [0, 1]; 0 is iid, 1 one main class each.
-    server_examples: N_s. If it is not divisible by d, the remainder goes to
-      randomly drawn classes, one example each.
-    seed: Fixes the split.
-
   Returns:
     The assignment, with clients sorted by main class for K >= d. Where
     clients have few examples, rounding can leave some of them without any.
@@ -98,9 +90,7 @@ def r_partition(
   if np.any(labels == UNKNOWN):
     # As a single class: Eq. 9 at R = 0 gives each client 1 / K of it.
     labels, num_classes = np.zeros_like(labels), 1
-  left = np.ones(len(labels), bool)
-  left[server] = False
-  sizes = np.bincount(labels[left], minlength=num_classes)
+  sizes = np.bincount(np.delete(labels, server), minlength=num_classes)
   if not sizes.all():
     raise ValueError(
       f'server_examples={server_examples} leaves no example of class '
@@ -114,12 +104,7 @@ def r_partition(
     )
   counts = _whole_counts(sizes, _shares(sizes, num_clients, noniid_r))
   rng = assignment.generator(seed, assignment.Purpose.CLIENT_EXAMPLES)
-  return assignment.from_owners(
-    assignment.deal(labels, left, counts, rng),
-    assignment.numbered_names(num_clients),
-    server,
-    seed,
-  )
+  return assignment.deal(labels, server, counts, rng, seed)
 
 
 def _shares(sizes, num_clients, noniid_r):

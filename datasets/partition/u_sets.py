@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.draws import (
-  assignment,
-  prior_draws,
-  set_assignment,
-  told_priors,
-  u_set_draws,
-)
+from datasets.draws import assignment, set_assignment, told_priors, u_set_draws
 from datasets.draws.set_assignment import SetAssignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import Source
@@ -52,8 +46,8 @@ PRIORS = Setting(
   str,
   'The class distributions of the clients: iid, or noniid with two majority '
   'classes each.',
-  default=prior_draws.IID,
-  choices=(prior_draws.IID, prior_draws.NONIID),
+  default=u_set_draws.IID,
+  choices=(u_set_draws.IID, u_set_draws.NONIID),
 )
 U_SET_RECIPE = Setting(
   'u_set_recipe',
@@ -85,15 +79,7 @@ KNOWN_PRIORS = Setting(
 
 
 def numbers_of_sets(sets_per_client: str, num_clients: int) -> list[int]:
-  """Returns M_c, the number of sets of each client.
-
-  Args:
-    sets_per_client: One number for all, or one for each, separated by commas.
-    num_clients: C.
-
-  Raises:
-    ValueError: If the text is not such a list.
-  """
+  """Returns M_c of each client, from one number for all or one for each."""
   given = str(sets_per_client).split(',')
   if not all(re.fullmatch('[1-9][0-9]{0,5}', number) for number in given):
     raise ValueError(
@@ -125,23 +111,9 @@ def u_sets(  # noqa: PLR0913
 ) -> SetAssignment:
   """Draws sets of given class priors and hides the labels.
 
-  Args:
-    source: The data; the class of each example is known.
-    num_clients: C.
-    sets_per_client: M, or M_c of each client, separated by commas (Table E.12
-      of FedUL: `'10,20,30,40,50'`).
-    client_examples: n_c, the number of examples of each client, in sets of
-      n_c / M_c; `None` for as many as the data allow (`u_set_draws`).
-    priors: `'iid'` or `'noniid'`.
-    u_set_recipe: `'paper'`, `'code'` or `'code_rows'`: how priors and sets are
-      drawn (`u_set_draws`).
-    set_repeats: `'none'`, or `'across_sets'` if an example may lie in several
-      sets of its client; `None` for the choice of the recipe.
-    known_priors: The priors that clients are told: the `'exact'` shares of the
-      classes in their sets, or the `'nominal'` shares that the draw aimed at.
-    prior_noise: epsilon of Section 4.2, the noise in these priors.
-    noise_formula: `'printed'` or `'symmetric'` (`told_priors.with_noise`).
-    seed: Fixes the sets.
+  The class of each example is known. The settings say what the arguments mean;
+  Table E.12 of FedUL has `sets_per_client='10,20,30,40,50'`. Without
+  `set_repeats` the recipe decides.
 
   Raises:
     ValueError: If there are too few examples or sets, or no classifier can be
@@ -203,14 +175,13 @@ def _check_classes(source: Source, fewest_sets: int) -> None:
 
 
 def _usual_repeats(recipe: str) -> str:
-  if recipe in _OF_CODE:
-    return u_set_draws.ACROSS_SETS
-  return u_set_draws.NO_REPEATS
+  of_code = recipe in _OF_CODE
+  return u_set_draws.ACROSS_SETS if of_code else u_set_draws.NO_REPEATS
 
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:
   """Fills in derived settings and checks that the settings fit each other."""
-  told_priors.check_has_effect(settings)
+  told_priors.checked(settings)
   numbers = numbers_of_sets(
     settings[SETS_PER_CLIENT.name], settings[NUM_CLIENTS.name]
   )

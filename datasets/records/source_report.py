@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from datasets.sources.own.rows import some
 from datasets.sources.source import UNKNOWN, Source, Split
 
 # Below this many labels of a class, a result is chance.
 _FEW_LABELS = 5
 # From this ratio of the largest class to the smallest, accuracy says little.
 _SKEW = 10
-_MOST_NAMED = 5
 # How many standard deviations of train another split's mean may be away, by how
 # much its own may differ, and from how many examples on that is no chance.
 _FAR, _WIDE, _ENOUGH = 3.0, 4.0, 10
@@ -27,21 +27,16 @@ _COUNTED = {'vectors': ' features', 'tokens': ' words at most'}
 
 
 def facts(source: Source) -> list[str]:
-  """Returns what was understood: form, columns, splits, classes, owners.
-
-  Args:
-    source: The data.
-  """
+  """Returns what was understood: form, columns, splits, classes, owners."""
   shape = ' x '.join(map(str, source.train.examples.shape[1:]))
   lines = [
     f'{source.title}.',
     f'Examples are {source.form} of {shape}{_COUNTED.get(source.form, "")}.',
     *source.facts,
   ]
-  splits = _splits(source)
+  splits = source.splits
   for name, split in splits.items():
-    known = split.labels[split.labels != UNKNOWN]
-    counts = np.bincount(known, minlength=source.num_classes)
+    counts = _counts(source, split)
     classes = ', '.join(
       f'{name}: {count:,}'
       for name, count in zip(source.class_names, counts, strict=True)
@@ -49,10 +44,8 @@ def facts(source: Source) -> list[str]:
     lines.append(
       f'{name} has {len(split.labels):,} examples; labels: {classes}.'
     )
-    if len(known) < len(split.labels):
-      lines[-1] = (
-        f'{lines[-1][:-1]}; {len(split.labels) - len(known):,} without a label.'
-      )
+    if unknown := len(split.labels) - counts.sum():
+      lines[-1] = f'{lines[-1][:-1]}; {unknown:,} without a label.'
   train = splits['train']
   if source.sets is not None:
     lines.append(
@@ -82,9 +75,6 @@ def oddities(source: Source) -> list[str]:
   """Returns what a person should look at, one sentence each, with a remedy.
 
   Duplicates are found by the bytes of examples.
-
-  Args:
-    source: The data.
   """
   return [
     *source.notes,
@@ -97,41 +87,34 @@ def oddities(source: Source) -> list[str]:
   ]
 
 
+def _counts(source: Source, split: Split) -> np.ndarray:
+  """Returns how many labels of each class a split has."""
+  known = split.labels[split.labels != UNKNOWN]
+  return np.bincount(known, minlength=source.num_classes)
+
+
 def _ends(sizes: np.ndarray) -> str:
   return f'{sizes.min():,}/{np.median(sizes):,g}/{sizes.max():,}'
-
-
-def _splits(source: Source) -> dict[str, Split]:
-  splits = {
-    'train': source.train,
-    'server': source.server,
-    'validation': source.validation,
-    'test': source.test,
-  }
-  return {name: split for name, split in splits.items() if split is not None}
 
 
 def _few_labels(source: Source) -> Iterator[str]:
   if source.sets is not None:
     return
-  known = source.training.labels[source.training.labels != UNKNOWN]
-  counts = np.bincount(known, minlength=source.num_classes)
+  counts = _counts(source, source.training)
   few = [
     f'{source.class_names[c]} ({counts[c]})'
     for c in np.flatnonzero(counts < _FEW_LABELS)
   ]
   if few:
     yield (
-      f'Fewer than {_FEW_LABELS} training labels: {_some(few)}. Label more '
+      f'Fewer than {_FEW_LABELS} training labels: {some(few)}. Label more '
       'before you tune anything.'
     )
 
 
 def _skew(source: Source) -> Iterator[str]:
-  for name, split in _splits(source).items():
-    counts = np.bincount(
-      split.labels[split.labels != UNKNOWN], minlength=source.num_classes
-    )
+  for name, split in source.splits.items():
+    counts = _counts(source, split)
     low, high = counts.argmin(), counts.argmax()
     if counts[low] and counts[high] >= _SKEW * counts[low]:
       yield (
@@ -144,7 +127,7 @@ def _skew(source: Source) -> Iterator[str]:
 
 def _duplicates(source: Source) -> Iterator[str]:
   """Looks for equal examples within and between splits."""
-  splits = _splits(source)
+  splits = source.splits
   keys = {
     # Of their bytes, which would take as much memory again.
     name: [hashlib.sha256(x.data).digest() for x in split.examples]
@@ -181,7 +164,7 @@ def _duplicates(source: Source) -> Iterator[str]:
 
 def _scales(source: Source) -> Iterator[str]:
   """Compares the other splits with train: values that lie elsewhere."""
-  splits = _splits(source)
+  splits = source.splits
   train, remedy = splits.pop('train'), 'write all files in one way.'
   if source.form == 'tokens':
     for name, split in splits.items():
@@ -294,9 +277,3 @@ def _owners(source: Source) -> Iterator[str]:
       f'{single:,} of {len(names):,} clients have labels of one class alone: '
       'clients differ much.'
     )
-
-
-def _some(names: list[str]) -> str:
-  more = len(names) - _MOST_NAMED
-  listed = ', '.join(names[:_MOST_NAMED])
-  return f'{listed} and {more} more' if more > 0 else listed

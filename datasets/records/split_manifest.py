@@ -32,13 +32,8 @@ def check_labels_at(argument: str, value: str, partition: Partition):
 
   Args:
     argument: The name of the caller's argument, for messages.
-    value: `'server'`, `'clients'`, `'dealt'` or `'sets'`; see `describe`.
-    partition: The partition.
-
-  Raises:
-    ValueError: If `value` is none of these, it is `'dealt'` and the partition
-      has no `labelled_indices` or the reverse, or it is `'sets'` and the
-      partition has no sets.
+    value: As `labels_at` of `describe`. `'dealt'` goes with `labelled_indices`,
+      and `'sets'` needs sets.
   """
   if value not in _LABELS_AT:
     raise ValueError(
@@ -59,10 +54,7 @@ def check_labels_at(argument: str, value: str, partition: Partition):
 
 
 def known_to_clients(partition: Partition, labels_at: str) -> np.ndarray:
-  """Returns the clients' examples whose labels they may see, `int64 [L]`.
-
-  An example in several sets is listed once.
-  """
+  """Returns the clients' examples whose labels they may see, each one once."""
   return {
     AT_SERVER: partition.examples[:0],
     AT_CLIENTS: np.unique(partition.examples),
@@ -72,17 +64,9 @@ def known_to_clients(partition: Partition, labels_at: str) -> np.ndarray:
 
 
 def labels_per_client(
-  partition: Partition,
-  labels_at: str,
-  redrawn_ratio: float | None = None,
+  partition: Partition, labels_at: str, redrawn_ratio: float | None = None
 ) -> np.ndarray:
-  """Returns how many labels each client sees in one epoch, `int64 [K]`.
-
-  Args:
-    partition: The partition.
-    labels_at: See `describe`.
-    redrawn_ratio: See `describe`.
-  """
+  """Returns how many labels each client sees in one epoch, `int64 [K]`."""
   known = known_to_clients(partition, labels_at)
   counts = np.bincount(
     partition.owners[np.isin(partition.examples, known)],
@@ -94,10 +78,7 @@ def labels_per_client(
 
 
 def describe(
-  partition: Partition,
-  *,
-  labels_at: str,
-  redrawn_ratio: float | None = None,
+  partition: Partition, *, labels_at: str, redrawn_ratio: float | None = None
 ) -> dict:
   """Returns the content of split.json: JSON types only, no indices.
 
@@ -197,21 +178,7 @@ def write(
   labels_at: str,
   redrawn_ratio: float | None = None,
 ):
-  """Writes both files; equal partitions give equal bytes.
-
-  Args:
-    partition: The partition.
-    path_json: The file for the description.
-    path_npz: The file for the arrays `server_indices`, `examples`, `offsets`
-      and `labelled_indices` of `assignment.Assignment`, and for `set_ids` and
-      `class_priors` of a `SetPartition`.
-    labels_at: See `describe`.
-    redrawn_ratio: See `describe`.
-
-  Raises:
-    ValueError: As `describe`.
-    OSError: If a file cannot be written.
-  """
+  """Writes `describe` and the arrays; equal partitions give equal bytes."""
   description = describe(
     partition, labels_at=labels_at, redrawn_ratio=redrawn_ratio
   )
@@ -226,14 +193,7 @@ def write(
 def load(
   path_json: str | os.PathLike, path_npz: str | os.PathLike
 ) -> tuple[Partition, dict]:
-  """Reads the files of `write`.
-
-  Args:
-    path_json: The description.
-    path_npz: The indices.
-
-  Returns:
-    The partition, and the description.
+  """Reads the files of `write`: the partition, and its description.
 
   Raises:
     ValueError: If a file is damaged, or the two do not belong together.
@@ -247,7 +207,9 @@ def load(
   try:
     description = json.loads(text)
     kind = SetPartition if 'sets' in description else Partition
-    arrays = _load_arrays(path_npz, kind.array_names)
+    file = npz_files.NpzFile(os.fspath(path_npz), 'restore it')
+    npz_files.check_sizes([file])
+    arrays = file.read(kind.array_names, _check_forms, ignores_others=True)
     partition = kind(
       **arrays,
       name=description['partition'],
@@ -275,12 +237,6 @@ def load(
   if rewritten != description:
     raise _damaged(path_json, path_npz)
   return partition, description
-
-
-def _load_arrays(path_npz, names):
-  file = npz_files.NpzFile(os.fspath(path_npz), 'restore it')
-  npz_files.check_sizes([file], npz_files.MAX_BYTES)
-  return file.read(names, _check_forms, ignores_others=True)
 
 
 def _check_forms(headers):

@@ -2,8 +2,16 @@
 
 Source of R: Definition 2, Eq. 2 of "Improving Semi-supervised Federated
 Learning by Reducing the Gradient Diversity of Models".
+
+A client's labelled data may be far from its unlabelled data, which is
+class-distribution mismatch (Fig. 3 of FedLabel, Cho et al., "Local or Global:
+Selective Knowledge Assimilation for Federated Learning with Limited Labels"). A
+few labels, even if drawn uniformly at random, have other class shares than the
+unlabelled examples. The paper shows the shares and names no distance. This
+module has two common ones.
 """
 
+import dataclasses
 import os
 
 import numpy as np
@@ -12,6 +20,15 @@ from datasets.sources.source import UNKNOWN
 from tff_ssl import whole_files
 
 MAX_ROWS_DRAWN = 400
+# From zero: two pictures compare, and an absent class is always dark.
+HEAT_MAP = {
+  'aspect': 'auto',
+  'interpolation': 'nearest',
+  'cmap': 'viridis',
+  'vmin': 0,
+}
+# The number of examples that smoothing adds, spread over all classes.
+_PSEUDO_EXAMPLES = 1
 
 
 def class_counts(
@@ -20,22 +37,17 @@ def class_counts(
   num_clients: int,
   num_classes: int,
 ) -> np.ndarray:
-  """Counts the examples of each class at each client.
+  """Counts the examples of each class at each client, `int64 [K, d]`.
 
   Args:
     labels: Integers `[N]` in `[0, num_classes)`, or -1 for examples of unknown
       class, which are not counted.
     client_index: Integers `[N]` in `[0, num_clients)`, the holder of each
       example.
-    num_clients: K.
-    num_classes: d.
-
-  Returns:
-    `int64 [K, d]`.
 
   Raises:
-    ValueError: If the arrays differ in length, are not integer vectors, or
-      hold a value out of range.
+    ValueError: If the arrays differ in length, are not integer vectors, or hold
+      a value out of range.
   """
   labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
   client_index = _indices('client_index', client_index, num_clients)
@@ -76,19 +88,11 @@ def noniid_r(counts: np.ndarray) -> float:
   R is the mean over all pairs of clients of the total variation distance
   between their class distributions: 0 when all are equal, 1 when no two clients
   share a class. Clients without examples have no distribution and are left out.
+  With fewer than two left, R is 0.
 
   Each class is sorted on its own: in ascending order the i-th of K values is
   the larger one of i pairs and the smaller one of K - 1 - i, so the sum over
   pairs costs O(d K log K) instead of O(d K^2).
-
-  Args:
-    counts: `[K, d]`, examples of each class at each client.
-
-  Returns:
-    R in [0, 1]; 0.0 for fewer than two clients with examples.
-
-  Raises:
-    ValueError: If `counts` is no matrix of finite values >= 0.
   """
   counts = checked_counts(counts).astype(np.float64)
   sizes = counts.sum(axis=1)
@@ -148,18 +152,10 @@ def summary(
 
 
 def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
-  """Draws clients x classes as a heat map and writes it as PNG.
+  """Draws clients x classes, `counts` `[K, d]`, as a heat map in a PNG file.
 
   If there are more than 400 clients, it draws 400 of them at even distances,
   and the title says so. Without pyplot, figures share no state.
-
-  Args:
-    counts: `[K, d]`, examples of each class at each client.
-    path: The file to write.
-    title: The first line of the title, taken literally.
-
-  Raises:
-    ValueError: If `counts` is no matrix of finite values >= 0, or is empty.
   """
   from matplotlib.figure import Figure
   from matplotlib.ticker import MaxNLocator
@@ -177,15 +173,7 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
     title += f'\n{MAX_ROWS_DRAWN} of {num_clients:,} clients drawn'
   figure = Figure(figsize=(7, 6), layout='constrained')
   axes = figure.add_subplot()
-  # From zero: two pictures compare, and an absent class is always dark.
-  image = axes.imshow(
-    drawn,
-    aspect='auto',
-    interpolation='nearest',
-    cmap='viridis',
-    vmin=0,
-    vmax=max(drawn.max(), 1),
-  )
+  image = axes.imshow(drawn, **HEAT_MAP, vmax=max(drawn.max(), 1))
   for axis in (axes.xaxis, axes.yaxis):
     axis.set_major_locator(MaxNLocator(integer=True))
   axes.set_xlabel('class')
@@ -201,14 +189,7 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
 
 
 def checked_counts(counts: np.ndarray) -> np.ndarray:
-  """Returns counts as an array after checking them.
-
-  Args:
-    counts: `[K, d]`, examples of each class at each client.
-
-  Raises:
-    ValueError: If `counts` is no matrix of finite values >= 0.
-  """
+  """Returns counts as an array; refuses what is no `[K, d]` of numbers >= 0."""
   counts = np.asarray(counts)
   if counts.ndim != 2 or counts.dtype.kind not in 'iuf':
     raise ValueError(
@@ -218,3 +199,89 @@ def checked_counts(counts: np.ndarray) -> np.ndarray:
   if not np.all(np.isfinite(counts)) or np.any(counts < 0):
     raise ValueError('counts holds a value that is negative or not finite.')
   return counts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mismatch:
+  """The mismatch of labelled and unlabelled examples at each client.
+
+  With the counts n_c (labelled) and m_c (unlabelled) of d classes, the shares
+  are p_c = n_c / sum(n) and q_c = m_c / sum(m). Both distances are NaN for a
+  client without labelled or without unlabelled examples.
+
+  Attributes:
+    labelled: `int64 [K, d]`, examples of each class with a label.
+    unlabelled: `int64 [K, d]`, those whose label is hidden.
+    kl: `float64 [K]`, KL(p || q') in nats, with q'_c = (m_c + 1 / d) /
+      (sum(m) + 1). One example, spread evenly over the classes, is added to the
+      unlabelled ones. So a class without unlabelled examples does not give
+      infinity. p is not smoothed, because labels are few. If p equals q, KL is
+      small, and it is 0 only if all classes are equally frequent.
+    total_variation: `float64 [K]`, half the sum of |p_c - q_c|, in [0, 1].
+  """
+
+  labelled: np.ndarray
+  unlabelled: np.ndarray
+  kl: np.ndarray
+  total_variation: np.ndarray
+
+  def describe(self) -> dict[str, float]:
+    """Returns the mean and the maximum of both distances over the clients.
+
+    Clients whose distances are NaN do not count. It is empty if all are NaN.
+    """
+    figures = {}
+    for name, values in (('kl', self.kl), ('tv', self.total_variation)):
+      defined = values[~np.isnan(values)]
+      if defined.size:
+        figures[f'label_mismatch_{name}_mean'] = float(defined.mean())
+        figures[f'label_mismatch_{name}_max'] = float(defined.max())
+    return figures
+
+
+def mismatch_of_counts(
+  labelled: np.ndarray, unlabelled: np.ndarray
+) -> Mismatch:
+  """Compares counts `[K, d]` of examples with a label, and without."""
+  labelled, unlabelled = checked_counts(labelled), checked_counts(unlabelled)
+  if labelled.shape != unlabelled.shape:
+    raise ValueError(
+      f'labelled is {list(labelled.shape)} and unlabelled '
+      f'{list(unlabelled.shape)}: give both [clients, classes].'
+    )
+  defined = labelled.any(axis=1) & unlabelled.any(axis=1)
+  p = _shares(labelled[defined])
+  q = _shares(unlabelled[defined])
+  smoothed = _shares(unlabelled[defined] + _PSEUDO_EXAMPLES / labelled.shape[1])
+  # 0 log 0 is 0.
+  ratios = np.divide(p, smoothed, out=np.ones_like(p), where=p > 0)
+  kl, total_variation = np.full((2, len(labelled)), np.nan)
+  kl[defined] = np.sum(p * np.log(ratios), axis=1)
+  total_variation[defined] = np.abs(p - q).sum(axis=1) / 2
+  return Mismatch(labelled, unlabelled, kl, total_variation)
+
+
+def mismatch_of_examples(
+  labels: np.ndarray,
+  client_index: np.ndarray,
+  is_labelled: np.ndarray,
+  num_clients: int,
+  num_classes: int,
+) -> Mismatch:
+  """Compares labelled with unlabelled examples.
+
+  Labels, owners and errors are those of `class_counts`.
+  `is_labelled` is `bool [N]`, whether the client knows the label.
+  """
+  return mismatch_of_counts(
+    *(
+      class_counts(
+        labels[chosen], client_index[chosen], num_clients, num_classes
+      )
+      for chosen in (is_labelled, ~is_labelled)
+    )
+  )
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+  return counts / counts.sum(axis=1, keepdims=True)

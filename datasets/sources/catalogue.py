@@ -8,20 +8,8 @@ it is loaded.
 import difflib
 import os
 
-from datasets.sources import (
-  digits,
-  emnist_writers,
-  medmnist,
-  tfds_images,
-)
-from datasets.sources.own import (
-  image_folder,
-  image_sets,
-  npz,
-  npz_sets,
-  table,
-  text,
-)
+from datasets.sources import digits, emnist_writers, medmnist, tfds_images
+from datasets.sources.own import image_folder, npz, sets, table, text
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl import user_modules
@@ -35,8 +23,8 @@ SOURCES: dict[str, SourceSpec] = {
     *medmnist.SPECS,
     npz.SPEC,
     image_folder.SPEC,
-    npz_sets.SPEC,
-    image_sets.SPEC,
+    sets.NPZ,
+    sets.IMAGES,
     table.SPEC,
     text.SPEC,
   )
@@ -49,14 +37,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> SourceSpec:
-  """Returns the source of a name.
-
-  Args:
-    name: One of `names()`, or `module:NAME` of a user's own `SourceSpec`.
-
-  Raises:
-    ValueError: If there is no such source.
-  """
+  """Returns the source of a name, or a user's own, `module:NAME`."""
   if name in SOURCES:
     return SOURCES[name]
   if ':' in str(name):
@@ -73,14 +54,6 @@ def check_files(name: str, *, data_dir: str | None) -> None:
   """Checks that the files of a source exist or can be downloaded.
 
   It reads no file. Without a network it takes some seconds, else a moment.
-
-  Args:
-    name: As in `find`.
-    data_dir: As in `load`.
-
-  Raises:
-    ValueError: If the name is unknown, or a file is absent and cannot be
-      downloaded.
   """
   find(name).check_files(_expanded(data_dir))
 
@@ -98,9 +71,6 @@ def load(
     cache_dir: A folder for unpacked and decoded copies; created when needed.
     **options: The options of this source, by name, such as `only_digits` of
       `emnist`.
-
-  Returns:
-    The loaded source.
 
   Raises:
     ValueError: If the name or an option is unknown, the value of an option is

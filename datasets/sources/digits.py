@@ -6,10 +6,6 @@ from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 
-NUM_CLASSES = 10
-TEST_EXAMPLES = 360
-SPLIT_SEED = 20200824
-
 # Of the 1,437 training images scaled to [0, 1]; a test recomputes them.
 _MEAN = 0.3048
 _STDDEV = 0.3758
@@ -20,15 +16,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
 
   scikit-learn stores ink as 0..16 on a background of 0. The split is stratified
   by class and the same in every run.
-
-  Args:
-    data_dir: Ignored: the images are part of scikit-learn.
-    cache_dir: Ignored.
-
-  Returns:
-    The source, without client ids.
   """
-  del data_dir, cache_dir
   from sklearn.datasets import load_digits
   from sklearn.model_selection import train_test_split
 
@@ -36,11 +24,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)[..., np.newaxis]
   labels = bunch.target.astype(np.int32)
   train_images, test_images, train_labels, test_labels = train_test_split(
-    images,
-    labels,
-    test_size=TEST_EXAMPLES,
-    stratify=labels,
-    random_state=SPLIT_SEED,
+    images, labels, test_size=360, stratify=labels, random_state=20200824
   )
   counts = f'{len(train_labels):,} train and {len(test_labels):,} test'
   return Source(
@@ -49,7 +33,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     title=f'scikit-learn digits, 8x8 pixels: {counts} examples',
     train=Split(train_images, train_labels),
     test=Split(test_images, test_labels),
-    num_classes=NUM_CLASSES,
+    num_classes=10,
     mean=(_MEAN,),
     stddev=(_STDDEV,),
     background=0,

@@ -10,23 +10,31 @@ If that is absent, `tff.simulation.datasets.emnist.load_data` downloads it.
 
 The file has separate splits for digits alone and for all characters. The
 decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
+
+TFF's `ClientData` reads one client at a time and builds SQL from client ids.
+This module reads a split in one pass, and never writes to the file.
 """
 
+import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
 import lzma
 import os
+import pathlib
 import shutil
+import sqlite3
+import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from datasets.files import decoded_arrays, downloads
-from datasets.sources import emnist_database, run_profiles
+from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl import whole_files
@@ -43,17 +51,13 @@ _REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-  """A part of the file that forms a data set.
+  """A part of the file that forms a data set: digits, or all characters.
 
   Attributes:
-    title: Its name in reports.
-    key: Its name in `Source.version`.
+    key: Its name in `Source.version` and in the cache.
     splits: The names of its training and test split in the file.
-    num_classes: Number of classes.
     public_writers: Number of writers in TFF's own file.
     public_examples: Numbers of training and test examples in TFF's own file.
-    decoded_name: The file name of the cached arrays. Its number must change
-      when the decoding changes.
   """
 
   title: str
@@ -62,7 +66,6 @@ class Content:
   num_classes: int
   public_writers: int
   public_examples: tuple[int, int]
-  decoded_name: str
 
 
 DIGITS = Content(
@@ -72,7 +75,6 @@ DIGITS = Content(
   10,
   3_383,
   (341_873, 40_832),
-  'digits-1.npz',
 )
 # Classes 0-9 are digits, 10-35 capitals, 36-61 small letters.
 CHARACTERS = Content(
@@ -82,14 +84,21 @@ CHARACTERS = Content(
   62,
   3_400,
   (671_585, 77_483),
-  'all-1.npz',
 )
 
 # MNIST's .1307 is the share of ink; TFF stores black ink on white paper.
 _MEAN = 1 - 0.1307
 _STDDEV = 0.3081
-_BACKGROUND = 255
+# Change it when the decoding changes: caches are named by it.
+_DECODING = 1
 _CHUNK_BYTES = 2**20
+_INPUT_SHAPE = (28, 28, 1)
+
+_COLUMNS = {
+  'examples': {'split_name', 'client_id', 'serialized_example_proto'},
+  'client_metadata': {'split_name', 'client_id', 'num_examples'},
+}
+_ROWS_AT_ONCE = 4_096
 
 ONLY_DIGITS = Setting(
   'emnist_only_digits',
@@ -102,37 +111,22 @@ ONLY_DIGITS = Setting(
 def load(
   data_dir: str | None, cache_dir: str, only_digits: bool = True
 ) -> Source:
-  """Loads the examples of all writers.
+  """Loads the examples of all writers, with client ids in both splits.
 
   Examples have TFF's order: sorted by client id, and within a client as in the
-  file.
-
-  Args:
-    data_dir: The folder that holds `tff/`, or `None` for TFF's own cache and
-      download.
-    cache_dir: The folder for the unpacked file and the decoded arrays.
-    only_digits: Whether to load digits alone (10 classes), or letters as well
-      (62 classes).
-
-  Returns:
-    The source; both splits have client ids.
-
-  Raises:
-    ValueError: If no file is found, the download fails, or the file is damaged,
-      not in TFF's format, or has no letters although they are requested.
-    OSError: If the cache cannot be written.
+  file. `only_digits` leaves out letters (10 classes, not 62).
   """
   content = DIGITS if only_digits else CHARACTERS
   path = located = _locate(data_dir)
   cache = os.path.join(cache_dir, 'emnist', _identity(path))
-  decoded_path = os.path.join(cache, content.decoded_name)
+  decoded_path = os.path.join(cache, f'{content.key}-{_DECODING}.npz')
   arrays = decoded_arrays.read(decoded_path)
   if arrays is None:
     if path.endswith('.lzma'):
       path = _unpack(path, os.path.join(cache, FILE_NAME))
     try:
       decoded = _decode(path, content)
-    except emnist_database.MissingSplit as error:
+    except _MissingSplit as error:
       if only_digits:
         raise
       raise ValueError(
@@ -145,14 +139,7 @@ def load(
 
 
 def check_files(data_dir: str | None) -> None:
-  """Checks that the file exists or can be downloaded.
-
-  Args:
-    data_dir: As in `load`.
-
-  Raises:
-    ValueError: If the file is absent and the server cannot be reached.
-  """
+  """Checks that the file exists or can be downloaded."""
   if not os.path.isfile(_path(data_dir)):
     downloads.check_reachable([_URL], 'emnist', _REMEDY)
 
@@ -195,7 +182,7 @@ def _download(path: str) -> None:
       only_digits=True, cache_dir=staging
     )
     downloaded = os.path.join(staging, FILE_NAME)
-    with emnist_database.open_database(downloaded, DIGITS.splits):
+    with _open_database(downloaded, DIGITS.splits):
       os.replace(downloaded, path)
   except Exception as error:  # Network, lzma, sqlite, disk: TFF wraps none.
     raise ValueError(
@@ -214,12 +201,12 @@ def _identity(path: str) -> str:
   """
   if path.endswith('.lzma'):
     with open(path, 'rb') as stream:
-      return hashlib.file_digest(stream, 'sha256').hexdigest()[:16]
-  stat = os.stat(path)
-  facts = f'{os.path.realpath(path)}\n{stat.st_size}\n{stat.st_mtime_ns}'
-  return hashlib.sha256(facts.encode('utf-8', 'surrogateescape')).hexdigest()[
-    :16
-  ]
+      digest = hashlib.file_digest(stream, 'sha256')
+  else:
+    stat = os.stat(path)
+    facts = f'{os.path.realpath(path)}\n{stat.st_size}\n{stat.st_mtime_ns}'
+    digest = hashlib.sha256(facts.encode('utf-8', 'surrogateescape'))
+  return digest.hexdigest()[:16]
 
 
 def _unpack(archive: str, path: str) -> str:
@@ -258,9 +245,9 @@ def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
     [N], `*_clients` int32 [N], indices into the ids. `ids`: the sorted ids as
     JSON in UTF-8, which can hold any string.
   """
-  with emnist_database.open_database(path, content.splits) as connection:
+  with _open_database(path, content.splits) as connection:
     splits = [
-      emnist_database.read_split(connection, path, split, content.num_classes)
+      _read_split(connection, path, split, content.num_classes)
       for split in content.splits
     ]
   ids = sorted({client for _, _, clients in splits for client in clients})
@@ -310,9 +297,150 @@ def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
     num_classes=content.num_classes,
     mean=(_MEAN,),
     stddev=(_STDDEV,),
-    background=_BACKGROUND,
+    background=255,
     mirrorable=False,
   )
+
+
+class _MissingSplit(ValueError):
+  """A file in TFF's format has no examples of a split."""
+
+
+@contextlib.contextmanager
+def _open_database(
+  path: str, splits: tuple[str, ...]
+) -> Iterator[sqlite3.Connection]:
+  """Opens a database in TFF's format; errors of SQLite become `ValueError`.
+
+  It is opened read-only, because SQLite would create a missing file. Its size
+  is checked first, because SQLite notices a missing end only when it reads it.
+
+  Raises:
+    _MissingSplit: If the file lacks one of `splits`.
+    ValueError: If the file is damaged or in another format.
+  """
+  _check_complete(path)
+  uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
+  try:
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+      for table, wanted in _COLUMNS.items():
+        rows = connection.execute(f'PRAGMA table_info({table})')
+        if missing := wanted - {row[1] for row in rows}:
+          raise _unusable(
+            path, f'the table {table} lacks the columns {sorted(missing)}'
+          )
+      for split in splits:
+        clients = _clients_of(connection, split)
+        if not clients:
+          raise _MissingSplit(str(_unusable(path, f'no split {split}')))
+        types = {(type(key), type(value)) for key, value in clients.items()}
+        if types != {(str, int)} or not sum(clients.values()):
+          raise _unusable(path, f'no examples by writer in the split {split}')
+      yield connection
+  except sqlite3.Error as error:
+    raise _unusable(path, str(error)) from error
+
+
+def _check_complete(path: str) -> None:
+  """Checks that the file is as large as the database header declares."""
+  size = os.path.getsize(path)
+  with open(path, 'rb') as stream:
+    header = stream.read(100)
+  if len(header) < 100 or not header.startswith(b'SQLite format 3\0'):
+    raise _unusable(path, f'{size} bytes, no sqlite header')
+  (page_size,) = struct.unpack_from('>H', header, 16)
+  changes, pages = struct.unpack_from('>II', header, 24)
+  (pages_written_at,) = struct.unpack_from('>I', header, 92)
+  declared = pages * (65_536 if page_size == 1 else page_size)
+  # SQLite's rule: the page count is valid if the last change wrote it.
+  if changes == pages_written_at and size < declared:
+    raise _unusable(path, f'cut short, {size} of {declared} bytes')
+
+
+def _unusable(path: str, found: str) -> ValueError:
+  """Returns the error for a file that is not in TFF's format."""
+  return ValueError(
+    f"{path}: not TFF's federated EMNIST ({found}); delete or replace it."
+  )
+
+
+def _clients_of(
+  connection: sqlite3.Connection, split: str
+) -> collections.Counter[str]:
+  """Returns the number of examples by client id, from the metadata."""
+  rows = connection.execute(
+    'SELECT client_id, num_examples FROM client_metadata WHERE split_name=?',
+    (split,),
+  )
+  return collections.Counter(dict(rows))
+
+
+def _read_split(
+  connection: sqlite3.Connection, path: str, split: str, num_classes: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+  """Reads one split in one pass, in the order of the file.
+
+  Returns:
+    Images `uint8 [N, 28, 28, 1]`, labels `int32 [N]`, and the N client ids.
+  """
+  cursor = connection.execute(
+    'SELECT client_id, serialized_example_proto FROM examples '
+    'WHERE split_name=? ORDER BY rowid',
+    (split,),
+  )
+  images, labels, clients = [], [], []
+  declared = _clients_of(connection, split)
+  with tqdm(
+    desc=f'Reading {split}', total=sum(declared.values()), disable=None
+  ) as progress:
+    while rows := cursor.fetchmany(_ROWS_AT_ONCE):
+      batch_images, batch_labels = _parse(
+        [row[1] for row in rows], path, num_classes
+      )
+      images.append(batch_images)
+      labels.append(batch_labels)
+      clients.extend(row[0] for row in rows)
+      progress.update(len(rows))
+  counts = collections.Counter(clients)
+  if counts != declared:
+    both = counts.keys() | declared.keys()
+    client = min((c for c in both if counts[c] != declared[c]), key=repr)
+    raise _unusable(
+      path,
+      f'{split} holds {counts[client]} examples of the client {client!r}, but '
+      f'its metadata say {declared[client]}',
+    )
+  return np.concatenate(images), np.concatenate(labels), clients
+
+
+def _parse(
+  protos: list[bytes], path: str, num_classes: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Parses `tf.train.Example`s into uint8 images and int32 labels."""
+  import tensorflow as tf
+
+  try:
+    parsed = tf.io.parse_example(
+      protos,
+      {
+        'pixels': tf.io.FixedLenFeature(_INPUT_SHAPE[:2], tf.float32),
+        'label': tf.io.FixedLenFeature((), tf.int64),
+      },
+    )
+  except (tf.errors.OpError, TypeError, ValueError) as error:
+    raise _unusable(
+      path, 'an example that cannot be parsed as pixels [28, 28] and a label'
+    ) from error
+  pixels, labels = parsed['pixels'].numpy(), parsed['label'].numpy()
+  # Negated, so that NaN is refused too.
+  if not (np.all(pixels >= 0) and np.all(pixels <= 1)):
+    raise _unusable(path, 'a pixel outside 0..1')
+  if labels.min() < 0 or labels.max() >= num_classes:
+    raise _unusable(
+      path, f'labels {labels.min()}..{labels.max()}, not 0..{num_classes - 1}'
+    )
+  images = np.rint(pixels * 255).astype(np.uint8)[..., np.newaxis]
+  return images, labels.astype(np.int32)
 
 
 _DIGITS_DEFAULTS = dict(

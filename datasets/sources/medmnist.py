@@ -33,28 +33,19 @@ class MedmnistImages:
   """A MedMNIST set.
 
   Attributes:
-    title: Its published name.
-    motif: What the images show.
-    num_classes: Number of classes.
-    channels: 1 or 3. Grey images have no channel axis in the file.
+    input_shape: `(H, W, C)`. Grey images have no channel axis in the file.
     mirrorable: Whether a mirrored image keeps its class.
     public_examples: Numbers of training, validation and test examples of each
       public release, the newest first.
-    defaults: The runner's defaults on the set.
   """
 
   title: str
   motif: str
   num_classes: int
-  channels: int
+  input_shape: tuple[int, int, int]
   mirrorable: bool
   public_examples: tuple[tuple[int, int, int], ...]
   defaults: Mapping[str, Any]
-
-  @property
-  def input_shape(self) -> tuple[int, int, int]:
-    """`(H, W, C)`."""
-    return (28, 28, self.channels)
 
 
 TABLE: dict[str, MedmnistImages] = {
@@ -64,7 +55,7 @@ TABLE: dict[str, MedmnistImages] = {
     'OrganAMNIST',
     'organs in axial CT slices',
     11,
-    1,
+    (28, 28, 1),
     False,
     ((34_561, 6_491, 17_778), (34_581, 6_491, 17_778)),
     dict(
@@ -82,7 +73,7 @@ TABLE: dict[str, MedmnistImages] = {
     'BloodMNIST',
     'blood cells under the microscope',
     8,
-    3,
+    (28, 28, 3),
     True,
     ((11_959, 1_712, 3_421),),
     dict(
@@ -97,35 +88,16 @@ TABLE: dict[str, MedmnistImages] = {
 }
 
 
-def _load(
-  name: str,
-  data_dir: str | None,
-  cache_dir: str,
-  max_bytes: int = npz_files.MAX_BYTES,
-) -> Source:
-  """Loads one row of `TABLE`.
+def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
+  """Loads one row of `TABLE`, with a validation split.
 
   The mean, the standard deviation and the background (the median of the corner
-  pixels) are computed from the training images.
-
-  Args:
-    name: A key of `TABLE`.
-    data_dir: The folder that holds `medmnist/`.
-    cache_dir: Ignored: the file is read in place.
-    max_bytes: The limit of the uncompressed size that the file declares.
-
-  Returns:
-    The source, with a validation split. The title says if the numbers of
-    examples differ from those of the public releases.
-
-  Raises:
-    ValueError: If the file is absent, damaged or too large, or its content does
-      not fit the set.
+  pixels) are computed from the training images. The title says if the numbers
+  of examples differ from those of the public releases.
   """
-  del cache_dir
   entry = TABLE[name]
   file = _locate(name, data_dir)
-  npz_files.check_sizes([file], max_bytes)
+  npz_files.check_sizes([file])
   arrays = file.read(
     _KEYS, lambda headers: _check_headers(file, entry, headers)
   )
@@ -173,7 +145,8 @@ def _check_headers(
   file: NpzFile, entry: MedmnistImages, headers: Headers
 ) -> None:
   """Checks shapes and types."""
-  shape = entry.input_shape if entry.channels > 1 else entry.input_shape[:2]
+  is_grey = entry.input_shape[2] == 1
+  shape = entry.input_shape[:2] if is_grey else entry.input_shape
   for split in _SPLITS:
     key, labels_key = f'{split}_images', f'{split}_labels'
     found, dtype = headers[key]

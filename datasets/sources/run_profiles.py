@@ -74,34 +74,6 @@ OWN_TEXTS: Mapping[str, Any] = {
   'proxy_task': 'words',
 }
 
-
-def with_owners(
-  profile: Mapping[str, Any], owners: int, given: Mapping[str, Any]
-) -> Mapping[str, Any]:
-  """Returns the defaults of data that may name the owners of examples.
-
-  Where they name several, these are the clients.
-
-  Args:
-    profile: The defaults of data that name none.
-    owners: The number of owners that the data name.
-    given: The settings that the user gave.
-  """
-  if owners < 2 or given.get('partition', 'native') != 'native':
-    return profile
-  return dict(profile, partition='native')
-
-
-def with_server(profile: Mapping[str, Any], examples: int) -> Mapping[str, Any]:
-  """Returns the defaults of data that may say what the server's labels are.
-
-  Args:
-    profile: The defaults of data that do not.
-    examples: The number of the server's own examples; 0 if there are none.
-  """
-  return dict(profile, server_examples=examples) if examples else profile
-
-
 # FedUL, Section 4.3: five systems of hospitals, all in each round.
 OWN_SETS: Mapping[str, Any] = {
   **SMALL_CLIENTS,

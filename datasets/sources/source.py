@@ -41,11 +41,7 @@ class Split:
   client_ids: np.ndarray | None = None
 
   def part(self, indices: slice | np.ndarray) -> 'Split':
-    """Returns some of the examples.
-
-    Args:
-      indices: Of the examples: a slice, their numbers, or `bool [N]`.
-    """
+    """Returns the examples of a slice, of numbers, or of `bool [N]`."""
     ids = None if self.client_ids is None else self.client_ids[indices]
     return Split(self.examples[indices], self.labels[indices], ids)
 
@@ -128,14 +124,17 @@ class Source:
   facts: tuple[str, ...] = ()
   preprocessing: Mapping[str, Any] | None = None
 
-  def digests(self) -> dict[str, str]:
-    """Returns the SHA-256 of examples, labels and owners, by what they are."""
+  @property
+  def splits(self) -> dict[str, Split]:
+    """The splits that there are, by name."""
     splits = {'train': self.train, 'server': self.server}
     splits |= {'validation': self.validation, 'test': self.test}
+    return {name: split for name, split in splits.items() if split is not None}
+
+  def digests(self) -> dict[str, str]:
+    """Returns the SHA-256 of examples, labels and owners, by what they are."""
     found = {}
-    for name, split in splits.items():
-      if split is None:
-        continue
+    for name, split in self.splits.items():
       found[f'examples of {name}'] = _sha256(split.examples)
       found[f'labels of {name}'] = _sha256(split.labels)
       if split.client_ids is not None:

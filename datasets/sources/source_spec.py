@@ -18,7 +18,8 @@ class SourceSpec:
   Attributes:
     name: The name in `catalogue.SOURCES`, or of a user's own source.
     description: One line for help texts.
-    load: `load(data_dir, cache_dir, **options) -> Source`.
+    load: `load(data_dir, cache_dir, **options) -> Source` raises a `ValueError`
+      if the files are absent or unusable.
     check_files: `check_files(data_dir)` raises a `ValueError` if the files are
       absent and cannot be downloaded. It does not import TensorFlow.
     form: What examples are, a key of `source.FORMS`.

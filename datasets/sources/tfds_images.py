@@ -29,19 +29,15 @@ class TfdsImages:
   """A data set of TFDS.
 
   Attributes:
-    title: Name of the set in reports.
     tfds_name: Name of the set in TFDS, with its config.
-    num_classes: Number of classes.
     input_shape: `(H, W, C)`.
     mean: Per-channel mean of pixels scaled to [0, 1].
-    stddev: Per-channel standard deviation.
     mirrorable: Whether a mirrored image keeps its class. A digit or a letter
       does not, nor does a photo of one. The grouping paper's code nevertheless
       mirrors SVHN and EMNIST; `--augment_flip` does so, too. That code mirrors
       the stored images of EMNIST, which flips an upright image upside down.
     public_examples: Numbers of training examples (with unlabelled ones) and of
       test examples in the public set.
-    defaults: The runner's defaults on the set.
     transposed: Whether TFDS stores rows and columns exchanged.
     train_split: The expression by which TFDS reads the training split.
   """
@@ -127,15 +123,7 @@ TABLE: dict[str, TfdsImages] = {
 
 
 def _check_files(name: str, data_dir: str | None) -> None:
-  """Checks that a set exists or can be downloaded.
-
-  Args:
-    name: A key of `TABLE`.
-    data_dir: As in `_load`.
-
-  Raises:
-    ValueError: If the set is absent and the server cannot be reached.
-  """
+  """Checks that a set of `TABLE` exists or can be downloaded."""
   entry = TABLE[name]
   if data_dir is None:
     _open_downloadable(name, entry)
@@ -144,21 +132,7 @@ def _check_files(name: str, data_dir: str | None) -> None:
 
 
 def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
-  """Loads one row of `TABLE`.
-
-  Args:
-    name: A key of `TABLE`.
-    data_dir: The folder that holds `tfds/`, or `None` for TFDS' own folder.
-    cache_dir: Ignored: TFDS has its own cache.
-
-  Returns:
-    The source, with upright images and without client ids.
-
-  Raises:
-    ValueError: If the download fails, or the prepared set is absent, damaged,
-      or differs from the row of the table.
-  """
-  del cache_dir
+  """Loads one row of `TABLE`, with upright images and without client ids."""
   entry = TABLE[name]
   builder = (
     _downloaded_builder(name, entry)
@@ -270,6 +244,7 @@ def _downloaded_builder(name: str, entry: TfdsImages):
 def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
   import tensorflow_datasets as tfds
 
+  where = f'dataset={name!r}: the split {split!r} in {builder.data_path}'
   try:
     batch = tfds.as_numpy(
       builder.as_dataset(split=split, batch_size=-1, shuffle_files=False)
@@ -278,22 +253,19 @@ def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
     expected = builder.info.splits[split].num_examples
   except Exception as error:  # TF's data-loss errors, TFDS' missing files.
     raise ValueError(
-      f'dataset={name!r}: the split {split!r} in {builder.data_path} cannot be '
-      f'read ({_one_line(error)}); replace the folder.'
+      f'{where} cannot be read ({_one_line(error)}); replace the folder.'
     ) from error
   found = (images.dtype, images.shape[1:], len(labels))
   wanted = (np.dtype(np.uint8), entry.input_shape, expected)
   if found != wanted or not expected:
     raise ValueError(
-      f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
-      f'{found[2]} images {found[0]} {list(found[1])} instead of {wanted[2]} '
-      f'images {wanted[0]} {list(wanted[1])}; replace the folder.'
+      f'{where} holds {found[2]} images {found[0]} {list(found[1])} instead of '
+      f'{wanted[2]} images {wanted[0]} {list(wanted[1])}; replace the folder.'
     )
   first = UNKNOWN if 'unlabelled' in split else 0
   if labels.min() < first or labels.max() >= entry.num_classes:
     raise ValueError(
-      f'dataset={name!r}: the split {split!r} in {builder.data_path} holds '
-      f'labels {labels.min()}..{labels.max()}, not {first}..'
+      f'{where} holds labels {labels.min()}..{labels.max()}, not {first}..'
       f'{entry.num_classes - 1}; replace the folder.'
     )
   if entry.transposed:

@@ -1,8 +1,41 @@
-"""The ways to divide a source into training, validation and test split."""
+"""The ways to divide a source into training, validation and test split.
 
-from datasets.sources.source import Source
-from datasets.splits import held_out_split, per_client_split, pooled_split
+`80_5_15` is the split of FedLabel (Cho et al., "Local or Global: Selective
+Knowledge Assimilation for Federated Learning with Limited Labels", Appendix A).
+The paper does not say how it was drawn; here it is plainly at random.
+
+`80_20` is that of FedUL (Appendix D): "We split 20% original data for
+validation and model selection": its authors' code takes the last fifth of the
+training examples. It tests clients on equally many examples of each class
+(Section 4: "the test data are uniformly sampled from all classes"), as
+`80_20_uniform` does.
+
+`90_10_per_client` is for data that name the owner of each example, such as the
+writers of federated EMNIST: training and validation then have the same clients.
+
+Mean, standard deviation and background stay as they are, those of the source's
+own training split. Version and title say what was done. The title is the same
+for all seeds: runs that differ by seed are one row of a report.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from datasets.draws import assignment
+from datasets.sources.source import UNKNOWN, Source, Split
 from tff_ssl.setting import Setting
+
+OWN = 'own'
+CUT = '80_5_15'
+HELD_OUT = '80_20'
+HELD_OUT_UNIFORM = '80_20_uniform'
+PER_CLIENT = '90_10_per_client'
+# Of `CUT`, these shares of the examples, rounded down; the rest is for
+# training.
+_VALIDATION, _TEST = (1, 20), (3, 20)
+# One in so many examples.
+_HELD_OUT_SHARE, _PER_CLIENT_SHARE = 5, 10
 
 SPLIT = Setting(
   'split',
@@ -12,42 +45,217 @@ SPLIT = Setting(
   'fifth of train is for validation), 80_20_uniform (and as many test examples '
   'of each class), or 90_10_per_client (a tenth of the training examples of '
   'each client is for validation; for data that name their clients).',
-  choices=(
-    pooled_split.OWN,
-    pooled_split.CUT,
-    held_out_split.HELD_OUT,
-    held_out_split.HELD_OUT_UNIFORM,
-    per_client_split.PER_CLIENT,
-  ),
+  choices=(OWN, CUT, HELD_OUT, HELD_OUT_UNIFORM, PER_CLIENT),
   optional=True,
-  if_none=pooled_split.OWN,
+  if_none=OWN,
 )
 
 
 def resplit(source: Source, split: str | None, seed: int) -> Source:
-  """Returns a source with the chosen splits.
-
-  Args:
-    source: The source.
-    split: One of `SPLIT.choices`; `None` stands for the source's own splits.
-    seed: Fixes the random draws; at least 0.
+  """Returns a source with the splits of `SPLIT`; `None` is the source's own.
 
   Raises:
     ValueError: If there is no such choice, or it does not suit the source.
   """
   SPLIT.check(split)
-  if source.server and split not in (pooled_split.OWN, None):
+  if split in (OWN, None):
+    return source
+  if source.server:
     raise ValueError(
       f'split={split!r} does not fit {source.name}, whose files say which '
-      f"examples are the server's: choose split={pooled_split.OWN!r}."
+      f"examples are the server's: choose split={OWN!r}."
     )
-  if split == pooled_split.CUT:
-    return pooled_split.cut(source, seed)
-  if split in (pooled_split.OWN, None):
-    return source
-  if split == per_client_split.PER_CLIENT:
-    return per_client_split.hold_out_per_client(source, seed)
-  source = held_out_split.hold_out(source)
-  if split == held_out_split.HELD_OUT_UNIFORM:
-    source = held_out_split.with_uniform_test(source, seed)
-  return source
+  if split == CUT:
+    return cut(source, seed)
+  if split == PER_CLIENT:
+    return hold_out_per_client(source, seed)
+  source = hold_out(source)
+  return (
+    with_uniform_test(source, seed) if split == HELD_OUT_UNIFORM else source
+  )
+
+
+def cut(source: Source, seed: int) -> Source:
+  """Pools the splits of a source and cuts them anew, 80% / 5% / 15%.
+
+  The result does not name owners, whose examples are spread over the splits.
+  """
+  pool = list(source.splits.values())
+  labels = np.concatenate([split.labels for split in pool])
+  _check_labelled(source, labels, f'split={CUT!r} would test')
+  n = len(labels)
+  num_validation, num_test = (
+    n * part // whole for part, whole in (_VALIDATION, _TEST)
+  )
+  if not num_validation:
+    raise ValueError(
+      f'split={CUT!r} leaves no validation example of the {n} of '
+      f'{source.name}: give {_VALIDATION[1]} or more.'
+    )
+  order = assignment.generator(seed, assignment.Purpose.SPLIT).permutation(n)
+  validation, test, train = (
+    _take(pool, np.sort(indices))
+    for indices in np.split(order, [num_validation, num_validation + num_test])
+  )
+  _check_all_classes(
+    f'split={CUT!r} with seed={seed}',
+    *(labels, train.labels),
+    f'{source.name}: choose another seed or split={OWN!r}',
+  )
+  return dataclasses.replace(
+    source,
+    version=f'{source.version}-{CUT}-seed{seed}',
+    title=(
+      f'{source.title}; cut anew by the seed: {len(train.labels):,} '
+      f'train, {num_validation:,} validation and {num_test:,} test'
+    ),
+    train=train,
+    test=test,
+    validation=validation,
+  )
+
+
+def _take(pool: list[Split], indices: np.ndarray) -> Split:
+  """Returns the examples of ascending indices into the pool.
+
+  It works split by split, so that memory never holds a copy of the pool.
+  """
+  ends = np.cumsum([len(split.labels) for split in pool])
+  parts = np.split(indices, np.searchsorted(indices, ends[:-1]))
+  starts = ends - [len(split.labels) for split in pool]
+  taken = [
+    split.part(part - start)
+    for split, part, start in zip(pool, parts, starts, strict=True)
+  ]
+  return Split(
+    np.concatenate([own.examples for own in taken]),
+    np.concatenate([own.labels for own in taken]),
+  )
+
+
+def hold_out(source: Source) -> Source:
+  """Makes the last fifth of the training examples the validation split.
+
+  The result does not name owners.
+  """
+  _check_no_validation(source, HELD_OUT)
+  labels = source.train.labels
+  _check_labelled(source, labels, f'split={HELD_OUT!r} would validate')
+  kept = len(labels) - len(labels) // _HELD_OUT_SHARE
+  if kept == len(labels):
+    raise ValueError(
+      f'split={HELD_OUT!r} leaves no validation example of the {kept} of '
+      f'{source.name}: give {_HELD_OUT_SHARE} or more.'
+    )
+  _check_all_classes(
+    f'split={HELD_OUT!r}',
+    *(labels, labels[:kept]),
+    f'{source.name}, which is sorted by class: choose split={CUT!r}',
+  )
+  images = source.train.examples
+  return dataclasses.replace(
+    source,
+    version=f'{source.version}-{HELD_OUT}',
+    title=(
+      f'{source.title}; the last {len(labels) - kept:,} training examples are '
+      'for validation'
+    ),
+    train=Split(images[:kept], labels[:kept]),
+    validation=Split(images[kept:], labels[kept:]),
+  )
+
+
+def with_uniform_test(source: Source, seed: int) -> Source:
+  """Reduces the test examples of each class to the number of the rarest one.
+
+  The seed fixes which examples remain.
+  """
+  test = source.test
+  counts = np.bincount(test.labels, minlength=source.num_classes)
+  if not counts.min():
+    raise ValueError(
+      f'split={HELD_OUT_UNIFORM!r}: {source.name} has no test example of class '
+      f'{np.argmin(counts)}: choose split={HELD_OUT!r}.'
+    )
+  chosen = np.sort(
+    assignment.draw_class_uniform(
+      test.labels,
+      np.arange(len(test.labels)),
+      np.full(source.num_classes, counts.min()),
+      assignment.generator(seed, assignment.Purpose.SPLIT),
+    )
+  )
+  return dataclasses.replace(
+    source,
+    version=f'{source.version}-uniform-seed{seed}',
+    title=f'{source.title}; {counts.min():,} test examples of each class',
+    test=Split(test.examples[chosen], test.labels[chosen]),
+  )
+
+
+def hold_out_per_client(source: Source, seed: int) -> Source:
+  """Makes a tenth of each owner's training examples the validation split.
+
+  The tenth is rounded down and drawn from the examples that have labels. An
+  owner with fewer than ten keeps them all. Owners stay named.
+  """
+  train = source.train
+  _check_no_validation(source, PER_CLIENT)
+  if train.client_ids is None:
+    raise ValueError(
+      f'split={PER_CLIENT!r} needs the owner of each example, but '
+      f'{source.name} names no owners: choose split={CUT!r} or {OWN!r}.'
+    )
+  order = assignment.generator(seed, assignment.Purpose.SPLIT).permutation(
+    np.flatnonzero(train.labels != UNKNOWN)
+  )
+  owners = np.unique(train.client_ids[order], return_inverse=True)[1]
+  quotas = np.bincount(owners) // _PER_CLIENT_SHARE
+  held = np.zeros(len(train.labels), bool)
+  held[order[assignment.turns(owners) < quotas[owners]]] = True
+  if not held.any():
+    raise ValueError(
+      f'split={PER_CLIENT!r} leaves no validation example of {source.name}, '
+      f'none of whose owners has {_PER_CLIENT_SHARE} labels: choose '
+      f'split={OWN!r}.'
+    )
+  _check_all_classes(
+    f'split={PER_CLIENT!r} with seed={seed}',
+    *(train.labels, train.labels[~held]),
+    f'{source.name}: choose another seed or split={OWN!r}',
+  )
+  return dataclasses.replace(
+    source,
+    version=f'{source.version}-{PER_CLIENT}-seed{seed}',
+    title=(
+      f'{source.title}; {held.sum():,} of the training examples, a tenth of '
+      'those of each client, are for validation'
+    ),
+    train=train.part(~held),
+    validation=train.part(held),
+  )
+
+
+def _check_no_validation(source: Source, split: str) -> None:
+  if source.validation is not None:
+    raise ValueError(
+      f'split={split!r}: {source.name} has a validation split of its own: '
+      f'choose split={OWN!r}.'
+    )
+
+
+def _check_labelled(source: Source, labels: np.ndarray, what: str) -> None:
+  if (labels == UNKNOWN).any():
+    raise ValueError(
+      f'{what} on images without labels, which {source.name} has: choose '
+      f'split={OWN!r}.'
+    )
+
+
+def _check_all_classes(what, labels, kept, of_which) -> None:
+  unseen = np.setdiff1d(labels, kept)
+  if unseen.size:
+    raise ValueError(
+      f'{what} leaves no training example of the classes '
+      f'{unseen[:5].tolist()} of {of_which}.'
+    )

@@ -3,6 +3,18 @@
 In each round only the clients' indices cross into TFF. TFF reads the data from
 this file (`store_readers`). The file's name is a hash of its content, so
 several runs can share one cache folder, also at the same time.
+
+    parts           client 0, ..., client K - 1, the server set, the test set,
+                    one TFRecord each: examples [n, ...], y int32 [n], true_y
+                    int32 [n]
+    header          JSON: key, num_classes, example_shape, example_type
+    sizes           int64 [K + 2], the number of examples of each part
+    tail            header length uint64, number of parts uint64, format
+                    version uint32, magic 8 bytes
+    sha256          32 bytes, of everything before
+
+All numbers are little-endian. A reader needs a single seek for any client.
+TFRecord's own checksum guards each read.
 """
 
 import contextlib
@@ -14,8 +26,11 @@ import json
 import os
 import re
 import shutil
+import struct
+from collections.abc import Iterable
 
 import numpy as np
+import tensorflow as tf
 import tqdm
 from absl import logging
 
@@ -28,21 +43,229 @@ from datasets.records.split_manifest import (
   known_to_clients,
 )
 from datasets.sources.source import FORMS, UNKNOWN, Source, Split
-from datasets.store import client_store_format
-from datasets.store.client_store_format import (
-  ClientStore,
-  Part,
-  StoreError,
-  open_store,
-  read_numpy,
-)
-
-__all__ = ['HIDDEN', 'ClientStore', 'Part', 'StoreError']
-__all__ += ['build', 'open_store', 'read_numpy']
 
 HIDDEN = UNKNOWN
+MAGIC = b'FEDCSTOR'
+VERSION = 2
+_TAIL = struct.Struct('<QQI8s')
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_RECORD_HEAD_BYTES = 12  # The record's length and the checksum of that.
+_RECORD_FRAME_BYTES = _RECORD_HEAD_BYTES + 4  # The checksum of the content.
+_LABEL_BYTES = 2 * np.dtype(np.int32).itemsize
+_CHUNK_BYTES = 1 << 20
+
+# The files that this process has verified: path -> identity at that time.
+_verified = {}
 _LOCK = 'client_stores.lock'
 _TEMPORARY = re.compile(r'clients-[0-9a-f]{40}\.store\.\d+\.tmp')
+
+
+class StoreError(ValueError):
+  """A file is not a sound client store."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """The examples of a client, of the server or of the test set.
+
+  Attributes:
+    examples: The examples: `uint8 [n, H, W, C]`, or `float32 [n, F]`.
+    y: `int32 [n]`, the labels that the process may see; -1 where hidden.
+    true_y: `int32 [n]`, which a simulation knows; -1 where it does not.
+  """
+
+  examples: np.ndarray
+  y: np.ndarray
+  true_y: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientStore:
+  """A packed store: the content of the file and its layout.
+
+  Attributes:
+    key: The identity of the content, a sha256 in hexadecimal.
+    input_shape: `(H, W, C)` of an image, or `(F,)` of a vector.
+    input_type: The NumPy type of examples, `uint8` or `float32`.
+    part_sizes: `int64 [K + 2]`, the number of examples of each part: the K
+      clients, the server set, the test set.
+  """
+
+  path: str
+  key: str
+  num_classes: int
+  input_shape: tuple[int, ...]
+  input_type: np.dtype
+  part_sizes: np.ndarray
+
+  @property
+  def num_clients(self) -> int:
+    """K, the number of clients."""
+    return len(self.part_sizes) - 2
+
+  @property
+  def client_sizes(self) -> np.ndarray:
+    """`int64 [K]`, the number of examples of each client."""
+    return self.part_sizes[:-2]
+
+  @property
+  def server_part(self) -> int:
+    """The index of the labelled server set among the parts."""
+    return self.num_clients
+
+  @property
+  def input_bytes(self) -> int:
+    """The size of one example without its labels."""
+    return int(np.prod(self.input_shape)) * self.input_type.itemsize
+
+  @property
+  def record_starts(self) -> np.ndarray:
+    """`int64 [K + 2]`, where the record of each part begins, in bytes."""
+    return np.cumsum(self._record_sizes) - self._record_sizes
+
+  @property
+  def file_size(self) -> int:
+    """The size of the whole file in bytes."""
+    return int(self._record_sizes.sum()) + len(self.description) + _DIGEST_BYTES
+
+  @property
+  def _record_sizes(self) -> np.ndarray:
+    example_bytes = self.input_bytes + _LABEL_BYTES
+    return self.part_sizes * example_bytes + _RECORD_FRAME_BYTES
+
+  @property
+  def description(self) -> bytes:
+    """The bytes between the parts and the sha256."""
+    header = {
+      'key': self.key,
+      'num_classes': self.num_classes,
+      'example_shape': list(self.input_shape),
+      'example_type': self.input_type.str,
+    }
+    text = json.dumps(header, sort_keys=True).encode('ascii')
+    sizes = self.part_sizes.astype('<i8').tobytes()
+    tail = _TAIL.pack(len(text), len(self.part_sizes), VERSION, MAGIC)
+    return text + sizes + tail
+
+
+def _write_file(store: ClientStore, path: str, parts: Iterable[Part]):
+  """Writes parts of the sizes in `store`; waits until they are on the disk."""
+  try:
+    with tf.io.TFRecordWriter(path) as writer:
+      for part in parts:
+        labels = np.concatenate([part.y, part.true_y]).astype('<i4')
+        examples = part.examples.astype(store.input_type, copy=False)
+        writer.write(examples.tobytes() + labels.tobytes())
+  except tf.errors.OpError as error:
+    raise OSError(f'Cannot write a client store: {error.message}') from error
+  with open(path, 'ab+') as file:
+    file.write(store.description)
+    size = file.tell()
+    file.write(_digest(file, size))
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def open_store(path: str | os.PathLike) -> ClientStore:
+  """Opens a store after checking its whole content.
+
+  A process reads the content once. Later calls only compare the file's size,
+  time of change and inode.
+
+  Raises:
+    StoreError: If the file is no sound client store of this version.
+    FileNotFoundError: If it does not exist.
+  """
+  path = os.path.abspath(path)
+  with open(path, 'rb') as file:
+    status = os.fstat(file.fileno())
+    store = _read_description(file, path, status.st_size)
+    identity = (status.st_size, status.st_mtime_ns, status.st_ino)
+    if _verified.get(path) != identity:
+      digest = _digest(file, status.st_size - _DIGEST_BYTES)
+      if file.read() != digest:
+        raise _unsound(path, 'is damaged (its checksum does not fit)')
+      _verified[path] = identity
+  return store
+
+
+def read_numpy(store: ClientStore, part: int | str) -> Part:
+  """Reads the part of a client in `[0, K)`, of `'server'` or of `'test'`.
+
+  Raises:
+    ValueError: If there is no such part.
+    StoreError: If the file has been cut since it was opened.
+  """
+  named = {'server': store.server_part, 'test': store.server_part + 1}
+  if part in named:
+    index = named[part]
+  elif part in range(store.num_clients):
+    index = int(part)
+  else:
+    raise ValueError(
+      f"part={part!r} does not exist: choose 'server', 'test' or a client in "
+      f'[0, {store.num_clients}).'
+    )
+  count = int(store.part_sizes[index])
+  size = count * (store.input_bytes + _LABEL_BYTES)
+  with open(store.path, 'rb') as file:
+    file.seek(int(store.record_starts[index]) + _RECORD_HEAD_BYTES)
+    content = file.read(size)
+  if len(content) != size:
+    raise _unsound(store.path, 'has been cut')
+  length = count * int(np.prod(store.input_shape))
+  images = np.frombuffer(content, store.input_type, length)
+  labels = np.frombuffer(content, '<i4', offset=images.nbytes)
+  return Part(
+    examples=images.reshape(count, *store.input_shape),
+    y=labels[:count].astype(np.int32),
+    true_y=labels[count:].astype(np.int32),
+  )
+
+
+def _read_description(file, path, file_size) -> ClientStore:
+  end = file_size - _DIGEST_BYTES - _TAIL.size
+  if end < 0:
+    raise _unsound(path, 'is too short for a client store')
+  file.seek(end)
+  header_length, num_parts, version, magic = _TAIL.unpack(file.read(_TAIL.size))
+  if magic != MAGIC:
+    raise _unsound(path, 'is no client store, or truncated')
+  if version != VERSION:
+    raise _unsound(path, f'has format version {version} instead of {VERSION}')
+  start = end - 8 * num_parts - header_length
+  if start < 0 or num_parts < 2:
+    raise _unsound(path, 'has a damaged tail')
+  file.seek(start)
+  try:
+    header = json.loads(file.read(header_length))
+    store = ClientStore(
+      path=path,
+      key=header['key'],
+      num_classes=header['num_classes'],
+      input_shape=tuple(header['example_shape']),
+      input_type=np.dtype(header['example_type']),
+      part_sizes=np.frombuffer(file.read(8 * num_parts), '<i8'),
+    )
+    complete = store.file_size == file_size
+  except (ValueError, TypeError, KeyError) as error:
+    raise _unsound(path, 'has a damaged header') from error
+  if not complete:
+    raise _unsound(path, 'is truncated, or has a damaged header')
+  return store
+
+
+def _digest(file, size: int) -> bytes:
+  """The sha256 of the first `size` bytes; leaves the file just after them."""
+  content = hashlib.sha256()
+  file.seek(0)
+  for start in range(0, size, _CHUNK_BYTES):
+    content.update(file.read(min(_CHUNK_BYTES, size - start)))
+  return content.digest()
+
+
+def _unsound(path, what):
+  return StoreError(f'{path} {what}: delete it and build it again.')
 
 
 def build(
@@ -58,9 +281,6 @@ def build(
   one of another format, is built again.
 
   Args:
-    source: The data.
-    partition: A partition of this source.
-    cache_dir: The folder of the stores; created if absent.
     labelled: Which labels the process may see besides the server's. `'server'`
       hides those of the clients (`y` is -1). `'clients'` shows all of them.
       `'dealt'` shows those of the partition's `labelled_indices`. `'sets'`
@@ -79,12 +299,10 @@ def build(
   folder = os.path.abspath(cache_dir)
   path = os.path.join(folder, f'clients-{key[:40]}.store')
   os.makedirs(folder, exist_ok=True)
-  store = _open_if_sound(path, key)
-  if store is not None:
+  if store := _open_if_sound(path, key):
     return store
   with _only_builder(folder):
-    store = _open_if_sound(path, key)
-    if store is not None:
+    if store := _open_if_sound(path, key):
       return store
     if os.path.exists(path):
       logging.warning('%s is not a sound client store: building anew.', path)
@@ -118,16 +336,16 @@ def _check_belongs(source: Source, partition: Partition):
         f'source.{name} has {len(split.examples)} images and '
         f'{len(split.labels)} labels: give as many of each.'
       )
-  shapes = source.training.examples.shape[1:], source.test.examples.shape[1:]
-  types = source.training.examples.dtype, source.test.examples.dtype
-  if types[0] != types[1]:
+  train, test = source.training.examples, source.test.examples
+  if train.dtype != test.dtype:
     raise ValueError(
-      f'source.train is {types[0]} and source.test {types[1]}: give one type.'
+      f'source.train is {train.dtype} and source.test {test.dtype}: give one '
+      'type.'
     )
-  if shapes[0] != shapes[1]:
+  if train.shape[1:] != test.shape[1:]:
     raise ValueError(
-      f'source.train has images {shapes[0]} and source.test {shapes[1]}: give '
-      'one shape.'
+      f'source.train has images {train.shape[1:]} and source.test '
+      f'{test.shape[1:]}: give one shape.'
     )
 
 
@@ -145,7 +363,7 @@ def _check_all_known(source: Source, partition: Partition):
 
 def _key(source: Source, partition: Partition, labelled: str) -> str:
   facts = {
-    'format': client_store_format.VERSION,
+    'format': VERSION,
     'source': [source.name, source.version],
     'partition': partition.digest(),
     'labelled': labelled,
@@ -181,11 +399,7 @@ def _remove_leftovers(folder: str):
 
 
 def _write(
-  path: str,
-  key: str,
-  source: Source,
-  partition: Partition,
-  labelled: str,
+  path: str, key: str, source: Source, partition: Partition, labelled: str
 ):
   server_examples = len(partition.server_indices)
   sizes = [*partition.client_sizes, server_examples, len(source.test.labels)]
@@ -207,7 +421,7 @@ def _write(
   )
   temporary = f'{path}.{os.getpid()}.tmp'
   try:
-    client_store_format.write(store, temporary, parts)
+    _write_file(store, temporary, parts)
     os.replace(temporary, path)
   finally:
     if os.path.exists(temporary):

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from datasets.store.client_store_format import ClientStore
+from datasets.store.client_store import ClientStore
 
 
 def element_spec(store: ClientStore) -> collections.OrderedDict:
@@ -79,9 +79,7 @@ def server_reader(store: ClientStore) -> tff.Computation:
 def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
   """Returns the one-element dataset of a client, for use in TensorFlow code.
 
-  Args:
-    store: The store.
-    index: `int32 []`, a client's index in `[0, K)`, known when the graph runs.
+  The index, `int32 []` in `[0, K)`, is known when the graph runs.
   """
   index = tf.convert_to_tensor(index, tf.int32)
   in_range = tf.debugging.Assert(

@@ -6,7 +6,7 @@ The checks of a single process stand in its own file (`ProcessSpec.check`).
 from collections.abc import Mapping
 from typing import Any
 
-from datasets.splits import per_client_split, pooled_split
+from datasets.splits import resplit
 from experiments.config import (
   own_functions,
   parts_of_run,
@@ -70,7 +70,7 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
   _check_central(values, parts)
   _check_form(values, parts)
   _check_counted_steps(values, parts)
-  if values.get('split', pooled_split.OWN) != pooled_split.OWN:
+  if values.get('split', resplit.OWN) != resplit.OWN:
     _check_cut(values, parts)
   _check_sets(values, parts)
   if parts.source.has_unlabelled:
@@ -311,12 +311,12 @@ def _check_counted_steps(values, parts) -> None:
 
 def _check_cut(values, parts) -> None:
   """Refuses to split data anew that have owners, sets or too few labels."""
-  per_client = values['split'] == per_client_split.PER_CLIENT
+  per_client = values['split'] == resplit.PER_CLIENT
   if parts.partition.needs_client_ids and not per_client:
     raise UsageError(
       f'--split={values["split"]} does not fit --partition='
       f'{values["partition"]}, whose clients own their examples: give '
-      f'--split={per_client_split.PER_CLIENT} or {pooled_split.OWN}, or '
+      f'--split={resplit.PER_CLIENT} or {resplit.OWN}, or '
       f'--partition={run_settings.PARTITION.default}.'
     )
   if parts.source.has_unlabelled and not per_client:

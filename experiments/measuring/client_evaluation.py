@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from datasets.draws import evaluation_owners
+from datasets.draws import assignment
 from datasets.draws.assignment import NOBODY
 from datasets.partition import partitions
 from experiments.artifacts import rows_of_rounds
@@ -92,7 +92,7 @@ def find_owners(
   if not rounds:
     return None
   if partitions.find(partition.name).deals_test:
-    client = evaluation_owners.assign_evenly(
+    client = assignment.deal_test_evenly(
       source.test.labels,
       source.num_classes,
       partition.num_clients,

@@ -16,9 +16,7 @@ from datasets.draws.label_masks import MASK_RATIO
 from datasets.partition import partitions
 from datasets.partition.built_partition import Partition
 from datasets.records import (
-  label_mismatch,
   partition_report,
-  set_report,
   split_manifest,
   statistics,
 )
@@ -170,12 +168,12 @@ class RunData:
       some of their labels: the number that a client sees in one pass.
     - `clients_without_labels` and `clients_without_unlabelled`, likewise: the
       number of clients that train on one kind of examples alone.
-    - `label_mismatch_...`: from `label_mismatch.Mismatch`, over the clients.
-    - those of `set_report.describe`, where examples lie in sets.
+    - `label_mismatch_...`: from `statistics.Mismatch`, over the clients.
+    - those of `partition_report.describe_sets`, where examples lie in sets.
     """
     summary = statistics.summary(self.counts, self.partition.client_sizes)
     if self.in_sets:
-      summary.update(set_report.describe(self.partition))
+      summary.update(partition_report.describe_sets(self.partition))
     summary['server_examples'] = len(self.partition.server_indices)
     seen = split_manifest.known_to_clients(self.partition, self.labels_at)
     summary['labelled_client_examples'] = len(seen)
@@ -244,7 +242,7 @@ class RunData:
     )
     return tuple(weights.tolist())
 
-  def mismatch(self) -> label_mismatch.Mismatch | None:
+  def mismatch(self) -> statistics.Mismatch | None:
     """Returns how far clients' labelled data are from their unlabelled data.
 
     `None` where the labelled examples change between passes, or where the class
@@ -254,7 +252,7 @@ class RunData:
     labels = self.source.training.labels[partition.examples]
     if self.labels_at != split_manifest.DEALT or (labels == UNKNOWN).any():
       return None
-    return label_mismatch.of_examples(
+    return statistics.mismatch_of_examples(
       labels,
       partition.owners,
       np.isin(partition.examples, partition.labelled_indices),
@@ -437,7 +435,7 @@ def write_records(data: RunData, folder) -> None:
       f'R = {statistics.noniid_r(data.counts):.3f}',
     )
   if data.in_sets:
-    set_report.plot_priors(
+    partition_report.plot_priors(
       data.partition,
       folder.path / 'class_priors.png',
       f'{data.source.name}, {data.partition.name}',

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from datasets.records import partition_report, set_report, source_report
+from datasets.records import partition_report, source_report
 from experiments.artifacts import places
 from tff_ssl import metrics
 
@@ -26,7 +26,7 @@ def lines_of_data(data) -> list[str]:
     *data.notes,
   ]
   if data.in_sets:
-    lines += set_report.lines(data.partition)
+    lines += partition_report.lines_of_sets(data.partition)
   if 'min_labels' in facts:
     lines.append(
       f'Each client has {facts["min_labels"]}/{facts["median_labels"]:g}/'

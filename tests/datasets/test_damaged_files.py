@@ -19,9 +19,8 @@ from datasets.sources import catalogue
 from datasets.sources.own import (
   examples_to_classify,
   image_folder,
-  image_sets,
   npz,
-  npz_sets,
+  sets,
   table,
   tables,
   text,
@@ -61,10 +60,10 @@ def plain(value):
 
 def load(source, folder, cache_dir='unused'):
   """Loads a data set as a run does, whose defaults follow the files."""
-  if callable(source.SPEC.defaults):
-    source.SPEC.defaults({'data_dir': str(folder)})
+  if callable(source.defaults):
+    source.defaults({'data_dir': str(folder)})
   return plain(
-    catalogue.load(source.SPEC.name, data_dir=str(folder), cache_dir=cache_dir)
+    catalogue.load(source.name, data_dir=str(folder), cache_dir=cache_dir)
   )
 
 
@@ -77,7 +76,7 @@ def test_npz(split, tmp_path):
   canary = tmp_path / 'canary'
   damage.try_all(
     tmp_path / f'{split}.npz',
-    lambda: load(npz, tmp_path),
+    lambda: load(npz.SPEC, tmp_path),
     {**damage.NPZ, **damage.pickles(canary)},
     # All that is held in memory together.
     names=[f'{split}.npz'],
@@ -91,8 +90,10 @@ def test_npz(split, tmp_path):
   'name', costs.rest_in('parts', ['priors.csv', 'train.npz', 'test.npz'])
 )
 def test_npz_sets(name, tmp_path):
-  sets = np.array(list('01' * 6))
-  np.savez(tmp_path / 'train.npz', images=IMAGES, client_id=OWNERS, set_id=sets)
+  numbers = np.array(list('01' * 6))
+  np.savez(
+    tmp_path / 'train.npz', images=IMAGES, client_id=OWNERS, set_id=numbers
+  )
   np.savez_compressed(tmp_path / 'test.npz', images=IMAGES, labels=LABELS)
   rows = [f'{owner},{s},.5,.25,.25' for owner in 'uvwxyz' for s in '01']
   lines = ['client_id,set_id,a,b,c', *rows, '']
@@ -100,7 +101,7 @@ def test_npz_sets(name, tmp_path):
   canary = tmp_path / 'canary'
   damage.try_all(
     tmp_path / name,
-    lambda: load(npz_sets, tmp_path),
+    lambda: load(sets.NPZ, tmp_path),
     damage.CSV
     if name == 'priors.csv'
     else {**damage.NPZ, **damage.pickles(canary)},
@@ -119,7 +120,7 @@ def test_tables(split, tmp_path):
     frame.to_csv(tmp_path / f'{name}.csv', index=False)
   damage.try_all(
     tmp_path / f'{split}.csv',
-    lambda: load(table, tmp_path),
+    lambda: load(table.SPEC, tmp_path),
     damage.CSV,
     may_differ=CELLS,
     # The training file says which columns the others have.
@@ -193,7 +194,7 @@ def test_parquet(tmp_path):
     ROWS.to_parquet(tmp_path / f'{name}.parquet')
   damage.try_all(
     tmp_path / 'train.parquet',
-    lambda: load(table, tmp_path),
+    lambda: load(table.SPEC, tmp_path),
     {**damage.BYTES, **_of_parquet()},
     # Cells of other types are words, or owners.
     may_differ=['flip', *(kind for kind in _of_parquet() if ' in ' in kind)],
@@ -255,10 +256,10 @@ def test_pictures(ending, mutators, tmp_path):
   costs.rest_in(
     'parts',
     [
-      (image_folder, 'train/a/1/0.png', damage.PNG),
-      (image_folder, 'test/1/0.jpg', damage.JPEG),
-      (image_sets, 'train/a/1/0.png', damage.PNG),
-      (image_sets, 'prevalence.csv', damage.CSV),
+      (image_folder.SPEC, 'train/a/1/0.png', damage.PNG),
+      (image_folder.SPEC, 'test/1/0.jpg', damage.JPEG),
+      (sets.IMAGES, 'train/a/1/0.png', damage.PNG),
+      (sets.IMAGES, 'prevalence.csv', damage.CSV),
     ],
   ),
 )
@@ -270,7 +271,7 @@ def test_folders_of_pictures(source, name, mutators, tmp_path):
     for number in range(2):
       picture = Image.fromarray(IMAGES[number])
       picture.save(root / place / f'{number}{ending}')
-  if source is image_sets:
+  if source is sets.IMAGES:
     (root / 'prevalence.csv').write_text(
       'system,hospital,1,2\na,1,.25,.75\na,2,.5,.5\n'
     )

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from datasets.files import npz_files, square_images
-from datasets.sources.own import features, npz, tables, text, word_numbers
+from datasets.files import image_files, npz_files
+from datasets.sources.own import npz, tables, text, word_numbers
 from datasets.sources.own.rows import CLIENT
+from datasets.sources.own.table import Encoding
 
 KINDS = ('pictures', 'table', 'text')
 _TABLES = ('.csv', '.parquet')
@@ -27,17 +28,15 @@ _DARK = 16
 def read(
   path: str, input_shape: tuple[int, ...], preprocessing: Mapping[str, Any]
 ) -> tuple[np.ndarray, list[str]]:
-  """Reads the examples of a file.
+  """Reads the examples of a file, in the `input_shape` of an example.
 
-  Args:
-    path: The file. Where `kind` is 'table' or 'text', a CSV or Parquet file
-      with the columns of the training file; labels and owners may be missing.
-      Else an npz file with the array `images`, an npy file that is that array,
-      `[N, H, W]`, which are grey, or `[N, H, W, C]`, of `uint8` or of floats
-      from 0 to 1; or a PNG or JPEG file. Where `kind` is 'pictures', it is
-      scaled and cut as in training, and has any size.
-    input_shape: The shape of an example.
-    preprocessing: `Source.preprocessing`; empty if it is `None`.
+  Where `kind` of `Source.preprocessing` (empty for `None`) is 'table' or
+  'text', the file is a CSV or Parquet file with the columns of the training
+  file; labels and owners may be missing. Else it is an npz file with the array
+  `images`, an npy file that is that array, `[N, H, W]`, which are grey, or
+  `[N, H, W, C]`, of `uint8` or of floats from 0 to 1; or a PNG or JPEG file.
+  Where `kind` is 'pictures', it is scaled and cut as in training, and has any
+  size.
 
   Returns:
     The examples: images `uint8 [N, H, W, C]`, vectors `float32 [N, F]`, or
@@ -61,7 +60,7 @@ def read(
     return _read_rows(path, kind, preprocessing)
   if kind == 'pictures' and ending in _PICTURES:
     side, _, channels = input_shape
-    images = square_images.read([pathlib.Path(path)], side, channels)
+    images = image_files.read_squares([pathlib.Path(path)], side, channels)
   else:
     images = _read_images(path, ending, input_shape)
   tops = images.reshape(len(images), -1).max(axis=1)
@@ -74,7 +73,7 @@ def read(
 def _read_rows(path, kind, preprocessing):
   table = tables.read(path)
   if kind == 'table':
-    encoding = features.Encoding(
+    encoding = Encoding(
       *(preprocessing[name] for name in ('numbers', 'words', 'ranges'))
     )
     examples = encoding.encode(table, (tables.LABEL, CLIENT))
@@ -95,7 +94,7 @@ def _read_images(path, ending, input_shape) -> np.ndarray:
   """Returns images of the size that the model takes, `uint8 [N, H, W, C]`."""
   check_shape = functools.partial(_check_shape, path, input_shape)
   if ending not in ('.npz', '.npy'):
-    return square_images.unscaled(pathlib.Path(path), check_shape)[np.newaxis]
+    return image_files.unscaled(pathlib.Path(path), check_shape)[np.newaxis]
   writer = 'np.savez' if ending == '.npz' else 'np.save'
   file = npz_files.NpzFile(path, f'write it with {writer}')
 
@@ -105,7 +104,7 @@ def _read_images(path, ending, input_shape) -> np.ndarray:
     check_shape((*headers['images'][0][1:], 1)[:3])
 
   if ending == '.npz':
-    npz_files.check_sizes([file], npz_files.MAX_BYTES)
+    npz_files.check_sizes([file])
     images = file.read(('images',), check, ignores_others=True)['images']
   else:
     images = file.read_single('images', check)

@@ -8,25 +8,19 @@
                                              which takes none from clients then
 
 Images are PNG or JPEG files of any size, grey or in colour
-(`datasets.files.square_images`). The decoded squares are kept in
+(`datasets.files.image_files`). The decoded squares are kept in
 `<cache_dir>/image_folder/<digest>.npz`, where the digest is that of the names
 and the contents of all files and of the size of the squares.
 """
 
-import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from datasets.files import (
-  decoded_arrays,
-  image_files,
-  npz_files,
-  square_images,
-)
+from datasets.files import decoded_arrays, image_files, npz_files
 from datasets.sources import run_profiles
 from datasets.sources.own import npz, rows
 from datasets.sources.own.rows import SERVER, TEST, TRAIN, VALIDATION, Rows
@@ -54,60 +48,30 @@ SIDE = Setting(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Folders:
-  """What the folder of a data set holds.
-
-  Attributes:
-    root: The folder.
-    rows: The files by split.
-    labelled: Their classes and owners.
-    notes: What else lies there, one sentence each.
-  """
-
-  root: pathlib.Path
-  rows: Mapping[str, Rows]
-  labelled: rows.Labelled
-  notes: Sequence[str]
-
-
 def load(
   data_dir: str | None, cache_dir: str, side: int = SIDE.default
 ) -> Source:
-  """Loads the images.
+  """Loads the images; a training image may lack a label (`UNKNOWN`).
 
   Training examples have the order of the names of clients, classes and files.
   The mean, the standard deviation and the background (the median of the corner
   pixels) are computed from the training images.
-
-  Args:
-    data_dir: The folder that holds `train/` and `test/`.
-    cache_dir: The folder for the decoded images.
-    side: Height and width of the images.
-
-  Returns:
-    The source. A training image may lack a label (`UNKNOWN`).
-
-  Raises:
-    ValueError: If a folder or a file is absent or unusable.
-    OSError: If the cache cannot be written.
   """
-  folders = check_files(data_dir)
-  digest = _digest(folders, side)
-  images, start = {}, 0
-  together = _images(folders, side, cache_dir, digest)
-  for split, own in folders.rows.items():
-    file = npz_files.NpzFile(own.path, 'replace the images')
-    part = together[start : start + len(own.examples)]
-    images[split] = npz.images_of(file, {'images': part})
-    start += len(part)
-  mean, stddev = npz_files.moments(
-    images[TRAIN],
-    npz_files.NpzFile(folders.rows[TRAIN].path, 'replace the images'),
-    'images',
-  )
-  clients = len(set(folders.rows[TRAIN].owners))
-  return folders.labelled.source(
+  found, labelled, notes = check_files(data_dir)
+  digest = _digest(found, data_dir, side)
+  ends = np.cumsum([len(own.examples) for own in found.values()])
+  parts = np.split(_images(found, side, cache_dir, digest), ends[:-1])
+  files = {
+    split: npz_files.NpzFile(own.path, 'replace the images')
+    for split, own in found.items()
+  }
+  images = {
+    split: npz.images_of(files[split], {'images': part})
+    for split, part in zip(found, parts, strict=True)
+  }
+  mean, stddev = npz_files.moments(images[TRAIN], files[TRAIN], 'images')
+  clients = len(set(found[TRAIN].owners))
+  return labelled.source(
     f'images of {clients:,} client{"" if clients == 1 else "s"}',
     data_dir,
     images,
@@ -116,20 +80,18 @@ def load(
     mean=mean,
     stddev=stddev,
     background=npz_files.background(images[TRAIN]),
-    notes=folders.notes,
+    notes=notes,
     preprocessing={'kind': 'pictures', 'side': side},
   )
 
 
-def check_files(data_dir: str | None) -> Folders:
+def check_files(
+  data_dir: str | None,
+) -> tuple[dict[str, Rows], rows.Labelled, list[str]]:
   """Returns what lies in the folders, after checks that open no file.
 
-  Args:
-    data_dir: As in `load`.
-
-  Raises:
-    ValueError: If a folder is absent or empty, or holds what does not belong
-      there, or classes do not fit together.
+  That is the files by split, their classes and owners, and what else lies
+  there, one sentence each.
   """
   root = _LAYOUT.root(data_dir)
   clients = _LAYOUT.folders_by_name(root / TRAIN)
@@ -137,7 +99,7 @@ def check_files(data_dir: str | None) -> Folders:
   for split in (SERVER, VALIDATION, TEST):
     if split == TEST or (root / split).is_dir():
       found[split] = _rows(root / split, {None: root / split})
-  return Folders(root, found, rows.read(found), _not_read(root))
+  return found, rows.read(found), _not_read(root)
 
 
 def _rows(
@@ -169,9 +131,9 @@ def _rows(
   )
 
 
-def _digest(folders: Folders, side: int) -> str:
-  digest = hashlib.sha256(f'{square_images.DECODING} {side}'.encode())
-  for own in folders.rows.values():
+def _digest(found: Mapping[str, Rows], data_dir: str, side: int) -> str:
+  digest = hashlib.sha256(f'{image_files.DECODING} {side}'.encode())
+  for own in found.values():
     for path in own.examples:
       try:
         content = path.read_bytes()
@@ -180,19 +142,19 @@ def _digest(folders: Folders, side: int) -> str:
           f'{path} cannot be read ({error.strerror}): make it readable, or '
           'move it away.'
         ) from error
-      image_files.add_to_digest(digest, folders.root, path, content)
+      image_files.add_to_digest(digest, data_dir, path, content)
   return digest.hexdigest()[:16]
 
 
 def _images(
-  folders: Folders, side: int, cache_dir: str, digest: str
+  found: Mapping[str, Rows], side: int, cache_dir: str, digest: str
 ) -> np.ndarray:
   """Returns the images of all splits, decoded or from the cache."""
   path = os.path.join(cache_dir, 'image_folder', f'{digest}.npz')
   arrays = decoded_arrays.read(path)
   if arrays is None:
-    files = [file for own in folders.rows.values() for file in own.examples]
-    images = square_images.read(files, side)
+    files = [file for own in found.values() for file in own.examples]
+    images = image_files.read_squares(files, side)
     arrays = decoded_arrays.write(path, {'images': images})
   return arrays['images']
 

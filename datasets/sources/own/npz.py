@@ -28,7 +28,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from datasets.files import npz_files
-from datasets.files.npz_files import MAX_BYTES, Headers, NpzFile
+from datasets.files.npz_files import Headers, NpzFile
 from datasets.sources import run_profiles
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import SERVER, SPLITS, TEST, TRAIN, Rows
@@ -40,29 +40,14 @@ _KEYS = ('images', 'labels', *_OPTIONAL)
 _REMEDY = 'write it with np.savez'
 
 
-def load(
-  data_dir: str | None, cache_dir: str, max_bytes: int = MAX_BYTES
-) -> Source:
-  """Loads the files.
+def load(data_dir: str | None, cache_dir: str) -> Source:
+  """Loads the files; a training image may lack a label (`UNKNOWN`).
 
   The mean, the standard deviation and the background (the median of the corner
   pixels) are computed from the training images.
-
-  Args:
-    data_dir: The folder with the files.
-    cache_dir: Ignored: the files are read in place.
-    max_bytes: The limit of the uncompressed size that all files declare.
-
-  Returns:
-    The source. A training image may lack a label (`UNKNOWN`).
-
-  Raises:
-    ValueError: If a file is absent, damaged or too large, or its arrays are
-      not as described above.
   """
-  del cache_dir
   files = check_files(data_dir)
-  npz_files.check_sizes(list(files.values()), max_bytes)
+  npz_files.check_sizes(list(files.values()))
   arrays = {
     split: file.read(
       ('images', *([] if split == TRAIN and SERVER in files else ['labels'])),
@@ -108,17 +93,7 @@ def load(
 
 
 def check_files(data_dir: str | None) -> dict[str, NpzFile]:
-  """Returns the files by split after checking that both needed ones exist.
-
-  Args:
-    data_dir: As in `load`.
-
-  Returns:
-    `train` and `test`; `validation` and `server` if they are there.
-
-  Raises:
-    ValueError: If train.npz or test.npz is absent.
-  """
+  """Returns the files by split after checking that both needed ones exist."""
   npz_files.check_present('npz', data_dir, ['train.npz', 'test.npz'])
   files = {split: _file(split, data_dir) for split in SPLITS}
   return {
@@ -133,16 +108,7 @@ def _file(split: str, folder: str) -> NpzFile:
 
 
 def check_headers(file: NpzFile, headers: Headers) -> None:
-  """Checks shapes and types of images, labels and ids.
-
-  Args:
-    file: The file, for messages.
-    headers: Its headers: that of `images`, and those of the other arrays that
-      it has.
-
-  Raises:
-    ValueError: If a shape or a type is wrong.
-  """
+  """Checks shapes and types of images, labels, owners and names of classes."""
   shape, dtype = headers['images']
   if dtype != np.uint8 and (dtype.kind != 'f' or dtype.itemsize > 8):
     raise file.wrong(
@@ -178,15 +144,7 @@ def check_headers(file: NpzFile, headers: Headers) -> None:
 
 
 def images_of(file: NpzFile, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-  """Returns the images of a file, `uint8 [N, H, W, C]`.
-
-  Args:
-    file: The file, for messages.
-    arrays: Its arrays.
-
-  Raises:
-    ValueError: If pixels have another scale than 0 to 255, or 0 to 1 in floats.
-  """
+  """Returns images as `uint8 [N, H, W, C]`; refuses pixels of another scale."""
   images = npz_files.as_bytes(file, 'images', arrays['images'])
   if images.ndim == 3:
     images = images[..., np.newaxis]
@@ -202,16 +160,7 @@ def images_of(file: NpzFile, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 def texts(
   file: NpzFile, key: str, values: np.ndarray | None
 ) -> list[str] | None:
-  """Returns the texts of strings or integers.
-
-  Args:
-    file: The file, for messages.
-    key: The key of the array.
-    values: The array `[N]`, or `None`.
-
-  Raises:
-    ValueError: If a string is not unicode.
-  """
+  """Returns an array `[N]` of strings, which must be unicode, or integers."""
   if values is None:
     return None
   unique, index = np.unique(values, return_inverse=True)
@@ -272,16 +221,7 @@ def _class_names(file, arrays) -> list[str] | None:
 def check_same_shape(
   train: np.ndarray, images: np.ndarray, file: NpzFile
 ) -> None:
-  """Checks that images of another split have the shape of training images.
-
-  Args:
-    train: The training images.
-    images: Those of the other split.
-    file: Its file, for messages.
-
-  Raises:
-    ValueError: If they do not.
-  """
+  """Checks that images of another split have the shape of training images."""
   if images.shape[1:] != train.shape[1:]:
     raise file.wrong(
       'images',
@@ -294,11 +234,11 @@ def check_same_shape(
 def _not_read(files: Mapping[str, NpzFile]):
   """Names the arrays that are not read; a slip of the pen is refused."""
   for split, file in files.items():
-    others = file.other_keys(_KEYS)
+    others = sorted(file.listed() - set(_KEYS))
     for key in others:
       if near := difflib.get_close_matches(key, _KEYS, n=1, cutoff=0.85):
         raise file.wrong(key, 'a key that is not read', f'call it {near[0]}')
-    if split == TRAIN and not file.has_key(OWNERS):
+    if split == TRAIN and OWNERS not in file.listed():
       rows_lib.check_no_owners(file.path, others, _KEYS, OWNERS)
     if others:
       yield f'{file.path}: not read are {", ".join(others)}.'
@@ -306,7 +246,7 @@ def _not_read(files: Mapping[str, NpzFile]):
 
 def _count_owners(folder: str) -> int:
   """Returns 2, which is several, where train.npz says who owns examples."""
-  return 2 * _file(TRAIN, folder).has_key(OWNERS)
+  return 2 * (OWNERS in _file(TRAIN, folder).listed())
 
 
 def _count_server(folder: str) -> int:

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from datasets.sources import run_profiles
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -58,14 +57,12 @@ class Rows:
   """The examples of one split, as they are written.
 
   Attributes:
-    path: The file or folder, for messages.
     examples: The N examples, in whatever form the decoder has them.
     labels: The N labels as text; `None` for an example without one.
     owners: The N owners as text, or `None` if the data name none.
     place: From the number of an example to where it stands in `path`.
     no_label: How an example says that it has no label.
-    label_field: What the labels stand in, for messages.
-    owner_field: Likewise for the owners.
+    label_field: What the labels stand in, for messages, as `owner_field`.
   """
 
   path: str
@@ -77,15 +74,9 @@ class Rows:
   label_field: str = 'label'
   owner_field: str = CLIENT
 
-  def wrong(self, field: str, found: object, remedy: str) -> ValueError:
-    """Returns the error about a field.
-
-    Args:
-      field: Its name.
-      found: What is in it.
-      remedy: What to do.
-    """
-    return wrong(self.path, field, found, remedy)
+  def wrong(self, found: str, remedy: str) -> ValueError:
+    """Returns the error about the labels."""
+    return wrong(self.path, self.label_field, found, remedy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +110,7 @@ class Labelled:
 
     Args:
       kind: What the data are, such as 'npz files', for reports.
-      data_dir: Their folder.
       examples: The encoded examples of each split.
-      notes: What a run says of them, beside `notes`.
-      **fields: The other fields of `Source`.
     """
     splits = {
       name: Split(examples[name], self.labels[name], self.owners[name])
@@ -143,32 +131,17 @@ class Labelled:
 
 
 def wrong(path: str, field: str, found: object, remedy: str) -> ValueError:
-  """Returns the error about a column or an array of a file.
-
-  Args:
-    path: The file.
-    field: The column or array.
-    found: What is in it.
-    remedy: What to do.
-  """
+  """Returns the error about a column or an array of a file."""
   return ValueError(f'{path}: {field}: found {found}; {remedy}.')
 
 
 def name_of(text: str) -> str:
-  """Returns the form in which names of classes, clients and sets are compared.
-
-  Args:
-    text: The name as it stands in a file, or the name of a folder.
-  """
+  """Returns the form in which names of classes, clients, sets are compared."""
   return unicodedata.normalize('NFC', text.strip())
 
 
 def is_missing(text: str) -> bool:
-  """Returns whether a cell says that it has no value.
-
-  Args:
-    text: The cell.
-  """
+  """Returns whether a cell says that it has no value."""
   return text.strip().lower() in MISSING
 
 
@@ -177,14 +150,8 @@ def check_no_owners(
 ) -> None:
   """Asks about a column or array that may name the owners of examples.
 
-  Args:
-    path: The file.
-    fields: Its columns or arrays.
-    known: Those that are read; where `name` is there, others may be anything.
-    name: That of the owners.
-
-  Raises:
-    ValueError: If one may name owners.
+  Of the `fields` of a file, those that are `known` are read. Where one has the
+  `name` of the owners, others may be anything.
   """
   fields = list(fields)
   if name in fields:
@@ -205,12 +172,10 @@ def check_no_owners(
 def read(
   rows: Mapping[str, Rows], class_names: Sequence[str] | None = None
 ) -> Labelled:
-  """Checks labels and owners of all splits.
+  """Checks labels and owners of all splits, of which two are there.
 
-  Args:
-    rows: The rows by split; there are `TRAIN` and `TEST`.
-    class_names: The classes, from `class_of`, where the data say them in their
-      order.
+  `class_names`, in the form of `class_of`, are given where the data say them in
+  their order.
 
   Raises:
     ValueError: If the labels or owners cannot be used.
@@ -224,14 +189,11 @@ def read(
   )
   if not found:
     raise rows[TRAIN].wrong(
-      rows[TRAIN].label_field,
-      'no label at all',
-      'give the labels of some training examples',
+      'no label at all', 'give the labels of some training examples'
     )
   class_names = class_names or _in_order(found)
   if len(class_names) < 2:
     raise rows[TRAIN].wrong(
-      rows[TRAIN].label_field,
       f'one single class, {class_names[0]!r}',
       'give labels of two classes or more',
     )
@@ -261,7 +223,6 @@ def _labels(rows: Rows, are_named: bool) -> list[str | None]:
     if is_mark and not are_named:
       count = sum(text == other for other in rows.labels)
       raise rows.wrong(
-        rows.label_field,
         f'{name!r} in {count:,} of {len(rows.labels):,} ({rows.place(row)})',
         f'if that means that there is no label, {rows.no_label}; if it is a '
         'class, give it another name',
@@ -273,8 +234,7 @@ def _labels(rows: Rows, are_named: bool) -> list[str | None]:
 def class_of(text: str) -> str:
   """Returns the form in which classes are compared.
 
-  Args:
-    text: As it is written. A column of numbers with gaps has 1.0 for 1.
+  A column of numbers with gaps has 1.0 for 1.
   """
   return re.sub(r'^(-?\d+)\.0+$', r'\1', name_of(text))
 
@@ -293,20 +253,17 @@ def _classes(of_training, are_named: bool) -> set[str]:
       other = folded.setdefault(key, name)
       if other != name and not are_named:
         raise rows.wrong(
-          rows.label_field,
           f'{other!r} and {name!r} ({rows.place(row)})',
           'write a class in one way or, if they are two, give one another name',
         )
   return found
 
 
-def _in_order(names: Iterable[str]) -> list[str]:
+def _in_order(names: set[str]) -> list[str]:
   """Returns whole numbers in their order, or words in theirs."""
-  names = list(names)
   # 007 is a name.
-  if all(re.fullmatch('-?(0|[1-9][0-9]*)', name) for name in names):
-    return sorted(names, key=int)
-  return sorted(names)
+  are_numbers = all(re.fullmatch('-?(0|[1-9][0-9]*)', name) for name in names)
+  return sorted(names, key=int if are_numbers else None)
 
 
 def _check_labels(rows: Rows, labels, seen, *, may_lack: bool) -> None:
@@ -318,13 +275,11 @@ def _check_labels(rows: Rows, labels, seen, *, may_lack: bool) -> None:
       unlabelled += 1
     elif name not in seen:
       raise rows.wrong(
-        rows.label_field,
         f'the class {name!r} ({rows.place(row)}), unseen in {TRAIN}',
         'each class needs labelled training examples, written in one way',
       )
   if unlabelled and not may_lack:
     raise rows.wrong(
-      rows.label_field,
       f'{unlabelled:,} of {len(labels):,} without a label',
       'each example needs its label here: leave out those without one, or '
       f'move them to {TRAIN}',
@@ -335,7 +290,8 @@ def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
   if rows.owners is None:
     return None
   if train.owners is None:
-    raise rows.wrong(
+    raise wrong(
+      rows.path,
       rows.owner_field,
       f'owners here, and none in {TRAIN}',
       f'give them in all files, or in {TRAIN} alone',
@@ -344,7 +300,8 @@ def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
   for text, name in names.items():
     if is_missing(name):
       count = sum(text == other for other in rows.owners)
-      raise rows.wrong(
+      raise wrong(
+        rows.path,
         rows.owner_field,
         f'{text!r} in {count:,} of {len(rows.owners):,}',
         'say who owns each example',
@@ -377,12 +334,7 @@ def _notes(rows, labels, class_names):
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
-  """Returns the first names of a list, and how many more there are.
-
-  Args:
-    names: The names.
-    most: How many are listed.
-  """
+  """Returns the first names of a list, and how many more there are."""
   more = len(names) - most
   listed = ', '.join(names[:most])
   return f'{listed} and {more} more' if more > 0 else listed
@@ -408,13 +360,9 @@ def spec(
 ) -> SourceSpec:
   """Returns the record of a format.
 
-  Args:
-    profile: The defaults of data that name no owners and no server.
-    count_owners: From the folder to the number of owners that the training
-      examples name. Where it fails, there are none: who loads the data reports
-      the error.
-    count_server: Likewise, to the number of the server's own examples.
-    **fields: The other fields of `SourceSpec`.
+  `profile` has the defaults of data that name no owners and no server. Two
+  functions count owners and the server's examples in a folder. Where one fails,
+  there are none: who loads the data reports the error.
   """
   return SourceSpec(
     has_native_split=True,
@@ -436,6 +384,7 @@ def _defaults(profile, count_owners, count_server, given) -> Mapping[str, Any]:
       counts.append(count(folder))
     except (ValueError, OSError):
       counts.append(0)
-  owners, server = counts
-  values = run_profiles.with_owners(profile, owners, given)
-  return run_profiles.with_server(values, server)
+  (owners, server), values = counts, dict(profile)
+  if owners > 1 and given.get('partition', 'native') == 'native':
+    values['partition'] = 'native'
+  return dict(values, server_examples=server) if server else values

@@ -88,18 +88,17 @@ class Table:
       if not isinstance(c, np.ndarray)
     )
 
+  def wrong(self, name: str, found: str, remedy: str) -> ValueError:
+    """Returns the error about a column."""
+    return wrong(self.path, f'column {name!r}', found, remedy)
+
   def __len__(self):
     return len(next(iter(self.columns.values()), ()))
 
   def distinct(self, name: str) -> tuple[list[str | None], np.ndarray]:
     """Returns the different cells of a column as text, and which each row has.
 
-    Args:
-      name: The column.
-
-    Returns:
-      The cells; the last one, an empty one, is `None`. And the number of each
-      row's, `[N]`.
+    The last cell, an empty one, is `None`.
     """
     column = self.columns[name]
     if isinstance(column, np.ndarray):
@@ -111,25 +110,13 @@ class Table:
     return [*cells, None], index
 
   def texts(self, name: str) -> list[str | None]:
-    """Returns a column as text; `None` for an empty cell, or one of blanks.
-
-    Args:
-      name: The column.
-    """
+    """Returns a column as text; `None` for an empty cell, or one of blanks."""
     cells, index = self.distinct(name)
     return [cells[i] for i in index.tolist()]
 
 
 def paths_of(dataset: str, data_dir: str | None) -> dict[str, str]:
-  """Returns the files by split after checking that they exist.
-
-  Args:
-    dataset: The name of the data set.
-    data_dir: The folder, or `None`.
-
-  Raises:
-    ValueError: If a training or test file is absent, or there are two.
-  """
+  """Returns the files by split; refuses two, or none for training or test."""
   needed = 'train.csv and test.csv'
   if data_dir is None:
     raise ValueError(
@@ -156,45 +143,28 @@ def _path(folder: str, split: str) -> str | None:
   return found[0] if found else None
 
 
-def count_rows(split: str, folder: str) -> int:
-  """Returns how many rows the file of a split has; 0 without one.
-
-  Args:
-    split: The split.
-    folder: The folder with the files.
-
-  Raises:
-    ValueError: If the file cannot be read.
-  """
+def _find(folder: str, split: str) -> Table | None:
   path = _path(folder, split)
-  return 0 if path is None else len(read(path))
+  return None if path is None else read(path)
+
+
+def count_rows(split: str, folder: str) -> int:
+  """Returns how many rows the file of a split has; 0 without one."""
+  return len(_find(folder, split) or ())
 
 
 def count_owners(folder: str) -> int:
-  """Returns how many owners the training table names.
-
-  Args:
-    folder: The folder with the files.
-
-  Raises:
-    ValueError: If the file cannot be read.
-  """
-  path = _path(folder, TRAIN)
-  if path is None or CLIENT not in (table := read(path)).columns:
-    return 0
-  return len(set(table.texts(CLIENT)))
+  """Returns how many owners the training table names."""
+  table = _find(folder, TRAIN)
+  is_owned = table is not None and CLIENT in table.columns
+  return len(set(table.texts(CLIENT))) if is_owned else 0
 
 
 def has_column(folder: str, name: str) -> bool:
-  """Returns whether the training table can be read and has a column.
-
-  Args:
-    folder: The folder with the files.
-    name: The column.
-  """
+  """Returns whether the training table can be read and has a column."""
   try:
-    path = _path(folder, TRAIN)
-    return path is not None and name in read(path).columns
+    table = _find(folder, TRAIN)
+    return table is not None and name in table.columns
   except ValueError:
     return False
 
@@ -202,18 +172,10 @@ def has_column(folder: str, name: str) -> bool:
 def rows_of(
   paths: Mapping[str, str], known: Sequence[str] = ()
 ) -> tuple[dict[str, Table], dict[str, Rows]]:
-  """Reads the tables of all splits.
+  """Reads the tables of all splits, and their rows, with tables as examples.
 
-  Args:
-    paths: The files by split.
-    known: Columns that are read beside labels and owners, where others are not.
-
-  Returns:
-    The tables and their rows, whose examples are the tables.
-
-  Raises:
-    ValueError: If a file cannot be read, has no label, or a column may be that
-      of the owners.
+  `known` are columns that are read beside labels and owners, where others are
+  not.
   """
   tables = {split: read(path) for split, path in paths.items()}
   found = {}
@@ -239,14 +201,7 @@ def rows_of(
 
 
 def read(path: str) -> Table:
-  """Reads a table.
-
-  Args:
-    path: The file; its ending says what it is.
-
-  Raises:
-    ValueError: If it cannot be read, or a column or a row makes no sense.
-  """
+  """Reads a table; the ending of the file says what it is."""
   try:
     if not os.path.isfile(path):  # Who opens a pipe waits for ever.
       raise OSError('no such file')
@@ -462,12 +417,7 @@ def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
 def numbers(
   table: Table, name: str, *, must: bool = False
 ) -> np.ndarray | None:
-  """Reads a column as numbers.
-
-  Args:
-    table: The table.
-    name: The column.
-    must: Whether they have to be numbers.
+  """Reads a column as numbers, which `must` be there, or may be words.
 
   Returns:
     `float64 [N]`, NaN where a value is missing; `None` if they are words.
@@ -505,11 +455,8 @@ def numbers(
     for number, written in with_comma.items():
       values[number] = float(written.replace(',', '.'))
   elif others and must:
-    raise wrong(
-      table.path,
-      f'column {name!r}',
-      f'{next(iter(others))!r}',
-      'the training file has numbers there',
+    raise table.wrong(
+      name, f'{next(iter(others))!r}', 'the training file has numbers there'
     )
   elif others:
     _check_words(table, name, others, present, int(plain.sum()))
@@ -527,9 +474,8 @@ def _check_points(table, name, texts) -> None:
   if with_point and all(
     re.fullmatch(r'\s*[+-]?\d{1,3}\.\d{3}\s*', text) for text in with_point
   ):
-    raise wrong(
-      table.path,
-      f'column {name!r}',
+    raise table.wrong(
+      name,
       f'{with_point[0]!r}, where the point may part thousands, since other '
       'columns have decimal commas',
       'write numbers without marks between thousands',
@@ -540,9 +486,8 @@ def _check_decimal(table, name, with_comma, has_dots) -> None:
   """Refuses commas that may part thousands."""
   thousands = [t for t in with_comma if re.fullmatch(r'[+-]?\d{1,3},\d{3}', t)]
   if has_dots or len(thousands) == len(with_comma):
-    raise wrong(
-      table.path,
-      f'column {name!r}',
+    raise table.wrong(
+      name,
       f'{next(iter(with_comma))!r}, where the comma may be decimal or part '
       'thousands',
       'write numbers with a point, and without marks between thousands',
@@ -552,12 +497,8 @@ def _check_decimal(table, name, with_comma, has_dots) -> None:
 def _check_words(table, name, others, present, num_plain) -> None:
   """Refuses words of which most look like numbers, or all like dates.
 
-  Args:
-    table: The table.
-    name: The column.
-    others: How often it has each cell that is no number.
-    present: How many cells it has with a value.
-    num_plain: How many different numbers it has.
+  `others` says how often a column has each cell that is no number, `present`
+  how many cells have a value, and `num_plain` how many numbers differ.
   """
   dates = sum(n for t, n in others.items() if _DATE.fullmatch(t.strip()))
   like = present - sum(others.values())
@@ -568,17 +509,15 @@ def _check_words(table, name, others, present, num_plain) -> None:
   marks = [text for text, form in forms.items() if not form]
   odd = marks[0] if len(marks) == 1 else next(iter(others))
   if 2 * dates > present:
-    raise wrong(
-      table.path,
-      f'column {name!r}',
+    raise table.wrong(
+      name,
       f'dates or times such as {odd!r}',
       'give numbers, such as the days since a date, or leave the column out',
     )
   # However often it stands there, one word beside numbers marks what is none.
   if 2 * like > present or (len(marks) == 1 and num_plain >= _SEVERAL):
-    raise wrong(
-      table.path,
-      f'column {name!r}',
+    raise table.wrong(
+      name,
       f'{sum(others.values()):,} of {present:,} cells such as {odd!r} in what '
       'looks like numbers',
       'write plain numbers such as -1234.5 without signs, units and marks, '
@@ -590,12 +529,7 @@ def _check_words(table, name, others, present, num_plain) -> None:
 def _finite(table, name, values) -> np.ndarray:
   with np.errstate(over='ignore'):
     if np.isinf(values.astype(np.float32)).any():
-      raise wrong(
-        table.path,
-        f'column {name!r}',
-        'an infinite number',
-        'leave the cell empty',
-      )
+      raise table.wrong(name, 'an infinite number', 'leave the cell empty')
   return values
 
 

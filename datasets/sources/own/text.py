@@ -53,33 +53,16 @@ def load(
   length: int = LENGTH.default,
   vocabulary: int = VOCABULARY.default,
 ) -> Source:
-  """Loads the texts.
-
-  Args:
-    data_dir: The folder with the files.
-    cache_dir: Ignored: the files are read in place.
-    length: Words of a text that are read.
-    vocabulary: The most words that have numbers of their own.
-
-  Returns:
-    The source. A training row may lack a label (`UNKNOWN`).
-
-  Raises:
-    ValueError: If a file is absent or unreadable, or the tables are not as
-      described above.
-  """
-  del cache_dir
+  """Loads the texts; a training row may lack a label (`UNKNOWN`)."""
   paths = tables.paths_of('text', data_dir)
   found, rows_of = tables.rows_of(paths, [TEXT])
   labelled = rows.read(rows_of)
   texts = {split: texts_of(table) for split, table in found.items()}
-  sizes = _count_words(paths[TRAIN], texts[TRAIN])
+  sizes = _count_words(found[TRAIN], texts[TRAIN])
   layer = word_numbers.of_texts(texts[TRAIN], length, vocabulary)
   words = word_numbers.words_of(layer)
   if not words:
-    raise rows.wrong(
-      paths[TRAIN], f'column {TEXT!r}', 'no word at all', 'give texts'
-    )
+    raise found[TRAIN].wrong(TEXT, 'no word at all', 'give texts')
   others = [n for n in found[TRAIN].columns if n not in _KNOWN]
   digest = npz_files.digest(paths.values())
   return labelled.source(
@@ -103,14 +86,7 @@ def load(
 
 
 def texts_of(table: tables.Table) -> list[str]:
-  """Returns the texts of a table; that of an empty cell is empty.
-
-  Args:
-    table: The table.
-
-  Raises:
-    ValueError: If there is no column of texts.
-  """
+  """Returns the texts of a table; that of an empty cell is empty."""
   if TEXT not in table.columns:
     raise ValueError(
       f'{table.path} has no column {TEXT!r}, but {list(table.columns)[:5]}: '
@@ -119,16 +95,15 @@ def texts_of(table: tables.Table) -> list[str]:
   return [text or '' for text in table.texts(TEXT)]
 
 
-def _count_words(path: str, texts: list[str]) -> list[int]:
+def _count_words(table: tables.Table, texts: list[str]) -> list[int]:
   """Returns the words of each text; refuses words that nothing parts here."""
   words = word_numbers.split(texts)
   sizes = [len(word) for one in words for word in one]
   # Names, of one word each, are short.
   most = _LONG if max(map(len, words), default=0) > 1 else _LONG / 2
   if sizes and np.median(sizes) > most:
-    raise rows.wrong(
-      path,
-      f'column {TEXT!r}',
+    raise table.wrong(
+      TEXT,
       f'words of {np.median(sizes):g} letters, such as '
       f'{max(texts, key=len)[:30]!r}',
       'put blanks between words',

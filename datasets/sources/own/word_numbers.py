@@ -31,16 +31,8 @@ def of_texts(texts: Sequence[str], length: int, most: int):
   """Returns a layer with the words that texts have most often.
 
   Of words that are equally frequent, the later ones in alphabetical order come
-  first.
-
-  Args:
-    texts: The texts.
-    length: Words of a text that are read.
-    most: The most words with a number of their own.
-
-  Returns:
-    A `tf.keras.layers.TextVectorization`, from strings `[N]` to `int32
-    [N, length]`.
+  first. The layer maps strings `[N]` to `int32 [N, length]`. `most` limits the
+  words with a number of their own.
   """
   layer = _layer(length, most + NUM_SPECIAL)
   layer.adapt(tf.constant(list(texts)))
@@ -48,42 +40,24 @@ def of_texts(texts: Sequence[str], length: int, most: int):
 
 
 def of_words(words: Sequence[str], length: int):
-  """Returns the layer with given words.
-
-  Args:
-    words: In the order of their numbers.
-    length: Words of a text that are read.
-  """
+  """Returns the layer with given words, in the order of their numbers."""
   layer = _layer(length, None)
   layer.set_vocabulary(list(words))
   return layer
 
 
 def words_of(layer) -> tuple[str, ...]:
-  """Returns the words of a layer, in the order of their numbers.
-
-  Args:
-    layer: From `of_texts` or `of_words`.
-  """
+  """Returns the words of a layer, in the order of their numbers."""
   return tuple(layer.get_vocabulary(include_special_tokens=False))
 
 
 def encode(layer, texts: Sequence[str]) -> np.ndarray:
-  """Returns the numbers of the words of texts, `int32 [N, length]`.
-
-  Args:
-    layer: From `of_texts` or `of_words`.
-    texts: N texts.
-  """
+  """Returns the numbers of the words of texts, `int32 [N, length]`."""
   return layer(tf.constant(list(texts), tf.string)).numpy().astype(np.int32)
 
 
 def split(texts: Sequence[str]) -> list[list[str]]:
-  """Returns the words of texts.
-
-  Args:
-    texts: The texts.
-  """
+  """Returns the words of texts."""
   plain = _standardize(tf.constant(list(texts), tf.string)).numpy()
   return [text.decode().split() for text in plain]
 

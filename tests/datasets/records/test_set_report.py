@@ -8,7 +8,7 @@ from PIL import Image
 
 from datasets.draws import assignment, set_assignment
 from datasets.partition.built_partition import SetPartition
-from datasets.records import set_report
+from datasets.records import partition_report
 
 NEAR = [[0.5, 0.5], [0.5004, 0.4996]]
 
@@ -39,7 +39,7 @@ def partition():
 
 
 def test_figures(partition):
-  told = set_report.describe(partition)
+  told = partition_report.describe_sets(partition)
   conditions = told.pop('condition_numbers')
   assert told == {
     'sets_of_each_client': [2, 3],
@@ -51,7 +51,7 @@ def test_figures(partition):
   }
   # Singular values of the second: 1 and sqrt(1.5).
   assert conditions == pytest.approx([1, np.sqrt(1.5)])
-  (line,) = set_report.lines(partition)
+  (line,) = partition_report.lines_of_sets(partition)
   assert '2 to 3 sets' in line and '1/2/4 examples' in line
   assert '1 to 1.22' in line
 
@@ -59,26 +59,26 @@ def test_figures(partition):
 def test_a_warning_close_to_singular():
   partition = partition_of([NEAR], [[[0, 1], [2, 3]]])
   assert np.linalg.cond(NEAR) > 1000
-  line, warning = set_report.lines(partition)
+  line, warning = partition_report.lines_of_sets(partition)
   assert line.startswith('2 sets at each client')
   assert warning.startswith("Warning: the class priors of '$north'")
 
 
 def test_a_note_of_absent_classes():
   partition = partition_of([[[1.0, 0.0]], np.eye(2)], [[[0, 1]], [[2], [3]]])
-  assert set_report.describe(partition)['absent_classes'] == [1, 0]
-  *_, note = set_report.lines(partition)
+  assert partition_report.describe_sets(partition)['absent_classes'] == [1, 0]
+  *_, note = partition_report.lines_of_sets(partition)
   assert note.startswith('Note: 1 clients') and 'class 1' in note
 
 
 def test_a_note_of_noise(partition):
   noisy = dataclasses.replace(partition, arguments={'prior_noise': 0.4})
-  *_, note = set_report.lines(noisy)
+  *_, note = partition_report.lines_of_sets(noisy)
   assert note.startswith('Note: these are condition') and '=0.4' in note
 
 
 def test_picture(partition, tmp_path):
-  set_report.plot_priors(partition, tmp_path / 'p.png', 'a $ title')
+  partition_report.plot_priors(partition, tmp_path / 'p.png', 'a $ title')
   with Image.open(tmp_path / 'p.png') as picture:
     assert picture.size == (720, 360)
     assert len(np.unique(np.asarray(picture).reshape(-1, 4), axis=0)) > 10

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datasets.sources.source import Source, Split
-from datasets.splits import held_out_split
+from datasets.splits import resplit
 
 
 def split_of(numbers, labels=None):
@@ -23,7 +23,7 @@ def source_of(train, test=None, validation=None):
 
 @pytest.mark.parametrize('number, held', [(100, 20), (103, 20), (5, 1)])
 def test_the_last_fifth(number, held):
-  source = held_out_split.hold_out(source_of(split_of(range(number))))
+  source = resplit.hold_out(source_of(split_of(range(number))))
   train, validation = source.train.examples.ravel(), source.validation.examples
   assert train.tolist() == list(range(number - held))
   assert validation.ravel().tolist() == list(range(number - held, number))
@@ -43,13 +43,13 @@ def test_the_last_fifth(number, held):
 )
 def test_what_cannot_be_held_out(source, message):
   with pytest.raises(ValueError, match=message):
-    held_out_split.hold_out(source)
+    resplit.hold_out(source)
 
 
 def test_uniform_test():
   test = split_of(range(60), np.repeat([0, 1, 2], [10, 20, 30]))
   made, same, other = (
-    held_out_split.with_uniform_test(source_of(split_of(range(9)), test), seed)
+    resplit.with_uniform_test(source_of(split_of(range(9)), test), seed)
     for seed in (1, 1, 2)
   )
   assert np.bincount(made.test.labels).tolist() == [10, 10, 10]
@@ -61,4 +61,4 @@ def test_uniform_test():
   assert made.version != other.version
   test = split_of(range(4), [0, 0, 2, 2])
   with pytest.raises(ValueError, match='no test example of class 1'):
-    held_out_split.with_uniform_test(source_of(split_of(range(9)), test), 0)
+    resplit.with_uniform_test(source_of(split_of(range(9)), test), 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datasets.sources.source import UNKNOWN, Source, Split
-from datasets.splits import per_client_split
+from datasets.splits import resplit
 
 OWNERS = ['b'] * 25 + ['a'] * 40 + ['short'] * 9
 
@@ -29,7 +29,7 @@ def owners_by_image(split):
 
 def test_each_client_keeps_nine_tenths():
   source = source_of()
-  made = per_client_split.hold_out_per_client(source, seed=3)
+  made = resplit.hold_out_per_client(source, seed=3)
   train, validation = map(owners_by_image, (made.train, made.validation))
   # Rounded down; one with fewer than ten keeps all.
   assert collections.Counter(validation.values()) == {'b': 2, 'a': 4}
@@ -44,8 +44,7 @@ def test_each_client_keeps_nine_tenths():
 
 def test_the_seed_draws():
   first, again, other = (
-    per_client_split.hold_out_per_client(source_of(), seed)
-    for seed in (0, 0, 1)
+    resplit.hold_out_per_client(source_of(), seed) for seed in (0, 0, 1)
   )
   assert owners_by_image(first.validation) == owners_by_image(again.validation)
   assert owners_by_image(first.validation) != owners_by_image(other.validation)
@@ -55,7 +54,7 @@ def test_the_seed_draws():
 def test_validation_examples_have_labels():
   labels = np.arange(len(OWNERS)) % 3
   labels[:20] = UNKNOWN
-  made = per_client_split.hold_out_per_client(source_of(labels=labels), seed=0)
+  made = resplit.hold_out_per_client(source_of(labels=labels), seed=0)
   # 'b' has 5 labels left, too few for a tenth.
   assert set(made.validation.client_ids) == {'a'}
   assert UNKNOWN not in made.validation.labels
@@ -73,7 +72,7 @@ def test_validation_examples_have_labels():
 )
 def test_what_cannot_be_held_out(changes, message):
   with pytest.raises(ValueError, match=message):
-    per_client_split.hold_out_per_client(source_of(**changes), seed=0)
+    resplit.hold_out_per_client(source_of(**changes), seed=0)
 
 
 def test_a_class_that_would_be_left_without_training_examples():
@@ -84,7 +83,7 @@ def test_a_class_that_would_be_left_without_training_examples():
   outcomes = collections.Counter()
   for seed in range(40):
     try:
-      made = per_client_split.hold_out_per_client(source, seed)
+      made = resplit.hold_out_per_client(source, seed)
     except ValueError as error:
       assert 'classes [2] of made' in str(error)
       outcomes['refused'] += 1

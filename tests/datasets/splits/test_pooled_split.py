@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from datasets.sources.source import UNKNOWN, Source, Split
-from datasets.splits import pooled_split
+from datasets.splits import resplit
 
 
 def split_of(numbers, client_ids=None):
@@ -49,7 +49,7 @@ def numbers_in(split):
   ],
 )
 def test_shares_and_completeness(sizes, expected):
-  made = pooled_split.cut(source_of(*sizes), seed=3)
+  made = resplit.cut(source_of(*sizes), seed=3)
   parts = [numbers_in(s) for s in (made.train, made.validation, made.test)]
   assert tuple(map(len, parts)) == expected
   together = np.sort(np.concatenate(parts))
@@ -59,7 +59,7 @@ def test_shares_and_completeness(sizes, expected):
 
 def test_every_split_is_drawn_from_all_of_the_source():
   """Each new split holds its share of what was train, within 5 deviations."""
-  made = pooled_split.cut(source_of(6_000, 1_000, 3_000), seed=0)
+  made = resplit.cut(source_of(6_000, 1_000, 3_000), seed=0)
   for split in (made.train, made.validation, made.test):
     n = len(split.labels)
     from_train = np.count_nonzero(numbers_in(split) < 6_000)
@@ -68,7 +68,7 @@ def test_every_split_is_drawn_from_all_of_the_source():
 
 def test_the_seed_fixes_the_cut_and_is_in_the_version():
   source = source_of(700, 100, 200)
-  first, again, other = (pooled_split.cut(source, seed) for seed in (1, 1, 2))
+  first, again, other = (resplit.cut(source, seed) for seed in (1, 1, 2))
   np.testing.assert_array_equal(numbers_in(first.test), numbers_in(again.test))
   assert not np.array_equal(numbers_in(first.test), numbers_in(other.test))
   assert first.version == again.version == 'v1-80_5_15-seed1'
@@ -85,9 +85,9 @@ def test_refusals():
   train = dataclasses.replace(source.train, labels=labels)
   unlabelled = dataclasses.replace(source, train=train)
   with pytest.raises(ValueError, match='images without labels, which made'):
-    pooled_split.cut(unlabelled, 0)
+    resplit.cut(unlabelled, 0)
   with pytest.raises(ValueError, match='no validation example of the 19'):
-    pooled_split.cut(source_of(15, 0, 4), 0)
+    resplit.cut(source_of(15, 0, 4), 0)
   # All 20 but the one training example of its kind are of class 0.
   rare = source_of(15, 0, 5)
   train, test = (
@@ -98,7 +98,7 @@ def test_refusals():
   kept, refused = 0, 0
   for seed in range(20):
     try:
-      made = pooled_split.cut(rare, seed)
+      made = resplit.cut(rare, seed)
     except ValueError as error:
       refused += 1
       assert f'seed={seed} leaves no training example' in str(error)

@@ -65,7 +65,7 @@ def test_rebuilding_warns(build, store, tmp_path, caplog):
 def test_an_older_format_is_named_and_rebuilt(store, tmp_path, monkeypatch):
   path = tmp_path / 'old.store'
   shutil.copy(store.path, path)
-  monkeypatch.setattr('datasets.store.client_store_format.VERSION', 3)
+  monkeypatch.setattr('datasets.store.client_store.VERSION', 3)
   with pytest.raises(client_store.StoreError, match='version 2 instead of 3'):
     client_store.open_store(path)
 
@@ -125,7 +125,6 @@ _BUILDERS = """
 import glob, os, signal, sys, time, traceback
 import numpy as np
 from datasets.store import client_store
-from datasets.store import client_store_format
 from datasets.partition import partitions
 from datasets.sources.source import Source, Split
 cache = sys.argv[1]
@@ -135,7 +134,7 @@ split = Split(images, (np.arange(20000) % 10).astype(np.int32))
 source = Source('random', '1', '', split, split, 10, (.5,), (.5,), 0, False)
 held = partitions.build(
   'r', source, num_clients=100, noniid_r=0.3, server_examples=100, seed=1)
-write = client_store_format.write
+write = client_store._write_file
 
 def write_and_say(*arguments):
   print('wrote', flush=True)
@@ -152,7 +151,7 @@ def fork(fsync, write):
   child = os.fork()
   if child:
     return child
-  os.fsync, client_store_format.write = fsync, write
+  os.fsync, client_store._write_file = fsync, write
   try:
     build()
   except BaseException:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import metrics
 
-from datasets.draws import evaluation_owners
+from datasets.draws import assignment
 from datasets.partition import partitions
 from datasets.sources.source import Source, Split
 from experiments.artifacts import metric_log
@@ -161,7 +161,7 @@ def test_clients_of_sets_are_dealt_the_test_examples(source):
   )
   owners = owners_of(source, partition)
   labels = source.test.labels
-  dealt = evaluation_owners.assign_evenly(labels, CLASSES, 2, seed=3)
+  dealt = assignment.deal_test_evenly(labels, CLASSES, 2, seed=3)
   np.testing.assert_array_equal(owners.client, dealt)
   assert owners.describe() == {
     'clients_with_test_examples': 2,

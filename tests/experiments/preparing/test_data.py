@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
-from datasets.records import label_mismatch, statistics
+from datasets.records import statistics
 from datasets.sources import catalogue
 from datasets.store import client_store
 from experiments.artifacts import run_folder
@@ -148,7 +148,7 @@ def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
   )
   assert table['labelled'].tolist() == shown.sum(axis=1).tolist()
   assert table['unlabelled'].tolist() == hidden.sum(axis=1).tolist()
-  expected = label_mismatch.of_counts(shown, hidden)
+  expected = statistics.mismatch_of_counts(shown, hidden)
   for name in ('kl', 'total_variation'):
     np.testing.assert_allclose(table[name], getattr(expected, name))
   facts = run.describe()

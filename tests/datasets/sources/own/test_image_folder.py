@@ -341,8 +341,8 @@ def test_more_than_the_free_memory_is_refused(folder, monkeypatch):
 def test_wrong_layouts_are_found_without_opening_a_file(folder, monkeypatch):
   monkeypatch.setattr('pathlib.Path.read_bytes', None)
   monkeypatch.setattr(Image, 'open', None)
-  found = image_folder.check_files(str(folder))
-  assert found.labelled.class_names == ('cat', 'dog')
+  _, labelled, _ = image_folder.check_files(str(folder))
+  assert labelled.class_names == ('cat', 'dog')
   write(folder / 'test/cow/0.png')
   with pytest.raises(ValueError, match='cow'):
     image_folder.check_files(str(folder))

@@ -11,6 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
+from datasets.files import npz_files
 from datasets.sources import catalogue
 from datasets.sources.own import npz
 
@@ -423,25 +424,28 @@ def test_pickle_is_never_run(folder, tmp_path):
   assert canary.exists()
 
 
-def test_zip_bomb_is_refused_unread(folder):
+def test_zip_bomb_is_refused_unread(folder, monkeypatch):
+  monkeypatch.setattr(npz_files, 'MAX_BYTES', 100 * 10**6)
   path = folder / 'train.npz'
   write(folder, 'train', images=np.zeros([12, 3_000, 3_000], np.uint8))
   assert path.stat().st_size < 500_000
   before = psutil.Process().memory_info().rss
   with pytest.raises(ValueError, match='0.108 GB uncompressed') as caught:
-    npz.load(str(folder), 'unused', max_bytes=100 * 10**6)
+    npz.load(str(folder), 'unused')
   assert str(path) in str(caught.value)
   assert psutil.Process().memory_info().rss - before < 50 * 10**6
 
 
-def test_declared_size_of_both_files_counts(folder):
+def test_declared_size_of_both_files_counts(folder, monkeypatch):
   declared = 0
   for split in ('train', 'test'):
     with zipfile.ZipFile(folder / f'{split}.npz') as archive:
       declared += sum(member.file_size for member in archive.infolist())
-  npz.load(str(folder), 'unused', max_bytes=declared)
+  monkeypatch.setattr(npz_files, 'MAX_BYTES', declared)
+  npz.load(str(folder), 'unused')
+  monkeypatch.setattr(npz_files, 'MAX_BYTES', declared - 1)
   with pytest.raises(ValueError, match='uncompressed'):
-    npz.load(str(folder), 'unused', max_bytes=declared - 1)
+    npz.load(str(folder), 'unused')
 
 
 def test_more_than_the_standard_limit_is_refused(folder):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.sources.own import priors_csv
+from datasets.sources.own import sets
 
 HEADER = 'client_id,set_id,ill,well'
 
@@ -11,7 +11,7 @@ HEADER = 'client_id,set_id,ill,well'
 def read(tmp_path, *lines, header=HEADER):
   path = tmp_path / 'priors.csv'
   path.write_text('\n'.join([header, *lines]) + '\n', encoding='utf-8')
-  return priors_csv.read(str(path), 'client_id', 'set_id')
+  return sets.read_priors(str(path), 'client_id', 'set_id')
 
 
 def test_rows_by_name(tmp_path):
@@ -19,12 +19,12 @@ def test_rows_by_name(tmp_path):
   assert table.class_names == ('ill', 'well')
   assert list(table.rows) == [('b', 'x'), ('a', 'x'), ('b', 'y,z')]
   np.testing.assert_array_equal(table.rows['b', 'x'], [0.25, 0.75])
-  sets = table.sets_of([('a', 'x'), ('b', 'y,z'), ('b', 'x'), ('a', 'x')])
-  assert sets.client_names == ('b', 'a')
-  assert sets.client_index.tolist() == [1, 0, 0, 1]
-  assert sets.set_index.tolist() == [0, 1, 0, 0]
+  found = table.sets_of([('a', 'x'), ('b', 'y,z'), ('b', 'x'), ('a', 'x')])
+  assert found.client_names == ('b', 'a')
+  assert found.client_index.tolist() == [1, 0, 0, 1]
+  assert found.set_index.tolist() == [0, 1, 0, 0]
   np.testing.assert_array_equal(
-    sets.class_priors, [[[0.25, 0.75], [0.5, 0.5]], [[1, 0], [0, 0]]]
+    found.class_priors, [[[0.25, 0.75], [0.5, 0.5]], [[1, 0], [0, 0]]]
   )
 
 
@@ -67,10 +67,10 @@ def test_bad_headers(tmp_path, header):
 
 def test_no_file_and_no_text(tmp_path):
   with pytest.raises(ValueError, match='nowhere.csv: no readable CSV'):
-    priors_csv.read(str(tmp_path / 'nowhere.csv'), 'a', 'b')
+    sets.read_priors(str(tmp_path / 'nowhere.csv'), 'a', 'b')
   (tmp_path / 'p.csv').write_bytes(b'\xff\xfe\x00')
   with pytest.raises(ValueError, match='p.csv: no readable CSV'):
-    priors_csv.read(str(tmp_path / 'p.csv'), 'a', 'b')
+    sets.read_priors(str(tmp_path / 'p.csv'), 'a', 'b')
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_rows_and_sets_must_match(tmp_path, owners, message):
 def test_names_are_equal_however_they_are_written(tmp_path):
   table = read(tmp_path, 'm\u00fcnchen,x,.5,.5', 'm\u00fcnchen,y,.4,.6')
   decomposed = 'mu\u0308nchen'
-  sets = table.sets_of([(decomposed, 'x'), ('m\u00fcnchen ', ' y')])
-  assert sets.client_index.tolist() == [0, 0]
-  assert sets.set_index.tolist() == [0, 1]
+  found = table.sets_of([(decomposed, 'x'), ('m\u00fcnchen ', ' y')])
+  assert found.client_index.tolist() == [0, 0]
+  assert found.set_index.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from datasets.draws import evaluation_owners as owners
+from datasets.draws import assignment
 
 LABELS = np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [10, 4, 15]))
 
 
 def test_each_class_is_shared_evenly():
-  owner = owners.assign_evenly(LABELS, 3, 4, seed=5)
+  owner = assignment.deal_test_evenly(LABELS, 3, 4, seed=5)
   table = np.zeros((4, 3), int)
   np.add.at(table, (owner, LABELS), 1)
   np.testing.assert_array_equal(table.sum(axis=0), [10, 4, 15])
@@ -19,7 +19,7 @@ def test_each_class_is_shared_evenly():
 
 def test_the_seed_fixes_who_has_what():
   first, again, other = (
-    owners.assign_evenly(LABELS, 3, 4, s) for s in (5, 5, 6)
+    assignment.deal_test_evenly(LABELS, 3, 4, s) for s in (5, 5, 6)
   )
   np.testing.assert_array_equal(first, again)
   assert (first != other).any()
@@ -27,4 +27,4 @@ def test_the_seed_fixes_who_has_what():
 
 def test_a_class_that_is_too_small_is_refused():
   with pytest.raises(ValueError, match='num_clients=5: class 1 has 4 test'):
-    owners.assign_evenly(LABELS, 3, 5, seed=0)
+    assignment.deal_test_evenly(LABELS, 3, 5, seed=0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.draws import prior_draws
+from datasets.draws import u_set_draws
 
 
 def rng(seed=0):
@@ -12,7 +12,7 @@ def rng(seed=0):
 
 @pytest.mark.parametrize('num_clients', [1, 5, 50])
 def test_noniid_shares_are_those_of_section_4(num_clients):
-  shares = prior_draws.paper_class_shares(
+  shares = u_set_draws.paper_class_shares(
     'noniid', num_clients, np.full(10, 0.1), rng()
   )
   assert shares.shape == (num_clients, 10)
@@ -29,21 +29,21 @@ def test_noniid_shares_are_those_of_section_4(num_clients):
 
 def test_iid_shares_are_those_of_the_data():
   data = np.array([0.5, 0.3, 0.2])
-  shares = prior_draws.paper_class_shares('iid', 4, data, rng())
+  shares = u_set_draws.paper_class_shares('iid', 4, data, rng())
   np.testing.assert_array_equal(shares, [data] * 4)
 
 
 def test_few_classes_cannot_be_noniid_by_the_text():
   with pytest.raises(ValueError, match="priors='noniid' needs 9 classes.* 8"):
-    prior_draws.paper_class_shares('noniid', 2, np.full(8, 1 / 8), rng())
-  shares = prior_draws.paper_class_shares('noniid', 3, np.full(9, 1 / 9), rng())
+    u_set_draws.paper_class_shares('noniid', 2, np.full(8, 1 / 8), rng())
+  shares = u_set_draws.paper_class_shares('noniid', 3, np.full(9, 1 / 9), rng())
   assert (np.sort(shares, axis=1)[:, :-2] < 0.08).all()
 
 
 @pytest.mark.parametrize('num_sets', [10, 20, 40])
 def test_rows_sum_to_one_and_their_mean_is_the_client_s(num_sets):
   shares = np.array([0.24, 0.2, *np.full(8, 0.07)])
-  priors = prior_draws.paper_priors(num_sets, shares, rng(3))
+  priors = u_set_draws.paper_priors(num_sets, shares, rng(3))
   assert priors.shape == (num_sets, 10) and (priors > 0).all()
   np.testing.assert_allclose(priors.sum(axis=1), 1, atol=1e-12)
   np.testing.assert_allclose(priors.mean(axis=0), shares, atol=1e-9)
@@ -55,13 +55,13 @@ def test_rows_sum_to_one_and_their_mean_is_the_client_s(num_sets):
 
 
 def test_a_class_without_data_has_no_prior():
-  priors = prior_draws.paper_priors(4, np.array([0.5, 0.0, 0.5]), rng())
+  priors = u_set_draws.paper_priors(4, np.array([0.5, 0.0, 0.5]), rng())
   assert not priors[:, 1].any()
   np.testing.assert_allclose(priors.sum(axis=1), 1)
 
 
 def test_quotas_of_the_code():
-  own = prior_draws.code_quotas('noniid', [12, 20], 10, rng())
+  own = u_set_draws.code_quotas('noniid', [12, 20], 10, rng())
   assert [len(one) for one in own] == [12, 20]
   for one in own:
     np.testing.assert_allclose(one.sum(axis=1), 1)
@@ -70,15 +70,15 @@ def test_quotas_of_the_code():
     turns = one[np.arange(len(one)), np.arange(len(one)) % 10]
     assert turns.min() > 1 / 10
     assert turns.mean() == pytest.approx(0.5, abs=0.15)
-  shared = prior_draws.code_quotas('iid', [20] * 3, 10, rng())
+  shared = u_set_draws.code_quotas('iid', [20] * 3, 10, rng())
   assert all(one is shared[0] for one in shared)
   np.testing.assert_allclose(shared[0].sum(axis=0), 1)
   with pytest.raises(ValueError, match=r'sets_per_client=\[10, 20\]'):
-    prior_draws.code_quotas('iid', [10, 20], 10, rng())
+    u_set_draws.code_quotas('iid', [10, 20], 10, rng())
 
 
 def test_noniid_shares_of_the_code():
-  shares = prior_draws.code_class_shares(7, 10, rng())
+  shares = u_set_draws.code_class_shares(7, 10, rng())
   np.testing.assert_allclose(shares.sum(axis=1), 1)
   ordered = np.sort(shares, axis=1)
   # Table D.5: 4498 and 4646 of 9595 examples, and 54 to 60 of the others.

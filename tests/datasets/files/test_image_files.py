@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.files import square_images
+from datasets.files import image_files
 
 RNG = np.random.default_rng(4)
 
@@ -19,7 +19,7 @@ def write(path, array, **options):
 
 def square(tmp_path, array, side, name='x.png', **options):
   write(tmp_path / name, array, **options)
-  return square_images.read([tmp_path / name], side)[0]
+  return image_files.read_squares([tmp_path / name], side)[0]
 
 
 def test_half_the_size_by_hand(tmp_path):
@@ -102,7 +102,7 @@ def test_palettes_are_colour(tmp_path):
   image = Image.new('P', (4, 4), 1)
   image.putpalette([0, 0, 0, 250, 100, 50])
   image.save(tmp_path / 'x.png')
-  found = square_images.read([tmp_path / 'x.png'], 4)
+  found = image_files.read_squares([tmp_path / 'x.png'], 4)
   assert found.shape == (1, 4, 4, 3)
   assert np.unique(found.reshape(-1, 3), axis=0).tolist() == [[250, 100, 50]]
 
@@ -118,5 +118,5 @@ def test_a_jpeg_of_several_pictures_gives_the_first(tmp_path):
   first, second = (Image.fromarray(pixels(8, 8, 3)) for _ in range(2))
   path = tmp_path / 'x.jpg'
   first.save(path, format='MPO', save_all=True, append_images=[second])
-  found = square_images.read([path], 8)
+  found = image_files.read_squares([path], 8)
   np.testing.assert_array_equal(found[0], np.asarray(Image.open(path)))
