@@ -182,6 +182,7 @@ def _scales(source: Source) -> Iterator[str]:
       'multiply the pixels of all files by one number.'
     )
   means, stddevs = _moments(train.examples)
+  names = dict(enumerate((source.preprocessing or {}).get('numbers', ())))
   for name, split in splits.items():
     if len(split.labels) < _ENOUGH:
       continue
@@ -197,7 +198,7 @@ def _scales(source: Source) -> Iterator[str]:
       what = (
         ('pixels (means of images)', 'pixels (contrasts of images)')[worst]
         if source.form == 'images'
-        else f'features, such as number {worst + 1},'
+        else f'features, such as {names.get(worst, f"number {worst + 1}")},'
       )
       yield (
         f'{name} has {what} of another scale than train: mean '

@@ -28,8 +28,6 @@ from datasets.sources.source import Source
 from tff_ssl.setting import Setting
 
 UNLABELLED = '_unlabelled'
-# How the names of folders begin that a user means to be read.
-_LIKE_SPLITS = ('train', 'test', 'val', 'dev', 'server', 'unlab', '_unlab')
 _LAYOUT = image_files.Layout(
   'image_folder',
   holds='train/<client>/<class>/, or train/all/<class>/ where nobody owns '
@@ -99,7 +97,12 @@ def check_files(
   for split in (SERVER, VALIDATION, TEST):
     if split == TEST or (root / split).is_dir():
       found[split] = _rows(root / split, {None: root / split})
-  return found, rows.read(found), _not_read(root)
+  remedy = (
+    'call it train, test, validation or server (images without a label lie in '
+    f'train/<client>/{UNLABELLED}/)'
+  )
+  beside = rows.not_read(root, rows.SPLITS, remedy, ('',))
+  return found, rows.read(found), beside
 
 
 def _rows(
@@ -157,23 +160,6 @@ def _images(
     images = image_files.read_squares(files, side)
     arrays = decoded_arrays.write(path, {'images': images})
   return arrays['images']
-
-
-def _not_read(root: pathlib.Path) -> list[str]:
-  """Names what lies beside the folders of splits; one like them is refused."""
-  others = [
-    path.name
-    for path in image_files.visible(root)
-    if path.name not in rows.SPLITS
-  ]
-  for name in others:
-    if name.lower().startswith(_LIKE_SPLITS) and (root / name).is_dir():
-      raise ValueError(
-        f'{root / name} is not read: call it train, test, validation or server '
-        f'(images without a label lie in train/<client>/{UNLABELLED}/), or '
-        'move it away.'
-      )
-  return [f'{root}: not read are {rows.some(others)}.'] * bool(others)
 
 
 def _count_owners(folder: str) -> int:

@@ -88,7 +88,10 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     mean=mean,
     stddev=stddev,
     background=npz_files.background(images[TRAIN]),
-    notes=_not_read(files),
+    notes=(
+      *_not_read(files),
+      *rows_lib.not_read(data_dir, [f'{x}.npz' for x in files]),
+    ),
   )
 
 

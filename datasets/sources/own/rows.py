@@ -14,13 +14,15 @@ import decimal
 import difflib
 import functools
 import os
+import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from datasets.files import image_files
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -35,20 +37,33 @@ MISSING = {
   *('', 'na', 'n/a', '#n/a', '<na>', 'nan', 'null', 'nil', 'none', 'missing'),
   *('?', '-', '--', '.'),
 }
-# And that an example has no label, without blanks and underscores.
-_NO_LABEL = MISSING | {
+# And that an example has no label or owner, in the form of `folded`.
+_NO_NAME = MISSING | {
   *('unlabeled', 'unlabelled', 'notlabeled', 'notlabelled', 'nolabel'),
   *('unknown', 'unknownlabel', 'undefined', 'unclassified', 'unsorted'),
-  *('tbd', 'todo', '-1'),
+  *('unsup', 'unsupervised', 'unannotated', 'notannotated', 'noannotation'),
+  *('notavailable', 'noclass', 'empty', 'blank', 'pending', 'unassigned'),
+  *('missinglabel', 'nulllabel', 'emptylabel', 'notset', 'notassigned'),
+  *('tbd', 'todo', 'inf', 'infinity', -1),
 }
+# Minus signs of other alphabets than a keyboard's.
+MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
 # 007 is a word. Arrow, which is faster, reads the pattern as Python does.
 NUMBER = re.compile(
   r'[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?', re.ASCII
 )
+# Files of data, and names that a user means to be read.
+_DATA = ('.csv', '.tsv', '.parquet', '.npz', '.npy', '.xlsx')
+_LIKE_SPLIT = re.compile(
+  r'_?((train|test)(ing)?|val(id(ation)?)?|dev|eval(uation)?|server|'
+  r'(unlab|unsup)\w*)([-_ ]?(set|data|\d+))?s?',
+  re.IGNORECASE,
+)
 _OWNER = re.compile(
   '(client|owner|user|hospital|site|patient|device|writer|subject|participant|'
   'institution|cent(er|re)|clinic|school|bank|customer|person|student|silo|'
-  'node|branch)(ids?|s|names?|nr|no|number)?|uids?'
+  'node|branch|subj|mrn|household|facility|worker|account)'
+  '(ids?|s|names?|nr|no|number|code)?|[up]ids?'
 )
 
 
@@ -145,6 +160,64 @@ def is_missing(text: str) -> bool:
   return text.strip().lower() in MISSING
 
 
+def folded(name: str) -> str | decimal.Decimal:
+  """Returns what names have in common that people read as one."""
+  plain = unicodedata.normalize('NFKC', name).translate(MINUS).casefold()
+  # Those without width.
+  plain = ''.join(c for c in plain if unicodedata.category(c) != 'Cf')
+  if NUMBER.fullmatch(plain):
+    # 2.5 is 2.50, and 1e3 is 1000.
+    return decimal.Decimal(repr(float(plain)) if 'e' in plain else plain)
+  return re.sub(r'[\s_]', '', plain)
+
+
+def _is_no_name(name: str) -> bool:
+  """Returns whether a label or an owner says that there is none."""
+  key = folded(name)
+  bare = re.sub(r'[-\u2014./?#()\[\]"\']', '', str(key))
+  return key in _NO_NAME or bare in _NO_NAME
+
+
+def alike(what: str, names: Iterable[str]) -> Iterator[str]:
+  """Says which names may be one, but are read as several."""
+  groups = collections.defaultdict(list)
+  for name in sorted(set(names)):
+    groups[folded(re.sub(r'^0+(?=\d)', '', name))].append(name)
+  found = [own for own in groups.values() if len(own) > 1]
+  if found:
+    yield (
+      f'{what} that differ in capital letters, blanks or zeros alone count as '
+      f'several, such as {" and ".join(found[0][:2])} ({len(found):,} in all): '
+      'write them in one way if they are one.'
+    )
+
+
+def not_read(
+  folder: str,
+  names: Iterable[str],
+  remedy: str = 'call it train, test, validation or server, in the form of '
+  'train',
+  endings: Sequence[str] = _DATA,
+) -> list[str]:
+  """Names data in a folder beside `names`; what looks like a split is refused.
+
+  Data have one of the `endings`.
+  """
+  read = set(names)
+  others = [
+    path
+    for path in image_files.visible(pathlib.Path(folder))
+    if path.name not in read
+  ]
+  for path in others:
+    if _LIKE_SPLIT.fullmatch(path.stem) and (
+      path.is_dir() or path.suffix.lower() in _DATA
+    ):
+      raise ValueError(f'{path} is not read: {remedy}, or move it away.')
+  found = [path.name for path in others if path.name.lower().endswith(endings)]
+  return [f'{folder}: not read are {some(found)}.'] * bool(found)
+
+
 def check_no_owners(
   path: str, fields: Iterable[str], known: Sequence[str], name: str = CLIENT
 ) -> None:
@@ -219,8 +292,7 @@ def _labels(rows: Rows, are_named: bool) -> list[str | None]:
     if text is None or text in known:
       continue
     name = name_of(text)
-    is_mark = re.sub(r'[\s_]', '', name).lower() in _NO_LABEL
-    if is_mark and not are_named:
+    if _is_no_name(name) and not are_named:
       count = sum(text == other for other in rows.labels)
       raise rows.wrong(
         f'{name!r} in {count:,} of {len(rows.labels):,} ({rows.place(row)})',
@@ -232,7 +304,7 @@ def _labels(rows: Rows, are_named: bool) -> list[str | None]:
 
 
 def class_of(text: str) -> str:
-  """Returns the form in which classes are compared.
+  """Returns the form in which classes and owners are compared.
 
   A column of numbers with gaps has 1.0 for 1.
   """
@@ -241,16 +313,13 @@ def class_of(text: str) -> str:
 
 def _classes(of_training, are_named: bool) -> set[str]:
   """Returns the classes; refuses two that may be one."""
-  found, folded = set(), {}
+  found, known = set(), {}
   for rows, labels in of_training:
     for row, name in enumerate(labels):
       if name is None or name in found:
         continue
       found.add(name)
-      key = name.casefold()
-      if NUMBER.fullmatch(name) and 'e' not in key:
-        key = decimal.Decimal(name)  # 2.5 is 2.50.
-      other = folded.setdefault(key, name)
+      other = known.setdefault(folded(name), name)
       if other != name and not are_named:
         raise rows.wrong(
           f'{other!r} and {name!r} ({rows.place(row)})',
@@ -296,15 +365,15 @@ def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
       f'owners here, and none in {TRAIN}',
       f'give them in all files, or in {TRAIN} alone',
     )
-  names = {text: name_of(text) for text in dict.fromkeys(rows.owners)}
+  names = {text: class_of(text) for text in dict.fromkeys(rows.owners)}
   for text, name in names.items():
-    if is_missing(name):
+    if _is_no_name(name):
       count = sum(text == other for other in rows.owners)
       raise wrong(
         rows.path,
         rows.owner_field,
         f'{text!r} in {count:,} of {len(rows.owners):,}',
-        'say who owns each example',
+        'say who owns each example; if it is an owner, give it another name',
       )
   return np.array([names[text] for text in rows.owners], object)
 
@@ -319,18 +388,17 @@ def _notes(rows, labels, class_names):
         f'{rows[split].path} has no example of {some(missing)}: its figures '
         'say nothing of that (macro-F1 is the mean over the classes there).'
       )
-  owners = {name_of(name) for name in rows[TRAIN].owners or ()}
-  folded = collections.defaultdict(set)
-  for name in owners:
-    folded[name.casefold()].add(name)
-  # In an order of its own: that of a set changes from run to run.
-  alike = sorted(sorted(own) for own in folded.values() if len(own) > 1)
-  if alike:
+  elsewhere = {n for s, own in labels.items() if s != TRAIN for n in own}
+  alone = [name for name in class_names if name not in elsewhere]
+  train = rows[TRAIN]
+  if 0 < len(alone) < len(class_names) / 2:
     yield (
-      f'{rows[TRAIN].path}: owners whose names differ in capital letters alone '
-      f'count as several clients, such as {" and ".join(alike[0][:2])} '
-      f'({len(alike):,} in all): write them in one way if they are one.'
+      f'{train.path}: classes of no other file: {some(alone)}. If that means '
+      f'that there is no label, {train.no_label}.'
     )
+  yield from alike(f'{train.path}: classes', class_names)
+  owners = map(class_of, train.owners or ())
+  yield from alike(f'{train.path}: owners', owners)
 
 
 def some(names: Sequence[str], most: int = 5) -> str:

@@ -49,7 +49,7 @@ from datasets.files import image_files, npz_files
 from datasets.files.npz_files import NpzFile
 from datasets.sources import run_profiles
 from datasets.sources.own import npz
-from datasets.sources.own.rows import name_of
+from datasets.sources.own.rows import name_of, not_read
 from datasets.sources.source import UNKNOWN, Source, SourceSets, Split
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl import prior_checks
@@ -233,6 +233,9 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
     train_file,
     name='npz_sets',
     version=f'npz-{npz_files.digest(paths)}',
+    notes=not_read(
+      data_dir, [*_FILES, _PRIORS], 'add its examples to train or test'
+    ),
   )
 
 
@@ -294,6 +297,9 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
     NpzFile(str(root / 'train'), 'write the images anew'),
     name='image_sets',
     version=f'png-{digest.hexdigest()[:16]}',
+    notes=not_read(
+      root, ['train', 'test', _PREVALENCE], 'add its examples to train or test'
+    ),
   )
 
 

@@ -15,6 +15,7 @@ the clients. A row is an example:
 
 import dataclasses
 import functools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -63,6 +64,8 @@ class Encoding:
     numbers, words, ranges, facts, notes = {}, {}, {}, [], []
     for name in sorted(names):
       field = f'column {name!r}'
+      if name.lower().startswith('unnamed'):
+        notes.append(f'{table.path}: {field}: leave row numbers out.')
       values = tables.numbers(table, name)
       if values is None:
         cells, index = table.distinct(name)
@@ -72,9 +75,12 @@ class Encoding:
             name,
             f'{len(found):,} different words such as {found[0]!r}',
             f'a column of words may have {_MOST_WORDS}: if these are numbers, '
-            'remove what is none; if they are names, leave the column out',
+            'remove what is none; if they are names, leave the column out; if '
+            "they are texts, call it 'text' and give --dataset=text",
           )
         words[name] = tuple(found)
+        notes += rows.alike(f'{table.path}: {field}: words', found)
+        notes += _odd_words(f'{table.path}: {field}', found, len(table))
         kind = f'{len(found)} words ({some(found, 3)})'
         if marks := [word for word in found if is_missing(word)]:
           kind += f', where {some(marks)} counts as a word'
@@ -151,6 +157,18 @@ class Encoding:
     return said
 
 
+def _odd_words(
+  where: str, found: Sequence[str], num_rows: int
+) -> Iterator[str]:
+  """Says where words may be texts."""
+  blanks = np.median([len(word.split()) for word in found] or [0])
+  if len(found) > num_rows / 2 and blanks > 2:
+    yield (
+      f'{where}: {len(found)} texts in {num_rows:,} rows count as words: '
+      "call the column 'text', and give --dataset=text."
+    )
+
+
 def _odd_numbers(known: np.ndarray) -> Iterator[str]:
   """Says where sorted numbers may stand for something else."""
   distinct, counts = np.unique(known, return_counts=True)
@@ -220,7 +238,11 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     stddev=stddev,
     background=0,
     columns=encoding.columns,
-    notes=(*encoding.notes, *_unusual(encoding, found)),
+    notes=(
+      *encoding.notes,
+      *_unusual(encoding, found),
+      *rows.not_read(data_dir, map(os.path.basename, paths.values())),
+    ),
     facts=encoding.facts,
     preprocessing={
       'kind': 'table',

@@ -41,18 +41,32 @@ with epy.lazy_imports():
 LABEL = 'label'
 _KINDS = ('csv', 'parquet')
 _SEPARATORS = ',;\t|'
-# With groups of thousands, a percent sign or a unit, in digits of any kind.
+# Signs, or a currency; digits of any kind, maybe with groups of thousands (007
+# is a code); a unit such as mg/dl, or a second number, as in 120/80.
 _LIKE_NUMBER = re.compile(
-  r'\W?[+-]?(?!0\d)\d[\d.,\'\u2019\s]*([eE][+-]?\d+)?\s*(%|\W|[^\W\d_]{1,3})?'
+  r'(?:\W{0,3}|(?:[a-z]{0,2}[$\xa3\u20ac]|usd|eur|gbp|chf|jpy|cny|inr)\s*)'
+  r'[+-]?(?!0\d+(?![.,\d]))(?P<number>\d[\d.,\'\u2019\s]*(?:_\d{3})*)'
+  r'(?:e[+-]?\d+)?\s*'
+  r'(?P<unit>[+%\xb0]?\s*[^\W\d_]+(?:[ /.^*\xb7]{1,2}[^\W\d_]+){0,3}'
+  r'((?<=m)[23])?)?'
+  r'(?:(?:\xb1|\+/-|[/(]|[x^*\xd7]\s*10\^)\s*\d[\d.,]*)?\W{0,2}|0x[\da-f]+',
+  re.IGNORECASE,
+)
+_ORDINAL = re.compile('(st|nd|rd|th)\\b', re.IGNORECASE)
+_MONTH = (
+  '(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|'
+  'sept?(ember)?|oct(ober)?|nov(ember)?|dec(ember)?)'
 )
 _DATE = re.compile(
-  r'\d{4}[-/]\d\d?([-/]\d\d?([T ].*)?)?|\d\d?[./]\d\d?[./]\d{2,4}.*|'
-  r'\d\d?:\d\d(:\d\d.*)?'
+  r'\d{4}[-/.](\d\d?|W\d\d)([-/.]\d\d?([T ].*)?)?|[0-3]?\d/[0-3]?\d|'
+  r'\d\d?[./-]\d\d?[./-]\d{2,4}.*|\d\d?(:\d\d|h\d\d?)(:\d\d)?\b.*|'
+  rf'(\d\d?\W{{0,2}})?{_MONTH}[\W_]*\d.*|\d\d?[. -]{{0,2}}({_MONTH}|'
+  r'[^\W\d_]{3,9}[. -]{1,2}\d{4})(?![^\W\d_]).*',
+  re.IGNORECASE,
 )
-# From so many different numbers on, they are no codes of classes.
-_SEVERAL = 5
-# Minus signs of other alphabets than a keyboard's.
-_MINUS = str.maketrans({'\u2212': '-', '\u2013': '-', '\uff0d': '-'})
+# From so many different numbers on, they are no codes of classes; of so many
+# marks beside them, each stands for what is no number; so many units are mixed.
+_SEVERAL, _MOST_MARKS, _MOST_UNITS = 5, 5, 3
 # In any case, and in one form.
 _TRUTH = ('true', 'false')
 # What pyarrow raises where bytes make no sense to it.
@@ -70,12 +84,17 @@ class Table:
     path: The file.
     columns: By name, `float64 [N]` with NaN for an empty cell, or N strings as
       a `pa.DictionaryArray`, where a cell is null if it is empty or of blanks.
-    has_commas: Whether commas may be decimal.
+    separator: What parts the cells. Other than commas, commas may be decimal.
   """
 
   path: str
   columns: Mapping[str, np.ndarray | pa.DictionaryArray]
-  has_commas: bool = False
+  separator: str = ','
+
+  @property
+  def has_commas(self) -> bool:
+    """Whether commas may be decimal."""
+    return self.separator != ','
 
   @functools.cached_property
   def has_decimal_commas(self) -> bool:
@@ -224,10 +243,10 @@ def forget() -> None:
 def _read(path: str, version) -> Table:
   del version
   is_csv = path.lower().endswith('.csv')
-  columns, has_commas = _read_csv(path) if is_csv else _read_parquet(path)
+  columns, separator = _read_csv(path) if is_csv else _read_parquet(path)
   if not columns or not len(next(iter(columns.values()))):
     raise ValueError(f'{path} has no row: add some.')
-  return Table(path, columns, has_commas)
+  return Table(path, columns, separator)
 
 
 def _words(column) -> pa.DictionaryArray:
@@ -237,8 +256,9 @@ def _words(column) -> pa.DictionaryArray:
   is_blank = compute.equal(column, '')
   column = compute.if_else(is_blank, pa.scalar(None, column.type), column)
   lower = compute.utf8_lower(column)
-  if compute.all(compute.is_in(lower.drop_null(), pa.array(_TRUTH))).as_py():
-    column = lower  # True of CSV is true of Parquet.
+  # True of CSV is true of Parquet, whatever stands in other cells.
+  is_truth = compute.is_in(lower, pa.array(_TRUTH))
+  column = compute.if_else(is_truth, lower, column)
   encoded = column.dictionary_encode().unify_dictionaries().combine_chunks()
   if compute.all(compute.string_is_ascii(encoded.dictionary)).as_py():
     return encoded
@@ -267,7 +287,7 @@ def _check_names(path: str, names: Sequence[str]) -> None:
     folded[key] = name
 
 
-def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], bool]:
+def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], str]:
   with open(path, 'rb') as file:
     content = file.read()
   is_wide = content[:2] in (b'\xff\xfe', b'\xfe\xff')
@@ -281,12 +301,12 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], bool]:
     ) from error
   if '\0' in text:
     raise ValueError(f'{path} holds a NUL byte: write the file anew.')
-  text = text.replace('\r\n', '\n')  # Within cells, too.
-  text = text.lstrip('\r\n \t') if not text[:1].strip() else text
-  if mark := re.match('sep=(.)\r?\n', text):  # Of a spreadsheet.
-    text = text[mark.end() :]
+  whole = text.replace('\r\n', '\n').replace('\r', '\n')  # Within cells, too.
+  # Blank lines, and the mark of a spreadsheet.
+  text = re.sub(r'\A(\s*\n)? *(sep=.\n)?', '', whole)
   separator, names = _header(path, text)
   _check_names(path, names)
+  broken = list(_cells_with_breaks(path, whole, text, separator))
   wrong_rows = []
 
   def on_wrong_row(row):
@@ -323,7 +343,44 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], bool]:
     ) from error
   columns = {name: _words(table.column(name)) for name in names}
   _check_header_once(path, columns)
-  return columns, separator != ','
+  _check_no_rows(columns, separator, broken)
+  return columns, separator
+
+
+def _cells_with_breaks(path: str, whole: str, text: str, separator: str):
+  """Yields the cells in quotes with line breaks, and the error of each."""
+  ends = re.escape(separator) + '\n'
+  # As Arrow reads: marks within other cells are text.
+  for found in re.finditer(
+    rf'(?<![^{ends}])"([^"]*(?:""[^"]*)*)("[^{ends}]*)?', text
+  ):
+    cell, rest = found.groups()
+    is_wrong = rest is None or rest[1:].strip()
+    if is_wrong or '\n' in cell:
+      # Lines of the file, of which `text` is the end.
+      line = 1 + whole.count('\n') - text.count('\n', found.start())
+      error = ValueError(
+        f'{path}: line {line}: the quotation mark of {found[0][:60]!r} is not '
+        'closed where the cell ends: put a cell that holds quotation marks or '
+        'line breaks in quotes, with the marks within it twice (""); if this '
+        'is one text, write its lines in one.'
+      )
+      if is_wrong:
+        raise error
+      yield cell, error
+
+
+def _check_no_rows(columns, separator: str, broken) -> None:
+  """Refuses cells with line breaks that have swallowed rows."""
+  seen = [set(c.dictionary.to_pylist()) for c in columns.values() if broken]
+  for cell, error in broken:
+    first, *others = (x.split(separator) for x in cell.split('\n')[:-1])
+    rows = [[''] * (len(seen) - len(first) + 1) + first[1:], *others]
+    if len(seen) > 1 and all(len(row) == len(seen) for row in rows):
+      # Lines of texts may have as many commas, but not a class or an owner.
+      pairs = (p for row in rows for p in zip(row, seen, strict=True))
+      if any(text and text in known for text, known in pairs):
+        raise error
 
 
 def _header(path: str, text: str) -> tuple[str, list[str]]:
@@ -382,7 +439,7 @@ def _read_parquet(path: str):
         )
       continue
     columns[name] = _of_arrow(path, name, table.column(name))
-  return columns, False
+  return columns, ','
 
 
 def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
@@ -396,6 +453,8 @@ def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
     kind = column.type
   if pa.types.is_integer(kind) and name in (LABEL, CLIENT):
     return _words(column.cast(pa.string()))  # To the last digit.
+  if pa.types.is_float32(kind) and name in (LABEL, CLIENT):
+    column = column.cast(pa.string()).cast(pa.float64())  # As they are written.
   if pa.types.is_integer(kind) or pa.types.is_floating(kind):
     return column.to_pandas().to_numpy(np.float64, na_value=np.nan)
   if pa.types.is_decimal(kind):
@@ -442,7 +501,7 @@ def numbers(
     if rows_lib.is_missing(text):
       continue
     present += int(counts[number])
-    written = text.strip().translate(_MINUS)
+    written = text.strip().translate(rows_lib.MINUS)
     if NUMBER.fullmatch(written):
       values[number], plain[number] = float(written), True
       continue
@@ -461,24 +520,31 @@ def numbers(
   elif others:
     _check_words(table, name, others, present, int(plain.sum()))
     return None
-  if table.has_decimal_commas:
+  if table.has_commas:
     _check_points(
-      table, name, [cells[i].as_py() for i in np.flatnonzero(plain)]
+      table, name, [cells[i].as_py().strip() for i in np.flatnonzero(plain)]
     )
   return _finite(table, name, values[index])
 
 
 def _check_points(table, name, texts) -> None:
-  """Refuses points that may part thousands, where commas are decimal."""
-  with_point = [text for text in texts if '.' in text]
-  if with_point and all(
-    re.fullmatch(r'\s*[+-]?\d{1,3}\.\d{3}\s*', text) for text in with_point
-  ):
+  """Refuses points that may part thousands, where commas may be decimal."""
+  points = [text for text in texts if '.' in text]
+  whole = [text for text in texts if '.' not in text]
+  thousands = all(re.fullmatch(r'[+-]?\d{1,3}\.\d{3}', t) for t in points)
+  # Where 1000 or 0.123 stands as well, points are decimal; of tabs and bars,
+  # English tables are made, too, with three digits behind each point.
+  are_decimal = any(t.lstrip('+-')[0] == '0' for t in points) or any(
+    len(t.lstrip('+-')) > 3 for t in whole
+  )
+  may_be = not are_decimal and (whole or table.separator == ';')
+  if points and thousands and (table.has_decimal_commas or may_be):
     raise table.wrong(
       name,
-      f'{with_point[0]!r}, where the point may part thousands, since other '
-      'columns have decimal commas',
-      'write numbers without marks between thousands',
+      f'{points[0]!r}, where the point may part thousands, since cells are '
+      f'parted by {table.separator!r}',
+      'write numbers without marks between thousands or, if points are '
+      'decimal, part cells by commas',
     )
 
 
@@ -500,22 +566,28 @@ def _check_words(table, name, others, present, num_plain) -> None:
   `others` says how often a column has each cell that is no number, `present`
   how many cells have a value, and `num_plain` how many numbers differ.
   """
-  dates = sum(n for t, n in others.items() if _DATE.fullmatch(t.strip()))
-  like = present - sum(others.values())
   forms = {t: _LIKE_NUMBER.fullmatch(t.strip()) for t in others}
-  units = {(m[2] or '') for m in forms.values() if m}
-  if len(units - {''}) <= 1:  # Not 1st, 2nd and 3rd.
-    like += sum(others[t] for t, m in forms.items() if m)
-  marks = [text for text, form in forms.items() if not form]
+  units = {
+    t: ((m['unit'] or '').strip().lower(), m['number'])
+    for t, m in forms.items()
+    if m and not _ORDINAL.match(m['unit'] or '')
+  }
+  kinds, amounts = ({x[i] for x in units.values()} - {''} for i in (0, 1))
+  if len(kinds) > (_MOST_UNITS if len(amounts) >= _SEVERAL else 1):
+    units = {}  # Such as 1A, 1B and 2A.
+  like = present - sum(others.values()) + sum(others[text] for text in units)
+  marks = [text for text in others if text not in units]
   odd = marks[0] if len(marks) == 1 else next(iter(others))
+  dates = sum(n for t, n in others.items() if _DATE.fullmatch(t.strip()))
   if 2 * dates > present:
     raise table.wrong(
       name,
       f'dates or times such as {odd!r}',
       'give numbers, such as the days since a date, or leave the column out',
     )
-  # However often it stands there, one word beside numbers marks what is none.
-  if 2 * like > present or (len(marks) == 1 and num_plain >= _SEVERAL):
+  # However often they stand there, few words beside numbers mark what is none.
+  are_marked = marks and len(marks) <= _MOST_MARKS
+  if 2 * like > present or (are_marked and num_plain + len(units) >= _SEVERAL):
     raise table.wrong(
       name,
       f'{sum(others.values()):,} of {present:,} cells such as {odd!r} in what '

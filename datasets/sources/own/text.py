@@ -14,6 +14,7 @@ file that occur most often have numbers; words beyond the length are cut off.
 """
 
 import functools
+import os
 
 import numpy as np
 
@@ -80,7 +81,10 @@ def load(
       f'{sum(size > length for size in sizes):,} of {len(sizes):,} training '
       f'texts have more than {length} words, which are cut off.',
     ),
-    notes=[f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others),
+    notes=[
+      *[f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others),
+      *rows.not_read(data_dir, map(os.path.basename, paths.values())),
+    ],
     preprocessing={'kind': 'text', 'words': list(words), 'length': length},
   )
 

@@ -1,6 +1,6 @@
 """How texts become numbers of words: a Keras layer, in runs and in exports.
 
-Texts become lower case without ASCII punctuation, and are cut at white space.
+Texts become lower case without punctuation, and are cut at white space.
 Where an alphabet has no blanks between words, as the Chinese one, each letter
 is a word. 0 follows the end of a text, 1 stands for a word without a number of
 its own, and words have the numbers from 2.
@@ -20,8 +20,10 @@ with epy.lazy_imports():
   import tensorflow as tf
 
 NUM_SPECIAL = 2
-_PUNCTUATION = f'[{re.escape(string.punctuation)}]'
-# In RE2, TensorFlow's regular expressions.
+# In RE2, TensorFlow's regular expressions; soft hyphens are not seen either.
+_PUNCTUATION = rf'[{re.escape(string.punctuation)}\p{{P}}\x{{ad}}]'
+# Those that Python knows, and the one without width.
+_BLANKS = r'[\s\x{b}\x{1c}-\x{1f}\x{85}\p{Z}\x{200b}]+'
 _WITHOUT_BLANKS = (
   r'([\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])'
 )
@@ -73,5 +75,6 @@ def _layer(length, max_tokens):
 def _standardize(texts):
   # Keras's own leaves capital letters beyond ASCII as they are.
   lower = tf.strings.lower(texts, encoding='utf-8')
-  plain = tf.strings.regex_replace(lower, _PUNCTUATION, '')
+  parted = tf.strings.regex_replace(lower, _BLANKS, ' ')
+  plain = tf.strings.regex_replace(parted, _PUNCTUATION, '')
   return tf.strings.regex_replace(plain, _WITHOUT_BLANKS, r' \1 ')

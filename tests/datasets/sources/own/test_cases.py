@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import itertools
 import json
 
 import numpy as np
@@ -12,8 +13,17 @@ from pyarrow import parquet
 
 from datasets.records import source_report
 from datasets.sources import catalogue
-from datasets.sources.own import examples_to_classify
+from datasets.sources.own import examples_to_classify, tables
 
+UNITS = (' years', ' mg/dl', ' m2', '\xb12', ' (2.5)', '0/80', 'x10^3')
+DATES = (
+  *('2020-01-31', '3.1.2020', '12:30', '10h22', '5 Jan 2020', '05JAN2020'),
+  *('Jan 5, 2020', 'March 2020', '5. M\xe4rz 2020', '3/14', '2020-W05'),
+)
+NO_LABEL = (
+  *('NA', '?', 'None', 'nan', '-1', '-1.0', '-1.', '\u22121', 'unknown'),
+  *('Not labelled', 'n.a.', '???', '\u2014', 'unsup', 'no class', 'Infinity'),
+)
 PLAIN = 'x,label\n1,u\n2,v\n4,u\n3,v\n'
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 8, 8), np.uint8)
 CLASSES = np.arange(12) % 2
@@ -46,7 +56,7 @@ def load(dataset, folder, train, test=None, server=None):
 
 def table(cells, labels='uvuv', name='x'):
   """Returns a CSV file with a column of these cells."""
-  rows = zip(cells, labels, strict=True)
+  rows = zip(cells, itertools.cycle(labels), strict=False)
   return '\n'.join([f'{name};label', *(f'{a};{b}' for a, b in rows)]) + '\n'
 
 
@@ -65,7 +75,7 @@ def table(cells, labels='uvuv', name='x'):
     ('x,Label\n1,u\n2,v\n', ["no column 'label'", "'Label'"]),
     *(
       (PLAIN.replace('x,', f'{name},'), [name, 'call it client_id if'])
-      for name in ('client_ids', 'Hospital', 'clientId', 'patient no', 'uid')
+      for name in ('client_ids', 'Hospital', 'patient no', 'uid', 'site_code')
     ),
     # Encodings.
     ('x,label\n1,\xe9\n2,v\n'.encode('cp1252'), ['no UTF-8 (byte 10)']),
@@ -82,9 +92,17 @@ def table(cells, labels='uvuv', name='x'):
         ['$3', '$4.50', '$5', '6'],
         ['n.a.', '4', '5', '6'],
         ['\u0663', '\u0664', '\u0665', '\u0666'],
+        *([f'{i}{unit}' for i in range(4)] for unit in UNITS),
+        *([f'{mark}{i}' for i in range(4)] for mark in ('>=', 'USD ', "'")),
+        ['3 kg', '4 lb', '5 kg', '6 lb', '7 kg', '8 lb'],
+        ['10+ years', '< 1 year', '2 years', '1 year', '4 years', '5 years'],
+        ['007.67', '010.50', '5_017', '0x1f'],
+        ['n.d.', 'not done', *'12345', *['n.d.'] * 9],
       )
     ),
     (table(['1,234', '2,345', '9', '']), ["'1,234'", 'part thousands']),
+    (table(['925', '1.073', '2.886', '']), ["'1.073'", 'part thousands']),
+    (table(['1.073', '2.886']), ["'1.073'", 'part cells by commas']),
     (
       'x;y;label\n1,5;1.234;u\n2,5;999;v\n3;12.500;u\n',
       ["'y'", "'1.234'", 'part thousands'],
@@ -93,18 +111,47 @@ def table(cells, labels='uvuv', name='x'):
       table(['?!', '1', '2', '3', '4', '5', *['?!'] * 6], 'uv' * 6),
       ["7 of 12 cells such as '?!'"],
     ),
-    (table(['2020-01-31', '2021-02-01'] * 2), ['dates or times', 'days since']),
-    (table(['3.1.2020', '4.11.2021'] * 2), ['dates or times']),
-    (table(['12:30', '7:05'] * 2), ['dates or times']),
+    *(
+      (table([date, 'soon', date, date]), ['dates or times', 'days since'])
+      for date in DATES
+    ),
     # Labels and owners.
     *(
       (table('1234', ['u', 'v', mark, mark]), [f'{mark!r} in 2 of 4 (row 4)'])
-      for mark in ('NA', '?', 'None', 'nan', '-1', 'unknown', 'Not labelled')
+      for mark in NO_LABEL
+    ),
+    *(
+      (table('1234', [name, 'v', other, 'v']), [f'{name!r} and {other!r}'])
+      for name, other in (
+        ('ill', 'ill\u200b'),
+        ('A', '\uff21'),
+        ('a b', 'a  b'),
+        ('a b', 'a_b'),
+        ('1e3', '1000'),
+      )
     ),
     (table('1234', ['u', 'v', 'U', 'v']), ["'u' and 'U'", 'in one way']),
     (table('1234', ['1.5', '2', '1.50', '2']), ["'1.5' and '1.50'"]),
     (table('1234', ['-0', '2', '0', '2']), ["'-0' and '0'"]),
-    (table('12n?', name='client_id'), ["'?' in 1 of 4", 'who owns']),
+    *(
+      (
+        table(['1', '2', mark, 'h'], name='client_id'),
+        ['in 1 of 4', 'who owns'],
+      )
+      for mark in ('?', 'unknown', '-1', '-1.0', 'N.A.')
+    ),
+    # Quotation marks.
+    *(
+      (train, ['line 3: the quotation mark', 'closed'])
+      for train in (
+        'x,label\na,u\n"b,v\nc,u\n',
+        'x,label\na,u\n"b,v\nc,u\n"d,v\n',
+        'x,y,label\na,1,u\n"b,2,v\nc,3,u\nd",4,v\n',
+        'x\ty\tlabel\na\t1\tu\n1\t"b\tv\nc\t3\t"\tv\n',
+        'x,label\na,u\n"say \\"b\\", c",v\n',
+      )
+    ),
+    ('\n\nx,label\na,u\n"b" c,v\n', ['line 5: the quotation mark']),
     # Parquet.
     *(
       ({'x': pa.array([cell] * 4), 'label': LETTERS}, ["'x'", kind])
@@ -130,6 +177,8 @@ def test_tables_that_are_asked_about(tmp_path, refusal, train, fragments):
     (['-1.5', '\u22121.5', ' 3', '+.5e1'], [-1.5, -1.5, 3, 5]),
     (['1,5', '2,25', '-', '4'], [1.5, 2.25, 7.75 / 3, 4]),
     (['1,5', '2', '.', '4'], [1.5, 2, 2.5, 4]),
+    (['1.073', '1000', '2', '4'], [1.073, 1000, 2, 4]),
+    (['1.073', '0.125', '2', '4'], [1.073, 0.125, 2, 4]),
     ([decimal.Decimal('1.10'), None, 2, 5], [1.1, 2.7, 2, 5]),
     (np.array([1, 2, 3, 5], np.float16), [1, 2, 3, 5]),
     (pa.array([1, None, 3, 5], pa.uint64()), [1, 3, 3, 5]),
@@ -157,7 +206,9 @@ def test_numbers(tmp_path, cells, values):
     (pa.array([2**60, 2**60 + 1] * 2), (str(2**60), str(2**60 + 1))),
     (pa.array([True, False] * 2), ('false', 'true')),
     (pa.array([1.0, 2.5, -0.0, 0.0]), ('0', '1', '2.5')),
-    (pa.array([1.0, float('inf')] * 2), ('1', 'Infinity')),
+    (pa.array([0.1, 2.5] * 2, pa.float32()), ('0.1', '2.5')),
+    (['TRUE', 'False', 'NAB', 'true'], ('NAB', 'false', 'true')),
+    (['+', '***', '**', '+'], ('**', '***', '+')),
     ([decimal.Decimal('2.50'), decimal.Decimal('10.00')] * 2, ('10', '2.5')),
   ],
 )
@@ -170,6 +221,38 @@ def test_labels(tmp_path, labels, names):
   assert source.class_names == (names or tuple(sorted(set(labels))))
 
 
+@pytest.mark.parametrize(
+  'cells',
+  [
+    ['1st', '2nd', '3rd', '4th', '5th', '6th'],
+    ['3-door', '5-door'],
+    ['1 - low', '2 - mid', '3 - high'],
+    ['1920x1080', '1366x768', '640x480', '800x600', '1280x720'],
+    [f'{row}{seat}' for row in range(1, 9) for seat in 'ABCD'],
+    ['68fd1e64', '05db9164', '9b1c', '5a9e'],
+    ['20-29', '30-39', '60+'],
+    ['stage 2', 'ward 12', 'A1', 'marker 3'],
+  ],
+)
+def test_words_that_begin_with_digits(tmp_path, cells):
+  source = load('table', tmp_path, table(cells))
+  assert source.preprocessing['words'] == {'x': sorted(cells)}
+
+
+def test_truth_is_the_same_beside_other_words(tmp_path):
+  source = load('table', tmp_path, table(['TRUE', 'False', 'NA', 'true']))
+  assert source.preprocessing['words'] == {'x': ['NA', 'false', 'true']}
+
+
+def test_texts_of_several_lines_are_read(tmp_path):
+  cells = ['Dear Sir,\n yes, u\nv', 'a "b"\n\n,', 'one\ntwo', 'u,\nv,\n"']
+  quoted = ['"' + cell.replace('"', '""') + '"' for cell in cells]
+  lines = [f'{cell},{name}' for cell, name in zip(quoted, 'uvuv', strict=True)]
+  write(tmp_path, 'a.csv', 'text,label\n' + '\n'.join(lines) + '\n')
+  table = tables.read(str(tmp_path / 'a.csv'))
+  assert table.texts('text') == [cell.strip() for cell in cells]
+
+
 def test_words_and_owners(tmp_path):
   source = load(
     'table',
@@ -180,6 +263,12 @@ def test_words_and_owners(tmp_path):
   assert source.preprocessing['words'] == {'w': ['a\nb', 'b\xe4r', 'red']}
   assert source.train.client_ids.tolist() == ['h1', 'h1', 'H1', '7', '7', '7']
   assert 'H1 and h1 (1 in all)' in ' '.join(source.notes)
+  owners = 'x,client_id,label\n1,1.0,u\n2,1,v\n4,02,u\n8,2,v\n'
+  source = load('table', tmp_path, owners)
+  assert source.train.client_ids.tolist() == ['1', '1', '02', '2']
+  assert (
+    'owners that differ' in source.notes[0] and '02 and 2' in source.notes[0]
+  )
 
 
 def test_owners_in_parquet(tmp_path):
@@ -217,6 +306,15 @@ ARRAYS = {'images': PIXELS, 'labels': CLASSES}
       ['2 cells have -999, far from all others'],
     ),
     ('table', [table('0123')], ['it numbers the rows']),
+    ('table', [table('0379', name='Unnamed: 0')], ['leave row numbers out']),
+    ('table', [table(['Yes', 'yes', 'No', 'no'])], ['No and no (2 in all)']),
+    ('table', [table('1234', ['1', '01', '1', '01'])], ['01 and 1 (1 in all)']),
+    ('table', [table(['a b c', 'a b d', 'a b e'])], ['texts in 3 rows']),
+    (
+      'table',
+      [table('1234', ['-99', 'v', 'u', 'v']), table('56', 'uv')],
+      ['classes of no other file: -99', 'leave the cell empty'],
+    ),
     (
       'table',
       ['w,label\na,u\nb,v\n', 'w,label\nc,u\nb,v\n'],
@@ -271,6 +369,7 @@ def test_what_is_told(tmp_path, dataset, files, fragments):
       (f'{name}/u/a.png', f'{name} is not read: call it train, test')
       for name in ('unlabelled', 'Test', 'valid', 'training', 'dev')
     ),
+    ('train/unlabelled/u/a.png', "'unlabelled' in 1 of 3"),
     ('more/u/a.png', None),
   ],
 )
@@ -295,6 +394,23 @@ def test_folders(tmp_path, refusal, place, fragment):
     read()
 
 
+@pytest.mark.parametrize(
+  'dataset, content', [('table', PLAIN), ('text', 'text,label\na,u\nb,v\n')]
+)
+def test_files_beside(tmp_path, refusal, dataset, content):
+  for name in ('values.csv', 'notes.txt', 'test.py', '.val.csv'):
+    write(tmp_path, name, 'x')
+  notes = load(dataset, tmp_path, content).notes
+  assert [n for n in notes if 'not read' in n] == [
+    f'{tmp_path}: not read are values.csv.'
+  ]
+  for name in ('unlabelled.csv', 'Server.csv', 'val.csv', 'train.npz'):
+    write(tmp_path, name, 'x')
+    with refusal(f'{name} is not read: call it train, test', 'move it away'):
+      load(dataset, tmp_path, content)
+    (tmp_path / name).unlink()
+
+
 def texts(*cells):
   return table(cells, ('uv' * len(cells))[: len(cells)], 'text')
 
@@ -304,6 +420,20 @@ def test_letters_are_words_where_nothing_parts_words(tmp_path):
   assert set(source.preprocessing['words']) == {*'这个很好不', 'ok'}
   first, second, _ = source.train.examples
   assert (first[[0, 1, 3]] == second[[0, 1, 3]]).all() and first[2] != second[2]
+
+
+def test_blanks_and_punctuation_of_all_kinds(tmp_path):
+  cells = (
+    'a\xa0b\u3000c\u200bd\x1ce\x85f',
+    '\u201ca\u201d b\u2026 it\u2019s \u2014 d',
+  )
+  source = load('text', tmp_path, texts(*cells))
+  assert set(source.preprocessing['words']) == {*'abcdef', 'its'}
+  write(tmp_path, 'new.csv', texts(cells[0]))
+  _, said = examples_to_classify.read(
+    str(tmp_path / 'new.csv'), (), source.preprocessing
+  )
+  assert said == ['']
 
 
 @pytest.mark.parametrize(

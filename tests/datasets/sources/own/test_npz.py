@@ -150,9 +150,9 @@ def test_hostile_ids_come_back_exactly(folder, hostile_ids):
 
 
 def test_integer_ids_become_strings_and_test_may_lack_them(folder):
-  write(folder, 'train', client_ids=np.arange(12) - 2)
+  write(folder, 'train', client_ids=np.arange(12) - 20)
   source = load(folder)
-  assert source.train.client_ids.tolist() == [str(i - 2) for i in range(12)]
+  assert source.train.client_ids.tolist() == [str(i - 20) for i in range(12)]
   assert source.test.client_ids is None
 
 
