@@ -1,0 +1,1 @@
+"""Data and their partitions; a refusal is a ValueError with its remedy."""

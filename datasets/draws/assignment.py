@@ -193,7 +193,7 @@ def draw_class_uniform(
   rng: np.random.Generator,
   owner: np.ndarray | None = None,
 ) -> np.ndarray:
-  """Draws a quota of examples of each class from `candidates`, `int64 [M]`.
+  """Draws a quota of examples of each class of `candidates`, in random order.
 
   Args:
     labels: `int [N]`, the classes of all examples.
@@ -201,9 +201,6 @@ def draw_class_uniform(
     owner: `int64 [N]`, the owner of each example, if each class should come
       from as many owners as possible. Owners then take turns: each gives one
       example per turn. Those who gave the fewest so far come first.
-
-  Returns:
-    `int64 [sum(quotas)]`, in random order.
 
   Raises:
     TooFewLabels: If a class has fewer candidates than its quota.
@@ -273,14 +270,11 @@ def deal(
 def deal_test_evenly(
   labels: np.ndarray, num_classes: int, num_clients: int, seed: int
 ) -> np.ndarray:
-  """Divides the test examples of each class equally among the clients.
+  """Returns the client of each test example; all have equal classes.
 
-  FedUL measures errors in this way (Section 4): "the test data are uniformly
-  sampled from all classes" at each client, and errors are means over clients.
-
-  Returns:
-    `int64 [N]`, the client of each example. For each class, the numbers of
-    examples of two clients differ by at most one.
+  For each class, the numbers of two clients differ by at most one. FedUL
+  measures errors in this way (Section 4): "the test data are uniformly sampled
+  from all classes" at each client, and errors are means over clients.
   """
   counts = np.bincount(labels, minlength=num_classes)
   if counts.min() < num_clients:

@@ -70,9 +70,6 @@ def with_noise(
   At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
   factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
   .23, .46 and .92 (.80 after clipping at 0) by the symmetric formula.
-
-  Raises:
-    ValueError: If noise leaves a set without any class.
   """
   if not epsilon:
     return class_priors
@@ -104,10 +101,6 @@ def as_told(
   """Adds noise to class priors and checks that a classifier can be learnt.
 
   `full_rank` is that of `prior_checks.check_class_priors`.
-
-  Raises:
-    ValueError: If no classifier can be learnt from the priors, with or without
-      the noise.
   """
   told = with_noise(
     class_priors,

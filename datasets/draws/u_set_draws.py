@@ -70,15 +70,9 @@ def paper_class_shares(
   data_shares: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Draws the class distribution of each client, by the text of Section 4.
+  """Draws the class distribution of each client as in Section 4, `[C, d]`.
 
   IID clients have that of the data, `data_shares`.
-
-  Returns:
-    `float64 [C, d]`; rows sum to 1.
-
-  Raises:
-    ValueError: If there are too few classes for non-IID shares.
   """
   num_classes = len(data_shares)
   if priors == IID:
@@ -110,10 +104,9 @@ def _shifted_shares(client, num_classes, rng):
 def paper_priors(
   num_sets: int, class_shares: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """Draws the class priors of a client's sets, by the text of Section 4.
+  """Draws the class priors of a client's sets as in Section 4, `[M_c, d]`.
 
-  Returns:
-    `float64 [M_c, d]`; rows sum to 1, and their mean is `class_shares`.
+  Rows sum to 1, and their mean is `class_shares`.
   """
   entries = rng.uniform(*_ENTRIES, (num_sets, len(class_shares)))
   columns = num_sets * class_shares
@@ -154,7 +147,7 @@ def code_quotas(
   *,
   by_rows: bool = False,
 ) -> list[np.ndarray]:
-  """Draws the factors by which the authors' code multiplies a set's size.
+  """Draws the factors, `[M_c, d]`, of a set's size as the authors' code does.
 
   The entries are drawn from [.1, 1]. That of class i mod d in set i is
   multiplied by 10, and each row is normalised. For IID clients these matrices
@@ -162,12 +155,6 @@ def code_quotas(
   sets its rows sum to d / M on average, so a client's data shrink as M grows
   beyond d. Only their code of FedUL on CIFAR-10 normalises the sum by row
   (`by_rows`), which keeps the amount of data.
-
-  Returns:
-    For each client `float64 [M_c, d]`.
-
-  Raises:
-    ValueError: If IID clients have different numbers of sets.
   """
   own = []
   for num_sets in sets_per_client:
@@ -205,16 +192,11 @@ def draw_by_paper(
   say whether an example can be in several sets.
 
   Args:
-    labels: `int [N]`, the class of each example.
     sets_per_client: M_c of each client.
     client_examples: n_c; `None` for the largest number that the classes allow
       without repeats, at most N / C.
-    priors: `'iid'` or `'noniid'`.
     repeats: `'none'`, or `'across_sets'`: each set is drawn anew from the n_c
       examples of its client.
-
-  Raises:
-    ValueError: If a class has too few examples, or a set would be empty.
   """
   supply = np.bincount(labels, minlength=num_classes)
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
@@ -262,9 +244,6 @@ def draw_by_code(
   a set takes n_c / M_c times its quota, rounded down, or all that its client
   has. The code draws with repeats, `'across_sets'`. `by_rows` is that of
   `code_quotas`.
-
-  Raises:
-    ValueError: If there are too few examples, or a set is empty.
   """
   num_clients = len(sets_per_client)
   size = len(labels) // num_clients

@@ -29,9 +29,6 @@ def check_reachable(
   for one URL of each server. `remedy` ends a sentence that says what to do
   without a network. A server that may hold all files is the `mirror`: if it
   answers, the other servers need not answer.
-
-  Raises:
-    ValueError: If neither all servers nor the mirror answer in time.
   """
   by_server = {urllib.parse.urlsplit(url).netloc: url for url in urls}
   of_mirror = None

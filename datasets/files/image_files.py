@@ -176,10 +176,6 @@ def read_squares(
   The result is `uint8 [N, side, side, C]`. Without `channels`, C is 1 if all
   files hold shades of grey alone, else 3. A file with a palette counts as one
   in colour.
-
-  Raises:
-    ValueError: If a file cannot be decoded or used, or too little memory is
-      free.
   """
   # All files are looked at first: a wrong one is known in seconds.
   are_grey = [_check_header(file) for file in files]

@@ -39,13 +39,9 @@ _DAMAGED = (
 
 
 def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
-  """Reads the header of an npy file; afterwards, the stream is behind it.
+  """Returns shape, dtype, and the bytes that a header says its file has.
 
-  Returns:
-    The shape, the dtype, and the bytes of the whole file that they declare.
-
-  Raises:
-    ValueError: If it is no npy file of a known version.
+  Afterwards, the stream is behind the header.
   """
   try:
     read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
@@ -99,21 +95,10 @@ class NpzFile:
     *,
     ignores_others: bool = False,
   ) -> dict[str, np.ndarray]:
-    """Checks the headers, then reads the arrays.
+    """Checks the headers, then reads the arrays, by key.
 
-    Args:
-      required: Keys that the file must have.
-      check: Takes the headers and raises `ValueError` if they are wrong.
-      optional: Keys that the file may have.
-      ignores_others: Whether it may have others, which are not read.
-
-    Returns:
-      The arrays by key.
-
-    Raises:
-      ValueError: If the file is damaged, a key is absent or not allowed, an
-        array is pickled or does not have its declared size, or `check` raises
-        it.
+    `check` takes the headers and raises `ValueError` if they are wrong. With
+    `ignores_others` the file may have other keys, which are not read.
     """
     with self._opened() as archive:
       _check_directory(archive)

@@ -17,11 +17,7 @@ class Partition(Assignment):
   """An assignment with the data set, the seed and the arguments of its draw.
 
   Attributes:
-    name: The name by which `partitions.find` finds it.
-    source_name: The name of the data set to which the indices refer.
-    source_version: The version of the data set.
-    num_train: The number of examples in its training split.
-    seed: The seed of the draws.
+    num_train: The number of examples in the training split of the data set.
     arguments: The other arguments of `partitions.build`, by name.
   """
 

@@ -57,11 +57,6 @@ def dirichlet_partition(
   `min_client_examples`.
 
   Numbers are rounded so that every example is given exactly once.
-
-  Raises:
-    ValueError: If a class has too few examples for the server, the server
-      leaves fewer than `num_clients * min_client_examples`, or none of
-      `MAX_DRAWS` draws gives each client enough examples.
   """
   labels, num_classes = source.train.labels, source.num_classes
   server = assignment.draw_server_set(

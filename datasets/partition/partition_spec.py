@@ -16,7 +16,6 @@ class PartitionSpec:
 
   Attributes:
     name: The name in `partitions.PARTITIONS`, or of a user's own partition.
-    summary: One line.
     build: Draws the partition: `build(source, *, seed, server_examples,
       **settings) -> Assignment`. With `in_sets` it takes no `server_examples`
       and returns a `datasets.draws.set_assignment.SetAssignment`. The user must

@@ -84,15 +84,8 @@ def find(name: str) -> PartitionSpec:
 def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   """Checks the settings of a partition, before there are data.
 
-  `None` stands for a setting that is not given.
-
-  Returns:
-    The partition's settings that have an effect, as plain Python values. The
-    defaults are those of its function.
-
-  Raises:
-    ValueError: If there is no such partition, or a setting is out of range,
-      missing or without effect.
+  `None` stands for a setting that is not given. Those that have an effect are
+  returned, as plain Python values; the defaults are those of its function.
   """
   spec = find(name)
   for argument, value in given.items():
@@ -155,6 +148,8 @@ def build(
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
 
+  The result is a `SetPartition` if examples lie in sets.
+
   Args:
     name: A name in `PARTITIONS`, or `module:NAME` of a user's own.
     server_examples: N_s, the number of labelled examples at the server, equally
@@ -178,12 +173,7 @@ def build(
     **settings: The partition's settings by name, the arguments of its function.
       `None` stands for a setting that is not given.
 
-  Returns:
-    The partition; a `SetPartition` if examples lie in sets.
-
   Raises:
-    ValueError: If an argument is out of range, missing or unused, or the source
-      lacks something that the partition needs.
     TypeError: If a client id is not a string, or a user's own function returns
       a wrong type.
   """

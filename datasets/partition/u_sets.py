@@ -114,11 +114,6 @@ def u_sets(  # noqa: PLR0913
   The class of each example is known. The settings say what the arguments mean;
   Table E.12 of FedUL has `sets_per_client='10,20,30,40,50'`. Without
   `set_repeats` the recipe decides.
-
-  Raises:
-    ValueError: If there are too few examples or sets, or no classifier can be
-      learnt from the priors (`tff_ssl.prior_checks`). The recipes of the code
-      allow priors without full column rank.
   """
   labels, num_classes = source.train.labels, source.num_classes
   numbers = numbers_of_sets(sets_per_client, num_clients)

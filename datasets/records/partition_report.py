@@ -136,12 +136,9 @@ def _origin(source, partition) -> str:
 def describe_sets(partition: SetPartition) -> dict[str, object]:
   """Describes the sets of a partition in numbers.
 
-  Returns:
-    `sets_of_each_client` (C numbers), `min_set_examples`,
-    `median_set_examples`, `max_set_examples`, `different_examples` (an example
-    in several sets counts once), `condition_numbers` of the clients' priors
-    (`prior_checks.condition_number`), and the number of `absent_classes` of
-    each client. Condition numbers leave out absent classes.
+  `different_examples` are counted once if they lie in several sets;
+  `condition_numbers` are those of the clients' priors without absent classes
+  (`prior_checks.condition_number`).
   """
   sizes = partition.set_sizes
   sizes = sizes[sizes > 0]

@@ -30,10 +30,8 @@ _FORMS = {'class_priors': (np.float64, 3)}
 def check_labels_at(argument: str, value: str, partition: Partition):
   """Checks that a partition fits the choice of who may see labels.
 
-  Args:
-    argument: The name of the caller's argument, for messages.
-    value: As `labels_at` of `describe`. `'dealt'` goes with `labelled_indices`,
-      and `'sets'` needs sets.
+  `value` is `labels_at` of `describe`, and `argument` the caller's name of it.
+  `'dealt'` goes with `labelled_indices`, and `'sets'` needs sets.
   """
   if value not in _LABELS_AT:
     raise ValueError(
@@ -83,7 +81,6 @@ def describe(
   """Returns the content of split.json: JSON types only, no indices.
 
   Args:
-    partition: The partition.
     labels_at: Which labels of the clients are visible: `'server'` (none),
       `'clients'` (all; a process may hide some of them again), `'dealt'` (those
       of the partition's `labelled_indices`) or `'sets'` (none; clients see the
@@ -91,10 +88,6 @@ def describe(
     redrawn_ratio: The share of each client's labels that the process hides, or
       `None`. It hides other labels in each epoch, so `labelled` counts all
       labels that `labels_at` shows.
-
-  Raises:
-    ValueError: If `labels_at` is none of these or does not fit the partition,
-      or the mask is redrawn and clients do not have all labels.
   """
   check_labels_at('labels_at', labels_at, partition)
   if redrawn_ratio is not None and labels_at != AT_CLIENTS:

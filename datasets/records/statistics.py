@@ -39,15 +39,8 @@ def class_counts(
 ) -> np.ndarray:
   """Counts the examples of each class at each client, `int64 [K, d]`.
 
-  Args:
-    labels: Integers `[N]` in `[0, num_classes)`, or -1 for examples of unknown
-      class, which are not counted.
-    client_index: Integers `[N]` in `[0, num_clients)`, the holder of each
-      example.
-
-  Raises:
-    ValueError: If the arrays differ in length, are not integer vectors, or hold
-      a value out of range.
+  Examples of unknown class, -1, do not count. `client_index` is `int [N]`, the
+  holder of each example.
   """
   labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
   client_index = _indices('client_index', client_index, num_clients)
@@ -114,20 +107,14 @@ def summary(
 ) -> dict[str, int | float | None]:
   """Describes a partition in a few numbers.
 
-  Args:
-    counts: `[K, d]`, examples of each class at each client.
-    sizes: `[K]`, the number of examples of each client, if some are of unknown
-      class and not among `counts`.
+  `counts` are `[K, d]`, examples of each class at each client; `sizes` `[K]`,
+  the examples of each client, if some of unknown class are not among `counts`.
 
   Returns:
     `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`
     (per client), `classes` (those that occur at any client),
     `examples_of_known_class` and `measured_r` (Eq. 2 on examples of known
     class; `None` if there are none).
-
-  Raises:
-    ValueError: If `counts` is no matrix of finite values >= 0, or has no row,
-      or a client's size is less than the sum of its counts.
   """
   counts = checked_counts(counts)
   if not len(counts):

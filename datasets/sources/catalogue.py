@@ -64,17 +64,12 @@ def load(
   """Loads a source.
 
   Args:
-    name: As in `find`.
     data_dir: The folder of the data files; each source's module describes its
       layout. If it is `None`, the source's library reads its own cache or
       downloads the files. MedMNIST is not downloaded. `digits` needs no files.
     cache_dir: A folder for unpacked and decoded copies; created when needed.
     **options: The options of this source, by name, such as `only_digits` of
       `emnist`.
-
-  Raises:
-    ValueError: If the name or an option is unknown, the value of an option is
-      not allowed, or the files are absent or unusable.
   """
   spec = find(name)
   for option, value in options.items():

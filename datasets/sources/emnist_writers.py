@@ -317,7 +317,6 @@ def _open_database(
 
   Raises:
     _MissingSplit: If the file lacks one of `splits`.
-    ValueError: If the file is damaged or in another format.
   """
   _check_complete(path)
   uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
@@ -378,11 +377,7 @@ def _clients_of(
 def _read_split(
   connection: sqlite3.Connection, path: str, split: str, num_classes: int
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-  """Reads one split in one pass, in the order of the file.
-
-  Returns:
-    Images `uint8 [N, 28, 28, 1]`, labels `int32 [N]`, and the N client ids.
-  """
+  """Reads one split in one pass: images, labels and client ids."""
   cursor = connection.execute(
     'SELECT client_id, serialized_example_proto FROM examples '
     'WHERE split_name=? ORDER BY rowid',

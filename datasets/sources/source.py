@@ -51,13 +51,11 @@ class SourceSets:
   """The sets into which the data divide the training examples.
 
   Attributes:
-    client_names: The C names.
     client_index: `int64 [N]`, the client of each example, in [0, C).
     set_index: `int64 [N]`, the set of each example, numbered from 0 at each
       client.
     class_priors: `float64 [C, M, d]`, the shares of the classes in each set.
       A client with fewer than M sets has rows of zeros.
-    class_names: The d names of the classes.
   """
 
   client_names: tuple[str, ...]
@@ -72,13 +70,11 @@ class Source:
   """A loaded data set.
 
   Attributes:
-    name: The name in the catalogue.
     version: Identifies the content. Cached client stores of another version are
       not used. It contains the number of examples, so that a subset of a public
       data set differs from the whole.
     title: One sentence for reports: what the data are, and how many examples.
     train: The training split, of the clients where the server has its own.
-    test: The whole test split.
     num_classes: Number of classes, d in the papers.
     mean: Per-channel mean of pixels scaled to [0, 1], `C` floats; or what is
       subtracted from each feature, `F` floats.
@@ -87,9 +83,7 @@ class Source:
     background: Grey value in [0, 255] of an empty image. Geometric augmentation
       fills empty areas with it.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
-    validation: The split for choosing hyperparameters, or `None` if the source
-      has none.
-    sets: The sets of the training examples, or `None` if there are none.
+    validation: The split for choosing hyperparameters.
     names: The d names of the classes, or `None` if the data name none. Those
       of `sets` go before.
     columns: For each feature of a vector the number of its column, `F`

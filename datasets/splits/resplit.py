@@ -52,11 +52,7 @@ SPLIT = Setting(
 
 
 def resplit(source: Source, split: str | None, seed: int) -> Source:
-  """Returns a source with the splits of `SPLIT`; `None` is the source's own.
-
-  Raises:
-    ValueError: If there is no such choice, or it does not suit the source.
-  """
+  """Returns a source with the splits of `SPLIT`; `None` is the source's own."""
   SPLIT.check(split)
   if split in (OWN, None):
     return source

@@ -193,7 +193,6 @@ def read_numpy(store: ClientStore, part: int | str) -> Part:
   """Reads the part of a client in `[0, K)`, of `'server'` or of `'test'`.
 
   Raises:
-    ValueError: If there is no such part.
     StoreError: If the file has been cut since it was opened.
   """
   named = {'server': store.server_part, 'test': store.server_part + 1}
@@ -287,8 +286,6 @@ def build(
       shows the set of each example as `y` instead.
 
   Raises:
-    ValueError: If `labelled` is unknown or does not fit the partition, the
-      partition is of another source, or the examples have no known form.
     OSError: If the folder cannot be written or the disk is too full.
   """
   check_labels_at('labelled', labelled, partition)

@@ -48,10 +48,8 @@ def set_reader(
 ) -> tff.Computation:
   """Returns a reader of clients whose examples lie in sets.
 
-  Args:
-    store: The store, in which `y` is the set of an example.
-    class_priors: `float [K, M, d]`, what clients know of their sets.
-    set_shares: `float [K, M]`, each set's share of its client's examples.
+  In the store, `y` is the set of an example. Clients know `class_priors`,
+  `float [K, M, d]`, and each set's share of their examples, `float [K, M]`.
 
   Returns:
     `(int32 -> <examples=E*, context=<class_priors=float32[M,d],

@@ -42,9 +42,6 @@ def read(
     The examples: images `uint8 [N, H, W, C]`, vectors `float32 [N, F]`, or
     strings `[N]`. And for each a text that says what the training examples did
     not have; it is empty where nothing is unusual.
-
-  Raises:
-    ValueError: If the file is absent, damaged or of another form.
   """
   kind = preprocessing.get('kind')
   ending = pathlib.Path(path).suffix.lower()

@@ -62,8 +62,9 @@ _LIKE_SPLIT = re.compile(
 _OWNER = re.compile(
   '(client|owner|user|hospital|site|patient|device|writer|subject|participant|'
   'institution|cent(er|re)|clinic|school|bank|customer|person|student|silo|'
-  'node|branch|subj|mrn|household|facility|worker|account)'
-  '(ids?|s|names?|nr|no|number|code)?|[up]ids?'
+  'node|branch|subj|mrn)'
+  '(ids?|s|names?|nr|no|number|code)?|[up]ids?|'
+  '(group|household|facility|worker|account)(ids?|nr|no|number|code)'
 )
 
 
@@ -121,12 +122,7 @@ class Labelled:
     notes: Iterable[str] = (),
     **fields,
   ) -> Source:
-    """Returns the data set.
-
-    Args:
-      kind: What the data are, such as 'npz files', for reports.
-      examples: The encoded examples of each split.
-    """
+    """Returns the data set; its title says the `kind`, such as 'npz files'."""
     splits = {
       name: Split(examples[name], self.labels[name], self.owners[name])
       for name in self.labels
@@ -163,8 +159,8 @@ def is_missing(text: str) -> bool:
 def folded(name: str) -> str | decimal.Decimal:
   """Returns what names have in common that people read as one."""
   plain = unicodedata.normalize('NFKC', name).translate(MINUS).casefold()
-  # Those without width.
-  plain = ''.join(c for c in plain if unicodedata.category(c) != 'Cf')
+  if not plain.isascii():  # Some signs have no width.
+    plain = ''.join(c for c in plain if unicodedata.category(c) != 'Cf')
   if NUMBER.fullmatch(plain):
     # 2.5 is 2.50, and 1e3 is 1000.
     return decimal.Decimal(repr(float(plain)) if 'e' in plain else plain)
@@ -199,23 +195,17 @@ def not_read(
   'train',
   endings: Sequence[str] = _DATA,
 ) -> list[str]:
-  """Names data in a folder beside `names`; what looks like a split is refused.
-
-  Data have one of the `endings`.
-  """
-  read = set(names)
-  others = [
-    path
-    for path in image_files.visible(pathlib.Path(folder))
-    if path.name not in read
-  ]
+  """Names data beside the files `names`; what looks like a split is refused."""
+  read = set(map(os.path.basename, names))
+  found = image_files.visible(pathlib.Path(folder))
+  others = [path for path in found if path.name not in read]
   for path in others:
     if _LIKE_SPLIT.fullmatch(path.stem) and (
       path.is_dir() or path.suffix.lower() in _DATA
     ):
       raise ValueError(f'{path} is not read: {remedy}, or move it away.')
-  found = [path.name for path in others if path.name.lower().endswith(endings)]
-  return [f'{folder}: not read are {some(found)}.'] * bool(found)
+  data = [path.name for path in others if path.name.lower().endswith(endings)]
+  return [f'{folder}: not read are {some(data)}.'] * bool(data)
 
 
 def check_no_owners(
@@ -249,9 +239,6 @@ def read(
 
   `class_names`, in the form of `class_of`, are given where the data say them in
   their order.
-
-  Raises:
-    ValueError: If the labels or owners cannot be used.
   """
   # Whoever names the classes apart means them as they are.
   are_named = class_names is not None
@@ -397,7 +384,7 @@ def _notes(rows, labels, class_names):
       f'that there is no label, {train.no_label}.'
     )
   yield from alike(f'{train.path}: classes', class_names)
-  owners = map(class_of, train.owners or ())
+  owners = map(class_of, set(train.owners or ()))
   yield from alike(f'{train.path}: owners', owners)
 
 

@@ -15,7 +15,6 @@ the clients. A row is an example:
 
 import dataclasses
 import functools
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -29,6 +28,8 @@ from datasets.sources.source import Source
 
 # A column of more words looks like names or free text.
 _MOST_WORDS = 100
+# These may be features, or clients.
+_MAY_OWN = ('group', 'groups', 'account', 'household', 'facility', 'worker')
 # Steps of float32 in a standard deviation of a column, at least.
 _FEWEST_STEPS = 10
 
@@ -56,14 +57,14 @@ class Encoding:
 
   @classmethod
   def of(cls, table: Table, names: Iterable[str]) -> 'Encoding':
-    """Returns the encoding of the features `names` of a training table.
-
-    Raises:
-      ValueError: If a column cannot be a feature, or none is left.
-    """
+    """Returns the encoding of the features `names` of a training table."""
     numbers, words, ranges, facts, notes = {}, {}, {}, [], []
     for name in sorted(names):
       field = f'column {name!r}'
+      if name.lower() in _MAY_OWN and CLIENT not in table.columns:
+        notes.append(
+          f'{table.path}: {field}: call it {CLIENT} if it says who owns a row.'
+        )
       if name.lower().startswith('unnamed'):
         notes.append(f'{table.path}: {field}: leave row numbers out.')
       values = tables.numbers(table, name)
@@ -80,7 +81,12 @@ class Encoding:
           )
         words[name] = tuple(found)
         notes += rows.alike(f'{table.path}: {field}: words', found)
-        notes += _odd_words(f'{table.path}: {field}', found, len(table))
+        length = np.median([len(word.split()) for word in found])
+        if len(found) > len(table) / 2 and length > 2:
+          notes.append(
+            f'{table.path}: {field}: {len(found)} texts in {len(table):,} rows '
+            "count as words: call it 'text', and give --dataset=text."
+          )
         kind = f'{len(found)} words ({some(found, 3)})'
         if marks := [word for word in found if is_missing(word)]:
           kind += f', where {some(marks)} counts as a word'
@@ -157,18 +163,6 @@ class Encoding:
     return said
 
 
-def _odd_words(
-  where: str, found: Sequence[str], num_rows: int
-) -> Iterator[str]:
-  """Says where words may be texts."""
-  blanks = np.median([len(word.split()) for word in found] or [0])
-  if len(found) > num_rows / 2 and blanks > 2:
-    yield (
-      f'{where}: {len(found)} texts in {num_rows:,} rows count as words: '
-      "call the column 'text', and give --dataset=text."
-    )
-
-
 def _odd_numbers(known: np.ndarray) -> Iterator[str]:
   """Says where sorted numbers may stand for something else."""
   distinct, counts = np.unique(known, return_counts=True)
@@ -241,7 +235,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     notes=(
       *encoding.notes,
       *_unusual(encoding, found),
-      *rows.not_read(data_dir, map(os.path.basename, paths.values())),
+      *rows.not_read(data_dir, paths.values()),
     ),
     facts=encoding.facts,
     preprocessing={

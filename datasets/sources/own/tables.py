@@ -84,22 +84,17 @@ class Table:
     path: The file.
     columns: By name, `float64 [N]` with NaN for an empty cell, or N strings as
       a `pa.DictionaryArray`, where a cell is null if it is empty or of blanks.
-    separator: What parts the cells. Other than commas, commas may be decimal.
+    separator: What parts cells; where commas do not, they may be decimal.
   """
 
   path: str
   columns: Mapping[str, np.ndarray | pa.DictionaryArray]
   separator: str = ','
 
-  @property
-  def has_commas(self) -> bool:
-    """Whether commas may be decimal."""
-    return self.separator != ','
-
   @functools.cached_property
   def has_decimal_commas(self) -> bool:
     """Whether a cell is a number with a comma."""
-    return self.has_commas and any(
+    return any(
       compute.any(
         compute.match_substring_regex(c.dictionary, r'^[+-]?\d+,\d+$')
       ).as_py()
@@ -175,8 +170,10 @@ def count_rows(split: str, folder: str) -> int:
 def count_owners(folder: str) -> int:
   """Returns how many owners the training table names."""
   table = _find(folder, TRAIN)
-  is_owned = table is not None and CLIENT in table.columns
-  return len(set(table.texts(CLIENT))) if is_owned else 0
+  if table is None or CLIENT not in table.columns:
+    return 0
+  names = filter(None, table.distinct(CLIENT)[0])
+  return len(set(map(rows_lib.class_of, names)))
 
 
 def has_column(folder: str, name: str) -> bool:
@@ -301,12 +298,22 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], str]:
     ) from error
   if '\0' in text:
     raise ValueError(f'{path} holds a NUL byte: write the file anew.')
-  whole = text.replace('\r\n', '\n').replace('\r', '\n')  # Within cells, too.
+  text = text.replace('\r\n', '\n').replace('\r', '\n')  # Within cells, too.
   # Blank lines, and the mark of a spreadsheet.
-  text = re.sub(r'\A(\s*\n)? *(sep=.\n)?', '', whole)
+  start = re.match(r'(\s*\n)? *(sep=.\n)?', text)[0]
+  text = text[len(start) :]
   separator, names = _header(path, text)
   _check_names(path, names)
-  broken = list(_cells_with_breaks(path, whole, text, separator))
+  ends = re.escape(separator) + '\n'
+  # As Arrow reads: marks within other cells are text.
+  quoted = rf'(?<![^{ends}])"([^"]*(?:""[^"]*)*)("[^{ends}]*)?'
+  broken = [
+    found
+    for found in re.finditer(quoted, text)
+    if found[2] != '"' or '\n' in found[1]
+  ]
+  where = path, start.count('\n'), separator, broken
+  _check_quotes(*where, {})
   wrong_rows = []
 
   def on_wrong_row(row):
@@ -343,44 +350,34 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], str]:
     ) from error
   columns = {name: _words(table.column(name)) for name in names}
   _check_header_once(path, columns)
-  _check_no_rows(columns, separator, broken)
+  _check_quotes(*where, columns)
   return columns, separator
 
 
-def _cells_with_breaks(path: str, whole: str, text: str, separator: str):
-  """Yields the cells in quotes with line breaks, and the error of each."""
-  ends = re.escape(separator) + '\n'
-  # As Arrow reads: marks within other cells are text.
-  for found in re.finditer(
-    rf'(?<![^{ends}])"([^"]*(?:""[^"]*)*)("[^{ends}]*)?', text
-  ):
-    cell, rest = found.groups()
-    is_wrong = rest is None or rest[1:].strip()
-    if is_wrong or '\n' in cell:
-      # Lines of the file, of which `text` is the end.
-      line = 1 + whole.count('\n') - text.count('\n', found.start())
-      error = ValueError(
+def _check_quotes(path, skipped, separator, cells, columns) -> None:
+  """Refuses quotes that do not end with their cell, or have swallowed rows.
+
+  `cells` are matches in the text without the `skipped` lines at its beginning.
+  """
+  seen = [set(c.dictionary.to_pylist()) for c in columns.values() if cells]
+  for found in cells:
+    lines = found[1].split('\n')[:-1] or ['']
+    first, *others = (line.split(separator) for line in lines)
+    rows = [[''] * (len(seen) - len(first) + 1) + first[1:], *others]
+    # Lines of texts may have as many commas, but not a class or an owner.
+    are_rows = len(seen) > 1 and all(len(row) == len(seen) for row in rows)
+    is_closed = found[2] and not found[2][1:].strip()
+    if not is_closed or (
+      are_rows
+      and any(c and c in s for r in rows for c, s in zip(r, seen, strict=True))
+    ):
+      line = 1 + skipped + found.string.count('\n', 0, found.start())
+      raise ValueError(
         f'{path}: line {line}: the quotation mark of {found[0][:60]!r} is not '
         'closed where the cell ends: put a cell that holds quotation marks or '
         'line breaks in quotes, with the marks within it twice (""); if this '
         'is one text, write its lines in one.'
       )
-      if is_wrong:
-        raise error
-      yield cell, error
-
-
-def _check_no_rows(columns, separator: str, broken) -> None:
-  """Refuses cells with line breaks that have swallowed rows."""
-  seen = [set(c.dictionary.to_pylist()) for c in columns.values() if broken]
-  for cell, error in broken:
-    first, *others = (x.split(separator) for x in cell.split('\n')[:-1])
-    rows = [[''] * (len(seen) - len(first) + 1) + first[1:], *others]
-    if len(seen) > 1 and all(len(row) == len(seen) for row in rows):
-      # Lines of texts may have as many commas, but not a class or an owner.
-      pairs = (p for row in rows for p in zip(row, seen, strict=True))
-      if any(text and text in known for text, known in pairs):
-        raise error
 
 
 def _header(path: str, text: str) -> tuple[str, list[str]]:
@@ -476,14 +473,9 @@ def _of_arrow(path: str, name: str, column) -> np.ndarray | pa.DictionaryArray:
 def numbers(
   table: Table, name: str, *, must: bool = False
 ) -> np.ndarray | None:
-  """Reads a column as numbers, which `must` be there, or may be words.
+  """Returns a column as numbers, with NaN for none, or `None` if it is words.
 
-  Returns:
-    `float64 [N]`, NaN where a value is missing; `None` if they are words.
-
-  Raises:
-    ValueError: If they have to be numbers and are not, most are numbers, or all
-      are dates.
+  There `must` be numbers where the training file has some.
   """
   column = table.columns[name]
   if isinstance(column, np.ndarray):
@@ -506,7 +498,7 @@ def numbers(
       values[number], plain[number] = float(written), True
       continue
     others[text] = int(counts[number])
-    if table.has_commas and NUMBER.fullmatch(written.replace(',', '.')):
+    if table.separator != ',' and NUMBER.fullmatch(written.replace(',', '.')):
       with_comma[number] = written
   if others and len(with_comma) == len(others):
     has_dots = any('.' in cells[i].as_py() for i in np.flatnonzero(plain))
@@ -520,10 +512,8 @@ def numbers(
   elif others:
     _check_words(table, name, others, present, int(plain.sum()))
     return None
-  if table.has_commas:
-    _check_points(
-      table, name, [cells[i].as_py().strip() for i in np.flatnonzero(plain)]
-    )
+  if table.separator != ',':
+    _check_points(table, name, cells.filter(pa.array(plain[:-1])).to_pylist())
   return _finite(table, name, values[index])
 
 

@@ -14,7 +14,6 @@ file that occur most often have numbers; words beyond the length are cut off.
 """
 
 import functools
-import os
 
 import numpy as np
 
@@ -83,7 +82,7 @@ def load(
     ),
     notes=[
       *[f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others),
-      *rows.not_read(data_dir, map(os.path.basename, paths.values())),
+      *rows.not_read(data_dir, paths.values()),
     ],
     preprocessing={'kind': 'text', 'words': list(words), 'length': length},
   )

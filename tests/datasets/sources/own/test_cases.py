@@ -75,7 +75,7 @@ def table(cells, labels='uvuv', name='x'):
     ('x,Label\n1,u\n2,v\n', ["no column 'label'", "'Label'"]),
     *(
       (PLAIN.replace('x,', f'{name},'), [name, 'call it client_id if'])
-      for name in ('client_ids', 'Hospital', 'patient no', 'uid', 'site_code')
+      for name in ('client_ids', 'Hospital', 'uid', 'site_code', 'worker_id')
     ),
     # Encodings.
     ('x,label\n1,\xe9\n2,v\n'.encode('cp1252'), ['no UTF-8 (byte 10)']),
@@ -307,6 +307,7 @@ ARRAYS = {'images': PIXELS, 'labels': CLASSES}
     ),
     ('table', [table('0123')], ['it numbers the rows']),
     ('table', [table('0379', name='Unnamed: 0')], ['leave row numbers out']),
+    ('table', [table('0379', name='Group')], ["'Group': call it client_id"]),
     ('table', [table(['Yes', 'yes', 'No', 'no'])], ['No and no (2 in all)']),
     ('table', [table('1234', ['1', '01', '1', '01'])], ['01 and 1 (1 in all)']),
     ('table', [table(['a b c', 'a b d', 'a b e'])], ['texts in 3 rows']),
