@@ -85,7 +85,7 @@ def load(
 
 def check_files(
   data_dir: str | None,
-) -> tuple[dict[str, Rows], rows.Labelled, list[str]]:
+) -> tuple[dict[str, Rows], rows.Labelled, tuple[str, ...]]:
   """Returns what lies in the folders, after checks that open no file.
 
   That is the files by split, their classes and owners, and what else lies

@@ -194,7 +194,7 @@ def not_read(
   remedy: str = 'call it train, test, validation or server, in the form of '
   'train',
   endings: Sequence[str] = _DATA,
-) -> list[str]:
+) -> tuple[str, ...]:
   """Names data beside the files `names`; what looks like a split is refused."""
   read = set(map(os.path.basename, names))
   found = image_files.visible(pathlib.Path(folder))
@@ -205,7 +205,7 @@ def not_read(
     ):
       raise ValueError(f'{path} is not read: {remedy}, or move it away.')
   data = [path.name for path in others if path.name.lower().endswith(endings)]
-  return [f'{folder}: not read are {some(data)}.'] * bool(data)
+  return (f'{folder}: not read are {some(data)}.',) * bool(data)
 
 
 def check_no_owners(

@@ -361,9 +361,9 @@ def _check_quotes(path, skipped, separator, cells, columns) -> None:
   """
   seen = [set(c.dictionary.to_pylist()) for c in columns.values() if cells]
   for found in cells:
-    lines = found[1].split('\n')[:-1] or ['']
-    first, *others = (line.split(separator) for line in lines)
-    rows = [[''] * (len(seen) - len(first) + 1) + first[1:], *others]
+    lines = [line.split(separator) for line in found[1].split('\n')]
+    first, last = ([''] * (len(seen) - len(lines[i]) + 1) for i in (0, -1))
+    rows = [first + lines[0][1:], *lines[1:-1], lines[-1][:-1] + last]
     # Lines of texts may have as many commas, but not a class or an owner.
     are_rows = len(seen) > 1 and all(len(row) == len(seen) for row in rows)
     is_closed = found[2] and not found[2][1:].strip()

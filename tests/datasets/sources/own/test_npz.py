@@ -461,3 +461,12 @@ def test_more_than_the_free_memory_is_refused(folder, monkeypatch):
   memory = psutil.virtual_memory()._replace(available=100)
   monkeypatch.setattr(psutil, 'virtual_memory', lambda: memory)
   refused(folder, 'uncompressed', '1e-07 GB of memory are free')
+
+
+def test_files_beside(folder):
+  np.savez(folder / 'more.npz', x=IMAGES)
+  assert load(folder).notes == (f'{folder}: not read are more.npz.',)
+  for name in ('Server.npz', 'val.npz', 'train.csv'):
+    (folder / name).write_text('')
+    refused(folder, f'{name} is not read: call it train, test')
+    (folder / name).unlink()

@@ -218,3 +218,16 @@ def test_bad_image_folders(folder, spoil, message, refusal):
   spoil(folder)
   with refusal(match=message):
     load_images(folder)
+
+
+def test_arrays_of_other_splits(tmp_path, refusal):
+  write_npz(tmp_path)
+  np.savez(tmp_path / 'server.npz', images=np.zeros(1))
+  with refusal('server.npz is not read', 'move it away'):
+    load_npz(tmp_path)
+
+
+def test_folders_of_other_splits(folder, refusal):
+  (folder / 'unlabelled').mkdir()
+  with refusal('unlabelled is not read', 'move it away'):
+    load_images(folder)
