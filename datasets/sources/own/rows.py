@@ -56,7 +56,7 @@ NUMBER = re.compile(
 _DATA = ('.csv', '.tsv', '.parquet', '.npz', '.npy', '.xlsx')
 _LIKE_SPLIT = re.compile(
   r'_?((train|test)(ing)?|val(id(ation)?)?|dev|eval(uation)?|server|'
-  r'(unlab|unsup)\w*)([-_ ]?(set|data|\d+))?s?',
+  r'(unlab|unsup)\w*)([-_ ]?(set|data|\d+))?',
   re.IGNORECASE,
 )
 _OWNER = re.compile(
