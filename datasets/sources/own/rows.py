@@ -208,7 +208,7 @@ def read(
       for split, own in labels.items()
     },
     {split: _owners(one, rows[TRAIN]) for split, one in rows.items()},
-    tuple(_notes(rows, labels, class_names)),
+    tuple(_notes(rows)),
   )
 
 
@@ -309,16 +309,8 @@ def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
   return np.array([names[text] for text in rows.owners], object)
 
 
-def _notes(rows, labels, class_names):
+def _notes(rows):
   """Says what is odd, and no reason to refuse the data."""
-  for split in (VALIDATION, TEST):
-    present = set(labels.get(split, ()))
-    missing = [name for name in class_names if name not in present]
-    if split in rows and missing:
-      yield (
-        f'{rows[split].path} has no example of {some(missing)}: its figures '
-        'say nothing of that (macro-F1 is the mean over the classes there).'
-      )
   owners = {name_of(name) for name in rows[TRAIN].owners or ()}
   folded = collections.defaultdict(set)
   for name in owners:

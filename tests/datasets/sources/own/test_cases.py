@@ -205,11 +205,11 @@ ARRAYS = {'images': PIXELS, 'labels': CLASSES}
 @pytest.mark.parametrize(
   'dataset, files, fragments',
   [
-    ('table', [PLAIN, 'x,label\n1,u\n'], ['test.csv has no example of v']),
+    ('table', [PLAIN, 'x,label\n1,u\n'], ['test has no example of v']),
     (
       'npz',
       [ARRAYS, {'images': PIXELS[:1], 'labels': CLASSES[:1]}],
-      ['test.npz has no example of 1'],
+      ['test has no example of 1'],
     ),
     (
       'table',
