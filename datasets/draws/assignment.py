@@ -277,10 +277,7 @@ def deal_test_evenly(
 
   FedUL measures errors in this way (Section 4): "the test data are uniformly
   sampled from all classes" at each client, and errors are means over clients.
-
-  Returns:
-    `int64 [N]`, the client of each example. For each class, the numbers of
-    examples of two clients differ by at most one.
+  The result is the client of each example, `int64 [N]`.
   """
   counts = np.bincount(labels, minlength=num_classes)
   if counts.min() < num_clients:

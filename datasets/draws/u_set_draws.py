@@ -70,12 +70,9 @@ def paper_class_shares(
   data_shares: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Draws the class distribution of each client, by the text of Section 4.
+  """Draws each client's class distribution, by the text of Section 4, `[C, d]`.
 
   IID clients have that of the data, `data_shares`.
-
-  Returns:
-    `float64 [C, d]`; rows sum to 1.
 
   Raises:
     ValueError: If there are too few classes for non-IID shares.
@@ -110,10 +107,9 @@ def _shifted_shares(client, num_classes, rng):
 def paper_priors(
   num_sets: int, class_shares: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """Draws the class priors of a client's sets, by the text of Section 4.
+  """Draws the class priors of a client's sets, by the text, `float64 [M_c, d]`.
 
-  Returns:
-    `float64 [M_c, d]`; rows sum to 1, and their mean is `class_shares`.
+  Rows sum to 1, and their mean is `class_shares`.
   """
   entries = rng.uniform(*_ENTRIES, (num_sets, len(class_shares)))
   columns = num_sets * class_shares
@@ -161,10 +157,7 @@ def code_quotas(
   are summed, the sum is normalised by column, and all clients share it. With M
   sets its rows sum to d / M on average, so a client's data shrink as M grows
   beyond d. Only their code of FedUL on CIFAR-10 normalises the sum by row
-  (`by_rows`), which keeps the amount of data.
-
-  Returns:
-    For each client `float64 [M_c, d]`.
+  (`by_rows`), which keeps the amount of data. Clients have `float64 [M_c, d]`.
 
   Raises:
     ValueError: If IID clients have different numbers of sets.

@@ -14,10 +14,9 @@ DIGEST = 'sha256'
 
 
 def write(path: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Writes arrays by name atomically; the folder is created when needed.
+  """Writes arrays by name atomically; returns them as `read` does.
 
-  Returns:
-    The arrays, and their digest as `sha256`, as `read` returns them.
+  The folder is created when needed.
   """
   arrays = {**arrays, DIGEST: _digest(arrays)}
   os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -39,13 +39,9 @@ _DAMAGED = (
 
 
 def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
-  """Reads the header of an npy file; afterwards, the stream is behind it.
+  """Returns shape, dtype, and the bytes of the whole file that they declare.
 
-  Returns:
-    The shape, the dtype, and the bytes of the whole file that they declare.
-
-  Raises:
-    ValueError: If it is no npy file of a known version.
+  Afterwards, the stream is behind the header, which must be of a known version.
   """
   try:
     read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
@@ -99,21 +95,14 @@ class NpzFile:
     *,
     ignores_others: bool = False,
   ) -> dict[str, np.ndarray]:
-    """Checks the headers, then reads the arrays.
+    """Returns the arrays by key, once `check` has seen all headers.
 
-    Args:
-      required: Keys that the file must have.
-      check: Takes the headers and raises `ValueError` if they are wrong.
-      optional: Keys that the file may have.
-      ignores_others: Whether it may have others, which are not read.
-
-    Returns:
-      The arrays by key.
+    `required` keys must be there, and `optional` ones may; others may if it
+    `ignores_others`, and are not read.
 
     Raises:
       ValueError: If the file is damaged, a key is absent or not allowed, an
-        array is pickled or does not have its declared size, or `check` raises
-        it.
+        array is pickled or does not have its declared size, or by `check`.
     """
     with self._opened() as archive:
       _check_directory(archive)

@@ -60,10 +60,8 @@ def native_partition(
   `'everyone'`: All owners. Clients lose the examples that the server takes.
 
   With `num_clients`, a random subset of this many of the remaining owners takes
-  part. Other examples, of these or of held-out owners, are unused.
-
-  Returns:
-    The assignment, with clients sorted by id (by code point).
+  part. Other examples, of these or of held-out owners, are unused. Clients are
+  sorted by id (by code point).
 
   Raises:
     ValueError: If a class has too few examples, or there are fewer owners left

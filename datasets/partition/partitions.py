@@ -156,7 +156,7 @@ def build(
   """Splits a source's training examples between a server and clients.
 
   Args:
-    name: A name in `PARTITIONS`, or `module:NAME` of a user's own.
+    name: As in `find`.
     server_examples: N_s, the number of labelled examples at the server, equally
       many of each class. It must be 0 if examples lie in sets. Where the source
       says which examples are the server's (`Source.server`), it is their
@@ -178,9 +178,6 @@ def build(
     **settings: The partition's settings by name, the arguments of its function.
       `None` stands for a setting that is not given.
 
-  Returns:
-    The partition; a `SetPartition` if examples lie in sets.
-
   Raises:
     ValueError: If an argument is out of range, missing or unused, or the source
       lacks something that the partition needs.
@@ -201,7 +198,12 @@ def build(
       f"which {there} examples are the server's: leave it out."
     )
   if mask_ratio is not None:
-    _check_mask(mask_ratio, labelled_examples)
+    MASK_RATIO.check(mask_ratio)
+    if labelled_examples:
+      raise ValueError(
+        f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
+        'exclude each other: both choose the labels of the clients; give one.'
+      )
   if shared_fraction is not None:
     _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
     drawn = shared_examples.size(
@@ -312,16 +314,6 @@ def _check_labels(
           f'{argument}={value!r} and labelled_examples={labelled_examples} '
           'exclude each other: labels are at the server or at clients.'
         )
-
-
-def _check_mask(mask_ratio: float, labelled_examples: int) -> None:
-  """Checks a label mask before the partition is made."""
-  MASK_RATIO.check(mask_ratio)
-  if labelled_examples:
-    raise ValueError(
-      f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
-      'exclude each other: both choose the labels of the clients; give one.'
-    )
 
 
 def _check_sharing(

@@ -75,9 +75,8 @@ def r_partition(
   Where images have no label (-1), R must be 0: all that the server leaves is
   then split at random into K equal parts, whatever its class.
 
-  Returns:
-    The assignment, with clients sorted by main class for K >= d. Where
-    clients have few examples, rounding can leave some of them without any.
+  Clients are sorted by main class for K >= d. Where they have few examples,
+  rounding can leave some of them without any.
 
   Raises:
     ValueError: If a class has too few examples for the server and at least one

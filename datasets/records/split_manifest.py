@@ -30,10 +30,7 @@ _FORMS = {'class_priors': (np.float64, 3)}
 def check_labels_at(argument: str, value: str, partition: Partition):
   """Checks that a partition fits the choice of who may see labels.
 
-  Args:
-    argument: The name of the caller's argument, for messages.
-    value: As `labels_at` of `describe`. `'dealt'` goes with `labelled_indices`,
-      and `'sets'` needs sets.
+  The `value` of the caller's `argument` is as `labels_at` of `describe`.
   """
   if value not in _LABELS_AT:
     raise ValueError(

@@ -39,11 +39,8 @@ def class_counts(
 ) -> np.ndarray:
   """Counts the examples of each class at each client, `int64 [K, d]`.
 
-  Args:
-    labels: Integers `[N]` in `[0, num_classes)`, or -1 for examples of unknown
-      class, which are not counted.
-    client_index: Integers `[N]` in `[0, num_clients)`, the holder of each
-      example.
+  Labels are integers `[N]`, -1 for examples of unknown class, which are not
+  counted. `client_index` is the holder of each.
 
   Raises:
     ValueError: If the arrays differ in length, are not integer vectors, or hold

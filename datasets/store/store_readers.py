@@ -46,16 +46,11 @@ def client_reader(store: ClientStore) -> tff.Computation:
 def set_reader(
   store: ClientStore, class_priors: np.ndarray, set_shares: np.ndarray
 ) -> tff.Computation:
-  """Returns a reader of clients whose examples lie in sets.
+  """Returns a `client_reader` of examples in sets, which are `y` in the store.
 
-  Args:
-    store: The store, in which `y` is the set of an example.
-    class_priors: `float [K, M, d]`, what clients know of their sets.
-    set_shares: `float [K, M]`, each set's share of its client's examples.
-
-  Returns:
-    `(int32 -> <examples=E*, context=<class_priors=float32[M,d],
-    set_shares=float32[M]>>)`, from a client's index; as `client_reader`.
+  It is `(int32 -> <examples=E*, context=<class_priors=float32[M,d],
+  set_shares=float32[M]>>)`. Of `class_priors`, `float [K, M, d]`, and the sets'
+  shares of their clients' examples, `float [K, M]`, clients know their own.
   """
 
   @tff.tensorflow.computation(tf.int32)

@@ -39,7 +39,7 @@ import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -54,6 +54,8 @@ from tff_ssl import prior_checks
 
 _FILES = ('train.npz', 'test.npz')
 _OWNERS = ('client_id', 'set_id')
+# As tables write them, where a column has no others.
+_TRUTH = {'True': 'true', 'False': 'false'}
 _PRIORS, _PREVALENCE = 'priors.csv', 'prevalence.csv'
 _LAYOUT = image_files.Layout(
   'image_sets',
@@ -90,7 +92,7 @@ class PriorTable:
     Clients and their sets are numbered as they appear in the table, which must
     have those of the examples, and no others.
     """
-    owners = [(name_of(client), name_of(name)) for client, name in owners]
+    owners = [_key(map(name_of, owner)) for owner in owners]
     there, sets = set(owners), collections.defaultdict(list)
     for client, name in dict.fromkeys([*owners, *self.rows]):
       wrong = 'a row', 'has no example: remove the row, or add examples'
@@ -123,6 +125,10 @@ class PriorTable:
     )
 
 
+def _key(names: Iterable[str]) -> tuple[str, ...]:
+  return tuple(_TRUTH.get(name, name) for name in names)
+
+
 def read_priors(path: str, client_column: str, set_column: str) -> PriorTable:
   """Reads a table; each row is divided by its sum."""
   table = tables.read(path)
@@ -142,9 +148,10 @@ def read_priors(path: str, client_column: str, set_column: str) -> PriorTable:
       raise table.wrong(name, 'words', 'give shares of the class, such as 0.25')
   rows = {}
   names = zip(*map(table.texts, columns[:2]), strict=True)
-  for number, (key, row) in enumerate(
+  for number, (cells, row) in enumerate(
     zip(names, np.transpose(shares), strict=True), 2
   ):
+    key = _key(cells)
     what = f'{path}: row {number}'
     if None in key:
       raise ValueError(

@@ -111,6 +111,13 @@ def test_names_are_equal_however_they_are_written(tmp_path):
   assert found.set_index.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize('names', [('True', 'False'), ('True', 'x')])
+def test_sets_named_by_truth_values(tmp_path, names):
+  table = read(tmp_path, *(f'a,{name},.5,.5' for name in names))
+  found = table.sets_of([('a', name) for name in names])
+  assert found.set_index.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(
   'row', ['.3333,.6672', '.5,.499', '.5,.501', '.101,.9', '.0999,.9']
 )
