@@ -241,7 +241,7 @@ def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
   """Reads the training and the test split into the arrays of the cache.
 
   For `train` and `test` that are `*_images`, `*_labels` and `*_clients`,
-  indices into `ids`, the sorted ids as JSON in UTF-8, which can hold any string.
+  indices into `ids`, the sorted ids as JSON in UTF-8, for any string.
   """
   with _open_database(path, content.splits) as connection:
     splits = [

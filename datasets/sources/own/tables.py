@@ -205,7 +205,7 @@ def read(path: str) -> Table:
   try:
     if not os.path.isfile(path):  # Who opens a pipe waits for ever.
       is_folder = os.path.isdir(path)
-      raise OSError('it is a folder' if is_folder else 'no such file')
+      raise OSError('a folder, write one file' if is_folder else 'no such file')
     status = os.stat(path)
     return _read(path, (status.st_mtime_ns, status.st_size, status.st_ino))
   except _UNREADABLE as error:

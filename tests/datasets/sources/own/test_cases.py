@@ -354,3 +354,10 @@ def test_pictures_are_turned_in_prediction(tmp_path):
   )
   np.testing.assert_array_equal(found[0, ..., 0], PIXELS[0])
   assert said == ['']
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+  write(tmp_path, 'test.csv', PLAIN)
+  (tmp_path / 'train.parquet').mkdir()
+  with pytest.raises(ValueError, match='train.parquet.*a folder, write one'):
+    catalogue.load('table', data_dir=str(tmp_path), cache_dir='unused')
