@@ -193,7 +193,7 @@ def draw_class_uniform(
   rng: np.random.Generator,
   owner: np.ndarray | None = None,
 ) -> np.ndarray:
-  """Draws a quota of examples of each class from `candidates`, `int64 [M]`.
+  """Draws examples from `candidates`, `int64 [M]`, in random order.
 
   Args:
     labels: `int [N]`, the classes of all examples.
@@ -201,9 +201,6 @@ def draw_class_uniform(
     owner: `int64 [N]`, the owner of each example, if each class should come
       from as many owners as possible. Owners then take turns: each gives one
       example per turn. Those who gave the fewest so far come first.
-
-  Returns:
-    `int64 [sum(quotas)]`, in random order.
 
   Raises:
     TooFewLabels: If a class has fewer candidates than its quota.

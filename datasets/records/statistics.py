@@ -109,12 +109,9 @@ def noniid_r(counts: np.ndarray) -> float:
 def summary(
   counts: np.ndarray, sizes: np.ndarray | None = None
 ) -> dict[str, int | float | None]:
-  """Describes a partition in a few numbers.
+  """Describes a partition by `counts`, `[K, d]`, examples of each class.
 
-  Args:
-    counts: `[K, d]`, examples of each class at each client.
-    sizes: `[K]`, the number of examples of each client, if some are of unknown
-      class and not among `counts`.
+  `sizes`, `[K]`, are those of clients if some examples are of unknown class.
 
   Returns:
     `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`

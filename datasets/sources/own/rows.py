@@ -116,8 +116,8 @@ class Labelled:
       name: Split(examples[name], self.labels[name], self.owners[name])
       for name in self.labels
     }
+    fields = {'title': _title(kind, data_dir, self.labels)} | fields
     return Source(
-      title=_title(kind, data_dir, self.labels),
       train=splits[TRAIN],
       server=splits.get(SERVER),
       test=splits[TEST],

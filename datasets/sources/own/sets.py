@@ -39,7 +39,7 @@ import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -75,16 +75,6 @@ class PriorTable:
   path: str
   class_names: tuple[str, ...]
   rows: dict[tuple[str, str], np.ndarray]
-
-  def labelled(self, labels: Mapping[str, Sequence[str | None]]) -> Labelled:
-    """Numbers the labels of all splits, which are names of classes."""
-    number = {name: index for index, name in enumerate(self.class_names)}
-    number[None] = UNKNOWN
-    numbers = {
-      split: np.array([number[name] for name in own], np.int32)
-      for split, own in labels.items()
-    }
-    return Labelled(self.class_names, numbers, dict.fromkeys(labels), ())
 
   def sets_of(self, owners: Sequence[tuple[str, str]]) -> SourceSets:
     """Joins the table with examples, each of which has a client and a set.
@@ -165,6 +155,24 @@ def read_priors(path: str, client_column: str, set_column: str) -> PriorTable:
   return PriorTable(path, classes, rows)
 
 
+def _source(table, labels, kind, data_dir, file, images, **fields) -> Source:
+  """Numbers the labels of all splits, which are names of classes."""
+  number = {name: index for index, name in enumerate(table.class_names)}
+  number[None] = UNKNOWN
+  numbers = {
+    split: np.array([number[name] for name in own], np.int32)
+    for split, own in labels.items()
+  }
+  title = (
+    f'{kind} in {os.path.basename(os.path.abspath(data_dir))}: '
+    f'{len(labels[TRAIN]):,} train examples in {len(table.rows):,} sets and '
+    f'{len(labels[TEST]):,} test examples'
+  )
+  labelled = Labelled(table.class_names, numbers, dict.fromkeys(labels), ())
+  fields |= {'title': title}
+  return npz.source_of(labelled, kind, data_dir, file, images, **fields)
+
+
 def load_npz(data_dir: str | None, cache_dir: str) -> Source:
   """Loads train.npz, test.npz and priors.csv."""
   _check_npz(data_dir)
@@ -199,8 +207,9 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
       'each example needs its label here: leave out those without one',
     )
   paths = [os.path.join(data_dir, name) for name in (*_FILES, _PRIORS)]
-  return npz.source_of(
-    table.labelled(labels),
+  return _source(
+    table,
+    labels,
     'npz files',
     data_dir,
     train_file,
@@ -241,8 +250,9 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
   for file in files:
     image_files.add_to_digest(digest, root, file, file.read_bytes())
   train, test = np.split(_read(files), [len(train_files)])
-  return npz.source_of(
-    table.labelled({TRAIN: [None] * len(train), TEST: classes}),
+  return _source(
+    table,
+    {TRAIN: [None] * len(train), TEST: classes},
     'images',
     data_dir,
     NpzFile(str(root / 'train'), 'write the images anew'),

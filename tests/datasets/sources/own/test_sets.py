@@ -45,6 +45,9 @@ def test_npz_files(tmp_path):
   assert source.train.labels.tolist() == [UNKNOWN] * 5
   assert source.test.labels.tolist() == [0, 1, 1]
   assert source.num_classes == 2
+  assert source.title.endswith(
+    ': 5 train examples in 4 sets and 3 test examples'
+  )
   assert source.sets.class_names == ('ill', 'well')
   assert source.sets.client_names == ('b', 'a')
   assert source.sets.client_index.tolist() == [1, 0, 1, 0, 1]
