@@ -113,8 +113,15 @@ def _run(values, arguments: list[str]) -> int:
       raise UsageError(
         f'--output={values.output} does not end in .csv: name a CSV file.'
       )
-  command_line.quieten_tensorflow()
   model, *files = arguments
+  for path in files if output is not None and output.exists() else ():
+    # A link may give a file two names.
+    if os.path.exists(path) and output.samefile(path):
+      raise UsageError(
+        f'--output={values.output} is the same file as FILE={path}, which '
+        'would be lost: name another file.'
+      )
+  command_line.quieten_tensorflow()
   try:
     table = predict(pathlib.Path(model).expanduser(), files)
     if output is None:

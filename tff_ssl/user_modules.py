@@ -89,7 +89,10 @@ def describe(error: Exception) -> str:
   if isinstance(error, SyntaxError):
     place = f'{error.filename}:{error.lineno}'
   else:
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    # Of what it calls, only the error matters.
+    own = [f for f in frames if 'site-packages' not in f.filename]
+    last = (own or frames)[-1]
     place = f'{last.filename}:{last.lineno}'
   return f'{place} with {type(error).__name__}: {" ".join(str(error).split())}'
 

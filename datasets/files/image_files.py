@@ -106,6 +106,11 @@ class Layout:
     """Returns the images in a folder, sorted; refuses all else, and none."""
     found = self._visible(folder)
     for path in found:
+      if path.is_dir():
+        raise ValueError(
+          f'{path} is one folder too many: put its {self.kind} files into '
+          f'{folder} (data_dir must hold {self.holds}).'
+        )
       if path.suffix.lower() not in self.suffixes or not path.is_file():
         raise ValueError(
           f'{path} is no {self.kind} file ({", ".join(self.suffixes)}): '

@@ -245,7 +245,13 @@ def as_bytes(file: NpzFile, key: str, images: np.ndarray) -> np.ndarray:
   if images.dtype == np.uint8:
     return images
   low, high = images.min(), images.max()
-  if not (low >= 0 and high <= 1):  # NaN is neither.
+  if np.isnan(low):
+    raise file.wrong(
+      key,
+      f'{np.count_nonzero(np.isnan(images)):,} pixels that are NaN',
+      'replace them, or leave these images out',
+    )
+  if low < 0 or high > 1:
     raise file.wrong(
       key,
       f'floats from {low:g} to {high:g}',

@@ -151,7 +151,7 @@ def build(
   The result is a `SetPartition` if examples lie in sets.
 
   Args:
-    name: A name in `PARTITIONS`, or `module:NAME` of a user's own.
+    name: As in `find`.
     server_examples: N_s, the number of labelled examples at the server, equally
       many of each class. It must be 0 if examples lie in sets. Where the source
       says which examples are the server's (`Source.server`), it is their
@@ -191,7 +191,12 @@ def build(
       f"which {there} examples are the server's: leave it out."
     )
   if mask_ratio is not None:
-    _check_mask(mask_ratio, labelled_examples)
+    MASK_RATIO.check(mask_ratio)
+    if labelled_examples:
+      raise ValueError(
+        f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
+        'exclude each other: both choose the labels of the clients; give one.'
+      )
   if shared_fraction is not None:
     _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
     drawn = shared_examples.size(
@@ -302,16 +307,6 @@ def _check_labels(
           f'{argument}={value!r} and labelled_examples={labelled_examples} '
           'exclude each other: labels are at the server or at clients.'
         )
-
-
-def _check_mask(mask_ratio: float, labelled_examples: int) -> None:
-  """Checks a label mask before the partition is made."""
-  MASK_RATIO.check(mask_ratio)
-  if labelled_examples:
-    raise ValueError(
-      f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
-      'exclude each other: both choose the labels of the clients; give one.'
-    )
 
 
 def _check_sharing(

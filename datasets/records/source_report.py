@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from datasets.records import statistics
 from datasets.sources.own.rows import some
 from datasets.sources.source import UNKNOWN, Source, Split
 
@@ -20,8 +21,14 @@ _SKEW = 10
 # How many standard deviations of train another split's mean may be away, by how
 # much its own may differ, and from how many examples on that is no chance.
 _FAR, _WIDE, _ENOUGH = 3.0, 4.0, 10
-# Images without any lighter pixel look divided.
+# Images without any lighter pixel look divided, and those that span less have
+# lost their contrast.
 _DARK = 64
+# By how much shares of grey images may differ between splits.
+_GREY = 0.5
+# Squared errors of priors: so many times what chance makes, and what those of
+# another class have.
+_CHANCE, _BETTER = 9, 4
 # What the numbers of a shape count, where that is not plain.
 _COUNTED = {'vectors': ' features', 'tokens': ' words at most'}
 
@@ -79,9 +86,11 @@ def oddities(source: Source) -> list[str]:
   return [
     *source.notes,
     *_few_labels(source),
-    *_skew(source),
+    *_priors(source),
+    *_classes(source),
     *_duplicates(source),
     *_scales(source),
+    *_colours(source),
     *_flat_examples(source),
     *_owners(source),
   ]
@@ -100,28 +109,61 @@ def _ends(sizes: np.ndarray) -> str:
 def _few_labels(source: Source) -> Iterator[str]:
   if source.sets is not None:
     return
-  counts = _counts(source, source.training)
-  few = [
-    f'{source.class_names[c]} ({counts[c]})'
-    for c in np.flatnonzero(counts < _FEW_LABELS)
-  ]
-  if few:
-    yield (
-      f'Fewer than {_FEW_LABELS} training labels: {some(few)}. Label more '
-      'before you tune anything.'
-    )
+  last = None
+  for name in ('training', 'server'):
+    split = getattr(source, name)
+    if split is None or np.array_equal(last, _counts(source, split)):
+      continue  # Clients have no labels.
+    last = _counts(source, split)
+    few = [
+      f'{source.class_names[c]} ({last[c]})'
+      for c in np.flatnonzero(last < _FEW_LABELS)
+    ]
+    if few:
+      yield (
+        f'Fewer than {_FEW_LABELS} {name} labels: {some(few)}. Label more '
+        'before you tune anything.'
+      )
 
 
-def _skew(source: Source) -> Iterator[str]:
+def _classes(source: Source) -> Iterator[str]:
   for name, split in source.splits.items():
-    counts = _counts(source, split)
+    counts, names = _counts(source, split), source.class_names
     low, high = counts.argmin(), counts.argmax()
     if counts[low] and counts[high] >= _SKEW * counts[low]:
       yield (
-        f'{name}: the class {source.class_names[high]} is '
-        f'{counts[high] / counts[low]:.0f} times as frequent as '
-        f'{source.class_names[low]}. Compare by balanced_accuracy or macro_f1 '
-        'of summary.json, not by accuracy.'
+        f'{name}: the class {names[high]} is {counts[high] / counts[low]:.0f} '
+        f'times as frequent as {names[low]}. Compare by balanced_accuracy or '
+        'macro_f1 of summary.json, not by accuracy.'
+      )
+    if name in ('validation', 'test') and not counts[low]:
+      lacking = [names[c] for c in np.flatnonzero(counts == 0)]
+      yield (
+        f'{name} has no example of {some(lacking)}: its figures say nothing of '
+        'that (macro-F1 is the mean over the classes there).'
+      )
+
+
+def _priors(source: Source) -> Iterator[str]:
+  """Looks for classes with labels as frequent as the priors of another say."""
+  if (sets := source.sets) is None:
+    return
+  priors = sets.class_priors.reshape(-1, source.num_classes)
+  places = sets.client_index * sets.class_priors.shape[1] + sets.set_index
+  counts = statistics.class_counts(
+    source.train.labels, places, len(priors), source.num_classes
+  )
+  sizes = counts.sum(axis=1, keepdims=True)
+  counts, priors = counts[sizes[:, 0] > 0], priors[sizes[:, 0] > 0]
+  sizes = sizes[sizes > 0]
+  for label, name in enumerate(source.class_names):
+    errors = (counts[:, label] / sizes - priors.T) ** 2 @ sizes
+    other = int(errors.argmin())
+    chance = (priors[:, label] * (1 - priors[:, label])).sum()
+    if errors[label] > max(_CHANCE * chance, _BETTER * errors[other]):
+      yield (
+        f'Labels {name} of train are as frequent in sets as the priors say of '
+        f'{source.class_names[other]}: are columns of the priors swapped?'
       )
 
 
@@ -181,6 +223,12 @@ def _scales(source: Source) -> Iterator[str]:
       f'No pixel of train is above {train.examples.max()}, where 255 is white: '
       'multiply the pixels of all files by one number.'
     )
+  elif source.form == 'images' and np.ptp(train.examples) < _DARK:
+    yield (
+      f'Pixels of train are whole numbers from {train.examples.min()} to '
+      f'{train.examples.max()} alone: spread those of all files over 0 to 255, '
+      'or floats over 0 to 1.'
+    )
   means, stddevs = _moments(train.examples)
   names = dict(enumerate((source.preprocessing or {}).get('numbers', ())))
   for name, split in splits.items():
@@ -204,6 +252,22 @@ def _scales(source: Source) -> Iterator[str]:
         f'{name} has {what} of another scale than train: mean '
         f'{own_means[worst]:.4g} and spread {own_stddevs[worst]:.4g}, where '
         f'train has {means[worst]:.4g} and {stddevs[worst]:.4g}: {remedy}'
+      )
+
+
+def _colours(source: Source) -> Iterator[str]:
+  """Compares the other splits with train: grey images, and coloured ones."""
+  if source.form != 'images' or source.train.examples.shape[3] == 1:
+    return
+  shares = {
+    name: np.mean([(x == x[..., :1]).all() for x in split.examples])
+    for name, split in source.splits.items()
+  }
+  for name, share in shares.items():
+    if abs(share - shares['train']) > _GREY:
+      yield (
+        f'{share:.0%} of the {name} images are grey, and {shares["train"]:.0%} '
+        'of train: give all splits images of one kind.'
       )
 
 

@@ -105,7 +105,7 @@ def noniid_r(counts: np.ndarray) -> float:
 def summary(
   counts: np.ndarray, sizes: np.ndarray | None = None
 ) -> dict[str, int | float | None]:
-  """Describes a partition in a few numbers.
+  """Describes a partition by `counts`, `[K, d]`, examples of each class.
 
   `counts` are `[K, d]`, examples of each class at each client; `sizes` `[K]`,
   the examples of each client, if some of unknown class are not among `counts`.

@@ -240,10 +240,8 @@ def _unpack(archive: str, path: str) -> str:
 def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
   """Reads the training and the test split into the arrays of the cache.
 
-  Returns:
-    For `train` and `test`: `*_images` uint8 [N, 28, 28, 1], `*_labels` int32
-    [N], `*_clients` int32 [N], indices into the ids. `ids`: the sorted ids as
-    JSON in UTF-8, which can hold any string.
+  For `train` and `test` that are `*_images`, `*_labels` and `*_clients`,
+  indices into `ids`, the sorted ids as JSON in UTF-8, for any string.
   """
   with _open_database(path, content.splits) as connection:
     splits = [

@@ -46,7 +46,7 @@ def client_reader(store: ClientStore) -> tff.Computation:
 def set_reader(
   store: ClientStore, class_priors: np.ndarray, set_shares: np.ndarray
 ) -> tff.Computation:
-  """Returns a reader of clients whose examples lie in sets.
+  """Returns a `client_reader` of examples in sets, which are `y` in the store.
 
   In the store, `y` is the set of an example. Clients know `class_priors`,
   `float [K, M, d]`, and each set's share of their examples, `float [K, M]`.

@@ -75,6 +75,20 @@ def read(folder: str | os.PathLike) -> dict[str, Any] | None:
   return values
 
 
+def split_of(folder: str | os.PathLike) -> dict[str, Any]:
+  """Returns what split.json says of the data, or nothing without a sound one.
+
+  Args:
+    folder: The run folder.
+  """
+  try:
+    split = json.loads((pathlib.Path(folder) / 'split.json').read_bytes())
+    _ = split['source']['version'], split['partition'], dict(split['arguments'])
+  except (OSError, ValueError, TypeError, LookupError, RecursionError):
+    return {}
+  return split
+
+
 def _check(path, digest) -> None:
   try:
     found = _digest(path.read_bytes())

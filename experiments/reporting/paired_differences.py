@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.config import usage
-from experiments.reporting import summary_tables
+from experiments.reporting import run_groups, summary_tables
 from experiments.reporting.run_groups import Group
 from experiments.tables import seeds
 
@@ -39,7 +39,7 @@ def of_groups(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
   theirs = _by_seed(base)
   rows = []
   for group in groups:
-    if group is base or _compared(group) != _compared(base):
+    if group is base or not _are_comparable(group, base):
       continue
     ours = _by_seed(group)
     common = sorted(ours.keys() & theirs.keys())
@@ -69,8 +69,10 @@ def as_text(groups: Sequence[Group], baseline: str) -> str:
   )
 
 
-def _compared(group) -> tuple[str, str]:
-  return str(group.reading.measure), group.summaries[0]['data']
+def _are_comparable(group, base) -> bool:
+  return str(group.reading.measure) == str(base.reading.measure) and (
+    run_groups.same_data(group.summaries[0], base.summaries[0])
+  )
 
 
 def _by_seed(group) -> dict[int, float]:

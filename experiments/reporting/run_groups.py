@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import pathlib
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from experiments.artifacts import results
 from experiments.config import settings as settings_lib
@@ -168,7 +170,33 @@ def _summary(folder) -> dict:
       f'{folder} holds no finished run (no summary.json): name the --run_dir '
       'of a run that has ended.'
     )
+  version = results.split_of(folder).get('source', {}).get('version')
+  if version is not None:
+    # Some splits are drawn by the seed.
+    summary['data_version'] = re.sub(r'-seed\d+', '', version)
   return summary
+
+
+def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+  """Returns whether two runs have the same data, maybe read in two ways.
+
+  Args:
+    one: The summary of a run of a group.
+    other: That of another.
+  """
+  if one['data'] != other['data']:
+    return False
+  # The version tells of such as --text_length, too.
+  if _options(one) != _options(other):
+    return True
+  versions = {each.get('data_version') for each in (one, other)}
+  return len(versions - {None}) < 2
+
+
+def _options(summary) -> dict[str, object]:
+  """Returns the settings of the data set alone."""
+  beginning = f'{summary.get("dataset")}_'
+  return {k: v for k, v in summary['flags'].items() if k.startswith(beginning)}
 
 
 def _of_summary(summary) -> Reading:
@@ -214,7 +242,12 @@ def _identity(summary) -> dict[str, object]:
 
 def _key(summary) -> str:
   """Returns what the runs of a group have in common, as text."""
-  facts = [summary['data'], summary['rounds'], _identity(summary)]
+  facts = [
+    summary['data'],
+    summary.get('data_version'),
+    summary['rounds'],
+    _identity(summary),
+  ]
   return json.dumps(facts, sort_keys=True)
 
 
@@ -226,7 +259,8 @@ def _names(firsts) -> list[str]:
   """
   rows = [reading.row for _, reading in firsts]
   facts = [
-    _identity(summary) | {k: summary[k] for k in ('rounds', 'data')}
+    _identity(summary)
+    | {k: summary.get(k) for k in ('rounds', 'data', 'data_version')}
     for summary, _ in firsts
   ]
   names = []

@@ -17,6 +17,14 @@ from experiments.measuring import (
 )
 from tff_ssl.algorithms import PROCESSES
 
+# What a run has in common with its bounds, in summary.json; and arguments of a
+# partition in which they differ, since they say who has labels.
+_ALIKE = ('dataset', 'data', 'seed', 'model', 'norm')
+_OF_LABELS = (
+  *('server_examples', 'labelled_examples', 'mask_ratio', 'server_writers'),
+  *('shared_fraction', 'shared_share'),
+)
+
 
 def write(
   settings,
@@ -101,19 +109,34 @@ def _privacy_spent(summary: Mapping[str, Any]) -> list[str]:
   ]
 
 
+def _data_of(folder: pathlib.Path) -> list:
+  """Returns which data a run has, and who has which, but for labels."""
+  split = results.split_of(folder)
+  arguments = split.get('arguments', {}).items()
+  return [
+    split.get('source'),
+    split.get('partition'),
+    {name: value for name, value in arguments if name not in _OF_LABELS},
+  ]
+
+
 def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
   """Returns the results of bounds whose finished runs are in folders beside.
 
   Args:
     path: The folder of the run.
-    summary: Its own; a bound is of the same data set and seed.
+    summary: Its own; a bound is of the same data, clients, network and seed.
   """
   lines = []
+  labels = summary.get('server_examples')
   for file in sorted(path.absolute().parent.glob('*/summary.json')):
     try:
       other = json.loads(file.read_text())
       spec = PROCESSES.get(other['process'])
-      same = all(other[name] == summary[name] for name in ('dataset', 'seed'))
+      same = all(other.get(name) == summary.get(name) for name in _ALIKE)
+      same = same and _data_of(file.parent) == _data_of(path)
+      # A bound may do without those of the server, but not have others.
+      same = same and other.get('server_examples') in (None, 0, labels)
       hides_labels = bool(other['flags'].get('mask_ratio'))
       result = f'{other["accuracy"]:.4f} after {other["rounds"]} rounds'
     except (OSError, ValueError, TypeError, LookupError, AttributeError):

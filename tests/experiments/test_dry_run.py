@@ -1,5 +1,6 @@
 """--dry_run prepares and refuses as a run does, and trains nothing."""
 
+import json
 import types
 
 import numpy as np
@@ -245,3 +246,38 @@ def test_results_of_bounds_in_folders_beside_are_named(tmp_path):
     'Bounds in folders beside it:',
     '  fedavg (all labels at clients): 0.9000 after 20 rounds, in upper',
   ]
+
+
+@pytest.mark.parametrize(
+  'facts, split, is_bound',
+  [
+    ({}, {}, True),
+    ({'server_examples': 0}, {'arguments': {'server_examples': 0}}, True),
+    ({'server_examples': 40}, {}, False),
+    ({'model': 'small_cnn'}, {}, False),
+    ({'data': 'other texts'}, {}, False),
+    ({}, {'source': {'version': 'npz-b'}}, False),
+    ({}, {'partition': 'dirichlet'}, False),
+    ({}, {'arguments': {'num_clients': 7}}, False),
+  ],
+)
+def test_bounds_are_of_the_same_data_and_network(
+  facts, split, is_bound, tmp_path
+):
+  own = {'data': 'texts', 'model': 'dense', 'server_examples': 50}
+  same = {
+    'source': {'version': 'npz-a'},
+    'partition': 'r',
+    'arguments': {'num_clients': 9, 'server_examples': 50},
+  }
+  arguments = same['arguments'] | split.get('arguments', {})
+  for name, found in (
+    ('mine', same),
+    ('other', same | split | {'arguments': arguments}),
+  ):
+    more = own if name == 'mine' else own | facts
+    write_summary(tmp_path / name, process='fedavg', **more)
+    (tmp_path / name / 'split.json').write_text(json.dumps(found))
+  mine = {'process': 'grouping', 'dataset': 'digits', 'seed': 1, **own}
+  lines = summary._bounds_beside(tmp_path / 'mine', mine)
+  assert any('in other' in line for line in lines) == is_bound

@@ -76,3 +76,18 @@ def test_what_cannot_be_classified(
   assert said.err.startswith(f'error: {message.format(**words)}')
   assert said.err.count('\n') == 1 and not said.out
   assert sorted(tmp_path.rglob('*')) == before
+
+
+@pytest.mark.parametrize('link', [None, 'symlink_to', 'hardlink_to'])
+def test_the_input_is_not_written_over(link, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  given = tmp_path / 'new.csv'
+  given.write_text('x,label\n1,a\n')
+  output = tmp_path / (link or 'new.csv')
+  if link:
+    output = output.with_suffix('.csv')
+    getattr(output, link)(given)
+  arguments = ['predict', 'model', 'new.csv', f'--output={output}']
+  assert predict.main(arguments) == 2
+  assert 'the same file as FILE=new.csv' in capsys.readouterr().err
+  assert given.read_text() == 'x,label\n1,a\n'

@@ -1,5 +1,7 @@
 """The report reads its figures from the runs, and from nowhere else."""
 
+import json
+
 import pandas as pd
 import pytest
 import pythons
@@ -8,7 +10,12 @@ from PIL import Image
 
 from experiments import report
 from experiments.config import flags
-from experiments.reporting import mean_curves, run_groups, summary_tables
+from experiments.reporting import (
+  mean_curves,
+  paired_differences,
+  run_groups,
+  summary_tables,
+)
 
 HAS_PICTURES = True
 RECIPE = {
@@ -154,6 +161,52 @@ def test_runs_of_other_lengths_or_data_are_not_averaged(tmp_path):
     _write_run(tmp_path / 'c', 'fedavg', [0.5], seed=2, data='other digits'),
   ]
   assert list(report.report(runs)['n']) == [1, 1, 1]
+
+
+def _write_split(folder, version):
+  folder.mkdir(parents=True)
+  split = {'source': {'version': version}, 'partition': 'r', 'arguments': {}}
+  (folder / 'split.json').write_text(json.dumps(split))
+  return folder
+
+
+def test_runs_on_other_data_of_one_title_are_not_averaged(tmp_path):
+  """As those of files that were changed between two seeds."""
+  for version, name, first in (('npz-a', 'a', 0), ('npz-b', 'b', 2)):
+    for seed in (first, first + 1):
+      # A split that each seed draws anew.
+      folder = _write_split(tmp_path / f'{name}{seed}', f'{version}-seed{seed}')
+      _write_run(folder, 'fedavg', [0.5], seed=seed, flags={'threshold': 1})
+  # Of the first program versions, which say nothing of it.
+  _write_run(tmp_path / 'c', 'fedavg', [0.5], flags={'threshold': 1})
+  table = report.report(sorted(tmp_path.iterdir()))
+  assert list(table['n']) == [2, 2, 1]
+  assert list(table['name']) == [
+    *('fedavg data_version=npz-a', 'fedavg data_version=npz-b'),
+    'fedavg data_version=None',
+  ]
+
+
+@pytest.mark.parametrize(
+  'version, flags, compared',
+  [
+    ('text-a', {}, True),
+    ('text-b', {}, False),
+    ('text-a-32', {'text_length': 32}, True),
+  ],
+)
+def test_other_data_are_not_compared(version, flags, compared, tmp_path):
+  runs = []
+  for name, own, more in (
+    ('fedprox', 'text-a', {}),
+    ('fedavg', version, flags),
+  ):
+    folder = _write_split(tmp_path / name, own)
+    facts = {'dataset': 'text', 'flags': {'process': name, **more}}
+    runs.append(_write_run(folder, name, [0.5], **facts))
+  groups = run_groups.read_groups(runs)
+  table = paired_differences.of_groups(groups, 'fedprox')
+  assert list(table['name']) == ['fedavg'] * compared
 
 
 def test_the_same_run_twice(tmp_path):

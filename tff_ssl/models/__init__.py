@@ -187,9 +187,10 @@ def build(
   Raises:
     ValueError: If an argument is out of range.
   """
-  more = {} if num_tokens is None else {'num_tokens': num_tokens}
   if user_modules.is_reference(name):
-    return _of_user(name, input_shape, num_classes, norm, more)
+    own_model = importlib.import_module('tff_ssl.models.own_model')
+    return own_model.build(name, input_shape, num_classes, norm, num_tokens)
+  more = {} if num_tokens is None else {'num_tokens': num_tokens}
   if name not in MODELS and name not in ENCODERS:
     raise ValueError(f'name is {name!r}: give one of {(*MODELS, *ENCODERS)}.')
   arguments, functional, heads, split = (
@@ -207,24 +208,3 @@ def build(
   (num_features,) = split.features_spec(encoder).shape[1:]
   build_head = getattr(heads, ENCODERS[name].head)
   return split.join(encoder, build_head(num_features, num_classes))
-
-
-def _of_user(name, input_shape, num_classes, norm, more):
-  """Builds the model of a user's own function; see `build`."""
-  functional, keras_template, split = (
-    importlib.import_module(f'tff_ssl.models.{module}')
-    for module in ('functional', 'keras_template', 'split')
-  )
-  build_model = user_modules.load('model', name)
-  model = build_model(tuple(input_shape), num_classes, norm, **more)
-  if not isinstance(model, functional.FunctionalModel):
-    keras_template.warn_of_rescaling(model)
-    model = functional.from_keras(model)
-  outputs = split.features_spec(model).shape
-  if outputs[1:] != (num_classes,):
-    raise ValueError(
-      f'The network of {name} gives outputs of shape {list(outputs)}, but the '
-      f'data have {num_classes} classes: let it end in a '
-      f'Dense({num_classes}) without an activation.'
-    )
-  return model

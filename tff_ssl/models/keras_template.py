@@ -34,6 +34,10 @@ _PASSING_OPS = _SHAPE_KEEPING_OPS | {'Reshape', 'Squeeze', 'Transpose'}
 _LOCK = threading.RLock()
 
 
+class NoLogitsError(ValueError):
+  """A classifier ends in an activation that gives probabilities."""
+
+
 class KerasTemplate:
   """A Keras model built on slots, and its calls with tensors bound to them.
 
@@ -242,20 +246,20 @@ class KerasTemplate:
       and last & {'Softmax', 'Sigmoid'}
       and any(each.shape[1:] == (1,) for each in tf.nest.flatten(outputs))
     ):
-      raise ValueError(
+      raise NoLogitsError(
         f'{name} ends in one probability, but the objectives take a logit of '
         'each class: give two outputs, Dense(2) without an activation, or '
         f'{as_they_are}.'
       )
     if self._from_logits is None and 'Softmax' in last:
-      raise ValueError(
+      raise NoLogitsError(
         f'{name} ends in a softmax, so that its outputs are probabilities, but '
         'the objectives take logits: remove the softmax, or give '
         "from_logits=False to take the softmax's input, or "
         f'{as_they_are}.'
       )
     if self._from_logits is None and 'Sigmoid' in last:
-      raise ValueError(
+      raise NoLogitsError(
         f'{name} ends in a sigmoid, but the objectives take logits: remove the '
         f'sigmoid, or {as_they_are}.'
       )

@@ -67,17 +67,15 @@ def load(
     split: npz.images_of(files[split], {'images': part})
     for split, part in zip(found, parts, strict=True)
   }
-  mean, stddev = npz_files.moments(images[TRAIN], files[TRAIN], 'images')
   clients = len(set(found[TRAIN].owners))
-  return labelled.source(
+  return npz.source_of(
+    labelled,
     f'images of {clients:,} client{"" if clients == 1 else "s"}',
     data_dir,
+    files[TRAIN],
     images,
     name='image_folder',
     version=f'image-folder-{digest}',
-    mean=mean,
-    stddev=stddev,
-    background=npz_files.background(images[TRAIN]),
     notes=notes,
     preprocessing={'kind': 'pictures', 'side': side},
   )

@@ -11,8 +11,8 @@ has the arrays
   without a label; beside a server.npz, the array may be missing there;
 * `client_ids` (optional): strings or integers, `[N]`, the owner of each
   example. They are in train.npz alone, or also in the others;
-* `class_names` (optional, in train.npz): strings, one for each class; `labels`
-  are then numbers from 0.
+* `class_names` (optional, in one file or the same in several): strings, one for
+  each class; `labels` are then of these, or numbers from 0.
 
 Other arrays are not read, and a run names them.
 
@@ -57,13 +57,13 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     )
     for split, file in files.items()
   }
-  names = _class_names(files[TRAIN], arrays[TRAIN])
+  names = _class_names(files, arrays)
   labelled = rows_lib.read(
     {
       split: Rows(
         file.path,
         arrays[split]['images'],
-        _labels(file, arrays[split], names),
+        labels_of(file, arrays[split], names),
         texts(file, OWNERS, arrays[split].get(OWNERS)),
         place=lambda row: f'image {row}',
         no_label='leave the text empty',
@@ -77,22 +77,29 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   images = {split: images_of(files[split], arrays[split]) for split in files}
   for split, file in files.items():
     check_same_shape(images[TRAIN], images[split], file)
-  # What is learnt of colours is what clients see.
-  mean, stddev = npz_files.moments(images[TRAIN], files[TRAIN], 'images')
-  return labelled.source(
+  return source_of(
+    labelled,
     'npz files',
     data_dir,
+    files[TRAIN],
     images,
     name='npz',
     version=f'npz-{npz_files.digest(file.path for file in files.values())}',
-    mean=mean,
-    stddev=stddev,
-    background=npz_files.background(images[TRAIN]),
     notes=(
       *_not_read(files),
       *rows_lib.not_read(data_dir, [f'{x}.npz' for x in files]),
     ),
   )
+
+
+def source_of(
+  labelled: rows_lib.Labelled, kind, data_dir, train: NpzFile, images, **fields
+) -> Source:
+  """As `Labelled.source`; what is learnt of colours is what clients see."""
+  mean, stddev = npz_files.moments(images[TRAIN], train, 'images')
+  background = npz_files.background(images[TRAIN])
+  fields |= {'mean': mean, 'stddev': stddev, 'background': background}
+  return labelled.source(kind, data_dir, images, **fields)
 
 
 def check_files(data_dir: str | None) -> dict[str, NpzFile]:
@@ -155,7 +162,9 @@ def images_of(file: NpzFile, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     raise file.wrong(
       'images',
       'the pixels 0 and 1 alone, where 255 is white',
-      'multiply them by 255, or store what was divided by 255 as float32',
+      'multiply them by 255, or store what was divided by 255 as float32'
+      if arrays['images'].dtype == np.uint8
+      else 'these were divided twice, divide by 255 once',
     )
   return np.ascontiguousarray(images)
 
@@ -177,12 +186,24 @@ def texts(
   return [found[i] for i in index]
 
 
-def _labels(file, arrays, names) -> list[str | None]:
+def labels_of(file: NpzFile, arrays, names) -> list[str | None]:
+  """Returns the labels as text, those of `names` where classes have some."""
   labels = arrays.get('labels')
   if labels is None:
     return [None] * len(arrays['images'])
   if labels.dtype.kind == 'U':
-    return [text or None for text in texts(file, 'labels', labels)]
+    written = texts(file, 'labels', labels)
+    found = [
+      n or None for n in map(functools.cache(rows_lib.class_of), written)
+    ]
+    if unknown := set(found) - {None, *names} if names else ():
+      raise file.wrong(
+        'labels',
+        f'{min(unknown)!r} (image {found.index(min(unknown))}), no name of a '
+        f'class ({rows_lib.some(names)})',
+        'write one of these, or give the numbers of classes as integers',
+      )
+    return found
   low, high = labels.min(), labels.max()
   if labels.dtype.kind == 'u' and high == np.iinfo(labels.dtype).max:
     raise file.wrong(
@@ -205,19 +226,27 @@ def _labels(file, arrays, names) -> list[str | None]:
   return [name[number] for number in labels.tolist()]
 
 
-def _class_names(file, arrays) -> list[str] | None:
-  if 'class_names' not in arrays:
-    return None
-  names = [
-    rows_lib.class_of(name)
-    for name in texts(file, 'class_names', arrays['class_names'])
-  ]
-  if len(set(names)) < len(names):
-    raise file.wrong(
-      'class_names',
-      f'{len(names)}, {len(set(names))} of them different',
-      'give each class a name of its own, in their order',
-    )
+def _class_names(files, arrays) -> list[str] | None:
+  """Returns the names of the classes, the same in all files that have some."""
+  names = None
+  for split, file in files.items():
+    if 'class_names' not in arrays[split]:
+      continue
+    given = texts(file, 'class_names', arrays[split]['class_names'])
+    own = [rows_lib.class_of(name) for name in given]
+    if len({*own} - {''}) < len(own):
+      raise file.wrong(
+        'class_names',
+        f'{len(own)}, {len({*own} - {""})} of them different names',
+        'give each class a name of its own, in their order',
+      )
+    if names not in (None, own):
+      raise file.wrong(
+        'class_names',
+        f'{rows_lib.some(own)}, where another file has {rows_lib.some(names)}',
+        'number the labels of all files by the same names',
+      )
+    names = own
   return names
 
 

@@ -127,8 +127,8 @@ class Labelled:
       name: Split(examples[name], self.labels[name], self.owners[name])
       for name in self.labels
     }
+    fields = {'title': _title(kind, data_dir, self.labels)} | fields
     return Source(
-      title=_title(kind, data_dir, self.labels),
       train=splits[TRAIN],
       server=splits.get(SERVER),
       test=splits[TEST],
@@ -367,14 +367,6 @@ def _owners(rows: Rows, train: Rows) -> np.ndarray | None:
 
 def _notes(rows, labels, class_names):
   """Says what is odd, and no reason to refuse the data."""
-  for split in (VALIDATION, TEST):
-    present = set(labels.get(split, ()))
-    missing = [name for name in class_names if name not in present]
-    if split in rows and missing:
-      yield (
-        f'{rows[split].path} has no example of {some(missing)}: its figures '
-        'say nothing of that (macro-F1 is the mean over the classes there).'
-      )
   elsewhere = {n for s, own in labels.items() if s != TRAIN for n in own}
   alone = [name for name in class_names if name not in elsewhere]
   train = rows[TRAIN]

@@ -2,15 +2,14 @@
 
 `npz_sets`:
 
-    <data_dir>/train.npz    images uint8, or floats from 0 to 1, [N, H, W] or
-                            [N, H, W, C], C = 1 or 3;
-                            client_id and set_id, strings or integers [N];
-                            labels (optional), integers [N]
+    <data_dir>/train.npz    images as in `npz`; client_id and set_id, strings or
+                            integers [N]; labels (optional) [N]
     <data_dir>/priors.csv   client_id, set_id and a column for each class
     <data_dir>/test.npz     images and labels, to measure accuracy
 
-Labels are numbered from 0 in the order of the columns of priors.csv. Those of
-train.npz serve measurements, and supervised processes in comparisons.
+Labels are names of the columns of priors.csv, or their numbers from 0. Those of
+train.npz, -1 or empty for none, serve measurements, and supervised processes in
+comparisons.
 
 `image_sets` has the layout of the case study of FedUL (Section 4.3). Each
 client is a healthcare system, and each of its sets is a hospital:
@@ -35,28 +34,35 @@ The values are shares, not percentages. Those of a row sum to 1 within .001.
 """
 
 import collections
-import csv
 import dataclasses
 import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from datasets.files import image_files, npz_files
 from datasets.files.npz_files import NpzFile
 from datasets.sources import run_profiles
-from datasets.sources.own import npz
-from datasets.sources.own.rows import name_of, not_read
-from datasets.sources.source import UNKNOWN, Source, SourceSets, Split
+from datasets.sources.own import npz, tables
+from datasets.sources.own.rows import (
+  TEST,
+  TRAIN,
+  Labelled,
+  class_of,
+  name_of,
+  not_read,
+)
+from datasets.sources.source import UNKNOWN, Source, SourceSets
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl import prior_checks
 
-_MAX_ROWS = 100_000
 _FILES = ('train.npz', 'test.npz')
 _OWNERS = ('client_id', 'set_id')
+# As tables write them, where a column has no others.
+_TRUTH = {'True': 'true', 'False': 'false'}
 _PRIORS, _PREVALENCE = 'priors.csv', 'prevalence.csv'
 _LAYOUT = image_files.Layout(
   'image_sets',
@@ -83,21 +89,19 @@ class PriorTable:
     Clients and their sets are numbered as they appear in the table, which must
     have those of the examples, and no others.
     """
-    owners = [(name_of(client), name_of(name)) for client, name in owners]
-    found = dict.fromkeys(owners)
-    for client, name in found:
+    owners = [_key(map(name_of, owner)) for owner in owners]
+    there, sets = set(owners), collections.defaultdict(list)
+    for client, name in dict.fromkeys([*owners, *self.rows]):
+      wrong = 'a row', 'has no example: remove the row, or add examples'
       if (client, name) not in self.rows:
-        raise ValueError(
-          f'{self.path} has no row for the set {name!r} of {client!r}, which '
-          'has examples: add the row.'
-        )
-    sets = collections.defaultdict(list)
+        wrong = 'no row', 'has examples: add the row'
+      elif (client, name) in there:
+        continue
+      raise ValueError(
+        f'{self.path} has {wrong[0]} for the set {name!r} of {client!r}, which '
+        f'{wrong[1]}.'
+      )
     for client, name in self.rows:
-      if (client, name) not in found:
-        raise ValueError(
-          f'{self.path} has a row for the set {name!r} of {client!r}, which '
-          'has no example: remove the row, or add examples.'
-        )
       sets[client].append(name)
     most_sets = max(map(len, sets.values()))
     priors = np.zeros((len(sets), most_sets, len(self.class_names)))
@@ -118,85 +122,62 @@ class PriorTable:
     )
 
 
+def _key(names: Iterable[str]) -> tuple[str, ...]:
+  return tuple(_TRUTH.get(name, name) for name in names)
+
+
 def read_priors(path: str, client_column: str, set_column: str) -> PriorTable:
   """Reads a table; each row is divided by its sum."""
-  try:
-    if not os.path.isfile(path):
-      raise OSError('no such file')  # Who opens a pipe waits for ever.
-    with open(path, newline='', encoding='utf-8-sig') as file:
-      reader = csv.reader(file, strict=True)
-      lines = [(reader.line_num, line) for line in reader if line]
-  except (OSError, UnicodeDecodeError, csv.Error) as error:
+  table = tables.read(path)
+  columns = list(table.columns)
+  classes = tuple(map(class_of, columns[2:]))
+  if list(map(name_of, columns[:2])) != [client_column, set_column] or len(
+    set(classes)
+  ) < max(2, len(classes)):
     raise ValueError(
-      f'{path}: no readable CSV file ({error}); it must hold the columns '
-      f'{client_column}, {set_column} and one for each class.'
-    ) from error
-  header = [name_of(name) for name in lines[0][1]] if lines else []
-  classes = header[2:]
-  if (
-    header[:2] != [client_column, set_column]
-    or len(classes) < 2
-    or len(set(header)) < len(header)
-    or not all(header)
-  ):
-    raise ValueError(
-      f'{path}: the columns are {header}; they must be {client_column}, '
+      f'{path}: the columns are {columns}; they must be {client_column}, '
       f'{set_column} and then two classes or more, each with a name of its own.'
     )
-  if not 1 < len(lines) <= _MAX_ROWS + 1:
-    raise ValueError(
-      f'{path}: found {len(lines) - 1} rows; give one for each set, at most '
-      f'{_MAX_ROWS:,}.'
-    )
+  shares = []
+  for name in columns[2:]:
+    shares.append(tables.numbers(table, name))
+    if shares[-1] is None:
+      raise table.wrong(name, 'words', 'give shares of the class, such as 0.25')
   rows = {}
-  for number, line in lines[1:]:
-    key, row = _row(path, number, line, header)
+  names = zip(*map(table.texts, columns[:2]), strict=True)
+  for number, (cells, row) in enumerate(
+    zip(names, np.transpose(shares), strict=True), 2
+  ):
+    key = _key(cells)
+    what = f'{path}: row {number}'
+    if None in key:
+      raise ValueError(
+        f'{what}: {client_column} or {set_column} is empty: fill it in.'
+      )
     if key in rows:
       raise ValueError(
-        f'{path}: line {number}: the set {key[1]!r} of {key[0]!r} has a '
-        'second row; keep one.'
+        f'{what}: the set {key[1]!r} of {key[0]!r} has a second row; keep one.'
       )
-    rows[key] = row
-  return PriorTable(path, tuple(classes), rows)
+    rows[key] = prior_checks.normalised_row(what, row)
+  return PriorTable(path, classes, rows)
 
 
-def _row(path, number, line, header):
-  what = f'{path}: line {number}'
-  if len(line) != len(header):
-    raise ValueError(
-      f'{what} has {len(line)} fields under {len(header)} columns: correct it.'
-    )
-  client, name = map(name_of, line[:2])
-  try:
-    shares = np.array([float(field) for field in line[2:]])
-  except ValueError as error:
-    raise ValueError(
-      f'{what}: {line[2:]} are not all numbers: correct them.'
-    ) from error
-  if not client or not name:
-    raise ValueError(
-      f'{what}: {header[0]} or {header[1]} is empty: fill it in.'
-    )
-  return (client, name), prior_checks.normalised_row(what, shares)
-
-
-def _source(kind, folder, table, sets, train, test, file, **fields) -> Source:
-  mean, stddev = npz_files.moments(train.examples, file, 'images')
-  return Source(
-    title=(
-      f'{kind} in {folder}: {len(train.labels):,} train examples in '
-      f'{len(table.rows):,} sets and {len(test.labels):,} test examples'
-    ),
-    train=train,
-    test=test,
-    num_classes=len(table.class_names),
-    mean=mean,
-    stddev=stddev,
-    background=npz_files.background(train.examples),
-    mirrorable=False,
-    sets=sets,
-    **fields,
+def _source(table, labels, kind, data_dir, file, images, **fields) -> Source:
+  """Numbers the labels of all splits, which are names of classes."""
+  number = {name: index for index, name in enumerate(table.class_names)}
+  number[None] = UNKNOWN
+  numbers = {
+    split: np.array([number[name] for name in own], np.int32)
+    for split, own in labels.items()
+  }
+  title = (
+    f'{kind} in {os.path.basename(os.path.abspath(data_dir))}: '
+    f'{len(labels[TRAIN]):,} train examples in {len(table.rows):,} sets and '
+    f'{len(labels[TEST]):,} test examples'
   )
+  labelled = Labelled(table.class_names, numbers, dict.fromkeys(labels), ())
+  fields |= {'title': title}
+  return npz.source_of(labelled, kind, data_dir, file, images, **fields)
 
 
 def load_npz(data_dir: str | None, cache_dir: str) -> Source:
@@ -219,42 +200,38 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
   )
   names = (npz.texts(train_file, key, arrays[key]) for key in _OWNERS)
   owners = list(zip(*names, strict=True))
-  train = _split(train_file, arrays, len(table.class_names))
-  test = _split(test_file, tested, len(table.class_names))
-  npz.check_same_shape(train.examples, test.examples, test_file)
+  images = {TRAIN: npz.images_of(train_file, arrays)}
+  images[TEST] = npz.images_of(test_file, tested)
+  npz.check_same_shape(images[TRAIN], images[TEST], test_file)
+  labels = {
+    TRAIN: npz.labels_of(train_file, arrays, table.class_names),
+    TEST: npz.labels_of(test_file, tested, table.class_names),
+  }
+  if unknown := labels[TEST].count(None):
+    raise test_file.wrong(
+      'labels',
+      f'{unknown:,} of {len(labels[TEST]):,} without a label',
+      'each example needs its label here: leave out those without one',
+    )
   paths = [os.path.join(data_dir, name) for name in (*_FILES, _PRIORS)]
   return _source(
-    'npz files',
-    os.path.basename(os.path.abspath(data_dir)),
     table,
-    table.sets_of(owners),
-    train,
-    test,
+    labels,
+    'npz files',
+    data_dir,
     train_file,
+    images,
     name='npz_sets',
     version=f'npz-{npz_files.digest(paths)}',
     notes=not_read(
       data_dir, [*_FILES, _PRIORS], 'add its examples to train or test'
     ),
+    sets=table.sets_of(owners),
   )
 
 
 def _check_npz(data_dir: str | None) -> None:
   npz_files.check_present('npz_sets', data_dir, [*_FILES, _PRIORS])
-
-
-def _split(file: NpzFile, arrays, num_classes: int) -> Split:
-  images = npz.images_of(file, arrays)
-  labels = arrays.get('labels')
-  if labels is None:
-    labels = np.full(len(images), UNKNOWN, np.int32)
-  elif labels.min() < 0 or labels.max() >= num_classes:
-    raise file.wrong(
-      'labels',
-      f'{labels.min()}..{labels.max()}',
-      f'number the {num_classes} classes of {_PRIORS} from 0',
-    )
-  return Split(images, labels.astype(np.int32))
 
 
 def load_images(data_dir: str | None, cache_dir: str) -> Source:
@@ -269,37 +246,33 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
   ]
   owners = [(f.parent.parent.name, f.parent.name) for f in train_files]
   sets = table.sets_of(owners)
-  test_files = [
-    file
-    for folder in _LAYOUT.folders(root / 'test')
-    for file in _LAYOUT.images(folder)
-  ]
-  classes = [name_of(file.parent.name) for file in test_files]
-  for file, name in zip(test_files, classes, strict=True):
-    if name not in table.class_names:
+  test_files, classes = [], []
+  for folder in _LAYOUT.folders(root / 'test'):
+    if (name := class_of(folder.name)) not in table.class_names:
       raise ValueError(
-        f'{file.parent} does not have the name of a class of {_PREVALENCE} '
+        f'{folder} does not have the name of a class of {_PREVALENCE} '
         f'({", ".join(table.class_names)}): rename the folder.'
       )
+    test_files += _LAYOUT.images(folder)
+    classes += [name] * (len(test_files) - len(classes))
   files = [*train_files, *test_files]
   digest = hashlib.sha256((root / _PREVALENCE).read_bytes())
   for file in files:
     image_files.add_to_digest(digest, root, file, file.read_bytes())
   train, test = np.split(_read(files), [len(train_files)])
-  labels = np.array([table.class_names.index(name) for name in classes])
   return _source(
-    'images',
-    root.resolve().name,
     table,
-    sets,
-    Split(train, np.full(len(train), UNKNOWN, np.int32)),
-    Split(test, labels.astype(np.int32)),
+    {TRAIN: [None] * len(train), TEST: classes},
+    'images',
+    data_dir,
     NpzFile(str(root / 'train'), 'write the images anew'),
+    {TRAIN: train, TEST: test},
     name='image_sets',
     version=f'png-{digest.hexdigest()[:16]}',
     notes=not_read(
       root, ['train', 'test', _PREVALENCE], 'add its examples to train or test'
     ),
+    sets=sets,
   )
 
 

@@ -220,7 +220,8 @@ def read(path: str) -> Table:
   """Reads a table; the ending of the file says what it is."""
   try:
     if not os.path.isfile(path):  # Who opens a pipe waits for ever.
-      raise OSError('no such file')
+      is_folder = os.path.isdir(path)
+      raise OSError('a folder, write one file' if is_folder else 'no such file')
     status = os.stat(path)
     return _read(path, (status.st_mtime_ns, status.st_size, status.st_ino))
   except _UNREADABLE as error:

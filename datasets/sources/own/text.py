@@ -1,13 +1,7 @@
 """The user's own texts: `<data_dir>/train.csv` and `<data_dir>/test.csv`.
 
-Parquet files (`train.parquet`) do as well. There may be a validation file, and
-a file `server` with the labelled texts of the server. A row is an example:
-
-* `text`: the text, which may be empty;
-* `label`: the class, a number or a word; in the training file it may be empty;
-* `client_id` (optional): the owner of the text. It is in all files, or in the
-  training file alone;
-* other columns are not read, and a run names them.
+The files are those of `table`, but the text, which may be empty, is in a column
+`text`. Columns beside `text`, `label` and `client_id` are named and not read.
 
 `word_numbers` says how texts become numbers of words. The words of the training
 file that occur most often have numbers; words beyond the length are cut off.

@@ -105,6 +105,50 @@ def test_oddities(changes, said):
   assert said in ' '.join(source_report.oddities(_with(**changes)))
 
 
+def test_few_labels_of_the_server_beside_those_of_clients():
+  server = Split(IMAGES[50:53], LABELS[50:53])
+  said = source_report.oddities(dataclasses.replace(GOOD, server=server))
+  assert 'Fewer than 5 server labels: cat (1), cow (1), dog (1)' in said[0]
+  # Where clients have none, they are the labels of training.
+  alone = dataclasses.replace(_with(labels=np.full(45, -1)), server=server)
+  said = source_report.oddities(alone)
+  assert [line[:25] for line in said if 'Fewer' in line] == [
+    'Fewer than 5 training lab'
+  ]
+
+
+def test_a_class_that_test_lacks():
+  test = Split(IMAGES[45:], np.minimum(LABELS[45:], 1))
+  (said,) = source_report.oddities(dataclasses.replace(GOOD, test=test))
+  assert said.startswith('test has no example of dog')
+
+
+@pytest.mark.parametrize('grey', ['train', 'test'])
+def test_grey_images_beside_coloured_ones(grey):
+  colours = RNG.integers(0, 256, [60, 4, 4, 3], np.uint8)
+  parts = {'train': slice(45), 'test': slice(45, 60)}
+  splits = {k: Split(colours[own], LABELS[own]) for k, own in parts.items()}
+  coloured = dataclasses.replace(GOOD, **splits)
+  assert source_report.oddities(coloured) == []
+  splits[grey] = Split(
+    np.repeat(colours[parts[grey], ..., :1], 3, axis=3), LABELS[parts[grey]]
+  )
+  said = source_report.oddities(dataclasses.replace(GOOD, **splits))
+  assert any('of the test images are grey' in line for line in said)
+
+
+def test_pixels_of_a_narrow_range():
+  images = 100 + IMAGES // 16
+  said = source_report.oddities(
+    dataclasses.replace(
+      GOOD,
+      train=Split(images[:45], LABELS[:45]),
+      test=Split(images[45:], LABELS[45:]),
+    )
+  )
+  assert said and 'from 100 to 115 alone' in said[0]
+
+
 def test_features_that_never_change():
   vectors = RNG.normal(size=[60, 4]).astype(np.float32)
   vectors[:, 2] = 5

@@ -90,7 +90,7 @@ def test_bad_arguments(arguments, message):
 
 
 def test_own_network_with_another_number_of_outputs():
-  with pytest.raises(ValueError, match=r'own_network:of_two .*2\].*Dense\(5\)'):
+  with pytest.raises(ValueError, match=r'own_network:of_two.*2\].*Dense\(5\)'):
     models.build('own_network:of_two', (4, 4, 1), 5, 'none')
 
 
@@ -101,3 +101,52 @@ def test_own_network_that_rescales_what_is_standardised(caplog):
   caplog.clear()
   models.build('own_network:build', (4, 4, 1), 5, 'none')
   assert not caplog.records
+
+
+@pytest.mark.parametrize(
+  'name, message',
+  [
+    ('softmax', r'ends in a softmax .*: leave it out, and .* Dense\(5\)'),
+    ('sigmoid', r'ends in a .*sigmoid, .*: leave it out, and .* Dense\(5\)'),
+    ('softmax_and_dropout', r'sum to 1.*: leave the softmax out, .*Dense\(5\)'),
+    ('bytes', r'takes uint8 .*are float32 .*keras.Input\(shape=input_shape\)'),
+    ('one_size', r'\(28, 28, 1\), but .*float32 \(4, 4, 1\): let it begin'),
+    (
+      'two_arguments',
+      r'cannot be called .*def of_two_arguments\(input_shape, n',
+    ),
+    ('nothing', r'returned a NoneType: let it return a tf.keras.Model'),
+    ('a_layer', r'returned a Dense: let it return a tf.keras.Model'),
+    ('a_slip', r"own_network.py:\d+ with KeyError: 'x': repair that"),
+    ('weight_decay', r'add losses .*use the weight decay of the optimizer'),
+  ],
+)
+def test_own_network_that_cannot_be_trained(name, message):
+  with pytest.raises(ValueError, match=message) as caught:
+    models.build(f'own_network:of_{name}', (4, 4, 1), 5, 'none')
+  text = str(caught.value)
+  assert text.startswith(f"model='own_network:of_{name}'")
+  assert 'from_logits' not in text and '\n' not in text
+
+
+@pytest.mark.parametrize('name', ['no_input', 'a_subclass', 'a_built_subclass'])
+def test_own_network_that_keras_cannot_clone(name):
+  model = models.build(f'own_network:of_{name}', (4, 4, 1), 5, 'none')
+  weights = model.initial_weights(0)
+  outputs, _ = model.predict(*weights, tf.zeros([2, 4, 4, 1]), training=False)
+  assert outputs.shape == (2, 5)
+  assert not np.array_equal(weights.trainable[0], np.zeros([16, 5]))
+
+
+def test_weights_that_an_own_network_sets_are_kept(caplog):
+  model = models.build('own_network:of_given_weights', (4, 4, 1), 5, 'none')
+  (record,) = caplog.records
+  assert '6 of 8 weights begin as the function sets' in record.getMessage()
+  first, second = (model.initial_weights(seed) for seed in (0, 1))
+  assert [w.shape for w in first.trainable] == [(3, 5), (5,)]
+  assert len(first.non_trainable) == 6
+  assert all((weight == 7).all() for weight in first.non_trainable)
+  assert (first.trainable[0] != second.trainable[0]).all()
+  # Arrays are the caller's own.
+  first.non_trainable[0][:] = 0
+  assert model.initial_weights(0).non_trainable[0].all()

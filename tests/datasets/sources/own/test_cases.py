@@ -294,11 +294,11 @@ ARRAYS = {'images': PIXELS, 'labels': CLASSES}
 @pytest.mark.parametrize(
   'dataset, files, fragments',
   [
-    ('table', [PLAIN, 'x,label\n1,u\n'], ['test.csv has no example of v']),
+    ('table', [PLAIN, 'x,label\n1,u\n'], ['test has no example of v']),
     (
       'npz',
       [ARRAYS, {'images': PIXELS[:1], 'labels': CLASSES[:1]}],
-      ['test.npz has no example of 1'],
+      ['test has no example of 1'],
     ),
     (
       'table',
@@ -485,3 +485,10 @@ def test_pictures_are_turned_in_prediction(tmp_path):
   )
   np.testing.assert_array_equal(found[0, ..., 0], PIXELS[0])
   assert said == ['']
+
+
+def test_a_folder_of_parquet_files(tmp_path):
+  write(tmp_path, 'test.csv', PLAIN)
+  (tmp_path / 'train.parquet').mkdir()
+  with pytest.raises(ValueError, match='train.parquet.*a folder, write one'):
+    catalogue.load('table', data_dir=str(tmp_path), cache_dir='unused')

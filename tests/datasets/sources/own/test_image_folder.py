@@ -290,7 +290,7 @@ JPEG = f'train/{TRAIN[1]}'
       put_text(f'{NORTH}/cat/0.gif'),
       r'cat/0.gif is no PNG or JPEG file \(.png, .jpg, .jpeg\).*convert',
     ),
-    (make(f'{NORTH}/cat/0'), 'cat/0 is no PNG or JPEG file.*move it away'),
+    (make(f'{NORTH}/cat/0'), 'cat/0 is one folder too many: put its'),
     (
       lambda folder: (folder / NORTH / 'cat/9.png').symlink_to('nowhere'),
       'cat/9.png is no PNG',

@@ -123,7 +123,7 @@ def npz(**arrays):
       '[4, 5, 1]; resize or convert them',
     ),
     ('a.npy', npy(np.full((1, 4, 5), 255.0)), '255 to 255; give uint8'),
-    ('a.npy', npy(np.full((1, 4, 5), np.nan)), 'from nan'),
+    ('a.npy', npy(np.full((1, 4, 5), np.nan)), '20 pixels that are NaN'),
     ('a.png', lambda p: p.write_bytes(b'\x89PNG'), 'neither a PNG nor a'),
     ('a.png', lambda p: png(p, format='GIF'), 'neither a PNG nor a JPEG'),
     ('a.png', lambda p: png(p, np.zeros((9, 5), np.uint8)), 'of [9, 5, 1]'),

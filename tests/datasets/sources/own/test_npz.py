@@ -183,8 +183,38 @@ def test_classes_may_have_names(folder):
   assert load(folder).class_names == ('cat', 'dog', 'Käfer')
   write(folder, 'train', class_names=np.array(['cat', 'dog', 'dog']))
   refused(folder, 'class_names', '2 of them', 'a name of its own')
+  write(folder, 'train', class_names=np.array(['cat', '', 'dog']))
+  refused(folder, 'class_names', '2 of them', 'a name of its own')
   write(folder, 'train', class_names=np.array(['cat', 'dog']))
   refused(folder, 'train.npz: labels', '0..2', 'from 0 to 1')
+
+
+def test_all_files_number_the_same_names(folder):
+  names = np.array(['cow', 'cat', 'dog'])
+  for splits in (['train'], ['test'], ['train', 'test']):
+    for split in ('train', 'test'):
+      write(folder, split, class_names=names if split in splits else None)
+    assert load(folder).class_names == ('cow', 'cat', 'dog')
+  write(folder, 'server', class_names=names[[1, 0, 2]])
+  refused(folder, 'server.npz: class_names', 'cat, cow, dog, where', 'cow, cat')
+
+
+@pytest.mark.parametrize('split', ['train', 'test', 'server'])
+@pytest.mark.parametrize('label', ['bird', '0'])
+def test_words_that_are_no_names_of_classes(folder, split, label):
+  names = np.array(['cow', 'cat', 'dog'])
+  for name in ('train', 'test', 'server'):
+    labels = np.where(LABELS == 1, ' ', names[LABELS])
+    if name != 'train':
+      labels = names[LABELS]
+    if name == split:
+      labels = np.where(LABELS == 2, label, labels)
+    write(folder, name, labels=labels, class_names=names)
+  refused(
+    folder, f'{split}.npz: labels: found {label!r} (image 2)', '(cow, cat, dog)'
+  )
+  write(folder, split, labels=names[LABELS], class_names=names)
+  np.testing.assert_array_equal(load(folder).test.labels, LABELS)
 
 
 def test_named_classes_are_what_they_are_called(folder):
@@ -251,7 +281,8 @@ def test_the_servers_own_examples(folder):
     ({'image': IMAGES}, ['image:', 'call it images']),
     ({'images': IMAGES / 1.0}, ['images', 'floats from 0 to', 'divide']),
     ({'images': IMAGES / 255 - 0.1}, ['images', 'floats from -0.1 to']),
-    ({'images': np.full([12, 6, 5], np.nan)}, ['images', 'from nan to nan']),
+    ({'images': np.full([12, 6, 5], np.nan)}, ['360 pixels that are NaN']),
+    ({'images': IMAGES / 255**2}, ['images', 'divided twice']),
     ({'images': IMAGES.astype(np.longdouble)}, ['images', 'float128']),
     ({'class_names': np.arange(3)}, ['class_names', 'int64', 'one for each']),
     ({'images': IMAGES.astype(np.int64)}, ['images', 'int64']),

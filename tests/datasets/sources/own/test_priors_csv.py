@@ -36,16 +36,18 @@ def test_a_mark_of_a_spreadsheet_is_no_part_of_the_name(tmp_path):
 @pytest.mark.parametrize(
   'lines, message',
   [
-    (['a,x,.5,.502'], 'line 2: the class priors sum to 1.002 instead of 1'),
-    (['a,x,.5,.5', '', 'a,y,.4,.6', 'a,z,1,1'], 'line 5: the class priors sum'),
-    (['a,x,50,50'], 'line 2.*shares, not percentages'),
-    (['a,x,1.5,-.5'], 'line 2.*at least 0'),
-    (['a,x,nan,1'], 'line 2.*at least 0'),
-    (['a,x,.5,half'], 'line 2.*not all numbers'),
-    (['a,x,.5'], 'line 2 has 3 fields under 4 columns'),
-    (['a,x,.5,.5', 'a,x,.4,.6'], "line 3: the set 'x' of 'a' has a second row"),
-    ([',x,.5,.5'], 'line 2: client_id or set_id is empty'),
-    ([], 'found 0 rows'),
+    (['a,x,.5,.502'], 'row 2: the class priors sum to 1.002 instead of 1'),
+    (['a,x,.5,.5', '', 'a,y,.4,.6', 'a,z,1,1'], 'row 4: the class priors sum'),
+    (['a,x,50,50'], 'row 2.*shares, not percentages'),
+    (['a,x,1.5,-.5'], 'row 2.*at least 0'),
+    (['a,x,nan,1'], 'row 2.*at least 0'),
+    (['a,x,.5,half'], "column 'well': found words"),
+    (['a,x,.5'], 'row 2 has 3 cells under 4 columns'),
+    (['a,x,.5,.5', 'a,x,.4,.6'], "row 3: the set 'x' of 'a' has a second row"),
+    ([',x,.5,.5'], 'row 2: client_id or set_id is empty'),
+    (['a,x,,1'], 'row 2.*nan.*at least 0'),
+    (['a,x,50%,50%'], "column 'ill': found .*'50%' in what looks like"),
+    ([], 'has no row'),
   ],
 )
 def test_bad_rows(tmp_path, lines, message, refusal):
@@ -54,22 +56,37 @@ def test_bad_rows(tmp_path, lines, message, refusal):
 
 
 @pytest.mark.parametrize(
-  'header',
+  'header, row, message',
   [
-    *('', 'client_id,set_id', 'client_id,set_id,ill', 'set_id,client_id,a,b'),
-    *('client_id,set_id,a,a', 'client_id,set_id,a,'),
+    ('client_id,set_id', 'a,x', 'columns are .*must be client_id'),
+    ('client_id,set_id,ill', 'a,x,1', 'columns are .*must be client_id'),
+    ('set_id,client_id,a,b', 'a,x,.5,.5', 'columns are .*must be client_id'),
+    ('client_id,set_id,1,1.0', 'a,x,.5,.5', 'a name of its own'),
+    ('client_id,set_id,a,a', 'a,x,.5,.5', 'two columns of one name'),
+    ('client_id,set_id,ill,ILL', 'a,x,.5,.5', 'two columns of one name'),
+    ('client_id,set_id,a,', 'a,x,.5,.5', 'a column without a name'),
   ],
 )
-def test_bad_headers(tmp_path, header):
-  with pytest.raises(ValueError, match='columns are .*must be client_id'):
-    read(tmp_path, 'a,x,.5,.5', header=header)
+def test_bad_headers(tmp_path, header, row, message):
+  with pytest.raises(ValueError, match=message):
+    read(tmp_path, row, header=header)
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-16'])
+def test_what_a_spreadsheet_writes(tmp_path, encoding):
+  text = 'client_id;set_id;ill;well\nb;x;0,25;0,75\n'
+  (tmp_path / 'priors.csv').write_text(text, encoding)
+  table = sets.read_priors(str(tmp_path / 'priors.csv'), 'client_id', 'set_id')
+  np.testing.assert_array_equal(table.rows['b', 'x'], [0.25, 0.75])
 
 
 def test_no_file_and_no_text(tmp_path):
-  with pytest.raises(ValueError, match='nowhere.csv: no readable CSV'):
+  with pytest.raises(
+    ValueError, match='nowhere.csv cannot be read.*no such file'
+  ):
     sets.read_priors(str(tmp_path / 'nowhere.csv'), 'a', 'b')
   (tmp_path / 'p.csv').write_bytes(b'\xff\xfe\x00')
-  with pytest.raises(ValueError, match='p.csv: no readable CSV'):
+  with pytest.raises(ValueError, match='p.csv is no|p.csv cannot be read'):
     sets.read_priors(str(tmp_path / 'p.csv'), 'a', 'b')
 
 
@@ -91,6 +108,13 @@ def test_names_are_equal_however_they_are_written(tmp_path):
   decomposed = 'mu\u0308nchen'
   found = table.sets_of([(decomposed, 'x'), ('m\u00fcnchen ', ' y')])
   assert found.client_index.tolist() == [0, 0]
+  assert found.set_index.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize('names', [('True', 'False'), ('True', 'x')])
+def test_sets_named_by_truth_values(tmp_path, names):
+  table = read(tmp_path, *(f'a,{name},.5,.5' for name in names))
+  found = table.sets_of([('a', name) for name in names])
   assert found.set_index.tolist() == [0, 1]
 
 

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from datasets.partition import partitions
+from datasets.records import source_report
 from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN
 
@@ -44,6 +45,9 @@ def test_npz_files(tmp_path):
   assert source.train.labels.tolist() == [UNKNOWN] * 5
   assert source.test.labels.tolist() == [0, 1, 1]
   assert source.num_classes == 2
+  assert source.title.endswith(
+    ': 5 train examples in 4 sets and 3 test examples'
+  )
   assert source.sets.class_names == ('ill', 'well')
   assert source.sets.client_names == ('b', 'a')
   assert source.sets.client_index.tolist() == [1, 0, 1, 0, 1]
@@ -68,8 +72,53 @@ def test_labels_and_table_are_part_of_the_version(tmp_path):
 
 
 @pytest.mark.parametrize(
+  'labels',
+  [
+    np.array([1, 0, -1, 1, 0]),
+    np.array(['well', 'ill', '', 'well', ' ill']),
+  ],
+)
+def test_labels_are_numbers_or_names(tmp_path, labels):
+  write_npz(
+    tmp_path, labels=labels, test={'labels': np.array(['ill', 'well', 'well'])}
+  )
+  source = load_npz(tmp_path)
+  assert source.train.labels.tolist() == [1, 0, UNKNOWN, 1, 0]
+  assert source.test.labels.tolist() == [0, 1, 1]
+
+
+def test_what_is_told_of_sets(tmp_path):
+  """A class that test lacks, and labels against the priors."""
+  rng = np.random.default_rng(1)
+  sets = np.arange(60) % 2
+  labels = np.where(rng.random(60) < np.array([0.8, 0.4])[sets], 1, 0)
+  more = {
+    'images': rng.integers(0, 256, (60, 4, 4), dtype=np.uint8),
+    'client_id': np.full(60, 'a'),
+    'set_id': sets,
+    'test': {'labels': np.array([0, 1, 1])},
+    'csv': 'client_id,set_id,ill,well\na,0,.2,.8\na,1,.6,.4\n',
+  }
+
+  def told(**changes):
+    write_npz(tmp_path, **(more | changes))
+    return ' '.join(source_report.oddities(load_npz(tmp_path)))
+
+  assert told(labels=labels) == told(labels=None) == ''
+  assert (
+    'Labels well of train are as frequent in sets as the priors say of '
+    in (told(labels=1 - labels))
+  )
+  few = {'labels': np.array([0, 0, 0])}
+  assert told(test=few).startswith('test has no example of well')
+
+
+@pytest.mark.parametrize(
   'changes, message',
   [
+    ({'labels': np.array(['ill', 'well', 'x', '', ''])}, 'no name of a class'),
+    ({'labels': np.array([0, 255, 1, 1, 1], 'u1')}, 'what -1 becomes in uint8'),
+    ({'test': {'labels': np.array([0, -1, 1])}}, '1 of 3 without a label'),
     ({'set_id': None}, 'there must be images, client_id and set_id'),
     ({'set_id': np.arange(4)}, 'there are 5 images'),
     ({'set_id': np.arange(5) / 2}, 'set_id: found float64'),

@@ -1,0 +1,253 @@
+"""A network of a user's own, which a function of theirs builds.
+
+What cannot be trained is refused in one sentence, which says what to write in
+that function: whoever names it cannot give arguments of `from_keras`.
+"""
+
+import dataclasses
+import inspect
+import logging
+import pathlib
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tff_ssl import user_modules
+from tff_ssl.models import functional, keras_template, split, structures
+
+_PROBED = 8
+_ROUNDING = 1e-2  # That of bfloat16.
+_DRAWN = '_tff_ssl_drawn'
+
+
+def build(
+  name: str, input_shape, num_classes: int, norm: str, num_tokens: int | None
+) -> functional.FunctionalModel:
+  """Builds the model of a function; see `tff_ssl.models.build`.
+
+  Weights that the function loads or sets are kept, whatever the seed, and a
+  line says so; all others are drawn from the seed.
+
+  Args:
+    name: 'module:FUNCTION'.
+    input_shape: Of one example.
+    num_classes: Number of classes.
+    norm: 'none', 'batch' or 'group'.
+    num_tokens: For texts, how many numbers words may have.
+
+  Raises:
+    ValueError: If the function fails, or its model cannot be used.
+  """
+  said = f'model={name!r}'
+  function = user_modules.load('model', name)
+  more = {} if num_tokens is None else {'num_tokens': num_tokens}
+  arguments = (tuple(input_shape), num_classes, norm)
+  _check_signature(said, function, arguments, more)
+  try:
+    with tf.variable_creator_scope(_remember):
+      built = function(*arguments, **more)
+  except Exception as error:  # Whatever a user's code raises.
+    raise ValueError(
+      f'{said} stops at {user_modules.describe(error)}: repair that.'
+    ) from error
+  end = f'let it end in a Dense({num_classes}) layer without activation'
+  dtype = tf.float32 if num_tokens is None else tf.int32
+  spec = tf.TensorSpec([None, *input_shape], dtype)
+  if isinstance(built, functional.FunctionalModel):
+    model = built
+  else:
+
+    def build_again():
+      return function(*arguments, **more)
+
+    model = _of_keras(said, built, build_again, spec, end)
+  _check_input(said, model, spec)
+  try:
+    outputs = split.features_spec(model).shape
+  except ValueError as error:
+    raise ValueError(f'{said}: {error}') from error
+  if outputs[1:] != (num_classes,):
+    raise ValueError(
+      f'{said} gives outputs of shape {list(outputs)}, but the data have '
+      f'{num_classes} classes: {end}.'
+    )
+  _check_logits(said, model, spec, num_tokens, end)
+  return model
+
+
+def _check_signature(said, function, arguments, more) -> None:
+  try:
+    signature = inspect.signature(function)
+  except ValueError:
+    return  # Not every function of C has one.
+  try:
+    signature.bind(*arguments, **more)
+  except TypeError as error:
+    taken = ', '.join(['input_shape', 'num_classes', 'norm', *more])
+    raise ValueError(
+      f'{said} cannot be called with {taken} ({error}): begin it with '
+      f'def {function.__name__}({taken}).'
+    ) from error
+
+
+def _remember(next_creator, **kwargs) -> tf.Variable:
+  """Makes a variable that knows what its initialiser drew."""
+  variable = next_creator(**kwargs)
+  if tf.executing_eagerly():
+    setattr(variable, _DRAWN, variable.numpy())
+  return variable
+
+
+def _of_keras(
+  said: str,
+  built,
+  build_again: Callable[[], tf.keras.Model],
+  spec: tf.TensorSpec,
+  end: str,
+) -> functional.FunctionalModel:
+  """Converts what a function returned."""
+  if not isinstance(built, tf.keras.Model):
+    raise ValueError(
+      f'{said} returned a {type(built).__name__}: let it return a '
+      'tf.keras.Model, such as keras.Sequential([keras.Input(shape='
+      'input_shape), ...]).'
+    )
+  keras_template.warn_of_rescaling(built)
+  try:
+    if not built.built:
+      with tf.variable_creator_scope(_remember):
+        built(tf.keras.Input(spec.shape[1:], dtype=spec.dtype))
+    model = _converted(built, build_again, spec)
+  except keras_template.NoLogitsError as error:
+    raise ValueError(
+      f'{said} returned a model that ends in a softmax or a sigmoid, but the '
+      f'objectives take logits: leave it out, and {end}.'
+    ) from error
+  except Exception as error:  # Keras raises errors of many types.
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    if pathlib.Path(last).parent == pathlib.Path(__file__).parent:
+      raise ValueError(f'{said}: {error}') from error
+    raise ValueError(
+      f'{said} returned a model that cannot be used '
+      f'({type(error).__name__}: {" ".join(str(error).split())[:200]}). Let it '
+      'begin with keras.Input(shape=input_shape), and consist of layers of '
+      'tf.keras.'
+    ) from error
+  return _with_given_weights(said, built, model)
+
+
+def _converted(built, build_again, spec) -> functional.FunctionalModel:
+  if getattr(built, 'inputs', None):
+    try:
+      return functional.from_keras(built)
+    except keras_template.NoLogitsError:
+      raise
+    except ValueError:
+      pass  # Maybe of layers that Keras cannot clone.
+  return functional.from_keras(build_again, spec)
+
+
+def _with_given_weights(said, built, model) -> functional.FunctionalModel:
+  """Lets training begin with the weights that the function has set."""
+  fixed = {
+    id(weight)
+    for layer in keras_template.adaptable_layers(built)
+    for weight in layer.weights
+  }
+  weights = [
+    weight
+    for weight in (*built.trainable_weights, *built.non_trainable_weights)
+    if id(weight) not in fixed
+  ]
+  given = [_if_set(weight) for weight in weights]
+  count = sum(array is not None for array in given)
+  if not count:
+    return model
+  specs = [*model.weights_spec.trainable, *model.weights_spec.non_trainable]
+  if [spec.shape for spec in specs] != [weight.shape for weight in weights]:
+    raise ValueError(
+      f'{said} sets weights of its model, whose layers are built later or '
+      'share some: return a model of layers that is built.'
+    )
+  logging.getLogger(__name__).warning(
+    '%s: %d of %d weights begin as the function sets them, whatever the seed; '
+    'all others are drawn from it.',
+    *(said, count, len(given)),
+  )
+
+  def draw(seed):
+    drawn = model.initial_weights(seed)
+    flat = [*drawn.trainable, *drawn.non_trainable]
+    mixed = [
+      own if array is None else array.copy()
+      for own, array in zip(flat, given, strict=True)
+    ]
+    end = len(drawn.trainable)
+    return functional.ModelWeights(mixed[:end], mixed[end:])
+
+  return dataclasses.replace(model, initial_weights=draw)
+
+
+def _if_set(weight) -> np.ndarray | None:
+  """Returns the value of a weight, `None` if its initialiser drew it."""
+  # Under mixed precision Keras wraps a variable in one that casts.
+  variable = getattr(weight, '_variable', weight)
+  value = variable.numpy()
+  # One that was loaded as a whole knows of no draw.
+  drawn = getattr(variable, _DRAWN, None)
+  same = drawn is not None and np.array_equal(drawn, value, equal_nan=True)
+  return None if same else value
+
+
+def _check_input(said, model, spec) -> None:
+  found = model.input_spec
+  if (
+    isinstance(found, tf.TensorSpec)
+    and found.dtype == spec.dtype
+    and found.shape.is_compatible_with(spec.shape)
+  ):
+    return
+  kind = '' if spec.dtype == tf.float32 else f", dtype='{spec.dtype.name}'"
+  taken = structures.describe(found)
+  if isinstance(found, tf.TensorSpec):
+    taken = f'{found.dtype.name} {taken}'
+  kind = '' if spec.dtype == tf.float32 else f", dtype='{spec.dtype.name}'"
+  raise ValueError(
+    f'{said} takes {taken}, but examples are {spec.dtype.name} '
+    f'{structures.describe(spec)}: let it begin with '
+    f'keras.Input(shape=input_shape{kind}) alone.'
+  )
+
+
+def _check_logits(said, model, spec, num_tokens, end) -> None:
+  """Refuses probabilities, with which training goes on and learns little.
+
+  An activation at the end is seen without a number; here, one further up is.
+  """
+  rng = np.random.default_rng(0)
+  shape = [_PROBED, *spec.shape[1:]]
+  batch = (
+    rng.normal(size=shape)
+    if num_tokens is None
+    else rng.integers(0, num_tokens, shape)
+  )
+  trainable, others = model.initial_weights(0)
+  # Logits sum to 1 by chance, but hardly with other weights again.
+  for noise in (0, 0.3):
+    moved = [
+      (array + noise * rng.normal(size=array.shape)).astype(array.dtype)
+      for array in trainable
+    ]
+    outputs, _ = model.predict(
+      moved, others, tf.constant(batch, spec.dtype), training=False
+    )
+    outputs = tf.cast(outputs, tf.float32).numpy()
+    sums = outputs.sum(axis=1)
+    if outputs.min() < 0 or not np.allclose(sums, 1, atol=_ROUNDING):
+      return
+  raise ValueError(
+    f'{said} gives outputs that are not negative and sum to 1, probabilities, '
+    f'but the objectives take logits: leave the softmax out, and {end}.'
+  )
