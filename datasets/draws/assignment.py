@@ -130,7 +130,7 @@ class Assignment:
       never take part.
     labelled_indices: `int64 [L]`, ascending, the subset of `examples` whose
       labels the clients know. It is empty unless they know some labels and not
-      others (`labelled_clients`, `label_masks`).
+      others (`client_labels`).
   """
 
   server_indices: np.ndarray

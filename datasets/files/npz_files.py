@@ -3,6 +3,8 @@
 Nothing is unpickled. The declarations in the zip directory and in the array
 headers are checked first, because NumPy allocates the memory that a header
 declares before it reads.
+
+Arrays that were decoded are kept in npz files that hold their own digest.
 """
 
 import contextlib
@@ -15,13 +17,17 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
 import psutil
+from absl import logging
+
+from tff_ssl import whole_files
 
 MAX_BYTES = 4 * 10**9
+DIGEST = 'sha256'
 
 # The shape and dtype that the header of each key declares.
 Headers = dict[str, tuple[tuple[int, ...], np.dtype]]
@@ -301,3 +307,39 @@ def digest(paths: Iterable[str]) -> str:
       together.update(os.path.basename(path).encode() + b'\0')
       together.update(hashlib.file_digest(stream, 'sha256').digest())
   return together.hexdigest()[:16]
+
+
+def keep(path: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """Writes arrays by name atomically, and returns what `kept` will.
+
+  They are a cache, whose folder is created when needed.
+  """
+  arrays = {**arrays, DIGEST: _digest_of(arrays)}
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with whole_files.replacing(path) as stream:
+    np.savez(stream, **arrays)
+  return arrays
+
+
+def kept(path: str) -> dict[str, np.ndarray] | None:
+  """Returns the arrays of such a file, or `None` if it is absent or damaged."""
+  if not os.path.isfile(path):
+    return None
+  try:
+    with np.load(path, allow_pickle=False) as archive:
+      arrays = dict(archive)
+    sound = np.array_equal(arrays[DIGEST], _digest_of(arrays))
+  except (zipfile.BadZipFile, EOFError, KeyError, OSError, ValueError):
+    sound = False
+  if sound:
+    return arrays
+  logging.warning('%s is damaged; it is decoded anew.', path)
+  return None
+
+
+def _digest_of(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+  digest = hashlib.sha256()
+  for key in sorted(arrays.keys() - {DIGEST}):
+    digest.update(f'{key} {arrays[key].dtype} {arrays[key].shape}'.encode())
+    digest.update(np.ascontiguousarray(arrays[key]).data)
+  return np.frombuffer(digest.digest(), np.uint8)

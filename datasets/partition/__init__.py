@@ -1,4 +1,4 @@
-"""Who holds which training example: one file for each way to split a source.
+"""Who holds which training example: one file for each kind of partition.
 
 May import `datasets.sources` and `datasets.draws`.
 """

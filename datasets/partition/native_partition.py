@@ -1,4 +1,7 @@
-"""The natural partition: each owner of examples is one client."""
+"""The natural partition: each owner of examples is one client.
+
+In the pooled one, a single client owns all data: central training.
+"""
 
 import dataclasses
 
@@ -112,6 +115,21 @@ def native_partition(
   )
 
 
+def pooled_partition(
+  source: Source, *, server_examples: int, seed: int
+) -> assignment.Assignment:
+  """Assigns to one client all examples beside a class-uniform server set."""
+  labels = source.train.labels
+  server = assignment.draw_server_set(
+    labels, source.num_classes, server_examples, seed
+  )
+  owner = np.zeros(len(labels), np.int64)
+  owner[server] = assignment.NOBODY
+  return assignment.from_owners(
+    owner, assignment.numbered_names(1), server, seed
+  )
+
+
 def _owners(client_ids):
   """Returns the sorted ids, and the index of each example's owner in them."""
   ids = client_ids.tolist()
@@ -160,4 +178,11 @@ SPEC = PartitionSpec(
   server_settings=(SERVER_WRITERS.name,),
   # A data set's default number is meant for artificial clients.
   overrides=lambda values, given: {NUM_CLIENTS.name: None},
+)
+POOLED = PartitionSpec(
+  name='pooled',
+  summary='one client with all the data',
+  build=pooled_partition,
+  # A single client takes part, so there is nothing to average.
+  overrides=lambda values, given: {'clients_per_round': 1, 'num_groups': 1},
 )

@@ -10,21 +10,17 @@ import numpy as np
 
 from datasets.draws import (
   assignment,
-  label_masks,
-  labelled_clients,
+  client_labels,
   set_assignment,
   shared_examples,
 )
 from datasets.draws.assignment import SEED, SERVER_EXAMPLES, Assignment
-from datasets.draws.label_masks import LABELLED_FRACTION, MASK, MASK_RATIO
-from datasets.draws.labelled_clients import LABELLED_EXAMPLES
+from datasets.draws.client_labels import LABELLED_EXAMPLES, MASK_RATIO
 from datasets.draws.set_assignment import SetAssignment
 from datasets.draws.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.partition import (
   dirichlet_partition,
   native_partition,
-  own_sets,
-  pooled_partition,
   r_partition,
   u_sets,
 )
@@ -40,9 +36,9 @@ PARTITIONS: dict[str, PartitionSpec] = {
     r_partition.SPEC,
     dirichlet_partition.SPEC,
     native_partition.SPEC,
-    pooled_partition.SPEC,
-    u_sets.SPEC,
-    own_sets.SPEC,
+    native_partition.POOLED,
+    u_sets.DRAWN,
+    u_sets.OWN,
   )
 }
 
@@ -51,8 +47,8 @@ SETTINGS: tuple[Setting, ...] = (
   SERVER_EXAMPLES,
   LABELLED_EXAMPLES,
   MASK_RATIO,
-  LABELLED_FRACTION,
-  MASK,
+  client_labels.LABELLED_FRACTION,
+  client_labels.MASK,
   SHARED_FRACTION,
   SHARED_SHARE,
 )
@@ -157,11 +153,11 @@ def build(
       says which examples are the server's (`Source.server`), it is their
       number, or 0 if the server takes no part.
     labelled_examples: N_s, if the clients have these labels instead of the
-      server (`labelled_clients`). The examples are drawn like the server's, and
+      server (`client_labels`). The examples are drawn like the server's, and
       the clients get equal shares of them. Clients that own their examples
       label some of these, and nobody is held out.
     mask_ratio: The share in [0, 1] of each client's labels that is hidden
-      (`label_masks`). It needs known labels and excludes `labelled_examples`.
+      (`client_labels`). It needs known labels and excludes `labelled_examples`.
       An example in several sets counts once. `None` means no mask. It is not
       among `arguments` then, so that partitions without a mask keep their
       digest.
@@ -370,7 +366,7 @@ def _with_labels_at_clients(
   """Draws a partition with a few labels at the clients, none at the server."""
   labels = source.train.labels
   if spec.needs_client_ids:
-    return labelled_clients.label_own_examples(
+    return client_labels.label_own_examples(
       _draw(spec, source, own, 0, seed),
       labels,
       source.num_classes,
@@ -385,7 +381,7 @@ def _with_labels_at_clients(
     # The user gave `labelled_examples`, so the message must name that.
     text = str(error).replace(SERVER_EXAMPLES.name, LABELLED_EXAMPLES.name)
     raise ValueError(text) from error
-  return labelled_clients.deal_server_set(held, labels, seed)
+  return client_labels.deal_server_set(held, labels, seed)
 
 
 def _hide_labels(
@@ -393,7 +389,7 @@ def _hide_labels(
 ) -> Assignment:
   """Hides a share of each client's labels."""
   labels = source.train.labels
-  label_masks.check_all_known(source.name, labels[held.examples], mask_ratio)
+  client_labels.check_all_known(source.name, labels[held.examples], mask_ratio)
   if isinstance(held, SetAssignment):
     return set_assignment.mask_labels(held, len(labels), mask_ratio, seed)
-  return label_masks.mask_labels(held, mask_ratio, seed)
+  return client_labels.mask_labels(held, mask_ratio, seed)

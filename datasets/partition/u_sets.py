@@ -1,4 +1,4 @@
-"""Sets of known class priors, drawn from labelled data (FedUL, Section 4)."""
+"""Sets of known class priors: drawn (FedUL, Section 4), or given."""
 
 import dataclasses
 import functools
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets.draws import assignment, set_assignment, told_priors, u_set_draws
+from datasets.draws import assignment, set_assignment, u_set_draws
 from datasets.draws.set_assignment import SetAssignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import Source
@@ -105,8 +105,8 @@ def u_sets(  # noqa: PLR0913
   u_set_recipe: str = U_SET_RECIPE.default,
   set_repeats: str | None = None,
   known_priors: str = KNOWN_PRIORS.default,
-  prior_noise: float = told_priors.PRIOR_NOISE.default,
-  noise_formula: str = told_priors.NOISE_FORMULA.default,
+  prior_noise: float = set_assignment.PRIOR_NOISE.default,
+  noise_formula: str = set_assignment.NOISE_FORMULA.default,
   seed: int,
 ) -> SetAssignment:
   """Draws sets of given class priors and hides the labels.
@@ -134,7 +134,7 @@ def u_sets(  # noqa: PLR0913
   )
   client_names = assignment.numbered_names(num_clients)
   try:
-    told = told_priors.as_told(
+    told = set_assignment.told_priors(
       set_assignment.stack_priors(known),
       client_names,
       source.class_names,
@@ -150,6 +150,40 @@ def u_sets(  # noqa: PLR0913
       '(client_examples), more sets (sets_per_client) or another seed.'
     ) from error
   return set_assignment.lay_out(drawn.sets, told, client_names, seed)
+
+
+def own_sets(
+  source: Source,
+  *,
+  prior_noise: float = set_assignment.PRIOR_NOISE.default,
+  noise_formula: str = set_assignment.NOISE_FORMULA.default,
+  seed: int,
+) -> SetAssignment:
+  """Uses the sets of the data; priors may get noise (FedUL, Section 4.2)."""
+  own = source.sets
+  if own is None:
+    raise ValueError(
+      f"partition='own_sets' needs data with sets, but source {source.name!r} "
+      'has none: choose --partition=u_sets.'
+    )
+  numbers = own.class_priors.any(axis=2).sum(axis=1)
+  sets = [
+    [
+      np.flatnonzero((own.client_index == client) & (own.set_index == number))
+      for number in range(numbers[client])
+    ]
+    for client in range(len(own.client_names))
+  ]
+  priors = [p[:m] for p, m in zip(own.class_priors, numbers, strict=True)]
+  told = set_assignment.told_priors(
+    set_assignment.stack_priors(priors),
+    own.client_names,
+    own.class_names,
+    prior_noise=prior_noise,
+    noise_formula=noise_formula,
+    seed=seed,
+  )
+  return set_assignment.lay_out(sets, told, own.client_names, seed)
 
 
 def _check_classes(source: Source, fewest_sets: int) -> None:
@@ -176,7 +210,7 @@ def _usual_repeats(recipe: str) -> str:
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:
   """Fills in derived settings and checks that the settings fit each other."""
-  told_priors.checked(settings)
+  set_assignment.checked_noise(settings)
   numbers = numbers_of_sets(
     settings[SETS_PER_CLIENT.name], settings[NUM_CLIENTS.name]
   )
@@ -201,7 +235,7 @@ def _overrides(
   }
 
 
-SPEC = PartitionSpec(
+DRAWN = PartitionSpec(
   name='u_sets',
   summary='sets of known class priors, without labels',
   build=u_sets,
@@ -213,12 +247,21 @@ SPEC = PartitionSpec(
     U_SET_RECIPE,
     SET_REPEATS,
     KNOWN_PRIORS,
-    told_priors.PRIOR_NOISE,
-    told_priors.NOISE_FORMULA,
+    set_assignment.PRIOR_NOISE,
+    set_assignment.NOISE_FORMULA,
   ),
   in_sets=True,
   deals_test=True,
   needs_labels=lambda settings: True,
   complete=_complete,
   overrides=_overrides,
+)
+OWN = PartitionSpec(
+  name='own_sets',
+  summary='the sets of the data',
+  build=own_sets,
+  settings=(set_assignment.PRIOR_NOISE, set_assignment.NOISE_FORMULA),
+  in_sets=True,
+  needs_sets=True,
+  complete=set_assignment.checked_noise,
 )

@@ -11,8 +11,8 @@ import stat
 
 import numpy as np
 
-from datasets.draws import label_masks
-from datasets.draws.label_masks import FIXED, REDRAWN
+from datasets.draws import client_labels
+from datasets.draws.client_labels import FIXED, REDRAWN
 from datasets.files import npz_files
 from datasets.partition.built_partition import Partition, SetPartition
 from tff_ssl import whole_files
@@ -71,7 +71,7 @@ def labels_per_client(
     minlength=partition.num_clients,
   )
   if redrawn_ratio is not None:
-    counts = counts - label_masks.num_masked(counts, redrawn_ratio)
+    counts = counts - client_labels.num_masked(counts, redrawn_ratio)
   return counts
 
 

@@ -31,11 +31,6 @@ SOURCES: dict[str, SourceSpec] = {
 }
 
 
-def names() -> list[str]:
-  """Returns the names in `SOURCES`, in the order of the catalogue."""
-  return list(SOURCES)
-
-
 def find(name: str) -> SourceSpec:
   """Returns the source of a name, or a user's own, `module:NAME`."""
   if name in SOURCES:

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from datasets.files import decoded_arrays, downloads
+from datasets.files import downloads, npz_files
 from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
@@ -120,7 +120,7 @@ def load(
   path = located = _locate(data_dir)
   cache = os.path.join(cache_dir, 'emnist', _identity(path))
   decoded_path = os.path.join(cache, f'{content.key}-{_DECODING}.npz')
-  arrays = decoded_arrays.read(decoded_path)
+  arrays = npz_files.kept(decoded_path)
   if arrays is None:
     if path.endswith('.lzma'):
       path = _unpack(path, os.path.join(cache, FILE_NAME))
@@ -134,7 +134,7 @@ def load(
         f'{" and ".join(content.splits)}); take only_digits=True '
         "(--emnist_only_digits=true), or put TFF's own file there."
       ) from error
-    arrays = decoded_arrays.write(decoded_path, decoded)
+    arrays = npz_files.keep(decoded_path, decoded)
   return _as_source(arrays, content)
 
 
@@ -285,7 +285,7 @@ def _as_source(arrays: dict[str, np.ndarray], content: Content) -> Source:
       f', not the public {content.public_writers:,} writers, {whole_train:,} '
       f'and {whole_test:,}'
     )
-  digest = arrays[decoded_arrays.DIGEST].tobytes().hex()[:12]
+  digest = arrays[npz_files.DIGEST].tobytes().hex()[:12]
   return Source(
     name='emnist',
     version=f'tff-emnist-{content.key}-{found[0]}+{found[1]}-{digest}',

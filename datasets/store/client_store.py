@@ -353,7 +353,7 @@ def _check_all_known(source: Source, partition: Partition):
     raise ValueError(
       f"{unknown:,} of the clients' images in {source.name} have no label, "
       f'and labelled={AT_CLIENTS!r} needs all: take the partition of '
-      f'label_masks.keep_known with labelled={DEALT!r}, or choose a process '
+      f'client_labels.keep_known with labelled={DEALT!r}, or choose a process '
       'that needs no labels at the clients.'
     )
 

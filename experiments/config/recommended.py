@@ -7,7 +7,7 @@ user's own data, only the labels themselves do, which are read elsewhere.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from datasets.draws import label_masks
+from datasets.draws import client_labels
 from datasets.partition import native_partition
 from experiments.config import parts_of_run
 from tff_ssl import user_modules
@@ -16,8 +16,8 @@ from tff_ssl.algorithms import recommendation
 NAME = 'recommended'
 # Where whoever gives one of these says that the labels are.
 _SAID = {
-  label_masks.LABELLED_FRACTION.name: 'clients',
-  label_masks.MASK_RATIO.name: 'clients',
+  client_labels.LABELLED_FRACTION.name: 'clients',
+  client_labels.MASK_RATIO.name: 'clients',
   'server_examples': 'server',
   native_partition.SERVER_WRITERS.name: 'server',
 }

@@ -9,7 +9,7 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from datasets.draws import label_masks
+from datasets.draws import client_labels
 from experiments.config import (
   cluster_settings,
   conflicts,
@@ -23,7 +23,7 @@ from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
 from tff_ssl.setting import Scope, Setting
 
-_FRACTION = label_masks.LABELLED_FRACTION
+_FRACTION = client_labels.LABELLED_FRACTION
 _ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import class_weight
 
-from datasets.draws import label_masks
-from datasets.draws.label_masks import MASK_RATIO
+from datasets.draws import client_labels
+from datasets.draws.client_labels import MASK_RATIO
 from datasets.partition import partitions
 from datasets.partition.built_partition import Partition
 from datasets.records import (
@@ -299,7 +299,7 @@ def _prepare(request) -> RunData:
   request, notes = _with_known_labels(request, source)
   partition = _partition(request, source)
   partition, labels_at = _labelled(request, source, partition)
-  is_redrawn = request.mask == label_masks.REDRAWN
+  is_redrawn = request.mask == client_labels.REDRAWN
   conflicts.check_has_unlabelled(
     request.pretraining_images,
     is_redrawn or labels_at != split_manifest.AT_CLIENTS,
@@ -369,7 +369,7 @@ def _split(request, source) -> Source:
 
 def _partition(request, source) -> Partition:
   """Returns the partition, which has clients enough for the run."""
-  is_fixed = request.mask == label_masks.FIXED
+  is_fixed = request.mask == client_labels.FIXED
   partition = partitions.build(
     request.partition,
     source,
@@ -390,18 +390,18 @@ def _partition(request, source) -> Partition:
 def _labelled(request, source, partition) -> tuple[Partition, str]:
   """Returns the partition and whose labels training sees (`RunData`)."""
   labels_at, labels = request.labels_at, source.training.labels
-  if request.mask == label_masks.FIXED:
+  if request.mask == client_labels.FIXED:
     labels_at = split_manifest.DEALT
   if labels_at != split_manifest.AT_CLIENTS or (
     (labels[partition.examples] != UNKNOWN).all()
   ):
     return partition, labels_at
-  if request.mask == label_masks.REDRAWN:
-    label_masks.check_all_known(
+  if request.mask == client_labels.REDRAWN:
+    client_labels.check_all_known(
       source.name, labels[partition.examples], request.mask_ratio
     )
   # Some labels are unknown to everyone: that is the mask of the data set.
-  return label_masks.keep_known(partition, labels), split_manifest.DEALT
+  return client_labels.keep_known(partition, labels), split_manifest.DEALT
 
 
 def write_records(data: RunData, folder) -> None:

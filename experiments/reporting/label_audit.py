@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.draws.label_masks import REDRAWN
+from datasets.draws.client_labels import REDRAWN
 from datasets.partition.built_partition import Partition
 from datasets.records import split_manifest
 from experiments.config import parts_of_run

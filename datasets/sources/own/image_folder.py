@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from datasets.files import decoded_arrays, image_files, npz_files
+from datasets.files import image_files, npz_files
 from datasets.sources import run_profiles
 from datasets.sources.own import npz, rows
 from datasets.sources.own.rows import SERVER, TEST, TRAIN, VALIDATION, Rows
@@ -152,11 +152,11 @@ def _images(
 ) -> np.ndarray:
   """Returns the images of all splits, decoded or from the cache."""
   path = os.path.join(cache_dir, 'image_folder', f'{digest}.npz')
-  arrays = decoded_arrays.read(path)
+  arrays = npz_files.kept(path)
   if arrays is None:
     files = [file for own in found.values() for file in own.examples]
     images = image_files.read_squares(files, side)
-    arrays = decoded_arrays.write(path, {'images': images})
+    arrays = npz_files.keep(path, {'images': images})
   return arrays['images']
 
 

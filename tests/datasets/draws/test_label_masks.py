@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from datasets.draws import label_masks
+from datasets.draws import client_labels
 from datasets.partition import partitions
 from datasets.records import split_manifest
 from datasets.sources.source import Source, Split
@@ -61,7 +61,7 @@ def labels_of(partition):
 def test_counts(sized, ratio):
   sizes = [1, 2, 9, 20, 50, 100, 132]
   by_hand = [min(int(ratio * n), n - 1) for n in sizes]
-  counts = label_masks.num_masked(np.array(sizes, np.int32), ratio)
+  counts = client_labels.num_masked(np.array(sizes, np.int32), ratio)
   assert counts.dtype == np.int64
   assert counts.tolist() == by_hand
   partition = partitions.build('native', sized(sizes), seed=0, mask_ratio=ratio)
@@ -69,16 +69,16 @@ def test_counts(sized, ratio):
 
 
 def test_counts_worked_by_hand():
-  counts = lambda ratio: label_masks.num_masked(
+  counts = lambda ratio: client_labels.num_masked(
     np.array([[1, 9], [100, 132]]), ratio
   ).tolist()
   assert counts(0.8) == [[0, 7], [80, 105]]
   assert counts(0.99) == [[0, 8], [99, 130]]
   assert counts(1.0) == [[0, 8], [99, 131]]
   # A client without examples has none to hide.
-  assert label_masks.num_masked(0, 0.5) == 0
+  assert client_labels.num_masked(0, 0.5) == 0
   # Below 1 by one bit: the product is rounded to n.
-  assert label_masks.num_masked(100, math.nextafter(1, 0)) == 99
+  assert client_labels.num_masked(100, math.nextafter(1, 0)) == 99
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -208,7 +208,7 @@ def test_refusals(source, arguments, message, refusal):
 )
 def test_counts_of_bad_input_are_refused(n, ratio, error, message):
   with pytest.raises(error, match=message):
-    label_masks.num_masked(n, ratio)
+    client_labels.num_masked(n, ratio)
 
 
 def test_labels_that_there_are_make_the_mask(source):
@@ -218,22 +218,22 @@ def test_labels_that_there_are_make_the_mask(source):
     source, train=dataclasses.replace(source.train, labels=labels)
   )
   held = partitions.build('native', partly, seed=0)
-  kept = label_masks.keep_known(held, labels)
+  kept = client_labels.keep_known(held, labels)
   np.testing.assert_array_equal(kept.labelled_indices, np.arange(0, 200, 3))
   np.testing.assert_array_equal(kept.examples, held.examples)
   nobody = np.full(200, -1)
   with pytest.raises(ValueError, match='none of the .* 200 examples'):
-    label_masks.keep_known(held, nobody)
+    client_labels.keep_known(held, nobody)
 
 
 def test_the_share_that_is_left():
-  assert label_masks.hidden_share(0.1) == 0.9
-  assert label_masks.LABELLED_FRACTION.parse(1.0) == 0
+  assert client_labels.hidden_share(0.1) == 0.9
+  assert client_labels.LABELLED_FRACTION.parse(1.0) == 0
   for wrong in (0.0, 1.2):
     with pytest.raises(ValueError, match=f'labelled_fraction .* is {wrong}'):
-      label_masks.hidden_share(wrong)
+      client_labels.hidden_share(wrong)
 
 
 def test_which_labels_are_hidden_matters_where_some_are():
-  assert '--mask_ratio=0' in label_masks.MASK.why_unused({'mask_ratio': 0.0})
-  assert label_masks.MASK.why_unused({'mask_ratio': 0.5}) is None
+  assert '--mask_ratio=0' in client_labels.MASK.why_unused({'mask_ratio': 0.0})
+  assert client_labels.MASK.why_unused({'mask_ratio': 0.5}) is None

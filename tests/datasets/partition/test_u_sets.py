@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datasets.draws import label_masks
+from datasets.draws import client_labels
 from datasets.partition import partitions
 
 DRAWN = {'num_clients': 5, 'sets_per_client': 10}
@@ -188,7 +188,7 @@ def test_masks_are_of_different_examples(digits, set_repeats):
   for client in range(5):
     own = np.unique(partition.client_indices(client))
     labelled = np.isin(own, partition.labelled_indices).sum()
-    assert labelled == len(own) - label_masks.num_masked(len(own), 0.9)
+    assert labelled == len(own) - client_labels.num_masked(len(own), 0.9)
   plain = build(digits, set_repeats=set_repeats)
   np.testing.assert_array_equal(plain.examples, partition.examples)
 

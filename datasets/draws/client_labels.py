@@ -1,0 +1,218 @@
+"""Which labels clients know: a share of their own, or some that are dealt.
+
+A mask hides the labels of a share of each client's examples. This is the
+setting of "Label Hungry? Not Anymore: Towards Federated Semi-supervised
+Learning" (Hegde et al.): each client keeps a few labels at any mask ratio.
+Their code draws the mask anew in each epoch, so that clients see every label in
+time. A mask of this module is drawn once, which makes the task harder.
+
+Labels are dealt in the label-at-client setting in appendix H of Zhang et al.,
+"Improving Semi-supervised Federated Learning by Reducing the Gradient Diversity
+of Models" (arXiv:2008.11364). The N_s class-uniform labelled examples of the
+server belong to the clients there.
+
+Some data have labels for a part of the examples only. Clients then know these.
+"""
+
+import dataclasses
+import heapq
+
+import numpy as np
+
+from datasets.draws import assignment
+from datasets.sources.source import UNKNOWN
+from tff_ssl.setting import Setting, needs_process, unless
+
+FIXED, REDRAWN = 'fixed', 'redrawn'
+
+
+def hidden_share(labelled_fraction: float) -> float:
+  """Returns the mask ratio that leaves this share in (0, 1] of the labels."""
+  LABELLED_FRACTION.check(labelled_fraction)
+  # 1 - 0.9 is a little less than 0.1; users mean 0.1.
+  return round(1 - labelled_fraction, 12)
+
+
+_SOME_LABELS = needs_process(
+  'labels_at',
+  ', clients do not have all their labels',
+  'clients',
+  'a process whose clients have labels of their own',
+)
+
+MASK_RATIO = Setting(
+  'mask_ratio',
+  float,
+  "The share of each client's labels that is hidden; each keeps at least one.",
+  default=0.0,
+  at_least=0,
+  at_most=1,
+  instead_of='labelled_fraction',
+  used_when=(_SOME_LABELS,),
+)
+LABELLED_FRACTION = Setting(
+  'labelled_fraction',
+  float,
+  "The share of each client's labels that is left: 1 - mask_ratio.",
+  above=0,
+  at_most=1,
+  parse=hidden_share,
+  instead_of=MASK_RATIO.name,
+  used_when=(_SOME_LABELS,),
+)
+MASK = Setting(
+  'mask',
+  str,
+  'Which labels are hidden: the same ones in the whole run (fixed), or others '
+  'in every pass over the data (redrawn).',
+  default=FIXED,
+  choices=(FIXED, REDRAWN),
+  used_when=(_SOME_LABELS, unless(MASK_RATIO.name, 0, 'hides no label')),
+)
+LABELLED_EXAMPLES = Setting(
+  'labelled_examples',
+  int,
+  'N_s of a process without labels at the server: the number of labelled '
+  'examples, which the clients get in equal shares.',
+  default=100,
+  at_least=0,
+  used_when=(
+    needs_process(
+      'labels_at',
+      value='dealt',
+      words='a process whose clients get some labelled examples',
+    ),
+  ),
+)
+
+
+def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
+  """Returns how many of n examples lose their label, for `n` of any shape.
+
+  It is `int(mask_ratio * n)` in double precision, as in the paper's code, but
+  at most n - 1, so that one label remains.
+  """
+  MASK_RATIO.check(mask_ratio)
+  n = np.asarray(n)
+  if n.dtype.kind not in 'iu':
+    raise TypeError(f'n is of {n.dtype}: give integers.')
+  if n.size and n.min() < 0:
+    raise ValueError(f'n={n.min()} is too small: at least 0.')
+  n = n.astype(np.int64)
+  masked = np.minimum((float(mask_ratio) * n).astype(np.int64), n - 1)
+  return np.maximum(masked, 0)
+
+
+def mask_labels(
+  held: assignment.Assignment, mask_ratio: float, seed: int
+) -> assignment.Assignment:
+  """Hides labels of the clients' examples, the same ones for a whole run.
+
+  Each client's examples are shuffled once, and the first `num_masked` lose
+  their label; the others are `labelled_indices`. The shuffle does not depend on
+  the ratio. So a higher ratio hides all labels that a lower one hides.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
+  shuffled = rng.permutation(len(held.examples))
+  owners = held.owners[shuffled]
+  hidden = num_masked(held.client_sizes, mask_ratio)
+  keeps = assignment.turns(owners) >= hidden[owners]
+  return dataclasses.replace(
+    held, labelled_indices=np.sort(held.examples[shuffled[keeps]])
+  )
+
+
+def keep_known(
+  held: assignment.Assignment, labels: np.ndarray
+) -> assignment.Assignment:
+  """Lists as `labelled_indices` the clients' examples that have a label."""
+  examples = np.unique(held.examples)
+  known = examples[labels[examples] != UNKNOWN]
+  if not len(known):
+    raise ValueError(
+      f"none of the clients' {len(examples):,} examples has a label: add "
+      'labels to the training images, or choose a process that needs none at '
+      'the clients.'
+    )
+  return dataclasses.replace(held, labelled_indices=known)
+
+
+def check_all_known(name: str, labels: np.ndarray, mask_ratio: float) -> None:
+  """Checks that the clients know all their labels, as a mask requires."""
+  unknown = np.count_nonzero(labels == UNKNOWN)
+  if unknown:
+    raise ValueError(
+      f'mask_ratio={mask_ratio} hides a share of the labels, but {unknown:,} '
+      f"of the clients' images in source {name!r} have no label: give "
+      '--mask_ratio=0 to train on the known labels.'
+    )
+
+
+def deal_server_set(
+  held: assignment.Assignment, labels: np.ndarray, seed: int
+) -> assignment.Assignment:
+  """Assigns the server's examples to the clients, which know their labels.
+
+  The clients take turns in a random order, class by class. Each one receives
+  N_s / K labelled examples, and N_{s,i} / K of class i, both rounded up or
+  down. It keeps its other examples. The server has none then.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
+  labelled = held.server_indices[
+    np.argsort(labels[held.server_indices], kind='stable')
+  ]
+  clients = rng.permutation(held.num_clients)
+  owner = np.full(len(labels), assignment.NOBODY, np.int64)
+  owner[held.examples] = held.owners
+  owner[labelled] = clients[np.arange(len(labelled)) % held.num_clients]
+  together = assignment.from_owners(
+    owner, held.client_names, np.empty(0, np.int64), seed
+  )
+  return dataclasses.replace(together, labelled_indices=np.sort(labelled))
+
+
+def label_own_examples(
+  held: assignment.Assignment,
+  labels: np.ndarray,
+  num_classes: int,
+  labelled_examples: int,
+  seed: int,
+) -> assignment.Assignment:
+  """Labels some examples of clients that own their data (`labelled_indices`).
+
+  The examples of an owner cannot move to another client. So each class is
+  labelled in turn, one example at a time. The next label goes to the client
+  with the fewest labels so far that has an unlabelled example of the class. The
+  labels are as even as the clients' data allow. `class_quotas` divides their
+  number among the classes.
+
+  Raises:
+    TooFewLabels: If the clients have too few examples of a class.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
+  quotas = assignment.class_quotas(labelled_examples, num_classes, rng)
+  shuffled = rng.permutation(len(held.examples))
+  examples, owners = held.examples[shuffled], held.owners[shuffled]
+  turn = rng.permutation(held.num_clients)
+  given = np.zeros(held.num_clients, np.int64)
+  labelled = []
+  for label in rng.permutation(num_classes):
+    members = np.flatnonzero(labels[examples] == label)
+    if len(members) < quotas[label]:
+      known = labels[examples]
+      counts = np.bincount(known[known >= 0], minlength=num_classes)
+      raise assignment.TooFewLabels(label, quotas, counts)
+    own = {}
+    for member in members:
+      own.setdefault(int(owners[member]), []).append(int(examples[member]))
+    queue = [(given[client], turn[client], client) for client in own]
+    heapq.heapify(queue)
+    for _ in range(quotas[label]):
+      load, place, client = heapq.heappop(queue)
+      labelled.append(own[client].pop())
+      given[client] += 1
+      if own[client]:
+        heapq.heappush(queue, (load + 1, place, client))
+  return dataclasses.replace(
+    held, labelled_indices=np.sort(np.array(labelled, np.int64))
+  )
