@@ -18,7 +18,7 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup --no-loadscope-reor
 FURTHER = $(PYTEST) --tier=$(@:test-%=%) $(NAMES:%=--names=%) $(SHARD:%=--shard=%)
 
 .DEFAULT_GOAL := help
-.PHONY: help env ray run test test-all test-contract test-runs test-parts \
+.PHONY: help env gpu ray run test test-all test-contract test-runs test-parts \
   test-tables test-cases test-ray test-notebooks check docs pins wheel clean
 
 help: ## list the targets
@@ -48,6 +48,9 @@ $(STAMP): $(PINS) setup.py pyproject.toml
 $(RAY): $(PINS) requirements-ray.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-ray.txt
 	@touch $(RAY)
+
+gpu: $(STAMP) ## add the CUDA libraries of TensorFlow to .venv (2 GB)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-gpu.txt
 
 ray: $(STAMP) $(RAY) ## add Ray to .venv, for runs on several machines (--cluster)
 

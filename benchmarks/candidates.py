@@ -2,9 +2,8 @@
 
 A candidate is a function without arguments that runs one round and returns when
 its result is there. In `build_all`, every client takes the same number of steps
-of plain SGD over its own examples, and the server averages. Each that runs on
-TFF has a worker of its own, with the threads that its users get: ours as
-`experiments.run` starts it, stock TFF with its default.
+of plain SGD over its own examples, and the server averages. What runs on TFF
+runs in this process, but for those in TFF's worker.
 """
 
 import itertools
@@ -19,7 +18,7 @@ from datasets.store import client_store, store_readers
 from tff_ssl import augmentation, objectives
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import functional
-from tff_ssl.simulation import client_reader, client_sampling, workers
+from tff_ssl.simulation import client_reader, client_sampling, contexts
 from tff_ssl.templates import client_data
 
 Round = Callable[[], None]
@@ -33,6 +32,7 @@ def build_all(
   # makes its own cannot be traced any more.
   candidates = {
     'ours': build_ours(workload, store),
+    'worker': build_ours(workload, store, contexts.WORKER),
     'stock_tff': build_stock_tff(workload, store),
     'bare_loop': build_bare_loop(workload, store),
   }
@@ -43,10 +43,12 @@ def build_all(
 
 
 def build_ours(
-  workload: workloads.Workload, store: client_store.ClientStore
+  workload: workloads.Workload,
+  store: client_store.ClientStore,
+  kind: str = contexts.IN_PROCESS,
 ) -> Round:
   """This library's supervised FedAvg: keys in, the store read inside TFF."""
-  return _build_process(workload, store, augmentation.PlainViews(), None)
+  return _build_process(workload, store, augmentation.PlainViews(), None, kind)
 
 
 def build_crl(
@@ -60,7 +62,9 @@ def build_crl(
   return _build_process(workload, store, views, objective)
 
 
-def _build_process(workload, store, views, objective) -> Round:
+def _build_process(
+  workload, store, views, objective, kind=contexts.IN_PROCESS
+) -> Round:
   def build(data_spec):
     return PROCESSES['fedavg'].build(
       functional.from_keras(workload.build_model()),
@@ -72,7 +76,7 @@ def _build_process(workload, store, views, objective) -> Round:
       local_steps=workload.steps,
     )
 
-  return rounds_over_store(build, store, workload.clients)
+  return rounds_over_store(build, store, workload.clients, kind=kind)
 
 
 def rounds_of(
@@ -80,6 +84,7 @@ def rounds_of(
   model: str,
   workload: workloads.Steps,
   store: client_store.ClientStore,
+  kind: str = contexts.IN_PROCESS,
   **arguments,
 ) -> Round:
   """Rounds of one of our processes, without augmentation by default.
@@ -89,6 +94,7 @@ def rounds_of(
     model: Name of the network.
     workload: The sizes.
     store: The clients.
+    kind: What computes: `contexts.KINDS`.
     **arguments: Further ones of the builder.
   """
 
@@ -103,7 +109,7 @@ def rounds_of(
       workloads.build_model(model), data_spec=data_spec, **given
     )
 
-  return rounds_over_store(build, store, workload.clients)
+  return rounds_over_store(build, store, workload.clients, kind=kind)
 
 
 def rounds_over_store(
@@ -113,6 +119,7 @@ def rounds_over_store(
   store: client_store.ClientStore,
   clients: int,
   constants: Mapping[str, np.ndarray] | None = None,
+  kind: str = contexts.IN_PROCESS,
 ) -> Round:
   """Rounds of a process of this library that reads its clients inside TFF.
 
@@ -122,6 +129,7 @@ def rounds_over_store(
     clients: C, drawn anew for each round.
     constants: `class_priors` `float32 [K, M, d]` and `set_shares` `float32
       [K, M]`, where labels are indices of sets.
+    kind: What computes: `contexts.KINDS`.
   """
   data_spec = client_data.ClientDataSpec(
     store_readers.element_spec(store),
@@ -143,7 +151,7 @@ def rounds_over_store(
     )
     for round_num in itertools.count()
   )
-  return _rounds_of(process, keys, workers.threads_for(clients))
+  return _rounds_of(process, keys, kind)
 
 
 def build_stock_tff(
@@ -200,18 +208,18 @@ def rounds_of_stock_tff(
   process = tff.learning.algorithms.build_weighted_fed_avg(
     model_fn, client_optimizer
   )
-  return _rounds_of(process, itertools.repeat(datasets), threads_per_op=0)
+  return _rounds_of(process, itertools.repeat(datasets), contexts.IN_PROCESS)
 
 
-def _rounds_of(process, arguments, threads_per_op) -> Round:
-  context = workers.build_context(threads_per_op=threads_per_op)
-  contexts = tff.framework.get_context_stack()
-  with contexts.install(context):
+def _rounds_of(process, arguments, kind) -> Round:
+  context = contexts.build_context(kind)
+  stack = tff.framework.get_context_stack()
+  with stack.install(context):
     state = process.initialize()
 
   def run_round():
     nonlocal state
-    with contexts.install(context):
+    with stack.install(context):
       state, _ = process.next(state, next(arguments))
 
   return run_round

@@ -40,6 +40,7 @@ import tensorflow_federated as tff
 from ray import cluster_utils
 from scipy import optimize
 
+import tff_ssl
 from benchmarks import machine, results_file, workloads
 from datasets.store import store_readers
 from tff_ssl import augmentation
@@ -50,7 +51,6 @@ from tff_ssl.simulation import (
   client_sampling,
   ray_cluster,
   ray_context,
-  workers,
 )
 from tff_ssl.templates import client_data
 
@@ -150,8 +150,8 @@ def run(
 
 
 def _overhead(cluster, process, keys, repetitions) -> dict:
-  """Returns what a round takes on a cluster and by the worker here."""
-  local = workers.build_context(threads_per_op=workers.threads_for(20))
+  """Returns what a round takes on a cluster and in this process."""
+  local = tff_ssl.build_context()
   found = {}
   for parts in _FITTED_PARTS:
     cluster._num_parts = parts

@@ -1,8 +1,8 @@
 """What oneDNN's kernels are worth on this processor.
 
-Rounds of supervised FedAvg with workers that have the kernels
-(`use_onednn=True`, the default) and with workers that do not. Where TensorFlow
-takes them by itself, the latter is slower than what TensorFlow's users have.
+Rounds of supervised FedAvg in workers of TFF that have the kernels and in
+workers that do not. Where TensorFlow takes them by itself, the latter is slower
+than what TensorFlow's users have.
 """
 
 import os
@@ -10,6 +10,7 @@ from unittest import mock
 
 from benchmarks import candidates, measurement, workloads
 from tff_ssl import optimizers
+from tff_ssl.simulation import contexts
 
 _MODELS = ('small_cnn', 'emnist_cnn')
 _WITH, _WITHOUT = 'onednn', 'without'
@@ -36,6 +37,7 @@ def build_all(
         model,
         workload,
         store,
+        contexts.WORKER,
         client_optimizer=optimizers.build_grouping_sgd(workloads.LEARNING_RATE),
       )
 

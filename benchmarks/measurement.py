@@ -9,7 +9,7 @@ import psutil
 import tqdm
 
 from benchmarks import candidates, workloads
-from tff_ssl.simulation import workers
+from tff_ssl.simulation import worker_context
 
 WARM_UP_ROUNDS = 2
 CLIENTS_SCALE = (10, 47, 120, 470)
@@ -43,7 +43,7 @@ def time_rounds(
       run_round()
       if turn >= 0:
         seconds[name].append(time.perf_counter() - start)
-  workers.stop_workers()
+  worker_context.stop_workers()
   return seconds
 
 
@@ -65,6 +65,7 @@ def compare(
   seconds = time_rounds(candidates.build_all(workload, store), repetitions)
   best = {name: min(values) for name, values in seconds.items()}
   result = per_client(seconds, workload.clients)
+  result['ours_over_worker'] = round(best['ours'] / best['worker'], 3)
   result['ours_over_stock'] = round(best['ours'] / best['stock_tff'], 3)
   result['ours_over_bare'] = round(best['ours'] / best['bare_loop'], 3)
   if 'crl' in best:
@@ -161,25 +162,21 @@ def scale(workload: workloads.Workload, folder: str, repetitions: int) -> dict:
 
 def follow_memory(
   run_round: candidates.Round, num_rounds: int
-) -> dict[str, dict[str, float]]:
-  """Returns the resident memory in MiB of Python and the worker by round.
+) -> dict[str, float]:
+  """Returns the resident memory of this process in MiB by round.
 
   Args:
-    run_round: The candidate, on a worker that has done nothing else.
+    run_round: The candidate.
     num_rounds: Rounds to run.
 
   Returns:
-    For each of `MEMORY_AT_ROUNDS` up to `num_rounds`, and for the last round,
-    a dict with `python_mib` and `worker_mib`.
+    The memory for each of `MEMORY_AT_ROUNDS` up to `num_rounds`, and for the
+    last round.
   """
   memory = {}
   for done in tqdm.trange(1, num_rounds + 1, desc='memory', disable=None):
     run_round()
     if done in MEMORY_AT_ROUNDS or done == num_rounds:
       own = psutil.Process().memory_info().rss / 2**20
-      memory[str(done)] = {
-        'python_mib': round(own, 1),
-        'worker_mib': round(workers.worker_memory_mib(), 1),
-      }
-  workers.stop_workers()
+      memory[str(done)] = round(own, 1)
   return memory

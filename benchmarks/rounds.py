@@ -13,6 +13,8 @@ import os
 import sys
 import tempfile
 
+from experiments.config import command_line
+
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 
@@ -139,6 +141,6 @@ def _table(results: dict) -> str:
 
 
 if __name__ == '__main__':
-  # As our workers have it: the bare loop is compared on equal terms.
-  os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+  # As in runs.
+  command_line.choose_kernels(None, None)
   main(sys.argv[1:])

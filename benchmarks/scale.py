@@ -7,7 +7,7 @@ prints one JSON object, which `--write=FILE` writes down, too:
   * `build`: partitioning and packing, in a process of its own;
   * `open`: opening the store, drawing the participants of a round and reading
     one client, in another one;
-  * `rounds`: rounds with a dense network on the worker of this machine.
+  * `rounds`: rounds with a dense network.
 
 Each client has ten images of 28x28 pixels, so the store takes 0.8 GB of disk.
 """

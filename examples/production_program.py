@@ -57,7 +57,7 @@ _TRIMMED_SHARE = flags.DEFINE_float(
 _CLUSTER = flags.DEFINE_string(
   'cluster',
   None,
-  'Address of a Ray cluster; by default, a worker computes here.',
+  'Address of a Ray cluster; by default, this process computes.',
 )
 _SEED = flags.DEFINE_integer('seed', 1, 'Of all but noise.', lower_bound=0)
 
@@ -259,9 +259,7 @@ def main(argv) -> None:
   if _CLUSTER.value:
     context = tff_ssl.install_ray_context(_CLUSTER.value, asynchronous=True)
   else:
-    context = tff_ssl.install_context(
-      asynchronous=True, threads_per_op=tff_ssl.threads_for(_CLIENTS_PER_ROUND)
-    )
+    context = tff_ssl.install_context(asynchronous=True)
   tff.framework.set_default_context(tff.program.NativeFederatedContext(context))
   asyncio.run(train(process, validation, folder))
 

@@ -1,4 +1,4 @@
-"""What all tests share: one TFF context whose worker ends with the tests."""
+"""What all tests share: one TFF context."""
 
 import contextlib
 import gc
@@ -9,10 +9,18 @@ import sys
 
 import pytest
 
+from experiments.config import command_line
+
 # In tests/support, which pyproject.toml puts on the path.
 pytest_plugins = ('costs',)
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+# With oneDNN, what computes in bfloat16 ends the process on some processors.
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '0')
+# As in runs, whichever test imports TensorFlow first.
+command_line.choose_kernels(None, None)
+# The whole suite can be run in TFF's worker, too.
+_KIND = os.environ.get('TFF_SSL_TEST_CONTEXT', 'in_process')
 # By default the processes that Ray starts give way to all others, and a test
 # waits for them while other tests take the cores.
 os.environ.setdefault('RAY_worker_niceness', '0')
@@ -24,7 +32,7 @@ gc.set_threshold(100_000)
 
 _LONGEST = ('tests/experiments/test_', 'tests/tff_ssl/testing/')
 
-_INSTALLED = pytest.StashKey[bool]()
+_INSTALLED = pytest.StashKey[object]()
 
 
 # Before pytest-xdist, which reads the marks in the same hook.
@@ -85,28 +93,27 @@ def _compiled_once():
 
 @pytest.fixture(scope='session')
 def tff_context(request, _compiled_once):
-  """Installs this library's local worker as TFF's default context, once."""
-  from tff_ssl.simulation import workers
+  """Installs this library's context as TFF's default one, once."""
+  from tff_ssl.simulation import contexts, worker_context
 
-  request.session.stash[_INSTALLED] = True
-  context = workers.install_context()
+  context = contexts.install_context(_KIND)
+  request.session.stash[_INSTALLED] = context
   yield context
-  workers.stop_workers()
+  worker_context.stop_workers()
 
 
 @pytest.fixture(scope='module', autouse=True)
 def _ready_tff(request):
-  """Installs the context again where a module has stopped it.
+  """Installs the context again where a module has installed another one.
 
   Where TFF is imported at all, its compiler is spared, too.
   """
   if 'tensorflow_federated' in sys.modules:
     request.getfixturevalue('_compiled_once')
-  if request.session.stash.get(_INSTALLED, False):
-    from tff_ssl.simulation import workers
+  if context := request.session.stash.get(_INSTALLED, None):
+    import tensorflow_federated as tff
 
-    if not workers.worker_memory_mib():
-      workers.install_context()
+    tff.framework.set_default_context(context)
 
 
 @pytest.fixture(scope='session')

@@ -117,15 +117,14 @@ _MODULE_OF = {
   # Simulation.
   'ClientFaults': 'simulation.client_faults',
   'ClientKeySource': 'simulation.client_sampling',
-  'build_context': 'simulation.workers',
+  'build_context': 'simulation.contexts',
   'build_ray_context': 'simulation.ray_context',
   'compose_computation_with_reader': 'simulation.client_reader',
   'compose_with_reader': 'simulation.client_reader',
-  'install_context': 'simulation.workers',
+  'install_context': 'simulation.contexts',
   'install_ray_context': 'simulation.ray_context',
   'sample_keys': 'simulation.client_sampling',
-  'stop_workers': 'simulation.workers',
-  'threads_for': 'simulation.workers',
+  'stop_workers': 'simulation.worker_context',
 }
 
 # Names of before, which still lead to what is called otherwise now.

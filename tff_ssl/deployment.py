@@ -250,9 +250,8 @@ def main(argv: Sequence[str]) -> int:
       file=sys.stderr,
     )
     return _USAGE
-  return commands.in_worker(
-    lambda: _measure_all(names, values.write), refused=_USAGE
-  )
+  commands.install_context()
+  return _measure_all(names, values.write)
 
 
 def _measure_all(names: Sequence[str], file: str | None) -> int:

@@ -1,15 +1,14 @@
 """Says what is wrong with this machine: `python -m tff_ssl.doctor --help`.
 
 Each check is a function from facts to a line; `examine` gathers the facts. No
-check imports TensorFlow: the one that starts a worker does so in a process of
-its own, which is given up where it hangs. This file needs the standard library
+check imports TensorFlow: the one that computes does so in a process of its own,
+which is given up where it hangs. This file needs the standard library
 of any Python from 3.8 on, since the wrong Python is one of the things to find.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import fnmatch
 import importlib.metadata
 import importlib.util
@@ -21,8 +20,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -40,15 +37,13 @@ _DATA_DIR = 'TFF_SSL_DATA_DIR'
 
 _PYTHON = (3, 11)
 # By the tag of TFF's wheel, manylinux_2_31: pip installs it on nothing older.
-# The program in it, tensorflow_federated/data/worker_binary, asks for 2.29, as
-# `objdump -T worker_binary | grep -o 'GLIBC_[0-9.]*' | sort -Vu` shows.
 _GLIBC = (2, 31)
-# The worker is compiled for these: its message at the start, with
-# TF_CPP_MIN_LOG_LEVEL=0, does not count them among those that it was not
-# compiled for. (TensorFlow's own wheel asks for AVX alone.)
-_NEEDED_UNITS = {'avx': 'AVX', 'avx2': 'AVX2', 'fma': 'FMA'}
+# TensorFlow's wheel is compiled for these.
+_NEEDED_UNITS = {'avx': 'AVX'}
 # These change the order of sums, and with it the last bits of results.
 _FURTHER_UNITS = {
+  'avx2': 'AVX2',
+  'fma': 'FMA',
   'avx512f': 'AVX512',
   'avx512_bf16': 'AVX512-BF16',
   'amx_tile': 'AMX',
@@ -64,11 +59,19 @@ _GB = 10**9
 _ENOUGH = 2 * _GB
 _MANY = 8
 
-_TRIAL = (sys.executable, '-m', 'tff_ssl.simulation.trial')
-_POLL_S = 0.05
-# Importing reads some GB from a disk that may be slow.
-_IMPORT_LIMIT_S = 180.0
-_ANSWER_LIMIT_S = 20.0
+# Computes, and prints the GPUs that TensorFlow sees.
+_PROGRAM = """
+import numpy as np, tensorflow as tf, tensorflow_federated as tff
+from tff_ssl.simulation import contexts
+contexts.install_context()
+if tff.tensorflow.computation(lambda x: 2 * x, np.int32)(21) != 42:
+  raise ValueError('2 * 21 is not 42')
+for gpu in tf.config.list_physical_devices('GPU'):
+  name = tf.config.experimental.get_device_details(gpu).get('device_name', gpu)
+  print(name, flush=True)
+"""
+# The import reads some GB from a disk that may be slow.
+_LIMIT_S = 200.0
 
 
 class Line(NamedTuple):
@@ -81,18 +84,6 @@ class Line(NamedTuple):
 
   status: str
   text: str
-
-
-class Trial(NamedTuple):
-  """What came of starting a worker.
-
-  Attributes:
-    seconds: What it took to start and answer, or `None` if it did not.
-    problem: What went wrong, with the remedy, or `None`.
-  """
-
-  seconds: float | None
-  problem: str | None
 
 
 def check_python(version: Sequence[int]) -> Line:
@@ -146,7 +137,7 @@ def check_packages(
 
 
 def check_system(system: str, machine: str, libc: tuple[str, str]) -> Line:
-  """Returns whether TFF's worker can be executed here.
+  """Returns whether TensorFlow Federated can be installed here.
 
   Args:
     system: As `platform.system()`.
@@ -157,15 +148,17 @@ def check_system(system: str, machine: str, libc: tuple[str, str]) -> Line:
   if (system, machine) != ('Linux', 'x86_64'):
     return Line(
       WRONG,
-      f"{system} {machine}, TFF's worker runs on Linux x86_64: {remedy}",
+      f'{system} {machine}, TensorFlow Federated needs Linux x86_64: {remedy}',
     )
   name, version = libc
   needed = '.'.join(map(str, _GLIBC))
   if name != 'glibc':
-    return Line(WRONG, f"No glibc, TFF's worker needs {needed}: {remedy}")
+    return Line(
+      WRONG, f'No glibc, TensorFlow Federated needs {needed}: {remedy}'
+    )
   text = f'Linux x86_64 with glibc {version}'
   if tuple(map(int, re.findall(r'\d+', version)[:2])) < _GLIBC:
-    return Line(WRONG, f"{text}, TFF's worker needs {needed}: {remedy}")
+    return Line(WRONG, f'{text}, TensorFlow Federated needs {needed}: {remedy}')
   return Line(OK, text)
 
 
@@ -182,7 +175,7 @@ def check_processor(flags: frozenset[str], name: str) -> Line:
   if lacking:
     return Line(
       WRONG,
-      f"{name} has no {' and no '.join(lacking)}, without which TFF's worker "
+      f'{name} has no {" and no ".join(lacking)}, without which TensorFlow '
       'crashes: use another machine, or let the virtual one show what its host '
       'has',
     )
@@ -194,44 +187,6 @@ def check_processor(flags: frozenset[str], name: str) -> Line:
     OK,
     f'{name} has {", ".join(there)}{without} (results are bit-identical on '
     'processors of one kind)',
-  )
-
-
-def check_proxies(environ: Mapping[str, str]) -> Line:
-  """Returns whether a proxy would catch what is meant for this machine.
-
-  Workers of `tff_ssl` are reached without one, whatever the variables say
-  (`grpc.enable_http_proxy` in `tff_ssl.simulation.channels`). TFF's own
-  contexts wait for ever for a proxy that does not know this machine.
-
-  Args:
-    environ: As `os.environ`. Values are not shown: they may hold passwords.
-  """
-  # gRPC reads these alone, in lower case.
-  names = ('grpc_proxy', 'https_proxy', 'http_proxy')
-  found = [name for name in names if environ.get(name)]
-  if not found:
-    return Line(OK, 'No proxy stands between Python and the worker')
-  # gRPC reads the second only without the first, compares ends of names and
-  # knows no '*'.
-  exempting = 'no_grpc_proxy' if 'no_grpc_proxy' in environ else 'no_proxy'
-  exempt = map(str.strip, environ.get(exempting, '').split(','))
-  listed = ' and '.join(found)
-  if any(end and 'localhost'.endswith(end.lower()) for end in exempt):
-    return Line(OK, f'{exempting} exempts localhost from {listed}')
-  return Line(
-    NOTE,
-    f'{listed} does not matter to workers of tff_ssl, but contexts of TFF '
-    f'itself would hang: add localhost to {exempting}',
-  )
-
-
-def check_port() -> Line:
-  """Returns what everybody should know about the worker's port."""
-  return Line(
-    NOTE,
-    'The worker listens on all network interfaces without a password: run it '
-    'behind a firewall',
   )
 
 
@@ -292,15 +247,49 @@ def check_data(folder: str | None, names: Sequence[str] | None) -> Line:
   return Line(OK, f'The data folder {folder} has {_listed(names)}')
 
 
-def check_worker(trial: Trial) -> Line:
-  """Returns whether a worker starts, answers and ends.
+def check_computation(
+  program: Sequence[str] = (sys.executable, '-c', _PROGRAM),
+  limit_s: float = _LIMIT_S,
+) -> Line:
+  """Returns whether TensorFlow Federated computes, and whether on a GPU.
+
+  It is tried in a process of its own, which is given up where it hangs.
 
   Args:
-    trial: As `try_worker` returns.
+    program: What prints the names of the GPUs, one per line.
+    limit_s: Seconds for the import and the computation.
   """
-  if trial.problem is not None:
-    return Line(WRONG, trial.problem)
-  return Line(OK, f'A worker has started and answered in {trial.seconds:.1f} s')
+  try:
+    done = subprocess.run(
+      program,
+      stdin=subprocess.DEVNULL,
+      capture_output=True,
+      text=True,
+      errors='replace',
+      timeout=limit_s,
+      env={'TF_CPP_MIN_LOG_LEVEL': '3', **os.environ},
+    )
+  except OSError as error:
+    return Line(WRONG, f'TensorFlow Federated cannot be tried: {error}')
+  except subprocess.TimeoutExpired:
+    return Line(
+      WRONG,
+      f'TensorFlow Federated has not computed after {limit_s:g} s: see whether '
+      'this machine is busy, then try again',
+    )
+  if code := done.returncode:
+    how = f'exit code {code}'
+    if code < 0:
+      how = f'signal {-code} ({signal.Signals(-code).name})'
+    last = (done.stderr.strip().splitlines() or [''])[-1].strip()
+    return Line(
+      WRONG,
+      f'TensorFlow Federated does not compute, {how}, last line {last!r}: mend '
+      'the packages (see above)',
+    )
+  gpus = done.stdout.split('\n')[:-1]
+  where = f'on {_listed(gpus)}' if gpus else 'with no GPU'
+  return Line(OK, f'TensorFlow Federated computes, {where}')
 
 
 def read_pins(path: pathlib.Path) -> dict[str, str]:
@@ -311,122 +300,6 @@ def read_pins(path: pathlib.Path) -> dict[str, str]:
   """
   pin = re.compile(r'^([A-Za-z0-9][\w.-]*)==([^\s;]+)', re.MULTILINE)
   return dict(pin.findall(path.read_text(encoding='utf-8')))
-
-
-def try_worker(
-  command: Sequence[str] = _TRIAL,
-  *,
-  import_limit_s: float = _IMPORT_LIMIT_S,
-  answer_limit_s: float = _ANSWER_LIMIT_S,
-) -> Trial:
-  """Starts a worker in a process of its own, and waits until both have ended.
-
-  Args:
-    command: What writes lines like those of `tff_ssl.simulation.trial`.
-    import_limit_s: Seconds for the import of TensorFlow Federated.
-    answer_limit_s: Seconds for the start and the answer, and as many for the
-      end. The process is killed after them, and with it its worker.
-
-  Returns:
-    The seconds that it took, or what went wrong.
-  """
-  try:
-    # Files: whoever waits for the end of a pipe waits for all that hold it.
-    with tempfile.TemporaryDirectory() as folder:
-      steps = pathlib.Path(folder, 'steps')
-      errors = pathlib.Path(folder, 'errors')
-      with steps.open('wb') as out, errors.open('wb') as err:
-        child = subprocess.Popen(
-          command,
-          stdin=subprocess.DEVNULL,
-          stdout=out,
-          stderr=err,
-          env={'TF_CPP_MIN_LOG_LEVEL': '3', **os.environ},
-        )
-      try:
-        return _follow(child, steps, errors, import_limit_s, answer_limit_s)
-      finally:
-        child.kill()
-        # One that waits for a broken disk cannot even be killed.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-          child.wait(answer_limit_s)
-  except OSError as error:
-    return Trial(None, f'No worker can be tried: {error}')
-
-
-def _follow(child, steps, errors, import_limit_s, answer_limit_s) -> Trial:
-  """Waits for each step of the trial in turn."""
-  busy = 'see whether this machine is busy, then try again'
-  if not _wait(child, steps, 'imported', import_limit_s):
-    if child.poll() is None:
-      return Trial(
-        None,
-        'TensorFlow Federated is not imported after '
-        f'{import_limit_s:g} s: {busy}',
-      )
-    return Trial(
-      None,
-      f'TensorFlow Federated cannot be imported, {_end(child, errors)}: mend '
-      'the packages (see above)',
-    )
-  if not _wait(child, steps, 'answered', answer_limit_s):
-    if child.poll() is None:
-      return Trial(
-        None,
-        f'A worker has not answered after {answer_limit_s:g} s: check the '
-        f'firewall of this machine; {busy}',
-      )
-    said = _after(steps, 'failed') or (
-      f'The worker cannot be tried, {_end(child, errors)}'
-    )
-    return Trial(None, said)
-  try:
-    child.wait(answer_limit_s)
-  except subprocess.TimeoutExpired:
-    return Trial(
-      None,
-      'A worker has answered, but has not ended after '
-      f'{answer_limit_s:g} s: {busy}',
-    )
-  if child.returncode:
-    return Trial(
-      None, f'A worker has answered, but not ended well, {_end(child, errors)}'
-    )
-  return Trial(float(_after(steps, 'answered')), None)
-
-
-def _wait(child, steps, step: str, limit_s: float) -> bool:
-  """Returns whether a step is done within its time, and before the end."""
-  deadline = time.monotonic() + limit_s
-  while True:
-    # Asked first: what has ended writes no more.
-    is_last = child.poll() is not None or time.monotonic() > deadline
-    if _after(steps, step) is not None:
-      return True
-    if is_last:
-      return False
-    time.sleep(_POLL_S)
-
-
-def _after(steps, step: str) -> str | None:
-  """Returns what stands behind the name of a step, once its line is whole."""
-  *lines, _ = steps.read_text(errors='replace').split('\n')
-  for line in lines:
-    name, _, rest = line.partition(' ')
-    if name == step:
-      return rest
-  return None
-
-
-def _end(child, errors) -> str:
-  """Returns how a process ended, with its last line of stderr."""
-  code = child.returncode
-  how = f'exit code {code}'
-  if code < 0:
-    how = f'signal {-code} ({signal.Signals(-code).name})'
-  lines = errors.read_text(errors='replace').split('\n')
-  last = next((line.strip() for line in lines[::-1] if line.strip()), '')
-  return f'{how}, last line {last!r}'
 
 
 def examine(cache_dir: str, data_dir: str | None) -> Iterator[Line]:
@@ -449,12 +322,10 @@ def examine(cache_dir: str, data_dir: str | None) -> Iterator[Line]:
   yield _examine_folder('Cache folder', cache_dir)
   yield _examine_folder('Current folder', os.curdir)
   yield check_data(data_dir, _names_in(data_dir) if data_dir else None)
-  yield check_proxies(os.environ)
-  yield check_port()
   if system != 'Linux' or not importlib.util.find_spec('tensorflow_federated'):
-    yield Line(NOTE, 'No worker is tried before the rest is mended')
+    yield Line(NOTE, 'Nothing is computed before the rest is mended')
   else:
-    yield check_worker(try_worker())
+    yield check_computation()
 
 
 def _examine_packages(root: pathlib.Path) -> Line:

@@ -16,7 +16,7 @@ from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources import catalogue
 from datasets.sources.source_spec import SourceSpec
 from datasets.splits.resplit import SPLIT
-from experiments.config import cluster_settings, cohort_settings, run_settings
+from experiments.config import cohort_settings, computing_settings, run_settings
 from experiments.config.usage import UsageError, check_name
 from experiments.parts import (
   aggregators,
@@ -48,7 +48,7 @@ COMMON: Mapping[str, tuple[Setting, ...]] = {
   'run': (
     *run_settings.SCHEDULE,
     *run_settings.RECIPE,
-    *cluster_settings.SETTINGS,
+    *computing_settings.SETTINGS,
     *run_settings.ACTIONS,
   ),
 }

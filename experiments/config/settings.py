@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets.draws import client_labels
 from experiments.config import (
-  cluster_settings,
+  computing_settings,
   conflicts,
   defaults,
   own_functions,
@@ -106,7 +106,7 @@ def _make(given, optional, origins) -> types.SimpleNamespace:
   _check_exclusive(given)
   written = given
   given = _with_mask_ratio(given)
-  given = cluster_settings.without_revoked(given)
+  given = computing_settings.without_revoked(given)
   if given.keys() - written.keys():
     origins = {**origins, _FRACTION.instead_of: f'--{_FRACTION.name}'}
   values, origins, parts = defaults.resolve(given, origins)

@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import math
+import os
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -84,14 +86,15 @@ class Evaluator:
     """
     trainable = [tf.constant(value) for value in weights.trainable]
     non_trainable = [tf.constant(value) for value in weights.non_trainable]
-    parts = zip(
-      *(
-        self._score(trainable, non_trainable, images, labels)
-        for images, labels in self._batches
-      ),
-      strict=True,
-    )
-    return Scores(*map(np.concatenate, parts))
+
+    def score(batch):
+      return self._score(trainable, non_trainable, *batch)
+
+    # An op of TensorFlow has few threads, since clients are computed side by
+    # side; so are batches.
+    with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+      parts = zip(*threads.map(score, self._batches), strict=True)
+      return Scores(*map(np.concatenate, parts))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,7 @@ class Run:
     Raises:
       ValueError, TypeError: If data are missing, or it cannot be run as asked.
     """
-    hardware.set_up_tensorflow()
+    hardware.set_up_tensorflow(settings.device)
     hardware.warn_of_slow_precision(settings.precision)
     spec = settings.parts.process
     data = data_lib.prepare(

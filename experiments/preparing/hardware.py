@@ -1,11 +1,8 @@
 """What this machine's processor can do, and how TensorFlow uses it."""
 
-import atexit
-import functools
 import logging
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_ssl import processor
 
@@ -13,19 +10,16 @@ from tff_ssl import processor
 _FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
 
 
-class _NoContext(tff.framework.SyncContext):
-  """Takes the place of TFF's default context when a command ends."""
+def set_up_tensorflow(device: str | None = None) -> None:
+  """Silences logs below a warning, and may hide GPUs from TensorFlow.
 
-  def invoke(self, comp, arg):
-    raise RuntimeError('The command has ended.')
-
-
-def set_up_tensorflow() -> None:
-  """Hides GPUs from TensorFlow, and silences logs below a warning."""
+  Args:
+    device: `'cpu'` hides them.
+  """
   logging.getLogger().setLevel(logging.WARNING)
   tf.get_logger().addFilter(_is_no_false_alarm)
-  tf.config.set_visible_devices([], 'GPU')
-  _end_quietly()
+  if device == 'cpu':
+    tf.config.set_visible_devices([], 'GPU')
 
 
 def _is_no_false_alarm(record: logging.LogRecord) -> bool:
@@ -35,15 +29,6 @@ def _is_no_false_alarm(record: logging.LogRecord) -> bool:
   one.
   """
   return 'Object was never used' not in record.getMessage()
-
-
-@functools.cache
-def _end_quietly() -> None:
-  """Removes TFF's default context before Python removes its modules.
-
-  It needs them to end, and prints an error message without them.
-  """
-  atexit.register(tff.framework.set_default_context, _NoContext())
 
 
 def warn_of_slow_precision(precision: str) -> None:

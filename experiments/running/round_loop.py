@@ -23,7 +23,6 @@ from experiments.running import signals
 from experiments.running.cohorts import Cohorts
 from experiments.running.run_checkpoints import RunCheckpoints
 from tff_ssl import shares
-from tff_ssl.simulation import workers
 from tff_ssl.simulation.client_faults import Cohort
 
 # Rounds in a row without a finite update before the run stops.
@@ -258,8 +257,4 @@ def flatten(metrics) -> dict[str, object]:
 
 
 def _memory() -> dict[str, float]:
-  resident = psutil.Process().memory_info().rss / 2**20
-  return {
-    'python_mib': round(resident, 1),
-    'worker_mib': round(workers.worker_memory_mib(), 1),
-  }
+  return {'python_mib': round(psutil.Process().memory_info().rss / 2**20, 1)}

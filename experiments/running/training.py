@@ -5,7 +5,6 @@ import functools
 import sys
 from collections.abc import Iterator
 
-import grpc
 import tensorflow as tf
 
 from experiments.artifacts import (
@@ -41,16 +40,16 @@ from experiments.running import (
   client_state_files,
   cohorts,
   diversity,
+  execution_context,
   privacy_loss,
   round_loop,
   run_checkpoints,
   signals,
   summary,
-  worker_context,
 )
 from experiments.running import progress as progress_lib
 from tff_ssl import objectives, saved_process
-from tff_ssl.simulation import channels, client_sampling
+from tff_ssl.simulation import client_sampling, errors
 
 
 class RunFailed(RuntimeError):
@@ -78,7 +77,7 @@ def run(
   """
   settings, data, process = opened.settings, opened.data, opened.process
   owners = _find_owners(opened)
-  _start_workers(opened)
+  _install_context(opened)
   state = process.initialize()
   folder.require_free_space(_bytes_needed(opened, state))
   saved = _open_checkpoints(opened, folder, state)
@@ -220,9 +219,9 @@ def _find_owners(opened) -> client_evaluation.Owners | None:
   )
 
 
-def _start_workers(opened) -> None:
+def _install_context(opened) -> None:
   settings, has_states = opened.settings, opened.spec.keeps_client_state
-  worker_context.install(
+  execution_context.install(
     settings,
     store_path=opened.data.store.path,
     client_state_folder=(
@@ -417,12 +416,11 @@ def _failures_of_a_run() -> Iterator[None]:
       f'{error.filename or "A file"}: {error.strerror or error}; make room or '
       'restore access, and start again to continue.'
     ) from error
-  # After their first line, these only list names of TensorFlow's nodes.
   except tf.errors.OpError as error:
-    raise RunFailed(error.message.partition('\n')[0]) from error
-  except grpc.RpcError as error:
-    reason = channels.first_cause(error)
-    raise RunFailed(f'A round failed in the TFF worker: {reason}') from error
+    raise RunFailed(
+      f'A round failed: {errors.first_cause(error)}; mend that, and start '
+      'again to continue.'
+    ) from error
   except signals.RoundDropped:
     pass
 

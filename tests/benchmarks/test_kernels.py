@@ -16,9 +16,9 @@ def test_json_holds_every_field(monkeypatch, capsys):
   variables = []
   build = candidates.rounds_over_store
 
-  def build_and_look(*arguments):
+  def build_and_look(*arguments, **options):
     before = set(psutil.Process().children(recursive=True))
-    built = build(*arguments)
+    built = build(*arguments, **options)
     (worker,) = set(psutil.Process().children(recursive=True)) - before
     variables.append(worker.environ()['TF_ENABLE_ONEDNN_OPTS'])
     return built

@@ -9,7 +9,6 @@ import socket
 import time
 import types
 
-import grpc
 import numpy as np
 import pytest
 import pythons
@@ -120,13 +119,6 @@ def test_an_error_is_all_that_is_said(where, tmp_path):
   assert re.fullmatch(r'error: .*train\.npz.*\n', done.stderr), done.stderr
 
 
-class WorkerError(grpc.RpcError):
-  """What TFF raises when a computation fails in the worker."""
-
-  def details(self):
-    return 'Failed to run: no such file\n\t [[{{node reader/Read}}]]'
-
-
 @pytest.fixture
 def broken_process(monkeypatch):
   """A function to the process of the next run, which fails with an error."""
@@ -167,7 +159,12 @@ def broken_process(monkeypatch):
       tf.errors.ResourceExhaustedError(None, None, 'no memory\n\t node'),
       'no memory',
     ),
-    (WorkerError(), 'in the TFF worker: Failed to run: no such file'),
+    (
+      tf.errors.InvalidArgumentError(
+        None, None, 'At client 2 of 4: {{function_node x}} no such file\n at'
+      ),
+      'A round failed: At client 2 of 4: no such file; mend that',
+    ),
   ],
 )
 def test_failures_on_the_way(error, text, where, broken_process, error_of):

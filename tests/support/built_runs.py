@@ -13,7 +13,7 @@ import pytest
 import tensorflow_federated as tff
 
 from experiments.preparing import building
-from tff_ssl.simulation import workers
+from tff_ssl.simulation import contexts
 
 # What the data, the network and the process do not know of.
 _OF_THE_RUN = {
@@ -48,7 +48,7 @@ def _key(settings):
 @contextlib.contextmanager
 def built_once():
   """Lets runs in this process share what they build with equal settings."""
-  open_run, install = building.Run.open, workers.install_context
+  open_run, install = building.Run.open, contexts.install_context
 
   def open_once(settings):
     key = _key(settings)
@@ -67,20 +67,19 @@ def built_once():
     own = types.SimpleNamespace(**{**vars(settings), **fitted})
     return dataclasses.replace(opened, settings=own)
 
-  def install_once(**options):
+  def install_once(kind, **options):
+    if kind == contexts.WORKER:
+      return install(kind, **options)
     # A context keeps what it has compiled.
     current = tff.framework.get_context_stack().current
-    if (
-      _installed.get('context') is not current
-      or _installed['options'] != options
-      or not workers.worker_memory_mib()
-    ):
-      _installed.update(context=install(**options), options=options)
+    asked = (kind, options)
+    if _installed.get('context') is not current or _installed['asked'] != asked:
+      _installed.update(context=install(kind, **options), asked=asked)
     return _installed['context']
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(building.Run, 'open', open_once)
-    patch.setattr(workers, 'install_context', install_once)
+    patch.setattr(contexts, 'install_context', install_once)
     yield
 
 

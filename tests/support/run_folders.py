@@ -14,7 +14,7 @@ SMALL = (
   *('--num_clients=6', '--clients_per_round=4'),
 )
 # What two runs that do the same do not share.
-OF_THE_MACHINE = ['seconds', 'python_mib', 'worker_mib']
+OF_THE_MACHINE = ['seconds', 'python_mib']
 
 
 def train(folder, *arguments):

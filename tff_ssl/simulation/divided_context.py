@@ -17,13 +17,7 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-# TFF's way to cut an argument into parts, which its public interface does not
-# name.
-from tensorflow_federated.python.core.impl.execution_contexts import (
-  mergeable_comp_execution_context as _mergeable,
-)
-
-from tff_ssl.simulation import channels, secure_sums
+from tff_ssl.simulation import errors, internals, secure_sums
 
 # Merges in one call: what they are compiled to grows with their number.
 _MERGED_AT_ONCE = 15
@@ -73,7 +67,7 @@ class DividedContext(tff.framework.SyncContext):
     if not _is_divisible(comp):
       return self._local.invoke(comp, arg)
     form = self._compile(comp)
-    parts = _mergeable.MergeableCompExecutionContextValue(
+    parts = internals.MergeableCompExecutionContextValue(
       arg, form.up_to_merge.type_signature.parameter, self._num_parts
     ).value()
     aggregates = self._compute_parts(form.up_to_merge, parts)
@@ -107,8 +101,8 @@ def _is_divisible(comp) -> bool:
 def _merge_all(merge: tff.Computation, number: int) -> tff.Computation:
   """Returns the computation that merges so many aggregates, in order.
 
-  A call for each aggregate would take the merged ones to the worker and back
-  each time.
+  A call for each aggregate would turn the merged ones to NumPy and back each
+  time.
   """
 
   @tff.federated_computation([merge.type_signature.result] * number)
@@ -126,5 +120,5 @@ def _to_mergeable_form(comp):
   except ValueError as error:
     raise ValueError(
       'The computation cannot be divided into parts '
-      f'({channels.first_cause(error)}): compute it without a cluster.'
+      f'({errors.first_cause(error)}): compute it without a cluster.'
     ) from error

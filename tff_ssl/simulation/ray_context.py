@@ -30,11 +30,11 @@ import tensorflow_federated as tff
 
 from tff_ssl.simulation import (
   background,
-  channels,
+  contexts,
+  errors,
   ray_cluster,
   ray_worker,
   travelling_files,
-  workers,
 )
 from tff_ssl.simulation.divided_context import (
   DividedContext,
@@ -59,8 +59,6 @@ def build_ray_context(
   cores_per_process: int = 1,
   max_processes: int | None = None,
   part_timeout_s: float = 600.0,
-  answer_timeout_s: float = 60.0,
-  use_onednn: bool = True,
   needed_files: Sequence[str | os.PathLike[str]] = (),
   sent_files: Sequence[str | os.PathLike[str]] = (),
   travelling_folders: TravellingFolders | None = None,
@@ -81,9 +79,6 @@ def build_ray_context(
       there are parts.
     part_timeout_s: Seconds after which a part of a round is given to another
       process, and its own is ended.
-    answer_timeout_s: Seconds without an answer after which the TFF worker of a
-      process is replaced.
-    use_onednn: As of `workers.build_context`.
     needed_files: Files that every machine must find at the same path.
     sent_files: Files of this machine that every other one gets, once, at the
       same path.
@@ -107,22 +102,17 @@ def build_ray_context(
     ('cores_per_process', cores_per_process),
     ('max_processes', 1 if max_processes is None else max_processes),
     ('part_timeout_s', part_timeout_s),
-    ('answer_timeout_s', answer_timeout_s),
   ):
     if value < 1:
       raise ValueError(f'{name}={value!r} must be at least 1.')
   ray_cluster.connect(address)
   ray = ray_cluster.import_ray()
-  local = workers.build_context(
-    answer_timeout_s=answer_timeout_s, use_onednn=use_onednn
-  )
+  local = contexts.build_context()
   pool = _Pool(
     min(num_parts, max_processes or num_parts),
     part_timeout_s,
     ray_worker.Equipment(
       cores=cores_per_process,
-      answer_timeout_s=answer_timeout_s,
-      use_onednn=use_onednn,
       needed_files=tuple(map(os.fspath, needed_files)),
       offers=tuple(
         travelling_files.Offer.of(os.fspath(path), ray.put)
@@ -152,7 +142,6 @@ def install_ray_context(
     ValueError: If an argument is out of range.
     RuntimeError: As of `build_ray_context`.
   """
-  workers.stop_workers()
   context = build_ray_context(address, **options)
   tff.framework.set_default_context(context)
   return context
@@ -229,7 +218,10 @@ class _Pool:
   def _start(self) -> _Process:
     # What is lost is computed anew here, at once and by another process.
     actor_class = self._ray.remote(
-      num_cpus=self._equipment.cores, max_restarts=0, max_task_retries=0
+      num_cpus=self._equipment.cores,
+      max_restarts=0,
+      max_task_retries=0,
+      runtime_env={'env_vars': _tensorflow_variables()},
     )(ray_worker.RayWorker)
 
     def start():
@@ -320,10 +312,10 @@ class _Pool:
       process.rest()
       if part == _OF_NO_ROUND:
         return
-      cause = channels.first_cause(error.cause)
+      cause = errors.first_cause(error.cause)
       raise RuntimeError(f'A process of the cluster: {cause}') from error
     except self._ray.exceptions.RayError as error:
-      cause = channels.first_cause(error)
+      cause = errors.first_cause(error)
       if process.part is None:
         self._count_failed_start(cause, error)
       self._replace(index, round_, f'A process is gone ({cause})')
@@ -357,6 +349,11 @@ class _Pool:
     # In a list, the reference stays one: a process that knows the computation
     # does not read it.
     return hashlib.sha256(text).hexdigest(), [self._call(self._ray.put, text)]
+
+
+def _tensorflow_variables() -> dict[str, str]:
+  """Returns the variables by which TensorFlow computes as it does here."""
+  return {k: v for k, v in os.environ.items() if k.startswith('TF_')}
 
 
 def _split(arguments, types) -> tuple[dict, list[dict]]:

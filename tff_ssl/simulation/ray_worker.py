@@ -1,7 +1,4 @@
-"""What runs in a process that Ray starts: a part of a round.
-
-Such a process has a TFF worker of its own, which ends with it.
-"""
+"""What runs in a process that Ray starts: a part of a round."""
 
 import collections
 import contextlib
@@ -13,7 +10,7 @@ from collections.abc import Iterator
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.simulation import channels, core_sets, travelling_files, workers
+from tff_ssl.simulation import contexts, core_sets, errors, travelling_files
 
 # The index of an argument that has no elements.
 WHOLE = -1
@@ -34,16 +31,11 @@ class Equipment:
 
   Attributes:
     cores: How many clients it computes side by side, each on one core.
-    answer_timeout_s: Seconds without an answer after which its TFF worker is
-      replaced.
-    use_onednn: As of `workers.build_context`.
     needed_files: Files that it must be able to read.
     offers: Files that it gets.
   """
 
   cores: int = 1
-  answer_timeout_s: float = 60.0
-  use_onednn: bool = True
   needed_files: tuple[str, ...] = ()
   offers: tuple[travelling_files.Offer, ...] = ()
 
@@ -52,22 +44,17 @@ class RayWorker:
   """Computes parts of rounds; an actor class for `ray.remote`."""
 
   def __init__(self, equipment: Equipment):
-    """Starts a TFF worker.
+    """Sets up TensorFlow.
 
     Args:
       equipment: What the process has.
     """
     self._equipment = equipment
-    # The TFF worker inherits them.
+    # Before TensorFlow counts them.
     self._cores = contextlib.ExitStack()
     own = self._cores.enter_context(core_sets.taken(equipment.cores))
     os.sched_setaffinity(0, own)
-    self._context = workers.build_context(
-      max_concurrent_calls=equipment.cores,
-      threads_per_op=1,
-      answer_timeout_s=equipment.answer_timeout_s,
-      use_onednn=equipment.use_onednn,
-    )
+    self._context = contexts.build_context(clients_at_once=equipment.cores)
     self._computations = collections.OrderedDict()
 
   def check(self) -> int:
@@ -121,7 +108,7 @@ class RayWorker:
       )
     except Exception as error:
       # Errors of gRPC cannot be sent.
-      raise RuntimeError(channels.first_cause(error)) from None
+      raise RuntimeError(errors.first_cause(error)) from None
     return result, travelling_files.changes(luggage)
 
   def _computation(self, key, serialized):

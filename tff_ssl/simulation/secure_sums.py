@@ -1,11 +1,11 @@
 """Secure sums in a simulation: their arithmetic, without their cryptography.
 
 A computation may hold TFF's secure sums, as `tff.learning.secure_aggregator()`
-makes them. TFF's workers cannot compute those and end with `Cannot embed a
-federated value`. This library's contexts put plain sums of the same numbers,
-quantised and clipped in the same way, in their place. So a simulation gives the
-result that a platform with secure sums would give, and protects nothing: the
-worker sees each client's value.
+makes them. What simulates has no cryptography for those: TFF's own contexts end
+with `Cannot embed a federated value`. This library's contexts put plain sums of
+the same numbers, quantised and clipped in the same way, in their place. So a
+simulation gives the result that a platform with secure sums would give, and
+protects nothing: who computes it sees each client's value.
 """
 
 import logging
@@ -30,8 +30,8 @@ def simulate(comp: tff.Computation) -> tff.Computation:
   if not inspection.has_secure_sums(comp):
     return comp
   _LOG.warning(
-    'Secure sums are simulated: the same arithmetic, but no cryptography. The '
-    "worker sees each client's values."
+    'Secure sums are simulated: the same arithmetic, but no cryptography. '
+    "Who computes them sees each client's values."
   )
   plain = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
   # Replacing loses the Python containers of the result.

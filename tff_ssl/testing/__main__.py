@@ -55,9 +55,8 @@ def main(argv: Sequence[str]) -> int:
   except _UsageError as error:
     print(f'error: {error}', file=sys.stderr)
     return _USAGE
-  return commands.in_worker(
-    lambda: _run(spec, checks), refused=_USAGE, log_level=logging.ERROR
-  )
+  commands.install_context(logging.ERROR)
+  return _run(spec, checks)
 
 
 def _parse(argv) -> flags.FlagValues:

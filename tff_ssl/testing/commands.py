@@ -7,33 +7,18 @@ from collections.abc import Callable
 from typing import NoReturn
 
 
-def in_worker(
-  run: Callable[[], int], *, refused: int, log_level: int = logging.CRITICAL
-) -> int:
-  """Runs a command's work with a TFF worker, which ends with it.
+def install_context(log_level: int = logging.CRITICAL) -> None:
+  """Imports TensorFlow Federated, and lets it compute in this process.
 
   Args:
-    run: Returns the exit code.
-    refused: The exit code where the worker cannot start.
     log_level: The least level at which TensorFlow says something.
-
-  Returns:
-    The exit code.
   """
   # TensorFlow prints many messages, and reads this when it is imported.
   os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   logging.getLogger('tensorflow').setLevel(log_level)
-  from tff_ssl.simulation import workers
+  from tff_ssl.simulation import contexts
 
-  try:
-    workers.install_context()
-  except RuntimeError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return refused
-  try:
-    return run()
-  finally:
-    workers.stop_workers()
+  contexts.install_context()
 
 
 def end(main: Callable[[list[str]], int]) -> NoReturn:

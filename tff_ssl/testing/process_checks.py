@@ -21,7 +21,7 @@ def test_contract(name):
 
 or from the command line with `python -m tff_ssl.testing my_module:SPEC`.
 
-TFF needs an execution context first (`tff_ssl.simulation.workers`). A promise
+TFF needs an execution context first (`tff_ssl.install_context`). A promise
 that a process cannot keep stands in `ProcessSpec.exceptions` with the reason;
 `run_check` then demands that the check fails, so that no exception outlives its
 reason.

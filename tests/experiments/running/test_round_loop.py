@@ -456,7 +456,7 @@ def test_rows_tell_time_and_memory():
   _, recorder = run(Process())
   row = recorder.calls[0][2]
   assert 0 <= row['seconds'] < 5
-  assert row['python_mib'] > 10 and row['worker_mib'] >= 0
+  assert row['python_mib'] > 10
 
 
 # Trains three rounds in a forked child, which kills itself before its n-th call

@@ -26,10 +26,10 @@ from tff_ssl.augmentation import views
 from tff_ssl.models import functional
 from tff_ssl.simulation import (
   client_reader,
+  contexts,
   ray_cluster,
   ray_context,
   ray_worker,
-  workers,
 )
 
 pytestmark = [pytest.mark.ray, pytest.mark.xdist_group('ray')]
@@ -110,7 +110,7 @@ def context(cluster):
 def expected(process, context):
   """The first round on the cluster while all is well."""
   del context  # Ray starts its processes meanwhile.
-  with installed(workers.build_context(threads_per_op=1)):
+  with installed(contexts.build_context()):
     return process.next(process.initialize(), KEYS)
 
 
@@ -128,14 +128,9 @@ def processes():
   ]
 
 
-def tff_workers():
-  """Returns the TFF workers of these processes."""
-  return [child for one in processes() for child in one.children()]
-
-
-def send(signal_number, victims):
-  """Sends a signal to one of some processes."""
-  random.choice(victims()).send_signal(signal_number)
+def send(signal_number):
+  """Sends a signal to one of them."""
+  random.choice(processes()).send_signal(signal_number)
 
 
 def later(seconds, function, *arguments):
@@ -155,23 +150,22 @@ def assert_close_rounds(actual, expected):
 
 
 @pytest.mark.parametrize('num_parts', [1, 2, 4, 7])
-def test_any_number_of_parts_equals_one_worker(
+def test_any_number_of_parts_equals_one_process(
   context, process, expected, num_parts, monkeypatch
 ):
   monkeypatch.setattr(context, '_num_parts', num_parts)
   assert_close_rounds(run_round(context, process), expected)
 
 
-@pytest.mark.parametrize('victims', [processes, tff_workers])
-def test_a_killed_process_is_replaced(context, process, victims):
+def test_a_killed_process_is_replaced(context, process):
   calm = run_round(context, process)
-  later(random.uniform(0.1, 0.5), send, signal.SIGKILL, victims)
+  later(random.uniform(0.1, 0.5), send, signal.SIGKILL)
   assert_same(run_round(context, process), calm)
 
 
 def test_a_hanging_process_is_given_up(context, process, caplog):
   calm = run_round(context, process)
-  later(0.2, send, signal.SIGSTOP, processes)
+  later(0.2, send, signal.SIGSTOP)
   began = time.monotonic()
   with caplog.at_level(logging.WARNING):
     assert_same(run_round(context, process), calm)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tff_ssl.simulation import workers
+from tff_ssl.simulation import contexts
 from tff_ssl.testing import CHECKS
 from tff_ssl.testing import __main__ as command
 
@@ -53,7 +53,6 @@ def test_says_of_each_check_how_it_ended(capsys):
   assert [line.split()[0] for line in lines] == ['learns', 'documented']
   assert all(re.fullmatch(r'\w+ +[\d.]+ s  ok', line) for line in lines)
   assert re.fullmatch(r'fedavg: 2 of 2 promises kept, 0 broken, .*', last)
-  assert not workers.worker_memory_mib()
 
 
 def test_says_what_is_broken_and_goes_on(capsys):
@@ -93,7 +92,7 @@ def test_refusals_are_one_line(arguments, message, capsys, monkeypatch):
   def refuse(*unused):
     raise AssertionError('A context was installed.')
 
-  monkeypatch.setattr(workers, 'install_context', refuse)
+  monkeypatch.setattr(contexts, 'install_context', refuse)
   assert main(*arguments) == 2
   error = capsys.readouterr().err
   assert error.startswith('error: ') and error.count('\n') == 1

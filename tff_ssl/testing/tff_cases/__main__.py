@@ -38,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
   if values.help:
     print(_HELP)
     return _AS_EXPECTED
-  return commands.in_worker(lambda: _run(values.write), refused=_USAGE)
+  commands.install_context()
+  return _run(values.write)
 
 
 def _run(file: str | None) -> int:

@@ -1,7 +1,26 @@
-"""Where a run computes, checked before TensorFlow is imported."""
+"""What computes a run, and where; checked before TensorFlow is imported."""
 
 from tff_ssl.setting import Scope, Setting, needs_process, only_with
 
+IN_PROCESS, WORKER = 'in_process', 'worker'
+CONTEXT = Setting(
+  'context',
+  str,
+  "What computes: in_process, TensorFlow in the run's own process; or worker, "
+  'a program of TFF beside it, on CPUs alone, which listens on all network '
+  'interfaces without a password.',
+  default=IN_PROCESS,
+  choices=(IN_PROCESS, WORKER),
+)
+DEVICE = Setting(
+  'device',
+  str,
+  'Where TensorFlow computes: auto takes a GPU where TensorFlow sees one; a '
+  'worker has none.',
+  default='auto',
+  choices=('auto', 'cpu', 'gpu'),
+  scope=Scope.MACHINE,
+)
 CLUSTER = Setting(
   'cluster',
   str,
@@ -9,11 +28,16 @@ CLUSTER = Setting(
   'machine, auto takes the one that runs here, HOST:PORT another. Needs Ray '
   '(make ray). A run may be resumed with or without.',
   scope=Scope.MACHINE,
-  used_when=(needs_process('has_client_training'),),
+  used_when=(
+    needs_process('has_client_training'),
+    only_with('context', IN_PROCESS),
+  ),
 )
 _ON_A_CLUSTER = only_with('cluster')
 
 SETTINGS = (
+  CONTEXT,
+  DEVICE,
   CLUSTER,
   Setting(
     'cluster_parts',
@@ -59,17 +83,6 @@ SETTINGS = (
     default=True,
     scope=Scope.MACHINE,
     used_when=(_ON_A_CLUSTER,),
-  ),
-  Setting(
-    'worker_timeout',
-    float,
-    "Seconds without an answer after which TFF's worker, the process that "
-    'computes, is killed and replaced; the round is repeated. One that '
-    'computes for long does answer.',
-    default=60.0,
-    at_least=1,
-    at_most=86_400,
-    scope=Scope.MACHINE,
   ),
 )
 

@@ -1,9 +1,14 @@
-"""Starts what computes for TFF: a worker, and with it maybe a cluster."""
+"""Installs what computes for TFF: this process, a worker, or a cluster."""
 
 import types
 
 from experiments.running import client_state_files
-from tff_ssl.simulation import ray_cluster, ray_context, workers
+from tff_ssl.simulation import (
+  contexts,
+  ray_cluster,
+  ray_context,
+  worker_context,
+)
 
 
 def install(
@@ -14,28 +19,22 @@ def install(
 ) -> None:
   """Makes what a run computes on TFF's execution context.
 
-  Prints the ports on which workers of this machine listen.
+  Prints the port on which a worker listens.
 
   Args:
-    settings: What has `cluster`, `cluster_parts`, `cluster_cores`,
-      `part_timeout`, `shared_disk`, `worker_timeout`, `clients_per_round`,
-      `precision` and `seed`.
+    settings: What has `context`, `device`, `cluster`, `cluster_parts`,
+      `cluster_cores`, `part_timeout`, `shared_disk`, `clients_per_round`
+      and `seed`.
     store_path: The client store.
     client_state_folder: The folder of the clients' states; `None` where clients
       keep none.
 
   Raises:
-    ValueError: If the cluster of --cluster cannot be used.
+    ValueError: If the device or the cluster cannot be used.
     RuntimeError: If no worker can be started on this machine.
   """
-  # oneDNN has no kernels for bfloat16 on processors without AVX512.
-  use_onednn = settings.precision == 'float32'
   if not settings.cluster:
-    workers.install_context(
-      threads_per_op=workers.threads_for(settings.clients_per_round or 0),
-      answer_timeout_s=settings.worker_timeout,
-      use_onednn=use_onednn,
-    )
+    contexts.install_context(settings.context, device=settings.device)
   else:
     if settings.shared_disk:
       probes = []
@@ -54,8 +53,6 @@ def install(
         num_parts=min(settings.cluster_parts, settings.clients_per_round),
         cores_per_process=settings.cluster_cores,
         part_timeout_s=settings.part_timeout,
-        answer_timeout_s=settings.worker_timeout,
-        use_onednn=use_onednn,
         **files,
       )
     except RuntimeError as error:
@@ -64,9 +61,9 @@ def install(
       'error: The run was killed, or lost a process of its Ray cluster: start '
       'again to continue.'
     )
-  ports = ', '.join(map(str, workers.listening_ports()))
-  print(
-    "TFF's worker processes listen on all network interfaces, without a "
-    f'password (port {ports}): keep this machine behind a firewall.',
-    flush=True,
-  )
+  for port in worker_context.ports():
+    print(
+      "TFF's worker listens on all network interfaces, without a password "
+      f'(port {port}): keep this machine behind a firewall.',
+      flush=True,
+    )

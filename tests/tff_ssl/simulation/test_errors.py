@@ -1,9 +1,9 @@
-"""What an error of a worker says, in one line; pings: see `test_workers`."""
+"""What an error of a computation says, in one line."""
 
 import grpc
 import pytest
 
-from tff_ssl.simulation import channels
+from tff_ssl.simulation import errors
 
 
 class RpcError(grpc.RpcError):
@@ -34,4 +34,4 @@ class RpcError(grpc.RpcError):
   ],
 )
 def test_first_cause(error, line):
-  assert channels.first_cause(error) == line
+  assert errors.first_cause(error) == line

@@ -1,4 +1,4 @@
-"""What a run asks of the workers and of the cluster that compute for it."""
+"""What computes a run: this process, a worker, or a cluster."""
 
 import os
 import types
@@ -7,8 +7,8 @@ import numpy as np
 import psutil
 import pytest
 
-from experiments.running import worker_context
-from tff_ssl.simulation import ray_context, workers
+from experiments.running import execution_context
+from tff_ssl.simulation import ray_context, worker_context
 
 STORE = '/shared/store'
 
@@ -21,11 +21,11 @@ def install(states=None, **changed):
     'part_timeout': 70.0,
     'shared_disk': True,
     'seed': 3,
-    'worker_timeout': 7.0,
+    'context': 'in_process',
+    'device': 'auto',
     'clients_per_round': 4,
-    'precision': 'float32',
   }
-  worker_context.install(
+  execution_context.install(
     types.SimpleNamespace(**{**given, **changed}),
     store_path=STORE,
     client_state_folder=states,
@@ -51,12 +51,8 @@ def test_a_cluster_is_asked_for_what_the_flags_say(asked):
     'num_parts': 4,  # As many as clients.
     'cores_per_process': 3,
     'part_timeout_s': 70.0,
-    'answer_timeout_s': 7.0,
     'needed_files': [STORE],
-    'use_onednn': True,
   }
-  install(precision='bfloat16')
-  assert not asked['use_onednn']
 
 
 def test_states_must_lie_where_all_machines_find_them(asked, tmp_path):
@@ -87,27 +83,32 @@ def test_a_cluster_that_cannot_be_used_is_refused_by_its_flag(monkeypatch):
     install()
 
 
-@pytest.mark.dear
-def test_a_local_worker_and_where_it_listens(monkeypatch, capsys):
-  """Checked against the kernel's own table of sockets."""
-  given = {}
-  plain = workers.install_context
-
-  def install_context(**options):
-    given.update(options)
-    return plain(**options)
-
-  monkeypatch.setattr(workers, 'install_context', install_context)
-  install(cluster=None)
-  listening = [
+def _listening():
+  me = psutil.Process()
+  return {
     connection.laddr
-    for child in psutil.Process().children()
-    for connection in child.connections(kind='tcp')
+    for process in (me, *me.children(recursive=True))
+    for connection in process.connections(kind='tcp')
     if connection.status == psutil.CONN_LISTEN
-  ]
-  workers.stop_workers()
-  assert given['answer_timeout_s'] == 7
+  }
+
+
+@pytest.mark.dear
+def test_only_a_worker_listens_and_says_where(capsys):
+  """Checked against the kernel's own table of sockets."""
+  before = _listening()
+  install(cluster=None)
+  assert _listening() == before
+  assert not capsys.readouterr().out
+  install(cluster=None, context='worker')
+  listening = _listening() - before
+  worker_context.stop_workers()
   assert {address.ip for address in listening} <= {'::', '0.0.0.0'}
   [line] = capsys.readouterr().out.splitlines()
   [port] = {address.port for address in listening}
   assert f'on all network interfaces, without a password (port {port})' in line
+
+
+def test_a_device_that_is_not_there_is_refused():
+  with pytest.raises(ValueError, match="device='gpu': TensorFlow sees no GPU"):
+    install(cluster=None, device='gpu')

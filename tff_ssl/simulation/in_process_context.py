@@ -1,0 +1,138 @@
+"""Computes TFF computations in this process, with its own TensorFlow.
+
+Nothing is started and nothing listens. Where TensorFlow sees a GPU, so does
+TFF. `tff_ssl.simulation.interpreter` says what happens.
+"""
+
+import atexit
+import concurrent.futures
+import contextlib
+import ctypes
+import logging
+import os
+import threading
+import weakref
+
+import tensorflow_federated as tff
+
+from tff_ssl.simulation import (
+  background,
+  internals,
+  interpreter,
+  secure_sums,
+  tensorflow_blocks,
+)
+
+_LOG = logging.getLogger(__name__)
+_ARENA_MAX = -8  # `M_ARENA_MAX` of malloc.h.
+# Seconds to wait for what was given up; and at the end of Python, which crashes
+# where it is amid an operation of TensorFlow.
+_END_S, _EXIT_S = 0.8, 10.0
+# What was given up and had not ended in time.
+_unfinished: set[concurrent.futures.Future] = set()
+
+
+@atexit.register
+def _end() -> None:
+  concurrent.futures.wait(_unfinished, _EXIT_S)
+
+
+class InProcessContext(tff.framework.SyncContext):
+  """Computes in this process; see the module."""
+
+  def __init__(
+    self,
+    default_num_clients: int = 0,
+    clients_at_once: int | None = None,
+    device: str | None = None,
+    warn_after_s: float = 600.0,
+  ):
+    """Initializes the context.
+
+    Args:
+      default_num_clients: Number of clients where the arguments do not tell.
+      clients_at_once: How many clients are computed at a time; by default one
+        on each core.
+      device: Where TensorFlow computes, such as `'/CPU:0'`; by default it
+        decides.
+      warn_after_s: Seconds after which a computation that has not ended is
+        logged, with the clients that it waits for.
+    """
+    # By default glibc gives each of many threads an arena of its own, over all
+    # of which buffers of the size of a model scatter.
+    with contextlib.suppress(AttributeError):
+      ctypes.CDLL(None).mallopt(_ARENA_MAX, max(2, os.cpu_count() or 1))
+    self._default_num_clients = default_num_clients
+    self._at_once = clients_at_once or len(os.sched_getaffinity(0))
+    self._warn_after_s = warn_after_s
+    self._blocks = tensorflow_blocks.TensorFlowBlocks(self._at_once, device)
+    self._programs: dict[int, interpreter.Program] = {}
+    self._compiling = threading.Lock()
+
+  def invoke(self, comp: tff.Computation, arg=None):
+    """Computes `comp` on `arg`.
+
+    Args:
+      comp: The computation.
+      arg: Its argument.
+
+    Returns:
+      The result.
+
+    Raises:
+      tf.errors.OpError: What TensorFlow raises, with the client that it
+        happened at.
+      NotImplementedError: If the computation has a part that this context does
+        not run, such as one of JAX.
+    """
+    types = comp.type_signature
+    num_clients = self._default_num_clients
+    if arg is not None:
+      cardinalities = internals.infer_cardinalities(arg, types.parameter)
+      num_clients = cardinalities.get(tff.CLIENTS, num_clients)
+    call = interpreter.Call(num_clients, self._at_once)
+    # In a thread of its own: the main one hears of Ctrl-C only between calls of
+    # TensorFlow, and one of these may be a whole client. And the caller's may
+    # be building a graph.
+    future = background.start(self._compute, comp, arg, call)
+    try:
+      result = self._wait(future, call)
+    except BaseException:
+      call.cancel()
+      begun = [future, *call.begun]
+      _unfinished.update(concurrent.futures.wait(begun, _END_S).not_done)
+      raise
+    return internals.type_to_py_container(result, types.result)
+
+  def _compute(self, comp, arg, call):
+    types, argument = comp.type_signature, None
+    program = self._program(comp)
+    if arg is not None:
+      argument = interpreter.ingest(arg, types.parameter)
+    return interpreter.egest(program.run(argument, call), types.result)
+
+  def _wait(self, future, call):
+    """Returns the result of a computation; logs if it takes long."""
+    while True:
+      done, _ = concurrent.futures.wait([future], self._warn_after_s)
+      if done:
+        return future.result()
+      _LOG.warning(
+        'A computation has taken %g s; it is at %s. A client that computes for '
+        'long and one that hangs look alike from here. Nothing ends an '
+        'operation of TensorFlow that hangs: if so, kill this process and '
+        'start again.',
+        self._warn_after_s,
+        call.where(),
+      )
+
+  def _program(self, comp) -> interpreter.Program:
+    with self._compiling:
+      key = id(comp)
+      if key not in self._programs:
+        self._programs[key] = interpreter.Program(
+          secure_sums.simulate(comp), self._blocks
+        )
+        # As long as the computation lives, its id is taken.
+        weakref.finalize(comp, self._programs.pop, key, None).atexit = False
+      return self._programs[key]
