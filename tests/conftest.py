@@ -113,6 +113,11 @@ def _ready_tff(request):
   if context := request.session.stash.get(_INSTALLED, None):
     import tensorflow_federated as tff
 
+    from tff_ssl.simulation import contexts, worker_context
+
+    if _KIND == contexts.WORKER and not worker_context.ports():
+      context = contexts.install_context(_KIND)
+      request.session.stash[_INSTALLED] = context
     tff.framework.set_default_context(context)
 
 
