@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
       from experiments.tables import lower_bound
 
       return lower_bound.run(given)
-    # Again: a user's own part may import TensorFlow.
+    # First: a user's own part may import TensorFlow.
     command_line.choose_kernels(
       given.get('precision'), given.get('clients_per_round')
     )

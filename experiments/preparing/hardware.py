@@ -5,6 +5,7 @@ import logging
 import tensorflow as tf
 
 from tff_ssl import processor
+from tff_ssl.simulation import contexts
 
 # Processor flags that make bfloat16 arithmetic faster than float32.
 _FAST_BFLOAT16 = ('amx_bf16', 'avx512_bf16')
@@ -20,6 +21,7 @@ def set_up_tensorflow(device: str | None = None) -> None:
   tf.get_logger().addFilter(_is_no_false_alarm)
   if device == 'cpu':
     tf.config.set_visible_devices([], 'GPU')
+  contexts.end_quietly()
 
 
 def _is_no_false_alarm(record: logging.LogRecord) -> bool:

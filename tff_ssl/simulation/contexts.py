@@ -1,6 +1,7 @@
 """What runs TFF computations: this process, or a worker of TFF beside it."""
 
 import atexit
+import functools
 import logging
 import os
 from typing import Any
@@ -66,6 +67,7 @@ def build_context(
     raise ValueError(f'clients_at_once={clients_at_once!r} must be at least 1.')
   if threads_per_op < 0:
     raise ValueError(f'threads_per_op={threads_per_op!r} must be at least 0.')
+  end_quietly()
   if kind == WORKER:
     if device == GPU:
       raise ValueError(
@@ -137,11 +139,10 @@ class _EndedContext(tff.framework.SyncContext):
     raise RuntimeError('Python is ending: no computation can run any more.')
 
 
-@atexit.register
-def _release_default_context() -> None:
-  """Frees the default context while modules are still there.
+@functools.cache
+def end_quietly() -> None:
+  """Lets Python's end free the default context while modules are still there.
 
-  TFF's own, where nobody has replaced it, otherwise prints a traceback behind
-  whatever error made Python end.
+  TFF's own, where nobody has replaced it, otherwise prints a traceback.
   """
-  tff.framework.set_default_context(_EndedContext())
+  atexit.register(tff.framework.set_default_context, _EndedContext())

@@ -8,6 +8,7 @@ import atexit
 import concurrent.futures
 import contextlib
 import ctypes
+import itertools
 import logging
 import os
 import threading
@@ -102,7 +103,7 @@ class InProcessContext(tff.framework.SyncContext):
       begun = [future, *call.begun]
       _unfinished.update(concurrent.futures.wait(begun, _END_S).not_done)
       raise
-    return internals.type_to_py_container(result, types.result)
+    return tff.types.type_to_py_container(result, types.result)
 
   def _compute(self, comp, arg, call):
     types, argument = comp.type_signature, None
@@ -113,18 +114,19 @@ class InProcessContext(tff.framework.SyncContext):
 
   def _wait(self, future, call):
     """Returns the result of a computation; logs if it takes long."""
-    while True:
+    for times in itertools.count(1):
       done, _ = concurrent.futures.wait([future], self._warn_after_s)
       if done:
-        return future.result()
+        break
       _LOG.warning(
         'A computation has taken %g s; it is at %s. A client that computes for '
         'long and one that hangs look alike from here. Nothing ends an '
         'operation of TensorFlow that hangs: if so, kill this process and '
         'start again.',
-        self._warn_after_s,
+        times * self._warn_after_s,
         call.where(),
       )
+    return future.result()
 
   def _program(self, comp) -> interpreter.Program:
     with self._compiling:

@@ -10,17 +10,6 @@ from tensorflow.python.eager.execute import execute_with_cancellation
 from tensorflow.python.framework.graph_to_function_def import (
   graph_to_function_def,
 )
-from tensorflow_federated.python.core.environments.tensorflow_backend.tensorflow_tree_transformations import (  # noqa: E501
-  replace_intrinsics_with_bodies,
-)
-from tensorflow_federated.python.core.environments.tensorflow_frontend.tensorflow_computation import (  # noqa: E501
-  transform_args,
-  transform_result,
-)
-from tensorflow_federated.python.core.impl.compiler import building_blocks
-from tensorflow_federated.python.core.impl.compiler.transformations import (
-  to_call_dominant,
-)
 from tensorflow_federated.python.core.impl.execution_contexts.mergeable_comp_execution_context import (  # noqa: E501
   MergeableCompExecutionContextValue,
 )
@@ -28,7 +17,6 @@ from tensorflow_federated.python.core.impl.executors.cardinalities_utils import 
   infer_cardinalities,
 )
 from tensorflow_federated.python.core.impl.types.type_conversions import (
-  type_to_py_container,
   type_to_tf_structure,
 )
 from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
@@ -42,17 +30,11 @@ __all__ = [
   'CancellationManager',
   'ConfigProto',
   'MergeableCompExecutionContextValue',
-  'building_blocks',
   'eager_context',
   'execute_with_cancellation',
   'graph_to_function_def',
   'infer_cardinalities',
   'make_data_set_from_elements',
-  'replace_intrinsics_with_bodies',
-  'to_call_dominant',
-  'transform_args',
-  'transform_result',
-  'type_to_py_container',
   'type_to_tf_structure',
   'unpack_graph_def',
 ]

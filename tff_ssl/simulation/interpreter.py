@@ -22,7 +22,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl.simulation import background, internals, tensorflow_blocks
-from tff_ssl.simulation.internals import building_blocks as blocks
 
 # How many clients more than are computed at a time may be begun or ready.
 _AHEAD = 2
@@ -140,11 +139,7 @@ class _Stage:
 
 
 class Program:
-  """A computation that can be run.
-
-  Attributes:
-    type_signature: Its type.
-  """
+  """A computation that can be run."""
 
   def __init__(
     self, comp: tff.Computation, functions: tensorflow_blocks.TensorFlowBlocks
@@ -159,16 +154,17 @@ class Program:
       NotImplementedError: If it has a part that is neither TensorFlow nor an
         intrinsic of TFF, such as one of JAX.
     """
-    self.type_signature = comp.type_signature
     self._functions = functions
-    tree, _ = internals.replace_intrinsics_with_bodies(comp.to_building_block())
-    tree = internals.to_call_dominant(tree)
+    tree, _ = tff.tensorflow.replace_intrinsics_with_bodies(
+      comp.to_building_block()
+    )
+    tree = tff.framework.to_call_dominant(tree)
     self._parameter = None
-    self._is_function = isinstance(tree, blocks.CompiledComputation)
-    if isinstance(tree, blocks.Lambda):
+    self._is_function = isinstance(tree, tff.framework.CompiledComputation)
+    if isinstance(tree, tff.framework.Lambda):
       self._parameter, tree = tree.parameter_name, tree.result
-    steps = tree.locals if isinstance(tree, blocks.Block) else []
-    result = tree.result if isinstance(tree, blocks.Block) else tree
+    steps = tree.locals if isinstance(tree, tff.framework.Block) else []
+    result = tree.result if isinstance(tree, tff.framework.Block) else tree
     self._stages = self._arrange(steps, result)
     self._result = self._translate(result)
 
@@ -222,46 +218,40 @@ class Program:
     return stages
 
   def _aggregation(self, step):
-    if not isinstance(step.argument, blocks.Struct):
-      raise NotImplementedError('An aggregation of a value that is no call.')
+    if not isinstance(step.argument, tff.framework.Struct):
+      raise _not_run('an aggregation with arguments that are no structure')
     value, *others = map(self._translate, step.argument.children())
     return value, others
 
   def _translate(self, block) -> Callable[[dict], object]:
     """Returns the function from values by name to the value of a block."""
-    if isinstance(block, blocks.Reference):
+    if isinstance(block, tff.framework.Reference):
       name = block.name
       return lambda scope: scope[name]
-    if isinstance(block, blocks.Selection):
+    if isinstance(block, tff.framework.Selection):
       source, index = self._translate(block.source), block.as_index()
       return lambda scope: source(scope)[index]
-    if isinstance(block, blocks.Struct):
+    if isinstance(block, tff.framework.Struct):
       parts = [self._translate(one) for one in block.children()]
       return lambda scope: [part(scope) for part in parts]
-    if isinstance(block, blocks.Block):
+    if isinstance(block, tff.framework.Block):
       return self._translate_block(block)
-    if isinstance(block, blocks.Lambda):
+    if isinstance(block, tff.framework.Lambda):
       return self._translate_lambda(block)
-    if isinstance(block, blocks.Call):
+    if isinstance(block, tff.framework.Call):
       return self._translate_call(block)
-    if isinstance(block, blocks.Literal):
+    if isinstance(block, tff.framework.Literal):
       value = tf.constant(block.value, block.type_signature.dtype)
       return lambda scope: value
-    if isinstance(block, blocks.CompiledComputation):
+    if isinstance(block, tff.framework.CompiledComputation):
       kind = block.proto.WhichOneof('computation')
       if kind == 'tensorflow':
         function = self._functions.function(
           block.proto.tensorflow, block.type_signature
         )
         return lambda scope: lambda value=None: _call(function, value, scope)
-      raise NotImplementedError(
-        f'The computation has a part of the kind {kind!r}, which this context '
-        "does not run: write it in TensorFlow, or take kind='worker'."
-      )
-    raise NotImplementedError(
-      f'The computation has {block.compact_representation()[:80]!r}, which '
-      "this context does not run: take kind='worker'."
-    )
+      raise _not_run(f'a part of the kind {kind!r}')
+    raise _not_run(repr(block.compact_representation()[:80]))
 
   def _translate_block(self, block):
     steps = [(name, self._translate(value)) for name, value in block.locals]
@@ -283,19 +273,23 @@ class Program:
     argument = None
     if block.argument is not None:
       argument = self._translate(block.argument)
-    if isinstance(block.function, blocks.Intrinsic):
+    if isinstance(block.function, tff.framework.Intrinsic):
       uri = block.function.uri
       if uri not in _INTRINSICS:
-        raise NotImplementedError(
-          f'The computation has the intrinsic {uri}, which this context does '
-          "not run: take kind='worker'."
-        )
+        raise _not_run(f'the intrinsic {uri}')
       run, types = _INTRINSICS[uri], block.function.type_signature
       return lambda scope: run(argument(scope), types)
     function = self._translate(block.function)
     if argument is None:
       return lambda scope: function(scope)()
     return lambda scope: function(scope)(argument(scope))
+
+
+def _not_run(what: str) -> NotImplementedError:
+  return NotImplementedError(
+    f'The computation has {what}, which this context does not run: write it in '
+    "TensorFlow, or take kind='worker'."
+  )
 
 
 def _call(function, value, scope):
@@ -307,11 +301,11 @@ def _run_at_clients(stage: _Stage, scope: dict, call: Call) -> None:
   """Computes what clients contribute, and adds the results to the scope."""
   own = [name for name, value in scope.items() if _has_each(value)]
   kept = {name: Each() for name in stage.kept}
-  totals, reports = [], []
-  for _, (_, others) in stage.aggregations:
-    zero, accumulate, _, report = [other(scope) for other in others]
-    totals.append((zero, accumulate))
-    reports.append(report)
+  aggregations = {
+    name: (value, *(other(scope) for other in others))
+    for name, (value, others) in stage.aggregations
+  }
+  totals = {name: zero for name, (_, zero, *_) in aggregations.items()}
 
   def compute(client, slot):
     mine = {**scope, **{name: _pick(scope[name], client) for name in own}}
@@ -321,7 +315,7 @@ def _run_at_clients(stage: _Stage, scope: dict, call: Call) -> None:
         mine[name] = function(mine)
       return (
         {name: mine[name] for name in kept},
-        [value(mine) for _, (value, _) in stage.aggregations],
+        {name: value(mine) for name, (value, *_) in aggregations.items()},
       )
     except tf.errors.OpError as error:
       place = f'client {client + 1} of {call.num_clients}'
@@ -332,34 +326,28 @@ def _run_at_clients(stage: _Stage, scope: dict, call: Call) -> None:
   for values, contributions in call.of_clients(compute):
     for name, value in values.items():
       kept[name].append(value)
-    totals = [
-      (accumulate([total, contribution]), accumulate)
-      for (total, accumulate), contribution in zip(
-        totals, contributions, strict=True
-      )
-    ]
+    for name, (_, _, accumulate, _, _) in aggregations.items():
+      totals[name] = accumulate([totals[name], contributions[name]])
   scope.update(kept)
-  for (name, _), (total, _), report in zip(
-    stage.aggregations, totals, reports, strict=True
-  ):
-    scope[name] = report(total)
+  for name, (*_, report) in aggregations.items():
+    scope[name] = report(totals[name])
 
 
 def _references(block) -> set[str]:
   """Returns the names that a block and its parts refer to."""
-  found, queue = set(), [block]
-  while queue:
-    one = queue.pop()
-    if isinstance(one, blocks.Reference):
+  found, todo = set(), [block]
+  while todo:
+    one = todo.pop()
+    if isinstance(one, tff.framework.Reference):
       found.add(one.name)
-    queue.extend(one.children())
+    todo.extend(one.children())
   return found
 
 
 def _is_aggregation(block) -> bool:
   return (
-    isinstance(block, blocks.Call)
-    and isinstance(block.function, blocks.Intrinsic)
+    isinstance(block, tff.framework.Call)
+    and isinstance(block.function, tff.framework.Intrinsic)
     and block.function.uri == 'federated_aggregate'
   )
 

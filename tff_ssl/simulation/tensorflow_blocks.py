@@ -8,7 +8,10 @@ Values are as in `tff_ssl.simulation.interpreter`: a tensor is a `tf.Tensor`, a
 structure a list, a sequence a `tf.data.Dataset`.
 """
 
+import collections
+import copy
 import hashlib
+import threading
 import weakref
 
 import tensorflow as tf
@@ -22,8 +25,8 @@ _ANONYMOUS = b'cd2c89b7-88b7-44c8-ad83-06c2a9158347'
 
 
 def _attributes() -> tuple:
-  # Grappler doubles the time of the first round, and works on functions of data
-  # sets anew at each call. TFF's graphs gain nothing from it.
+  # Grappler takes time in the first round, and works on functions of data sets
+  # anew at each call. Later rounds gain a few hundredths from it.
   config = internals.ConfigProto()
   config.graph_options.rewrite_options.disable_meta_optimizer = True
   config.allow_soft_placement = True
@@ -100,11 +103,9 @@ class BlockFunction:
       ops.update(node.op for node in function.node_def)
     num_copies = num_slots if ops.intersection(_ONE_AT_A_TIME) else 1
     self._names = [f'{name}_{number}' for number in range(num_copies)]
-    copies = []
-    for own_name in self._names:
-      copies.append(type(function_def)())
-      copies[-1].CopyFrom(function_def)
-      copies[-1].signature.name = own_name
+    copies = [copy.deepcopy(function_def) for _ in self._names]
+    for own, own_name in zip(copies, self._names, strict=True):
+      own.signature.name = own_name
     _register(self, [*library, *copies])
 
   def __call__(
@@ -134,28 +135,31 @@ class BlockFunction:
     return _pack(self._binding, self._type, iter(results))
 
 
-# How many `BlockFunction`s need a function of the runtime, by its name.
-_needed_by: dict[str, int] = {}
+# How many `BlockFunction`s need a function of the runtime, by its name; and
+# names that one of these needs no more.
+_needed_by = collections.Counter()
+_not_needed = collections.deque()
+_registering = threading.Lock()
 
 
 def _register(owner, library) -> None:
-  """Adds functions to the runtime, as long as their owner lives."""
+  """Adds functions to the runtime; removes those whose owners are gone."""
   runtime = internals.eager_context()
   names = [function.signature.name for function in library]
-  for function in library:
-    name = function.signature.name
-    if not _needed_by.get(name):
-      runtime.add_function_def(function)
-    _needed_by[name] = _needed_by.get(name, 0) + 1
-  weakref.finalize(owner, _release, names).atexit = False
-
-
-def _release(names) -> None:
-  for name in names:
-    _needed_by[name] -= 1
-    if not _needed_by[name]:
-      del _needed_by[name]
-      internals.eager_context().remove_function(name)
+  # Python may end an owner at any moment, also amid these lines. So its end
+  # only notes the names.
+  weakref.finalize(owner, _not_needed.extend, names).atexit = False
+  with _registering:
+    for function, name in zip(library, names, strict=True):
+      if not _needed_by[name]:
+        runtime.add_function_def(function)
+      _needed_by[name] += 1
+    while _not_needed:
+      name = _not_needed.popleft()
+      _needed_by[name] -= 1
+      if not _needed_by[name]:
+        del _needed_by[name]
+        runtime.remove_function(name)
 
 
 def _cut(proto, fetches):
@@ -180,12 +184,12 @@ def _cut(proto, fetches):
 def _needed_for(graph_def, names) -> set[str]:
   """Returns the nodes that tensors or nodes of these names need."""
   inputs = {node.name: node.input for node in graph_def.node}
-  found, queue = set(), [_node(name) for name in names]
-  while queue:
-    name = queue.pop()
+  found, todo = set(), [_node(name) for name in names]
+  while todo:
+    name = todo.pop()
     if name not in found:
       found.add(name)
-      queue.extend(_node(one) for one in inputs[name])
+      todo.extend(_node(one) for one in inputs[name])
   return found
 
 

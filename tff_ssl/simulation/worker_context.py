@@ -24,7 +24,7 @@ import grpc
 import portpicker
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import bound_process, errors, internals, secure_sums
+from tff_ssl.simulation import bound_process, errors, secure_sums
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
@@ -263,6 +263,6 @@ def build(
         secure_sums.simulate(comp)
       )
     ),
-    transform_args=internals.transform_args,
-    transform_result=internals.transform_result,
+    transform_args=tff.tensorflow.transform_args,
+    transform_result=tff.tensorflow.transform_result,
   )

@@ -61,7 +61,7 @@ from tff_ssl import prior_checks
 
 _FILES = ('train.npz', 'test.npz')
 _OWNERS = ('client_id', 'set_id')
-# As tables write them, where a column has no others.
+# As tables write them; folders and arrays keep capital letters.
 _TRUTH = {'True': 'true', 'False': 'false'}
 _PRIORS, _PREVALENCE = 'priors.csv', 'prevalence.csv'
 _LAYOUT = image_files.Layout(

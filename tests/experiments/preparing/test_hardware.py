@@ -1,8 +1,10 @@
-"""The warning where the processor is slow at a precision."""
+"""How TensorFlow is set up, and the warning of a slow precision."""
 
 import logging
+import os
 
 import pytest
+import pythons
 
 from experiments.preparing import hardware
 from tff_ssl import processor
@@ -26,3 +28,16 @@ def test_warning_where_bfloat16_is_slow(
   assert len(caplog.messages) == warns
   if warns:
     assert caplog.messages[0].startswith('--precision=bfloat16 is slower')
+
+
+@pytest.mark.parts
+def test_a_command_that_computes_nothing_with_tff_ends_without_a_word():
+  """TFF's own context would print a traceback."""
+  done = pythons.run(
+    '-c',
+    'import tensorflow_federated; from experiments.preparing import hardware; '
+    'hardware.set_up_tensorflow()',
+    env={**os.environ, 'TF_CPP_MIN_LOG_LEVEL': '3'},
+    check=True,
+  )
+  assert not done.stderr

@@ -299,7 +299,8 @@ def test_what_takes_long_is_told(in_process, monkeypatch, caplog):
   timer.start()
   with pytest.raises(KeyboardInterrupt):
     spin_all([0, 50])
-  assert 'it is at client 2 of 2' in caplog.text
+  assert 'has taken 0.1 s; it is at client 2 of 2' in caplog.text
+  assert 'has taken 0.2 s; it is at client 2 of 2' in caplog.text
 
 
 def test_contributions_are_added_in_order_and_not_kept(in_process):
