@@ -3,7 +3,7 @@
 import json
 import os
 
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 
 def write(results: dict, path: str | os.PathLike) -> None:

@@ -86,7 +86,7 @@ def measure(root: pathlib.Path, with_stack: bool = True) -> dict[str, str]:
       places
     ),
     'settings with several records': (
-      _several(settings) if (root / 'tff_ssl' / 'setting.py').exists() else ''
+      _several(settings) if any(root.glob('tff_ssl/**/setting.py')) else ''
     ),
     'arguments of the builders of algorithms': _median_and_largest(arguments),
     f'functions more complex than {complex_limit}': _above(

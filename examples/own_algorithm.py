@@ -15,7 +15,7 @@ from etils import epy
 import tff_ssl
 from tff_ssl import shared_settings
 from tff_ssl.algorithms import ProcessSpec, fed_avg
-from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting, check_arguments
 
 with epy.lazy_imports():  # When they are used: help and errors come at once.
   import tensorflow as tf

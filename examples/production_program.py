@@ -30,8 +30,8 @@ from absl import app, flags, logging
 from sklearn import datasets as sklearn_datasets
 
 import tff_ssl
-from tff_ssl import whole_files
 from tff_ssl.aggregators.recommended import AGGREGATORS
+from tff_ssl.common import whole_files
 
 _NUM_CLIENTS, _CLIENTS_PER_ROUND, _NUM_GROUPS = 20, 10, 2
 _SERVER, _CLIENTS = slice(0, 100), slice(100, 1300)

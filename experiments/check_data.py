@@ -12,7 +12,7 @@ from datasets.sources.own import tables, text
 from experiments.artifacts import places
 from experiments.config import command_line, parts_of_run, side_commands
 from experiments.config.usage import UsageError
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 # What a folder holds, and the data set that reads it; the first that fits.
 _SIGNS = (

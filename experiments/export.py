@@ -27,8 +27,8 @@ import tempfile
 from experiments.artifacts import run_folder
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from tff_ssl import user_modules
-from tff_ssl.setting import Setting
+from tff_ssl.common import user_modules
+from tff_ssl.common.setting import Setting
 
 COMMAND = side_commands.Command(
   'export',

@@ -27,7 +27,7 @@ with epy.lazy_imports():
   from datasets.sources.own import examples_to_classify
   from experiments.artifacts import exported_models
   from experiments.preparing import hardware
-  from tff_ssl import whole_files
+  from tff_ssl.common import whole_files
 
 COMMAND = side_commands.Command(
   'predict',

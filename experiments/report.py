@@ -16,8 +16,8 @@ from etils import epy
 from experiments.artifacts import csv_text
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
-from tff_ssl import user_modules, whole_files
-from tff_ssl.setting import Setting
+from tff_ssl.common import user_modules, whole_files
+from tff_ssl.common.setting import Setting
 
 # They take seconds to import, which --help does not need.
 with epy.lazy_imports():

@@ -13,7 +13,7 @@ from experiments.artifacts import places
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 COMMAND = side_commands.Command(
   'reproduce',

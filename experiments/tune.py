@@ -20,8 +20,8 @@ from experiments.artifacts import csv_text
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
-from tff_ssl import whole_files
-from tff_ssl.setting import Setting
+from tff_ssl.common import whole_files
+from tff_ssl.common.setting import Setting
 
 # It takes a second to import, which --help does not need.
 with epy.lazy_imports():

@@ -9,7 +9,7 @@ import pytest
 _ROOT = pathlib.Path(__file__).parents[1]
 
 # What each part of the tree may import of the others. The product stands alone,
-# data sets know no process, only what data and settings must be like, and
+# data sets know no process, only what is common to all (`tff_ssl.common`), and
 # experiments join the two.
 _MAY_IMPORT = {
   'tff_ssl': set(),
@@ -118,21 +118,23 @@ def test_directions_between_packages(package):
   )
 
 
+def _is_of_the_product(name):
+  """Whether it is of the product, but not of what is common to all."""
+  return _lies_in(name, 'tff_ssl') and not _lies_in(name, 'tff_ssl.common')
+
+
 def test_data_sets_know_no_process():
-  modules = {
-    'tff_ssl.prior_checks',
-    'tff_ssl.setting',
-    'tff_ssl.user_modules',
-    'tff_ssl.whole_files',
-  }
-  of_the_product = lambda name: _lies_in(name, 'tff_ssl')
-  found = {name for _, name in _wrong_imports('datasets', of_the_product)}
-  assert found
-  assert not {
-    name
-    for name in found
-    if not any(_lies_in(name, module) for module in modules)
-  }
+  assert not _wrong_imports('datasets', _is_of_the_product)
+
+
+def test_what_is_common_stands_alone():
+  assert not _wrong_imports(
+    'tff_ssl/common',
+    lambda name: (
+      _is_of_the_product(name)
+      or name.partition('.')[0] in ('tensorflow', 'tensorflow_federated')
+    ),
+  )
 
 
 @pytest.mark.parametrize('package', sorted(_MUST_NOT_IMPORT))

@@ -55,8 +55,8 @@ _MODULE_OF = {
   'join': 'models.split',
   # Data and augmentation.
   'ClientDataSpec': 'templates.client_data',
-  'check_class_priors': 'prior_checks',
-  'condition_number': 'prior_checks',
+  'check_class_priors': 'common.prior_checks',
+  'condition_number': 'common.prior_checks',
   'ImageViews': 'augmentation',
   'InputViews': 'augmentation',
   'PlainViews': 'augmentation',

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
 import tff_ssl
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 _FORMAT = 1
 _MANIFEST = 'manifest.json'

@@ -4,7 +4,7 @@ A setting of one algorithm stands in the algorithm's own file, one of an
 objective beside the objective.
 """
 
-from tff_ssl.setting import Setting, only_with, unless
+from tff_ssl.common.setting import Setting, only_with, unless
 
 # A minibatch, or the passes of a round, multiply a number of examples, and
 # TensorFlow counts in int32.

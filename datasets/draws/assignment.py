@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tff_ssl.setting import Scope, Setting, condition
+from tff_ssl.common.setting import Scope, Setting, condition
 
 NOBODY = -1
 

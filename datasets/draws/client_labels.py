@@ -21,7 +21,7 @@ import numpy as np
 
 from datasets.draws import assignment
 from datasets.sources.source import UNKNOWN
-from tff_ssl.setting import Setting, needs_process, unless
+from tff_ssl.common.setting import Setting, needs_process, unless
 
 FIXED, REDRAWN = 'fixed', 'redrawn'
 

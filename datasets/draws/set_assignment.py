@@ -6,7 +6,7 @@ not twice in one set, and not at two clients.
 
 Clients may not know the priors of their sets exactly (FedUL, Section 4.2), but
 what they are told, with or without noise, must suffice to learn a classifier
-(`tff_ssl.prior_checks`).
+(`tff_ssl.common.prior_checks`).
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from datasets.draws import assignment, client_labels
-from tff_ssl import prior_checks
-from tff_ssl.setting import Setting, unless
+from tff_ssl.common import prior_checks
+from tff_ssl.common.setting import Setting, unless
 
 PRINTED, SYMMETRIC = 'printed', 'symmetric'
 # With this epsilon, all factors of the printed formula are 1.

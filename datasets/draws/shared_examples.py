@@ -18,7 +18,7 @@ import dataclasses
 import numpy as np
 
 from datasets.draws import assignment
-from tff_ssl.setting import Setting, needs_process
+from tff_ssl.common.setting import Setting, needs_process
 
 _USED = (
   needs_process(

@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 from absl import logging
 
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 MAX_BYTES = 4 * 10**9
 DIGEST = 'sha256'

@@ -13,7 +13,7 @@ import numpy as np
 from datasets.draws import assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 MAX_DRAWS = 1000
 

@@ -10,7 +10,7 @@ import numpy as np
 from datasets.draws import assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 SPREAD = 'spread'
 HELD_OUT = 'held_out'

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from datasets.draws.assignment import Assignment
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 Values = Mapping[str, Any]
 

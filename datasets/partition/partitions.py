@@ -27,8 +27,8 @@ from datasets.partition import (
 from datasets.partition.built_partition import Partition, SetPartition
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
-from tff_ssl import user_modules
-from tff_ssl.setting import Setting
+from tff_ssl.common import user_modules
+from tff_ssl.common.setting import Setting
 
 PARTITIONS: dict[str, PartitionSpec] = {
   spec.name: spec

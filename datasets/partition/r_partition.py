@@ -11,7 +11,7 @@ import numpy as np
 from datasets.draws import assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 NUM_CLIENTS = dataclasses.replace(assignment.NUM_CLIENTS, default=100)
 NONIID_R = Setting(

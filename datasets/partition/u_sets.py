@@ -12,7 +12,7 @@ from datasets.draws import assignment, set_assignment, u_set_draws
 from datasets.draws.set_assignment import SetAssignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 EXACT, NOMINAL = 'exact', 'nominal'
 

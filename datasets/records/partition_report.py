@@ -11,7 +11,7 @@ from datasets.partition import native_partition, partitions
 from datasets.partition.built_partition import Partition, SetPartition
 from datasets.records.statistics import HEAT_MAP
 from datasets.sources.source import Source
-from tff_ssl import prior_checks, whole_files
+from tff_ssl.common import prior_checks, whole_files
 
 # With fewer labels of a class, the result depends on which ones are drawn.
 FEW_LABELS = 5

@@ -15,7 +15,7 @@ from datasets.draws import client_labels
 from datasets.draws.client_labels import FIXED, REDRAWN
 from datasets.files import npz_files
 from datasets.partition.built_partition import Partition, SetPartition
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 FORMAT = 2
 AT_SERVER = 'server'

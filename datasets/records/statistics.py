@@ -17,7 +17,7 @@ import os
 import numpy as np
 
 from datasets.sources.source import UNKNOWN
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 MAX_ROWS_DRAWN = 400
 # From zero: two pictures compare, and an absent class is always dark.

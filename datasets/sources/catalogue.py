@@ -12,7 +12,7 @@ from datasets.sources import digits, emnist_writers, medmnist, tfds_images
 from datasets.sources.own import image_folder, npz, sets, table, text
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
-from tff_ssl import user_modules
+from tff_ssl.common import user_modules
 
 SOURCES: dict[str, SourceSpec] = {
   spec.name: spec

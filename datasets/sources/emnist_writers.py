@@ -37,8 +37,8 @@ from datasets.files import downloads, npz_files
 from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
-from tff_ssl import whole_files
-from tff_ssl.setting import Setting
+from tff_ssl.common import whole_files
+from tff_ssl.common.setting import Setting
 
 FILE_NAME = 'emnist_all.sqlite'
 # Where TFF downloads it from.

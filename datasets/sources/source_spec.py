@@ -6,7 +6,7 @@ from typing import Any
 
 from datasets.sources import run_profiles
 from datasets.sources.source import FORMS, Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 Values = Mapping[str, Any]
 

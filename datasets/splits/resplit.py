@@ -24,7 +24,7 @@ import numpy as np
 
 from datasets.draws import assignment
 from datasets.sources.source import UNKNOWN, Source, Split
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 OWN = 'own'
 CUT = '80_5_15'

@@ -8,7 +8,7 @@ from matplotlib import figure
 from sklearn import metrics
 
 from experiments.artifacts import csv_text
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 TABLE = 'confusion.csv'
 PICTURE = 'confusion.png'

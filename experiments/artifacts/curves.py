@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib import figure, ticker
 
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 # Panels: the name of the axis, and column -> its name in the picture.
 _PANELS = {

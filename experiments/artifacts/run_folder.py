@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from experiments.artifacts import code_version, folders
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
 # Names in a run's folder: the flag file, the examples of each client and class,

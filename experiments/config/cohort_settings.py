@@ -1,7 +1,7 @@
 """Settings of who takes part in a round, and of what goes wrong with them."""
 
 from tff_ssl import corruption
-from tff_ssl.setting import Setting, needs_process, only_with, unless
+from tff_ssl.common.setting import Setting, needs_process, only_with, unless
 from tff_ssl.simulation import client_draws
 
 _CLIENTS_TRAIN = needs_process('has_client_training')

@@ -1,6 +1,6 @@
 """What computes a run, and where; checked before TensorFlow is imported."""
 
-from tff_ssl.setting import Scope, Setting, needs_process, only_with
+from tff_ssl.common.setting import Scope, Setting, needs_process, only_with
 
 IN_PROCESS, WORKER = 'in_process', 'worker'
 CONTEXT = Setting(

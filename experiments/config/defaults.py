@@ -22,8 +22,8 @@ from experiments.config.usage import UsageError, check_name
 from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
+from tff_ssl.common.setting import Setting
 from tff_ssl.models import ENCODERS, MODELS
-from tff_ssl.setting import Setting
 
 # The environment variable of the folder of data files.
 DATA_DIR = 'TFF_SSL_DATA_DIR'

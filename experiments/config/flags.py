@@ -8,7 +8,7 @@ from absl import flags
 
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 # Far more than there are flags, and longer than their names. absl reads flags
 # in a time that grows with the square of their number, and looks for names like

@@ -10,7 +10,7 @@ import types
 from datasets.sources import catalogue
 from experiments.config import parts_of_run
 from tff_ssl import algorithms
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 _WIDTH = 80
 

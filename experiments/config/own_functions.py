@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from experiments.config.usage import UsageError
-from tff_ssl import user_modules
+from tff_ssl.common import user_modules
 
 
 @contextlib.contextmanager

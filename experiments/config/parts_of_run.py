@@ -26,10 +26,11 @@ from experiments.parts import (
   views,
 )
 from experiments.parts.part import Part
-from tff_ssl import algorithms, user_modules
+from tff_ssl import algorithms
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.common import user_modules
+from tff_ssl.common.setting import Scope, Setting
 from tff_ssl.models import ENCODERS, MODELS
-from tff_ssl.setting import Scope, Setting
 
 # The settings that every run may have, by the heading of the help text.
 COMMON: Mapping[str, tuple[Setting, ...]] = {

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from datasets.draws import client_labels
 from datasets.partition import native_partition
 from experiments.config import parts_of_run
-from tff_ssl import user_modules
 from tff_ssl.algorithms import recommendation
+from tff_ssl.common import user_modules
 
 NAME = 'recommended'
 # Where whoever gives one of these says that the labels are.

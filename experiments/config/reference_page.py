@@ -15,7 +15,7 @@ from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.setting import Scope, Setting
+from tff_ssl.common.setting import Scope, Setting
 
 COMMAND = 'python -m experiments.settings_reference'
 

@@ -8,7 +8,7 @@ import dataclasses
 
 from datasets.draws import assignment
 from datasets.partition.partitions import PARTITIONS
-from tff_ssl.setting import (
+from tff_ssl.common.setting import (
   Scope,
   Setting,
   condition,

@@ -21,7 +21,7 @@ from experiments.config import (
 )
 from experiments.config.parts_of_run import Parts
 from experiments.config.usage import UsageError, check_name
-from tff_ssl.setting import Scope, Setting
+from tff_ssl.common.setting import Scope, Setting
 
 _FRACTION = client_labels.LABELLED_FRACTION
 _ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)

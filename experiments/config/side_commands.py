@@ -18,7 +18,7 @@ from experiments.config import (
   usage,
 )
 from experiments.config.usage import UsageError
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 _WIDTH = 80
 _BY_NAME = {

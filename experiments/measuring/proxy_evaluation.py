@@ -13,7 +13,7 @@ from matplotlib import figure
 
 from experiments.measuring import evaluation
 from experiments.measuring.finished_round import FinishedRound
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 from tff_ssl.objectives import proxy_tasks
 
 TEST_PROXY_LOSS = 'test_proxy_loss'

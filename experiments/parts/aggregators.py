@@ -8,7 +8,7 @@ from typing import Any
 from experiments.parts.part import Part
 from tff_ssl import checks
 from tff_ssl.aggregators import recommended
-from tff_ssl.setting import Setting, needs_process
+from tff_ssl.common.setting import Setting, needs_process
 
 _CLIENTS_TRAIN = needs_process('has_client_training')
 

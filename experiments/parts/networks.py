@@ -5,8 +5,8 @@ from __future__ import annotations
 from etils import epy
 
 from tff_ssl import models
+from tff_ssl.common.setting import Setting
 from tff_ssl.models.arguments import NORM
-from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -8,7 +8,7 @@ from etils import epy
 
 from experiments.parts.part import Part
 from tff_ssl import shared_settings
-from tff_ssl.setting import Setting, needs_process, unless
+from tff_ssl.common.setting import Setting, needs_process, unless
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

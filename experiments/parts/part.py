@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from etils import epy
 
 from experiments.parts.part import Part
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 with epy.lazy_imports():
   from tff_ssl import optimizers

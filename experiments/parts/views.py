@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl.setting import Setting, condition, needs_process, unless
+from tff_ssl.common.setting import Setting, condition, needs_process, unless
 
 with epy.lazy_imports():
   from tff_ssl import augmentation

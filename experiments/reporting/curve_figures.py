@@ -18,7 +18,7 @@ from PIL import Image
 from sklearn import isotonic
 
 from experiments.reporting import mean_curves
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 COLOURS = {
   'grey': '0.45',

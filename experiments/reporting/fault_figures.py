@@ -5,7 +5,7 @@ import os
 import pandas as pd
 from matplotlib import figure
 
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 METHODS = {'grouping': 'grouping', 'fedlabel': 'FedLabel', 'fedul': 'FedUL'}
 FAULTS = {

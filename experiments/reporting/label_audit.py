@@ -19,8 +19,8 @@ from datasets.records import split_manifest
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
-from tff_ssl import user_modules
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.common import user_modules
 from tff_ssl.objectives.two_experts import TRUTH
 
 NOT_RECORDED = 'not recorded'

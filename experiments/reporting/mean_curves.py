@@ -10,7 +10,7 @@ from matplotlib import colormaps, figure
 
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 # Inches of a panel's width, letters of small print that fit into it, and how
 # many of them the key before a name takes.

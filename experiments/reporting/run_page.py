@@ -28,7 +28,7 @@ from experiments.reporting import (
 )
 from experiments.reporting.run_groups import Group
 from experiments.tables import measures
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 _TEMPLATE = 'run_page.html.jinja'
 # Evaluations at the end whose mean is the headline, where runs have as many.

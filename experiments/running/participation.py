@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.artifacts import csv_text
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 from tff_ssl.simulation.client_faults import Cohort
 
 FILE = 'participation.npy'

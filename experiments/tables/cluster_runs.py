@@ -10,7 +10,7 @@ from experiments.artifacts import places
 from experiments.config.usage import UsageError
 from experiments.running import signals
 from experiments.tables import child_runs
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 from tff_ssl.simulation import ray_cluster, ray_commands
 
 _ROOT = pathlib.Path(__file__).parents[2]

@@ -19,7 +19,7 @@ def _write(folder, files):
 def checkout(tmp_path):
   """A tree with two settings, one of which is named in other places."""
   files = {
-    'tff_ssl/setting.py': '',
+    'tff_ssl/common/setting.py': '',
     'tff_ssl/algorithms/one.py': """
       RATE = Setting('rate', float, 'The rate.')
       SLOW = dataclasses.replace(RATE, default=0.1)

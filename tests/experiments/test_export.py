@@ -13,7 +13,7 @@ import tensorflow as tf
 from datasets.sources import catalogue
 from experiments import export
 from experiments.running import classifiers
-from tff_ssl import user_modules
+from tff_ssl.common import user_modules
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tff_ssl.algorithms import fed_avg
-from tff_ssl.setting import Scope, Setting, condition
+from tff_ssl.common.setting import Scope, Setting, condition
 
 FED_AVG = fed_avg.SPECS[0]
 

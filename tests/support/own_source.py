@@ -4,7 +4,7 @@ import numpy as np
 
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 
 def stripes(count):

@@ -13,7 +13,7 @@ from typing import Any
 
 from etils import epy
 
-from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting, check_arguments
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

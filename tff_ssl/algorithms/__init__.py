@@ -13,7 +13,6 @@ when it is first used.
 import types
 from collections.abc import Mapping
 
-from tff_ssl import user_modules
 from tff_ssl.algorithms import (
   data_sharing,
   easgd,
@@ -39,6 +38,7 @@ from tff_ssl.algorithms import (
   sspt,
 )
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common import user_modules
 
 __all__ = ['PROCESSES', 'ProcessSpec', 'find']
 

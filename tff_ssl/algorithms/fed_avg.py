@@ -24,9 +24,9 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments, only_with
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS, SUPERVISED_LOSS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
-from tff_ssl.setting import Setting, check_arguments, only_with
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

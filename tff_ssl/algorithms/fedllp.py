@@ -30,9 +30,9 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedul, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.label_proportions import VAT_SETTINGS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
-from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

@@ -37,11 +37,11 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import inter_client
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.objectives.wrappers.weighted_loss import SUPERVISED_WEIGHT
-from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

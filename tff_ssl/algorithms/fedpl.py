@@ -31,11 +31,11 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedul, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
 from tff_ssl.objectives.pseudo_label_mix import MIX, PSEUDO_LABELS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
-from tff_ssl.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

@@ -35,7 +35,7 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
-from tff_ssl.setting import Setting, check_arguments
+from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

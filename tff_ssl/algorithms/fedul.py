@@ -39,10 +39,10 @@ from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, fednova, scaffold, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments, only_with
 from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
-from tff_ssl.setting import Setting, check_arguments, only_with
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

@@ -27,13 +27,13 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.grouping import SLOTS
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.objectives.semi_supervised import (
   UNLABELLED_LOSS,
   UNLABELLED_WEIGHT,
 )
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

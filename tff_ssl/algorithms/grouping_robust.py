@@ -53,9 +53,9 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.consistency import SELECTION
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.setting import check_arguments
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

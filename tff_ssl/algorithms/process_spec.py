@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tff_ssl import shared_settings
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

@@ -23,10 +23,10 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl.algorithms import label_hungry, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments, condition
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
 from tff_ssl.objectives.self_supervised import SSJO_LOSS_WEIGHT
-from tff_ssl.setting import Setting, check_arguments, condition
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

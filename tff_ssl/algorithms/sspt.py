@@ -25,9 +25,9 @@ from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import label_hungry, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.common.setting import Setting, check_arguments, unless
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
-from tff_ssl.setting import Setting, check_arguments, unless
 from tff_ssl.training_plan import TrainingPlan
 from tff_ssl.wiring import Wiring
 

@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tff_ssl import user_modules
+from tff_ssl.common import user_modules
 
 
 @dataclasses.dataclass(frozen=True)

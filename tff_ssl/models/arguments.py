@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 NORM = Setting(
   'norm',

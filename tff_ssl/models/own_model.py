@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from tff_ssl import user_modules
+from tff_ssl.common import user_modules
 from tff_ssl.models import functional, keras_template, split, structures
 
 _PROBED = 8

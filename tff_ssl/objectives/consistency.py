@@ -23,7 +23,7 @@ from typing import Any
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.setting import Setting, unless
+from tff_ssl.common.setting import Setting, unless
 
 with epy.lazy_imports():
   import tensorflow as tf

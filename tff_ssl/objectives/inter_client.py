@@ -27,10 +27,10 @@ from typing import NamedTuple
 from etils import epy
 
 from tff_ssl import protocols
+from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import consistency
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
-from tff_ssl.setting import Setting, check_arguments
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -24,7 +24,7 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.setting import Setting, check_arguments, unless
+from tff_ssl.common.setting import Setting, check_arguments, unless
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -18,7 +18,7 @@ import numpy as np
 from etils import epy
 
 from tff_ssl import checks
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -22,10 +22,10 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import protocols
+from tff_ssl.common.setting import Setting, unless
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths import mixup
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
-from tff_ssl.setting import Setting, unless
 
 with epy.lazy_imports():
   import tensorflow as tf

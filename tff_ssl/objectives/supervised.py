@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -8,7 +8,7 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import checks, protocols
-from tff_ssl.setting import Setting, unless
+from tff_ssl.common.setting import Setting, unless
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -28,8 +28,8 @@ from typing import NamedTuple
 from etils import epy
 
 from tff_ssl import protocols
+from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
 from tff_ssl.objectives.consistency import THRESHOLD
-from tff_ssl.setting import Setting, check_arguments, only_with, unless
 
 with epy.lazy_imports():
   import tensorflow as tf

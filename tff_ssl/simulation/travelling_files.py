@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 _PIECE_BYTES = 64 * 2**20
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from tff_ssl import algorithms, user_modules
+from tff_ssl import algorithms
+from tff_ssl.common import user_modules
 from tff_ssl.testing import CHECKS, TinyProblem, commands, run_check
 
 _HELP = """\

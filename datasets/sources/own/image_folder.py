@@ -25,7 +25,7 @@ from datasets.sources import run_profiles
 from datasets.sources.own import npz, rows
 from datasets.sources.own.rows import SERVER, TEST, TRAIN, VALIDATION, Rows
 from datasets.sources.source import Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 UNLABELLED = '_unlabelled'
 _LAYOUT = image_files.Layout(

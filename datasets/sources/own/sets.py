@@ -57,7 +57,7 @@ from datasets.sources.own.rows import (
 )
 from datasets.sources.source import UNKNOWN, Source, SourceSets
 from datasets.sources.source_spec import SourceSpec
-from tff_ssl import prior_checks
+from tff_ssl.common import prior_checks
 
 _FILES = ('train.npz', 'test.npz')
 _OWNERS = ('client_id', 'set_id')

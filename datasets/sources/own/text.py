@@ -16,7 +16,7 @@ from datasets.sources import run_profiles
 from datasets.sources.own import rows, tables, word_numbers
 from datasets.sources.own.rows import CLIENT, SERVER, TRAIN
 from datasets.sources.source import Source
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 TEXT = 'text'
 # Characters of a word in the middle of all texts; more, and words are not

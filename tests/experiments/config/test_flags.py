@@ -6,7 +6,7 @@ import damage
 import pytest
 
 from experiments.config import flags, parts_of_run, settings
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 
 def parse(*arguments):

@@ -7,7 +7,7 @@ import pythons
 
 from experiments import export, predict, report, reproduce, tune
 from experiments.config import side_commands
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 COMMANDS = [
   module.COMMAND for module in (report, reproduce, tune, export, predict)

@@ -7,7 +7,7 @@ import pytest
 import tff_ssl
 from tff_ssl import optimizers
 from tff_ssl.algorithms import ProcessSpec
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 STEPS = Setting('steps', int, 'Steps.', at_least=1)
 THRESHOLD = Setting('threshold', float, 'Threshold.', at_least=0)

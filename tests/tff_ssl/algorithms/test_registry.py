@@ -10,7 +10,7 @@ import pytest
 
 from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.augmentation import views
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 from tff_ssl.testing import tiny_models
 
 _SPECS = list(algorithms.PROCESSES.values())

@@ -14,8 +14,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_ssl
-from tff_ssl import algorithms, objectives, setting, shared_settings, testing
+from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.algorithms import fed_avg
+from tff_ssl.common import setting
 from tff_ssl.templates import composition, distributors
 from tff_ssl.testing import tiny_models, tiny_problems, tiny_views
 

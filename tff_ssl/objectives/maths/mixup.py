@@ -10,7 +10,7 @@ from __future__ import annotations
 from etils import epy
 
 from tff_ssl import checks
-from tff_ssl.setting import Setting, unless
+from tff_ssl.common.setting import Setting, unless
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -7,8 +7,8 @@ import dataclasses
 from etils import epy
 
 from tff_ssl import protocols
+from tff_ssl.common.setting import Setting
 from tff_ssl.objectives.wrappers import wrapper
-from tff_ssl.setting import Setting
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tff_ssl import protocols
+from tff_ssl.common.setting import Setting
 from tff_ssl.objectives.wrappers import wrapper
-from tff_ssl.setting import Setting
 
 SUPERVISED_WEIGHT = Setting(
   'supervised_weight',

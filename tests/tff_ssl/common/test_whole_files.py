@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from datasets.records import statistics
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 
 
 def names_in(folder):
@@ -59,7 +59,7 @@ def test_it_is_on_the_disk_before_it_has_its_name(
 
 KILLED = """
 import os, signal, sys
-from tff_ssl import whole_files
+from tff_ssl.common import whole_files
 with whole_files.replacing(sys.argv[1]) as file:
   file.write(b'half')
   file.flush()

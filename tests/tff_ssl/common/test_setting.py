@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tff_ssl.setting import (
+from tff_ssl.common.setting import (
   Setting,
   check_arguments,
   needs_process,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tff_ssl
-from tff_ssl import prior_checks
+from tff_ssl.common import prior_checks
 
 
 def test_condition_number_is_that_of_the_singular_values():

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from tff_ssl import user_modules
-from tff_ssl.setting import Setting
+from tff_ssl.common import user_modules
+from tff_ssl.common.setting import Setting
 
 MODULE = """
-from tff_ssl.setting import Setting
+from tff_ssl.common.setting import Setting
 
 WIDTH = Setting('width', int, 'Units.', at_least=1)
 
@@ -63,13 +63,19 @@ def test_loads_a_record_of_its_kind_and_a_function(write_module):
     ('no_such_module:SPEC', "there is no module 'no_such_module'"),
     ('tff_ssl.no_such:SPEC', "there is no module 'tff_ssl.no_such'"),
     # What lies below a module that is no package.
-    ('tff_ssl.setting.no_such:X', "there is no module 'tff_ssl.setting.no_s"),
+    (
+      'tff_ssl.common.setting.no_such:X',
+      "there is no module 'tff_ssl.common.setting.no_such'",
+    ),
     (':SPEC', "'' is no name of a module"),
     ('.relative:SPEC', "'.relative' is no name of a module"),
     ('my/file.py:SPEC', "'my/file.py' is no name of a module"),
-    ('tff_ssl.setting:NO_SUCH', "has no 'NO_SUCH'"),
-    ('tff_ssl.setting:', "has no ''"),
-    ('tff_ssl.setting:check_arguments', 'is no Setting, but of the type func'),
+    ('tff_ssl.common.setting:NO_SUCH', "has no 'NO_SUCH'"),
+    ('tff_ssl.common.setting:', "has no ''"),
+    (
+      'tff_ssl.common.setting:check_arguments',
+      'is no Setting, but of the type func',
+    ),
   ],
 )
 def test_refuses_what_is_not_there_or_of_another_kind(name, words):
