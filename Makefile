@@ -6,10 +6,11 @@ PINS := $(VENV)/.installed
 STAMP := $(VENV)/.editable
 DOCS := $(VENV)/.docs
 RAY := $(VENV)/.ray
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 BUILT := build/docs/.built
 # What the pages are made of; the folders too, for a file that has gone.
 PAGES := $(shell find docs/ results/ tutorials/ tff_ssl/ 2>/dev/null \
-  -name __pycache__ -prune -o -print) SECURITY.md CITATION.cff
+  -name __pycache__ -prune -o -print) .github/SECURITY.md CITATION.cff
 RUN_DIR ?= runs/first_run
 # Processes of tests: one per core, but 2 to 6, since each takes about 2 GB.
 JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 6 ? 6 : n)))
@@ -24,16 +25,16 @@ FURTHER = $(PYTEST) --tier=$(@:test-%=%) $(NAMES:%=--names=%) $(SHARD:%=--shard=
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
 
-env: $(STAMP) ## build .venv from requirements.txt, and make tff_ssl importable
+env: $(STAMP) ## build .venv from requirements/runtime.txt, and make tff_ssl importable
 
 # --no-deps: the pinned file is the whole set, and TFF's own metadata asks for a
-# jaxlib that the registry no longer holds (see README, "Install").
-$(PINS): requirements.txt
+# jaxlib that the registry no longer holds (docs/how_to/install.md).
+$(PINS): requirements/runtime.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else 1)' 2>/dev/null || { \
 	  echo "tff_ssl needs Python 3.11 (TensorFlow Federated 0.87 has no wheel for newer ones): install it, or name it with 'make $(MAKECMDGOALS) PYTHON=/path/to/python3.11'." >&2; exit 1; }
 	@echo "Building $(VENV) (a few minutes, once) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements.txt
+	@$(INSTALL) -r requirements/runtime.txt
 # On all cores, which pip does not do, and without the packages' own tests; some
 # packages hold templates that are no Python.
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
@@ -45,12 +46,12 @@ $(STAMP): $(PINS) setup.py pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 	@touch $(STAMP)
 
-$(RAY): $(PINS) requirements-ray.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-ray.txt
+$(RAY): $(PINS) requirements/ray.txt
+	@$(INSTALL) -r requirements/ray.txt
 	@touch $(RAY)
 
 gpu: $(STAMP) ## add the CUDA libraries of TensorFlow to .venv (2 GB)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-gpu.txt
+	@$(INSTALL) -r requirements/gpu.txt
 
 ray: $(STAMP) $(RAY) ## add Ray to .venv, for runs on several machines (--cluster)
 
@@ -95,8 +96,8 @@ check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-$(DOCS): $(PINS) requirements-docs.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile -r requirements-docs.txt
+$(DOCS): $(PINS) requirements/docs.txt
+	@$(INSTALL) -r requirements/docs.txt
 	@touch $(DOCS)
 
 docs: $(BUILT) ## build the documentation into build/docs; a warning is an error
@@ -109,23 +110,24 @@ $(BUILT): $(STAMP) $(DOCS) $(PAGES)
 	  rm -f build/docs/.doctrees/environment.pickle; exit 1; }
 	@touch $(BUILT)
 
-pins: $(STAMP) ## regenerate requirements*.txt from requirements*.in
+pins: $(STAMP) ## make requirements/*.txt anew from requirements/*.in
 	@$(PYTHON) -m venv build/uv && build/uv/bin/pip install --quiet uv
 	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
-	  --override requirements.overrides --no-annotate \
-	  --custom-compile-command 'make pins' -o requirements.txt requirements.in
-# These are installed over requirements.txt, of which they change nothing.
+	  --override requirements/overrides.txt --no-annotate \
+	  --custom-compile-command 'make pins' \
+	  -o requirements/runtime.txt requirements/runtime.in
+# These are installed over requirements/runtime.txt, of which they change nothing.
 	@for file in notebooks docs ray; do \
 	  build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
-	    --constraints requirements.txt --no-annotate \
+	    --constraints requirements/runtime.txt --no-annotate \
 	    --custom-compile-command 'make pins' \
-	    -o requirements-$$file.txt requirements-$$file.in || exit 1; done
+	    -o requirements/$$file.txt requirements/$$file.in || exit 1; done
 
 wheel: $(STAMP) ## build the wheel and import it in a clean environment with the pins
 	@rm -rf build/wheel && mkdir -p build/wheel
 	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w build/wheel .
 	@$(PYTHON) -m venv build/wheel/venv
-	@build/wheel/venv/bin/python -m pip install --quiet --no-deps -r requirements.txt
+	@build/wheel/venv/bin/python -m pip install --quiet --no-deps -r requirements/runtime.txt
 	@build/wheel/venv/bin/python -m pip install --quiet --no-deps build/wheel/*.whl
 	@cd build/wheel && venv/bin/python -c \
 	  'import tff_ssl; print("imported", tff_ssl.__version__, "from", tff_ssl.__file__)'

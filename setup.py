@@ -32,8 +32,8 @@ setuptools.setup(
   ],
   packages=setuptools.find_packages(include=['tff_ssl', 'tff_ssl.*']),
   python_requires='>=3.11,<3.12',
-  # tensorflow-federated is deliberately no hard dependency: pip cannot satisfy
-  # its metadata (README, "Install"). The extra is for environments that can.
+  # tensorflow-federated is no hard dependency, since pip cannot satisfy its
+  # metadata (docs/how_to/install.md). The extra is for environments that can.
   install_requires=['etils'],
   extras_require={'tff': ['tensorflow-federated==0.87.0']},
 )

@@ -33,7 +33,7 @@ _TOUCHED = (
   (r'(tutorials|examples|tests/examples)/|tests/test_tutorials', 'notebooks'),
   (r'(tff_ssl|tests/tff_ssl)/testing/tff_cases', 'cases'),
   (r'(tests/)?tff_ssl/(templates|objectives|aggregators|testing)/', 'contract'),
-  (r'requirements.*\.txt$', 'contract'),
+  (r'requirements/', 'contract'),
   (r'(tests/)?experiments/(recipes|tables)/', 'tables'),
   (r'(tests/)?(experiments|datasets)/', 'runs'),
   (r'(tests/)?tff_ssl/', 'parts'),

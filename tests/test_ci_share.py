@@ -27,7 +27,7 @@ def share():
     ('tff_ssl/algorithms/fedllp.py', 'test-contract NAMES=fedllp,fedllp_vat'),
     ('tff_ssl/templates/groups.py', 'test-contract'),
     ('tff_ssl/objectives/maths/losses.py', 'test-contract'),
-    ('requirements.txt', 'test-contract'),
+    ('requirements/runtime.txt', 'test-contract'),
     ('tff_ssl/simulation/ray_context.py', 'test-ray'),
     ('cluster/slurm.sh', 'test-ray'),
     ('tutorials/1_first_run.ipynb', 'test-notebooks'),

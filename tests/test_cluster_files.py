@@ -19,7 +19,7 @@ def job():
 
 
 def pin(name):
-  text = (ROOT / 'requirements-ray.txt').read_text()
+  text = (ROOT / 'requirements/ray.txt').read_text()
   return re.search(f'^{name}==(.*)$', text, re.MULTILINE)[1]
 
 
@@ -44,8 +44,9 @@ def test_the_command_of_the_manifest_can_be_run(job):
 
 def test_the_image_has_what_it_copies():
   text = (FOLDER / 'Dockerfile').read_text()
-  copied = re.search(r'^COPY (.*) \./$', text, re.MULTILINE)[1].split()
-  assert copied and all((ROOT / name).is_file() for name in copied)
+  assert 'COPY requirements/ requirements/\n' in text
+  pins = re.findall(r'-r (\S+)', text)
+  assert pins and all((ROOT / name).is_file() for name in pins)
 
 
 def test_the_script_is_sound_bash():

@@ -19,10 +19,10 @@ from tff_ssl.algorithms import PROCESSES
 _ROOT = pathlib.Path(__file__).parents[1]
 _README = _ROOT / 'README.md'
 _PROGRAM = _ROOT / 'docs' / 'how_to' / 'tff_program.md'
-_GUIDES = ('CODE_OF_CONDUCT.md', 'CONTRIBUTING.md', 'README.md', 'SECURITY.md')
 _PAGES = sorted(
   {
-    *(_ROOT / name for name in _GUIDES),
+    _README,
+    *(_ROOT / '.github').glob('*.md'),
     *(_ROOT / 'docs').rglob('*.md'),
   }
   # Copied from results/, with links of their own.

@@ -89,8 +89,10 @@ for name in ('tff_ssl', 'datasets', 'experiments', 'tests'):
 
 
 def test_make_env_installs_anew_what_has_changed(tmp_path):
-  for name in ('Makefile', 'requirements.txt', 'setup.py', 'pyproject.toml'):
-    shutil.copy(_ROOT / name, tmp_path)
+  pins = 'requirements/runtime.txt'
+  (tmp_path / 'requirements').mkdir()
+  for name in ('Makefile', pins, 'setup.py', 'pyproject.toml'):
+    shutil.copy(_ROOT / name, tmp_path / name)
     os.utime(tmp_path / name, (1000, 1000))
   (tmp_path / '.venv').mkdir()
   for name in ('.installed', '.editable'):
@@ -112,6 +114,6 @@ def test_make_env_installs_anew_what_has_changed(tmp_path):
   os.utime(tmp_path / 'setup.py', (3000, 3000))
   assert '--no-deps --no-build-isolation ' in commands()
   assert 'editable_mode=compat -e .' in commands()
-  assert '-r requirements.txt' not in commands()
-  os.utime(tmp_path / 'requirements.txt', (3000, 3000))
-  assert '-r requirements.txt' in commands() and '-e .' in commands()
+  assert f'-r {pins}' not in commands()
+  os.utime(tmp_path / pins, (3000, 3000))
+  assert f'-r {pins}' in commands() and '-e .' in commands()

@@ -34,7 +34,7 @@ def _normal(name):
 
 def _names_in(file):
   """Names of distributions in a file of requirements."""
-  lines = (_ROOT / file).read_text().splitlines()
+  lines = (_ROOT / 'requirements' / file).read_text().splitlines()
   found = [re.match(r'[A-Za-z0-9][\w.-]*', line) for line in lines]
   return {_normal(match[0]) for match in found if match}
 
@@ -69,32 +69,30 @@ def imported():
 
 @pytest.mark.dear
 def test_what_is_imported_is_declared(imported):
-  declared = _names_in('requirements.in') | _names_in('requirements-ray.in')
+  declared = _names_in('runtime.in') | _names_in('ray.in')
   missing = {k: v for k, v in imported.items() if k not in declared}
-  assert not missing, 'add these to requirements.in'
+  assert not missing, 'add these to requirements/runtime.in'
 
 
 def test_what_is_declared_is_imported_or_has_another_use(imported):
-  assert _names_in('requirements.in') - imported.keys() == _NOT_IMPORTED
+  assert _names_in('runtime.in') - imported.keys() == _NOT_IMPORTED
 
 
 def test_what_is_declared_is_pinned():
-  assert _names_in('requirements.in') <= _names_in('requirements.txt')
+  assert _names_in('runtime.in') <= _names_in('runtime.txt')
 
 
-@pytest.mark.parametrize(
-  'name', ['requirements-notebooks', 'requirements-docs', 'requirements-ray']
-)
+@pytest.mark.parametrize('name', ['notebooks', 'docs', 'ray'])
 def test_further_pins_go_over_the_others(name):
   """They are installed without a resolver."""
   assert _names_in(f'{name}.in') <= _names_in(f'{name}.txt')
   pins, further = (
     dict(
       line.split('==')
-      for line in (_ROOT / file).read_text().splitlines()
+      for line in (_ROOT / 'requirements' / file).read_text().splitlines()
       if '==' in line
     )
-    for file in ('requirements.txt', f'{name}.txt')
+    for file in ('runtime.txt', f'{name}.txt')
   )
   shared = pins.keys() & further.keys()
   assert shared

@@ -48,7 +48,9 @@ _FURTHER_UNITS = {
   'avx512_bf16': 'AVX512-BF16',
   'amx_tile': 'AMX',
 }
-# What a wheel of tff_ssl, without requirements.txt beside it, works with.
+# From the root of a checkout.
+_PINS = 'requirements/runtime.txt'
+# What a wheel of tff_ssl, without that file beside it, works with.
 WORKS_WITH = {
   'keras': '2.14.*',
   'numpy': '1.*',
@@ -330,13 +332,13 @@ def examine(cache_dir: str, data_dir: str | None) -> Iterator[Line]:
 
 def _examine_packages(root: pathlib.Path) -> Line:
   """Compares what is installed with the pins of a checkout, if it is one."""
-  path = root / 'requirements.txt'
+  path = root / _PINS
   if not (root / 'setup.py').is_file() or not path.is_file():
     wanted, source = WORKS_WITH, 'tff_ssl needs'
-    remedy = 'install the requirements.txt of the repository, with --no-deps'
+    remedy = f'install {_PINS} of the repository, with --no-deps'
   else:
-    wanted, source = read_pins(path), 'requirements.txt has'
-    install = '-m pip install --no-deps -r requirements.txt'
+    wanted, source = read_pins(path), f'{_PINS} has'
+    install = f'-m pip install --no-deps -r {_PINS}'
     remedy = f'run make env, or python {install}'
     # `make env` would find that it was built from these pins already.
     if pathlib.Path(sys.prefix).resolve() == (root / '.venv').resolve():

@@ -23,8 +23,8 @@ _ROOT = pathlib.Path(__file__).parents[2]
 def checkout(tmp_path):
   """A folder with the files that an environment is made of."""
   root = tmp_path / 'checkout'
-  root.mkdir()
-  for name in ('requirements.txt', 'requirements-notebooks.txt', 'setup.py'):
+  (root / 'requirements').mkdir(parents=True)
+  for name in (*colab._PINS, 'setup.py'):
     (root / name).write_text(f'# {name}')
   return root
 
@@ -154,8 +154,8 @@ def test_steps_of_an_environment(checkout, tmp_path, monkeypatch):
   install = f'/bin/uv pip install --python {python} --no-deps'
   assert [' '.join(command) for command in runner.commands] == [
     f'/bin/uv venv --seed --python 3.11 {folder}',
-    f'{install} -r {checkout / "requirements.txt"} '
-    f'-r {checkout / "requirements-notebooks.txt"}',
+    f'{install} -r {checkout / "requirements/runtime.txt"} '
+    f'-r {checkout / "requirements/notebooks.txt"}',
     f'{install} --no-build-isolation -e {checkout}',
   ]
 
@@ -177,7 +177,7 @@ def test_a_complete_environment_is_used_again(checkout, tmp_path, capsys):
   assert not again.commands
   assert f'The environment in {folder} is complete.' in capsys.readouterr().out
 
-  (checkout / 'requirements-notebooks.txt').write_text('ipykernel==7')
+  (checkout / 'requirements/notebooks.txt').write_text('ipykernel==7')
   (folder / 'old').touch()
   colab.build_environment(folder, root=checkout, run=again)
   assert again.commands

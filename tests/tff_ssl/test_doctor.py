@@ -17,6 +17,7 @@ from tff_ssl import doctor
 from tff_ssl.doctor import NOTE, OK, WRONG, Line
 
 _ROOT = pathlib.Path(__file__).parents[2]
+_PINS = 'requirements/runtime.txt'
 _UNITS = {'avx', 'avx2', 'fma'}
 _GB = 10**9
 
@@ -35,19 +36,18 @@ def test_python(version, status):
 def packages(installed, **wanted):
   wanted = wanted or {'keras': '2.14.0', 'tensorflow': '2.14.1'}
   return doctor.check_packages(
-    wanted, installed, 'requirements.txt has', 'run make env'
+    wanted, installed, f'{_PINS} has', 'run make env'
   )
 
 
 def test_packages_that_differ_or_are_missing():
   assert packages({'keras': '2.14.0', 'tensorflow': '2.14.1'}).status == OK
   assert packages({'keras': '2.14.0', 'tensorflow': '2.13.0'}) == Line(
-    WRONG, 'tensorflow 2.13.0, requirements.txt has 2.14.1: run make env'
+    WRONG, f'tensorflow 2.13.0, {_PINS} has 2.14.1: run make env'
   )
   assert packages({'keras': None, 'tensorflow': '2.13.0'}) == Line(
     WRONG,
-    'tensorflow 2.13.0, requirements.txt has 2.14.1; keras is missing: run '
-    'make env',
+    f'tensorflow 2.13.0, {_PINS} has 2.14.1; keras is missing: run make env',
   )
 
 
@@ -65,7 +65,8 @@ def test_many_missing_packages_are_counted():
 
 
 def test_wrong_pins_are_found_in_a_checkout(tmp_path):
-  pins = tmp_path / 'requirements.txt'
+  pins = tmp_path / _PINS
+  pins.parent.mkdir()
   pins.write_text('# By hand.\nnumpy==0.1\nno-such-package==3 # why\nkeras>2\n')
   assert doctor.read_pins(pins) == {'numpy': '0.1', 'no-such-package': '3'}
   # Without setup.py, a file of this name belongs to somebody else.
@@ -73,23 +74,24 @@ def test_wrong_pins_are_found_in_a_checkout(tmp_path):
   (tmp_path / 'setup.py').touch()
   line = doctor._examine_packages(tmp_path)
   assert line.status == WRONG
-  assert re.match(r'numpy 1\.\S+, requirements.txt has 0\.1; ', line.text)
+  assert re.match(rf'numpy 1\.\S+, {_PINS} has 0\.1; ', line.text)
   assert 'no-such-package is missing: run make env, or python -m' in line.text
 
 
 def test_make_env_is_no_remedy_in_the_environment_that_it_has_made(
   tmp_path, monkeypatch
 ):
-  (tmp_path / 'requirements.txt').write_text('numpy==0.1\n')
+  (tmp_path / 'requirements').mkdir()
+  (tmp_path / _PINS).write_text('numpy==0.1\n')
   (tmp_path / 'setup.py').touch()
   monkeypatch.setattr(sys, 'prefix', str(tmp_path / '.venv'))
   assert doctor._examine_packages(tmp_path).text.endswith(
-    ': run .venv/bin/python -m pip install --no-deps -r requirements.txt'
+    f': run .venv/bin/python -m pip install --no-deps -r {_PINS}'
   )
 
 
 def test_what_a_wheel_works_with_are_the_pins():
-  pins = doctor.read_pins(_ROOT / 'requirements.txt')
+  pins = doctor.read_pins(_ROOT / _PINS)
   installed = {name: pins[name] for name in doctor.WORKS_WITH}
   assert packages(installed, **doctor.WORKS_WITH).status == OK
 
@@ -259,8 +261,9 @@ def test_a_whole_examination(tmp_path, monkeypatch, capsys):
   + [(stopped, False) for stopped in (130, 141, 143)],
 )
 def test_make_run_asks_the_doctor_where_a_run_fails(tmp_path, code, is_asked):
-  for name in ('Makefile', 'requirements.txt', 'setup.py', 'pyproject.toml'):
-    shutil.copy(_ROOT / name, tmp_path)
+  (tmp_path / 'requirements').mkdir()
+  for name in ('Makefile', _PINS, 'setup.py', 'pyproject.toml'):
+    shutil.copy(_ROOT / name, tmp_path / name)
     os.utime(tmp_path / name, (1000, 1000))
   python = tmp_path / '.venv' / 'bin' / 'python'
   python.parent.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """The connection to a Ray cluster.
 
-Ray is optional: `requirements-ray.txt` has it. This module works without
+Ray is optional: `requirements/ray.txt` has it. This module works without
 TensorFlow.
 """
 
@@ -23,7 +23,7 @@ import grpc
 from tff_ssl.simulation import errors
 
 _INSTALL = (
-  'Ray is not installed: install it with the pins of requirements-ray.txt '
+  'Ray is not installed: install it with the pins of requirements/ray.txt '
   '(make ray, in a checkout).'
 )
 _ANSWER_S = 5.0

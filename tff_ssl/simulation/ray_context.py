@@ -8,7 +8,7 @@ than its deadline, is computed by another one. Its aggregate was not merged
 before, so each client counts once. A cluster that does not answer any more is
 an error, after which Python ends with exit code 1 (see `ray_cluster.leave`).
 
-Ray is optional: `requirements-ray.txt` has it. Its own processes must be able
+Ray is optional: `requirements/ray.txt` has it. Its own processes must be able
 to import this library.
 """
 
