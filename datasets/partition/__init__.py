@@ -1,4 +1,4 @@
-"""Who holds which training example: one file for each kind of partition.
+"""Divides examples: among splits, between the server and clients.
 
-May import `datasets.sources` and `datasets.draws`.
+The parts of a partition are seeded draws. May import `datasets.sources`.
 """

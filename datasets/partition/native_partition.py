@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common.setting import Setting

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from datasets.draws.assignment import Assignment
+from datasets.partition.assignment import Assignment
 from tff_ssl.common.setting import Setting
 
 Values = Mapping[str, Any]
@@ -18,8 +18,8 @@ class PartitionSpec:
     name: The name in `partitions.PARTITIONS`, or of a user's own partition.
     build: Draws the partition: `build(source, *, seed, server_examples,
       **settings) -> Assignment`. With `in_sets` it takes no `server_examples`
-      and returns a `datasets.draws.set_assignment.SetAssignment`. The user must
-      give each setting that has no default in the signature.
+      and returns an `Assignment` with sets. The user must give each setting
+      that has no default in the signature.
     settings: The settings that not all partitions have. The runner uses the
       `default` of the record if there is no flag.
     needs_client_ids: Whether the source must name the owner of each example. If

@@ -8,24 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from datasets.draws import (
-  assignment,
-  client_labels,
-  set_assignment,
-  shared_examples,
-)
-from datasets.draws.assignment import SEED, SERVER_EXAMPLES, Assignment
-from datasets.draws.client_labels import LABELLED_EXAMPLES, MASK_RATIO
-from datasets.draws.set_assignment import SetAssignment
-from datasets.draws.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.partition import (
-  dirichlet_partition,
+  assignment,
+  class_skew,
+  client_labels,
   native_partition,
-  r_partition,
+  shared_examples,
   u_sets,
 )
-from datasets.partition.built_partition import Partition, SetPartition
+from datasets.partition.assignment import (
+  SEED,
+  SERVER_EXAMPLES,
+  Assignment,
+  Partition,
+)
+from datasets.partition.client_labels import LABELLED_EXAMPLES, MASK_RATIO
 from datasets.partition.partition_spec import PartitionSpec
+from datasets.partition.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common import user_modules
 from tff_ssl.common.setting import Setting
@@ -33,8 +32,8 @@ from tff_ssl.common.setting import Setting
 PARTITIONS: dict[str, PartitionSpec] = {
   spec.name: spec
   for spec in (
-    r_partition.SPEC,
-    dirichlet_partition.SPEC,
+    class_skew.R,
+    class_skew.DIRICHLET,
     native_partition.SPEC,
     native_partition.POOLED,
     u_sets.DRAWN,
@@ -57,10 +56,10 @@ SETTINGS: tuple[Setting, ...] = (
 # the same digest. So all partitions without sets record these, as `None` where
 # they do not apply.
 _ALWAYS_RECORDED = (
-  r_partition.NUM_CLIENTS.name,
-  r_partition.NONIID_R.name,
-  dirichlet_partition.DIRICHLET_ALPHA.name,
-  dirichlet_partition.MIN_CLIENT_EXAMPLES.name,
+  class_skew.NUM_CLIENTS.name,
+  class_skew.NONIID_R.name,
+  class_skew.DIRICHLET_ALPHA.name,
+  class_skew.MIN_CLIENT_EXAMPLES.name,
   native_partition.SERVER_WRITERS.name,
 )
 
@@ -144,8 +143,6 @@ def build(
 ) -> Partition:
   """Splits a source's training examples between a server and clients.
 
-  The result is a `SetPartition` if examples lie in sets.
-
   Args:
     name: As in `find`.
     server_examples: N_s, the number of labelled examples at the server, equally
@@ -158,9 +155,8 @@ def build(
       label some of these, and nobody is held out.
     mask_ratio: The share in [0, 1] of each client's labels that is hidden
       (`client_labels`). It needs known labels and excludes `labelled_examples`.
-      An example in several sets counts once. `None` means no mask. It is not
-      among `arguments` then, so that partitions without a mask keep their
-      digest.
+      `None` means no mask. It is not among `arguments` then, so that partitions
+      without a mask keep their digest.
     shared_fraction: beta, if clients share a class-uniform set of examples
       (`shared_examples`), which is the server's set, too. It excludes
       `server_examples` and `labelled_examples`, and needs known labels.
@@ -176,46 +172,36 @@ def build(
   spec = find(name)
   own = check_settings(name, settings)
   SEED.check(seed)
+  seed = int(seed)
   pool = dataclasses.replace(source, server=None)
   _check_source(spec, pool, own)
   has_own = bool(source.server and server_examples)
   drawn = 0 if has_own else server_examples
   _check_labels(spec, pool, drawn, labelled_examples, settings)
-  if has_own and server_examples != (there := len(source.server.labels)):
-    raise ValueError(
-      f'server_examples={server_examples} has no effect where the data say '
-      f"which {there} examples are the server's: leave it out."
-    )
-  if mask_ratio is not None:
-    MASK_RATIO.check(mask_ratio)
-    if labelled_examples:
-      raise ValueError(
-        f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
-        'exclude each other: both choose the labels of the clients; give one.'
-      )
+  _check_given_labels(source, server_examples, labelled_examples, mask_ratio)
   if shared_fraction is not None:
     _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
     drawn = shared_examples.size(
       len(pool.train.labels), source.num_classes, shared_fraction
     )
-  asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
   try:
     if labelled_examples:
       held = _with_labels_at_clients(
-        spec, pool, own, int(labelled_examples), int(seed)
+        spec, pool, own, int(labelled_examples), seed
       )
       own = {**own, **dict.fromkeys(spec.server_settings)}
     else:
-      held = _draw(spec, pool, own, int(drawn), int(seed))
+      held = _draw(spec, pool, own, int(drawn), seed)
   except assignment.TooFewLabels as error:
     if shared_fraction is not None:
       raise ValueError(
         f'shared_fraction={shared_fraction} asks for equally many examples of '
         f'each class: {error.of("that", source.class_names)}'
       ) from error
+    asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
     raise error.of(f'--{asking.name}', source.class_names) from error
   if has_own:
-    held = _with_server(held, source, int(seed))
+    held = _with_server(held, source, seed)
   arguments = dict(own)
   if not spec.in_sets:
     arguments = {
@@ -225,20 +211,21 @@ def build(
       'labelled_examples': int(labelled_examples),
     }
   if mask_ratio is not None:
-    held = _hide_labels(held, pool, mask_ratio, int(seed))
+    labels = pool.train.labels[held.examples]
+    client_labels.check_all_known(source.name, labels, mask_ratio)
+    held = client_labels.mask_labels(held, mask_ratio, seed)
     arguments['mask_ratio'] = float(mask_ratio)
   if shared_fraction is not None:
-    held = shared_examples.deal(held, shared_share, int(seed))
+    held = shared_examples.deal(held, shared_share, seed)
     arguments['shared_fraction'] = float(shared_fraction)
     arguments['shared_share'] = float(shared_share)
-  kind = SetPartition if spec.in_sets else Partition
-  return kind(
+  return Partition(
     **vars(held),
     name=name,
     source_name=source.name,
     source_version=source.version,
     num_train=len(source.training.labels),
-    seed=int(seed),
+    seed=seed,
     arguments=arguments,
   )
 
@@ -305,6 +292,29 @@ def _check_labels(
         )
 
 
+def _check_given_labels(
+  source: Source,
+  server_examples: int,
+  labelled_examples: int,
+  mask_ratio: float | None,
+) -> None:
+  """Checks numbers against the labels that the data give to the server."""
+  if source.server and server_examples:
+    there = len(source.server.labels)
+    if server_examples != there:
+      raise ValueError(
+        f'server_examples={server_examples} has no effect where the data say '
+        f"which {there} examples are the server's: leave it out."
+      )
+  if mask_ratio is not None:
+    MASK_RATIO.check(mask_ratio)
+    if labelled_examples:
+      raise ValueError(
+        f'mask_ratio={mask_ratio} and labelled_examples={labelled_examples} '
+        'exclude each other: both choose the labels of the clients; give one.'
+      )
+
+
 def _check_sharing(
   spec: PartitionSpec,
   source: Source,
@@ -339,15 +349,14 @@ def _draw(
   spec: PartitionSpec, source: Source, own, server_examples: int, seed: int
 ) -> Assignment:
   """Calls the partition's function."""
-  if spec.in_sets:
-    kind, held = SetAssignment, spec.build(source, seed=seed, **own)
-  else:
-    kind = Assignment
-    held = spec.build(source, seed=seed, server_examples=server_examples, **own)
-  if not isinstance(held, kind):
+  if not spec.in_sets:
+    own = {**own, 'server_examples': server_examples}
+  held = spec.build(source, seed=seed, **own)
+  if not isinstance(held, Assignment) or held.in_sets != spec.in_sets:
     raise TypeError(
       f'partition={spec.name!r}: its function returned {held!r}: let it '
-      f'return an object of the class {kind.__name__}.'
+      'return an object of the class Assignment, '
+      f'{"with" if spec.in_sets else "without"} sets.'
     )
   return held
 
@@ -382,14 +391,3 @@ def _with_labels_at_clients(
     text = str(error).replace(SERVER_EXAMPLES.name, LABELLED_EXAMPLES.name)
     raise ValueError(text) from error
   return client_labels.deal_server_set(held, labels, seed)
-
-
-def _hide_labels(
-  held: Assignment, source: Source, mask_ratio: float, seed: int
-) -> Assignment:
-  """Hides a share of each client's labels."""
-  labels = source.train.labels
-  client_labels.check_all_known(source.name, labels[held.examples], mask_ratio)
-  if isinstance(held, SetAssignment):
-    return set_assignment.mask_labels(held, len(labels), mask_ratio, seed)
-  return client_labels.mask_labels(held, mask_ratio, seed)

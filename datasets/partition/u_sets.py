@@ -1,19 +1,28 @@
-"""Sets of known class priors: drawn (FedUL, Section 4), or given."""
+"""Sets of known class priors (U-sets): drawn, or given (FedUL, Section 4).
+
+Clients may not know the priors of their sets exactly (Section 4.2), but what
+they are told, with or without noise, must suffice to learn a classifier
+(`tff_ssl.common.prior_checks`).
+"""
 
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from datasets.draws import assignment, set_assignment, u_set_draws
-from datasets.draws.set_assignment import SetAssignment
+from datasets.partition import assignment, u_set_draws
+from datasets.partition.assignment import Assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import Source
-from tff_ssl.common.setting import Setting
+from tff_ssl.common import prior_checks
+from tff_ssl.common.setting import Setting, unless
 
+PRINTED, SYMMETRIC = 'printed', 'symmetric'
+# With this epsilon, all factors of the printed formula are 1.
+_PRINTED_WITHOUT_EFFECT = 0.5
 EXACT, NOMINAL = 'exact', 'nominal'
 
 _DRAWS: dict[str, Callable[..., u_set_draws.DrawnSets]] = {
@@ -76,6 +85,23 @@ KNOWN_PRIORS = Setting(
   default=EXACT,
   choices=(EXACT, NOMINAL),
 )
+PRIOR_NOISE = Setting(
+  'prior_noise',
+  float,
+  'epsilon, the noise in the class priors that clients are told.',
+  default=0.0,
+  at_least=0,
+)
+NOISE_FORMULA = Setting(
+  'noise_formula',
+  str,
+  'The factors by which noise changes class priors: printed, '
+  '1 + gamma (2 epsilon - 1) as in the FedUL paper, least near 0.5; or '
+  'symmetric, 1 + epsilon (2 gamma - 1), which grows with epsilon.',
+  default=PRINTED,
+  choices=(PRINTED, SYMMETRIC),
+  used_when=(unless(PRIOR_NOISE.name, 0, 'leaves the priors exact'),),
+)
 
 
 def numbers_of_sets(sets_per_client: str, num_clients: int) -> list[int]:
@@ -105,10 +131,10 @@ def u_sets(  # noqa: PLR0913
   u_set_recipe: str = U_SET_RECIPE.default,
   set_repeats: str | None = None,
   known_priors: str = KNOWN_PRIORS.default,
-  prior_noise: float = set_assignment.PRIOR_NOISE.default,
-  noise_formula: str = set_assignment.NOISE_FORMULA.default,
+  prior_noise: float = PRIOR_NOISE.default,
+  noise_formula: str = NOISE_FORMULA.default,
   seed: int,
-) -> SetAssignment:
+) -> Assignment:
   """Draws sets of given class priors and hides the labels.
 
   The class of each example is known. The settings say what the arguments mean;
@@ -130,12 +156,12 @@ def u_sets(  # noqa: PLR0913
   known = (
     drawn.nominal
     if known_priors == NOMINAL
-    else set_assignment.empirical_priors(labels, drawn.sets, num_classes)
+    else empirical_priors(labels, drawn.sets, num_classes)
   )
   client_names = assignment.numbered_names(num_clients)
   try:
-    told = set_assignment.told_priors(
-      set_assignment.stack_priors(known),
+    told = told_priors(
+      stack_priors(known),
       client_names,
       source.class_names,
       prior_noise=prior_noise,
@@ -149,22 +175,22 @@ def u_sets(  # noqa: PLR0913
       f'{error} To draw other priors, choose more examples in each set '
       '(client_examples), more sets (sets_per_client) or another seed.'
     ) from error
-  return set_assignment.lay_out(drawn.sets, told, client_names, seed)
+  return lay_out(drawn.sets, told, client_names, seed)
 
 
 def own_sets(
   source: Source,
   *,
-  prior_noise: float = set_assignment.PRIOR_NOISE.default,
-  noise_formula: str = set_assignment.NOISE_FORMULA.default,
+  prior_noise: float = PRIOR_NOISE.default,
+  noise_formula: str = NOISE_FORMULA.default,
   seed: int,
-) -> SetAssignment:
+) -> Assignment:
   """Uses the sets of the data; priors may get noise (FedUL, Section 4.2)."""
   own = source.sets
   if own is None:
     raise ValueError(
       f"partition='own_sets' needs data with sets, but source {source.name!r} "
-      'has none: choose --partition=u_sets.'
+      'has none: choose --partition='
     )
   numbers = own.class_priors.any(axis=2).sum(axis=1)
   sets = [
@@ -175,15 +201,15 @@ def own_sets(
     for client in range(len(own.client_names))
   ]
   priors = [p[:m] for p, m in zip(own.class_priors, numbers, strict=True)]
-  told = set_assignment.told_priors(
-    set_assignment.stack_priors(priors),
+  told = told_priors(
+    stack_priors(priors),
     own.client_names,
     own.class_names,
     prior_noise=prior_noise,
     noise_formula=noise_formula,
     seed=seed,
   )
-  return set_assignment.lay_out(sets, told, own.client_names, seed)
+  return lay_out(sets, told, own.client_names, seed)
 
 
 def _check_classes(source: Source, fewest_sets: int) -> None:
@@ -210,7 +236,7 @@ def _usual_repeats(recipe: str) -> str:
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:
   """Fills in derived settings and checks that the settings fit each other."""
-  set_assignment.checked_noise(settings)
+  checked_noise(settings)
   numbers = numbers_of_sets(
     settings[SETS_PER_CLIENT.name], settings[NUM_CLIENTS.name]
   )
@@ -235,6 +261,134 @@ def _overrides(
   }
 
 
+def lay_out(
+  sets: Sequence[Sequence[np.ndarray]],
+  class_priors: np.ndarray,
+  client_names: tuple[str, ...],
+  seed: int,
+) -> Assignment:
+  """Collects the clients' sets, each client's examples in random order.
+
+  Each client has sets of examples, `int64 [n]`, and the priors `[M, d]` as it
+  knows them. There is no server set.
+  """
+  rng = assignment.generator(seed, assignment.Purpose.EXAMPLE_ORDER)
+  examples, set_ids = [], []
+  for own in sets:
+    order = rng.permutation(sum(len(members) for members in own))
+    numbers = np.repeat(np.arange(len(own)), [len(members) for members in own])
+    examples.append(np.concatenate(own)[order])
+    set_ids.append(numbers[order])
+  sizes = [len(members) for members in examples]
+  return Assignment(
+    server_indices=np.empty(0, np.int64),
+    examples=np.concatenate(examples).astype(np.int64),
+    offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+    client_names=client_names,
+    set_ids=np.concatenate(set_ids).astype(np.int64),
+    class_priors=class_priors,
+  )
+
+
+def empirical_priors(
+  labels: np.ndarray, sets: Sequence[Sequence[np.ndarray]], num_classes: int
+) -> list[np.ndarray]:
+  """Returns the exact class shares in sets, `float64 [M_c, d]` by client."""
+  counts = [
+    np.stack([np.bincount(labels[m], minlength=num_classes) for m in own])
+    for own in sets
+  ]
+  return [own / own.sum(axis=1, keepdims=True) for own in counts]
+
+
+def stack_priors(priors: Sequence[np.ndarray]) -> np.ndarray:
+  """Stacks matrices `[M_c, d]` to `float64 [C, M, d]`, padded with zeros."""
+  most = max(len(own) for own in priors)
+  return np.stack(
+    [np.pad(own, ((0, most - len(own)), (0, 0))) for own in priors]
+  ).astype(np.float64)
+
+
+def checked_noise(settings: dict[str, Any]) -> dict[str, Any]:
+  """Returns settings; refuses noise that would not change the priors."""
+  epsilon = settings[PRIOR_NOISE.name]
+  is_printed = settings.get(NOISE_FORMULA.name) == PRINTED
+  if is_printed and epsilon == _PRINTED_WITHOUT_EFFECT:
+    raise ValueError(
+      f'prior_noise={epsilon} changes nothing by the printed formula: choose '
+      f'another number, or --{NOISE_FORMULA.name}={SYMMETRIC}.'
+    )
+  return settings
+
+
+def with_noise(
+  class_priors: np.ndarray,
+  epsilon: float,
+  formula: str,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Adds noise to class priors `[C, M, d]`, in which zero rows remain zero.
+
+  Each entry is multiplied by a factor and clipped to [0, 1]. Then the rows are
+  normalised. There are two formulas for the factor, with gamma
+  uniform in [0, 1].
+
+  `'printed'`, 1 + gamma (2 epsilon - 1), is the formula of the paper. Its noise
+  vanishes at epsilon .5 and grows on both sides. At 0 it would not vanish, but
+  the paper's Table E.9 has no noise there. So here 0 means no noise.
+
+  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma. It does
+  what the paper's text says: its noise grows with epsilon.
+
+  At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
+  factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
+  .23, .46 and .92 (.80 after clipping at 0) by the symmetric formula.
+  """
+  if not epsilon:
+    return class_priors
+  gamma = rng.uniform(size=class_priors.shape)
+  if formula == PRINTED:
+    factors = 1 + gamma * (2 * epsilon - 1)
+  else:
+    factors = 1 + epsilon * (2 * gamma - 1)
+  noisy = np.clip(class_priors * factors, 0, 1)
+  sums = noisy.sum(axis=-1, keepdims=True)
+  if np.any((sums == 0) & class_priors.any(axis=-1, keepdims=True)):
+    raise ValueError(
+      f'prior_noise={epsilon} leaves a set without any class: lower it, or '
+      'choose another seed.'
+    )
+  return np.divide(noisy, sums, out=np.zeros_like(noisy), where=sums > 0)
+
+
+def told_priors(
+  class_priors: np.ndarray,
+  client_names: tuple[str, ...],
+  class_names: tuple[str, ...],
+  *,
+  prior_noise: float,
+  noise_formula: str,
+  seed: int,
+  full_rank: bool = True,
+) -> np.ndarray:
+  """Adds noise to class priors and checks that a classifier can be learnt.
+
+  `full_rank` is that of `prior_checks.check_class_priors`.
+  """
+  told = with_noise(
+    class_priors,
+    prior_noise,
+    noise_formula,
+    assignment.generator(seed, assignment.Purpose.PRIOR_NOISE),
+  )
+  # With noise, any matrix has full rank, but noise distinguishes no classes.
+  for priors in (class_priors, told):
+    prior_checks.check_class_priors(
+      priors, client_names, class_names, full_rank=full_rank
+    )
+  return told
+
+
 DRAWN = PartitionSpec(
   name='u_sets',
   summary='sets of known class priors, without labels',
@@ -247,8 +401,8 @@ DRAWN = PartitionSpec(
     U_SET_RECIPE,
     SET_REPEATS,
     KNOWN_PRIORS,
-    set_assignment.PRIOR_NOISE,
-    set_assignment.NOISE_FORMULA,
+    PRIOR_NOISE,
+    NOISE_FORMULA,
   ),
   in_sets=True,
   deals_test=True,
@@ -260,8 +414,8 @@ OWN = PartitionSpec(
   name='own_sets',
   summary='the sets of the data',
   build=own_sets,
-  settings=(set_assignment.PRIOR_NOISE, set_assignment.NOISE_FORMULA),
+  settings=(PRIOR_NOISE, NOISE_FORMULA),
   in_sets=True,
   needs_sets=True,
-  complete=set_assignment.checked_noise,
+  complete=checked_noise,
 )

@@ -1,5 +1,4 @@
 """Records of a partition: manifest, statistics, pictures and reports.
 
-May import `datasets.files`, `datasets.sources`, `datasets.draws` and
-`datasets.partition`.
+May import `datasets.files`, `datasets.sources` and `datasets.partition`.
 """

@@ -8,7 +8,7 @@ import os
 import numpy as np
 
 from datasets.partition import native_partition, partitions
-from datasets.partition.built_partition import Partition, SetPartition
+from datasets.partition.assignment import Partition
 from datasets.records.statistics import HEAT_MAP
 from datasets.sources.source import Source
 from tff_ssl.common import prior_checks, whole_files
@@ -133,7 +133,7 @@ def _origin(source, partition) -> str:
   return text
 
 
-def describe_sets(partition: SetPartition) -> dict[str, object]:
+def describe_sets(partition: Partition) -> dict[str, object]:
   """Describes the sets of a partition in numbers.
 
   `different_examples` are counted once if they lie in several sets;
@@ -156,7 +156,7 @@ def describe_sets(partition: SetPartition) -> dict[str, object]:
   }
 
 
-def lines_of_sets(partition: SetPartition) -> list[str]:
+def lines_of_sets(partition: Partition) -> list[str]:
   """Returns the sentences that a run prints on its sets, with warnings."""
   facts = describe_sets(partition)
   numbers, conditions = facts['sets_of_each_client'], facts['condition_numbers']
@@ -193,7 +193,7 @@ def lines_of_sets(partition: SetPartition) -> list[str]:
 
 
 def plot_priors(
-  partition: SetPartition, path: str | os.PathLike, title: str
+  partition: Partition, path: str | os.PathLike, title: str
 ) -> None:
   """Draws the class priors of each client, sets x classes, as a PNG."""
   from matplotlib.figure import Figure

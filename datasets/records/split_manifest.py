@@ -11,10 +11,10 @@ import stat
 
 import numpy as np
 
-from datasets.draws import client_labels
-from datasets.draws.client_labels import FIXED, REDRAWN
 from datasets.files import npz_files
-from datasets.partition.built_partition import Partition, SetPartition
+from datasets.partition import client_labels
+from datasets.partition.assignment import INDICES, OF_SETS, Partition
+from datasets.partition.client_labels import FIXED, REDRAWN
 from tff_ssl.common import whole_files
 
 FORMAT = 2
@@ -37,7 +37,7 @@ def check_labels_at(argument: str, value: str, partition: Partition):
     raise ValueError(
       f'{argument}={value!r} is unknown: choose one of {list(_LABELS_AT)}.'
     )
-  if value == IN_SETS and not isinstance(partition, SetPartition):
+  if value == IN_SETS and not partition.in_sets:
     raise ValueError(
       f'{argument}={value!r} does not fit partition {partition.name!r}, which '
       'has no sets: choose --partition=u_sets.'
@@ -136,7 +136,7 @@ def describe(
 
 def _sets(partition) -> dict[str, dict]:
   """Describes the sets; returns an empty dict if there are none."""
-  if not isinstance(partition, SetPartition):
+  if not partition.in_sets:
     return {}
   sizes = partition.set_sizes
   return {
@@ -176,9 +176,8 @@ def write(
     partition, labels_at=labels_at, redrawn_ratio=redrawn_ratio
   )
   text = json.dumps(description, indent=2) + '\n'
-  arrays = {name: getattr(partition, name) for name in partition.array_names}
   with whole_files.replacing(path_npz) as file:
-    np.savez_compressed(file, **arrays)
+    np.savez_compressed(file, **partition.arrays)
   with whole_files.replacing(path_json) as file:
     file.write(text.encode('ascii'))
 
@@ -199,11 +198,11 @@ def load(
     text = file.read()
   try:
     description = json.loads(text)
-    kind = SetPartition if 'sets' in description else Partition
+    names = (*INDICES, *OF_SETS) if 'sets' in description else INDICES
     file = npz_files.NpzFile(os.fspath(path_npz), 'restore it')
     npz_files.check_sizes([file])
-    arrays = file.read(kind.array_names, _check_forms, ignores_others=True)
-    partition = kind(
+    arrays = file.read(names, _check_forms, ignores_others=True)
+    partition = Partition(
       **arrays,
       name=description['partition'],
       source_name=description['source']['name'],

@@ -1,5 +1,5 @@
 """The packed client store: a partition's data in one file, and its readers.
 
-May import `datasets.files`, `datasets.sources`, `datasets.draws`,
-`datasets.partition` and `datasets.records`.
+May import `datasets.files`, `datasets.sources`, `datasets.partition` and
+`datasets.records`.
 """

@@ -34,7 +34,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from datasets.partition.built_partition import Partition
+from datasets.partition.assignment import Partition
 from datasets.records.split_manifest import (
   AT_CLIENTS,
   DEALT,

@@ -6,7 +6,7 @@ The checks of a single process stand in its own file (`ProcessSpec.check`).
 from collections.abc import Mapping
 from typing import Any
 
-from datasets.splits import resplit
+from datasets.partition import resplit
 from experiments.config import (
   own_functions,
   parts_of_run,

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from datasets.partition import partitions
 from datasets.partition.partition_spec import PartitionSpec
+from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue
 from datasets.sources.source_spec import SourceSpec
-from datasets.splits.resplit import SPLIT
 from experiments.config import cohort_settings, computing_settings, run_settings
 from experiments.config.usage import UsageError, check_name
 from experiments.parts import (

@@ -7,8 +7,7 @@ user's own data, only the labels themselves do, which are read elsewhere.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from datasets.draws import client_labels
-from datasets.partition import native_partition
+from datasets.partition import client_labels, native_partition
 from experiments.config import parts_of_run
 from tff_ssl.algorithms import recommendation
 from tff_ssl.common import user_modules

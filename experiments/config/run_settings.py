@@ -6,7 +6,7 @@ these parts.
 
 import dataclasses
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from datasets.partition.partitions import PARTITIONS
 from tff_ssl.common.setting import (
   Scope,

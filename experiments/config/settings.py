@@ -9,7 +9,7 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from datasets.draws import client_labels
+from datasets.partition import client_labels
 from experiments.config import (
   computing_settings,
   conflicts,

@@ -11,9 +11,8 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from datasets.draws import assignment
-from datasets.draws.assignment import NOBODY
-from datasets.partition import partitions
+from datasets.partition import assignment, partitions
+from datasets.partition.assignment import NOBODY
 from experiments.artifacts import rows_of_rounds
 from experiments.config.usage import UsageError
 

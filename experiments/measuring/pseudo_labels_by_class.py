@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from datasets.sources import source
 from experiments.artifacts import rows_of_rounds
 from experiments.config.usage import UsageError

@@ -8,7 +8,7 @@ defined for rounds of all clients gets all of them.
 
 import types
 
-from datasets.partition.built_partition import Partition
+from datasets.partition.assignment import Partition
 from experiments.config import conflicts
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import class_weight
 
-from datasets.draws import client_labels
-from datasets.draws.client_labels import MASK_RATIO
-from datasets.partition import partitions
-from datasets.partition.built_partition import Partition
+from datasets.partition import client_labels, partitions, resplit
+from datasets.partition.assignment import Partition
+from datasets.partition.client_labels import MASK_RATIO
 from datasets.records import (
   partition_report,
   split_manifest,
@@ -22,7 +21,6 @@ from datasets.records import (
 )
 from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source
-from datasets.splits import resplit
 from datasets.store import client_store
 from experiments.artifacts import csv_text, places, run_folder
 from experiments.config import conflicts

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from datasets.draws.client_labels import REDRAWN
-from datasets.partition.built_partition import Partition
+from datasets.partition.assignment import Partition
+from datasets.partition.client_labels import REDRAWN
 from datasets.records import split_manifest
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError

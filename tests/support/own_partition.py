@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from datasets.partition.partition_spec import PartitionSpec
 from tff_ssl.common.setting import Setting
 

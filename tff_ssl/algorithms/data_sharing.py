@@ -11,8 +11,8 @@ all others     w <- sum_k n_k w_k / sum_k n_k,
 ```
 
 Zhang et al. (arXiv 2008.11364) compare with it in Table 4. Who holds which
-examples is a matter of the data (`datasets.draws.shared_examples`): a client's
-data set here is D_k + alpha G already.
+examples is a matter of the data: a client's data set here is D_k + alpha G
+already.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from datasets.draws import assignment
-from datasets.partition.dirichlet_partition import dirichlet_partition
+from datasets.partition import assignment
+from datasets.partition.class_skew import dirichlet_partition
 from datasets.records import statistics
 
 LABELS = load_digits().target

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.partition.r_partition import r_partition
+from datasets.partition.class_skew import r_partition
 from datasets.records import statistics
 
 

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datasets.draws import client_labels
-from datasets.partition import partitions
+from datasets.partition import client_labels, partitions
 
 DRAWN = {'num_clients': 5, 'sets_per_client': 10}
 

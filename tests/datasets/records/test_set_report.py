@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.draws import assignment, set_assignment
-from datasets.partition.built_partition import SetPartition
+from datasets.partition import assignment, u_sets
+from datasets.partition.assignment import Partition
 from datasets.records import partition_report
 
 NEAR = [[0.5, 0.5], [0.5004, 0.4996]]
 
 
 def partition_of(priors, sets):
-  priors = set_assignment.stack_priors([np.array(own) for own in priors])
+  priors = u_sets.stack_priors([np.array(own) for own in priors])
   names = ('$north', 'south')[: len(priors)]
-  held = set_assignment.lay_out(
+  held = u_sets.lay_out(
     [[np.array(one) for one in own] for own in sets], priors, names, seed=0
   )
-  return SetPartition(
+  return Partition(
     **vars(held),
     name='u_sets',
     source_name='tiny',
@@ -87,8 +87,7 @@ def test_picture(partition, tmp_path):
 def test_order_of_examples_depends_on_the_seed(partition):
   sets = [[np.arange(30), np.arange(30, 60)]]
   held, other = (
-    set_assignment.lay_out(sets, np.eye(2)[None], ('a',), seed)
-    for seed in (1, 2)
+    u_sets.lay_out(sets, np.eye(2)[None], ('a',), seed) for seed in (1, 2)
   )
   np.testing.assert_array_equal(held.set_ids, held.examples // 30)
   assert held.examples.tolist() != other.examples.tolist()

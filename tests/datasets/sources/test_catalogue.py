@@ -14,7 +14,7 @@ from datasets.sources import catalogue
 
 def test_import_is_cheap():
   program = (
-    'import sys; import datasets.sources.catalogue, datasets.splits.resplit,'
+    'import sys; import datasets.sources.catalogue, datasets.partition.resplit,'
     'datasets.partition.partitions; print(*sys.modules)'
   )
   done = pythons.run('-c', program, check=True)

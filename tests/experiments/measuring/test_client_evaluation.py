@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from sklearn import metrics
 
-from datasets.draws import assignment
-from datasets.partition import partitions
+from datasets.partition import assignment, partitions
 from datasets.sources.source import Source, Split
 from experiments.artifacts import metric_log
 from experiments.config import flags

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import run_folders
 
-from datasets.partition.built_partition import Partition
+from datasets.partition.assignment import Partition
 from datasets.records import split_manifest
 from experiments.reporting import label_audit, run_groups
 from experiments.tables import measures

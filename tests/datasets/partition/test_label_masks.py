@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from datasets.draws import client_labels
-from datasets.partition import partitions
+from datasets.partition import client_labels, partitions
 from datasets.records import split_manifest
 from datasets.sources.source import Source, Split
 from datasets.store import client_store

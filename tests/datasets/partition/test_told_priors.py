@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.draws import set_assignment
+from datasets.partition import u_sets
 
 
 def rng(seed=0):
@@ -20,7 +20,7 @@ def rng(seed=0):
 def test_noise_of_section_4_2(formula, factor):
   priors = rng().dirichlet(np.ones(6), (3, 8))
   priors[1, 5:] = 0
-  noisy = set_assignment.with_noise(priors, 0.8, formula, rng(1))
+  noisy = u_sets.with_noise(priors, 0.8, formula, rng(1))
   factors = factor(rng(1).uniform(size=priors.shape))
   expected = np.clip(priors * factors, 0, 1)
   expected[priors.any(axis=2)] /= expected[priors.any(axis=2)].sum(
@@ -28,14 +28,14 @@ def test_noise_of_section_4_2(formula, factor):
   )
   np.testing.assert_allclose(noisy, expected)
   assert not noisy[1, 5:].any()
-  assert set_assignment.with_noise(priors, 0.0, formula, rng(1)) is priors
+  assert u_sets.with_noise(priors, 0.0, formula, rng(1)) is priors
 
 
 def test_how_far_noise_is_from_the_truth():
   priors = rng().dirichlet(np.ones(6), (5, 10))
 
   def distance(epsilon, formula):
-    noisy = set_assignment.with_noise(priors, epsilon, formula, rng(1))
+    noisy = u_sets.with_noise(priors, epsilon, formula, rng(1))
     return np.abs(noisy - priors).sum()
 
   grid = (0.0, 0.2, 0.4, 0.8, 1.6)
@@ -47,7 +47,7 @@ def test_how_far_noise_is_from_the_truth():
   assert printed[0.2] < printed[1.6] < symmetric[3]
   assert printed[1.6] == pytest.approx(distance(0.52, 'symmetric'), rel=0.05)
   assert distance(0.5, 'printed') == pytest.approx(0, abs=1e-12)
-  extreme = set_assignment.with_noise(priors, 1.6, 'symmetric', rng(1))
+  extreme = u_sets.with_noise(priors, 1.6, 'symmetric', rng(1))
   assert extreme.min() == 0
   np.testing.assert_allclose(extreme.sum(axis=2), 1)
 
@@ -55,4 +55,4 @@ def test_how_far_noise_is_from_the_truth():
 def test_noise_that_leaves_nothing():
   one = np.ones((200, 1, 1))
   with pytest.raises(ValueError, match='prior_noise=1.6 leaves a set'):
-    set_assignment.with_noise(one, 1.6, 'symmetric', rng())
+    u_sets.with_noise(one, 1.6, 'symmetric', rng())

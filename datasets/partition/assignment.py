@@ -7,13 +7,18 @@ flat array with offsets.
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tff_ssl.common.setting import Scope, Setting, condition
 
 NOBODY = -1
+# The fields that hold indices or offsets, and those of sets.
+INDICES = ('server_indices', 'examples', 'offsets', 'labelled_indices')
+OF_SETS = ('set_ids', 'class_priors')
 
 SEED = Setting(
   'seed',
@@ -118,6 +123,11 @@ class Purpose(enum.IntEnum):
 class Assignment:
   """Which training examples the server and each client hold.
 
+  Examples may lie in sets (U-sets): nobody has labels then, and a client only
+  knows the shares of the classes in each of its sets (FedUL, Section 3.1). An
+  example may lie in several sets of one client, but not twice in one set, and
+  not at two clients.
+
   Attributes:
     server_indices: `int64 [N_s]`, the server's labelled examples, in random
       order.
@@ -131,6 +141,11 @@ class Assignment:
     labelled_indices: `int64 [L]`, ascending, the subset of `examples` whose
       labels the clients know. It is empty unless they know some labels and not
       others (`client_labels`).
+    set_ids: `int64 [M]`, the set of each of `examples`, numbered from 0 at each
+      client; `None` where there are no sets, as `class_priors`.
+    class_priors: `float64 [K, S, d]`, Pi_c as the clients know it, where S is
+      the largest number of sets of a client. Others have rows of zeros at the
+      end.
   """
 
   server_indices: np.ndarray
@@ -141,6 +156,8 @@ class Assignment:
   labelled_indices: np.ndarray = dataclasses.field(
     default_factory=lambda: np.empty(0, np.int64)
   )
+  set_ids: np.ndarray | None = None
+  class_priors: np.ndarray | None = None
 
   @property
   def num_clients(self) -> int:
@@ -165,6 +182,159 @@ class Assignment:
         f'[0, {self.num_clients}).'
       )
     return self.examples[self.offsets[client] : self.offsets[client + 1]]
+
+  @property
+  def in_sets(self) -> bool:
+    """Whether the examples of each client lie in sets."""
+    return self.set_ids is not None
+
+  @property
+  def num_sets(self) -> np.ndarray:
+    """`int64 [K]`, M_c, the number of sets of each client."""
+    return np.count_nonzero(self.set_sizes, axis=1)
+
+  @property
+  def set_sizes(self) -> np.ndarray:
+    """`int64 [K, S]`, n_{c,m}, the number of examples in each set."""
+    shape = self.class_priors.shape[:2]
+    flat = self.owners * shape[1] + self.set_ids
+    return np.bincount(flat, minlength=np.prod(shape)).reshape(shape)
+
+  @property
+  def set_shares(self) -> np.ndarray:
+    """`float64 [K, S]`, rho_c, each set's share of its client's examples."""
+    sizes = self.set_sizes
+    return sizes / sizes.sum(axis=1, keepdims=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Partition(Assignment):
+  """An assignment that fits its data set, with the arguments of its draw.
+
+  Attributes:
+    num_train: The number of examples in the training split of the data set.
+    arguments: The other arguments of `partitions.build`, by name.
+  """
+
+  name: str
+  source_name: str
+  source_version: str
+  num_train: int
+  seed: int
+  arguments: Mapping[str, int | float | str | None]
+
+  def __post_init__(self):
+    if self.in_sets:
+      self._check_forms_of_sets()
+    held = np.concatenate([self.server_indices, self.examples])
+    if held.size and not 0 <= held.min() <= held.max() < self.num_train:
+      raise ValueError(
+        f'examples from {held.min()} to {held.max()} are not all in '
+        f'[0, {self.num_train}): use the source of this partition.'
+      )
+    if (
+      len(self.offsets) != self.num_clients + 1
+      or self.offsets[0] != 0
+      or self.offsets[-1] != len(self.examples)
+      or (self.client_sizes < 0).any()
+    ):
+      raise ValueError(
+        f'offsets do not cut {len(self.examples)} examples into '
+        f'{self.num_clients} clients: build the partition anew.'
+      )
+    if self.in_sets:
+      self._check_sets()
+    else:
+      self._check_given_once()
+    if (
+      len(np.unique(self.labelled_indices)) < len(self.labelled_indices)
+      or np.setdiff1d(self.labelled_indices, self.examples).size
+    ):
+      raise ValueError(
+        f'{len(self.labelled_indices)} labelled_indices are not as many '
+        "different examples of the clients': build the partition anew."
+      )
+
+  def _check_given_once(self) -> None:
+    held = np.concatenate([self.server_indices, self.examples])
+    if self.is_shared:
+      own = ~np.isin(self.examples, self.server_indices)
+      held = np.concatenate([self.server_indices, self.examples[own]])
+      copies = np.stack([self.examples[~own], self.owners[~own]])
+      if np.unique(copies, axis=1).shape[1] < copies.shape[1]:
+        raise ValueError(
+          'a client holds an example twice: build the partition anew.'
+        )
+    if held.size and np.bincount(held).max() > 1:
+      raise ValueError(
+        f'example {np.argmax(np.bincount(held))} is given away more than once: '
+        'build the partition anew.'
+      )
+
+  def _check_forms_of_sets(self) -> None:
+    shape = self.class_priors.shape
+    if (
+      len(shape) != 3
+      or shape[0] != self.num_clients
+      or self.set_ids.shape != self.examples.shape
+      or (self.set_ids < 0).any()
+      or (self.set_ids >= shape[1]).any()
+    ):
+      raise ValueError(
+        f'set_ids {list(self.set_ids.shape)} and class_priors {list(shape)} do '
+        f'not fit {len(self.examples)} examples of {self.num_clients} clients: '
+        'build the partition anew.'
+      )
+
+  def _check_sets(self) -> None:
+    in_sets = self.examples * self.class_priors.shape[1] + self.set_ids
+    holders = np.unique(np.stack([self.examples, self.owners]), axis=1)[0]
+    if (
+      len(np.unique(in_sets)) < len(in_sets)
+      or len(np.unique(holders)) < len(holders)
+      or np.isin(self.server_indices, self.examples).any()
+    ):
+      raise ValueError(
+        'an example is given to two clients, or twice to one set: build the '
+        'partition anew.'
+      )
+    sizes = self.set_sizes
+    unfit = np.argwhere((sizes > 0) != self.class_priors.any(axis=2))
+    if len(unfit):
+      client, number = unfit[0]
+      raise ValueError(
+        f'set {number} of {self.client_names[client]!r} has '
+        f'{sizes[client, number]} examples and class priors that sum to '
+        f'{self.class_priors[client, number].sum():g}: a set needs both.'
+      )
+
+  @property
+  def is_shared(self) -> bool:
+    """Whether clients hold copies of the server's examples."""
+    return 'shared_fraction' in self.arguments
+
+  @property
+  def arrays(self) -> dict[str, np.ndarray]:
+    """The indices, the offsets and what sets have, by field."""
+    names = (*INDICES, *OF_SETS) if self.in_sets else INDICES
+    return {name: getattr(self, name) for name in names}
+
+  def digest(self) -> str:
+    """Returns the sha256 of all fields, in hexadecimal."""
+    arrays = self.arrays.values()
+    facts = {
+      name: value
+      for name, value in vars(self).items()
+      if name not in (*INDICES, *OF_SETS)
+    }
+    facts['lengths'] = [
+      len(array) if array.ndim == 1 else list(array.shape) for array in arrays
+    ]
+    content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for array in arrays:
+      kind = '<f8' if array.dtype.kind == 'f' else '<i8'
+      content.update(array.astype(kind).tobytes())
+    return content.hexdigest()
 
 
 def generator(seed: int, purpose: Purpose) -> np.random.Generator:

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datasets.draws import shared_examples
-from datasets.partition import partitions
+from datasets.partition import partitions, shared_examples
 from datasets.records import partition_report, split_manifest, statistics
 from datasets.sources import catalogue
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from datasets.partition import resplit
 from datasets.sources.source import Source, Split
-from datasets.splits import resplit
 
 
 def split_of(numbers, labels=None):

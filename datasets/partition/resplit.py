@@ -22,7 +22,7 @@ import dataclasses
 
 import numpy as np
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from datasets.sources.source import UNKNOWN, Source, Split
 from tff_ssl.common.setting import Setting
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 
 LABELS = np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [10, 4, 15]))
 

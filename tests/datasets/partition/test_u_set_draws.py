@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datasets.draws import u_set_draws
+from datasets.partition import u_set_draws
 
 
 def rng(seed=0):

@@ -17,7 +17,7 @@ import dataclasses
 
 import numpy as np
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from tff_ssl.common.setting import Setting, needs_process
 
 _USED = (

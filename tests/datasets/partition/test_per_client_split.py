@@ -5,8 +5,8 @@ import collections
 import numpy as np
 import pytest
 
+from datasets.partition import resplit
 from datasets.sources.source import UNKNOWN, Source, Split
-from datasets.splits import resplit
 
 OWNERS = ['b'] * 25 + ['a'] * 40 + ['short'] * 9
 

@@ -8,8 +8,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from datasets.partition import resplit
 from datasets.sources.source import UNKNOWN, Source, Split
-from datasets.splits import resplit
 
 
 def split_of(numbers, client_ids=None):

@@ -6,8 +6,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from datasets.partition import resplit
 from datasets.sources import catalogue
-from datasets.splits import resplit
 
 
 @pytest.fixture(scope='module')

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 
 PAPER, CODE, CODE_ROWS = 'paper', 'code', 'code_rows'
 NO_REPEATS, ACROSS_SETS = 'none', 'across_sets'

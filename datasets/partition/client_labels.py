@@ -19,7 +19,7 @@ import heapq
 
 import numpy as np
 
-from datasets.draws import assignment
+from datasets.partition import assignment
 from datasets.sources.source import UNKNOWN
 from tff_ssl.common.setting import Setting, needs_process, unless
 
@@ -110,15 +110,23 @@ def mask_labels(
 
   Each client's examples are shuffled once, and the first `num_masked` lose
   their label; the others are `labelled_indices`. The shuffle does not depend on
-  the ratio. So a higher ratio hides all labels that a lower one hides.
+  the ratio. So a higher ratio hides all labels that a lower one hides. An
+  example in several sets counts once.
   """
+  once = held
+  if held.in_sets:
+    owner = np.full(1 + held.examples.max(), assignment.NOBODY, np.int64)
+    owner[held.examples] = held.owners
+    once = assignment.from_owners(
+      owner, held.client_names, held.server_indices, seed
+    )
   rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
-  shuffled = rng.permutation(len(held.examples))
-  owners = held.owners[shuffled]
-  hidden = num_masked(held.client_sizes, mask_ratio)
+  shuffled = rng.permutation(len(once.examples))
+  owners = once.owners[shuffled]
+  hidden = num_masked(once.client_sizes, mask_ratio)
   keeps = assignment.turns(owners) >= hidden[owners]
   return dataclasses.replace(
-    held, labelled_indices=np.sort(held.examples[shuffled[keeps]])
+    held, labelled_indices=np.sort(once.examples[shuffled[keeps]])
   )
 
 
