@@ -1,4 +1,1 @@
-"""Downloads files, writes them atomically, and reads files of users safely.
-
-This room imports nothing else of `datasets`.
-"""
+"""Downloads files, and reads untrusted ones safely; imports no other room."""

@@ -1,7 +1,6 @@
 """Checks that a server can be reached before a long download begins.
 
-Download libraries retry for minutes, and some wait forever. This check tells
-the user of a machine without a network in seconds.
+Download libraries retry for minutes, and some wait forever.
 """
 
 import http.client
@@ -25,10 +24,9 @@ def check_reachable(
 ) -> None:
   """Checks that the server of each URL answers; any answer will do.
 
-  Like the download libraries, it takes proxies from the environment. It asks
-  for one URL of each server. `remedy` ends a sentence that says what to do
-  without a network. A server that may hold all files is the `mirror`: if it
-  answers, the other servers need not answer.
+  Like the download libraries, it takes proxies from the environment. `remedy`
+  ends a sentence that says what to do without a network. If the server
+  `mirror`, which may hold all files, answers, the others need not.
   """
   by_server = {urllib.parse.urlsplit(url).netloc: url for url in urls}
   of_mirror = None

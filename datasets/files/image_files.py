@@ -3,13 +3,10 @@
 Hidden files, and those that Windows leaves in folders of images, are passed
 over. All else that does not belong there is refused by name.
 
-Pictures of any size and colour become squares of one size. Pillow turns each
-picture as its camera says (EXIF), lays it on white where it is transparent,
-scales it so that its shorter side has the size asked for, with antialiasing
-(the mean of the pixels under a triangle), and cuts the middle square. Colour
-profiles are ignored. A JPEG file with several pictures gives the first.
-
-Pillow is imported when the first file is read.
+Pictures become squares of one size: turned as the camera says (EXIF), laid on
+white where they are transparent, scaled so that the shorter side fits, with
+antialiasing, and cut to the middle square. Colour profiles are ignored. A JPEG
+file with several pictures gives the first.
 """
 
 import contextlib
@@ -46,8 +43,8 @@ _OF_WINDOWS = ('thumbs.db', 'desktop.ini')
 class Layout:
   """How the folders of a data set are arranged.
 
-  For messages, `holds` says what its folder must hold, and `kind` what the
-  images are, such as 'PNG'. `suffixes` of their names are in lower case.
+  For messages, `holds` says what its folder must hold, and `kind` what images
+  are, such as 'PNG'. `suffixes` are in lower case.
   """
 
   dataset: str
@@ -81,10 +78,7 @@ class Layout:
     return found
 
   def folders_by_name(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the folders in a folder by their names, compared as people do.
-
-    Names differ in more than spaces or the way in which accents are written.
-    """
+    """Returns the folders in a folder by their names, compared as people do."""
     found = {}
     for path in self.folders(folder):
       name = unicodedata.normalize('NFC', path.name.strip())
@@ -176,11 +170,10 @@ def allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:
 def read_squares(
   files: Sequence[pathlib.Path], side: int, channels: int | None = None
 ) -> np.ndarray:
-  """Decodes PNG or JPEG files, whatever they are called, to squares.
+  """Decodes PNG or JPEG files to squares, `uint8 [N, side, side, C]`.
 
-  The result is `uint8 [N, side, side, C]`. Without `channels`, C is 1 if all
-  files hold shades of grey alone, else 3. A file with a palette counts as one
-  in colour.
+  Without `channels`, C is 1 if all files hold shades of grey alone, else 3. A
+  file with a palette counts as one in colour.
   """
   # All files are looked at first: a wrong one is known in seconds.
   are_grey = [_check_header(file) for file in files]
@@ -245,8 +238,7 @@ def unscaled(
 ) -> np.ndarray:
   """Decodes a file as `read_squares` does, in its own size, `uint8 [H, W, C]`.
 
-  `check_shape` gets this shape before pixels are decoded, and raises
-  `ValueError` where it is wrong.
+  `check_shape` gets this shape before pixels are decoded.
   """
   is_grey = _check_header(file)
   with _opened(file) as image:

@@ -1,10 +1,8 @@
 """Reads npz files that are not trusted; all checks come before the arrays.
 
-Nothing is unpickled. The declarations in the zip directory and in the array
-headers are checked first, because NumPy allocates the memory that a header
-declares before it reads.
-
-Arrays that were decoded are kept in npz files that hold their own digest.
+Nothing is unpickled. NumPy allocates the memory that a header declares before
+it reads, so the zip directory and the headers are checked first. Arrays that
+were decoded are kept in npz files that hold their own digest.
 """
 
 import contextlib
@@ -45,10 +43,7 @@ _DAMAGED = (
 
 
 def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
-  """Returns shape, dtype, and the bytes that a header says its file has.
-
-  Afterwards, the stream is behind the header.
-  """
+  """Returns shape, dtype, and the bytes that a header says its file has."""
   try:
     read_header = _HEADER_READERS[np.lib.format.read_magic(stream)]
     shape, _, dtype = read_header(stream)
@@ -103,8 +98,8 @@ class NpzFile:
   ) -> dict[str, np.ndarray]:
     """Checks the headers, then reads the arrays, by key.
 
-    `check` takes the headers and raises `ValueError` if they are wrong. With
-    `ignores_others` the file may have other keys, which are not read.
+    `check` raises `ValueError` if headers are wrong. With `ignores_others` the
+    file may have other keys, which are not read.
     """
     with self._opened() as archive:
       _check_directory(archive)
@@ -230,11 +225,7 @@ def check_present(
 
 
 def check_sizes(files: Sequence[NpzFile]) -> None:
-  """Checks that existing files, held in memory together, are small enough.
-
-  They must not declare more bytes, uncompressed, than `MAX_BYTES` or than the
-  free memory.
-  """
+  """Checks that files that are held in memory together are small enough."""
   declared = sum(file.declared_bytes() for file in files)
   free = psutil.virtual_memory().available
   if declared > min(MAX_BYTES, free):
@@ -270,10 +261,9 @@ def as_bytes(file: NpzFile, key: str, images: np.ndarray) -> np.ndarray:
 def moments(
   images: np.ndarray, file: NpzFile, key: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Returns the mean and standard deviation of the pixels of each channel.
+  """Returns mean and standard deviation of each channel, scaled to [0, 1].
 
-  Pixels, `uint8 [N, H, W, C]`, are scaled to [0, 1]. The result is exact, since
-  it is computed from histograms. A channel of one value is refused.
+  They are exact, from histograms. A channel of one value is refused.
   """
   levels = np.arange(256) / 255
   mean, stddev = [], []
@@ -292,10 +282,7 @@ def moments(
 
 
 def background(images: np.ndarray) -> int:
-  """Returns the median of the corner pixels, a grey value in [0, 255].
-
-  A motif rarely fills the corners, and the median ignores the exceptions.
-  """
+  """Returns the median of the corner pixels, a grey value in [0, 255]."""
   return int(np.median(images[:, [0, 0, -1, -1], [0, -1, 0, -1]]))
 
 
@@ -310,10 +297,7 @@ def digest(paths: Iterable[str]) -> str:
 
 
 def keep(path: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """Writes arrays by name atomically, and returns what `kept` will.
-
-  They are a cache, whose folder is created when needed.
-  """
+  """Writes arrays by name atomically, and returns what `kept` will."""
   arrays = {**arrays, DIGEST: _digest_of(arrays)}
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with whole_files.replacing(path) as stream:

@@ -1,8 +1,7 @@
-"""Assigns training examples to the server and to clients, by seeded draws.
+"""Which examples the server and each client hold, and the draws for that.
 
-All partitions share these steps: one random generator per purpose, the
-class-uniform server set of the papers, and the examples of all clients as one
-flat array with offsets.
+All partitions share one random generator per purpose, the class-uniform server
+set of the papers, and one flat array of the clients' examples.
 """
 
 import dataclasses
@@ -98,7 +97,7 @@ class TooFewLabels(ValueError):
 
 
 class Purpose(enum.IntEnum):
-  """The purpose of a random draw. Each has its own stream under one seed.
+  """What a draw is for: each purpose has its own stream under one seed.
 
   So the server set does not change with the number of clients or with R.
   """
@@ -123,29 +122,25 @@ class Purpose(enum.IntEnum):
 class Assignment:
   """Which training examples the server and each client hold.
 
-  Examples may lie in sets (U-sets): nobody has labels then, and a client only
-  knows the shares of the classes in each of its sets (FedUL, Section 3.1). An
-  example may lie in several sets of one client, but not twice in one set, and
-  not at two clients.
+  In sets (U-sets of FedUL, Section 3.1), an example may lie in several sets of
+  one client, but not twice in one set, and not at two clients.
 
   Attributes:
     server_indices: `int64 [N_s]`, the server's labelled examples, in random
       order.
     examples: `int64 [M]`, the examples of client 0, then of client 1, and so
-      on. Those of each client are in random order.
-    offsets: `int64 [K + 1]`; client k holds
-      `examples[offsets[k]:offsets[k + 1]]`.
-    client_names: The K names: the ids of the owners, or `'client_00012'`.
+      on, those of each in random order.
+    offsets: `int64 [K + 1]`; client k holds `examples[offsets[k]:offsets[k +
+      1]]`.
+    client_names: The K ids of the owners, or `'client_00012'`.
     held_out_client_names: The owners who gave their data to the server and
       never take part.
-    labelled_indices: `int64 [L]`, ascending, the subset of `examples` whose
-      labels the clients know. It is empty unless they know some labels and not
-      others (`client_labels`).
+    labelled_indices: `int64 [L]`, ascending, the examples whose labels the
+      clients know; empty unless they know some and not others.
     set_ids: `int64 [M]`, the set of each of `examples`, numbered from 0 at each
-      client; `None` where there are no sets, as `class_priors`.
-    class_priors: `float64 [K, S, d]`, Pi_c as the clients know it, where S is
-      the largest number of sets of a client. Others have rows of zeros at the
-      end.
+      client; `None` without sets, as `class_priors`.
+    class_priors: `float64 [K, S, d]`, Pi_c as the clients know it. A client
+      with fewer than S sets has rows of zeros at the end.
   """
 
   server_indices: np.ndarray
@@ -347,8 +342,7 @@ def class_quotas(
 ) -> np.ndarray:
   """Returns how many examples of each class the server holds, `int64 [d]`.
 
-  If N_s is not divisible by d, the remainder goes to randomly drawn classes,
-  one example each.
+  What is left of N_s after a division by d goes to randomly drawn classes.
   """
   each, remainder = divmod(server_examples, num_classes)
   quotas = np.full(num_classes, each, np.int64)
@@ -365,15 +359,8 @@ def draw_class_uniform(
 ) -> np.ndarray:
   """Draws a quota of examples of each class of `candidates`, in random order.
 
-  Args:
-    labels: `int [N]`, the classes of all examples.
-    quotas: `int64 [d]`, how many of each class.
-    owner: `int64 [N]`, the owner of each example, if each class should come
-      from as many owners as possible. Owners then take turns: each gives one
-      example per turn. Those who gave the fewest so far come first.
-
-  Raises:
-    TooFewLabels: If a class has fewer candidates than its quota.
+  `owner`, `int64 [N]`, is given if each class should come from as many owners
+  as possible: each gives one example per turn.
   """
   shuffled = rng.permutation(candidates)
   drawn = []
@@ -406,10 +393,7 @@ def turns(owners: np.ndarray) -> np.ndarray:
 def draw_server_set(
   labels: np.ndarray, num_classes: int, server_examples: int, seed: int
 ) -> np.ndarray:
-  """Draws N_s examples, equally many of each class, in random order.
-
-  Examples of unknown class (-1) are not drawn. `class_quotas` divides N_s.
-  """
+  """Draws N_s examples of known class, equally many of each class."""
   rng = generator(seed, Purpose.SERVER_SET)
   quotas = class_quotas(server_examples, num_classes, rng)
   return draw_class_uniform(labels, np.arange(len(labels)), quotas, rng)
@@ -424,8 +408,7 @@ def deal(
 ) -> Assignment:
   """Assigns all that the server leaves to clients at random.
 
-  `counts`, `int64 [K, d]`, are the examples of each class that each client
-  receives. Their sum over clients is the number that is left.
+  `counts`, `int64 [K, d]`, say how many of each class each client receives.
   """
   num_clients, num_classes = counts.shape
   left = np.ones(len(labels), bool)
@@ -442,9 +425,8 @@ def deal_test_evenly(
 ) -> np.ndarray:
   """Returns the client of each test example; all have equal classes.
 
-  For each class, the numbers of two clients differ by at most one. FedUL
-  measures errors in this way (Section 4): "the test data are uniformly sampled
-  from all classes" at each client, and errors are means over clients.
+  FedUL measures errors in this way (Section 4): "the test data are uniformly
+  sampled from all classes" at each client, and errors are means over clients.
   """
   counts = np.bincount(labels, minlength=num_classes)
   if counts.min() < num_clients:

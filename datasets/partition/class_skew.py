@@ -1,12 +1,11 @@
 """Clients whose classes differ: by the non-iidness R, or by a Dirichlet draw.
 
-`r` is that of Zhang et al., "Improving Semi-supervised Federated Learning by
-Reducing the Gradient Diversity of Models" (arXiv:2008.11364), Definition 2,
-Eqs. 9-10 and appendix A.2.
+`r`: Zhang et al., "Improving Semi-supervised Federated Learning by Reducing the
+Gradient Diversity of Models" (arXiv:2008.11364), Definition 2, appendix A.2.
 
-`dirichlet` is that of Hsu et al. 2019, "Measuring the Effects of Non-Identical
-Data Distribution for Federated Visual Classification" (arXiv:1909.06335), in
-the form of Li et al. 2022, "Federated Learning on Non-IID Data Silos: An
+`dirichlet`: Hsu et al. 2019, "Measuring the Effects of Non-Identical Data
+Distribution for Federated Visual Classification" (arXiv:1909.06335), in the
+form of Li et al. 2022, "Federated Learning on Non-IID Data Silos: An
 Experimental Study" (arXiv:2102.02079, section 4.1): per class over the clients.
 """
 
@@ -63,47 +62,33 @@ def r_partition(
   """Splits examples between a server and K clients at non-iidness R.
 
   The server takes N_s examples, equally many of each class. Of what is left,
-  class j has n_j examples, a share `q_j = n_j / sum(n)`. With K >= d each
-  client has one main class, class j being that of m_j clients, and a client
-  with main class j receives of class i (Eq. 9)
+  class j has n_j examples, a share `q_j = n_j / sum(n)`. With K >= d, class j
+  is the main class of m_j clients, and each of them receives of class i (Eq. 9)
 
       N_{j,i} = n_i R [i = j] / m_j  +  n_i q_j (1 - R) / m_j,
 
-  in sum n_j / m_j examples with the class distribution (Eq. 10)
-  `P_i = R [i = j] + q_i (1 - R)`. Two clients with different main classes are
-  at the total variation distance R, two with the same one at 0.
+  which are the class shares `R [i = j] + q_i (1 - R)` (Eq. 10): clients of
+  different main classes are at the total variation distance R, others at 0. The
+  mean over all pairs (Definition 2) is slightly below R then, `R (1 - sum_j m_j
+  (m_j - 1) / (K (K - 1)))`.
 
-  The paper leaves K < d open. Here the classes are divided among the clients.
-  Client k has a set S_k of main classes with the share Q_k = sum_{j in S_k} q_j
-  and receives of class i
+  The paper leaves K < d open. Here the classes are divided among the clients,
+  and client k with the main classes S_k, whose share is Q_k, receives of class
+  i
 
       N_{k,i} = n_i R [i in S_k]  +  n_i Q_k (1 - R),
 
-  in sum `sum_{j in S_k} n_j` examples, with
-  `P_{k,i} = R [i in S_k] q_i / Q_k + q_i (1 - R)`. Any two clients are at the
-  distance R. Eq. 9 is the case of one main class.
+  so that any two clients are at the distance R. The paper leaves the m_j open
+  as well. Here they make the clients' sizes as equal as whole numbers allow.
 
-  So Definition 2, the mean over all pairs, gives R for K <= d and
-  `R (1 - sum_j m_j (m_j - 1) / (K (K - 1)))` for K > d, slightly below R.
-  Clients with few examples deviate, because numbers of examples are whole: 470
-  clients of 200 images in 47 classes have .04 for R = 0, and .42 for .4.
-
-  The paper leaves the m_j open as well. Here they make the clients' sizes
-  n_j / m_j as equal as whole numbers allow (the Huntington-Hill method, at
-  least one client for each class; m_j is equal up to 1 for equal classes), and
-  for K < d each class, the largest first, goes to the client with the fewest
-  examples.
-
-  Numbers are rounded so that every example is given exactly once and each
-  N_{j,i} is off by less than one. The authors' code differs: it rounds down and
-  drops the leftovers, and for K = 470 it cuts each of 47 clients in ten by
-  shuffling, which raises R from .4 to about .57.
+  Every example is given exactly once, and each N_{j,i} is off by less than one.
+  So clients with few examples deviate: 470 clients of 200 images in 47 classes
+  have .04 for R = 0, and .42 for .4. The authors' code rounds down and drops
+  the leftovers, and for K = 470 it cuts each of 47 clients in ten by shuffling,
+  which raises R from .4 to about .57.
 
   Where images have no label (-1), R must be 0: all that the server leaves is
-  then split at random into K equal parts, whatever its class.
-
-  Clients are sorted by main class for K >= d. Where clients have few examples,
-  rounding can leave some of them without any.
+  then split at random into K equal parts.
   """
   labels, num_classes = source.train.labels, source.num_classes
   server = assignment.draw_server_set(
@@ -176,13 +161,9 @@ def dirichlet_partition(
   """Splits examples between a server and K clients at concentration alpha.
 
   The server takes N_s examples, equally many of each class. Of what is left,
-  client k receives the share p_{j,k} of class j, with
-  `(p_{j,1}, ..., p_{j,K}) ~ Dir(alpha, ..., alpha)` drawn for each class on its
-  own. Small alpha gives a class to few clients, large alpha to all alike; sizes
-  differ as well. All shares are drawn anew until each client has
-  `min_client_examples`.
-
-  Numbers are rounded so that every example is given exactly once.
+  client k receives the share p_{j,k} of class j, with `(p_{j,1}, ..., p_{j,K})
+  ~ Dir(alpha, ..., alpha)` drawn for each class on its own, and all anew until
+  each client has `min_client_examples`.
   """
   labels, num_classes = source.train.labels, source.num_classes
   server = assignment.draw_server_set(

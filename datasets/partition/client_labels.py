@@ -1,15 +1,12 @@
 """Which labels clients know: a share of their own, or some that are dealt.
 
-A mask hides the labels of a share of each client's examples. This is the
-setting of "Label Hungry? Not Anymore: Towards Federated Semi-supervised
-Learning" (Hegde et al.): each client keeps a few labels at any mask ratio.
-Their code draws the mask anew in each epoch, so that clients see every label in
-time. A mask of this module is drawn once, which makes the task harder.
+A mask hides the labels of a share of each client's examples, as in "Label
+Hungry? Not Anymore: Towards Federated Semi-supervised Learning" (Hegde et al.).
+Their code draws it anew in each epoch, so that clients see every label in time.
+A mask of this module is drawn once, which makes the task harder.
 
-Labels are dealt in the label-at-client setting in appendix H of Zhang et al.,
-"Improving Semi-supervised Federated Learning by Reducing the Gradient Diversity
-of Models" (arXiv:2008.11364). The N_s class-uniform labelled examples of the
-server belong to the clients there.
+Labels are dealt in appendix H of Zhang et al. (arXiv:2008.11364): the N_s
+class-uniform labelled examples of the server belong to the clients there.
 
 Some data have labels for a part of the examples only. Clients then know these.
 """
@@ -89,8 +86,7 @@ LABELLED_EXAMPLES = Setting(
 def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
   """Returns how many of n examples lose their label, for `n` of any shape.
 
-  It is `int(mask_ratio * n)` in double precision, as in the paper's code, but
-  at most n - 1, so that one label remains.
+  As in the paper's code, `int(mask_ratio * n)`, but one label remains.
   """
   MASK_RATIO.check(mask_ratio)
   n = np.asarray(n)
@@ -108,10 +104,8 @@ def mask_labels(
 ) -> assignment.Assignment:
   """Hides labels of the clients' examples, the same ones for a whole run.
 
-  Each client's examples are shuffled once, and the first `num_masked` lose
-  their label; the others are `labelled_indices`. The shuffle does not depend on
-  the ratio. So a higher ratio hides all labels that a lower one hides. An
-  example in several sets counts once.
+  The shuffle does not depend on the ratio, so that a higher ratio hides all
+  labels that a lower one hides. An example in several sets counts once.
   """
   once = held
   if held.in_sets:
@@ -161,9 +155,8 @@ def deal_server_set(
 ) -> assignment.Assignment:
   """Assigns the server's examples to the clients, which know their labels.
 
-  The clients take turns in a random order, class by class. Each one receives
-  N_s / K labelled examples, and N_{s,i} / K of class i, both rounded up or
-  down. It keeps its other examples. The server has none then.
+  The clients take turns in a random order, class by class, so that each has N_s
+  / K labelled examples, and N_{s,i} / K of class i, rounded up or down.
   """
   rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
   labelled = held.server_indices[
@@ -188,14 +181,9 @@ def label_own_examples(
 ) -> assignment.Assignment:
   """Labels some examples of clients that own their data (`labelled_indices`).
 
-  The examples of an owner cannot move to another client. So each class is
-  labelled in turn, one example at a time. The next label goes to the client
-  with the fewest labels so far that has an unlabelled example of the class. The
-  labels are as even as the clients' data allow. `class_quotas` divides their
-  number among the classes.
-
-  Raises:
-    TooFewLabels: If the clients have too few examples of a class.
+  Each class is labelled in turn. The next label goes to the client with the
+  fewest labels so far that has an unlabelled example of the class, so that
+  labels are as even as the clients' data allow.
   """
   rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
   quotas = assignment.class_quotas(labelled_examples, num_classes, rng)

@@ -46,28 +46,21 @@ def native_partition(
 ) -> assignment.Assignment:
   """Splits examples by owner, and draws a class-uniform server set.
 
-  Client ids are any Python strings, and the class of an example may be unknown.
   `server_writers` says whose examples the server gets.
 
-  `'spread'`: Owners who never take part. Their number is that of the labels of
-  a class, so that each label of a class can come from another owner. It is at
-  most a tenth of all owners (rounded up), since the clients lose all examples
-  of these. More are held out only if they lack examples of a class. They are
-  drawn at random among the owners with labels, and take turns in each class.
+  `'spread'`: Owners who never take part, as many as a class has labels, so that
+  each label of a class can come from another owner, but at most a tenth of all.
+  More are held out only if they lack examples of a class. They take turns in
+  each class.
 
   `'held_out'`: Few owners who never take part. In a random order, each owner
-  with an example of a class that is still short is held out. Often a single
-  owner has all examples. The committed results on native clients were made by
-  this rule.
+  with an example of a class that is still short is held out; often a single
+  owner has all examples. The committed results on native clients were made so.
 
   `'everyone'`: All owners. Clients lose the examples that the server takes.
 
   With `num_clients`, a random subset of this many of the remaining owners takes
-  part. Other examples, of these or of held-out owners, are unused. Clients are
-  sorted by id (by code point).
-
-  Raises:
-    TypeError: If a client id is not a string.
+  part. Clients are sorted by id (by code point).
   """
   labels = source.train.labels
   names, owner = _owners(source.train.client_ids)

@@ -77,10 +77,10 @@ def find(name: str) -> PartitionSpec:
 
 
 def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-  """Checks the settings of a partition, before there are data.
+  """Returns the settings of a partition that have an effect, checked.
 
-  `None` stands for a setting that is not given. Those that have an effect are
-  returned, as plain Python values; the defaults are those of its function.
+  `None` stands for one that is not given; the defaults are those of its
+  function.
   """
   spec = find(name)
   for argument, value in given.items():
@@ -146,28 +146,19 @@ def build(
   Args:
     name: As in `find`.
     server_examples: N_s, the number of labelled examples at the server, equally
-      many of each class. It must be 0 if examples lie in sets. Where the source
-      says which examples are the server's (`Source.server`), it is their
-      number, or 0 if the server takes no part.
+      many of each class; 0 if examples lie in sets. Where the source says which
+      examples are the server's, it is their number, or 0 if the server takes no
+      part.
     labelled_examples: N_s, if the clients have these labels instead of the
-      server (`client_labels`). The examples are drawn like the server's, and
-      the clients get equal shares of them. Clients that own their examples
-      label some of these, and nobody is held out.
-    mask_ratio: The share in [0, 1] of each client's labels that is hidden
-      (`client_labels`). It needs known labels and excludes `labelled_examples`.
-      `None` means no mask. It is not among `arguments` then, so that partitions
+      server. Clients that own their examples label some of these.
+    mask_ratio: The share in [0, 1] of each client's labels that is hidden.
+      `None` means no mask, and is not among `arguments`, so that partitions
       without a mask keep their digest.
     shared_fraction: beta, if clients share a class-uniform set of examples
-      (`shared_examples`), which is the server's set, too. It excludes
-      `server_examples` and `labelled_examples`, and needs known labels.
-    shared_share: alpha, the share of that set that a client gets; given where
-      there is one.
-    **settings: The partition's settings by name, the arguments of its function.
-      `None` stands for a setting that is not given.
-
-  Raises:
-    TypeError: If a client id is not a string, or a user's own function returns
-      a wrong type.
+      (`shared_examples`), which is the server's set, too.
+    shared_share: alpha, the share of that set that a client gets.
+    **settings: The arguments of the partition's function, by name; `None` if
+      not given.
   """
   spec = find(name)
   own = check_settings(name, settings)

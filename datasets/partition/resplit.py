@@ -1,21 +1,15 @@
 """The ways to divide a source into training, validation and test split.
 
 `80_5_15` is the split of FedLabel (Cho et al., "Local or Global: Selective
-Knowledge Assimilation for Federated Learning with Limited Labels", Appendix A).
-The paper does not say how it was drawn; here it is plainly at random.
+Knowledge Assimilation for Federated Learning with Limited Labels", Appendix A),
+which does not say how it was drawn: here, plainly at random. `80_20` is that of
+FedUL (Appendix D), whose code takes the last fifth of the training examples for
+validation. It tests clients on equally many examples of each class (Section 4),
+as `80_20_uniform` does.
 
-`80_20` is that of FedUL (Appendix D): "We split 20% original data for
-validation and model selection": its authors' code takes the last fifth of the
-training examples. It tests clients on equally many examples of each class
-(Section 4: "the test data are uniformly sampled from all classes"), as
-`80_20_uniform` does.
-
-`90_10_per_client` is for data that name the owner of each example, such as the
-writers of federated EMNIST: training and validation then have the same clients.
-
-Mean, standard deviation and background stay as they are, those of the source's
-own training split. Version and title say what was done. The title is the same
-for all seeds: runs that differ by seed are one row of a report.
+Mean, standard deviation and background stay those of the source's own training
+split. The title is the same for all seeds: runs that differ by seed are one row
+of a report.
 """
 
 import dataclasses
@@ -74,7 +68,7 @@ def resplit(source: Source, split: str | None, seed: int) -> Source:
 def cut(source: Source, seed: int) -> Source:
   """Pools the splits of a source and cuts them anew, 80% / 5% / 15%.
 
-  The result does not name owners, whose examples are spread over the splits.
+  Owners, whose examples are spread over the splits, are no longer named.
   """
   pool = list(source.splits.values())
   labels = np.concatenate([split.labels for split in pool])
@@ -114,7 +108,7 @@ def cut(source: Source, seed: int) -> Source:
 def _take(pool: list[Split], indices: np.ndarray) -> Split:
   """Returns the examples of ascending indices into the pool.
 
-  It works split by split, so that memory never holds a copy of the pool.
+  Split by split, so that memory never holds a copy of the pool.
   """
   ends = np.cumsum([len(split.labels) for split in pool])
   parts = np.split(indices, np.searchsorted(indices, ends[:-1]))
@@ -130,10 +124,7 @@ def _take(pool: list[Split], indices: np.ndarray) -> Split:
 
 
 def hold_out(source: Source) -> Source:
-  """Makes the last fifth of the training examples the validation split.
-
-  The result does not name owners.
-  """
+  """Makes the last fifth of the training examples the validation split."""
   _check_no_validation(source, HELD_OUT)
   labels = source.train.labels
   _check_labelled(source, labels, f'split={HELD_OUT!r} would validate')
@@ -162,10 +153,7 @@ def hold_out(source: Source) -> Source:
 
 
 def with_uniform_test(source: Source, seed: int) -> Source:
-  """Reduces the test examples of each class to the number of the rarest one.
-
-  The seed fixes which examples remain.
-  """
+  """Reduces the test examples of each class to the number of the rarest one."""
   test = source.test
   counts = np.bincount(test.labels, minlength=source.num_classes)
   if not counts.min():
@@ -192,8 +180,7 @@ def with_uniform_test(source: Source, seed: int) -> Source:
 def hold_out_per_client(source: Source, seed: int) -> Source:
   """Makes a tenth of each owner's training examples the validation split.
 
-  The tenth is rounded down and drawn from the examples that have labels. An
-  owner with fewer than ten keeps them all. Owners stay named.
+  The tenth is rounded down and drawn from the examples that have labels.
   """
   train = source.train
   _check_no_validation(source, PER_CLIENT)

@@ -1,16 +1,14 @@
 """A set of examples that all clients share (Zhao et al., arXiv 1806.00582).
 
-Zhao et al., Federated Learning with Non-IID Data, Section 4: a set G, equally
-many examples of each class, is taken out of the data. Each client k gets a
-random share alpha of it beside its own n_k examples,
+Section 4 there: a set G, equally many examples of each class, is taken out of
+the data. Each client k gets a random share alpha of it beside its own n_k,
 
 ```
 |G| = beta sum_k n_k,    D_k <- D_k + alpha G
 ```
 
-which brings clients nearer to each other: their non-iidness R (Zhang et al.,
-arXiv 2008.11364, Eq. 2) becomes R n / (n + alpha |G|), where all have n
-examples and G is class-uniform as a whole.
+which brings clients nearer to each other: their non-iidness R becomes R n / (n
++ alpha |G|), where all have n examples.
 """
 
 import dataclasses
@@ -63,10 +61,7 @@ def size(num_examples: int, num_classes: int, shared_fraction: float) -> int:
 def deal(
   held: assignment.Assignment, shared_share: float, seed: int
 ) -> assignment.Assignment:
-  """Gives each client the random share alpha of the server's examples, G.
-
-  The server keeps them, too.
-  """
+  """Gives each client the random share alpha of the server's examples, G."""
   SHARED_SHARE.check(shared_share)
   shared = held.server_indices
   count = int(shared_share * len(shared))

@@ -3,14 +3,11 @@
 Source: FedUL (Lu et al., "Federated Learning from Only Unlabeled Data with
 Class-conditional-sharing Clients"), Sections 3.1 and 4, and Appendix D. Row m
 of the matrix Pi_c holds the shares of the d classes in the set m of client c.
-There are two ways to draw it: by the text of the paper (Section 4), and as the
-authors' code does.
+It is drawn by the text of the paper, or as the authors' code does.
 
-The text draws entries from [.1, .9] and "regularises" them. Here, rows and
+The text draws entries from [.1, .9] and "regularises" them: here, rows and
 columns are scaled in turn (iterative proportional fitting) until each row sums
-to 1 and the mean row is the client's class distribution. That is the
-distribution of the data for each client (IID), or one with 2 majority and d - 2
-minority classes (non-IID).
+to 1 and the mean row is the client's class distribution.
 """
 
 import dataclasses
@@ -51,8 +48,7 @@ class DrawnSets:
   Attributes:
     sets: For each client, for each of its sets, the examples `int64 [n]`.
     nominal: For each client `float64 [M_c, d]`, the intended priors. Those of
-      the sets differ, because numbers of examples are whole and classes may run
-      out.
+      the sets differ, since numbers are whole and classes may run out.
   """
 
   sets: list[list[np.ndarray]]
@@ -70,9 +66,10 @@ def paper_class_shares(
   data_shares: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Draws the class distribution of each client as in Section 4, `[C, d]`.
+  """Draws each client's class distribution as in Section 4, `[C, d]`.
 
-  IID clients have that of the data, `data_shares`.
+  IID clients have that of the data, `data_shares`, others have two majority
+  classes.
   """
   num_classes = len(data_shares)
   if priors == IID:
@@ -104,10 +101,7 @@ def _shifted_shares(client, num_classes, rng):
 def paper_priors(
   num_sets: int, class_shares: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """Draws the class priors of a client's sets as in Section 4, `[M_c, d]`.
-
-  Rows sum to 1, and their mean is `class_shares`.
-  """
+  """Draws the class priors of a client's sets as in Section 4, `[M_c, d]`."""
   entries = rng.uniform(*_ENTRIES, (num_sets, len(class_shares)))
   columns = num_sets * class_shares
   for _ in range(_MAX_SWEEPS):
@@ -149,12 +143,10 @@ def code_quotas(
 ) -> list[np.ndarray]:
   """Draws the factors, `[M_c, d]`, of a set's size as the authors' code does.
 
-  The entries are drawn from [.1, 1]. That of class i mod d in set i is
-  multiplied by 10, and each row is normalised. For IID clients these matrices
-  are summed, the sum is normalised by column, and all clients share it. With M
-  sets its rows sum to d / M on average, so a client's data shrink as M grows
-  beyond d. Only their code of FedUL on CIFAR-10 normalises the sum by row
-  (`by_rows`), which keeps the amount of data.
+  For IID clients the matrices are summed, the sum is normalised by column, and
+  all clients share it: with M sets its rows sum to d / M on average, so that a
+  client's data shrink as M grows beyond d. Only their code of FedUL on CIFAR-10
+  normalises the sum by row (`by_rows`), which keeps the amount of data.
   """
   own = []
   for num_sets in sets_per_client:
@@ -185,18 +177,14 @@ def draw_by_paper(
   repeats: str,
   seed: int,
 ) -> DrawnSets:
-  """Draws sets by the text of the paper.
-
-  All sets of a client have n_c / M_c examples, rounded down. The prior gives
-  the number of each class, rounded so that the sizes fit. The paper does not
-  say whether an example can be in several sets.
+  """Draws sets of n_c / M_c examples, rounded down, by the text of the paper.
 
   Args:
     sets_per_client: M_c of each client.
     client_examples: n_c; `None` for the largest number that the classes allow
       without repeats, at most N / C.
     repeats: `'none'`, or `'across_sets'`: each set is drawn anew from the n_c
-      examples of its client.
+      examples of its client. The paper does not say which.
   """
   supply = np.bincount(labels, minlength=num_classes)
   rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
@@ -240,10 +228,8 @@ def draw_by_code(
   """Draws sets as the authors' code does; arguments as in `draw_by_paper`.
 
   Each client gets n_c examples, N / C by default: at random (IID), or with two
-  majority classes. If a class runs out, later clients get the rest. Of class k,
-  a set takes n_c / M_c times its quota, rounded down, or all that its client
-  has. The code draws with repeats, `'across_sets'`. `by_rows` is that of
-  `code_quotas`.
+  majority classes. Of class k, a set takes n_c / M_c times its quota, rounded
+  down, or all that its client has. The code draws `'across_sets'`.
   """
   num_clients = len(sets_per_client)
   size = len(labels) // num_clients
@@ -319,7 +305,7 @@ def _largest_counts(nominal, supply) -> list[np.ndarray]:
 def _deal_out(labels, counts, rng) -> list[list[np.ndarray]]:
   """Assigns each class to one client after another until it runs out.
 
-  `counts` are `[C, d]`, how many of each class each client is to receive. The
+  `counts`, `[C, d]`, say how many of each class each client is to receive; the
   result has the examples of each client and class, in random order.
   """
   counts = np.asarray(counts)

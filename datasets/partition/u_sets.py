@@ -1,8 +1,7 @@
 """Sets of known class priors (U-sets): drawn, or given (FedUL, Section 4).
 
-Clients may not know the priors of their sets exactly (Section 4.2), but what
-they are told, with or without noise, must suffice to learn a classifier
-(`tff_ssl.common.prior_checks`).
+What clients are told of the priors, with or without noise (Section 4.2), must
+suffice to learn a classifier (`tff_ssl.common.prior_checks`).
 """
 
 import dataclasses
@@ -137,7 +136,6 @@ def u_sets(  # noqa: PLR0913
 ) -> Assignment:
   """Draws sets of given class priors and hides the labels.
 
-  The class of each example is known. The settings say what the arguments mean;
   Table E.12 of FedUL has `sets_per_client='10,20,30,40,50'`. Without
   `set_repeats` the recipe decides.
   """
@@ -267,11 +265,7 @@ def lay_out(
   client_names: tuple[str, ...],
   seed: int,
 ) -> Assignment:
-  """Collects the clients' sets, each client's examples in random order.
-
-  Each client has sets of examples, `int64 [n]`, and the priors `[M, d]` as it
-  knows them. There is no server set.
-  """
+  """Collects the clients' sets, each client's examples in random order."""
   rng = assignment.generator(seed, assignment.Purpose.EXAMPLE_ORDER)
   examples, set_ids = [], []
   for own in sets:
@@ -327,18 +321,13 @@ def with_noise(
   formula: str,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Adds noise to class priors `[C, M, d]`, in which zero rows remain zero.
+  """Multiplies class priors `[C, M, d]` by noise; zero rows remain zero.
 
-  Each entry is multiplied by a factor and clipped to [0, 1]. Then the rows are
-  normalised. There are two formulas for the factor, with gamma
-  uniform in [0, 1].
-
-  `'printed'`, 1 + gamma (2 epsilon - 1), is the formula of the paper. Its noise
-  vanishes at epsilon .5 and grows on both sides. At 0 it would not vanish, but
-  the paper's Table E.9 has no noise there. So here 0 means no noise.
-
-  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma. It does
-  what the paper's text says: its noise grows with epsilon.
+  Factors, with gamma uniform in [0, 1]: `'printed'`, 1 + gamma (2 epsilon - 1),
+  is the formula of the paper. Its noise vanishes at epsilon .5 and grows on
+  both sides; the paper's Table E.9 has none at 0, and so it is here.
+  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma and does
+  what the text says: its noise grows with epsilon.
 
   At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
   factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
@@ -371,10 +360,7 @@ def told_priors(
   seed: int,
   full_rank: bool = True,
 ) -> np.ndarray:
-  """Adds noise to class priors and checks that a classifier can be learnt.
-
-  `full_rank` is that of `prior_checks.check_class_priors`.
-  """
+  """Adds noise to class priors and checks that a classifier can be learnt."""
   told = with_noise(
     class_priors,
     prior_noise,

@@ -1,7 +1,4 @@
-"""What a run says about its partition, the server's labels, and sets.
-
-`statistics` counts the clients' examples.
-"""
+"""What a run says about its partition, the server's labels, and sets."""
 
 import os
 
@@ -136,9 +133,7 @@ def _origin(source, partition) -> str:
 def describe_sets(partition: Partition) -> dict[str, object]:
   """Describes the sets of a partition in numbers.
 
-  `different_examples` are counted once if they lie in several sets;
-  `condition_numbers` are those of the clients' priors without absent classes
-  (`prior_checks.condition_number`).
+  `different_examples` are counted once if they lie in several sets.
   """
   sizes = partition.set_sizes
   sizes = sizes[sizes > 0]

@@ -1,7 +1,4 @@
-"""What a data set looks like before anything is trained, and what is odd in it.
-
-For data that nobody has looked at: `python -m experiments.check_data`.
-"""
+"""What a data set looks like before training, and what is odd in it."""
 
 import collections
 import hashlib
@@ -79,10 +76,7 @@ def facts(source: Source) -> list[str]:
 
 
 def oddities(source: Source) -> list[str]:
-  """Returns what a person should look at, one sentence each, with a remedy.
-
-  Duplicates are found by the bytes of examples.
-  """
+  """Returns what a person should look at, one sentence each, with a remedy."""
   return [
     *source.notes,
     *_few_labels(source),
@@ -274,7 +268,7 @@ def _colours(source: Source) -> Iterator[str]:
 def _moments(examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Returns mean and standard deviation of each number.
 
-  Of images, the numbers are the mean and the standard deviation of the pixels.
+  Images have two numbers: the mean and the standard deviation of pixels.
   """
   if examples.ndim == 2:
     # Words are 0 and 1, and may be rare.

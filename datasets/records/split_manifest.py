@@ -1,8 +1,7 @@
 """The record of a partition in a run folder: split.json and split.npz.
 
-split.json is for people and scripts. It names the origin and the number of
-examples of each part. split.npz holds the indices into the source's training
-split. Both are written atomically. Loading checks one against the other.
+split.json is for people and scripts; split.npz holds the indices into the
+source's training split. Loading checks one against the other.
 """
 
 import json
@@ -31,7 +30,6 @@ def check_labels_at(argument: str, value: str, partition: Partition):
   """Checks that a partition fits the choice of who may see labels.
 
   `value` is `labels_at` of `describe`, and `argument` the caller's name of it.
-  `'dealt'` goes with `labelled_indices`, and `'sets'` needs sets.
   """
   if value not in _LABELS_AT:
     raise ValueError(
@@ -82,12 +80,10 @@ def describe(
 
   Args:
     labels_at: Which labels of the clients are visible: `'server'` (none),
-      `'clients'` (all; a process may hide some of them again), `'dealt'` (those
-      of the partition's `labelled_indices`) or `'sets'` (none; clients see the
-      sets of their examples).
-    redrawn_ratio: The share of each client's labels that the process hides, or
-      `None`. It hides other labels in each epoch, so `labelled` counts all
-      labels that `labels_at` shows.
+      `'clients'` (all), `'dealt'` (`labelled_indices`) or `'sets'` (none;
+      clients see the sets of their examples).
+    redrawn_ratio: The share of each client's labels that the process hides,
+      others in each epoch, or `None`. `labelled` counts all of them.
   """
   check_labels_at('labels_at', labels_at, partition)
   if redrawn_ratio is not None and labels_at != AT_CLIENTS:
@@ -185,12 +181,7 @@ def write(
 def load(
   path_json: str | os.PathLike, path_npz: str | os.PathLike
 ) -> tuple[Partition, dict]:
-  """Reads the files of `write`: the partition, and its description.
-
-  Raises:
-    ValueError: If a file is damaged, or the two do not belong together.
-    FileNotFoundError: If one is missing.
-  """
+  """Reads the files of `write`: the partition, and its description."""
   for path in (path_json, path_npz):
     if not stat.S_ISREG(os.stat(path).st_mode):
       raise _damaged(path_json, path_npz)

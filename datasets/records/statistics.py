@@ -1,14 +1,11 @@
 """Measures how uneven a partition is: counts, the metric R, and a picture.
 
-Source of R: Definition 2, Eq. 2 of "Improving Semi-supervised Federated
-Learning by Reducing the Gradient Diversity of Models".
+R is Definition 2, Eq. 2 of Zhang et al. (arXiv:2008.11364).
 
 A client's labelled data may be far from its unlabelled data, which is
 class-distribution mismatch (Fig. 3 of FedLabel, Cho et al., "Local or Global:
-Selective Knowledge Assimilation for Federated Learning with Limited Labels"). A
-few labels, even if drawn uniformly at random, have other class shares than the
-unlabelled examples. The paper shows the shares and names no distance. This
-module has two common ones.
+Selective Knowledge Assimilation for Federated Learning with Limited Labels").
+The paper names no distance; this module has two common ones.
 """
 
 import dataclasses
@@ -37,10 +34,9 @@ def class_counts(
   num_clients: int,
   num_classes: int,
 ) -> np.ndarray:
-  """Counts the examples of each class at each client, `int64 [K, d]`.
+  """Counts the examples of each known class at each client, `int64 [K, d]`.
 
-  Examples of unknown class, -1, do not count. `client_index` is `int [N]`, the
-  holder of each example.
+  `client_index` is `int [N]`, the holder of each example.
   """
   labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
   client_index = _indices('client_index', client_index, num_clients)
@@ -79,13 +75,8 @@ def noniid_r(counts: np.ndarray) -> float:
   """Returns the degree R of class-distribution skew, Eq. 2 of the paper.
 
   R is the mean over all pairs of clients of the total variation distance
-  between their class distributions: 0 when all are equal, 1 when no two clients
-  share a class. Clients without examples have no distribution and are left out.
-  With fewer than two left, R is 0.
-
-  Each class is sorted on its own: in ascending order the i-th of K values is
-  the larger one of i pairs and the smaller one of K - 1 - i, so the sum over
-  pairs costs O(d K log K) instead of O(d K^2).
+  between their class distributions: 0 when all are equal, 1 when no two share a
+  class. Clients without examples are left out.
   """
   counts = checked_counts(counts).astype(np.float64)
   sizes = counts.sum(axis=1)
@@ -107,14 +98,8 @@ def summary(
 ) -> dict[str, int | float | None]:
   """Describes a partition by `counts`, `[K, d]`, examples of each class.
 
-  `counts` are `[K, d]`, examples of each class at each client; `sizes` `[K]`,
-  the examples of each client, if some of unknown class are not among `counts`.
-
-  Returns:
-    `clients`, `examples`, `min_examples`, `median_examples` and `max_examples`
-    (per client), `classes` (those that occur at any client),
-    `examples_of_known_class` and `measured_r` (Eq. 2 on examples of known
-    class; `None` if there are none).
+  `sizes` are the examples of each client, `[K]`, if some of unknown class are
+  not among `counts`; `measured_r` is `None` if all are.
   """
   counts = checked_counts(counts)
   if not len(counts):
@@ -141,8 +126,7 @@ def summary(
 def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   """Draws clients x classes, `counts` `[K, d]`, as a heat map in a PNG file.
 
-  If there are more than 400 clients, it draws 400 of them at even distances,
-  and the title says so. Without pyplot, figures share no state.
+  Of more than 400 clients it draws 400 at even distances, and says so.
   """
   from matplotlib.figure import Figure
   from matplotlib.ticker import MaxNLocator
@@ -255,11 +239,7 @@ def mismatch_of_examples(
   num_clients: int,
   num_classes: int,
 ) -> Mismatch:
-  """Compares labelled with unlabelled examples.
-
-  Labels, owners and errors are those of `class_counts`.
-  `is_labelled` is `bool [N]`, whether the client knows the label.
-  """
+  """Compares labelled with unlabelled examples; `is_labelled` is `bool [N]`."""
   return mismatch_of_counts(
     *(
       class_counts(

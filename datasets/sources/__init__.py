@@ -1,5 +1,1 @@
-"""Loads data sets: one file for each format.
-
-A source gives images, their labels, and the owners of the images if they are
-known. May import `datasets.files`.
-"""
+"""Loads data sets, one file for each format. May import `datasets.files`."""

@@ -1,6 +1,5 @@
 """The data sources by name, and the function that loads them.
 
-The flag `--dataset`, its help and its error messages are made from this table.
 The import is cheap: a source imports TensorFlow, TFDS or scikit-learn only when
 it is loaded.
 """
@@ -46,10 +45,7 @@ def find(name: str) -> SourceSpec:
 
 
 def check_files(name: str, *, data_dir: str | None) -> None:
-  """Checks that the files of a source exist or can be downloaded.
-
-  It reads no file. Without a network it takes some seconds, else a moment.
-  """
+  """Checks that the files of a source exist or can be downloaded."""
   find(name).check_files(_expanded(data_dir))
 
 
@@ -59,12 +55,11 @@ def load(
   """Loads a source.
 
   Args:
-    data_dir: The folder of the data files; each source's module describes its
-      layout. If it is `None`, the source's library reads its own cache or
-      downloads the files. MedMNIST is not downloaded. `digits` needs no files.
+    data_dir: The folder of the data files, in the layout that the source's
+      module describes. If it is `None`, the source's library reads its own
+      cache or downloads the files.
     cache_dir: A folder for unpacked and decoded copies; created when needed.
-    **options: The options of this source, by name, such as `only_digits` of
-      `emnist`.
+    **options: The options of this source, such as `only_digits` of `emnist`.
   """
   spec = find(name)
   for option, value in options.items():

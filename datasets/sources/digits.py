@@ -12,11 +12,7 @@ _STDDEV = 0.3758
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
-  """Loads the 1,797 digits of 8x8 pixels: 1,437 train, 360 test.
-
-  scikit-learn stores ink as 0..16 on a background of 0. The split is stratified
-  by class and the same in every run.
-  """
+  """Loads the digits: 1,437 train, 360 test, stratified by class."""
   from sklearn.datasets import load_digits
   from sklearn.model_selection import train_test_split
 

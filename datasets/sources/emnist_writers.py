@@ -1,15 +1,9 @@
 """Federated EMNIST with the native split by writer, in TFF's format.
 
-The file is TFF's `emnist_all.sqlite`. With a data directory it is
-
-1. `<data_dir>/tff/emnist_all.sqlite`, or
-2. `<data_dir>/tff/emnist_all.sqlite.lzma`, unpacked once into the cache.
-
-Without a data directory it is `~/.tff/emnist_all.sqlite`, in TFF's own cache.
-If that is absent, `tff.simulation.datasets.emnist.load_data` downloads it.
-
-The file has separate splits for digits alone and for all characters. The
-decoded arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
+The file is `<data_dir>/tff/emnist_all.sqlite`, or `.sqlite.lzma` beside it,
+unpacked once into the cache. Without a data directory it is TFF's own,
+`~/.tff/emnist_all.sqlite`, which TFF downloads if it is absent. The decoded
+arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
 
 TFF's `ClientData` reads one client at a time and builds SQL from client ids.
 This module reads a split in one pass, and never writes to the file.
@@ -57,7 +51,7 @@ class Content:
     key: Its name in `Source.version` and in the cache.
     splits: The names of its training and test split in the file.
     public_writers: Number of writers in TFF's own file.
-    public_examples: Numbers of training and test examples in TFF's own file.
+    public_examples: Numbers of training and test examples there.
   """
 
   title: str
@@ -113,8 +107,7 @@ def load(
 ) -> Source:
   """Loads the examples of all writers, with client ids in both splits.
 
-  Examples have TFF's order: sorted by client id, and within a client as in the
-  file. `only_digits` leaves out letters (10 classes, not 62).
+  Examples have TFF's order: sorted by client id, and then as in the file.
   """
   content = DIGITS if only_digits else CHARACTERS
   path = located = _locate(data_dir)
@@ -194,11 +187,7 @@ def _download(path: str) -> None:
 
 
 def _identity(path: str) -> str:
-  """Returns a name for the content, which is that of its folder in the cache.
-
-  An archive is identified by its hash. The database is far larger, so that its
-  path, size and time of change identify it.
-  """
+  """Returns the name of the folder of the content in the cache."""
   if path.endswith('.lzma'):
     with open(path, 'rb') as stream:
       digest = hashlib.file_digest(stream, 'sha256')
@@ -240,8 +229,8 @@ def _unpack(archive: str, path: str) -> str:
 def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
   """Reads the training and the test split into the arrays of the cache.
 
-  For `train` and `test` that are `*_images`, `*_labels` and `*_clients`,
-  indices into `ids`, the sorted ids as JSON in UTF-8, for any string.
+  `ids` are the sorted ids as JSON in UTF-8, for any string; `*_clients` count
+  them.
   """
   with _open_database(path, content.splits) as connection:
     splits = [
@@ -308,14 +297,7 @@ class _MissingSplit(ValueError):
 def _open_database(
   path: str, splits: tuple[str, ...]
 ) -> Iterator[sqlite3.Connection]:
-  """Opens a database in TFF's format; errors of SQLite become `ValueError`.
-
-  It is opened read-only, because SQLite would create a missing file. Its size
-  is checked first, because SQLite notices a missing end only when it reads it.
-
-  Raises:
-    _MissingSplit: If the file lacks one of `splits`.
-  """
+  """Opens a database in TFF's format; errors of SQLite become `ValueError`."""
   _check_complete(path)
   uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
   try:

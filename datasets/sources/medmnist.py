@@ -1,10 +1,8 @@
 """Sets of MedMNIST v2 in files such as `<data_dir>/medmnist/organamnist.npz`.
 
 Source: Yang et al., "MedMNIST v2: A Large-Scale Lightweight Benchmark for 2D
-and 3D Biomedical Image Classification" (arXiv:2110.14795). Each file has the
-arrays `<split>_images`, `uint8 [N, 28, 28]` or `[N, 28, 28, 3]`, and
-`<split>_labels`, integers `[N, 1]`, for the splits train, val and test. The
-files are not downloaded and not trusted (`datasets.files.npz_files`).
+and 3D Biomedical Image Classification" (arXiv:2110.14795). The files are not
+downloaded and not trusted (`datasets.files.npz_files`).
 """
 
 import dataclasses
@@ -34,7 +32,6 @@ class MedmnistImages:
 
   Attributes:
     input_shape: `(H, W, C)`. Grey images have no channel axis in the file.
-    mirrorable: Whether a mirrored image keeps its class.
     public_examples: Numbers of training, validation and test examples of each
       public release, the newest first.
   """
@@ -89,12 +86,7 @@ TABLE: dict[str, MedmnistImages] = {
 
 
 def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
-  """Loads one row of `TABLE`, with a validation split.
-
-  The mean, the standard deviation and the background (the median of the corner
-  pixels) are computed from the training images. The title says if the numbers
-  of examples differ from those of the public releases.
-  """
+  """Loads one row of `TABLE`, with a validation split."""
   entry = TABLE[name]
   file = _locate(name, data_dir)
   npz_files.check_sizes([file])

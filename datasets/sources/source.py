@@ -1,8 +1,4 @@
-"""The result of loading a data set: examples, labels, and owners if known.
-
-Each entry of `catalogue` loads one `Source`. Partitions, the client store and
-the reports read only this.
-"""
+"""The result of loading a data set: examples, labels, and owners if known."""
 
 import dataclasses
 import functools
@@ -27,13 +23,11 @@ class Split:
   """One split of a source.
 
   Attributes:
-    examples: The N examples: images `uint8 [N, H, W, C]`, vectors of features
-      `float32 [N, F]`, or the numbers of words `int32 [N, L]`, where 0 follows
-      the end of a text.
-    labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN` for training
-      examples without a label.
-    client_ids: The owner of each example, an array `[N]` of Python strings (any
-      characters); `None` if the data do not name owners.
+    examples: Images `uint8 [N, H, W, C]`, vectors of features `float32 [N, F]`,
+      or the numbers of words `int32 [N, L]`, where 0 follows the end of a text.
+    labels: `int32 [N]`, each in `[0, num_classes)`, or `UNKNOWN`.
+    client_ids: The owner of each example, an array `[N]` of any Python strings;
+      `None` if the data do not name owners.
   """
 
   examples: np.ndarray
@@ -52,10 +46,9 @@ class SourceSets:
 
   Attributes:
     client_index: `int64 [N]`, the client of each example, in [0, C).
-    set_index: `int64 [N]`, the set of each example, numbered from 0 at each
-      client.
-    class_priors: `float64 [C, M, d]`, the shares of the classes in each set.
-      A client with fewer than M sets has rows of zeros.
+    set_index: `int64 [N]`, its set, numbered from 0 at each client.
+    class_priors: `float64 [C, M, d]`, the shares of the classes in each set. A
+      client with fewer than M sets has rows of zeros.
   """
 
   client_names: tuple[str, ...]
@@ -70,32 +63,26 @@ class Source:
   """A loaded data set.
 
   Attributes:
-    version: Identifies the content. Cached client stores of another version are
-      not used. It contains the number of examples, so that a subset of a public
-      data set differs from the whole.
+    version: Identifies the content; cached stores of another version are not
+      used. It contains the number of examples, so that a subset differs.
     title: One sentence for reports: what the data are, and how many examples.
     train: The training split, of the clients where the server has its own.
-    num_classes: Number of classes, d in the papers.
     mean: Per-channel mean of pixels scaled to [0, 1], `C` floats; or what is
       subtracted from each feature, `F` floats.
-    stddev: Per-channel standard deviation, `C` floats; or what each feature is
-      divided by, `F` floats.
-    background: Grey value in [0, 255] of an empty image. Geometric augmentation
-      fills empty areas with it.
+    stddev: Per channel, or what each feature is divided by.
+    background: Grey value in [0, 255] with which augmentation fills empty
+      areas.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
-    validation: The split for choosing hyperparameters.
-    names: The d names of the classes, or `None` if the data name none. Those
-      of `sets` go before.
+    names: The d names of the classes, or `None`. Those of `sets` go before.
     columns: For each feature of a vector the number of its column, `F`
       integers, where some columns have several features; else `None`.
-    server: The server's own labelled examples, which no client has; `None` if
-      there are none.
+    server: The server's own labelled examples, which no client has, or `None`.
     num_tokens: How many numbers words have, where examples are tokens.
     notes: What a run says of the data, one sentence each.
     facts: What was understood of the columns of a table, one sentence each.
-    preprocessing: How a user's files become examples, in what JSON can hold; it
-      is kept with a classifier. Its `kind` is 'pictures', 'table' or 'text'
-      (`examples_to_classify`). `None` where files hold the examples themselves.
+    preprocessing: How a user's files become examples, in what JSON can hold;
+      its `kind` is 'pictures', 'table' or 'text' (`examples_to_classify`).
+      `None` where files hold the examples themselves.
   """
 
   name: str
@@ -137,10 +124,7 @@ class Source:
 
   @functools.cached_property
   def training(self) -> Split:
-    """The examples of the clients and then the server's own.
-
-    A partition counts examples by their places here.
-    """
+    """The clients' examples and then the server's own, as partitions count."""
     train, server = self.train, self.server
     if server is None:
       return train

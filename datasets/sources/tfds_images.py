@@ -1,12 +1,10 @@
 """Image sets of TensorFlow Datasets, read into memory as a whole.
 
-With a data directory, the prepared set is read from
-`<data_dir>/tfds/<tfds name>/<version>/`, and nothing is downloaded. Without
-one, TFDS uses its default directory and may download the set.
+With a data directory, the prepared set is read from `<data_dir>/tfds/<tfds
+name>/<version>/`, and nothing is downloaded. Without one, TFDS uses its default
+directory and may download the set.
 
-STL-10 has a third split of images without labels. They join the training split
-with the label `UNKNOWN`, as in TFDS. The server's examples are drawn from the
-labelled images; the clients hold all others.
+STL-10's images without labels join the training split as `UNKNOWN`.
 """
 
 import dataclasses
@@ -30,12 +28,9 @@ class TfdsImages:
 
   Attributes:
     tfds_name: Name of the set in TFDS, with its config.
-    input_shape: `(H, W, C)`.
-    mean: Per-channel mean of pixels scaled to [0, 1].
     mirrorable: Whether a mirrored image keeps its class. A digit or a letter
-      does not, nor does a photo of one. The grouping paper's code nevertheless
-      mirrors SVHN and EMNIST; `--augment_flip` does so, too. That code mirrors
-      the stored images of EMNIST, which flips an upright image upside down.
+      does not. The grouping paper's code nevertheless mirrors SVHN and EMNIST;
+      `--augment_flip` does so, too.
     public_examples: Numbers of training examples (with unlabelled ones) and of
       test examples in the public set.
     transposed: Whether TFDS stores rows and columns exchanged.
@@ -209,11 +204,7 @@ def _remedy(entry: TfdsImages) -> str:
 
 
 def _open_downloadable(name: str, entry: TfdsImages):
-  """Returns TFDS' builder of a set, if TFDS has the set or can download it.
-
-  Without a network TFDS would retry for minutes. With its earlier downloads it
-  needs no network. It also takes prepared sets from Google Cloud Storage.
-  """
+  """Returns TFDS' builder of a set, if TFDS has the set or can download it."""
   import tensorflow_datasets as tfds
 
   builder = tfds.builder(entry.tfds_name)

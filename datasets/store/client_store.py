@@ -1,7 +1,7 @@
 """The packed client store: a partition's data in one file, built once.
 
-In each round only the clients' indices cross into TFF. TFF reads the data from
-this file (`store_readers`). The file's name is a hash of its content, so
+In each round only the clients' indices cross into TFF, which reads the data
+from this file (`store_readers`). Its name is a hash of its content, so that
 several runs can share one cache folder, also at the same time.
 
     parts           client 0, ..., client K - 1, the server set, the test set,
@@ -13,7 +13,7 @@ several runs can share one cache folder, also at the same time.
                     version uint32, magic 8 bytes
     sha256          32 bytes, of everything before
 
-All numbers are little-endian. A reader needs a single seek for any client.
+All numbers are little-endian. A reader needs a single seek for any client, and
 TFRecord's own checksum guards each read.
 """
 
@@ -87,8 +87,7 @@ class ClientStore:
     key: The identity of the content, a sha256 in hexadecimal.
     input_shape: `(H, W, C)` of an image, or `(F,)` of a vector.
     input_type: The NumPy type of examples, `uint8` or `float32`.
-    part_sizes: `int64 [K + 2]`, the number of examples of each part: the K
-      clients, the server set, the test set.
+    part_sizes: `int64 [K + 2]`, of the K clients, the server and the test set.
   """
 
   path: str
@@ -174,7 +173,6 @@ def open_store(path: str | os.PathLike) -> ClientStore:
 
   Raises:
     StoreError: If the file is no sound client store of this version.
-    FileNotFoundError: If it does not exist.
   """
   path = os.path.abspath(path)
   with open(path, 'rb') as file:
@@ -190,11 +188,7 @@ def open_store(path: str | os.PathLike) -> ClientStore:
 
 
 def read_numpy(store: ClientStore, part: int | str) -> Part:
-  """Reads the part of a client in `[0, K)`, of `'server'` or of `'test'`.
-
-  Raises:
-    StoreError: If the file has been cut since it was opened.
-  """
+  """Reads the part of a client in `[0, K)`, of `'server'` or of `'test'`."""
   named = {'server': store.server_part, 'test': store.server_part + 1}
   if part in named:
     index = named[part]
@@ -276,17 +270,10 @@ def build(
 ) -> ClientStore:
   """Returns the store of a partition, which it writes if it is absent.
 
-  If two processes build at once, one waits for the other. A damaged file, or
-  one of another format, is built again.
-
-  Args:
-    labelled: Which labels the process may see besides the server's. `'server'`
-      hides those of the clients (`y` is -1). `'clients'` shows all of them.
-      `'dealt'` shows those of the partition's `labelled_indices`. `'sets'`
-      shows the set of each example as `y` instead.
-
-  Raises:
-    OSError: If the folder cannot be written or the disk is too full.
+  `labelled` says which labels the process may see besides the server's:
+  `'server'` hides those of the clients (`y` is -1), `'clients'` shows all,
+  `'dealt'` the partition's `labelled_indices`. `'sets'` shows the set of each
+  example as `y` instead.
   """
   check_labels_at('labelled', labelled, partition)
   _check_belongs(source, partition)

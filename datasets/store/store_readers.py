@@ -1,8 +1,7 @@
 """Reads a client store inside TFF: from a client's index to the client's data.
 
-Every reader returns a sequence of exactly one element. It holds all examples of
-the client (or of the server) as a few tensors. A training loop that slices one
-tensor is faster than a dataset of single examples.
+Every reader returns a sequence of one element, all examples as a few tensors: a
+loop that slices one tensor is faster than a dataset of single examples.
 """
 
 import collections
@@ -17,10 +16,8 @@ from datasets.store.client_store import ClientStore
 def element_spec(store: ClientStore) -> collections.OrderedDict:
   """Returns the `tf.TypeSpec` of the one element that a reader returns.
 
-  It holds `x`, the examples, `uint8 [n, H, W, C]` or `float32 [n, F]`; `y`,
-  `int32 [n]`, the labels that the process may see, -1 where hidden; `true_y`,
-  `int32 [n]`, which a simulation knows. `n` is the number of examples and may
-  be 0.
+  It holds the examples `x`, `uint8 [n, H, W, C]` or `float32 [n, F]`, and `y`
+  and `true_y`, `int32 [n]`, as `client_store.Part`. `n` may be 0.
   """
   return collections.OrderedDict(
     x=tf.TensorSpec([None, *store.input_shape], store.input_type.type),
@@ -32,8 +29,8 @@ def element_spec(store: ClientStore) -> collections.OrderedDict:
 def client_reader(store: ClientStore) -> tff.Computation:
   """Returns `(int32 -> E*)`, from a client's index to the client's data.
 
-  E is the type of `element_spec`. The execution fails for an index outside
-  `[0, K)`. The file must lie at the same path on every machine.
+  E is the type of `element_spec`. The file must lie at the same path on every
+  machine.
   """
 
   @tff.tensorflow.computation(tf.int32)
@@ -48,12 +45,9 @@ def set_reader(
 ) -> tff.Computation:
   """Returns a `client_reader` of examples in sets, which are `y` in the store.
 
-  In the store, `y` is the set of an example. Clients know `class_priors`,
-  `float [K, M, d]`, and each set's share of their examples, `float [K, M]`.
-
-  Returns:
-    `(int32 -> <examples=E*, context=<class_priors=float32[M,d],
-    set_shares=float32[M]>>)`, from a client's index; as `client_reader`.
+  Clients know `class_priors`, `float [K, M, d]`, and each set's share of their
+  examples, `float [K, M]`. It is `(int32 -> <examples=E*,
+  context=<class_priors=float32[M,d], set_shares=float32[M]>>)`.
   """
 
   @tff.tensorflow.computation(tf.int32)
@@ -75,10 +69,7 @@ def server_reader(store: ClientStore) -> tff.Computation:
 
 
 def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
-  """Returns the one-element dataset of a client, for use in TensorFlow code.
-
-  The index, `int32 []` in `[0, K)`, is known when the graph runs.
-  """
+  """Returns the one-element dataset of a client, for use in TensorFlow code."""
   index = tf.convert_to_tensor(index, tf.int32)
   in_range = tf.debugging.Assert(
     tf.logical_and(index >= 0, index < store.num_clients),

@@ -1,8 +1,6 @@
 """Reads a user's files for a classifier: pictures, tables and texts.
 
-What a file becomes is what it would have become in training. The files are not
-trusted: their form is checked before their pixels are read, and nothing is
-unpickled.
+What a file becomes is what it would have become in training.
 """
 
 import functools
@@ -30,18 +28,14 @@ def read(
 ) -> tuple[np.ndarray, list[str]]:
   """Reads the examples of a file, in the `input_shape` of an example.
 
-  Where `kind` of `Source.preprocessing` (empty for `None`) is 'table' or
-  'text', the file is a CSV or Parquet file with the columns of the training
-  file; labels and owners may be missing. Else it is an npz file with the array
-  `images`, an npy file that is that array, `[N, H, W]`, which are grey, or
-  `[N, H, W, C]`, of `uint8` or of floats from 0 to 1; or a PNG or JPEG file.
-  Where `kind` is 'pictures', it is scaled and cut as in training, and has any
-  size.
+  The `kind` of `preprocessing` says which: a table or texts, without labels if
+  need be; else an npz file with the array `images`, an npy file of it, or a PNG
+  or JPEG file, of any size where `kind` is 'pictures'.
 
   Returns:
     The examples: images `uint8 [N, H, W, C]`, vectors `float32 [N, F]`, or
     strings `[N]`. And for each a text that says what the training examples did
-    not have; it is empty where nothing is unusual.
+    not have, empty where nothing is unusual.
   """
   kind = preprocessing.get('kind')
   ending = pathlib.Path(path).suffix.lower()

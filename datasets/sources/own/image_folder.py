@@ -1,16 +1,11 @@
-"""The user's own pictures, in folders.
+"""The user's own pictures, PNG or JPEG files of any size, in folders.
 
     <data_dir>/train/<client>/<class>/       a client's images of a class
     <data_dir>/train/<client>/_unlabelled/   its images without a label
-    <data_dir>/test/<class>/                 test images
-    <data_dir>/validation/<class>/           (optional) validation images
-    <data_dir>/server/<class>/               (optional) the server's images,
-                                             which takes none from clients then
+    <data_dir>/test/<class>/                 (and validation, server)
 
-Images are PNG or JPEG files of any size, grey or in colour
-(`datasets.files.image_files`). The decoded squares are kept in
-`<cache_dir>/image_folder/<digest>.npz`, where the digest is that of the names
-and the contents of all files and of the size of the squares.
+The decoded squares are kept in `<cache_dir>/image_folder/<digest>.npz`, where
+the digest is that of all files and of the size of the squares.
 """
 
 import hashlib
@@ -49,12 +44,7 @@ SIDE = Setting(
 def load(
   data_dir: str | None, cache_dir: str, side: int = SIDE.default
 ) -> Source:
-  """Loads the images; a training image may lack a label (`UNKNOWN`).
-
-  Training examples have the order of the names of clients, classes and files.
-  The mean, the standard deviation and the background (the median of the corner
-  pixels) are computed from the training images.
-  """
+  """Loads the images, in the order of their names."""
   found, labelled, notes = check_files(data_dir)
   digest = _digest(found, data_dir, side)
   ends = np.cumsum([len(own.examples) for own in found.values()])
@@ -84,11 +74,7 @@ def load(
 def check_files(
   data_dir: str | None,
 ) -> tuple[dict[str, Rows], rows.Labelled, tuple[str, ...]]:
-  """Returns what lies in the folders, after checks that open no file.
-
-  That is the files by split, their classes and owners, and what else lies
-  there, one sentence each.
-  """
+  """Returns the files by split, their labels, and sentences; opens no file."""
   root = _LAYOUT.root(data_dir)
   clients = _LAYOUT.folders_by_name(root / TRAIN)
   found = {TRAIN: _rows(root / TRAIN, clients)}

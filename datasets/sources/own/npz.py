@@ -1,23 +1,17 @@
-"""The user's own images: `<data_dir>/train.npz` and `<data_dir>/test.npz`.
+"""The user's own images: `train.npz`, `test.npz`, maybe `validation`, `server`.
 
-There may be a `<data_dir>/validation.npz`, for choosing settings, and a
-`<data_dir>/server.npz` with the labelled images of the server, which then takes
-none from the clients. `np.savez` or `np.savez_compressed` writes each file. It
-has the arrays
+Each file has the arrays
 
 * `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3; or floats from 0 to
   1, which are rounded to 1/255;
 * `labels`: integers or strings, `[N]`. In train.npz, -1 stands for an image
   without a label; beside a server.npz, the array may be missing there;
 * `client_ids` (optional): strings or integers, `[N]`, the owner of each
-  example. They are in train.npz alone, or also in the others;
-* `class_names` (optional, in one file or the same in several): strings, one for
-  each class; `labels` are then of these, or numbers from 0.
+  example, in train.npz alone or in all;
+* `class_names` (optional): strings, one for each class; `labels` are then of
+  these, or numbers from 0.
 
 Other arrays are not read, and a run names them.
-
-The files are not trusted. Nothing is unpickled. The declarations in the zip
-directory and in the array headers are checked before an array is read.
 """
 
 import difflib
@@ -41,11 +35,7 @@ _REMEDY = 'write it with np.savez'
 
 
 def load(data_dir: str | None, cache_dir: str) -> Source:
-  """Loads the files; a training image may lack a label (`UNKNOWN`).
-
-  The mean, the standard deviation and the background (the median of the corner
-  pixels) are computed from the training images.
-  """
+  """Loads the files; a training image may lack a label (`UNKNOWN`)."""
   files = check_files(data_dir)
   npz_files.check_sizes(list(files.values()))
   arrays = {

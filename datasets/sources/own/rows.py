@@ -1,11 +1,9 @@
 """What a user's files become, whatever their format, and what is checked of it.
 
-A decoder reads each file or folder into `Rows`: examples, and labels and owners
-as they are written. `read` checks them and gives the classes and the splits.
-
-A cell means what a person would read in it, or a sentence says why not. What
-may mean "no label" is asked for, and so are names that differ in capital
-letters alone.
+A decoder reads each file or folder into `Rows`; `read` gives the classes and
+the splits. A cell means what a person would read in it, or a sentence says why
+not. What may mean "no label" is asked for, and so are names that differ in
+capital letters alone.
 """
 
 import collections
@@ -102,7 +100,7 @@ class Labelled:
   Attributes:
     class_names: The d classes: whole numbers in their order, or words in
       theirs.
-    labels: By split, the number of each example's class, `int32 [N]`, or
+    labels: By split, `int32 [N]`, the number of each example's class or
       `UNKNOWN`.
     owners: By split, the owners as strings `[N]`, or `None`.
     notes: What a run says of the data, one sentence each.
@@ -213,8 +211,8 @@ def check_no_owners(
 ) -> None:
   """Asks about a column or array that may name the owners of examples.
 
-  Of the `fields` of a file, those that are `known` are read. Where one has the
-  `name` of the owners, others may be anything.
+  Where one of the `fields` has the `name` of the owners, others may be
+  anything.
   """
   fields = list(fields)
   if name in fields:
@@ -237,8 +235,7 @@ def read(
 ) -> Labelled:
   """Checks labels and owners of all splits, of which two are there.
 
-  `class_names`, in the form of `class_of`, are given where the data say them in
-  their order.
+  `class_names` are given where the data say them in their order.
   """
   # Whoever names the classes apart means them as they are.
   are_named = class_names is not None
@@ -407,9 +404,9 @@ def spec(
 ) -> SourceSpec:
   """Returns the record of a format.
 
-  `profile` has the defaults of data that name no owners and no server. Two
-  functions count owners and the server's examples in a folder. Where one fails,
-  there are none: who loads the data reports the error.
+  `profile` has the defaults of data that name no owners and no server. The two
+  functions count these in a folder; where one fails, whoever loads the data
+  reports the error.
   """
   return SourceSpec(
     has_native_split=True,

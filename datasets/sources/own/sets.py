@@ -1,36 +1,19 @@
 """The user's own images in sets of known class priors, in one of two layouts.
 
-`npz_sets`:
+`npz_sets` has train.npz and test.npz as in `npz`, where train.npz has
+`client_id` and `set_id` and may have `labels`, for measurements, and
+priors.csv.
 
-    <data_dir>/train.npz    images as in `npz`; client_id and set_id, strings or
-                            integers [N]; labels (optional) [N]
-    <data_dir>/priors.csv   client_id, set_id and a column for each class
-    <data_dir>/test.npz     images and labels, to measure accuracy
+`image_sets` has the layout of the case study of FedUL (Section 4.3): 8-bit PNG
+files of one size in train/<system>/<hospital>/ and test/<class>/, and
+prevalence.csv. Each client is a healthcare system, each of its sets a hospital.
+The paper uses the images of RSNA Intracranial Hemorrhage Detection, whose
+publisher demands a registration.
 
-Labels are names of the columns of priors.csv, or their numbers from 0. Those of
-train.npz, -1 or empty for none, serve measurements, and supervised processes in
-comparisons.
-
-`image_sets` has the layout of the case study of FedUL (Section 4.3). Each
-client is a healthcare system, and each of its sets is a hospital:
-
-    <data_dir>/train/<system>/<hospital>/*.png   images without labels
-    <data_dir>/test/<class>/*.png                images with a label
-    <data_dir>/prevalence.csv                    system, hospital and a column
-                                                 for each class
-
-Images are 8-bit PNG files of one size, all grey or all in colour. The paper
-uses the images of RSNA Intracranial Hemorrhage Detection. Their publisher
-demands a registration; convert them to PNG and arrange them in this layout.
-
-The tables have one row for each client's set. The first two columns name the
-client and the set. Each other column is named after a class; the classes are
-numbered in this order:
+The tables have one row for each client's set, of shares that sum to 1:
 
     client_id,set_id,healthy,subdural,epidural
     north,st_mary,0.62,0.30,0.08
-
-The values are shares, not percentages. Those of a row sum to 1 within .001.
 """
 
 import collections
@@ -74,21 +57,14 @@ _LAYOUT = image_files.Layout(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PriorTable:
-  """A table of class priors.
-
-  `rows` are `{(client, set): float64 [d]}`, in the order of the file.
-  """
+  """Class priors, `{(client, set): float64 [d]}`, in the order of the file."""
 
   path: str
   class_names: tuple[str, ...]
   rows: dict[tuple[str, str], np.ndarray]
 
   def sets_of(self, owners: Sequence[tuple[str, str]]) -> SourceSets:
-    """Joins the table with examples, each of which has a client and a set.
-
-    Clients and their sets are numbered as they appear in the table, which must
-    have those of the examples, and no others.
-    """
+    """Joins the table with examples, each of which has a client and a set."""
     owners = [_key(map(name_of, owner)) for owner in owners]
     there, sets = set(owners), collections.defaultdict(list)
     for client, name in dict.fromkeys([*owners, *self.rows]):

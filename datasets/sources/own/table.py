@@ -1,16 +1,9 @@
-"""The user's own tables: `<data_dir>/train.csv` and `<data_dir>/test.csv`.
+"""The user's own tables: train.csv and test.csv, or .parquet, a row an example.
 
-Parquet files (`train.parquet`) do as well. There may be a validation file, and
-a file `server` with the labelled rows of the server, which then takes none from
-the clients. A row is an example:
-
-* `label`: the class, a number or a word; in the training file it may be empty;
-* `client_id` (optional): the owner of the row. It is in all files, or in the
-  training file alone;
-* all other columns are features. Columns of numbers are standardised by their
-  mean and standard deviation in the training file, and an empty cell is their
-  mean. Columns of words become one feature for each word of the training file,
-  1 or 0; of an empty cell or an unknown word all are 0.
+There may be `validation` and `server`, with the labelled rows of the server.
+`label` may be empty in train, and `client_id` (optional) is the owner. Other
+columns are features. Numbers are standardised by train, where an empty cell is
+their mean. Columns of words become one feature, 1 or 0, for each word of train.
 """
 
 import dataclasses
@@ -36,13 +29,11 @@ _FEWEST_STEPS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-  """How rows become vectors of features.
-
-  Columns have the order of their names, those of numbers before those of words.
+  """How rows become vectors of features: numbers, then words, by column names.
 
   Attributes:
-    numbers: For each column of numbers, its mean, which stands for an empty
-      cell.
+    numbers: For each column of numbers its mean, which an empty cell stands
+      for.
     words: For each column of words, the words, in the order of the features.
     ranges: For each column of numbers, the least and the largest one.
     facts: What was understood of each column, one sentence each.
@@ -121,8 +112,8 @@ class Encoding:
   def encode(self, table: Table, beside: Iterable[str] = ()) -> np.ndarray:
     """Returns the features, `float32 [N, F]`, not standardised.
 
-    The columns may have any order, but are those of the training table, beside
-    which there may be some that are no features.
+    Of the columns, those `beside` the features of the training table are passed
+    over.
     """
     names, found = {*self.numbers, *self.words}, {*table.columns} - {*beside}
     for more, what in (
@@ -144,8 +135,8 @@ class Encoding:
   def unusual(self, table: Table) -> list[list[str]]:
     """Returns what the training table did not have: sentences for each row.
 
-    That is words that are unknown, and numbers that lie further from those of
-    training than these lie from each other.
+    That is unknown words, and numbers that lie further from those of training
+    than these lie from each other.
     """
     said = [[] for _ in range(len(table))]
     for name, (low, high) in self.ranges.items():
@@ -193,10 +184,7 @@ def _check_resolution(table: Table, name: str, known: np.ndarray) -> None:
 def _moments(
   examples: np.ndarray, num_numbers: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Returns what standardises features; those of words stay 0 and 1.
-
-  The features of numbers come first.
-  """
+  """Returns what standardises features; those of words stay 0 and 1."""
   # The same in whatever order the rows are.
   values = np.sort(examples[:, :num_numbers].astype(np.float64), axis=0)
   stddev = values.std(axis=0)

@@ -1,9 +1,9 @@
 """A user's tables: CSV and Parquet files, read by pyarrow.
 
-A CSV file is text in UTF-8, or in UTF-16 with its mark; the first line names
-the columns, and commas, semicolons, tabs or bars part them. Where commas do not
-part cells, they may be decimal. All cells stay as they are written until
-`numbers` reads a column, so that 007 is not 7 and NA may be a word.
+A CSV file is UTF-8, or UTF-16 with its mark; commas, semicolons, tabs or bars
+part its columns. Where commas do not, they may be decimal. All cells stay as
+they are written until `numbers` reads a column, so that 007 is not 7 and NA may
+be a word.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ class Table:
   """A table; cells are text, or numbers where the file has a type for them.
 
   Attributes:
-    path: The file.
     columns: By name, `float64 [N]` with NaN for an empty cell, or N strings as
       a `pa.DictionaryArray`, where a cell is null if it is empty or of blanks.
     separator: What parts cells; where commas do not, they may be decimal.
@@ -190,8 +189,7 @@ def rows_of(
 ) -> tuple[dict[str, Table], dict[str, Rows]]:
   """Reads the tables of all splits, and their rows, with tables as examples.
 
-  `known` are columns that are read beside labels and owners, where others are
-  not.
+  `known` are columns that are read beside labels and owners.
   """
   tables = {split: read(path) for split, path in paths.items()}
   found = {}
@@ -554,8 +552,8 @@ def _check_decimal(table, name, with_comma, has_dots) -> None:
 def _check_words(table, name, others, present, num_plain) -> None:
   """Refuses words of which most look like numbers, or all like dates.
 
-  `others` says how often a column has each cell that is no number, `present`
-  how many cells have a value, and `num_plain` how many numbers differ.
+  `others` counts each cell that is no number, `present` the cells with a value,
+  and `num_plain` different numbers.
   """
   forms = {t: _LIKE_NUMBER.fullmatch(t.strip()) for t in others}
   units = {

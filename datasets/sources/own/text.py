@@ -1,10 +1,10 @@
-"""The user's own texts: `<data_dir>/train.csv` and `<data_dir>/test.csv`.
+"""The user's own texts, in the column `text` of train.csv and test.csv.
 
-The files are those of `table`, but the text, which may be empty, is in a column
-`text`. Columns beside `text`, `label` and `client_id` are named and not read.
-
-`word_numbers` says how texts become numbers of words. The words of the training
-file that occur most often have numbers; words beyond the length are cut off.
+The files are those of `table`; columns beside `text`, `label` and `client_id`
+are named and not read. A Keras layer gives words their numbers, in runs and in
+exports: 0 follows the end of a text, 1 is any word without a number of its own.
+Texts become lower case without punctuation and are cut at white space. Where an
+alphabet has no blanks between words, as the Chinese one, each letter is a word.
 """
 
 import functools

@@ -30,11 +30,10 @@ _WITHOUT_BLANKS = (
 
 
 def of_texts(texts: Sequence[str], length: int, most: int):
-  """Returns a layer with the words that texts have most often.
+  """Returns a layer with the words that texts have most often, `most` or fewer.
 
-  Of words that are equally frequent, the later ones in alphabetical order come
-  first. The layer maps strings `[N]` to `int32 [N, length]`. `most` limits the
-  words with a number of their own.
+  The layer maps strings `[N]` to `int32 [N, length]`. Of equally frequent
+  words, the later ones in alphabetical order come first.
   """
   layer = _layer(length, most + NUM_SPECIAL)
   layer.adapt(tf.constant(list(texts)))
