@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import workloads
-from datasets.store import client_store, store_readers
+from datasets.store import client_store
 from tff_ssl import augmentation, objectives
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import functional
@@ -132,14 +132,14 @@ def rounds_over_store(
     kind: What computes: `contexts.KINDS`.
   """
   data_spec = client_data.ClientDataSpec(
-    store_readers.element_spec(store),
+    client_store.element_spec(store),
     in_context=True,
     priors_shape=constants and constants['class_priors'].shape[1:],
   )
   if constants:
-    reader = store_readers.set_reader(store, **constants)
+    reader = client_store.set_reader(store, **constants)
   else:
-    reader = store_readers.client_reader(store)
+    reader = client_store.client_reader(store)
   process = client_reader.compose_with_reader(build_process(data_spec), reader)
   keys = (
     client_sampling.sample_keys(

@@ -188,19 +188,17 @@ def own_sets(
   if own is None:
     raise ValueError(
       f"partition='own_sets' needs data with sets, but source {source.name!r} "
-      'has none: choose --partition='
+      'has none: choose --partition=u_sets.'
     )
-  numbers = own.class_priors.any(axis=2).sum(axis=1)
   sets = [
     [
       np.flatnonzero((own.client_index == client) & (own.set_index == number))
-      for number in range(numbers[client])
+      for number in range(num_sets)
     ]
-    for client in range(len(own.client_names))
+    for client, num_sets in enumerate(own.class_priors.any(axis=2).sum(axis=1))
   ]
-  priors = [p[:m] for p, m in zip(own.class_priors, numbers, strict=True)]
   told = told_priors(
-    stack_priors(priors),
+    own.class_priors,
     own.client_names,
     own.class_names,
     prior_noise=prior_noise,

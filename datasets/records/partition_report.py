@@ -1,21 +1,265 @@
-"""What a run says about its partition, the server's labels, and sets."""
+"""What a run says of its partition: numbers, the metric R, sentences, pictures.
 
+R is Definition 2, Eq. 2 of Zhang et al. (arXiv:2008.11364).
+
+A client's labelled data may be far from its unlabelled data, which is
+class-distribution mismatch (Fig. 3 of FedLabel, Cho et al., "Local or Global:
+Selective Knowledge Assimilation for Federated Learning with Limited Labels").
+The paper names no distance; this module has two common ones.
+"""
+
+import dataclasses
 import os
 
 import numpy as np
 
 from datasets.partition import native_partition, partitions
 from datasets.partition.assignment import Partition
-from datasets.records.statistics import HEAT_MAP
-from datasets.sources.source import Source
+from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common import prior_checks, whole_files
 
+MAX_ROWS_DRAWN = 400
+# From zero: two pictures compare, and an absent class is always dark.
+HEAT_MAP = {
+  'aspect': 'auto',
+  'interpolation': 'nearest',
+  'cmap': 'viridis',
+  'vmin': 0,
+}
+# The number of examples that smoothing adds, spread over all classes.
+_PSEUDO_EXAMPLES = 1
 # With fewer labels of a class, the result depends on which ones are drawn.
 FEW_LABELS = 5
 # From this share of the owners on, much data is lost with those held out.
 _MANY_HELD_OUT = 0.25
 _PANEL_INCHES = 2.4
 _COLUMNS = 5
+
+
+def class_counts(
+  labels: np.ndarray,
+  client_index: np.ndarray,
+  num_clients: int,
+  num_classes: int,
+) -> np.ndarray:
+  """Counts the examples of each known class at each client, `int64 [K, d]`.
+
+  `client_index` is `int [N]`, the holder of each example.
+  """
+  labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
+  client_index = _indices('client_index', client_index, num_clients)
+  if len(labels) != len(client_index):
+    raise ValueError(
+      f'labels has {len(labels)} entries and client_index '
+      f'{len(client_index)}: give one of each per example.'
+    )
+  known = labels != UNKNOWN
+  flat = np.bincount(
+    client_index[known] * num_classes + labels[known],
+    minlength=num_clients * num_classes,
+  )
+  return flat.reshape(num_clients, num_classes).astype(np.int64)
+
+
+def _indices(
+  name: str, values: np.ndarray, limit: int, lowest: int = 0
+) -> np.ndarray:
+  """Checks for integers `[N]` in `[lowest, limit)`; returns them as int64."""
+  values = np.asarray(values)
+  if values.ndim != 1 or (values.size and values.dtype.kind not in 'iu'):
+    raise ValueError(
+      f'{name} is {values.dtype} {list(values.shape)}: give a vector of '
+      'integers.'
+    )
+  if values.size and (values.min() < lowest or values.max() >= limit):
+    raise ValueError(
+      f'{name} holds values from {values.min()} to {values.max()}: they must '
+      f'be in {lowest}..{limit - 1}.'
+    )
+  return values.astype(np.int64)
+
+
+def noniid_r(counts: np.ndarray) -> float:
+  """Returns the degree R of class-distribution skew, Eq. 2 of the paper.
+
+  R is the mean over all pairs of clients of the total variation distance
+  between their class distributions: 0 when all are equal, 1 when no two share a
+  class. Clients without examples are left out.
+  """
+  counts = checked_counts(counts).astype(np.float64)
+  sizes = counts.sum(axis=1)
+  distributions = counts[sizes > 0] / sizes[sizes > 0, np.newaxis]
+  num_clients = len(distributions)
+  if num_clients < 2:
+    return 0.0
+  ascending = np.sort(distributions, axis=0)
+  # The weights sum to zero, so the smallest value may be taken off first; equal
+  # clients then give exactly 0.
+  ascending -= ascending[0]
+  weights = 2.0 * np.arange(num_clients) - (num_clients - 1)
+  total = np.sum(weights @ ascending)
+  return float(np.clip(total / (num_clients * (num_clients - 1)), 0.0, 1.0))
+
+
+def summary(
+  counts: np.ndarray, sizes: np.ndarray | None = None
+) -> dict[str, int | float | None]:
+  """Describes a partition by `counts`, `[K, d]`, examples of each class.
+
+  `sizes` are the examples of each client, `[K]`, if some of unknown class are
+  not among `counts`; `measured_r` is `None` if all are.
+  """
+  counts = checked_counts(counts)
+  if not len(counts):
+    raise ValueError('counts has no row: give at least one client.')
+  known = counts.sum(axis=1)
+  sizes = known if sizes is None else np.asarray(sizes)
+  if sizes.shape != known.shape or np.any(sizes < known):
+    raise ValueError(
+      f'sizes is {list(sizes.shape)} for {len(counts)} clients, or less than '
+      'what counts holds: give the number of examples of each client.'
+    )
+  return {
+    'clients': len(counts),
+    'examples': int(sizes.sum()),
+    'min_examples': int(sizes.min()),
+    'median_examples': float(np.median(sizes)),
+    'max_examples': int(sizes.max()),
+    'classes': int(np.count_nonzero(counts.sum(axis=0))),
+    'examples_of_known_class': int(known.sum()),
+    'measured_r': noniid_r(counts) if known.any() else None,
+  }
+
+
+def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
+  """Draws clients x classes, `counts` `[K, d]`, as a heat map in a PNG file.
+
+  Of more than 400 clients it draws 400 at even distances, and says so.
+  """
+  from matplotlib.figure import Figure
+  from matplotlib.ticker import MaxNLocator
+
+  counts = checked_counts(counts)
+  if not counts.size:
+    raise ValueError(
+      f'counts is {list(counts.shape)}: give at least one client and class.'
+    )
+  num_clients = len(counts)
+  drawn = counts
+  if num_clients > MAX_ROWS_DRAWN:
+    rows = np.linspace(0, num_clients - 1, MAX_ROWS_DRAWN).round().astype(int)
+    drawn = counts[rows]
+    title += f'\n{MAX_ROWS_DRAWN} of {num_clients:,} clients drawn'
+  figure = Figure(figsize=(7, 6), layout='constrained')
+  axes = figure.add_subplot()
+  image = axes.imshow(drawn, **HEAT_MAP, vmax=max(drawn.max(), 1))
+  for axis in (axes.xaxis, axes.yaxis):
+    axis.set_major_locator(MaxNLocator(integer=True))
+  axes.set_xlabel('class')
+  axes.set_ylabel('client')
+  # A dollar sign in a user's title is no formula.
+  axes.set_title(title, parse_math=False)
+  figure.colorbar(
+    image, ax=axes, label='examples', ticks=MaxNLocator(integer=True)
+  )
+  os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+  with whole_files.replacing(path) as file:
+    figure.savefig(file, format='png', dpi=120)
+
+
+def checked_counts(counts: np.ndarray) -> np.ndarray:
+  """Returns counts as an array; refuses what is no `[K, d]` of numbers >= 0."""
+  counts = np.asarray(counts)
+  if counts.ndim != 2 or counts.dtype.kind not in 'iuf':
+    raise ValueError(
+      f'counts is {counts.dtype} {list(counts.shape)}: give numbers '
+      '[clients, classes].'
+    )
+  if not np.all(np.isfinite(counts)) or np.any(counts < 0):
+    raise ValueError('counts holds a value that is negative or not finite.')
+  return counts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Mismatch:
+  """The mismatch of labelled and unlabelled examples at each client.
+
+  With the counts n_c (labelled) and m_c (unlabelled) of d classes, the shares
+  are p_c = n_c / sum(n) and q_c = m_c / sum(m). Both distances are NaN for a
+  client without labelled or without unlabelled examples.
+
+  Attributes:
+    labelled: `int64 [K, d]`, examples of each class with a label.
+    unlabelled: `int64 [K, d]`, those whose label is hidden.
+    kl: `float64 [K]`, KL(p || q') in nats, with q'_c = (m_c + 1 / d) /
+      (sum(m) + 1). One example, spread evenly over the classes, is added to the
+      unlabelled ones. So a class without unlabelled examples does not give
+      infinity. p is not smoothed, because labels are few. If p equals q, KL is
+      small, and it is 0 only if all classes are equally frequent.
+    total_variation: `float64 [K]`, half the sum of |p_c - q_c|, in [0, 1].
+  """
+
+  labelled: np.ndarray
+  unlabelled: np.ndarray
+  kl: np.ndarray
+  total_variation: np.ndarray
+
+  def describe(self) -> dict[str, float]:
+    """Returns the mean and the maximum of both distances over the clients.
+
+    Clients whose distances are NaN do not count. It is empty if all are NaN.
+    """
+    figures = {}
+    for name, values in (('kl', self.kl), ('tv', self.total_variation)):
+      defined = values[~np.isnan(values)]
+      if defined.size:
+        figures[f'label_mismatch_{name}_mean'] = float(defined.mean())
+        figures[f'label_mismatch_{name}_max'] = float(defined.max())
+    return figures
+
+
+def mismatch_of_counts(
+  labelled: np.ndarray, unlabelled: np.ndarray
+) -> Mismatch:
+  """Compares counts `[K, d]` of examples with a label, and without."""
+  labelled, unlabelled = checked_counts(labelled), checked_counts(unlabelled)
+  if labelled.shape != unlabelled.shape:
+    raise ValueError(
+      f'labelled is {list(labelled.shape)} and unlabelled '
+      f'{list(unlabelled.shape)}: give both [clients, classes].'
+    )
+  defined = labelled.any(axis=1) & unlabelled.any(axis=1)
+  p = _shares(labelled[defined])
+  q = _shares(unlabelled[defined])
+  smoothed = _shares(unlabelled[defined] + _PSEUDO_EXAMPLES / labelled.shape[1])
+  # 0 log 0 is 0.
+  ratios = np.divide(p, smoothed, out=np.ones_like(p), where=p > 0)
+  kl, total_variation = np.full((2, len(labelled)), np.nan)
+  kl[defined] = np.sum(p * np.log(ratios), axis=1)
+  total_variation[defined] = np.abs(p - q).sum(axis=1) / 2
+  return Mismatch(labelled, unlabelled, kl, total_variation)
+
+
+def mismatch_of_examples(
+  labels: np.ndarray,
+  client_index: np.ndarray,
+  is_labelled: np.ndarray,
+  num_clients: int,
+  num_classes: int,
+) -> Mismatch:
+  """Compares labelled with unlabelled examples; `is_labelled` is `bool [N]`."""
+  return mismatch_of_counts(
+    *(
+      class_counts(
+        labels[chosen], client_index[chosen], num_clients, num_classes
+      )
+      for chosen in (is_labelled, ~is_labelled)
+    )
+  )
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+  return counts / counts.sum(axis=1, keepdims=True)
 
 
 def lines(source: Source, partition: Partition) -> list[str]:

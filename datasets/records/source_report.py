@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from datasets.records import statistics
+from datasets.records import partition_report
 from datasets.sources.own.rows import some
 from datasets.sources.source import UNKNOWN, Source, Split
 
@@ -144,7 +144,7 @@ def _priors(source: Source) -> Iterator[str]:
     return
   priors = sets.class_priors.reshape(-1, source.num_classes)
   places = sets.client_index * sets.class_priors.shape[1] + sets.set_index
-  counts = statistics.class_counts(
+  counts = partition_report.class_counts(
     source.train.labels, places, len(priors), source.num_classes
   )
   sizes = counts.sum(axis=1, keepdims=True)

@@ -63,21 +63,21 @@ class Content:
 
 
 DIGITS = Content(
-  'digits',
-  'digits',
-  ('digits_only_train', 'digits_only_test'),
-  10,
-  3_383,
-  (341_873, 40_832),
+  title='digits',
+  key='digits',
+  splits=('digits_only_train', 'digits_only_test'),
+  num_classes=10,
+  public_writers=3_383,
+  public_examples=(341_873, 40_832),
 )
 # Classes 0-9 are digits, 10-35 capitals, 36-61 small letters.
 CHARACTERS = Content(
-  'digits and letters',
-  'all',
-  ('all_train', 'all_test'),
-  62,
-  3_400,
-  (671_585, 77_483),
+  title='digits and letters',
+  key='all',
+  splits=('all_train', 'all_test'),
+  num_classes=62,
+  public_writers=3_400,
+  public_examples=(671_585, 77_483),
 )
 
 # MNIST's .1307 is the share of ink; TFF stores black ink on white paper.
@@ -207,18 +207,16 @@ def _unpack(archive: str, path: str) -> str:
     with (
       whole_files.replacing(path) as target,
       open(archive, 'rb') as packed,
-      lzma.open(packed) as unpacked,
-      tqdm(
+      tqdm.wrapattr(
+        packed,
+        'read',
         desc=f'Unpacking {os.path.basename(archive)}',
         total=os.path.getsize(archive),
-        unit='B',
-        unit_scale=True,
         disable=None,
-      ) as progress,
+      ) as counted,
+      lzma.open(counted) as unpacked,
     ):
-      while chunk := unpacked.read(_CHUNK_BYTES):
-        target.write(chunk)
-        progress.update(packed.tell() - progress.n)
+      shutil.copyfileobj(unpacked, target, _CHUNK_BYTES)
   except (lzma.LZMAError, EOFError) as error:
     raise ValueError(
       f'{archive}: damaged or cut short ({error}); replace it.'

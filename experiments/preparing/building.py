@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from datasets.records import split_manifest
-from datasets.store import store_readers
+from datasets.store import client_store
 from experiments.artifacts import run_folder
 from experiments.config.usage import UsageError
 from experiments.parts import (
@@ -124,12 +124,12 @@ def build_process(settings, model, own_views, data):
   if (corruption := taking_part.corruption(settings, data)) is not None:
     arguments['corruption'] = corruption
   if spec.has_server_training:
-    arguments['server_data'] = store_readers.server_reader(data.store)
+    arguments['server_data'] = client_store.server_reader(data.store)
     arguments['server_optimizer'] = optimizers.build(
       settings, settings.server_learning_rate, settings.server_clip_norm
     )
   arguments['data_spec'] = client_data.ClientDataSpec(
-    store_readers.element_spec(data.store),
+    client_store.element_spec(data.store),
     in_context=True,
     num_slots=settings.clients_per_round if in_slots else None,
     priors_shape=(
@@ -157,8 +157,8 @@ def read_from_store(process, data):
 def build_reader(data):
   """Returns the reader of a run's clients, with priors of sets if seen."""
   if not _sees_sets(data):
-    return store_readers.client_reader(data.store)
-  return store_readers.set_reader(
+    return client_store.client_reader(data.store)
+  return client_store.set_reader(
     data.store, data.partition.class_priors, data.partition.set_shares
   )
 

@@ -14,11 +14,7 @@ from sklearn.utils import class_weight
 from datasets.partition import client_labels, partitions, resplit
 from datasets.partition.assignment import Partition
 from datasets.partition.client_labels import MASK_RATIO
-from datasets.records import (
-  partition_report,
-  split_manifest,
-  statistics,
-)
+from datasets.records import partition_report, split_manifest
 from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source
 from datasets.store import client_store
@@ -166,10 +162,10 @@ class RunData:
       some of their labels: the number that a client sees in one pass.
     - `clients_without_labels` and `clients_without_unlabelled`, likewise: the
       number of clients that train on one kind of examples alone.
-    - `label_mismatch_...`: from `statistics.Mismatch`, over the clients.
+    - `label_mismatch_...`: from `partition_report.Mismatch`, over the clients.
     - those of `partition_report.describe_sets`, where examples lie in sets.
     """
-    summary = statistics.summary(self.counts, self.partition.client_sizes)
+    summary = partition_report.summary(self.counts, self.partition.client_sizes)
     if self.in_sets:
       summary.update(partition_report.describe_sets(self.partition))
     summary['server_examples'] = len(self.partition.server_indices)
@@ -240,7 +236,7 @@ class RunData:
     )
     return tuple(weights.tolist())
 
-  def mismatch(self) -> statistics.Mismatch | None:
+  def mismatch(self) -> partition_report.Mismatch | None:
     """Returns how far clients' labelled data are from their unlabelled data.
 
     `None` where the labelled examples change between passes, or where the class
@@ -250,7 +246,7 @@ class RunData:
     labels = self.source.training.labels[partition.examples]
     if self.labels_at != split_manifest.DEALT or (labels == UNKNOWN).any():
       return None
-    return statistics.mismatch_of_examples(
+    return partition_report.mismatch_of_examples(
       labels,
       partition.owners,
       np.isin(partition.examples, partition.labelled_indices),
@@ -302,7 +298,7 @@ def _prepare(request) -> RunData:
     request.pretraining_images,
     is_redrawn or labels_at != split_manifest.AT_CLIENTS,
   )
-  counts = statistics.class_counts(
+  counts = partition_report.class_counts(
     source.training.labels[partition.examples],
     partition.owners,
     partition.num_clients,
@@ -426,11 +422,11 @@ def write_records(data: RunData, folder) -> None:
       folder.path / run_folder.PARTITION,
       csv_text.of_table(table, index_label='client').encode(),
     )
-    statistics.plot_partition(
+    partition_report.plot_partition(
       data.counts,
       folder.path / 'partition.png',
       f'{data.source.name}, {data.partition.name}: '
-      f'R = {statistics.noniid_r(data.counts):.3f}',
+      f'R = {partition_report.noniid_r(data.counts):.3f}',
     )
   if data.in_sets:
     partition_report.plot_priors(

@@ -15,7 +15,7 @@ import jinja2
 import numpy as np
 import pandas as pd
 
-from datasets.records.statistics import MAX_ROWS_DRAWN
+from datasets.records.partition_report import MAX_ROWS_DRAWN
 from experiments.artifacts import confusion, run_folder
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError

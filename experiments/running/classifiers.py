@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from datasets.sources.own import word_numbers
+from datasets.sources.own import text
 from experiments.artifacts import (
   checkpoints,
   exported_models,
@@ -234,7 +234,7 @@ class _Classifier(tf.Module):
       )
     if takes == 'texts':
       # An attribute, so that the table of words is saved, too.
-      self.numbers = word_numbers.of_words(
+      self.numbers = text.layer_of_words(
         description.preprocessing['words'], description.input_shape[0]
       )
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from benchmarks import candidates, fedlabel, measurement, rounds
-from datasets.store import client_store, store_readers
+from datasets.store import client_store
 from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.templates import client_data
 
@@ -19,7 +19,7 @@ TINY = fedlabel.FedLabel(
 def test_both_parts_together_have_the_passes_of_fedlabel(tmp_path, tff_context):
   store = fedlabel.build_store(TINY, str(tmp_path))
   data_spec = client_data.ClientDataSpec(
-    store_readers.element_spec(store), in_context=True
+    client_store.element_spec(store), in_context=True
   )
   keys = client_sampling.sample_keys(
     num_clients=2, clients_per_round=2, num_groups=1, seed=0, round_num=0
@@ -27,7 +27,7 @@ def test_both_parts_together_have_the_passes_of_fedlabel(tmp_path, tff_context):
   passes = {}
   for name, build in fedlabel.builders(TINY).items():
     process = client_reader.compose_with_reader(
-      build(data_spec), store_readers.client_reader(store)
+      build(data_spec), client_store.client_reader(store)
     )
     metrics = process.next(process.initialize(), keys).metrics
     train = metrics['client_work']['train']

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from datasets.files import image_files, npz_files
-from datasets.sources.own import npz, tables, text, word_numbers
+from datasets.sources.own import npz, tables, text
 from datasets.sources.own.rows import CLIENT
 from datasets.sources.own.table import Encoding
 
@@ -71,7 +71,7 @@ def _read_rows(path, kind, preprocessing):
     return examples, ['; '.join(one) for one in encoding.unusual(table)]
   texts, known = text.texts_of(table), set(preprocessing['words'])
   said = []
-  for words in word_numbers.split(texts):
+  for words in text.split(texts):
     unknown = sum(word not in known for word in words)
     said.append(
       f'{unknown} of {len(words)} words are unknown'

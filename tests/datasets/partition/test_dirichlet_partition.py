@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 from datasets.partition import assignment
 from datasets.partition.class_skew import dirichlet_partition
-from datasets.records import statistics
+from datasets.records import partition_report
 
 LABELS = load_digits().target
 
@@ -31,7 +31,9 @@ def split(source_of):
 
 def counts_of(held, labels):
   of_example = labels[held.examples], held.owners
-  return statistics.class_counts(*of_example, held.num_clients, max(labels) + 1)
+  return partition_report.class_counts(
+    *of_example, held.num_clients, max(labels) + 1
+  )
 
 
 @pytest.mark.parametrize('alpha', [0.001, 0.1, 1.0, 1e6])

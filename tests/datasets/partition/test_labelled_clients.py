@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datasets.partition import partitions
-from datasets.records import split_manifest, statistics
+from datasets.records import partition_report, split_manifest
 from datasets.store import client_store
 
 NAMES = {
@@ -23,7 +23,7 @@ def labelled_counts(held, source):
   """Labelled examples per client and class."""
   shown = np.isin(held.examples, held.labelled_indices)
   labels = source.train.labels[held.examples[shown]]
-  return statistics.class_counts(
+  return partition_report.class_counts(
     labels, held.owners[shown], held.num_clients, 10
   )
 

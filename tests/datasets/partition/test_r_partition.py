@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from datasets.partition.class_skew import r_partition
-from datasets.records import statistics
+from datasets.records import partition_report
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def split(source_of):
 
 def _counts(held, labels, num_classes):
   of_example = labels[held.examples], held.owners
-  return statistics.class_counts(*of_example, held.num_clients, num_classes)
+  return partition_report.class_counts(
+    *of_example, held.num_clients, num_classes
+  )
 
 
 def _pairs_of_one_main_class(num_clients, holders):
@@ -113,7 +115,7 @@ def test_counts_follow_the_equations(split, num_clients, noniid_r, unequal):
   p = counts / counts.sum(axis=1, keepdims=True)
   np.testing.assert_allclose(p, expected_p, atol=2 / counts.sum(axis=1).min())
   if num_clients > 1:
-    assert statistics.noniid_r(counts) == pytest.approx(
+    assert partition_report.noniid_r(counts) == pytest.approx(
       expected_r, abs=num_classes / counts.sum(axis=1).min() / 2
     )
 
@@ -142,7 +144,7 @@ def _dealt_classes(sizes, num_clients):
 def test_ten_classes_ten_clients_measure_r_exactly(split, noniid_r):
   labels = np.repeat(np.arange(10), 1000)
   counts = _counts(split(labels, 10, noniid_r, seed=1), labels, 10)
-  assert statistics.noniid_r(counts) == pytest.approx(noniid_r)
+  assert partition_report.noniid_r(counts) == pytest.approx(noniid_r)
 
 
 def test_the_paper_s_470_users(split):
@@ -154,7 +156,7 @@ def test_the_paper_s_470_users(split):
   assert counts.sum() == 112800 - 4700
   assert abs(held.client_sizes - 230).max() <= 3
   expected = 0.4 * (1 - _pairs_of_one_main_class(470, [10] * 47))
-  assert statistics.noniid_r(counts) == pytest.approx(expected, abs=0.015)
+  assert partition_report.noniid_r(counts) == pytest.approx(expected, abs=0.015)
 
 
 def test_every_r_client_is_shuffled(split):

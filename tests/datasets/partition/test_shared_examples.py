@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datasets.partition import partitions, shared_examples
-from datasets.records import partition_report, split_manifest, statistics
+from datasets.records import partition_report, split_manifest
 from datasets.sources import catalogue
 
 
@@ -69,8 +69,8 @@ def test_noniidness_falls_as_derived(digits, fraction, printed):
   n, shared = held.client_sizes.mean(), len(held.server_indices)
   n -= shared
   labels = digits.train.labels[held.examples]
-  counts = statistics.class_counts(labels, held.owners, 10, 10)
-  measured = statistics.noniid_r(counts)
+  counts = partition_report.class_counts(labels, held.owners, 10, 10)
+  measured = partition_report.noniid_r(counts)
   assert measured == pytest.approx(n / (n + shared), abs=0.01)
   assert measured == pytest.approx(printed, abs=0.03)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from scipy.spatial import distance
 
-from datasets.records import statistics
+from datasets.records import partition_report
 
 
 @pytest.mark.parametrize('seed', [0, 1, 2])
@@ -16,7 +16,7 @@ def test_against_scipy(seed):
   labelled = rng.integers(0, 3, [12, 10])
   unlabelled = rng.integers(0, 90, [12, 10])
   unlabelled[:, rng.integers(10)] = 0
-  found = statistics.mismatch_of_counts(labelled, unlabelled)
+  found = partition_report.mismatch_of_counts(labelled, unlabelled)
   for client in range(12):
     # scipy.stats.entropy makes shares of counts.
     expected = stats.entropy(labelled[client], unlabelled[client] + 0.1)
@@ -28,7 +28,7 @@ def test_against_scipy(seed):
 
 
 def test_by_hand():
-  found = statistics.mismatch_of_counts(
+  found = partition_report.mismatch_of_counts(
     # Equal shares; one class against the other; half of it.
     np.array([[1, 1], [2, 0], [5, 0]]),
     np.array([[7, 7], [0, 8], [3, 3]]),
@@ -45,7 +45,7 @@ def test_by_hand():
 
 
 def test_clients_without_one_of_the_two_are_left_out():
-  found = statistics.mismatch_of_counts(
+  found = partition_report.mismatch_of_counts(
     np.array([[0, 0], [3, 0], [2, 0]]), np.array([[5, 1], [0, 0], [0, 4]])
   )
   assert np.isnan(found.kl).tolist() == [True, True, False]
@@ -53,7 +53,9 @@ def test_clients_without_one_of_the_two_are_left_out():
   figures = found.describe()
   assert figures['label_mismatch_tv_mean'] == 1.0
   assert figures['label_mismatch_kl_max'] == pytest.approx(math.log(10))
-  none = statistics.mismatch_of_counts(np.array([[0, 0]]), np.array([[5, 1]]))
+  none = partition_report.mismatch_of_counts(
+    np.array([[0, 0]]), np.array([[5, 1]])
+  )
   assert none.describe() == {}
 
 
@@ -61,7 +63,7 @@ def test_examples_are_counted_by_client_and_label():
   labels = np.array([0, 1, 1, 2, -1, 0, 2])
   owners = np.array([0, 0, 0, 1, 1, 1, 1])
   shown = np.array([True, False, True, True, False, False, False])
-  found = statistics.mismatch_of_examples(labels, owners, shown, 2, 3)
+  found = partition_report.mismatch_of_examples(labels, owners, shown, 2, 3)
   assert found.labelled.tolist() == [[1, 1, 0], [0, 0, 1]]
   # Of the example of unknown class nobody can say where it belongs.
   assert found.unlabelled.tolist() == [[0, 1, 0], [1, 0, 1]]
@@ -69,6 +71,6 @@ def test_examples_are_counted_by_client_and_label():
 
 def test_refusals():
   with pytest.raises(ValueError, match=r'labelled is \[1, 2\] and unlabelled'):
-    statistics.mismatch_of_counts(np.ones([1, 2]), np.ones([1, 3]))
+    partition_report.mismatch_of_counts(np.ones([1, 2]), np.ones([1, 3]))
   with pytest.raises(ValueError, match='negative or not finite'):
-    statistics.mismatch_of_counts(np.ones([1, 2]), -np.ones([1, 2]))
+    partition_report.mismatch_of_counts(np.ones([1, 2]), -np.ones([1, 2]))

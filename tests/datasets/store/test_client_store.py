@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 
 from datasets.partition import partitions
 from datasets.sources.source import Split
-from datasets.store import client_store, store_readers
+from datasets.store import client_store
 
 
 def _assert_part(read, images, y, true_y):
@@ -25,7 +25,7 @@ def _assert_part(read, images, y, true_y):
 
 def _reader(store):
   return tf.function(
-    lambda i: store_readers.client_dataset(store, i).get_single_element()
+    lambda i: client_store.client_dataset(store, i).get_single_element()
   )
 
 
@@ -46,14 +46,14 @@ def test_description_and_types(store, partition):
 
   @tf.function
   def read(index):
-    in_graph.append(store_readers.client_dataset(store, index).element_spec)
+    in_graph.append(client_store.client_dataset(store, index).element_spec)
 
   read(tf.constant(0))
-  assert in_graph == [store_readers.element_spec(store)]
-  assert str(store_readers.client_reader(store).type_signature) == (
+  assert in_graph == [client_store.element_spec(store)]
+  assert str(client_store.client_reader(store).type_signature) == (
     '(int32 -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
   )
-  assert str(store_readers.server_reader(store).type_signature) == (
+  assert str(client_store.server_reader(store).type_signature) == (
     '( -> <x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*)'
   )
 
@@ -77,7 +77,7 @@ def test_round_trip(source, partition, build, labelled):
   labels = train.labels[at_server]
   for read in (
     client_store.read_numpy(store, 'server'),
-    _through_tensorflow(store_readers.server_dataset(store)),
+    _through_tensorflow(client_store.server_dataset(store)),
   ):
     _assert_part(read, train.examples[at_server], labels, labels)
   read = client_store.read_numpy(store, 'test')
@@ -107,7 +107,7 @@ def test_sets_take_the_place_of_labels(source, in_sets, build):
 
 def test_sets_come_with_their_priors(in_sets, build, tff_context):
   store = build('sets', partition=in_sets)
-  reader = store_readers.set_reader(
+  reader = client_store.set_reader(
     store, in_sets.class_priors, in_sets.set_shares
   )
   assert str(reader.type_signature) == (
@@ -125,7 +125,7 @@ def test_sets_come_with_their_priors(in_sets, build, tff_context):
 
 
 def test_executed_by_tff(store, tff_context):
-  read = store_readers.client_reader(store)
+  read = client_store.client_reader(store)
 
   @tff.tensorflow.computation(read.type_signature.result)
   def count(data):
@@ -137,7 +137,7 @@ def test_executed_by_tff(store, tff_context):
     return tff.federated_sum(tff.federated_map(count, read_all))
 
   assert total([0, 3, 4, 4, 12]) == store.client_sizes[[0, 3, 12]].sum()
-  (server,) = list(store_readers.server_reader(store)())
+  (server,) = list(client_store.server_reader(store)())
   labels = client_store.read_numpy(store, 'server').true_y
   assert server['y'].numpy().sum() == labels.sum()
   with pytest.raises(Exception, match=r'outside \[0, 13\)'):
@@ -230,7 +230,7 @@ def _milliseconds_per_client(store):
   def read_all(indices):
     total = tf.constant(0)
     for index in indices:
-      client = store_readers.client_dataset(store, index).get_single_element()
+      client = client_store.client_dataset(store, index).get_single_element()
       total += tf.size(client['true_y'])
     return total
 

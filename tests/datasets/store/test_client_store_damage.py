@@ -10,7 +10,7 @@ import pytest
 import pythons
 import tensorflow as tf
 
-from datasets.store import client_store, store_readers
+from datasets.store import client_store
 
 
 def _mutations(content):
@@ -89,7 +89,7 @@ def test_a_missing_file_stays_missing(tmp_path):
 def test_damage_after_opening_is_an_error(build):
   store = build()
   read = tf.function(
-    lambda i: store_readers.client_dataset(store, i).get_single_element()
+    lambda i: client_store.client_dataset(store, i).get_single_element()
   )
   content = pathlib.Path(store.path).read_bytes()
   start = int(store.record_starts[6])

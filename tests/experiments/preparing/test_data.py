@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
-from datasets.records import statistics
+from datasets.records import partition_report
 from datasets.sources import catalogue
 from datasets.store import client_store
 from experiments.artifacts import run_folder
@@ -69,7 +69,7 @@ def test_partition_store_and_report_agree(prepare):
     'max_examples': sizes.max(),
     'classes': 10,
     'examples_of_known_class': 1437 - 50,
-    'measured_r': statistics.noniid_r(run.counts),
+    'measured_r': partition_report.noniid_r(run.counts),
     'server_examples': 50,
     'labelled_client_examples': 0,
     'training_labels': 1437,
@@ -148,7 +148,7 @@ def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
   )
   assert table['labelled'].tolist() == shown.sum(axis=1).tolist()
   assert table['unlabelled'].tolist() == hidden.sum(axis=1).tolist()
-  expected = statistics.mismatch_of_counts(shown, hidden)
+  expected = partition_report.mismatch_of_counts(shown, hidden)
   for name in ('kl', 'total_variation'):
     np.testing.assert_allclose(table[name], getattr(expected, name))
   facts = run.describe()
@@ -237,7 +237,7 @@ def test_the_process_hides_the_labels_of_a_redrawn_mask(prepare, tmp_path):
 def test_dirichlet_is_measured(prepare):
   run = prepare(partition='dirichlet', **SIX)
   assert run.describe()['min_examples'] >= 10
-  assert run.describe()['measured_r'] == statistics.noniid_r(run.counts)
+  assert run.describe()['measured_r'] == partition_report.noniid_r(run.counts)
   assert run.partition.arguments['dirichlet_alpha'] == 0.5
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.records import statistics
+from datasets.records import partition_report
 from tff_ssl.common import whole_files
 
 
@@ -80,7 +80,7 @@ def test_a_killed_writer_leaves_the_old_file_and_a_temporary_one(tmp_path):
 def test_pictures_are_not_written_in_place(tmp_path, monkeypatch):
   """A picture of before is whole until the next one is."""
   path, counts = tmp_path / 'partition.png', np.eye(3)
-  statistics.plot_partition(counts, path, 'first')
+  partition_report.plot_partition(counts, path, 'first')
   before, renamed = path.read_bytes(), []
   replace = os.replace
 
@@ -92,5 +92,5 @@ def test_pictures_are_not_written_in_place(tmp_path, monkeypatch):
     replace(source, target)
 
   monkeypatch.setattr(os, 'replace', look)
-  statistics.plot_partition(counts, path, 'second')
+  partition_report.plot_partition(counts, path, 'second')
   assert renamed == [path] and path.read_bytes() != before

@@ -8,7 +8,7 @@ import pytest
 from sklearn.feature_extraction import text as sklearn_text
 
 from datasets.sources import catalogue
-from datasets.sources.own import examples_to_classify, word_numbers
+from datasets.sources.own import examples_to_classify, text
 
 TRAIN = pd.DataFrame(
   {
@@ -64,8 +64,8 @@ def test_counts_are_those_of_scikit_learn():
     'tabs\tand\nlines,  and spaces',
     'words words (words)',
   ]
-  layer = word_numbers.of_texts(texts, 10, 100)
-  words = word_numbers.words_of(layer)
+  layer = text.layer_of_texts(texts, 10, 100)
+  words = text.words_of(layer)
   counter = sklearn_text.CountVectorizer(
     preprocessor=lambda text: ''.join(
       c for c in text.lower() if c not in '-;.,()'
@@ -75,7 +75,7 @@ def test_counts_are_those_of_scikit_learn():
   counts = counter.fit_transform(texts).toarray()
   names = counter.get_feature_names_out().tolist()
   assert sorted(words) == names
-  numbers = word_numbers.encode(layer, texts)
+  numbers = text.encode(layer, texts)
   for row, expected in zip(numbers, counts, strict=True):
     found = collections.Counter(words[number - 2] for number in row if number)
     assert [found[name] for name in names] == expected.tolist()
@@ -84,8 +84,8 @@ def test_counts_are_those_of_scikit_learn():
 def test_given_words_give_the_same_numbers(folder):
   source = load(folder)
   words, length = map(source.preprocessing.get, ('words', 'length'))
-  layer = word_numbers.of_words(words, length)
-  numbers = word_numbers.encode(layer, TRAIN['text'].fillna('').tolist())
+  layer = text.layer_of_words(words, length)
+  numbers = text.encode(layer, TRAIN['text'].fillna('').tolist())
   np.testing.assert_array_equal(numbers, source.train.examples)
 
 

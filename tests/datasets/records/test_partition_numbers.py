@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from datasets.records import statistics
+from datasets.records import partition_report
 
 
 def brute_force_r(counts):
@@ -24,7 +24,9 @@ def test_r_is_the_mean_over_pairs(num_clients, num_classes, seed):
   counts = rng.integers(0, 20, [num_clients, num_classes])
   counts[:, rng.integers(num_classes)] *= 5
   expected = brute_force_r(counts)
-  np.testing.assert_allclose(statistics.noniid_r(counts), expected, atol=1e-12)
+  np.testing.assert_allclose(
+    partition_report.noniid_r(counts), expected, atol=1e-12
+  )
 
 
 @pytest.mark.parametrize(
@@ -48,12 +50,12 @@ def test_r_is_the_mean_over_pairs(num_clients, num_classes, seed):
   ],
 )
 def test_r_by_hand(counts, expected):
-  value = statistics.noniid_r(np.asarray(counts))
+  value = partition_report.noniid_r(np.asarray(counts))
   assert value == pytest.approx(expected, abs=1e-12)
 
 
 def test_r_is_exactly_zero_for_equal_clients():
-  assert statistics.noniid_r(np.full([3_400, 47], 7)) == 0.0
+  assert partition_report.noniid_r(np.full([3_400, 47], 7)) == 0.0
 
 
 def test_class_counts_against_a_loop():
@@ -63,10 +65,10 @@ def test_class_counts_against_a_loop():
   expected = np.zeros([7, 4], int)
   for label, owner in zip(labels, owners, strict=True):
     expected[owner, label] += 1
-  counts = statistics.class_counts(labels, owners, 7, 4)
+  counts = partition_report.class_counts(labels, owners, 7, 4)
   np.testing.assert_array_equal(counts, expected)
   assert counts.dtype == np.int64
-  assert statistics.class_counts([], [], 2, 3).tolist() == [[0] * 3] * 2
+  assert partition_report.class_counts([], [], 2, 3).tolist() == [[0] * 3] * 2
 
 
 @pytest.mark.parametrize(
@@ -82,12 +84,12 @@ def test_class_counts_against_a_loop():
 )
 def test_class_counts_refuses(labels, owners, message):
   with pytest.raises(ValueError, match=message):
-    statistics.class_counts(np.array(labels), np.array(owners), 2, 4)
+    partition_report.class_counts(np.array(labels), np.array(owners), 2, 4)
 
 
 def test_summary_by_hand():
   counts = np.array([[4, 0, 0], [0, 9, 0], [1, 1, 0]])
-  assert statistics.summary(counts) == {
+  assert partition_report.summary(counts) == {
     'clients': 3,
     'examples': 15,
     'min_examples': 2,
@@ -101,9 +103,9 @@ def test_summary_by_hand():
 
 def test_examples_of_unknown_class_count_in_sizes_only():
   labels, owners = np.array([0, -1, 2, -1, -1]), np.array([0, 0, 1, 1, 1])
-  counts = statistics.class_counts(labels, owners, 2, 3)
+  counts = partition_report.class_counts(labels, owners, 2, 3)
   np.testing.assert_array_equal(counts, [[1, 0, 0], [0, 0, 1]])
-  assert statistics.summary(counts, np.array([2, 3])) == {
+  assert partition_report.summary(counts, np.array([2, 3])) == {
     'clients': 2,
     'examples': 5,
     'min_examples': 2,
@@ -115,7 +117,7 @@ def test_examples_of_unknown_class_count_in_sizes_only():
   }
   for sizes in ([2], [0, 3]):
     with pytest.raises(ValueError, match='sizes is'):
-      statistics.summary(counts, np.array(sizes))
+      partition_report.summary(counts, np.array(sizes))
 
 
 @pytest.mark.parametrize(
@@ -123,16 +125,16 @@ def test_examples_of_unknown_class_count_in_sizes_only():
 )
 def test_bad_counts_are_refused(counts):
   with pytest.raises(ValueError, match='counts'):
-    statistics.noniid_r(np.array(counts))
+    partition_report.noniid_r(np.array(counts))
   with pytest.raises(ValueError, match='counts'):
-    statistics.summary(np.array(counts))
+    partition_report.summary(np.array(counts))
 
 
 def test_no_clients_have_no_summary_and_no_picture(tmp_path):
   with pytest.raises(ValueError, match='at least one client'):
-    statistics.summary(np.zeros([0, 3], int))
+    partition_report.summary(np.zeros([0, 3], int))
   with pytest.raises(ValueError, match='at least one client'):
-    statistics.plot_partition(
+    partition_report.plot_partition(
       np.zeros([0, 3], int), str(tmp_path / 'a.png'), ''
     )
 
@@ -143,7 +145,7 @@ def test_no_clients_have_no_summary_and_no_picture(tmp_path):
 def test_picture(tmp_path, pictures, num_clients, note):
   path = tmp_path / 'new' / 'partition.png'
   counts = np.random.default_rng(0).integers(0, 9, [num_clients, 10])
-  statistics.plot_partition(counts, str(path), 'costs $5 and $_')
+  partition_report.plot_partition(counts, str(path), 'costs $5 and $_')
   with Image.open(path) as image:
     assert image.format == 'PNG'
     assert len(np.unique(np.asarray(image.convert('L')))) > 20
@@ -153,7 +155,7 @@ def test_picture(tmp_path, pictures, num_clients, note):
 
 def test_colours_are_from_zero_and_ticks_whole(tmp_path, pictures):
   counts = np.array([[3, 4], [5, 6], [4, 4]])
-  statistics.plot_partition(counts, str(tmp_path / 'x.png'), 'title')
+  partition_report.plot_partition(counts, str(tmp_path / 'x.png'), 'title')
   panel, colours = pictures[0].axes
   assert panel.images[0].get_clim() == (0, 6)
   for ticks in (panel.get_xticks(), panel.get_yticks(), colours.get_yticks()):
