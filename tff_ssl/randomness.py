@@ -4,28 +4,11 @@ Seeds are `int32 [2]` tensors for the stateless ops of TensorFlow. Nothing here
 keeps a state: a round that is repeated draws the same numbers.
 """
 
-import enum
 import numbers
 
 import tensorflow as tf
 
-
-class Purpose(enum.IntEnum):
-  """What a participant's seed of a round is folded with, one per use."""
-
-  SHUFFLE = 0
-  STEP = 1
-  SHUFFLE_LABELLED = 2
-  FULL_GRADIENT = 3
-  DRAW_GROUP = 4
-  REPLICA = 5
-  DRAW_KIND = 6
-  UNLABELLED = 7
-  STATISTICS = 8
-  PSEUDO_LABEL = 9
-  NOISE = 10
-  MEASURE = 11
-
+from tff_ssl.common.randomness import Purpose
 
 # Who draws. A client's own index follows CLIENT, so that no index can collide
 # with the server.

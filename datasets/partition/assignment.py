@@ -5,13 +5,13 @@ set of the papers, and one flat array of the clients' examples.
 """
 
 import dataclasses
-import enum
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Scope, Setting, condition
 
 NOBODY = -1
@@ -94,28 +94,6 @@ class TooFewLabels(ValueError):
     return TooFewLabels(
       *self.values, name=name, class_name=class_names[self.values[0]]
     )
-
-
-class Purpose(enum.IntEnum):
-  """What a draw is for: each purpose has its own stream under one seed.
-
-  So the server set does not change with the number of clients or with R.
-  """
-
-  SERVER_SET = 1
-  CLIENT_EXAMPLES = 2
-  EXAMPLE_ORDER = 3
-  HELD_OUT_WRITERS = 4
-  CLIENT_SUBSET = 5
-  LABELLED_CLIENTS = 6
-  LABEL_MASKS = 7
-  SPLIT = 8
-  SET_PRIORS = 9
-  SET_EXAMPLES = 10
-  PRIOR_NOISE = 11
-  TEST_OWNERS = 12
-  SHARED_EXAMPLES = 13
-  MEASURED_EXAMPLES = 14
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -332,11 +310,6 @@ class Partition(Assignment):
     return content.hexdigest()
 
 
-def generator(seed: int, purpose: Purpose) -> np.random.Generator:
-  """Returns the random stream of one purpose under a seed."""
-  return np.random.default_rng(np.random.SeedSequence([seed, int(purpose)]))
-
-
 def class_quotas(
   server_examples: int, num_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
@@ -394,7 +367,7 @@ def draw_server_set(
   labels: np.ndarray, num_classes: int, server_examples: int, seed: int
 ) -> np.ndarray:
   """Draws N_s examples of known class, equally many of each class."""
-  rng = generator(seed, Purpose.SERVER_SET)
+  rng = generator(Purpose.SERVER_SET, seed)
   quotas = class_quotas(server_examples, num_classes, rng)
   return draw_class_uniform(labels, np.arange(len(labels)), quotas, rng)
 
@@ -435,7 +408,7 @@ def deal_test_evenly(
       f'{counts.min()} test examples, not one for each client: lower the '
       'number of clients, or do not evaluate per client.'
     )
-  rng = generator(seed, Purpose.TEST_OWNERS)
+  rng = generator(Purpose.TEST_OWNERS, seed)
   owner = np.empty(len(labels), np.int64)
   for label in range(num_classes):
     members = rng.permutation(np.flatnonzero(labels == label))
@@ -454,7 +427,7 @@ def from_owners(
   # Sources may be sorted by class. A client that reads its data in order must
   # not see one class after another.
   held = np.flatnonzero(owner != NOBODY)
-  held = generator(seed, Purpose.EXAMPLE_ORDER).permutation(held)
+  held = generator(Purpose.EXAMPLE_ORDER, seed).permutation(held)
   held = held[np.argsort(owner[held], kind='stable')]
   sizes = np.bincount(owner[held], minlength=len(client_names))
   return Assignment(

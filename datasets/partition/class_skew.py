@@ -17,6 +17,7 @@ from datasets.partition import assignment
 from datasets.partition.assignment import Assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
 
 _MAX_DRAWS = 1000
@@ -110,7 +111,7 @@ def r_partition(
       f'server_examples={server_examples} leaves: lower num_clients.'
     )
   counts = _whole_counts(sizes, _shares(sizes, num_clients, noniid_r))
-  rng = assignment.generator(seed, assignment.Purpose.CLIENT_EXAMPLES)
+  rng = generator(Purpose.CLIENT_EXAMPLES, seed)
   return assignment.deal(labels, server, counts, rng, seed)
 
 
@@ -176,7 +177,7 @@ def dirichlet_partition(
       f'{min_client_examples} needs more than the {sizes.sum()} examples that '
       f'server_examples={server_examples} leaves: lower one of them.'
     )
-  rng = assignment.generator(seed, assignment.Purpose.CLIENT_EXAMPLES)
+  rng = generator(Purpose.CLIENT_EXAMPLES, seed)
   concentration = np.full(num_clients, dirichlet_alpha)
   for _ in range(_MAX_DRAWS):
     shares = rng.dirichlet(concentration, size=num_classes)

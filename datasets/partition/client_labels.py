@@ -18,6 +18,7 @@ import numpy as np
 
 from datasets.partition import assignment
 from datasets.sources.source import UNKNOWN
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting, needs_process, unless
 
 FIXED, REDRAWN = 'fixed', 'redrawn'
@@ -114,7 +115,7 @@ def mask_labels(
     once = assignment.from_owners(
       owner, held.client_names, held.server_indices, seed
     )
-  rng = assignment.generator(seed, assignment.Purpose.LABEL_MASKS)
+  rng = generator(Purpose.LABEL_MASKS, seed)
   shuffled = rng.permutation(len(once.examples))
   owners = once.owners[shuffled]
   hidden = num_masked(once.client_sizes, mask_ratio)
@@ -158,7 +159,7 @@ def deal_server_set(
   The clients take turns in a random order, class by class, so that each has N_s
   / K labelled examples, and N_{s,i} / K of class i, rounded up or down.
   """
-  rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
+  rng = generator(Purpose.LABELLED_CLIENTS, seed)
   labelled = held.server_indices[
     np.argsort(labels[held.server_indices], kind='stable')
   ]
@@ -185,7 +186,7 @@ def label_own_examples(
   fewest labels so far that has an unlabelled example of the class, so that
   labels are as even as the clients' data allow.
   """
-  rng = assignment.generator(seed, assignment.Purpose.LABELLED_CLIENTS)
+  rng = generator(Purpose.LABELLED_CLIENTS, seed)
   quotas = assignment.class_quotas(labelled_examples, num_classes, rng)
   shuffled = rng.permutation(len(held.examples))
   examples, owners = held.examples[shuffled], held.owners[shuffled]

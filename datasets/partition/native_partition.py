@@ -10,6 +10,7 @@ import numpy as np
 from datasets.partition import assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
 
 SPREAD = 'spread'
@@ -64,7 +65,7 @@ def native_partition(
   """
   labels = source.train.labels
   names, owner = _owners(source.train.client_ids)
-  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
+  rng = generator(Purpose.SERVER_SET, seed)
   quotas = assignment.class_quotas(server_examples, source.num_classes, rng)
   if server_writers == EVERYONE:
     held_out = np.empty(0, np.int64)
@@ -88,7 +89,7 @@ def native_partition(
         f'num_clients={num_clients} is more than the {len(kept)} clients there '
         f'are beside {len(held_out)} held out for the server: lower it.'
       )
-    rng = assignment.generator(seed, assignment.Purpose.CLIENT_SUBSET)
+    rng = generator(Purpose.CLIENT_SUBSET, seed)
     kept = np.sort(rng.permutation(kept)[:num_clients])
   if not len(kept):
     raise ValueError(
@@ -150,7 +151,7 @@ def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
     owner[known] * num_classes + labels[known],
     minlength=num_owners * num_classes,
   ).reshape(num_owners, num_classes)
-  rng = assignment.generator(seed, assignment.Purpose.HELD_OUT_WRITERS)
+  rng = generator(Purpose.HELD_OUT_WRITERS, seed)
   missing = quotas.copy()
   writers = []
   for writer in rng.permutation(num_owners):

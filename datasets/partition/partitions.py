@@ -27,6 +27,7 @@ from datasets.partition.partition_spec import PartitionSpec
 from datasets.partition.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common import user_modules
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
 
 PARTITIONS: dict[str, PartitionSpec] = {
@@ -355,7 +356,7 @@ def _draw(
 def _with_server(held: Assignment, source: Source, seed: int) -> Assignment:
   """Gives the server its own examples, in random order."""
   ends = len(source.train.labels), len(source.training.labels)
-  rng = assignment.generator(seed, assignment.Purpose.SERVER_SET)
+  rng = generator(Purpose.SERVER_SET, seed)
   own = rng.permutation(np.arange(*ends))
   return dataclasses.replace(held, server_indices=own)
 

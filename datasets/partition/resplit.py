@@ -18,6 +18,7 @@ import numpy as np
 
 from datasets.partition import assignment
 from datasets.sources.source import UNKNOWN, Source, Split
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
 
 OWN = 'own'
@@ -82,7 +83,7 @@ def cut(source: Source, seed: int) -> Source:
       f'split={CUT!r} leaves no validation example of the {n} of '
       f'{source.name}: give {_VALIDATION[1]} or more.'
     )
-  order = assignment.generator(seed, assignment.Purpose.SPLIT).permutation(n)
+  order = generator(Purpose.SPLIT, seed).permutation(n)
   validation, test, train = (
     _take(pool, np.sort(indices))
     for indices in np.split(order, [num_validation, num_validation + num_test])
@@ -166,7 +167,7 @@ def with_uniform_test(source: Source, seed: int) -> Source:
       test.labels,
       np.arange(len(test.labels)),
       np.full(source.num_classes, counts.min()),
-      assignment.generator(seed, assignment.Purpose.SPLIT),
+      generator(Purpose.SPLIT, seed),
     )
   )
   return dataclasses.replace(
@@ -189,7 +190,7 @@ def hold_out_per_client(source: Source, seed: int) -> Source:
       f'split={PER_CLIENT!r} needs the owner of each example, but '
       f'{source.name} names no owners: choose split={CUT!r} or {OWN!r}.'
     )
-  order = assignment.generator(seed, assignment.Purpose.SPLIT).permutation(
+  order = generator(Purpose.SPLIT, seed).permutation(
     np.flatnonzero(train.labels != UNKNOWN)
   )
   owners = np.unique(train.client_ids[order], return_inverse=True)[1]

@@ -16,6 +16,7 @@ import dataclasses
 import numpy as np
 
 from datasets.partition import assignment
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting, needs_process
 
 _USED = (
@@ -70,7 +71,7 @@ def deal(
       f'shared_share={shared_share} of {len(shared)} shared examples is less '
       'than one: raise it.'
     )
-  rng = assignment.generator(seed, assignment.Purpose.SHARED_EXAMPLES)
+  rng = generator(Purpose.SHARED_EXAMPLES, seed)
   parts = [
     rng.permutation(
       np.concatenate(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets.partition import assignment
+from tff_ssl.common.randomness import Purpose, generator
 
 PAPER, CODE, CODE_ROWS = 'paper', 'code', 'code_rows'
 NO_REPEATS, ACROSS_SETS = 'none', 'across_sets'
@@ -187,7 +187,7 @@ def draw_by_paper(
       examples of its client. The paper does not say which.
   """
   supply = np.bincount(labels, minlength=num_classes)
-  rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
+  rng = generator(Purpose.SET_PRIORS, seed)
   shares = paper_class_shares(
     priors, len(sets_per_client), supply / supply.sum(), rng
   )
@@ -209,7 +209,7 @@ def draw_by_paper(
   _check_not_empty(
     [own.sum(axis=1) for own in counts], client_examples, sets_per_client
   )
-  rng = assignment.generator(seed, assignment.Purpose.SET_EXAMPLES)
+  rng = generator(Purpose.SET_EXAMPLES, seed)
   pools = _deal_out(labels, [own.sum(axis=0) for own in counts], rng)
   return DrawnSets(_fill(pools, counts, repeats, rng), nominal)
 
@@ -240,12 +240,12 @@ def draw_by_code(
         f'is more than the {len(labels):,} examples in all: lower it.'
       )
     size = client_examples
-  rng = assignment.generator(seed, assignment.Purpose.SET_PRIORS)
+  rng = generator(Purpose.SET_PRIORS, seed)
   quotas = code_quotas(
     priors, sets_per_client, num_classes, rng, by_rows=by_rows
   )
   shares = code_class_shares(num_clients, num_classes, rng)
-  rng = assignment.generator(seed, assignment.Purpose.SET_EXAMPLES)
+  rng = generator(Purpose.SET_EXAMPLES, seed)
   if priors == IID:
     given = rng.permutation(len(labels))[: num_clients * size]
     pools = [

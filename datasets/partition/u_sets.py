@@ -17,6 +17,7 @@ from datasets.partition.assignment import Assignment
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.sources.source import Source
 from tff_ssl.common import prior_checks
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting, unless
 
 PRINTED, SYMMETRIC = 'printed', 'symmetric'
@@ -264,7 +265,7 @@ def lay_out(
   seed: int,
 ) -> Assignment:
   """Collects the clients' sets, each client's examples in random order."""
-  rng = assignment.generator(seed, assignment.Purpose.EXAMPLE_ORDER)
+  rng = generator(Purpose.EXAMPLE_ORDER, seed)
   examples, set_ids = [], []
   for own in sets:
     order = rng.permutation(sum(len(members) for members in own))
@@ -363,7 +364,7 @@ def told_priors(
     class_priors,
     prior_noise,
     noise_formula,
-    assignment.generator(seed, assignment.Purpose.PRIOR_NOISE),
+    generator(Purpose.PRIOR_NOISE, seed),
   )
   # With noise, any matrix has full rank, but noise distinguishes no classes.
   for priors in (class_priors, told):

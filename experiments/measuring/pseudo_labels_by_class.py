@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from datasets.partition import assignment
 from datasets.sources import source
 from experiments.artifacts import rows_of_rounds
 from experiments.config.usage import UsageError
 from experiments.measuring import pseudo_label_counts
 from experiments.measuring.finished_round import FinishedRound
+from tff_ssl.common.randomness import Purpose, generator
 
 # Of metrics.csv: the number of classes that some pseudo-label names.
 _CLASSES = 'pseudo_label_classes'
@@ -41,7 +41,7 @@ def draw(data, number: int, seed: int) -> source.Split:
       f'--pseudo_label_examples={number} needs unlabelled examples of clients '
       'whose label the data hold, and there is none: give 0.'
     )
-  rng = assignment.generator(seed, assignment.Purpose.MEASURED_EXAMPLES)
+  rng = generator(Purpose.MEASURED_EXAMPLES, seed)
   # In random order: rules that adapt to a batch must not see one class alone.
   drawn = rng.permutation(data.hidden_from_clients)[:number]
   train = data.source.training

@@ -1,5 +1,6 @@
 """What the product, data sets and experiments share.
 
 It imports neither TensorFlow nor anything else of ours: records of settings,
-checks of class priors, a user's own modules, and files that are written whole.
+purposes of random draws, checks of class priors, a user's own modules, and
+files that are written whole.
 """

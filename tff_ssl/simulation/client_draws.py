@@ -10,10 +10,9 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-KINDS = ('uniform', 'poisson', 'daytime')
+from tff_ssl.common.randomness import Purpose, generator
 
-# Separates the clients' times of day from all else that derives from the seed.
-_DAYTIME = 0x5A40
+KINDS = ('uniform', 'poisson', 'daytime')
 
 Draw = Callable[[np.random.Generator, int, Collection[int]], np.ndarray]
 
@@ -80,7 +79,7 @@ def availability(
   Returns:
     `float64 [K]`, in [0, 1].
   """
-  phases = np.random.default_rng([_DAYTIME, seed]).random(num_clients)
+  phases = generator(Purpose.DAYTIME, seed).random(num_clients)
   time = round_num / rounds_per_day
   return (1 + np.cos(2 * math.pi * (time - phases))) / 2
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.simulation import client_sampling
 
-# Separate these draws from each other, and from client sampling.
-_DROP_OUT, _STRAGGLER, _CORRUPT = 0x5A3D, 0x5A3E, 0x5A3F
 _ALL_STEPS = 100
 
 
@@ -79,7 +78,7 @@ class ClientFaults:
     if not self.corrupt_share:
       return np.zeros(0, np.int32)
     count = max(1, round(self.corrupt_share * self.num_clients))
-    order = np.random.default_rng([_CORRUPT, self.seed])
+    order = generator(Purpose.CORRUPT, self.seed)
     return np.sort(order.permutation(self.num_clients)[:count]).astype(np.int32)
 
   def deal(
@@ -103,11 +102,11 @@ class ClientFaults:
 
     # Of all clients, so that it depends on nobody else who takes part.
     def chance(purpose):
-      rng = np.random.default_rng([purpose, self.seed, round_num, attempt])
+      rng = generator(purpose, self.seed, round_num, attempt)
       return rng.random(self.num_clients)[invited], rng
 
-    drops = chance(_DROP_OUT)[0] < self.drop_out
-    slow, rng = chance(_STRAGGLER)
+    drops = chance(Purpose.DROP_OUT)[0] < self.drop_out
+    slow, rng = chance(Purpose.STRAGGLER)
     shares = rng.integers(1, _ALL_STEPS, self.num_clients)[invited]
     work = np.where(slow < self.straggler, shares, _ALL_STEPS)
     corrupt = np.isin(invited, self.corrupt_clients)

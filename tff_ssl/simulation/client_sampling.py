@@ -13,6 +13,7 @@ from collections.abc import Collection
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.simulation import client_draws
 
 KEY_FIELDS = ('client', 'group', 'slot', 'start_group')
@@ -20,10 +21,6 @@ KEY_TYPE = tff.TensorType(np.int32, [len(KEY_FIELDS)])
 # What keys have at their end where faults of clients are simulated
 # (`client_faults`).
 FAULT_FIELDS = ('corrupt', 'work')
-
-# Separate client sampling from everything else that derives from the seed.
-_PURPOSE = 0x5A3B
-_DEAL_PURPOSE = 0x5A3C
 
 
 def sample_keys(
@@ -78,7 +75,7 @@ def sample_keys(
     )
 
   def draw_at(at_round, *attempts):
-    rng = np.random.default_rng([_PURPOSE, seed, at_round, *attempts])
+    rng = generator(Purpose.PARTICIPANTS, seed, at_round, *attempts)
     return draw(rng, at_round, resting)
 
   clients = draw_at(round_num, attempt) if attempt else draw_at(round_num)
@@ -88,7 +85,7 @@ def sample_keys(
     groups = slots % num_groups
     if not redeal:
       return groups
-    rng = np.random.default_rng([_DEAL_PURPOSE, seed, at_round])
+    rng = generator(Purpose.GROUPS, seed, at_round)
     return rng.permutation(groups)
 
   groups = deal(round_num)
