@@ -102,7 +102,11 @@ class NpzFile:
     file may have other keys, which are not read.
     """
     with self._opened() as archive:
-      _check_directory(archive)
+      # A damaged zip directory may lack arrays in silence.
+      for member in archive.infolist():
+        archive.open(member).close()  # Compares its two names.
+        if b'PK\1\2' in member.extra + member.comment:
+          raise zipfile.BadZipFile('an entry that holds others')
       known = {*required, *optional}
       self._check_keys(archive, required, known, ignores_others)
       wanted = [m for m in archive.infolist() if _key(m) in known]
@@ -195,14 +199,6 @@ class NpzFile:
         return np.lib.format.read_array(stream, allow_pickle=False)
       except ValueError as error:
         raise self._damaged(error) from error
-
-
-def _check_directory(archive: zipfile.ZipFile) -> None:
-  """Refuses a damaged zip directory, which may lack arrays in silence."""
-  for member in archive.infolist():
-    archive.open(member).close()  # Compares its two names.
-    if b'PK\1\2' in member.extra + member.comment:
-      raise zipfile.BadZipFile('an entry that holds others')
 
 
 def _key(member: zipfile.ZipInfo) -> str:

@@ -126,17 +126,15 @@ def pooled_partition(
 
 def _owners(client_ids):
   """Returns the sorted ids, and the index of each example's owner in them."""
-  ids = client_ids.tolist()
-  for client_id in ids:
+  for client_id in client_ids.tolist():
     if not isinstance(client_id, str):
       raise TypeError(
         f'client_ids holds {client_id!r} of type {type(client_id).__name__}: '
         'give strings.'
       )
-  # Not np.unique: numpy's own strings lose trailing NULs.
-  names = sorted(set(ids))
-  index = {name: position for position, name in enumerate(names)}
-  return names, np.array([index[client_id] for client_id in ids], np.int64)
+  # As objects, since NumPy's own strings lose trailing NULs.
+  names, index = np.unique(client_ids.astype(object), return_inverse=True)
+  return names.tolist(), index
 
 
 def _writers_for(quotas, at_least, labels, owner, num_owners, seed):

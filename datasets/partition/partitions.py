@@ -86,7 +86,12 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   spec = find(name)
   for argument, value in given.items():
     if value is not None and argument not in spec.setting_names:
-      raise _foreign(spec, argument, value)
+      users = [n for n, p in PARTITIONS.items() if argument in p.setting_names]
+      choice = f', or choose --partition={" or ".join(users)}' if users else ''
+      raise ValueError(
+        f'{argument}={value!r} does not apply to partition {spec.name!r}: '
+        f'leave it out{choice}.'
+      )
   given = {k: given[k] for k in spec.setting_names if given.get(k) is not None}
   parameters = inspect.signature(spec.build).parameters
   settings = {}
@@ -109,16 +114,6 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       )
   used = {k: v for k, v in settings.items() if not unused[k]}
   return spec.complete(used)
-
-
-def _foreign(spec: PartitionSpec, argument: str, value: Any) -> ValueError:
-  """Returns the error for a setting that this partition does not have."""
-  users = [p.name for p in PARTITIONS.values() if argument in p.setting_names]
-  choice = f', or choose --partition={" or ".join(users)}' if users else ''
-  return ValueError(
-    f'{argument}={value!r} does not apply to partition {spec.name!r}: leave it '
-    f'out{choice}.'
-  )
 
 
 def _plain(setting: Setting, value: Any) -> int | float | str | bool:

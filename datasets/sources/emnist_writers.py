@@ -192,6 +192,7 @@ def _identity(path: str) -> str:
     with open(path, 'rb') as stream:
       digest = hashlib.file_digest(stream, 'sha256')
   else:
+    # Far larger: its path, size and time of change identify it.
     stat = os.stat(path)
     facts = f'{os.path.realpath(path)}\n{stat.st_size}\n{stat.st_mtime_ns}'
     digest = hashlib.sha256(facts.encode('utf-8', 'surrogateescape'))
@@ -297,6 +298,7 @@ def _open_database(
 ) -> Iterator[sqlite3.Connection]:
   """Opens a database in TFF's format; errors of SQLite become `ValueError`."""
   _check_complete(path)
+  # Read-only, because SQLite would create a missing file.
   uri = f'{pathlib.Path(path).absolute().as_uri()}?mode=ro'
   try:
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:

@@ -294,7 +294,9 @@ def build(
       return store
     if os.path.exists(path):
       logging.warning('%s is not a sound client store: building anew.', path)
-    _remove_leftovers(folder)
+    # Their writers held this lock: they have ended.
+    for name in filter(_TEMPORARY.fullmatch, os.listdir(folder)):
+      os.remove(os.path.join(folder, name))
     _write(path, key, source, partition, labelled)
   return open_store(path)
 
@@ -377,13 +379,6 @@ def _only_builder(folder: str):
       logging.info('Waiting for a process that builds a store in %s.', folder)
       fcntl.flock(lock, fcntl.LOCK_EX)
     yield
-
-
-def _remove_leftovers(folder: str):
-  # Their writers held the lock that this process holds now: they have ended.
-  for name in os.listdir(folder):
-    if _TEMPORARY.fullmatch(name):
-      os.remove(os.path.join(folder, name))
 
 
 def _write(
