@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -65,34 +66,24 @@ SERVER_EXAMPLES = Setting(
 
 
 class TooFewLabels(ValueError):
-  """A class has fewer labelled examples than are asked for."""
+  """A class has fewer labelled examples, of `counts`, than `quotas` ask for."""
 
-  def __init__(
-    self,
-    label: int,
-    quotas: np.ndarray,
-    counts: np.ndarray,
-    name: str = SERVER_EXAMPLES.name,
-    class_name: str | None = None,
-  ):
-    """Initializes the error: a class, and `int64 [d]` asked for and found."""
+  def __init__(self, label: int, quotas: np.ndarray, counts: np.ndarray):
     self.values = label, quotas, counts
-    named = str(label) if class_name is None else repr(class_name)
+    super().__init__(self.text(SERVER_EXAMPLES.name, range(len(counts))))
+
+  def text(self, name: str, class_names: Sequence[Any]) -> str:
+    """Returns the message for the setting that asked, and names of classes."""
+    label, quotas, counts = self.values
     most = int(counts.min()) * len(counts)
     remedy = (
       f'give {name}={most} or less'
       if most
       else 'each class needs labelled training examples'
     )
-    super().__init__(
+    return (
       f'{name}={quotas.sum()} asks for {quotas[label]} labelled examples of '
-      f'the class {named}, which has {counts[label]}: {remedy}.'
-    )
-
-  def of(self, name: str, class_names: Sequence[str]) -> 'TooFewLabels':
-    """Returns the error with the setting that asked and the class's name."""
-    return TooFewLabels(
-      *self.values, name=name, class_name=class_names[self.values[0]]
+      f'the class {class_names[label]!r}, which has {counts[label]}: {remedy}.'
     )
 
 
@@ -108,8 +99,8 @@ class Assignment:
       order.
     examples: `int64 [M]`, the examples of client 0, then of client 1, and so
       on, those of each in random order.
-    offsets: `int64 [K + 1]`; client k holds `examples[offsets[k]:offsets[k +
-      1]]`.
+    offsets: `int64 [K + 1]`; the examples of client k are those from
+      `offsets[k]` to `offsets[k + 1]`.
     client_names: The K ids of the owners, or `'client_00012'`.
     held_out_client_names: The owners who gave their data to the server and
       never take part.

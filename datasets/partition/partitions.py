@@ -183,10 +183,12 @@ def build(
     if shared_fraction is not None:
       raise ValueError(
         f'shared_fraction={shared_fraction} asks for equally many examples of '
-        f'each class: {error.of("that", source.class_names)}'
+        f'each class: {error.text("that", source.class_names)}'
       ) from error
     asking = LABELLED_EXAMPLES if labelled_examples else SERVER_EXAMPLES
-    raise error.of(f'--{asking.name}', source.class_names) from error
+    raise ValueError(
+      error.text(f'--{asking.name}', source.class_names)
+    ) from error
   if has_own:
     held = _with_server(held, source, seed)
   arguments = dict(own)

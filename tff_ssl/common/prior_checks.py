@@ -110,15 +110,9 @@ def _check_classes(checked, client_names, class_names, full_rank) -> None:
 
 
 def normalised_row(what: str, row: np.ndarray) -> np.ndarray:
-  """Returns the priors of one set, divided by their sum.
+  """Returns the priors of one set, `float [d]`, divided by their sum.
 
-  Args:
-    what: Whose they are, for messages.
-    row: `float [d]`.
-
-  Raises:
-    ValueError: If an entry is no share, or the sum is not 1 within
-      `ROW_TOLERANCE`.
+  `what` says whose they are, for messages.
   """
   if not np.isfinite(row).all() or row.min() < 0:
     raise ValueError(

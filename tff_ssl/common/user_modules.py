@@ -29,9 +29,6 @@ def only_of(names: Collection[str], remedy: str) -> Iterator[None]:
   Args:
     names: Such as `my_module:NAME`, which the user has given.
     remedy: What to do about another name, as the end of an error message.
-
-  Yields:
-    Nothing.
   """
   token = _allowed.set((frozenset(names), remedy))
   try:
@@ -48,13 +45,9 @@ def load(argument: str, name: str, kind: type | None = None) -> Any:
     name: A module of the import path, a colon, and a name in the module.
     kind: The class of what it stands for; by default, a function.
 
-  Returns:
-    The object.
-
   Raises:
-    ValueError: If there is no such module, it cannot be imported, it has no
-      such name, or the name stands for something else; or if it must not be
-      imported (`only_of`).
+    ValueError: If it cannot be imported, must not be (`only_of`), or is
+      something else.
   """
   wanted = 'function' if kind is None else kind.__name__
   module_name, _, attribute = name.partition(':')
@@ -81,11 +74,7 @@ def load(argument: str, name: str, kind: type | None = None) -> Any:
 
 
 def describe(error: Exception) -> str:
-  """Returns where a user's code stopped, and the error, in one line.
-
-  Args:
-    error: What the code raised.
-  """
+  """Returns where a user's code stopped, and the error, in one line."""
   if isinstance(error, SyntaxError):
     place = f'{error.filename}:{error.lineno}'
   else:

@@ -1,8 +1,4 @@
-"""Writes files atomically: a reader finds the whole file or none.
-
-A program may be killed while it writes. The next program must not read half a
-file then.
-"""
+"""Writes files atomically: a reader finds the whole file or none."""
 
 import contextlib
 import os
@@ -21,18 +17,8 @@ def replacing(
   """Opens a new file that replaces `path` at the end of the `with` block.
 
   If the block raises an error, the new file is removed and an old file at
-  `path` stays as it was.
-
-  Args:
-    path: The file to write. Its folder exists.
-    synced: Whether to wait until the file is on the disk. Without it, a machine
-      that loses its power may keep half a file.
-
-  Yields:
-    The new file, open for writing in binary mode.
-
-  Raises:
-    OSError: If the file cannot be written.
+  `path` stays as it was. Without `synced`, which waits until the file is on the
+  disk, a machine that loses its power may keep half a file.
   """
   folder, name = os.path.split(os.fspath(path))
   # The process id keeps apart two processes that write the same cache file.
