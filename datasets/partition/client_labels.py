@@ -119,6 +119,7 @@ def mask_labels(
   shuffled = rng.permutation(len(once.examples))
   owners = once.owners[shuffled]
   hidden = num_masked(once.client_sizes, mask_ratio)
+  # The first ones of each client in this order lose their label.
   keeps = assignment.turns(owners) >= hidden[owners]
   return dataclasses.replace(
     held, labelled_indices=np.sort(once.examples[shuffled[keeps]])

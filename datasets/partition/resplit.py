@@ -125,7 +125,7 @@ def _take(pool: list[Split], indices: np.ndarray) -> Split:
 
 
 def hold_out(source: Source) -> Source:
-  """Makes the last fifth of the training examples the validation split."""
+  """Makes the last fifth of train the validation split; owners get lost."""
   _check_no_validation(source, HELD_OUT)
   labels = source.train.labels
   _check_labelled(source, labels, f'split={HELD_OUT!r} would validate')

@@ -210,6 +210,8 @@ def _open_downloadable(name: str, entry: TfdsImages):
   builder = tfds.builder(entry.tfds_name)
   # The path is root/name/version or root/name/config/version.
   root = builder.data_path.parents[entry.tfds_name.count('/') + 1]
+  # With its earlier downloads TFDS needs no network; without either, it would
+  # retry for minutes.
   archives = root / 'downloads'
   has_archives = archives.exists() and any(archives.iterdir())
   if not builder.data_path.exists() and not has_archives:
