@@ -59,6 +59,11 @@ def read_npy_header(stream: BinaryIO) -> tuple[tuple[int, ...], np.dtype, int]:
   return shape, dtype, stream.tell() + math.prod(shape) * dtype.itemsize
 
 
+def wrong(path: str, field: str, found: object, remedy: str) -> ValueError:
+  """Returns the error about a column or an array of a file."""
+  return ValueError(f'{path}: {field}: found {found}; {remedy}.')
+
+
 @dataclasses.dataclass(frozen=True)
 class NpzFile:
   """A file of arrays; `remedy` says what to do if it is damaged."""
@@ -68,7 +73,7 @@ class NpzFile:
 
   def wrong(self, key: str, found: object, remedy: str) -> ValueError:
     """Returns the error for an array with a wrong form or content."""
-    return ValueError(f'{self.path}: {key}: found {found}; {remedy}.')
+    return wrong(self.path, key, found, remedy)
 
   def listed(self) -> set[str]:
     """Returns the keys that the zip directory lists."""
@@ -233,20 +238,22 @@ def check_sizes(files: Sequence[NpzFile]) -> None:
     )
 
 
-def as_bytes(file: NpzFile, key: str, images: np.ndarray) -> np.ndarray:
+def as_bytes(path: str, images: np.ndarray) -> np.ndarray:
   """Returns images as `uint8`; floats from 0 to 1 are rounded to 1/255."""
   if images.dtype == np.uint8:
     return images
   low, high = images.min(), images.max()
   if np.isnan(low):
-    raise file.wrong(
-      key,
+    raise wrong(
+      path,
+      'images',
       f'{np.count_nonzero(np.isnan(images)):,} pixels that are NaN',
       'replace them, or leave these images out',
     )
   if low < 0 or high > 1:
-    raise file.wrong(
-      key,
+    raise wrong(
+      path,
+      'images',
       f'floats from {low:g} to {high:g}',
       'give uint8 from 0 to 255, or divide the images of all files by one '
       'number so that they are from 0 to 1',
@@ -255,7 +262,7 @@ def as_bytes(file: NpzFile, key: str, images: np.ndarray) -> np.ndarray:
 
 
 def moments(
-  images: np.ndarray, file: NpzFile, key: str
+  images: np.ndarray, path: str, key: str = 'images'
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
   """Returns mean and standard deviation of each channel, scaled to [0, 1].
 
@@ -269,7 +276,8 @@ def moments(
     mean.append(float(share @ levels))
     stddev.append(float(np.sqrt(share @ (levels - mean[-1]) ** 2)))
     if np.count_nonzero(histogram) == 1:
-      raise file.wrong(
+      raise wrong(
+        path,
         key,
         f'one single value in channel {channel}',
         'nothing can be learnt from it, leave it out',

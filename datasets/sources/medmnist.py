@@ -97,7 +97,7 @@ def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
     _as_split(file, entry, split, arrays) for split in _SPLITS
   )
   found = tuple(len(split.labels) for split in (train, validation, test))
-  mean, stddev = npz_files.moments(train.examples, file, 'train_images')
+  mean, stddev = npz_files.moments(train.examples, file.path, 'train_images')
   return Source(
     name=name,
     version='medmnist-{}+{}+{}-{}'.format(

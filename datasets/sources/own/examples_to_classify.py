@@ -99,7 +99,7 @@ def _read_images(path, ending, input_shape) -> np.ndarray:
     images = file.read(('images',), check, ignores_others=True)['images']
   else:
     images = file.read_single('images', check)
-  images = npz_files.as_bytes(file, 'images', images)
+  images = npz_files.as_bytes(path, images)
   return np.ascontiguousarray(images.reshape(-1, *input_shape))
 
 

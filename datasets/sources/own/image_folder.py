@@ -49,20 +49,16 @@ def load(
   digest = _digest(found, data_dir, side)
   ends = np.cumsum([len(own.examples) for own in found.values()])
   parts = np.split(_images(found, side, cache_dir, digest), ends[:-1])
-  files = {
-    split: npz_files.NpzFile(own.path, 'replace the images')
-    for split, own in found.items()
-  }
   images = {
-    split: npz.images_of(files[split], {'images': part})
-    for split, part in zip(found, parts, strict=True)
+    split: npz.images_of(own.path, part)
+    for (split, own), part in zip(found.items(), parts, strict=True)
   }
   clients = len(set(found[TRAIN].owners))
   return npz.source_of(
     labelled,
     f'images of {clients:,} client{"" if clients == 1 else "s"}',
     data_dir,
-    files[TRAIN],
+    found[TRAIN].path,
     images,
     name='image_folder',
     version=f'image-folder-{digest}',

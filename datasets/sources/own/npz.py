@@ -64,14 +64,17 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
     },
     names,
   )
-  images = {split: images_of(files[split], arrays[split]) for split in files}
+  images = {
+    split: images_of(files[split].path, arrays[split]['images'])
+    for split in files
+  }
   for split, file in files.items():
     check_same_shape(images[TRAIN], images[split], file)
   return source_of(
     labelled,
     'npz files',
     data_dir,
-    files[TRAIN],
+    files[TRAIN].path,
     images,
     name='npz',
     version=f'npz-{npz_files.digest(file.path for file in files.values())}',
@@ -83,10 +86,10 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
 
 
 def source_of(
-  labelled: rows_lib.Labelled, kind, data_dir, train: NpzFile, images, **fields
+  labelled: rows_lib.Labelled, kind, data_dir, path: str, images, **fields
 ) -> Source:
   """As `Labelled.source`; what is learnt of colours is what clients see."""
-  mean, stddev = npz_files.moments(images[TRAIN], train, 'images')
+  mean, stddev = npz_files.moments(images[TRAIN], path)
   background = npz_files.background(images[TRAIN])
   fields |= {'mean': mean, 'stddev': stddev, 'background': background}
   return labelled.source(kind, data_dir, images, **fields)
@@ -143,17 +146,18 @@ def check_headers(file: NpzFile, headers: Headers) -> None:
       )
 
 
-def images_of(file: NpzFile, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def images_of(path: str, stored: np.ndarray) -> np.ndarray:
   """Returns images as `uint8 [N, H, W, C]`; refuses pixels of another scale."""
-  images = npz_files.as_bytes(file, 'images', arrays['images'])
+  images = npz_files.as_bytes(path, stored)
   if images.ndim == 3:
     images = images[..., np.newaxis]
   if images.max() == 1:
-    raise file.wrong(
+    raise npz_files.wrong(
+      path,
       'images',
       'the pixels 0 and 1 alone, where 255 is white',
       'multiply them by 255, or store what was divided by 255 as float32'
-      if arrays['images'].dtype == np.uint8
+      if stored.dtype == np.uint8
       else 'these were divided twice, divide by 255 once',
     )
   return np.ascontiguousarray(images)

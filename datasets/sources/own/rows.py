@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from datasets.files import image_files
+from datasets.files.npz_files import wrong
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -137,11 +138,6 @@ class Labelled:
       notes=(*self.notes, *notes),
       **fields,
     )
-
-
-def wrong(path: str, field: str, found: object, remedy: str) -> ValueError:
-  """Returns the error about a column or an array of a file."""
-  return ValueError(f'{path}: {field}: found {found}; {remedy}.')
 
 
 def name_of(text: str) -> str:

@@ -138,7 +138,7 @@ def read_priors(path: str, client_column: str, set_column: str) -> PriorTable:
   return PriorTable(path, classes, rows)
 
 
-def _source(table, labels, kind, data_dir, file, images, **fields) -> Source:
+def _source(table, labels, kind, data_dir, path, images, **fields) -> Source:
   """Numbers the labels of all splits, which are names of classes."""
   number = {name: index for index, name in enumerate(table.class_names)}
   number[None] = UNKNOWN
@@ -153,7 +153,7 @@ def _source(table, labels, kind, data_dir, file, images, **fields) -> Source:
   )
   labelled = Labelled(table.class_names, numbers, dict.fromkeys(labels), ())
   fields |= {'title': title}
-  return npz.source_of(labelled, kind, data_dir, file, images, **fields)
+  return npz.source_of(labelled, kind, data_dir, path, images, **fields)
 
 
 def load_npz(data_dir: str | None, cache_dir: str) -> Source:
@@ -176,8 +176,10 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
   )
   names = (npz.texts(train_file, key, arrays[key]) for key in _OWNERS)
   owners = list(zip(*names, strict=True))
-  images = {TRAIN: npz.images_of(train_file, arrays)}
-  images[TEST] = npz.images_of(test_file, tested)
+  images = {
+    TRAIN: npz.images_of(train_file.path, arrays['images']),
+    TEST: npz.images_of(test_file.path, tested['images']),
+  }
   npz.check_same_shape(images[TRAIN], images[TEST], test_file)
   labels = {
     TRAIN: npz.labels_of(train_file, arrays, table.class_names),
@@ -195,7 +197,7 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
     labels,
     'npz files',
     data_dir,
-    train_file,
+    train_file.path,
     images,
     name='npz_sets',
     version=f'npz-{npz_files.digest(paths)}',
@@ -241,7 +243,7 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
     {TRAIN: [None] * len(train), TEST: classes},
     'images',
     data_dir,
-    NpzFile(str(root / 'train'), 'write the images anew'),
+    str(root / 'train'),
     {TRAIN: train, TEST: test},
     name='image_sets',
     version=f'png-{digest.hexdigest()[:16]}',

@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 from etils import epy
 
+from datasets.files.npz_files import wrong
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import (
   CLIENT,
@@ -29,7 +30,6 @@ from datasets.sources.own.rows import (
   TEST,
   TRAIN,
   Rows,
-  wrong,
 )
 
 # They take a second to import, which --help does not need.
