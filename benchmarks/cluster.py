@@ -42,7 +42,7 @@ from scipy import optimize
 
 import tff_ssl
 from benchmarks import machine, results_file, workloads
-from datasets.store import client_store
+from datasets.store import store_readers
 from tff_ssl import augmentation
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import functional
@@ -182,7 +182,7 @@ def _rounds(workload, folder):
   process = PROCESSES['fedavg'].build(
     functional.from_keras(workload.build_model()),
     data_spec=client_data.ClientDataSpec(
-      client_store.element_spec(store), in_context=True
+      store_readers.element_spec(store), in_context=True
     ),
     views=augmentation.PlainViews(),
     client_optimizer=tff.learning.optimizers.build_sgdm(
@@ -201,7 +201,7 @@ def _rounds(workload, folder):
     )
     for round_num in itertools.count()
   )
-  reader = client_store.client_reader(store)
+  reader = store_readers.client_reader(store)
   return client_reader.compose_with_reader(process, reader), keys
 
 
