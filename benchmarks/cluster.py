@@ -14,8 +14,8 @@ measured.
   * `memory`: of all processes that compute, over many rounds;
   * `speed`: a round of 16 clients with a small CNN on one node and on two, in
     turn;
-  * `losses`: rounds during which a process, a TFF worker or a node is killed at
-    a random moment.
+  * `losses`: rounds during which a process or a node is killed at a random
+    moment.
 """
 
 import argparse
@@ -31,6 +31,9 @@ import time
 from collections.abc import Collection, Iterator
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# As in runs.
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')
 
 import numpy as np
 import psutil
@@ -316,11 +319,7 @@ def _follow_memory(context, process, keys) -> dict:
       state = process.next(state, next(keys)).state
       if number in _MEMORY_AT_ROUNDS:
         own = psutil.Process().memory_info().rss
-        others = sum(
-          one.memory_info().rss
-          for parent in _processes()
-          for one in (parent, *parent.children())
-        )
+        others = sum(one.memory_info().rss for one in _processes())
         found[number] = [round(own / 2**20), round(others / 2**20)]
   return found
 
@@ -337,7 +336,7 @@ def _lose(context, process, keys, nodes, extra, kills) -> dict:
       timer = threading.Timer(
         draw.uniform(0.0, 1.0),
         nodes.remove_node if number == kills - 1 else _kill,
-        [extra.pop()] if number == kills - 1 else [draw, number % 2],
+        [extra.pop()] if number == kills - 1 else [draw],
       )
       timer.start()
       began = time.perf_counter()
@@ -358,12 +357,8 @@ def _lose(context, process, keys, nodes, extra, kills) -> dict:
   }
 
 
-def _kill(draw, of_tff) -> None:
-  victims = _processes()
-  if of_tff:
-    victims = [child for one in victims for child in one.children()]
-  if victims:
-    draw.choice(victims).kill()
+def _kill(draw) -> None:
+  draw.choice(_processes()).kill()
 
 
 if __name__ == '__main__':

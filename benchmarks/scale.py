@@ -24,6 +24,9 @@ import time
 from collections.abc import Callable
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+# As in runs.
+os.environ.setdefault('TF_ENABLE_ONEDNN_OPTS', '1')
+os.environ.setdefault('TF_NUM_INTRAOP_THREADS', '1')
 
 import psutil
 
@@ -113,7 +116,7 @@ def _train(path, clients_per_round, rounds):
   seconds, memory = [], []
   for _ in range(rounds):
     seconds.append(_seconds(run_round))
-    memory.append(_family_mib())
+    memory.append(_mib())
   median = statistics.median(seconds[_WARM_UP_ROUNDS:])
   return {
     'seconds': round(median, 2),
@@ -141,13 +144,6 @@ def _seconds(function, *arguments) -> float:
 
 def _mib() -> float:
   return psutil.Process().memory_info().rss / 2**20
-
-
-def _family_mib() -> float:
-  """Returns the MiB of this process and of the TFF worker below it."""
-  own = psutil.Process()
-  family = [own, *own.children(recursive=True)]
-  return sum(one.memory_info().rss for one in family) / 2**20
 
 
 def _peak_mib() -> float:

@@ -143,13 +143,15 @@ def apply_operations(
 
   kernels = tf.gather(_KERNEL_OF_OPERATION, operations)
   split = lambda values: tf.dynamic_partition(values, kernels, 4)
-  parts = split(images)
+  # TensorFlow partitions and gathers no bytes on a GPU.
+  parts = split(tf.cast(images, tf.int32))
   ops, v, sign = split(operations), split(strengths), split(signs)
   parts[_BLEND] = _blend(parts[_BLEND], ops[_BLEND], v[_BLEND])
   parts[_TABLE] = _look_up(parts[_TABLE], ops[_TABLE], v[_TABLE])
   parts[_WARP] = _warp(parts[_WARP], ops[_WARP], v[_WARP], sign[_WARP], fill)
   positions = split(tf.range(tf.shape(images)[0]))
-  return tf.ensure_shape(tf.dynamic_stitch(positions, parts), images.shape)
+  stitched = tf.cast(tf.dynamic_stitch(positions, parts), tf.uint8)
+  return tf.ensure_shape(stitched, images.shape)
 
 
 def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
@@ -176,7 +178,8 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
   _, height, width, _ = images.shape
   angle = tf.cast(degrees, tf.float64) * (-math.pi / 180)
   matrix = _rotation_matrix(angle, height, width)
-  return tf.ensure_shape(_sample(images, matrix, fill), images.shape)
+  turned = _sample(tf.cast(images, tf.int32), matrix, fill)
+  return tf.ensure_shape(tf.cast(turned, tf.uint8), images.shape)
 
 
 def _check_fill(fill: int) -> None:
@@ -214,12 +217,12 @@ def _blend(
   factors = tf.cast(strengths * 0.9 / 10 + 0.05, tf.float32)
   # Single precision and truncation, for Pillow's `Image.blend` has them.
   blended = degraded + _per_image(factors, 4) * (pixels - degraded)
-  return tf.cast(blended, tf.uint8)
+  return tf.cast(blended, tf.int32)
 
 
 def _grey(images: tf.Tensor) -> tf.Tensor:
   """The `int32` grey version, [n, height, width]."""
-  bands = tf.unstack(tf.cast(images, tf.int32), axis=3)
+  bands = tf.unstack(images, axis=3)
   if len(bands) == 1:
     return bands[0]
   red, green, blue = bands
@@ -256,7 +259,7 @@ def _look_up(
   """Auto-contrast, equalize, posterize and solarize, as `PIL.ImageOps`."""
   _, height, width, channels = images.shape
   planes = tf.reshape(images, [-1, height * width, channels])
-  planes = tf.cast(tf.transpose(planes, [0, 2, 1]), tf.int32)
+  planes = tf.transpose(planes, [0, 2, 1])
   lowest = tf.reduce_min(planes, axis=2, keepdims=True)
   highest = tf.reduce_max(planes, axis=2, keepdims=True)
   strengths = _per_image(strengths, 3)
@@ -268,7 +271,7 @@ def _look_up(
     drawn(Operation.POSTERIZE, _posterize_table(strengths))
     + drawn(Operation.SOLARIZE, _solarize_table(strengths))
   )
-  planes = tf.gather(tf.cast(tables, tf.uint8), planes, batch_dims=2)
+  planes = tf.gather(tables, planes, batch_dims=2)
   return tf.reshape(
     tf.transpose(planes, [0, 2, 1]), [-1, height, width, channels]
   )

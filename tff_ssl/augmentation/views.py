@@ -190,7 +190,9 @@ class ImageViews:
     y = tf.gather(_windows(height, padding) * width, top)
     source = y[:, :, tf.newaxis] + x[:, tf.newaxis, :]
     pixels = tf.reshape(images, [-1, height * width, channels])
-    return tf.gather(pixels, source, batch_dims=1)
+    # TensorFlow gathers no bytes on a GPU.
+    moved = tf.gather(tf.cast(pixels, tf.int32), source, batch_dims=1)
+    return tf.cast(moved, tf.uint8)
 
   def _padding(self, height: int, width: int) -> int:
     side = min(height, width)
