@@ -101,16 +101,15 @@ class Labelled:
   Attributes:
     class_names: The d classes: whole numbers in their order, or words in
       theirs.
-    labels: By split, `int32 [N]`, the number of each example's class or
-      `UNKNOWN`.
+    labels: By split, the class of each example, or `None`.
     owners: By split, the owners as strings `[N]`, or `None`.
     notes: What a run says of the data, one sentence each.
   """
 
   class_names: tuple[str, ...]
-  labels: Mapping[str, np.ndarray]
+  labels: Mapping[str, Sequence[str | None]]
   owners: Mapping[str, np.ndarray | None]
-  notes: tuple[str, ...]
+  notes: tuple[str, ...] = ()
 
   def source(
     self,
@@ -122,11 +121,17 @@ class Labelled:
     **fields,
   ) -> Source:
     """Returns the data set; its title says the `kind`, such as 'npz files'."""
-    splits = {
-      name: Split(examples[name], self.labels[name], self.owners[name])
-      for name in self.labels
+    number = {name: index for index, name in enumerate(self.class_names)}
+    number[None] = UNKNOWN
+    labels = {
+      split: np.array([number[name] for name in own], np.int32)
+      for split, own in self.labels.items()
     }
-    fields = {'title': _title(kind, data_dir, self.labels)} | fields
+    splits = {
+      name: Split(examples[name], own, self.owners[name])
+      for name, own in labels.items()
+    }
+    fields = {'title': _title(kind, data_dir, labels)} | fields
     return Source(
       train=splits[TRAIN],
       server=splits.get(SERVER),
@@ -244,7 +249,10 @@ def read(
     raise rows[TRAIN].wrong(
       'no label at all', 'give the labels of some training examples'
     )
-  class_names = class_names or _in_order(found)
+  if not class_names:
+    # Whole numbers have their order, and words have theirs; 007 is a word.
+    are_numbers = all(re.fullmatch('-?(0|[1-9][0-9]*)', n) for n in found)
+    class_names = sorted(found, key=int if are_numbers else None)
   if len(class_names) < 2:
     raise rows[TRAIN].wrong(
       f'one single class, {class_names[0]!r}',
@@ -252,14 +260,9 @@ def read(
     )
   for split, one in rows.items():
     _check_labels(one, labels[split], found, may_lack=split == TRAIN)
-  number = {name: index for index, name in enumerate(class_names)}
-  number[None] = UNKNOWN
   return Labelled(
     tuple(class_names),
-    {
-      split: np.array([number[name] for name in own], np.int32)
-      for split, own in labels.items()
-    },
+    labels,
     {split: _owners(one, rows[TRAIN]) for split, one in rows.items()},
     tuple(_notes(rows, labels, class_names)),
   )
@@ -306,13 +309,6 @@ def _classes(of_training, are_named: bool) -> set[str]:
           'write a class in one way or, if they are two, give one another name',
         )
   return found
-
-
-def _in_order(names: set[str]) -> list[str]:
-  """Returns whole numbers in their order, or words in theirs."""
-  # 007 is a name.
-  are_numbers = all(re.fullmatch('-?(0|[1-9][0-9]*)', name) for name in names)
-  return sorted(names, key=int if are_numbers else None)
 
 
 def _check_labels(rows: Rows, labels, seen, *, may_lack: bool) -> None:

@@ -38,7 +38,7 @@ from datasets.sources.own.rows import (
   name_of,
   not_read,
 )
-from datasets.sources.source import UNKNOWN, Source, SourceSets
+from datasets.sources.source import Source, SourceSets
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl.common import prior_checks
 
@@ -139,19 +139,13 @@ def read_priors(path: str, client_column: str, set_column: str) -> PriorTable:
 
 
 def _source(table, labels, kind, data_dir, path, images, **fields) -> Source:
-  """Numbers the labels of all splits, which are names of classes."""
-  number = {name: index for index, name in enumerate(table.class_names)}
-  number[None] = UNKNOWN
-  numbers = {
-    split: np.array([number[name] for name in own], np.int32)
-    for split, own in labels.items()
-  }
+  """As `npz.source_of`; the labels of all splits are names of classes."""
   title = (
     f'{kind} in {os.path.basename(os.path.abspath(data_dir))}: '
     f'{len(labels[TRAIN]):,} train examples in {len(table.rows):,} sets and '
     f'{len(labels[TEST]):,} test examples'
   )
-  labelled = Labelled(table.class_names, numbers, dict.fromkeys(labels), ())
+  labelled = Labelled(table.class_names, labels, dict.fromkeys(labels))
   fields |= {'title': title}
   return npz.source_of(labelled, kind, data_dir, path, images, **fields)
 
