@@ -145,10 +145,8 @@ def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
   """
   num_classes = len(quotas)
   known = labels != UNKNOWN
-  counts = np.bincount(
-    owner[known] * num_classes + labels[known],
-    minlength=num_owners * num_classes,
-  ).reshape(num_owners, num_classes)
+  counts = np.zeros((num_owners, num_classes), np.int64)
+  np.add.at(counts, (owner[known], labels[known]), 1)
   rng = generator(Purpose.HELD_OUT_WRITERS, seed)
   missing = quotas.copy()
   writers = []

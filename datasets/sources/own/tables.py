@@ -283,7 +283,8 @@ def _check_names(path: str, names: Sequence[str]) -> None:
     folded[key] = name
 
 
-def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], str]:
+def _decoded(path: str) -> str:
+  """Returns the text of a CSV file, with the line ends of Unix."""
   with open(path, 'rb') as file:
     content = file.read()
   is_wide = content[:2] in (b'\xff\xfe', b'\xfe\xff')
@@ -297,7 +298,11 @@ def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], str]:
     ) from error
   if '\0' in text:
     raise ValueError(f'{path} holds a NUL byte: write the file anew.')
-  text = text.replace('\r\n', '\n').replace('\r', '\n')  # Within cells, too.
+  return text.replace('\r\n', '\n').replace('\r', '\n')  # Within cells, too.
+
+
+def _read_csv(path: str) -> tuple[dict[str, pa.DictionaryArray], str]:
+  text = _decoded(path)
   # Blank lines, and the mark of a spreadsheet.
   start = re.match(r'(\s*\n)? *(sep=.\n)?', text)[0]
   text = text[len(start) :]
