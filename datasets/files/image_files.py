@@ -143,18 +143,6 @@ def add_to_digest(
   digest.update(hashlib.sha256(content).digest())
 
 
-def _check_bits(file: pathlib.Path) -> None:
-  """Checks that a PNG file with a whole header has at most 8 bits a channel."""
-  with open(file, 'rb') as stream:
-    stream.seek(_BIT_DEPTH)
-    bits = stream.read(1)[0]
-  if bits > 8:
-    raise ValueError(
-      f'{file} has {bits} bits per channel, and 8 of them would '
-      'be lost: convert it to 8 bits with the window of values that matters.'
-    )
-
-
 def allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:
   """Returns memory for images, `uint8 [number, *shape]`, if it is free."""
   needed = number * math.prod(shape)
@@ -194,7 +182,14 @@ def _check_header(file: pathlib.Path) -> bool:
     frames = getattr(image, 'n_frames', 1)
     has_colours = mode != 'P' or image.palette is not None
   if form == 'PNG':
-    _check_bits(file)
+    with open(file, 'rb') as stream:
+      stream.seek(_BIT_DEPTH)
+      bits = stream.read(1)[0]
+    if bits > 8:
+      raise ValueError(
+        f'{file} has {bits} bits per channel, and 8 of them would '
+        'be lost: convert it to 8 bits with the window of values that matters.'
+      )
     if frames > 1:
       raise ValueError(
         f'{file} is an animation of {frames} images: save the one that '

@@ -353,8 +353,7 @@ def _draw(
 def _with_server(held: Assignment, source: Source, seed: int) -> Assignment:
   """Gives the server its own examples, in random order."""
   ends = len(source.train.labels), len(source.training.labels)
-  rng = generator(Purpose.SERVER_SET, seed)
-  own = rng.permutation(np.arange(*ends))
+  own = generator(Purpose.SERVER_SET, seed).permutation(np.arange(*ends))
   return dataclasses.replace(held, server_indices=own)
 
 

@@ -281,8 +281,14 @@ def build(
   """
   check_labels_at('labelled', labelled, partition)
   _check_belongs(source, partition)
-  if labelled == AT_CLIENTS:
-    _check_all_known(source, partition)
+  labels = source.training.labels[partition.examples]
+  if labelled == AT_CLIENTS and (unknown := np.sum(labels == UNKNOWN)):
+    raise ValueError(
+      f"{unknown:,} of the clients' images in {source.name} have no label, "
+      f'and labelled={AT_CLIENTS!r} needs all: take the partition of '
+      f'client_labels.keep_known with labelled={DEALT!r}, or choose a process '
+      'that needs no labels at the clients.'
+    )
   key = _key(source, partition, labelled)
   folder = os.path.abspath(cache_dir)
   path = os.path.join(folder, f'clients-{key[:40]}.store')
@@ -339,18 +345,6 @@ def _check_belongs(source: Source, partition: Partition):
     )
 
 
-def _check_all_known(source: Source, partition: Partition):
-  labels = source.training.labels[partition.examples]
-  unknown = np.count_nonzero(labels == UNKNOWN)
-  if unknown:
-    raise ValueError(
-      f"{unknown:,} of the clients' images in {source.name} have no label, "
-      f'and labelled={AT_CLIENTS!r} needs all: take the partition of '
-      f'client_labels.keep_known with labelled={DEALT!r}, or choose a process '
-      'that needs no labels at the clients.'
-    )
-
-
 def _key(source: Source, partition: Partition, labelled: str) -> str:
   facts = {
     'format': VERSION,
@@ -395,7 +389,15 @@ def _write(
     input_type=source.training.examples.dtype.newbyteorder('<'),
     part_sizes=np.array(sizes, np.int64),
   )
-  _check_free_space(path, store.file_size)
+  folder, needed = os.path.dirname(path), store.file_size
+  free = shutil.disk_usage(folder).free
+  if needed > free:
+    raise OSError(
+      errno.ENOSPC,
+      f'The client store needs {needed / 2**20:.1f} MiB and {free / 2**20:.1f} '
+      'MiB are free: free some, or choose another cache folder than',
+      folder,
+    )
   parts = tqdm.tqdm(
     _parts(source, partition, labelled),
     desc='Packing clients',
@@ -434,18 +436,6 @@ def _part(
     y=np.where(shown, true_y, np.int32(HIDDEN)),
     true_y=true_y,
   )
-
-
-def _check_free_space(path: str, needed: int):
-  folder = os.path.dirname(path)
-  free = shutil.disk_usage(folder).free
-  if needed > free:
-    raise OSError(
-      errno.ENOSPC,
-      f'The client store needs {needed / 2**20:.1f} MiB and {free / 2**20:.1f} '
-      'MiB are free: free some, or choose another cache folder than',
-      folder,
-    )
 
 
 def element_spec(store: ClientStore) -> collections.OrderedDict:

@@ -87,7 +87,14 @@ class Encoding:
         missing = len(values) - len(known)
         if not len(known):
           raise table.wrong(name, 'no value at all', 'leave the column out')
-        _check_resolution(table, name, known)
+        finest = np.spacing(np.float32(np.abs(known).max()))
+        if 0 < known.std() < _FEWEST_STEPS * finest:
+          raise table.wrong(
+            name,
+            f'numbers around {known.mean():g} that differ by little',
+            'float32 does not tell them apart: subtract a constant in all '
+            'files',
+          )
         # The same in whatever order the rows are.
         numbers[name] = float(known.mean())
         ranges[name] = (float(known[0]), float(known[-1]))
@@ -168,17 +175,6 @@ def _odd_numbers(known: np.ndarray) -> Iterator[str]:
         f'{counts[end]:,} cells have {distinct[end]:g}, far from all others: '
         'leave them empty if that means that the value is missing.'
       )
-
-
-def _check_resolution(table: Table, name: str, known: np.ndarray) -> None:
-  """Refuses numbers that differ by less than float32 tells apart."""
-  finest = np.spacing(np.float32(np.abs(known).max()))
-  if 0 < known.std() < _FEWEST_STEPS * finest:
-    raise table.wrong(
-      name,
-      f'numbers around {known.mean():g} that differ by little',
-      'float32 does not tell them apart: subtract a constant in all files',
-    )
 
 
 def _moments(

@@ -506,7 +506,16 @@ def numbers(
       with_comma[number] = written
   if others and len(with_comma) == len(others):
     has_dots = any('.' in cells[i].as_py() for i in np.flatnonzero(plain))
-    _check_decimal(table, name, with_comma.values(), has_dots)
+    thousands = (
+      re.fullmatch(r'[+-]?\d{1,3},\d{3}', t) for t in with_comma.values()
+    )
+    if has_dots or all(thousands):
+      raise table.wrong(
+        name,
+        f'{next(iter(with_comma.values()))!r}, where the comma may be decimal '
+        'or part thousands',
+        'write numbers with a point, and without marks between thousands',
+      )
     for number, written in with_comma.items():
       values[number] = float(written.replace(',', '.'))
   elif others and must:
@@ -539,18 +548,6 @@ def _check_points(table, name, texts) -> None:
       f'parted by {table.separator!r}',
       'write numbers without marks between thousands or, if points are '
       'decimal, part cells by commas',
-    )
-
-
-def _check_decimal(table, name, with_comma, has_dots) -> None:
-  """Refuses commas that may part thousands."""
-  thousands = [t for t in with_comma if re.fullmatch(r'[+-]?\d{1,3},\d{3}', t)]
-  if has_dots or len(thousands) == len(with_comma):
-    raise table.wrong(
-      name,
-      f'{next(iter(with_comma))!r}, where the comma may be decimal or part '
-      'thousands',
-      'write numbers with a point, and without marks between thousands',
     )
 
 
