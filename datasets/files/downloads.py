@@ -12,14 +12,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable
 
-_SECONDS = 10.0
-
 
 def check_reachable(
   urls: Iterable[str],
   dataset: str,
   remedy: str,
-  seconds: float = _SECONDS,
+  seconds: float = 10.0,
   mirror: str | None = None,
 ) -> None:
   """Checks that the server of each URL answers; any answer will do.
@@ -36,7 +34,18 @@ def check_reachable(
   errors = dict.fromkeys(by_server, f'no answer in {seconds:g} seconds')
 
   def ask(server: str, url: str) -> None:
-    errors[server] = _error_of(url, seconds)
+    request = urllib.request.Request(url, method='HEAD')
+    try:
+      urllib.request.urlopen(request, timeout=seconds).close()
+    except urllib.error.HTTPError:
+      pass  # An answer, too.
+    except (OSError, ValueError, http.client.HTTPException) as error:
+      reason = getattr(error, 'reason', error)
+      # The download library may know a certificate that is unknown here.
+      if not isinstance(reason, ssl.SSLCertVerificationError):
+        errors[server] = str(reason)
+        return
+    errors[server] = None
 
   # Threads, because a name lookup has no time limit. Daemons, because the
   # program must be able to end while a lookup hangs.
@@ -57,19 +66,3 @@ def check_reachable(
         f'dataset={dataset!r} must be downloaded, and {server} cannot be '
         f'reached ({error}): {remedy}.'
       )
-
-
-def _error_of(url: str, seconds: float) -> str | None:
-  """Returns why a server does not answer, or `None` if it does."""
-  request = urllib.request.Request(url, method='HEAD')
-  try:
-    urllib.request.urlopen(request, timeout=seconds).close()
-  except (OSError, ValueError, http.client.HTTPException) as error:
-    reason = getattr(error, 'reason', error)
-    # An HTTP error is an answer, too. So is a certificate that is unknown here:
-    # the download library may know it.
-    answered = isinstance(error, urllib.error.HTTPError) or isinstance(
-      reason, ssl.SSLCertVerificationError
-    )
-    return None if answered else str(reason)
-  return None
