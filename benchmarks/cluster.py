@@ -45,7 +45,7 @@ from scipy import optimize
 
 import tff_ssl
 from benchmarks import machine, results_file, workloads
-from datasets.store import store_readers
+from datasets.store import client_store
 from tff_ssl import augmentation
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.models import functional
@@ -185,7 +185,7 @@ def _rounds(workload, folder):
   process = PROCESSES['fedavg'].build(
     functional.from_keras(workload.build_model()),
     data_spec=client_data.ClientDataSpec(
-      store_readers.element_spec(store), in_context=True
+      client_store.element_spec(store), in_context=True
     ),
     views=augmentation.PlainViews(),
     client_optimizer=tff.learning.optimizers.build_sgdm(
@@ -204,7 +204,7 @@ def _rounds(workload, folder):
     )
     for round_num in itertools.count()
   )
-  reader = store_readers.client_reader(store)
+  reader = client_store.client_reader(store)
   return client_reader.compose_with_reader(process, reader), keys
 
 
