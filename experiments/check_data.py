@@ -9,7 +9,7 @@ import sys
 
 from datasets.sources import catalogue
 from datasets.sources.own import tables, text
-from experiments.artifacts import places
+from experiments.artifacts import opening
 from experiments.config import command_line, parts_of_run, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl.common.setting import Setting
@@ -88,7 +88,7 @@ def _run(values, arguments: list[str]) -> int:
     dataset = values.dataset or recognise(folder)
     parts_of_run.find_source(dataset)
     print(f'Read as --dataset={dataset}.')
-    with places.cache_folder(cache_dir):
+    with opening.cache_folder(cache_dir):
       source = catalogue.load(
         dataset, data_dir=str(folder), cache_dir=cache_dir
       )

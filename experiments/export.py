@@ -24,7 +24,7 @@ import signal
 import sys
 import tempfile
 
-from experiments.artifacts import run_folder
+from experiments.artifacts import durable_files, run_folder
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl.common import user_modules
@@ -91,7 +91,7 @@ def export(
   ):
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(
-      prefix=run_folder.TEMPORARY_PREFIX, dir=output.parent
+      prefix=durable_files.TEMPORARY_PREFIX, dir=output.parent
     )
     try:
       whole = pathlib.Path(temporary, run_folder.CLASSIFIER)

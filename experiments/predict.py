@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from etils import epy
 
-from experiments.artifacts import csv_text
+from experiments.artifacts import csv_files
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 
@@ -135,7 +135,7 @@ def _run(values, arguments: list[str]) -> int:
 
 
 def _as_csv(table) -> str:
-  return csv_text.of_table(table, index=False, float_format='%.6g')
+  return csv_files.text_of_table(table, index=False, float_format='%.6g')
 
 
 def _write(table, output) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from etils import epy
 
-from experiments.artifacts import csv_text
+from experiments.artifacts import csv_files
 from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl.common import user_modules, whole_files
@@ -147,10 +147,12 @@ def _write(groups, output, curves, against, diversity, html) -> pd.DataFrame:
     drawn = mean_curves.read(runs, curves)
     mean_curves.plot(drawn, _with_ending(output, '.png'))
     with whole_files.replacing(_with_ending(output, '_curves.csv')) as file:
-      curves_text = csv_text.of_table(drawn, index=False, float_format='%.4g')
+      curves_text = csv_files.text_of_table(
+        drawn, index=False, float_format='%.4g'
+      )
       file.write(curves_text.encode())
     with whole_files.replacing(_with_ending(output, '.csv')) as file:
-      file.write(csv_text.of_table(table, index=False).encode())
+      file.write(csv_files.text_of_table(table, index=False).encode())
     if table['published'].notna().any():
       _write_picture(
         published_figures.draw(table), _with_ending(output, '_published.png')

@@ -4,7 +4,7 @@ import gc
 import signal
 import sys
 
-from experiments.artifacts import places, run_folder
+from experiments.artifacts import opening, run_folder
 from experiments.config import command_line, flags, help_page, usage
 from experiments.running import signals
 from experiments.tables import recipes
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     return _complain(error, command_line.REFUSED)
   try:
     if settings.dry_run or settings.export_form:
-      with places.read(settings):
+      with opening.dry_run(settings):
         building, training = _import_runner()
         opened = building.Run.open(settings)
         if settings.dry_run:
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
         else:
           training.export_form(opened)
         return 0
-    with places.opened(settings) as folder:
+    with opening.run(settings) as folder:
       # Read now: by the end of the run, the table may be another one.
       facts = recipes.facts(settings)
       building, training = _import_runner()

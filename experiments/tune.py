@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from etils import epy
 
 from experiments import reproduce
-from experiments.artifacts import csv_text
+from experiments.artifacts import csv_files
 from experiments.config import command_line, side_commands, usage
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, cluster_runs, recipes, tuning
@@ -157,7 +157,7 @@ def _write(
   """Prints and writes the table; writes the commands below it."""
   output.parent.mkdir(parents=True, exist_ok=True)
   with whole_files.replacing(output) as file:
-    file.write(csv_text.of_table(table, index=False).encode())
+    file.write(csv_files.text_of_table(table, index=False).encode())
   cells = table.round(4).astype(object)
   markdown = cells.where(cells.notna(), None).to_markdown(
     index=False, missingval='', disable_numparse=True

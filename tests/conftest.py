@@ -1,5 +1,6 @@
 """What all tests share: one TFF context."""
 
+import builtins
 import contextlib
 import gc
 import hashlib
@@ -182,6 +183,7 @@ def pictures(monkeypatch):
 def failing_calls(monkeypatch):
   """A context in which the n-th call of some functions of `os` fails.
 
+  With 'open', the built-in function fails, too.
   All later ones fail, too, unless `last` is given. It yields the calls made.
   """
 
@@ -201,6 +203,8 @@ def failing_calls(monkeypatch):
     with monkeypatch.context() as patch:
       for name in names:
         patch.setattr(os, name, wrap(getattr(os, name)))
+      if 'open' in names:
+        patch.setattr(builtins, 'open', wrap(open))
       yield made
 
   return patch_calls

@@ -1,5 +1,6 @@
 """Classifiers that `experiments.export` wrote, read without their runs."""
 
+import dataclasses
 import json
 import math
 import os
@@ -24,10 +25,12 @@ _REMEDY = 'export the classifier again, with experiments.export'
 _BATCH = 512
 
 
+@dataclasses.dataclass(frozen=True)
 class ExportedModel:
   """A classifier with its input shape and the names of its classes.
 
   Attributes:
+    model: What `tf.saved_model.load` returned.
     input_shape: Height, width and channels of images; the number of features;
       empty for texts.
     class_names: The names of its classes.
@@ -35,110 +38,49 @@ class ExportedModel:
       where they hold them.
   """
 
-  def __init__(
-    self,
-    model,
-    class_names: Sequence[str] | None,
-    preprocessing: Mapping[str, Any],
-  ):
-    """Initializes the classifier.
-
-    Args:
-      model: What `tf.saved_model.load` returned.
-      class_names: The names of its classes; their numbers by default.
-      preprocessing: As above.
-
-    Raises:
-      ValueError: If `experiments.export` did not write the model, or it has
-        another number of classes.
-    """
-    try:
-      serve = model.signatures['serving_default']
-      _, inputs = serve.structured_input_signature
-      ((_, examples),) = inputs.items()
-      shape = examples.shape[1:]
-      num_classes = serve.structured_outputs['probabilities'].shape[-1]
-      self._classify = model.with_probabilities
-      # The function alone does not keep the variables alive.
-      self._model = model
-    except (AttributeError, LookupError, TypeError) as error:
-      raise ValueError(
-        'holds a SavedModel of another program: name a folder that '
-        'experiments.export wrote.'
-      ) from error
-    if class_names is None:
-      class_names = [str(index) for index in range(num_classes)]
-    if len(class_names) != num_classes:
-      raise ValueError(
-        f'holds a model of {num_classes} classes and {len(class_names)} names '
-        f'in {_CLASSES}: {_REMEDY}.'
-      )
-    if not _fits(preprocessing, tuple(shape)):
-      raise ValueError(f'holds a {_PREPROCESSING} of another model: {_REMEDY}.')
-    self.input_shape = tuple(shape)
-    self.class_names = tuple(class_names)
-    self.preprocessing = preprocessing
+  model: Any
+  input_shape: tuple[int, ...]
+  class_names: tuple[str, ...]
+  preprocessing: Mapping[str, Any]
 
   def probabilities(self, examples: np.ndarray) -> np.ndarray:
     """Returns the probability of each class, `float32 [N, d]`.
 
-    Args:
-      examples: Images `[N, H, W, C]`, `uint8`, or floats from 0 to 1; features
-        `float32 [N, F]`; or texts, strings `[N]`.
+    Examples are images `[N, H, W, C]`, `uint8` or floats from 0 to 1; features
+    `float32 [N, F]`; or texts, strings `[N]`.
     """
+    batches = (
+      tf.constant(examples[start : start + _BATCH])
+      for start in range(0, len(examples), _BATCH)
+    )
     return np.concatenate(
       [
-        self._classify(tf.constant(examples[start : start + _BATCH]))[
-          'probabilities'
-        ].numpy()
-        for start in range(0, len(examples), _BATCH)
+        self.model.with_probabilities(batch)['probabilities'].numpy()
+        for batch in batches
       ]
     )
 
 
-def write_class_names(folder: pathlib.Path, class_names: Sequence[str]) -> None:
-  """Writes the names of a model's classes into its folder.
-
-  Args:
-    folder: Of the SavedModel.
-    class_names: The names, in the order of the classes.
-
-  Raises:
-    OSError: If they cannot be written.
-  """
+def write_facts(
+  folder: pathlib.Path,
+  class_names: Sequence[str],
+  preprocessing: Mapping[str, Any] | None,
+) -> None:
+  """Writes, beside a SavedModel, what else a reader of it must know."""
   text = json.dumps({_CLASS_NAMES: list(class_names)}, indent=2)
   (folder / _CLASSES).write_text(f'{text}\n')
-
-
-def write_preprocessing(
-  folder: pathlib.Path, preprocessing: Mapping[str, Any]
-) -> None:
-  """Writes how files become examples into a model's folder.
-
-  Args:
-    folder: Of the SavedModel.
-    preprocessing: `Source.preprocessing`.
-
-  Raises:
-    OSError: If it cannot be written.
-  """
-  text = json.dumps(preprocessing, indent=1)
-  (folder / _PREPROCESSING).write_text(f'{text}\n')
+  if preprocessing is not None:
+    text = json.dumps(preprocessing, indent=1)
+    (folder / _PREPROCESSING).write_text(f'{text}\n')
 
 
 def load(path: pathlib.Path) -> ExportedModel:
-  """Loads a classifier.
+  """Loads a classifier from its folder, or from that of its run.
 
-  Args:
-    path: The folder that `experiments.export` wrote, or that of a run with such
-      a folder in its `classifier`.
-
-  Raises:
-    ValueError: If there is none, or it cannot be read; the text says what the
-      path holds, and a remedy.
+  The text of a `ValueError` says what the path holds, and a remedy.
   """
-  places = (path, path / run_folder.CLASSIFIER)
-  folder = next((p for p in places if (p / _MODEL).is_file()), None)
+  folders = (path, path / run_folder.CLASSIFIER)
+  folder = next((f for f in folders if (f / _MODEL).is_file()), None)
   if folder is None:
     is_run = (path / run_folder.FLAGS).is_file()
     raise ValueError(
@@ -158,16 +100,32 @@ def load(path: pathlib.Path) -> ExportedModel:
     raise ValueError(
       f'holds a damaged SavedModel ({reason}): {_REMEDY}.'
     ) from error
-  # Older exports have no names.
   names = _read(folder / _CLASSES, lambda c: _texts(c[_CLASS_NAMES]))
-  preprocessing = _read(folder / _PREPROCESSING, _checked_preprocessing)
-  return ExportedModel(model, names, preprocessing or {})
+  preprocessing = {}
+  if os.path.lexists(folder / _PREPROCESSING):
+    preprocessing = _read(folder / _PREPROCESSING, _checked_preprocessing)
+  try:
+    serve = model.signatures['serving_default']
+    ((_, examples),) = serve.structured_input_signature[1].items()
+    shape = tuple(examples.shape[1:])
+    num_classes = serve.structured_outputs['probabilities'].shape[-1]
+    _ = model.with_probabilities
+  except (AttributeError, LookupError, TypeError) as error:
+    raise ValueError(
+      'holds a SavedModel of another program: name a folder that '
+      'experiments.export wrote.'
+    ) from error
+  if len(names) != num_classes:
+    raise ValueError(
+      f'holds a model of {num_classes} classes and {len(names)} names '
+      f'in {_CLASSES}: {_REMEDY}.'
+    )
+  if not _fits(preprocessing, shape):
+    raise ValueError(f'holds a {_PREPROCESSING} of another model: {_REMEDY}.')
+  return ExportedModel(model, shape, tuple(names), preprocessing)
 
 
 def _read(file: pathlib.Path, parse: Callable[[Any], Any]) -> Any:
-  """Returns what a file holds; `None` where there is no file."""
-  if not os.path.lexists(file):
-    return None
   try:
     if not file.is_file():
       raise OSError('no file')  # Who opens a pipe waits for ever.

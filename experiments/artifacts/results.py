@@ -6,105 +6,103 @@ is told by whoever reads the results, and no command has to expect anything in
 it that a run does not write.
 """
 
-import hashlib
 import json
+import math
 import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.artifacts import run_folder
+import numpy as np
+
+from experiments.artifacts import durable_files, run_folder
 from experiments.config.usage import UsageError
 
-FILE = 'summary.json'
 _SEALED = (
-  *('metrics.csv', 'clients.csv', 'confusion.csv', 'participation.csv'),
-  *(run_folder.PARTITION, run_folder.PSEUDO_LABELS, 'label_mismatch.csv'),
-  *('split.json', 'split.npz', 'versions.json'),
+  *(run_folder.METRICS, run_folder.CLIENTS, run_folder.CONFUSION),
+  *(run_folder.PARTICIPATION, run_folder.PARTITION, run_folder.PSEUDO_LABELS),
+  *('label_mismatch.csv', 'split.json', 'split.npz', run_folder.VERSIONS),
 )
-_FILES, _OWN = 'files', 'sha256'
+_FILES = 'files'
 _REMEDY = 'restore it from a copy, or run the run once more in another folder'
 
 
-def sealed(summary: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:
-  """Returns a summary with the SHA-256 of itself and of the files beside it.
+def write(folder: run_folder.RunFolder, summary: Mapping[str, Any]) -> None:
+  """Writes the summary of a run whose other files are all written.
 
-  Args:
-    summary: As `RunFolder.write_summary` takes it.
-    folder: The run folder; all other files are written.
-
-  Raises:
-    OSError: If a file cannot be read.
+  It is strict JSON of nested strings, numbers, numpy values, lists, mappings;
+  non-finite numbers become null.
   """
-  values = run_folder.to_strict_json(summary)
+  text = json.dumps(sealed(summary, folder.path), indent=2, allow_nan=False)
+  folder.write(run_folder.SUMMARY, text + '\n')
+
+
+def sealed(summary: Mapping[str, Any], folder: pathlib.Path) -> dict[str, Any]:
+  """Returns a summary with the SHA-256 of itself and of the files beside it."""
+  values = _strict_json(summary)
   values[_FILES] = {
-    name: _digest((folder / name).read_bytes())
+    name: durable_files.sha256((folder / name).read_bytes())
     for name in _SEALED
     if (folder / name).is_file()
   }
-  return {**values, _OWN: _digest(_canonical(values))}
+  return durable_files.seal(values)
+
+
+def _strict_json(value: Any) -> Any:
+  if isinstance(value, Mapping):
+    return {str(key): _strict_json(item) for key, item in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_strict_json(item) for item in value]
+  if hasattr(value, 'dtype'):
+    array = np.asarray(value)
+    # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
+    wide = array.astype(np.float32) if array.dtype.kind == 'V' else array
+    return _strict_json(wide.tolist())
+  if isinstance(value, float) and not math.isfinite(value):
+    return None
+  return value
 
 
 def read(folder: str | os.PathLike) -> dict[str, Any] | None:
-  """Returns the summary of a run, or `None` if there is none yet.
+  """Returns the summary of a run folder, or `None` if there is none yet.
 
-  Args:
-    folder: The run folder.
-
-  Raises:
-    UsageError: If the summary, or a file that belongs to it, is not as the run
-      left it.
+  If it, or a file that belongs to it, is not as the run left it, that is told.
   """
-  path = pathlib.Path(folder) / FILE
+  path = pathlib.Path(folder) / run_folder.SUMMARY
   if not path.is_file():
     return None
+  content = _content(path)
   try:
-    values = json.loads(path.read_bytes())
-    is_sound = values.pop(_OWN) == _digest(_canonical(values))
-  except (
-    *(OSError, ValueError, RecursionError),
-    *(AttributeError, KeyError, TypeError),  # Not a table with a SHA-256.
-  ) as error:
+    values = durable_files.unseal(content)
+  except ValueError as error:
     raise UsageError(
-      f'{path} is no summary of a run ({type(error).__name__}): {_REMEDY}.'
+      f'{path} is no summary of a run ({error}): {_REMEDY}.'
     ) from error
-  if not is_sound:
+  if values is None:
     raise UsageError(f'{path} does not match its SHA-256: {_REMEDY}.')
   for name, digest in values[_FILES].items():
-    _check(path.with_name(name), digest)
+    beside = path.with_name(name)
+    if durable_files.sha256(_content(beside)) != digest:
+      raise UsageError(
+        f'{beside} is not as it was when {path.name} was written: {_REMEDY}.'
+      )
   return values
 
 
-def split_of(folder: str | os.PathLike) -> dict[str, Any]:
-  """Returns what split.json says of the data, or nothing without a sound one.
+def _content(path: pathlib.Path) -> bytes:
+  try:
+    return path.read_bytes()
+  except OSError as error:
+    raise UsageError(
+      f'{path} cannot be read: {error.strerror}; {_REMEDY}.'
+    ) from error
 
-  Args:
-    folder: The run folder.
-  """
+
+def split_of(folder: str | os.PathLike) -> dict[str, Any]:
+  """Returns what split.json says of the data; nothing if it is not sound."""
   try:
     split = json.loads((pathlib.Path(folder) / 'split.json').read_bytes())
     _ = split['source']['version'], split['partition'], dict(split['arguments'])
   except (OSError, ValueError, TypeError, LookupError, RecursionError):
     return {}
   return split
-
-
-def _check(path, digest) -> None:
-  try:
-    found = _digest(path.read_bytes())
-  except OSError as error:
-    raise UsageError(
-      f'{path} cannot be read: {error.strerror}; {_REMEDY}.'
-    ) from error
-  if found != digest:
-    raise UsageError(
-      f'{path} is not as it was when {FILE} was written: {_REMEDY}.'
-    )
-
-
-def _canonical(values) -> bytes:
-  return json.dumps(values, sort_keys=True, allow_nan=False).encode()
-
-
-def _digest(content: bytes) -> str:
-  return hashlib.sha256(content).hexdigest()

@@ -1,63 +1,49 @@
-"""The folder of one run: its lock, flags, versions and summary.
-
-Each file is written under a temporary name, flushed to the disk and renamed. So
-a reader finds a whole file or none, even after a crash.
-"""
+"""The folder of one run: its lock, its files, and the flags it began with."""
 
 import contextlib
 import csv
 import errno
 import fcntl
-import importlib.metadata
 import io
-import json
-import math
 import os
 import pathlib
-import platform
 import shutil
 import stat
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
+from experiments.artifacts import durable_files
 
-from experiments.artifacts import code_version, folders
-from tff_ssl.common import whole_files
-
-TEMPORARY_PREFIX = whole_files.TEMPORARY_PREFIX
-# Names in a run's folder: the flag file, the examples of each client and class,
-# the pseudo-labels of each class, and three folders.
-FLAGS = 'flags.txt'
-PARTITION = 'partition.csv'
+# What a run's folder holds: tables with rows for rounds, classes and clients,
+METRICS = 'metrics.csv'
+CLIENTS = 'clients.csv'
 PSEUDO_LABELS = 'pseudo_labels.csv'
+PARTICIPATION = 'participation.csv'
+PARTITION = 'partition.csv'
+CONFUSION = 'confusion.csv'
+# other files,
+FLAGS = 'flags.txt'
+SUMMARY = 'summary.json'
+VERSIONS = 'versions.json'
+_LOCK = '.lock'
+# and folders.
 CHECKPOINTS = 'checkpoints'
 CLASSIFIER = 'classifier'
 CLIENT_STATES = 'client_states'
-_LOCK = '.lock'
+TENSORBOARD = 'tensorboard'
 # How a digest begins where settings are compared.
 SHA256 = 'sha256:'
-# What a run's folder may hold before its first round. The lock is removed last,
-# so that no other run enters before everything else is gone.
+# What there may be before the first round. The lock is removed last, so that no
+# other run enters before everything else is gone.
 _MADE_BEFORE_TRAINING = (CHECKPOINTS, CLIENT_STATES, _LOCK)
 # How many foreign files an error names.
 _NAMED = 3
 # Attempts to lock a folder that another run may remove meanwhile.
 _ATTEMPTS = 10
-_PACKAGES = (
-  'numpy',
-  'tensorflow',
-  'tensorflow-datasets',
-  'tensorflow-federated',
-)
 
 
 def client_states(run_dir: str | os.PathLike) -> str:
-  """Returns the absolute path of the folder of a run's client states.
-
-  Args:
-    run_dir: The run's folder.
-  """
+  """Returns the absolute path of the folder of a run's client states."""
   return os.path.join(os.path.abspath(run_dir), CLIENT_STATES)
 
 
@@ -76,14 +62,7 @@ def check_fingerprint(
 ) -> None:
   """Compares the settings of an earlier start with the present ones.
 
-  Args:
-    stored: The earlier settings by name.
-    now: The present settings by name.
-    free: Names of those that may differ.
-
-  Raises:
-    FingerprintMismatch: If another one differs. Its text is a table of name,
-      stored value and present value.
+  Those that differ, but for the free ones, are a table in the error.
   """
   absent = '(absent)'
   rows = []
@@ -110,98 +89,6 @@ def check_fingerprint(
     )
 
 
-def sync_folder(folder: pathlib.Path) -> None:
-  """Syncs a folder to the disk: without that, a crash may undo a rename.
-
-  Args:
-    folder: The folder.
-  """
-  descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)
-
-
-def write_fully(descriptor: int, content: bytes) -> None:
-  """Writes bytes and waits until they are on the disk.
-
-  Args:
-    descriptor: Of an open file.
-    content: The bytes.
-  """
-  rest = memoryview(content)
-  while rest:
-    rest = rest[os.write(descriptor, rest) :]
-  os.fsync(descriptor)
-
-
-def write_durably(path: pathlib.Path, content: bytes) -> None:
-  """Replaces a file; after a crash it is either the old or the new one.
-
-  Args:
-    path: The file; its folder exists.
-    content: The new content.
-
-  Raises:
-    OSError: If any step fails; the old file is then unchanged.
-  """
-  temporary = path.with_name(f'{TEMPORARY_PREFIX}{path.name}')
-  flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-  descriptor = os.open(temporary, flags, 0o644)
-  try:
-    write_fully(descriptor, content)
-  finally:
-    os.close(descriptor)
-  os.replace(temporary, path)
-  sync_folder(path.parent)
-
-
-def sweep_temporaries(folder: pathlib.Path) -> None:
-  """Removes the temporary files of interrupted writes.
-
-  Args:
-    folder: The folder to clean.
-  """
-  for path in folder.glob(f'{TEMPORARY_PREFIX}*'):
-    remove(path)
-
-
-def remove(path: pathlib.Path) -> None:
-  """Removes a file, a link (not its target), or a folder with its content.
-
-  Args:
-    path: What to remove.
-  """
-  if path.is_dir() and not path.is_symlink():
-    shutil.rmtree(path)
-  else:
-    path.unlink()
-
-
-def to_strict_json(value: Any) -> Any:
-  """Returns `value` with Python's numbers, and `None` for non-finite ones.
-
-  Args:
-    value: Nested mappings, lists and tuples of strings, numbers and None.
-
-  Returns:
-    The same structure, made of what JSON can hold.
-  """
-  if isinstance(value, Mapping):
-    return {str(key): to_strict_json(item) for key, item in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [to_strict_json(item) for item in value]
-  if hasattr(value, 'dtype'):
-    array = np.asarray(value)
-    # bfloat16 is not a type of numpy itself: `tolist` would not give floats.
-    wide = array.astype(np.float32) if array.dtype.kind == 'V' else array
-    return to_strict_json(wide.tolist())
-  if isinstance(value, float) and not math.isfinite(value):
-    return None
-  return value
-
-
 def _flag_text(name: str, value: Any) -> str:
   if isinstance(value, bool):
     text = str(value).lower()
@@ -225,18 +112,11 @@ def _check_is_ours(path: pathlib.Path, names: Collection[str]) -> None:
 
   The folder of a run has a lock file with a process number, a flag file or a
   checkpoint. Users may add files of their own to such a folder.
-
-  Args:
-    path: The folder.
-    names: The names of the files in it.
-
-  Raises:
-    ValueError: If it is neither empty nor the folder of a run.
   """
   others = sorted(
     name
     for name in names
-    if name != _LOCK and not name.startswith(TEMPORARY_PREFIX)
+    if name != _LOCK and not name.startswith(durable_files.TEMPORARY_PREFIX)
   )
   if (
     not others
@@ -298,7 +178,7 @@ def _locked_by_another(path: pathlib.Path, holder: str) -> RunFolderError:
   )
 
 
-def _read_flags(file: pathlib.Path) -> dict[str, str] | None:
+def read_flags(file: pathlib.Path) -> dict[str, str] | None:
   """Returns the texts of a flag file's values by name; `None` without one."""
   if not file.exists():
     return None
@@ -315,11 +195,11 @@ def _read_flags(file: pathlib.Path) -> dict[str, str] | None:
   return flags
 
 
-def _check_flags(
-  file: pathlib.Path, flags: Mapping[str, Any], free: Collection[str]
+def check_flags(
+  file: pathlib.Path, flags: Mapping[str, Any], free: Collection[str] = ()
 ) -> None:
   """Compares flags with a flag file, if there is one."""
-  stored = _read_flags(file)
+  stored = read_flags(file)
   if stored is not None:
     now = {
       name: _flag_text(name, value)
@@ -334,17 +214,7 @@ def inspect(
   flags: Mapping[str, Any],
   free: Collection[str] = (),
 ) -> None:
-  """Checks the folder of a run without changing it.
-
-  Args:
-    path: The folder; it need not exist.
-    flags: As in `RunFolder.check_flags`.
-    free: Likewise.
-
-  Raises:
-    ValueError: If it cannot be the folder of a run with these flags.
-    RunFolderError: If another run holds it.
-  """
+  """Checks that a run with these flags can have a folder, and leaves it so."""
   path = pathlib.Path(path).absolute()
   if not path.is_dir():
     nearest = next(p for p in (path, *path.parents) if p.exists())
@@ -360,7 +230,7 @@ def inspect(
       fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
       raise _locked_by_another(path, lock.read(20)) from None
-  _check_flags(path / FLAGS, flags, free)
+  check_flags(path / FLAGS, flags, free)
 
 
 class RunFolder:
@@ -374,14 +244,8 @@ class RunFolder:
   def __init__(self, path: str | os.PathLike):
     """Creates the folder if needed and locks it.
 
-    Args:
-      path: The folder: a new one, an empty one or that of an earlier run. It
-        must belong to this user, and no other user may write to it, since a run
-        resumes from the files in it.
-
-    Raises:
-      ValueError: If it cannot be a run folder, or holds foreign files.
-      RunFolderError: If another run holds it.
+    It is a new one, an empty one or that of an earlier run. It must belong to
+    this user, and no other user may write to it, since a run resumes from it.
     """
     self.path = pathlib.Path(path).absolute()
     self._is_kept = False
@@ -389,12 +253,12 @@ class RunFolder:
     try:
       self._lock = self._open()
     except BaseException:
-      folders.remove_empty(self._made)
+      durable_files.remove_empty(self._made)
       raise
     try:
       os.ftruncate(self._lock, 0)
       os.pwrite(self._lock, str(os.getpid()).encode(), 0)
-      sweep_temporaries(self.path)
+      durable_files.sweep(self.path)
     except OSError as error:
       self._end()
       raise RunFolderError(
@@ -439,7 +303,7 @@ class RunFolder:
   def _make(self) -> None:
     """Makes the folder and checks that it can be that of a run."""
     try:
-      self._made += folders.make(self.path)
+      self._made += durable_files.make_folders(self.path)
     except OSError as error:
       raise _not_created(self.path, error.strerror) from error
     self._before = _names_in(self.path)
@@ -458,8 +322,8 @@ class RunFolder:
       if name in self._before or (name == _LOCK and left):
         continue
       with contextlib.suppress(FileNotFoundError):
-        remove(path)
-    folders.remove_empty(self._made)
+        durable_files.remove(path)
+    durable_files.remove_empty(self._made)
 
   def _end(self) -> None:
     """Removes what a refused run has made, and unlocks the folder.
@@ -484,54 +348,11 @@ class RunFolder:
     else:
       self._end()
 
-  @property
-  def checkpoints(self) -> pathlib.Path:
-    """Folder of the checkpoints."""
-    return self.path / CHECKPOINTS
-
-  @property
-  def metrics(self) -> pathlib.Path:
-    """CSV of the metrics, one row for each round."""
-    return self.path / 'metrics.csv'
-
-  @property
-  def clients(self) -> pathlib.Path:
-    """CSV of the evaluations per client, a row for each round and client."""
-    return self.path / 'clients.csv'
-
-  @property
-  def pseudo_labels(self) -> pathlib.Path:
-    """CSV of pseudo-labels by class, a row for each round and class."""
-    return self.path / PSEUDO_LABELS
-
-  @property
-  def participation(self) -> pathlib.Path:
-    """CSV of who took part, a row for each client."""
-    return self.path / 'participation.csv'
-
-  @property
-  def tensorboard(self) -> pathlib.Path:
-    """Folder of TensorBoard's event files."""
-    return self.path / 'tensorboard'
-
-  @property
-  def flags(self) -> pathlib.Path:
-    """Flag file of the run; `--flagfile` runs it again."""
-    return self.path / FLAGS
-
-  @property
-  def versions(self) -> pathlib.Path:
-    """JSON of the versions that the run was last started with."""
-    return self.path / 'versions.json'
-
-  @property
-  def summary(self) -> pathlib.Path:
-    """JSON of the results."""
-    return self.path / 'summary.json'
-
-  def _write(self, path: pathlib.Path, text: str) -> None:
+  def write(self, name: str, text: str) -> None:
+    """Writes a file of the folder as a whole."""
+    path = self.path / name
     try:
-      write_durably(path, text.encode())
+      durable_files.write(path, text.encode())
     except OSError as error:
       raise RunFolderError(
         f'{path} cannot be written: {error.strerror}; free '
@@ -539,105 +360,16 @@ class RunFolder:
       ) from error
 
   def write_flags(self, flags: Mapping[str, Any]) -> None:
-    """Writes the flag file, sorted by name.
-
-    Args:
-      flags: Values by name; those that are None are left out.
-
-    Raises:
-      ValueError: If a value cannot be written in one line.
-      RunFolderError: If the file cannot be written.
-    """
+    """Writes the flag file, which `--flagfile` reads, without what is None."""
     lines = [
       f'--{name}={_flag_text(name, value)}\n'
       for name, value in sorted(flags.items())
       if value is not None
     ]
-    self._write(self.flags, ''.join(lines))
-
-  def read_flags(self) -> dict[str, str] | None:
-    """Reads the flag file.
-
-    Returns:
-      The values as text by name, None if there is no file.
-
-    Raises:
-      ValueError: If a line of the file is no flag.
-    """
-    return _read_flags(self.flags)
-
-  def check_flags(
-    self, flags: Mapping[str, Any], free: Collection[str] = ()
-  ) -> None:
-    """Compares `flags` with the flag file, if there is one.
-
-    Args:
-      flags: Values by name, as `write_flags` takes them.
-      free: Names that may differ, such as the number of rounds or folders.
-
-    Raises:
-      FingerprintMismatch: If another differs.
-    """
-    _check_flags(self.flags, flags, free)
-
-  def write_versions(self, first_round: int = 0) -> str | None:
-    """Writes the versions of Python, the platform, packages and this code.
-
-    `code` in the file gets an entry for each start whose code differs from that
-    of the start before, with the number of rounds done at that time.
-
-    Args:
-      first_round: Rounds done before this start.
-
-    Returns:
-      A note for the user where earlier rounds were computed by other code.
-    """
-    try:
-      earlier = json.loads(self.versions.read_text())['code']
-      last = {k: v for k, v in earlier[-1].items() if k != 'from_round'}
-    except (OSError, ValueError, KeyError, IndexError, TypeError):
-      earlier, last = [], None
-    now = code_version.describe()
-    if last != now:
-      earlier = [*earlier, {'from_round': first_round, **now}]
-    versions = {'python': platform.python_version()}
-    versions['platform'] = platform.platform()
-    for package in _PACKAGES:
-      try:
-        versions[package] = importlib.metadata.version(package)
-      except importlib.metadata.PackageNotFoundError:
-        versions[package] = None
-    versions.update(now, code=earlier)
-    self._write(self.versions, json.dumps(versions, indent=2) + '\n')
-    if last in (None, now):
-      return None
-    return (
-      f'Note: the first {first_round} rounds were computed by other code '
-      f'(commit {last.get("commit")}, now {now["commit"]}), which may give '
-      'other results; versions.json lists both.'
-    )
-
-  def write_summary(self, summary: Mapping[str, Any]) -> None:
-    """Writes the results as strict JSON; non-finite numbers become null.
-
-    Args:
-      summary: Nested results: strings, numbers, numpy values, lists, mappings.
-
-    Raises:
-      RunFolderError: If the file cannot be written.
-    """
-    text = json.dumps(to_strict_json(summary), indent=2, allow_nan=False)
-    self._write(self.summary, text + '\n')
+    self.write(FLAGS, ''.join(lines))
 
   def require_free_space(self, needed_bytes: int) -> None:
-    """Checks, before a run spends hours, that its files will fit.
-
-    Args:
-      needed_bytes: Bytes that the run will write.
-
-    Raises:
-      RunFolderError: If the disk has less.
-    """
+    """Checks, before a run spends hours, that its files will fit."""
     free = shutil.disk_usage(self.path).free
     if free < needed_bytes:
       raise RunFolderError(

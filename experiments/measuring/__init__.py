@@ -1,4 +1,4 @@
-"""Measures a run: accuracy, clients, validation, proxy task, pseudo-labels.
+"""Measures a run: accuracy, clients, pseudo-labels, diversity, privacy.
 
 May import `experiments.parts`, `experiments.config` and
 `experiments.artifacts`.

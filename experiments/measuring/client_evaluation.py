@@ -1,11 +1,9 @@
 """Accuracy per client, for data sets whose test examples belong to clients.
 
 An average over all test examples hides the clients that a model serves badly.
-This module evaluates the test split in one pass and groups the scores by the
-owners of the examples.
+Here the scores of a pass over all are grouped by the owners of the examples.
 """
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -13,10 +11,10 @@ import pandas as pd
 
 from datasets.partition import assignment, partitions
 from datasets.partition.assignment import NOBODY
-from experiments.artifacts import rows_of_rounds
+from experiments.artifacts import csv_files
 from experiments.config.usage import UsageError
 
-_MEAN = 'client_accuracy_mean'
+_MEAN = csv_files.ClientLog.marker
 _STD = 'client_accuracy_std'
 _P10 = 'client_accuracy_p10'
 _WORST = 'client_accuracy_worst'
@@ -69,25 +67,10 @@ class Owners:
     }
 
 
-def find_owners(
-  source, partition, *, rounds_per_client_evaluation: int | None, seed: int
-) -> Owners | None:
-  """Returns the owners of the test examples.
-
-  Args:
-    source: `datasets.sources.source.Source`.
-    partition: Its partition: a native one, or one that assigns test examples
-      to clients.
-    rounds_per_client_evaluation: The setting; 0 or `None` for no evaluation.
-    seed: The run's seed.
-
-  Returns:
-    The `Owners`; `None` where clients are not evaluated.
-
-  Raises:
-    UsageError: If clients are to be evaluated and none has a test example.
-  """
-  rounds = rounds_per_client_evaluation
+def find_owners(data, settings) -> Owners | None:
+  """Returns the owners of the test examples, if clients are evaluated."""
+  source, partition = data.source, data.partition
+  rounds = settings.rounds_per_client_evaluation
   if not rounds:
     return None
   if partitions.find(partition.name).deals_test:
@@ -95,7 +78,7 @@ def find_owners(
       source.test.labels,
       source.num_classes,
       partition.num_clients,
-      seed,
+      settings.seed,
     )
     return Owners(partition.client_names, client, np.zeros(len(client), bool))
   if source.test.client_ids is None:
@@ -104,7 +87,7 @@ def find_owners(
       f'examples of {source.name} are: leave the flag out or, with '
       '--dataset=npz, add client_ids to test.npz.'
     )
-  index = {name: place for place, name in enumerate(partition.client_names)}
+  index = {name: k for k, name in enumerate(partition.client_names)}
   held_out = set(partition.held_out_client_names)
   ids = source.test.client_ids.tolist()
   client = np.array([index.get(name, NOBODY) for name in ids], np.int64)
@@ -121,19 +104,14 @@ def find_owners(
 
 
 def figures(owners: Owners, scores) -> dict[str, float]:
-  """Returns what metrics.csv holds of the clients.
+  """Returns what metrics.csv holds of the clients: accuracies in [0, 1].
 
-  Args:
-    owners: Whose the examples are.
-    scores: `evaluation.Scores` of the same examples.
-
-  Returns:
-    Accuracies in [0, 1]. Over the clients that have test examples, each of
-    which counts the same: the mean, the standard deviation (divided by their
-    number), the 10th percentile (interpolated) and the lowest. Over the
-    examples of these clients, each of which counts the same: the mean. Where
-    there are such examples, also the mean over those of owners held out for the
-    server, and over those of owners that training has not seen.
+  Over the clients that have test examples, each of which counts the same: the
+  mean, the standard deviation (divided by their number), the 10th percentile
+  (interpolated) and the lowest. Over the examples of these clients, each of
+  which counts the same: the mean. Where there are such examples, also the mean
+  over those of owners held out for the server, and over those of owners that
+  training has not seen.
   """
   tested = owners.examples > 0
   accuracies = owners.sum(scores.correct)[tested] / owners.examples[tested]
@@ -150,72 +128,29 @@ def figures(owners: Owners, scores) -> dict[str, float]:
   return found
 
 
-class ClientEvaluation:
-  """Evaluates weights as a whole and per client, and logs the latter."""
+def evaluate(
+  evaluator,
+  owners: Owners,
+  table: csv_files.ClientLog,
+  round_number: int,
+  weights,
+) -> dict[str, float]:
+  """Returns the figures of the whole test split and of the clients.
 
-  def __init__(self, evaluator, owners: Owners, log: rows_of_rounds.ClientLog):
-    """Prepares the evaluation.
-
-    Args:
-      evaluator: `evaluation.Evaluator` of the whole test split.
-      owners: Whose its examples are.
-      log: Gets the rows of clients.
-    """
-    self._evaluator = evaluator
-    self._owners = owners
-    self._log = log
-
-  def __call__(self, round_number: int, weights) -> dict[str, float]:
-    """Returns the figures of the whole test split and of the clients.
-
-    Args:
-      round_number: Number of the round that gave the weights.
-      weights: `tff.learning.models.ModelWeights` of arrays.
-
-    Raises:
-      MetricLogError: If the clients' rows cannot be written.
-    """
-    scores = self._evaluator.scores(weights)
-    owners = self._owners
-    sizes = owners.examples
-    correct, losses = owners.sum(scores.correct), owners.sum(scores.losses)
-    self._log.append(
-      round_number,
-      (
-        (k, owners.names[k], n, correct[k] / n, losses[k] / n)
-        for k, n in enumerate(sizes)
-        if n
-      ),
-    )
-    return {**scores.mean(), **figures(owners, scores)}
-
-
-@contextlib.contextmanager
-def opened(evaluator, owners: Owners | None, path, first_round: int, log):
-  """Opens clients.csv for a run that goes on with `first_round`.
-
-  Args:
-    evaluator: `evaluation.Evaluator`.
-    owners: From `find_owners`.
-    path: The CSV file.
-    first_round: Number of the first round to come.
-    log: `MetricLog` of the run, open.
-
-  Yields:
-    A `ClientEvaluation`, or `None` where clients are not evaluated.
+  The table gets the rows of the clients.
   """
-  with rows_of_rounds.opened(
-    rows_of_rounds.ClientLog,
-    path,
-    first_round,
-    log=log,
-    column=_MEAN,
-    is_wanted=owners is not None,
-  ) as table:
-    if table is None:
-      yield None
-    else:
-      yield ClientEvaluation(evaluator, owners, table)
+  scores = evaluator.scores(weights)
+  sizes = owners.examples
+  correct, losses = owners.sum(scores.correct), owners.sum(scores.losses)
+  table.append(
+    round_number,
+    (
+      (k, owners.names[k], n, correct[k] / n, losses[k] / n)
+      for k, n in enumerate(sizes)
+      if n
+    ),
+  )
+  return {**scores.mean(), **figures(owners, scores)}
 
 
 def describe(owners: Owners) -> str:
@@ -230,11 +165,7 @@ def describe(owners: Owners) -> str:
 
 
 def last_figures(table: pd.DataFrame) -> dict[str, float]:
-  """Returns the `FIGURES` that the last round has.
-
-  Args:
-    table: metrics.csv.
-  """
+  """Returns the `FIGURES` that the last round has in metrics.csv."""
   last = table.iloc[-1]
   return {
     name: float(last[name])

@@ -1,22 +1,73 @@
-"""Accuracy and loss of a model on test and validation split."""
+"""How the model of a round classifies test and validation split."""
 
 import dataclasses
+import functools
 import hashlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
-
-from experiments.measuring.finished_round import FinishedRound
+from sklearn import metrics
 
 # Bounds the memory of one forward pass.
 _BATCH = 512
+# Of the calibration error.
+_BINS = 15
 _VALIDATION = 'validation_accuracy'
+
+
+class FinishedRound:
+  """A round that is done, with the row of metrics that grows for it.
+
+  Attributes:
+    number: Rounds done, this one included.
+    state: The process's state after it.
+    row: The metrics found so far, by their column in metrics.csv.
+  """
+
+  def __init__(
+    self,
+    number: int,
+    state: Any,
+    read_weights: Callable[[Any], Any],
+    row: Mapping[str, object] | None = None,
+  ):
+    """Takes, beside its attributes, how to read the weights of a state."""
+    self.number = number
+    self.state = state
+    self.row = dict(row or {})
+    self._read_weights = read_weights
+
+  def at(self, number: int, state: Any) -> 'FinishedRound':
+    """Returns another round of the same run, without metrics."""
+    return FinishedRound(number, state, self._read_weights)
+
+  @functools.cached_property
+  def weights(self):
+    """The `ModelWeights` to evaluate, read when first asked for."""
+    return self._read_weights(self.state)
+
+  @property
+  def is_evaluated(self) -> bool:
+    """Whether the row holds test metrics already."""
+    return 'accuracy' in self.row
+
+
+# Measures a finished round, where that is due: returns columns to add to the
+# row that earlier measurements have left.
+Measurement = Callable[[FinishedRound], Mapping[str, object]]
+# Measures what a round begins with, where that is due: returns columns for its
+# row. It takes the rounds done, the process's state, the keys of the
+# participants (`client_sampling.sample_keys`), and how often participants of
+# this round have been drawn before.
+MeasurementBefore = Callable[
+  [int, Any, Sequence[Any], int], Mapping[str, object]
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,17 +95,9 @@ class Scores:
 
 
 class Evaluator:
-  """Evaluates weights on a test split, in this process, without
-  augmentation."""
+  """Evaluates weights on a split, in this process, without augmentation."""
 
   def __init__(self, model, views, split):
-    """Prepares the evaluation.
-
-    Args:
-      model: A `FunctionalModel`.
-      views: Gives `plain`, the normalised images.
-      split: `datasets.sources.source.Split`.
-    """
     self._batches = batches(split)
 
     @tf.function(autograph=False)
@@ -71,19 +114,11 @@ class Evaluator:
     self._score = score
 
   def __call__(self, weights) -> dict[str, float]:
-    """Returns `accuracy` in [0, 1] and `test_loss` in nats per example.
-
-    Args:
-      weights: `tff.learning.models.ModelWeights` of arrays.
-    """
+    """Returns `accuracy` in [0, 1] and `test_loss` in nats per example."""
     return self.scores(weights).mean()
 
   def scores(self, weights) -> Scores:
-    """Evaluates each example of the split, in one pass.
-
-    Args:
-      weights: `tff.learning.models.ModelWeights` of arrays.
-    """
+    """Evaluates `ModelWeights` on each example of the split, in one pass."""
     trainable = [tf.constant(value) for value in weights.trainable]
     non_trainable = [tf.constant(value) for value in weights.non_trainable]
 
@@ -105,13 +140,11 @@ class TestMeasurement:
 
   Attributes:
     evaluate: From `ModelWeights` to the metrics of the test split.
-    total_rounds: Rounds of the run.
-    rounds_per_evaluation: Rounds between evaluations.
-    evaluation_offset: Rounds before the first one, if fewer.
+    total_rounds, rounds_per_evaluation, rounds_per_client_evaluation: Settings.
+    evaluation_offset: Rounds before the first evaluation, if fewer.
     evaluate_clients: From rounds done and `ModelWeights` to the metrics of the
       test split and of each client; it then takes the place of `evaluate`.
       `None` where clients are not evaluated.
-    rounds_per_client_evaluation: Rounds between evaluations of the clients.
   """
 
   evaluate: Callable[[Any], dict[str, float]]
@@ -138,13 +171,6 @@ class ValidationMeasurement:
   """Measures the validation split in the rounds that are tested."""
 
   def __init__(self, model, views, split):
-    """Prepares the measurement.
-
-    Args:
-      model: A `FunctionalModel`.
-      views: Gives `plain`, the normalised images.
-      split: `datasets.sources.source.Split`.
-    """
     self._evaluate = Evaluator(model, views, split)
 
   def __call__(self, finished: FinishedRound) -> dict[str, float]:
@@ -159,14 +185,8 @@ def validation_figures(
 ) -> dict[str, float]:
   """Returns what summary.json has of the validation split, if there is one.
 
-  Args:
-    table: metrics.csv.
-    pretraining_rounds: Rounds at the beginning that do not count.
-
-  Returns:
-    `validation_accuracy`, the last one, `best_validation_accuracy`, and
-    `accuracy_at_best_validation`, the test accuracy after the (first) round of
-    the best one, or nothing.
+  It is the last validation accuracy in metrics.csv and the best one, without
+  rounds of pre-training, and the test accuracy after the (first) best round.
   """
   if _VALIDATION not in table:
     return {}
@@ -182,21 +202,13 @@ def validation_figures(
 
 
 def last_test_loss(table: pd.DataFrame) -> float | None:
-  """Returns the last test loss in nats; `None` where it is no finite number.
-
-  Args:
-    table: metrics.csv.
-  """
+  """Returns the last test loss in metrics.csv; `None` if it is not finite."""
   loss = float(table.loc[table['accuracy'].notna(), 'test_loss'].iloc[-1])
   return loss if math.isfinite(loss) else None
 
 
 def batches(split) -> list[tuple[tf.Tensor, tf.Tensor]]:
-  """Returns the images and the `int32` labels of a split, in its order.
-
-  Args:
-    split: `datasets.sources.source.Split`.
-  """
+  """Returns the examples and the `int32` labels of a split, in its order."""
   return [
     (
       tf.constant(split.examples[start : start + _BATCH]),
@@ -212,3 +224,66 @@ def weights_sha256(weights) -> str:
   for value in [*weights.trainable, *weights.non_trainable]:
     digest.update(np.ascontiguousarray(value).tobytes())
   return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClassFigures:
+  """What a model says of the N examples of a split, beside the truth.
+
+  Attributes:
+    scores: Of the examples.
+    labels: `int32 [N]`, their classes.
+    class_names: The d names of the classes.
+  """
+
+  scores: Scores
+  labels: np.ndarray
+  class_names: tuple[str, ...]
+
+  def summary(self) -> dict[str, float]:
+    """Returns `macro_f1`, `balanced_accuracy` and `calibration_error`.
+
+    The first two are means over the classes that have examples, of F1 and of
+    recall. A class that is predicted and has none does not count as one.
+    """
+    labels, predicted = self.labels, self.scores.predicted
+    of_classes = {'labels': np.unique(labels), 'average': 'macro'}
+    return {
+      'macro_f1': float(
+        metrics.f1_score(labels, predicted, zero_division=0, **of_classes)
+      ),
+      # `balanced_accuracy_score` is the same, and warns where a class is
+      # predicted of which there is no example.
+      'balanced_accuracy': float(
+        metrics.recall_score(labels, predicted, **of_classes)
+      ),
+      'calibration_error': calibration_error(
+        self.scores.correct, self.scores.confidences
+      ),
+    }
+
+  def confusion(self) -> pd.DataFrame:
+    """Returns numbers of examples; rows are true classes, columns predicted."""
+    counts = metrics.confusion_matrix(
+      self.labels,
+      self.scores.predicted,
+      labels=np.arange(len(self.class_names)),
+    )
+    return pd.DataFrame(counts, self.class_names, self.class_names)
+
+
+def calibration_error(correct: np.ndarray, confidences: np.ndarray) -> float:
+  """Returns the expected calibration error of Guo et al. (2017), in [0, 1].
+
+  Examples lie in 15 bins of equal width by their largest probability,
+  `float [N]` in (0, 1]. The error is the mean over the examples of the distance
+  between accuracy and mean confidence in an example's bin; NaN where a
+  confidence is.
+  """
+  confidences = confidences.astype(np.float64)
+  if np.isnan(confidences).any():
+    return float('nan')
+  # A bin is open below and closed above; rounding may lead beyond 1.
+  bins = np.minimum(np.ceil(confidences * _BINS), _BINS).astype(np.int64) - 1
+  distances = np.bincount(bins, weights=correct - confidences)
+  return float(np.abs(distances).sum() / len(confidences))

@@ -18,7 +18,7 @@ from datasets.records import partition_report, split_manifest
 from datasets.sources import catalogue
 from datasets.sources.source import UNKNOWN, Source
 from datasets.store import client_store
-from experiments.artifacts import csv_text, places, run_folder
+from experiments.artifacts import csv_files, durable_files, opening, run_folder
 from experiments.config import conflicts
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
@@ -264,7 +264,7 @@ def prepare(request: DataRequest) -> RunData:
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
-  with places.cache_folder(request.cache_dir):
+  with opening.cache_folder(request.cache_dir):
     return _prepare(request)
 
 
@@ -280,7 +280,7 @@ def digest(request: DataRequest) -> str:
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
-  with places.cache_folder(request.cache_dir):
+  with opening.cache_folder(request.cache_dir):
     source = _split(request, reading.read(**_content_of(request)))
   request, _ = _with_known_labels(request, source)
   partition, _ = _labelled(request, source, _partition(request, source))
@@ -418,9 +418,9 @@ def write_records(data: RunData, folder) -> None:
       index=data.partition.client_names,
       columns=data.source.class_names,
     )
-    run_folder.write_durably(
+    durable_files.write(
       folder.path / run_folder.PARTITION,
-      csv_text.of_table(table, index_label='client').encode(),
+      csv_files.text_of_table(table, index_label='client').encode(),
     )
     partition_report.plot_partition(
       data.counts,
@@ -444,7 +444,7 @@ def write_records(data: RunData, folder) -> None:
         'total_variation': mismatch.total_variation,
       }
     )
-    run_folder.write_durably(
+    durable_files.write(
       folder.path / 'label_mismatch.csv',
-      csv_text.of_table(table, index_label='client').encode(),
+      csv_files.text_of_table(table, index_label='client').encode(),
     )

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.records import partition_report, source_report
-from experiments.artifacts import places
+from experiments.artifacts import opening
 from tff_ssl import metrics
 
 
@@ -51,7 +51,7 @@ def lines_of_folder(settings) -> list[str]:
   Args:
     settings: From `experiments.config.settings.make`.
   """
-  done, total = places.rounds_done(settings), settings.total_rounds
+  done, total = opening.rounds_done(settings), settings.total_rounds
   if not done:
     said = 'the run would begin there with round 1.'
   elif done < total:

@@ -4,7 +4,7 @@ import collections
 from collections.abc import Iterable
 
 from datasets.sources.source import UNKNOWN, Source
-from experiments.artifacts import places
+from experiments.artifacts import opening
 from experiments.config.recommended import Found
 from experiments.config.usage import UsageError
 from experiments.preparing import reading
@@ -20,8 +20,8 @@ def find(settings) -> Found:
     UsageError: If the data are missing or unusable.
   """
   try:
-    with places.cache_folder(settings.cache_dir):
-      places.check_files(settings)
+    with opening.cache_folder(settings.cache_dir):
+      opening.check_files(settings)
       source = reading.read(**reading.content_of(settings))
   except (ValueError, OSError) as error:
     raise UsageError(str(error)) from error

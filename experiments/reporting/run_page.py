@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from datasets.records.partition_report import MAX_ROWS_DRAWN
-from experiments.artifacts import confusion, run_folder
+from experiments.artifacts import run_folder
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from experiments.reporting import (
@@ -288,13 +288,15 @@ class _Page:
       tables = [
         pd.read_csv(path, index_col=0, keep_default_na=False)
         for folder in group.folders
-        if (path := folder / confusion.TABLE).exists()
+        if (path := folder / run_folder.CONFUSION).exists()
       ]
       entry = {'name': group.name, 'chart': None, 'weakest': []}
       if not tables:
         entry['missing'] = 'not recorded; a run of this version writes it'
       elif len(found) >= _MOST_SYSTEMS:
-        entry['missing'] = f'not drawn; see {confusion.TABLE} in its folders'
+        entry['missing'] = (
+          f'not drawn; see {run_folder.CONFUSION} in its folders'
+        )
       else:
         counts = sum(tables[1:], tables[0])
         entry['chart'] = self._add(page_charts.confusion(counts))

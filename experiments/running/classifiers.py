@@ -20,7 +20,6 @@ from experiments.artifacts import (
   checkpoints,
   exported_models,
   run_folder,
-  stored_arrays,
 )
 from experiments.parts import networks
 from experiments.preparing import hardware
@@ -31,7 +30,13 @@ ModelWeights = tff.learning.models.ModelWeights
 # Its name in a checkpoint.
 FILE = 'classifier.npz'
 _DESCRIPTION = 'description'
-_KINDS = ('trainable', 'non_trainable')
+_WEIGHTS = ('trainable', 'non_trainable')
+# What an exported classifier takes; a serving system gets the first.
+_DTYPES = {
+  'images': (tf.float32, tf.float64, tf.uint8),
+  'features': (tf.float32, tf.float64),
+  'texts': (tf.string,),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +44,7 @@ class Description:
   """All that is needed to rebuild a classifier; the fields are JSON types.
 
   Attributes:
-    model: The setting.
-    norm: The setting.
-    precision: The setting.
+    model, norm, precision: The settings.
     input_shape: Height, width and channels; the number of features; or that of
       a text's words.
     num_classes: Number of classes.
@@ -50,7 +53,7 @@ class Description:
       are pixels in [0, 1].
     stddev: Standard deviation of each of them, by which it divides; or `None`.
     pretraining_rounds: Number of first rounds that train no classifier.
-    class_names: The names of the classes; `None` in older checkpoints.
+    class_names: The names of the classes.
     preprocessing: `Source.preprocessing`.
     num_tokens: How many numbers words have, where it classifies texts.
   """
@@ -63,7 +66,7 @@ class Description:
   mean: list[float] | None
   stddev: list[float] | None
   pretraining_rounds: int
-  class_names: list[str] | None = None
+  class_names: list[str]
   preprocessing: dict[str, Any] | None = None
   num_tokens: int | None = None
 
@@ -86,100 +89,54 @@ class Description:
     return augmentation.ImageViews(tuple(self.mean), tuple(self.stddev))
 
 
-def describe(
-  views,
-  data,
-  *,
-  model: str,
-  norm: str,
-  precision: str,
-  pretraining_rounds: int | None,
-) -> Description:
-  """Returns the description of a run's classifier.
-
-  Args:
-    views: The run's augmentation.
-    data: The run's `RunData`.
-    model: The setting.
-    norm: The setting.
-    precision: The setting.
-    pretraining_rounds: The setting.
-  """
+def describe(opened) -> Description:
+  """Returns the description of the classifier of a `building.Run`."""
+  settings, views, source = opened.settings, opened.views, opened.data.source
   is_standardised = not isinstance(
     views, (augmentation.PlainViews, augmentation.TokenViews)
   )
   return Description(
-    model,
-    norm,
-    precision,
-    list(data.store.input_shape),
-    data.source.num_classes,
+    settings.model,
+    settings.norm,
+    settings.precision,
+    list(opened.data.store.input_shape),
+    source.num_classes,
     list(views.mean) if is_standardised else None,
     list(views.stddev) if is_standardised else None,
-    pretraining_rounds or 0,
-    list(data.source.class_names),
-    data.source.preprocessing,
-    data.source.num_tokens,
+    settings.pretraining_rounds or 0,
+    list(source.class_names),
+    source.preprocessing,
+    source.num_tokens,
   )
 
 
 def pack(description: Description, weights: ModelWeights) -> bytes:
-  """Returns the content of a classifier's file.
-
-  Args:
-    description: Of the classifier.
-    weights: Its weights, lists of arrays or tensors.
-  """
+  """Returns the content of a classifier's file."""
   text = json.dumps(dataclasses.asdict(description))
   arrays = {_DESCRIPTION: np.frombuffer(text.encode(), np.uint8)}
-  for kind in _KINDS:
-    for i, value in enumerate(getattr(weights, kind)):
-      arrays[f'{kind}_{i:05d}'] = np.asarray(value)
+  for name in _WEIGHTS:
+    for i, value in enumerate(getattr(weights, name)):
+      arrays[f'{name}_{i:05d}'] = np.asarray(value)
   buffer = io.BytesIO()
   np.savez(buffer, **arrays)
   return buffer.getvalue()
 
 
 def unpack(content: bytes) -> tuple[Description, ModelWeights]:
-  """Reads what `pack` made.
-
-  Args:
-    content: Of the file.
-
-  Raises:
-    ValueError: If `pack` did not make it.
-  """
-  try:
-    arrays = stored_arrays.read(content)
-    description = Description(**json.loads(arrays[_DESCRIPTION].tobytes()))
-  except (ValueError, LookupError, TypeError, RecursionError) as error:
-    raise ValueError(
-      f'{FILE} is not as a run writes it ({error}): restore the checkpoint '
-      'from a copy, or let the run go on for a round.'
-    ) from error
+  """Reads what `pack` made."""
+  with np.load(io.BytesIO(content), allow_pickle=False) as packed:
+    arrays = {name: packed[name] for name in sorted(packed.files)}
   weights = ModelWeights(
-    *([arrays[n] for n in arrays if n.startswith(kind)] for kind in _KINDS)
+    *([arrays[n] for n in arrays if n.startswith(name)] for name in _WEIGHTS)
   )
-  return description, weights
+  return Description(**json.loads(arrays[_DESCRIPTION].tobytes())), weights
 
 
 def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
   """Writes the classifier of a run's newest checkpoint as a SavedModel.
 
   The names of the classes lie beside it, and how files become examples.
-
-  Args:
-    run_dir: Folder of the run.
-    output: The folder to write.
-
-  Returns:
-    The rounds that made the weights.
-
-  Raises:
-    ValueError: If the run has no checkpoint of a trained classifier.
-    checkpoints.CheckpointError: If there are checkpoints, and none is sound.
-    RuntimeError: If the SavedModel cannot be written.
-    OSError: If the names cannot be written.
+  Returns the rounds that made the weights.
   """
   hardware.set_up_tensorflow()
   rounds, content = checkpoints.load_file(
@@ -192,6 +149,11 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
       f'{description.pretraining_rounds} train no classifier '
       '(--pretraining_rounds): let the run go on.'
     )
+  if description.takes == 'texts' and description.preprocessing is None:
+    raise ValueError(
+      'The data of this run are numbers of words, and their source does not '
+      'say how texts become these (Source.preprocessing): let it say so.'
+    )
   classifier = _Classifier(description, weights)
   try:
     tf.saved_model.save(
@@ -203,10 +165,9 @@ def export(run_dir: pathlib.Path, output: pathlib.Path) -> int:
       f'The classifier cannot be written to {output.parent}: {reason}; make '
       'room or name another folder.'
     ) from error
-  if description.class_names is not None:
-    exported_models.write_class_names(output, description.class_names)
-  if description.preprocessing is not None:
-    exported_models.write_preprocessing(output, description.preprocessing)
+  exported_models.write_facts(
+    output, description.class_names, description.preprocessing
+  )
   return rounds
 
 
@@ -225,13 +186,7 @@ class _Classifier(tf.Module):
       description.num_classes,
       description.num_tokens,
     )
-    views = description.views
-    takes = description.takes
-    if takes == 'texts' and description.preprocessing is None:
-      raise ValueError(
-        'The data of this run are numbers of words, and their source does not '
-        'say how texts become these (Source.preprocessing): let it say so.'
-      )
+    views, takes = description.views, description.takes
     if takes == 'texts':
       # An attribute, so that the table of words is saved, too.
       self.numbers = text.layer_of_words(
@@ -268,16 +223,11 @@ class _Classifier(tf.Module):
     # whole numbers, which leaves nothing of pixels in [0, 1].
     self.__call__ = tf.function(logits, autograph=False)
     self.with_probabilities = tf.function(with_probabilities, autograph=False)
-    types = {
-      'images': (tf.float32, tf.float64, tf.uint8),
-      'features': (tf.float32, tf.float64),
-      'texts': (tf.string,),
-    }[takes]
-    for dtype in types:
+    for dtype in _DTYPES[takes]:
       self.__call__.get_concrete_function(spec(dtype))
       self.with_probabilities.get_concrete_function(spec(dtype))
     # A signature has one type, to which TensorFlow casts. Bytes that become
     # floats are outside of [0, 1], and refused.
     self.signature = self.with_probabilities.get_concrete_function(
-      spec(types[0])
+      spec(_DTYPES[takes][0])
     )

@@ -5,61 +5,16 @@ round. This module ties the files of all clients to the checkpoints of a run.
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from experiments.artifacts import checkpoints, run_folder
+from experiments.artifacts import checkpoints, durable_files
 from tff_ssl.templates import client_state
-
-
-def make_probe(states: str) -> str:
-  """Writes a file that shows whether a worker sees the folder of the states.
-
-  The clients of a worker that does not see it would begin anew in every round.
-
-  Args:
-    states: The folder, from `folder`.
-
-  Returns:
-    The file's path.
-  """
-  path = os.path.join(states, 'shared_by_all_workers')
-  os.makedirs(states, exist_ok=True)
-  with open(path, 'wb') as file:
-    file.write(b'1')
-  return path
-
-
-@dataclasses.dataclass(frozen=True)
-class Travelling:
-  """Which states travel with a part of a round, to where it is computed.
-
-  Attributes:
-    folder: The folder of all states.
-    seed: The run's seed.
-  """
-
-  folder: str
-  seed: int
-
-  def __call__(self, own: Mapping[int, Sequence[np.ndarray]]) -> list[str]:
-    """Returns the folders of the clients whose keys a part has.
-
-    Args:
-      own: The part's keys (`tff_ssl.simulation.client_sampling`), by their
-        place in the argument.
-    """
-    (keys,) = own.values()
-    return [
-      client_state.folder_of(self.folder, self.seed, int(key[0]))
-      for key in keys
-    ]
 
 
 class ClientStateFiles:
@@ -71,12 +26,7 @@ class ClientStateFiles:
   """
 
   def __init__(self, states: str, seed: int):
-    """Initializes the files of a run that begins.
-
-    Args:
-      states: Their folder, from `folder`.
-      seed: The run's seed.
-    """
+    """Takes the folder of the states, from `run_folder.client_states`."""
     self._folder = pathlib.Path(states)
     self._seed = seed
     # By client, its newest state: the file's name and SHA-256.
@@ -92,9 +42,6 @@ class ClientStateFiles:
 
     Returns:
       The SHA-256 of the newest state of each client, by file name.
-
-    Raises:
-      CheckpointError: If a file cannot be read, or not be synced to the disk.
     """
     changed = set()
     for client, path in self._newest(round_number, clients).items():
@@ -110,7 +57,7 @@ class ClientStateFiles:
       changed.update(path.parents[:4])
     for parent in changed:
       with _explaining(parent):
-        run_folder.sync_folder(parent)
+        durable_files.sync_folder(parent)
     return dict(self._known.values())
 
   def resume(
@@ -118,13 +65,8 @@ class ClientStateFiles:
   ) -> None:
     """Checks that the states are those of a checkpoint.
 
-    Args:
-      round_number: Rounds done at the checkpoint.
-      digests: What `record` returned for it; `None` if it names no states.
-
-    Raises:
-      UnsoundCheckpointError: If a state is missing or differs.
-      OSError: If one cannot be read.
+    `digests` is what `record` returned for it, `None` if it names no states. If
+    one is missing or differs, the checkpoint is not sound.
     """
     self._known = {}
     if digests is None:
@@ -150,16 +92,7 @@ class ClientStateFiles:
       raise checkpoints.UnsoundCheckpointError(f'{faults[0]}{number}')
 
   def prune(self, clients: Iterable[int] | None, oldest_round: int) -> None:
-    """Deletes client states that no kept checkpoint needs.
-
-    Args:
-      clients: The clients whose states to look at; `None` for all that have
-        one.
-      oldest_round: Rounds done at the oldest kept checkpoint.
-
-    Raises:
-      CheckpointError: If one cannot be deleted.
-    """
+    """Deletes states of clients, `None` for all, that no checkpoint needs."""
     clients = self._known if clients is None else clients
     with _explaining(self._folder):
       client_state.prune(self._folder, self._seed, clients, oldest_round)
@@ -197,12 +130,7 @@ def bytes_needed(
 ) -> int:
   """Returns about how many bytes the states of all clients take.
 
-  Args:
-    state: The process's state.
-    models_in_state: How many models a client's state is as large as.
-    num_clients: K.
-    clients_per_round: C.
-    rounds_per_checkpoint: Rounds between checkpoints.
+  A client's state is as large as `models_in_state` models.
   """
   weights = tf.nest.flatten(state.global_model_weights)
   model = sum(np.asarray(value).nbytes for value in weights)

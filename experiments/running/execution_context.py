@@ -1,14 +1,19 @@
 """Installs what computes for TFF: this process, a worker, or a cluster."""
 
+import functools
+import os
 import types
+from collections.abc import Mapping, Sequence
 
-from experiments.running import client_state_files
+import numpy as np
+
 from tff_ssl.simulation import (
   contexts,
   ray_cluster,
   ray_context,
   worker_context,
 )
+from tff_ssl.templates import client_state
 
 
 def install(
@@ -19,51 +24,66 @@ def install(
 ) -> None:
   """Makes what a run computes on TFF's execution context.
 
-  Prints the port on which a worker listens.
-
-  Args:
-    settings: What has `context`, `device`, `cluster`, `cluster_parts`,
-      `cluster_cores`, `part_timeout`, `shared_disk`, `clients_per_round`
-      and `seed`.
-    store_path: The client store.
-    client_state_folder: The folder of the clients' states; `None` where clients
-      keep none.
-
-  Raises:
-    ValueError: If the device or the cluster cannot be used.
-    RuntimeError: If no worker can be started on this machine.
+  Prints the port on which a worker listens. Where clients keep states, these
+  lie in `client_state_folder`.
   """
   if not settings.cluster:
     contexts.install_context(settings.context, device=settings.device)
   else:
-    if settings.shared_disk:
-      probes = []
-      if client_state_folder is not None:
-        probes.append(client_state_files.make_probe(client_state_folder))
-      files = {'needed_files': [store_path, *probes]}
-    else:
-      files = {'sent_files': [store_path]}
-      if client_state_folder is not None:
-        files['travelling_folders'] = client_state_files.Travelling(
-          client_state_folder, settings.seed
-        )
-    try:
-      ray_context.install_ray_context(
-        settings.cluster,
-        num_parts=min(settings.cluster_parts, settings.clients_per_round),
-        cores_per_process=settings.cluster_cores,
-        part_timeout_s=settings.part_timeout,
-        **files,
-      )
-    except RuntimeError as error:
-      raise ValueError(f'--cluster={settings.cluster}: {error}') from error
-    ray_cluster.say_if_killed(
-      'error: The run was killed, or lost a process of its Ray cluster: start '
-      'again to continue.'
-    )
+    _install_cluster(settings, store_path, client_state_folder)
   for port in worker_context.ports():
     print(
       "TFF's worker listens on all network interfaces, without a password "
       f'(port {port}): keep this machine behind a firewall.',
       flush=True,
     )
+
+
+def _install_cluster(settings, store_path, client_state_folder) -> None:
+  has_states = client_state_folder is not None
+  if settings.shared_disk:
+    probes = [_write_probe(client_state_folder)] if has_states else []
+    files = {'needed_files': [store_path, *probes]}
+  else:
+    files = {'sent_files': [store_path]}
+    if has_states:
+      files['travelling_folders'] = functools.partial(
+        _state_folders, client_state_folder, settings.seed
+      )
+  try:
+    ray_context.install_ray_context(
+      settings.cluster,
+      num_parts=min(settings.cluster_parts, settings.clients_per_round),
+      cores_per_process=settings.cluster_cores,
+      part_timeout_s=settings.part_timeout,
+      **files,
+    )
+  except RuntimeError as error:
+    raise ValueError(f'--cluster={settings.cluster}: {error}') from error
+  ray_cluster.say_if_killed(
+    'error: The run was killed, or lost a process of its Ray cluster: start '
+    'again to continue.'
+  )
+
+
+def _write_probe(states: str) -> str:
+  """Writes a file that shows whether a worker sees the folder of the states.
+
+  The clients of a worker that does not see it would begin anew in every round.
+  """
+  path = os.path.join(states, 'shared_by_all_workers')
+  os.makedirs(states, exist_ok=True)
+  with open(path, 'wb') as file:
+    file.write(b'1')
+  return path
+
+
+def _state_folders(
+  states: str, seed: int, own: Mapping[int, Sequence[np.ndarray]]
+) -> list[str]:
+  """Returns the folders of states that travel with a part of a round.
+
+  `own` are the keys of the part's clients, by the index of the argument.
+  """
+  (keys,) = own.values()
+  return [client_state.folder_of(states, seed, int(key[0])) for key in keys]

@@ -1,12 +1,16 @@
-"""What a person sees while a run goes on: a bar, or lines when piped."""
+"""Shows how a run goes on: a bar or lines for a person, and TensorBoard."""
 
+import asyncio
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent import futures
 
+import tensorflow_federated as tff
 import tqdm
 
-from experiments.measuring import pseudo_label_watch
+from experiments.measuring import pseudo_labels
 
 
 class Progress:
@@ -18,12 +22,9 @@ class Progress:
     total_rounds: int,
     phases: Sequence[tuple[str, int]] = (),
   ):
-    """Starts the display.
+    """Starts the display of a run that goes on after `first_round`.
 
-    Args:
-      first_round: Rounds done before.
-      total_rounds: Rounds of the whole run.
-      phases: What the first rounds are for, and how many they are.
+    `phases` says what the first rounds are for, and how many they are.
     """
     self._total = total_rounds
     self._phases = phases
@@ -38,17 +39,12 @@ class Progress:
     self._first = first_round + 1
 
   def update(self, rounds_done: int, metrics: dict[str, object]) -> None:
-    """Shows a finished round.
-
-    Args:
-      rounds_done: Number of rounds done.
-      metrics: The row of metrics.csv; `accuracy` is there after an evaluation.
-    """
+    """Shows a finished round by its row of metrics.csv."""
     for name in ('train_loss', 'server_loss', 'mask_rate', 'accuracy'):
       value = metrics.get(name)
       if value is not None and value == value:
         self._shown[name] = f'{value:.4f}'
-    if words := pseudo_label_watch.in_words(metrics):
+    if words := pseudo_labels.in_words(metrics):
       self._shown['pseudo-labels'] = words
     if self._bar is not None:
       self._bar.set_postfix(self._shown, refresh=False)
@@ -77,3 +73,17 @@ class Progress:
   def _is_first_of_a_phase(self, rounds_done: int) -> bool:
     ends = {rounds for _, rounds in self._phases}
     return rounds_done == self._first or rounds_done - 1 in ends
+
+
+class TensorBoardLog:
+  """Writes the numbers of each round as TensorBoard events."""
+
+  def __init__(self, folder: str | os.PathLike):
+    self._manager = tff.program.TensorBoardReleaseManager(folder)
+
+  def write(self, round_number: int, metrics: Mapping[str, object]) -> None:
+    """Writes the numbers of a round, and leaves out strings."""
+    release = self._manager.release(metrics, round_number)
+    # In a thread of its own, for that of a notebook has a loop that runs.
+    with futures.ThreadPoolExecutor(max_workers=1) as thread:
+      thread.submit(asyncio.run, release).result()

@@ -6,6 +6,7 @@ full would end without an error. Here, the row and the checkpoint of each round
 are on the disk before the next round begins.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from experiments.measuring.finished_round import (
+from experiments.measuring.evaluation import (
   FinishedRound,
   Measurement,
   MeasurementBefore,
 )
 from experiments.running import signals
-from experiments.running.cohorts import Cohorts
+from experiments.running.participants import Cohorts
 from experiments.running.run_checkpoints import RunCheckpoints
 from tff_ssl import shares
 from tff_ssl.simulation.client_faults import Cohort
@@ -49,6 +50,26 @@ class _Trained(NamedTuple):
   row: dict[str, object]
 
 
+class _Lost(NamedTuple):
+  """How many invited clients do not complete a round; `None` where unknown."""
+
+  dropped: int
+  non_finite: int | None = None
+  invalid: int | None = None
+
+  @property
+  def total(self) -> int:
+    return sum(count or 0 for count in self)
+
+  def __str__(self) -> str:
+    reasons = ('dropped out', 'not finite', 'invalid')
+    return ', '.join(
+      f'{count} {reason}'
+      for count, reason in zip(self, reasons, strict=True)
+      if count is not None
+    )
+
+
 class RoundLoop:
   """Trains a process round by round, and records each round."""
 
@@ -69,14 +90,13 @@ class RoundLoop:
       process: Learning process over client keys.
       cohorts: Draws the clients of a round.
       checkpoints: Saves the checkpoints, and knows when clients pause.
-      total_rounds: Rounds of the whole run.
-      rounds_per_checkpoint: Rounds between checkpoints.
+      total_rounds: The setting.
+      rounds_per_checkpoint: The setting.
       read_weights: From the state to the `ModelWeights` that are evaluated; by
         default the process's `get_model_weights`.
       min_completion: Share of the invited clients that must complete a round:
         report, with finite values and a group that exists. With fewer of them
-        the round is given up: the state stays as it was, and other clients are
-        drawn.
+        the state stays as it was, and other clients are drawn.
     """
     self._process = process
     self._cohorts = cohorts
@@ -118,10 +138,6 @@ class RoundLoop:
 
     Returns:
       The state after the last round done.
-
-    Raises:
-      StalledError: If no update was finite in several rounds in a row.
-      GivenUpError: If too few clients completed a round, in all attempts.
     """
     for round_num in range(first_round, self._total_rounds):
       if stop.requested:
@@ -156,49 +172,52 @@ class RoundLoop:
     """Trains a round, with other clients where too few complete it."""
     paused = self._checkpoints.rewinds.is_paused(round_num + 1)
     seconds = 0.0
-    for attempt in range(_MAX_ATTEMPTS):
+    for attempt in itertools.count():
       cohort = self._cohorts.draw(
         round_num,
         attempt,
         paused=paused,
         participation=self._checkpoints.participation,
       )
-      lost = {'dropped out': len(cohort.dropped)}
-      if self._is_too_few(cohort, lost):
-        continue  # Whatever the others would report.
-      self._participants.update(int(key[0]) for key in cohort.keys)
-      measured = {}
-      with stop.droppable():
-        for measure in before:
-          measured.update(measure(round_num, state, cohort.keys, attempt))
-        started = time.monotonic()
-        output = self._process.next(state, cohort.keys)
-        seconds += time.monotonic() - started
-      row = flatten(output.metrics)
-      lost['not finite'] = row.get('clients_non_finite', 0)
-      lost['invalid'] = row.get('clients_invalid', 0)
-      if self._is_too_few(cohort, lost):
+      lost = _Lost(len(cohort.dropped))
+      # If too many drop out, it does not matter what the others would report.
+      if not self._is_too_few(cohort, lost):
+        self._participants.update(int(key[0]) for key in cohort.keys)
+        measured = {}
+        with stop.droppable():
+          for measure in before:
+            measured.update(measure(round_num, state, cohort.keys, attempt))
+          started = time.monotonic()
+          output = self._process.next(state, cohort.keys)
+          seconds += time.monotonic() - started
+        row = flatten(output.metrics)
+        lost = _Lost(
+          lost.dropped,
+          row.get('clients_non_finite', 0),
+          row.get('clients_invalid', 0),
+        )
+        if not self._is_too_few(cohort, lost):
+          row |= {
+            **self._cohorts.counts(cohort),
+            **({'attempts': attempt + 1} if attempt else {}),
+            'seconds': seconds,
+            **_memory(),
+            **measured,
+          }
+          return _Trained(output.state, cohort, row)
         self._check_moves(row)
-        continue
-      row |= {
-        **self._cohorts.counts(cohort),
-        **({'attempts': attempt + 1} if attempt else {}),
-        'seconds': seconds,
-        **_memory(),
-        **measured,
-      }
-      return _Trained(output.state, cohort, row)
-    reasons = ', '.join(f'{count} {why}' for why, count in lost.items())
-    raise GivenUpError(
-      f'Round {round_num + 1} was given up {_MAX_ATTEMPTS} times: of '
-      f'{len(cohort.invited)} clients, too few completed it ({reasons} in the '
-      f'last attempt) for --min_completion={float(self._min_completion):g}: '
-      'lower it, or find out what keeps clients from completing.'
-    )
+      if attempt + 1 == _MAX_ATTEMPTS:
+        raise GivenUpError(
+          f'Round {round_num + 1} was given up {_MAX_ATTEMPTS} times: of '
+          f'{len(cohort.invited)} clients, too few completed it ({lost} in the '
+          'last attempt) for '
+          f'--min_completion={float(self._min_completion):g}: lower it, or '
+          'find out what keeps clients from completing.'
+        )
 
-  def _is_too_few(self, cohort: Cohort, lost: dict[str, int]) -> bool:
+  def _is_too_few(self, cohort: Cohort, lost: _Lost) -> bool:
     invited = len(cohort.invited)
-    return invited - sum(lost.values()) < self._min_completion * invited
+    return invited - lost.total < self._min_completion * invited
 
   def _check_moves(self, row):
     column = _stalls(row)
@@ -225,9 +244,6 @@ def flatten(metrics) -> dict[str, object]:
 
   The `loss` and `accuracy` of client training get the prefix `train_`. Its
   other metrics keep their names. An undefined value (0/0) is left out.
-
-  Args:
-    metrics: From the output of `process.next`.
   """
   row = {}
   for name, value in metrics['client_work']['train'].items():

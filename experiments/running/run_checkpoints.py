@@ -1,21 +1,84 @@
-"""The checkpoints of a run: the process's state and all that belongs to it."""
+"""The checkpoints of a run: the process's state and all that belongs to it.
 
+With `--on_collapse=rewind`, a run that collapses in round n goes back to the
+checkpoint of the last round that was found sound, r. Rounds r + 1 to n are
+repeated without clients: the server alone trains. From round n + 1 on, clients
+take part again. So a run never goes back behind a round in which it went back
+before, and it ends.
+
+Each checkpoint holds the list of these pauses, so that a run that is stopped or
+killed goes on as one that was not: where the process ends between going back
+and the next checkpoint, the rounds that were dropped are trained, collapse and
+are dropped once more.
+"""
+
+import dataclasses
 import json
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.artifacts import checkpoints, metric_log
-from experiments.measuring.finished_round import FinishedRound
-from experiments.running import classifiers
-from experiments.running import participation as participation_lib
-from experiments.running import rewinds as rewinds_lib
+from experiments.artifacts import checkpoints, csv_files
+from experiments.measuring.evaluation import FinishedRound
+from experiments.running import classifiers, participants
 from experiments.running.client_state_files import ClientStateFiles
 
+# Beside the state in a checkpoint.
+_REWINDS = 'rewinds.json'
 _TABLES = 'tables.json'
 
 
+@dataclasses.dataclass
+class Rewinds:
+  """When clients pause, and where a collapse leads back to.
+
+  Attributes:
+    pauses: Of each time that the run went back, the sound round r and the round
+      n of the collapse. Clients pause in the rounds after r up to n.
+    sound_round: The newest round whose pseudo-labels were found sound; 0 at the
+      start; `None` where the run has not noted any.
+  """
+
+  pauses: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+  sound_round: int | None = 0
+
+  @classmethod
+  def unpack(cls, content: bytes | None) -> 'Rewinds':
+    """Returns what a checkpoint says, which may hold no such file."""
+    if content is None:
+      return cls(sound_round=None)
+    values = json.loads(content)
+    return cls(
+      [tuple(pause) for pause in values['pauses']], values['sound_round']
+    )
+
+  def pack(self) -> bytes:
+    """Returns the content of the file beside a checkpoint's state."""
+    return json.dumps(dataclasses.asdict(self)).encode()
+
+  def is_paused(self, round_number: int) -> bool:
+    """Returns whether clients pause in a round, 1 for the first."""
+    return any(r < round_number <= n for r, n in self.pauses)
+
+  def note(self, round_number: int, row: dict[str, object]) -> None:
+    """Notes whether a finished round is sound, where its row says so."""
+    if row.get('is_collapsing') == 0:
+      self.sound_round = round_number
+
+  def go_back(self, round_number: int) -> int:
+    """Notes a collapse in a round, and returns the round to go back to."""
+    self.pauses.append((self.sound_round, round_number))
+    return self.sound_round
+
+
 class RunCheckpoints:
-  """Saves and restores state, classifier and the clients' states together."""
+  """Saves and restores state, classifier and the clients' states together.
+
+  Attributes:
+    rewinds: When clients pause, as of the newest checkpoint.
+    participation: Who has taken part.
+    digests: What `MetricLog.digests` gave for the checkpoint that was loaded.
+    log: The run's metrics, whose digests a checkpoint keeps.
+  """
 
   def __init__(
     self,
@@ -36,53 +99,38 @@ class RunCheckpoints:
         last round that was found sound is kept, for `go_back`. With 'rewind' a
         round that collapses has none: a run that ends before it has gone back
         repeats that round, and goes back then.
-
-    Attributes:
-      rewinds: When clients pause, as of the newest checkpoint.
-      participation: Who has taken part.
-      digests: Of the tables of the run, as `MetricLog.digests` gives them, of
-        the checkpoint that was loaded.
-      log: The run's metrics, whose digests a checkpoint keeps.
     """
     self._manager = manager
     self._client_states = client_states
     self._classifier = classifier
     self._keeps_sound = on_collapse in ('stop', 'rewind')
     self._leaves_collapsed = on_collapse == 'rewind'
-    self.rewinds = rewinds_lib.Rewinds()
-    self.participation = participation_lib.Participation()
+    self.rewinds = Rewinds()
+    self.participation = participants.Participation()
     self.digests: dict[str, str] = {}
-    self.log: metric_log.MetricLog | None = None
+    self.log: csv_files.MetricLog | None = None
 
   def load_latest(self) -> tuple[int, Any] | None:
-    """Returns the rounds done and the state of the newest sound checkpoint.
-
-    Raises:
-      CheckpointError: As in `CheckpointManager.load_latest`.
-    """
+    """Returns the rounds done and the state of the newest sound checkpoint."""
     states = self._client_states
     loaded = self._manager.load_latest(
       None if states is None else states.resume
     )
-    self.participation = participation_lib.Participation()
+    self.participation = participants.Participation()
     self.digests = {}
-    if loaded is not None:
-      self.participation = participation_lib.Participation.unpack(
-        self._manager.file_of_loaded(participation_lib.FILE)
-      )
-      self.rewinds = rewinds_lib.Rewinds.unpack(
-        self._manager.file_of_loaded(rewinds_lib.FILE)
-      )
-      self.digests = json.loads(self._manager.file_of_loaded(_TABLES) or '{}')
-      self._pin()
-    return loaded
+    if loaded is None:
+      return None
+    round_number, state, files = loaded
+    self.participation = participants.Participation.unpack(
+      files[participants.FILE]
+    )
+    self.rewinds = Rewinds.unpack(files.get(_REWINDS))
+    self.digests = json.loads(files.get(_TABLES, '{}'))
+    self._pin()
+    return round_number, state
 
   def finish_pruning(self) -> None:
-    """Deletes what a run that was killed while it pruned has left.
-
-    Raises:
-      CheckpointError: If something cannot be deleted.
-    """
+    """Deletes what a run that was killed while it pruned has left."""
     self._manager.prune()
     self._prune_states(None)
 
@@ -95,16 +143,7 @@ class RunCheckpoints:
   ) -> tuple[int, Any]:
     """Goes back to the last sound round; clients pause until after this one.
 
-    Args:
-      collapsed: The round of the collapse.
-      initial_state: The state before the first round.
-
-    Returns:
-      Rounds done, and the state after them.
-
-    Raises:
-      CheckpointError: If there is no sound round to go back to, or the
-        checkpoints cannot be read or written.
+    Returns the rounds done, and the state after them.
     """
     rewinds = self.rewinds
     if rewinds.sound_round is None:
@@ -128,11 +167,7 @@ class RunCheckpoints:
     return number, state
 
   def must_keep(self, finished: FinishedRound) -> bool:
-    """Returns whether a round gets a checkpoint whatever the intervals are.
-
-    Args:
-      finished: The round, with its metrics.
-    """
+    """Returns whether a round gets a checkpoint whatever the intervals are."""
     is_collapsing = finished.row.get('is_collapsing')
     return bool(is_collapsing) or (
       self._keeps_sound and is_collapsing is not None
@@ -142,22 +177,15 @@ class RunCheckpoints:
     if self._keeps_sound:
       self._manager.pin(self.rewinds.sound_round)
 
-  def save(self, finished: FinishedRound, participants: Iterable[int]) -> None:
+  def save(self, finished: FinishedRound, participating: Iterable[int]) -> None:
     """Saves a checkpoint, then deletes files that no checkpoint needs.
 
+    `participating` are all clients that took part since the checkpoint before.
     With `on_collapse='rewind'`, a round that collapses is not saved.
-
-    Args:
-      finished: The last round.
-      participants: All clients that took part since the checkpoint before.
-
-    Raises:
-      CheckpointError: If it cannot be written.
     """
     if self._leaves_collapsed and finished.row.get('is_collapsing'):
       return
-    more = {}
-    files = {participation_lib.FILE: self.participation.pack()}
+    files = {participants.FILE: self.participation.pack()}
     if self._classifier is not None:
       files[classifiers.FILE] = classifiers.pack(
         self._classifier, finished.weights
@@ -171,11 +199,15 @@ class RunCheckpoints:
       digests = self.log.digests(finished.number)
       files[_TABLES] = json.dumps(digests).encode()
     if self._keeps_sound or self.rewinds.pauses:
-      files[rewinds_lib.FILE] = self.rewinds.pack()
-    more['files'] = files
-    states = self._client_states
-    # On the disk before the checkpoint that names them.
-    if states is not None:
-      more['client_states'] = states.record(finished.number, participants)
-    self._manager.save(finished.number, finished.state, **more)
-    self._prune_states(participants)
+      files[_REWINDS] = self.rewinds.pack()
+    client_states = None
+    if self._client_states is not None:
+      # On the disk before the checkpoint that names them.
+      client_states = self._client_states.record(finished.number, participating)
+    self._manager.save(
+      finished.number,
+      finished.state,
+      client_states=client_states,
+      files=files,
+    )
+    self._prune_states(participating)

@@ -37,46 +37,29 @@ class SignalHandler:
 class GracefulStop(SignalHandler):
   """Turns the first SIGTERM or SIGINT into a request to stop.
 
-  The second one ends the process at once with exit code 128 + its number:
-
-    with GracefulStop() as stop:
-      for round_number in rounds:
-        if stop.requested:
-          break
-        with stop.droppable():
-          state = run_round(state)
-        save(state)
-    sys.exit(stop.exit_code)
+  The second one ends the process at once with exit code 128 + its number.
   """
 
   def __init__(self):
-    self._signal_number = None
+    # The first signal, if any.
+    self.signal_number: int | None = None
     self._is_droppable = False
 
   @property
   def requested(self) -> bool:
     """Whether a signal has come."""
-    return self._signal_number is not None
-
-  @property
-  def signal_number(self) -> int | None:
-    """The first signal, if any."""
-    return self._signal_number
+    return self.signal_number is not None
 
   @property
   def exit_code(self) -> int:
     """143 after SIGTERM, 130 after SIGINT, 0 without either."""
-    return 128 + self._signal_number if self.requested else 0
+    return 128 + self.signal_number if self.requested else 0
 
   @contextlib.contextmanager
   def droppable(self):
     """Marks work that a stopped run may drop, since a resumed run repeats it.
 
-    Yields:
-      Nothing.
-
-    Raises:
-      RoundDropped: When the first signal comes inside.
+    The first signal inside raises `RoundDropped`.
     """
     self._is_droppable = True
     try:
@@ -89,7 +72,7 @@ class GracefulStop(SignalHandler):
     if self.requested:
       # Without a clean-up that could block: all that is saved is on the disk.
       os._exit(128 + signal_number)
-    self._signal_number = signal_number
+    self.signal_number = signal_number
     # Not `print`: the signal may come in the middle of another print.
     name = signal.Signals(signal_number).name
     os.write(2, f'{name}: stopping; send it again to end at once.\n'.encode())

@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.artifacts import confusion, curves, results
+from experiments.artifacts import pictures, results, run_folder
 from experiments.config import parts_of_run
 from experiments.measuring import (
-  class_figures,
   client_evaluation,
   evaluation,
   proxy_evaluation,
@@ -28,29 +27,51 @@ _OF_LABELS = (
 
 def write(
   settings,
-  folder,
+  folder: run_folder.RunFolder,
   weights,
-  facts,
-  by_class: class_figures.ClassFigures,
+  facts: Mapping[str, Any],
+  by_class: evaluation.ClassFigures,
 ) -> list[str]:
   """Writes curves, confusion matrix and summary.json of a finished run.
 
-  Args:
-    settings: From `experiments.config.settings.make`.
-    folder: The `RunFolder`, which holds its metrics.
-    weights: The `ModelWeights` at the end.
-    facts: What the summary says of data and messages.
-    by_class: Of the test split, by these weights.
-
-  Returns:
-    What is printed of the result.
+  `weights` are the `ModelWeights` at the end, `facts` what the summary says of
+  data and messages. Returns what is printed of the result.
   """
-  table = pd.read_csv(folder.metrics)
+  metrics_csv = folder.path / run_folder.METRICS
+  found = _summarize(
+    pd.read_csv(metrics_csv), settings, weights, facts, by_class
+  )
+  title = f'{settings.process} on {settings.dataset}, seed {settings.seed}'
+  pictures.write_confusion(by_class.confusion(), folder.path, title)
+  pictures.draw_curves(
+    metrics_csv,
+    folder.path / 'curves.png',
+    title,
+    parts_of_run.phases_of(settings.used),
+  )
+  # Last: a folder with a summary is taken for that of a finished run.
+  results.write(folder, found)
+  return [
+    f'Final test accuracy {found["accuracy"]:.4f} after '
+    f'{found["rounds"]} rounds (best {found["best_accuracy"]:.4f}, '
+    f'{facts["test_examples"]} test examples), in {found["seconds"]:.0f} s.',
+    *_privacy_spent(found),
+    *_bounds_beside(folder.path, found),
+    f'Results are in {folder.path}',
+  ]
+
+
+def _summarize(
+  table: pd.DataFrame, settings, weights, facts, by_class
+) -> dict[str, Any]:
+  """Returns what summary.json says; `table` is metrics.csv."""
   # Before, the classifier does not train.
   pretraining = settings.pretraining_rounds or 0
   accuracy = table.loc[table['round'] > pretraining, 'accuracy'].dropna()
   half = table.loc[accuracy.index[accuracy >= 0.5], 'round'] - pretraining
-  summary = {
+  seconds = table['seconds'].median()
+  clients = settings.clients_per_round
+  return {
     'process': settings.process,
     'dataset': settings.dataset,
     'data': facts['data'],
@@ -58,7 +79,7 @@ def write(
     'norm': settings.norm,
     'seed': settings.seed,
     'rounds': int(table['round'].iloc[-1]),
-    'clients_per_round': settings.clients_per_round,
+    'clients_per_round': clients,
     'accuracy': accuracy.iloc[-1],
     'best_accuracy': accuracy.max(),
     **by_class.summary(),
@@ -66,12 +87,8 @@ def write(
     'test_loss': evaluation.last_test_loss(table),
     'weights_sha256': evaluation.weights_sha256(weights),
     'seconds': table['seconds'].sum(),
-    'seconds_per_round': table['seconds'].median(),
-    'seconds_per_client': (
-      table['seconds'].median() / settings.clients_per_round
-      if settings.clients_per_round
-      else None
-    ),
+    'seconds_per_round': seconds,
+    'seconds_per_client': seconds / clients if clients else None,
     **_passes(table),
     **facts,
     **evaluation.validation_figures(table, pretraining),
@@ -79,24 +96,6 @@ def write(
     **proxy_evaluation.loss_figures(table, pretraining),
     'flags': settings.used,
   }
-  title = f'{settings.process} on {settings.dataset}, seed {settings.seed}'
-  confusion.write(by_class.confusion(), folder.path, title)
-  curves.plot(
-    folder.metrics,
-    folder.path / 'curves.png',
-    title,
-    parts_of_run.phases_of(settings.used),
-  )
-  # Last: a folder with a summary is taken for that of a finished run.
-  folder.write_summary(results.sealed(summary, folder.path))
-  return [
-    f'Final test accuracy {summary["accuracy"]:.4f} after '
-    f'{summary["rounds"]} rounds (best {summary["best_accuracy"]:.4f}, '
-    f'{facts["test_examples"]} test examples), in {summary["seconds"]:.0f} s.',
-    *_privacy_spent(summary),
-    *_bounds_beside(folder.path, summary),
-    f'Results are in {folder.path}',
-  ]
 
 
 def _privacy_spent(summary: Mapping[str, Any]) -> list[str]:
@@ -123,13 +122,11 @@ def _data_of(folder: pathlib.Path) -> list:
 def _bounds_beside(path: pathlib.Path, summary: Mapping[str, Any]) -> list[str]:
   """Returns the results of bounds whose finished runs are in folders beside.
 
-  Args:
-    path: The folder of the run.
-    summary: Its own; a bound is of the same data, clients, network and seed.
+  A bound is of the same data, clients, network and seed as the run's summary.
   """
   lines = []
   labels = summary.get('server_examples')
-  for file in sorted(path.absolute().parent.glob('*/summary.json')):
+  for file in sorted(path.absolute().parent.glob(f'*/{run_folder.SUMMARY}')):
     try:
       other = json.loads(file.read_text())
       spec = PROCESSES.get(other['process'])

@@ -3,52 +3,39 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
 from experiments.artifacts import (
   checkpoints,
-  metric_log,
-  places,
+  csv_files,
+  opening,
   run_folder,
+  versions,
 )
 from experiments.config import parts_of_run
 from experiments.config import settings as settings_lib
 from experiments.measuring import (
-  class_figures,
   client_evaluation,
   evaluation,
-  proxy_evaluation,
-  pseudo_label_counts,
-  pseudo_label_watch,
-  pseudo_labels_by_class,
+  pseudo_labels,
 )
-from experiments.measuring.finished_round import (
-  Measurement,
-  MeasurementBefore,
-)
-from experiments.preparing import (
-  building,
-  description,
-  private_noise,
-  taking_part,
-)
+from experiments.preparing import building, description, taking_part
 from experiments.preparing import data as data_lib
 from experiments.running import (
   classifiers,
   client_state_files,
-  cohorts,
-  diversity,
   execution_context,
-  privacy_loss,
+  measurements,
+  participants,
+  progress,
   round_loop,
   run_checkpoints,
   signals,
   summary,
 )
-from experiments.running import progress as progress_lib
-from tff_ssl import objectives, saved_process
+from tff_ssl import saved_process
 from tff_ssl.simulation import client_sampling, errors
 
 
@@ -64,121 +51,56 @@ def run(
 ) -> None:
   """Trains a run, or resumes it where its folder holds a part of it.
 
-  Args:
-    opened: The run.
-    folder: Its run folder, from `experiments.artifacts.places.opened`.
-    recipe_facts: What its summary says of its recipe.
-    stop: Asks to stop; the folder then has no summary yet.
-
-  Raises:
-    ValueError, TypeError, RunFolderError: If it cannot be run as asked; nothing
-      was trained.
-    RuntimeError, OSError: If it failed on its way.
+  Errors before round 1 are `ValueError`, `TypeError` or `RunFolderError`, later
+  ones `RuntimeError` or `OSError`. A run that is asked to stop has no summary
+  yet, which else says `recipe_facts`, too.
   """
-  settings, data, process = opened.settings, opened.data, opened.process
-  owners = _find_owners(opened)
-  _install_context(opened)
-  state = process.initialize()
+  settings = opened.settings
+  owners = client_evaluation.find_owners(opened.data, settings)
+  execution_context.install(
+    settings,
+    store_path=opened.data.store.path,
+    client_state_folder=_client_state_folder(opened),
+  )
+  state = opened.process.initialize()
   folder.require_free_space(_bytes_needed(opened, state))
   saved = _open_checkpoints(opened, folder, state)
   first_round, state = saved.load_latest() or (0, state)
-  places.check_rounds_left(settings, first_round)
-  _show(description.lines_of_data(data))
+  opening.check_rounds_left(settings, first_round)
+  _show(description.lines_of_data(opened.data))
   _show(description.lines_of_cohort(settings))
   _show(description.lines_of_warmup(settings))
   if owners is not None:
     _show([client_evaluation.describe(owners)])
-  evaluator = evaluation.Evaluator(opened.model, opened.views, data.source.test)
-  watch = _build_watch(opened)
-  labels_by_class = _build_pseudo_label_counts(opened)
-  further = _further_measurements(opened, folder, watch)
-  if labels_by_class is not None:
-    further.append(labels_by_class)
-  before = _measurements_before(opened)
-  loss = _privacy_loss(opened, folder, first_round)
-  if loss is not None:
-    before.append(loss.begin)
-    further.append(loss.measure)
+  measured = measurements.build(opened, folder, first_round, owners)
   # Nothing is refused from here on.
   folder.write_flags(settings.used)
   folder.keep()
   saved.finish_pruning()
   # Of fewer rounds, or of the same: what it says of the files ends here.
-  folder.summary.unlink(missing_ok=True)
-  if note := folder.write_versions(first_round):
+  (folder.path / run_folder.SUMMARY).unlink(missing_ok=True)
+  if note := versions.write(folder, first_round):
     _show([note])
-  data_lib.write_records(data, folder)
+  data_lib.write_records(opened.data, folder)
   with _failures_of_a_run():
-    while True:
-      with _opened_logs(
-        settings, folder, first_round, evaluator, owners, labels_by_class, saved
-      ) as (test, logs, progress):
-        try:
-          state = _build_loop(opened, saved).run(
-            state,
-            first_round,
-            stop=stop,
-            measurements=[test, *further],
-            before=before,
-            checks=[] if watch is None else [watch.check],
-            logs=logs,
-            show=progress.update,
-          )
-          break
-        except pseudo_label_watch.CollapseError as collapse:
-          if settings.on_collapse != 'rewind':
-            raise
-          collapsed = collapse.finished
-      first_round, state = saved.go_back(collapsed, process.initialize())
-      _show(
-        [
-          f'Round {collapsed.number} collapses: back to round {first_round}, '
-          f'and clients pause up to round {collapsed.number} '
-          '(--on_collapse=rewind).'
-        ]
-      )
+    state = _train(opened, folder, saved, measured, first_round, state, stop)
     if not stop.requested:
-      if settings.clients_per_round:
-        saved.participation.write(
-          folder.participation, data.partition.client_names
-        )
-      weights = process.get_model_weights(state)
-      facts = {
-        'data': data.source.title,
-        'partition_digest': data.partition.digest(),
-        **data.describe(),
-        **({} if owners is None else owners.describe()),
-        **recipe_facts,
-        'rewinds': saved.rewinds.pauses,
-        **description.communication(settings, process, weights),
-        **({} if loss is None else loss.facts()),
-      }
-      by_class = class_figures.ClassFigures(
-        evaluator.scores(weights),
-        data.source.test.labels,
-        data.source.class_names,
+      _show(
+        _write_results(opened, folder, saved, measured, recipe_facts, state)
       )
-      _show(summary.write(settings, folder, weights, facts, by_class))
   if stop.requested:
     print(
       'Stopped; continue with: python -m experiments.run '
-      f'--flagfile={folder.flags}',
+      f'--flagfile={folder.path / run_folder.FLAGS}',
       file=sys.stderr,
     )
 
 
 def try_out(opened: building.Run) -> None:
-  """Says what a run would do, without training.
-
-  Args:
-    opened: The run.
-
-  Raises:
-    ValueError, TypeError: If it cannot be run as asked.
-  """
+  """Says what a run would do, without training."""
   settings = opened.settings
-  _find_owners(opened)
-  _build_pseudo_label_counts(opened)
+  client_evaluation.find_owners(opened.data, settings)
+  measurements.pseudo_labels_by_class(opened)
   _show(['', 'Settings (--help says where each value comes from):'])
   _show(description.lines_of_settings(settings))
   _show(['', 'Data:', *description.lines_of_data(opened.data)])
@@ -190,198 +112,154 @@ def try_out(opened: building.Run) -> None:
 
 
 def export_form(opened: building.Run) -> None:
-  """Writes the process of a run for a platform, without training.
-
-  Args:
-    opened: The run.
-
-  Raises:
-    OSError: If the file cannot be written.
-  """
+  """Writes the process of a run for a platform, without training."""
   file = opened.settings.export_form
   saved_process.save_process(opened.over_data, file)
   _show([f'{file} holds the process; nothing was trained (--export_form).'])
 
 
-def _show(lines) -> None:
+def _show(lines: Iterable[str]) -> None:
   for line in lines:
     print(line, flush=True)
 
 
-def _find_owners(opened) -> client_evaluation.Owners | None:
-  """Returns the owners of the test examples if clients are evaluated."""
+def _client_state_folder(opened) -> str | None:
+  if not opened.spec.keeps_client_state:
+    return None
+  return run_folder.client_states(opened.settings.run_dir)
+
+
+def _bytes_needed(opened, state) -> int:
+  """Returns the bytes of checkpoints, client states and the other files."""
   settings = opened.settings
-  return client_evaluation.find_owners(
-    opened.data.source,
-    opened.data.partition,
-    rounds_per_client_evaluation=settings.rounds_per_client_evaluation,
-    seed=settings.seed,
-  )
+  # Two checkpoints are kept, maybe the last sound one, and one is being
+  # written. Each has the state and the classifier, which is no larger.
+  checkpoints_at_once = 3 if settings.on_collapse in (None, 'warn') else 4
+  needed = checkpoints_at_once * 2 * description.num_bytes(state) + 32 * 2**20
+  if opened.spec.keeps_client_state:
+    needed += client_state_files.bytes_needed(
+      state,
+      models_in_state=opened.spec.models_in_state,
+      num_clients=opened.data.partition.num_clients,
+      clients_per_round=settings.clients_per_round,
+      rounds_per_checkpoint=settings.rounds_per_checkpoint,
+    )
+  return needed
 
 
-def _install_context(opened) -> None:
-  settings, has_states = opened.settings, opened.spec.keeps_client_state
-  execution_context.install(
-    settings,
-    store_path=opened.data.store.path,
-    client_state_folder=(
-      run_folder.client_states(settings.run_dir) if has_states else None
-    ),
-  )
-
-
-def _open_checkpoints(opened, folder, initial_state):
-  """Returns the `RunCheckpoints` of a run."""
-  settings, data = opened.settings, opened.data
-  fixed = {
+def _open_checkpoints(
+  opened, folder, initial_state
+) -> run_checkpoints.RunCheckpoints:
+  settings = opened.settings
+  fingerprint = {
     name: value
     for name, value in settings.used.items()
     if name not in settings_lib.FREE
   }
-  states = None
-  if opened.spec.keeps_client_state:
-    states = client_state_files.ClientStateFiles(
-      run_folder.client_states(settings.run_dir), settings.seed
-    )
+  for name, digest in opened.data.digests().items():
+    fingerprint[name] = f'{run_folder.SHA256}{digest}'
+  # With --target_epsilon it follows from the rounds.
+  if settings.noise_multiplier:
+    fingerprint['noise_multiplier'] = settings.noise_multiplier
+  states = _client_state_folder(opened)
   return run_checkpoints.RunCheckpoints(
     checkpoints.CheckpointManager(
-      folder.checkpoints,
-      initial_state,
-      fingerprint={
-        **fixed,
-        **{
-          name: f'{run_folder.SHA256}{digest}'
-          for name, digest in data.digests().items()
-        },
-        # With --target_epsilon it follows from the rounds.
-        **(
-          {'noise_multiplier': settings.noise_multiplier}
-          if settings.noise_multiplier
-          else {}
-        ),
-      },
+      folder.path / run_folder.CHECKPOINTS, initial_state, fingerprint
     ),
-    client_states=states,
-    classifier=classifiers.describe(
-      opened.views,
-      data,
-      model=settings.model,
-      norm=settings.norm,
-      precision=settings.precision,
-      pretraining_rounds=settings.pretraining_rounds,
+    client_states=(
+      None
+      if states is None
+      else client_state_files.ClientStateFiles(states, settings.seed)
     ),
+    classifier=classifiers.describe(opened),
     on_collapse=settings.on_collapse or 'warn',
   )
 
 
-def _privacy_loss(
-  opened, folder, first_round
-) -> privacy_loss.PrivacyLoss | None:
-  """Returns what counts the privacy spent; `None` without noise."""
-  settings = opened.settings
-  account = private_noise.account(settings, opened.data.partition.num_clients)
-  if account is None:
-    return None
-  return privacy_loss.PrivacyLoss(
-    account,
-    folder.path,
-    rounds_done=first_round,
-    first_round=private_noise.first_private_round(settings),
-    target_epsilon=settings.target_epsilon,
-  )
-
-
-def _build_watch(opened) -> pseudo_label_watch.PseudoLabelWatch | None:
-  """Returns what watches the pseudo-labels, where there are any."""
-  settings = opened.settings
-  return pseudo_label_watch.build(
-    opened.model,
-    opened.views,
-    opened.data,
-    has_server_training=opened.spec.has_server_training,
-    select=pseudo_label_counts.selection_of(settings),
-    seed=settings.seed,
-    on_collapse=settings.on_collapse,
-  )
-
-
-def _build_pseudo_label_counts(
-  opened,
-) -> pseudo_labels_by_class.PseudoLabelsByClass | None:
-  """Returns what counts pseudo-labels by class, where that is asked for."""
-  settings, data = opened.settings, opened.data
-  if not settings.pseudo_label_examples:
-    return None
-  return pseudo_labels_by_class.PseudoLabelsByClass(
-    opened.model,
-    opened.views,
-    pseudo_labels_by_class.draw(
-      data, settings.pseudo_label_examples, settings.seed
-    ),
-    data.source.class_names,
-    select=pseudo_label_counts.selection_of(settings),
-    seed=settings.seed,
-  )
-
-
-def _further_measurements(opened, folder, watch) -> list[Measurement]:
-  """Returns what is measured after the test split, in this order."""
-  settings, data = opened.settings, opened.data
-  model, views = opened.model, opened.views
-  further = []
-  if data.source.validation is not None:
-    further.append(
-      evaluation.ValidationMeasurement(model, views, data.source.validation)
+def _train(opened, folder, saved, measured, first_round, state, stop):
+  """Trains to the last round, and goes back where a run collapses."""
+  while True:
+    with _opened_logs(opened, folder, saved, measured, first_round) as (
+      test,
+      logs,
+      shown,
+    ):
+      try:
+        return _build_loop(opened, saved).run(
+          state,
+          first_round,
+          stop=stop,
+          measurements=[test, *measured.after],
+          before=measured.before,
+          checks=measured.checks,
+          logs=logs,
+          show=shown.update,
+        )
+      except pseudo_labels.CollapseError as collapse:
+        if opened.settings.on_collapse != 'rewind':
+          raise
+        collapsed = collapse.finished
+    # With the logs closed: they are opened anew, without the rounds dropped.
+    first_round, state = saved.go_back(collapsed, opened.process.initialize())
+    _show(
+      [
+        f'Round {collapsed.number} collapses: back to round {first_round}, '
+        f'and clients pause up to round {collapsed.number} '
+        '(--on_collapse=rewind).'
+      ]
     )
-  if watch is not None:
-    further.append(watch)
-  if settings.proxy_task is not None:
-    task = objectives.PROXY_TASKS[settings.proxy_task]
-    further.append(
-      proxy_evaluation.ProxyObserver(
-        proxy_evaluation.ProxyTest(model, task, views, data.source.test),
-        folder.path,
-        title=f'{settings.process} on {settings.dataset}, seed {settings.seed}',
-        total_rounds=settings.total_rounds,
-        pretraining_rounds=settings.pretraining_rounds,
+
+
+@contextlib.contextmanager
+def _opened_logs(opened, folder, saved, measured, first_round):
+  """Opens what is written in each round.
+
+  Yields the `TestMeasurement`, the logs of rows and the `Progress`.
+  """
+  settings, path = opened.settings, folder.path
+  if first_round:
+    _show([f'Resuming after round {first_round}.'])
+  board = progress.TensorBoardLog(path / run_folder.TENSORBOARD)
+  shown = progress.Progress(
+    first_round, settings.total_rounds, parts_of_run.phases_of(settings.used)
+  )
+  with (
+    contextlib.closing(shown),
+    csv_files.MetricLog(
+      path / run_folder.METRICS, first_round + 1, saved.digests
+    ) as log,
+    log.beside(csv_files.ClientLog, measured.owners is not None) as clients,
+    log.beside(
+      csv_files.PseudoLabelLog, measured.by_class is not None
+    ) as classes,
+  ):
+    saved.log = log
+    if measured.by_class is not None:
+      measured.by_class.log = classes
+    evaluate_clients = None
+    if clients is not None:
+      evaluate_clients = functools.partial(
+        client_evaluation.evaluate,
+        measured.evaluator,
+        measured.owners,
+        clients,
       )
+    test = evaluation.TestMeasurement(
+      measured.evaluator,
+      total_rounds=settings.total_rounds,
+      rounds_per_evaluation=settings.rounds_per_evaluation,
+      evaluation_offset=settings.evaluation_offset,
+      evaluate_clients=evaluate_clients,
+      rounds_per_client_evaluation=settings.rounds_per_client_evaluation,
     )
-  if settings.gradient_diversity_clients:
-    further.append(
-      diversity.OfFixedClients(
-        _diversity_meter(opened),
-        num_clients=data.partition.num_clients,
-        clients_measured=settings.gradient_diversity_clients,
-        redeal=settings.start_model == 'slot',
-      )
-    )
-  return further
+    yield test, (log.append, board.write), shown
 
 
-def _measurements_before(opened) -> list[MeasurementBefore]:
-  """Returns what is measured before each round."""
-  if opened.settings.gradient_diversity_of != 'participants':
-    return []
-  return [diversity.OfParticipants(_diversity_meter(opened))]
-
-
-def _diversity_meter(opened) -> diversity.Meter:
-  settings = opened.settings
-  return diversity.Meter(
-    opened.over_data,
-    opened.data,
-    rounds_between=settings.rounds_per_gradient_diversity,
-    total_rounds=settings.total_rounds,
-    seed=settings.seed,
-  )
-
-
-def _build_loop(opened, saved):
-  """Returns the `RoundLoop` of a run."""
+def _build_loop(opened, saved) -> round_loop.RoundLoop:
   settings = opened.settings
   return round_loop.RoundLoop(
     opened.process,
-    cohorts=cohorts.Cohorts(
+    cohorts=participants.Cohorts(
       functools.partial(
         client_sampling.sample_keys,
         num_clients=opened.data.partition.num_clients,
@@ -400,6 +278,34 @@ def _build_loop(opened, saved):
     read_weights=opened.over_data.read_model_weights,
     min_completion=settings.min_completion or 0.0,
   )
+
+
+def _write_results(
+  opened, folder, saved, measured, recipe_facts, state
+) -> list[str]:
+  """Writes what a finished run says of itself; returns what is printed."""
+  settings, data = opened.settings, opened.data
+  if settings.clients_per_round:
+    saved.participation.write(
+      folder.path / run_folder.PARTICIPATION, data.partition.client_names
+    )
+  weights = opened.process.get_model_weights(state)
+  facts = {
+    'data': data.source.title,
+    'partition_digest': data.partition.digest(),
+    **data.describe(),
+    **({} if measured.owners is None else measured.owners.describe()),
+    **recipe_facts,
+    'rewinds': saved.rewinds.pauses,
+    **description.communication(settings, opened.process, weights),
+    **({} if measured.privacy is None else measured.privacy.facts()),
+  }
+  by_class = evaluation.ClassFigures(
+    measured.evaluator.scores(weights),
+    data.source.test.labels,
+    data.source.class_names,
+  )
+  return summary.write(settings, folder, weights, facts, by_class)
 
 
 @contextlib.contextmanager
@@ -423,64 +329,3 @@ def _failures_of_a_run() -> Iterator[None]:
     ) from error
   except signals.RoundDropped:
     pass
-
-
-@contextlib.contextmanager
-def _opened_logs(
-  settings, folder, first_round, evaluator, owners, labels_by_class, saved
-):
-  """Opens what is written in each round.
-
-  Yields:
-    The `TestMeasurement`, the logs of rows and the `Progress`.
-  """
-  if first_round:
-    print(f'Resuming after round {first_round}.', flush=True)
-  board = metric_log.TensorBoardLog(folder.tensorboard)
-  progress = progress_lib.Progress(
-    first_round,
-    settings.total_rounds,
-    parts_of_run.phases_of(settings.used),
-  )
-  try:
-    with (
-      metric_log.MetricLog(
-        folder.metrics, first_round + 1, saved.digests
-      ) as log,
-      client_evaluation.opened(
-        evaluator, owners, folder.clients, first_round + 1, log
-      ) as evaluate_clients,
-      pseudo_labels_by_class.opened(
-        labels_by_class, folder.pseudo_labels, first_round + 1, log
-      ),
-    ):
-      saved.log = log
-      test = evaluation.TestMeasurement(
-        evaluator,
-        total_rounds=settings.total_rounds,
-        rounds_per_evaluation=settings.rounds_per_evaluation,
-        evaluation_offset=settings.evaluation_offset,
-        evaluate_clients=evaluate_clients,
-        rounds_per_client_evaluation=settings.rounds_per_client_evaluation,
-      )
-      yield test, (log.append, board.write), progress
-  finally:
-    progress.close()
-
-
-def _bytes_needed(opened, state) -> int:
-  """Returns the bytes of checkpoints, client states and the other files."""
-  settings = opened.settings
-  # Two checkpoints are kept, maybe the last sound one, and one is being
-  # written. Each has the state and the classifier, which is no larger.
-  checkpoints_at_once = 3 if settings.on_collapse in (None, 'warn') else 4
-  needed = checkpoints_at_once * 2 * description.num_bytes(state) + 32 * 2**20
-  if opened.spec.keeps_client_state:
-    needed += client_state_files.bytes_needed(
-      state,
-      models_in_state=opened.spec.models_in_state,
-      num_clients=opened.data.partition.num_clients,
-      clients_per_round=settings.clients_per_round,
-      rounds_per_checkpoint=settings.rounds_per_checkpoint,
-    )
-  return needed

@@ -8,7 +8,7 @@ import pytest
 import run_folders
 
 from experiments import run
-from experiments.running import diversity
+from experiments.measuring import diversity
 
 FLAGS = (
   '--dataset=digits',

@@ -6,7 +6,7 @@ import run_folders
 
 from experiments import run
 from experiments.artifacts import checkpoints
-from experiments.running import rewinds, run_checkpoints
+from experiments.running import run_checkpoints
 
 pytestmark = pytest.mark.runs
 
@@ -84,7 +84,7 @@ def test_ended_while_it_goes_back(
     # Each start of a run loads, too.
     'loading': (run_checkpoints.RunCheckpoints, 'load_latest', 1),
     # The rewinds are packed for each checkpoint.
-    'noting': (rewinds.Rewinds, 'pack', None),
+    'noting': (run_checkpoints.Rewinds, 'pack', None),
   }[step]
   calls, whole = [], getattr(owner, name)
 

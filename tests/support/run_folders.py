@@ -6,7 +6,7 @@ import pathlib
 import pandas as pd
 
 from experiments import run
-from experiments.artifacts import results
+from experiments.artifacts import results, run_folder
 
 # Flags of a run of milliseconds a round.
 SMALL = (
@@ -61,7 +61,7 @@ def write(folder, metrics=None, **summary):
   # Of a summary that is changed here, all but its seal.
   summary.pop('sha256', None)
   sealed = results.sealed(summary, folder)
-  (folder / results.FILE).write_text(json.dumps(sealed))
+  (folder / run_folder.SUMMARY).write_text(json.dumps(sealed))
   return folder
 
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from experiments.artifacts import checkpoints, run_folder
+from experiments.artifacts import checkpoints, durable_files, run_folder
 
 FINGERPRINT = {'process': 'grouping', 'seed': 7, 'shape': (2, 3)}
 
@@ -85,7 +85,7 @@ def test_a_damaged_checkpoint_may_be_dropped_before_the_next_save(tmp_path):
 def assert_latest(folder, round_number, seed=None):
   """Asserts that the round is loaded, and its state is that of the seed."""
   loader = manager(folder)
-  found, state = loader.load_latest()
+  found, state, _ = loader.load_latest()
   assert found == round_number
   seed = round_number if seed is None else seed
   assert flat_bits(state) == flat_bits(make_state(seed))
@@ -101,7 +101,7 @@ def test_round_trip_is_bit_exact(tmp_path):
   state = make_state(5)
   state.weights['z'][0, 0] = np.uint32(0x7FC12345).view(np.float32)
   manager(tmp_path).save(12, state)
-  round_number, loaded = manager(tmp_path).load_latest()
+  round_number, loaded, _ = manager(tmp_path).load_latest()
   assert round_number == 12
   assert isinstance(loaded, State) and isinstance(loaded.optimizer, Pair)
   assert list(loaded.weights) == ['z', 'a', 'half']
@@ -114,7 +114,7 @@ def test_round_trip_of_tensors(tmp_path):
   state = {'w': tf.constant([[1.5, -2]]), 'b': tf.constant([1], tf.bfloat16)}
   manager = checkpoints.CheckpointManager(tmp_path, state, {})
   manager.save(1, state)
-  _, loaded = manager.load_latest()
+  _, loaded, _ = manager.load_latest()
   np.testing.assert_array_equal(loaded['w'], [[1.5, -2]])
   assert loaded['b'].dtype == tf.bfloat16.as_numpy_dtype
 
@@ -125,7 +125,7 @@ def test_it_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
 
   def recording_fsync(descriptor):
     name = pathlib.Path(os.readlink(f'/proc/self/fd/{descriptor}')).name
-    synced.append(name.removeprefix(run_folder.TEMPORARY_PREFIX))
+    synced.append(name.removeprefix(durable_files.TEMPORARY_PREFIX))
     fsync(descriptor)
 
   def recording_rename(path, target):
@@ -167,19 +167,17 @@ def test_later_ones_are_dropped_and_a_round_begins_again(tmp_path):
   for number in (1, 2, 3, 4):
     saver.save(number, make_state(number), files={'note': b'%d' % number})
   saver.drop_after(2)
-  round_number, loaded = saver.load_latest()
+  round_number, loaded, files = saver.load_latest()
   assert round_number == 2
   assert flat_bits(loaded) == flat_bits(make_state(2))
-  assert saver.file_of_loaded('note') == b'2'
-  assert saver.file_of_loaded('other') is None
+  assert files == {'note': b'2'}
   saver.save(2, make_state(2), files={'note': b'again'})
   saver.save(3, make_state(9))
   again = manager(tmp_path, keep=4)
-  assert flat_bits(again.load_latest()[1]) == flat_bits(make_state(9))
-  assert again.file_of_loaded('note') is None
+  _, loaded, files = again.load_latest()
+  assert flat_bits(loaded) == flat_bits(make_state(9)) and not files
   again.drop_after(2)
-  again.load_latest()
-  assert again.file_of_loaded('note') == b'again'
+  assert again.load_latest()[2] == {'note': b'again'}
   again.drop_after(0)
   assert again.load_latest() is None and not os.listdir(tmp_path)
 
@@ -246,7 +244,7 @@ def test_a_state_of_differential_privacy_names_its_mechanism(tmp_path):
   state = {'class_name': b'GaussianDpEvent', 'noise_multiplier': 0.5}
   manager = checkpoints.CheckpointManager(tmp_path, state, {})
   manager.save(1, state)
-  assert manager.load_latest() == (1, state)
+  assert manager.load_latest() == (1, state, {})
 
 
 @pytest.mark.parametrize('leaf', [None, 'text', object(), [2**70]])
@@ -289,7 +287,7 @@ def test_no_damage_gives_a_wrong_state(tmp_path, caplog):
     what = mutate(rng, *sorted(damaged.iterdir()))
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-      round_number, state = manager(damaged).load_latest()
+      round_number, state, _ = manager(damaged).load_latest()
     assert flat_bits(state) == expected[round_number], what
     if round_number == 1:
       fallbacks += 1
@@ -316,12 +314,11 @@ def test_none_sound_never_starts_afresh(tmp_path):
     manager(tmp_path).load_latest()
 
 
-def reseal(folder, change=lambda manifest: None):
+def reseal(folder):
   """Changes a manifest, whose own SHA-256 is right again."""
   manifest = json.loads((folder / 'manifest.json').read_text())
   del manifest['sha256']
   manifest['files']['state.npz'] = sha256(folder / 'state.npz')
-  change(manifest)
   text = json.dumps(manifest, indent=2, sort_keys=True)
   manifest['sha256'] = hashlib.sha256(text.encode()).hexdigest()
   (folder / 'manifest.json').write_text(json.dumps(manifest))
@@ -340,11 +337,6 @@ class Canary:
 def put_pickle(folder):
   canary = np.array([Canary(folder.parent.parent / 'canary')], object)
   np.savez(folder / 'state.npz', leaf_00000=canary)
-  reseal(folder)
-
-
-def put_other_arrays(folder):
-  np.savez(folder / 'state.npz', leaf_00000=np.zeros(3))
   reseal(folder)
 
 
@@ -372,36 +364,15 @@ def put_link(folder):
   folder.symlink_to(elsewhere)
 
 
-def put_without(name):
-  return lambda folder: reseal(folder, lambda manifest: manifest.pop(name))
-
-
-def put_value(**changes):
-  return lambda folder: reseal(
-    folder, lambda manifest: manifest.update(changes)
-  )
-
-
 @pytest.mark.parametrize(
   'put, fault',
   [
     (put_pickle, 'state.npz cannot be read'),
-    (put_other_arrays, 'state.npz holds other arrays'),
     (put_no_archive, 'state.npz cannot be read'),
     (put_deep_nesting, 'manifest cannot be read'),
     (put_nothing, 'No such file'),
     (put_file, 'Not a directory'),
     (put_link, 'No such file'),
-    *(
-      (put_without(name), f"manifest has no '{name}'")
-      for name in ('format', 'round', 'fingerprint', 'leaves', 'files')
-    ),
-    (put_value(files=['state.npz']), "no 'files'"),
-    (put_value(files={}), 'state.npz does not match'),
-    (put_value(leaves=3), "no 'leaves'"),
-    (put_value(leaves=[1, 2]), "odd 'leaves'"),
-    (put_value(leaves=[{}]), "odd 'leaves'"),
-    (put_value(client_states=[]), "table 'client_states'"),
   ],
 )
 def test_what_is_no_checkpoint_is_passed_over(tmp_path, caplog, put, fault):
@@ -458,7 +429,7 @@ def test_failure_at_every_system_call(tmp_path, failing_calls, error):
     assert finished == (len(calls) < fatal_call)
     # The next start goes on, with one of the two, and to the same end.
     again = manager(folder)
-    round_number, state = again.load_latest()
+    round_number, state, _ = again.load_latest()
     assert round_number in (2, 3)
     assert flat_bits(state) == flat_bits(make_state(round_number))
     again.save(3, make_state(3))
@@ -476,8 +447,3 @@ def test_read_only_folder_is_one_error(tmp_path):
     saver.save(2, make_state(2))
   tmp_path.chmod(0o700)
   assert manager(tmp_path).load_latest()[0] == 1
-
-
-def test_keep_must_be_positive(tmp_path):
-  with pytest.raises(ValueError, match='keep=0'):
-    manager(tmp_path, keep=0)

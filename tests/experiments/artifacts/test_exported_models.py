@@ -29,12 +29,6 @@ def test_it_says_what_the_saved_model_says(exported):
   np.testing.assert_array_equal(same.probabilities(images), found)
 
 
-def test_an_export_of_an_older_checkpoint_has_numbers(export_of):
-  run_dir = export_of(None)
-  assert not (run_dir / 'classifier' / 'classes.json').exists()
-  assert exported_models.load(run_dir).class_names == ('0', '1', '2')
-
-
 def write_names(names):
   return lambda folder: (folder / 'classes.json').write_text(json.dumps(names))
 
@@ -168,7 +162,6 @@ def _copy(exported, tmp_path, monkeypatch, shape=None):
     model = types.SimpleNamespace(
       signatures={'serving_default': served}, with_probabilities=None
     )
-    (folder / 'classes.json').unlink()
   monkeypatch.setattr(tf.saved_model, 'load', lambda folder: model)
   return folder
 

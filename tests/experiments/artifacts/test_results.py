@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments import report
-from experiments.artifacts import results
+from experiments.artifacts import results, run_folder
 from experiments.config.usage import UsageError
 
 FILES = {
@@ -40,7 +40,7 @@ def folder(tmp_path):
   for name, text in FILES.items():
     (path / name).write_text(text)
   sealed = results.sealed(SUMMARY, path)
-  (path / results.FILE).write_text(json.dumps(sealed, indent=2))
+  (path / run_folder.SUMMARY).write_text(json.dumps(sealed, indent=2))
   return path
 
 
@@ -69,7 +69,7 @@ def _mutants(content):
     yield 'a line less', b''.join(lines[:-1])
 
 
-@pytest.mark.parametrize('name', [*FILES, results.FILE])
+@pytest.mark.parametrize('name', [*FILES, run_folder.SUMMARY])
 def test_a_damaged_file_is_one_sentence(folder, name, tmp_path, capsys):
   content = (folder / name).read_bytes()
   page = tmp_path / 'page.html'
@@ -98,6 +98,6 @@ def test_a_damaged_file_is_one_sentence(folder, name, tmp_path, capsys):
   + ['{"process": "a", "seed": 0, "rounds": 2, "flags": {}}'],
 )
 def test_what_is_no_summary_is_refused(tmp_path, text):
-  (tmp_path / results.FILE).write_text(text, encoding='latin-1')
+  (tmp_path / run_folder.SUMMARY).write_text(text, encoding='latin-1')
   with pytest.raises(UsageError, match=r'summary\.json is no summary'):
     results.read(tmp_path)

@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import ml_dtypes
@@ -15,8 +14,7 @@ import pytest
 import pythons
 from absl import flags as absl_flags
 
-import tff_ssl
-from experiments.artifacts import run_folder
+from experiments.artifacts import durable_files, results, run_folder
 from experiments.running import signals
 
 
@@ -128,7 +126,7 @@ def test_people_may_add_files_to_the_folder_of_a_run(name, content, tmp_path):
 
 def refuse_a_run(path):
   with pytest.raises(KeyError), run_folder.RunFolder(path) as folder:
-    folder.checkpoints.mkdir(exist_ok=True)
+    (folder.path / 'checkpoints').mkdir(exist_ok=True)
     (path / 'client_states').mkdir(exist_ok=True)
     (path / 'client_states' / 'shared_by_all_workers').touch()
     raise KeyError('refused')
@@ -143,8 +141,8 @@ def test_a_refused_run_leaves_nothing_behind(depth, tmp_path):
 def test_a_refused_run_leaves_an_earlier_one_as_it_was(tmp_path):
   with run_folder.RunFolder(tmp_path) as folder:
     folder.write_flags(FLAGS)
-    folder.checkpoints.mkdir()
-    (folder.checkpoints / 'round_00000001').mkdir()
+    (folder.path / 'checkpoints').mkdir()
+    (folder.path / 'checkpoints' / 'round_00000001').mkdir()
   (tmp_path / '.lock').unlink()  # As in a copy.
   before = sorted(tmp_path.rglob('*'))
   refuse_a_run(tmp_path)
@@ -225,17 +223,18 @@ def test_flag_file_is_read_by_absl(folder):
     }.get(type(value), absl_flags.DEFINE_string)
     define(name, None, '', flag_values=values)
   absl_flags.DEFINE_string('flagfile', None, '', flag_values=values)
-  values(['program', f'--flagfile={folder.flags}'])
+  values(['program', f'--flagfile={folder.path}/flags.txt'])
   assert {name: values[name].value for name in FLAGS} == FLAGS
 
 
 def test_flag_file_is_sorted_and_round_trips(folder):
-  assert folder.read_flags() is None
+  file = folder.path / 'flags.txt'
+  assert run_folder.read_flags(file) is None
   folder.write_flags(FLAGS)
-  first = folder.flags.read_bytes()
+  first = file.read_bytes()
   folder.write_flags(dict(reversed(FLAGS.items())))
-  assert folder.flags.read_bytes() == first
-  assert folder.read_flags() == {
+  assert file.read_bytes() == first
+  assert run_folder.read_flags(file) == {
     'augment': 'false',
     'empty': '',
     'note': 'x = "y" # z, ö',
@@ -254,66 +253,46 @@ def test_flag_of_several_lines_is_refused(folder, value):
 
 
 def test_every_changed_flag_is_caught(folder):
-  folder.check_flags(FLAGS)  # Nothing to compare with yet.
+  file = folder.path / 'flags.txt'
+  run_folder.check_flags(file, FLAGS)  # Nothing to compare with yet.
   folder.write_flags(FLAGS)
-  folder.check_flags(FLAGS)
-  folder.check_flags({**FLAGS, 'rounds': 31}, free={'rounds'})
+  run_folder.check_flags(file, FLAGS)
+  run_folder.check_flags(file, {**FLAGS, 'rounds': 31}, free={'rounds'})
   for name in FLAGS:
     with pytest.raises(run_folder.FingerprintMismatch) as caught:
-      folder.check_flags({**FLAGS, name: 'other'}, free={'seed'})
+      run_folder.check_flags(file, {**FLAGS, name: 'other'}, free={'seed'})
     assert f'\n{name} ' in str(caught.value)
     assert str(caught.value).count('\n') == 2
 
 
 def test_damaged_flag_file_is_one_sentence(folder, refusal):
-  folder.flags.write_text('--a=1\nrubbish\n')
+  file = folder.path / 'flags.txt'
+  file.write_text('--a=1\nrubbish\n')
   with refusal("'rubbish'"):
-    folder.read_flags()
+    run_folder.read_flags(file)
 
 
 def test_summary_is_strict_json(folder):
   plain = {'count': 3, 'name': 'a', 'done': True, 'none': None}
-  folder.write_summary(
+  results.write(
+    folder,
     {
       'accuracy': np.float32(0.5),
       'losses': [math.nan, np.array([1.0, math.inf]), (2,)],
       'half': ml_dtypes.bfloat16(1.5),
       **plain,
       'count': np.int64(3),
-    }
+    },
   )
 
   def refuse(constant):
     raise AssertionError(constant)
 
-  read = json.loads(folder.summary.read_text(), parse_constant=refuse)
+  text = (folder.path / 'summary.json').read_text()
+  read = json.loads(text, parse_constant=refuse)
+  del read['files'], read['sha256']
   losses = [None, [1.0, None], [2]]
   assert read == {'accuracy': 0.5, 'losses': losses, 'half': 1.5, **plain}
-
-
-def test_versions(folder):
-  folder.write_versions()
-  versions = json.loads(folder.versions.read_text())
-  assert versions['numpy'] == np.__version__
-  assert versions['python'] == sys.version.split()[0]
-  # Also where it is not installed, as in a checkout.
-  assert versions['tff_ssl'] == tff_ssl.__version__
-  assert 'commit' in versions and 'uncommitted_changes' in versions
-
-
-def test_versions_of_a_run_that_goes_on_with_other_code(folder, monkeypatch):
-  code = {'tff_ssl': '1', 'commit': 'abc', 'uncommitted_changes': False}
-  monkeypatch.setattr(run_folder.code_version, 'describe', lambda: dict(code))
-  folder.keep()
-  assert folder.write_versions(0) is None
-  assert folder.write_versions(3) is None
-  code['commit'] = 'def'
-  note = folder.write_versions(5)
-  versions = json.loads(folder.versions.read_text())
-  assert 'first 5 rounds' in note and 'abc' in note and 'def' in note
-  assert versions['commit'] == 'def'
-  found = [(v['from_round'], v['commit']) for v in versions['code']]
-  assert found == [(0, 'abc'), (5, 'def')]
 
 
 def test_what_a_refused_run_leaves_does_not_block_the_next(tmp_path):
@@ -334,19 +313,19 @@ def test_free_space(folder):
 
 
 def test_failed_write_leaves_the_old_file(folder, failing_calls):
-  folder.write_summary({'a': 1})
+  folder.write('summary.json', '1')
   for name in ('open', 'write', 'fsync', 'replace'):
     error = OSError(28, 'No space left on device')
     with (
       failing_calls([name], error, 1),
       pytest.raises(run_folder.RunFolderError, match='No space left'),
     ):
-      folder.write_summary({'a': 2})
-    assert json.loads(folder.summary.read_text()) == {'a': 1}
+      folder.write('summary.json', '2')
+    assert (folder.path / 'summary.json').read_text() == '1'
 
 
 def test_left_over_temporaries_are_swept(tmp_path):
-  left = tmp_path / f'{run_folder.TEMPORARY_PREFIX}summary.json'
+  left = tmp_path / f'{durable_files.TEMPORARY_PREFIX}summary.json'
   left.write_text('half')
   with run_folder.RunFolder(tmp_path):
     assert not left.exists()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from experiments.measuring import class_figures, evaluation
+from experiments.measuring import evaluation
 
 
 def figures_of(labels, predicted, confidences=None, num_classes=4):
@@ -18,7 +18,7 @@ def figures_of(labels, predicted, confidences=None, num_classes=4):
     labels == predicted, np.zeros(len(labels)), predicted, np.array(confidences)
   )
   names = tuple('abcdefgh'[:num_classes])
-  return class_figures.ClassFigures(scores, labels, names)
+  return evaluation.ClassFigures(scores, labels, names)
 
 
 def test_figures_by_hand():
@@ -61,7 +61,7 @@ def test_calibration_error_by_hand():
   confidences = np.array([0.61, 10 / 15, 0.95, 1.0])
   # One of two right, of which 0.638 is said; two of two, and 0.975 is said.
   first, last = (0.61 + 10 / 15) / 2 - 0.5, 1 - 0.975
-  assert class_figures.calibration_error(correct, confidences) == (
+  assert evaluation.calibration_error(correct, confidences) == (
     pytest.approx((2 * first + 2 * last) / 4)
   )
 
@@ -76,14 +76,14 @@ def test_calibration_error_against_a_loop_over_the_bins():
     if inside.any():
       gap = correct[inside].mean() - confidences[inside].mean(dtype=np.float64)
       error += inside.mean() * abs(gap)
-  found = class_figures.calibration_error(correct, confidences)
+  found = evaluation.calibration_error(correct, confidences)
   assert found == pytest.approx(error) and 0.1 < found < 0.3
 
 
 def test_what_is_sure_and_right_is_calibrated():
   # A softmax may be rounded to a little more than 1.
   sure = np.array([1, 1 + 1e-7], np.float32)
-  found = class_figures.calibration_error(np.array([True, True]), sure)
+  found = evaluation.calibration_error(np.array([True, True]), sure)
   assert found == pytest.approx(0, abs=1e-6)
 
 

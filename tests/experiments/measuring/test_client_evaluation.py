@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import statistics
+import types
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from sklearn import metrics
 
 from datasets.partition import assignment, partitions
 from datasets.sources.source import Source, Split
-from experiments.artifacts import metric_log
+from experiments.artifacts import csv_files
 from experiments.config import flags
 from experiments.measuring import client_evaluation, evaluation
 
@@ -49,7 +50,8 @@ def native(source, **arguments):
 
 def owners_of(source, partition, rounds=1):
   return client_evaluation.find_owners(
-    source, partition, rounds_per_client_evaluation=rounds, seed=3
+    types.SimpleNamespace(source=source, partition=partition),
+    types.SimpleNamespace(rounds_per_client_evaluation=rounds, seed=3),
   )
 
 
@@ -66,10 +68,10 @@ def test_everything_equals_scikit_learn_per_writer(
   evaluator.scores = lambda w: passes.append(1) or scores_of(w)
   path = tmp_path / 'clients.csv'
   with (
-    metric_log.MetricLog(tmp_path / 'metrics.csv', 1) as log,
-    client_evaluation.opened(evaluator, owners, path, 1, log) as evaluate,
+    csv_files.MetricLog(tmp_path / 'metrics.csv', 1) as log,
+    log.beside(csv_files.ClientLog, is_wanted=True) as clients,
   ):
-    found = evaluate(7, weights)
+    found = client_evaluation.evaluate(evaluator, owners, clients, 7, weights)
   assert passes == [1]
   assert {name: found[name] for name in whole} == whole
 
@@ -173,10 +175,12 @@ def test_clients_of_sets_are_dealt_the_test_examples(source):
 def test_off_is_nothing(source, tmp_path):
   owners = owners_of(source, native(source), rounds=0)
   assert owners is None
-  path = tmp_path / 'clients.csv'
-  with client_evaluation.opened(None, owners, path, 1, None) as evaluate:
-    assert evaluate is None
-  assert not path.exists()
+  with (
+    csv_files.MetricLog(tmp_path / 'metrics.csv', 1) as log,
+    log.beside(csv_files.ClientLog, is_wanted=False) as clients,
+  ):
+    assert clients is None
+  assert not (tmp_path / 'clients.csv').exists()
 
 
 def test_stale_rows_go_where_a_run_goes_on_without_evaluating(tmp_path):
@@ -186,10 +190,10 @@ def test_stale_rows_go_where_a_run_goes_on_without_evaluating(tmp_path):
   metrics_csv = tmp_path / 'metrics.csv'
   metrics_csv.write_text('round,client_accuracy_mean\n1,0.5\n2,0.5\n')
   with (
-    metric_log.MetricLog(metrics_csv, 2) as log,
-    client_evaluation.opened(None, None, path, 2, log) as evaluate,
+    csv_files.MetricLog(metrics_csv, 2) as log,
+    log.beside(csv_files.ClientLog, is_wanted=False) as clients,
   ):
-    assert evaluate is None
+    assert clients is None
   assert path.read_text() == f'{header}1,0,a,2,0.5,0.1\n'
 
 

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from datasets.sources.source import Split
 from experiments.measuring import evaluation
-from experiments.measuring.finished_round import FinishedRound
+from experiments.measuring.evaluation import FinishedRound
 
 ModelWeights = tff.learning.models.ModelWeights
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.sources import source
-from experiments.artifacts import metric_log, round_table
+from experiments.artifacts import csv_files
 from experiments.config.usage import UsageError
-from experiments.measuring import pseudo_labels_by_class
-from experiments.measuring.finished_round import FinishedRound
+from experiments.measuring import pseudo_labels
+from experiments.measuring.evaluation import FinishedRound
 from experiments.preparing import data as data_lib
 from tff_ssl.augmentation import views
 from tff_ssl.objectives.maths import selection
@@ -45,7 +45,7 @@ def _counts():
   split = source.Split(
     (_LABELS + 100).astype(np.float32)[:, np.newaxis], _LABELS
   )
-  return pseudo_labels_by_class.PseudoLabelsByClass(
+  return pseudo_labels.PseudoLabelsByClass(
     _TableModel(),
     _MarkedViews(),
     split,
@@ -65,10 +65,8 @@ def _run(folder, rounds, first_round=1, counts=None):
   """Counts in some rounds, as a run that begins or goes on does."""
   counts = counts or _counts()
   with (
-    metric_log.MetricLog(folder / 'metrics.csv', first_round) as log,
-    pseudo_labels_by_class.opened(
-      counts, folder / 'pseudo_labels.csv', first_round, log
-    ),
+    csv_files.MetricLog(folder / 'metrics.csv', first_round) as log,
+    log.beside(csv_files.PseudoLabelLog, is_wanted=True) as counts.log,
   ):
     for finished in rounds:
       log.append(finished.number, {**finished.row, **counts(finished)})
@@ -100,7 +98,7 @@ def test_a_resumed_run_repeats_rounds_and_misses_none(tmp_path):
   _run(tmp_path, [_finished(2)], first_round=2)
   assert path.read_bytes() == whole
   path.write_bytes(whole.replace(b'1,3,d,0,0.0,0.0,0.0\n', b''))
-  with pytest.raises(round_table.MetricLogError, match='rows of all classes'):
+  with pytest.raises(csv_files.MetricLogError, match='rows of all classes'):
     _run(tmp_path, [], first_round=3)
 
 
@@ -131,12 +129,12 @@ def _data(labels, labels_at, labelled=(), redrawn_ratio=None):
   ],
 )
 def test_unlabelled_examples_with_a_known_label_are_drawn(data, expected):
-  drawn = pseudo_labels_by_class.draw(data, 100, seed=0)
+  drawn = pseudo_labels.draw(data, 100, seed=0)
   assert sorted(drawn.examples[:, 0]) == expected
   np.testing.assert_array_equal(
     drawn.labels, data.source.training.labels[drawn.examples[:, 0]]
   )
-  few = pseudo_labels_by_class.draw(data, 1, seed=0)
+  few = pseudo_labels.draw(data, 1, seed=0)
   assert len(few.labels) == 1 and few.examples[0, 0] in expected
 
 
@@ -144,8 +142,7 @@ def test_the_seed_decides_which_and_in_which_order():
   # In the order of classes, as folders of images are.
   data = _data(np.arange(1000) // 100, 'server')
   one, same, other = (
-    pseudo_labels_by_class.draw(data, 50, seed).examples[:, 0]
-    for seed in (0, 0, 1)
+    pseudo_labels.draw(data, 50, seed).examples[:, 0] for seed in (0, 0, 1)
   )
   np.testing.assert_array_equal(one, same)
   assert set(one) != set(other)
@@ -155,4 +152,4 @@ def test_the_seed_decides_which_and_in_which_order():
 def test_examples_without_a_known_label_are_an_error():
   data = _data([0, 1, -1, -1], 'server')
   with pytest.raises(UsageError, match='--pseudo_label_examples=9 needs unlab'):
-    pseudo_labels_by_class.draw(data, 9, seed=0)
+    pseudo_labels.draw(data, 9, seed=0)

@@ -11,7 +11,7 @@ import scipy.special
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from experiments.running import cohorts, round_loop, run_checkpoints
+from experiments.running import participants, round_loop, run_checkpoints
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
@@ -73,7 +73,7 @@ def _run(process, share, min_completion):
     types.SimpleNamespace(
       next=note_and_go_on, get_model_weights=process.get_model_weights
     ),
-    cohorts=cohorts.Cohorts(
+    cohorts=participants.Cohorts(
       functools.partial(client_sampling.sample_keys, seed=2, **_TEN_CLIENTS),
       client_faults.ClientFaults(_K, 2, drop_out=share),
     ),

@@ -1,6 +1,10 @@
-"""Plain lines where nobody watches, a bar on a terminal."""
+"""Plain lines where nobody watches, a bar on a terminal, TensorBoard."""
 
+import asyncio
 import io
+
+import pytest
+import tensorflow as tf
 
 from experiments.running import progress
 
@@ -60,3 +64,27 @@ def test_bar_names_the_phase_and_forgets_rounds_that_compile(monkeypatch):
   assert last.startswith('training: ')
   # Two seconds for each of the seven rounds that are left.
   assert '<00:14' in last
+
+
+@pytest.mark.parametrize('in_notebook', [False, True])
+def test_tensorboard_holds_the_numbers(tmp_path, in_notebook):
+  """A cell of a notebook is run in an event loop."""
+
+  def write():
+    log = progress.TensorBoardLog(tmp_path)
+    log.write(7, {'train': {'loss': 0.5}})
+
+  async def cell():
+    write()
+
+  if in_notebook:
+    asyncio.run(cell())
+  else:
+    write()
+  found = {
+    value.tag: (event.step, tf.make_ndarray(value.tensor).item())
+    for path in tmp_path.iterdir()
+    for event in tf.compat.v1.train.summary_iterator(str(path))
+    for value in event.summary.value
+  }
+  assert found == {'train/loss': (7, 0.5)}

@@ -10,8 +10,7 @@ import pythons
 
 from experiments.measuring import evaluation
 from experiments.running import (
-  cohorts,
-  participation,
+  participants,
   round_loop,
   run_checkpoints,
 )
@@ -130,7 +129,7 @@ def run(
   sampling |= {'seed': 1, 'redeal': False, **changed}
   loop = round_loop.RoundLoop(
     process,
-    cohorts=cohorts.Cohorts(
+    cohorts=participants.Cohorts(
       functools.partial(client_sampling.sample_keys, **sampling),
       faults,
       min_separation,
@@ -434,8 +433,8 @@ def test_a_client_rests_as_long_as_asked_for():
   assert np.concatenate(gaps).min() == 3
   # Nine clients in threes: all of them within any three rounds.
   assert all(set(np.ravel(clients[n : n + 3])) == {*range(9)} for n in (0, 20))
-  saved = recorder.saved_files[-1][participation.FILE]
-  resting = participation.Participation.unpack(saved).resting(41, 3)
+  saved = recorder.saved_files[-1][participants.FILE]
+  resting = participants.Participation.unpack(saved).resting(41, 3)
   assert set(resting) == set(np.ravel(clients[-2:]))
 
 
@@ -463,13 +462,14 @@ def test_rows_tell_time_and_memory():
 # that changes a file; the parent continues in the same folder. Clients keep
 # states: each takes its own into the round, and leaves another.
 CRASHES = """
-import contextlib, functools, hashlib, json, os, pathlib, signal, sys, types
+import builtins, contextlib, functools, hashlib, json, os, pathlib, signal
+import sys, types
 import numpy as np
-from experiments.artifacts import checkpoints, run_folder
+from experiments.artifacts import checkpoints, durable_files, run_folder
 from experiments.measuring import client_evaluation, evaluation
 from experiments.running import client_state_files
-from experiments.artifacts import metric_log
-from experiments.running import cohorts, round_loop, run_checkpoints
+from experiments.artifacts import csv_files
+from experiments.running import participants, round_loop, run_checkpoints
 from tff_ssl.simulation import client_faults, client_sampling
 from tff_ssl.templates import client_state
 
@@ -519,7 +519,7 @@ class Process:
 
 SEED = 1
 ROUNDS = 3
-COHORTS = cohorts.Cohorts(
+COHORTS = participants.Cohorts(
   functools.partial(
     client_sampling.sample_keys, num_clients=3, clients_per_round=2,
     num_groups=1, seed=SEED, redeal=False),
@@ -537,13 +537,13 @@ def load(folder):
   return *(saved.load_latest() or (0, state)), saved
 
 def train(folder):
+  durable_files.sweep(folder)  # As `RunFolder` does.
   first, state, saved = load(folder)
   saved.finish_pruning()
   metrics = folder / 'metrics.csv'
   with (
-    metric_log.MetricLog(metrics, first + 1, saved.digests) as log,
-    client_evaluation.opened(
-      EVALUATOR, OWNERS, folder / 'clients.csv', first + 1, log) as per_client,
+    csv_files.MetricLog(metrics, first + 1, saved.digests) as log,
+    log.beside(csv_files.ClientLog, True) as clients,
   ):
     saved.log = log
     loop = round_loop.RoundLoop(
@@ -551,7 +551,9 @@ def train(folder):
       checkpoints=saved, total_rounds=ROUNDS, rounds_per_checkpoint=1)
     test = evaluation.TestMeasurement(
       lambda w: {'accuracy': float(w.sum())}, total_rounds=ROUNDS,
-      rounds_per_evaluation=2, evaluate_clients=per_client,
+      rounds_per_evaluation=2,
+      evaluate_clients=functools.partial(
+        client_evaluation.evaluate, EVALUATOR, OWNERS, clients),
       rounds_per_client_evaluation=2)
     loop.run(
       state, first, stop=NEVER, measurements=[test], logs=[log.append],
@@ -583,6 +585,7 @@ def train_until(folder, fatal_call):
   for name in ('open', 'write', 'fsync', 'replace', 'rename', 'mkdir',
                'unlink', 'rmdir', 'ftruncate'):
     setattr(os, name, arm(getattr(os, name)))
+  builtins.open = arm(open)
   train(folder)
 
 def status_of_child(folder, fatal_call):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from experiments.running import participation
+from experiments.running import participants
 from tff_ssl.simulation.client_faults import Cohort
 
 
@@ -13,9 +13,9 @@ def _cohort(invited, dropped=(), stragglers=(), corrupt=()):
 
 
 def test_counts_and_rests_survive_a_checkpoint(tmp_path):
-  noted = participation.Participation()
+  noted = participants.Participation()
   noted.note(1, _cohort([2, 0], dropped=[0]))
-  noted = participation.Participation.unpack(noted.pack())
+  noted = participants.Participation.unpack(noted.pack())
   noted.note(2, _cohort([]))
   noted.note(3, _cohort([4, 2], stragglers=[4], corrupt=[2]))
   noted.write(tmp_path / 'table.csv', [*'abcdef'])
@@ -38,5 +38,5 @@ def test_counts_and_rests_survive_a_checkpoint(tmp_path):
 
 
 def test_nobody_rests_before_the_first_round():
-  noted = participation.Participation.unpack(None)
+  noted = participants.Participation()
   assert noted.resting(1, 100).tolist() == []

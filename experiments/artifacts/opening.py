@@ -1,6 +1,6 @@
-"""The folders and files of a run, opened before TensorFlow is imported.
+"""Opens the folders and files of a run before TensorFlow is imported.
 
-That takes seconds; a wrong path is told at once.
+The import takes seconds; a wrong path is told at once.
 """
 
 import contextlib
@@ -9,29 +9,19 @@ import tempfile
 from collections.abc import Iterator
 
 from datasets.sources import catalogue
-from experiments.artifacts import checkpoints, folders, run_folder
+from experiments.artifacts import checkpoints, durable_files, run_folder
 from experiments.config import defaults
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 
 
 @contextlib.contextmanager
-def opened(settings) -> Iterator[run_folder.RunFolder]:
+def run(settings) -> Iterator[run_folder.RunFolder]:
   """Opens the run folder and checks that the run finds what it needs.
 
-  What is made for a run that is refused is removed again (`RunFolder`), but for
-  packed data in the cache: others may use them already.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-
-  Yields:
-    The locked run folder. A run with the same settings may be in it.
-
-  Raises:
-    ValueError: If a folder cannot be used, data files are missing or cannot be
-      downloaded, or the run in the folder has other settings.
-    RunFolderError: If another run is going on in the folder.
+  A run with the same settings may be in it. What is made for a run that is
+  refused is removed again (`RunFolder`), but for packed data in the cache:
+  others may use them already.
   """
   with (
     run_folder.RunFolder(settings.run_dir) as folder,
@@ -39,25 +29,14 @@ def opened(settings) -> Iterator[run_folder.RunFolder]:
   ):
     # First: with other files there are other defaults.
     check_files(settings)
-    folder.check_flags(settings.used, settings_lib.FREE)
+    flags = folder.path / run_folder.FLAGS
+    run_folder.check_flags(flags, settings.used, settings_lib.FREE)
     yield folder
 
 
 @contextlib.contextmanager
-def read(settings) -> Iterator[None]:
-  """Checks that a run that is not begun finds what it needs; see `opened`.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-
-  Yields:
-    Nothing.
-
-  Raises:
-    ValueError: If a folder cannot be used, data files are missing or cannot be
-      downloaded, or the run in the folder has other settings or more rounds.
-    RunFolderError: If another run is going on in the folder.
-  """
+def dry_run(settings) -> Iterator[None]:
+  """Checks that a run that is not begun finds what it needs."""
   run_folder.inspect(settings.run_dir, settings.used, settings_lib.FREE)
   check_rounds_left(settings, rounds_done(settings))
   with cache_folder(settings.cache_dir):
@@ -66,14 +45,7 @@ def read(settings) -> Iterator[None]:
 
 
 def check_files(settings) -> None:
-  """Checks the files of the data; says where their folder comes from.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-
-  Raises:
-    ValueError: If files are missing and cannot be downloaded.
-  """
+  """Checks the files of the data; says where their folder comes from."""
   try:
     catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
   except ValueError as error:
@@ -86,25 +58,13 @@ def check_files(settings) -> None:
 
 
 def rounds_done(settings) -> int:
-  """Returns the round after which a run would be resumed; 0 for a new one.
-
-  Args:
-    settings: What has `run_dir`.
-  """
+  """Returns the round after which a run would be resumed; 0 for a new one."""
   folder = pathlib.Path(settings.run_dir) / run_folder.CHECKPOINTS
   return checkpoints.rounds_done(folder)
 
 
 def check_rounds_left(settings, first_round: int) -> None:
-  """Refuses to end a run before the rounds that it has done.
-
-  Args:
-    settings: What has `run_dir` and `total_rounds`.
-    first_round: Rounds done.
-
-  Raises:
-    UsageError: If they are more than `total_rounds`.
-  """
+  """Refuses to end a run before the rounds that it has done."""
   if first_round > settings.total_rounds:
     raise UsageError(
       f'--total_rounds={settings.total_rounds} is less than the {first_round} '
@@ -115,21 +75,11 @@ def check_rounds_left(settings, first_round: int) -> None:
 
 @contextlib.contextmanager
 def cache_folder(path: str) -> Iterator[None]:
-  """Makes the folder of the cache; if the body fails, an empty one goes again.
-
-  Args:
-    path: `--cache_dir`.
-
-  Yields:
-    Nothing.
-
-  Raises:
-    UsageError: If the folder cannot be made or written.
-  """
+  """Makes the folder of `--cache_dir`; if the body fails, an empty one goes."""
   made, remedy = [], 'choose another folder'
   try:
     try:
-      made = folders.make(pathlib.Path(path).absolute())
+      made = durable_files.make_folders(pathlib.Path(path).absolute())
     except OSError as error:
       raise UsageError(
         f'--cache_dir={path} cannot be created: {error.strerror}; {remedy}.'
@@ -143,5 +93,5 @@ def cache_folder(path: str) -> Iterator[None]:
       ) from error
     yield
   except BaseException:
-    folders.remove_empty(made)
+    durable_files.remove_empty(made)
     raise

@@ -12,8 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.measuring.finished_round import FinishedRound
-from experiments.preparing import building
+from experiments.measuring.evaluation import FinishedRound
 from tff_ssl import metrics
 from tff_ssl.simulation import (
   client_faults,
@@ -37,7 +36,7 @@ class Meter:
   def __init__(
     self,
     process,
-    data,
+    reader,
     *,
     rounds_between: int,
     total_rounds: int,
@@ -46,16 +45,14 @@ class Meter:
     """Prepares the measurement; TensorFlow traces it when it is first used.
 
     Args:
-      process: From `building.build_process`.
-      data: `RunData`.
-      rounds_between: Rounds between measurements; the last round is always
-        measured.
-      total_rounds: Rounds of the run.
+      process: Over clients' data.
+      reader: From a client's key to its data.
+      rounds_between: Rounds between measurements; the last is always measured.
+      total_rounds: The setting.
       seed: The run's seed.
     """
     self._measure = client_reader.compose_computation_with_reader(
-      metrics.build_process_diversity(process),
-      building.build_reader(data),
+      metrics.build_process_diversity(process), reader
     )
     self.process = process
     self.seed = seed
@@ -63,22 +60,25 @@ class Meter:
     self._total_rounds = total_rounds
 
   def is_due(self, number: int) -> bool:
-    """Returns whether a round is measured.
-
-    Args:
-      number: Of the round, 1 for the first.
-    """
+    """Returns whether a round, 1 for the first, is measured."""
     return not number % self._rounds_between or number == self._total_rounds
+
+  def before_round(
+    self, rounds_done: int, state: Any, keys: Sequence[Any], attempt: int = 0
+  ) -> dict[str, float]:
+    """Measures the participants of a round that is due."""
+    del attempt
+    if not self.is_due(rounds_done + 1):
+      return {}
+    return self.measure(rounds_done, state, keys)
 
   def measure(
     self, rounds_done: int, state: Any, keys: Sequence[Any]
   ) -> dict[str, float]:
     """Returns the variants of diversity by name, as far as they are finite.
 
-    Args:
-      rounds_done: Rounds before the work that is measured.
-      state: The process's state after them.
-      keys: Of the clients that are measured.
+    The state is that after `rounds_done` rounds, the keys are of the clients
+    that are measured.
     """
     measured = self._measure(
       metrics.measured_state(
@@ -99,14 +99,6 @@ class OfFixedClients:
   def __init__(
     self, meter: Meter, *, num_clients: int, clients_measured: int, redeal: bool
   ):
-    """Samples the clients.
-
-    Args:
-      meter: Measures.
-      num_clients: K, the number of clients.
-      clients_measured: How many of them to measure on.
-      redeal: As in `client_sampling.sample_keys`.
-    """
     self._meter = meter
     parts = meter.process.parts
     keys = client_sampling.sample_keys(
@@ -126,24 +118,3 @@ class OfFixedClients:
     if not self._meter.is_due(finished.number):
       return {}
     return self._meter.measure(finished.number, finished.state, self._keys)
-
-
-class OfParticipants:
-  """Measures on a round's participants, before each round that is due."""
-
-  def __init__(self, meter: Meter):
-    """Initializes the measurement.
-
-    Args:
-      meter: Measures.
-    """
-    self._meter = meter
-
-  def __call__(
-    self, rounds_done: int, state: Any, keys: Sequence[Any], attempt: int = 0
-  ) -> dict[str, float]:
-    """Returns what is measured; see `MeasurementBefore`."""
-    del attempt
-    if not self._meter.is_due(rounds_done + 1):
-      return {}
-    return self._meter.measure(rounds_done, state, keys)

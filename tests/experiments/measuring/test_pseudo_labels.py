@@ -8,8 +8,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from datasets.sources import source
-from experiments.measuring import pseudo_label_counts, pseudo_label_watch
-from experiments.measuring.finished_round import FinishedRound
+from experiments.measuring import pseudo_labels
+from experiments.measuring.evaluation import FinishedRound
+from experiments.running import measurements
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.objectives.maths import selection
@@ -41,7 +42,7 @@ def _watch(told, threshold=0.95, **kwargs):
   split = source.Split(
     (_LABELS + 100).astype(np.float32)[:, np.newaxis], _LABELS.astype(np.int32)
   )
-  return pseudo_label_watch.PseudoLabelWatch(
+  return pseudo_labels.PseudoLabelWatch(
     _OneHotModel(),
     _MarkedViews(),
     split,
@@ -104,7 +105,7 @@ def test_a_run_stops_when_it_collapses_only_if_it_is_to(refusal):
     watch.check(_measured(watch, shift, mask_rate=0.72))
   watch = _watch([], on_collapse='stop')
   told = ('round 30 (--on_collapse=stop)', '72% of', '0% right: collapsing')
-  with refusal(*told, error=pseudo_label_watch.CollapseError):
+  with refusal(*told, error=pseudo_labels.CollapseError):
     watch.check(_measured(watch, collapsed, mask_rate=0.72))
 
 
@@ -118,11 +119,11 @@ def test_the_class_that_is_predicted_most():
 def test_words_of_a_round():
   watch = _watch([])
   sound = _measured(watch, 0, mask_rate=0.61).row
-  assert pseudo_label_watch.in_words(sound) == (
+  assert pseudo_labels.in_words(sound) == (
     '61% of examples, estimated 100% right'
   )
-  assert pseudo_label_watch.in_words({'mask_rate': 0.61}) is None
-  assert pseudo_label_watch.in_words({**sound, 'mask_rate': 0.0}) is None
+  assert pseudo_labels.in_words({'mask_rate': 0.61}) is None
+  assert pseudo_labels.in_words({**sound, 'mask_rate': 0.0}) is None
 
 
 @pytest.mark.parametrize('row', [{'mask_rate': 0.1}, {}])
@@ -139,10 +140,9 @@ def test_a_model_that_is_sure_of_nothing():
   assert not told
 
 
-def _select(**given):
+def _settings(**given):
   names = ('threshold', 'pseudo_label_rule', 'min_confidence')
-  settings = types.SimpleNamespace(**{**dict.fromkeys(names), **given})
-  return pseudo_label_counts.selection_of(settings)
+  return types.SimpleNamespace(**{**dict.fromkeys(names), **given})
 
 
 def test_examples_are_selected_as_by_the_clients():
@@ -153,20 +153,14 @@ def test_examples_are_selected_as_by_the_clients():
     {'pseudo_label_rule': 'gaussian', 'threshold': 0.9},
   ):
     clients = objectives.ConsistencyRegularization(None, **given)
-    np.testing.assert_array_equal(
-      _select(**given)(logits)[1], clients.select(logits)[1]
-    )
+    select = pseudo_labels.selection_of(_settings(**given))
+    np.testing.assert_array_equal(select(logits)[1], clients.select(logits)[1])
 
 
 @pytest.mark.parametrize('threshold, has_server', [(None, True), (0.95, False)])
 def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
-  built = pseudo_label_watch.build(
-    model=None,
-    views=None,
-    data=None,
-    has_server_training=has_server,
-    select=_select(threshold=threshold),
-    seed=0,
-    on_collapse='warn',
+  opened = types.SimpleNamespace(
+    settings=_settings(threshold=threshold),
+    spec=types.SimpleNamespace(has_server_training=has_server),
   )
-  assert built is None
+  assert measurements.pseudo_label_watch(opened) is None

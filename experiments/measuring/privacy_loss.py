@@ -4,8 +4,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.artifacts import run_folder
-from experiments.measuring.finished_round import FinishedRound
+from experiments.artifacts import durable_files
+from experiments.measuring.evaluation import FinishedRound
 from tff_ssl import privacy, release_ledger
 
 
@@ -37,9 +37,6 @@ class PrivacyLoss:
       rounds_done: Rounds of the run so far.
       first_round: Rounds before clients send anything.
       target_epsilon: What must not be passed.
-
-    Raises:
-      ValueError: If the ledger is damaged or counts too few rounds.
     """
     self._account = account
     self._file = folder / release_ledger.FILE
@@ -53,17 +50,13 @@ class PrivacyLoss:
   def begin(
     self, rounds_done: int, state: Any, keys: Any, attempt: int = 0
   ) -> Mapping[str, object]:
-    """Counts a round that begins; see `MeasurementBefore`.
-
-    Raises:
-      EpsilonReachedError: If it would pass the target; it does not count then.
-    """
+    """Counts a round that begins, unless it would pass the target."""
     del state, keys
     # Also one that nobody is drawn for: that is an outcome of the draw.
     if rounds_done >= self._first_round:
       self._ledger.begin_round(rounds_done - self._first_round, attempt)
       self._require_room(rounds_done + 1)
-      run_folder.write_durably(self._file, self._ledger.pack())
+      durable_files.write(self._file, self._ledger.pack())
     return {}
 
   def _require_room(self, round_number: int) -> None:
@@ -79,7 +72,7 @@ class PrivacyLoss:
       )
 
   def measure(self, finished: FinishedRound) -> Mapping[str, object]:
-    """Returns epsilon where the model is evaluated; see `Measurement`."""
+    """Returns epsilon where the model is evaluated."""
     if not finished.is_evaluated:
       return {}
     return {'epsilon': self._account.epsilon(self._ledger.releases())}

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from experiments.artifacts import checkpoints
-from experiments.measuring.finished_round import FinishedRound
-from experiments.running import rewinds, run_checkpoints
+from experiments.measuring.evaluation import FinishedRound
+from experiments.running import run_checkpoints
 
 
 def test_clients_pause_from_the_sound_round_to_the_collapse():
-  noted = rewinds.Rewinds()
+  noted = run_checkpoints.Rewinds()
   noted.note(10, {'is_collapsing': 0})
   noted.note(15, {})  # Not measured.
   noted.note(20, {'is_collapsing': 1})
@@ -25,15 +25,15 @@ def test_clients_pause_from_the_sound_round_to_the_collapse():
 
 
 def test_a_collapse_at_once_leads_back_to_the_start():
-  noted = rewinds.Rewinds()
+  noted = run_checkpoints.Rewinds()
   assert noted.go_back(5) == 0
   assert [n for n in range(9) if noted.is_paused(n)] == [1, 2, 3, 4, 5]
 
 
 def test_a_checkpoint_keeps_them_or_knows_no_sound_round():
-  noted = rewinds.Rewinds([(10, 20), (20, 30)], 30)
-  assert rewinds.Rewinds.unpack(noted.pack()) == noted
-  unpacked = rewinds.Rewinds.unpack(None)
+  noted = run_checkpoints.Rewinds([(10, 20), (20, 30)], 30)
+  assert run_checkpoints.Rewinds.unpack(noted.pack()) == noted
+  unpacked = run_checkpoints.Rewinds.unpack(None)
   assert unpacked.sound_round is None and not unpacked.pauses
 
 
@@ -70,7 +70,7 @@ def test_it_goes_back_to_the_sound_round(tmp_path):
     on_collapse='rewind',
   )
   assert again.load_latest()[0] == 5
-  assert again.rewinds == rewinds.Rewinds([(5, 10)], 5)
+  assert again.rewinds == run_checkpoints.Rewinds([(5, 10)], 5)
 
 
 def test_a_damaged_sound_round_loses_nothing(tmp_path):

@@ -1,13 +1,16 @@
 """What a run says of its code, in checkouts made for the test."""
 
+import json
 import pathlib
 import shutil
 import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 import tff_ssl
-from experiments.artifacts import code_version
+from experiments.artifacts import run_folder, versions
 
 
 def git(folder, *arguments):
@@ -38,7 +41,7 @@ def checkout(tmp_path, monkeypatch):
 def test_a_checkout_has_a_commit(checkout):
   commit = (checkout / '.git' / 'refs' / 'heads').rglob('*')
   (commit,) = [path.read_text().strip() for path in commit if path.is_file()]
-  assert code_version.describe(checkout) == {
+  assert versions.describe_code(checkout) == {
     'tff_ssl': tff_ssl.__version__,
     'commit': commit,
     'uncommitted_changes': False,
@@ -57,7 +60,7 @@ def test_a_checkout_has_a_commit(checkout):
 def test_changes_of_the_code_are_told(name, is_change, checkout):
   (checkout / name).parent.mkdir(exist_ok=True)
   (checkout / name).write_text('2\n')
-  assert code_version.describe(checkout)['uncommitted_changes'] == is_change
+  assert versions.describe_code(checkout)['uncommitted_changes'] == is_change
 
 
 def assert_no_commit(found, reason):
@@ -68,15 +71,46 @@ def assert_no_commit(found, reason):
 
 def test_without_a_checkout_the_reason_is_told(tmp_path, monkeypatch):
   monkeypatch.setenv('GIT_CEILING_DIRECTORIES', str(tmp_path.parent))
-  assert_no_commit(code_version.describe(tmp_path), 'not a git repository')
+  assert_no_commit(versions.describe_code(tmp_path), 'not a git repository')
 
 
 def test_the_checkout_of_another_project_is_not_ours(checkout):
   inside = checkout / '.venv'
   inside.mkdir()
-  assert_no_commit(code_version.describe(inside), 'not the top of a checkout')
+  assert_no_commit(versions.describe_code(inside), 'not the top of a checkout')
 
 
 def test_without_git_the_reason_is_told(checkout, monkeypatch):
   monkeypatch.setenv('PATH', str(pathlib.Path(checkout, 'bin')))
-  assert_no_commit(code_version.describe(checkout), 'git is not installed')
+  assert_no_commit(versions.describe_code(checkout), 'git is not installed')
+
+
+@pytest.fixture
+def folder(tmp_path):
+  with run_folder.RunFolder(tmp_path / 'run') as opened:
+    yield opened
+
+
+def test_versions(folder):
+  versions.write(folder)
+  written = json.loads((folder.path / 'versions.json').read_text())
+  assert written['numpy'] == np.__version__
+  assert written['python'] == sys.version.split()[0]
+  # Also where it is not installed, as in a checkout.
+  assert written['tff_ssl'] == tff_ssl.__version__
+  assert 'commit' in written and 'uncommitted_changes' in written
+
+
+def test_versions_of_a_run_that_goes_on_with_other_code(folder, monkeypatch):
+  code = {'tff_ssl': '1', 'commit': 'abc', 'uncommitted_changes': False}
+  monkeypatch.setattr(versions, 'describe_code', lambda: dict(code))
+  folder.keep()
+  assert versions.write(folder, 0) is None
+  assert versions.write(folder, 3) is None
+  code['commit'] = 'def'
+  note = versions.write(folder, 5)
+  written = json.loads((folder.path / 'versions.json').read_text())
+  assert 'first 5 rounds' in note and 'abc' in note and 'def' in note
+  assert written['commit'] == 'def'
+  found = [(v['from_round'], v['commit']) for v in written['code']]
+  assert found == [(0, 'abc'), (5, 'def')]

@@ -6,9 +6,9 @@ import pytest
 
 import tff_ssl
 from experiments.config.usage import UsageError
-from experiments.measuring.finished_round import FinishedRound
+from experiments.measuring import privacy_loss
+from experiments.measuring.evaluation import FinishedRound
 from experiments.preparing import private_noise
-from experiments.running import privacy_loss
 
 _ACCOUNT = tff_ssl.PrivacyAccount(
   noise_multiplier=1.0, clients_per_round=10, num_clients=1000

@@ -1,13 +1,13 @@
-"""The picture of a run, from the very CSV that it writes."""
+"""The pictures of a run, from the very numbers that it writes."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib import figure
+from matplotlib import axes, figure
 from PIL import Image
 
-from experiments.artifacts import curves, metric_log
-from experiments.measuring import proxy_evaluation
+from experiments.artifacts import csv_files, run_folder
+from experiments.artifacts import pictures as run_pictures
 from experiments.reporting import mean_curves
 
 
@@ -19,7 +19,7 @@ def lines_of(axes):
 
 
 def write(path, rows):
-  with metric_log.MetricLog(path, 1) as log:
+  with csv_files.MetricLog(path, 1) as log:
     for number, row in enumerate(rows, start=1):
       log.append(number, row)
 
@@ -34,7 +34,9 @@ def test_lines_are_the_numbers_of_the_csv(tmp_path, pictures):
       {'accuracy': 0.5, 'mask_rate': 0.75},
     ],
   )
-  curves.plot(tmp_path / 'metrics.csv', tmp_path / 'curves.png', 'title')
+  run_pictures.draw_curves(
+    tmp_path / 'metrics.csv', tmp_path / 'curves.png', 'title'
+  )
   assert lines_of(pictures[0].axes[0]) == {
     'test accuracy': ([2, 4], [0.25, 0.5]),
     'mask rate': ([2, 4], [0.0, 0.75]),
@@ -51,7 +53,9 @@ def test_loss_is_beside_accuracy_and_warm_up_is_shaded(tmp_path, pictures):
   write(tmp_path / 'metrics.csv', [row] * 3)
   phases = [('server warm-up', 2)]
   path = tmp_path / 'curves.png'
-  curves.plot(tmp_path / 'metrics.csv', path, 'costs $5 and $_', phases)
+  run_pictures.draw_curves(
+    tmp_path / 'metrics.csv', path, 'costs $5 and $_', phases
+  )
   (picture,) = pictures
   shares, losses = picture.axes
   # A supervised run has one line.
@@ -74,12 +78,12 @@ def test_loss_is_beside_accuracy_and_warm_up_is_shaded(tmp_path, pictures):
 
 def draw_curves(path):
   write(path.with_name('metrics.csv'), [{'accuracy': 0.1}])
-  curves.plot(path.with_name('metrics.csv'), path, 'title')
+  run_pictures.draw_curves(path.with_name('metrics.csv'), path, 'title')
 
 
 def draw_reconstructions(path):
   images = np.zeros((2, 4, 4, 1), np.float32)
-  proxy_evaluation.plot(images, images, path, 'title')
+  run_pictures.draw_reconstructions(images, images, path, 'title')
 
 
 def draw_report(path):
@@ -108,3 +112,64 @@ def test_a_picture_that_is_cut_off_leaves_the_old_one(
     draw(path)
   assert path.read_bytes() == before + b'the picture before'
   assert not list(tmp_path.glob('.*'))
+
+
+def counts_of(names):
+  counts = np.diag(np.arange(len(names)))
+  counts[-1, 0] = counts[-1, -1]
+  return pd.DataFrame(counts, names, names)
+
+
+@pytest.fixture
+def images(monkeypatch):
+  """What is drawn as an image, and how."""
+  drawn = []
+  imshow = axes.Axes.imshow
+
+  def record(self, values, **arguments):
+    drawn.append((values, arguments['vmin'], arguments['vmax']))
+    return imshow(self, values, **arguments)
+
+  monkeypatch.setattr(axes.Axes, 'imshow', record)
+  return drawn
+
+
+def test_table_and_picture(tmp_path, images):
+  # A formula that cannot be drawn, and a name longer than the picture.
+  counts = counts_of(['=1+1', 'well, "ill"', r'$\frac$', 'long ' * 40])
+  run_pictures.write_confusion(counts, tmp_path, 'title')
+  read = pd.read_csv(tmp_path / run_folder.CONFUSION, index_col=0)
+  # What a spreadsheet would run is text.
+  safe = {'=1+1': "'=1+1"}
+  pd.testing.assert_frame_equal(
+    read, counts.rename(index=safe, columns=safe), check_names=False
+  )
+  ((values, low, high),) = images
+  # Of the first class there is no example.
+  expected = [[0] * 4, [0, 1, 0, 0], [0, 0, 1, 0], [0.5, 0, 0, 0.5]]
+  assert (values.tolist(), low, high) == (expected, 0, 1)
+  with Image.open(tmp_path / run_pictures.CONFUSION) as picture:
+    assert len(np.unique(np.asarray(picture.convert('L')))) > 10
+
+
+@pytest.mark.parametrize('number, is_drawn', [(50, True), (51, False)])
+def test_many_classes_have_a_table_alone(number, is_drawn, tmp_path):
+  counts = counts_of([f'class {place}' for place in range(number)])
+  run_pictures.write_confusion(counts, tmp_path, 'title')
+  assert (tmp_path / run_folder.CONFUSION).exists()
+  assert (tmp_path / run_pictures.CONFUSION).exists() == is_drawn
+
+
+def test_images_are_above_their_reconstructions_in_colour(tmp_path):
+  red, blue = np.zeros((2, 2, 6, 6, 3), np.float32)
+  red[..., 0] = blue[..., 2] = 1
+  path = tmp_path / 'picture.png'
+  run_pictures.draw_reconstructions(red, blue, path, 'title')
+  with Image.open(path) as picture:
+    pixels = np.asarray(picture.convert('RGB')).astype(int)
+  above, below = (
+    np.nonzero((pixels == colour).all(-1))[0]
+    for colour in ([255, 0, 0], [0, 0, 255])
+  )
+  assert above.size == below.size > 1000
+  assert above.max() < below.min()

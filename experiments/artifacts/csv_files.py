@@ -1,0 +1,390 @@
+"""CSV files: inert cells, and tables that grow with the rounds of a run.
+
+Rows of a round are on the disk when they are appended. When a resumed run opens
+the file, the rows of rounds that it will repeat are dropped. Those that stay
+have a digest, which each checkpoint keeps, so that an edited row is told.
+"""
+
+import collections
+import contextlib
+import csv
+import hashlib
+import io
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from experiments.artifacts import durable_files, run_folder
+
+_ROUND = 'round'
+# A spreadsheet reads a cell with such a first character as a formula, which may
+# send data elsewhere. Names of classes and clients come from users' files.
+_FORMULA_STARTS = ('=', '+', '-', '@', '\t', '\r')
+
+
+class MetricLogError(RuntimeError):
+  """Metrics cannot be written or read."""
+
+
+def text_of_table(table, **how) -> str:
+  """Returns a data frame as CSV; `how` goes to its `to_csv`."""
+  safe = table.copy()
+  for column, dtype in enumerate(table.dtypes):
+    if dtype.kind == 'O':
+      safe.isetitem(column, table.iloc[:, column].map(inert))
+  safe.columns = [inert(name) for name in table.columns]
+  safe.index = table.index.map(inert)
+  return safe.to_csv(**how)
+
+
+def inert(value: Any) -> Any:
+  """Returns a value, such as a name, as a cell that a spreadsheet won't run."""
+  if (
+    not isinstance(value, str)
+    or not value.startswith(_FORMULA_STARTS)
+    or _is_number(value)  # -1 stays as it is.
+  ):
+    return value
+  return f"'{value}"
+
+
+def _is_number(text: str) -> bool:
+  try:
+    return math.isfinite(float(text))
+  except ValueError:
+    return False
+
+
+def _text_cell(text: str) -> str:
+  if '\n' in text or '\r' in text or '\0' in text:
+    raise ValueError(
+      f'The metric {text!r} holds a line break or NUL: a cell of the CSV is '
+      'one line; remove it.'
+    )
+  return inert(text)
+
+
+def _cell(name: str, value: Any) -> str:
+  """Returns the text from which a metric's value is read back exactly."""
+  if isinstance(value, str):
+    return _text_cell(value)
+  array = np.asarray(value)
+  if array.shape or array.dtype.kind not in 'biufV':
+    raise ValueError(
+      f'The metric {name} is {type(value).__name__} of shape {array.shape}: '
+      'log numbers and strings only, one metric for each element.'
+    )
+  if array.dtype.kind in 'biu':
+    return str(array.item())
+  return repr(float(array))
+
+
+def _line(cells: Sequence[str]) -> str:
+  text = io.StringIO()
+  csv.writer(text, lineterminator='\n').writerow(cells)
+  return text.getvalue()
+
+
+class RoundTable:
+  """A CSV whose first column is the round; subclasses append to it."""
+
+  def __init__(self, path: str | os.PathLike, first_round: int):
+    """Reads the file of a run that starts or continues with `first_round`.
+
+    The run will repeat that round and later ones, so their rows are dropped. An
+    incomplete last line is dropped as well. A subclass checks `_columns` and
+    `_rows`, and opens the file with `_start`.
+    """
+    self._path = pathlib.Path(path)
+    self._columns: list[str] = []
+    self._rows: list[list[str]] = []
+    self._sha256 = hashlib.sha256()
+    # By round, of all rows up to there.
+    self._digests: dict[int, str] = {}
+    if self._path.exists():
+      self._columns, self._rows = self._read(first_round)
+    self._note(self._rows)
+
+  @property
+  def name(self) -> str:
+    """Name of the file."""
+    return self._path.name
+
+  def digest(self, round_number: int) -> str:
+    """Returns the SHA-256 of what the rows up to a round say.
+
+    Empty cells do not count: a column that a later round has added is one more
+    of them in each earlier row.
+    """
+    for number, digest in reversed(self._digests.items()):
+      if number <= round_number:
+        return digest
+    return ''
+
+  def _note(self, rows: list[list[str]]) -> None:
+    """Adds rows, whose columns are those of the file, to the digest."""
+    for number, *cells in rows:
+      pairs = zip(self._columns, cells, strict=True)
+      told = [text for pair in pairs if pair[1] for text in pair]
+      self._sha256.update(_line([number, *told]).encode())
+      self._digests[int(number)] = self._sha256.hexdigest()
+
+  def _start(self, columns: list[str], digest: str | None) -> None:
+    """Opens the file, whose rows must have this digest, where it is known."""
+    if digest not in (None, self.digest(sys.maxsize)):
+      raise MetricLogError(
+        f'{self._path} does not hold what the run wrote: a row was changed. '
+        'Restore the file from a copy, or start anew in another folder.'
+      )
+    with self._told():
+      self._rewrite(columns, self._rows)
+
+  def _read(self, first_round: int) -> tuple[list[str], list[list[str]]]:
+    """Returns the columns after the first and the rows to keep."""
+    if not self._path.is_file():
+      raise MetricLogError(f'{self._path} is not a file: move it away.')
+    try:
+      content = self._path.read_bytes()
+      text = content[: content.rfind(b'\n') + 1].decode()
+      header, *rows = list(csv.reader(io.StringIO(text))) or [[_ROUND]]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+      raise MetricLogError(
+        f'{self._path} cannot be read ({error}): repair or remove it.'
+      ) from error
+    if header[:1] != [_ROUND]:
+      raise MetricLogError(
+        f'{self._path} is not a metric log: its first line is {header} and '
+        f'does not begin with {_ROUND!r}; move the file away.'
+      )
+    for number, row in enumerate(rows, start=2):
+      if len(row) != len(header) or not row[0].isdecimal():
+        raise MetricLogError(
+          f'{self._path} is damaged at line {number}: repair or remove it.'
+        )
+    return header[1:], [row for row in rows if int(row[0]) < first_round]
+
+  def _rewrite(self, columns: list[str], rows: list[list[str]]) -> None:
+    """Writes the whole file anew, and opens it for the rows to come."""
+    lines = map(_line, [[_ROUND, *columns], *rows])
+    durable_files.write(self._path, ''.join(lines).encode())
+    self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+    self._columns, self._rows = columns, rows
+
+  def _append(self, rows: Iterable[Sequence[str]]) -> None:
+    durable_files.append(self._descriptor, ''.join(map(_line, rows)).encode())
+
+  @contextlib.contextmanager
+  def _told(self) -> Iterator[None]:
+    """Says what to do where the file cannot be written."""
+    try:
+      yield
+    except OSError as error:
+      raise MetricLogError(
+        f'{self._path} cannot be written: {error.strerror}; make room or '
+        'restore write access, and start again to continue.'
+      ) from error
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused) -> None:
+    os.close(self._descriptor)
+
+
+class MetricLog(RoundTable):
+  """A row of metrics for each round: metrics.csv."""
+
+  def __init__(
+    self,
+    path: str | os.PathLike,
+    first_round: int,
+    stored: Mapping[str, str] | None = None,
+  ):
+    """Opens the log of a run that starts or continues with `first_round`.
+
+    `stored` is what `digests` returned for the last round before.
+    """
+    super().__init__(path, first_round)
+    self._first_round = first_round
+    self._last_round = int(self._rows[-1][0]) if self._rows else -math.inf
+    if first_round > 1 and len(self._rows) != first_round - 1:
+      raise MetricLogError(
+        f'{self._path} has {len(self._rows)} of the {first_round - 1} rounds '
+        'that were done: restore it from a copy, or start anew in another '
+        'folder.'
+      )
+    self._stored = stored or {}
+    self._tables: list[RoundTable] = [self]
+    self._start(self._columns, self._stored.get(self.name))
+
+  @contextlib.contextmanager
+  def beside(
+    self, table_type: type['RowsOfRounds'], is_wanted: bool
+  ) -> Iterator['RowsOfRounds | None']:
+    """Opens another table of the run, in the same folder.
+
+    Without rows to come it is `None`. An existing file is opened even then:
+    that drops the rows of rounds that will be repeated.
+    """
+    path = self._path.with_name(table_type.file)
+    if not is_wanted and not path.exists():
+      yield None
+      return
+    with table_type(
+      path,
+      self._first_round,
+      self._rounds_with(table_type.marker),
+      self._stored.get(path.name),
+    ) as table:
+      self._tables.append(table)
+      yield table if is_wanted else None
+
+  def digests(self, round_number: int) -> dict[str, str]:
+    """Returns the digest of each table's rows up to a round, by file name."""
+    return {table.name: table.digest(round_number) for table in self._tables}
+
+  def _rounds_with(self, name: str) -> list[int]:
+    """Returns the rounds in the log that have a metric, in order."""
+    if name not in self._columns:
+      return []
+    column = 1 + self._columns.index(name)
+    return [int(row[0]) for row in self._rows if row[column]]
+
+  def append(self, round_number: int, metrics: Mapping[str, Any]) -> None:
+    """Appends the row of a round: numbers and strings by name.
+
+    A new metric gets a new column, which is empty in earlier rows. A missing
+    metric leaves its cell empty.
+    """
+    if round_number <= self._last_round:
+      raise ValueError(
+        f'round={round_number} is not after round {self._last_round}, the last '
+        f'of {self._path}: each round has one row.'
+      )
+    cells = {
+      _text_cell(name): _cell(name, value) for name, value in metrics.items()
+    }
+    if _ROUND in cells:
+      raise ValueError(f"The metric {_ROUND!r} has the first column's name.")
+    new = [name for name in cells if name not in self._columns]
+    columns = self._columns + new
+    row = [str(round_number), *(cells.get(name, '') for name in columns)]
+    with self._told():
+      if new:
+        padded = [[*earlier, *[''] * len(new)] for earlier in self._rows]
+        replaced = self._descriptor
+        self._rewrite(columns, [*padded, row])
+        os.close(replaced)
+      else:
+        self._append([row])
+        self._rows.append(row)
+    self._note([row])
+    self._last_round = round_number
+
+
+class RowsOfRounds(RoundTable):
+  """The same rows, such as one per client, for some of the rounds.
+
+  Attributes, which a subclass names:
+    file: The name of the file.
+    columns: Those after the round.
+    what: What has a row in each round, in the plural, for error messages.
+    marker: The column of metrics.csv that is there in rounds with rows.
+  """
+
+  file: ClassVar[str]
+  columns: ClassVar[tuple[str, ...]]
+  what: ClassVar[str]
+  marker: ClassVar[str]
+
+  def __init__(
+    self,
+    path: str | os.PathLike,
+    first_round: int,
+    rounds: Sequence[int],
+    digest: str | None = None,
+  ):
+    """Opens the log of a run that starts or continues with `first_round`.
+
+    Args:
+      path: The CSV file.
+      first_round: Rows of this round and later ones are dropped.
+      rounds: The earlier rounds whose rows the file must hold.
+      digest: Of these rows, where it is known.
+    """
+    super().__init__(path, first_round)
+    if self._rows and self._columns != list(self.columns):
+      raise MetricLogError(
+        f'{self._path} has the columns {self._columns} and not '
+        f'{list(self.columns)}: move the file away.'
+      )
+    found = collections.Counter(int(row[0]) for row in self._rows)
+    if list(found) != list(rounds) or len(set(found.values())) > 1:
+      raise MetricLogError(
+        f'{self._path} does not hold the rows of all {self.what} for the '
+        f'rounds {list(rounds)} in which they were evaluated: restore it from '
+        'a copy, or start anew in another folder.'
+      )
+    self._start(list(self.columns), digest)
+    # The columns are fixed, so the earlier rows are not needed again.
+    self._rows = []
+
+  def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
+    """Appends the rows of a round, with the values of `columns`, or none."""
+    cells = [
+      [
+        str(round_number),
+        *(
+          _cell(name, _one_line(value))
+          for name, value in zip(self.columns, row, strict=True)
+        ),
+      ]
+      for row in rows
+    ]
+    with self._told():
+      self._append(cells)
+    self._note(cells)
+
+
+class ClientLog(RowsOfRounds):
+  """How good the model is for each client: clients.csv.
+
+  The columns are the client's index in the partition (as in split.npz), its
+  name, the number of its test examples, and the model's accuracy in [0, 1] and
+  loss in nats on these examples.
+  """
+
+  file = run_folder.CLIENTS
+  columns = ('client', 'name', 'examples', 'accuracy', 'loss')
+  what = 'clients'
+  marker = 'client_accuracy_mean'
+
+
+class PseudoLabelLog(RowsOfRounds):
+  """What pseudo-labels each class gets: pseudo_labels.csv.
+
+  The columns are the class and its name, the number of measured examples that
+  are of this class, how many of these get a pseudo-label (fractions where a
+  rule weighs them), how many of those are right, and how many pseudo-labels
+  name this class, rightly or not.
+  """
+
+  file = run_folder.PSEUDO_LABELS
+  columns = ('class', 'name', 'examples', 'labelled', 'right', 'named')
+  what = 'classes'
+  marker = 'pseudo_label_classes'
+
+
+def _one_line(value):
+  """Escapes unprintable characters: a name may hold them, a cell may not."""
+  if not isinstance(value, str):
+    return value
+  return ''.join(
+    letter if letter.isprintable() else letter.encode('unicode_escape').decode()
+    for letter in value
+  )

@@ -1,0 +1,141 @@
+"""The pictures of a run: curves, confusion matrix and reconstructions."""
+
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib import figure, ticker
+from sklearn import metrics
+
+from experiments.artifacts import csv_files, durable_files, run_folder
+from tff_ssl.common import whole_files
+
+CONFUSION = 'confusion.png'
+# Panels of the curves: the name of the axis, and column -> its name there.
+_PANELS = {
+  'share of examples': {
+    'accuracy': 'test accuracy',
+    'validation_accuracy': 'validation accuracy',
+    'mask_rate': 'mask rate',
+    'pseudo_label_accuracy': 'accuracy of pseudo-labels',
+  },
+  'loss': {
+    'test_loss': 'test loss',
+    'train_loss': "clients' loss",
+    'server_loss': "server's loss",
+  },
+}
+_SHADES = ('0.88', '0.94')
+# More names along an axis cannot be read, nor more numbers in the cells.
+_MOST_CLASSES = 50
+_MOST_NUMBERS = 20
+_LONGEST_NAME = 20
+
+
+def draw_curves(
+  metrics_csv, path, title: str, phases: Sequence[tuple[str, int]] = ()
+) -> None:
+  """Draws the shares of examples in a metrics.csv, and losses beside them.
+
+  `phases` says what the first rounds are for, and how many they are, the
+  shortest first; they are shaded.
+  """
+  table = pd.read_csv(metrics_csv)
+  panels = {
+    name: columns
+    for name, columns in _PANELS.items()
+    if any(_has(table, column) for column in columns)
+  }
+  picture = figure.Figure(figsize=(7 * len(panels), 4), layout='constrained')
+  for axes, (name, columns) in zip(
+    picture.subplots(1, len(panels), squeeze=False).flat,
+    panels.items(),
+    strict=True,
+  ):
+    for column, label in columns.items():
+      if _has(table, column):
+        line = table[['round', column]].dropna()
+        axes.plot(line['round'], line[column], label=label)
+    axes.set(xlabel='round', ylabel=name)
+    axes.set_ylim(*((0, None) if name == 'loss' else (0, 1)))
+    begin = 0
+    for shade, (phase, end) in enumerate(phases):
+      color = _SHADES[shade % len(_SHADES)]
+      axes.axvspan(begin, end, color=color, zorder=0, label=phase)
+      begin = end
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend(loc='best')
+  # A dollar sign in a user's name is no formula.
+  picture.suptitle(title, parse_math=False)
+  _save(picture, path)
+
+
+def _has(table: pd.DataFrame, column: str) -> bool:
+  return column in table and bool(table[column].notna().any())
+
+
+def write_confusion(
+  counts: pd.DataFrame, folder: pathlib.Path, title: str
+) -> None:
+  """Writes a confusion matrix as a table and, for at most 50 classes, a PNG.
+
+  The index of `counts` names the true classes, its columns the predicted ones.
+  """
+  table = csv_files.text_of_table(counts, index_label='true class')
+  durable_files.write(folder / run_folder.CONFUSION, table.encode())
+  if len(counts) > _MOST_CLASSES:
+    return
+  size = 3 + 0.25 * len(counts)
+  picture = figure.Figure(figsize=(size + 1, size), layout='constrained')
+  axes = picture.subplots()
+  # The shares of the predicted classes in each true class.
+  shares = counts.to_numpy() / np.maximum(
+    counts.to_numpy().sum(axis=1, keepdims=True), 1
+  )
+  display = metrics.ConfusionMatrixDisplay(
+    shares, display_labels=[_tick(name) for name in counts.columns]
+  )
+  display.plot(
+    ax=axes,
+    cmap='Blues',
+    include_values=len(counts) <= _MOST_NUMBERS,
+    values_format='.2f',
+    text_kw={'fontsize': 6},
+    im_kw={'vmin': 0, 'vmax': 1},
+    xticks_rotation='vertical',
+  )
+  axes.set(xlabel='predicted class', ylabel='true class')
+  axes.set_title(title, fontsize='small')
+  _save(picture, folder / CONFUSION)
+
+
+def _tick(name: str) -> str:
+  if len(name) > _LONGEST_NAME:
+    name = f'{name[: _LONGEST_NAME - 3]}...'
+  # Between two dollar signs, matplotlib would read a formula.
+  return name.replace('$', r'\$')
+
+
+def draw_reconstructions(images, reconstructions, path, title: str) -> None:
+  """Draws images in a row, each above its reconstruction.
+
+  Both are `float32 [n, height, width, channels]`, of 1 or 3 channels and pixels
+  in [0, 1].
+  """
+  picture = figure.Figure(
+    figsize=(max(4, 0.8 * len(images)), 2.2), layout='constrained'
+  )
+  grid = picture.subplots(2, len(images), squeeze=False)
+  for row, pixels in zip(grid, (images, reconstructions), strict=True):
+    for axes, image in zip(row, pixels, strict=True):
+      axes.imshow(image, cmap='gray', vmin=0, vmax=1)
+      axes.set_axis_off()
+  picture.suptitle(title, fontsize='small')
+  _save(picture, path)
+
+
+def _save(picture: figure.Figure, path) -> None:
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=120)

@@ -1,0 +1,124 @@
+"""Who takes part in a round of a run, and who has taken part before."""
+
+import io
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from experiments.artifacts import csv_files
+from tff_ssl.common import whole_files
+from tff_ssl.simulation.client_faults import ClientFaults, Cohort
+
+# Beside the state in a checkpoint, so that a resumed run knows who rests.
+FILE = 'participation.npy'
+# The columns of the table for each client. The last one is a round, 0 where
+# there was none; the others count rounds.
+_COUNTS = ('invited', 'dropped', 'stragglers', 'corrupt')
+_COLUMNS = (*_COUNTS, 'last_round')
+_NONE = np.zeros(0, np.int32)
+_NOBODY = Cohort([], _NONE, _NONE, _NONE, _NONE)
+
+
+class Participation:
+  """Counts the rounds that each client was invited to."""
+
+  def __init__(self, table: np.ndarray | None = None):
+    """Takes `int32 [K, 5]`, a row for each client; by default nobody's."""
+    self._table = (
+      np.zeros([0, len(_COLUMNS)], np.int32) if table is None else table
+    )
+
+  @classmethod
+  def unpack(cls, content: bytes) -> 'Participation':
+    """Returns what `pack` has put beside a checkpoint's state."""
+    return cls(np.load(io.BytesIO(content), allow_pickle=False))
+
+  def pack(self) -> bytes:
+    """Returns the content of the file beside a checkpoint's state."""
+    content = io.BytesIO()
+    np.save(content, self._table, allow_pickle=False)
+    return content.getvalue()
+
+  def note(self, round_number: int, cohort: Cohort) -> None:
+    """Notes who was invited to a round, 1 for the first, that counts."""
+    missing = max(cohort.invited, default=-1) + 1 - len(self._table)
+    if missing > 0:
+      self._table = np.pad(self._table, [(0, missing), (0, 0)])
+    for column, name in enumerate(_COUNTS):
+      self._table[getattr(cohort, name), column] += 1
+    self._table[cohort.invited, -1] = round_number
+
+  def resting(self, round_number: int, min_separation: int) -> np.ndarray:
+    """Returns the clients whose last round is too near to one, 1 the first."""
+    last = self._table[:, -1]
+    return np.flatnonzero((last > 0) & (round_number - last < min_separation))
+
+  def write(self, path: str | os.PathLike, names: Sequence[str]) -> None:
+    """Writes the table of all clients, whose names these are, as CSV."""
+    counts = np.zeros([len(names), len(_COLUMNS)], np.int32)
+    counts[: len(self._table)] = self._table
+    table = pd.DataFrame(counts, columns=list(_COLUMNS))
+    table.insert(0, 'name', list(names))
+    with whole_files.replacing(path) as file:
+      file.write(csv_files.text_of_table(table, index_label='client').encode())
+
+
+class Cohorts:
+  """Draws the clients of each round, by round and attempt."""
+
+  def __init__(
+    self,
+    sample_keys: Callable[..., Sequence[np.ndarray]],
+    faults: ClientFaults,
+    min_separation: int = 1,
+  ):
+    """Initializes the cohorts.
+
+    Args:
+      sample_keys: From `round_num`, `attempt` and `resting` to the keys of
+        those that are invited, such as a partial `client_sampling.sample_keys`.
+      faults: What goes wrong with them.
+      min_separation: The least number of rounds from one round of a client to
+        its next one.
+    """
+    self._min_separation = min_separation
+    self._sample_keys = sample_keys
+    self._faults = faults
+
+  def draw(
+    self,
+    round_num: int,
+    attempt: int = 0,
+    *,
+    paused: bool = False,
+    participation: Participation,
+  ) -> Cohort:
+    """Returns the clients of a round; nobody where clients pause.
+
+    `round_num` rounds are before it, and its clients have been drawn `attempt`
+    times before.
+    """
+    if paused:
+      return _NOBODY
+    keys = self._sample_keys(
+      round_num=round_num,
+      attempt=attempt,
+      resting=participation.resting(round_num + 1, self._min_separation),
+    )
+    return self._faults.deal(keys, round_num=round_num, attempt=attempt)
+
+  def counts(self, cohort: Cohort) -> dict[str, int]:
+    """Returns how many clients suffer from each fault that is simulated."""
+    faults = self._faults
+    shares = {
+      'dropped': faults.drop_out,
+      'stragglers': faults.straggler,
+      'corrupt': faults.corrupt_share,
+    }
+    return {
+      f'clients_{name}': len(getattr(cohort, name))
+      for name, share in shares.items()
+      if share
+    }
