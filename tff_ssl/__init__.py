@@ -35,9 +35,9 @@ _MODULE_OF = {
   'build_sspt': 'algorithms.sspt',
   'recommend': 'algorithms.recommendation',
   # How they train, and how they are wired.
-  'Corruption': 'corruption',
-  'TrainingPlan': 'training_plan',
-  'Wiring': 'wiring',
+  'Corruption': 'plans',
+  'TrainingPlan': 'plans',
+  'Wiring': 'plans',
   # Models and optimizers.
   'FunctionalModel': 'models.functional',
   'ENCODERS': 'models',

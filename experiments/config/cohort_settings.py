@@ -1,6 +1,6 @@
 """Settings of who takes part in a round, and of what goes wrong with them."""
 
-from tff_ssl import corruption
+from tff_ssl import plans
 from tff_ssl.common.setting import Setting, needs_process, only_with, unless
 from tff_ssl.simulation import client_draws
 
@@ -61,7 +61,7 @@ SETTINGS = (
     '(flipped_signs); they train with the label L - 1 - y in the place of y '
     '(flipped_labels), or from the first model of the run (stale).',
     default='none',
-    choices=('none', *corruption.KINDS),
+    choices=('none', *plans.CORRUPTIONS),
     used_when=(_CLIENTS_TRAIN,),
   ),
   Setting(

@@ -1,7 +1,7 @@
 """Which clients a run invites, and what goes wrong at them, by its settings."""
 
 from datasets.records import split_manifest
-from tff_ssl.corruption import Corruption
+from tff_ssl.plans import Corruption
 from tff_ssl.simulation import client_draws
 from tff_ssl.simulation.client_faults import ClientFaults
 

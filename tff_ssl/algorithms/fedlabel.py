@@ -60,8 +60,7 @@ from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import two_experts
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -33,8 +33,7 @@ from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.label_proportions import VAT_SETTINGS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

@@ -30,8 +30,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedmatch, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.common.setting import check_arguments
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

@@ -43,8 +43,7 @@ from tff_ssl.common.setting import Setting, check_arguments, only_with
 from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

@@ -59,8 +59,7 @@ from tff_ssl.objectives.consistency import (
   VIEWS_FORWARD,
 )
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow as tf

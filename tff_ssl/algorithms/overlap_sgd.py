@@ -40,8 +40,7 @@ from tff_ssl.algorithms import easgd, fed_avg, process_spec, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

@@ -8,8 +8,7 @@ from typing import Any
 
 from tff_ssl import shared_settings
 from tff_ssl.common.setting import Setting
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 # `ProcessSpec.exceptions` of a process that has no other weights.
 OF_EQUAL_WEIGHTS = {

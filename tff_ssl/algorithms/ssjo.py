@@ -27,8 +27,7 @@ from tff_ssl.common.setting import Setting, check_arguments, condition
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
 from tff_ssl.objectives.self_supervised import SSJO_LOSS_WEIGHT
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

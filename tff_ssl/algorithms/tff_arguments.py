@@ -14,8 +14,7 @@ from typing import Any
 
 from etils import epy
 
-from tff_ssl.training_plan import TrainingPlan
-from tff_ssl.wiring import Wiring
+from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
   import tensorflow_federated as tff

@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import protocols, shared_settings
 from tff_ssl.models import functional
+from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
   client_task,
@@ -25,7 +26,6 @@ from tff_ssl.templates import (
 )
 from tff_ssl.templates import memories as memories_lib
 from tff_ssl.templates.server import finalizers
-from tff_ssl.wiring import Wiring
 
 Train = Callable[[client_task.ClientTask], local_training.TrainingResult]
 

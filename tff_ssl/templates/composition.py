@@ -18,11 +18,13 @@ import tensorflow_federated as tff
 
 from tff_ssl import aggregators, randomness
 from tff_ssl.models import functional, signatures
+from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
   client_task,
   client_work,
   distributors,
+  faults,
   local_training,
   stacks,
 )
@@ -31,7 +33,6 @@ from tff_ssl.templates.server import (
   moving_average,
   server_training,
 )
-from tff_ssl.wiring import Wiring
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -244,8 +245,8 @@ def compose(
   if wiring.corruption is not None:
     clients = dataclasses.replace(
       clients,
-      local_update=wiring.corruption.of(
-        clients.local_update, clients.data_spec, initial
+      local_update=faults.with_corrupt_clients(
+        clients.local_update, wiring.corruption, clients.data_spec, initial
       ),
     )
   if wiring.max_client_weight is not None:

@@ -1,13 +1,26 @@
-"""What must not reach the model: values that are not finite, and their kin."""
+"""Faults of clients: how they are found, left out and, in simulations, made.
+
+A client whose values are not finite notices it itself; it is left out and
+counted. What is wrong and finite has to be borne by the aggregator.
+"""
 
 import collections
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_ssl.templates import client_task
+from tff_ssl.plans import Corruption
+from tff_ssl.templates import client_data, client_task
 
 Structure = TypeVar('Structure')
+LocalUpdate = Callable[
+  [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
+]
+
+# What a corrupt client multiplies its change of the model with.
+_FACTORS = {'nan': float('nan'), 'exploding': 1e6, 'flipped_signs': -1.0}
 
 
 def all_finite(structure) -> tf.Tensor:
@@ -91,3 +104,58 @@ def choose(
 def if_finite(new: Structure, old: Structure) -> Structure:
   """Returns the new structure of tensors if it is finite, else the old one."""
   return choose(all_finite(new), new, old)
+
+
+def with_corrupt_clients(
+  local_update: LocalUpdate,
+  corruption: Corruption,
+  data_spec: client_data.ClientDataSpec,
+  initial: tff.Computation,
+) -> LocalUpdate:
+  """Returns the local update of clients some of which are corrupt.
+
+  Args:
+    local_update: That of sound clients; see `client_work.Clients`.
+    corruption: What goes wrong.
+    data_spec: The type of the client data.
+    initial: `( -> W)`, the global weights before the first round.
+
+  Raises:
+    TypeError: If the client data do not say who is corrupt.
+  """
+  if not data_spec.has_faults:
+    raise TypeError(
+      'corruption needs client data that say who is corrupt: use '
+      'ClientDataSpec(..., in_context=True, has_faults=True).'
+    )
+  factor = _FACTORS.get(corruption.kind, 1.0)
+
+  def corrupted(task):
+    is_corrupt = tf.equal(task.corrupt, 1)
+    if corruption.kind == 'stale':
+      task = task._replace(weights=choose(is_corrupt, initial(), task.weights))
+    elif corruption.kind == 'flipped_labels':
+      task = _with_flipped_labels(task, is_corrupt, corruption.num_labels)
+    update, tag = local_update(task)
+    spoilt = tf.nest.map_structure(
+      lambda value: (
+        value * tf.cast(factor, value.dtype)
+        if value.dtype.is_floating
+        else value
+      ),
+      update.delta,
+    )
+    # Of weight 0 is what did not train, as in rounds of the server alone.
+    is_spoilt = is_corrupt & (update.weight > 0)
+    return update._replace(delta=choose(is_spoilt, spoilt, update.delta)), tag
+
+  return corrupted
+
+
+def _with_flipped_labels(task, is_corrupt, num_labels):
+  labels = task.examples['y']
+  last = tf.reduce_max(labels) if num_labels is None else num_labels - 1
+  is_flipped = is_corrupt & (labels >= 0)
+  examples = task.examples.copy()
+  examples['y'] = tf.where(is_flipped, last - labels, labels)
+  return task._replace(examples=examples)

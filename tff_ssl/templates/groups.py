@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import aggregators, protocols, randomness, shared_settings
+from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
   client_task,
@@ -23,7 +24,6 @@ from tff_ssl.templates import (
 )
 from tff_ssl.templates import memories as memories_lib
 from tff_ssl.templates.server import moving_average
-from tff_ssl.wiring import Wiring
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,8 +18,8 @@ import tensorflow_federated as tff
 
 from tff_ssl import protocols, randomness
 from tff_ssl.models import functional
+from tff_ssl.plans import TrainingPlan
 from tff_ssl.templates import client_task, minibatches, prediction
-from tff_ssl.training_plan import TrainingPlan
 
 ModelWeights = tff.learning.models.ModelWeights
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   averaging,
   client_data,
@@ -26,7 +27,6 @@ from tff_ssl.templates import (
   local_training,
   memories,
 )
-from tff_ssl.wiring import Wiring
 
 
 def train(

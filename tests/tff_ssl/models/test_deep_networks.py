@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_ssl import objectives, optimizers, training_plan
+from tff_ssl import objectives, optimizers, plans
 from tff_ssl.augmentation import views
 from tff_ssl.models import MODELS, functional
 from tff_ssl.templates import local_training
@@ -38,7 +38,7 @@ def test_two_steps_of_training(name, norm):
   training = local_training.LocalTraining(
     model,
     objectives.Supervised(views.PlainViews()),
-    training_plan.TrainingPlan(
+    plans.TrainingPlan(
       optimizers.build_nesterov_sgd(0.01, 0.9), batch_size=4, steps=1
     ),
   )

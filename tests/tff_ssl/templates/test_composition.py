@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.plans import Wiring
 from tff_ssl.templates import client_task, client_work, composition, stacks
 from tff_ssl.templates.server import finalizers
-from tff_ssl.wiring import Wiring
 
 ModelWeights = tff.learning.models.ModelWeights
 

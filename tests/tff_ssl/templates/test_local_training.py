@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_same
 
-from tff_ssl import objectives, optimizers, training_plan
+from tff_ssl import objectives, optimizers, plans
 from tff_ssl.augmentation import views
 from tff_ssl.templates import local_training
 
@@ -73,7 +73,7 @@ def _training(rate=1.0, momentum=0, objective=None, **arguments):
   return local_training.LocalTraining(
     _LoggingModel(),
     objective or _LoggingObjective(),
-    training_plan.TrainingPlan(
+    plans.TrainingPlan(
       optimizers.build_nesterov_sgd(rate, momentum, nesterov=False),
       **arguments,
     ),
@@ -308,7 +308,7 @@ def test_supervised_training_leaves_out_what_has_no_label(wrap, length):
   training = local_training.LocalTraining(
     model,
     wrap(objectives.Supervised(views.PlainViews())),
-    training_plan.TrainingPlan(
+    plans.TrainingPlan(
       optimizers.build_nesterov_sgd(0.1), batch_size=4, **length
     ),
   )
@@ -332,7 +332,7 @@ def test_closed_masks_give_a_delta_of_exactly_zero():
   training = local_training.LocalTraining(
     model,
     objectives.ConsistencyRegularization(views.PlainViews(), 1.0),
-    training_plan.TrainingPlan(
+    plans.TrainingPlan(
       optimizers.build_nesterov_sgd(0.3, momentum=0), batch_size=2, epochs=2
     ),
   )

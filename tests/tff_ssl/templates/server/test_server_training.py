@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_close
 
-from tff_ssl import objectives, optimizers, randomness, training_plan
+from tff_ssl import objectives, optimizers, plans, randomness
 from tff_ssl.augmentation import views
 from tff_ssl.templates import local_training, stacks
 from tff_ssl.templates.server import server_training
@@ -72,7 +72,7 @@ def test_steps_of_eq_3_with_momentum_across_rounds(tff_context):
   training = local_training.LocalTraining(
     model,
     objectives.Supervised(views.PlainViews()),
-    training_plan.TrainingPlan(
+    plans.TrainingPlan(
       optimizers.build_nesterov_sgd(0.5, momentum=0.9, nesterov=False),
       batch_size=7,
       steps=2,

@@ -1,7 +1,8 @@
-"""How a participant trains: optimizer, minibatches, and how many of them.
+"""The records that all builders take.
 
-Builders take a `TrainingPlan` for clients, and another one for the server where
-it trains. TensorFlow is imported when it is first needed.
+A `TrainingPlan` says how a participant trains: one for the clients, and another
+one for the server where it trains. A `Wiring` says what holds for the rounds of
+any algorithm. TensorFlow is imported when it is first needed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _CHECKED = (
   shared.LOCAL_STEPS,
   shared.LOCAL_EPOCHS,
 )
+
+CORRUPTIONS = ('nan', 'exploding', 'flipped_labels', 'flipped_signs', 'stale')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,3 +171,110 @@ def _given(plan):
     for field in dataclasses.fields(plan)
     if (value := getattr(plan, field.name)) is not None
   }
+
+
+@dataclasses.dataclass(frozen=True)
+class Corruption:
+  """What goes wrong at corrupt clients.
+
+  Which clients are corrupt stands in their context
+  (`ClientDataSpec(has_faults=True)`). Only what a client sends for the model
+  changes, or what it trains on; its metrics and its own state stay as they are.
+  A client of weight 0 sends what a sound one does.
+
+  Attributes:
+    kind: 'nan': its change of the model is not a number. 'exploding': it is
+      1e6 times as large. 'flipped_signs': it points the other way.
+      'flipped_labels': it trains with the label L - 1 - y in the place of y, as
+      in Fang et al. (arXiv 1911.11815), Section V-A. 'stale': it trains from
+      the first model of the run in every round.
+    num_labels: L, for flipped labels. By default, L - 1 is the largest label of
+      the client itself, as suits labels that are numbers of its sets.
+  """
+
+  kind: str
+  num_labels: int | None = None
+
+  def __post_init__(self):
+    if self.kind not in CORRUPTIONS:
+      raise ValueError(
+        f'kind must be one of {CORRUPTIONS}, but is {self.kind!r}.'
+      )
+    checks.integers_at_least(1, num_labels=self.num_labels)
+    if self.num_labels is not None and self.kind != 'flipped_labels':
+      raise ValueError(
+        f'num_labels={self.num_labels} has no effect on kind={self.kind!r}: '
+        'leave it out.'
+      )
+
+
+@dataclasses.dataclass(frozen=True)
+class Wiring:
+  """What holds for the rounds of any algorithm.
+
+  How messages are sent and results meet, as TFF's own builders take it, with
+  bounds of weights and of cohorts; the seed; what is evaluated; and, in a
+  simulation, what goes wrong.
+
+  Attributes:
+    model_distributor: By default the broadcast of weights, round and seed. One
+      of TFF's own sends the weights; round and seed then go beside it.
+    model_aggregator: A weighted or unweighted aggregation factory; each builder
+      says what it takes by default, and what it refuses.
+    metrics_aggregator: As in TFF's builders, a function of the metrics'
+      finalizers, or of these and the type of the metrics; by default
+      `tff.learning.metrics.sum_then_finalize`.
+    seed: Root of all randomness, in [0, 2**31).
+    ema_decay: Where it is above 0, `get_model_weights` gives a moving average
+      of the model over rounds (`tff_ssl.templates.server.moving_average`), with
+      that decay per round, in [0, 1). The state holds it; clients see none of
+      it.
+    min_group_size: The fewest clients whose result is shown to those who see
+      models and metrics, at least 1; of a group, where there are groups. With
+      fewer that count, the group (or the round) has no result, and a round has
+      no metrics. For secure sums, where clients may drop out; the server itself
+      is kept from small sums by the least cohort of its platform alone. It does
+      not go with noise, which hides numbers of clients better.
+    max_client_weight: The largest weight of a client among the others, above 0;
+      by default there is none. A larger one becomes this one, so that a client
+      that claims many examples moves the mean no more than one that has them.
+    corruption: What goes wrong at corrupt clients, in a simulation
+      (`tff_ssl.Corruption`); by default nothing.
+
+  Raises:
+    TypeError: If the distributor or the aggregator is something else.
+    ValueError: If a number is out of range.
+  """
+
+  model_distributor: tff.learning.templates.DistributionProcess | None = None
+  model_aggregator: (
+    tff.aggregators.WeightedAggregationFactory
+    | tff.aggregators.UnweightedAggregationFactory
+    | None
+  ) = None
+  metrics_aggregator: Callable[..., tff.Computation] | None = None
+  seed: int = 0
+  ema_decay: float = 0.0
+  min_group_size: int = 1
+  max_client_weight: float | None = None
+  corruption: Corruption | None = None
+
+  def __post_init__(self):
+    shared.EMA_DECAY.check(self.ema_decay)
+    checks.integers_at_least(1, min_group_size=self.min_group_size)
+    shared.MAX_CLIENT_WEIGHT.check(self.max_client_weight)
+    for name, method, wanted in (
+      (
+        'model_distributor',
+        'next',
+        'a tff.learning.templates.DistributionProcess',
+      ),
+      (
+        'model_aggregator',
+        'create',
+        'a factory of tff.aggregators, such as tff.aggregators.MeanFactory()',
+      ),
+    ):
+      value = getattr(self, name)
+      if value is not None and not hasattr(value, method):
+        raise TypeError(f'{name} is a {type(value).__name__}: give {wanted}.')

@@ -9,11 +9,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_ssl
-from tff_ssl import corruption
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.simulation import client_faults, client_reader, client_sampling
-from tff_ssl.templates import client_task
+from tff_ssl.templates import client_task, faults
 from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -46,8 +45,11 @@ def _sent(kind, corrupt, round_num=5, **arguments):
     work=tf.constant(100),
   )
   first = ModelWeights([tf.constant([10.0, 20.0])], [tf.constant(0)])
-  update, group = corruption.Corruption(kind, **arguments).of(
-    _local_update, _SPEC, lambda: first
+  update, group = faults.with_corrupt_clients(
+    _local_update,
+    tff_ssl.Corruption(kind, **arguments),
+    _SPEC,
+    lambda: first,
   )(task)
   assert group == 1 and not update.invalid
   assert update.weight == (4 if round_num else 0)
@@ -88,13 +90,15 @@ def test_who_did_not_train_sends_nothing_wrong():
 )
 def test_bad_arguments(arguments, words):
   with pytest.raises(ValueError, match=words):
-    corruption.Corruption(*arguments)
+    tff_ssl.Corruption(*arguments)
 
 
 def test_client_data_must_say_who_is_corrupt():
   plain = federations.data_spec((_FEATURES,), in_context=True)
   with pytest.raises(TypeError, match='has_faults=True'):
-    corruption.Corruption('nan').of(_local_update, plain, None)
+    faults.with_corrupt_clients(
+      _local_update, tff_ssl.Corruption('nan'), plain, None
+    )
   with pytest.raises(TypeError, match='in_context=True'):
     federations.data_spec((_FEATURES,), has_faults=True)
 
