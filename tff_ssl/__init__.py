@@ -45,7 +45,7 @@ _MODULE_OF = {
   'SplitModel': 'models.split',
   'build_nesterov_sgd': 'optimizers',
   'build_grouping_sgd': 'optimizers',
-  'clip_gradients': 'optimizer_wrappers',
+  'clip_gradients': 'optimizers',
   'build_server_adam': 'optimizers',
   'build_server_sgd': 'optimizers',
   'cosine': 'optimizers',

@@ -1,14 +1,16 @@
 """Optimizers and learning-rate schedules which TFF's own do not cover.
 
-`build_nesterov_sgd` gives a `tff.learning.optimizers.Optimizer` for any builder
-that takes one. A schedule is a function from the number of local steps taken
-since the start of training, over all rounds, to a factor of the learning rate;
+Each optimizer is a `tff.learning.optimizers.Optimizer`, for any builder that
+takes one; some change what another one does with gradients. A schedule is a
+function from the number of local steps taken since the start of training, over
+all rounds, to a factor of the learning rate;
 `tff.learning.optimizers.schedule_learning_rate` would count from zero again in
 every round.
 """
 
 import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -174,6 +176,14 @@ def build_grouping_sgd(
   return build_nesterov_sgd(learning_rate, momentum=0.9, weight_decay=1e-4)
 
 
+def build_semifl_sgd(
+  learning_rate: float = 0.03,
+) -> tff.learning.optimizers.Optimizer:
+  """Builds the SGD of SemiFL's authors' code, which clips gradients to 1."""
+  sgd = build_nesterov_sgd(learning_rate, 0.9, weight_decay=5e-4)
+  return clip_gradients(sgd, 1.0)
+
+
 def build_server_adam(
   server_learning_rate: float = 0.01,
 ) -> tff.learning.optimizers.Optimizer:
@@ -222,13 +232,130 @@ def build_server_sgd(
   return tff.learning.optimizers.build_sgdm(server_learning_rate)
 
 
-def constant() -> Schedule:
-  """Returns the schedule that leaves the learning rate alone.
+class _Wrapper(tff.learning.optimizers.Optimizer):
+  """An optimizer with the state and the hyperparameters of another one."""
+
+  def __init__(self, optimizer):
+    self._optimizer = optimizer
+
+  def initialize(self, specs):
+    return self._optimizer.initialize(specs)
+
+  def get_hparams(self, state):
+    return self._optimizer.get_hparams(state)
+
+  def set_hparams(self, state, hparams):
+    return self._optimizer.set_hparams(state, hparams)
+
+
+class _WithOtherGradients(_Wrapper):
+  """An optimizer that sees a function of weights and gradients as gradients."""
+
+  def __init__(self, optimizer, change):
+    super().__init__(optimizer)
+    self._change = change
+
+  def next(self, state, weights, gradients):
+    gradients = tff.learning.optimizers.handle_indexed_slices_gradients(
+      gradients
+    )
+    return self._optimizer.next(
+      state, weights, self._change(weights, gradients)
+    )
+
+
+def clip_gradients(
+  optimizer: tff.learning.optimizers.Optimizer, max_norm: float
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the optimizer with gradients clipped by their global norm.
+
+  ```
+  g <- g min(1, max_norm / ||g||)
+  ```
+
+  with the Euclidean norm of all weights' gradients together, before whatever
+  the optimizer adds to them, such as weight decay.
+
+  Args:
+    optimizer: The optimizer, whose state and hyperparameters remain its own.
+    max_norm: A positive number.
 
   Returns:
-    A function from a scalar integer step to the float32 factor 1.
+    A `tff.learning.optimizers.Optimizer`.
+
+  Raises:
+    ValueError: If `max_norm` is not positive and finite.
   """
-  return lambda step: tf.ones_like(step, tf.float32)
+  if not 0 < max_norm < math.inf:
+    raise ValueError(f'max_norm is {max_norm}: give a positive number.')
+
+  def clipped(weights, gradients):
+    del weights
+    values, _ = tf.clip_by_global_norm(tf.nest.flatten(gradients), max_norm)
+    return tf.nest.pack_sequence_as(gradients, values)
+
+  return _WithOtherGradients(optimizer, clipped)
+
+
+def add_weight_decay(
+  optimizer: tff.learning.optimizers.Optimizer, weight_decay: float
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the optimizer of a loss with an L2 penalty on every weight.
+
+  ```
+  g <- g + weight_decay * w
+  ```
+
+  before the optimizer sees the gradient, as PyTorch's Adam does it;
+  `tff.learning.optimizers.build_adamw` decouples the decay.
+  """
+  if not 0 < weight_decay < math.inf:
+    raise ValueError(f'weight_decay is {weight_decay}: give a positive number.')
+
+  def decayed(weight, gradient):
+    if gradient is None:
+      return None
+    return gradient + tf.cast(weight_decay, weight.dtype) * weight
+
+  return _WithOtherGradients(
+    optimizer, functools.partial(tf.nest.map_structure, decayed)
+  )
+
+
+class _Resting(_Wrapper):
+  """An optimizer of weights that rest where they get no gradient."""
+
+  def next(self, state, weights, gradients):
+    new_state, new_weights = self._optimizer.next(state, weights, gradients)
+    moves = tf.nest.map_structure(
+      lambda gradient: (
+        False if gradient is None else tf.reduce_any(tf.not_equal(gradient, 0))
+      ),
+      gradients,
+    )
+
+    def unless_idle(new, old):
+      return tf.nest.map_structure(tf.where, moves, new, old)
+
+    for key, old in state.items():
+      # Whatever has one entry per weight: a velocity, an accumulator.
+      if tf.nest.is_nested(old):
+        new_state[key] = unless_idle(new_state[key], old)
+    return new_state, unless_idle(new_weights, weights)
+
+
+def rest_without_gradient(
+  optimizer: tff.learning.optimizers.Optimizer,
+) -> tff.learning.optimizers.Optimizer:
+  """Returns the optimizer with weights that rest where they get no gradient.
+
+  A weight tensor whose gradient is 0 everywhere stays as it is in that step,
+  and so do its velocity and other accumulators: momentum does not carry it on,
+  decay does not shrink it. Counters of steps go on. The optimizer's state must
+  be a dictionary, with a structure like the weights for each accumulator, as of
+  `build_nesterov_sgd` and of TFF's SGD and Adam.
+  """
+  return _Resting(optimizer)
 
 
 def cosine(

@@ -13,7 +13,7 @@ from tff_ssl.common.setting import Setting, needs_process, unless
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizer_wrappers, optimizers
+  from tff_ssl import optimizers
 
 LEARNING_RATE = Setting(
   'learning_rate',
@@ -37,7 +37,7 @@ def _build_sgd(learning_rate, *, momentum, nesterov=False, weight_decay):
 def _build_adam(learning_rate, *, weight_decay):
   optimizer = tff.learning.optimizers.build_adam(learning_rate)
   if weight_decay:
-    optimizer = optimizer_wrappers.add_weight_decay(optimizer, weight_decay)
+    optimizer = optimizers.add_weight_decay(optimizer, weight_decay)
   return optimizer
 
 
@@ -127,4 +127,4 @@ def build(settings, learning_rate: float, clip_norm: float | None):
   )
   if clip_norm is None:
     return optimizer
-  return optimizer_wrappers.clip_gradients(optimizer, clip_norm)
+  return optimizers.clip_gradients(optimizer, clip_norm)

@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_close
 
-from tff_ssl import optimizer_wrappers, optimizers
+from tff_ssl import optimizers
 
 _SHAPES = [(3, 2), (4,), ()]
 
@@ -213,12 +213,12 @@ _NAN, _INF = float('nan'), float('inf')
       for value in (0.0, -1.0, _NAN, _INF)
       for wrap, given, message in (
         (
-          optimizer_wrappers.clip_gradients,
+          optimizers.clip_gradients,
           {'max_norm': value},
           f'max_norm is {value}',
         ),
         (
-          optimizer_wrappers.add_weight_decay,
+          optimizers.add_weight_decay,
           {'weight_decay': value},
           f'weight_decay is {value}.*positive',
         ),
@@ -237,7 +237,6 @@ _TOTAL = 100 * 1024
 @pytest.mark.parametrize(
   'schedule, step, expected',
   [
-    (optimizers.constant(), 7, 1.0),
     # The cosine of the EMNIST runs.
     (optimizers.cosine(_TOTAL), 0, 1.0),
     # 0.03 cos(7 pi / 16) = 0.00585
@@ -307,7 +306,7 @@ def test_a_resting_weight_knows_of_no_step_without_gradient(optimizer):
     first, *others = _gradients(step)
     return [np.zeros_like(first) if step % 2 else first, *others]
 
-  resting = optimizer_wrappers.rest_without_gradient(optimizer)
+  resting = optimizers.rest_without_gradient(optimizer)
   _, weights = _run(resting, gradients_at=gradients_at)
   _, alone = _run(optimizer, 3, lambda step: _gradients(2 * step))
   _, expected = _run(optimizer)
@@ -323,7 +322,7 @@ def test_clipping_scales_all_gradients_together(max_norm):
     return [np.float32(min(1, max_norm / norm) * g) for g in gradients]
 
   plain = optimizers.build_nesterov_sgd(0.1, 0.9, weight_decay=0.05)
-  clipped = optimizer_wrappers.clip_gradients(plain, max_norm)
+  clipped = optimizers.clip_gradients(plain, max_norm)
   _, weights = _run(clipped, 3)
   _, expected = _run(plain, 3, gradients_at)
   _assert_close(weights, expected)
@@ -337,7 +336,7 @@ def _with_one_missing(step):
 @pytest.mark.parametrize('momentum', [0.0, 0.9])
 def test_added_weight_decay_is_that_of_the_sgd_with_one(momentum):
   own = optimizers.build_nesterov_sgd(0.1, momentum, weight_decay=0.3)
-  added = optimizer_wrappers.add_weight_decay(
+  added = optimizers.add_weight_decay(
     optimizers.build_nesterov_sgd(0.1, momentum), 0.3
   )
   (_, expected), (_, weights) = (
@@ -350,8 +349,8 @@ def test_added_weight_decay_is_that_of_the_sgd_with_one(momentum):
 @pytest.mark.parametrize(
   'wrap',
   [
-    optimizer_wrappers.rest_without_gradient,
-    lambda optimizer: optimizer_wrappers.clip_gradients(optimizer, 1.0),
+    optimizers.rest_without_gradient,
+    lambda optimizer: optimizers.clip_gradients(optimizer, 1.0),
   ],
 )
 def test_hyperparameters_are_those_of_the_optimizer(wrap):
@@ -366,7 +365,7 @@ def test_hyperparameters_are_those_of_the_optimizer(wrap):
 
 
 def test_clipping_leaves_a_weight_without_gradient_alone():
-  clipped = optimizer_wrappers.clip_gradients(
+  clipped = optimizers.clip_gradients(
     optimizers.build_nesterov_sgd(0.1, 0.9), 1.0
   )
   _, weights = _run(clipped, 1, _with_one_missing)

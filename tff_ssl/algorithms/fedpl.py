@@ -16,7 +16,7 @@ one label for all data of a set, "boosted by Mixup"; that it gives way to the
 model's own after the first rounds stands in the authors' code alone
 (`pseudo_labels='model'`). The rounds before R are from that code, too: without
 them nobody would ever be confident. In it Adam has an L2 penalty of 5e-4 in
-place of the L1 norm (`tff_ssl.optimizer_wrappers.add_weight_decay`), and
+place of the L1 norm (`tff_ssl.optimizers.add_weight_decay`), and
 minibatches that leave nothing to mix are skipped (`unmixed_batches='skipped'`).
 All clients weigh the same, as in Algorithm 1.
 """
@@ -42,7 +42,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
 
@@ -134,7 +134,7 @@ def build_fedpl(
   if unmixed_batches == 'skipped':
     mixed = objectives.OnlyMixed(mixed)
     plan = dataclasses.replace(
-      plan, optimizer=optimizer_wrappers.rest_without_gradient(plan.optimizer)
+      plan, optimizer=optimizers.rest_without_gradient(plan.optimizer)
     )
   mixing = templates.LocalTraining(model, mixed, plan)
 

@@ -48,7 +48,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.objectives.maths import losses
   from tff_ssl.templates import averaging, pseudo_labelling
@@ -145,7 +145,7 @@ def build_semifl(
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
 
-  optimizer = optimizer_wrappers.build_semifl_sgd()
+  optimizer = optimizers.build_semifl_sgd()
   training = templates.LocalTraining(
     model,
     objectives.FixAndMix(views, mixup_weight, mixup_concentration),

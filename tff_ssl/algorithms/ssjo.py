@@ -32,7 +32,7 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizer_wrappers, templates
+  from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
 
@@ -115,7 +115,7 @@ def build_ssjo(
     server_optimizer: By default SGD with learning rate 1.
     idle_momentum: What a step does to weights that get no gradient in it:
       'coasts', momentum carries them on, or 'rests', neither they nor their
-      momentum change (`tff_ssl.optimizer_wrappers.rest_without_gradient`).
+      momentum change (`tff_ssl.optimizers.rest_without_gradient`).
     client_momentum: 'reset', 'slot' or 'mean'; see
       `tff_ssl.algorithms.fed_avg`.
     client_weighting: 'examples' (processed in the round) or 'uniform'.
@@ -140,7 +140,7 @@ def build_ssjo(
   )
   if idle_momentum == 'rests':
     plan = dataclasses.replace(
-      plan, optimizer=optimizer_wrappers.rest_without_gradient(plan.optimizer)
+      plan, optimizer=optimizers.rest_without_gradient(plan.optimizer)
     )
   task = proxy_task or proxy_tasks.Reconstruction()
   joint = proxy_tasks.add_head(model, task, views)

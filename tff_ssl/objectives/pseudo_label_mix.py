@@ -171,7 +171,7 @@ class OnlyMixed:
 
   In those, where nothing can be mixed, it is 0, and with it its gradient: the
   authors' code takes no step then. For that the optimizer must rest, too
-  (`optimizer_wrappers.rest_without_gradient`).
+  (`optimizers.rest_without_gradient`).
 
   Attributes:
     objective: A `ConfidenceMix`, maybe with a penalty on it.

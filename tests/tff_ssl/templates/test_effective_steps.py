@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import optimizer_wrappers, optimizers
+from tff_ssl import optimizers
 from tff_ssl.templates import effective_steps
 
 
@@ -88,8 +88,8 @@ def test_a_schedule_weighs_the_steps():
     tff.learning.optimizers.build_adagrad(0.1),
     tff.learning.optimizers.build_rmsprop(0.1),
     # What a client did with gradients of another norm, a count cannot tell.
-    optimizer_wrappers.clip_gradients(optimizers.build_grouping_sgd(), 0.1),
-    optimizer_wrappers.clip_gradients(optimizers.build_grouping_sgd(), 100.0),
+    optimizers.clip_gradients(optimizers.build_grouping_sgd(), 0.1),
+    optimizers.clip_gradients(optimizers.build_grouping_sgd(), 100.0),
   ],
 )
 def test_other_optimizers_are_refused(optimizer):
