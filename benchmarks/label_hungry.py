@@ -14,7 +14,7 @@ from benchmarks import candidates, measurement, workloads
 from datasets.store import client_store
 from tff_ssl import augmentation, models
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.models import heads
+from tff_ssl.models import dense
 
 _ENCODER = 'dense_encoder'
 _LEARNING_RATE = 0.001
@@ -110,7 +110,7 @@ def build_keras_model() -> tf.keras.Model:
   """Returns the network of `build_all` in one piece, for stock TFF."""
   encoder = models.ENCODERS[_ENCODER].build(workloads.INPUT_SHAPE, 'none')
   (num_features,) = encoder.output_shape[1:]
-  head = heads.linear_head(num_features, workloads.NUM_CLASSES)
+  head = dense.linear_head(num_features, workloads.NUM_CLASSES)
   return tf.keras.Model(encoder.inputs, head(encoder.output))
 
 

@@ -35,7 +35,7 @@ def share():
     ('tff_ssl/testing/tff_cases/page.py', 'test-cases'),
     ('experiments/recipes/ssfl_table2.csv', 'test-tables'),
     ('experiments/running/round_loop.py', 'test-runs'),
-    ('tff_ssl/models/resnet.py', 'test-parts'),
+    ('tff_ssl/models/residual.py', 'test-parts'),
   ],
 )
 def test_what_is_touched_is_run(share, path, target):

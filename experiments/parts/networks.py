@@ -6,7 +6,7 @@ from etils import epy
 
 from tff_ssl import models
 from tff_ssl.common.setting import Setting
-from tff_ssl.models.arguments import NORM
+from tff_ssl.models import NORM
 
 with epy.lazy_imports():
   import tensorflow as tf

@@ -19,7 +19,7 @@ from tff_ssl.plans import TrainingPlan, Wiring
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl.models import any_model
+  from tff_ssl.models import functional
   from tff_ssl.templates import client_data
 
 # TFF's arguments that are fields of `Wiring` here.
@@ -30,7 +30,7 @@ _USUAL = ('client_optimizer_fn', 'server_optimizer_fn', *_OF_WIRING)
 def taken(build: Callable[..., Any]) -> Callable[..., Any]:
   """Returns a builder that also takes TFF's arguments.
 
-  - `model`: whatever `tff_ssl.models.any_model.as_functional` takes, such as a
+  - `model`: whatever `tff_ssl.models.functional.as_functional` takes, such as a
     `model_fn`, a Keras model or a `tff.learning.models.FunctionalModel`;
   - `data_spec`: an `element_spec`; by default the model's own `input_spec`,
     where that has examples and labels;
@@ -58,7 +58,7 @@ def taken(build: Callable[..., Any]) -> Callable[..., Any]:
   ):
     if (model is None) == (model_fn is None):
       raise TypeError('Give the model once, as model or as model_fn.')
-    model, element_spec = any_model.as_functional(
+    model, element_spec = functional.as_functional(
       model_fn if model is None else model
     )
     # TFF's own builders take None for their defaults.

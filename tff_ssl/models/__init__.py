@@ -1,7 +1,7 @@
 """Models: one functional form, and a registry of networks.
 
-Importing the registry is cheap: a network's module is imported when it is
-built.
+Importing the registry is cheap: a network's module, and with it TensorFlow, is
+imported when it is built.
 """
 
 import dataclasses
@@ -11,6 +11,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tff_ssl.common import user_modules
+from tff_ssl.common.setting import Setting
+
+NORM = Setting(
+  'norm',
+  str,
+  'Normalisation: none, batch or group. The published emnist_cnn has none, '
+  'though its paper says group.',
+  default='none',
+  choices=('none', 'batch', 'group'),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +47,7 @@ class ModelSpec:
     [batch, num_classes]. A network of tokens takes `num_tokens`, too. `norm` is
     'none', 'batch' or 'group': what follows each convolution, or each hidden
     layer where there is none, ahead of its ReLU
-    (`tff_ssl.models.normalization.make_norm`). Raises `ValueError` if an
+    (`tff_ssl.models.blocks.make_norm`). Raises `ValueError` if an
     argument is out of range.
     """
     module, name = self.builder.split('.')
@@ -49,7 +59,7 @@ class EncoderSpec(ModelSpec):
   """How to build a network without a head.
 
   Attributes:
-    head: Name of the classifier in `tff_ssl.models.heads` that belongs to it.
+    head: Name of the classifier in `tff_ssl.models.dense` that belongs to it.
   """
 
   head: str = 'linear_head'
@@ -92,20 +102,20 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
     'resnet18': ModelSpec(
       'ResNet-18 for CIFAR, of the grouping paper: 3x3 stem, 11.2 million '
       'weights; slow on a CPU.',
-      'resnet.resnet18',
+      'residual.resnet18',
     ),
     'resnet34': ModelSpec(
       'ResNet-34 for CIFAR: as resnet18, 21.3 million weights.',
-      'resnet.resnet34',
+      'residual.resnet34',
     ),
     'resnet50': ModelSpec(
       'ResNet-50 for CIFAR: bottlenecks, 23.5 million weights.',
-      'resnet.resnet50',
+      'residual.resnet50',
     ),
     'resnet9': ModelSpec(
       'ResNet-9 of FedMatch: 6.6 million weights; norm "none" is the published '
       'network.',
-      'resnet.resnet9',
+      'residual.resnet9',
     ),
     'small_cnn': ModelSpec(
       'Two narrow convolutions, small and fast, for images of 4x4 and more.',
@@ -114,17 +124,17 @@ MODELS: Mapping[str, ModelSpec] = types.MappingProxyType(
     'wide_resnet28_2': ModelSpec(
       'Wide ResNet 28-2, the network of FixMatch: 1.5 million weights; norm '
       '"batch" is the published network; slow on a CPU.',
-      'wide_resnet.wide_resnet28_2',
+      'residual.wide_resnet28_2',
     ),
     'word_average': ModelSpec(
       'The mean of word embeddings of 64, and a hidden layer of 64.',
-      'text.word_average',
+      'dense.word_average',
       ('tokens',),
     ),
     'vgg11': ModelSpec(
       'VGG11 for CIFAR: eight convolutions and one linear layer, 9.2 million '
       'weights; norm "none" is the published network.',
-      'vgg.vgg11',
+      'convolutional.vgg11',
     ),
   }
 )
@@ -139,7 +149,7 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
     ),
     'word_average_encoder': EncoderSpec(
       'word_average with a linear classifier, as an encoder and its head.',
-      'text.word_average_encoder',
+      'dense.word_average_encoder',
       ('tokens',),
     ),
     'cnn_encoder': EncoderSpec(
@@ -151,7 +161,7 @@ ENCODERS: Mapping[str, EncoderSpec] = types.MappingProxyType(
       f'resnet{depth}_encoder': EncoderSpec(
         f'The network resnet{depth}, as an encoder and its last layer; slow on '
         'a CPU.',
-        f'resnet.resnet{depth}_encoder',
+        f'residual.resnet{depth}_encoder',
         head='unsure_head',
       )
       for depth in (18, 34, 50)
@@ -193,18 +203,18 @@ def build(
   more = {} if num_tokens is None else {'num_tokens': num_tokens}
   if name not in MODELS and name not in ENCODERS:
     raise ValueError(f'name is {name!r}: give one of {(*MODELS, *ENCODERS)}.')
-  arguments, functional, heads, split = (
+  blocks, dense, functional, split = (
     importlib.import_module(f'tff_ssl.models.{module}')
-    for module in ('arguments', 'functional', 'heads', 'split')
+    for module in ('blocks', 'dense', 'functional', 'split')
   )
   if name in MODELS:
     return functional.from_keras(
       MODELS[name].build(input_shape, num_classes, norm, **more)
     )
-  arguments.check_network(num_classes, norm)
+  blocks.check_network(num_classes, norm)
   encoder = functional.from_keras(
     ENCODERS[name].build(input_shape, norm, **more)
   )
   (num_features,) = split.features_spec(encoder).shape[1:]
-  build_head = getattr(heads, ENCODERS[name].head)
+  build_head = getattr(dense, ENCODERS[name].head)
   return split.join(encoder, build_head(num_features, num_classes))

@@ -1,12 +1,19 @@
-"""Convolutional networks for small images."""
+"""Convolutional networks for small images, of 4 by 4 to 8 by 8 at least.
+
+They take what `tff_ssl.models.ModelSpec.build` says, and raise `ValueError` for
+what is out of range.
+"""
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tff_ssl.models import arguments, blocks, normalization
+from tff_ssl.models import blocks
 
 layers = tf.keras.layers
+
+# VGG11 has configuration A: channels of the convolutions between two poolings.
+_VGG11 = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 def emnist_cnn(
@@ -24,28 +31,16 @@ def emnist_cnn(
   its figures has none (its layers are made and never called). Both can be had
   by name: `norm='none'`, the default, is the published network; `norm='group'`
   is the one that the paper describes, and really normalises.
-
-  Args:
-    input_shape: Height, width and channels; at least 6 by 6.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
-  arguments.check_image_network(input_shape, num_classes, norm, smallest=6)
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=6)
   return tf.keras.Sequential(
     [
       layers.Input(tuple(input_shape)),
       layers.Conv2D(32, 3),
-      normalization.make_norm(norm),
+      blocks.make_norm(norm),
       layers.ReLU(),
       layers.Conv2D(64, 3),
-      normalization.make_norm(norm),
+      blocks.make_norm(norm),
       layers.MaxPool2D(),
       layers.SpatialDropout2D(0.25),
       layers.ReLU(),
@@ -72,18 +67,6 @@ def fedul_mnist(
 
   The table has three input channels, for MNIST too. This one takes images as
   they are, of one channel: on three equal ones, kernels act as their sum.
-
-  Args:
-    input_shape: Height, width and channels; at least 4 by 4.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
   return _fedul_mnist(input_shape, num_classes, norm, 'fedul_mnist', dropout=0)
 
@@ -97,18 +80,6 @@ def fedul_mnist_dropout(
 
   `fedul_mnist` with a dropout at rate 0.2 at the end of each convolutional
   block and each hidden layer: their code has it, their text does not.
-
-  Args:
-    input_shape: Height, width and channels; at least 4 by 4.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
   name = 'fedul_mnist_dropout'
   return _fedul_mnist(input_shape, num_classes, norm, name, dropout=0.2)
@@ -123,20 +94,8 @@ def small_cnn(
 
   Two same-padded 3x3 convolutions of 16 and 32 channels, each max-pooled, and
   one hidden layer of 64.
-
-  Args:
-    input_shape: Height, width and channels; at least 4 by 4.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
-  arguments.check_image_network(input_shape, num_classes, norm, smallest=4)
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=4)
   return tf.keras.Sequential(
     [
       layers.Input(tuple(input_shape)),
@@ -149,23 +108,41 @@ def small_cnn(
   )
 
 
+def vgg11(
+  input_shape: Sequence[int] = (32, 32, 3),
+  num_classes: int = 10,
+  norm: str = 'none',
+) -> tf.keras.Model:
+  """Builds VGG11, as it is used for CIFAR.
+
+  The eight convolutions of configuration A of Simonyan & Zisserman 2015, "Very
+  Deep Convolutional Networks for Large-Scale Image Recognition", each followed
+  by a ReLU. At 32x32 a single position of 512 channels is left after five
+  poolings, and one linear layer takes the place of the three of ImageNet:
+  9,225,610 weights at 32x32x3 with 10 classes and no normalisation.
+
+  Poolings round odd sizes up: 28x28 images, too, end in one position. Of larger
+  images the average over the positions is taken.
+  """
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=8)
+  images = x = layers.Input(tuple(input_shape))
+  for stage in _VGG11:
+    for channels in stage:
+      x = layers.ReLU()(blocks.conv_norm(x, channels, norm))
+    # Rounding down would leave nothing of 28x28 at the fifth pooling.
+    x = layers.MaxPool2D(padding='same')(x)
+  logits = blocks.classifier(layers.GlobalAveragePooling2D()(x), num_classes)
+  return tf.keras.Model(images, logits, name='vgg11')
+
+
 def cnn_encoder(
   input_shape: Sequence[int] = (28, 28, 1), norm: str = 'none'
 ) -> tf.keras.Model:
   """Builds the convolutions of `small_cnn` as an encoder.
 
-  Args:
-    input_shape: Height, width and channels; at least 4 by 4.
-    norm: 'none', 'batch' or 'group', ahead of each ReLU.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to float32
-    [batch, (height // 4) * (width // 4) * 32].
-
-  Raises:
-    ValueError: If an argument is out of range.
+  It has (height // 4) * (width // 4) * 32 features.
   """
-  arguments.check_image_network(input_shape, 1, norm, smallest=4)
+  blocks.check_image_network(input_shape, 1, norm, smallest=4)
   return tf.keras.Sequential(
     [
       layers.Input(tuple(input_shape)),
@@ -177,11 +154,11 @@ def cnn_encoder(
 
 
 def _fedul_mnist(input_shape, num_classes, norm, name, dropout):
-  arguments.check_image_network(input_shape, num_classes, norm, smallest=4)
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=4)
 
   def block(layer, *pooling):
     drop = [layers.Dropout(dropout)] if dropout else []
-    norm_layer = normalization.make_norm(norm)
+    norm_layer = blocks.make_norm(norm)
     return [layer, norm_layer, layers.ReLU(), *pooling, *drop]
 
   def convolution(channels):
@@ -208,7 +185,7 @@ def _small_convolutions(norm):
     for channels in (16, 32)
     for layer in (
       layers.Conv2D(channels, 3, padding='same'),
-      normalization.make_norm(norm),
+      blocks.make_norm(norm),
       layers.ReLU(),
       layers.MaxPool2D(),
     )

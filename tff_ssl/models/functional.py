@@ -3,7 +3,8 @@
 Every process of this library computes with a `FunctionalModel`: weights go in
 as tensors, outputs and the new non-trainable weights come out, and nothing
 else is remembered. `from_keras` turns a Keras model into that form,
-`from_tff_functional_model` a `tff.learning.models.FunctionalModel`.
+`from_tff_functional_model` a `tff.learning.models.FunctionalModel`, and
+`as_functional` whatever TFF's own builders take.
 
 Unlike `tff.learning.models.functional_model_from_keras`, `from_keras` works in
 eager mode, in `tf.function` and in a TFF computation alike, takes a seed, and
@@ -19,9 +20,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols
-from tff_ssl.models import keras_template, signatures, structures
+from tff_ssl.models import keras_template, structures
 
 ModelWeights = tff.learning.models.ModelWeights
+
+_KERAS_LOSS = tf.keras.losses.SparseCategoricalCrossentropy
+# What every process here measures anyway.
+_MEASURED = (tf.keras.metrics.SparseCategoricalAccuracy,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +58,7 @@ class FunctionalModel:
   @property
   def weights_type(self) -> tff.Type:
     """The `tff.Type` of the weights, `ModelWeights` of two lists."""
-    return tff.types.to_type(
-      tf.nest.map_structure(
-        lambda spec: (spec.dtype.as_numpy_dtype, spec.shape.as_list()),
-        self.weights_spec,
-      )
-    )
+    return structures.type_from_specs(self.weights_spec)
 
 
 def from_keras(
@@ -163,7 +163,7 @@ def _same_weights(weights, specs) -> Callable[[int], ModelWeights]:
       for values in (weights.trainable, weights.non_trainable)
     )
   )
-  signatures.check_weights(arrays, specs)
+  check_weights(arrays, specs)
   return lambda seed: ModelWeights(
     *([array.copy() for array in values] for values in arrays)
   )
@@ -188,9 +188,11 @@ def from_tff_functional_model(
     ValueError: If the outputs of `model` are probabilities and no logits.
   """
   structure = model.initial_weights
-  input_spec = examples_spec(model)
-  arrays = ModelWeights(
-    *([np.asarray(leaf) for leaf in tf.nest.flatten(w)] for w in structure)
+  input_spec = _examples_spec(model)
+  arrays = ModelWeights(*map(tf.nest.flatten, structure))
+  specs = tf.nest.map_structure(
+    lambda array: tf.TensorSpec(array.shape, array.dtype),
+    tf.nest.map_structure(np.asarray, arrays),
   )
   _refuse_probabilities(model, input_spec)
 
@@ -202,26 +204,16 @@ def from_tff_functional_model(
     return model.predict_on_batch(weights, x, training), non_trainable
 
   return FunctionalModel(
-    initial_weights=lambda seed: ModelWeights(
-      [array.copy() for array in arrays.trainable],
-      [array.copy() for array in arrays.non_trainable],
-    ),
+    initial_weights=_same_weights(arrays, specs),
     predict=predict,
     input_spec=input_spec,
-    weights_spec=tf.nest.map_structure(
-      lambda array: tf.TensorSpec(array.shape, array.dtype), arrays
-    ),
+    weights_spec=specs,
     is_random=False,
   )
 
 
-def examples_spec(model: Any) -> protocols.Structure:
-  """Returns the spec of a batch of examples, without labels.
-
-  Args:
-    model: A `FunctionalModel` or `VariableModel` of `tff.learning.models`,
-      whose `input_spec` is a pair or has the key `x`.
-  """
+def _examples_spec(model) -> protocols.Structure:
+  """Returns the spec of a batch of a model of TFF, without labels."""
   spec = model.input_spec
   return spec['x'] if hasattr(spec, 'keys') else spec[0]
 
@@ -295,3 +287,156 @@ def _checked_weights(name: str, weights, specs) -> list[tf.Tensor]:
 
 def _describe(tensors) -> str:
   return str([f'{t.dtype.name}{t.shape}' for t in tensors])
+
+
+def check_weights(weights: ModelWeights, specs: ModelWeights) -> None:
+  """Raises `ValueError` unless number, shapes and dtypes are as specified."""
+  for kind in ('trainable', 'non_trainable'):
+    given, wanted = (
+      [_signature(value) for value in tf.nest.flatten(getattr(each, kind))]
+      for each in (weights, specs)
+    )
+    if given != wanted:
+      raise ValueError(
+        f'The new {kind} weights are {given}, but this model has {wanted} '
+        'there: take them from a model of the same architecture.'
+      )
+
+
+def _signature(value) -> str:
+  if isinstance(value, tf.TensorSpec):
+    return f'{value.dtype.name}{value.shape.as_list()}'
+  if not hasattr(value, 'dtype'):
+    value = np.asarray(value)
+  return f'{tf.as_dtype(value.dtype).name}{list(value.shape)}'
+
+
+def as_functional(model: Any) -> tuple[FunctionalModel, Any]:
+  """Returns a model as this library computes with it, and its data.
+
+  Args:
+    model: One of
+      - a `tff_ssl.FunctionalModel` or `SplitModel`;
+      - a `tff.learning.models.FunctionalModel`. Its loss and metrics are left
+        behind;
+      - a `tf.keras.Model`. Training begins with its present weights, whatever
+        the seed;
+      - a function without arguments that returns a `tf.keras.Model`, or what
+        `tff.learning.models.from_keras_model` returns, a `model_fn`. Weights
+        are drawn by the seed. The loss must be `SparseCategoricalCrossentropy`
+        and the metrics `SparseCategoricalAccuracy`: the processes of this
+        library train classifiers, and measure that.
+
+  Returns:
+    The model, and the spec of a batch of examples and labels where the model
+    says it, else `None`.
+
+  Raises:
+    TypeError: If it is none of these.
+    ValueError: If it is one of these, and cannot be used.
+  """
+  if hasattr(model, 'weights_spec'):
+    return model, None
+  if isinstance(model, tff.learning.models.FunctionalModel):
+    converted = from_tff_functional_model(model)
+    return converted, model.input_spec
+  if isinstance(model, tf.keras.Model):
+    return _of_instance(model), None
+  if isinstance(model, tff.learning.models.VariableModel):
+    raise TypeError(
+      f'model is a {type(model).__name__}: give the function that makes it, '
+      'as to build_weighted_fed_avg.'
+    )
+  if isinstance(model, type) and issubclass(
+    model, tff.learning.models.VariableModel
+  ):
+    raise _cannot_be_given(model.__name__)
+  if isinstance(model, type) or not callable(model):
+    raise TypeError(
+      f'model is a {type(model).__name__}: give a Keras model or a function '
+      'that makes one, a model_fn, or a tff.learning.models.FunctionalModel.'
+    )
+  return _of_function(model)
+
+
+def _of_instance(model: tf.keras.Model) -> FunctionalModel:
+  weights = None
+  if model.built:
+    weights = ModelWeights(
+      *(
+        [weight.numpy() for weight in kind]
+        for kind in keras_template.weights_of(model)
+      )
+    )
+  return from_keras(model, initial_weights=weights)
+
+
+def _of_function(build: Callable[[], Any]):
+  made = build()
+  if isinstance(made, tf.keras.Model):
+    if build() is made:
+      raise ValueError(
+        'model is a function that returns the same Keras model each time: let '
+        'it build a new one, or give the model itself.'
+      )
+    return from_keras(build), None
+  if not isinstance(made, tff.learning.models.VariableModel):
+    raise TypeError(
+      f'model is a function that returns a {type(made).__name__}: let it '
+      'return a Keras model, or what tff.learning.models.from_keras_model '
+      'returns.'
+    )
+  # TFF gives no other way to what a model was made of.
+  keras_model = getattr(made, '_keras_model', None)
+  if keras_model is None:
+    raise _cannot_be_given(type(made).__name__)
+  _check_metrics(made)
+  # True needs no more: from_keras looks for a softmax.
+  from_logits = None if _takes_logits(made) else False
+  converted = from_keras(
+    keras_model, _examples_spec(made), from_logits=from_logits
+  )
+  return converted, made.input_spec
+
+
+def _cannot_be_given(name: str) -> TypeError:
+  return TypeError(
+    f'model makes a {name}, a VariableModel without a Keras model, whose '
+    'weights cannot be given from outside: write it as a '
+    'tff.learning.models.FunctionalModel.'
+  )
+
+
+def _takes_logits(made) -> bool:
+  """Returns whether the loss of a Keras model of TFF takes logits."""
+  losses = made._loss_fns
+  if len(losses) != 1 or not isinstance(losses[0], _KERAS_LOSS):
+    names = ', '.join(type(loss).__name__ for loss in losses)
+    raise ValueError(
+      f'model_fn has the loss {names}, which no process here minimises: they '
+      'train classifiers by cross-entropy; give SparseCategoricalCrossentropy.'
+    )
+  settings = losses[0].get_config()
+  if settings.get('ignore_class') is not None:
+    raise ValueError(
+      f'model_fn has a loss with ignore_class={settings["ignore_class"]}: '
+      'leave it out; here, -1 marks an example without a label.'
+    )
+  return settings['from_logits']
+
+
+def _check_metrics(made) -> None:
+  names = [
+    type(metric).__name__
+    for metric in made._metrics
+    # TFF adds the loss and the counts of examples and batches.
+    if not type(metric).__module__.startswith('tensorflow_federated')
+    and not isinstance(metric, _MEASURED)
+    and metric.name not in ('loss', 'num_examples', 'num_batches')
+  ]
+  if names:
+    raise ValueError(
+      f'model_fn has the metrics {", ".join(names)}, which no process here '
+      'measures in training: leave them out, and evaluate with '
+      'tff.learning.algorithms.build_fed_eval.'
+    )

@@ -81,7 +81,7 @@ class KerasTemplate:
             self.input_spec,
           )
         )
-    for layer in adaptable_layers(self._model):
+    for layer in _adaptable_layers(self._model):
       raise ValueError(
         f'The layer {layer.name!r} of the Keras model has no mean and variance '
         'when it is built: adapt a layer to your data outside of the model, '
@@ -120,7 +120,7 @@ class KerasTemplate:
       seed: Integer tensor of shape [2], or None if nothing is drawn.
 
     Returns:
-      Pair of the outputs and the list of new non-trainable weights.
+      The outputs and the list of new non-trainable weights.
     """
     arguments = (trainable, non_trainable, x, seed)
     if not self._has_constants:
@@ -145,17 +145,7 @@ class KerasTemplate:
   def initial_weights(
     self, seed: int
   ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Runs the initialisers, weight i with a seed derived from (seed, i).
-
-    Args:
-      seed: A nonnegative integer.
-
-    Returns:
-      Pair of lists of arrays, trainable and non-trainable.
-
-    Raises:
-      ValueError: If `seed` is not a nonnegative integer.
-    """
+    """Runs the initialisers, weight i with a seed derived from (seed, i)."""
     if not isinstance(seed, (int, np.integer)) or seed < 0:
       raise ValueError(f'seed is {seed!r}: give a nonnegative integer.')
     slots = [*self._trainable, *self._non_trainable]
@@ -301,7 +291,7 @@ def _new_model(model) -> tf.keras.Model:
         'weights or are not built: give a function that builds it instead.'
       )
     for old, new in zip(
-      adaptable_layers(model), adaptable_layers(clone), strict=True
+      _adaptable_layers(model), _adaptable_layers(clone), strict=True
     ):
       if old.built:
         _fix_statistics(new, old.mean, old.variance)
@@ -320,14 +310,19 @@ def _new_model(model) -> tf.keras.Model:
   return built
 
 
-def adaptable_layers(
+def weights_of(
   model: tf.keras.Model,
-) -> list[tf.keras.layers.Normalization]:
-  """Returns the layers that hold what they were adapted to as weights.
+) -> tuple[list[tf.Variable], list[tf.Variable]]:
+  """Returns trainable and other weights; what layers are adapted to is none."""
+  constants = {
+    id(weight) for layer in _adaptable_layers(model) for weight in layer.weights
+  }
+  others = [w for w in model.non_trainable_weights if id(w) not in constants]
+  return model.trainable_weights, others
 
-  Args:
-    model: A `tf.keras.Model`.
-  """
+
+def _adaptable_layers(model) -> list[tf.keras.layers.Normalization]:
+  """Returns the layers that hold what they were adapted to as weights."""
   return [
     module
     for module in model.submodules
@@ -337,11 +332,7 @@ def adaptable_layers(
 
 
 def warn_of_rescaling(model: tf.keras.Model) -> None:
-  """Logs a warning where a model scales inputs that are standardised.
-
-  Args:
-    model: What a user's function returns.
-  """
+  """Logs a warning where a model scales inputs that are standardised."""
   for module in getattr(model, 'submodules', ()):
     if isinstance(module, tf.keras.layers.Rescaling):
       logging.getLogger(__name__).warning(

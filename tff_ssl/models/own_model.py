@@ -5,6 +5,7 @@ that function: whoever names it cannot give arguments of `from_keras`.
 """
 
 import dataclasses
+import functools
 import inspect
 import logging
 import pathlib
@@ -30,13 +31,6 @@ def build(
   Weights that the function loads or sets are kept, whatever the seed, and a
   line says so; all others are drawn from the seed.
 
-  Args:
-    name: 'module:FUNCTION'.
-    input_shape: Of one example.
-    num_classes: Number of classes.
-    norm: 'none', 'batch' or 'group'.
-    num_tokens: For texts, how many numbers words may have.
-
   Raises:
     ValueError: If the function fails, or its model cannot be used.
   """
@@ -58,10 +52,7 @@ def build(
   if isinstance(built, functional.FunctionalModel):
     model = built
   else:
-
-    def build_again():
-      return function(*arguments, **more)
-
+    build_again = functools.partial(function, *arguments, **more)
     model = _of_keras(said, built, build_again, spec, end)
   _check_input(said, model, spec)
   try:
@@ -151,16 +142,8 @@ def _converted(built, build_again, spec) -> functional.FunctionalModel:
 
 def _with_given_weights(said, built, model) -> functional.FunctionalModel:
   """Lets training begin with the weights that the function has set."""
-  fixed = {
-    id(weight)
-    for layer in keras_template.adaptable_layers(built)
-    for weight in layer.weights
-  }
-  weights = [
-    weight
-    for weight in (*built.trainable_weights, *built.non_trainable_weights)
-    if id(weight) not in fixed
-  ]
+  trainable, others = keras_template.weights_of(built)
+  weights = [*trainable, *others]
   given = [_if_set(weight) for weight in weights]
   count = sum(array is not None for array in given)
   if not count:
@@ -209,7 +192,6 @@ def _check_input(said, model, spec) -> None:
     and found.shape.is_compatible_with(spec.shape)
   ):
     return
-  kind = '' if spec.dtype == tf.float32 else f", dtype='{spec.dtype.name}'"
   taken = structures.describe(found)
   if isinstance(found, tf.TensorSpec):
     taken = f'{found.dtype.name} {taken}'

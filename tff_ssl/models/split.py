@@ -6,7 +6,7 @@ replaced:
 
 ```
 encoder = dense.dense_encoder((28, 28, 1))
-classifier = heads.linear_head(256, 10)
+classifier = dense.linear_head(256, 10)
 model = tff_ssl.join(encoder, classifier)      # a classifier like any other
 ```
 
@@ -23,7 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import randomness
-from tff_ssl.models import functional, signatures, structures
+from tff_ssl.models import functional, structures
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -75,7 +75,7 @@ class SplitModel(functional.FunctionalModel):
     Raises:
       ValueError: If their shapes or dtypes are not those of the parts.
     """
-    signatures.check_weights(new, self.take(self.weights_spec, parts))
+    functional.check_weights(new, self.take(self.weights_spec, parts))
     separate = _separate(weights, self.parts)
     chosen = _separate(new, [self.parts[part] for part in parts])
     for part, own in zip(parts, chosen, strict=True):
@@ -171,9 +171,7 @@ def join(
 
   def predict(trainable, non_trainable, x, *, training, seed=None):
     calls = _Calls(parts, trainable, non_trainable, training, seed)
-    features = calls(ENCODER, x)
-    outputs = tuple(calls(head, features) for head in range(1, len(parts)))
-    outputs = outputs if len(heads) > 1 else outputs[0]
+    outputs = calls.heads(calls(ENCODER, x))
     if not training:
       return outputs, non_trainable
     return outputs, tf.nest.pack_sequence_as(non_trainable, calls.state())
@@ -194,9 +192,6 @@ def freeze_encoder(model: SplitModel) -> functional.FunctionalModel:
   Only the heads' weights are trainable. The encoder's are non-trainable, in
   front of the others, and it runs as at inference: without dropout, and with
   moving statistics as they are. `freeze_weights` and `thaw_weights` convert.
-
-  Args:
-    model: The model.
   """
   encoder = model.encoder
   encoder_size = len(tf.nest.flatten(encoder.weights_spec))
@@ -206,11 +201,7 @@ def freeze_encoder(model: SplitModel) -> functional.FunctionalModel:
     calls = _Calls(
       model.parts, weights.trainable, weights.non_trainable, training, seed
     )
-    features = calls(ENCODER, x, training=False)
-    outputs = tuple(
-      calls(head, features) for head in range(1, len(model.parts))
-    )
-    outputs = outputs if len(model.heads) > 1 else outputs[0]
+    outputs = calls.heads(calls(ENCODER, x, training=False))
     if not training:
       return outputs, non_trainable
     frozen = tf.nest.flatten(non_trainable)[:encoder_size]
@@ -251,14 +242,7 @@ def thaw_weights(model: SplitModel, weights: ModelWeights) -> ModelWeights:
 
 
 def features_spec(encoder: functional.FunctionalModel) -> tf.TensorSpec:
-  """Returns the `tf.TensorSpec` of a batch of an encoder's features.
-
-  Args:
-    encoder: The encoder.
-
-  Raises:
-    ValueError: If it gives several outputs.
-  """
+  """Returns the spec of a batch of features, of which there is one tensor."""
 
   @tf.function(autograph=False)
   def call(weights, x):
@@ -306,6 +290,11 @@ class _Calls:
     )
     return outputs
 
+  def heads(self, features):
+    """Returns the output of the only head, or a tuple with each head's."""
+    first, *more = (self(part, features) for part in range(1, len(self._parts)))
+    return (first, *more) if more else first
+
   def state(self):
     """Returns the non-trainable weights of all parts, flat."""
     return tf.nest.flatten(self._states)
@@ -332,14 +321,9 @@ def _separate(weights: ModelWeights, parts) -> list[ModelWeights]:
   non_trainable = tf.nest.flatten(weights.non_trainable)
   separate = []
   for part in parts:
-    sizes = [
-      len(part.weights_spec.trainable),
-      len(part.weights_spec.non_trainable),
-    ]
-    separate.append(
-      ModelWeights(trainable[: sizes[0]], non_trainable[: sizes[1]])
-    )
-    trainable, non_trainable = trainable[sizes[0] :], non_trainable[sizes[1] :]
+    i, j = map(len, part.weights_spec)
+    separate.append(ModelWeights(trainable[:i], non_trainable[:j]))
+    trainable, non_trainable = trainable[i:], non_trainable[j:]
   return separate
 
 

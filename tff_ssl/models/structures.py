@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_ssl import protocols
 
@@ -18,16 +19,7 @@ def are_several(x: Any) -> bool:
 
 
 def refuse_several(x: Any, what: str) -> None:
-  """Refuses inputs of which one tensor is needed.
-
-  Args:
-    x: Inputs, or their specs.
-    what: What needs it, the subject of the message's sentence, which ends with
-      'one tensor'.
-
-  Raises:
-    TypeError: If there are several.
-  """
+  """Raises `TypeError` for several inputs, which `what` does not take."""
   if are_several(x):
     names = ', '.join(x) if isinstance(x, Mapping) else f'{len(x)} of a tuple'
     raise TypeError(
@@ -70,13 +62,19 @@ def concat(batches: Sequence[protocols.Structure]) -> protocols.Structure:
   )
 
 
+def type_from_specs(specs) -> tff.Type:
+  """Returns the unplaced `tff.Type` of a structure of `tf.TensorSpec`."""
+  return tff.types.to_type(
+    tf.nest.map_structure(
+      lambda spec: (spec.dtype.as_numpy_dtype, spec.shape.as_list()), specs
+    )
+  )
+
+
 def describe(specs: protocols.Structure) -> str:
   """Returns shapes of one example in words, such as `(28, 28, 1)`.
 
   They do not depend on the order of a dict, in which tensors have names.
-
-  Args:
-    specs: A `tf.TensorSpec` of a batch, or a structure of them.
   """
   if isinstance(specs, Mapping):
     parts = (f'{name}: {describe(specs[name])}' for name in sorted(specs))

@@ -23,7 +23,7 @@ from tff_ssl.common.setting import Setting
 with epy.lazy_imports():
   import tensorflow as tf
 
-  from tff_ssl.models import functional, heads, split, structures
+  from tff_ssl.models import dense, functional, split, structures
 
 _TURNS = 4
 
@@ -106,7 +106,7 @@ class Reconstruction(ProxyTask):
     RECONSTRUCTION_LOSS.check(self.loss)
 
   def build_head(self, num_features, input_shape):
-    return heads.dense_decoder(num_features, input_shape)
+    return dense.dense_decoder(num_features, input_shape)
 
   def make(self, x, seed):
     del seed
@@ -164,7 +164,7 @@ class Rotation(ProxyTask):
         f'proxy_task=Rotation() needs square images, but examples have shape '
         f'{tuple(input_shape)}: choose another task.'
       )
-    return heads.linear_head(num_features, _TURNS)
+    return dense.linear_head(num_features, _TURNS)
 
   def make(self, x, seed):
     del seed
@@ -195,7 +195,7 @@ class Words(ProxyTask):
 
   def build_head(self, num_features, input_shape):
     del input_shape
-    return heads.linear_head(num_features, self.buckets)
+    return dense.linear_head(num_features, self.buckets)
 
   def make(self, x, seed):
     del seed

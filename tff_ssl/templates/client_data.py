@@ -45,7 +45,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, protocols, types
+from tff_ssl import checks, protocols
 from tff_ssl.models import functional, structures
 
 _CONTEXT_NAMES = ('client', 'group')
@@ -170,10 +170,10 @@ class ClientDataSpec:
   @property
   def type(self) -> tff.Type:
     """The unplaced TFF type of one client's data."""
-    examples = tff.SequenceType(types.type_from_specs(self.element_spec))
+    examples = tff.SequenceType(structures.type_from_specs(self.element_spec))
     if not self.in_context:
       return examples
-    context = tff.SequenceType(types.type_from_specs(self.context_fields))
+    context = tff.SequenceType(structures.type_from_specs(self.context_fields))
     return tff.types.to_type(
       collections.OrderedDict(examples=examples, context=context)
     )

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import aggregators, randomness
-from tff_ssl.models import functional, signatures
+from tff_ssl.models import functional
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
@@ -162,7 +162,7 @@ class _CheckedSetter(tff.Computation):
     weights = args[1] if len(args) > 1 else kwargs.get(name)
     # Anything else is a value of a computation, whose type TFF knows.
     if isinstance(weights, ModelWeights):
-      signatures.check_weights(
+      functional.check_weights(
         weights,
         tff.types.type_to_tf_tensor_specs(self.type_signature.parameter[1]),
       )

@@ -11,7 +11,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl.models import functional, heads, normalization, split
+  from tff_ssl.models import blocks, dense, functional, split
 
 INPUT_SHAPE = (8, 8, 1)
 NUM_CLASSES = 10
@@ -70,7 +70,7 @@ def build_split(normalised: bool = False) -> split.SplitModel:
   )
   (num_features,) = split.features_spec(encoder).shape[1:]
   return split.join(
-    encoder, functional.from_keras(heads.linear_head(num_features, NUM_CLASSES))
+    encoder, functional.from_keras(dense.linear_head(num_features, NUM_CLASSES))
   )
 
 
@@ -92,6 +92,6 @@ def _hidden_layers(normalised):
 def _convolution(channels, norm):
   return (
     tf.keras.layers.Conv2D(channels, 3, padding='same'),
-    normalization.make_norm(norm),
+    blocks.make_norm(norm),
     tf.keras.layers.ReLU(),
   )

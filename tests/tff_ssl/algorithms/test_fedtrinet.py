@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 from comparing import assert_close
 
 from tff_ssl.algorithms import fedtrinet
-from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.models import dense, functional, split
 
 _FEATURES, _CLASSES = 5, 3
 _COMMON = {
@@ -26,7 +26,7 @@ _COMMON = {
 def model():
   return split.join(
     functional.from_keras(dense.dense_encoder((_FEATURES,), features=4)),
-    functional.from_keras(heads.linear_head(4, _CLASSES)),
+    functional.from_keras(dense.linear_head(4, _CLASSES)),
   )
 
 

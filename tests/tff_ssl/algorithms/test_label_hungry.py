@@ -12,7 +12,7 @@ from comparing import assert_close
 
 from tff_ssl import optimizers
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.models import dense, functional, split
 from tff_ssl.objectives import proxy_tasks
 
 _SHAPE, _FEATURES, _CLASSES = (4, 4, 1), 6, 3
@@ -24,7 +24,7 @@ _NAMES = ('fsl', 'sspt', 'ssjo')
 def model():
   return split.join(
     functional.from_keras(dense.dense_encoder(_SHAPE, features=_FEATURES)),
-    functional.from_keras(heads.linear_head(_FEATURES, _CLASSES)),
+    functional.from_keras(dense.linear_head(_FEATURES, _CLASSES)),
   )
 
 

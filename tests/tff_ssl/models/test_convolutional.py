@@ -4,7 +4,7 @@ import tensorflow as tf
 from sklearn import datasets, model_selection
 
 from tff_ssl import optimizers
-from tff_ssl.models import MODELS, convolutional, functional, wide_resnet
+from tff_ssl.models import MODELS, convolutional, functional, residual
 
 # Weights and biases of emnist_cnn at 28x28x1 and 47 classes, by hand:
 #   conv  3*3*1*32 + 32      =       320     28 -> 26
@@ -169,7 +169,7 @@ def test_bad_arguments(name):
     (convolutional.small_cnn, (8, 8), 4),
     (convolutional.fedul_mnist, (3, 8, 1), 4),
     (convolutional.cnn_encoder, (3, 8, 1), 4),
-    (wide_resnet.wide_resnet28_2, (7, 8, 3), 8),
+    (residual.wide_resnet28_2, (7, 8, 3), 8),
   ],
 )
 def test_too_small_images(build, shape, least):
@@ -196,3 +196,75 @@ def test_encoder_normalises_each_channel(norm, more):
   plain = convolutional.cnn_encoder((8, 8, 1)).count_params()
   model = convolutional.cnn_encoder((8, 8, 1), norm)
   assert model.count_params() == plain + more
+
+
+# Channels in and out of the eight convolutions of configuration A.
+_VGG_CHANNELS = (3, 64, 128, 256, 256, 512, 512, 512, 512)
+# 9 * (192 + 8,192 + 32,768 + 65,536 + 131,072 + 3 * 262,144) = 9,217,728
+_VGG_KERNELS = 9 * sum(
+  i * o for i, o in zip(_VGG_CHANNELS, _VGG_CHANNELS[1:], strict=False)
+)
+# 64 + 128 + 2 * 256 + 4 * 512 = 2,752
+_VGG_OUTPUTS = sum(_VGG_CHANNELS[1:])
+_VGG_HEAD = 512 * 10 + 10
+
+
+def _count(weights):
+  return sum(int(np.prod(weight.shape)) for weight in weights)
+
+
+def _pools(model):
+  pooling = tf.keras.layers.MaxPool2D
+  return [layer for layer in model.layers if isinstance(layer, pooling)]
+
+
+@pytest.mark.parts
+def test_parameter_counts_of_vgg():
+  assert (_VGG_KERNELS, _VGG_OUTPUTS) == (9_217_728, 2_752)
+  none = convolutional.vgg11()
+  assert (
+    none.count_params() == _VGG_KERNELS + _VGG_OUTPUTS + _VGG_HEAD == 9_225_610
+  )
+  batch = convolutional.vgg11(norm='batch')
+  trainable = _count(batch.trainable_weights)
+  assert trainable == _VGG_KERNELS + 2 * _VGG_OUTPUTS + _VGG_HEAD
+  assert _count(batch.non_trainable_weights) == 2 * _VGG_OUTPUTS
+  # The usual VGG11 for CIFAR keeps biases below its normalisation, where they
+  # have no effect: 9,231,114.
+  assert trainable + _VGG_OUTPUTS == 9_231_114
+  group = convolutional.vgg11(norm='group')
+  assert group.count_params() == trainable
+
+
+@pytest.mark.parametrize(
+  'shape, sizes',
+  [
+    ((32, 32, 3), [16, 8, 4, 2, 1]),
+    ((28, 28, 1), [14, 7, 4, 2, 1]),
+    ((96, 96, 3), [48, 24, 12, 6, 3]),
+  ],
+)
+def test_poolings_of_vgg(shape, sizes):
+  model = convolutional.vgg11(shape, 7)
+  assert [layer.output_shape[1] for layer in _pools(model)] == sizes
+  assert model.output_shape == (None, 7)
+
+
+def test_order_of_layers_of_vgg():
+  names = [
+    type(layer).__name__ for layer in convolutional.vgg11(norm='group').layers
+  ]
+  conv = ['Conv2D', 'GroupNormalization', 'ReLU']
+  once, twice = [*conv, 'MaxPooling2D'], [*conv, *conv, 'MaxPooling2D']
+  assert names == [
+    *('InputLayer', *once, *once, *twice, *twice, *twice),
+    *('GlobalAveragePooling2D', 'Dense'),
+  ]
+
+
+def test_pooling_of_odd_sizes_leaves_values_alone():
+  # The row and column that the last windows lack must not count as 0.
+  pool = _pools(convolutional.vgg11((28, 28, 1)))[2]
+  x = -np.arange(1, 50, dtype=np.float32).reshape(1, 7, 7, 1)
+  assert pool(x).numpy().max() == -1
+  assert pool(x).numpy()[0, 3, 3, 0] == -49

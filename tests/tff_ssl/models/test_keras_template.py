@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.models import any_model, functional
+from tff_ssl.models import functional
 
 layers = tf.keras.layers
 
@@ -170,7 +170,7 @@ class TestConstants:
   def test_ready_made_model_that_was_adapted(self):
     """Its present weights are taken, without those of the adapted layer."""
     keras_model = _with(_adapted())
-    model, _ = any_model.as_functional(keras_model)
+    model, _ = functional.as_functional(keras_model)
     w = model.initial_weights(0)
     assert len(w.non_trainable) == 2  # Of batch normalisation.
     x = np.random.default_rng(0).normal(size=(6, 200)).astype(np.float32)

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import are_equal, assert_close, assert_same
 
-from tff_ssl.models import dense, functional, heads, normalization, split
+from tff_ssl.models import blocks, dense, functional, split
 from tff_ssl.templates import local_training
 
 layers = tf.keras.layers
@@ -16,7 +16,7 @@ _SEED = tf.constant([3, 4])
 
 
 def _head(outputs, features=6):
-  return functional.from_keras(heads.linear_head(features, outputs))
+  return functional.from_keras(dense.linear_head(features, outputs))
 
 
 @pytest.fixture(scope='module')
@@ -31,7 +31,7 @@ def one_head(encoder):
 
 @pytest.fixture(scope='module')
 def two_heads(encoder):
-  decoder = functional.from_keras(heads.dense_decoder(6, _SHAPE))
+  decoder = functional.from_keras(dense.dense_decoder(6, _SHAPE))
   return split.join(encoder, _head(3), decoder)
 
 
@@ -39,7 +39,7 @@ def two_heads(encoder):
 def normalised():
   """Batch normalisation in the encoder and in the head."""
   head = tf.keras.Sequential(
-    [layers.Input((6,)), layers.Dense(3), normalization.make_norm('batch')]
+    [layers.Input((6,)), layers.Dense(3), blocks.make_norm('batch')]
   )
   return split.join(
     functional.from_keras(dense.dense_encoder(_SHAPE, 'batch', 6)),
@@ -157,7 +157,7 @@ class TestJoin:
 
   def test_keras_parts_are_converted(self, encoder):
     by_keras = split.join(
-      dense.dense_encoder(_SHAPE, features=6), heads.linear_head(6, 3)
+      dense.dense_encoder(_SHAPE, features=6), dense.linear_head(6, 3)
     )
     converted = split.join(encoder, _head(3))
     assert_same(by_keras.initial_weights(4), converted.initial_weights(4))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tff_ssl import augmentation, models
 from tff_ssl.augmentation import views
-from tff_ssl.models import dense, functional, heads, split
+from tff_ssl.models import dense, functional, split
 from tff_ssl.objectives import proxy_tasks
 
 layers = tf.keras.layers
@@ -151,7 +151,7 @@ class _Counting(proxy_tasks.ProxyTask):
   """Sums of pixels to predict; a task to vary."""
 
   def build_head(self, num_features, input_shape):
-    return heads.linear_head(num_features, 1)
+    return dense.linear_head(num_features, 1)
 
   def make(self, x, seed):
     return x, tf.reduce_sum(x, [1, 2])
@@ -237,7 +237,7 @@ class TestAddHead:
   def test_head_for_images_of_another_shape(self, model, loss):
     class Coloured(proxy_tasks.Reconstruction):
       def build_head(self, num_features, input_shape):
-        return heads.dense_decoder(num_features, (4, 4, 3))
+        return dense.dense_decoder(num_features, (4, 4, 3))
 
     message = (
       r'proxy_task \(Coloured\) does not fit its head or the encoder: .*'
@@ -251,14 +251,14 @@ class TestAddHead:
       # 7 outputs meet 2 targets.
       (
         {
-          'build_head': lambda self, n, shape: heads.linear_head(n, 7),
+          'build_head': lambda self, n, shape: dense.linear_head(n, 7),
           'make': lambda self, x, seed: (x, tf.zeros([tf.shape(x)[0], 2])),
         },
         ValueError,
         r'proxy_task \(Varied\) does not fit .*must be equal.*7 and 2',
       ),
       (
-        {'build_head': lambda self, n, shape: heads.linear_head(7, 1)},
+        {'build_head': lambda self, n, shape: dense.linear_head(7, 1)},
         ValueError,
         r'head takes .*\(None, 7\), but the encoder gives .*\(None, 256\)',
       ),

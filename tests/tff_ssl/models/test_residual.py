@@ -3,8 +3,9 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import signal
 
-from tff_ssl.models import normalization, resnet
+from tff_ssl.models import blocks, residual
 
 # ResNet-18 at 32x32x3 and 10 classes. Weights of the 3x3 convolutions over 9:
 #   stem      3*64                           =       192
@@ -46,11 +47,11 @@ _ALL_NORMS = ('none', 'group', 'batch')
 @pytest.mark.parametrize(
   'build, kernels, outputs, head, norms',
   [
-    (resnet.resnet9, _KERNELS_9, _OUTPUTS_9, _HEAD, _ALL_NORMS),
-    (resnet.resnet18, _KERNELS_18, _OUTPUTS_18, _HEAD, _ALL_NORMS),
+    (residual.resnet9, _KERNELS_9, _OUTPUTS_9, _HEAD, _ALL_NORMS),
+    (residual.resnet18, _KERNELS_18, _OUTPUTS_18, _HEAD, _ALL_NORMS),
     # Their weights take seconds to draw.
-    (resnet.resnet34, _KERNELS_34, _OUTPUTS_34, _HEAD, ('batch',)),
-    (resnet.resnet50, _KERNELS_50, _OUTPUTS_50, _HEAD_50, ('batch',)),
+    (residual.resnet34, _KERNELS_34, _OUTPUTS_34, _HEAD, ('batch',)),
+    (residual.resnet50, _KERNELS_50, _OUTPUTS_50, _HEAD_50, ('batch',)),
   ],
 )
 def test_parameter_counts(build, kernels, outputs, head, norms):
@@ -72,7 +73,8 @@ def test_published_parameter_counts():
 
 @pytest.mark.parts
 @pytest.mark.parametrize(
-  'build, count', [(resnet.resnet9, 6_573_130), (resnet.resnet18, 11_173_962)]
+  'build, count',
+  [(residual.resnet9, 6_573_130), (residual.resnet18, 11_173_962)],
 )
 @pytest.mark.parametrize('shape', [(28, 28, 1), (96, 96, 3)])
 def test_other_sizes_change_the_stem_only(build, count, shape):
@@ -90,7 +92,7 @@ class _Reference:
     for layer in model.layers:
       layer.set_weights([_draw(rng, w.shape) for w in layer.get_weights()])
     self._convolutions = _created(model, tf.keras.layers.Conv2D)
-    self._norms = _created(model, normalization.GroupNormalization)
+    self._norms = _created(model, blocks.GroupNormalization)
 
   def conv(self, x, stride=1):
     kernel, *bias = next(self._convolutions).get_weights()
@@ -157,7 +159,7 @@ def _pool(x):
 @pytest.mark.dear
 @pytest.mark.parametrize('norm', ['none', 'group'])
 def test_resnet9_equals_numpy(norm):
-  model = resnet.resnet9((16, 24, 1), 5, norm)
+  model = residual.resnet9((16, 24, 1), 5, norm)
   numpy = _Reference(model)
   images = np.random.default_rng(1).normal(size=(2, 16, 24, 1))
   x = numpy.residual(_pool(numpy.relu(numpy.relu(images))))
@@ -173,9 +175,9 @@ def test_resnet9_equals_numpy(norm):
   'build, kind, shape, depths',
   [
     # Odd sizes too: 18 and 12 are strided to 9, 5, 3 and 6, 3, 2.
-    (resnet.resnet18, 'basic_block', (18, 12, 3), (2, 2, 2, 2)),
-    (resnet.resnet34, 'basic_block', (9, 8, 1), (3, 4, 6, 3)),
-    (resnet.resnet50, 'bottleneck', (9, 8, 1), (3, 4, 6, 3)),
+    (residual.resnet18, 'basic_block', (18, 12, 3), (2, 2, 2, 2)),
+    (residual.resnet34, 'basic_block', (9, 8, 1), (3, 4, 6, 3)),
+    (residual.resnet50, 'bottleneck', (9, 8, 1), (3, 4, 6, 3)),
   ],
 )
 def test_the_deeper_ones_equal_numpy(build, kind, shape, depths, norm):
@@ -189,7 +191,7 @@ def test_the_deeper_ones_equal_numpy(build, kind, shape, depths, norm):
       # A bottleneck ends with 256 channels already in the first stage.
       projects = not number and (stage > 0 or kind == 'bottleneck')
       x = getattr(numpy, kind)(x, stride, projects)
-  size = (3, 2) if build is resnet.resnet18 else (2, 1)
+  size = (3, 2) if build is residual.resnet18 else (2, 1)
   assert x.shape[1:] == (*size, 512 if kind == 'basic_block' else 2048)
   kernel, bias = model.layers[-1].get_weights()
   expected = x.mean((1, 2)) @ kernel + bias
@@ -203,7 +205,7 @@ def test_resnet18_without_normalisation_starts_by_the_rules_of_fixup():
   plain, projected = [0.25, 0.0], [0.25, 0.0, 2.0]
   stage = [*projected, *plain]
   expected = [2.0, *plain, *plain, *stage, *stage, *stage]
-  assert _gains(resnet.resnet18()) == pytest.approx(expected, rel=0.1)
+  assert _gains(residual.resnet18()) == pytest.approx(expected, rel=0.1)
 
 
 @pytest.mark.parts
@@ -211,5 +213,77 @@ def test_resnet50_without_normalisation_starts_by_the_rules_of_fixup():
   # The first bottleneck, its shortcut, and the second one: with 16 blocks of
   # three convolutions, 2 / sqrt(16) of their variances, and 0.
   expected = [0.5, 0.5, 0, 2.0, 0.5, 0.5, 0]
-  gains = _gains(resnet.resnet50((8, 8, 3)))[1:8]
+  gains = _gains(residual.resnet50((8, 8, 3)))[1:8]
   assert gains == pytest.approx(expected, rel=0.1)
+
+
+# Over 9: 3*16 + 16*32 + 7 * 32*32 + 32*64 + 7 * 64*64 + 64*128 + 7 * 128*128,
+# and of the 1x1 shortcuts 16*32 + 32*64 + 64*128.
+_WIDE_KERNELS = (
+  9 * (48 + 512 + 7_168 + 2_048 + 28_672 + 8_192 + 114_688) + 10_752
+)
+# Channels that are normalised: those before each convolution of a branch, and
+# at the end.
+_WIDE_NORMALISED = 16 + 7 * 32 + 32 + 7 * 64 + 64 + 7 * 128 + 128
+# Outputs of all convolutions.
+_WIDE_OUTPUTS = 16 + 9 * (32 + 64 + 128)
+_WIDE_HEAD = 128 * 10 + 10
+
+
+@pytest.mark.parts
+def test_size_of_the_wide_one():
+  assert _WIDE_KERNELS + 2 * _WIDE_NORMALISED + _WIDE_HEAD == 1_467_610
+  for norm, more in (
+    ('none', _WIDE_OUTPUTS),
+    ('group', 2 * _WIDE_NORMALISED),
+    ('batch', 4 * _WIDE_NORMALISED),
+  ):
+    model = residual.wide_resnet28_2(norm=norm)
+    assert model.count_params() == _WIDE_KERNELS + more + _WIDE_HEAD
+
+
+def _convolve(x, layer):
+  kernel, bias = layer.get_weights()
+  margin = kernel.shape[0] // 2
+  x = np.pad(x, [(0, 0), (margin, margin), (margin, margin), (0, 0)])
+  # Kernels are correlated with images, not convolved.
+  out = signal.fftconvolve(
+    x[..., np.newaxis], kernel[np.newaxis, ::-1, ::-1], 'valid', axes=(1, 2)
+  ).sum(axis=3)
+  return out[:, :: layer.strides[0], :: layer.strides[1]] + bias
+
+
+@pytest.mark.parts
+def test_forward_pass_of_the_wide_one():
+  model = residual.wide_resnet28_2((12, 8, 3), 4)
+  rng = np.random.default_rng(0)
+  for layer in model.layers:
+    layer.set_weights(
+      [
+        rng.normal(0, (2 / max(1, w[..., 0].size)) ** 0.5, w.shape)
+        for w in layer.get_weights()
+      ]
+    )
+  found = sorted(
+    (x for x in model.layers if isinstance(x, tf.keras.layers.Conv2D)),
+    key=lambda x: int((re.findall(r'_(\d+)$', x.name) or [0])[0]),
+  )
+  assert len(found) == 28
+  convolutions = iter(found)
+
+  def activate(x):
+    return np.where(x > 0, x, 0.1 * x)
+
+  images = rng.normal(size=(2, 12, 8, 3))
+  x = _convolve(images, next(convolutions))
+  for number in range(12):
+    branch = activate(x)
+    if number == 0:
+      x = branch
+    if number % 4 == 0:
+      x = _convolve(x, next(convolutions))
+    branch = _convolve(branch, next(convolutions))
+    x = x + _convolve(activate(branch), next(convolutions))
+  kernel, bias = model.layers[-1].get_weights()
+  expected = activate(x).mean(axis=(1, 2)) @ kernel + bias
+  np.testing.assert_allclose(model(images), expected, rtol=1e-4, atol=1e-4)

@@ -1,17 +1,23 @@
-"""Residual networks for images of about 32 by 32 (He et al. 2016)."""
+"""Residual networks for images of about 32 by 32, of at least 8 by 8.
+
+He et al. 2016, "Deep Residual Learning for Image Recognition", and Zagoruyko
+and Komodakis 2016 (arXiv 1605.07146). They take what
+`tff_ssl.models.ModelSpec.build` says, and raise `ValueError` for what is out of
+range.
+"""
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tff_ssl.models import arguments, blocks
+from tff_ssl.models import blocks
 
 layers = tf.keras.layers
 
 # Channels and stride of the stages.
 _STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
-# The last convolution of a bottleneck has so many times the channels.
-_EXPANSION = 4
+_WIDE_STAGES = ((32, 1), (64, 2), (128, 2))
+_BLOCKS_OF_WIDE_STAGE = 4
 
 
 def resnet9(
@@ -30,20 +36,8 @@ def resnet9(
   convolution of a block may start at 0. Their variance is FedMatch's, 1 /
   fan-in. Its code has neither normalisation nor biases; here biases stand where
   no normalisation does, and in the last layer.
-
-  Args:
-    input_shape: Height, width and channels; at least 8 by 8.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`; 'none' is FedMatch's.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
-  arguments.check_image_network(input_shape, num_classes, norm, smallest=8)
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=8)
 
   def conv(x, channels):
     return layers.ReLU()(blocks.conv_norm(x, channels, norm, gain=1))
@@ -79,23 +73,8 @@ def resnet18(
   1 / sqrt(8 blocks) of the usual deviation: Zhang et al. 2019, "Fixup
   Initialization". Of their scalars, the biases of the convolutions take the
   place of the offsets, and the multipliers are left out.
-
-  Args:
-    input_shape: Height, width and channels; at least 8 by 8.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`; the grouping paper compares 'batch'
-      and 'group'.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
-  return _resnet(
-    'resnet18', _basic, (2, 2, 2, 2), input_shape, num_classes, norm
-  )
+  return _resnet(18, input_shape, norm, num_classes)
 
 
 def resnet34(
@@ -107,22 +86,8 @@ def resnet34(
 
   As `resnet18`, with 3, 4, 6 and 3 basic blocks: 21,282,122 trainable weights
   at 32x32x3 with 10 classes and a normalisation.
-
-  Args:
-    input_shape: Height, width and channels; at least 8 by 8.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
   """
-  return _resnet(
-    'resnet34', _basic, (3, 4, 6, 3), input_shape, num_classes, norm
-  )
+  return _resnet(34, input_shape, norm, num_classes)
 
 
 def resnet50(
@@ -135,60 +100,32 @@ def resnet50(
   As `resnet34`, of bottlenecks: a 1x1 convolution, a 3x3 one, and a 1x1 one to
   four times the channels, 23,520,842 trainable weights at 32x32x3 with 10
   classes and a normalisation. The stride is that of the 3x3 convolution, as in
-  PyTorch's networks; the paper has it in the first one.
-
-  Args:
-    input_shape: Height, width and channels; at least 8 by 8.
-    num_classes: See `tff_ssl.models.ModelSpec`.
-    norm: See `tff_ssl.models.ModelSpec`. Without normalisation, Fixup's rule
-      for three convolutions holds: the first two at 16 blocks ** -1/4 of the
-      usual deviation.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to logits
-    [batch, num_classes].
-
-  Raises:
-    ValueError: If an argument is out of range.
+  PyTorch's networks; the paper has it in the first one. Without normalisation,
+  Fixup's rule for three convolutions holds: the first two at 16 blocks ** -1/4
+  of the usual deviation.
   """
-  return _resnet(
-    'resnet50', _bottleneck, (3, 4, 6, 3), input_shape, num_classes, norm
-  )
+  return _resnet(50, input_shape, norm, num_classes)
 
 
 def resnet18_encoder(
   input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
 ) -> tf.keras.Model:
-  """Builds `resnet18` without its last layer, as an encoder.
-
-  Args:
-    input_shape: Height, width and channels; at least 8 by 8.
-    norm: 'none', 'batch' or 'group'.
-
-  Returns:
-    A `tf.keras.Model` from float32 [batch, *input_shape] to float32
-    [batch, 512].
-
-  Raises:
-    ValueError: If an argument is out of range.
-  """
-  return _encoder('resnet18_encoder', _basic, (2, 2, 2, 2), input_shape, norm)
+  """Builds `resnet18` without its last layer, as an encoder to [batch, 512]."""
+  return _resnet(18, input_shape, norm)
 
 
 def resnet34_encoder(
   input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
 ) -> tf.keras.Model:
   """As `resnet18_encoder`, from `resnet34`."""
-  return _encoder('resnet34_encoder', _basic, (3, 4, 6, 3), input_shape, norm)
+  return _resnet(34, input_shape, norm)
 
 
 def resnet50_encoder(
   input_shape: Sequence[int] = (32, 32, 3), norm: str = 'none'
 ) -> tf.keras.Model:
-  """As `resnet18_encoder`, from `resnet50`, to float32 [batch, 2048]."""
-  return _encoder(
-    'resnet50_encoder', _bottleneck, (3, 4, 6, 3), input_shape, norm
-  )
+  """As `resnet18_encoder`, from `resnet50`, to [batch, 2048]."""
+  return _resnet(50, input_shape, norm)
 
 
 def _basic(channels, stride):
@@ -198,35 +135,35 @@ def _basic(channels, stride):
 
 def _bottleneck(channels, stride):
   """As `_basic`."""
-  return (
-    (channels, 1, 1),
-    (channels, 3, stride),
-    (_EXPANSION * channels, 1, 1),
+  return (channels, 1, 1), (channels, 3, stride), (4 * channels, 1, 1)
+
+
+# The convolutions of a block, and the blocks of each stage.
+_DEPTHS = {
+  18: (_basic, (2, 2, 2, 2)),
+  34: (_basic, (3, 4, 6, 3)),
+  50: (_bottleneck, (3, 4, 6, 3)),
+}
+
+
+def _resnet(depth, input_shape, norm, num_classes=None):
+  """Builds a classifier, or without `num_classes` an encoder."""
+  is_encoder = num_classes is None
+  blocks.check_image_network(
+    input_shape, 1 if is_encoder else num_classes, norm, smallest=8
   )
-
-
-def _resnet(name, convolutions_of, depths, input_shape, num_classes, norm):
-  arguments.check_image_network(input_shape, num_classes, norm, smallest=8)
-  images, features = _trunk(convolutions_of, depths, input_shape, norm)
-  logits = blocks.classifier(features, num_classes)
-  return tf.keras.Model(images, logits, name=name)
-
-
-def _encoder(name, convolutions_of, depths, input_shape, norm):
-  arguments.check_image_network(input_shape, 1, norm, smallest=8)
-  images, features = _trunk(convolutions_of, depths, input_shape, norm)
-  return tf.keras.Model(images, features, name=name)
-
-
-def _trunk(convolutions_of, depths, input_shape, norm):
-  """Returns the input, and the features below the last layer."""
+  convolutions_of, lengths = _DEPTHS[depth]
   images = layers.Input(tuple(input_shape))
   x = layers.ReLU()(blocks.conv_norm(images, _STAGES[0][0], norm))
-  for (channels, stride), depth in zip(_STAGES, depths, strict=True):
-    for number in range(depth):
-      convolutions = convolutions_of(channels, stride if number == 0 else 1)
-      x = _block(x, convolutions, norm, num_blocks=sum(depths))
-  return images, layers.GlobalAveragePooling2D()(x)
+  for (channels, stride), length in zip(_STAGES, lengths, strict=True):
+    for number in range(length):
+      convolutions = convolutions_of(channels, 1 if number else stride)
+      x = _block(x, convolutions, norm, num_blocks=sum(lengths))
+  features = layers.GlobalAveragePooling2D()(x)
+  if is_encoder:
+    return tf.keras.Model(images, features, name=f'resnet{depth}_encoder')
+  logits = blocks.classifier(features, num_classes)
+  return tf.keras.Model(images, logits, name=f'resnet{depth}')
 
 
 def _block(x, convolutions, norm, num_blocks):
@@ -246,3 +183,61 @@ def _block(x, convolutions, norm, num_blocks):
   if total_stride > 1 or x.shape[-1] != channels:
     x = blocks.conv_norm(x, channels, norm, size=1, stride=total_stride)
   return layers.ReLU()(layers.Add()([x, branch]))
+
+
+def wide_resnet28_2(
+  input_shape: Sequence[int] = (32, 32, 3),
+  num_classes: int = 10,
+  norm: str = 'none',
+) -> tf.keras.Model:
+  """Builds the Wide ResNet 28-2 of FixMatch.
+
+  Oliver et al. (arXiv 1804.09170) took it for semi-supervised learning, and
+  Sohn et al. for FixMatch on CIFAR-10 and SVHN (arXiv 2001.07685, Section 4.1):
+  a convolution of 16 channels, three stages of four blocks with 32, 64 and 128
+  channels, in which normalisation and activation stand before the convolution,
+  leaky ReLU with slope 0.1, global average pooling. With batch normalisation it
+  has 1,467,610 trainable weights at 32x32x3 with 10 classes.
+
+  In the first block, its first normalisation and activation stand before the
+  shortcut, too, as in FixMatch's code. Without normalisation, the last
+  convolution of each block starts at 0, as of `resnet18`.
+  """
+  blocks.check_image_network(input_shape, num_classes, norm, smallest=8)
+  images = layers.Input(tuple(input_shape))
+  x = _wide_conv(images, 16, norm)
+  for stage, (channels, stride) in enumerate(_WIDE_STAGES):
+    for number in range(_BLOCKS_OF_WIDE_STAGE):
+      is_first = stage == number == 0
+      x = _wide_block(x, channels, 1 if number else stride, norm, is_first)
+  features = layers.GlobalAveragePooling2D()(_activate(x, norm))
+  logits = blocks.classifier(features, num_classes)
+  return tf.keras.Model(images, logits, name='wide_resnet28_2')
+
+
+def _wide_block(x, channels, stride, norm, is_first):
+  gain = 2.0
+  if norm == 'none':
+    # Of blocks that start at 0 (Zhang et al. 2019), the other convolution.
+    gain /= len(_WIDE_STAGES) * _BLOCKS_OF_WIDE_STAGE
+  branch = _activate(x, norm)
+  if is_first:
+    x = branch
+  if stride > 1 or x.shape[-1] != channels:
+    x = _wide_conv(x, channels, norm, size=1, stride=stride)
+  branch = _wide_conv(branch, channels, norm, stride=stride, gain=gain)
+  branch = _wide_conv(
+    _activate(branch, norm),
+    channels,
+    norm,
+    gain=0 if norm == 'none' else 2.0,
+  )
+  return layers.Add()([x, branch])
+
+
+def _wide_conv(x, channels, norm, **more):
+  return blocks.convolution(x, channels, use_bias=norm == 'none', **more)
+
+
+def _activate(x, norm):
+  return layers.LeakyReLU(0.1)(blocks.make_norm(norm)(x))
