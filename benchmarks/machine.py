@@ -7,7 +7,7 @@ import psutil
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import processor
+from tff_ssl import doctor
 
 _MATRIX_UNITS = ('avx2', 'avx512f', 'avx512_bf16', 'amx_bf16')
 
@@ -19,7 +19,7 @@ def describe() -> dict:
     A dict of JSON types. `load` is the number of processes that ran or waited
     on average during the last minute, before the benchmark's own.
   """
-  fields = processor.fields()
+  fields = doctor.processor_fields()
   flags = fields.get('flags', '').split()
   units = {unit: unit in flags for unit in _MATRIX_UNITS}
   units['avx512'] = units.pop('avx512f')

@@ -5,7 +5,6 @@ are imported when a name is first used, for TensorFlow Federated takes seconds.
 """
 
 import importlib
-import warnings
 
 __version__ = '0.2.0'
 
@@ -100,7 +99,7 @@ _MODULE_OF = {
   'secure_metrics': 'aggregators',
   # Privacy.
   'PrivacyAccount': 'privacy',
-  'ReleaseLedger': 'release_ledger',
+  'ReleaseLedger': 'privacy',
   'noise_multiplier_for': 'privacy',
   # Measurements.
   'Communication': 'metrics',
@@ -111,9 +110,9 @@ _MODULE_OF = {
   'measure_communication': 'metrics',
   'measured_state': 'metrics',
   # Deployment.
-  'SavedProcess': 'saved_process',
-  'load_process': 'saved_process',
-  'save_process': 'saved_process',
+  'SavedProcess': 'compiled',
+  'load_process': 'compiled',
+  'save_process': 'compiled',
   # Simulation.
   'ClientFaults': 'simulation.client_faults',
   'ClientKeySource': 'simulation.client_sampling',
@@ -127,22 +126,10 @@ _MODULE_OF = {
   'stop_workers': 'simulation.worker_context',
 }
 
-# Names of before, which still lead to what is called otherwise now.
-_RENAMED = {
-  'Lasso': 'L1Penalty',
-  'build_paper_sgd': 'build_grouping_sgd',
-}
-
 __all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str):
-  if name in _RENAMED:
-    new = _RENAMED[name]
-    warnings.warn(
-      f'tff_ssl.{name} is called {new} now.', DeprecationWarning, stacklevel=2
-    )
-    return __getattr__(new)
   if name not in _MODULE_OF:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   module = importlib.import_module(f'{__name__}.{_MODULE_OF[name]}')

@@ -1,17 +1,18 @@
-"""Checks of arguments, with errors that name argument, value and remedy."""
+"""Checks of arguments, with errors that name argument, value and remedy.
+
+Arguments are given by the names that the caller's user knows.
+"""
 
 import math
 import numbers
 from collections.abc import Sequence
+from fractions import Fraction
 
 
 def integers_at_least(least: int, **arguments) -> None:
   """Raises `ValueError` unless each argument is an integer >= `least`.
 
-  Args:
-    least: The smallest that is allowed.
-    **arguments: The values, by the name that the caller's user knows; `None`
-      stands for "not given" and passes.
+  `None` stands for "not given" and passes.
   """
   for name, value in arguments.items():
     if value is None:
@@ -26,10 +27,7 @@ def integers_at_least(least: int, **arguments) -> None:
 def numbers_at_least(least: float, *, above: bool = False, **arguments) -> None:
   """Raises `ValueError` unless each argument is a finite number >= `least`.
 
-  Args:
-    least: The smallest that is allowed.
-    above: Whether `least` itself is not allowed.
-    **arguments: The values, by the name that the caller's user knows.
+  With `above`, `least` itself is not allowed.
   """
   for name, value in arguments.items():
     is_number = isinstance(value, numbers.Real) and math.isfinite(value)
@@ -63,11 +61,7 @@ def cohort_adapts(
 
 
 def fractions(**arguments) -> None:
-  """Raises `ValueError` unless each argument is a number in [0, 1].
-
-  Args:
-    **arguments: The values, by the name that the caller's user knows.
-  """
+  """Raises `ValueError` unless each argument is a number in [0, 1]."""
   for name, value in arguments.items():
     if not isinstance(value, numbers.Real) or not 0 <= value <= 1:
       raise ValueError(
@@ -78,9 +72,7 @@ def fractions(**arguments) -> None:
 def positive_distribution(size: int | None = None, **arguments) -> None:
   """Raises `ValueError` unless each argument is a distribution without zeros.
 
-  Args:
-    size: How many numbers there must be, where that is known.
-    **arguments: The values, by the name that the caller's user knows.
+  It has `size` numbers, where that is known.
   """
   for name, value in arguments.items():
     is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
@@ -107,12 +99,19 @@ def positive_distribution(size: int | None = None, **arguments) -> None:
 
 
 def choice(choices: Sequence[str], **arguments) -> None:
-  """Raises `ValueError` unless each argument is one of the choices.
-
-  Args:
-    choices: What it may be.
-    **arguments: The values, by the name that the caller's user knows.
-  """
+  """Raises `ValueError` unless each argument is one of the choices."""
   for name, value in arguments.items():
     if value not in choices:
       raise ValueError(f'{name} must be one of {choices}, but is {value!r}.')
+
+
+def exact(share: float) -> Fraction:
+  """Returns the fraction that a person means by a decimal number.
+
+  As a float .14 is a little more than 14 / 100, and .14 * 50 more than 7; .145
+  is less than it says, and .145 * 200 less than 29. Whoever counts clients by
+  such products miscounts by one.
+  """
+  # .145 and a third are told apart from their neighbours, and products with
+  # numbers of clients fit into int64.
+  return Fraction(share).limit_denominator(10**6)

@@ -23,8 +23,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tff_ssl import processor
-
 OK, NOTE, WRONG = 'ok', 'note', 'WRONG'
 
 # Exit codes.
@@ -57,6 +55,7 @@ WORKS_WITH = {
   'tensorflow': '2.14.*',
   'tensorflow-federated': '0.87.*',
 }
+_CPU_INFO = pathlib.Path('/proc/cpuinfo')
 _GB = 10**9
 _ENOUGH = 2 * _GB
 _MANY = 8
@@ -88,12 +87,22 @@ class Line(NamedTuple):
   text: str
 
 
-def check_python(version: Sequence[int]) -> Line:
-  """Returns whether TensorFlow Federated has a wheel for this Python.
+def processor_fields() -> dict[str, str]:
+  """Returns what Linux tells of the first processor, such as its 'flags'."""
+  if not _CPU_INFO.exists():
+    return {}
+  first = _CPU_INFO.read_text().partition('\n\n')[0]
+  pairs = (line.partition(':') for line in first.splitlines())
+  return {name.strip(): value.strip() for name, _, value in pairs}
 
-  Args:
-    version: As `sys.version_info`.
-  """
+
+def processor_flags() -> frozenset[str]:
+  """Returns the feature flags; empty where Linux does not tell."""
+  return frozenset(processor_fields().get('flags', '').split())
+
+
+def check_python(version: Sequence[int]) -> Line:
+  """Returns whether TensorFlow Federated has a wheel for this Python."""
   name = f'Python {".".join(map(str, version[:3]))}'
   if tuple(version[:2]) == _PYTHON:
     return Line(OK, name)
@@ -139,13 +148,7 @@ def check_packages(
 
 
 def check_system(system: str, machine: str, libc: tuple[str, str]) -> Line:
-  """Returns whether TensorFlow Federated can be installed here.
-
-  Args:
-    system: As `platform.system()`.
-    machine: As `platform.machine()`.
-    libc: As `platform.libc_ver()`.
-  """
+  """Returns whether TensorFlow Federated can be installed here."""
   remedy = 'use a newer Linux on such a processor, or a container of one'
   if (system, machine) != ('Linux', 'x86_64'):
     return Line(
@@ -165,12 +168,7 @@ def check_system(system: str, machine: str, libc: tuple[str, str]) -> Line:
 
 
 def check_processor(flags: frozenset[str], name: str) -> Line:
-  """Returns what the processor can do.
-
-  Args:
-    flags: As `processor.flags()`.
-    name: What it is called.
-  """
+  """Returns what the processor of this name can do."""
   if not flags:
     return Line(NOTE, 'What the processor can do is unknown here')
   lacking = [unit for flag, unit in _NEEDED_UNITS.items() if flag not in flags]
@@ -193,13 +191,7 @@ def check_processor(flags: frozenset[str], name: str) -> Line:
 
 
 def check_folder(name: str, writable: bool, free: int) -> Line:
-  """Returns whether a folder can take the files of a run.
-
-  Args:
-    name: What the folder is, and its path.
-    writable: Whether files can be made in it.
-    free: Bytes that are free.
-  """
+  """Returns whether a folder, with `free` bytes, can take a run's files."""
   text = f'{name}: {free / _GB:.1f} GB are free'
   if not writable:
     return Line(WRONG, f'{name} cannot be written: choose another folder')
@@ -209,11 +201,7 @@ def check_folder(name: str, writable: bool, free: int) -> Line:
 
 
 def check_memory(available: int | None) -> Line:
-  """Returns whether there is memory for a small run.
-
-  Args:
-    available: Bytes that are available, or `None` where nobody knows.
-  """
+  """Returns whether there is memory for a small run; `None` is unknown."""
   if available is None:
     return Line(NOTE, 'How much memory is free is unknown here')
   text = f'{available / _GB:.1f} GB of memory are free'
@@ -226,10 +214,10 @@ def check_memory(available: int | None) -> Line:
 
 
 def check_data(folder: str | None, names: Sequence[str] | None) -> Line:
-  """Returns what lies in the folder of data files.
+  """Returns what lies in the folder of data files, if one is named.
 
   Args:
-    folder: Its path, or `None` where none is named.
+    folder: Its path.
     names: What is in it; `None` where it cannot be read.
   """
   if folder is None:
@@ -295,31 +283,19 @@ def check_computation(
 
 
 def read_pins(path: pathlib.Path) -> dict[str, str]:
-  """Returns the versions by name that a file of requirements pins.
-
-  Args:
-    path: The file. Lines without `==` are passed over.
-  """
+  """Returns the versions by name that a file of requirements pins."""
   pin = re.compile(r'^([A-Za-z0-9][\w.-]*)==([^\s;]+)', re.MULTILINE)
   return dict(pin.findall(path.read_text(encoding='utf-8')))
 
 
 def examine(cache_dir: str, data_dir: str | None) -> Iterator[Line]:
-  """Makes all checks on this machine.
-
-  Args:
-    cache_dir: Folder of unpacked data and client stores; it need not exist.
-    data_dir: Folder of data files, or `None`.
-
-  Yields:
-    A line for each check, as soon as it is made.
-  """
+  """Makes all checks on this machine; the folders need not exist."""
   yield check_python(sys.version_info)
   yield _examine_packages(pathlib.Path(__file__).resolve().parents[1])
   system = platform.system()
   yield check_system(system, platform.machine(), platform.libc_ver())
-  name = processor.fields().get('model name', 'The processor')
-  yield check_processor(processor.flags(), name)
+  name = processor_fields().get('model name', 'The processor')
+  yield check_processor(processor_flags(), name)
   yield check_memory(_available_memory())
   yield _examine_folder('Cache folder', cache_dir)
   yield _examine_folder('Current folder', os.curdir)

@@ -196,10 +196,7 @@ class Corruption:
   num_labels: int | None = None
 
   def __post_init__(self):
-    if self.kind not in CORRUPTIONS:
-      raise ValueError(
-        f'kind must be one of {CORRUPTIONS}, but is {self.kind!r}.'
-      )
+    checks.choice(CORRUPTIONS, kind=self.kind)
     checks.integers_at_least(1, num_labels=self.num_labels)
     if self.num_labels is not None and self.kind != 'flipped_labels':
       raise ValueError(

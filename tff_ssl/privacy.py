@@ -43,10 +43,18 @@ Sources: Renyi differential privacy of the Gaussian mechanism (Mironov, arXiv
 Kasiviswanathan, arXiv 1808.00087, Theorem 27), its Poisson subsampling (Mironov
 et al., arXiv 1908.10530), and the conversion to epsilon (Canonne et al., arXiv
 2004.00010, Proposition 12), as in `dp_accounting.rdp`, at its default orders.
+
+A run that is killed goes on from its last checkpoint and repeats the rounds
+after it, whose models may have been seen. The noise of a repeated round is
+drawn anew, but its clients are the same, by the seed. So the two releases are
+no two independent rounds: who took part once took part twice, and averaging
+them halves the variance of the noise. A `ReleaseLedger` counts them.
 """
 
+import collections
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Mapping
 
@@ -83,8 +91,8 @@ _ADJACENCIES = {
 
 NOT_COVERED = (
   'metrics and counts that clients send beside their model changes, and what '
-  'follows from them, such as drawing a round anew (min_completion)',
-  'records of who took part, such as participation.csv',
+  'follows from them, such as drawing a round anew',
+  'records of who took part',
   "the server's own labelled data, in warm-up rounds and all others",
   'bounds of zeroing that adapt to the clients without noise',
   'settings that somebody chose by the results of other runs',
@@ -227,9 +235,6 @@ class PrivacyAccount:
     """Returns what bounds the loss of some rounds, as events and their counts.
 
     Each element is a bound by itself. The last one counts on no sampling.
-
-    Args:
-      draws: How many draws of clients were released so many times.
     """
     if self.sampling == 'tree':
       return [self._trees(sum(k * count for k, count in draws.items()))]
@@ -385,7 +390,6 @@ class _Accountant(dp_accounting.rdp.RdpAccountant):
   """`RdpAccountant` that takes no rounding for a divergence."""
 
   def get_epsilon(self, target_delta: float) -> float:
-    """Returns epsilon of all that was composed."""
     return _epsilon(self.rdp, target_delta)
 
 
@@ -394,3 +398,105 @@ def _divergences(event, relation) -> np.ndarray:
   """Returns the Renyi divergence of an event at each of the orders."""
   accountant = dp_accounting.rdp.RdpAccountant(neighboring_relation=relation)
   return accountant.compose(event).rdp
+
+
+@dataclasses.dataclass
+class ReleaseLedger:
+  """Counts releases, for `PrivacyAccount.epsilon`.
+
+  A count that is written with a checkpoint does not know of rounds after it. So
+  write this one to a file of its own before each round begins, and read it when
+  the run goes on. Then a round that is killed before its release counts, too;
+  epsilon is too large by that round, never too small. A round of Poisson
+  sampling that happens to draw nobody counts, too: that chance is part of the
+  account.
+
+  Attributes:
+    begun: Number of the rounds that have begun: those below it, each once.
+    repeated: Of the rounds among them that have begun more than once, or for
+      which clients were drawn more than once: how often each of their draws
+      has begun.
+  """
+
+  begun: int = 0
+  repeated: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+
+  @property
+  def rounds(self) -> int:
+    """All releases, those of a repeated round once for each time."""
+    return sum(times * draws for times, draws in self.releases().items())
+
+  def releases(self) -> Mapping[int, int]:
+    """Returns how many draws of clients were released so many times."""
+    counts = collections.Counter(
+      times for draws in self.repeated.values() for times in draws if times
+    )
+    counts[1] += self.begun - len(self.repeated)
+    return +counts
+
+  def begin_round(self, round_num: int, attempt: int = 0) -> None:
+    """Counts a round. Write `pack()` to the disk before it trains.
+
+    Args:
+      round_num: Rounds before it in which clients send something.
+      attempt: How often clients were drawn for this round before, where others
+        are drawn each time.
+
+    Raises:
+      ValueError: If a number is no integer >= 0.
+    """
+    checks.integers_at_least(0, round_num=round_num, attempt=attempt)
+    is_new = round_num >= self.begun
+    draws = [] if is_new else self.repeated.pop(round_num, [1])
+    draws += [0] * (attempt + 1 - len(draws))
+    draws[attempt] += 1
+    if draws != [1]:
+      self.repeated[round_num] = draws
+    self.begun = max(self.begun, round_num + 1)
+
+  def pack(self) -> bytes:
+    """Returns the content of the ledger's file."""
+    return json.dumps(dataclasses.asdict(self)).encode()
+
+  @classmethod
+  def unpack(
+    cls, content: bytes | None, rounds_done: int = 0
+  ) -> 'ReleaseLedger':
+    """Returns what the ledger's file says.
+
+    Args:
+      content: From `pack`; `None` where there is no file yet.
+      rounds_done: Rounds of the run so far, as its checkpoint says.
+
+    Raises:
+      ValueError: If the content is no ledger, or counts fewer rounds than were
+        done.
+    """
+    try:
+      ledger = cls() if content is None else cls(*_read(json.loads(content)))
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+      raise ValueError(
+        f'The ledger of released rounds is damaged ({error}): restore its '
+        'newest copy, or start the run anew in another folder.'
+      ) from error
+    if ledger.begun < rounds_done:
+      raise ValueError(
+        f'The ledger counts {ledger.begun} released rounds, but rounds_done='
+        f'{rounds_done}: restore its newest copy, or start the run anew in '
+        'another folder.'
+      )
+    return ledger
+
+
+def _read(values) -> tuple[int, dict[int, list[int]]]:
+  """Returns the fields of a ledger, checked."""
+  begun, repeated = values['begun'], {}
+  checks.integers_at_least(0, begun=begun)
+  for text, draws in values['repeated'].items():
+    round_num = int(text)
+    if not 0 <= round_num < begun or not draws:
+      raise ValueError(f'it repeats round {text} of {begun}')
+    for times in draws:
+      checks.integers_at_least(0, times=times)
+    repeated[round_num] = list(draws)
+  return begun, repeated

@@ -6,7 +6,9 @@ from typing import Any
 
 from experiments.artifacts import durable_files
 from experiments.measuring.evaluation import FinishedRound
-from tff_ssl import privacy, release_ledger
+from tff_ssl import privacy
+
+_LEDGER = 'released_rounds.json'
 
 
 class EpsilonReachedError(RuntimeError):
@@ -39,10 +41,10 @@ class PrivacyLoss:
       target_epsilon: What must not be passed.
     """
     self._account = account
-    self._file = folder / release_ledger.FILE
+    self._file = folder / _LEDGER
     self._first_round = first_round
     self._target_epsilon = target_epsilon
-    self._ledger = release_ledger.ReleaseLedger.unpack(
+    self._ledger = privacy.ReleaseLedger.unpack(
       self._file.read_bytes() if self._file.exists() else None,
       max(0, rounds_done - first_round),
     )

@@ -4,7 +4,7 @@ import logging
 
 import tensorflow as tf
 
-from tff_ssl import processor
+from tff_ssl import doctor
 from tff_ssl.simulation import contexts
 
 # Processor flags that make bfloat16 arithmetic faster than float32.
@@ -35,7 +35,9 @@ def _is_no_false_alarm(record: logging.LogRecord) -> bool:
 
 def warn_of_slow_precision(precision: str) -> None:
   """Logs a warning where `precision` is slower than float32 here."""
-  if precision == 'bfloat16' and not processor.flags() & set(_FAST_BFLOAT16):
+  if precision == 'bfloat16' and not doctor.processor_flags() & set(
+    _FAST_BFLOAT16
+  ):
     logging.getLogger(__name__).warning(
       '--precision=bfloat16 is slower than float32 on this processor: it has '
       'none of %s.',

@@ -23,7 +23,7 @@ from experiments.measuring.evaluation import (
 from experiments.running import signals
 from experiments.running.participants import Cohorts
 from experiments.running.run_checkpoints import RunCheckpoints
-from tff_ssl import shares
+from tff_ssl import checks
 from tff_ssl.simulation.client_faults import Cohort
 
 # Rounds in a row without a finite update before the run stops.
@@ -104,7 +104,7 @@ class RoundLoop:
     self._total_rounds = total_rounds
     self._rounds_per_checkpoint = rounds_per_checkpoint
     self._read_weights = read_weights or process.get_model_weights
-    self._min_completion = shares.exact(min_completion)
+    self._min_completion = checks.exact(min_completion)
     # Since the last checkpoint: all who may have a new state, then.
     self._participants: set[int] = set()
     self._stalled = 0

@@ -35,7 +35,7 @@ from experiments.running import (
   signals,
   summary,
 )
-from tff_ssl import saved_process
+from tff_ssl import compiled
 from tff_ssl.simulation import client_sampling, errors
 
 
@@ -114,7 +114,7 @@ def try_out(opened: building.Run) -> None:
 def export_form(opened: building.Run) -> None:
   """Writes the process of a run for a platform, without training."""
   file = opened.settings.export_form
-  saved_process.save_process(opened.over_data, file)
+  compiled.save_process(opened.over_data, file)
   _show([f'{file} holds the process; nothing was trained (--export_form).'])
 
 

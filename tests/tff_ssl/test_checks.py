@@ -1,5 +1,7 @@
 """Checks of arguments: what passes, and what an error says."""
 
+from fractions import Fraction
+
 import pytest
 
 from tff_ssl import checks
@@ -28,3 +30,19 @@ def test_a_distribution_is_taken():
   checks.positive_distribution(prior=(0.25, 0.75))
   # Three digits will do.
   checks.positive_distribution(3, prior=[0.333, 0.333, 0.333])
+
+
+@pytest.mark.parametrize(
+  'share, text',
+  [
+    (0.14, '7/50'),
+    (0.145, '29/200'),
+    (1 / 3, '1/3'),
+    (0.1 + 0.2, '3/10'),
+    (0.999999, '999999/1000000'),
+    (0, '0'),
+    (1, '1'),
+  ],
+)
+def test_the_fraction_that_is_meant(share, text):
+  assert checks.exact(share) == Fraction(text)

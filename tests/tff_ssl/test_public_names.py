@@ -37,12 +37,3 @@ def test_builders_of_all_processes_are_public():
 def test_unknown_names():
   with pytest.raises(AttributeError, match="no attribute 'build_fedsgd'"):
     getattr(tff_ssl, 'build_fedsgd')  # noqa: B009
-
-
-@pytest.mark.parametrize(
-  ('old', 'new'),
-  [('Lasso', 'L1Penalty'), ('build_paper_sgd', 'build_grouping_sgd')],
-)
-def test_renamed_names_still_lead_there(old, new):
-  with pytest.warns(DeprecationWarning, match=f'{old} is called {new} now'):
-    assert getattr(tff_ssl, old) is getattr(tff_ssl, new)

@@ -39,7 +39,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks, shares
+from tff_ssl import checks
 from tff_ssl.aggregators import client_rows, inspection, value_types
 
 # Coordinates that are sorted at once. All at once would take as much memory
@@ -237,14 +237,14 @@ class TrimmedMeanFactory(_ByCoordinate):
       not isinstance(trimmed_share, numbers.Real)
       or isinstance(trimmed_share, bool)
       or not 0 <= trimmed_share < 0.5
-      or 2 * shares.exact(trimmed_share) == 1
+      or 2 * checks.exact(trimmed_share) == 1
     ):
       raise ValueError(
         'trimmed_share must be a number in [0, 0.5), but is '
         f'{trimmed_share!r}: it is left out on each side, and somebody must be '
         'left.'
       )
-    self._trimmed_share = shares.exact(trimmed_share)
+    self._trimmed_share = checks.exact(trimmed_share)
 
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
     """See `_ByCoordinate.of_sorted`."""

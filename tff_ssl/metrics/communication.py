@@ -6,7 +6,7 @@ import math
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_ssl import round_forms
+from tff_ssl import compiled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Communication:
 
 def measure_communication(
   process: tff.learning.templates.LearningProcess,
-  form: round_forms.Form | None = None,
+  form: compiled.Form | None = None,
 ) -> Communication:
-  """Counts the bytes of a process's compiled form (`tff_ssl.round_forms`).
+  """Counts the bytes of a process's compiled form (`tff_ssl.compiled`).
 
   In this form nothing else passes between server and clients. The client's own
   data do not count. Messages of a real system are longer by their framing, and
@@ -43,7 +43,7 @@ def measure_communication(
   Raises:
     ValueError: If a message has a part of unknown size.
   """
-  down, up = round_forms.messages(form or round_forms.form_of(process.next))
+  down, up = compiled.messages(form or compiled.form_of(process.next))
   return Communication(down=_num_bytes(down), up=_num_bytes(up))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import round_forms
+from tff_ssl import compiled
 from tff_ssl.simulation import client_sampling
 
 
@@ -21,7 +21,7 @@ class ReadingProcess(tff.learning.templates.LearningProcess):
   """A learning process over client keys.
 
   Attributes:
-    form: The form of its rounds (`tff_ssl.round_forms`), which takes seconds to
+    form: The form of its rounds (`tff_ssl.compiled`), which takes seconds to
       make.
   """
 
@@ -59,7 +59,7 @@ def compose_with_reader(
   reader = _by_index(reader, client_ids)
   state_type, clients_type = process.next.type_signature.parameter
   form = _form_in_one_graph(process.next, reader)
-  one_graph = round_forms.computation_of(form)
+  one_graph = compiled.computation_of(form)
   with_containers = _restore_containers(state_type)
 
   @tff.federated_computation(state_type, _keys_type(clients_type.member))
@@ -129,7 +129,7 @@ def compose_computation_with_reader(
   def as_round(server_value, data):
     return server_value, computation(server_value, data)
 
-  one_graph = round_forms.computation_of(_form_in_one_graph(as_round, reader))
+  one_graph = compiled.computation_of(_form_in_one_graph(as_round, reader))
   result_type = computation.type_signature.result
 
   with_containers = _restore_containers(result_type)
@@ -178,7 +178,7 @@ def _restore_containers(type_: tff.FederatedType) -> tff.Computation:
 
 def _form_in_one_graph(
   round_computation: tff.Computation, reader: tff.Computation
-) -> round_forms.Form:
+) -> compiled.Form:
   """Returns the form of a round that takes keys and reads the data itself.
 
   In this form all that a client does is one TensorFlow graph. As two, the
@@ -235,4 +235,4 @@ def _form_in_one_graph(
   def read_then_next(state, keys):
     return round_computation(state, tff.federated_map(read, keys))
 
-  return round_forms.form_of(read_then_next)
+  return compiled.form_of(read_then_next)

@@ -7,7 +7,7 @@ import pytest
 import pythons
 
 from experiments.preparing import hardware
-from tff_ssl import processor
+from tff_ssl import doctor
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tff_ssl import processor
 def test_warning_where_bfloat16_is_slow(
   monkeypatch, caplog, precision, flags, warns
 ):
-  monkeypatch.setattr(processor, 'flags', lambda: frozenset(flags))
+  monkeypatch.setattr(doctor, 'processor_flags', lambda: frozenset(flags))
   with caplog.at_level(logging.WARNING):
     hardware.warn_of_slow_precision(precision)
   assert len(caplog.messages) == warns

@@ -1,8 +1,14 @@
-"""Processes in files, for a platform that has none of this library.
+"""A process compiled: the forms of its round, and processes in files.
 
-A file is a zip archive of serialized TFF computations (protos of
-`computation.proto`), with a manifest of their SHA-256. It holds no pickled
-object, and reading it runs no code.
+In a compiled form a client's part of a round is one graph. TFF has two such
+forms. `DistributeAggregateForm` is for sums; it takes no
+`tff.federated_aggregate`, with which an aggregator collects the clients'
+values, as `tff_ssl.MedianFactory` does. `MapReduceForm` is for both, and makes
+one aggregation of them all.
+
+A file is for a platform that has none of this library: a zip archive of
+serialized TFF computations (protos of `computation.proto`), with a manifest of
+their SHA-256. It holds no pickled object, and reading it runs no code.
 """
 
 from __future__ import annotations
@@ -20,6 +26,12 @@ from tensorflow_federated.proto.v0 import computation_pb2
 import tff_ssl
 from tff_ssl.common import whole_files
 
+_forms = tff.backends.mapreduce
+
+Form = _forms.DistributeAggregateForm | _forms.MapReduceForm
+
+# As TFF writes it into a computation that has one.
+_FEDERATED_AGGREGATE = b'federated_aggregate'
 _FORMAT = 1
 _MANIFEST = 'manifest.json'
 _OF_PROCESS = ('initialize', 'next', 'get_model_weights')
@@ -30,6 +42,45 @@ _OF_FORM = (
   'client_to_server_aggregation',
   'server_result',
 )
+
+
+def form_of(round_computation: tff.Computation) -> Form:
+  """Compiles a round, which takes seconds.
+
+  Args:
+    round_computation: `(<S@SERVER, {D}@CLIENTS> -> <S@SERVER, R@SERVER>)`.
+
+  Returns:
+    Its `DistributeAggregateForm`, or where it has none, its `MapReduceForm`.
+  """
+  proto = tff.framework.serialize_computation(round_computation)
+  if _FEDERATED_AGGREGATE in proto.SerializeToString():
+    return _forms.get_map_reduce_form_for_computation(round_computation)
+  return _forms.get_distribute_aggregate_form_for_computation(round_computation)
+
+
+def computation_of(form: Form) -> tff.Computation:
+  """Returns the round of a form; its results have no Python containers."""
+  if isinstance(form, _forms.MapReduceForm):
+    computation = _forms.get_computation_for_map_reduce_form(form)
+    if form.securely_aggregates_tensors:
+      return computation
+    # The form always has secure sums, here of nothing.
+    plain = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    return tff.framework.ConcreteComputation.with_type(
+      plain, computation.type_signature
+    )
+  return _forms.get_computation_for_distribute_aggregate_form(form)
+
+
+def messages(form: Form) -> tuple[tff.Type, tff.Type]:
+  """Returns the types of what a client is sent, and of what it sends back."""
+  if isinstance(form, _forms.MapReduceForm):
+    return form.prepare.type_signature.result, form.work.type_signature.result
+  return (
+    form.server_to_client_broadcast.type_signature.result,
+    form.client_work.type_signature.result,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +100,7 @@ class SavedProcess:
   initialize: tff.Computation
   next: tff.Computation
   get_model_weights: tff.Computation
-  form: tff.backends.mapreduce.DistributeAggregateForm
+  form: _forms.DistributeAggregateForm
 
 
 def save_process(
@@ -65,8 +116,7 @@ def save_process(
   Raises:
     OSError: If it cannot be written.
   """
-  forms = tff.backends.mapreduce
-  form = forms.get_distribute_aggregate_form_for_computation(process.next)
+  form = _forms.get_distribute_aggregate_form_for_computation(process.next)
   computations = {
     **{name: getattr(process, name) for name in _OF_PROCESS},
     **{name: getattr(form, name) for name in _OF_FORM},
@@ -137,9 +187,7 @@ def load_process(path: str | os.PathLike) -> SavedProcess:
       f'{path} is no process that tff_ssl.save_process wrote ({error}).'
     ) from error
   parts = {name: loaded.pop(name) for name in _OF_FORM}
-  form = tff.backends.mapreduce.DistributeAggregateForm(
-    loaded['next'].type_signature, **parts
-  )
+  form = _forms.DistributeAggregateForm(loaded['next'].type_signature, **parts)
   return SavedProcess(form=form, **loaded)
 
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow_federated as tff
 
 import tff_ssl
-from tff_ssl import saved_process
+from tff_ssl import aggregators, compiled
 from tff_ssl.testing import TinyProblem, assertions
 
 
@@ -22,7 +22,7 @@ def problem(tff_context):
 @pytest.fixture(scope='module')
 def path(problem, tmp_path_factory):
   path = tmp_path_factory.mktemp('saved') / 'grouping.zip'
-  saved_process.save_process(problem.process, path)
+  compiled.save_process(problem.process, path)
   return path
 
 
@@ -33,7 +33,7 @@ def _assert_equal(found, expected):
 
 @pytest.mark.dear
 def test_rounds_of_the_file_are_those_of_the_process(problem, path):
-  saved = saved_process.load_process(path)
+  saved = compiled.load_process(path)
   clients = problem.clients()
   expected = problem.process.next(problem.initial_state, clients)
   output = saved.next(saved.initialize(), clients)
@@ -95,7 +95,7 @@ def _with_manifest(path, target, **changes):
     ({'sha256': {}}, 'is no process that tff_ssl.save_process wrote'),
     ({'sha256': 3}, 'is no process that tff_ssl.save_process wrote'),
     (
-      {'sha256': dict.fromkeys(saved_process._OF_PROCESS, '0')},
+      {'sha256': dict.fromkeys(compiled._OF_PROCESS, '0')},
       r'is damaged, in initialize\.pb',
     ),
   ],
@@ -103,16 +103,16 @@ def _with_manifest(path, target, **changes):
 def test_other_files_are_refused(path, tmp_path, changes, message):
   file = _with_manifest(path, tmp_path / 'other.zip', **changes)
   with pytest.raises(ValueError, match=message):
-    saved_process.load_process(file)
+    compiled.load_process(file)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
   file = tmp_path / 'text.zip'
   file.write_text('no archive')
   with pytest.raises(ValueError, match='is no process that tff_ssl'):
-    saved_process.load_process(file)
+    compiled.load_process(file)
   with pytest.raises(FileNotFoundError):
-    saved_process.load_process(tmp_path / 'nothing.zip')
+    compiled.load_process(tmp_path / 'nothing.zip')
 
 
 @pytest.mark.dear
@@ -131,8 +131,80 @@ def test_damage_anywhere_is_a_value_error(path, tmp_path):
   for mutant in mutants:
     file.write_bytes(mutant)
     try:
-      saved_process.load_process(file)
+      compiled.load_process(file)
     except ValueError as error:
       assert str(file) in str(error)
       refused += 1
   assert refused > 0.6 * len(mutants)
+
+
+_SERVER = tff.FederatedType(np.float32, tff.SERVER)
+_CLIENTS = tff.FederatedType(np.float32, tff.CLIENTS)
+
+
+@tff.tensorflow.computation(np.float32, np.float32)
+def _add(a, b):
+  return a + b
+
+
+def _round(factory):
+  process = factory.create(_CLIENTS.member, _CLIENTS.member)
+
+  @tff.federated_computation(_SERVER, _CLIENTS)
+  def next_fn(state, values):
+    sent = tff.federated_broadcast(state)
+    moved = tff.federated_map(_add, (sent, values))
+    found = process.next(process.initialize(), moved, values).result
+    return tff.federated_map(_add, (state, found)), tff.federated_sum(values)
+
+  return next_fn
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+  'factory, form_type, state',
+  [
+    # Weighted by the values themselves.
+    (
+      tff.aggregators.MeanFactory(),
+      tff.backends.mapreduce.DistributeAggregateForm,
+      10 + (10 + (1 + 4 + 49) / 10),
+    ),
+    (
+      aggregators.MedianFactory(),
+      tff.backends.mapreduce.MapReduceForm,
+      10 + (10 + 2),
+    ),
+  ],
+)
+def test_forms_give_the_round(tff_context, factory, form_type, state):
+  form = compiled.form_of(_round(factory))
+  assert isinstance(form, form_type)
+  computation = compiled.computation_of(form)
+  tff.test.assert_not_contains_secure_aggregation(computation)
+  found, total = computation(10.0, [1.0, 2.0, 7.0, 0.0])
+  assert (found, total) == (pytest.approx(state), 10)
+
+
+@pytest.mark.parts
+def test_messages_of_both_forms(tff_context):
+  """One float down, and up what is aggregated."""
+  for factory, up in (
+    # Value and weight for the mean, and the other sum.
+    (tff.aggregators.MeanFactory(), [np.float32] * 3),
+    # Value, group and whether it counts, for the median.
+    (aggregators.MedianFactory(), [np.float32, np.int32, np.bool_, np.float32]),
+  ):
+    down_type, up_type = compiled.messages(compiled.form_of(_round(factory)))
+    assert _dtypes(down_type) == [np.float32]
+    assert sorted(map(str, _dtypes(up_type))) == sorted(
+      str(np.dtype(each)) for each in up
+    )
+
+
+def _dtypes(type_):
+  if isinstance(type_, tff.FederatedType):
+    return _dtypes(type_.member)
+  if isinstance(type_, tff.TensorType):
+    return [np.dtype(type_.dtype)]
+  return sum((_dtypes(t) for _, t in tff.structure.iter_elements(type_)), [])

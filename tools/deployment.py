@@ -1,18 +1,20 @@
-"""What each process asks of a platform: see `--help`.
+"""What each process asks of a platform: a page of the reference.
+
+    python -m tools.deployment --process=NAME[,NAME] [--write=FILE]
 
 Every cell of the table is made by building and running a process of the
-registry, on tiny data.
+registry, on tiny data; all of them take a quarter of an hour.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from absl import flags
 from etils import epy
 
 from tff_ssl import algorithms
@@ -27,23 +29,9 @@ with epy.lazy_imports():
   from tff_ssl import metrics
 
 COMMAND = (
-  'python -m tff_ssl.deployment --process=all '
+  'python -m tools.deployment --process=all '
   '--write=docs/reference/deployment.md'
 )
-_HELP = """\
-Shows what a process asks of a platform, by building and running it.
-
-  python -m tff_ssl.deployment --process=NAME[,NAME] [--write=FILE]
-
-  --process=NAME  a process, several with commas between, or all
-  --write=FILE    write the page to this file
-
-The table of all processes takes a quarter of an hour.
-
-Exit code: 0, or 2 if there is no such process."""
-
-# Exit codes.
-_DONE, _USAGE = 0, 2
 
 # The plain mean is what processes are built with otherwise.
 AGGREGATORS = tuple(name for name in recommended.AGGREGATORS if name != 'mean')
@@ -80,14 +68,7 @@ class Row:
 
 
 def measure(name: str) -> Row:
-  """Builds and runs a process with each aggregator.
-
-  Args:
-    name: Of the process, in `tff_ssl.PROCESSES`.
-
-  Returns:
-    Its row.
-  """
+  """Builds and runs a process, by its name, with each aggregator."""
   problem = TinyProblem(algorithms.PROCESSES[name])
   process = problem.process
   size = _num_bytes(process.get_model_weights(problem.initial_state))
@@ -172,11 +153,7 @@ def _in_models(num_bytes: int, size: int) -> str:
 
 
 def text(rows: Sequence[Row]) -> str:
-  """Returns the page of some rows.
-
-  Args:
-    rows: Of the processes, from `measure`.
-  """
+  """Returns the page of some rows."""
   reasons: dict[str, int] = {}
 
   def cell(outcome: str) -> str:
@@ -227,46 +204,27 @@ def text(rows: Sequence[Row]) -> str:
 
 def main(argv: Sequence[str]) -> int:
   """Runs the command line `argv`, the program first; returns the exit code."""
-  values = flags.FlagValues()
-  flags.DEFINE_boolean('help', False, 'Help.', flag_values=values)
-  flags.DEFINE_string('process', None, 'Names, or all.', flag_values=values)
-  flags.DEFINE_string('write', None, 'The page.', flag_values=values)
-  try:
-    rest = values(argv)[1:]
-  except flags.Error as error:
-    print(f'error: {error} See --help.', file=sys.stderr)
-    return _USAGE
-  if values.help:
-    print(_HELP)
-    return _DONE
+  parser = argparse.ArgumentParser(prog='python -m tools.deployment')
+  parser.add_argument(
+    '--process', required=True, help='a process, several with commas, or all'
+  )
+  parser.add_argument('--write', help='write the page to this file')
+  values = parser.parse_args(argv[1:])
   known = algorithms.PROCESSES
-  if rest or values.process is None:
-    print('error: Give --process=NAME: see --help.', file=sys.stderr)
-    return _USAGE
   names = list(known) if values.process == 'all' else values.process.split(',')
   if unknown := [name for name in names if name not in known]:
-    print(
-      f'error: --process={unknown[0]} is none of {", ".join(known)}.',
-      file=sys.stderr,
-    )
-    return _USAGE
+    parser.error(f'--process={unknown[0]} is none of {", ".join(known)}.')
   commands.install_context()
-  return _measure_all(names, values.write)
-
-
-def _measure_all(names: Sequence[str], file: str | None) -> int:
-  """Measures processes, and prints or writes the page."""
   rows = []
   for name in names:
     print(f'{name} ...', file=sys.stderr, flush=True)
     rows.append(measure(name))
-  page = text(rows)
-  if file is None:
-    print(page, end='')
+  if values.write is None:
+    print(text(rows), end='')
   else:
-    pathlib.Path(file).write_text(page, encoding='utf-8')
-    print(f'{file} is written.')
-  return _DONE
+    pathlib.Path(values.write).write_text(text(rows), encoding='utf-8')
+    print(f'{values.write} is written.')
+  return 0
 
 
 if __name__ == '__main__':
