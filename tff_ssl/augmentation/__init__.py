@@ -1,14 +1,16 @@
 """Weak and strong views of examples for consistency training."""
 
 from tff_ssl.augmentation.image_ops import Operation, apply_operations
-from tff_ssl.augmentation.input_views import InputViews
-from tff_ssl.augmentation.token_views import TokenViews
-from tff_ssl.augmentation.vector_views import VectorViews
-from tff_ssl.augmentation.views import (
+from tff_ssl.augmentation.image_views import (
   ImageViews,
-  PlainViews,
   check_range,
   rand_augment_views,
+)
+from tff_ssl.augmentation.views import (
+  InputViews,
+  PlainViews,
+  TokenViews,
+  VectorViews,
 )
 
 __all__ = [

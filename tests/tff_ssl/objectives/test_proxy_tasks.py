@@ -9,7 +9,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from tff_ssl import augmentation, models
-from tff_ssl.augmentation import views
+from tff_ssl.augmentation import image_views, views
 from tff_ssl.models import dense, functional, split
 from tff_ssl.objectives import proxy_tasks
 
@@ -192,7 +192,7 @@ class TestAddHead:
     assert joint.heads[-1].weights_spec.trainable[0].shape == (256, 1)
 
   def test_what_views_may_do_hangs_on_the_loss(self, model):
-    crops = views.ImageViews(mean=(0.0,), stddev=(1.0,))
+    crops = image_views.ImageViews(mean=(0.0,), stddev=(1.0,))
     proxy_tasks.add_head(model, proxy_tasks.Reconstruction(), crops)
     # And anything at all where pixels are no targets.
     shifted = views.PlainViews(mean=0.5, stddev=0.25)
@@ -205,7 +205,7 @@ class TestAddHead:
     'given, extremes',
     [
       # (0 - .3) / .4 and (1 - .3) / .4.
-      (views.ImageViews(mean=(0.3,), stddev=(0.4,)), '-0.75 to 1.75'),
+      (image_views.ImageViews(mean=(0.3,), stddev=(0.4,)), '-0.75 to 1.75'),
       (views.PlainViews(mean=-0.5), '0.50 to 1.50'),
     ],
   )
