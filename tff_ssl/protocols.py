@@ -32,7 +32,6 @@ class Predictor(Protocol):
     trainable: The trainable weights, a list of tensors.
     non_trainable: The non-trainable ones (moving statistics of batch
       normalisation), after all calls in train mode so far.
-    has_moving_state: Whether calls in train mode change `non_trainable`.
   """
 
   trainable: Structure
@@ -150,17 +149,7 @@ class Views(Protocol):
     """Returns the examples as they are, normalised."""
 
   def weak(self, examples: 'tf.Tensor', seed: 'tf.Tensor') -> 'tf.Tensor':
-    """Returns slightly changed examples.
-
-    Args:
-      examples: The examples.
-      seed: Integers `[2]`.
-    """
+    """Returns slightly changed examples; the seed is integers `[2]`."""
 
   def strong(self, examples: 'tf.Tensor', seed: 'tf.Tensor') -> 'tf.Tensor':
-    """Returns strongly changed examples.
-
-    Args:
-      examples: The examples.
-      seed: Integers `[2]`.
-    """
+    """Returns strongly changed examples; the seed is integers `[2]`."""

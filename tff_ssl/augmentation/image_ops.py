@@ -52,37 +52,23 @@ class Operation(enum.IntEnum):
 
 
 _UNTOUCHED, _BLEND, _TABLE, _WARP = range(4)
-_KERNEL = {
-  Operation.AUTO_CONTRAST: _TABLE,
-  Operation.BRIGHTNESS: _BLEND,
-  Operation.COLOR: _BLEND,
-  Operation.CONTRAST: _BLEND,
-  Operation.EQUALIZE: _TABLE,
-  Operation.IDENTITY: _UNTOUCHED,
-  Operation.POSTERIZE: _TABLE,
-  Operation.ROTATE: _WARP,
-  Operation.SHARPNESS: _BLEND,
-  Operation.SHEAR_X: _WARP,
-  Operation.SHEAR_Y: _WARP,
-  Operation.SOLARIZE: _TABLE,
-  Operation.TRANSLATE_X: _WARP,
-  Operation.TRANSLATE_Y: _WARP,
+_OPERATIONS_OF_KERNEL = {
+  _BLEND: ('BRIGHTNESS', 'COLOR', 'CONTRAST', 'SHARPNESS'),
+  _TABLE: ('AUTO_CONTRAST', 'EQUALIZE', 'POSTERIZE', 'SOLARIZE'),
+  _WARP: ('ROTATE', 'SHEAR_X', 'SHEAR_Y', 'TRANSLATE_X', 'TRANSLATE_Y'),
 }
-_KERNEL_OF_OPERATION = np.array([_KERNEL[op] for op in Operation], np.int32)
+_KERNEL_OF_OPERATION = np.full(len(Operation), _UNTOUCHED, np.int32)
+for _kernel, _names in _OPERATIONS_OF_KERNEL.items():
+  _KERNEL_OF_OPERATION[[Operation[name] for name in _names]] = _kernel
 
 _LEVELS = np.arange(256, dtype=np.int32)
 
 
 def check_images(images: tf.Tensor) -> None:
-  """Checks that `images` is a batch that the operations can take.
+  """Refuses what is not `uint8` [batch, height, width, channels].
 
-  Args:
-    images: A `uint8` tensor of shape [batch, height, width, channels].
-
-  Raises:
-    TypeError: If the dtype is not `uint8`.
-    ValueError: If the rank is not 4, height, width or channels are unknown, a
-      side is shorter than 3 pixels, or there are not 1 or 3 channels.
+  Only the batch may be unknown, a side has 3 pixels at least, and channels are
+  1 (grey) or 3 (RGB).
   """
   if images.dtype != tf.uint8:
     raise TypeError(
@@ -116,25 +102,16 @@ def apply_operations(
   """Applies to each image its own operation.
 
   Args:
-    images: A `uint8` tensor of shape [batch, height, width, channels], with 1
-      (grey) or 3 (RGB) channels. Only the batch may be unknown; it may be 0.
-    operations: An `int32` tensor of shape [batch]: values of `Operation`.
-    strengths: A tensor of shape [batch], of numbers in 1 to 10, where
-      10 is the full magnitude.
-    signs: A tensor of shape [batch] of +1 and -1, the direction of the signed
-      operations.
+    images: See `check_images`; there may be none.
+    operations: `int32` [batch], values of `Operation`.
+    strengths: Numbers [batch] in 1 to 10, where 10 is the full magnitude.
+    signs: [batch] of +1 and -1, the direction of the signed operations.
     fill: The grey value, 0 to 255, of pixels that come from outside the image.
 
   Returns:
     A `uint8` tensor of the shape of `images`.
-
-  Raises:
-    TypeError: If `images` is not `uint8`.
-    ValueError: If the shape of `images` or the value of `fill` is unsuitable.
   """
-  images = tf.convert_to_tensor(images)
-  check_images(images)
-  _check_fill(fill)
+  images = _checked(images, fill)
   operations = tf.cast(operations, tf.int32)
   # Magnitudes are rounded down after they are computed in double precision, as
   # Python does; in single precision some would fall on the other side.
@@ -162,19 +139,10 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
 
   Args:
     images: As in `apply_operations`.
-    degrees: A tensor of shape [batch]: counterclockwise where positive.
+    degrees: Numbers [batch], counterclockwise where positive.
     fill: As in `apply_operations`.
-
-  Returns:
-    A `uint8` tensor of the shape of `images`.
-
-  Raises:
-    TypeError: If `images` is not `uint8`.
-    ValueError: If the shape of `images` or the value of `fill` is unsuitable.
   """
-  images = tf.convert_to_tensor(images)
-  check_images(images)
-  _check_fill(fill)
+  images = _checked(images, fill)
   _, height, width, _ = images.shape
   angle = tf.cast(degrees, tf.float64) * (-math.pi / 180)
   matrix = _rotation_matrix(angle, height, width)
@@ -182,9 +150,12 @@ def rotate(images: tf.Tensor, degrees: tf.Tensor, fill: int = 0) -> tf.Tensor:
   return tf.ensure_shape(tf.cast(turned, tf.uint8), images.shape)
 
 
-def _check_fill(fill: int) -> None:
+def _checked(images, fill: int) -> tf.Tensor:
+  images = tf.convert_to_tensor(images)
+  check_images(images)
   if not 0 <= fill <= 255:
     raise ValueError(f'fill must be a grey value from 0 to 255, got {fill}.')
+  return images
 
 
 def _per_image(values: tf.Tensor, rank: int) -> tf.Tensor:
@@ -347,15 +318,10 @@ def _rotation_matrix(
 ) -> list[tf.Tensor]:
   """The map from an output pixel's indices to source coordinates.
 
-  Args:
-    angle: In radians, `float64` [n], clockwise where positive.
-    height: Of the images, in pixels.
-    width: Of the images, in pixels.
-
-  Returns:
-    xx, xy, x0, yx, yy and y0, each [n]: the source of pixel (x, y) is
-    (xx x + xy y + x0, yx x + yy y + y0), where the centre of pixel (i, j) has
-    source coordinates (i + .5, j + .5).
+  The angle is in radians, `float64` [n], clockwise where positive. The map is
+  xx, xy, x0, yx, yy and y0, each [n]: the source of pixel (x, y) is
+  (xx x + xy y + x0, yx x + yy y + y0), where the centre of pixel (i, j) has
+  source coordinates (i + .5, j + .5).
   """
   cos, sin = tf.cos(angle), tf.sin(angle)
   # The centre of the image stays where it is; sampled at the centre of the

@@ -287,18 +287,13 @@ def rand_augment_views(
 
 
 def check_range(images: tf.Tensor) -> tf.Tensor:
-  """Returns the images, which fail where a pixel is outside of [0, 1].
+  """Returns the `float32` images, which fail where a pixel is not in [0, 1].
 
-  Images with pixels that are not finite pass: clients who hold some are left
-  out of the round and counted, while an error would end the round for all.
-  `ImageViews` itself makes such pixels black or white.
-
-  Args:
-    images: `float32`, of any shape.
-
-  Raises:
-    ValueError: If a pixel is outside. In a graph, running what is returned
-      raises `tf.errors.InvalidArgumentError`.
+  They raise `ValueError`, or in a graph, when what is returned runs,
+  `tf.errors.InvalidArgumentError`. Images with pixels that are not finite pass:
+  clients who hold some are left out of the round and counted, while an error
+  would end the round for all. `ImageViews` itself makes such pixels black or
+  white.
   """
   low, high = tf.reduce_min(images), tf.reduce_max(images)
   # What rounding to 255 steps brings back.
