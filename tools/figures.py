@@ -1,129 +1,243 @@
-"""What the expressions on pages may use (`tools.page_figures`).
+"""Draws the designed pictures of README, docs and results from their curves.
 
-Values that a run has for each of its seeds are a series; their mean is what is
-written where nothing else is said.
+python -m tools.figures
 """
 
-import io
-import json
-import numbers
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+import pathlib
+from collections.abc import Mapping
 
-import pandas as pd
-from scipy import stats
+from experiments.config import command_line
+from tools import drawing, stored_results
+from tools.drawing import Line, Panel
 
-from experiments.reporting import claims, stored_curves
-from experiments.tables import seeds
-from tff_ssl.algorithms import PROCESSES
+_ROOT = pathlib.Path(__file__).parents[1]
+# Evaluations whose mean is drawn, as the table `robustness` reports them.
+_LAST = 3
+
+_Bound = functools.partial(Line, colour='grey')
+_Control = functools.partial(Line, is_control=True)
+
+_GAIN_WRITERS = Panel(
+  ('gain_writers',),
+  (
+    _Bound('ten_writers_supervised', 'all labels at the clients'),
+    Line('ten_writers_defaults', '100 labels and unlabelled clients'),
+    _Bound('ten_writers_server_only', 'the 100 labels alone'),
+  ),
+  lowest=0.7,
+)
+_GAIN_BALANCED = Panel(
+  ('gain_balanced',),
+  (
+    Line('robust_s2', 'grouping_robust, S = 2'),
+    _Bound('server_only', 'the server alone'),
+    Line('grouping_s2', 'grouping, S = 2 (one seed)', 'red'),
+  ),
+)
+_LABEL_HUNGRY = (
+  Panel(
+    ('label_hungry_federated', 'label_hungry_runs'),
+    (
+      _Bound('fed_fsl_m00', 'FSL, all labels'),
+      Line('fed_ssjo_m99_redrawn', 'SSJO'),
+      _Control('fed_ssjo_weight0_m99_redrawn', 'SSJO, proxy task of weight 0'),
+      Line('fed_fsl_m99_redrawn', 'FSL', 'red'),
+      _Control(
+        'fed_fsl_matched_m99_redrawn', 'FSL, as many steps as SSJO', 'red'
+      ),
+    ),
+    '99% of the labels hidden, redrawn (dashed: one seed)',
+  ),
+  Panel(
+    ('label_hungry_federated', 'label_hungry_tuned'),
+    (
+      _Bound('fed_fsl_m00', 'FSL, all labels'),
+      Line('ssjo_m99', 'SSJO'),
+      Line('fsl_m99', 'FSL', 'red'),
+    ),
+    '99% hidden, fixed, each at the rate that validation chose',
+  ),
+)
+_FEDUL = (
+  Panel(
+    ('fedul_published_network',),
+    (
+      Line('mnist_noniid_m10_fedul', 'FedUL, -log Q'),
+      _Control(
+        'mnist_noniid_m10_fedul_published_code', 'FedUL, loss of the code'
+      ),
+      Line(
+        'mnist_noniid_fedavg10_cross_entropy',
+        'FedAvg, 10% of the labels',
+        'red',
+      ),
+    ),
+    "Non-IID, the paper's network (one seed)",
+    lowest=0.8,
+  ),
+  Panel(
+    ('fedul_small_cnn_code',),
+    (
+      _Bound('noniid_fedavg100', 'FedAvg, all labels (one seed)'),
+      Line('noniid_m10_fedul', 'FedUL, -log Q'),
+      _Control('noniid_m10_fedul_published_code', 'FedUL, loss of the code'),
+      Line('noniid_fedavg10', 'FedAvg, 10% of the labels', 'red'),
+      Line('noniid_m10_fedpl', 'FedPL', 'green'),
+      Line('noniid_m10_fedllp', 'FedLLP', 'orange'),
+    ),
+    'Non-IID, a small network (three seeds)',
+  ),
+)
 
 
-def student(values: pd.Series) -> seeds.Spread:
-  """Returns mean, deviation and Student's 95% interval over the seeds."""
-  return seeds.spread(values.dropna())
+def _fedlabel(title: str, tables: tuple[str, ...], share: str) -> Panel:
+  return Panel(
+    tables,
+    (
+      _Bound('fedavg_100', 'FedAvg, all labels'),
+      Line(f'{share}_fedlabel', 'FedLabel'),
+      _Control('fedlabel_local', 'FedLabel, local model alone'),
+      Line(f'{share}_fedavg', 'FedAvg, the same labels', 'red'),
+      Line('fedavg_uda', 'FedAvg and UDA', 'green'),
+    ),
+    title,
+    lowest=0.4,
+    highest=0.9,
+  )
 
 
-def as_text(value: object) -> str:
-  """Returns text as it is, 1,234, or the mean of accuracies: .806."""
-  if isinstance(value, str):
-    return value
-  if isinstance(value, numbers.Integral):
-    return f'{value:,}'
-  return stored_curves.share(value)
+# FedAvg with all labels ran in the table of 20% alone.
+_FEDLABEL_20_PERCENT = ('fedlabel_emnist47', 'fedlabel_300rounds')
+_FEDLABEL = (
+  _fedlabel(
+    '20% of the labels (dashed: one seed)', _FEDLABEL_20_PERCENT, 'p20'
+  ),
+  _fedlabel(
+    '2% of the labels',
+    ('fedlabel_emnist47_2percent', *_FEDLABEL_20_PERCENT),
+    'p2',
+  ),
+)
 
 
-def lead(differences: pd.Series) -> str:
-  """Returns mean and interval: +.078 (+.041 to +.115)."""
-  spread = student(differences)
-  return stored_curves.lead(spread.mean, spread.low, spread.high)
-
-
-def interval(values: pd.Series, show: Callable = as_text) -> str:
-  """Returns Student's interval: .815 to .818."""
-  spread = student(values)
-  return f'{show(spread.low)} to {show(spread.high)}'
-
-
-def reach(values: Iterable[float], show: Callable = as_text) -> str:
-  """Returns the least and the greatest: .815 to .818."""
-  values = pd.Series([*values])
-  return f'{show(values.min())} to {show(values.max())}'
-
-
-def plus_minus(values: pd.Series) -> str:
-  """Returns mean and deviation, .970 ± .004; of one seed its value."""
-  spread = student(values)
-  more = '' if spread.std is None else f' ± {as_text(spread.std)}'
-  return as_text(spread.mean) + more
-
-
-def each(values: Iterable[object], show: Callable = as_text) -> str:
-  """Returns all of them: .888, .964 and .961."""
-  *first, last = map(show, values)
-  return f'{", ".join(first)} and {last}'
-
-
-def cells(*values: object) -> str:
-  """Returns neighbours in a row of a table: .706 | .806."""
-  return ' | '.join(map(as_text, values))
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-  """Returns a table of Markdown."""
-  dashes = '|'.join(['---'] * len(header))
-  lines = [f'| {cells(*header)} |', f'|{dashes}|']
-  return '\n'.join([*lines, *(f'| {cells(*row)} |' for row in rows)])
-
-
-def stored(file: str, after: str = '') -> object:
-  """Returns what a file of `results/` holds.
+def _grouping(alone: Line, fedavg: str, groups) -> tuple[Line, ...]:
+  """Returns the curves of a panel: two and five groups, each with its control.
 
   Args:
-    file: Its name: of a JSON file; of a CSV file, whose first column names the
-      rows; or of a page, of which a table is read likewise.
-    after: Words of the page behind which the table is the first.
-
-  Raises:
-    ValueError: If the page has no such table.
+    alone: The server alone.
+    fedavg: The run of plain averages.
+    groups: The runs of two and of five groups, with their controls.
   """
-  path = stored_curves.RESULTS / file
-  if path.suffix == '.csv':
-    return pd.read_csv(path, index_col=0)
-  text = path.read_text(encoding='utf-8')
-  if path.suffix == '.json':
-    return json.loads(text)
-  start = text.find(after)
-  lines = re.search(r'(?:^\|.*\n)+', text[start:], re.MULTILINE)
-  if start < 0 or lines is None:
-    raise ValueError(f'{file} has no table after {after!r}')
-  header, _, *rows = (line[1:-1].strip() for line in lines[0].splitlines())
-  return pd.read_csv(
-    io.StringIO('\n'.join([header, *rows])),
-    sep=r' *\| *',
-    engine='python',
-    index_col=0,
+  (two, control_of_two), (five, control_of_five) = groups
+  return (
+    alone,
+    Line(two, '2 groups', 'red'),
+    _Control(control_of_two, 'none, server × 2', 'red'),
+    Line(five, '5 groups'),
+    _Control(control_of_five, 'none, server × 5'),
+    Line(fedavg, 'FedAvg with the server', 'green'),
   )
 
 
-def flags(recipe: str) -> Mapping[str, str]:
-  """Returns the flags that the run of TABLE:ROW had, by `results/TABLE.md`."""
-  page = stored_curves.RESULTS / f'{recipe.partition(":")[0]}.md'
-  commands = re.findall(r'^ {4}python -m .*$', page.read_text('utf-8'), re.M)
-  command = next(c for c in commands if f' --recipe={recipe} ' in c)
-  return dict(re.findall(r' --(\w+)=(\S*)', command))
+_GROUPING = (
+  Panel(
+    ('balanced_small_cnn_scale0.25', 'balanced_small_cnn_scale0.25_seeds12'),
+    _grouping(
+      _Bound('server_only', 'the server alone (one seed)'),
+      'c10_fedavg',
+      (('c10_s2', 'c10_control_s2'), ('c10_s5', 'c10_control_s5')),
+    ),
+    "EMNIST balanced, the paper's steps",
+  ),
+  Panel(
+    ('native_writers',),
+    _grouping(
+      _Bound('server_only server_examples=100', 'the server alone'),
+      'fedavg_ssfl server_examples=100 server_weight=1.0',
+      tuple(
+        (
+          f'grouping num_groups={groups} server_examples=100',
+          f'fedavg_ssfl server_examples=100 server_weight={groups}.0',
+        )
+        for groups in (2, 5)
+      ),
+    ),
+    'Writers, one epoch, warm-up',
+    lowest=0.7,
+  ),
+)
+_COMPARISON = (
+  Panel(
+    ('balanced_table5',),
+    (
+      _Bound('grouping_supervised', 'grouping, all labels'),
+      _Bound('server_only', 'server alone'),
+      Line('t8_overlap_sgd', 'OverlapSGD, all labels', 'green'),
+      Line('t8_easgd', 'EASGD, all labels', 'red'),
+      Line('t8_grouping', 'grouping, 4,700 labels'),
+      _Control('t8_fedavg', 'FedAvg with the server'),
+    ),
+    'Table 5, T = 8',
+  ),
+  Panel(
+    ('balanced_table4',),
+    (
+      _Bound('grouping_supervised', 'grouping, all labels'),
+      _Bound('server_only', 'server alone'),
+      Line('data_sharing_b25', 'DataSharing, 25%, all labels', 'orange'),
+      _Control(
+        'supervised_fedavg_r1', 'FedAvg, nothing shared, all labels', 'orange'
+      ),
+      Line('grouping', 'grouping, 4,700 labels'),
+      _Control('fedavg', 'FedAvg with the server'),
+    ),
+    'Table 4, T = 32',
+  ),
+)
 
 
-NAMES = {
-  function.__name__: function
-  for function in (
-    *(abs, all, any, float, format, int, len, map, max, min, round, range, set),
-    *(sorted, str, student, lead, interval, reach, plus_minus, each, cells),
-    *(table, stored, flags, stored_curves.last, stored_curves.share),
-    *(stored_curves.signed, stats.spearmanr),
+def _fedmatch(place: str, words: str, alone: str) -> Panel:
+  return Panel(
+    ('cifar10_table3',),
+    (
+      _Bound('supervised', 'all labels at the clients'),
+      _Bound(alone, 'the 1,200 labels alone'),
+      Line(f'{place}_iid_grouping', 'grouping'),
+      _Control(f'{place}_noniid_grouping', 'grouping, R = 1'),
+      Line(f'{place}_iid_fedmatch', 'FedMatch', 'red'),
+      _Control(f'{place}_noniid_fedmatch', 'FedMatch, R = 1', 'red'),
+    ),
+    f'1,200 labels at the {words}, one seed',
   )
-} | {
-  'curves': stored_curves.read,
-  'published': claims.published_figure,
-  'pd': pd,
-  'PROCESSES': PROCESSES,
+
+
+PICTURES: Mapping[str, tuple[Panel, ...]] = {
+  'docs/_static/gain_writers.png': (_GAIN_WRITERS,),
+  'results/gain_balanced.png': (_GAIN_BALANCED,),
+  'results/label_hungry.png': _LABEL_HUNGRY,
+  'results/fedul.png': _FEDUL,
+  'results/fedlabel.png': _FEDLABEL,
+  'results/grouping.png': _GROUPING,
+  'results/comparison.png': _COMPARISON,
+  'results/fedmatch.png': (
+    _fedmatch('server', 'server', 'server_only'),
+    _fedmatch('client', 'clients', 'client_iid_fedavg'),
+  ),
 }
+
+
+def main() -> int:
+  """Draws all pictures, and returns the exit code."""
+  for name, panels in PICTURES.items():
+    drawing.draw_curves(panels, _ROOT / name)
+    print(f'{_ROOT / name} is drawn.')
+  last = stored_results.last(stored_results.curves('robustness_runs'), _LAST)
+  path = stored_results.RESULTS / 'robustness.png'
+  drawing.draw_faults(last.unstack(), path)
+  print(f'{path} is drawn.')
+  return 0
+
+
+if __name__ == '__main__':
+  command_line.run(main)

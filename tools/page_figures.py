@@ -13,7 +13,7 @@ A figure stands in a slot. A comment before it says how it is made:
   * `<!--! EXPRESSION -->` makes nothing, but must be true.
   * `<!--: STATEMENTS -->` names what the page uses, anywhere on it.
 
-They are Python with the names of `tools.figures.NAMES` and no others.
+They are Python with the names of `tools.stored_results.NAMES` and no others.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from experiments.config import command_line
-from tools import figures
+from tools import stored_results
 
 ROOT = pathlib.Path(__file__).parents[1]
 # A figure and what it holds, or statements or a claim, or a piece of these.
@@ -54,14 +54,11 @@ def pages() -> Sequence[pathlib.Path]:
 def fill(page: str, name: str) -> tuple[str, Sequence[str]]:
   """Returns a page with its slots filled, and a line on each that was stale.
 
-  Args:
-    page: Its text.
-    name: Of its file, for messages.
-
   Raises:
-    PageError: If slots cannot be filled, or claims are not true.
+    PageError: If slots cannot be filled, or claims are not true; it names the
+      lines of the file `name`.
   """
-  names = {'__builtins__': {}, **figures.NAMES}
+  names = {'__builtins__': {}, **stored_results.NAMES}
   stale, errors = [], []
 
   def attempt(slot: re.Match, act: Callable) -> str:
@@ -100,7 +97,7 @@ def _filled(slot, names) -> str:
     if not value:
       raise ValueError('this is not true')
     return slot[0]
-  value = figures.as_text(value)
+  value = stored_results.as_text(value)
   if re.search(r'\bnan\b', value):
     raise ValueError('a value is missing')
   if _LINE_START.fullmatch(_before(slot)):
@@ -136,14 +133,7 @@ def _before(slot) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Fills in the pages, or says what is stale.
-
-  Args:
-    arguments: Of the command line.
-
-  Returns:
-    The exit code: 1 if a slot is wrong, or stale under `--check`.
-  """
+  """Fills in the pages; the exit code is 1 if a slot is wrong or left stale."""
   parser = argparse.ArgumentParser(prog='python -m tools.page_figures')
   parser.add_argument('--check', action='store_true', help='write nothing')
   only_check = parser.parse_args(arguments).check

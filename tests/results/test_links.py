@@ -2,8 +2,8 @@
 
 import re
 
-from experiments.reporting.stored_curves import RESULTS
 from tools import page_figures
+from tools.stored_results import RESULTS
 
 _LINK = re.compile(r'(!?)\[[^\]]*\]\(([^)#:]+)\)')
 

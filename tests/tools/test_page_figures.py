@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from experiments.reporting import stored_curves
-from tools import figures, page_figures
+from tools import page_figures, stored_results
 
 
 @pytest.mark.parametrize(
@@ -70,12 +69,12 @@ def test_a_value_is_written(code, expected):
 def test_intervals_are_those_of_scipy():
   values = [0.1, 0.12, 0.08]
   ends = stats.t.interval(0.95, 2, 0.1, stats.sem(values))
-  spread = figures.student(pd.Series(values))
+  spread = stored_results.student(pd.Series(values))
   assert (spread.low, spread.high) == pytest.approx(ends)
 
 
 def test_stored_files_are_read(tmp_path, monkeypatch):
-  monkeypatch.setattr(stored_curves, 'RESULTS', tmp_path)
+  monkeypatch.setattr(stored_results, 'RESULTS', tmp_path)
   (tmp_path / 'a.json').write_text(json.dumps({'speed': {'ratio': 1.76}}))
   (tmp_path / 'a.csv').write_text('name,mean\none,0.25\n')
   (tmp_path / 't.md').write_text(

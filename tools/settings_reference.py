@@ -1,23 +1,31 @@
-"""The reference of all settings in the documentation, made from their records.
+"""Writes the pages of `docs/reference/` that are made from records.
 
-The page has no text of its own. To change it, change a record, the signature of
-a builder or a table of defaults.
+python -m tools.settings_reference
+
+The pages have no text of their own. To change them, change a record, the
+signature of a builder, a table of defaults or a recipe.
 """
 
+import collections
+import csv
+import pathlib
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from datasets.partition import partitions
 from datasets.sources import catalogue
-from experiments.config import defaults, parts_of_run
+from experiments.config import command_line, defaults, parts_of_run
 from experiments.parts.aggregators import AGGREGATORS
 from experiments.parts.optimizers import OPTIMIZERS
 from experiments.parts.schedules import SCHEDULES
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.common.setting import Scope, Setting
+from tools import stored_results
 
-COMMAND = 'python -m experiments.settings_reference'
+COMMAND = 'python -m tools.settings_reference'
+DOCS = pathlib.Path(__file__).parents[1] / 'docs'
 
 _START = f"""\
 # Settings
@@ -71,6 +79,13 @@ _TABLES: Mapping[str, Collection[str]] = {
 _ORIGINS = {'data set': 'dataset', 'process': 'process'}
 # A default with more values than these follows from a name, such as a folder's.
 _MOST_VALUES = 8
+# Where the labels are that training sees (`ProcessSpec.labels_at`).
+_LABELS = {
+  'server': 'The server has labels',
+  'dealt': 'A few labels are dealt to the clients',
+  'clients': 'Clients have labels, of some or of all of their examples',
+  'sets': 'Nobody has labels, but class priors of sets are known',
+}
 
 
 class _Declared(NamedTuple):
@@ -81,8 +96,8 @@ class _Declared(NamedTuple):
   name: str = ''
 
 
-def text() -> str:
-  """Returns the page, in Markdown."""
+def all_settings() -> str:
+  """Returns the page of all settings."""
   declared = _all_declared()
   chosen = _chosen_by_tables()
   lines = [_START]
@@ -293,3 +308,91 @@ def _markdown(sentence: str) -> str:
   """Returns a text with flags set as code."""
   escaped = sentence.replace('<', '&lt;').replace('>', '&gt;')
   return re.sub(r'--[a-z_]+(=[\w,.:]*\w)?', r'`\g<0>`', escaped)
+
+
+def processes() -> str:
+  """Returns the page of all processes, by who has the labels."""
+  lines = [
+    '# Processes',
+    '',
+    f'`{COMMAND}` writes this page from the records in the code. '
+    '`--process=recommended` is the one of them that we recommend for where '
+    'the labels are.',
+  ]
+  for labels_at, title in _LABELS.items():
+    lines += ['', f'## {title}', '', '| `--process` | what it is | source |']
+    lines += ['|---|---|---|']
+    lines += [
+      f'| `{spec.name}` | {_cell(spec.description)} | {_cell(spec.source)} |'
+      for spec in PROCESSES.values()
+      if spec.labels_at == labels_at
+    ]
+  return '\n'.join(lines) + '\n'
+
+
+def all_recipes() -> str:
+  """Returns the page of all recipes, with published figures and ours."""
+  lines = [
+    '# Recipes',
+    '',
+    f'`{COMMAND}` writes this page from `experiments/recipes/` and '
+    '`results/`. A row runs with `python -m experiments.run '
+    '--recipe=TABLE:ROW`, a table with `python -m experiments.reproduce '
+    '--table=TABLE`. "Ours" is the mean over n seeds; "at" says in which share '
+    'of the rounds it was run, and where it stands.',
+  ]
+  for table in recipes.tables():
+    own = _own_figures(table)
+    lines += ['', f'## {table}', '']
+    lines += ['| row | where | published | ours (n, at) |', '|---|---|---|---|']
+    for name, recipe in recipes.load(table).items():
+      published = '' if recipe.published is None else f'{recipe.published:.4f}'
+      lines.append(
+        f'| `{name}` | {_cell(recipe.source)} | {published} | '
+        f'{"; ".join(own[name])} |'
+      )
+  return '\n'.join(lines) + '\n'
+
+
+def _own_figures(table: str) -> Mapping[str, list[str]]:
+  """Returns our figures of each row, in words."""
+  figures = collections.defaultdict(list)
+  others = [name for name in recipes.tables() if name.startswith(f'{table}_')]
+  for path in sorted(stored_results.RESULTS.glob(f'{table}*.csv')):
+    if path.stem.endswith('_curves') or any(
+      path.stem == name or path.stem.startswith(f'{name}_') for name in others
+    ):
+      continue
+    with path.open(encoding='utf-8') as file:
+      for row in csv.DictReader(file):
+        if row.get('name') and row.get('mean'):
+          scale = row.get('scale') or '1.0'
+          figures[row['name']].append(
+            f'{float(row["mean"]):.4f} ({row["n"]}, {float(scale):g} in '
+            f'`results/{path.name}`)'
+          )
+  return figures
+
+
+def _cell(text: str) -> str:
+  return text.replace('|', '\\|')
+
+
+# The pages, by what makes them.
+PAGES = {
+  'reference/settings.md': all_settings,
+  'reference/processes.md': processes,
+  'reference/recipes.md': all_recipes,
+}
+
+
+def main() -> int:
+  """Writes the pages, and returns the exit code."""
+  for name, text in PAGES.items():
+    (DOCS / name).write_text(text(), encoding='utf-8')
+    print(f'{DOCS / name} is written.')
+  return 0
+
+
+if __name__ == '__main__':
+  command_line.run(main)

@@ -1,11 +1,7 @@
-"""Pictures of accuracy over rounds, designed for a page.
-
-Each curve is the mean over seeds with a band of all of them, and has its name
-at its end. Bounds are grey. A control has the colour of its system, and is
-dashed.
-"""
+"""How the designed pictures of pages are drawn."""
 
 import dataclasses
+import functools
 import io
 import os
 from collections.abc import Sequence
@@ -19,6 +15,7 @@ from sklearn import isotonic
 
 from experiments.reporting import mean_curves
 from tff_ssl.common import whole_files
+from tools import stored_results
 
 COLOURS = {
   'grey': '0.45',
@@ -36,10 +33,30 @@ _NAME_HEIGHT = 1 / 15
 # Where names begin, in widths of the panel.
 _NAME_LEFT = 1.05
 
+# Of the picture of faults: methods, faults with their names in the runs, and
+# aggregators with the ending of their runs, colour and marker.
+METHODS = {'grouping': 'grouping', 'fedlabel': 'FedLabel', 'fedul': 'FedUL'}
+FAULTS = {
+  'none': 'sound clients',
+  'drop30': 'drop out',
+  'late30': 'stragglers',
+  'nan30': 'not a number',
+  'exploding30': 'exploding',
+  'labels30': 'flipped labels',
+  'signs30': 'flipped signs',
+  'stale30': 'stale',
+}
+AGGREGATORS = {
+  'mean': ('', '0.35', 'o'),
+  'robust': ('_robust', '#1f77b4', 's'),
+  'median': ('_median', '#c44e52', '^'),
+}
+_OFFSET = 0.22
+
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-  """A curve of a picture.
+  """A curve of a picture: the mean over seeds, with a band of all of them.
 
   Attributes:
     run: The value of the column `run`.
@@ -47,7 +64,7 @@ class Line:
     colour: A key of `COLOURS`: 'grey' for bounds, one of the others for a
       system.
     is_control: Whether it is the control of the system of this colour, or a
-      system with one part changed.
+      system with one part changed. It is dashed.
   """
 
   run: str
@@ -61,26 +78,33 @@ class Panel:
   """Curves that share two axes.
 
   Attributes:
-    curves: As `mean_curves.read` returns them.
+    tables: Names of `results/NAME_curves.csv`; a run that several have is that
+      of the first.
     lines: Those that are drawn.
+    title: What stands above.
     lowest: Where the axis of accuracy begins.
     highest: Where it ends.
-    title: What stands above; none by default.
   """
 
-  curves: pd.DataFrame
+  tables: tuple[str, ...]
   lines: tuple[Line, ...]
+  title: str = ''
   lowest: float = 0.0
   highest: float = 1.0
-  title: str = ''
+
+  @functools.cached_property
+  def curves(self) -> pd.DataFrame:
+    """The rows of the tables."""
+    together = pd.concat(
+      pd.read_csv(stored_results.RESULTS / f'{name}_curves.csv').assign(table=n)
+      for n, name in enumerate(self.tables)
+    )
+    first = together.groupby(['run', 'seed'])['table'].transform('min')
+    return together[together['table'] == first].drop(columns='table')
 
 
-def draw(panels: Sequence[Panel], path: str | os.PathLike) -> None:
-  """Draws test accuracy over rounds, the panels side by side.
-
-  Args:
-    panels: At least one.
-    path: The PNG file to write.
+def draw_curves(panels: Sequence[Panel], path: str | os.PathLike) -> None:
+  """Draws test accuracy over rounds as PNG, the panels side by side.
 
   Raises:
     ValueError: If a run of a panel is not in its curves.
@@ -132,9 +156,7 @@ def _draw_panel(axes: axes_lib.Axes, panel: Panel) -> None:
   axes.grid(axis='y', alpha=0.3)
 
 
-def _draw_line(
-  axes: axes_lib.Axes, curves: pd.DataFrame, line: Line
-) -> tuple[int, float]:
+def _draw_line(axes, curves: pd.DataFrame, line: Line) -> tuple[int, float]:
   """Draws a curve with its band; returns its last round and the mean there."""
   own = curves[curves['run'] == line.run].dropna(subset=['accuracy'])
   if own.empty:
@@ -173,3 +195,61 @@ def _apart(
     y_max=highest - steps[-1],
   )
   return placed
+
+
+def draw_faults(last: pd.DataFrame, path: str | os.PathLike) -> None:
+  """Draws accuracy with 30% of each fault, a panel for each method.
+
+  Each point is a mean over seeds, with a line from the lowest to the highest. A
+  cross at the left stands for runs that end since no update is finite.
+
+  Args:
+    last: Accuracy at the end, a row for each run of the table `robustness` and
+      a column for each seed; runs that end are missing.
+    path: The PNG file to write.
+  """
+  picture = figure.Figure(figsize=(10, 4.2), layout='constrained')
+  panels = picture.subplots(1, len(METHODS), sharey=True)
+  for axes, (method, title) in zip(panels, METHODS.items(), strict=True):
+    for place, name in enumerate(AGGREGATORS):
+      _draw_aggregator(axes, last, method, name, (place - 1) * _OFFSET)
+    if method == 'grouping':
+      alone = last.loc['server_only'].mean()
+      axes.axvline(alone, color='0.7', linewidth=1)
+      axes.annotate(
+        'server alone',
+        (alone, 0.5),
+        xytext=(-4, 0),
+        textcoords='offset points',
+        ha='right',
+        color='0.5',
+        fontsize=9,
+      )
+    axes.set(xlim=(0, 1), title=title, xlabel='test accuracy')
+    axes.grid(axis='x', alpha=0.3)
+    axes.spines[['top', 'right', 'left']].set_visible(False)
+    axes.tick_params(left=False)
+  panels[0].set_yticks(range(len(FAULTS)), FAULTS.values())
+  panels[0].invert_yaxis()
+  panels[-1].legend(frameon=False, loc='lower left', fontsize=9)
+  with whole_files.replacing(path) as file:
+    picture.savefig(file, format='png', dpi=160)
+
+
+def _draw_aggregator(axes, last, method, name, offset) -> None:
+  ending, colour, marker = AGGREGATORS[name]
+  style = {'color': colour, 'label': name}
+  for row, fault in enumerate(FAULTS):
+    run = f'{method}_{fault}{ending}'
+    is_refused = method == 'grouping' and fault == 'labels30'
+    if is_refused or (ending and fault in ('drop30', 'late30', 'nan30')):
+      continue
+    if run not in last.index:
+      axes.plot(0.02, row + offset, 'x', color=colour, clip_on=False)
+      continue
+    seeds = last.loc[run].dropna()
+    axes.plot(
+      [seeds.min(), seeds.max()], [row + offset] * 2, color=colour, linewidth=1
+    )
+    axes.plot(seeds.mean(), row + offset, marker, markersize=5, **style)
+    style['label'] = None

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from experiments.reporting import claims
+from experiments.tables import seeds
+from tools import claims, stored_results
 
 CLAIM = claims.Claim(
   'one', 'paper', 'Two beats one', 'digits', 'gain', ('t',), 'two', 'one'
@@ -13,11 +14,12 @@ PUBLISHED = (0.62, 0.5)
 
 
 def figures(system, control, low=None, high=None, num_seeds=3):
-  return claims.Figures(num_seeds, system, control, system - control, low, high)
+  lead = seeds.Spread(num_seeds, system - control, low=low, high=high)
+  return claims.Figures(system, control, lead)
 
 
 def test_the_page_is_current():
-  path = claims.RESULTS / 'README.md'
+  path = stored_results.RESULTS / 'README.md'
   assert path.read_text() == claims.page(), f'Stale: run {claims.COMMAND}'
 
 
@@ -26,7 +28,7 @@ def test_every_claim_leads_to_a_page():
   for claim in found:
     assert bool(claim.page) == bool(claim.curves), claim.key
     if claim.page:
-      assert (claims.RESULTS / f'{claim.page}.md').exists(), claim.key
+      assert (stored_results.RESULTS / f'{claim.page}.md').exists(), claim.key
 
 
 AHEAD = figures(0.6, 0.5, 0.05, 0.15)
@@ -63,7 +65,7 @@ def test_verdicts(found, fields, published, expected):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
   """Six evaluations a run, of which the first does not count."""
   rows = ['run,seed,round,accuracy,mask_rate']
   ends = {'one': (0.5, 0.6, 0.55, 0.9), 'two': (0.6, 0.72, 0.63)}
@@ -77,20 +79,21 @@ def folder(tmp_path):
           *((50, end), (55, ''), (60, end)),
         )
       ]
+  monkeypatch.setattr(stored_results, 'RESULTS', tmp_path)
   (tmp_path / 't_curves.csv').write_text('\n'.join(rows) + '\n')
   return tmp_path
 
 
 def test_figures_by_hand(folder):
-  found = claims.measure(CLAIM, folder)
-  assert found.num_seeds == 3
+  found = claims.measure(CLAIM)
+  assert found.lead.n == 3
   assert found.system == pytest.approx(0.65)
   assert found.control == pytest.approx(0.55)
   # Differences .10, .12, .08: mean .10, standard deviation .02, and
   # Student's t with 2 degrees of freedom reaches 4.3027.
   half = 4.30265 * 0.02 / 3**0.5
-  assert found.low == pytest.approx(0.10 - half, abs=1e-6)
-  assert found.high == pytest.approx(0.10 + half, abs=1e-6)
+  assert found.lead.low == pytest.approx(0.10 - half, abs=1e-6)
+  assert found.lead.high == pytest.approx(0.10 + half, abs=1e-6)
 
 
 def test_a_run_of_two_files_is_named_with_its_file(folder):
@@ -98,12 +101,12 @@ def test_a_run_of_two_files_is_named_with_its_file(folder):
   table = '\n'.join(['run,seed,round,accuracy', *rows])
   (folder / 'long_curves.csv').write_text(table)
   both = dataclasses.replace(CLAIM, curves=('t', 'long'))
-  found = claims.measure(dataclasses.replace(both, control='long:one'), folder)
+  found = claims.measure(dataclasses.replace(both, control='long:one'))
   assert (found.system, found.control) == pytest.approx((0.65, 0.8))
-  found = claims.measure(dataclasses.replace(both, control='t:one'), folder)
+  found = claims.measure(dataclasses.replace(both, control='t:one'))
   assert found.control == pytest.approx(0.55)
   with pytest.raises(ValueError, match="several files have a run 'one'"):
-    claims.measure(both, folder)
+    claims.measure(both)
 
 
 TOML = """
@@ -124,7 +127,7 @@ control = "one"
 
 def test_a_page(folder):
   (folder / 'claims.toml').write_text(TOML)
-  page = claims.page(folder)
+  page = claims.page()
   assert '- Two ends at .650, +.100 above one.' in page
   (row,) = (line for line in page.splitlines() if '[Two beats one]' in line)
   difference = '| .650, .550 | +.100 (+.050 to +.150) |'
@@ -146,4 +149,4 @@ def test_a_page(folder):
 def test_errors_of_the_file(folder, before, after, error):
   (folder / 'claims.toml').write_text(TOML.replace(before, after))
   with pytest.raises(ValueError, match=error):
-    claims.page(folder)
+    claims.page()

@@ -1,4 +1,4 @@
-"""The reference of all settings, `docs/reference/settings.md`."""
+"""The pages of `docs/reference/` that are made from records and results."""
 
 import re
 
@@ -6,14 +6,16 @@ import pytest
 
 from datasets.partition import partitions
 from datasets.sources import catalogue
-from experiments.config import defaults, parts_of_run, reference_page
+from experiments.config import defaults, parts_of_run
+from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES, ProcessSpec
+from tools import settings_reference
 
 
 @pytest.fixture(scope='module')
 def entries():
   """The lines of each setting."""
-  page = reference_page.text()
+  page = settings_reference.all_settings()
   _, *parts = re.split(r'^### `--(\w+)`\n', page, flags=re.MULTILINE)
   return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -98,3 +100,24 @@ def test_the_defaults_of_a_partition_stand_in_the_entries(entries, name):
     if setting.default is not None:
       lines = '\n'.join(default_lines(entries[setting.name]))
       assert f'`{setting.default}`' in lines
+
+
+def test_the_pages_are_current():
+  for name, text in settings_reference.PAGES.items():
+    assert (settings_reference.DOCS / name).read_text() == text(), (
+      f'docs/{name} is stale: run {settings_reference.COMMAND}'
+    )
+
+
+def test_every_process_has_a_row():
+  rows = re.findall(r'^\| `(\w+)` \|', settings_reference.processes(), re.M)
+  assert sorted(rows) == sorted(PROCESSES)
+
+
+def test_recipes_have_published_and_own_figures():
+  page = settings_reference.all_recipes()
+  assert re.search(
+    r'\| `c47_s5` \| [^|]+ \| 0.8295 \| [^|]*0\.4004 \(1, 0.01 ', page
+  )
+  for table in recipes.tables():
+    assert f'\n## {table}\n' in page

@@ -1,22 +1,23 @@
 """The designed pictures: what a panel may hold, and the stored files."""
 
 import collections
+import pathlib
 
 import pytest
 from PIL import Image
 
-from experiments import figures
+from tools import drawing, figures
 
-HAS_PICTURES = True
-_PICTURES = figures.pictures()
+_ROOT = pathlib.Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize('path', _PICTURES, ids=lambda path: path.stem)
-def test_a_picture_is_small_and_its_panels_can_be_read(path):
+@pytest.mark.parametrize('name', figures.PICTURES)
+def test_a_picture_is_small_and_its_panels_can_be_read(name):
+  path = _ROOT / name
   assert path.stat().st_size < 100_000
   with Image.open(path) as picture:
     assert picture.width > 1000
-  for panel in _PICTURES[path]:
+  for panel in figures.PICTURES[name]:
     assert len(panel.lines) <= 6
     of_colour = collections.Counter(
       (line.colour, line.is_control)
@@ -35,7 +36,7 @@ def test_a_picture_is_small_and_its_panels_can_be_read(path):
 def test_a_run_that_two_tables_have_is_that_of_the_first():
   first, second = 'fedlabel_emnist47_2percent', 'fedlabel_emnist47'
   runs = {
-    name: figures._curves(*tables).set_index(['run', 'seed', 'round'])
+    name: drawing.Panel(tables, ()).curves.set_index(['run', 'seed', 'round'])
     for name, tables in {
       'first': (first,),
       'second': (second,),

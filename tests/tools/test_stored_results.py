@@ -2,12 +2,14 @@
 
 import pytest
 
-from experiments.reporting import stored_curves
+from experiments.tables import seeds
+from tools import stored_results
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
   """Files of FedUL, as this one is by its name, have 8,920 test examples."""
+  monkeypatch.setattr(stored_results, 'RESULTS', tmp_path)
   (tmp_path / 'fedul_x_curves.csv').write_text(
     'run,seed,round,accuracy,mask_rate\n'
     'a,0,2,0.5001,.3\na,0,1,0.5,\na,1,2,,\nb,0,3,0.75,\n'
@@ -16,17 +18,17 @@ def folder(tmp_path):
 
 
 def test_an_accuracy_is_a_number_of_examples(folder):
-  curves = stored_curves.read('fedul_x', folder=folder)
+  curves = stored_results.curves('fedul_x')
   assert list(curves.index) == [1, 2, 3]
   assert list(curves.columns) == [('a', 0), ('b', 0)]
   assert curves['a', 0][2] == 4461 / 8920
-  masks = stored_curves.read('fedul_x', column='mask_rate', folder=folder)
+  masks = stored_results.curves('fedul_x', column='mask_rate')
   assert masks.to_dict() == {('a', 0): {2: 0.3}}
 
 
 def test_last_evaluations_of_runs_of_unequal_lengths(folder):
-  curves = stored_curves.read('fedul_x', folder=folder)
-  by_number = [stored_curves.last(curves, number) for number in (1, 5)]
+  curves = stored_results.curves('fedul_x')
+  by_number = [stored_results.last(curves, number) for number in (1, 5)]
   assert [last['a', 0] for last in by_number] == [
     4461 / 8920,
     pytest.approx((0.5 + 4461 / 8920) / 2),
@@ -36,7 +38,7 @@ def test_last_evaluations_of_runs_of_unequal_lengths(folder):
 
 def test_the_same_run_twice_is_refused(folder):
   with pytest.raises(ValueError, match='duplicate'):
-    stored_curves.read('fedul_x', 'fedul_x', folder=folder)
+    stored_results.curves('fedul_x', 'fedul_x')
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,13 @@ def test_the_same_run_twice_is_refused(folder):
   ],
 )
 def test_as_pages_write_them(value, share, signed):
-  assert stored_curves.share(value) == share
-  assert stored_curves.signed(value) == signed
+  assert stored_results.share(value) == share
+  assert stored_results.signed(value) == signed
 
 
 def test_a_lead_has_an_interval_if_there_is_one():
-  assert stored_curves.lead(0.0784, 0.0411, 0.1157) == '+.078 (+.041 to +.116)'
-  assert stored_curves.lead(-0.0784, None, None) == '-.078'
+  assert (
+    stored_results.lead(seeds.Spread(3, 0.0784, low=0.0411, high=0.1157))
+    == '+.078 (+.041 to +.116)'
+  )
+  assert stored_results.lead(seeds.Spread(1, -0.0784)) == '-.078'
