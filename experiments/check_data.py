@@ -53,9 +53,6 @@ COMMAND = side_commands.Command(
 def recognise(folder: pathlib.Path) -> str:
   """Returns the name of the data set that reads a folder.
 
-  Args:
-    folder: Of the user's data.
-
   Raises:
     ValueError: If there is no such folder, or nothing in it is known.
   """

@@ -56,16 +56,13 @@ def export(
   output: pathlib.Path,
   model: str | None = None,
 ) -> int:
-  """Writes the classifier of a run's newest checkpoint.
+  """Writes the classifier of a run's newest checkpoint; returns its rounds.
 
   Args:
     run_dir: Folder of a run, which may be resumed later.
     output: The folder to write; it must not exist.
     model: The run's network where that is the user's own, as `module:NAME`. It
       is imported then, and not because the folder names it.
-
-  Returns:
-    The number of rounds that trained the classifier.
 
   Raises:
     ValueError: If the folder holds no run with a checkpoint of a trained

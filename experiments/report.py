@@ -24,10 +24,7 @@ with epy.lazy_imports():
   import pandas as pd
 
   from experiments.reporting import (
-    diversity_panels,
-    mean_curves,
-    paired_differences,
-    published_figures,
+    pictures,
     run_groups,
     run_page,
     summary_tables,
@@ -69,37 +66,16 @@ COMMAND = side_commands.Command(
 
 
 def report(
-  run_dirs: Sequence[pathlib.Path],
-  output: pathlib.Path | None = None,
-  curves: Sequence[str] | None = None,
-  against: str | None = None,
-  diversity: pathlib.Path | None = None,
-  html: pathlib.Path | None = None,
+  run_dirs: Sequence[pathlib.Path], output: pathlib.Path | None = None, **more
 ) -> pd.DataFrame:
-  """Compares finished runs, with what was published for the recipes they name.
-
-  Args:
-    run_dirs: Their folders.
-    output: As in `write`.
-    curves: As in `write`.
-    against: As in `write`.
-    diversity: As in `write`.
-    html: As in `write`.
-
-  Returns:
-    The table, a row per group of seeds (`summary_tables.of_groups`).
-
-  Raises:
-    UsageError: If a folder holds no finished run, or as in `write`.
-  """
-  return write(
-    run_groups.read_groups(run_dirs), output, curves, against, diversity, html
-  )
+  """Compares finished runs; see `write`, which takes the rest."""
+  return write(run_groups.read_groups(run_dirs), output, **more)
 
 
 def write(
   groups: Sequence[run_groups.Group],
   output: pathlib.Path | None = None,
+  *,
   curves: Sequence[str] | None = None,
   against: str | None = None,
   diversity: pathlib.Path | None = None,
@@ -108,57 +84,41 @@ def write(
   """Compares groups of runs, prints them and writes them down.
 
   Args:
-    groups: From `run_groups`.
     output: Path without an ending: writes <output>.csv, <output>.md (with the
       commands and the single runs), <output>.png and what it shows,
       <output>_curves.csv, and <output>_published.png where there are published
       figures. `None` writes nothing.
     curves: Columns of metrics.csv for the picture; `None` for the usual ones.
-    against: Name of the group to which the others' differences are given
-      (`paired_differences`); `None` gives none.
-    diversity: The PNG file to write of gradient diversity (`diversity_panels`);
-      `None` writes none.
+    against: Name of the group to which the others' differences are given;
+      `None` gives none.
+    diversity: The PNG file to write of gradient diversity; `None` writes none.
     html: The page to write of all of it (`run_page`); `None` writes none.
 
   Returns:
     The table, a row per group (`summary_tables.of_groups`).
-
-  Raises:
-    UsageError: If a curve is in none of the runs, no group has the name
-      `against`, or gradient diversity cannot be drawn.
   """
   with user_modules.only_of((), 'a report does without it'):
-    return _write(groups, output, curves, against, diversity, html)
-
-
-def _write(groups, output, curves, against, diversity, html) -> pd.DataFrame:
-  table = summary_tables.of_groups(groups)
-  text = summary_tables.as_text(table)
-  if against is not None:
-    text += f'\n\n{paired_differences.as_text(groups, against)}'
-  runs = run_groups.by_run(groups)
-  if diversity is not None:
-    _write_picture(diversity_panels.draw(runs), diversity, dpi=100)
-  if html is not None:
-    html.parent.mkdir(parents=True, exist_ok=True)
-    run_page.write(groups, html, against)
-  if output is not None:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    drawn = mean_curves.read(runs, curves)
-    mean_curves.plot(drawn, _with_ending(output, '.png'))
-    with whole_files.replacing(_with_ending(output, '_curves.csv')) as file:
-      curves_text = csv_files.text_of_table(
-        drawn, index=False, float_format='%.4g'
-      )
-      file.write(curves_text.encode())
-    with whole_files.replacing(_with_ending(output, '.csv')) as file:
-      file.write(csv_files.text_of_table(table, index=False).encode())
-    if table['published'].notna().any():
-      _write_picture(
-        published_figures.draw(table), _with_ending(output, '_published.png')
-      )
-    with whole_files.replacing(_with_ending(output, '.md')) as file:
-      file.write(_markdown(text, groups, runs).encode())
+    table = summary_tables.of_groups(groups)
+    text = summary_tables.as_text(table)
+    if against is not None:
+      text += f'\n\n{summary_tables.differences_as_text(groups, against)}'
+    runs = run_groups.by_run(groups)
+    if diversity is not None:
+      _write_picture(pictures.of_diversity(runs), diversity, dpi=100)
+    if html is not None:
+      html.parent.mkdir(parents=True, exist_ok=True)
+      run_page.write(groups, html, against)
+    if output is not None:
+      drawn = pictures.read(runs, curves)
+      _write_picture(pictures.of_curves(drawn), _with_ending(output, '.png'))
+      _write_table(drawn, _with_ending(output, '_curves.csv'), '%.4g')
+      _write_table(table, _with_ending(output, '.csv'))
+      if table['published'].notna().any():
+        _write_picture(
+          pictures.of_published(table), _with_ending(output, '_published.png')
+        )
+      with whole_files.replacing(_with_ending(output, '.md')) as file:
+        file.write(_markdown(text, groups, runs).encode())
   print(text)
   if html is not None:
     print(f'\nWritten to {html}.')
@@ -169,6 +129,12 @@ def _write_picture(picture, path, dpi=120) -> None:
   path.parent.mkdir(parents=True, exist_ok=True)
   with whole_files.replacing(path) as file:
     picture.savefig(file, format='png', dpi=dpi)
+
+
+def _write_table(table, path, float_format=None) -> None:
+  text = csv_files.text_of_table(table, index=False, float_format=float_format)
+  with whole_files.replacing(path) as file:
+    file.write(text.encode())
 
 
 def _with_ending(path, ending) -> pathlib.Path:
@@ -212,15 +178,17 @@ def _run(values, run_dirs: list[str]) -> int:
     raise UsageError(
       f'--html={values.html} must end with .html: browsers open such a file.'
     )
-  output = pathlib.Path(values.output) if values.output else None
-  diversity = pathlib.Path(values.diversity) if values.diversity else None
+  output, diversity, html = (
+    pathlib.Path(path) if path else None
+    for path in (values.output, values.diversity, values.html)
+  )
   report(
     [pathlib.Path(run) for run in run_dirs],
     output,
-    curves,
-    values.against,
-    diversity,
-    pathlib.Path(values.html) if values.html else None,
+    curves=curves,
+    against=values.against,
+    diversity=diversity,
+    html=html,
   )
   return 0
 

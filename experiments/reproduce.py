@@ -74,15 +74,11 @@ def plan(
 
   Args:
     table: Name of the table or path of its CSV.
-    rows: Names of rows; by default all.
     seeds: Seeds; by default those of each row.
     scale: Share of the rounds, in (0, 1].
     runs_dir: Folder of the run folders.
     folders: `data_dir` and `cache_dir`, where they are given.
     changed: Flags by row, which replace those of its recipe.
-
-  Raises:
-    UsageError: If any of the runs cannot be run as asked.
   """
   known = recipes.load(table)
   for row in rows or ():
@@ -103,17 +99,10 @@ def plan(
         }
         if scale != 1:
           given['recipe_scale'] = scale
-        runs[run_dir] = child_runs.ChildRun(
-          ', '.join(
-            [
-              recipe.same_as or recipe.row,
-              *(f'{name}={value}' for name, value in other.items()),
-              f'seed {seed}',
-            ]
-          ),
-          given,
-          recipes.make(given),
-        )
+        facts = [f'{name}={value}' for name, value in other.items()]
+        name = ', '.join([recipe.same_as or recipe.row, *facts, f'seed {seed}'])
+        made = recipes.make(given)
+        runs[run_dir] = child_runs.ChildRun(name, given, made)
       readings.append((place, recipe, runs[run_dir]))
   # A table with one seed in every cell comes before a first row with all seeds.
   readings.sort(key=lambda reading: reading[0])
@@ -199,11 +188,7 @@ def _run(values, arguments) -> int:
 
 
 def folders_of(values: types.SimpleNamespace) -> dict[str, str]:
-  """Returns those of `data_dir` and `cache_dir` that were given.
-
-  Args:
-    values: The values of the command's flags.
-  """
+  """Returns those of `data_dir` and `cache_dir` that were given."""
   return {
     setting.name: value
     for setting in side_commands.FOLDERS

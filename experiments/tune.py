@@ -59,20 +59,14 @@ def plan(
   runs_dir: str = 'runs',
   folders: dict[str, str] | None = None,
 ) -> dict[tuple[str, str], child_runs.ChildRun]:
-  """Returns the runs by row and value.
+  """Returns the runs by row and value; see `reproduce.plan`.
 
   Args:
     table: Name of the table or path of its CSV.
-    flag: Name of the flag.
     values: Its values, as texts.
-    rows: Names of rows; by default all.
-    rounds: Rounds of each run, at most those of the recipe. All settings that
-      count rounds are shortened in proportion. By default all rounds.
-    runs_dir: As in `reproduce.plan`.
-    folders: Likewise.
-
-  Raises:
-    UsageError: If any of the runs cannot be run as asked.
+    rounds: Rounds of each run, at most those of the recipe, by default all.
+    runs_dir: Folder of the run folders.
+    folders: `data_dir` and `cache_dir`, where they are given.
   """
   known = recipes.load(table)
   for row in rows or ():

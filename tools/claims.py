@@ -8,6 +8,7 @@ by a rule (`verdict`), so that neither can drift from what was run.
 """
 
 import dataclasses
+import functools
 import tomllib
 import types
 from collections.abc import Mapping, Sequence
@@ -88,13 +89,7 @@ class Figures:
 
 
 def load() -> tuple[Mapping[str, Mapping[str, str]], Sequence[Claim]]:
-  """Returns title and answer of each paper, and the claims.
-
-  Raises:
-    ValueError: If a claim has a field that is not known, names a paper that
-      the file does not have, expects something else than `above` or `level`, or
-      has another number of published figures than none or two.
-  """
+  """Returns title and answer of each paper, and the claims."""
   path = stored_results.RESULTS / 'claims.toml'
   content = tomllib.loads(path.read_text(encoding='utf-8'))
   known = {field.name for field in dataclasses.fields(Claim)}
@@ -129,10 +124,7 @@ def measure(claim: Claim) -> Figures | None:
   if not claim.curves:
     return None
   ends = pd.concat(
-    {
-      name: stored_results.last(stored_results.curves(name))
-      for name in claim.curves
-    },
+    {name: _ends(name, stored_results.RESULTS) for name in claim.curves},
     names=['file'],
   )
   ours, theirs = (_of_run(ends, run) for run in (claim.system, claim.control))
@@ -144,6 +136,13 @@ def measure(claim: Claim) -> Figures | None:
     )
   lead = seeds.spread(pairs['system'] - pairs['control'])
   return Figures(pairs['system'].mean(), pairs['control'].mean(), lead)
+
+
+@functools.cache
+def _ends(name: str, folder) -> pd.Series:
+  """Returns the mean of the last evaluations by run and seed."""
+  del folder  # Only for the cache.
+  return stored_results.last(stored_results.curves(name))
 
 
 def _of_run(ends: pd.Series, run: str) -> pd.Series:
@@ -162,13 +161,7 @@ def _of_run(ends: pd.Series, run: str) -> pd.Series:
 def verdict(
   claim: Claim, figures: Figures | None, published: Sequence[float]
 ) -> str:
-  """Returns the verdict that follows from the figures; `_METHOD` explains it.
-
-  Args:
-    claim: The claim.
-    figures: As `measure` has them.
-    published: The published figures of system and control, if any.
-  """
+  """Returns the verdict that follows from the figures (`_METHOD`)."""
   if figures is None:
     return 'not run'
   ours, lead = (figures.system, figures.control), figures.lead
@@ -222,11 +215,7 @@ _COLUMNS = (
 
 
 def page() -> str:
-  """Returns the page of all claims.
-
-  Raises:
-    ValueError: As `load` and `measure`; if an answer quotes an unknown figure.
-  """
+  """Returns the page of all claims."""
   papers, claims = load()
   figures = {claim.key: measure(claim) for claim in claims}
   lines = ['# Do the methods work? The claims of the four papers', '']

@@ -13,7 +13,7 @@ from matplotlib import figure, ticker
 from PIL import Image
 from sklearn import isotonic
 
-from experiments.reporting import mean_curves
+from experiments.reporting import pictures
 from tff_ssl.common import whole_files
 from tools import stored_results
 
@@ -80,8 +80,6 @@ class Panel:
   Attributes:
     tables: Names of `results/NAME_curves.csv`; a run that several have is that
       of the first.
-    lines: Those that are drawn.
-    title: What stands above.
     lowest: Where the axis of accuracy begins.
     highest: Where it ends.
   """
@@ -104,11 +102,7 @@ class Panel:
 
 
 def draw_curves(panels: Sequence[Panel], path: str | os.PathLike) -> None:
-  """Draws test accuracy over rounds as PNG, the panels side by side.
-
-  Raises:
-    ValueError: If a run of a panel is not in its curves.
-  """
+  """Draws test accuracy over rounds as PNG, the panels side by side."""
   width = 8 if len(panels) == 1 else 6 * len(panels)
   picture = figure.Figure(figsize=(width, _HEIGHT_INCHES), layout='constrained')
   all_axes = picture.subplots(1, len(panels), squeeze=False).flat
@@ -158,12 +152,9 @@ def _draw_panel(axes: axes_lib.Axes, panel: Panel) -> None:
 
 def _draw_line(axes, curves: pd.DataFrame, line: Line) -> tuple[int, float]:
   """Draws a curve with its band; returns its last round and the mean there."""
-  own = curves[curves['run'] == line.run].dropna(subset=['accuracy'])
-  if own.empty:
+  drawn = pictures.band_of(curves, line.run, 'accuracy')
+  if drawn.empty:
     raise ValueError(f'The run {line.run} is not among the curves.')
-  drawn = mean_curves.band(
-    own.pivot(index='round', columns='seed', values='accuracy')
-  )
   colour, style = COLOURS[line.colour], '--' if line.is_control else '-'
   axes.plot(drawn.index, drawn['mean'], style, color=colour, linewidth=2)
   axes.fill_between(
@@ -206,7 +197,6 @@ def draw_faults(last: pd.DataFrame, path: str | os.PathLike) -> None:
   Args:
     last: Accuracy at the end, a row for each run of the table `robustness` and
       a column for each seed; runs that end are missing.
-    path: The PNG file to write.
   """
   picture = figure.Figure(figsize=(10, 4.2), layout='constrained')
   panels = picture.subplots(1, len(METHODS), sharey=True)

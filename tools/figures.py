@@ -119,48 +119,37 @@ _FEDLABEL = (
     'p2',
   ),
 )
-
-
-def _grouping(alone: Line, fedavg: str, groups) -> tuple[Line, ...]:
-  """Returns the curves of a panel: two and five groups, each with its control.
-
-  Args:
-    alone: The server alone.
-    fedavg: The run of plain averages.
-    groups: The runs of two and of five groups, with their controls.
-  """
-  (two, control_of_two), (five, control_of_five) = groups
-  return (
-    alone,
-    Line(two, '2 groups', 'red'),
-    _Control(control_of_two, 'none, server × 2', 'red'),
-    Line(five, '5 groups'),
-    _Control(control_of_five, 'none, server × 5'),
-    Line(fedavg, 'FedAvg with the server', 'green'),
-  )
-
-
 _GROUPING = (
   Panel(
     ('balanced_small_cnn_scale0.25', 'balanced_small_cnn_scale0.25_seeds12'),
-    _grouping(
+    (
       _Bound('server_only', 'the server alone (one seed)'),
-      'c10_fedavg',
-      (('c10_s2', 'c10_control_s2'), ('c10_s5', 'c10_control_s5')),
+      Line('c10_s2', '2 groups', 'red'),
+      _Control('c10_control_s2', 'none, server × 2', 'red'),
+      Line('c10_s5', '5 groups'),
+      _Control('c10_control_s5', 'none, server × 5'),
+      Line('c10_fedavg', 'FedAvg with the server', 'green'),
     ),
     "EMNIST balanced, the paper's steps",
   ),
   Panel(
     ('native_writers',),
-    _grouping(
+    (
       _Bound('server_only server_examples=100', 'the server alone'),
-      'fedavg_ssfl server_examples=100 server_weight=1.0',
-      tuple(
-        (
-          f'grouping num_groups={groups} server_examples=100',
-          f'fedavg_ssfl server_examples=100 server_weight={groups}.0',
-        )
-        for groups in (2, 5)
+      Line('grouping num_groups=2 server_examples=100', '2 groups', 'red'),
+      _Control(
+        'fedavg_ssfl server_examples=100 server_weight=2.0',
+        'none, server × 2',
+        'red',
+      ),
+      Line('grouping num_groups=5 server_examples=100', '5 groups'),
+      _Control(
+        'fedavg_ssfl server_examples=100 server_weight=5.0', 'none, server × 5'
+      ),
+      Line(
+        'fedavg_ssfl server_examples=100 server_weight=1.0',
+        'FedAvg with the server',
+        'green',
       ),
     ),
     'Writers, one epoch, warm-up',

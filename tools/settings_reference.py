@@ -10,7 +10,7 @@ import collections
 import csv
 import pathlib
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from datasets.partition import partitions
@@ -58,25 +58,16 @@ _SCOPES = {
   Scope.MACHINE: 'the machine',
   Scope.NAME: 'the name',
 }
-_PLURALS = {
-  'dataset': 'data sets',
-  'process': 'processes',
-  'partition': 'partitions',
-  'client_optimizer': 'optimizers',
-  'schedule': 'schedules',
-  'aggregator': 'aggregators',
+# The flags that choose among alternatives. Defaults of the later replace those
+# of the earlier.
+_TABLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+  'dataset': ('data sets', catalogue.SOURCES),
+  'process': ('processes', PROCESSES),
+  'partition': ('partitions', partitions.PARTITIONS),
+  'client_optimizer': ('optimizers', OPTIMIZERS),
+  'schedule': ('schedules', SCHEDULES),
+  'aggregator': ('aggregators', AGGREGATORS),
 }
-# Defaults of the later replace those of the earlier.
-_TABLES: Mapping[str, Collection[str]] = {
-  'dataset': catalogue.SOURCES,
-  'process': PROCESSES,
-  'partition': partitions.PARTITIONS,
-  'client_optimizer': OPTIMIZERS,
-  'schedule': SCHEDULES,
-  'aggregator': AGGREGATORS,
-}
-# The flag that a default of an origin (`defaults.resolve`) depends on.
-_ORIGINS = {'data set': 'dataset', 'process': 'process'}
 # A default with more values than these follows from a name, such as a folder's.
 _MOST_VALUES = 8
 # Where the labels are that training sees (`ProcessSpec.labels_at`).
@@ -135,27 +126,24 @@ def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
     if value not in values:
       values.append(value)
 
-  for process in PROCESSES:
-    for source in catalogue.SOURCES:
-      given = {'process': process, 'dataset': source}
-      resolved = defaults.resolve(given)
-      for name, origin in resolved.origins.items():
-        if origin in _ORIGINS and name in resolved.values:
-          flag = _ORIGINS[origin]
-          add(name, flag, given[flag], resolved.values[name])
-  process, source = next(iter(PROCESSES)), next(iter(catalogue.SOURCES))
-  for partition in partitions.PARTITIONS:
-    resolved = defaults.resolve(
-      {'process': process, 'dataset': source, 'partition': partition}
-    )
+  runs = [
+    {'process': process, 'dataset': source}
+    for process in PROCESSES
+    for source in catalogue.SOURCES
+  ]
+  runs += [runs[0] | {'partition': name} for name in partitions.PARTITIONS]
+  for given in runs:
+    # The flag that a default of an origin depends on.
+    flags = {'data set': 'dataset', 'process': 'process'}
+    if 'partition' in given:
+      flags = {'partition': 'partition'}
+    resolved = defaults.resolve(given)
     for name, origin in resolved.origins.items():
-      if origin == 'partition' and name in resolved.values:
-        add(name, 'partition', partition, resolved.values[name])
-  for flag, table in (
-    ('client_optimizer', OPTIMIZERS),
-    ('schedule', SCHEDULES),
-    ('aggregator', AGGREGATORS),
-  ):
+      if origin in flags and name in resolved.values:
+        flag = flags[origin]
+        add(name, flag, given[flag], resolved.values[name])
+  for flag in ('client_optimizer', 'schedule', 'aggregator'):
+    _, table = _TABLES[flag]
     for part in table.values():
       for name, value in part.overrides.items():
         add(name, flag, part.name, value)
@@ -247,7 +235,6 @@ def _by_value(
   """Returns a text for each value, with the alternatives that bring it.
 
   Args:
-    flag: The flag that chooses among the alternatives.
     values: Their defaults by name; `None` for none.
     is_shared: Whether the alternatives need no naming where they agree.
   """
@@ -286,9 +273,9 @@ def _users(declared: list[_Declared]) -> str:
 
 def _listed(flag: str, names: Iterable[str]) -> str:
   """Returns names of alternatives behind the flag that chooses among them."""
-  names, everyone = list(names), list(_TABLES[flag])
+  names, (plural, everyone) = list(names), _TABLES[flag]
   if set(names) == set(everyone):
-    return f'all {_PLURALS[flag]}'
+    return f'all {plural}'
   first, *others = names
   return ', '.join([f'`--{flag}={first}`', *(f'`{name}`' for name in others)])
 

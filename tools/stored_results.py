@@ -64,10 +64,13 @@ def last(curves: pd.DataFrame, number: int = LAST) -> pd.Series:
   return curves.apply(lambda column: column.dropna().tail(number).mean())
 
 
-@functools.cache
+_table = functools.cache(recipes.load)
+
+
 def published(recipe: str) -> float:
   """Returns the published figure of TABLE:ROW; `ValueError` if it has none."""
-  found = recipes.find(recipe).published
+  table, _, row = recipe.partition(':')
+  found = _table(table)[row].published
   if found is None:
     raise ValueError(f'{recipe} has no published figure.')
   return found
@@ -80,9 +83,6 @@ def stored(file: str, after: str = '') -> object:
     file: Its name: of a JSON file; of a CSV file, whose first column names the
       rows; or of a page, of which a table is read likewise.
     after: Words of the page behind which the table is the first.
-
-  Raises:
-    ValueError: If the page has no such table.
   """
   path = RESULTS / file
   if path.suffix == '.csv':

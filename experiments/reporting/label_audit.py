@@ -19,7 +19,6 @@ from datasets.records import split_manifest
 from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
-from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.common import user_modules
 from tff_ssl.objectives.two_experts import TRUTH
 
@@ -46,46 +45,22 @@ _CHOSEN_BY_VALIDATION = 'accuracy_at_best_validation'
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-  """One line of an audit.
-
-  Attributes:
-    what: What labels may have been used for.
-    which: Which labels were.
-    by_test: Whether test labels made a choice.
-  """
-
-  what: str
-  which: str
-  by_test: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
 class Audit:
   """What a group of runs did with labels.
 
   Attributes:
-    training: Who has labels, and what used them.
-    choices: What was chosen, and by which labels.
+    lines: What labels may have been used for, and which were.
+    chosen_by_test: Those of the former that test labels chose, as far as it is
+      recorded; mostly none.
   """
 
-  training: tuple[Line, ...]
-  choices: tuple[Line, ...]
-
-  @property
-  def chosen_by_test(self) -> tuple[str, ...]:
-    """What test labels chose, as far as it is recorded; mostly nothing."""
-    return tuple(line.what for line in self.choices if line.by_test)
+  lines: Mapping[str, str]
+  chosen_by_test: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split:
-  """Who had which examples and labels in a run.
-
-  Attributes:
-    partition: The partition.
-    description: The content of split.json.
-  """
+  """Who had which examples and labels in a run; `description` is split.json."""
 
   partition: Partition
   description: Mapping[str, Any]
@@ -114,57 +89,8 @@ class Split:
     )
 
 
-def of_group(group: Group) -> Audit:
-  """Returns the audit of runs that differ only by seed.
-
-  Args:
-    group: From `run_groups`.
-  """
-  splits = [split_of(folder) for folder in group.folders]
-  known = [split for split in splits if split is not None]
-  process = _process_of(group)
-  flags = group.summaries[0]['flags']
-  training = [
-    Line('Training', f'{NOT_RECORDED}: split.json is missing or damaged')
-  ]
-  if process is None and user_modules.is_reference(flags.get('process', '')):
-    training.append(
-      Line(
-        'Process',
-        f"{flags['process']} is a user's own; no module is imported for a "
-        'report',
-      )
-    )
-  if known:
-    training[:1] = [
-      Line('Labels at the server', _at_server(known, process)),
-      Line('Labels at clients', _at_clients(known, process)),
-      Line(
-        'Unlabelled examples at clients', _unlabelled(known, process, flags)
-      ),
-      Line('Who gets which example', _dealt(known[0])),
-    ]
-  if flags.get('class_weights') == 'balanced':
-    training.append(
-      Line('Class weights', 'the numbers of the labels in training')
-    )
-  training.append(Line('Measured, not trained on', _measured(group, flags)))
-  return Audit(
-    tuple(training),
-    (
-      _selection(group),
-      _stopping(flags),
-      _tuning(group),
-    ),
-  )
-
-
 def split_of(folder: pathlib.Path) -> Split | None:
-  """Returns the split of a run; `None` where no sound one is recorded.
-
-  Args:
-    folder: The run folder.
-  """
+  """Returns the split of a run; `None` where no sound one is recorded."""
   try:
     loaded = split_manifest.load(folder / 'split.json', folder / 'split.npz')
   except (OSError, ValueError):
@@ -172,25 +98,58 @@ def split_of(folder: pathlib.Path) -> Split | None:
   return Split(*loaded)
 
 
-def _process_of(group: Group) -> ProcessSpec | None:
-  """Returns the record of the process; `None` where it is not to be had."""
+def of_group(group: Group) -> Audit:
+  """Returns the audit of runs that differ only by seed."""
+  splits = [split for folder in group.folders if (split := split_of(folder))]
+  flags = group.summaries[0]['flags']
   try:
-    return parts_of_run.find_process(group.summaries[0]['flags']['process'])
+    process = parts_of_run.find_process(flags['process'])
   except (UsageError, KeyError):
-    return None
+    process = None  # It is not to be had here.
+  lines = {'Training': f'{NOT_RECORDED}: split.json is missing or damaged'}
+  if splits:
+    lines = {
+      'Labels at the server': _at_server(splits, process),
+      'Labels at clients': _at_clients(splits, process),
+      'Unlabelled examples at clients': _unlabelled(splits, process, flags),
+      'Who gets which example': _dealt(splits[0]),
+    }
+  if process is None and user_modules.is_reference(flags.get('process', '')):
+    lines['Process'] = (
+      f"{flags['process']} is a user's own; no module is imported for a report"
+    )
+  if flags.get('class_weights') == 'balanced':
+    lines['Class weights'] = 'the numbers of the labels in training'
+  lines['Measured, not trained on'] = _measured(group, flags)
+  selection, measure = 'Selection of the round', group.reading.measure
+  lines[selection] = _selected_by(measure)
+  stops = flags.get('on_collapse', 'warn')
+  lines['Early stopping'] = (
+    'none: all rounds were trained'
+    if stops == 'warn'
+    else f"the server's labels (--on_collapse={stops}); no test label"
+  )
+  lines['Tuning'] = _tuned_by(group)
+  return Audit(lines, (selection,) if measure.kind in _CHOSEN_BY_TEST else ())
 
 
-def _at_server(splits, process) -> str:
-  count = _range(len(split.partition.server_indices) for split in splits)
+def _used(count: str, process, how: str) -> str:
+  """Returns how many labels or examples there are, and what used them."""
   if count == '0':
     return 'none'
   if process is None:
     return f'{count}; {NOT_RECORDED} what used them'
-  if process.has_server_training:
-    return f'{count}: the server trains on them'
-  if process.shares_data:
-    return f'{count}: clients share them, and train on them'
-  return f'{count}: nobody trains on them'
+  return f'{count}: {how or "nobody trains on them"}'
+
+
+def _at_server(splits, process) -> str:
+  count = _range(len(split.partition.server_indices) for split in splits)
+  how = ''
+  if process and process.has_server_training:
+    how = 'the server trains on them'
+  elif process and process.shares_data:
+    how = 'clients share them, and train on them'
+  return _used(count, process, how)
 
 
 def _at_clients(splits, process) -> str:
@@ -198,15 +157,9 @@ def _at_clients(splits, process) -> str:
   if first.labels_at == split_manifest.IN_SETS:
     return 'none; clients know the shares of the classes in each of their sets'
   count = _range(int(split.labelled.sum()) for split in splits)
-  if count == '0':
-    return 'none'
-  if process is None:
-    text = f'{count}; {NOT_RECORDED} what used them'
-  elif process.has_client_training:
-    text = f'{count}: clients train on them'
-  else:
-    text = f'{count}: nobody trains on them'
-  if first.redrawn_ratio is not None:
+  trains = process and process.has_client_training
+  text = _used(count, process, 'clients train on them' if trains else '')
+  if count != '0' and first.redrawn_ratio is not None:
     seen = _range(int(split.labelled_in_a_pass.sum()) for split in splits)
     text += f'; {seen} of them in each pass, others in the next one'
   return text
@@ -217,26 +170,26 @@ def _unlabelled(splits, process, flags) -> str:
   first = splits[0]
   if first.redrawn_ratio is not None:
     count = 'all but the labelled ones of a pass'
-  if count == '0':
-    return 'none'
-  if process is None:
-    return f'{count}; {NOT_RECORDED} what used them'
   # Where clients have some labels, a process may train on these alone.
   has_some = first.labels_at in (
     split_manifest.DEALT,
     split_manifest.AT_CLIENTS,
   )
-  if not process.has_client_training or (
-    has_some and not process.uses_unlabelled
+  how = ''
+  if (
+    process
+    and process.has_client_training
+    and (process.uses_unlabelled or not has_some)
   ):
-    return f'{count}: nobody trains on them'
-  if flags.get('experts') == TRUTH:
-    return (
-      f'{count}: clients train on them with the labels that the simulation '
-      'hides (--experts=truth)'
-    )
-  how = ', with pseudo-labels' if process.makes_pseudo_labels else ''
-  return f'{count}: clients train on them without their labels{how}'
+    how = 'clients train on them without their labels'
+    if flags.get('experts') == TRUTH:
+      how = (
+        'clients train on them with the labels that the simulation hides '
+        '(--experts=truth)'
+      )
+    elif process.makes_pseudo_labels:
+      how += ', with pseudo-labels'
+  return _used(count, process, how)
 
 
 def _dealt(split) -> str:
@@ -259,37 +212,23 @@ def _measured(group: Group, flags) -> str:
     table = pd.read_csv(folder / 'metrics.csv')
     found |= set(table.columns[table.notna().any()])
   if flags.get('experts') == TRUTH:
-    # Trained on.
-    found.discard('pseudo_label_accuracy')
+    found.discard('pseudo_label_accuracy')  # Trained on.
   return '; '.join(v for k, v in _MEASURED.items() if k in found)
 
 
-def _selection(group: Group) -> Line:
-  what, measure = 'Selection of the round', group.reading.measure
+def _selected_by(measure) -> str:
   if measure.kind in _CHOSEN_BY_TEST:
-    return Line(
-      what,
+    return (
       f'test labels, for the measure {measure}: '
       f'{_CHOSEN_BY_TEST[measure.kind]}. The headline takes the last '
-      'evaluations instead',
-      by_test=True,
+      'evaluations instead'
     )
   if measure.kind == _CHOSEN_BY_VALIDATION:
-    return Line(what, f'validation labels, for the measure {measure}')
-  return Line(what, 'none: rounds were fixed beforehand')
+    return f'validation labels, for the measure {measure}'
+  return 'none: rounds were fixed beforehand'
 
 
-def _stopping(flags) -> Line:
-  what, chosen = 'Early stopping', flags.get('on_collapse', 'warn')
-  if chosen == 'warn':
-    return Line(what, 'none: all rounds were trained')
-  return Line(
-    what,
-    f"the server's labels (--on_collapse={chosen}); no test label",
-  )
-
-
-def _tuning(group: Group) -> Line:
+def _tuned_by(group: Group) -> str:
   validation = [
     summary.get('validation_examples') for summary in group.summaries
   ]
@@ -307,13 +246,11 @@ def _tuning(group: Group) -> Line:
       'such runs chose by test labels (--split=80_5_15 gives one, or '
       '--split=90_10_per_client)'
     )
-  recipe = group.summaries[0].get('recipe')
-  if recipe:
-    changed = ', '.join(group.reading.changed)
-    text += f'. Flags are those of the recipe {recipe}' + (
-      f', but for {changed}' if changed else ''
-    )
-  return Line('Tuning', text)
+  if recipe := group.summaries[0].get('recipe'):
+    text += f'. Flags are those of the recipe {recipe}'
+    if group.reading.changed:
+      text += f', but for {", ".join(group.reading.changed)}'
+  return text
 
 
 def _range(numbers: Iterable[int]) -> str:

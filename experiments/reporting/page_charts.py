@@ -28,14 +28,7 @@ _BINS = 20
 def script_and_parts(
   charts: Mapping[str, plotting.figure],
 ) -> tuple[str, Mapping[str, str]]:
-  """Returns HTML of charts.
-
-  Args:
-    charts: The charts by name.
-
-  Returns:
-    The script element of all charts, and the element that holds each, by name.
-  """
+  """Returns the script of all charts, and the element for each, by its name."""
   return embed.components(dict(charts))
 
 
@@ -53,9 +46,8 @@ def curves(
   """Draws a line in a band for each system, over rounds.
 
   Args:
-    bands: `mean`, `low` and `high` by round (`mean_curves.band`), by the name
-      of the system; in the order of `COLOURS`, of which there are as many.
-    label: Name of the y axis.
+    bands: By the name of the system (`pictures.band_of`), in the order of
+      `COLOURS`, of which there are as many.
     phases: What the first rounds are for, and how many they are, the shortest
       first; they are shaded.
     is_share: Whether values are in [0, 1].
@@ -102,32 +94,23 @@ def curves(
       lines.append(
         chart.scatter('round', 'mean', source=source, name=name, **look)
       )
-  chart.add_tools(
-    models.HoverTool(
-      renderers=lines,
-      tooltips=[
-        ('system', '$name'),
-        ('round', '@round'),
-        ('mean', '@mean{0.0000}'),
-        ('seeds', '@low{0.0000} to @high{0.0000}'),
-      ],
-    )
+  _add_hover_box(
+    chart,
+    lines,
+    system='$name',
+    round='@round',
+    mean='@mean{0.0000}',
+    seeds='@low{0.0000} to @high{0.0000}',
   )
   return chart
 
 
 def client_sizes(labelled: np.ndarray, unlabelled: np.ndarray):
-  """Draws the examples of each client, labelled ones below unlabelled ones.
-
-  Args:
-    labelled: `int [K]`, examples whose label the client has.
-    unlabelled: `int [K]`, the others.
-  """
+  """Draws the examples of each client, labelled ones below unlabelled ones."""
   chart = _chart('client', 'examples')
-  clients = np.arange(len(labelled), dtype=np.int32)
   source = models.ColumnDataSource(
     {
-      'client': clients,
+      'client': np.arange(len(labelled), dtype=np.int32),
       'labelled': labelled.astype(np.int32),
       'unlabelled': unlabelled.astype(np.int32),
     }
@@ -141,35 +124,24 @@ def client_sizes(labelled: np.ndarray, unlabelled: np.ndarray):
     line_color=None,
   )
   chart.y_range.start = 0
-  chart.add_tools(
-    models.HoverTool(
-      renderers=bars,
-      tooltips=[
-        ('client', '@client'),
-        ('labelled', '@labelled'),
-        ('unlabelled', '@unlabelled'),
-      ],
-    )
+  _add_hover_box(
+    chart,
+    bars,
+    client='@client',
+    labelled='@labelled',
+    unlabelled='@unlabelled',
   )
   return chart
 
 
 def counts_by_class(counts: pd.DataFrame) -> plotting.figure:
-  """Draws the examples of each client and class as a heat map from zero.
-
-  Args:
-    counts: A row for each client, a column for each class.
-  """
+  """Draws the examples of each client (a row) and class as a heat map."""
   most = counts.to_numpy().max()
   return _heat_map(counts, counts, ('class', 'client'), most)
 
 
 def confusion(counts: pd.DataFrame) -> plotting.figure:
-  """Draws the shares of predicted classes in each true class, in [0, 1].
-
-  Args:
-    counts: Numbers of examples; rows are true classes, columns predicted ones.
-  """
+  """Draws the shares of predicted classes (columns) in each true class."""
   shares = counts.div(counts.sum(axis='columns').clip(lower=1), axis='index')
   return _heat_map(shares, counts, ('predicted class', 'true class'), 1)
 
@@ -177,12 +149,7 @@ def confusion(counts: pd.DataFrame) -> plotting.figure:
 def shares_by_round(
   shares: pd.DataFrame, counts: pd.DataFrame
 ) -> plotting.figure:
-  """Draws a share of each class and round, in [0, 1]; grey where it is unknown.
-
-  Args:
-    shares: A row for each class, a column for each round.
-    counts: Of how many examples; of the same shape.
-  """
+  """Draws a share of so many examples of each class (a row) and round."""
   return _heat_map(shares, counts, ('round', 'class'), 1)
 
 
@@ -192,9 +159,6 @@ def histogram(
   """Draws how many clients have a figure in each of 20 bins, or one per number.
 
   Args:
-    values: A figure for each client, by the name of the system, in the order of
-      `COLOURS`.
-    label: Name of the figure.
     limits: The least and the greatest value. Between whole numbers with less
       than 20 values, each has a bin of its own.
   """
@@ -232,17 +196,22 @@ def histogram(
       )
     )
   chart.y_range.start = 0
-  chart.add_tools(
-    models.HoverTool(
-      renderers=steps,
-      tooltips=[
-        ('system', '$name'),
-        (label, '@left{0.[00]} to @right{0.[00]}'),
-        ('clients', '@clients'),
-      ],
-    )
+  _add_hover_box(
+    chart,
+    steps,
+    **{
+      'system': '$name',
+      label: '@left{0.[00]} to @right{0.[00]}',
+      'clients': '@clients',
+    },
   )
   return chart
+
+
+def _add_hover_box(chart, renderers, **lines: str) -> None:
+  """Adds a box that says these lines at a pointer on what is drawn."""
+  tooltips = list(lines.items())
+  chart.add_tools(models.HoverTool(renderers=renderers, tooltips=tooltips))
 
 
 def _chart(x_label: str, y_label: str, **options) -> plotting.figure:
@@ -280,17 +249,17 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
   """Draws one number for each pair of a row and a column, from zero to most.
 
   Args:
-    shown: What gives the colour.
+    shown: What gives the colour; grey where it is not known.
     counts: What the hover box says; of the same shape.
     labels: Names of the x and the y axis.
     most: The number of the darkest colour.
   """
-  rows, columns = counts.shape
+  height, width = counts.shape
   chart = _chart(
     *labels,
-    x_range=models.Range1d(-0.5, columns - 0.5),
+    x_range=models.Range1d(-0.5, width - 0.5),
     # The first row is at the top, as in a table.
-    y_range=models.Range1d(rows - 0.5, -0.5),
+    y_range=models.Range1d(height - 0.5, -0.5),
   )
   colours = models.LinearColorMapper(
     palette=_PALETTE, low=0, high=max(float(most), 1e-9), nan_color=_UNKNOWN
@@ -299,8 +268,8 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
     'shown',
     x=-0.5,
     y=-0.5,
-    dw=columns,
-    dh=rows,
+    dw=width,
+    dh=height,
     color_mapper=colours,
     source=models.ColumnDataSource(
       {
@@ -314,11 +283,9 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
   bar.background_fill_color = None
   chart.add_layout(bar, 'right')
   chart.grid.visible = False
-  for axis, names in (
-    (chart.xaxis, counts.columns),
-    (chart.yaxis, counts.index),
-  ):
-    _name_ticks(axis[0], names)
+  rows, columns = list(map(str, counts.index)), list(map(str, counts.columns))
+  _name_ticks(chart.xaxis[0], columns)
+  _name_ticks(chart.yaxis[0], rows)
   chart.add_tools(
     models.HoverTool(
       tooltips=[
@@ -326,39 +293,30 @@ def _heat_map(shown, counts, labels, most) -> plotting.figure:
         (labels[0], '$x{custom}'),
         ('examples', '@examples{0.[0]}'),
       ],
+      # They give the name of a place along an axis.
       formatters={
-        '$x': _names_of(counts.columns),
-        '$y': _names_of(counts.index),
+        place: models.CustomJSHover(
+          args={'names': names}, code='return names[Math.round(value)] ?? ""'
+        )
+        for place, names in (('$x', columns), ('$y', rows))
       },
     )
   )
   return chart
 
 
-def _name_ticks(axis, names) -> None:
-  if len(names) <= _MOST_NAMES:
-    axis.ticker = models.FixedTicker(ticks=list(range(len(names))))
-    axis.major_label_overrides = {
-      place: models.PlainText(text=_short(str(name)))
-      for place, name in enumerate(names)
-    }
-    if axis.axis_label.endswith('class') and any(
-      len(str(n)) > 2 for n in names
-    ):
-      axis.major_label_orientation = 0.8
-  else:
+def _name_ticks(axis, names: Sequence[str]) -> None:
+  if len(names) > _MOST_NAMES:
     axis.ticker = _whole_numbers()
-
-
-def _short(name: str) -> str:
-  if len(name) <= _LONGEST_NAME:
-    return name
-  return f'{name[: _LONGEST_NAME - 3]}...'
-
-
-def _names_of(names) -> models.CustomJSHover:
-  """Returns what gives the name of a place along an axis."""
-  return models.CustomJSHover(
-    args={'names': [str(name) for name in names]},
-    code='return names[Math.round(value)] ?? ""',
-  )
+    return
+  axis.ticker = models.FixedTicker(ticks=list(range(len(names))))
+  axis.major_label_overrides = {
+    place: models.PlainText(
+      text=name
+      if len(name) <= _LONGEST_NAME
+      else f'{name[: _LONGEST_NAME - 3]}...'
+    )
+    for place, name in enumerate(names)
+  }
+  if axis.axis_label.endswith('class') and any(len(name) > 2 for name in names):
+    axis.major_label_orientation = 0.8

@@ -5,7 +5,7 @@ import json
 import pathlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.artifacts import results
@@ -25,8 +25,6 @@ class Reading:
   Attributes:
     row: Row of the recipe; without a recipe, name of the process.
     run: TABLE:ROW of the recipe that was run; without a recipe, the process.
-    measure: The number to read from a run.
-    published: The published figure, or `None`.
     recipe_rounds: Rounds of the whole recipe, or `None` without a recipe.
     changed: Settings in which the runs differ from their recipe.
     note: What a reader of the row must know.
@@ -50,7 +48,6 @@ class Group:
       groups of that row.
     folders: The run folders, by seed.
     summaries: Their summary.json, likewise.
-    reading: The number to read from them.
   """
 
   name: str
@@ -79,26 +76,25 @@ class Group:
       return None
     return self.summaries[0]['rounds'] / self.reading.recipe_rounds
 
-  def values(self) -> list[float | None]:
+  def runs(self) -> Iterator[tuple[pathlib.Path, dict, str]]:
+    """Yields the folder, the summary and the name of each run."""
+    for folder, summary in zip(self.folders, self.summaries, strict=True):
+      yield folder, summary, f'{self.name}, seed {summary["seed"]}'
+
+  def by_seed(self) -> dict[int, float | None]:
     """Returns the measure's value for each seed, `None` where it has none."""
-    return [
-      self.reading.measure.of_run(
+    return {
+      summary['seed']: self.reading.measure.of_run(
         folder, summary['flags'].get('pretraining_rounds', 0), self.scale or 1
       )
-      for folder, summary in zip(self.folders, self.summaries, strict=True)
-    ]
+      for folder, summary, _ in self.runs()
+    }
 
 
 def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
-  """Reads finished runs, and groups those that differ only by seed.
+  """Groups finished runs that differ only by seed, in the order of the first.
 
   Their summaries say which measure to read.
-
-  Args:
-    run_dirs: Their folders.
-
-  Returns:
-    The groups, in the order of their first runs.
 
   Raises:
     UsageError: If a folder holds no finished run, or two have the same seed and
@@ -107,24 +103,25 @@ def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
   members = {}
   for folder in run_dirs:
     summary = _summary(folder)
-    run = (folder, summary, _of_summary(summary))
-    members.setdefault(_key(summary), []).append(run)
+    run = summary.get('recipe', summary['process'])
+    reading = Reading(
+      row=_row(run, summary),
+      run=run,
+      measure=measures.parse(summary.get('measure', '')),
+      published=summary.get('published'),
+      recipe_rounds=summary.get('recipe_rounds'),
+      changed=tuple(summary.get('recipe_changes', ())),
+    )
+    members.setdefault(_key(summary), []).append((folder, summary, reading))
   return _groups(members.values())
 
 
 def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
-  """Reads finished runs for the rows of a table.
+  """Groups finished runs by the rows of a table that read them.
 
   Args:
     runs: Rows, and folders that hold a run of theirs. Several rows may read one
       folder.
-
-  Returns:
-    The groups of each row, in the order of their first runs: one if they differ
-    by seed only.
-
-  Raises:
-    UsageError: As `read_groups`, for the folders of a row.
   """
   members = {}
   for recipe, folder in runs:
@@ -144,21 +141,14 @@ def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
 
 
 def by_run(groups: Sequence[Group]) -> list[Group]:
-  """Puts together what is read from the same runs.
-
-  Args:
-    groups: From `read_groups` or `of_recipes`.
-
-  Returns:
-    A group for each run, with all its seeds, named like the run.
-  """
+  """Returns a group for each run, however many rows read it, with all seeds."""
   members = {}
   for group in groups:
     run = group.reading.run
     key = (run, _key(group.summaries[0]))
     reading = Reading(_row(run, group.summaries[0]), run)
     runs = members.setdefault(key, {})
-    for folder, summary in zip(group.folders, group.summaries, strict=True):
+    for folder, summary, _ in group.runs():
       runs[folder] = (folder, summary, reading)
   return _groups([list(runs.values()) for runs in members.values()])
 
@@ -178,37 +168,22 @@ def _summary(folder) -> dict:
 
 
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-  """Returns whether two runs have the same data, maybe read in two ways.
+  """Returns whether two summaries are of the same data, maybe read in two ways.
 
-  Args:
-    one: The summary of a run of a group.
-    other: That of another.
+  Data of one title may be files that were changed between the runs. Their
+  versions differ then, but so they do where settings of the data set differ,
+  such as --text_length.
   """
   if one['data'] != other['data']:
     return False
-  # The version tells of such as --text_length, too.
-  if _options(one) != _options(other):
-    return True
-  versions = {each.get('data_version') for each in (one, other)}
-  return len(versions - {None}) < 2
+  versions = {each.get('data_version') for each in (one, other)} - {None}
+  return len(versions) < 2 or _options(one) != _options(other)
 
 
 def _options(summary) -> dict[str, object]:
   """Returns the settings of the data set alone."""
   beginning = f'{summary.get("dataset")}_'
   return {k: v for k, v in summary['flags'].items() if k.startswith(beginning)}
-
-
-def _of_summary(summary) -> Reading:
-  run = summary.get('recipe', summary['process'])
-  return Reading(
-    row=_row(run, summary),
-    run=run,
-    measure=measures.parse(summary.get('measure', '')),
-    published=summary.get('published'),
-    recipe_rounds=summary.get('recipe_rounds'),
-    changed=tuple(summary.get('recipe_changes', ())),
-  )
 
 
 def _row(run, summary) -> str:
@@ -234,42 +209,23 @@ def _groups(members) -> list[Group]:
   return groups
 
 
-def _identity(summary) -> dict[str, object]:
-  """Returns the flags that make a run what it is, without its seed."""
+def _facts(summary) -> dict[str, object]:
+  """Returns what the runs of a group have in common, their flags among it."""
   left_out = settings_lib.FREE | settings_lib.REPETITION
-  return {k: v for k, v in summary['flags'].items() if k not in left_out}
+  flags = {k: v for k, v in summary['flags'].items() if k not in left_out}
+  return flags | {k: summary.get(k) for k in ('rounds', 'data', 'data_version')}
 
 
 def _key(summary) -> str:
-  """Returns what the runs of a group have in common, as text."""
-  facts = [
-    summary['data'],
-    summary.get('data_version'),
-    summary['rounds'],
-    _identity(summary),
-  ]
-  return json.dumps(facts, sort_keys=True)
+  return json.dumps(_facts(summary), sort_keys=True)
 
 
 def _names(firsts) -> list[str]:
-  """Names groups by row, and by what sets one apart from its namesakes.
-
-  Args:
-    firsts: (Summary, reading) of a run of each group.
-  """
-  rows = [reading.row for _, reading in firsts]
-  facts = [
-    _identity(summary)
-    | {k: summary.get(k) for k in ('rounds', 'data', 'data_version')}
-    for summary, _ in firsts
-  ]
+  """Names groups by row, and by what sets one apart from its namesakes."""
+  facts = [(reading.row, _facts(summary)) for summary, reading in firsts]
   names = []
-  for row, own in zip(rows, facts, strict=True):
-    namesakes = [
-      other
-      for other, other_row in zip(facts, rows, strict=True)
-      if other_row == row
-    ]
+  for row, own in facts:
+    namesakes = [other for other_row, other in facts if other_row == row]
     apart = [
       f'{fact}={own.get(fact)}'
       for fact in sorted(set().union(*namesakes))

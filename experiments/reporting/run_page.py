@@ -4,12 +4,11 @@ Texts of users, such as names of runs and classes, reach the page through
 jinja2, which escapes them, or through `page_charts`.
 """
 
-import base64
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
@@ -21,9 +20,8 @@ from experiments.config import parts_of_run
 from experiments.config.usage import UsageError
 from experiments.reporting import (
   label_audit,
-  mean_curves,
   page_charts,
-  paired_differences,
+  pictures,
   summary_tables,
 )
 from experiments.reporting.run_groups import Group
@@ -51,37 +49,22 @@ _PSEUDO_LABELS = {
   'server_pseudo_label_accuracy': ("the same on the server's labels", True),
   'mask_rate': ('mask rate', True),
 }
-_CODE = (
-  'tff_ssl',
-  'commit',
-  'uncommitted_changes',
-  'no_commit_because',
-  'code',
+# What versions.json says beside the versions of packages.
+_NO_PACKAGES = (
+  *('commit', 'uncommitted_changes', 'no_commit_because', 'code', 'platform'),
 )
-_MACHINE = 'platform'
 
 
 def write(
   groups: Sequence[Group], path: pathlib.Path, against: str | None = None
 ) -> None:
-  """Writes the page.
-
-  Args:
-    groups: From `run_groups.read_groups`.
-    path: The HTML file to write. Its folder exists.
-    against: Name of the group that is the control, or `None`.
-
-  Raises:
-    UsageError: If no group has the name `against`.
-    OSError: If the file cannot be written.
-  """
+  """Writes the page; the group `against` is the control, if there is one."""
   text = _Page(groups, against).render()
   with whole_files.replacing(path) as file:
     file.write(text.encode())
 
 
-@dataclasses.dataclass(frozen=True)
-class _System:
+class _System(NamedTuple):
   """A group of runs in a legend; the line is its style in CSS."""
 
   name: str
@@ -139,27 +122,14 @@ class _Page:
   def _headline(self) -> dict[str, Any]:
     """Returns the means of the last evaluations, and the differences."""
     measure = _last_evaluations(self._groups)
-    groups = [
-      dataclasses.replace(
-        group,
-        reading=dataclasses.replace(
-          group.reading, measure=measure, published=None
-        ),
-      )
-      for group in self._groups
-    ]
-    by_seed = [
-      list(zip(_seeds(group), group.values(), strict=True)) for group in groups
-    ]
+    groups = [_read_by(group, measure) for group in self._groups]
     differences = None
     if self._against is not None:
-      differences = _records(
-        paired_differences.of_groups(groups, self._against)
-      )
+      differences = _records(summary_tables.differences(groups, self._against))
     return {
       'evaluations': measure.argument,
       'rows': _records(summary_tables.of_groups(groups)),
-      'by_seed': by_seed,
+      'by_seed': [group.by_seed() for group in groups],
       'against': self._against,
       'differences': differences,
       'published': _published(self._groups),
@@ -167,9 +137,9 @@ class _Page:
 
   def _curves(self, columns) -> list[dict[str, Any]]:
     """Returns the charts over rounds, at most six systems in each."""
-    table = mean_curves.read_all(self._groups)
+    table = pictures.read_all(self._groups)
     present = [column for column in columns if column in table]
-    lines = max(len(self._groups) * (len(_RESULTS) + len(_PSEUDO_LABELS)), 1)
+    lines = len(self._groups) * (len(_RESULTS) + len(_PSEUDO_LABELS))
     most = int(np.clip(_POINTS // lines, _LEAST_POINTS, _MOST_POINTS))
     found = []
     for panel in self._panels:
@@ -178,7 +148,9 @@ class _Page:
       charts, drawn = [], set()
       for column in present:
         bands = {
-          group.name: _thinned(_band(table, group, column), most)
+          group.name: _thinned(
+            pictures.band_of(table, group.name, column), most
+          )
           for group in panel
         }
         if any(map(len, bands.values())):
@@ -195,101 +167,95 @@ class _Page:
     """Returns the charts of systems that count them, sums over seeds."""
     found = []
     for group in self._groups:
+      # Only the header, where a run ended before an evaluation.
       tables = [
         table
-        for folder in group.folders
-        if (path := folder / run_folder.PSEUDO_LABELS).exists()
-        # Only the header, where a run ended before an evaluation.
-        if not (table := _pseudo_labels(path)).empty
+        for table in _tables(
+          group,
+          run_folder.PSEUDO_LABELS,
+          dtype={'name': str},
+          # A class may be called NA, a sum may be nan.
+          keep_default_na=False,
+          na_values=dict.fromkeys(('labelled', 'right', 'named'), ['nan']),
+        )
+        if not table.empty
       ]
       if not tables:
         continue
-      if sum(bool(entry['charts']) for entry in found) == _MOST_SYSTEMS:
-        found.append({'name': group.name, 'charts': []})
-        continue
-      summed = pd.concat(tables).pivot_table(
-        index=['class', 'name'], columns='round', aggfunc='sum'
-      )
-      summed.index = summed.index.get_level_values('name')
-      examples, labelled, right = (
-        _thinned(summed[column].T, _MOST_ROUNDS).T
-        for column in ('examples', 'labelled', 'right')
-      )
-      charts = [
-        (f'{group.name}: {label}', self._add(chart))
-        for label, chart in (
-          (
-            'share with a pseudo-label',
-            page_charts.shares_by_round(labelled / examples, examples),
-          ),
-          (
-            'share of these that is right',
-            page_charts.shares_by_round(right / labelled, labelled),
-          ),
+      charts = []
+      if sum(bool(entry['charts']) for entry in found) < _MOST_SYSTEMS:
+        summed = pd.concat(tables).pivot_table(
+          index=['class', 'name'], columns='round', aggfunc='sum'
         )
-      ]
+        summed.index = summed.index.get_level_values('name')
+        examples, labelled, right = (
+          _thinned(summed[column].T, _MOST_ROUNDS).T
+          for column in ('examples', 'labelled', 'right')
+        )
+        charts = [
+          (f'{group.name}: {label}', self._add(chart))
+          for label, chart in (
+            (
+              'share with a pseudo-label',
+              page_charts.shares_by_round(labelled / examples, examples),
+            ),
+            (
+              'share of these that is right',
+              page_charts.shares_by_round(right / labelled, labelled),
+            ),
+          )
+        ]
       found.append({'name': group.name, 'charts': charts})
     return found
 
   def _splits(self) -> list[dict[str, Any]]:
     """Returns the different splits, with charts of the first of each system."""
-    found = {}
+    found, drawn = {}, 0
     for group in self._groups:
-      for place, (folder, summary) in enumerate(
-        zip(group.folders, group.summaries, strict=True)
-      ):
+      for folder, summary, name in group.runs():
         split = label_audit.split_of(folder)
         key = split.description['sha256'] if split else str(folder)
         # Equal splits may show other labels to another process.
         key = (key, split and split.labels_at, split and split.redrawn_ratio)
-        entry = found.setdefault(
-          key,
-          {
+        if key not in found:
+          found[key] = {
             'users': [],
             'split': split,
             'summary': summary,
-            'folder': folder,
-            'is_first': place == 0,
             'charts': [],
-            'picture': None,
-          },
-        )
-        entry['users'].append(f'{group.name}, seed {summary["seed"]}')
-    drawn = [entry for entry in found.values() if entry['is_first']]
-    for entry in drawn[:_MOST_SYSTEMS]:
-      self._draw_split(entry)
+          }
+          if folder == group.folders[0] and drawn < _MOST_SYSTEMS:
+            found[key]['charts'] = self._charts_of_split(split, folder)
+            drawn += 1
+        found[key]['users'].append(name)
     return list(found.values())
 
-  def _draw_split(self, entry) -> None:
-    split, folder = entry['split'], entry['folder']
+  def _charts_of_split(self, split, folder) -> list[tuple[str, str]]:
+    charts = []
     if split is not None:
       labelled = split.labelled_in_a_pass
-      chart = page_charts.client_sizes(
-        labelled, split.partition.client_sizes - labelled
-      )
-      entry['charts'].append(('examples of each client', self._add(chart)))
-    table = folder / run_folder.PARTITION
-    if table.exists():
+      unlabelled = split.partition.client_sizes - labelled
+      chart = page_charts.client_sizes(labelled, unlabelled)
+      charts.append(('examples of each client', self._add(chart)))
+    if (folder / run_folder.PARTITION).exists():
       counts = pd.read_csv(
-        table, index_col=0, dtype={'client': str}, keep_default_na=False
+        folder / run_folder.PARTITION,
+        index_col=0,
+        dtype={'client': str},
+        keep_default_na=False,
       )
-      chart = page_charts.counts_by_class(_some_rows(counts))
-      entry['charts'].append(
-        ('examples of each client and class', self._add(chart))
-      )
-    elif (picture := folder / 'partition.png').exists():
-      # Of a run before there was the table.
-      entry['picture'] = base64.b64encode(picture.read_bytes()).decode()
+      # As many clients as `partition.png` shows.
+      chart = page_charts.counts_by_class(_thinned(counts, MAX_ROWS_DRAWN))
+      charts.append(('examples of each client and class', self._add(chart)))
+    return charts
 
   def _confusions(self) -> list[dict[str, Any]]:
     """Returns the confusion matrices on the test split, sums over seeds."""
     found = []
     for group in self._groups:
-      tables = [
-        pd.read_csv(path, index_col=0, keep_default_na=False)
-        for folder in group.folders
-        if (path := folder / run_folder.CONFUSION).exists()
-      ]
+      tables = _tables(
+        group, run_folder.CONFUSION, index_col=0, keep_default_na=False
+      )
       entry = {'name': group.name, 'chart': None, 'weakest': []}
       if not tables:
         entry['missing'] = 'not recorded; a run of this version writes it'
@@ -306,17 +272,21 @@ class _Page:
 
   def _clients(self) -> dict[str, list[dict[str, Any]]]:
     """Returns the histograms over clients, at most six systems in each."""
-    accuracies = {g.name: _accuracies_of_clients(g) for g in self._groups}
-    invited = {g.name: _rounds_of_clients(g) for g in self._groups}
+    accuracies, invited = {}, {}
+    for group in self._groups:
+      accuracies[group.name] = _joined(
+        table.loc[table['round'] == table['round'].max(), 'accuracy']
+        for table in _tables(group, 'clients.csv')
+      )
+      invited[group.name] = _joined(
+        table['invited'] for table in _tables(group, 'participation.csv')
+      )
+    most = max((int(v.max()) for v in invited.values() if v.size), default=0)
     return {
       'accuracy': self._histograms(
         accuracies, 'accuracy of a client on its test examples', (0.0, 1.0)
       ),
-      'rounds': self._histograms(
-        invited,
-        'rounds of a client',
-        (0, max((int(v.max()) for v in invited.values() if v.size), default=0)),
-      ),
+      'rounds': self._histograms(invited, 'rounds of a client', (0, most)),
     }
 
   def _histograms(self, values, label, limits) -> list[dict[str, Any]]:
@@ -333,6 +303,19 @@ class _Page:
           }
         )
     return found
+
+
+def _tables(group, name: str, **how) -> list[pd.DataFrame]:
+  """Reads a table of each run that has it."""
+  return [
+    pd.read_csv(folder / name, **how)
+    for folder in group.folders
+    if (folder / name).exists()
+  ]
+
+
+def _joined(columns: Iterable[pd.Series]) -> np.ndarray:
+  return np.concatenate([np.zeros(0), *columns])
 
 
 def _title(groups) -> str:
@@ -362,17 +345,18 @@ def _legend(panel) -> list[_System]:
   ]
 
 
+def _read_by(group, measure: measures.Measure) -> Group:
+  """Returns the group with another measure, for which nothing is published."""
+  reading = dataclasses.replace(group.reading, measure=measure, published=None)
+  return dataclasses.replace(group, reading=reading)
+
+
 def _last_evaluations(groups) -> measures.Measure:
   """Returns the mean of as many last evaluations as all runs have, up to 5."""
   for count in range(_EVALUATIONS, 1, -1):
     measure = measures.Measure('mean_of_last', count)
-    if all(
-      value is not None
-      for group in groups
-      for value in dataclasses.replace(
-        group, reading=dataclasses.replace(group.reading, measure=measure)
-      ).values()
-    ):
+    read = [_read_by(group, measure).by_seed() for group in groups]
+    if all(None not in by_seed.values() for by_seed in read):
       return measure
   return measures.Measure('mean_of_last', 1)
 
@@ -388,10 +372,6 @@ def _published(groups) -> list[dict[str, Any]]:
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
   """Returns the rows, with `None` for what is missing."""
   return table.astype(object).where(table.notna(), None).to_dict('records')
-
-
-def _seeds(group) -> list[int]:
-  return [summary['seed'] for summary in group.summaries]
 
 
 def _data(groups) -> dict[str, list[str]]:
@@ -416,21 +396,11 @@ def _phases(panel) -> list[tuple[str, int, list[str]]]:
   return [(name, end, systems) for (name, end), systems in ordered]
 
 
-def _band(table, group, column) -> pd.DataFrame:
-  of_group = table[table['run'] == group.name]
-  return mean_curves.band(of_group.pivot(index='round', columns='seed')[column])
-
-
 def _thinned(drawn: pd.DataFrame, most: int) -> pd.DataFrame:
   """Returns at most so many rows, at even distances."""
   if len(drawn) <= most:
     return drawn
   return drawn.iloc[np.linspace(0, len(drawn) - 1, most).round().astype(int)]
-
-
-def _some_rows(counts: pd.DataFrame) -> pd.DataFrame:
-  """Returns as many clients as `partition.png` shows."""
-  return _thinned(counts, MAX_ROWS_DRAWN)
 
 
 def _weakest(counts: pd.DataFrame) -> list[tuple[str, float]]:
@@ -441,66 +411,19 @@ def _weakest(counts: pd.DataFrame) -> list[tuple[str, float]]:
   return [(str(name), float(value)) for name, value in recall.head(3).items()]
 
 
-def _pseudo_labels(path) -> pd.DataFrame:
-  """Reads a pseudo_labels.csv: a class may be called NA, a sum may be nan."""
-  return pd.read_csv(
-    path,
-    dtype={'name': str},
-    keep_default_na=False,
-    na_values={name: ['nan'] for name in ('labelled', 'right', 'named')},
-  )
-
-
-def _accuracies_of_clients(group) -> np.ndarray:
-  """Returns the clients' last accuracies, of all seeds, `float64 [n]`."""
-  found = [np.zeros(0)]
-  for folder in group.folders:
-    if (folder / 'clients.csv').exists():
-      table = pd.read_csv(folder / 'clients.csv')
-      last = table[table['round'] == table['round'].max()]
-      found.append(last['accuracy'].to_numpy(np.float64))
-  return np.concatenate(found)
-
-
-def _rounds_of_clients(group) -> np.ndarray:
-  """Returns how often each client was invited, of all seeds, `int64 [n]`."""
-  found = [np.zeros(0, np.int64)]
-  for folder in group.folders:
-    if (folder / 'participation.csv').exists():
-      table = pd.read_csv(folder / 'participation.csv')
-      found.append(table['invited'].to_numpy(np.int64))
-  return np.concatenate(found)
-
-
 def _versions(groups) -> list[dict[str, Any]]:
   """Returns what each versions.json says, those that say the same together."""
   found = {}
   for group in groups:
-    for folder, summary in zip(group.folders, group.summaries, strict=True):
+    for folder, _, name in group.runs():
       try:
         versions = json.loads((folder / 'versions.json').read_text())
       except (OSError, ValueError):
         versions = {}
+      packages = {k: v for k, v in versions.items() if k not in _NO_PACKAGES}
       entry = found.setdefault(
-        json.dumps(versions, sort_keys=True), _of_versions(versions)
+        json.dumps(versions, sort_keys=True),
+        {'users': [], 'versions': versions, 'packages': packages},
       )
-      entry['users'].append(f'{group.name}, seed {summary["seed"]}')
+      entry['users'].append(name)
   return list(found.values())
-
-
-def _of_versions(versions: Mapping[str, Any]) -> dict[str, Any]:
-  return {
-    'users': [],
-    'is_recorded': bool(versions),
-    'machine': versions.get(_MACHINE),
-    'commit': versions.get('commit'),
-    'no_commit_because': versions.get('no_commit_because'),
-    'uncommitted_changes': versions.get('uncommitted_changes'),
-    # Where it has more than one entry, a resumed run had other code.
-    'code': versions.get('code', []),
-    'packages': {
-      name: version
-      for name, version in versions.items()
-      if name == 'tff_ssl' or name not in (*_CODE, _MACHINE)
-    },
-  }

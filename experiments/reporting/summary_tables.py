@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from experiments.config import usage
+from experiments.reporting import run_groups
 from experiments.reporting.run_groups import Group
 from experiments.tables import measures, seeds
 
@@ -31,14 +33,18 @@ _RUN_COLUMNS = {
   'forward passes': 'forward_passes_per_client',
   'backward passes': 'backward_passes_per_client',
 }
+_RUN_DIGITS = {
+  'accuracy': 4,
+  'best accuracy': 4,
+  'macro F1': 4,
+  'balanced accuracy': 4,
+  's per round': 2,
+  's per client': 4,
+}
 
 
 def has_measures(groups: Sequence[Group]) -> bool:
-  """Returns whether a group has a measure other than the final accuracy.
-
-  Args:
-    groups: From `run_groups`.
-  """
+  """Returns whether a group has a measure other than the final accuracy."""
   return any(group.reading.measure != measures.ACCURACY for group in groups)
 
 
@@ -53,31 +59,30 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
   which names a subset. Where any row has another measure than the final
   accuracy: `measure`, and `reached`, for numbers of rounds: how many of the
   seeds reached the accuracy.
-
-  Args:
-    groups: From `run_groups`.
   """
   measured = has_measures(groups)
   rows = []
   for group in groups:
     first, reading = group.summaries[0], group.reading
-    values = group.values()
+    values = group.by_seed().values()
     found = [value for value in values if value is not None]
     ours = dataclasses.asdict(seeds.spread(found)) if found else {'n': 0}
+    counts_rounds = reading.measure.counts_rounds
     comparable = (
       reading.published is not None
       and not reading.changed
       and len(found) == len(values)
       # Rounds of a shortened run are not those in print.
-      and (group.scale == 1 or not reading.measure.counts_rounds)
+      and (group.scale == 1 or not counts_rounds)
     )
+    reached = f'{len(found)} of {len(values)}' if counts_rounds else None
     rows.append(
       {
         'name': group.name,
         **({'measure': str(reading.measure)} if measured else {}),
         'published': reading.published,
         **{k: ours.get(k) for k in ('mean', 'std', 'n', 'low', 'high')},
-        **({'reached': _reached(reading, found, values)} if measured else {}),
+        **({'reached': reached} if measured else {}),
         'difference': ours['mean'] - reading.published if comparable else None,
         'rounds': first['rounds'],
         'scale': group.scale,
@@ -88,68 +93,78 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
   return pd.DataFrame(rows).round(4)
 
 
-def _reached(reading, found, values) -> str | None:
-  if not reading.measure.counts_rounds:
-    return None
-  return f'{len(found)} of {len(values)}'
-
-
 def of_seeds(groups: Sequence[Group]) -> pd.DataFrame:
-  """Returns the measure's value for each seed, a row per group.
-
-  Columns: `name`, `measure` and one per seed, empty where it has no value.
-
-  Args:
-    groups: From `run_groups`.
-  """
-  rows = []
-  for group in groups:
-    numbers = [f'seed {summary["seed"]}' for summary in group.summaries]
-    rows.append(
-      {
-        'name': group.name,
-        'measure': str(group.reading.measure),
-        **dict(zip(numbers, group.values(), strict=True)),
-      }
-    )
+  """Returns the measure's value in a column for each seed, a row per group."""
+  rows = [
+    {
+      'name': group.name,
+      'measure': str(group.reading.measure),
+      **{f'seed {seed}': value for seed, value in group.by_seed().items()},
+    }
+    for group in groups
+  ]
   return pd.DataFrame(rows).round(4)
 
 
 def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
-  """Returns the table of runs, a row each; costs are of a client in a round.
-
-  A figure that a run's summary lacks, as those of older runs may, stays empty.
-
-  Args:
-    groups: From `run_groups.by_run`.
-  """
-  return pd.DataFrame(
-    [
-      {
-        'name': group.name,
-        **{name: summary.get(key) for name, key in _RUN_COLUMNS.items()},
-      }
-      for group in groups
-      for summary in group.summaries
-    ]
-  ).round(
+  """Returns the table of runs, a row each; costs are of a client in a round."""
+  rows = [
     {
-      'accuracy': 4,
-      'best accuracy': 4,
-      'macro F1': 4,
-      'balanced accuracy': 4,
-      's per round': 2,
-      's per client': 4,
+      'name': group.name,
+      **{name: summary.get(key) for name, key in _RUN_COLUMNS.items()},
     }
+    for group in groups
+    for summary in group.summaries
+  ]
+  return pd.DataFrame(rows).round(_RUN_DIGITS)
+
+
+def differences(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
+  """Returns the differences to a baseline, paired by seed, a row per group.
+
+  Two runs with the same seed share split, partition and participating clients.
+  So much of the variation between seeds cancels in their difference. Groups
+  with another measure, other data or no common seed are left out.
+
+  Columns: `name`; `ahead`, the mean of group minus baseline over the `n` seeds
+  for which both have a value; `std`, the standard deviation of these
+  differences (n - 1); `low` and `high`, the 95% interval of their mean by
+  Student's t. `std`, `low` and `high` are empty for one seed.
+  """
+  by_name = {group.name: group for group in groups}
+  usage.check_name('against', baseline, by_name)
+  base = by_name[baseline]
+  theirs = pd.Series(base.by_seed(), dtype=float)
+  rows = []
+  for group in groups:
+    differences = (pd.Series(group.by_seed(), dtype=float) - theirs).dropna()
+    if group is base or differences.empty or not _are_comparable(group, base):
+      continue
+    spread = seeds.spread(differences, least_for_interval=2)
+    rows.append({'name': group.name, 'ahead': spread.mean, **vars(spread)})
+  columns = ['name', 'ahead', 'std', 'n', 'low', 'high']
+  return pd.DataFrame(rows, columns=columns).round(4)
+
+
+def _are_comparable(group, base) -> bool:
+  return str(group.reading.measure) == str(base.reading.measure) and (
+    run_groups.same_data(group.summaries[0], base.summaries[0])
+  )
+
+
+def differences_as_text(groups: Sequence[Group], baseline: str) -> str:
+  """Returns the differences for people: a caption, and a table below it."""
+  table = differences(groups, baseline)
+  if table.empty:
+    return f'No other row has data, measure and a seed of {baseline}.'
+  return (
+    f'Minus {baseline}, paired by seed, with the 95% interval of the mean by '
+    f"Student's t:\n\n{as_markdown(table)}"
   )
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-  """Returns the notes on the rows, a paragraph per note.
-
-  Args:
-    groups: From `run_groups`.
-  """
+  """Returns the notes on the rows, a paragraph per note."""
   rows = {}
   for group in groups:
     if group.reading.note:
@@ -161,11 +176,7 @@ def notes(groups: Sequence[Group]) -> list[str]:
 
 
 def as_text(table: pd.DataFrame) -> str:
-  """Returns a table of groups to read, with the data described below it.
-
-  Args:
-    table: From `of_groups`. Its empty columns are left out.
-  """
+  """Returns the table `of_groups` to read, with the data described below it."""
   lines = [as_markdown(table.drop(columns='data'))]
   for data, rows in table.groupby('data', sort=False):
     which = '' if len(rows) == len(table) else f' ({", ".join(rows["name"])})'
@@ -174,11 +185,7 @@ def as_text(table: pd.DataFrame) -> str:
 
 
 def as_markdown(table: pd.DataFrame) -> str:
-  """Returns a table as Markdown, without its empty columns.
-
-  Args:
-    table: Any table.
-  """
+  """Returns a table as Markdown, without its empty columns."""
   shown = table.dropna(axis='columns', how='all')
   cells = shown.astype(object).where(shown.notna(), None)
   return cells.to_markdown(index=False, missingval='')

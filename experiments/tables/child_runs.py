@@ -21,7 +21,7 @@ from experiments.preparing import reading
 from experiments.running import signals
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_NOT_TRIED = 'the others are not tried'
+_NOT_TRIED, _GO_ON = 'the others are not tried', 'the others go on'
 
 # A run must not outlive the process that started it: it would still lock its
 # folder when the same command is started again. Killing it loses nothing.
@@ -52,12 +52,7 @@ class ChildRun:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """How several runs ended.
-
-  Attributes:
-    failed: Names of the runs that failed.
-    signal_number: The signal that ended the sequence, or `None`.
-  """
+  """Names of the runs that failed, and the signal that ended all, if any."""
 
   failed: tuple[str, ...]
   signal_number: int | None
@@ -75,9 +70,6 @@ def is_finished(settings) -> bool:
 
   It is of other data where the files have changed since, or are others of the
   same names. Data are read only where all else agrees.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
 
   Raises:
     UsageError: If the finished run is damaged, or its data cannot be read.
@@ -115,12 +107,8 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
   no other run begins. A second signal ends the current run at once.
 
   Args:
-    runs: The runs, in order.
     are_alike: Whether all are likely to be refused if the first is. Then none
       begins after it.
-
-  Returns:
-    How they ended.
 
   Raises:
     BrokenPipeError: If nobody reads the output any more.
@@ -143,11 +131,7 @@ def run_all(runs: Sequence[ChildRun], *, are_alike: bool = False) -> Outcome:
         and len(tally.waiting) == len(runs)
         and number == 0
       )
-      tally.count(
-        run,
-        exit_code,
-        _NOT_TRIED if ends else 'the others go on',
-      )
+      tally.count(run, exit_code, _NOT_TRIED if ends else _GO_ON)
       if ends:
         break
   return Outcome(tuple(tally.failed), relay.signal_number)
@@ -162,11 +146,6 @@ class Tally:
   """
 
   def __init__(self, runs: Sequence[ChildRun]):
-    """Says how many runs were finished before.
-
-    Args:
-      runs: All runs.
-    """
     finished = {run.name for run in runs if is_finished(run.settings)}
     reading.forget()  # The runs need the memory.
     self.waiting = [run for run in runs if run.name not in finished]
@@ -177,14 +156,8 @@ class Tally:
     if finished:
       print(f'{len(finished)}/{len(runs)} were done before.', flush=True)
 
-  def count(self, run: ChildRun, exit_code: int, others: str) -> None:
-    """Counts a run that has ended, and says whether it has failed.
-
-    Args:
-      run: The run.
-      exit_code: Its exit code.
-      others: What becomes of the others if it has failed.
-    """
+  def count(self, run: ChildRun, exit_code: int, others: str = _GO_ON) -> None:
+    """Counts a run that has ended; if it has failed, says what others do."""
     self._num_ended += 1
     left = len(self.waiting) - self._num_ended
     if exit_code != 0:
@@ -217,10 +190,7 @@ class _Relay(signals.SignalHandler):
     self._process = subprocess.Popen(
       [sys.executable, '-c', _BOUND_RUN, str(os.getpid()), *arguments],
       stdin=subprocess.DEVNULL,
-      env={
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(filter(None, search)),
-      },
+      env={**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, search))},
       # Ctrl-C reaches all processes of a group. A run in the same group would
       # get it twice, from the terminal and from here, and end at once.
       process_group=0,

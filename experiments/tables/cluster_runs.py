@@ -50,15 +50,8 @@ def run_all(
   them at once.
 
   Args:
-    runs: The runs, in order.
     cluster: Where: `--cluster`; `None` for one after another, here.
     cores: Cores of each run on a cluster; by default 2.
-
-  Returns:
-    How they ended.
-
-  Raises:
-    UsageError: If the cluster cannot be used, or there are cores without one.
   """
   if not cluster and cores is not None:
     raise UsageError(
@@ -122,7 +115,7 @@ def _count(tally, run, task, ray) -> None:
     ended = ray_commands.Ended(1, str(error).splitlines()[0])
   if ended.exit_code != 0:
     print(ended.output, file=sys.stderr, flush=True)
-  tally.count(run, ended.exit_code, 'the others go on')
+  tally.count(run, ended.exit_code)
 
 
 class _Progress:

@@ -28,17 +28,7 @@ _OF_THE_RUN = ('recipe', 'recipe_scale', *_RATES)
 
 
 def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
-  """Returns the two runs of a command line with `--with_lower_bound`.
-
-  Args:
-    given: The flags by name.
-
-  Returns:
-    The run itself, which may be refused, and the bound.
-
-  Raises:
-    UsageError: If the flags cannot be run.
-  """
+  """Returns the run of such a command line, and that of its bound."""
   recipes.make(given)  # Refuses the flag where there is no such bound.
   flags = {name: value for name, value in given.items() if name != FLAG}
   settings = recipes.make(flags)
@@ -53,14 +43,7 @@ def plan(given: Mapping[str, object]) -> list[child_runs.ChildRun]:
 def plan_seeds(
   runs: Sequence[child_runs.ChildRun],
 ) -> list[child_runs.ChildRun]:
-  """Returns the runs of several command lines, each with its bound.
-
-  Args:
-    runs: Of command lines with `--with_lower_bound`.
-
-  Raises:
-    UsageError: If the flags cannot be run.
-  """
+  """Returns the runs of command lines with `--with_lower_bound`, and bounds."""
   planned = []
   for each in runs:
     own, bound = plan(each.given)
@@ -72,12 +55,7 @@ def plan_seeds(
 
 
 def _settings_of_bound(settings, flags):
-  """Returns the settings of the server alone.
-
-  Args:
-    settings: Of the run.
-    flags: Those that the user gave for it.
-  """
+  """Returns the settings of the server alone, for those of the run."""
   values = {k: v for k, v in settings.used.items() if k not in _OF_THE_RUN}
   values |= {
     'process': _BOUND,
@@ -92,17 +70,7 @@ def _settings_of_bound(settings, flags):
 
 
 def run(given: Mapping[str, object]) -> int:
-  """Runs a command line with `--with_lower_bound` (`plan`).
-
-  Args:
-    given: The flags by name.
-
-  Returns:
-    The exit code: 0, 1 if a run failed, or 128 plus the number of a signal.
-
-  Raises:
-    UsageError: If the flags cannot be run; nothing was started.
-  """
+  """Runs a command line with `--with_lower_bound`; returns the exit code."""
   runs = plan(given)
   outcome = child_runs.run_all(runs, are_alike=True)
   if outcome.failed:
@@ -113,12 +81,7 @@ def run(given: Mapping[str, object]) -> int:
 
 
 def compare(settings, bound) -> str:
-  """Returns what the clients' unlabelled examples gave, in a sentence.
-
-  Args:
-    settings: Settings of the finished run.
-    bound: Those of the finished run of the server alone.
-  """
+  """Returns a sentence on what a run gave beyond its bound, both finished."""
   own, alone, what = _figures(settings, bound)
   return (
     f'Unlabelled clients gave {own - alone:+.4f}: {own:.4f} with '
@@ -130,11 +93,9 @@ def compare(settings, bound) -> str:
 
 
 def gains(runs: Sequence[child_runs.ChildRun]) -> list[float]:
-  """Returns what the unlabelled examples gave in each of several runs.
+  """Returns what unlabelled examples gave in each run of `plan_seeds`.
 
-  Args:
-    runs: Of command lines with `--with_lower_bound`; those that are not
-      finished, or whose bound is not, are left out.
+  Those that are not finished, or whose bound is not, are left out.
   """
   found = []
   for run in runs:

@@ -26,6 +26,7 @@ number 0.
 import csv
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -73,14 +74,7 @@ class Measure:
     return self.kind in _COSTS
 
   def published(self, text: str) -> float:
-    """Returns a published figure.
-
-    Args:
-      text: The figure as a table of recipes has it.
-
-    Raises:
-      ValueError: If it is no such figure.
-    """
+    """Returns the figure that a cell of a table has; a `ValueError` if none."""
     if self.counts_rounds:
       if not re.fullmatch('[0-9]+', text):
         raise ValueError(f'{text!r} must be a whole number of rounds, or empty')
@@ -88,13 +82,12 @@ class Measure:
     kind, most = 'an accuracy in [0, 1]', 1.0
     if self.is_cost:
       kind, most = 'a number that is at least 0', sys.float_info.max
-    error = ValueError(f'{text!r} must be {kind}, or empty')
     try:
       value = float(text)
     except ValueError:
-      raise error from None
+      value = math.nan
     if not 0 <= value <= most:
-      raise error
+      raise ValueError(f'{text!r} must be {kind}, or empty')
     return value
 
   def of_run(
@@ -106,9 +99,6 @@ class Measure:
     """Returns its value for a run.
 
     Args:
-      run_dir: The run's folder, with metrics.csv, in which the first round is
-        number 1, and, for costs, summary.json.
-      pretraining_rounds: Rounds of pre-training at the beginning.
       scale: The share of the rounds that a shortened run has. `@R` counts the
         rounds of the whole run; the corresponding round is read.
 
@@ -147,14 +137,7 @@ ACCURACY = Measure('accuracy')
 
 
 def parse(text: str) -> Measure:
-  """Returns the measure that a text names.
-
-  Args:
-    text: One of the forms above; an empty text stands for `accuracy`.
-
-  Raises:
-    ValueError: If it is none of these forms.
-  """
+  """Returns the measure that a text names; an empty one means `accuracy`."""
   if text in ('', *_PLAIN):
     return Measure(text or 'accuracy')
   kind, _, argument = text.partition('@')

@@ -31,9 +31,11 @@ Common flags are not for it.
 of a user's own CSV file.
 """
 
+import collections
 import csv
 import dataclasses
 import functools
+import math
 import pathlib
 import re
 import shlex
@@ -45,7 +47,7 @@ from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 from experiments.preparing import label_places
-from experiments.tables import measures, shortening
+from experiments.tables import measures
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'recipes'
 _COLUMNS = ('row', 'flags', 'published', 'source', 'seeds', 'note')
@@ -55,8 +57,6 @@ _COMMON = 'common'
 _LONGEST_CELL = 10_000
 _FLAG = re.compile(r'--(\w+)=(.*)', re.DOTALL)
 _ROW_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9_.-]*')
-# The flags that a row must not have: whoever runs it chooses them.
-_OF_THE_USER = settings_lib.APART
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,16 +96,7 @@ class Recipe:
     return self.same_as or self.name
 
   def flags(self, scale: float = 1.0) -> dict[str, object]:
-    """Returns the row's flags by name, shortened by `scale`.
-
-    A shortened run is a picture of the whole one (`shortening.shorten`).
-
-    Args:
-      scale: Share of the rounds, in (0, 1].
-
-    Raises:
-      UsageError: If the flags cannot be read or the scale is out of range.
-    """
+    """Returns the row's flags by name, with a share of the rounds."""
     if not 0 < scale <= 1:
       raise UsageError(
         f'--recipe_scale={scale} must be above 0 and at most 1: it is the '
@@ -117,15 +108,49 @@ class Recipe:
       raise UsageError(f'The recipe {self.name} cannot be read: {error}') from (
         error
       )
-    wrong = sorted(_OF_THE_USER & given.keys())
-    if wrong or 'total_rounds' not in given:
+    # Whoever runs the row chooses those apart.
+    if settings_lib.APART & given.keys() or 'total_rounds' not in given:
       raise UsageError(
         f'The recipe {self.name} must give --total_rounds and none of '
-        f'{", ".join(sorted(_OF_THE_USER))}.'
+        f'{", ".join(sorted(settings_lib.APART))}.'
       )
-    if scale < 1:
-      given.update(shortening.shorten(given, scale))
-    return given
+    return given | shorten(given, scale) if scale < 1 else given
+
+
+def shorten(given: Mapping[str, object], scale: float) -> dict[str, object]:
+  """Returns the flags of a run that change when it is shortened.
+
+  A shortened run is a picture of the whole one: all settings that count rounds
+  shrink together, each as its record says (`Setting.rounds`), and so does the
+  schedule of the learning rate. It is evaluated ten times or more, or after
+  each round.
+  """
+  offers = parts_of_run.offers_of_user(given)
+  settings = parts_of_run.all_settings(offers)
+  counting: dict[str | None, list[str]] = collections.defaultdict(list)
+  for name in given:
+    counting[settings[name].rounds].append(name)
+  rounds = max(1, round(given['total_rounds'] * scale))
+  shorter = {}
+  for name in counting['phase']:
+    least = 1 if given[name] else 0
+    shorter[name] = max(least, round(given[name] * scale))
+    rounds = max(rounds, shorter[name] + 1)
+  for name in counting['head']:
+    shorter[name] = min(round(given[name] * scale), rounds - 1)
+  for name in counting['share']:
+    shorter[name] = math.ceil(given[name] * scale)
+  shorter['total_rounds'] = rounds
+  if 'schedule' in given:
+    schedule = parts_of_run.find_schedule(given['schedule'])
+    shorter |= schedule.shorten(given, scale)
+  if 'rounds_per_evaluation' in given:
+    interval = max(1, min(given['rounds_per_evaluation'], rounds // 10))
+    shorter['rounds_per_evaluation'] = interval
+    if 'evaluation_offset' in given:
+      # The same rounds as with the whole offset, and below the interval.
+      shorter['evaluation_offset'] = given['evaluation_offset'] % interval
+  return shorter
 
 
 def tables() -> list[str]:
@@ -134,16 +159,10 @@ def tables() -> list[str]:
 
 
 def load(table: str) -> dict[str, Recipe]:
-  """Reads a table.
+  """Reads the rows of a table by name, in their order.
 
   Args:
     table: One of `tables()`, or the path of a file that ends in .csv.
-
-  Returns:
-    Its rows by name, in the order of the file.
-
-  Raises:
-    UsageError: If there is no such table or it cannot be read.
   """
   read = functools.cache(_read)  # Many rows may name one other table.
   return {
@@ -315,11 +334,7 @@ def _resolved(recipe, read) -> Recipe:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-  """Returns the seeds in a text such as 0,1,2.
-
-  Raises:
-    UsageError: If it is no list of different numbers that are at least 0.
-  """
+  """Returns the seeds in a text such as 0,1,2, which are different."""
   parts = text.split(',')
   if not all(re.fullmatch('[0-9]+', part) for part in parts) or len(
     set(map(int, parts))
@@ -331,11 +346,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def find(name: str) -> Recipe:
-  """Returns the recipe TABLE:ROW.
-
-  Raises:
-    UsageError: If there is none; the nearest match is named.
-  """
+  """Returns the recipe TABLE:ROW; a `UsageError` names the nearest match."""
   table, colon, row = name.rpartition(':')
   if not colon:
     raise UsageError(
@@ -350,17 +361,11 @@ def find(name: str) -> Recipe:
 
 
 def make(given: dict[str, object]):
-  """Resolves and checks the flags of a run, with those of its recipe.
+  """Returns the settings (`settings.make`) of a run, maybe by a recipe.
 
   Args:
     given: The flags that were given, by name. They replace those of the recipe;
       flags of the recipe that then have no effect are left out.
-
-  Returns:
-    What `settings.make` returns.
-
-  Raises:
-    UsageError: If the flags cannot be run.
   """
   if 'recipe' not in given:
     if 'recipe_scale' in given:
@@ -370,13 +375,12 @@ def make(given: dict[str, object]):
       )
     return _make(given)
   recipe = find(given['recipe'])
-  base = recipe.flags(given.get('recipe_scale', 1.0))
+  scale = given.get('recipe_scale', 1.0)
+  base = recipe.flags(scale)
   offers = parts_of_run.offers_of_user({**base, **given})
   for name in defaults.displaced(given, parts_of_run.all_settings(offers)):
     base.pop(name, None)
-  base['run_dir'] = default_run_dir(
-    recipe, given.get('recipe_scale', 1.0), given.get('seed', 0)
-  )
+  base['run_dir'] = default_run_dir(recipe, scale, given.get('seed', 0))
   # Beside other flags, some of the recipe's may have no effect any more.
   overrides = given.keys() - settings_lib.APART
   optional = base.keys() - given.keys() if overrides else ()
@@ -419,15 +423,10 @@ def default_run_dir(
 
 
 def changes(settings) -> dict[str, tuple[object, object]]:
-  """Returns the settings in which a run differs from its recipe.
+  """Returns where a run differs: its recipe's value and its own, by name.
 
-  Args:
-    settings: From `make`.
-
-  Returns:
-    (Recipe's value, this run's value) by name, `None` where there is none. The
-    seed and what `settings.FREE` names, but for the number of rounds, are no
-    part of a recipe.
+  The seed and what `settings.FREE` names, but for the number of rounds, are no
+  part of a recipe.
   """
   if settings.recipe is None:
     return {}
@@ -456,13 +455,9 @@ def facts(settings) -> dict[str, object]:
   if settings.recipe is None:
     return {}
   recipe = find(find(settings.recipe).run_name)
-  measured = (
-    {}
-    if recipe.measure == measures.ACCURACY
-    else {'measure': str(recipe.measure)}
-  )
+  has_measure = recipe.measure != measures.ACCURACY
   return {
-    **measured,
+    **({'measure': str(recipe.measure)} if has_measure else {}),
     'recipe': recipe.name,
     'published': recipe.published,
     'published_in': recipe.source,

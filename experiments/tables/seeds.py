@@ -49,34 +49,20 @@ class Spread:
     )
 
 
-def spread(values: Sequence[float]) -> Spread:
-  """Returns mean, standard deviation and interval.
-
-  Args:
-    values: One figure per seed.
-
-  Raises:
-    ValueError: If there is none, or one is not finite.
-  """
+def spread(
+  values: Sequence[float], least_for_interval: int = _MIN_FOR_INTERVAL
+) -> Spread:
+  """Returns mean, standard deviation and interval of one figure per seed."""
   values = np.asarray(values, np.float64)
   if not values.size or not np.isfinite(values).all():
     raise ValueError(f'values={values} must be finite numbers, one at least.')
   mean = float(values.mean())
   std = float(values.std(ddof=1)) if values.size > 1 else None
-  if values.size < _MIN_FOR_INTERVAL:
+  if values.size < least_for_interval:
     return Spread(values.size, mean, std)
-  half = half_interval(values)
-  return Spread(values.size, mean, std, mean - half, mean + half)
-
-
-def half_interval(values: np.ndarray) -> float:
-  """Returns half the width of the 95% interval of a mean, by Student's t.
-
-  Args:
-    values: `float [n]`, n > 1.
-  """
   reach = stats.t.ppf((1 + _CONFIDENCE) / 2, values.size - 1)
-  return float(reach * stats.sem(values))
+  half = float(reach * stats.sem(values))
+  return Spread(values.size, mean, std, mean - half, mean + half)
 
 
 def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
@@ -84,12 +70,6 @@ def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
 
   Seed n has the folder <run_dir>_seed<n>; without `--run_dir`, the one that
   `--seed=n` has.
-
-  Args:
-    given: The flags by name, `seeds` among them.
-
-  Raises:
-    UsageError: If the flags cannot be run.
   """
   if 'seed' in given:
     raise UsageError(
@@ -109,17 +89,7 @@ def plan(given: dict[str, object]) -> list[child_runs.ChildRun]:
 
 
 def run(given: dict[str, object]) -> int:
-  """Runs a command line with `--seeds`, a seed after the other (`plan`).
-
-  Args:
-    given: The flags by name, `seeds` among them.
-
-  Returns:
-    The exit code: 0, 1 if a seed failed, or 128 plus the number of a signal.
-
-  Raises:
-    UsageError: If the flags cannot be run; nothing was started.
-  """
+  """Runs a command line with `--seeds`, and returns the exit code."""
   runs = plan(given)
   has_bounds = given.get(lower_bound.FLAG)
   outcome = child_runs.run_all(

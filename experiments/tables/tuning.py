@@ -37,7 +37,6 @@ def parse_values(
   """Returns the values of a flag by their texts.
 
   Args:
-    flag: Its name.
     values: Different values, as texts.
     recipe: The row that gets the flag. It may be of a user's own process, data
       set or partition, which have flags of their own.
@@ -76,7 +75,6 @@ def choose(
   """Chooses the value with the highest validation accuracy for each row.
 
   Args:
-    flag: Name of the flag.
     runs: Runs by row and value; those that are not finished have no accuracy.
 
   Returns:
@@ -111,15 +109,7 @@ def choose(
 
 
 def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
-  """Adds a table to that of a file.
-
-  Args:
-    path: A CSV file that `experiments.tune` wrote; there may be none.
-    table: As `choose` returns it.
-
-  Returns:
-    The rows of the file that `table` does not have, then those of `table`.
-  """
+  """Returns the rows of a file that a table lacks, then those of the table."""
   if not pathlib.Path(path).exists():
     return table
   before = pd.read_csv(path, dtype={'chosen': str})
@@ -129,11 +119,7 @@ def add_to(path: str | os.PathLike, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def tried(table: pd.DataFrame) -> dict[tuple[str, ...], list[str]]:
-  """Returns the rows by the values that have an accuracy.
-
-  Args:
-    table: As `choose` returns it.
-  """
+  """Returns the rows of a table by the values that have an accuracy."""
   values = [column for column in table.columns if column not in _FIXED]
   rows = {}
   for cells in table.to_dict('records'):
@@ -147,17 +133,11 @@ def read(
   path: str | os.PathLike,
   known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),
 ) -> dict[str, dict[str, object]]:
-  """Reads what was chosen.
+  """Returns the chosen flag with its value by row, from a file of this kind.
 
   Args:
     path: The CSV file that `experiments.tune` wrote.
     known: The table's rows by name; see `parse_values`.
-
-  Returns:
-    By row, the flag with its value.
-
-  Raises:
-    UsageError: If it is no such file.
   """
   try:
     with pathlib.Path(path).expanduser().open(newline='') as file:
@@ -185,16 +165,7 @@ def of_rows(
   rows: Sequence[str],
   known: Mapping[str, recipes.Recipe] = types.MappingProxyType({}),
 ) -> dict[str, dict[str, object]]:
-  """Reads what was chosen for each of some rows.
-
-  Args:
-    path: As in `read`.
-    rows: Names of rows.
-    known: As in `read`.
-
-  Raises:
-    UsageError: If it is no such file, or nothing was chosen for a row.
-  """
+  """Reads what was chosen for each of some rows; see `read`."""
   chosen = read(path, known)
   missing = [row for row in rows if row not in chosen]
   if missing:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from experiments import export, run
 from experiments.config import flags, parts_of_run, settings
 from experiments.config.usage import UsageError
-from experiments.tables import shortening
+from experiments.tables import recipes
 
 _SMALL = (
   *('--process=fedavg', '--clients_per_round=3', '--local_epochs=1'),
@@ -260,7 +260,7 @@ def test_rounds_of_an_own_setting_are_shortened_and_shown():
     'total_rounds': 20,
     'calm_rounds': 5,
   }
-  shorter = shortening.shorten(given, 0.5)
+  shorter = recipes.shorten(given, 0.5)
   assert shorter == {'total_rounds': 10, 'calm_rounds': 3}
   assert parts_of_run.phases_of(settings.make(given).used) == [('calm', 5)]
 

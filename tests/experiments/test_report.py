@@ -11,8 +11,9 @@ from PIL import Image
 from experiments import report
 from experiments.config import flags
 from experiments.reporting import (
-  mean_curves,
-  paired_differences,
+  pictures as pictures_lib,
+)
+from experiments.reporting import (
   run_groups,
   summary_tables,
 )
@@ -205,7 +206,7 @@ def test_other_data_are_not_compared(version, flags, compared, tmp_path):
     facts = {'dataset': 'text', 'flags': {'process': name, **more}}
     runs.append(_write_run(folder, name, [0.5], **facts))
   groups = run_groups.read_groups(runs)
-  table = paired_differences.of_groups(groups, 'fedprox')
+  table = summary_tables.differences(groups, 'fedprox')
   assert list(table['name']) == ['fedavg'] * compared
 
 
@@ -223,7 +224,8 @@ def test_unfinished_run(tmp_path):
 
 def lines_drawn(pictures, groups, path, curves=None):
   """Returns {axis label: [(name, x, y, band)]} of the picture."""
-  mean_curves.plot(mean_curves.read(groups, curves), path)
+  read = pictures_lib.read(groups, curves)
+  pictures_lib.of_curves(read).savefig(path)
   drawn = {}
   for axes in pictures.pop().axes:
     bands = [band.get_paths()[0].vertices for band in axes.collections]
@@ -255,7 +257,7 @@ def test_curves_are_means_in_the_band_of_the_seeds(tmp_path, pictures):
   assert (x, y) == ([2], [0.5])
   with Image.open(tmp_path / 'x.png') as picture:
     picture.verify()
-  table = mean_curves.read([group]).astype({'seed': int, 'round': int})
+  table = pictures_lib.read([group]).astype({'seed': int, 'round': int})
   assert table.fillna(-1).to_numpy().tolist() == [
     ['fedavg', 0, 1, 0.2, -1, 1],
     ['fedavg', 0, 2, 0.6, 0.5, 3],

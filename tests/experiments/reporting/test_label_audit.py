@@ -54,8 +54,7 @@ def write_run(folder, process, *, partition=None, split=None, **flags):
 
 
 def lines_of(group):
-  audit = label_audit.of_group(group)
-  return {line.what: line.which for line in audit.training + audit.choices}
+  return label_audit.of_group(group).lines
 
 
 @pytest.mark.parametrize(

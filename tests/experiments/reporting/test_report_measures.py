@@ -131,7 +131,7 @@ def test_a_row_with_fewer_seeds_than_its_run(runs):
     pair for pair in runs if (pair[0].row, pair[1].name) != ('half', 'a_seed1')
   ]
   half, most, *_ = groups = run_groups.of_recipes(only)
-  assert half.values() == [2, 0] and len(most.values()) == 3
+  assert half.by_seed() == {0: 2, 2: 0} and len(most.by_seed()) == 3
   (run, _) = run_groups.by_run(groups)
   assert [summary['seed'] for summary in run.summaries] == [0, 1, 2]
 
@@ -156,9 +156,9 @@ def test_rounds_count_from_the_end_of_pretraining(tables):
   rows = recipes.load(str(tables / 'readings.csv'))
   names = ('half', 'first')
   groups = run_groups.of_recipes([(rows[name], folder) for name in names])
-  assert [group.values() for group in groups] == [[1], [0.4]]
+  assert [group.by_seed() for group in groups] == [{0: 1}, {0: 0.4}]
   (group,) = run_groups.read_groups([folder])
-  assert group.values() == [0.6]
+  assert group.by_seed() == {0: 0.6}
 
 
 def test_the_same_run_twice_in_a_row(runs):

@@ -1,15 +1,16 @@
-"""The picture of gradient diversity shows all variants of the runs, named."""
+"""The pictures of gradient diversity and of published figures."""
 
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import run_folders
 from PIL import Image
 
 from experiments import report
 from experiments.config.usage import UsageError
-from experiments.reporting import diversity_panels, run_groups
+from experiments.reporting import pictures, run_groups
 
 ROUNDS = [5, 10]
 # As `tff_ssl.metrics` names them, and the title of each.
@@ -45,7 +46,7 @@ def write_run(folder, process, first, *, seed=0, without=(), **flags):
 
 def draw(*folders):
   groups = run_groups.read_groups(folders)
-  return diversity_panels.draw(run_groups.by_run(groups))
+  return pictures.of_diversity(run_groups.by_run(groups))
 
 
 def lines_of(axes):
@@ -148,3 +149,55 @@ def test_command_line(two, tmp_path, capsys, error_of):
   capsys.readouterr()
   wrong = f'--diversity={tmp_path / "x.pdf"}'
   assert f'{wrong} must end with .png' in error_of(report.main, *runs, wrong)
+
+
+TABLE = pd.DataFrame(
+  {
+    'name': ['a', 'b', 'c'],
+    'measure': ['accuracy', 'rounds_to_half', 'accuracy'],
+    'published': [0.8, 30, None],
+    'mean': [0.7, 20.0, 0.75],
+    'low': [0.65, None, None],
+    'high': [0.72, None, None],
+    'scale': [1.0, 0.25, None],
+    'changed': [None, 'seed', None],
+  }
+)
+
+
+def points(axes):
+  """Returns what is drawn in a panel: ours, the published, and intervals."""
+  bars, published = axes.containers[0], axes.lines[-1]
+  segments = bars.lines[2][0].get_segments()
+  return (
+    list(bars.lines[0].get_xdata()),
+    list(published.get_xdata()),
+    [tuple(segment[:, 0]) for segment in segments],
+  )
+
+
+def test_a_panel_for_each_measure():
+  picture = pictures.of_published(TABLE)
+  accuracy, rounds = picture.axes
+  ours, published, intervals = points(accuracy)
+  assert ours == [0.7, 0.75]
+  np.testing.assert_array_equal(published, [0.8, np.nan])
+  np.testing.assert_allclose(intervals, [(0.65, 0.72), (0.75, 0.75)])
+  assert points(rounds)[:2] == ([20.0], [30.0])
+  names = {
+    axes.get_xlabel(): [label.get_text() for label in axes.get_yticklabels()]
+    for axes in picture.axes
+  }
+  assert names == {
+    'accuracy': ['a', 'c'],
+    'rounds_to_half': ['b (0.25 of the rounds, changed)'],
+  }
+
+
+def test_rows_without_a_measure_are_accuracies(tmp_path):
+  table = TABLE.drop(columns='measure')
+  # Where no row has a value, such as rounds that were never reached.
+  table['mean'] = None
+  picture = pictures.of_published(table)
+  assert len(picture.axes) == 1
+  picture.savefig(tmp_path / 'x.png')

@@ -9,7 +9,7 @@ from scipy import stats
 
 from experiments import report
 from experiments.config import flags
-from experiments.reporting import paired_differences, run_groups
+from experiments.reporting import run_groups, summary_tables
 
 OURS = {0: 0.71, 1: 0.78, 2: 0.74}
 THEIRS = {0: 0.70, 1: 0.72, 2: 0.73, 3: 0.10}
@@ -38,7 +38,7 @@ def runs(tmp_path):
 
 def test_differences_of_common_seeds_are_those_of_the_paired_test(runs):
   groups = run_groups.read_groups(runs)
-  table = paired_differences.of_groups(groups, 'fedavg').set_index('name')
+  table = summary_tables.differences(groups, 'fedavg').set_index('name')
   # SemiFL has no seed of FedAvg's, FSL other data.
   assert list(table.index) == ['fedlabel', 'fedprox']
   common = [THEIRS[seed] for seed in OURS]
@@ -59,13 +59,13 @@ def test_differences_of_common_seeds_are_those_of_the_paired_test(runs):
 def test_equal_runs_have_an_interval_of_no_width(tmp_path):
   runs = _write_all(tmp_path, 'a', OURS) + _write_all(tmp_path, 'b', OURS)
   groups = run_groups.read_groups(runs)
-  (row,) = paired_differences.of_groups(groups, 'b').to_dict('records')
+  (row,) = summary_tables.differences(groups, 'b').to_dict('records')
   assert (row['ahead'], row['low'], row['high']) == (0, 0, 0)
 
 
 def test_nothing_to_compare(runs):
   groups = run_groups.read_groups(runs)
-  text = paired_differences.as_text(groups, 'semifl')
+  text = summary_tables.differences_as_text(groups, 'semifl')
   assert text == 'No other row has data, measure and a seed of semifl.'
 
 

@@ -1,0 +1,311 @@
+"""The pictures of a report: curves, gradient diversity, published figures.
+
+A line is the mean over the seeds of a group, in the band of all seeds.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from cycler import cycler
+from matplotlib import colormaps, figure, ticker
+
+from experiments.config.usage import UsageError
+from experiments.reporting.run_groups import Group
+
+# Inches of a panel's width, letters of small print that fit into it, and how
+# many of them the key before a name takes.
+_WIDTH = 7
+_LETTERS = 90
+_KEY_LETTERS = 7
+# Columns of metrics.csv drawn where a run has them -> their names on the axis.
+_NAMES = {
+  'accuracy': 'test accuracy',
+  'mask_rate': 'mask rate',
+  'pseudo_label_accuracy': 'accuracy of pseudo-labels',
+  'test_proxy_loss': 'test loss of the proxy task',
+}
+_DIVERSITY = 'diversity'
+_MAX_IN_ONE_COLUMN = 3
+# Where there are more groups than colours, they repeat with another line style.
+_STYLES = cycler(linestyle=['-', '--', ':', '-.']) * cycler(
+  color=colormaps['tab10'].colors
+)
+
+_DIVERSITY_INCHES = (12.8, 10)
+# Line styles differ, too, so that a line shows below another. With a marker, a
+# single round shows.
+_DIVERSITY_STYLES = (
+  cycler(color=colormaps['tab10'].colors[:6])
+  + cycler(
+    linestyle=['-', '--', '-.', ':', (0, (6, 1)), (0, (3, 1, 1, 1, 1, 1))]
+  )
+) * cycler(marker=['.'])
+_NUM_CLIENTS = f'{_DIVERSITY}/num_clients'
+_LAST_COLUMN = {
+  'accuracy': 'test accuracy',
+  _NUM_CLIENTS: 'n, clients measured',
+  f'{_DIVERSITY}/gradient_paper_code': (
+    "gradient, authors' code:\nn times Eq. 1"
+  ),
+  f'{_DIVERSITY}/update_paper_code': "update, authors' code:\nn times Eq. 1",
+}
+
+
+def read(
+  groups: Sequence[Group], curves: Sequence[str] | None = None
+) -> pd.DataFrame:
+  """Reads the curves of runs: `run`, `seed`, `round` and a column for each.
+
+  Args:
+    groups: From `run_groups.by_run`.
+    curves: Columns of metrics.csv; by default test accuracy, mask rate,
+      accuracy of pseudo-labels, the proxy task's test loss and gradient
+      diversity, where runs have them.
+  """
+  together = read_all(groups)
+  present = list(together.columns)
+  if curves is None:
+    curves = [column for column in _NAMES if column in present] + [
+      column for column in present if column.startswith(_DIVERSITY)
+    ]
+  for column in curves:
+    if column not in present:
+      raise UsageError(
+        f'--curves={column} is in no metrics.csv of these runs; there are '
+        f'{", ".join(present)}.'
+      )
+  chosen = together[['run', 'seed', 'round', *curves]]
+  return chosen.dropna(subset=curves, how='all')
+
+
+def read_all(groups: Sequence[Group]) -> pd.DataFrame:
+  """Reads all columns of metrics.csv that some run has a value in."""
+  return pd.concat(
+    [
+      pd.read_csv(folder / 'metrics.csv')
+      .dropna(axis='columns', how='all')
+      .assign(run=group.name, seed=summary['seed'])
+      for group in groups
+      for folder, summary, _ in group.runs()
+    ],
+    ignore_index=True,
+  )
+
+
+def band_of(table: pd.DataFrame, run: str, column: str) -> pd.DataFrame:
+  """Returns `mean`, `low` and `high` of a group over its seeds, by round.
+
+  There is a row where all seeds that have the curve have a value.
+  """
+  of_run = table[table['run'] == run]
+  by_seed = of_run.pivot(index='round', columns='seed', values=column)
+  together = by_seed.dropna(axis='columns', how='all').dropna()
+  names = ['mean', 'low', 'high']
+  if together.empty:
+    return pd.DataFrame(columns=names, dtype=float)
+  return together.agg(['mean', 'min', 'max'], axis='columns').set_axis(
+    names, axis='columns'
+  )
+
+
+def _draw_lines(axes, table, column, names) -> None:
+  """Draws groups by their names in the table, with those in the picture."""
+  for run, name in names.items():
+    drawn = band_of(table, run, column)
+    (line,) = axes.plot(drawn.index, drawn['mean'], label=name)
+    if len(drawn):
+      axes.fill_between(
+        drawn.index,
+        drawn['low'],
+        drawn['high'],
+        color=line.get_color(),
+        alpha=0.2,
+        linewidth=0,
+      )
+  axes.grid(alpha=0.3)
+
+
+def _add_legend(picture: figure.Figure, columns: int) -> None:
+  """Adds the legend of all panels, which have the same lines, below them."""
+  handles, names = picture.axes[0].get_legend_handles_labels()
+  picture.legend(
+    handles,
+    names,
+    loc='outside lower center',
+    ncols=min(len(names), columns),
+    fontsize='small',
+  )
+
+
+def _columns_of_legend(names, inches: float) -> int:
+  # A column of the legend is as wide as its longest name.
+  longest = max(map(len, names))
+  return max(1, int(_LETTERS * inches / _WIDTH) // (longest + _KEY_LETTERS))
+
+
+def of_curves(table: pd.DataFrame) -> figure.Figure:
+  """Draws a panel for each curve of `read` and a line for each group."""
+  columns = list(table.columns.drop(['run', 'seed', 'round']))
+  runs = table['run'].unique()
+  width = 1 if len(columns) <= _MAX_IN_ONE_COLUMN else 2
+  height = -(-len(columns) // width)
+  legend_columns = _columns_of_legend(runs, _WIDTH * width)
+  legend_lines = -(-len(runs) // legend_columns)
+  picture = figure.Figure(
+    figsize=(_WIDTH * width, 3 * height + 0.3 + 0.2 * legend_lines),
+    layout='constrained',
+  )
+  panels = list(picture.subplots(height, width, squeeze=False).flat)
+  for axes, column in zip(panels, columns, strict=False):
+    axes.set_prop_cycle(_STYLES)
+    _draw_lines(axes, table, column, dict(zip(runs, runs, strict=True)))
+    axes.set(xlabel='round', ylabel=_NAMES.get(column, column))
+  for axes in panels[len(columns) :]:
+    axes.remove()
+  _add_legend(picture, legend_columns)
+  return picture
+
+
+def of_diversity(groups: Sequence[Group]) -> figure.Figure:
+  """Draws all variants of gradient diversity beside accuracy and n.
+
+  The rows are those of Zhang et al., Figures D.1 to D.4: gradients and updates,
+  in the l2- and the l1-norm. The last column has the accuracy, the number of
+  clients that were measured, and what the authors' code computes. The name of a
+  line says whose diversity it is.
+  """
+  if len(groups) > len(_DIVERSITY_STYLES):
+    raise UsageError(
+      f'--diversity shows at most {len(_DIVERSITY_STYLES)} rows, but these '
+      f'runs have {len(groups)}: name fewer run folders.'
+    )
+  rows = _diversity_panels()
+  columns = [column for titles in rows for column in titles]
+  # A column may be in no run, such as those with a server that does not train.
+  table = read(groups).reindex(columns=['run', 'seed', 'round', *columns])
+  _check_measured(groups, table)
+  names = {group.name: _with_whose(group) for group in groups}
+  picture = figure.Figure(figsize=_DIVERSITY_INCHES, layout='constrained')
+  all_axes = picture.subplots(len(rows), len(rows[0]), sharex=True)
+  for row, titles in zip(all_axes, rows, strict=True):
+    for axes, (column, title) in zip(row, titles.items(), strict=True):
+      axes.set_prop_cycle(_DIVERSITY_STYLES)
+      axes.set_title(title, fontsize='medium')
+      _draw_lines(axes, table, column, names)
+      if table[column].isna().all():
+        axes.set_yticks([])
+        axes.text(
+          *(0.5, 0.5, 'in none of the runs'),
+          transform=axes.transAxes,
+          ha='center',
+          color='0.45',
+        )
+      elif column == _NUM_CLIENTS:
+        axes.set_ylim(0, 1 + 1.1 * table[column].max())
+        axes.yaxis.set_major_locator(_whole_numbers())
+  for axes in all_axes[-1]:
+    axes.set_xlabel('round')
+    axes.xaxis.set_major_locator(_whole_numbers())
+  _add_legend(picture, _columns_of_legend(names.values(), _DIVERSITY_INCHES[0]))
+  return picture
+
+
+def _diversity_panels() -> list[dict[str, str]]:
+  """Returns the titles by column of metrics.csv, for each row of panels."""
+  rows = []
+  for (kind, norm), last in zip(
+    itertools.product(('gradient', 'update'), ('l2', 'l1')),
+    _LAST_COLUMN.items(),
+    strict=True,
+  ):
+    variants = {
+      f'{_DIVERSITY}/{kind}_{norm}_{power}{server}': (
+        f'{kind}, {norm}, {power}\n{who}'
+      )
+      for server, who in (
+        ('', 'clients'),
+        ('_with_server', 'clients and server'),
+      )
+      for power in ('squared', 'plain')
+    }
+    rows.append(variants | dict([last]))
+  return rows
+
+
+def _whole_numbers() -> ticker.Locator:
+  return ticker.MaxNLocator(4, integer=True, steps=[1, 2, 5, 10])
+
+
+def _check_measured(groups, table) -> None:
+  for group in groups:
+    for folder, summary, _ in group.runs():
+      own = table[
+        (table['run'] == group.name) & (table['seed'] == summary['seed'])
+      ]
+      if own.filter(like=f'{_DIVERSITY}/').isna().all(axis=None):
+        raise UsageError(
+          f'{folder} has no gradient diversity, which --diversity draws: leave '
+          'it out, or train it anew with --gradient_diversity_of=participants '
+          'or --gradient_diversity_clients=N.'
+        )
+
+
+def _with_whose(group) -> str:
+  """Returns the name of a group, with whose diversity was measured."""
+  measured = {
+    'participants'
+    if flags.get('gradient_diversity_of') == 'participants'
+    else f'{flags["gradient_diversity_clients"]} fixed clients'
+    for flags in (summary['flags'] for summary in group.summaries)
+  }
+  return f'{group.name}, {" and ".join(sorted(measured))}'
+
+
+def of_published(table: pd.DataFrame) -> figure.Figure:
+  """Draws each row's mean, with its interval, beside the published figure.
+
+  Args:
+    table: From `summary_tables.of_groups`; a panel for each measure. Labels
+      mark the rows of shortened runs, and those whose flags differ from their
+      recipe.
+  """
+  measures = table.get('measure', pd.Series('accuracy', index=table.index))
+  groups = list(table.groupby(measures, sort=False))
+  picture = figure.Figure(
+    figsize=(7, 1 + 0.9 * len(groups) + 0.22 * len(table)), layout='constrained'
+  )
+  panels = picture.subplots(
+    len(groups),
+    squeeze=False,
+    height_ratios=[2 + len(rows) for _, rows in groups],
+  ).flat
+  for axes, (measure, rows) in zip(panels, groups, strict=True):
+    places = np.arange(len(rows))
+    mean = rows['mean'].astype(float)
+    # Without an interval there is nothing to either side.
+    sides = [
+      (mean - rows[end].astype(float)).abs().fillna(0)
+      for end in ('low', 'high')
+    ]
+    axes.errorbar(mean, places, xerr=np.stack(sides), fmt='o', label='here')
+    published = rows['published'].astype(float)
+    axes.plot(published, places, 'D', markerfacecolor='none', label='published')
+    axes.set_yticks(places, map(_with_notes, rows.to_dict('records')))
+    axes.tick_params(axis='y', labelsize='small')
+    axes.invert_yaxis()
+    axes.set_xlabel(measure)
+    axes.grid(alpha=0.3)
+  handles, names = picture.axes[0].get_legend_handles_labels()
+  picture.legend(handles, names, loc='outside upper center', ncols=2)
+  return picture
+
+
+def _with_notes(row) -> str:
+  notes = []
+  if row['scale'] < 1:
+    notes.append(f'{row["scale"]:g} of the rounds')
+  if isinstance(row.get('changed'), str):
+    notes.append('changed')
+  return f'{row["name"]} ({", ".join(notes)})' if notes else row['name']
