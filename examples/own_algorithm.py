@@ -56,8 +56,13 @@ def build(model, *, data_spec, wiring=tff_ssl.Wiring(), sent_share=0.1, **more):
 
   factory = averaging.weighted_factory(wiring.model_aggregator, 'examples')
   return templates.compose(
-    templates.initial_weights(model, wiring.seed),
-    templates.Clients(local_update, data_spec, training.initial_hparams),
+    templates.build_client_work(
+      local_update,
+      templates.initial_weights(model, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=training.initial_hparams,
+      wiring=wiring,
+    ),
     create_aggregator=factory.create,  # How the clients' results meet.
     build_finalizer=functools.partial(averaging.build_finalizer, model, None),
     wiring=wiring,

@@ -223,7 +223,7 @@ class Wiring:
       `tff.learning.metrics.sum_then_finalize`.
     seed: Root of all randomness, in [0, 2**31).
     ema_decay: Where it is above 0, `get_model_weights` gives a moving average
-      of the model over rounds (`tff_ssl.templates.server.moving_average`), with
+      of the model over rounds (`tff_ssl.templates.moving_average`), with
       that decay per round, in [0, 1). The state holds it; clients see none of
       it.
     min_group_size: The fewest clients whose result is shown to those who see

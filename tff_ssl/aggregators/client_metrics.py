@@ -15,16 +15,17 @@ _LARGEST_SUM = float(2**20)
 def secure_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
   """Sums the metrics of clients securely, within fixed bounds.
 
+  It is for `metrics_aggregator` of a `Wiring`. Each sum of a client is clipped
+  to [-2^20, 2^20] and rounded to steps of 2^-11; how many were clipped is in
+  `secure_sum_measurements`.
+
   Args:
-    metric_finalizers: As `tff.learning.metrics.secure_sum_then_finalize` takes
-      them, by name of the metric.
+    metric_finalizers: By name of the metric, as
+      `tff.learning.metrics.secure_sum_then_finalize` takes them.
     metrics_type: Not needed.
 
   Returns:
-    A polymorphic computation from a client's metrics to finalized ones, as
-    `metrics_aggregator` of a `Wiring` has to return. Each sum of a client is
-    clipped to [-2^20, 2^20] and rounded to steps of 2^-11; how many were
-    clipped is in `secure_sum_measurements`.
+    A polymorphic computation from a client's metrics to finalized ones.
   """
   del metrics_type
   return tff.learning.metrics.secure_sum_then_finalize(
@@ -40,9 +41,7 @@ def no_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
 
   The counts of clients that took part, were empty, not finite or invalid do.
 
-  Args:
-    metric_finalizers: Not needed.
-    metrics_type: Not needed.
+  It is for `metrics_aggregator` of a `Wiring`; neither argument is needed.
 
   Returns:
     A polymorphic computation from a client's metrics to an empty structure.

@@ -17,16 +17,13 @@ What may stand inside:
     With `EncodedSumFactory.quantize_above_threshold` and b bits, a client moves
     each number of a tensor's sum by at most its weight times the range of its
     own tensor (from the least number to the largest, 0 included) / (2^b - 1).
-    The mean of a group is the sum divided by the group's weight.
   * Secure sums. They hide each client's value, not the sums of each group. The
     weights are summed securely, too. The bounds of
     `tff.aggregators.SecureSumFactory` clip: as `value_sum_factory` they must
     exceed weight times value, as `weight_sum_factory` the weight.
-
   * Medians and their kin (`tff_ssl.MedianFactory`), as `mean_factory`. They are
     taken over the members of each group alone; the weight of a group is the
     number of its members that count. The server sees every client's value.
-
   * Differential privacy, as `mean_factory=PrivateMeanFactory(...)`, or one of
     TFF's factories with `clients_per_round`, C. A client's own value is clipped
     before it is scattered, noise is added to all S rows, and each row is
@@ -35,10 +32,6 @@ What may stand inside:
     else of the groups is published. All clients weigh the same, and groups are
     as good as equal: the mean of a group with fewer members than C / S is too
     small.
-
-Without `clients_per_round`, differential privacy is refused. TFF's factories
-divide by a constant number of clients, where a group would need the number of
-its own, which is not public.
 
 Source: the grouping-based model averaging of Zhang et al., Improving
 Semi-supervised Federated Learning by Reducing the Gradient Diversity of Models
@@ -55,16 +48,15 @@ the groups are among the measurements.
 import collections
 import numbers
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import checks
+from tff_ssl import checks, stacks
 from tff_ssl.aggregators import (
   inspection,
   private_mean,
   robust_means,
-  value_types,
+  wrapping,
 )
 
 # TFF's factories of sums, which are no means.
@@ -73,6 +65,8 @@ _SUMS = (
   tff.aggregators.SecureSumFactory,
   tff.aggregators.EncodedSumFactory,
 )
+_UNWEIGHTED = tff.aggregators.UnweightedAggregationFactory
+_WEIGHTED = tff.aggregators.WeightedAggregationFactory
 # The bound of weights that are summed securely, as in
 # `tff.learning.secure_aggregator`: integers below it are exact.
 _LARGEST_WEIGHT = float(2**20 - 1)
@@ -142,66 +136,23 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         tell what noise hides.
       TypeError: If an inner factory is not a factory of its kind.
     """
-    is_integer = isinstance(num_groups, numbers.Integral)
-    if not is_integer or isinstance(num_groups, bool) or num_groups < 1:
-      raise ValueError(
-        f'num_groups must be an integer >= 1, but is {num_groups!r}.'
-      )
+    if num_groups is None:
+      raise ValueError('num_groups must be an integer >= 1, but is None.')
+    checks.integers_at_least(1, num_groups=num_groups)
     if value_sum_factory is not None and mean_factory is not None:
       raise ValueError(
         'Give value_sum_factory or mean_factory, not both: each of them '
         'aggregates the values.'
       )
-    unweighted = tff.aggregators.UnweightedAggregationFactory
-    weighted = tff.aggregators.WeightedAggregationFactory
-    for name, factory in (
-      ('value_sum_factory', value_sum_factory),
-      ('weight_sum_factory', weight_sum_factory),
-    ):
-      if factory is not None and not isinstance(factory, unweighted):
-        raise TypeError(
-          f'{name} must be a tff.aggregators.UnweightedAggregationFactory, but '
-          f'is {type(factory).__name__}: give a weighted mean as mean_factory.'
-        )
-    if mean_factory is not None and not isinstance(
-      mean_factory, (weighted, unweighted)
-    ):
-      raise TypeError(
-        'mean_factory must be an aggregation factory of tff.aggregators, but '
-        f'is {type(mean_factory).__name__}.'
-      )
-    if isinstance(mean_factory, _SUMS):
-      raise TypeError(
-        f'mean_factory is a {type(mean_factory).__name__}, which gives no '
-        'mean: give it as value_sum_factory.'
-      )
-    default = tff.aggregators.SumFactory()
-    if isinstance(
-      mean_factory, type(tff.aggregators.as_weighted_aggregator(default))
-    ):
-      raise TypeError(
-        'mean_factory ignores the weights (as_weighted_aggregator made it), '
-        'and its result would be taken for a weighted mean: give the '
-        'unweighted factory itself.'
-      )
+    _check_sums(
+      value_sum_factory=value_sum_factory, weight_sum_factory=weight_sum_factory
+    )
+    if mean_factory is not None:
+      _check_mean(mean_factory)
     if isinstance(mean_factory, private_mean.PrivateMeanFactory):
       clients_per_round = mean_factory.clients_per_round
-    if weight_sum_factory is not None and isinstance(
-      mean_factory, robust_means.CollectingFactory
-    ):
-      raise ValueError(
-        'weight_sum_factory has nothing to sum beside a '
-        f'{type(mean_factory).__name__}, for which all clients count alike: '
-        'leave it out.'
-      )
     if clients_per_round is not None:
-      _check_clients(clients_per_round, num_groups)
-      if not isinstance(mean_factory, unweighted):
-        raise TypeError(
-          f'clients_per_round={clients_per_round} is for an unweighted '
-          'mean_factory with noise, such as tff.learning.dp_aggregator(...): '
-          'leave it out.'
-        )
+      _check_clients(clients_per_round, num_groups, mean_factory)
     checks.integers_at_least(1, min_group_size=min_group_size)
     if min_group_size > 1 and clients_per_round is not None:
       raise ValueError(
@@ -209,20 +160,16 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         'noise: whether a group has a result would tell, without noise, how '
         'many members it had. Leave it out.'
       )
-    if min_group_size > 1 and isinstance(
-      mean_factory, robust_means.CollectingFactory
-    ):
-      raise ValueError(
-        f'min_group_size={min_group_size} hides nobody beside a '
-        f'{type(mean_factory).__name__}, for which the server sees the value '
-        'of each client: leave it out.'
-      )
+    if isinstance(mean_factory, robust_means.CollectingFactory):
+      _check_beside_median(mean_factory, weight_sum_factory, min_group_size)
     self._min_group_size = min_group_size
     self._clients_per_round = clients_per_round
     self._num_groups = num_groups
     self._inner_is_mean = mean_factory is not None
-    self._inner_is_weighted = isinstance(mean_factory, weighted)
-    self._values = mean_factory or value_sum_factory or default
+    self._inner_is_weighted = isinstance(mean_factory, _WEIGHTED)
+    self._values = (
+      mean_factory or value_sum_factory or tff.aggregators.SumFactory()
+    )
     self._weights = weight_sum_factory
 
   def create(
@@ -234,211 +181,186 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
       value_type: `<value=V, group=int32>`, unplaced.
       weight_type: A scalar float type.
 
-    Returns:
-      A weighted `tff.templates.AggregationProcess`.
-
     Raises:
       TypeError: If the types are not of this form.
       ValueError: If the inner factory adds noise for differential privacy
         without `clients_per_round`, clips values to which the weights have
         been applied, or has a median inside.
     """
-    value_types.check_grouped(
+    wrapping.check_grouped(
       value_type,
       'GroupMeanFactory aggregates <value=V, group=int32> with V a structure '
       'of float tensors',
     )
-    value_types.check_weight(weight_type)
-    process = self._create(value_type, weight_type)
-    if self._min_group_size == 1:
-      return process
-    return _hide_small_groups(process, self._num_groups, self._min_group_size)
+    wrapping.check_weight(weight_type)
+    if isinstance(self._values, robust_means.CollectingFactory):
+      return self._values.create_within_groups(
+        self._num_groups, value_type, weight_type
+      )
+    if self._clients_per_round is not None:
+      return self._create_private(value_type, weight_type)
+    return self._create_means(value_type, weight_type)
 
   @property
   def min_group_size(self) -> int:
     """The fewest members of a group whose mean is in the result."""
     return self._min_group_size
 
-  def _create(self, value_type, weight_type):
-    """Returns the process that shows the groups of all sizes."""
-    if isinstance(self._values, robust_means.CollectingFactory):
-      return self._values.create_within_groups(
-        self._num_groups, value_type, weight_type
-      )
-    if self._clients_per_round is not None:
-      return _create_private(
-        self._values,
-        self._num_groups,
-        self._clients_per_round,
-        value_type,
-        weight_type,
-      )
-    num_groups = self._num_groups
-    inner_is_mean = self._inner_is_mean
-    inner_is_weighted = self._inner_is_weighted
+  def _create_means(self, value_type, weight_type):
+    """Creates the process of sums, or of a mean without noise."""
+    is_weighted = self._inner_is_weighted
 
     @tff.tensorflow.computation(value_type, weight_type)
-    def scatter(member, weight):
-      row = tf.one_hot(member['group'], num_groups, dtype=weight.dtype)
-
-      def to_rows(value):
-        shape = [num_groups] + [1] * value.shape.rank
-        factor = row if inner_is_weighted else row * weight
-        mask = tf.cast(tf.reshape(factor, shape), value.dtype)
-        return mask * value[tf.newaxis]
-
-      return (
-        tf.nest.map_structure(to_rows, member['value']),
-        row * weight,
-        # What the inner factory's mean divides by, summed over clients.
-        tf.reduce_sum(row * weight) if inner_is_weighted else tf.constant(1.0),
+    def split(member, weight):
+      group = member['group']
+      row = tf.one_hot(group, self._num_groups, dtype=weight.dtype)
+      weights = row * weight
+      # What the inner factory's mean divides by, summed over clients.
+      count = tf.reduce_sum(weights) if is_weighted else tf.constant(1.0)
+      rows = stacks.to_rows(member['value'], row if is_weighted else weights)
+      parts = collections.OrderedDict(
+        values=(rows, count) if is_weighted else (rows,),
+        weights=(weights,),
+        count=(count,),
       )
+      if self._min_group_size > 1:
+        members = tf.one_hot(group, self._num_groups, dtype=tf.int32)
+        parts['members'] = (members * tf.cast(weight > 0, tf.int32),)
+      return parts
 
-    rows_type, weights_type, one_type = scatter.type_signature.result
-    value_process = (
-      self._values.create(rows_type, one_type)
-      if inner_is_weighted
-      else self._values.create(rows_type)
-    )
+    types = split.type_signature.result
+    values = self._values.create(*types['values'])
     _check_inner(
-      value_process,
-      'mean_factory' if inner_is_mean else 'value_sum_factory',
-      inner_is_weighted,
+      values,
+      'mean_factory' if self._inner_is_mean else 'value_sum_factory',
+      is_weighted,
     )
-    sum_weights = self._weights
-    if sum_weights is None:
-      sum_weights = (
-        tff.aggregators.SecureSumFactory(_LARGEST_WEIGHT, 0.0)
-        if inspection.has_secure_sums(value_process.next)
-        else tff.aggregators.SumFactory()
-      )
-    weight_process = sum_weights.create(weights_type)
-    count_process = sum_weights.create(one_type)
-    if inspection.is_private(weight_process) or inspection.bounds_norms(
-      weight_process
-    ):
-      raise ValueError(
-        'weight_sum_factory changes the weights (it clips, zeroes or adds '
-        'noise), and the values would be divided by other weights than theirs: '
-        'use a plain or a secure sum.'
-      )
-
-    @tff.tensorflow.computation(
-      value_process.next.type_signature.result.result.member,
-      weight_process.next.type_signature.result.result.member,
-      count_process.next.type_signature.result.result.member,
+    is_secure = inspection.has_secure_sums(values.next)
+    weights = self._weights or _sum_below(_LARGEST_WEIGHT, is_secure)
+    processes = collections.OrderedDict(
+      values=values,
+      weights=weights.create(*types['weights']),
+      count=weights.create(*types['count']),
     )
-    def divide(rows, weights, divisor):
-      weights = tf.cast(weights, tf.float32)
-      scale = tf.cast(divisor, tf.float32) if inner_is_mean else 1.0
-      factors = tf.math.divide_no_nan(scale, weights)
-
-      def to_mean(row):
-        shape = [num_groups] + [1] * (row.shape.rank - 1)
-        # TFF's weighted mean is NaN where all weights are zero.
-        return tf.math.multiply_no_nan(
-          row, tf.cast(tf.reshape(factors, shape), row.dtype)
-        )
-
-      return collections.OrderedDict(
-        mean=tf.nest.map_structure(to_mean, rows), weight=weights
-      )
-
-    @tff.federated_computation
-    def initialize():
-      return tff.federated_zip(
-        collections.OrderedDict(
-          values=value_process.initialize(),
-          weights=weight_process.initialize(),
-          count=count_process.initialize(),
-        )
-      )
-
-    @tff.federated_computation(
-      initialize.type_signature.result,
-      tff.FederatedType(value_type, tff.CLIENTS),
-      tff.FederatedType(weight_type, tff.CLIENTS),
+    _check_sum_of_weights(processes['weights'])
+    if self._min_group_size > 1:
+      processes['members'] = _sum_below(1, is_secure).create(*types['members'])
+    return wrapping.wrap_aggregation(
+      processes, split, self._divide, value_type, weight_type
     )
-    def aggregate(state, values, weights):
-      scattered = tff.federated_map(scatter, (values, weights))
-      own_weight = (scattered[2],) if inner_is_weighted else ()
-      value_output = value_process.next(
-        state['values'], scattered[0], *own_weight
-      )
-      weight_output = weight_process.next(state['weights'], scattered[1])
-      count_output = count_process.next(state['count'], scattered[2])
-      result = tff.federated_map(
-        divide,
-        (value_output.result, weight_output.result, count_output.result),
-      )
-      return tff.templates.MeasuredProcessOutput(
-        state=tff.federated_zip(
-          collections.OrderedDict(
-            values=value_output.state,
-            weights=weight_output.state,
-            count=count_output.state,
-          )
-        ),
-        result=result,
-        measurements=tff.federated_zip(
-          collections.OrderedDict(
-            group_weights=weight_output.result,
-            values=value_output.measurements,
-          )
-        ),
-      )
 
-    return tff.templates.AggregationProcess(initialize, aggregate)
-
-
-def _hide_small_groups(
-  process: tff.templates.AggregationProcess, num_groups: int, min_size: int
-) -> tff.templates.AggregationProcess:
-  """Makes groups of few members count as groups without any."""
-  _, values, weights = process.next.type_signature.parameter
-  output = process.next.type_signature.result
-
-  @tff.tensorflow.computation(values.member, weights.member)
-  def membership(member, weight):
-    row = tf.one_hot(member['group'], num_groups, dtype=tf.int32)
-    return row * tf.cast(weight > 0, tf.int32)
-
-  @tff.tensorflow.computation(
-    output.result.member, output.measurements.member, (np.int32, [num_groups])
-  )
-  def hide(result, measurements, members):
-    is_shown = members >= min_size
+  def _divide(self, results, measurements):
+    """Returns the means within groups from the sums or the mean over all."""
+    weights = tf.cast(results['weights'], tf.float32)
+    scale = (
+      tf.cast(results['count'], tf.float32) if self._inner_is_mean else 1.0
+    )
+    factors = tf.math.divide_no_nan(scale, weights)
+    means = tf.nest.map_structure(
+      # TFF's weighted mean is NaN where all weights are zero.
+      lambda row: tf.math.multiply_no_nan(
+        row, tf.cast(stacks.per_row(factors, row), row.dtype)
+      ),
+      results['values'],
+    )
+    result = collections.OrderedDict(mean=means, weight=weights)
+    measured = collections.OrderedDict(
+      group_weights=results['weights'], values=measurements['values']
+    )
+    if self._min_group_size == 1:
+      return result, measured
+    is_shown = results['members'] >= self._min_group_size
 
     def shown(rows):
-      mask = tf.reshape(is_shown, [-1] + [1] * (rows.shape.rank - 1))
+      mask = stacks.per_row(is_shown, rows)
       return tf.where(mask, rows, tf.zeros_like(rows))
 
-    measurements['group_weights'] = shown(measurements['group_weights'])
-    return tf.nest.map_structure(shown, result), measurements
+    measured['group_weights'] = shown(measured['group_weights'])
+    return tf.nest.map_structure(shown, result), measured
 
-  sum_members = (
-    (lambda rows: tff.federated_secure_sum_bitwidth(rows, bitwidth=1))
-    if inspection.has_secure_sums(process.next)
-    else tff.federated_sum
-  )
+  def _create_private(self, value_type, weight_type):
+    """Creates the process with noise on all rows; see the module."""
+    num_groups = self._num_groups
+    # Of each group, as far as anybody may know.
+    members = self._clients_per_round / num_groups
 
-  @tff.federated_computation(
-    process.initialize.type_signature.result, values, weights
-  )
-  def aggregate(state, values, weights):
-    output = process.next(state, values, weights)
-    members = sum_members(tff.federated_map(membership, (values, weights)))
-    result, measurements = tff.federated_map(
-      hide, (output.result, output.measurements, members)
+    @tff.tensorflow.computation(value_type, weight_type)
+    def split(member, weight):
+      row = tf.one_hot(member['group'], num_groups)
+      row *= tf.cast(weight > 0, tf.float32)
+      rows = stacks.to_rows(member['value'], row)
+      return collections.OrderedDict(values=(rows,))
+
+    process = self._values.create(*split.type_signature.result['values'])
+    if not inspection.is_private(process):
+      raise ValueError(
+        f'clients_per_round={self._clients_per_round} is for a mean_factory '
+        'with noise, and this one has none: leave it out.'
+      )
+
+    def join(results, measurements):
+      # The inner factory has divided by all clients of a round.
+      means = tf.nest.map_structure(
+        lambda row: row * tf.cast(num_groups, row.dtype), results['values']
+      )
+      result = collections.OrderedDict(
+        mean=means,
+        weight=tf.fill([num_groups], tf.constant(members, tf.float32)),
+      )
+      return result, measurements['values']
+
+    return wrapping.wrap_aggregation(
+      collections.OrderedDict(values=process),
+      split,
+      join,
+      value_type,
+      weight_type,
     )
-    return tff.templates.MeasuredProcessOutput(
-      output.state, result, measurements
+
+
+def _sum_below(bound, is_secure: bool):
+  """Returns the factory of a sum of numbers in [0, bound]."""
+  if is_secure:
+    return tff.aggregators.SecureSumFactory(bound, type(bound)(0))
+  return tff.aggregators.SumFactory()
+
+
+def _check_sums(**factories) -> None:
+  """Raises `TypeError` unless these are factories of sums, or not given."""
+  for name, factory in factories.items():
+    if factory is not None and not isinstance(factory, _UNWEIGHTED):
+      raise TypeError(
+        f'{name} must be a tff.aggregators.UnweightedAggregationFactory, but '
+        f'is {type(factory).__name__}: give a weighted mean as mean_factory.'
+      )
+
+
+def _check_mean(factory) -> None:
+  """Raises `TypeError` unless this is a factory of means over clients."""
+  if not isinstance(factory, (_WEIGHTED, _UNWEIGHTED)):
+    raise TypeError(
+      'mean_factory must be an aggregation factory of tff.aggregators, but '
+      f'is {type(factory).__name__}.'
+    )
+  if isinstance(factory, _SUMS):
+    raise TypeError(
+      f'mean_factory is a {type(factory).__name__}, which gives no '
+      'mean: give it as value_sum_factory.'
+    )
+  # TFF has no public name for the class of what this returns.
+  made_weighted = tff.aggregators.as_weighted_aggregator(
+    tff.aggregators.SumFactory()
+  )
+  if isinstance(factory, type(made_weighted)):
+    raise TypeError(
+      'mean_factory ignores the weights (as_weighted_aggregator made it), '
+      'and its result would be taken for a weighted mean: give the '
+      'unweighted factory itself.'
     )
 
-  return tff.templates.AggregationProcess(process.initialize, aggregate)
 
-
-def _check_clients(clients_per_round, num_groups: int) -> None:
+def _check_clients(clients_per_round, num_groups: int, mean_factory) -> None:
+  """Raises an error unless a private mean may divide by this number."""
   if (
     not isinstance(clients_per_round, numbers.Integral)
     or isinstance(clients_per_round, bool)
@@ -448,58 +370,38 @@ def _check_clients(clients_per_round, num_groups: int) -> None:
       f'clients_per_round={clients_per_round!r} must be a whole number of at '
       f'least num_groups={num_groups}.'
     )
+  if not isinstance(mean_factory, _UNWEIGHTED):
+    raise TypeError(
+      f'clients_per_round={clients_per_round} is for an unweighted '
+      'mean_factory with noise, such as tff.learning.dp_aggregator(...): '
+      'leave it out.'
+    )
 
 
-def _create_private(
-  factory, num_groups: int, clients_per_round: int, value_type, weight_type
-) -> tff.templates.AggregationProcess:
-  """Creates the process with noise on all rows; see the module."""
-  # Of each group, as far as anybody may know.
-  members = clients_per_round / num_groups
-
-  @tff.tensorflow.computation(value_type, weight_type)
-  def scatter(member, weight):
-    row = tf.one_hot(member['group'], num_groups)
-    row *= tf.cast(weight > 0, tf.float32)
-
-    def to_rows(value):
-      shape = [num_groups] + [1] * value.shape.rank
-      return tf.cast(tf.reshape(row, shape), value.dtype) * value[tf.newaxis]
-
-    return tf.nest.map_structure(to_rows, member['value'])
-
-  rows_type = scatter.type_signature.result
-  process = factory.create(rows_type)
-  if not inspection.is_private(process):
+def _check_beside_median(median, weight_sum_factory, min_group_size) -> None:
+  """Raises `ValueError` for what has no effect beside a median."""
+  if weight_sum_factory is not None:
     raise ValueError(
-      f'clients_per_round={clients_per_round} is for a mean_factory with '
-      'noise, and this one has none: leave it out.'
+      'weight_sum_factory has nothing to sum beside a '
+      f'{type(median).__name__}, for which all clients count alike: '
+      'leave it out.'
+    )
+  if min_group_size > 1:
+    raise ValueError(
+      f'min_group_size={min_group_size} hides nobody beside a '
+      f'{type(median).__name__}, for which the server sees the value '
+      'of each client: leave it out.'
     )
 
-  @tff.tensorflow.computation(process.next.type_signature.result.result.member)
-  def to_means(rows):
-    # The inner factory has divided by all clients of a round.
-    return collections.OrderedDict(
-      mean=tf.nest.map_structure(
-        lambda row: row * tf.cast(num_groups, row.dtype), rows
-      ),
-      weight=tf.fill([num_groups], tf.constant(members, tf.float32)),
-    )
 
-  @tff.federated_computation(
-    process.initialize.type_signature.result,
-    tff.FederatedType(value_type, tff.CLIENTS),
-    tff.FederatedType(weight_type, tff.CLIENTS),
-  )
-  def aggregate(state, values, weights):
-    output = process.next(state, tff.federated_map(scatter, (values, weights)))
-    return tff.templates.MeasuredProcessOutput(
-      output.state,
-      tff.federated_map(to_means, output.result),
-      output.measurements,
+def _check_sum_of_weights(process) -> None:
+  """Raises `ValueError` where a sum of weights is not exact."""
+  if inspection.is_private(process) or inspection.bounds_norms(process):
+    raise ValueError(
+      'weight_sum_factory changes the weights (it clips, zeroes or adds '
+      'noise), and the values would be divided by other weights than theirs: '
+      'use a plain or a secure sum.'
     )
-
-  return tff.templates.AggregationProcess(process.initialize, aggregate)
 
 
 def _check_inner(process, name: str, is_weighted: bool) -> None:

@@ -5,6 +5,9 @@ of the state, and an outer one carries the state of an inner one. So the type of
 the state shows what is inside, however it is wrapped.
 """
 
+import functools
+from collections.abc import Callable
+
 import tensorflow_federated as tff
 
 # Of `tff.aggregators.DifferentiallyPrivateFactory`, which
@@ -21,50 +24,44 @@ OF_COLLECTED_VALUES = 'collected_values'
 
 
 def is_private(process: tff.templates.AggregationProcess) -> bool:
-  """Returns whether TFF's differential privacy is part of an aggregator.
-
-  Args:
-    process: What its factory created.
-  """
+  """Returns whether TFF's differential privacy is part of an aggregator."""
   return _OF_PRIVACY in _names(process.state_type)
 
 
 def has_secure_sums(computation: tff.Computation) -> bool:
-  """Returns whether some sum over clients is one of TFF's secure sums.
-
-  Args:
-    computation: Such as the `next` of an aggregation process.
-  """
+  """Returns whether some sum over clients is one of TFF's secure sums."""
   proto = tff.framework.serialize_computation(computation)
   return _SECURE in proto.SerializeToString()
 
 
-def collects_values(process: tff.templates.AggregationProcess) -> bool:
-  """Returns whether an aggregator takes a median or the like of all values.
+def sum_of_bits(
+  computation: tff.Computation,
+) -> Callable[[tff.Value], tff.Value]:
+  """Returns how to sum zeros and ones of clients beside what they send.
 
   Args:
-    process: What its factory created.
+    computation: Aggregates the rest. The sum is secure where it has secure
+      sums.
   """
+  if has_secure_sums(computation):
+    return functools.partial(tff.federated_secure_sum_bitwidth, bitwidth=1)
+  return tff.federated_sum
+
+
+def collects_values(process: tff.templates.AggregationProcess) -> bool:
+  """Returns whether an aggregator takes a median or the like of all values."""
   return OF_COLLECTED_VALUES in _names(process.state_type)
 
 
 def bounds_norms(process: tff.templates.AggregationProcess) -> bool:
-  """Returns whether an aggregator clips or zeroes values by their norm.
-
-  Args:
-    process: What its factory created.
-  """
+  """Returns whether an aggregator clips or zeroes values by their norm."""
   return not _names(process.state_type).isdisjoint(_OF_NORMS)
 
 
 def bounds_norms_of_weighted_values(
   process: tff.templates.AggregationProcess,
 ) -> bool:
-  """Returns whether an aggregator does so after it has applied the weights.
-
-  Args:
-    process: What its factory created; one of TFF's weighted means.
-  """
+  """Returns whether a weighted mean of TFF does so to values times weights."""
   return any(
     not _names(part).isdisjoint(_OF_NORMS)
     for part in _elements(process.state_type, _OF_WEIGHTED_SUM)

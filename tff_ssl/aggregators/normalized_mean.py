@@ -22,7 +22,7 @@ import collections
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.aggregators import inspection, robust_means
+from tff_ssl.aggregators import inspection, robust_means, wrapping
 
 # Bounds of secure sums. That of weights is as in TFF's own aggregator. Steps
 # times weights are rounded to steps of 2^-8.
@@ -73,17 +73,10 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
       value_type: `<value=ModelWeights, steps=float32>`, unplaced.
       weight_type: A scalar float type.
 
-    Returns:
-      A weighted `tff.templates.AggregationProcess`.
-
     Raises:
       ValueError: If the inner aggregator has a median inside another one, or
         adds noise for differential privacy.
     """
-    mean = self._mean.create(value_type['value'], weight_type)
-    mean_of_steps = self._factory_of_steps(mean).create(
-      value_type['steps'], weight_type
-    )
 
     @tff.tensorflow.computation(value_type, weight_type)
     def split(member, weight):
@@ -91,36 +84,29 @@ class NormalizedMeanFactory(tff.aggregators.WeightedAggregationFactory):
       delta = _scale(
         member['value'], lambda leaf: tf.math.divide_no_nan(leaf, steps)
       )
-      return delta, tf.where(weight > 0, steps, 0.0)
-
-    @tff.tensorflow.computation(
-      value_type['steps'], mean.next.type_signature.result.result.member
-    )
-    def join(steps, delta):
-      return _scale(delta, lambda leaf: steps * leaf)
-
-    @tff.federated_computation(
-      mean.initialize.type_signature.result,
-      tff.FederatedType(value_type, tff.CLIENTS),
-      tff.FederatedType(weight_type, tff.CLIENTS),
-    )
-    def aggregate(state, values, weights):
-      deltas, steps = tff.federated_map(split, (values, weights))
-      output = mean.next(state, deltas, weights)
-      effective_steps = mean_of_steps.next(
-        mean_of_steps.initialize(), steps, weights
-      ).result
-      return tff.templates.MeasuredProcessOutput(
-        output.state,
-        tff.federated_map(join, (effective_steps, output.result)),
-        tff.federated_zip(
-          collections.OrderedDict(
-            effective_steps=effective_steps, deltas=output.measurements
-          )
-        ),
+      return collections.OrderedDict(
+        deltas=(delta, weight),
+        steps=(tf.where(weight > 0, steps, 0.0), weight),
       )
 
-    return tff.templates.AggregationProcess(mean.initialize, aggregate)
+    def join(results, measurements):
+      steps = results['steps']
+      result = _scale(results['deltas'], lambda leaf: steps * leaf)
+      return result, collections.OrderedDict(
+        effective_steps=steps, deltas=measurements['deltas']
+      )
+
+    mean = self._mean.create(value_type['value'], weight_type)
+    mean_of_steps = self._factory_of_steps(mean).create(
+      value_type['steps'], weight_type
+    )
+    return wrapping.wrap_aggregation(
+      collections.OrderedDict(deltas=mean, steps=mean_of_steps),
+      split,
+      join,
+      value_type,
+      weight_type,
+    )
 
   def _factory_of_steps(self, mean):
     """Returns the factory of the mean of steps, whose process has no state."""

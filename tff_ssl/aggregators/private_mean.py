@@ -81,11 +81,7 @@ class PrivateMeanFactory(tff.aggregators.UnweightedAggregationFactory):
       )
 
   def create(self, value_type: tff.Type) -> tff.templates.AggregationProcess:
-    """Creates the aggregation process.
-
-    Args:
-      value_type: Unplaced type of a client's delta, a structure of floats.
-    """
+    """Creates the process for deltas of this type, a structure of floats."""
     return self._factory.create(value_type)
 
 

@@ -41,101 +41,88 @@ def rest_without_clients(
       aggregator has secure sums.
 
   Returns:
-    A process of the same value, weight and result types. Where there are first
-    rounds, its state also counts the rounds. Where nothing could change, it is
-    `process` itself.
+    A process of the same value, weight and result types, whose state also
+    counts the rounds. Where nothing could change, it is `process` itself.
 
   Raises:
     ValueError: If `min_clients` is above 1, and the aggregator adds noise, or
       the server sees each client's value.
   """
-  is_private = inspection.is_private(process)
-  if min_clients > 1 and is_private:
-    raise ValueError(
-      f'min_group_size={min_clients} does not fit a model_aggregator that adds '
-      'noise: whether a result is shown would tell, without noise, how many '
-      'clients there were. Leave it out.'
-    )
-  if min_clients > 1 and inspection.collects_values(process):
-    raise ValueError(
-      f'min_group_size={min_clients} hides nobody from a model_aggregator that '
-      'is a median or the like: the server sees the value of each client. '
-      'Leave it out.'
-    )
+  if min_clients > 1:
+    _check_hides(process, min_clients)
   inner_type = process.state_type.member
   has_state = bool(
     tf.nest.flatten(tff.types.type_to_tf_tensor_specs(inner_type))
   )
-  counts_rounds = first_rounds > 0 and has_state
-  counts_clients = min_clients > 1 or (has_state and not is_private)
-  if not counts_rounds and not counts_clients:
+  counts_clients = min_clients > 1 or (
+    has_state and not inspection.is_private(process)
+  )
+  if not counts_clients and not (has_state and first_rounds):
     return process
   _, value_type, weight_type = process.next.type_signature.parameter
-  result_type = process.next.type_signature.result.result.member
-  sum_ones = (
-    (lambda ones: tff.federated_secure_sum_bitwidth(ones, bitwidth=1))
-    if inspection.has_secure_sums(process.next)
-    else tff.federated_sum
-  )
+  sum_ones = inspection.sum_of_bits(process.next)
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+      collections.OrderedDict(
+        round=tff.federated_value(0, tff.SERVER), inner=process.initialize()
+      )
+    )
+
+  state_type = initialize.type_signature.result
 
   @tff.tensorflow.computation(weight_type.member)
   def one_if_it_counts(weight):
     return tf.cast(weight > 0, tf.int32)
 
   @tff.tensorflow.computation(
-    np.int32, np.int32, inner_type, inner_type, result_type
+    state_type.member,
+    inner_type,
+    process.next.type_signature.result.result.member,
+    np.int32,
   )
-  def rest(round_num, clients, before, after, result):
-    rests = tf.constant(False)
-    if counts_rounds:
-      rests |= round_num < first_rounds
+  def rest(before, after, result, clients):
+    rests = before['round'] < first_rounds
     if counts_clients:
       rests |= clients < min_clients
     # Tensors of the state may change their shapes, which rules out `tf.where`.
-    state, result = tf.cond(
+    inner, result = tf.cond(
       rests,
-      lambda: (before, tf.nest.map_structure(tf.zeros_like, result)),
+      lambda: (before['inner'], tf.nest.map_structure(tf.zeros_like, result)),
       lambda: (after, result),
     )
-    if counts_rounds:
-      state = collections.OrderedDict(round=round_num + 1, inner=state)
-    return state, result
+    return collections.OrderedDict(
+      round=before['round'] + 1, inner=inner
+    ), result
 
-  @tff.federated_computation
-  def initialize():
-    inner = process.initialize()
-    if not counts_rounds:
-      return inner
-    return tff.federated_zip(
-      collections.OrderedDict(
-        round=tff.federated_value(0, tff.SERVER), inner=inner
-      )
-    )
-
-  @tff.federated_computation(
-    initialize.type_signature.result, value_type, weight_type
-  )
+  @tff.federated_computation(state_type, value_type, weight_type)
   def next_fn(state, values, weights):
-    zero = tff.federated_value(0, tff.SERVER)
-    before = state['inner'] if counts_rounds else state
-    output = process.next(before, values, weights)
-    clients = (
-      sum_ones(tff.federated_map(one_if_it_counts, weights))
-      if counts_clients
-      else zero
-    )
+    output = process.next(state['inner'], values, weights)
+    clients = tff.federated_value(0, tff.SERVER)
+    if counts_clients:
+      clients = sum_ones(tff.federated_map(one_if_it_counts, weights))
     state, result = tff.federated_map(
-      rest,
-      (
-        state['round'] if counts_rounds else zero,
-        clients,
-        before,
-        output.state,
-        output.result,
-      ),
+      rest, (state, output.state, output.result, clients)
     )
     return tff.templates.MeasuredProcessOutput(
       state, result, output.measurements
     )
 
   return tff.templates.AggregationProcess(initialize, next_fn)
+
+
+def _check_hides(process, min_clients: int) -> None:
+  """Raises `ValueError` where a least number of clients hides nobody."""
+  if inspection.is_private(process):
+    raise ValueError(
+      f'min_group_size={min_clients} does not fit a model_aggregator that adds '
+      'noise: whether a result is shown would tell, without noise, how many '
+      'clients there were. Leave it out.'
+    )
+  if inspection.collects_values(process):
+    raise ValueError(
+      f'min_group_size={min_clients} hides nobody from a model_aggregator that '
+      'is a median or the like: the server sees the value of each client. '
+      'Leave it out.'
+    )

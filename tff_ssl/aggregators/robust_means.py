@@ -40,7 +40,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import checks
-from tff_ssl.aggregators import client_rows, inspection, value_types
+from tff_ssl.aggregators import client_rows, inspection, wrapping
 
 # Coordinates that are sorted at once. All at once would take as much memory
 # again as all values, three times.
@@ -86,13 +86,10 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
       value_type: V, unplaced.
       weight_type: A scalar float type.
 
-    Returns:
-      A weighted `tff.templates.AggregationProcess`.
-
     Raises:
       TypeError: If the types are not of this form.
     """
-    value_types.check_floats(value_type, f'{type(self).__name__} {_EXPECTED}')
+    wrapping.check_floats(value_type, f'{type(self).__name__} {_EXPECTED}')
     layout = _Layout(value_type)
 
     def to_member(value, weight):
@@ -113,21 +110,12 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
   def create_within_groups(
     self, num_groups: int, value_type: tff.Type, weight_type: tff.Type
   ) -> tff.templates.AggregationProcess:
-    """Creates a process that aggregates within groups of clients, each apart.
+    """Creates a process that aggregates within S groups, each apart.
 
-    Args:
-      num_groups: S.
-      value_type: `<value=V, group=int32>`, unplaced.
-      weight_type: A scalar float type.
-
-    Returns:
-      A process as `GroupMeanFactory` creates it, whose `weight` is the number
-      of clients of each group that count.
-
-    Raises:
-      TypeError: If the types are not of this form.
+    It is as `GroupMeanFactory` creates it; `weight` is the number of clients of
+    each group that count.
     """
-    value_types.check_grouped(value_type, f'{type(self).__name__} {_EXPECTED}')
+    wrapping.check_grouped(value_type, f'{type(self).__name__} {_EXPECTED}')
     layout = _Layout(value_type['value'])
 
     def to_member(value, weight):
@@ -199,12 +187,11 @@ class MedianFactory(_ByCoordinate):
   Of an even number of values it is the mean of the middle two. What it shows
   and whom it counts stand in the module; its type, in `CollectingFactory`.
 
-  Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal
-  Statistical Rates (arXiv 1803.01498), Definition 1.
+  Source: Yin et al. (arXiv 1803.01498), Definition 1.
   """
 
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
-    """See `_ByCoordinate.of_sorted`."""
+    """Returns the mean of the values in the middle."""
     n = tf.shape(values)[1]
     # Halved first: the sum of two large numbers may not be finite.
     return 0.5 * values[:, (n - 1) // 2] + 0.5 * values[:, n // 2]
@@ -219,8 +206,7 @@ class TrimmedMeanFactory(_ByCoordinate):
   What it shows and whom it counts stand in the module; its type, in
   `CollectingFactory`.
 
-  Source: Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal
-  Statistical Rates (arXiv 1803.01498), Definition 2.
+  Source: Yin et al. (arXiv 1803.01498), Definition 2.
   """
 
   def __init__(self, trimmed_share: float = 0.1):
@@ -247,7 +233,7 @@ class TrimmedMeanFactory(_ByCoordinate):
     self._trimmed_share = checks.exact(trimmed_share)
 
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
-    """See `_ByCoordinate.of_sorted`."""
+    """Returns the mean of the values in the middle."""
     n = tf.shape(values)[1]
     share = self._trimmed_share
     cut = share.numerator * tf.cast(n, tf.int64) // share.denominator
@@ -368,12 +354,7 @@ class _Layout:
     return tf.reshape(tf.pad(flat, [[0, missing]]), [self._blocks, self._width])
 
   def unpack(self, rows, *num_rows: int):
-    """Returns the value that a matrix holds, or the stack of several.
-
-    Args:
-      rows: `[*num_rows, blocks, width]`.
-      *num_rows: Nothing, or the number of values.
-    """
+    """Returns what `[*num_rows, blocks, width]` holds: a value, or a stack."""
     flat = tf.reshape(rows, [*num_rows, self._blocks * self._width])
     parts = tf.split(
       flat[..., : sum(self._sizes)], self._sizes, axis=len(num_rows)
@@ -408,7 +389,7 @@ def _create(
     weight_type: Of its weight.
     measure: From the result to the measurements, both at the server.
   """
-  value_types.check_weight(weight_type)
+  wrapping.check_weight(weight_type)
   pack = tff.tensorflow.computation(to_member, [value_type, weight_type])
   # What there is to see of the process once others are around it.
   state = collections.OrderedDict([(inspection.OF_COLLECTED_VALUES, ())])

@@ -35,7 +35,7 @@ with epy.lazy_imports():
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
-  from tff_ssl.templates.server import server_first, server_training
+  from tff_ssl.templates import server_training as training_at_server
 
 SETTINGS = (
   shared.SERVER_STEPS,
@@ -110,28 +110,30 @@ def build_data_sharing(
   factory = averaging.weighted_factory(
     wiring.model_aggregator, client_weighting
   )
-  process = templates.compose(
-    templates.initial_weights(model, wiring.seed),
-    templates.Clients(
+  return templates.compose(
+    templates.build_client_work(
       averaging.build_local_update(train, client_weighting),
-      data_spec,
-      clients.initial_hparams,
+      templates.initial_weights(model, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=clients.initial_hparams,
+      wiring=wiring,
     ),
     create_aggregator=factory.create,
     build_finalizer=functools.partial(
-      server_first.build, server, server_warmup_rounds, seed=wiring.seed
+      training_at_server.build_server_first,
+      server,
+      server_warmup_rounds,
+      seed=wiring.seed,
     ),
     wiring=wiring,
     idle_rounds=server_warmup_rounds,
-  )
-  return process.with_parts(
-    averaging.parts_of(clients, data_spec, client_weighting)
+    measurable=averaging.measurable(clients, data_spec, client_weighting),
   )
 
 
 def _build_server(model, data, views, of_clients, plan, class_weights):
   """Returns the server's training on the shared examples."""
-  return server_training.ServerTraining(
+  return training_at_server.ServerTraining(
     templates.LocalTraining(
       model,
       objectives.Supervised(views, class_weights=class_weights),

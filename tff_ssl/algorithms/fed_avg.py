@@ -122,7 +122,7 @@ def build_fed_avg(
     match_local_steps=match_local_steps,
     redrawn_mask_ratio=redrawn_mask_ratio,
   )
-  process = averaging.compose(
+  return averaging.compose(
     training.run_task,
     model=model,
     data_spec=data_spec,
@@ -133,9 +133,7 @@ def build_fed_avg(
     memories=templates.client_momentum(
       client_momentum, data_spec, training.initial_optimizer_state
     ),
-  )
-  return process.with_parts(
-    averaging.parts_of(training, data_spec, client_weighting)
+    measured=training,
   )
 
 

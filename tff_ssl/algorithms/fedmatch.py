@@ -16,7 +16,7 @@ server    sigma <- mean sigma_k, psi <- mean psi_k, of equal weights
 
 Helpers are the clients whose models are nearest by their outputs on a fixed
 input of Gaussian noise, chosen before every tenth round
-(`tff_ssl.templates.helper_clients.helper_table`). Their models are those that
+(`tff_ssl.templates.helper_clients`). Their models are those that
 they had at the end of their last round, sigma_k + psi_k.
 
 The authors' code differs: its steps on sigma and psi take turns by minibatch,
@@ -49,8 +49,7 @@ with epy.lazy_imports():
 
   from tff_ssl import templates
   from tff_ssl.models import decomposed, functional
-  from tff_ssl.templates import averaging
-  from tff_ssl.templates.helper_clients import helper_training
+  from tff_ssl.templates import averaging, helper_clients
 
 # With either place of labels.
 SETTINGS = (
@@ -160,7 +159,7 @@ def build_fedmatch(
     objectives.WeightedLoss(objectives.Supervised(views), supervised_weight),
     'labelled',
   )
-  of_psi = helper_training.build(
+  of_psi = helper_clients.build_training(
     parts,
     build_training(
       'psi',

@@ -37,9 +37,8 @@ with epy.lazy_imports():
 
   from tff_ssl import templates
   from tff_ssl.models import decomposed, functional
-  from tff_ssl.templates import averaging
-  from tff_ssl.templates.helper_clients import helper_training
-  from tff_ssl.templates.server import server_training as training_at_server
+  from tff_ssl.templates import averaging, helper_clients
+  from tff_ssl.templates import server_training as training_at_server
 
 SETTINGS = (
   *fedmatch.SETTINGS,
@@ -118,7 +117,7 @@ def build_fedmatch_server(
   optimizer = tff.learning.optimizers.build_sgdm(0.001)
   server_plan = server_training.over(_SERVER_TRAINING, optimizer=optimizer)
   client_plan = client_training.over(_CLIENT_TRAINING, optimizer=optimizer)
-  of_psi = helper_training.build(
+  of_psi = helper_clients.build_training(
     parts,
     templates.LocalTraining(
       parts.part('psi'),
@@ -153,12 +152,13 @@ def build_fedmatch_server(
     wiring.model_aggregator, client_weighting
   )
   return templates.compose(
-    templates.initial_weights(parts.joint, wiring.seed),
-    templates.Clients(
+    templates.build_client_work(
       local_update,
-      data_spec,
-      of_psi.training.initial_hparams,
-      of_psi.memories,
+      templates.initial_weights(parts.joint, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=of_psi.training.initial_hparams,
+      wiring=wiring,
+      memories=of_psi.memories,
     ),
     create_aggregator=factory.create,
     build_finalizer=functools.partial(

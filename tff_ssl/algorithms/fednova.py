@@ -111,19 +111,21 @@ def build_fednova(
   factory = aggregators.NormalizedMeanFactory(
     averaging.weighted_factory(wiring.model_aggregator, client_weighting)
   )
-  process = templates.compose(
-    templates.initial_weights(model, wiring.seed),
-    templates.Clients(
-      local_update, data_spec, training.initial_hparams, tag_name='steps'
+  return templates.compose(
+    templates.build_client_work(
+      local_update,
+      templates.initial_weights(model, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=training.initial_hparams,
+      wiring=wiring,
+      tag_name='steps',
     ),
     create_aggregator=factory.create,
     build_finalizer=functools.partial(
       averaging.build_finalizer, model, server_optimizer
     ),
     wiring=wiring,
-  )
-  return process.with_parts(
-    averaging.parts_of(training, data_spec, client_weighting)
+    measurable=averaging.measurable(training, data_spec, client_weighting),
   )
 
 

@@ -41,8 +41,8 @@ Where the authors' code departs from their text, or says what it leaves open:
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from etils import epy
@@ -65,11 +65,10 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers, templates
+  from tff_ssl import optimizers, stacks, templates
   from tff_ssl.models import functional
-  from tff_ssl.templates import groups, stacks
-  from tff_ssl.templates.server import aggregate_momentum
-  from tff_ssl.templates.server import server_training as training_at_server
+  from tff_ssl.templates import client_task, groups
+  from tff_ssl.templates import server_training as training_at_server
 
 SERVER_WEIGHT = Setting(
   'server_weight',
@@ -181,7 +180,7 @@ def build_grouping_ssfl(
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     global_momentum: beta_g, momentum of the clients' averaged change, in
       [0, 1), with `server_order='after'`
-      (`tff_ssl.templates.server.aggregate_momentum`).
+      (`tff_ssl.templates.groups.with_momentum`).
     server_warmup_rounds: First rounds in which only the server trains.
     server_replicas: 'one' or 'per_group'.
     group_assignment: 'sampler': `group` of the clients' context says it, which
@@ -194,7 +193,7 @@ def build_grouping_ssfl(
       of the round before left (`tff_ssl.templates.memories.client_momentum`).
     bn_statistics: 'averaged' or 'local'.
     ema_decay: Where it is above 0, what is evaluated is a moving average of
-      w_avg over rounds (`tff_ssl.templates.server.moving_average`); an
+      w_avg over rounds (`tff_ssl.templates.moving_average`); an
       objective whose teacher is 'received' gets its labels from it, too.
       Clients receive S + 1 models.
     class_weights: d positive factors of the server's loss by class; by default
@@ -289,27 +288,127 @@ def build_grouping_ssfl(
     )
     if not global_momentum:
       return finalizer
-    return aggregate_momentum.preceding(finalizer, global_momentum)
+    return groups.with_momentum(
+      finalizer, global_momentum, types['weights_type']
+    )
 
-  process = groups.compose(
+  return compose(
     clients,
     grouping,
     build_finalizer,
     data_spec=data_spec,
+    client_momentum=client_momentum,
+    wiring=wiring,
+    server=server,
+  )
+
+
+def compose(
+  training: templates.LocalTraining,
+  grouping: groups.Grouping,
+  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
+  *,
+  data_spec: templates.ClientDataSpec,
+  client_momentum: str,
+  wiring: Wiring,
+  server: training_at_server.ServerTraining | None = None,
+) -> tff.learning.templates.LearningProcess:
+  """Composes the process of clients that train the models of their groups.
+
+  Args:
+    training: What a client does.
+    grouping: How clients are grouped.
+    build_finalizer: What the server makes of it: called with `weights_type` and
+      `aggregate_type`, the unplaced types of the group models and of the
+      aggregator's result.
+    data_spec: The type of client data.
+    client_momentum: See `build_grouping_ssfl`.
+    wiring: See `build_grouping_ssfl`.
+    server: How the server trains from w_avg, if it does.
+  """
+  grouping.check(training.model, data_spec, wiring)
+  initial = templates.initial_weights(training.model, wiring.seed)
+  work = templates.build_client_work(
+    build_local_update(training, grouping),
+    templates.stacked(initial, grouping.num_rows),
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
     wiring=wiring,
     memories=templates.client_momentum(
-      client_momentum,
-      data_spec,
-      clients.initial_optimizer_state,
+      client_momentum, data_spec, training.initial_optimizer_state
     ),
   )
-  return process.with_parts(
-    dataclasses.replace(
-      process.parts,
-      server=server,
-      server_start=lambda weights: stacks.mean(grouping.models(weights)),
+  group_models = templates.stacked(initial, grouping.num_groups)
+
+  def build_last(weights_type, aggregate_type):
+    finalizer = build_finalizer(
+      weights_type=group_models.type_signature.result,
+      aggregate_type=aggregate_type,
     )
+    return grouping.with_average(finalizer, weights_type)
+
+  return templates.compose(
+    work,
+    create_aggregator=functools.partial(
+      groups.create_aggregator,
+      wiring.model_aggregator,
+      grouping.num_groups,
+      min_group_size=wiring.min_group_size,
+    ),
+    build_finalizer=build_last,
+    wiring=wiring,
+    idle_rounds=grouping.warmup_rounds,
+    view=grouping.view,
+    measurable=templates.Measurable(
+      training,
+      build_local_update(training, grouping, since_start=True),
+      lambda task: grouping.start_of(task)[0],
+      data_spec,
+      grouping.num_groups,
+      server,
+      lambda weights: stacks.mean(grouping.models(weights)),
+    ),
   )
+
+
+def build_local_update(
+  training: templates.LocalTraining,
+  grouping: groups.Grouping,
+  *,
+  since_start: bool = False,
+) -> client_task.LocalWork:
+  """Returns the local update of a client that trains its group's model.
+
+  It has weight 1, and the client's group beside it. The delta is against the
+  model of that group, wherever the client started, so that the mean of a
+  group's clients is its model plus the mean delta; with `since_start` it is
+  against the model that the client started from, which tells what it learnt.
+  """
+
+  def local_update(task):
+    group, invalid = grouping.group_of(task)
+    own = stacks.row(task.weights, group)
+    start, start_invalid = grouping.start_of(task)
+    invalid |= start_invalid
+    joined = task.round >= grouping.warmup_rounds
+    anchors = start
+    if grouping.anchors == 'global':
+      anchors = grouping.global_model(task.weights)
+    result = training.run_task(
+      task, start=start, anchors=anchors, active=joined & ~invalid
+    )
+    update = client_task.LocalUpdate(
+      client_task.subtract(result.weights, start if since_start else own),
+      tf.cast(joined, tf.float32),
+      result.metrics,
+      invalid,
+      result.optimizer_state,
+      passes=result.passes,
+      num_examples=result.num_examples,
+    )
+    return update, group
+
+  return local_update
 
 
 _PAPER = 'Zhang et al. 2021, arXiv 2008.11364'

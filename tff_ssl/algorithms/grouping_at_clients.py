@@ -24,8 +24,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import tff_arguments
-from tff_ssl.algorithms.grouping import SLOTS
+from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
@@ -41,8 +40,7 @@ with epy.lazy_imports():
 
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
-  from tff_ssl.templates import groups
-  from tff_ssl.templates.server import finalizers
+  from tff_ssl.templates import finalizers, groups
 
 SETTINGS = (
   shared.NUM_GROUPS,
@@ -52,7 +50,7 @@ SETTINGS = (
   UNLABELLED_WEIGHT,
   shared.LABELLED_BATCH_SIZE,
   *shared.LOCAL,
-  *SLOTS,
+  *grouping.SLOTS,
   CLASS_WEIGHTS,
 )
 
@@ -109,15 +107,13 @@ def build_grouping_at_clients(
     client_objective or objectives.SemiSupervised(views),
     plan,
   )
-  return groups.compose(
+  return grouping.compose(
     training,
     groups.Grouping(num_groups, group_assignment, start_model),
     functools.partial(finalizers.build_no_server_training, groups.average),
     data_spec=data_spec,
+    client_momentum=client_momentum,
     wiring=wiring,
-    memories=templates.client_momentum(
-      client_momentum, data_spec, training.initial_optimizer_state
-    ),
   )
 
 

@@ -25,7 +25,7 @@ average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
   al. lets them with server weight n, and their mean is the server's model.
 * The teacher, and the model that is evaluated, is the average v over rounds t
   (Tarvainen and Valpola, arXiv 1703.01780;
-  `tff_ssl.templates.server.moving_average`). It is right more often than w_avg.
+  `tff_ssl.templates.moving_average`). It is right more often than w_avg.
 * No fixed threshold decides which pseudo-labels count. A confidence of at least
   0.5 does, if it is also at least the mean of the minibatch, or less than that
   for classes that are rare in it (FreeMatch, Wang et al., arXiv 2205.07246;

@@ -24,8 +24,6 @@ c_i+ is still a mean of the client's gradients.
 
 from __future__ import annotations
 
-import dataclasses
-
 from etils import epy
 
 from tff_ssl import checks, objectives, protocols
@@ -134,8 +132,11 @@ def build_scaffold(
     'from_steps': _from_steps,
     'full_gradient': _full_gradient,
   }[control_update]
-  corrected = dataclasses.replace(
-    training, objective=objectives.Corrected(training.objective)
+  corrected = templates.LocalTraining(
+    model,
+    objectives.Corrected(training.objective),
+    training.plan,
+    training.selection,
   )
 
   def train(task):

@@ -15,7 +15,7 @@ server   v <- beta_g v + w - mean of w_k, over clients with confident examples
 ```
 
 The last line is static batch normalisation
-(`tff_ssl.templates.server.static_statistics`): clients and server normalise by
+(`tff_ssl.templates.static_statistics`): clients and server normalise by
 minibatches while they train, nobody keeps moving averages, and pseudo-labels
 and evaluation use the statistics that the server has computed at the end of the
 round before. Its authors' code computes them over the clients' examples too,
@@ -31,6 +31,7 @@ a cosine over 800 rounds; beta_g is .5 for IID clients.
 from __future__ import annotations
 
 import collections
+import functools
 
 from etils import epy
 
@@ -51,8 +52,8 @@ with epy.lazy_imports():
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional
   from tff_ssl.objectives.maths import losses
-  from tff_ssl.templates import averaging, pseudo_labelling
-  from tff_ssl.templates.server import alternate_training
+  from tff_ssl.templates import averaging, pseudo_labelling, static_statistics
+  from tff_ssl.templates import server_training as training_at_server
 
 SETTINGS = (
   THRESHOLD,
@@ -152,14 +153,14 @@ def build_semifl(
     client_training.over(_CLIENT_TRAINING, optimizer=optimizer),
     templates.Selection('labelled'),
   )
-  server = alternate_training.fine_tuning(
+  server = training_at_server.FineTuning(
     templates.LocalTraining(
       model,
       objectives.Supervised(views, class_weights=class_weights),
       server_training.over(_SERVER_TRAINING, optimizer=optimizer),
     ),
     server_data,
-    views,
+    statistics=static_statistics.StaticStatistics.of(model, views),
   )
 
   def train(task):
@@ -204,25 +205,24 @@ def build_semifl(
     counts = tf.cast(result.num_examples > 0, tf.float32)
     return update._replace(weight=counts * update.weight), None
 
-  def build_finalizer(weights_type, aggregate_type):
-    finalizer = averaging.build_finalizer(
-      model,
-      tff.learning.optimizers.build_sgdm(1.0, global_momentum),
-      weights_type=weights_type,
-      aggregate_type=aggregate_type,
-    )
-    return alternate_training.then_train(
-      finalizer, server, weights_type=weights_type, seed=wiring.seed
-    )
-
   factory = averaging.weighted_factory(
     wiring.model_aggregator, client_weighting
   )
   return templates.compose(
-    templates.initial_weights(model, wiring.seed),
-    templates.Clients(local_update, data_spec, training.initial_hparams),
+    templates.build_client_work(
+      local_update,
+      templates.initial_weights(model, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=training.initial_hparams,
+      wiring=wiring,
+    ),
     create_aggregator=factory.create,
-    build_finalizer=build_finalizer,
+    build_finalizer=functools.partial(
+      training_at_server.build_alternate_training,
+      server,
+      tff.learning.optimizers.build_sgdm(1.0, global_momentum),
+      seed=wiring.seed,
+    ),
     wiring=wiring,
   )
 

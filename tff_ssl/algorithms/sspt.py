@@ -36,8 +36,7 @@ with epy.lazy_imports():
 
   from tff_ssl import templates
   from tff_ssl.models import functional, split
-  from tff_ssl.templates import averaging
-  from tff_ssl.templates.server import finalizers
+  from tff_ssl.templates import averaging, finalizers
 
 SETTINGS = (
   *label_hungry.SETTINGS,
@@ -166,7 +165,9 @@ def build_sspt(
 
   def train(task):
     def run(stage, training, start, round_num):
-      state = None if task.slot_state is None else task.slot_state[stage]
+      state = (
+        None if task.optimizer_state is None else task.optimizer_state[stage]
+      )
       result = training.run_task(
         task,
         start=start,
@@ -174,8 +175,8 @@ def build_sspt(
         optimizer_state=state,
       )
       states = ()
-      if task.slot_state is not None:
-        states = list(task.slot_state)
+      if task.optimizer_state is not None:
+        states = list(task.optimizer_state)
         states[stage] = result.optimizer_state
       none = [tf.zeros([2])] * 3
       metrics = collections.OrderedDict(
@@ -217,20 +218,23 @@ def build_sspt(
     wiring.model_aggregator, client_weighting
   )
   return templates.compose(
-    templates.initial_weights(joint, wiring.seed),
-    templates.Clients(
+    templates.build_client_work(
       averaging.build_local_update(train, client_weighting),
-      data_spec,
-      finetuning.initial_hparams,
-      templates.client_momentum(client_momentum, data_spec, initial_states),
+      templates.initial_weights(joint, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=finetuning.initial_hparams,
+      wiring=wiring,
+      memories=templates.client_momentum(
+        client_momentum, data_spec, initial_states
+      ),
     ),
     create_aggregator=factory.create,
     build_finalizer=lambda weights_type, aggregate_type: (
-      finalizers.build_apply_mean_delta_in_stages(
+      finalizers.build_apply_mean_delta(
         server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
         weights_type,
         joint.weights_spec.trainable,
-        pretraining_rounds,
+        first_stage_rounds=pretraining_rounds,
       )
     ),
     wiring=wiring,

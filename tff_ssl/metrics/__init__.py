@@ -7,8 +7,6 @@ from tff_ssl.metrics.communication import (
 from tff_ssl.metrics.gradient_diversity import (
   ServerTask,
   build_gradient_diversity,
-)
-from tff_ssl.metrics.process_diversity import (
   build_process_diversity,
   measured_state,
 )

@@ -37,9 +37,6 @@ def measure_communication(
     form: Its form, where it is at hand as that of `compose_with_reader`; making
       it takes seconds.
 
-  Returns:
-    A `Communication`.
-
   Raises:
     ValueError: If a message has a part of unknown size.
   """

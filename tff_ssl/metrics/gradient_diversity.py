@@ -57,10 +57,15 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, checks, protocols, randomness
-from tff_ssl.metrics import diversity_ratios
+from tff_ssl import aggregators, checks, protocols, randomness, stacks
 from tff_ssl.templates import client_data as client_data_lib
-from tff_ssl.templates import client_task, faults
+from tff_ssl.templates import (
+  client_task,
+  composition,
+  faults,
+  finalizers,
+  full_gradient,
+)
 
 _PREFIX = 'diversity'
 _KINDS = ('gradient', 'update')
@@ -105,8 +110,8 @@ def build_gradient_diversity(
   """Builds the computation that measures gradient diversity.
 
   Args:
-    local_update: What the process gives to `client_work.Clients`: takes a
-      `ClientTask`, returns a `LocalUpdate` and the client's group, or `None`.
+    local_update: What a client does: takes a `ClientTask`, returns a
+      `LocalUpdate` and the client's group, or `None`.
     client_gradient: Takes a `ClientTask`, returns the client's gradient on all
       its data (`tff_ssl.templates.full_gradient`), tensors like the model's
       trainable weights.
@@ -229,7 +234,7 @@ def _check_one_group(num_groups):
 def _terms_by_kind(gradient, update):
   """Returns one participant's terms for both kinds of vector."""
   return collections.OrderedDict(
-    zip(_KINDS, map(diversity_ratios.terms, (gradient, update)), strict=True)
+    zip(_KINDS, map(terms, (gradient, update)), strict=True)
   )
 
 
@@ -237,22 +242,192 @@ def _metrics(aggregate, server):
   """Returns all variants from means within groups and the server's terms."""
   counts = aggregate['weight']
   groups = tf.nest.map_structure(
-    lambda mean: mean * tf.reshape(counts, [-1] + [1] * (mean.shape.rank - 1)),
-    aggregate['mean'],
+    lambda mean: mean * stacks.per_row(counts, mean), aggregate['mean']
   )
   metrics = collections.OrderedDict()
   for kind in _KINDS:
     rows = groups[kind]
     of_server = None if server is None else server[kind]
     users = tf.nest.map_structure(lambda row: tf.reduce_sum(row, 0), rows)
-    for name, ratio in diversity_ratios.ratios(users).items():
+    for name, ratio in ratios(users).items():
       metrics[f'{_PREFIX}/{kind}_{name}'] = ratio
     if of_server is not None:
-      everyone = diversity_ratios.add(users, of_server)
-      for name, ratio in diversity_ratios.ratios(everyone).items():
+      everyone = add(users, of_server)
+      for name, ratio in ratios(everyone).items():
         metrics[f'{_PREFIX}/{kind}_{name}_with_server'] = ratio
-    metrics[f'{_PREFIX}/{kind}_paper_code'] = (
-      diversity_ratios.mean_scaled_ratio(rows, counts, of_server)
+    metrics[f'{_PREFIX}/{kind}_paper_code'] = mean_scaled_ratio(
+      rows, counts, of_server
     )
   metrics[f'{_PREFIX}/num_clients'] = tf.reduce_sum(counts)
   return metrics
+
+
+def _powers(vector: list[tf.Tensor]) -> collections.OrderedDict[str, tf.Tensor]:
+  """Returns the norms of float tensors that together are one vector."""
+  parts = [tf.cast(part, tf.float32) for part in vector]
+  squared = tf.add_n([tf.reduce_sum(tf.square(part)) for part in parts])
+  absolute = tf.add_n([tf.reduce_sum(tf.abs(part)) for part in parts])
+  return collections.OrderedDict(
+    l2_squared=squared,
+    l2_plain=tf.sqrt(squared),
+    l1_squared=tf.square(absolute),
+    l1_plain=absolute,
+  )
+
+
+def terms(vector) -> collections.OrderedDict:
+  """Returns one participant's terms, its vector g_k and powers of its norms.
+
+  Terms are added up over participants, in any order and any grouping; a ratio
+  needs nothing but such a sum.
+  """
+  vector = tf.nest.flatten(vector)
+  return collections.OrderedDict(vector=vector, powers=_powers(vector))
+
+
+def add(one, other):
+  """Adds the terms of different participants."""
+  return tf.nest.map_structure(tf.add, one, other)
+
+
+def ratios(total) -> collections.OrderedDict[str, tf.Tensor]:
+  """Returns sum_k ||g_k||^p / ||sum_k g_k||^p, of terms added over k.
+
+  Without participants, or if all vectors are zero, they are NaN (0/0); if
+  vectors cancel, infinite.
+  """
+  of_sum = _powers(total['vector'])
+  return collections.OrderedDict(
+    (name, numerator / of_sum[name])
+    for name, numerator in total['powers'].items()
+  )
+
+
+def mean_scaled_ratio(groups, counts: tf.Tensor, server=None) -> tf.Tensor:
+  """Returns the mean over groups of n_i times Eq. 1 within group i.
+
+  Args:
+    groups: Terms with a leading dimension S, each row added over the members
+      of a group.
+    counts: `float32 [S]`, members of each group. A group without any is left
+      out.
+    server: The server's terms, which count once in every group, in n_i, too.
+  """
+
+  def scaled(row):
+    total, size = row
+    if server is not None:
+      total, size = add(total, server), size + 1.0
+    return size * ratios(total)['l2_squared']
+
+  of_groups = tf.map_fn(
+    scaled, (groups, counts), fn_output_signature=tf.float32
+  )
+  return tf.reduce_mean(tf.boolean_mask(of_groups, counts > 0))
+
+
+def build_process_diversity(
+  process: composition.ComposedProcess,
+) -> tff.Computation:
+  """Builds the measurement for a process of this library, from its parts.
+
+  A client's gradient is that of its objective on all its data at the weights
+  that it would start a round from; the server's, where it trains, that of the
+  supervised loss on its labelled data. Of several server replicas the first one
+  is the server.
+
+  Args:
+    process: As a builder of `tff_ssl.algorithms` returns it.
+
+  Returns:
+    The `tff.Computation` of `build_gradient_diversity`; `measured_state` gives
+    its first argument.
+
+  Raises:
+    TypeError: If the process was not built by this library.
+  """
+  if not isinstance(process, composition.ComposedProcess):
+    raise TypeError(
+      f'The process is a {type(process).__name__}, which does not know its '
+      'parts: give one as a builder of tff_ssl.algorithms returns it, before '
+      'it is composed with a reader.'
+    )
+  if process.measurable is None:
+    raise TypeError(
+      'The clients of this process train more than one model or objective, so '
+      'that they have no single gradient to measure: choose another process.'
+    )
+  parts = process.measurable
+
+  def client_gradient(task):
+    return full_gradient.gradient_of_training(
+      parts.training,
+      parts.start_of(task),
+      task.examples,
+      seed=task.client_seed,
+      constants=task.constants,
+    )
+
+  server = {}
+  if parts.server is not None:
+
+    def server_gradient(task):
+      return full_gradient.gradient_of_training(
+        parts.server.training,
+        parts.server_start(task.weights),
+        parts.server.read_examples(),
+        seed=task.server_seed,
+      )
+
+    def server_update(task):
+      start = parts.server_start(task.weights)
+      result = parts.server.run(
+        start, task.optimizer_state, seed=task.seed, round_num=task.round
+      )
+      return tf.nest.map_structure(
+        tf.subtract,
+        parts.server.first_replica(result.weights).trainable,
+        start.trainable,
+      )
+
+    state_type = process.initialize.type_signature.result.member
+    server = {
+      'server_gradient': server_gradient,
+      'server_update': server_update,
+      'server_optimizer_type': finalizers.innermost(state_type['finalizer'])[
+        'optimizer'
+      ],
+    }
+
+  return build_gradient_diversity(
+    local_update=parts.local_update,
+    client_gradient=client_gradient,
+    data_spec=parts.data_spec,
+    weights_type=process.weights_type,
+    initial_hparams=parts.training.initial_hparams,
+    num_groups=parts.num_groups,
+    **server,
+  )
+
+
+def measured_state(
+  process: composition.ComposedProcess, state, *, round_num: int, seed: int
+) -> collections.OrderedDict:
+  """Returns what the measurement takes of a process's state.
+
+  Args:
+    process: The process that is measured.
+    state: Its state.
+    round_num: Rounds done.
+    seed: The run's seed.
+  """
+  fields = collections.OrderedDict(
+    weights=state.global_model_weights,
+    round=np.int32(round_num),
+    seed=np.int32(seed),
+  )
+  if process.measurable.server is not None:
+    fields['server_optimizer'] = finalizers.innermost(state.finalizer)[
+      'optimizer'
+    ]
+  return fields

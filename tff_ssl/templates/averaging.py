@@ -22,10 +22,10 @@ from tff_ssl.templates import (
   client_task,
   client_work,
   composition,
+  finalizers,
   local_training,
 )
 from tff_ssl.templates import memories as memories_lib
-from tff_ssl.templates.server import finalizers
 
 Train = Callable[[client_task.ClientTask], local_training.TrainingResult]
 
@@ -35,12 +35,9 @@ def update_from(
   result: local_training.TrainingResult,
   client_weighting: str,
 ) -> client_task.LocalUpdate:
-  """Returns a client's update: its delta, and how much it weighs.
+  """Returns a client's update from what its training of the model gave.
 
-  Args:
-    task: The `ClientTask`.
-    result: What its training gave. The weights are those of the global model.
-    client_weighting: 'examples' (processed in the round) or 'uniform'.
+  It weighs as many 'examples' as were processed in the round, or is 'uniform'.
   """
   is_uniform = client_weighting == 'uniform'
   return client_task.LocalUpdate(
@@ -58,13 +55,8 @@ def update_from(
 
 def build_local_update(
   train: Train, client_weighting: str
-) -> Callable[[client_task.ClientTask], tuple[client_task.LocalUpdate, None]]:
-  """Returns the `local_update` of clients that send their deltas.
-
-  Args:
-    train: See `compose`.
-    client_weighting: See `update_from`.
-  """
+) -> client_task.LocalWork:
+  """Returns the local update of clients that send what `train` has changed."""
   return lambda task: (update_from(task, train(task), client_weighting), None)
 
 
@@ -74,11 +66,7 @@ def weighted_factory(
   | None,
   client_weighting: str,
 ) -> tff.aggregators.WeightedAggregationFactory:
-  """Returns the factory of the aggregator, which takes weights.
-
-  Args:
-    model_aggregator: By default `tff.aggregators.MeanFactory()`.
-    client_weighting: See `update_from`.
+  """Returns the factory of the aggregator, by default a mean, with weights.
 
   Raises:
     ValueError: If `client_weighting` is unknown, or the aggregator ignores
@@ -107,11 +95,7 @@ def build_finalizer(
 ) -> tff.learning.templates.FinalizerProcess:
   """Returns the finalizer that gives the mean delta to a server optimizer.
 
-  Args:
-    model: The `FunctionalModel` whose weights are global.
-    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
-    weights_type: Unplaced type of the global weights.
-    aggregate_type: Unplaced type of the mean delta, which is that of weights.
+  By default it is SGD with learning rate 1: plain FedAvg.
   """
   del aggregate_type
   return finalizers.build_apply_mean_delta(
@@ -121,19 +105,13 @@ def build_finalizer(
   )
 
 
-def parts_of(
+def measurable(
   training: local_training.LocalTraining,
   data_spec: client_data.ClientDataSpec,
   client_weighting: str,
-) -> composition.Parts:
-  """Returns what is measured of clients that train all of the global model.
-
-  Args:
-    training: What clients do.
-    data_spec: The type of the client data.
-    client_weighting: See `update_from`.
-  """
-  return composition.Parts(
+) -> composition.Measurable:
+  """Returns what is measured of clients that train all of the global model."""
+  return composition.Measurable(
     training,
     build_local_update(training.run_task, client_weighting),
     lambda task: task.weights,
@@ -152,25 +130,25 @@ def compose(
   wiring: Wiring,
   memories: tuple[memories_lib.Memory, ...] = (),
   view: composition.ModelView | None = None,
+  measured: local_training.LocalTraining | None = None,
 ) -> composition.ComposedProcess:
   """Composes the learning process.
 
   Args:
     train: What a client does with its task, such as `LocalTraining.run_task`.
-      The result's weights are those of `model`. If momentum stays with the
-      slot, `train` goes on from the task's `slot_state`, and the result's
-      optimizer state is the next one.
+      The result's weights are those of `model`. If momentum outlives the round,
+      `train` goes on from the task's `optimizer_state`, and the result's is the
+      next one.
     model: The `FunctionalModel` whose weights are global.
     data_spec: The type of the client data.
     initial_hparams: Returns the client optimizer's hyperparameters.
-    client_weighting: See `update_from`.
-    server_optimizer: See `build_finalizer`.
+    client_weighting: 'examples' or 'uniform'; see `update_from`.
+    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
     wiring: Its `model_aggregator` is by default `tff.aggregators.MeanFactory`.
     memories: What outlives a round, beside the weights.
     view: See `composition.compose`.
-
-  Returns:
-    A process that cannot be measured as yet; see `parts_of`.
+    measured: The training of clients that train all of the global model; other
+      processes cannot be measured.
 
   Raises:
     ValueError: If an argument is out of range, or `model_aggregator` would add
@@ -181,15 +159,17 @@ def compose(
   # Ahead of tracing the clients' work, which takes seconds.
   factory = weighted_factory(wiring.model_aggregator, client_weighting)
   return composition.compose(
-    composition.initial_weights(model, wiring.seed),
-    client_work.Clients(
+    client_work.build_client_work(
       build_local_update(train, client_weighting),
-      data_spec,
-      initial_hparams,
-      memories,
+      composition.initial_weights(model, wiring.seed),
+      data_spec=data_spec,
+      initial_hparams=initial_hparams,
+      wiring=wiring,
+      memories=memories,
     ),
     create_aggregator=factory.create,
     build_finalizer=functools.partial(build_finalizer, model, server_optimizer),
     wiring=wiring,
     view=view,
+    measurable=measured and measurable(measured, data_spec, client_weighting),
   )

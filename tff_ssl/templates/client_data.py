@@ -115,23 +115,17 @@ class ClientDataSpec:
   def __post_init__(self):
     _check_element(self.element_spec)
     checks.integers_at_least(1, num_slots=self.num_slots)
-    if self.num_slots is not None and not self.in_context:
-      raise TypeError(
-        f'num_slots={self.num_slots} needs in_context=True: slot and start '
-        'group are fields of the context.'
-      )
-    if self.priors_shape is not None and not self.in_context:
-      raise TypeError(
-        f'priors_shape={self.priors_shape} needs in_context=True: class priors '
-        'and shares of sets are fields of the context.'
-      )
+    for name, why in (
+      ('num_slots', 'slot and start group are fields of the context'),
+      ('priors_shape', 'class priors and shares of sets are fields of it'),
+      ('has_faults', 'what goes wrong at a client stands in its context'),
+    ):
+      if getattr(self, name) and not self.in_context:
+        raise TypeError(
+          f'{name}={getattr(self, name)} needs in_context=True: {why}.'
+        )
     if self.priors_shape is not None:
       _check_priors_shape(self.priors_shape)
-    if self.has_faults and not self.in_context:
-      raise TypeError(
-        'has_faults=True needs in_context=True: what goes wrong at a client '
-        'stands in its context.'
-      )
 
   @property
   def context_fields(self) -> collections.OrderedDict[str, tf.TensorSpec]:
@@ -196,11 +190,7 @@ class ClientDataSpec:
       )
 
   def check_slots(self, **arguments: str) -> None:
-    """Raises `TypeError` if an argument is 'slot' and data name no slots.
-
-    Args:
-      **arguments: The values, by the name that the caller's user knows.
-    """
+    """Raises `TypeError` if an argument is 'slot' and data name no slots."""
     for name, value in arguments.items():
       if value == 'slot' and self.num_slots is None:
         raise TypeError(
@@ -314,11 +304,7 @@ def _check_batches(named) -> None:
 def collect(
   dataset: tf.data.Dataset, spec: ClientDataSpec
 ) -> collections.OrderedDict[str, tf.Tensor]:
-  """Gathers a client's sequence into one tensor per key.
-
-  Args:
-    dataset: The examples, with element spec `spec.element_spec`.
-    spec: The type of the client data.
+  """Gathers a client's examples into one tensor per key.
 
   Returns:
     An ordered dict of tensors with a leading dimension n, the number of
@@ -341,16 +327,12 @@ def collect(
     .take(1)
     .get_single_element()
   )
-  return collections.OrderedDict(
-    (key, value if key == 'x' else _flat_labels(value))
-    for key, value in _named(gathered).items()
-  )
-
-
-def _flat_labels(labels: tf.Tensor) -> tf.Tensor:
-  if labels.shape.rank == 2:
-    labels = labels[:, 0]
-  return tf.cast(labels, tf.int32)
+  collected = _named(gathered)
+  for key, labels in collected.items():
+    if key != 'x':
+      flat = labels if labels.shape.rank == 1 else labels[:, 0]
+      collected[key] = tf.cast(flat, tf.int32)
+  return collected
 
 
 def _example_shape(element: tf.TensorSpec, spec: ClientDataSpec) -> list[int]:
@@ -369,7 +351,7 @@ def read_context(
   Args:
     client_data: A value of `spec.type` inside a TFF computation: a data set, or
       an ordered dict of two.
-    spec: The type of the client data.
+    spec: Says which.
 
   Returns:
     The examples' tensors (see `collect`), and an ordered dict of tensors, the

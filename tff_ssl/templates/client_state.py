@@ -56,15 +56,14 @@ def read(
 ) -> tuple[protocols.Structure, tf.Tensor]:
   """Returns a client's state, and whether it has one of an earlier round.
 
+  A damaged file is an error of the computation
+  (`tf.errors.InvalidArgumentError`).
+
   Args:
     folder: `client_state_dir`.
-    task: The `ClientTask`.
+    task: Says whose state, and of which round.
     initial: Returns the state of a client that has none: a structure of
       tensors, with the dtypes and the static shapes of all later ones.
-
-  Returns:
-    The state and a `bool` scalar. A damaged file is an error of the computation
-    (`tf.errors.InvalidArgumentError`).
   """
   paths = tf.io.matching_files(
     tf.strings.join([_folder_of(folder, task), '/*', _SUFFIX])
@@ -82,11 +81,8 @@ def read(
     path = paths[newest]
     content = tf.io.parse_tensor(tf.io.read_file(path), tf.string)
     flat = tf.nest.flatten(template)
-    # Earlier versions of this library wrote no seal. A slice of the contents
-    # would copy them.
-    is_sound = tf.equal(tf.size(content), len(flat)) | tf.equal(
-      content[-1], _seal(_hashes(content)[: len(flat)])
-    )
+    # The hashes are sliced, for a slice of the contents would copy them.
+    is_sound = tf.equal(content[-1], _seal(_hashes(content)[: len(flat)]))
     complaint = tf.strings.join(
       ['The client state ', path, ' is damaged: restore it from a copy.']
     )
@@ -118,12 +114,12 @@ def write(
   state: protocols.Structure,
   counts: tf.Tensor,
 ) -> tf.Operation:
-  """Writes a client's state of this round.
+  """Writes a client's state of this round, as `read` will return it.
 
   Args:
     folder: `client_state_dir`.
-    task: The `ClientTask`.
-    state: As `read` returned it, with new values.
+    task: Says whose state, and of which round.
+    state: The new state.
     counts: `bool` scalar: whether to write at all; a client that is left out of
       the round keeps the state that it has.
 
@@ -159,26 +155,14 @@ def _seal(hashes: tf.Tensor) -> tf.Tensor:
 
 
 def folder_of(folder: str, seed: int, client: int) -> str:
-  """Returns the folder of a client's versions.
-
-  Args:
-    folder: `client_state_dir`.
-    seed: The run's seed.
-    client: Its index.
-  """
+  """Returns the folder of a client's versions."""
   return os.path.join(folder, f'seed-{seed}', str(client))
 
 
 def newest(
   folder: str, seed: int, round_num: int, clients: Iterable[int] | None = None
 ) -> dict[int, pathlib.Path]:
-  """Returns the files that clients would read in round `round_num`.
-
-  Args:
-    folder: `client_state_dir`.
-    seed: The run's seed.
-    round_num: Rounds before this one.
-    clients: Whose states to look for; by default, those of all clients.
+  """Returns the files that clients, by default all, would read in a round.
 
   Returns:
     By client, the newest version of a round before `round_num`. Clients without
@@ -198,14 +182,7 @@ def newest(
 def prune(
   folder: str, seed: int, clients: Iterable[int], round_num: int
 ) -> None:
-  """Removes what a run that goes on after `round_num` rounds cannot need.
-
-  Args:
-    folder: `client_state_dir`.
-    seed: The run's seed.
-    clients: Whose states to look at.
-    round_num: Rounds done at the oldest checkpoint that is kept.
-  """
+  """Removes what a run that goes on after `round_num` rounds cannot need."""
   for client in clients:
     own = pathlib.Path(folder_of(folder, seed, client))
     for path in _versions_before(own, round_num)[:-1]:

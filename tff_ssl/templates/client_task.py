@@ -1,7 +1,7 @@
 """What a client gets to work with, and what its work gives."""
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -29,13 +29,13 @@ class ClientTask(NamedTuple):
       context names it.
     start_group: `int32` scalar, if the context names it.
     class_priors: `float32 [M, d]`, if examples lie in sets.
-    set_shares: `float32 [M]`, likewise.
+    set_shares: `float32 [M]`, if examples lie in sets.
     corrupt: `int32` scalar, 1 if its message or data go wrong, else 0, where
       faults are simulated.
     work: `int32` scalar, the share of its steps that it takes, in percent,
-      likewise.
-    slot_state: The state of the slot, if slots have one; this and the next two
-      are what `memories` hold.
+      where faults are simulated.
+    optimizer_state: The state that its optimizer goes on from, if one outlives
+      the round; this and the next two are what `memories` hold.
     client_state: The client's own state, if clients have one.
     shared_state: What all clients read of a state at the server, if there is
       one.
@@ -54,7 +54,7 @@ class ClientTask(NamedTuple):
   set_shares: tf.Tensor | None = None
   corrupt: tf.Tensor | None = None
   work: tf.Tensor | None = None
-  slot_state: protocols.Structure | None = None
+  optimizer_state: protocols.OptimizerState | None = None
   client_state: protocols.Structure | None = None
   shared_state: protocols.Structure | None = None
 
@@ -88,7 +88,7 @@ class LocalUpdate(NamedTuple):
       or a tuple of these two.
     invalid: `bool` scalar: whether the client must be left out, because it
       names something that does not exist, such as a group.
-    slot_state: The slot's new state, if slots have one.
+    optimizer_state: The optimizer's new state, if one outlives the round.
     client_state: The client's new state, if clients have one.
     passes: `float32 [2]`, examples that went forward through the model and back
       in all of the client's work (`prediction.Predictor.passes`), if they are
@@ -103,11 +103,16 @@ class LocalUpdate(NamedTuple):
   weight: tf.Tensor
   metrics: protocols.Metrics
   invalid: tf.Tensor
-  slot_state: protocols.Structure | None = None
+  optimizer_state: protocols.OptimizerState | None = None
   client_state: protocols.Structure | None = None
   passes: tf.Tensor | None = None
   shared_change: protocols.Structure = ()
   num_examples: tf.Tensor | None = None
+
+
+# What a client does; beside its update, the tag that goes with the delta to the
+# aggregator (such as the client's group), or `None`.
+LocalWork = Callable[[ClientTask], tuple[LocalUpdate, Any]]
 
 
 def read_task(
@@ -118,11 +123,7 @@ def read_task(
 ) -> ClientTask:
   """Returns a client's task, which does not know the memories yet.
 
-  Args:
-    message: What the distributor sends, `<weights, round, seed>`.
-    hparams: The client optimizer's hyperparameters.
-    data: The client's data, of `data_spec.type`.
-    data_spec: The type of the client data.
+  The message is what the distributor sends, `<weights, round, seed>`.
   """
   examples, context = client_data.read_context(data, data_spec)
   return ClientTask(

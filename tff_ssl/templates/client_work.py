@@ -1,76 +1,50 @@
 """From a local update to a `tff.learning.templates.ClientWorkProcess`."""
 
 import collections
-import dataclasses
-import functools
 import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import protocols
 from tff_ssl.aggregators import inspection
-from tff_ssl.templates import client_data, client_task, faults
-from tff_ssl.templates import memories as memories_lib
+from tff_ssl.plans import Wiring
+from tff_ssl.templates import (
+  client_data,
+  client_task,
+  distributors,
+  faults,
+  memories,
+)
 
 # The metric of examples processed, which is a sum, as in TFF.
-NUM_EXAMPLES = 'num_examples'
+_NUM_EXAMPLES = 'num_examples'
 
 
-@dataclasses.dataclass(frozen=True)
-class Clients:
-  """What the clients of a process do.
+class ClientWork(tff.learning.templates.ClientWorkProcess):
+  """A client work process, with what composing it needs to know.
 
   Attributes:
-    local_update: Takes a `ClientTask`. Returns a `LocalUpdate` and the tag that
-      goes beside the delta to the aggregator (such as the client's group), or
-      `None`.
-    data_spec: The type of the client data.
-    initial_hparams: Returns the client optimizer's hyperparameters, an ordered
-      dict.
-    memories: What outlives a round, beside the weights.
-    tag_name: What the aggregator knows the tag by.
+    initial: `( -> W)`, the initial global weights.
+    in_the_clear: What the server sums in the clear for memories, in words.
   """
 
-  local_update: Callable[
-    [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
-  ]
-  data_spec: client_data.ClientDataSpec
-  initial_hparams: Callable[[], protocols.Hparams]
-  memories: tuple[memories_lib.Memory, ...] = ()
-  tag_name: str = 'group'
-
-
-def with_max_weight(clients: Clients, max_weight: float) -> Clients:
-  """Returns clients that weigh no more than a number, and no less than 0.
-
-  Args:
-    clients: What clients do.
-    max_weight: The largest weight, above 0. A weight that is not finite stays
-      so: such a client is left out.
-  """
-
-  def local_update(task):
-    update, tag = clients.local_update(task)
-    weight = update.weight
-    capped = tf.clip_by_value(weight, 0.0, max_weight)
-    weight = tf.where(tf.math.is_finite(weight), capped, weight)
-    return update._replace(weight=weight), tag
-
-  return dataclasses.replace(clients, local_update=local_update)
+  initial: tff.Computation
+  in_the_clear: str
 
 
 def build_client_work(
-  clients: Clients,
-  weights_type: tff.Type,
-  metrics_aggregator: Callable[..., tff.Computation] | None = None,
+  local_update: client_task.LocalWork,
+  initial: tff.Computation,
   *,
-  min_clients: int = 1,
-) -> tff.learning.templates.ClientWorkProcess:
+  data_spec: client_data.ClientDataSpec,
+  initial_hparams: Callable[[], protocols.Hparams],
+  wiring: Wiring,
+  memories: Sequence[memories.Memory] = (),
+  tag_name: str = 'group',
+) -> ClientWork:
   """Makes a client work process out of what one client does.
 
   A client is left out if the norm of its delta, its weight, metrics or examples
@@ -88,76 +62,181 @@ def build_client_work(
   their means over the clients that computed anything.
 
   Args:
-    clients: What clients do.
-    weights_type: The unplaced type of the global weights.
-    metrics_aggregator: As in TFF's own builders, a function of the metrics'
-      finalizers, or of these and the type of the metrics; by default
-      `tff.learning.metrics.sum_then_finalize`.
-    min_clients: The fewest clients that count whose metrics are shown; with
-      fewer they are NaN, and 0 where they are integers.
+    local_update: What a client does.
+    initial: `( -> W)`, the initial global weights.
+    data_spec: The type of the client data.
+    initial_hparams: Returns the client optimizer's hyperparameters.
+    wiring: Says how metrics meet, for how many clients they are shown (with
+      fewer they are NaN, and 0 where they are integers), how much a client may
+      weigh, and what goes wrong.
+    memories: What outlives a round, beside the weights.
+    tag_name: What the aggregator knows the tag by.
 
   Returns:
-    A `tff.learning.templates.ClientWorkProcess`. Its state holds the
-    optimizer's `hparams` and the fields of the memories. Its update is `delta`,
-    or `<value=delta, TAG_NAME=tag>` if there is a tag. Its measurements are
-    `<train=..., clients=<participating, empty, non_finite, invalid>>`.
+    Its state holds the optimizer's `hparams` and the fields of the memories.
+    Its update is `delta`, or `<value=delta, TAG_NAME=tag>` if there is a tag.
+    Its measurements are `<train=..., clients=<participating, empty,
+    non_finite, invalid>>`.
 
   Raises:
-    TypeError: If `metrics_aggregator` is not a function.
+    TypeError: If the metrics aggregator is not a function, or clients are to be
+      corrupt, and their data do not say which.
     ValueError: If two memories keep a field of the same name.
   """
-
-  initial = tff.tensorflow.computation(lambda: _initial(clients))
-  state_type = initial.type_signature.result
-  to_send = tff.tensorflow.computation(
-    lambda state: _to_send(clients, state), state_type
-  )
-  message_type = tff.types.to_type(
-    collections.OrderedDict(weights=weights_type, round=np.int32, seed=np.int32)
-  )
-
-  work = tff.tensorflow.computation(
-    lambda message, sent, data: _work(clients, message, sent, data),
-    (message_type, to_send.type_signature.result, clients.data_spec.type),
-  )
-  _, metrics_type, _, sums_type = work.type_signature.result
-  aggregate = _build_metrics_aggregation(metrics_aggregator, metrics_type)
-  sum_counts = tff.federated_sum
-  # The default is not, and to trace it takes a fourteenth of a build.
-  if metrics_aggregator is not None and _is_secure(aggregate, metrics_type):
-    # Each client counts once at most.
-    sum_counts = functools.partial(
-      tff.federated_secure_sum_bitwidth, bitwidth=1
+  if wiring.corruption is not None:
+    local_update = faults.with_corrupt_clients(
+      local_update, wiring.corruption, data_spec, initial
     )
+  if wiring.max_client_weight is not None:
+    local_update = _with_max_weight(local_update, wiring.max_client_weight)
+  at_server = [memory for memory in memories if memory.field is not None]
 
+  initial_state = tff.tensorflow.computation(
+    lambda: _initial_state(initial_hparams, at_server)
+  )
+  state_type = initial_state.type_signature.result
+  to_send = tff.tensorflow.computation(
+    lambda state: _to_send(at_server, state), state_type
+  )
+  message_type = distributors.message_type(initial.type_signature.result)
+
+  @tff.tensorflow.computation(
+    message_type, to_send.type_signature.result, data_spec.type
+  )
+  def work(message, sent, data):
+    task = client_task.read_task(message, sent['hparams'], data, data_spec)
+    return _work(local_update, task, sent, memories, tag_name)
+
+  _, metrics_type, _, sums_type = work.type_signature.result
+  measure = _build_measure(wiring, metrics_type)
   merge = tff.tensorflow.computation(
-    lambda state, sums: _merge(clients, state, sums), (state_type, sums_type)
+    lambda state, sums: _merge(at_server, state, sums), (state_type, sums_type)
   )
 
   @tff.federated_computation
   def initialize():
-    return tff.federated_eval(initial, tff.SERVER)
+    return tff.federated_eval(initial_state, tff.SERVER)
 
   @tff.federated_computation(
     initialize.type_signature.result,
     tff.FederatedType(message_type, tff.CLIENTS),
-    tff.FederatedType(clients.data_spec.type, tff.CLIENTS),
+    tff.FederatedType(data_spec.type, tff.CLIENTS),
   )
   def next_fn(state, message, data):
     # Without memories, a call of a computation is saved.
-    sent = tff.federated_map(to_send, state) if clients.memories else state
+    sent = tff.federated_map(to_send, state) if memories else state
     result, metrics, counts, sums = tff.federated_map(
       work, (message, tff.federated_broadcast(sent), data)
     )
-    train, counted = aggregate(metrics), sum_counts(counts)
-    if min_clients > 1:
-      train = _unless_too_few(train, counted, min_clients)
-    measurements = tff.federated_zip(
-      collections.OrderedDict(train=train, clients=counted)
-    )
-    if len(sums_type):
+    if at_server:
       state = tff.federated_map(merge, (state, tff.federated_sum(sums)))
-    return tff.templates.MeasuredProcessOutput(state, result, measurements)
+    return tff.templates.MeasuredProcessOutput(
+      state, result, measure(metrics, counts)
+    )
+
+  get_hparams, set_hparams = _hparams_of(state_type)
+  process = ClientWork(
+    initialize,
+    next_fn,
+    get_hparams_fn=get_hparams,
+    set_hparams_fn=set_hparams,
+  )
+  process.initial = initial
+  process.in_the_clear = ' and '.join(
+    memory.in_the_clear for memory in memories if memory.in_the_clear
+  )
+  return process
+
+
+def _work(local_update, task, sent, memories, tag_name):
+  """Does the work of one client.
+
+  Returns:
+    The `ClientResult`, the metrics, the counts of `clients`, and what the
+    client leaves in the memories at the server.
+  """
+  missing = tf.constant(False)
+  for memory in memories:
+    task, has_no_place = memory.read(task, sent.get(memory.field))
+    missing |= has_no_place
+
+  update, tag = local_update(task)
+  update = update._replace(
+    metrics=_reported(update), invalid=update.invalid | missing
+  )
+  reasons, usable = faults.find_faults(
+    update, task.examples, update.shared_change
+  )
+  sums, written = collections.OrderedDict(), []
+  for memory in memories:
+    left, operations = memory.leave(task, update, usable)
+    written += operations
+    if memory.field is not None:
+      sums[memory.field] = left
+
+  sent_back = faults.zero_unless(
+    usable, (update.delta, update.weight, update.metrics)
+  )
+  # A state that nothing waits for would not be written.
+  with tf.control_dependencies(written):
+    delta, weight, metrics = tf.nest.map_structure(tf.identity, sent_back)
+  counts = tf.nest.map_structure(
+    lambda flag: tf.cast(flag, tf.int32),
+    collections.OrderedDict(participating=weight > 0, **reasons),
+  )
+  if tag is not None:
+    delta = collections.OrderedDict([('value', delta), (tag_name, tag)])
+  result = tff.learning.templates.ClientResult(delta, weight)
+  return result, metrics, counts, sums
+
+
+def _with_max_weight(local_update, max_weight):
+  """Returns the update of clients that weigh at most so much, at least 0.
+
+  A weight that is not finite stays so: such a client is left out.
+  """
+
+  def bounded(task):
+    update, tag = local_update(task)
+    weight = update.weight
+    capped = tf.clip_by_value(weight, 0.0, max_weight)
+    weight = tf.where(tf.math.is_finite(weight), capped, weight)
+    return update._replace(weight=weight), tag
+
+  return bounded
+
+
+def _initial_state(initial_hparams, at_server):
+  """Returns the state of the client work before the first round."""
+  state = collections.OrderedDict(hparams=initial_hparams())
+  for memory in at_server:
+    if memory.field in state:
+      raise ValueError(
+        f'{type(memory).__name__} keeps {memory.field!r}, as something before '
+        'it does: give each of the memories a field of its own.'
+      )
+    state[memory.field] = memory.initial()
+  return state
+
+
+def _to_send(at_server, state):
+  """Returns what clients are sent of the state."""
+  sent = collections.OrderedDict(hparams=state['hparams'])
+  for memory in at_server:
+    sent[memory.field] = memory.send(state[memory.field])
+  return sent
+
+
+def _merge(at_server, state, sums):
+  """Returns the state after a round."""
+  merged = collections.OrderedDict(state)
+  for memory in at_server:
+    merged[memory.field] = memory.merge(state[memory.field], sums[memory.field])
+  return merged
+
+
+def _hparams_of(state_type):
+  """Returns the computations that get and set the hyperparameters."""
 
   @tff.tensorflow.computation(state_type)
   def get_hparams(state):
@@ -168,96 +247,10 @@ def build_client_work(
     state['hparams'] = hparams
     return state
 
-  return tff.learning.templates.ClientWorkProcess(
-    initialize,
-    next_fn,
-    get_hparams_fn=get_hparams,
-    set_hparams_fn=set_hparams,
-  )
+  return get_hparams, set_hparams
 
 
-def _initial(clients: Clients):
-  """Returns the state of the client work before the first round."""
-  state = collections.OrderedDict(hparams=clients.initial_hparams())
-  for memory in clients.memories:
-    fields = memory.initial()
-    if taken := sorted(fields.keys() & state.keys()):
-      raise ValueError(
-        f'{type(memory).__name__} keeps {taken}, as something before it does: '
-        'give each of the memories fields of its own.'
-      )
-    state.update(fields)
-  return state
-
-
-def _to_send(clients: Clients, state):
-  """Returns what clients are sent of the state."""
-  sent = collections.OrderedDict(hparams=state['hparams'])
-  for memory in clients.memories:
-    sent.update(memory.send(state))
-  return sent
-
-
-def _merge(clients: Clients, state, sums):
-  """Returns the state after a round."""
-  merged = collections.OrderedDict(state)
-  for memory in clients.memories:
-    merged.update(memory.merge(state, sums))
-  return merged
-
-
-def _work(clients: Clients, message, sent, data):
-  """Does the work of one client.
-
-  Args:
-    clients: What clients do.
-    message: What the distributor sends, `<weights, round, seed>`.
-    sent: `hparams`, and what memories send.
-    data: The client's data.
-
-  Returns:
-    The `ClientResult`, the metrics, the counts of `clients`, and what the
-    client leaves in the memories at the server.
-  """
-  task = client_task.read_task(
-    message, sent['hparams'], data, clients.data_spec
-  )
-  missing = tf.constant(False)
-  for memory in clients.memories:
-    task, has_no_place = memory.read(task, sent)
-    missing |= has_no_place
-
-  update, tag = clients.local_update(task)
-  update = update._replace(
-    metrics=_reported(update), invalid=update.invalid | missing
-  )
-  reasons, usable = faults.find_faults(
-    update, task.examples, update.shared_change
-  )
-  sums, written = collections.OrderedDict(), []
-  for memory in clients.memories:
-    kept = memory.leave(task, update, usable)
-    sums.update(kept.sums)
-    written += kept.written
-
-  sent_back = faults.zero_unless(
-    usable, (update.delta, update.weight, update.metrics)
-  )
-  with tf.control_dependencies(written):
-    delta, weight, metrics = tf.nest.map_structure(tf.identity, sent_back)
-  counts = tf.nest.map_structure(
-    lambda flag: tf.cast(flag, tf.int32),
-    collections.OrderedDict(participating=weight > 0, **reasons),
-  )
-  if tag is not None:
-    delta = collections.OrderedDict([('value', delta), (clients.tag_name, tag)])
-  result = tff.learning.templates.ClientResult(delta, weight)
-  return result, metrics, counts, sums
-
-
-def _reported(
-  update: client_task.LocalUpdate,
-) -> collections.OrderedDict[str, tf.Tensor]:
+def _reported(update) -> collections.OrderedDict[str, tf.Tensor]:
   """Returns all metrics of a client, with those of its passes."""
   # TFF's secure sums take pairs of tensors for bounds.
   metrics = collections.OrderedDict(
@@ -268,45 +261,61 @@ def _reported(
     for i, name in enumerate(('forward_passes', 'backward_passes')):
       metrics[name] = tf.stack([update.passes[i], computed])
   if update.num_examples is not None:
-    metrics[NUM_EXAMPLES] = tf.stack([update.num_examples, tf.constant(1.0)])
+    metrics[_NUM_EXAMPLES] = tf.stack([update.num_examples, tf.constant(1.0)])
   return metrics
 
 
-def _build_metrics_aggregation(metrics_aggregator, metrics_type) -> Callable:
-  """Calls a metrics aggregator, of one argument or two, as TFF's builders do.
+def _build_measure(wiring, metrics_type):
+  """Returns the function from clients' metrics and counts to measurements."""
+  sum_metrics, sum_counts = _build_sums(wiring.metrics_aggregator, metrics_type)
 
-  What it returns may be polymorphic: it is traced where it is called.
+  def measure(metrics, counts):
+    train, counted = sum_metrics(metrics), sum_counts(counts)
+    if wiring.min_group_size > 1:
+      train = _unless_too_few(train, counted, wiring.min_group_size)
+    return tff.federated_zip(
+      collections.OrderedDict(train=train, clients=counted)
+    )
+
+  return measure
+
+
+def _build_sums(metrics_aggregator, metrics_type):
+  """Returns the functions that aggregate the metrics and sum the counts.
+
+  A metrics aggregator takes one argument or two, as in TFF's builders. What it
+  returns may be polymorphic: it is traced where it is called.
   """
+  finalizers = collections.OrderedDict(
+    (name, _total if name == _NUM_EXAMPLES else _ratio)
+    for name, _ in tff.structure.iter_elements(metrics_type)
+  )
   if metrics_aggregator is None:
-    metrics_aggregator = tff.learning.metrics.sum_then_finalize
+    # Not secure, and to trace it for this takes a fourteenth of a build.
+    aggregate = tff.learning.metrics.sum_then_finalize(finalizers)
+    return aggregate, tff.federated_sum
   if not callable(metrics_aggregator):
     raise TypeError(
       'metrics_aggregator must be a function of the metrics finalizers, as '
       'tff.learning.metrics.sum_then_finalize is, but is '
       f'{metrics_aggregator!r}.'
     )
-  finalizers = collections.OrderedDict(
-    (name, _total if name == NUM_EXAMPLES else _ratio)
-    for name, _ in tff.structure.iter_elements(metrics_type)
-  )
+  arguments = [finalizers]
   try:
+    # As TFF does. A second argument may be something else than the type.
     inspect.signature(metrics_aggregator).bind(finalizers)
   except TypeError:
-    return metrics_aggregator(finalizers, metrics_type)
+    arguments.append(metrics_type)
   except ValueError:  # It has no signature that Python knows.
     pass
-  # As TFF does. A second argument may be something else than the type.
-  return metrics_aggregator(finalizers)
-
-
-def _is_secure(aggregate: Callable, metrics_type: tff.Type) -> bool:
-  """Whether a metrics aggregation has secure sums."""
+  aggregate = metrics_aggregator(*arguments)
 
   @tff.federated_computation(tff.FederatedType(metrics_type, tff.CLIENTS))
   def traced(metrics):
     return aggregate(metrics)
 
-  return inspection.has_secure_sums(traced)
+  # Each client counts once at most.
+  return aggregate, inspection.sum_of_bits(traced)
 
 
 def _unless_too_few(metrics, counts, min_clients: int):

@@ -1,13 +1,12 @@
 """The parts of a round become a `tff.learning.templates.LearningProcess`.
 
 `compose` is the one way to do this. A page says what clients do
-(`client_work.Clients`), how their results meet (an aggregator) and what the
-server makes of them (a finalizer). `averaging` and `groups` have these parts
-ready for most pages; one that needs something special puts its own in their
-place.
+(`client_work.build_client_work`), how their results meet (an aggregator) and
+what the server makes of them (a finalizer). `averaging` and `groups` have these
+parts ready for most pages; one that needs something special puts its own in
+their place.
 """
 
-import copy
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, randomness
+from tff_ssl import aggregators, randomness, stacks
 from tff_ssl.models import functional
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
@@ -24,12 +23,8 @@ from tff_ssl.templates import (
   client_task,
   client_work,
   distributors,
-  faults,
-  local_training,
-  stacks,
-)
-from tff_ssl.templates.server import (
   finalizers,
+  local_training,
   moving_average,
   server_training,
 )
@@ -52,13 +47,12 @@ class ModelView:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
+class Measurable:
   """What a process is made of, for measurements beside its rounds.
 
   Attributes:
     training: The clients' `LocalTraining`.
-    local_update: As in `client_work.Clients`, but always with the delta against
-      the weights that the client starts from.
+    local_update: With the delta against what the client starts from.
     start_of: From a `ClientTask` to the `ModelWeights` that it starts from.
     data_spec: The type of the client data.
     num_groups: S.
@@ -67,9 +61,7 @@ class Parts:
   """
 
   training: local_training.LocalTraining
-  local_update: Callable[
-    [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
-  ]
+  local_update: client_task.LocalWork
   start_of: Callable[[client_task.ClientTask], ModelWeights]
   data_spec: client_data.ClientDataSpec
   num_groups: int = 1
@@ -82,47 +74,38 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
 
   Attributes:
     weights_type: Unplaced type of the global weights.
-    parts: `Parts`, or `None` if there is nothing that could be measured.
+    measurable: What could be measured, or `None`.
   """
 
   def __init__(
     self,
     process: tff.learning.templates.LearningProcess,
     weights_type: tff.Type,
-    view: ModelView | None = None,
-    is_averaged: bool = False,
+    *,
+    view: ModelView | None,
+    is_averaged: bool,
+    measurable: Measurable | None,
   ):
-    """Initializes the process.
+    """Initializes the process from one whose model weights are global ones.
 
-    Args:
-      process: The process itself.
-      weights_type: Unplaced type of its global weights.
-      view: See `compose`.
-      is_averaged: Whether the finalizer's state holds what is evaluated
-        (`moving_average.beside`).
+    Where `is_averaged`, the finalizer's state holds what is evaluated
+    (`moving_average.beside`); `compose` explains the rest.
     """
+    getter, setter = process.get_model_weights, process.set_model_weights
+    if view is not None or is_averaged:
+      getter, setter = _build_evaluated(process, view, is_averaged)
     super().__init__(
       process.initialize,
       process.next,
-      process.get_model_weights,
-      _CheckedSetter(process.set_model_weights),
+      getter,
+      _CheckedSetter(setter),
       get_hparams_fn=process.get_hparams,
       set_hparams_fn=process.set_hparams,
     )
     self.weights_type = weights_type
-    self.parts: Parts | None = None
+    self.measurable = measurable
     self._take_model = view and tf.function(view.take, autograph=False)
     self._is_averaged = is_averaged
-
-  def with_parts(self, parts: Parts) -> 'ComposedProcess':
-    """Returns the same process, which can be measured.
-
-    Args:
-      parts: What it is made of.
-    """
-    process = copy.copy(self)
-    process.parts = parts
-    return process
 
   def read_model_weights(
     self, state: tff.learning.templates.LearningAlgorithmState
@@ -130,10 +113,8 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     """Returns what `get_model_weights` does, computed in this process.
 
     A call of a TFF computation takes 10 ms, which counts in a simulation that
-    wants the weights after each round.
-
-    Args:
-      state: The process's state, not a value in a TFF computation.
+    wants the weights after each round. The state is not a value in a TFF
+    computation here.
     """
     if self._is_averaged:
       return state.finalizer[moving_average.AVERAGE]
@@ -142,6 +123,29 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
       return weights
     weights = tf.nest.map_structure(tf.convert_to_tensor, weights)
     return tf.nest.map_structure(np.asarray, self._take_model(weights))
+
+
+def _build_evaluated(process, view, is_averaged):
+  """Returns the getter and the setter of the model that is evaluated."""
+  state_type = process.initialize.type_signature.result.member
+
+  @tff.tensorflow.computation(state_type)
+  def get_model_weights(state):
+    if is_averaged:
+      return state.finalizer[moving_average.AVERAGE]
+    return view.take(state.global_model_weights)
+
+  @tff.tensorflow.computation(
+    state_type, get_model_weights.type_signature.result
+  )
+  def set_model_weights(state, weights):
+    if is_averaged:
+      state.finalizer[moving_average.AVERAGE] = weights
+    if view is not None:
+      weights = view.put(weights, state.global_model_weights)
+    return state._replace(global_model_weights=weights)
+
+  return get_model_weights, set_model_weights
 
 
 class _CheckedSetter(tff.Computation):
@@ -175,15 +179,7 @@ class _CheckedSetter(tff.Computation):
 def initial_weights(
   model: functional.FunctionalModel, seed: int
 ) -> tff.Computation:
-  """Returns a computation of a model's initial weights.
-
-  Args:
-    model: The `FunctionalModel`.
-    seed: Which they are drawn by, in [0, 2**31).
-
-  Returns:
-    `( -> ModelWeights)`.
-  """
+  """Returns the computation of a model's initial weights, drawn by a seed."""
   randomness.check_seed(seed)
   weights = model.initial_weights(seed)
 
@@ -205,8 +201,7 @@ def stacked(weights: tff.Computation, size: int) -> tff.Computation:
 
 
 def compose(
-  initial: tff.Computation,
-  clients: client_work.Clients,
+  work: client_work.ClientWork,
   *,
   create_aggregator: Callable[
     [tff.Type, tff.Type], tff.templates.AggregationProcess
@@ -215,55 +210,36 @@ def compose(
   wiring: Wiring,
   idle_rounds: int = 0,
   view: ModelView | None = None,
+  measurable: Measurable | None = None,
 ) -> ComposedProcess:
   """Composes a learning process out of the parts of a round.
 
   Args:
-    initial: `( -> W)`, the initial global weights.
-    clients: What clients do.
+    work: What clients do, from which initial global weights, of the type W.
     create_aggregator: How their results meet: takes the types of a client's
       update and of its weight, as the `create` of a weighted factory does.
     build_finalizer: What the server makes of it: called with `weights_type` and
       `aggregate_type`, the unplaced types of W and of the aggregator's result.
-    wiring: How messages are sent, how metrics meet, the seed, and the average
-      that is evaluated. Its `model_aggregator` is for `create_aggregator` to
-      use.
+    wiring: How messages are sent, the seed, and the average that is evaluated.
+      Its `model_aggregator` is for `create_aggregator` to use.
     idle_rounds: First rounds in which every client sends zeros; the aggregator
       rests in them.
     view: Where the model that is evaluated lies in the global weights; by
       default it is all of them.
-
-  Returns:
-    A process that cannot be measured as yet; see `ComposedProcess.with_parts`.
+    measurable: What the process is made of, if it is to be measured.
 
   Raises:
     ValueError: If the aggregator would add noise to moving statistics, or if it
       hides or bounds what clients send while memories go round it.
-    TypeError: If clients are to be corrupt, and their data do not say which.
   """
-  weights_type = initial.type_signature.result
-  if wiring.corruption is not None:
-    clients = dataclasses.replace(
-      clients,
-      local_update=faults.with_corrupt_clients(
-        clients.local_update, wiring.corruption, clients.data_spec, initial
-      ),
-    )
-  if wiring.max_client_weight is not None:
-    clients = client_work.with_max_weight(clients, wiring.max_client_weight)
-  work = client_work.build_client_work(
-    clients,
-    weights_type,
-    wiring.metrics_aggregator,
-    min_clients=wiring.min_group_size,
-  )
+  weights_type = work.initial.type_signature.result
   sent_back = work.next.type_signature.result.result.member
   aggregator = aggregators.rest_without_clients(
     create_aggregator(sent_back.update, sent_back.update_weight),
     first_rounds=idle_rounds,
     min_clients=wiring.min_group_size,
   )
-  _check_memories(aggregator, clients.memories)
+  _check_memories(aggregator, work.in_the_clear)
   finalizer = build_finalizer(
     weights_type=weights_type,
     aggregate_type=aggregator.next.type_signature.result.result.member,
@@ -274,31 +250,27 @@ def compose(
     finalizer = moving_average.beside(
       finalizer,
       wiring.ema_decay,
-      initial=initial,
+      initial=work.initial,
       model_of=view.take if view is not None else lambda weights: weights,
     )
   process = tff.learning.templates.compose_learning_process(
-    initial,
-    distributors.build_weights_and_round(weights_type, wiring.seed)
-    if wiring.model_distributor is None
-    else distributors.of_weights(
-      wiring.model_distributor, weights_type, wiring.seed
-    ),
+    work.initial,
+    distributors.build(weights_type, wiring.seed, wiring.model_distributor),
     work,
     aggregator,
     finalizer,
   )
-  is_averaged = wiring.ema_decay > 0
-  if view is not None or is_averaged:
-    process = _with_view(process, view, is_averaged)
-  return ComposedProcess(process, weights_type, view, is_averaged)
-
-
-def _check_memories(aggregator, memories) -> None:
-  """Raises `ValueError` where something goes round a protecting aggregator."""
-  shown = ' and '.join(
-    each.in_the_clear for each in memories if each.in_the_clear
+  return ComposedProcess(
+    process,
+    weights_type,
+    view=view,
+    is_averaged=wiring.ema_decay > 0,
+    measurable=measurable,
   )
+
+
+def _check_memories(aggregator, shown: str) -> None:
+  """Raises `ValueError` where something goes round a protecting aggregator."""
   if not shown:
     return
   protection = (
@@ -331,33 +303,3 @@ def _check_noise(aggregator, weights_type) -> None:
       'NaN. Use a model without moving statistics (group normalisation in the '
       'place of batch normalisation), or an aggregator without noise.'
     )
-
-
-def _with_view(process, view, is_averaged):
-  """Returns the process with what is evaluated in place of all weights."""
-  state_type = process.initialize.type_signature.result.member
-
-  @tff.tensorflow.computation(state_type)
-  def get_model_weights(state):
-    if is_averaged:
-      return state.finalizer[moving_average.AVERAGE]
-    return view.take(state.global_model_weights)
-
-  @tff.tensorflow.computation(
-    state_type, get_model_weights.type_signature.result
-  )
-  def set_model_weights(state, weights):
-    if is_averaged:
-      state.finalizer[moving_average.AVERAGE] = weights
-    if view is not None:
-      weights = view.put(weights, state.global_model_weights)
-    return state._replace(global_model_weights=weights)
-
-  return tff.learning.templates.LearningProcess(
-    process.initialize,
-    process.next,
-    get_model_weights,
-    set_model_weights,
-    get_hparams_fn=process.get_hparams,
-    set_hparams_fn=process.set_hparams,
-  )

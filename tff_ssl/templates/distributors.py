@@ -9,53 +9,75 @@ import tensorflow_federated as tff
 from tff_ssl import randomness
 
 
-@tff.tensorflow.computation(
-  collections.OrderedDict(round=np.int32, seed=np.int32)
-)
-def _advance(state):
-  return collections.OrderedDict(round=state['round'] + 1, seed=state['seed'])
+def message_type(weights_type: tff.Type) -> tff.Type:
+  """Returns the unplaced type of what a client is sent."""
+  return tff.types.to_type(
+    collections.OrderedDict(weights=weights_type, round=np.int32, seed=np.int32)
+  )
 
 
-def build_weights_and_round(
-  weights_type: tff.Type, seed: int
+def build(
+  weights_type: tff.Type,
+  seed: int,
+  of_weights: tff.learning.templates.DistributionProcess | None = None,
 ) -> tff.learning.templates.DistributionProcess:
-  """Broadcasts the weights with the round number and the run's seed.
+  """Sends the weights with the round number and the run's seed.
 
   The seed has to reach *inside* clients for their randomness to depend on it.
 
   Args:
     weights_type: The unplaced type of the global model weights.
     seed: The run's seed, in [0, 2**31).
+    of_weights: Sends the weights, as
+      `tff.learning.templates.build_broadcast_process` does; by default they are
+      broadcast with the other two. One that sends all three is returned as it
+      is.
 
   Returns:
-    A `tff.learning.templates.DistributionProcess` whose result is
-    `<weights=W, round=int32, seed=int32>@CLIENTS`, and whose state holds the
-    round number (rounds before this one) and the seed.
+    A process whose result is `<weights=W, round=int32, seed=int32>@CLIENTS`,
+    and whose state holds the round number (rounds before this one) and the
+    seed.
+
+  Raises:
+    TypeError: If `of_weights` sends anything else.
   """
   randomness.check_seed(seed)
 
   @tff.tensorflow.computation
-  def initial_state():
+  def begin():
     return collections.OrderedDict(
       round=tf.constant(0, tf.int32), seed=tf.constant(seed, tf.int32)
     )
 
+  clock_type = begin.type_signature.result
+
+  @tff.tensorflow.computation(clock_type)
+  def advance(clock):
+    return collections.OrderedDict(round=clock['round'] + 1, seed=clock['seed'])
+
+  if of_weights is not None:
+    sent = of_weights.next.type_signature.result.result
+    wanted = tff.FederatedType(message_type(weights_type), tff.CLIENTS)
+    if wanted.is_assignable_from(sent):
+      return of_weights
+    return _with_clock(of_weights, weights_type, begin, advance)
+
   @tff.federated_computation
   def initialize():
-    return tff.federated_eval(initial_state, tff.SERVER)
+    return tff.federated_eval(begin, tff.SERVER)
 
   @tff.federated_computation(
     initialize.type_signature.result,
     tff.FederatedType(weights_type, tff.SERVER),
   )
-  def distribute(state, weights):
+  def distribute(clock, weights):
     sent = tff.federated_zip(
       collections.OrderedDict(
-        weights=weights, round=state['round'], seed=state['seed']
+        weights=weights, round=clock['round'], seed=clock['seed']
       )
     )
     return tff.templates.MeasuredProcessOutput(
-      state=tff.federated_map(_advance, state),
+      state=tff.federated_map(advance, clock),
       result=tff.federated_broadcast(sent),
       measurements=tff.federated_value((), tff.SERVER),
     )
@@ -63,28 +85,9 @@ def build_weights_and_round(
   return tff.learning.templates.DistributionProcess(initialize, distribute)
 
 
-def of_weights(
-  distributor: tff.learning.templates.DistributionProcess,
-  weights_type: tff.Type,
-  seed: int,
-) -> tff.learning.templates.DistributionProcess:
-  """Returns a distributor that sends the round and the seed, too.
-
-  Args:
-    distributor: Sends weights, as
-      `tff.learning.templates.build_broadcast_process` does; or already sends
-      what `build_weights_and_round` sends, and is returned as it is.
-    weights_type: The unplaced type of the global model weights.
-    seed: The run's seed.
-
-  Raises:
-    TypeError: If it sends anything else.
-  """
-  own = build_weights_and_round(weights_type, seed)
-  wanted = own.next.type_signature.result.result
+def _with_clock(distributor, weights_type, begin, advance):
+  """Returns a distributor of weights that sends round and seed beside them."""
   sent = distributor.next.type_signature.result.result
-  if wanted.is_assignable_from(sent):
-    return distributor
   if not (
     isinstance(sent, tff.FederatedType)
     and weights_type.is_assignable_from(sent.member)
@@ -98,7 +101,8 @@ def of_weights(
   def initialize():
     return tff.federated_zip(
       collections.OrderedDict(
-        stock=distributor.initialize(), own=own.initialize()
+        stock=distributor.initialize(),
+        own=tff.federated_eval(begin, tff.SERVER),
       )
     )
 
@@ -108,12 +112,12 @@ def of_weights(
   )
   def distribute(state, weights):
     of_stock = distributor.next(state['stock'], weights)
-    clocks = tff.federated_broadcast(state['own'])
+    clock = tff.federated_broadcast(state['own'])
     sent = collections.OrderedDict(
-      weights=of_stock.result, round=clocks['round'], seed=clocks['seed']
+      weights=of_stock.result, round=clock['round'], seed=clock['seed']
     )
     next_state = collections.OrderedDict(
-      stock=of_stock.state, own=tff.federated_map(_advance, state['own'])
+      stock=of_stock.state, own=tff.federated_map(advance, state['own'])
     )
     return tff.templates.MeasuredProcessOutput(
       state=tff.federated_zip(next_state),

@@ -29,6 +29,7 @@ from tff_ssl.templates import local_training
 _RATE = 'learning_rate'
 # Set to 0 here: its pull is a part of the gradients, as any regularizer's is.
 _DECAY = 'weight_decay'
+_SCALAR = tf.TensorSpec([], tf.float32)
 # Far beyond the norm from which anybody clips gradients.
 _LARGE = 1e6
 
@@ -36,17 +37,16 @@ _LARGE = 1e6
 def check_optimizer(
   optimizer: tff.learning.optimizers.Optimizer, purpose: str
 ) -> None:
-  """Checks that the number of effective steps follows from an optimizer.
+  """Raises `ValueError` unless the number follows from an optimizer.
+
+  Its steps must be in proportion to the gradients and a hyperparameter
+  `learning_rate`.
 
   Args:
-    optimizer: A `tff.learning.optimizers.Optimizer`.
+    optimizer: That of the clients.
     purpose: What wants the number.
-
-  Raises:
-    ValueError: If its steps are not in proportion to the gradients, or it has
-      no hyperparameter `learning_rate`.
   """
-  hparams = optimizer.get_hparams(optimizer.initialize([_scalar()]))
+  hparams = optimizer.get_hparams(optimizer.initialize([_SCALAR]))
   linear = _RATE in hparams and np.allclose(
     _LARGE * _distance(optimizer, hparams, 1.0),
     _distance(optimizer, hparams, _LARGE),
@@ -73,8 +73,8 @@ def effective_steps(
   Args:
     plan: The client's, whose schedule multiplies the steps.
     num_steps: tau, `int32` scalar.
-    round_num: `int32` scalar, the number of rounds before this one.
-    hparams: The client optimizer's hyperparameters.
+    round_num: Rounds before this one, `int32` scalar.
+    hparams: Those of the client's optimizer.
     proximal_strength: mu.
   """
   optimizer = plan.optimizer
@@ -107,9 +107,5 @@ def _start(optimizer, hparams):
   hparams[_RATE] = tf.constant(1.0)
   if _DECAY in hparams:
     hparams[_DECAY] = tf.constant(0.0)
-  state = optimizer.set_hparams(optimizer.initialize([_scalar()]), hparams)
+  state = optimizer.set_hparams(optimizer.initialize([_SCALAR]), hparams)
   return tf.nest.map_structure(tf.convert_to_tensor, state)
-
-
-def _scalar():
-  return tf.TensorSpec([], tf.float32)

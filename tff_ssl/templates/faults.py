@@ -5,8 +5,7 @@ counted. What is wrong and finite has to be borne by the aggregator.
 """
 
 import collections
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -15,9 +14,6 @@ from tff_ssl.plans import Corruption
 from tff_ssl.templates import client_data, client_task
 
 Structure = TypeVar('Structure')
-LocalUpdate = Callable[
-  [client_task.ClientTask], tuple[client_task.LocalUpdate, Any]
-]
 
 # What a corrupt client multiplies its change of the model with.
 _FACTORS = {'nan': float('nan'), 'exploding': 1e6, 'flipped_signs': -1.0}
@@ -40,9 +36,6 @@ def has_finite_norm(delta) -> tf.Tensor:
   It is not where a number is not, nor where the squares of finite numbers
   exceed float32 (from 1.8e19 on). By such a norm nothing can be clipped: TFF's
   clipping gives NaN, and so tells who sent it, under differential privacy too.
-
-  Args:
-    delta: Structure of tensors.
   """
   floats = [v for v in tf.nest.flatten(delta) if v.dtype.is_floating]
   if not floats:
@@ -60,7 +53,7 @@ def find_faults(
   """Says why a client must be left out, and whether it counts.
 
   Args:
-    update: The client's `LocalUpdate`.
+    update: What its work has given.
     examples: Tensors of its examples.
     further: A structure of tensors that must be finite, too.
 
@@ -81,12 +74,7 @@ def find_faults(
 
 
 def zero_unless(counts: tf.Tensor, values: Structure) -> Structure:
-  """Returns a client's values, or zeros if it does not count.
-
-  Args:
-    counts: `bool` scalar.
-    values: Structure of tensors.
-  """
+  """Returns a client's values, or zeros if it does not count."""
   return tf.nest.map_structure(
     lambda value: tf.where(counts, value, tf.zeros_like(value)), values
   )
@@ -107,15 +95,15 @@ def if_finite(new: Structure, old: Structure) -> Structure:
 
 
 def with_corrupt_clients(
-  local_update: LocalUpdate,
+  local_update: client_task.LocalWork,
   corruption: Corruption,
   data_spec: client_data.ClientDataSpec,
   initial: tff.Computation,
-) -> LocalUpdate:
+) -> client_task.LocalWork:
   """Returns the local update of clients some of which are corrupt.
 
   Args:
-    local_update: That of sound clients; see `client_work.Clients`.
+    local_update: That of sound clients.
     corruption: What goes wrong.
     data_spec: The type of the client data.
     initial: `( -> W)`, the global weights before the first round.

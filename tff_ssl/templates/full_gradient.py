@@ -39,8 +39,7 @@ def full_gradient(
 
   Args:
     model: The `FunctionalModel`.
-    objective: `objective(predict, batch, anchors, seed) -> (loss, metrics)`;
-      see `tff_ssl.objectives`. Its anchors are `weights`.
+    objective: See `tff_ssl.objectives`. Its anchors are `weights`.
     weights: `ModelWeights` of tensors.
     examples: Tensors with a leading dimension n (`client_data.collect`).
     batch_size: Examples in a minibatch, >= 1; the last one may be smaller.
@@ -111,16 +110,7 @@ def gradient_of_training(
   seed: tf.Tensor,
   constants: collections.OrderedDict[str, tf.Tensor] | None = None,
 ) -> protocols.Structure:
-  """Returns the `full_gradient` of what a participant minimises.
-
-  Args:
-    training: How the participant trains: its model, objective, selection of
-      examples and sizes of minibatches.
-    weights: See `full_gradient`.
-    examples: All examples of the participant.
-    seed: See `full_gradient`.
-    constants: Likewise.
-  """
+  """Returns the `full_gradient` of what a participant's training minimises."""
   return full_gradient(
     training.model,
     training.objective,

@@ -5,25 +5,25 @@ group models; a client reads its row, trains, and its delta goes to its row of
 the aggregate. A moving average of the global model is one more row, the last.
 """
 
+import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl import aggregators, protocols, randomness, shared_settings
+from tff_ssl import aggregators, protocols, randomness, shared_settings, stacks
+from tff_ssl.models import functional
 from tff_ssl.plans import Wiring
 from tff_ssl.templates import (
   client_data,
   client_task,
-  client_work,
   composition,
-  local_training,
-  stacks,
+  faults,
+  finalizers,
+  moving_average,
 )
-from tff_ssl.templates import memories as memories_lib
-from tff_ssl.templates.server import moving_average
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,49 @@ class Grouping:
       return moving_average.average(weights)
     return stacks.mean(weights)
 
+  @property
+  def view(self) -> composition.ModelView:
+    """How the model that is evaluated lies in the global weights."""
+    return composition.ModelView(
+      self.global_model, lambda weights, _: stacks.tile(weights, self.num_rows)
+    )
+
+  def with_average(
+    self,
+    finalizer: tff.learning.templates.FinalizerProcess,
+    weights_type: tff.Type,
+  ) -> tff.learning.templates.FinalizerProcess:
+    """Returns a finalizer of the group models for the global weights."""
+    if not self.ema_decay:
+      return finalizer
+    return moving_average.following(
+      finalizer,
+      self.ema_decay,
+      weights_type=weights_type,
+      model_of=stacks.mean,
+    )
+
+  def check(
+    self,
+    model: functional.FunctionalModel,
+    data_spec: client_data.ClientDataSpec,
+    wiring: Wiring,
+  ) -> None:
+    """Raises an error where these do not fit each other.
+
+    Raises:
+      ValueError: If there are two averages of one model.
+      TypeError: If client data do not fit the model, or name no groups where
+        they must.
+    """
+    self.check_data(data_spec)
+    data_spec.check_model(model)
+    if self.ema_decay and wiring.ema_decay:
+      raise ValueError(
+        f'ema_decay={self.ema_decay} and wiring.ema_decay='
+        f'{wiring.ema_decay} are two averages of one model: give the first.'
+      )
+
   def check_data(self, data_spec: client_data.ClientDataSpec) -> None:
     """Raises `TypeError` unless client data name groups where they must."""
     if (
@@ -93,11 +136,7 @@ class Grouping:
   def group_of(
     self, task: client_task.ClientTask
   ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a client's group, `int32`, and whether there is no such group.
-
-    Args:
-      task: The `ClientTask`.
-    """
+    """Returns a client's group, `int32`, and whether there is no such group."""
     if self.num_groups == 1:
       return tf.constant(0), tf.constant(False)
     if self.assignment == 'sampler':
@@ -113,11 +152,7 @@ class Grouping:
   def start_of(
     self, task: client_task.ClientTask
   ) -> tuple[tff.learning.models.ModelWeights, tf.Tensor]:
-    """Returns the weights a client starts from, and whether it has none.
-
-    Args:
-      task: The `ClientTask`.
-    """
+    """Returns the weights a client starts from, and whether it has none."""
     if self.start_model == 'slot':
       group = task.start_group
       invalid = stacks.is_missing(group, self.num_groups)
@@ -126,53 +161,10 @@ class Grouping:
     return stacks.row(task.weights, group), invalid
 
 
-def build_local_update(
-  training: local_training.LocalTraining,
-  grouping: Grouping,
-  *,
-  since_start: bool = False,
-) -> Callable[
-  [client_task.ClientTask], tuple[client_task.LocalUpdate, tf.Tensor]
-]:
-  """Returns the local update of a client that trains its group's model.
-
-  Args:
-    training: What the client does.
-    grouping: How clients are grouped.
-    since_start: Whether the delta is against the model that the client started
-      from, which tells what it learnt, and not against that of its group.
-
-  Returns:
-    A function of a `ClientTask` that returns a `LocalUpdate` of weight 1 and
-    the group. The delta is against the model of the client's group, wherever it
-    started, so that the mean of a group's clients is its model plus the mean
-    delta.
-  """
-
-  def local_update(task):
-    group, invalid = grouping.group_of(task)
-    own = stacks.row(task.weights, group)
-    start, start_invalid = grouping.start_of(task)
-    invalid |= start_invalid
-    joined = task.round >= grouping.warmup_rounds
-    anchors = start
-    if grouping.anchors == 'global':
-      anchors = grouping.global_model(task.weights)
-    result = training.run_task(
-      task, start=start, anchors=anchors, active=joined & ~invalid
-    )
-    update = client_task.LocalUpdate(
-      client_task.subtract(result.weights, start if since_start else own),
-      tf.cast(joined, tf.float32),
-      result.metrics,
-      invalid,
-      result.optimizer_state,
-      passes=result.passes,
-      num_examples=result.num_examples,
-    )
-    return update, group
-
-  return local_update
+def _share_of_clients(weight, server_weight, models):
+  """Returns |G_i| / (|G_i| + n), in a shape that goes with `models`."""
+  count = stacks.per_row(weight, models)
+  return tf.cast(count / (count + server_weight), models.dtype)
 
 
 def average(
@@ -201,11 +193,9 @@ def average(
   members = tf.nest.map_structure(tf.add, group_models, aggregate['mean'])
   if server is None:
     return members
-  weight = aggregate['weight']
 
   def join(member, own):
-    count = tf.reshape(weight, [-1] + [1] * (member.shape.rank - 1))
-    share = tf.cast(count / (count + server_weight), member.dtype)
+    share = _share_of_clients(aggregate['weight'], server_weight, member)
     return share * member + (1 - share) * own
 
   return tf.nest.map_structure(join, members, server)
@@ -234,8 +224,7 @@ def around(
   """
 
   def place(models, new):
-    count = tf.reshape(weight, [-1] + [1] * (models.shape.rank - 1))
-    share = tf.cast(count / (count + server_weight), models.dtype)
+    share = _share_of_clients(weight, server_weight, models)
     deviation = share * (models - tf.reduce_mean(models, 0, keepdims=True))
     # Groups of unequal sizes shrink unequally.
     return new + deviation - tf.reduce_mean(deviation, 0, keepdims=True)
@@ -243,15 +232,69 @@ def around(
   return tf.nest.map_structure(place, members, centre)
 
 
-def _is_mean_over_all(factory) -> bool:
-  """Whether a factory knows nothing of groups, as far as one can tell."""
-  own = (aggregators.CollectingFactory, aggregators.PrivateMeanFactory)
-  is_of_tff = type(factory).__module__.startswith('tensorflow_federated')
-  return is_of_tff or isinstance(factory, own)
+def with_momentum(
+  finalizer: tff.learning.templates.FinalizerProcess,
+  momentum: float,
+  models_type: tff.Type,
+) -> tff.learning.templates.FinalizerProcess:
+  """Gives a finalizer the clients' averaged changes with momentum.
+
+  SemiFL (Diao et al., arXiv 2106.01432) applies the mean of its clients'
+  changes with momentum. Clients begin each round with momentum 0 and take few
+  steps, so that a round's change is short; the server's momentum makes up for
+  that. With groups, D_i is the mean change of group i, and all groups get the
+  same more:
+
+  ```
+  v   <- beta_g v + 1/S sum_i D_i
+  D_i <- D_i + beta_g v_old
+  ```
+
+  so that the mean of the groups' changes is v, as SemiFL's is with one group.
+  Moving statistics change as the clients' do, without momentum, by which a
+  moving variance could become negative. A change that is not finite reaches the
+  finalizer as it is, and leaves v as it was.
+
+  Args:
+    finalizer: Takes the aggregate `<mean=ModelWeights, weight=...>`, stacks of
+      S rows.
+    momentum: beta_g, in [0, 1).
+    models_type: Unplaced type of the group models.
+
+  Returns:
+    A finalizer whose state holds v as `velocity`.
+  """
+  spec = tff.types.type_to_tf_tensor_specs(models_type['trainable'])
+
+  def no_velocity():
+    zeros = tf.nest.map_structure(
+      lambda leaf: tf.zeros(leaf.shape[1:], leaf.dtype), spec
+    )
+    return collections.OrderedDict(velocity=zeros)
+
+  def push(kept, weights, aggregate):
+    mean = aggregate['mean']
+    pushed = tf.nest.map_structure(
+      lambda change, old: change + tf.cast(momentum, old.dtype) * old,
+      mean.trainable,
+      kept['velocity'],
+    )
+    velocity = faults.choose(
+      faults.all_finite(pushed), stacks.mean(pushed), kept['velocity']
+    )
+    changes = collections.OrderedDict(
+      mean=tff.learning.models.ModelWeights(pushed, mean.non_trainable),
+      weight=aggregate['weight'],
+    )
+    return collections.OrderedDict(velocity=velocity), weights, changes
+
+  return finalizers.wrap_finalizer(finalizer, no_velocity, before=push)
 
 
 def create_aggregator(
-  factory: tff.aggregators.WeightedAggregationFactory | None,
+  factory: tff.aggregators.WeightedAggregationFactory
+  | tff.aggregators.UnweightedAggregationFactory
+  | None,
   num_groups: int,
   update_type: tff.Type,
   weight_type: tff.Type,
@@ -260,134 +303,33 @@ def create_aggregator(
   """Creates the aggregator of clients' deltas by group.
 
   Args:
-    factory: By default `GroupMeanFactory(num_groups)`. One of TFF's own means
-      is put into that, as `mean_factory`, and so are this library's private
-      mean and medians.
+    factory: A `GroupMeanFactory`; or any mean over clients, which is put into
+      one as `mean_factory`.
     num_groups: S.
     update_type: Of a client's update, `<value=delta, group=int32>`.
     weight_type: Of its weight.
     min_group_size: See `Wiring`.
 
-  Returns:
-    An aggregation process with the result `<mean=..., weight=float32[S]>`.
-
   Raises:
-    TypeError: If the factory does not aggregate by group.
+    TypeError: If the factory is no mean.
     ValueError: If an inner factory would make the means of groups wrong, or a
-      factory of the caller's has groups of fewer members.
+      factory of the caller's shows groups of fewer members.
   """
-  by_group = (
-    "model_aggregator must be one of TFF's means, one of tff_ssl's medians, or "
-    f'aggregate by group, as tff_ssl.GroupMeanFactory({num_groups}, ...) does, '
-    f'but is {type(factory).__name__}'
-  )
   try:
-    if factory is None or _is_mean_over_all(factory):
+    if not isinstance(factory, aggregators.GroupMeanFactory):
       factory = aggregators.GroupMeanFactory(
         num_groups, mean_factory=factory, min_group_size=min_group_size
       )
-    elif min_group_size > getattr(factory, 'min_group_size', 1):
+    elif min_group_size > factory.min_group_size:
       raise ValueError(
         f'min_group_size={min_group_size} does not reach the groups of a '
-        f'{type(factory).__name__}: give it to '
+        'GroupMeanFactory: give it to '
         'tff_ssl.GroupMeanFactory(..., min_group_size=...).'
       )
-    process = factory.create(update_type, weight_type)
+    return factory.create(update_type, weight_type)
   except TypeError as error:
-    raise TypeError(f'{by_group}: {error}') from error
-  aggregate = process.next.type_signature.result.result.member
-  names = (
-    [name for name, _ in tff.structure.iter_elements(aggregate)]
-    if isinstance(aggregate, tff.StructType)
-    else []
-  )
-  if names != ['mean', 'weight']:
-    raise TypeError(f'{by_group}, whose result is {aggregate}.')
-  return process
-
-
-def compose(
-  training: local_training.LocalTraining,
-  grouping: Grouping,
-  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
-  *,
-  data_spec: client_data.ClientDataSpec,
-  wiring: Wiring,
-  memories: tuple[memories_lib.Memory, ...] = (),
-) -> composition.ComposedProcess:
-  """Composes a process whose global weights are the stack of group models.
-
-  Args:
-    training: What a client does.
-    grouping: How clients are grouped.
-    build_finalizer: Called with `weights_type` and `aggregate_type`, the
-      unplaced types of the group models and of the aggregator's result.
-    data_spec: The type of the client data.
-    wiring: Its `model_aggregator` is by default `GroupMeanFactory`.
-    memories: What outlives a round, beside the weights.
-
-  Returns:
-    A process whose model weights are the mean of the group models, or its
-    moving average. It can be measured, without a server.
-
-  Raises:
-    ValueError: If an argument is out of range.
-    TypeError: If model, client data and aggregator do not fit each other.
-  """
-  grouping.check_data(data_spec)
-  data_spec.check_model(training.model)
-  if grouping.ema_decay and wiring.ema_decay:
-    raise ValueError(
-      f'ema_decay={grouping.ema_decay} and wiring.ema_decay='
-      f'{wiring.ema_decay} are two averages of one model: give the first.'
-    )
-  num_groups = grouping.num_groups
-  initial = composition.initial_weights(training.model, wiring.seed)
-  group_models = composition.stacked(initial, num_groups)
-
-  def build_last(*, weights_type, aggregate_type):
-    finalizer = build_finalizer(
-      weights_type=group_models.type_signature.result,
-      aggregate_type=aggregate_type,
-    )
-    if not grouping.ema_decay:
-      return finalizer
-    return moving_average.following(
-      finalizer,
-      grouping.ema_decay,
-      weights_type=weights_type,
-      model_of=stacks.mean,
-    )
-
-  process = composition.compose(
-    composition.stacked(initial, grouping.num_rows),
-    client_work.Clients(
-      build_local_update(training, grouping),
-      data_spec,
-      training.initial_hparams,
-      memories,
-    ),
-    create_aggregator=lambda update_type, weight_type: create_aggregator(
-      wiring.model_aggregator,
-      num_groups,
-      update_type,
-      weight_type,
-      wiring.min_group_size,
-    ),
-    build_finalizer=build_last,
-    wiring=wiring,
-    idle_rounds=grouping.warmup_rounds,
-    view=composition.ModelView(
-      grouping.global_model,
-      lambda weights, _: stacks.tile(weights, grouping.num_rows),
-    ),
-  )
-  return process.with_parts(
-    composition.Parts(
-      training,
-      build_local_update(training, grouping, since_start=True),
-      lambda task: grouping.start_of(task)[0],
-      data_spec,
-      num_groups,
-    )
-  )
+    raise TypeError(
+      'model_aggregator must be a mean over clients, or aggregate by group, as '
+      f'tff_ssl.GroupMeanFactory({num_groups}, ...) does, but is '
+      f'{type(factory).__name__}: {error}'
+    ) from error

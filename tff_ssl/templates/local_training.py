@@ -10,7 +10,6 @@ are few of them in a step.
 """
 
 import collections
-import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -50,16 +49,8 @@ def objective_gradient(
 ) -> ObjectiveGradient:
   """Calls an objective in train mode and differentiates its loss.
 
-  Args:
-    model: The `FunctionalModel`.
-    objective: See `tff_ssl.objectives`.
-    weights: `ModelWeights` of tensors.
-    batch: The minibatch; see `tff_ssl.protocols.Objective`.
-    anchors: What the objective compares with; likewise.
-    seed: `int32 [2]`.
-
-  Returns:
-    An `ObjectiveGradient`.
+  The arguments `batch`, `anchors` and `seed` are those of an objective; see
+  `tff_ssl.protocols.Objective`.
   """
   with tf.GradientTape() as tape:
     tape.watch(weights.trainable)
@@ -77,9 +68,7 @@ def objective_gradient(
   )
 
 
-def _as_tensor(
-  weight: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None
-) -> tf.Tensor:
+def _as_tensor(weight, gradient):
   """Returns a gradient of which nothing is left out."""
   if gradient is None:
     return tf.zeros_like(weight)
@@ -115,45 +104,54 @@ class TrainingResult(NamedTuple):
   shared_change: protocols.Structure = ()
 
 
-@dataclasses.dataclass(frozen=True)
 class LocalTraining:
   """How one participant trains.
 
   Attributes:
     model: The `FunctionalModel`.
     objective: What is minimised; see `tff_ssl.objectives`.
-    plan: By which steps. It names the optimizer and either steps or epochs, and
-      a batch size unless minibatches are whole sets. Where the objective needs
-      a second minibatch, that one is by default as large as the first.
-    selection: Which examples minibatches are cut from; by default those that
-      the objective asks for (its `rows`).
-
-  Raises:
-    ValueError: If the plan does not fit the objective or the selection.
+    plan: By which steps.
+    selection: Which examples minibatches are cut from.
   """
 
-  model: functional.FunctionalModel
-  objective: protocols.Objective
-  plan: TrainingPlan
-  selection: minibatches.Selection | None = None
+  def __init__(
+    self,
+    model: functional.FunctionalModel,
+    objective: protocols.Objective,
+    plan: TrainingPlan,
+    selection: minibatches.Selection | None = None,
+  ):
+    """Initializes the training.
 
-  def __post_init__(self):
-    if self.selection is None:
-      rows = getattr(self.objective, 'rows', 'all')
-      # The class is frozen, and this is its own default.
-      object.__setattr__(self, 'selection', minibatches.Selection(rows))
-    if getattr(self.objective, 'needs_labelled_batch', False):
-      default = TrainingPlan(labelled_batch_size=self.plan.batch_size)
-      object.__setattr__(self, 'plan', self.plan.over(default))
-    elif self.plan.labelled_batch_size is not None:
+    Args:
+      model: The model.
+      objective: What is minimised.
+      plan: By which steps. It names the optimizer and either steps or epochs,
+        and a batch size unless minibatches are whole sets. Where the objective
+        needs a second minibatch, that one is by default as large as the first.
+      selection: Which examples minibatches are cut from; by default those that
+        the objective asks for (its `rows`).
+
+    Raises:
+      ValueError: If the plan does not fit the objective or the selection.
+    """
+    if selection is None:
+      selection = minibatches.Selection(getattr(objective, 'rows', 'all'))
+    if getattr(objective, 'needs_labelled_batch', False):
+      plan = plan.over(TrainingPlan(labelled_batch_size=plan.batch_size))
+    elif plan.labelled_batch_size is not None:
       raise ValueError(
-        f'labelled_batch_size={self.plan.labelled_batch_size} has no effect on '
-        f'{type(self.objective).__name__}, which reads no second minibatch: '
+        f'labelled_batch_size={plan.labelled_batch_size} has no effect on '
+        f'{type(objective).__name__}, which reads no second minibatch: '
         'leave it out. An objective of your own that reads batch["labelled"] '
         'has the attribute needs_labelled_batch = True.'
       )
-    self.plan.check_schedule()
-    self._minibatches()
+    plan.check_schedule()
+    self.model = model
+    self.objective = objective
+    self.plan = plan
+    self.selection = selection
+    self._minibatches()  # Refuses what does not fit.
 
   def _minibatches(self) -> minibatches.Minibatches:
     plan = self.plan
@@ -209,9 +207,6 @@ class LocalTraining:
         of these names.
       work: `int32` scalar, the share of the steps that is taken, in percent,
         rounded up to whole steps; by default all.
-
-    Returns:
-      A `TrainingResult`.
     """
     plan = self.plan
     if optimizer_state is None:
@@ -274,19 +269,16 @@ class LocalTraining:
 
     Args:
       task: Gives the arguments of `run`: weights, examples, seed, round,
-        hyperparameters and slot state, the constants of the client, and the
-        share of the steps that it takes.
+        hyperparameters and optimizer state, the constants of the client, and
+        the share of the steps that it takes.
       **more: Further arguments of `run`, or others in place of the task's.
-
-    Returns:
-      A `TrainingResult`.
     """
     arguments = {
       'start': task.weights,
       'examples': task.examples,
       'seed': task.client_seed,
       'round_num': task.round,
-      'optimizer_state': task.slot_state,
+      'optimizer_state': task.optimizer_state,
       'hparams': task.hparams,
       'constants': task.constants,
       'work': task.work,

@@ -19,8 +19,6 @@ class Predictor:
   Attributes:
     non_trainable: The non-trainable weights (batch normalisation's moving
       statistics) after all training calls so far.
-    trainable: The trainable weights.
-    model: The `FunctionalModel`.
   """
 
   def __init__(
@@ -29,13 +27,7 @@ class Predictor:
     trainable: protocols.Structure,
     non_trainable: protocols.Structure,
   ):
-    """Initializes the predictor.
-
-    Args:
-      model: The model.
-      trainable: Its trainable weights, a list of tensors.
-      non_trainable: Its non-trainable ones before the first call.
-    """
+    """Initializes the predictor with weights, lists of tensors."""
     self.model = model
     self.trainable = trainable
     self.non_trainable = non_trainable
@@ -60,13 +52,8 @@ class Predictor:
     Convolutions fail in TensorFlow 2.14 on a batch that turns out empty. Do not
     call this with a model that has moving statistics: the filler would move
     them.
-
-    Args:
-      x: Inputs `[n, ...]`, n >= 0.
-      filler: Inputs `[m, ...]`, m >= 1. If n is 0, the first of them goes
-        through the model; a branch of `tf.cond` would cost a quarter of a step.
-      seed: `int32 [2]`.
     """
+    # A branch of `tf.cond` would cost a quarter of a step.
     count = structures.size(x)
     stand_in = structures.rows(filler, 0, tf.cast(tf.equal(count, 0), tf.int32))
     outputs, self.non_trainable = self.model.predict(
@@ -86,14 +73,10 @@ class Predictor:
   ) -> tf.Tensor:
     """Returns train-mode outputs that the moving state does not follow.
 
-    Call it outside of `tf.cond`: passes inside of it cannot be counted.
-
-    Args:
-      x: Inputs whose statistics inference must not know, such as perturbed or
-        mixed ones.
-      seed: `int32 [2]`.
-      if_empty: Returned if there are no inputs, of which batch normalisation
-        has no statistics; without it, there must be some.
+    It is for inputs whose statistics inference must not know, such as perturbed
+    or mixed ones. Of no inputs, of which batch normalisation has no statistics,
+    it returns `if_empty`. Call it outside of `tf.cond`: passes inside of it
+    cannot be counted.
     """
 
     def call():
@@ -114,9 +97,7 @@ class Predictor:
   ) -> tf.Tensor:
     """Returns the outputs of the same model at other weights, at inference.
 
-    Args:
-      weights: `ModelWeights`; no gradient flows to them.
-      x: Inputs.
+    No gradient flows to these weights.
     """
     outputs, _ = self.model.predict(
       weights.trainable, weights.non_trainable, x, training=False
@@ -136,14 +117,15 @@ class Predictor:
   def passes(self, gradients: list[protocols.Structure | None]) -> tf.Tensor:
     """Counts forward and backward passes of all calls so far, in examples.
 
+    An example counts as often as it goes through: two views of it are two
+    passes.
+
     Args:
       gradients: Gradients of a loss, in the structure of `outputs`; `None` for
         an output into which none flows back.
 
     Returns:
-      `float32 [2]`: how many examples went forward through the model, and
-      through how many of these the gradient goes back. An example counts as
-      often as it goes through: two views of it are two passes.
+      `float32 [2]`: how many examples went forward, and how many of them back.
     """
     forward, backward = tf.constant(0), tf.constant(0)
     for (size, _), gradient in zip(self._calls, gradients, strict=True):
@@ -167,8 +149,8 @@ def probabilities(
   """Returns a classifier's probabilities at inference, `float32 [n, d]`.
 
   Args:
-    model: The `FunctionalModel`.
-    weights: `ModelWeights` of tensors.
+    model: The classifier.
+    weights: Tensors.
     x: Inputs `[n, ...]`, as the model takes them.
     batch_size: Inputs of one forward pass, which bounds its memory.
   """
@@ -206,10 +188,5 @@ def probabilities(
 
 
 def forward_passes(x: tf.Tensor, times: int = 1) -> tf.Tensor:
-  """Counts passes at inference, as `Predictor.passes` does.
-
-  Args:
-    x: The inputs, `[n, ...]`.
-    times: How many models they went through.
-  """
+  """Counts the passes of inputs at inference, through as many models."""
   return tf.cast(tf.stack([times * structures.size(x), 0]), tf.float32)

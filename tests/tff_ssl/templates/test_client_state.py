@@ -145,14 +145,6 @@ def test_a_damaged_state_is_named(stored):
     read()
 
 
-def test_states_of_earlier_versions_are_read(stored):
-  """They had no seal."""
-  path, values, read = stored
-  leaves = tf.stack([tf.io.serialize_tensor(row) for row in values])
-  path.write_bytes(tf.io.serialize_tensor(leaves).numpy())
-  np.testing.assert_array_equal(read(), values)
-
-
 @pytest.mark.parametrize(
   'remedy, folder',
   [

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl.plans import Wiring
 from tff_ssl.templates import client_task, client_work, memories
 
 ModelWeights = tff.learning.models.ModelWeights
@@ -38,16 +39,17 @@ def _local_update(task):
   return update, task.group
 
 
-def _build(
-  local_update=_local_update, in_context=True, memories=(), **arguments
-):
-  clients = client_work.Clients(
+def _build(local_update=_local_update, in_context=True, memories=(), **wired):
+  return client_work.build_client_work(
     local_update,
-    federations.data_spec((2,), in_context=in_context),
-    lambda: collections.OrderedDict(learning_rate=tf.constant(0.5)),
-    memories,
+    tff.tensorflow.computation(lambda: ModelWeights([tf.zeros(2)], [0.0])),
+    data_spec=federations.data_spec((2,), in_context=in_context),
+    initial_hparams=lambda: collections.OrderedDict(
+      learning_rate=tf.constant(0.5)
+    ),
+    wiring=Wiring(**wired),
+    memories=memories,
   )
-  return client_work.build_client_work(clients, _WEIGHTS_TYPE, **arguments)
 
 
 @pytest.fixture(scope='module')
@@ -155,7 +157,7 @@ def test_metrics_without_any_client_are_nan(process):
 
 
 def test_metrics_of_few_clients_are_not_shown(tff_context):
-  process = _build(min_clients=2)
+  process = _build(min_group_size=2)
   good, empty = _client([1, 2]), _client([])
   hidden = _next(process, [good, empty]).measurements
   assert all(np.isnan(value) for value in hidden['train'].values())
@@ -227,7 +229,7 @@ def test_what_cannot_be_built_is_refused():
     _build(metrics_aggregator=3)
   # Memories must keep fields of their own.
   memory = memories.SharedMean(lambda: tf.constant(0.0), lambda *_: None)
-  with pytest.raises(ValueError, match=r"SharedMean keeps \['shared'\]"):
+  with pytest.raises(ValueError, match="SharedMean keeps 'shared'"):
     _build(memories=(memory, memory))
 
 

@@ -8,9 +8,14 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_ssl import stacks
 from tff_ssl.plans import Wiring
-from tff_ssl.templates import client_task, client_work, composition, stacks
-from tff_ssl.templates.server import finalizers
+from tff_ssl.templates import (
+  client_task,
+  client_work,
+  composition,
+  finalizers,
+)
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -62,15 +67,16 @@ class TestCompose:
 
   @pytest.fixture(scope='class')
   def process(self, tff_context):
-    initial = composition.initial_weights(_Model, 1)
-    clients = client_work.Clients(
+    wiring = Wiring(seed=self._SEED)
+    work = client_work.build_client_work(
       self._local_update,
-      federations.data_spec((1,)),
-      lambda: collections.OrderedDict(rate=tf.constant(0.5)),
+      composition.initial_weights(_Model, 1),
+      data_spec=federations.data_spec((1,)),
+      initial_hparams=lambda: collections.OrderedDict(rate=tf.constant(0.5)),
+      wiring=wiring,
     )
     return composition.compose(
-      initial,
-      clients,
+      work,
       create_aggregator=tff.aggregators.MeanFactory().create,
       build_finalizer=lambda weights_type, aggregate_type: (
         finalizers.build_apply_mean_delta(
@@ -79,7 +85,7 @@ class TestCompose:
           [tf.TensorSpec([2], tf.float32)],
         )
       ),
-      wiring=Wiring(seed=self._SEED),
+      wiring=wiring,
       view=composition.ModelView(
         lambda w: tf.nest.map_structure(tf.reduce_mean, w),
         lambda w, _: stacks.tile(w, 2),

@@ -86,7 +86,7 @@ def replace(process, **functions):
 def same_seed_for_all_clients(model, *, seed, **arguments):
   """Another seed gives other weights, but never reaches the clients."""
   weights = composition.initial_weights(model, seed)
-  same = distributors.build_weights_and_round(weights.type_signature.result, 0)
+  same = distributors.build(weights.type_signature.result, 0)
   wiring = tff_ssl.Wiring(model_distributor=same, seed=seed)
   return fed_avg.build_fed_avg(model, wiring=wiring, **arguments)
 

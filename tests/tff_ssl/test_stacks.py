@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.templates import stacks
+from tff_ssl import stacks
 
 ModelWeights = tff.learning.models.ModelWeights
 

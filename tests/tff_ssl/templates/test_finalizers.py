@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_ssl.templates.server import finalizers
+from tff_ssl.templates import finalizers
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -80,7 +80,7 @@ class TestApplyMeanDelta:
 
 def test_momentum_starts_afresh_with_the_second_stage(tff_context):
   spec = [tf.TensorSpec([], tf.float32)]
-  process = finalizers.build_apply_mean_delta_in_stages(
+  process = finalizers.build_apply_mean_delta(
     tff.learning.optimizers.build_sgdm(0.5, momentum=0.5),
     tff.types.to_type(ModelWeights([np.float32], [])),
     spec,

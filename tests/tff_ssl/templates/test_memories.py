@@ -49,7 +49,8 @@ def _after(memory, clients, field):
       invalid=tf.constant(False),
       **{field: tf.nest.map_structure(tf.constant, value)},
     )
-    kept.append(memory.leave(_task(*slot), update, tf.constant(counts)).sums)
+    left, _ = memory.leave(_task(*slot), update, tf.constant(counts))
+    kept.append(left)
   sums = tf.nest.map_structure(lambda *leaves: tf.add_n(leaves), *kept)
   return memory.merge(memory.initial(), sums)
 
@@ -59,7 +60,7 @@ class TestSharedMean:
     memory = memories.SharedMean(lambda: [tf.constant([1.0, 1.0])], merge)
     clients = [([tf.constant(value)], *rest) for value, *rest in clients]
     state = _after(memory, clients, 'shared_change')
-    return memory.send(state)['shared'][0]
+    return memory.send(state)[0]
 
   def test_the_weighted_mean_of_those_that_count_is_added(self):
     merge = lambda state, mean, count: [state[0] + count * mean[0]]
@@ -74,11 +75,11 @@ class TestMeanState:
   def _after(self, clients):
     memory = memories.MeanState(lambda: [tf.constant([5.0, 5.0])])
     clients = [([tf.constant(value)], *rest) for value, *rest in clients]
-    state = _after(memory, clients, 'slot_state')
+    state = _after(memory, clients, 'optimizer_state')
     # All clients begin with it.
     task, is_missing = memory.read(_task(), memory.send(state))
     assert not is_missing
-    return task.slot_state[0]
+    return task.optimizer_state[0]
 
   def test_it_is_the_weighted_mean_of_those_that_count(self):
     np.testing.assert_allclose(self._after(_CLIENTS), _MEAN)
@@ -101,10 +102,10 @@ class TestSlotMemory:
     state = _after(
       memory,
       [([5.0, 7], 1.0, True, 2), ([np.nan, 7], 1.0, False, 0)],
-      'slot_state',
+      'optimizer_state',
     )
     found = [
-      memory.read(_task(slot), memory.send(state))[0].slot_state
+      memory.read(_task(slot), memory.send(state))[0].optimizer_state
       for slot in range(3)
     ]
     assert [[float(x), int(n)] for x, n in found] == [[1, 2], [1, 2], [5, 7]]

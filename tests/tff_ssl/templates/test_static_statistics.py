@@ -8,7 +8,7 @@ from comparing import assert_close, assert_same
 
 from tff_ssl.augmentation import views
 from tff_ssl.models import dense, functional
-from tff_ssl.templates.server import static_statistics
+from tff_ssl.templates import static_statistics
 
 _SEED = tf.constant([0, 1])
 

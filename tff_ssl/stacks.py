@@ -34,14 +34,39 @@ def row(stacked: Structure, index: tf.Tensor | int) -> Structure:
   )
 
 
+def mean(stacked: Structure) -> Structure:
+  """Returns the mean of all rows."""
+  return tf.nest.map_structure(lambda leaf: tf.reduce_mean(leaf, 0), stacked)
+
+
 def is_missing(index: tf.Tensor, size: int) -> tf.Tensor:
-  """Returns whether a stack of `size` rows has no row `index`, `bool` scalar.
+  """Returns whether a stack of `size` rows has no such row, `bool` scalar."""
+  return (index < 0) | (index >= size)
+
+
+def per_row(numbers: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
+  """Returns one number for each row, in a shape that goes with the rows.
 
   Args:
-    index: `int32` scalar.
-    size: Number of rows.
+    numbers: `[size]`.
+    leaf: `[size, ...]`, a tensor of the stack.
   """
-  return (index < 0) | (index >= size)
+  return tf.reshape(numbers, [-1] + [1] * (leaf.shape.rank - 1))
+
+
+def to_rows(value: Structure, mask: tf.Tensor) -> Structure:
+  """Returns the stack whose rows are a value times one number for each row.
+
+  Args:
+    value: Structure of number tensors.
+    mask: `float [size]`, the numbers.
+  """
+
+  def rows_of(leaf):
+    leaf = leaf[tf.newaxis]
+    return tf.cast(per_row(mask, leaf), leaf.dtype) * leaf
+
+  return tf.nest.map_structure(rows_of, value)
 
 
 def scatter(
@@ -60,13 +85,11 @@ def scatter(
     [size]`, one where there is a new row.
   """
   mask = tf.one_hot(index, size) * tf.cast(counts, tf.float32)
-
-  def to_rows(leaf):
-    shaped = tf.reshape(mask, [size] + [1] * leaf.shape.rank)
-    kept = tf.where(counts, leaf, tf.zeros_like(leaf))
-    return tf.cast(shaped, leaf.dtype) * kept[tf.newaxis]
-
-  return tf.nest.map_structure(to_rows, value), mask
+  # Not by the mask alone: zero times what is not finite is not zero.
+  kept = tf.nest.map_structure(
+    lambda leaf: tf.where(counts, leaf, tf.zeros_like(leaf)), value
+  )
+  return to_rows(kept, mask), mask
 
 
 def merge(stacked: Structure, rows: Structure, taken: tf.Tensor) -> Structure:
@@ -78,14 +101,8 @@ def merge(stacked: Structure, rows: Structure, taken: tf.Tensor) -> Structure:
     taken: `float32 [size]`, summed over clients. A row that several clients
       claim stays as it was.
   """
-
-  def choose(old, new):
-    shaped = tf.reshape(taken, [-1] + [1] * (old.shape.rank - 1))
-    return tf.where(tf.equal(shaped, 1), new, old)
-
-  return tf.nest.map_structure(choose, stacked, rows)
-
-
-def mean(stacked: Structure) -> Structure:
-  """Returns the mean of all rows."""
-  return tf.nest.map_structure(lambda leaf: tf.reduce_mean(leaf, 0), stacked)
+  return tf.nest.map_structure(
+    lambda old, new: tf.where(tf.equal(per_row(taken, old), 1), new, old),
+    stacked,
+    rows,
+  )

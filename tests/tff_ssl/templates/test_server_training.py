@@ -10,10 +10,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_close
 
-from tff_ssl import objectives, optimizers, plans, randomness
+from tff_ssl import objectives, optimizers, plans, randomness, stacks
 from tff_ssl.augmentation import views
-from tff_ssl.templates import local_training, stacks
-from tff_ssl.templates.server import server_training
+from tff_ssl.templates import local_training, server_training
 from tff_ssl.testing import tiny_models
 
 

@@ -31,8 +31,8 @@ class StaticStatistics:
   on the plain view. As in training, each minibatch is normalised by its own.
 
   Attributes:
-    model: The `FunctionalModel`.
-    views: Gives the plain view (`tff_ssl.augmentation`).
+    model: Whose statistics they are.
+    views: Gives the plain view.
     batch_size: Examples of a minibatch; the authors' code takes 250.
     momenta: m of each non-trainable weight; `None` where it does not move.
   """
@@ -50,11 +50,6 @@ class StaticStatistics:
     batch_size: int = 250,
   ) -> 'StaticStatistics':
     """Finds a model's momenta, and returns how its statistics are recomputed.
-
-    Args:
-      model: The `FunctionalModel`.
-      views: Gives the plain view.
-      batch_size: Examples of a minibatch.
 
     Raises:
       ValueError: If training moves a non-trainable weight in another way than
@@ -76,7 +71,7 @@ class StaticStatistics:
     """Returns the weights with the statistics of `x`.
 
     Args:
-      weights: `ModelWeights` of tensors.
+      weights: Tensors.
       x: Inputs `[n, ...]` as the views take them; with n = 0 the statistics
         stay as they are.
       seed: `int32 [2]`, for dropout, which is on as in training.
@@ -94,20 +89,16 @@ class StaticStatistics:
         seed=randomness.fold_in(seed, step),
       )
       share = tf.cast(tf.shape(part)[0] / size, tf.float32)
-      return step + 1, [
-        total
-        if momentum is None
-        else total
-        + tf.cast(share, total.dtype) * (before + (after - before) / rest)
-        for total, before, after, momentum, rest in zip(
-          totals,
-          old,
-          tf.nest.flatten(new),
-          self.momenta,
-          (1 - (momentum or 0) for momentum in self.momenta),
-          strict=True,
-        )
-      ]
+      added = []
+      for total, before, after, momentum in zip(
+        totals, old, tf.nest.flatten(new), self.momenta, strict=True
+      ):
+        if momentum is not None:
+          # new = m old + (1 - m) statistics, solved for the statistics.
+          statistics = before + (after - before) / (1 - momentum)
+          total += tf.cast(share, total.dtype) * statistics
+        added.append(total)
+      return step + 1, added
 
     _, totals = tf.while_loop(
       lambda step, _: step * self.batch_size < size,
@@ -125,9 +116,6 @@ class StaticStatistics:
 
 def find_momenta(model: functional.FunctionalModel) -> tuple[float | None, ...]:
   """Returns the momentum of each of a model's moving averages.
-
-  Args:
-    model: The `FunctionalModel`.
 
   Returns:
     One number in [0, 1) for each non-trainable weight, `None` for one that

@@ -9,7 +9,7 @@ from comparing import assert_close
 import tff_ssl
 from tff_ssl import testing
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.templates.server import moving_average
+from tff_ssl.templates import moving_average
 
 _ROUNDS = 4
 

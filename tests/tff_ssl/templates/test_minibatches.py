@@ -321,3 +321,15 @@ def test_whole_sets_are_minibatches_in_random_order():
   again, _ = draw(labels, [5, 6], batch_size=None, epochs=3, rows='sets')
   assert sizes(again) != sizes(batches)
   assert draw([-1, -1], batch_size=None, epochs=1, rows='sets') == ([], [])
+
+
+def test_members_are_those_that_numpy_finds():
+  labels = np.random.default_rng(0).integers(-1, 9, 60).astype(np.int32)
+  # A set without examples, and examples without a set.
+  labels[labels == 4] = -1
+  rows = minibatches.sets_of(tf.constant(labels)).to_list()
+  expected = [np.flatnonzero(labels == m).tolist() for m in range(9) if m != 4]
+  assert rows == expected
+  # No examples make no set.
+  for labels in ([], [-1, -1]):
+    assert minibatches.sets_of(tf.constant(labels, tf.int32)).nrows() == 0
