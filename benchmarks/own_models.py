@@ -35,9 +35,9 @@ def build_all(
   def rounds(name):
     spec, states = PROCESSES[name], f'{folder}/{name}'
     more = {}
-    if spec.keeps_client_state:
+    if spec.takes('client_state_dir'):
       more['client_state_dir'] = states
-    if spec.counts_clients:
+    if spec.takes('num_clients'):
       more['num_clients'] = workload.clients
 
     run_round = candidates.rounds_of(
@@ -48,7 +48,7 @@ def build_all(
       client_optimizer=optimizers.build_grouping_sgd(workloads.LEARNING_RATE),
       **more,
     )
-    if not spec.keeps_client_state:
+    if not spec.takes('client_state_dir'):
       return run_round
     done = itertools.count(1)
 

@@ -5,24 +5,32 @@
 
 They show where a change has to be made in many places. A cell is empty where a
 checkout has nothing to measure. The stack is that of a run on digits up to the
-first loss; `--skip_stack` spares its seconds.
+first loss; `--skip_stack` spares its seconds, and those of the dry run whose
+path through the modules is followed.
 """
 
 import argparse
 import ast
 import collections
+import dataclasses
+import io
+import itertools
 import json
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterable, Sequence
 
 _ROOT = pathlib.Path(__file__).parents[1]
 _PACKAGES = ('tff_ssl', 'datasets', 'experiments')
 _MODULES = tuple(f'{name}/**/*.py' for name in _PACKAGES)
+# What is maintained as the product: the packages, and what keeps the pages.
+_PRODUCT = (*_MODULES, 'tools/**/*.py')
+_SMALL_FILE = 80
 # What knows settings by name. A checkout from before the rooms of `experiments`
 # has some of it in the folder itself.
 _KNOWS_SETTINGS = (
@@ -60,6 +68,43 @@ with tempfile.TemporaryDirectory() as folder:
   except Reached as reached:
     print('\\n' + json.dumps(reached.args[0]))
 """
+# Prints the file of each function of the packages that a command line comes to
+# for the first time, from the command to the builder of the process.
+_PATH = """
+import json, os, pathlib, sys, tempfile
+from experiments import run
+
+root, seen, files = os.getcwd() + os.sep, set(), []
+
+class Reached(BaseException):
+  pass
+
+def follow(frame, event, _):
+  code = frame.f_code
+  if event != 'call' or code in seen or not code.co_filename.startswith(root):
+    return
+  seen.add(code)
+  name = code.co_filename.removeprefix(root)
+  if name.startswith('experiments/') and not code.co_name.startswith('<'):
+    files.append(name)
+  if name == 'tff_ssl/algorithms/grouping.py' and code.co_name == (
+    'build_grouping_ssfl'
+  ):
+    raise Reached
+
+with tempfile.TemporaryDirectory() as folder:
+  sys.setprofile(follow)
+  try:
+    run.main([
+      'run', '--process=grouping', '--dataset=digits', '--dry_run',
+      f'--run_dir={folder}/run', f'--cache_dir={folder}/cache',
+    ])
+  except Reached:
+    pass
+  finally:
+    sys.setprofile(None)
+print('\\n' + json.dumps(files))
+"""
 
 
 def measure(root: pathlib.Path, with_stack: bool = True) -> dict[str, str]:
@@ -80,7 +125,16 @@ def measure(root: pathlib.Path, with_stack: bool = True) -> dict[str, str]:
   too_many = _ruff(
     root, 'PLR0913', 'pylint.max-args', ('experiments', 'datasets')
   )
+  lines = lines_by_file(root)
   measures = {
+    'lines of the product': f'{sum(n.all for n in lines.values()):,}',
+    'of these, code': f'{sum(n.code for n in lines.values()):,}',
+    'of these, comments': f'{sum(n.comments for n in lines.values()):,}',
+    'files': str(len(lines)),
+    f'files of at most {_SMALL_FILE} lines': str(
+      sum(n.all <= _SMALL_FILE for n in lines.values())
+    ),
+    'lines of code in a function': _largest(bodies(root)),
     'settings': str(len(settings)),
     'places that name a setting, beside its record': _median_and_largest(
       places
@@ -101,6 +155,10 @@ def measure(root: pathlib.Path, with_stack: bool = True) -> dict[str, str]:
     calls = calls_to_the_loss(root)
     measures['calls from the command to the loss'] = (
       f'{len(calls)}, in {len(set(calls))} files'
+    )
+    stops = stops_of_a_command_line(root)
+    measures['modules of experiments that a command line visits'] = (
+      f'{len(set(stops))}, with {len(stops) - len(set(stops))} returns'
     )
   return measures
 
@@ -170,6 +228,76 @@ def modules_by_folder(root: pathlib.Path) -> collections.Counter:
   )
 
 
+@dataclasses.dataclass(frozen=True)
+class Lines:
+  """Numbers of lines of a file: all, those with code, those with comments."""
+
+  all: int
+  code: int
+  comments: int
+
+
+def lines_by_file(root: pathlib.Path) -> dict[str, Lines]:
+  """Returns the lines of each file of the product.
+
+  Docstrings are no code; a comment behind code counts as both.
+
+  Args:
+    root: The checkout.
+  """
+  found = {}
+  for path in _files(root, _PRODUCT):
+    text = path.read_text(encoding='utf-8')
+    strings = {
+      line
+      for node in ast.walk(ast.parse(text))
+      if isinstance(node, ast.Expr)
+      and isinstance(node.value, ast.Constant)
+      and isinstance(node.value.value, str)
+      for line in range(node.lineno, node.end_lineno + 1)
+    }
+    code, comments = set(), set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+      if token.type == tokenize.COMMENT:
+        comments.add(token.start[0])
+      elif token.string.strip() and token.type != tokenize.ENDMARKER:
+        code.update(range(token.start[0], token.end[0] + 1))
+    found[path.relative_to(root).as_posix()] = Lines(
+      len(text.splitlines()), len(code - strings), len(comments)
+    )
+  return found
+
+
+def bodies(root: pathlib.Path) -> dict[str, int]:
+  """Returns the number of lines of each function's body, without docstring.
+
+  Args:
+    root: The checkout.
+  """
+  found = {}
+  for path in _files(root, _PRODUCT):
+    for node in ast.walk(_tree(path)):
+      if isinstance(node, ast.FunctionDef):
+        body = node.body[ast.get_docstring(node) is not None :]
+        first = body[0].lineno if body else node.end_lineno
+        name = f'{path.relative_to(root).as_posix()}:{node.name}'
+        found[name] = node.end_lineno - first + 1
+  return found
+
+
+def stops_of_a_command_line(root: pathlib.Path) -> list[str]:
+  """Returns the modules of `experiments` that a dry run comes to, in order.
+
+  Each function counts where it is called for the first time, and functions of
+  one module that follow each other are one stop.
+
+  Args:
+    root: The checkout.
+  """
+  names = _printed(root, _PATH)
+  return [name for name, _ in itertools.groupby(names)]
+
+
 def calls_to_the_loss(root: pathlib.Path) -> list[str]:
   """Returns the file of each call from the command to the first loss.
 
@@ -185,19 +313,8 @@ def calls_to_the_loss(root: pathlib.Path) -> list[str]:
   Raises:
     RuntimeError: If the run does not come to the loss.
   """
-  done = subprocess.run(
-    [sys.executable, '-c', _STACK],
-    cwd=root,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  if done.returncode:
-    raise RuntimeError(
-      f'The run in {root} did not come to the loss: {done.stderr[-2000:]}'
-    )
+  paths = map(pathlib.Path, _printed(root, _STACK))
   root = root.resolve()
-  paths = map(pathlib.Path, json.loads(done.stdout.splitlines()[-1]))
   names = [p.relative_to(root) for p in paths if p.is_relative_to(root)]
   return [
     *(name.as_posix() for name in names if name.parts[0] in _PACKAGES),
@@ -224,6 +341,22 @@ def table(columns: dict[str, dict[str, str]]) -> str:
   ]
   rule = ' | '.join('-' * width for width in widths)
   return '\n'.join(f'| {line} |' for line in (head, rule, *lines))
+
+
+def _printed(root: pathlib.Path, program: str) -> list[str]:
+  """Returns the list that a program prints last, as JSON."""
+  done = subprocess.run(
+    [sys.executable, '-c', program],
+    cwd=root.resolve(),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if done.returncode:
+    raise RuntimeError(
+      f'The run in {root} did not come to its end: {done.stderr[-2000:]}'
+    )
+  return json.loads(done.stdout.splitlines()[-1])
 
 
 def _files(root: pathlib.Path, patterns: Iterable[str]) -> list[pathlib.Path]:

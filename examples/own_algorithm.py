@@ -14,7 +14,7 @@ from etils import epy
 
 import tff_ssl
 from tff_ssl import shared_settings
-from tff_ssl.algorithms import ProcessSpec, fed_avg
+from tff_ssl.algorithms import Needs, ProcessSpec, fed_avg
 from tff_ssl.common.setting import Setting, check_arguments
 
 with epy.lazy_imports():  # When they are used: help and errors come at once.
@@ -72,11 +72,9 @@ def build(model, *, data_spec, wiring=tff_ssl.Wiring(), sent_share=0.1, **more):
 SPEC = ProcessSpec(
   'sparse_fed_avg',
   'FedAvg of the largest entries of updates, all labels at clients.',
-  'Aji and Heafield 2017, arXiv 1704.05021',
   build,
-  settings=(SENT_SHARE, *shared_settings.LOCAL),
-  labels_at='clients',
-  has_server_training=False,
-  has_strong_view=False,
+  (SENT_SHARE, *shared_settings.LOCAL),
+  source='Aji and Heafield 2017, arXiv 1704.05021',
+  needs=Needs(labels_at='clients', views='weak'),
   has_gradient_diversity=False,
 )

@@ -10,7 +10,8 @@ import sys
 from datasets.sources import catalogue
 from datasets.sources.own import tables, text
 from experiments.artifacts import opening
-from experiments.config import command_line, parts_of_run, side_commands
+from experiments.config import catalogue as catalogue_lib
+from experiments.config import command_line, side_commands
 from experiments.config.usage import UsageError
 from tff_ssl.common.setting import Setting
 
@@ -83,7 +84,7 @@ def _run(values, arguments: list[str]) -> int:
   cache_dir = str(pathlib.Path(values.cache_dir).expanduser())
   try:
     dataset = values.dataset or recognise(folder)
-    parts_of_run.find_source(dataset)
+    catalogue_lib.find('dataset', dataset)
     print(f'Read as --dataset={dataset}.')
     with opening.cache_folder(cache_dir):
       source = catalogue.load(

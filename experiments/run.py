@@ -5,9 +5,16 @@ import signal
 import sys
 
 from experiments.artifacts import opening, run_folder
-from experiments.config import command_line, flags, help_page, usage
+from experiments.config import (
+  catalogue,
+  command_line,
+  flags,
+  help_page,
+  usage,
+)
 from experiments.running import signals
 from experiments.tables import recipes
+from tff_ssl import models
 
 # Exit codes: 0 done, 1 failed on the way, 2 cannot be run as asked
 # (`command_line.REFUSED`); a signal that ended the run gives 128 plus its
@@ -130,23 +137,17 @@ def _tell_changes(settings) -> None:
 
 
 def _list() -> None:
-  from datasets.partition import partitions
-  from datasets.sources import catalogue
-  from tff_ssl import models
-  from tff_ssl.aggregators.recommended import AGGREGATORS
-  from tff_ssl.algorithms import PROCESSES
-
-  for title, rows in (
-    ('processes', {k: v.description for k, v in PROCESSES.items()}),
-    ('data sets', {k: v.description for k, v in catalogue.SOURCES.items()}),
-    ('partitions', {k: v.summary for k, v in partitions.PARTITIONS.items()}),
-    ('models', {k: v.description for k, v in models.MODELS.items()}),
-    ('encoders', {k: v.description for k, v in models.ENCODERS.items()}),
-    ('aggregators', {k: v.description for k, v in AGGREGATORS.items()}),
+  for title, choices in (
+    ('processes', catalogue.REGISTRIES['process']),
+    ('data sets', catalogue.REGISTRIES['dataset']),
+    ('partitions', catalogue.REGISTRIES['partition']),
+    ('models', models.MODELS),
+    ('encoders', models.ENCODERS),
+    ('aggregators', catalogue.REGISTRIES['aggregator']),
   ):
     print(f'{title}:')
-    for name, description in rows.items():
-      print(f'  {name:16} {description}')
+    for name, choice in choices.items():
+      print(f'  {name:16} {choice.description}')
 
 
 if __name__ == '__main__':

@@ -11,6 +11,7 @@ __version__ = '0.2.0'
 _MODULE_OF = {
   # Processes.
   'PROCESSES': 'algorithms',
+  'Needs': 'algorithms',
   'ProcessSpec': 'algorithms',
   'build_data_sharing': 'algorithms.data_sharing',
   'build_easgd': 'algorithms.easgd',

@@ -26,7 +26,7 @@ BATCH_SIZE = Setting(
 LABELLED_BATCH_SIZE = Setting(
   'labelled_batch_size',
   int,
-  'Labelled examples beside the minibatch; by default --batch_size.',
+  'Labelled examples beside the minibatch; by default `batch_size`.',
   at_least=1,
   at_most=_LARGEST_FACTOR,
   optional=True,
@@ -47,7 +47,7 @@ LOCAL_STEPS = Setting(
 LOCAL_EPOCHS = Setting(
   'local_epochs',
   int,
-  "Passes over a client's examples in a round, instead of --local_steps.",
+  "Passes over a client's examples in a round, instead of `local_steps`.",
   at_least=1,
   at_most=_LARGEST_FACTOR,
   optional=True,
@@ -59,7 +59,7 @@ LOCAL_EPOCHS = Setting(
 EPOCH_BATCHES = Setting(
   'epoch_batches',
   str,
-  'Passes of --local_epochs: separate (the last minibatch of each may be '
+  'Passes of `local_epochs`: separate (the last minibatch of each may be '
   'smaller) or continuous (only the very last one).',
   choices=('separate', 'continuous'),
   used_when=(
@@ -99,7 +99,7 @@ EMA_DECAY = Setting(
   'ema_decay',
   float,
   "Decay per round of the moving average of the global model's weights, which "
-  'is then what is evaluated, and what labels with --teacher=received; 0 for '
+  'is then what is evaluated, and what labels with `teacher=received`; 0 for '
   'none.',
   at_least=0,
   below=1,
@@ -161,7 +161,7 @@ SERVER_WARMUP_ROUNDS = Setting(
 SERVER_LEARNING_RATE = Setting(
   'server_learning_rate',
   float,
-  "The server's learning rate; by default --learning_rate.",
+  "The server's learning rate; by default `learning_rate`.",
   above=0,
   like='learning_rate',
   group=_SERVER,

@@ -81,7 +81,7 @@ def measure(name: str) -> Row:
   )
   sent = metrics.measure_communication(process, form)
   built, outcomes = {}, {}
-  for aggregator in AGGREGATORS if problem.spec.has_client_training else ():
+  for aggregator in AGGREGATORS if problem.spec.needs.clients != 'none' else ():
     built[aggregator], outcomes[aggregator] = _attempt(
       lambda aggregator=aggregator: _run_with(problem, aggregator)
     )
@@ -92,7 +92,7 @@ def measure(name: str) -> Row:
     _in_models(sent.down, size),
     _in_models(sent.up, size),
     str(problem.spec.models_in_state)
-    if problem.spec.keeps_client_state
+    if problem.spec.takes('client_state_dir')
     else _NO,
     _in_models(_num_bytes(problem.initial_state), size),
     outcomes,

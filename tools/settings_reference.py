@@ -11,14 +11,10 @@ import csv
 import pathlib
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from datasets.partition import partitions
-from datasets.sources import catalogue
-from experiments.config import command_line, defaults, parts_of_run
-from experiments.parts.aggregators import AGGREGATORS
-from experiments.parts.optimizers import OPTIMIZERS
-from experiments.parts.schedules import SCHEDULES
+from experiments.config import catalogue, command_line, resolving, usage
+from experiments.config.catalogue import REGISTRIES, Row
 from experiments.tables import recipes
 from tff_ssl.algorithms import PROCESSES
 from tff_ssl.common.setting import Scope, Setting
@@ -58,19 +54,18 @@ _SCOPES = {
   Scope.MACHINE: 'the machine',
   Scope.NAME: 'the name',
 }
-# The flags that choose among alternatives. Defaults of the later replace those
-# of the earlier.
-_TABLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-  'dataset': ('data sets', catalogue.SOURCES),
-  'process': ('processes', PROCESSES),
-  'partition': ('partitions', partitions.PARTITIONS),
-  'client_optimizer': ('optimizers', OPTIMIZERS),
-  'schedule': ('schedules', SCHEDULES),
-  'aggregator': ('aggregators', AGGREGATORS),
+# What flags choose among. Defaults of the later replace those of the earlier.
+_PLURALS = {
+  'dataset': 'data sets',
+  'process': 'processes',
+  'partition': 'partitions',
+  'client_optimizer': 'optimizers',
+  'schedule': 'schedules',
+  'aggregator': 'aggregators',
 }
 # A default with more values than these follows from a name, such as a folder's.
 _MOST_VALUES = 8
-# Where the labels are that training sees (`ProcessSpec.labels_at`).
+# Where the labels are that training sees (`Needs.labels_at`).
 _LABELS = {
   'server': 'The server has labels',
   'dealt': 'A few labels are dealt to the clients',
@@ -79,37 +74,20 @@ _LABELS = {
 }
 
 
-class _Declared(NamedTuple):
-  """A record, with the alternative that has it, or none if every run does."""
-
-  record: Setting
-  flag: str | None = None
-  name: str = ''
-
-
 def all_settings() -> str:
   """Returns the page of all settings."""
-  declared = _all_declared()
+  declared: dict[str, list[Row]] = {}
+  for row in catalogue.every_row():
+    declared.setdefault(row.setting.name, []).append(row)
   chosen = _chosen_by_tables()
   lines = [_START]
-  for heading, settings in parts_of_run.by_heading().items():
+  rows = catalogue.first_rows().values()
+  for heading, group in catalogue.by_heading(rows).items():
     lines += [f'## {heading.capitalize()}', '']
-    for name, setting in settings.items():
+    for setting, *_ in group:
+      name = setting.name
       lines += _entry(setting, declared[name], chosen.get(name, {}))
   return '\n'.join(lines).rstrip() + '\n'
-
-
-def _all_declared() -> dict[str, list[_Declared]]:
-  """Returns the records of each name."""
-  found: dict[str, list[_Declared]] = {}
-  for group in parts_of_run.COMMON.values():
-    for setting in group:
-      found.setdefault(setting.name, []).append(_Declared(setting))
-  for offer in parts_of_run.alternatives():
-    for setting in offer.settings:
-      declared = _Declared(setting, offer.flag, offer.name)
-      found.setdefault(setting.name, []).append(declared)
-  return found
 
 
 def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
@@ -129,30 +107,29 @@ def _chosen_by_tables() -> dict[str, dict[tuple[str, str], list[Any]]]:
   runs = [
     {'process': process, 'dataset': source}
     for process in PROCESSES
-    for source in catalogue.SOURCES
+    for source in REGISTRIES['dataset']
   ]
-  runs += [runs[0] | {'partition': name} for name in partitions.PARTITIONS]
+  runs += [runs[0] | {'partition': name} for name in REGISTRIES['partition']]
   for given in runs:
     # The flag that a default of an origin depends on.
     flags = {'data set': 'dataset', 'process': 'process'}
     if 'partition' in given:
       flags = {'partition': 'partition'}
-    resolved = defaults.resolve(given)
+    resolved = resolving.resolve(given)
     for name, origin in resolved.origins.items():
       if origin in flags and name in resolved.values:
         flag = flags[origin]
         add(name, flag, given[flag], resolved.values[name])
   for flag in ('client_optimizer', 'schedule', 'aggregator'):
-    _, table = _TABLES[flag]
-    for part in table.values():
-      for name, value in part.overrides.items():
-        add(name, flag, part.name, value)
+    for choice in REGISTRIES[flag].values():
+      for name, value in choice.defaults.items():
+        add(name, flag, choice.name, value)
   return found
 
 
 def _entry(
   setting: Setting,
-  declared: list[_Declared],
+  declared: list[Row],
   chosen: Mapping[tuple[str, str], list[Any]],
 ) -> list[str]:
   """Returns the lines of one setting."""
@@ -184,15 +161,15 @@ def _value(setting: Setting) -> str:
 
 def _defaults(
   setting: Setting,
-  declared: list[_Declared],
+  declared: list[Row],
   chosen: Mapping[tuple[str, str], list[Any]],
 ) -> list[str]:
   """Returns a text for each default and who brings it."""
-  common = [d.record.default for d in declared if d.flag is None]
+  common = [d.setting.default for d in declared if d.flag is None]
   common = [default for default in common if default is not None]
   lines = [_literal(default) for default in common]
-  own = {(d.flag, d.name): _own_default(d) for d in declared if d.flag}
-  for flag in _TABLES:
+  own = {(d.flag, d.choice.name): _own_default(d) for d in declared if d.flag}
+  for flag in _PLURALS:
     values = {
       name: value
       for (other, name), value in own.items()
@@ -201,7 +178,7 @@ def _defaults(
       and not (flag == 'process' and (flag, name) in chosen)
     }
     lines += _by_value(flag, values, is_shared=not common and len(values) > 1)
-  for flag in _TABLES:
+  for flag in _PLURALS:
     values = {
       name: found[0] if len(found) == 1 else tuple(found)
       for (other, name), found in chosen.items()
@@ -220,13 +197,13 @@ def _defaults(
   return lines or ['none']
 
 
-def _own_default(declared: _Declared) -> Any:
+def _own_default(declared: Row) -> Any:
   """Returns the default of a builder, or of the record."""
   if declared.flag == 'process':
-    value = PROCESSES[declared.name].default_of(declared.record.name)
+    value = declared.choice.default_of(declared.setting.name)
     if value is not None:
       return value
-  return declared.record.default
+  return declared.setting.default
 
 
 def _by_value(
@@ -261,29 +238,29 @@ def _literal(value: Any) -> str:
   return f'`{value}`'
 
 
-def _users(declared: list[_Declared]) -> str:
+def _users(declared: list[Row]) -> str:
   """Returns whose setting it is."""
   if any(d.flag is None for d in declared):
     return 'every run'
   names: dict[str, list[str]] = {}
   for one in declared:
-    names.setdefault(one.flag, []).append(one.name)
+    names.setdefault(one.flag, []).append(one.choice.name)
   return '; '.join(_listed(flag, found) for flag, found in names.items())
 
 
 def _listed(flag: str, names: Iterable[str]) -> str:
   """Returns names of alternatives behind the flag that chooses among them."""
-  names, (plural, everyone) = list(names), _TABLES[flag]
+  names, everyone = list(names), list(REGISTRIES[flag])
   if set(names) == set(everyone):
-    return f'all {plural}'
+    return f'all {_PLURALS[flag]}'
   first, *others = names
   return ', '.join([f'`--{flag}={first}`', *(f'`{name}`' for name in others)])
 
 
-def _conditions(declared: list[_Declared]) -> str:
+def _conditions(declared: list[Row]) -> str:
   """Returns what must hold for the setting to have an effect."""
   texts = [
-    ' and '.join(str(condition) for condition in one.record.used_when)
+    ' and '.join(str(condition) for condition in one.setting.used_when)
     for one in declared
   ]
   if not all(texts):
@@ -293,7 +270,8 @@ def _conditions(declared: list[_Declared]) -> str:
 
 def _markdown(sentence: str) -> str:
   """Returns a text with flags set as code."""
-  escaped = sentence.replace('<', '&lt;').replace('>', '&gt;')
+  text = usage.with_flags(sentence)
+  escaped = text.replace('<', '&lt;').replace('>', '&gt;')
   return re.sub(r'--[a-z_]+(=[\w,.:]*\w)?', r'`\g<0>`', escaped)
 
 
@@ -312,7 +290,7 @@ def processes() -> str:
     lines += [
       f'| `{spec.name}` | {_cell(spec.description)} | {_cell(spec.source)} |'
       for spec in PROCESSES.values()
-      if spec.labels_at == labels_at
+      if spec.needs.labels_at == labels_at
     ]
   return '\n'.join(lines) + '\n'
 

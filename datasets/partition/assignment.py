@@ -36,7 +36,7 @@ NUM_CLIENTS = Setting(
 @condition('a process with labels at the server')
 def at_server(values) -> str | None:
   """Returns why the server has no labelled examples, or `None` if it has."""
-  if values.get('shares_data'):
+  if values.get('shared_examples'):
     return (
       f'the process {values["process"]} has the labels of the examples that '
       'clients share (use --shared_fraction)'

@@ -204,15 +204,15 @@ def _rounded(sizes, shares):
 
 R = PartitionSpec(
   name='r',
-  summary='clients of a chosen non-iidness R',
-  build=r_partition,
+  description='clients of a chosen non-iidness R',
+  builder=r_partition,
   settings=(NUM_CLIENTS, NONIID_R),
   needs_labels=lambda settings: bool(settings.get(NONIID_R.name)),
 )
 DIRICHLET = PartitionSpec(
   name='dirichlet',
-  summary='shares of each class from Dir(alpha)',
-  build=dirichlet_partition,
+  description='shares of each class from Dir(alpha)',
+  builder=dirichlet_partition,
   settings=(NUM_CLIENTS, DIRICHLET_ALPHA, MIN_CLIENT_EXAMPLES),
   needs_labels=lambda settings: True,
 )

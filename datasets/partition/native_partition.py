@@ -161,18 +161,18 @@ def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
 
 SPEC = PartitionSpec(
   name='native',
-  summary='each owner of examples is one client',
-  build=native_partition,
+  description='each owner of examples is one client',
+  builder=native_partition,
   settings=(NUM_CLIENTS, SERVER_WRITERS),
   needs_client_ids=True,
   server_settings=(SERVER_WRITERS.name,),
   # A data set's default number is meant for artificial clients.
-  overrides=lambda values, given: {NUM_CLIENTS.name: None},
+  derive=lambda values, given: {NUM_CLIENTS.name: None},
 )
 POOLED = PartitionSpec(
   name='pooled',
-  summary='one client with all the data',
-  build=pooled_partition,
+  description='one client with all the data',
+  builder=pooled_partition,
   # A single client takes part, so there is nothing to average.
-  overrides=lambda values, given: {'clients_per_round': 1, 'num_groups': 1},
+  derive=lambda values, given: {'clients_per_round': 1, 'num_groups': 1},
 )

@@ -26,21 +26,22 @@ from datasets.partition.client_labels import LABELLED_EXAMPLES, MASK_RATIO
 from datasets.partition.partition_spec import PartitionSpec
 from datasets.partition.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.sources.source import UNKNOWN, Source
-from tff_ssl.common import user_modules
+from tff_ssl.common.choice import Registry
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting
 
-PARTITIONS: dict[str, PartitionSpec] = {
-  spec.name: spec
-  for spec in (
+PARTITIONS: Registry[PartitionSpec] = Registry(
+  'partition',
+  (
     class_skew.R,
     class_skew.DIRICHLET,
     native_partition.SPEC,
     native_partition.POOLED,
     u_sets.DRAWN,
     u_sets.OWN,
-  )
-}
+  ),
+  PartitionSpec,
+)
 
 # The settings of all partitions.
 SETTINGS: tuple[Setting, ...] = (
@@ -65,25 +66,13 @@ _ALWAYS_RECORDED = (
 )
 
 
-def find(name: str) -> PartitionSpec:
-  """Returns a partition by its name in `PARTITIONS`, or as `module:NAME`."""
-  if name in PARTITIONS:
-    return PARTITIONS[name]
-  if ':' in str(name):
-    return user_modules.load('partition', name, PartitionSpec)
-  raise ValueError(
-    f'partition={name!r} is unknown: choose one of {sorted(PARTITIONS)}, or '
-    'give module:NAME of a PartitionSpec of your own.'
-  )
-
-
 def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the settings of a partition that have an effect, checked.
 
   `None` stands for one that is not given; the defaults are those of its
   function.
   """
-  spec = find(name)
+  spec = PARTITIONS.find(name)
   for argument, value in given.items():
     if value is not None and argument not in spec.setting_names:
       users = [n for n, p in PARTITIONS.items() if argument in p.setting_names]
@@ -93,7 +82,7 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         f'leave it out{choice}.'
       )
   given = {k: given[k] for k in spec.setting_names if given.get(k) is not None}
-  parameters = inspect.signature(spec.build).parameters
+  parameters = inspect.signature(spec.builder).parameters
   settings = {}
   for setting in spec.settings:
     if setting.name in given:
@@ -140,7 +129,7 @@ def build(
   """Splits a source's training examples between a server and clients.
 
   Args:
-    name: As in `find`.
+    name: Of `PARTITIONS`, or 'module:NAME' of a user's own.
     server_examples: N_s, the number of labelled examples at the server, equally
       many of each class; 0 if examples lie in sets. Where the source says which
       examples are the server's, it is their number, or 0 if the server takes no
@@ -156,7 +145,7 @@ def build(
     **settings: The arguments of the partition's function, by name; `None` if
       not given.
   """
-  spec = find(name)
+  spec = PARTITIONS.find(name)
   own = check_settings(name, settings)
   SEED.check(seed)
   seed = int(seed)
@@ -340,7 +329,7 @@ def _draw(
   """Calls the partition's function."""
   if not spec.in_sets:
     own = {**own, 'server_examples': server_examples}
-  held = spec.build(source, seed=seed, **own)
+  held = spec.builder(source, seed=seed, **own)
   if not isinstance(held, Assignment) or held.in_sets != spec.in_sets:
     raise TypeError(
       f'partition={spec.name!r}: its function returned {held!r}: let it '

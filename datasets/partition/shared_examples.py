@@ -21,7 +21,7 @@ from tff_ssl.common.setting import Setting, needs_process
 
 _USED = (
   needs_process(
-    'shares_data', words='a process whose clients share some examples'
+    'shared_examples', words='a process whose clients share some examples'
   ),
 )
 SHARED_FRACTION = Setting(

@@ -245,7 +245,7 @@ def _complete(settings: dict[str, Any]) -> dict[str, Any]:
   }
 
 
-def _overrides(
+def _derive(
   values: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Returns FedUL's five clients, all of which train in each round (4.1)."""
@@ -376,8 +376,8 @@ def told_priors(
 
 DRAWN = PartitionSpec(
   name='u_sets',
-  summary='sets of known class priors, without labels',
-  build=u_sets,
+  description='sets of known class priors, without labels',
+  builder=u_sets,
   settings=(
     NUM_CLIENTS,
     SETS_PER_CLIENT,
@@ -393,12 +393,12 @@ DRAWN = PartitionSpec(
   deals_test=True,
   needs_labels=lambda settings: True,
   complete=_complete,
-  overrides=_overrides,
+  derive=_derive,
 )
 OWN = PartitionSpec(
   name='own_sets',
-  summary='the sets of the data',
-  build=own_sets,
+  description='the sets of the data',
+  builder=own_sets,
   settings=(PRIOR_NOISE, NOISE_FORMULA),
   in_sets=True,
   needs_sets=True,

@@ -279,8 +279,8 @@ def unused_of_held_out(source: Source, partition: Partition) -> int:
 def _choice(source, partition) -> str:
   """Says which partition it is, why, and how to choose another."""
   has_owners = source.training.client_ids is not None
-  spec = partitions.find(partition.name)
-  text = f'Partition {partition.name}: {spec.summary}'
+  spec = partitions.PARTITIONS.find(partition.name)
+  text = f'Partition {partition.name}: {spec.description}'
   if spec.needs_client_ids:
     return (
       f'{text}.{_participants(source, partition)} The data say who owns each '

@@ -4,18 +4,17 @@ The import is cheap: a source imports TensorFlow, TFDS or scikit-learn only when
 it is loaded.
 """
 
-import difflib
 import os
 
 from datasets.sources import digits, emnist_writers, medmnist, tfds_images
 from datasets.sources.own import image_folder, npz, sets, table, text
 from datasets.sources.source import Source
 from datasets.sources.source_spec import SourceSpec
-from tff_ssl.common import user_modules
+from tff_ssl.common.choice import Registry
 
-SOURCES: dict[str, SourceSpec] = {
-  spec.name: spec
-  for spec in (
+SOURCES: Registry[SourceSpec] = Registry(
+  'dataset',
+  (
     digits.SPEC,
     emnist_writers.SPEC,
     *tfds_images.SPECS,
@@ -26,27 +25,14 @@ SOURCES: dict[str, SourceSpec] = {
     sets.IMAGES,
     table.SPEC,
     text.SPEC,
-  )
-}
-
-
-def find(name: str) -> SourceSpec:
-  """Returns the source of a name, or a user's own, `module:NAME`."""
-  if name in SOURCES:
-    return SOURCES[name]
-  if ':' in str(name):
-    return user_modules.load('dataset', name, SourceSpec)
-  near = difflib.get_close_matches(str(name), SOURCES, n=1, cutoff=0.0)[0]
-  raise ValueError(
-    f'dataset={name!r} is unknown: did you mean {near!r}? '
-    f'The sources are {", ".join(SOURCES)}, or module:NAME of a SourceSpec of '
-    'your own.'
-  )
+  ),
+  SourceSpec,
+)
 
 
 def check_files(name: str, *, data_dir: str | None) -> None:
   """Checks that the files of a source exist or can be downloaded."""
-  find(name).check_files(_expanded(data_dir))
+  SOURCES.find(name).check_files(_expanded(data_dir))
 
 
 def load(
@@ -61,7 +47,7 @@ def load(
     cache_dir: A folder for unpacked and decoded copies; created when needed.
     **options: The options of this source, such as `only_digits` of `emnist`.
   """
-  spec = find(name)
+  spec = SOURCES.find(name)
   for option, value in options.items():
     if option not in spec.options:
       raise ValueError(
@@ -69,7 +55,7 @@ def load(
         f'(options: {", ".join(spec.options) or "none"}).'
       )
     spec.options[option].check(value)
-  return spec.load(
+  return spec.builder(
     _expanded(data_dir), os.path.expanduser(cache_dir), **options
   )
 

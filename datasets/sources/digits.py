@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -40,13 +39,6 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
 SPEC = SourceSpec(
   name='digits',
   description='8x8 handwritten digits inside scikit-learn; needs no file',
-  load=load,
+  builder=load,
   check_files=lambda data_dir: None,
-  defaults=dict(
-    run_profiles.SMALL_CLIENTS,
-    partition='r',
-    num_clients=20,
-    noniid_r=0.4,
-    total_rounds=100,
-  ),
 )

@@ -21,14 +21,12 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 from tqdm import tqdm
 
 from datasets.files import downloads, npz_files
-from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl.common import whole_files
@@ -418,36 +416,11 @@ def _parse(
   return images, labels.astype(np.int32)
 
 
-_DIGITS_DEFAULTS = dict(
-  run_profiles.SMALL_CLIENTS,
-  emnist_only_digits=True,
-  partition='native',
-  labelled_examples=4000,
-  total_rounds=150,
-  # One evaluation of the whole test split gives the accuracy of each client.
-  rounds_per_client_evaluation=50,
-)
-# 62 classes instead of 10: the same number of labels per class, and as many
-# sets as classes.
-_LETTERS_DEFAULTS = dict(
-  _DIGITS_DEFAULTS,
-  server_examples=620,
-  labelled_examples=24_800,
-  sets_per_client='62',
-)
-
-
-def _defaults(given: Mapping[str, Any]) -> Mapping[str, Any]:
-  only_digits = given.get(ONLY_DIGITS.name, ONLY_DIGITS.default)
-  return _DIGITS_DEFAULTS if only_digits else _LETTERS_DEFAULTS
-
-
 SPEC = SourceSpec(
   name='emnist',
   description='federated EMNIST, native split by writer (TFF)',
-  load=load,
+  builder=load,
   check_files=check_files,
   settings=(ONLY_DIGITS,),
   has_native_split=True,
-  defaults=_defaults,
 )

@@ -8,14 +8,11 @@ downloaded and not trusted (`datasets.files.npz_files`).
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from datasets.files import npz_files
 from datasets.files.npz_files import Headers, NpzFile
-from datasets.sources import run_profiles
 from datasets.sources.source import Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -42,7 +39,6 @@ class MedmnistImages:
   input_shape: tuple[int, int, int]
   mirrorable: bool
   public_examples: tuple[tuple[int, int, int], ...]
-  defaults: Mapping[str, Any]
 
 
 TABLE: dict[str, MedmnistImages] = {
@@ -55,16 +51,6 @@ TABLE: dict[str, MedmnistImages] = {
     (28, 28, 1),
     False,
     ((34_561, 6_491, 17_778), (34_581, 6_491, 17_778)),
-    dict(
-      run_profiles.CROSS_SILO,
-      # FedLabel, Section 5.1.
-      num_clients=10,
-      clients_per_round=3,
-      server_examples=1100,
-      labelled_examples=1100,
-      # The number of classes.
-      sets_per_client='11',
-    ),
   ),
   'bloodmnist': MedmnistImages(
     'BloodMNIST',
@@ -73,14 +59,6 @@ TABLE: dict[str, MedmnistImages] = {
     (28, 28, 3),
     True,
     ((11_959, 1_712, 3_421),),
-    dict(
-      run_profiles.CROSS_SILO,
-      # FedLabel, Section 5.1.
-      num_clients=5,
-      clients_per_round=5,
-      server_examples=800,
-      labelled_examples=800,
-    ),
   ),
 }
 
@@ -190,9 +168,8 @@ SPECS: tuple[SourceSpec, ...] = tuple(
   SourceSpec(
     name=name,
     description=f'{entry.title}, {entry.motif} (MedMNIST v2)',
-    load=functools.partial(_load, name),
+    builder=functools.partial(_load, name),
     check_files=functools.partial(_locate, name),
-    defaults=entry.defaults,
   )
   for name, entry in TABLE.items()
 )

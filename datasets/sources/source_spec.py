@@ -1,31 +1,26 @@
 """The record of a data source: all that is known before it is loaded."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from datasets.sources import run_profiles
-from datasets.sources.source import FORMS, Source
+from datasets.sources.source import FORMS
+from tff_ssl.common.choice import Choice
 from tff_ssl.common.setting import Setting
-
-Values = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class SourceSpec:
+class SourceSpec(Choice):
   """A data source: its name, its settings and the functions that read it.
 
+  `builder(data_dir, cache_dir, **options) -> Source` raises a `ValueError` if
+  the files are absent or unusable. The name of each setting consists of the
+  source's name, an underscore, and the name of an option of that function, in
+  whose signature the default stands.
+
   Attributes:
-    name: The name in `catalogue.SOURCES`, or of a user's own source.
-    description: One line for help texts.
-    load: `load(data_dir, cache_dir, **options) -> Source` raises a `ValueError`
-      if the files are absent or unusable.
     check_files: `check_files(data_dir)` raises a `ValueError` if the files are
       absent and cannot be downloaded. It does not import TensorFlow.
     form: What examples are, a key of `source.FORMS`.
-    settings: The settings that only this source has. Each name consists of the
-      source's name, an underscore, and the name of an option of `load`. The
-      default stands in the signature of `load`.
     has_native_split: Whether the data can name the owner of each example. Those
       of `npz` do if the files hold `client_ids`.
     has_unlabelled: Whether some training images always lack labels.
@@ -34,25 +29,16 @@ class SourceSpec:
     has_sets: Whether training examples come in sets of known class priors.
     is_of_user: Whether the folder of the data says which data they are, since
       its files are a user's own.
-    defaults: The runner's defaults on this source, for settings of any part of
-      a run: the values by name, or a function that takes the settings that the
-      user gave and returns the values.
   """
 
-  name: str
-  description: str
-  load: Callable[..., Source]
+  _: dataclasses.KW_ONLY
   check_files: Callable[[str | None], object]
   form: str = 'images'
-  settings: tuple[Setting, ...] = ()
   has_native_split: bool = False
   has_unlabelled: bool = False
   may_lack_labels: bool = False
   has_sets: bool = False
   is_of_user: bool = False
-  defaults: Values | Callable[[Values], Values] = dataclasses.field(
-    default_factory=lambda: run_profiles.OWN_IMAGES
-  )
 
   def __post_init__(self):
     if self.form not in FORMS:
@@ -69,6 +55,6 @@ class SourceSpec:
 
   @property
   def options(self) -> dict[str, Setting]:
-    """The settings by the names of the options of `load`."""
+    """The settings by the names of the options of `builder`."""
     start = len(self.name) + 1
     return {setting.name[start:]: setting for setting in self.settings}

@@ -11,13 +11,11 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from datasets.files import downloads
-from datasets.sources import run_profiles
 from datasets.sources.source import UNKNOWN, Source, Split
 from datasets.sources.source_spec import SourceSpec
 
@@ -45,7 +43,6 @@ class TfdsImages:
   stddev: tuple[float, ...]
   mirrorable: bool
   public_examples: tuple[int, int]
-  defaults: Mapping[str, Any]
   transposed: bool = False
   train_split: str = 'train'
 
@@ -61,35 +58,6 @@ class TfdsImages:
 _INK = ((0.1307,), (0.3081,))
 _PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 
-_LETTERS_DEFAULTS = dict(
-  run_profiles.LARGE_CLIENTS,
-  model='emnist_cnn',
-  num_clients=47,
-  server_examples=4700,
-  labelled_examples=4700,
-  total_rounds=200,
-  # As many as classes.
-  sets_per_client='47',
-)
-_MNIST_DEFAULTS = dict(
-  run_profiles.SMALL_CLIENTS,
-  partition='r',
-  num_clients=600,
-  noniid_r=0.4,
-  labelled_examples=3000,
-  total_rounds=150,
-)
-_CIFAR100_DEFAULTS = dict(
-  run_profiles.PHOTOS,
-  # As many of each class as of CIFAR-10.
-  server_examples=10_000,
-  labelled_examples=10_000,
-  # As many as classes.
-  sets_per_client='100',
-)
-# Zhang et al., appendix I.
-_STL10_DEFAULTS = dict(run_profiles.PHOTOS, noniid_r=0.0, clients_per_round=2)
-
 # Where TFDS looks for prepared sets.
 _READY_SETS = 'https://storage.googleapis.com/tfds-data'
 
@@ -97,22 +65,18 @@ _READY_SETS = 'https://storage.googleapis.com/tfds-data'
 TABLE: dict[str, TfdsImages] = {
   'emnist_balanced': TfdsImages('EMNIST balanced', 'emnist/balanced', 47,
                                 (28, 28, 1), *_INK, False, (112_800, 18_800),
-                                _LETTERS_DEFAULTS, transposed=True),
+                                transposed=True),
   'mnist': TfdsImages('MNIST', 'mnist', 10,
-                      (28, 28, 1), *_INK, False, (60_000, 10_000),
-                      _MNIST_DEFAULTS),
+                      (28, 28, 1), *_INK, False, (60_000, 10_000)),
   'cifar10': TfdsImages('CIFAR-10', 'cifar10', 10,
-                        (32, 32, 3), *_PHOTO, True, (50_000, 10_000),
-                        run_profiles.PHOTOS),
+                        (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
   'cifar100': TfdsImages('CIFAR-100', 'cifar100', 100,
-                         (32, 32, 3), *_PHOTO, True, (50_000, 10_000),
-                         _CIFAR100_DEFAULTS),
+                         (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
   'svhn': TfdsImages('SVHN', 'svhn_cropped', 10,
-                     (32, 32, 3), *_PHOTO, False, (73_257, 26_032),
-                     run_profiles.PHOTOS),
+                     (32, 32, 3), *_PHOTO, False, (73_257, 26_032)),
   'stl10': TfdsImages('STL-10', 'stl10', 10,
                       (96, 96, 3), *_PHOTO, True, (105_000, 8_000),
-                      _STL10_DEFAULTS, train_split='train+unlabelled'),
+                      train_split='train+unlabelled'),
 }
 # fmt: on
 
@@ -275,10 +239,9 @@ SPECS: tuple[SourceSpec, ...] = tuple(
   SourceSpec(
     name=name,
     description=f'{entry.title} (TFDS {entry.tfds_name})',
-    load=functools.partial(_load, name),
+    builder=functools.partial(_load, name),
     check_files=functools.partial(_check_files, name),
     has_unlabelled=entry.has_unlabelled,
-    defaults=entry.defaults,
   )
   for name, entry in TABLE.items()
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from datasets.sources import catalogue
 from experiments.artifacts import checkpoints, durable_files, run_folder
-from experiments.config import defaults
+from experiments.config import resolving
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
 
@@ -49,10 +49,10 @@ def check_files(settings) -> None:
   try:
     catalogue.check_files(settings.dataset, data_dir=settings.data_dir)
   except ValueError as error:
-    if settings.origins.get('data_dir') != defaults.DATA_DIR:
+    if settings.origins.get('data_dir') != resolving.DATA_DIR:
       raise
     raise UsageError(
-      f'{error} (The folder is that of {defaults.DATA_DIR}: is it the one you '
+      f'{error} (The folder is that of {resolving.DATA_DIR}: is it the one you '
       'mean? Else give --data_dir.)'
     ) from error
 

@@ -27,10 +27,6 @@ def choose_kernels(
   """Lets TensorFlow compute clients fast, unless the user has chosen.
 
   To be called before it is imported.
-
-  Args:
-    precision: In which clients compute.
-    clients_per_round: How many take part in a round, if that is known.
   """
   # TensorFlow takes oneDNN by itself on processors with AVX512_VNNI or later
   # alone; those with AVX2 gain, too (docs/explanation/speed.md). It has no
@@ -48,12 +44,6 @@ def run(main: Callable[[], int]) -> NoReturn:
 
   A reader of the output may go before its end, as `head` does. Then the command
   ends without an error message, and the exit code is 141.
-
-  Args:
-    main: The command. It returns the exit code.
-
-  Raises:
-    SystemExit: Always.
   """
   try:
     try:

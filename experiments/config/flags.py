@@ -6,7 +6,7 @@ import pathlib
 
 from absl import flags
 
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 from experiments.config.usage import UsageError
 from tff_ssl.common.setting import Setting
 
@@ -23,25 +23,15 @@ _DEFINE = {
 
 
 def parse(argv: list[str]) -> dict[str, object]:
-  """Parses a command line.
+  """Returns the values of the flags of a run that were given, by name.
 
   Args:
     argv: The command line, the program's name first. `--flagfile=PATH` reads
       flags from a file, such as a run folder's flags.txt.
-
-  Returns:
-    The values of the flags that were given, by name.
-
-  Raises:
-    UsageError: If a flag is unknown or its value is of the wrong kind, or there
-      is an argument that is no flag.
   """
   # Unfolded first: what a user brings has flags of its own.
   argv = _with_flag_files(argv)
-  settings = parts_of_run.all_settings(
-    parts_of_run.offers_of_user(_named_parts(argv))
-  )
-  given, arguments = read(argv, settings)
+  given, arguments = read(argv, catalogue.known(_named_choices(argv)))
   check_no_arguments(arguments)
   return given
 
@@ -49,14 +39,7 @@ def parse(argv: list[str]) -> dict[str, object]:
 def read(
   argv: list[str], settings: dict[str, Setting]
 ) -> tuple[dict[str, object], list[str]]:
-  """Reads the flags of a command line.
-
-  Args:
-    argv: The command line, the program's name first.
-    settings: The flags that there are, by name.
-
-  Returns:
-    The values of the flags that were given, by name, and what is no flag.
+  """Returns the values of the flags that were given, and what is no flag.
 
   Raises:
     UsageError: If a flag is unknown or its value is of the wrong kind.
@@ -79,11 +62,7 @@ def read(
 
 
 def check_no_arguments(arguments: list[str]) -> None:
-  """Raises `UsageError` where a command line has something that is no flag.
-
-  Args:
-    arguments: From `read`.
-  """
+  """Raises `UsageError` where a command line has something that is no flag."""
   if arguments:
     raise UsageError(
       f'{arguments[0]!r} is no flag: flags are written --name=value.'
@@ -144,10 +123,10 @@ def _define(
   return values, aliases
 
 
-def _named_parts(argv: list[str]) -> dict[str, str]:
-  """Returns the flags that may name a user's own part, as far as given."""
+def _named_choices(argv: list[str]) -> dict[str, str]:
+  """Returns the flags that may name a user's own choice, as far as given."""
   values = flags.FlagValues()
-  for name in parts_of_run.OF_USERS:
+  for name in catalogue.REGISTRIES:
     flags.DEFINE_string(name, None, '', flag_values=values)
   try:
     values(argv, known_only=True)

@@ -7,9 +7,7 @@ the flags that have an effect there, each with the value that it will have.
 import textwrap
 import types
 
-from datasets.sources import catalogue
-from experiments.config import parts_of_run
-from tff_ssl import algorithms
+from experiments.config import catalogue, usage
 from tff_ssl.common.setting import Setting
 
 _WIDTH = 80
@@ -46,8 +44,8 @@ def start() -> str:
     [
       _START,
       '',
-      *_names('processes', algorithms.PROCESSES),
-      *_names('data sets', catalogue.SOURCES),
+      *_names('processes', catalogue.REGISTRIES['process']),
+      *_names('data sets', catalogue.REGISTRIES['dataset']),
       '',
       'docs/reference/ says more of each.',
     ]
@@ -55,11 +53,7 @@ def start() -> str:
 
 
 def of_run(settings: types.SimpleNamespace) -> str:
-  """Returns the help text of a run: its settings, with their values.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-  """
+  """Returns the help text of a run: its settings, with their values."""
   recipe = f' by --recipe={settings.recipe}' if settings.recipe else ''
   lines = textwrap.wrap(
     f'Flags of --process={settings.process} on --dataset={settings.dataset}'
@@ -73,38 +67,28 @@ def of_run(settings: types.SimpleNamespace) -> str:
     lines += ['', *textwrap.wrap(settings.recommendation, _WIDTH)]
   # A flag that gave its value to the one that it stands for.
   passed_on = set(settings.origins.values())
-  for heading, group in parts_of_run.headings_of(settings.parts).items():
+  rows = catalogue.of_run(settings.chosen).values()
+  for heading, group in catalogue.by_heading(rows).items():
     used = [
       setting
-      for setting in group
+      for setting, *_ in group
       if setting.name in settings.effective
       and not (setting.instead_of and f'--{setting.name}' in passed_on)
     ]
     if used:
       lines += ['', f'{heading}:']
     for setting in used:
-      lines += _entry(setting, settings)
+      name = setting.name
+      # Those in `used` are as written, without the home folder in them.
+      value = settings.used.get(name, getattr(settings, name))
+      if value is None:
+        value = setting.if_none
+      lines += entry(setting, value, settings.origins.get(name, 'default'))
   return '\n'.join(lines)
 
 
-def _entry(setting: Setting, settings: types.SimpleNamespace) -> list[str]:
-  """Returns the lines of one flag."""
-  name = setting.name
-  # Those in `used` are as written, without the home folder in them.
-  value = settings.used.get(name, getattr(settings, name))
-  if value is None:
-    value = setting.if_none
-  return entry(setting, value, settings.origins.get(name, 'default'))
-
-
 def entry(setting: Setting, value: object, origin: str) -> list[str]:
-  """Returns the lines of one flag.
-
-  Args:
-    setting: Its record.
-    value: The value that it will have, or `None`.
-    origin: Where the value comes from, or 'required'.
-  """
+  """Returns the lines of one flag, with its value and where that comes from."""
   head = f'  --{setting.name}'
   if value is not None:
     text = str(value).lower() if isinstance(value, bool) else value
@@ -113,7 +97,7 @@ def entry(setting: Setting, value: object, origin: str) -> list[str]:
     head += '  (required)'
   else:
     head += '  (not given)'
-  described = setting.help
+  described = usage.with_flags(setting.help)
   if setting.choices:
     described += f' One of {", ".join(setting.choices)}.'
   elif setting.type in (int, float):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from datasets.partition import client_labels, native_partition
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 from tff_ssl.algorithms import recommendation
 from tff_ssl.common import user_modules
 
@@ -20,29 +20,26 @@ _SAID = {
   'server_examples': 'server',
   native_partition.SERVER_WRITERS.name: 'server',
 }
+# Where the comparisons stand from which a recommendation follows.
+_PAGES = {
+  'server': 'results/gain.md',
+  'clients': 'results/fedlabel.md',
+  'all_clients': 'docs/how_to/choose_method.md',
+  'sets': 'results/fedul.md',
+}
 # Of a user's own data, the likeliest first.
 _OF_USERS = ('clients', 'all_clients', 'server', 'server_and_clients')
 
 
 class Found(NamedTuple):
-  """Where the labels are.
-
-  Attributes:
-    labels_at: As in `recommendation.recommend`.
-    told: How that is known, as the beginning of a sentence.
-  """
+  """Where labels are (`recommendation.recommend`), and how that is known."""
 
   labels_at: str
   told: str
 
 
 class Candidate(NamedTuple):
-  """A process that may be the one that we recommend.
-
-  Attributes:
-    process: Its name.
-    sentences: What was chosen and why.
-  """
+  """A process that may be recommended, and what was chosen and why."""
 
   process: str
   sentences: str
@@ -53,27 +50,25 @@ def candidates(
 ) -> list[Candidate]:
   """Returns the processes that may take the place of `recommended`.
 
-  Args:
-    given: The flags by name.
-    found: Where the labels are, if they have been read.
-
   Returns:
     None where another process was asked for. Several, the likeliest first,
     where only the labels tell, and they have not been read.
-
-  Raises:
-    UsageError: If the data set or the partition is unknown.
   """
   if given.get('process') != NAME:
     return []
   found = found or _said(given)
   if found is not None:
     chosen = recommendation.recommend(found.labels_at)
+    reason = chosen.reason
+    if page := _PAGES.get(found.labels_at):
+      reason = f'{reason.removesuffix(".")} ({page}).'
+    if found.labels_at == 'server':
+      reason += ' See for yourself: --with_lower_bound.'
     return [
       Candidate(
         chosen.process,
         f'Recommended here: --process={chosen.process}. {found.told}: '
-        f'{chosen.labels}. {chosen.reason}',
+        f'{chosen.labels}. {reason}',
       )
     ]
   names = [recommendation.recommend(place).process for place in _OF_USERS]
@@ -85,12 +80,7 @@ def candidates(
 
 
 def is_same(process: str, other: object) -> bool:
-  """Returns whether a process is another one, or what that one may become.
-
-  Args:
-    process: Its name.
-    other: The name of the other, which may be `recommended`.
-  """
+  """Returns whether a process is another one, or what `recommended` becomes."""
   return process == other or (
     other == NAME
     and process in {r.process for r in recommendation.RECOMMENDATIONS.values()}
@@ -99,11 +89,11 @@ def is_same(process: str, other: object) -> bool:
 
 def _said(given) -> Found | None:
   """Returns where flags and data set say that labels are, if they do."""
-  source = parts_of_run.find_source(given['dataset'])
+  source = catalogue.find('dataset', given['dataset'])
   if source.has_sets:
     return Found('sets', f'With --dataset={source.name}')
   partition = given.get('partition')
-  if partition and parts_of_run.find_partition(partition).in_sets:
+  if partition and catalogue.find('partition', partition).in_sets:
     return Found('sets', f'With --partition={partition}')
   for name, place in _SAID.items():
     if given.get(name):  # Of none, it says nothing.

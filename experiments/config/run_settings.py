@@ -1,4 +1,4 @@
-"""The settings of a run itself: what it trains, how long, and where.
+"""The settings of a run itself: how long it trains, on whom, and where.
 
 The settings of its parts, such as processes or optimizers, are declared beside
 these parts.
@@ -8,6 +8,7 @@ import dataclasses
 
 from datasets.partition import assignment
 from datasets.partition.partitions import PARTITIONS
+from tff_ssl import plans
 from tff_ssl.common.setting import (
   Scope,
   Setting,
@@ -16,11 +17,11 @@ from tff_ssl.common.setting import (
   only_with,
   unless,
 )
+from tff_ssl.simulation import client_draws
 
 
 @condition('a process that can be trained centrally')
 def _can_be_central(values):
-  """Returns a reason where the process cannot be trained centrally."""
   if values['can_be_central']:
     return None
   return (
@@ -31,7 +32,6 @@ def _can_be_central(values):
 
 @condition('clients with test examples of their own')
 def _has_tested_clients(values):
-  """Returns a reason where clients have no test examples of their own."""
   if values['has_tested_clients']:
     return None
   return (
@@ -43,7 +43,6 @@ def _has_tested_clients(values):
 
 @condition('pseudo-labels that a threshold or rule decides about')
 def _labels_by_confidence(values):
-  """Returns a reason where neither a threshold nor a rule decides."""
   rule = values.get('pseudo_label_rule') or 'fixed'
   if values.get('threshold') is not None or rule != 'fixed':
     return None
@@ -55,7 +54,6 @@ def _labels_by_confidence(values):
 
 @condition('a process whose server trains, too')
 def _has_lower_bound(values):
-  """Returns a reason where the server alone is no bound of a process."""
   if values['has_server_training'] and values['labels_at'] == 'server':
     if values['has_client_training']:
       return None
@@ -71,7 +69,6 @@ def _has_lower_bound(values):
   'or --gradient_diversity_clients above 0)'
 )
 def _measures_diversity(values):
-  """Returns a reason where gradient diversity is not measured."""
   if (
     values['gradient_diversity_of'] != 'fixed_clients'
     or values['gradient_diversity_clients']
@@ -334,4 +331,190 @@ ACTIONS = (
   ),
 )
 
+# Who takes part in a round, and what goes wrong with them.
+TAKING_PART = (
+  Setting(
+    'client_sampling',
+    str,
+    'Who is invited to a round: --clients_per_round clients, all as likely '
+    '(uniform), or rather those whose time of day it is (daytime); or each '
+    'client by itself, as many on average (poisson).',
+    default='uniform',
+    choices=client_draws.KINDS,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'rounds_per_day',
+    int,
+    'Rounds in a day, after which the same clients are available again.',
+    default=24,
+    at_least=1,
+    used_when=(_CLIENTS_TRAIN, only_with('client_sampling', 'daytime')),
+  ),
+  Setting(
+    'min_separation',
+    int,
+    'The least number of rounds from one round of a client to its next one; '
+    'with 1, it may take part in every round.',
+    default=1,
+    at_least=1,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'drop_out',
+    float,
+    'Share of the invited clients that send nothing, drawn anew each round.',
+    default=0.0,
+    at_least=0,
+    at_most=1,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'straggler',
+    float,
+    'Share of the invited clients, drawn anew each round, that get only a part '
+    'of their local steps done: 1 to 99 percent, by chance.',
+    default=0.0,
+    at_least=0,
+    at_most=1,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'corrupt',
+    str,
+    'What goes wrong at corrupt clients: their change of the model is no '
+    'number (nan), 1e6 times as large (exploding), or points the other way '
+    '(flipped_signs); they train with the label L - 1 - y in the place of y '
+    '(flipped_labels), or from the first model of the run (stale).',
+    default='none',
+    choices=('none', *plans.CORRUPTIONS),
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+  Setting(
+    'corrupt_share',
+    float,
+    'Share of all clients that is corrupt, the same ones in all rounds; one of '
+    'them at least.',
+    default=0.1,
+    above=0,
+    at_most=1,
+    used_when=(
+      _CLIENTS_TRAIN,
+      unless('corrupt', 'none', 'leaves all clients sound'),
+    ),
+  ),
+  Setting(
+    'min_completion',
+    float,
+    'Share of the invited clients that must complete a round: report, with '
+    'finite values. With fewer, the round is given up and other clients are '
+    'drawn, five times at most.',
+    default=0.5,
+    at_least=0,
+    at_most=1,
+    used_when=(_CLIENTS_TRAIN,),
+  ),
+)
+
+IN_PROCESS, WORKER = 'in_process', 'worker'
+CONTEXT = Setting(
+  'context',
+  str,
+  "What computes: in_process, TensorFlow in the run's own process; or worker, "
+  'a program of TFF beside it, on CPUs alone, which listens on all network '
+  'interfaces without a password.',
+  default=IN_PROCESS,
+  choices=(IN_PROCESS, WORKER),
+)
+DEVICE = Setting(
+  'device',
+  str,
+  'Where TensorFlow computes: auto takes a GPU where TensorFlow sees one; a '
+  'worker has none.',
+  default='auto',
+  choices=('auto', 'cpu', 'gpu'),
+  scope=Scope.MACHINE,
+)
+CLUSTER = Setting(
+  'cluster',
+  str,
+  'Computes the clients of a round on a Ray cluster: local starts one on this '
+  'machine, auto takes the one that runs here, HOST:PORT another. Needs Ray '
+  '(make ray). A run may be resumed with or without.',
+  scope=Scope.MACHINE,
+  used_when=(
+    _CLIENTS_TRAIN,
+    only_with('context', IN_PROCESS),
+  ),
+)
+_ON_A_CLUSTER = only_with('cluster')
+
+# What computes a run, and where; checked before TensorFlow is imported.
+COMPUTING = (
+  CONTEXT,
+  DEVICE,
+  CLUSTER,
+  Setting(
+    'cluster_parts',
+    int,
+    'Into how many parts a round is cut, in order; as many as it has clients, '
+    'if that is less. Take more than processes fit on the cluster, so that '
+    'slow machines compute fewer. Results with another number may differ in '
+    'their last bits; who computes what makes no difference.',
+    default=8,
+    at_least=1,
+    at_most=100_000,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
+    'cluster_cores',
+    int,
+    'Cores that a process of the cluster reserves; it computes as many clients '
+    'side by side.',
+    default=1,
+    at_least=1,
+    at_most=1024,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
+    'part_timeout',
+    float,
+    'Seconds after which a part of a round is given to another process, and '
+    'its own is ended. More than a part ever takes, compilation included.',
+    default=600.0,
+    at_least=1,
+    at_most=86_400,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+  Setting(
+    'shared_disk',
+    bool,
+    'Whether all machines find the client store, and the states of clients, at '
+    'the same path. If false, each machine is sent the store once, and states '
+    'travel with the parts of a round.',
+    default=True,
+    scope=Scope.MACHINE,
+    used_when=(_ON_A_CLUSTER,),
+  ),
+)
+
 FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
+
+
+def without_revoked(given: dict[str, object]) -> dict[str, object]:
+  """Returns the flags without those of a cluster, if there is to be none.
+
+  So a run that began on a cluster can be resumed from its flag file without
+  one: an empty --cluster revokes the file's.
+  """
+  if given.get('cluster') != '':
+    return given
+  of_clusters = {
+    setting.name
+    for setting in COMPUTING
+    if setting is CLUSTER or _ON_A_CLUSTER in setting.used_when
+  }
+  return {name: v for name, v in given.items() if name not in of_clusters}

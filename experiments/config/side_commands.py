@@ -32,12 +32,7 @@ _BY_NAME = {
 
 
 def like(name: str, text: str) -> Setting:
-  """Returns the record of a flag of `experiments.run` with another help text.
-
-  Args:
-    name: Name of the flag.
-    text: The help text.
-  """
+  """Returns the record of a flag of a run with another help text."""
   return dataclasses.replace(_BY_NAME[name], help=text)
 
 
@@ -91,16 +86,12 @@ class Command:
     argv: list[str],
     run: Callable[[types.SimpleNamespace, list[str]], int],
   ) -> int:
-    """Reads a command line and runs it.
+    """Reads a command line and runs it, or prints the help text.
 
     Args:
       argv: The command line, the program's name first.
       run: Called with the flags' values by name and the other arguments.
         Returns the exit code.
-
-    Returns:
-      The exit code of `run`; 0 after --help, and 2 where the command line
-      cannot be run.
     """
     try:
       given, arguments = flags.read(

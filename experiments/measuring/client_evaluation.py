@@ -73,7 +73,7 @@ def find_owners(data, settings) -> Owners | None:
   rounds = settings.rounds_per_client_evaluation
   if not rounds:
     return None
-  if partitions.find(partition.name).deals_test:
+  if partitions.PARTITIONS.find(partition.name).deals_test:
     client = assignment.deal_test_evenly(
       source.test.labels,
       source.num_classes,

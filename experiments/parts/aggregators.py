@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.parts.part import Part
 from tff_ssl import checks
 from tff_ssl.aggregators import recommended
+from tff_ssl.common.choice import Registry
 from tff_ssl.common.setting import Setting, needs_process
 
 _CLIENTS_TRAIN = needs_process('has_client_training')
@@ -40,30 +41,25 @@ _PRIVACY = (
 )
 
 
-def _part(spec: recommended.AggregatorSpec) -> Part:
-  overrides = {}
+def _of_runs(spec: recommended.AggregatorSpec) -> recommended.AggregatorSpec:
+  """Returns an aggregator with what it takes and imposes in a run."""
+  defaults = {}
   if spec.is_private or spec.is_secure or spec.sees_clients:
     # Momenta that clients send would go round the aggregator.
-    overrides['client_momentum'] = 'reset'
+    defaults['client_momentum'] = 'reset'
   if spec.is_secure:
-    overrides['client_metrics'] = 'secure'
+    defaults['client_metrics'] = 'secure'
   if not spec.is_weighted:
-    overrides['client_weighting'] = 'uniform'
-  return Part(
-    spec.name,
-    spec.build,
-    (
-      *spec.settings,
-      *(_PRIVACY if spec.is_private else ()),
-      *((MIN_GROUP_SIZE,) if spec.is_secure else ()),
-    ),
-    overrides=overrides,
+    defaults['client_weighting'] = 'uniform'
+  more = (*(_PRIVACY * spec.is_private), *((MIN_GROUP_SIZE,) * spec.is_secure))
+  return dataclasses.replace(
+    spec, settings=(*spec.settings, *more), defaults=defaults
   )
 
 
-AGGREGATORS = {
-  spec.name: _part(spec) for spec in recommended.AGGREGATORS.values()
-}
+AGGREGATORS: Registry[recommended.AggregatorSpec] = Registry(
+  'aggregator', map(_of_runs, recommended.AGGREGATORS.values())
+)
 
 SETTINGS = (
   Setting(
@@ -91,16 +87,9 @@ SETTINGS = (
 
 
 def check(values: Mapping[str, Any]) -> None:
-  """Checks what goes with an aggregator, before any data are loaded.
-
-  Args:
-    values: The settings that a run uses, by name.
-
-  Raises:
-    ValueError: If something is missing, or would show a client.
-  """
+  """Raises `ValueError` where something is missing, or would show a client."""
   name = values.get('aggregator', 'mean')
-  spec = recommended.AGGREGATORS[name]
+  spec = AGGREGATORS[name]
   asked = f'--aggregator={name}'
   noise = values.get('noise_multiplier')
   if spec.is_private and noise is None and 'target_epsilon' not in values:
@@ -144,11 +133,10 @@ def build(settings) -> dict[str, Any]:
   wired = {}
   if settings.aggregator not in (None, 'mean'):
     spec = recommended.AGGREGATORS[settings.aggregator]
-    values = {s.name: getattr(settings, s.name) for s in spec.settings}
     wired['model_aggregator'] = recommended.recommended_aggregator(
       spec.name,
       clients_per_round=settings.clients_per_round,
-      **{k: v for k, v in values.items() if v is not None},
+      **spec.arguments(vars(settings)),
     )
     # Noise hides how many clients there were; a rest would tell.
     if settings.min_group_size is not None and not spec.is_private:

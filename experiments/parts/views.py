@@ -130,24 +130,40 @@ SETTINGS = (
 )
 
 
-def build(settings, spec, source):
+def build(settings, process, source):
   """Returns the views of a run.
 
   Args:
     settings: What has the values of `SETTINGS`.
-    spec: The `ProcessSpec`.
+    process: The `ProcessSpec`.
     source: The data set; its mean, background and orientation matter.
 
   Raises:
     ValueError: If `augment_crop` is no shift within the images.
   """
+  augments = process.needs.views != 'none'
+  changes = augments and settings.views != _PLAIN
   if source.form == 'vectors':
-    return _of_vectors(settings, spec, source)
+    return augmentation.VectorViews(
+      source.mean,
+      source.stddev,
+      noise=(settings.vector_noise or 0.0) if changes else 0.0,
+      # None where the process takes no strong view.
+      corruption=(settings.vector_corruption or 0.0) if changes else 0.0,
+      columns=source.columns,
+    )
   if source.form == 'tokens':
-    return _of_tokens(settings, spec)
-  if not spec.augments:
+    if not changes:
+      return augmentation.TokenViews(0.0, 0.0, 0)
+    return augmentation.TokenViews(
+      settings.token_dropout,
+      # None where the process takes no strong view.
+      settings.strong_token_dropout or 0.0,
+      settings.token_shuffle or 0,
+    )
+  if not augments:
     return augmentation.PlainViews()
-  if settings.views == _PLAIN:
+  if not changes:
     return augmentation.ImageViews(
       source.mean,
       source.stddev,
@@ -157,31 +173,6 @@ def build(settings, spec, source):
       cutout_size=0,
     )
   return _of_images(settings, source)
-
-
-def _of_vectors(settings, spec, source):
-  """Standardised, and changed where the process augments."""
-  changes = spec.augments and settings.views != _PLAIN
-  return augmentation.VectorViews(
-    source.mean,
-    source.stddev,
-    noise=(settings.vector_noise or 0.0) if changes else 0.0,
-    # None where the process takes no strong view.
-    corruption=(settings.vector_corruption or 0.0) if changes else 0.0,
-    columns=source.columns,
-  )
-
-
-def _of_tokens(settings, spec):
-  """Without some words where the process augments."""
-  if not spec.augments or settings.views == _PLAIN:
-    return augmentation.TokenViews(0.0, 0.0, 0)
-  return augmentation.TokenViews(
-    settings.token_dropout,
-    # None where the process takes no strong view.
-    settings.strong_token_dropout or 0.0,
-    settings.token_shuffle or 0,
-  )
 
 
 def _of_images(settings, source):

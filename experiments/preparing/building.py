@@ -7,19 +7,8 @@ from datasets.records import split_manifest
 from datasets.store import client_store
 from experiments.artifacts import run_folder
 from experiments.config.usage import UsageError
-from experiments.parts import (
-  aggregators,
-  networks,
-  optimizers,
-  schedules,
-  views,
-)
-from experiments.preparing import (
-  cohort,
-  hardware,
-  private_noise,
-  taking_part,
-)
+from experiments.parts import aggregators, networks, optimizers, views
+from experiments.preparing import cohort, hardware
 from experiments.preparing import data as data_lib
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
@@ -34,7 +23,7 @@ class Run:
 
   Attributes:
     settings: From `experiments.config.settings.make`, with as many clients per
-      round as there are (`cohort.fit`).
+      round as there are (`clients.fit`).
     data: The prepared data.
     model: The network, a `FunctionalModel`.
     views: The augmentation.
@@ -52,27 +41,22 @@ class Run:
   @property
   def spec(self) -> ProcessSpec:
     """The entry of the process."""
-    return self.settings.parts.process
+    return self.settings.chosen['process']
 
   @classmethod
   def open(cls, settings) -> 'Run':
     """Prepares the data and builds the process.
-
-    Args:
-      settings: From `experiments.config.settings.make`.
 
     Raises:
       ValueError, TypeError: If data are missing, or it cannot be run as asked.
     """
     hardware.set_up_tensorflow(settings.device)
     hardware.warn_of_slow_precision(settings.precision)
-    spec = settings.parts.process
-    data = data_lib.prepare(
-      data_lib.DataRequest.of_run(settings, spec.labels_at)
-    )
+    spec = settings.chosen['process']
+    data = data_lib.prepare(settings)
     settings = cohort.fit(settings, data.partition)
     cohort.check_separation(settings, data.partition)
-    settings = private_noise.fit(settings, data.partition.num_clients)
+    settings = cohort.fit_noise(settings, data.partition.num_clients)
     model = networks.build(
       settings,
       data.store.input_shape,
@@ -86,24 +70,9 @@ class Run:
 
 
 def build_process(settings, model, own_views, data):
-  """Returns the learning process of a run, over client data.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-    model: From `experiments.parts.networks.build`.
-    own_views: From `experiments.parts.views.build`.
-    data: `RunData`.
-
-  Returns:
-    A `tff_ssl.templates.composition.ComposedProcess`.
-  """
-  spec = settings.parts.process
-  # What is None was not given, or has no effect: the builder's default it is.
-  arguments = {
-    setting.name: value if setting.parse is None else setting.parse(value)
-    for setting in spec.settings
-    if (value := getattr(settings, setting.name)) is not None
-  }
+  """Returns the learning process of a run, over client data."""
+  spec = settings.chosen['process']
+  arguments = spec.arguments(vars(settings))
   if arguments.get(CLASS_WEIGHTS.name) == BALANCED:
     arguments[CLASS_WEIGHTS.name] = data.balanced_class_weights()
   if settings.experts == TRUTH and not len(data.hidden_from_clients):
@@ -112,18 +81,18 @@ def build_process(settings, model, own_views, data):
       'data hide none: take both, global or local.'
     )
   in_slots = 'slot' in (settings.start_model, settings.client_momentum)
-  if spec.keeps_client_state:
+  if spec.takes('client_state_dir'):
     arguments['client_state_dir'] = run_folder.client_states(settings.run_dir)
-  if spec.counts_clients:
+  if spec.takes('num_clients'):
     arguments['num_clients'] = data.partition.num_clients
   if data.redrawn_ratio:
     arguments['redrawn_mask_ratio'] = data.redrawn_ratio
   arguments['client_optimizer'] = optimizers.build(
     settings, settings.learning_rate, settings.client_clip_norm
   )
-  if (corruption := taking_part.corruption(settings, data)) is not None:
+  if (corruption := cohort.corruption(settings, data)) is not None:
     arguments['corruption'] = corruption
-  if spec.has_server_training:
+  if spec.takes('server_data'):
     arguments['server_data'] = client_store.server_reader(data.store)
     arguments['server_optimizer'] = optimizers.build(
       settings, settings.server_learning_rate, settings.server_clip_norm
@@ -135,9 +104,9 @@ def build_process(settings, model, own_views, data):
     priors_shape=(
       data.partition.class_priors.shape[1:] if _sees_sets(data) else None
     ),
-    has_faults=taking_part.client_faults(settings, data).in_keys,
+    has_faults=cohort.client_faults(settings, data).in_keys,
   )
-  arguments['schedule'] = schedules.build(settings)
+  arguments['schedule'] = optimizers.build_schedule(settings)
   arguments['seed'] = settings.seed
   arguments.update(aggregators.build(settings))
   try:

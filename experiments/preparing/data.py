@@ -5,7 +5,7 @@ puts them together for a run.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import types
 
 import numpy as np
 import pandas as pd
@@ -13,97 +13,16 @@ from sklearn.utils import class_weight
 
 from datasets.partition import client_labels, partitions, resplit
 from datasets.partition.assignment import Partition
-from datasets.partition.client_labels import MASK_RATIO
-from datasets.records import partition_report, split_manifest
-from datasets.sources import catalogue
+from datasets.records import (
+  partition_report,
+  split_manifest,
+)
 from datasets.sources.source import UNKNOWN, Source
 from datasets.store import client_store
 from experiments.artifacts import csv_files, durable_files, opening, run_folder
-from experiments.config import conflicts
-from experiments.config import settings as settings_lib
+from experiments.config import checks
 from experiments.config.usage import UsageError
 from experiments.preparing import cohort, reading
-
-# The fields of a request that are no settings.
-_COMPUTED = (
-  *('options', 'partition_arguments'),
-  *('mask_is_default', 'labels_at'),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class DataRequest:
-  """Which data a run asks for; most fields are settings of their names.
-
-  Attributes:
-    dataset: The setting.
-    options: The options of the data set, by the names of its loader.
-    data_dir: The setting.
-    cache_dir: The setting.
-    split: The setting.
-    partition: The setting.
-    partition_arguments: The settings of the partition, by name.
-    seed: The setting.
-    server_examples: The setting.
-    labelled_examples: The setting.
-    mask: The setting.
-    mask_ratio: The setting.
-    mask_is_default: Whether nobody asked for that ratio.
-    shared_fraction: The setting.
-    shared_share: The setting.
-    pretraining_images: The setting.
-    gradient_diversity_clients: The setting; the partition must have as many
-      clients.
-    labels_at: Whose labels training sees, as in `ProcessSpec`.
-  """
-
-  dataset: str
-  options: Mapping[str, object]
-  data_dir: str | None
-  cache_dir: str
-  split: str | None
-  partition: str
-  partition_arguments: Mapping[str, object]
-  seed: int
-  server_examples: int | None
-  labelled_examples: int | None
-  mask: str | None
-  mask_ratio: float | None
-  mask_is_default: bool
-  shared_fraction: float | None
-  shared_share: float | None
-  pretraining_images: str | None
-  gradient_diversity_clients: int | None
-  labels_at: str
-
-  @classmethod
-  def of_run(cls, settings, labels_at: str) -> 'DataRequest':
-    """Returns what the settings of a run ask for.
-
-    Args:
-      settings: From `experiments.config.settings.make`.
-      labels_at: As in `ProcessSpec`.
-    """
-    parts = settings.parts
-    plain = {
-      field.name: getattr(settings, field.name)
-      for field in dataclasses.fields(cls)
-      if field.name not in _COMPUTED
-    }
-    return cls(
-      options={
-        option: getattr(settings, setting.name)
-        for option, setting in parts.source.options.items()
-      },
-      partition_arguments={
-        name: getattr(settings, name) for name in parts.partition.setting_names
-      },
-      mask_is_default=bool(settings.mask_ratio)
-      and settings.mask_ratio
-      == settings_lib.default_of(settings, MASK_RATIO.name),
-      labels_at=labels_at,
-      **plain,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +34,7 @@ class RunData:
     partition: Who has which examples.
     store: The packed client store.
     counts: `int64 [K, d]`, examples per client and known class.
-    labels_at: Whose labels training sees, as in `ProcessSpec`; `'dealt'` with a
+    labels_at: Whose labels training sees, as in `Needs`; `'dealt'` with a
       fixed mask, or where some of the clients' examples have no label.
     redrawn_ratio: The share of labels that the process hides, drawn anew in
       each pass; `None` where it hides none.
@@ -135,7 +54,7 @@ class RunData:
   @property
   def in_sets(self) -> bool:
     """Whether the clients' examples lie in sets."""
-    return partitions.find(self.partition.name).in_sets
+    return partitions.PARTITIONS.find(self.partition.name).in_sets
 
   def digests(self) -> dict[str, str]:
     """Returns the SHA-256 of what must stay as it is, by what it is."""
@@ -255,145 +174,117 @@ class RunData:
     )
 
 
-def prepare(request: DataRequest) -> RunData:
+def prepare(settings) -> RunData:
   """Loads, partitions and packs the data of a run.
 
-  Args:
-    request: Which data, and what the run needs of them.
-
   Raises:
     ValueError: If data are missing or the partition is impossible.
   """
-  with opening.cache_folder(request.cache_dir):
-    return _prepare(request)
-
-
-def digest(request: DataRequest) -> str:
-  """Returns the digest of the partition that `prepare` would make.
-
-  It tells the content of the data set, too, which stays in memory (`reading`):
-  the runs of a table ask for one after another.
-
-  Args:
-    request: Which data, and what the run needs of them.
-
-  Raises:
-    ValueError: If data are missing or the partition is impossible.
-  """
-  with opening.cache_folder(request.cache_dir):
-    source = _split(request, reading.read(**_content_of(request)))
-  request, _ = _with_known_labels(request, source)
-  partition, _ = _labelled(request, source, _partition(request, source))
-  return partition.digest()
-
-
-def _prepare(request) -> RunData:
-  source = _split(request, reading.read(**_content_of(request)))
-  reading.forget()
-  request, notes = _with_known_labels(request, source)
-  partition = _partition(request, source)
-  partition, labels_at = _labelled(request, source, partition)
-  is_redrawn = request.mask == client_labels.REDRAWN
-  conflicts.check_has_unlabelled(
-    request.pretraining_images,
-    is_redrawn or labels_at != split_manifest.AT_CLIENTS,
-  )
-  counts = partition_report.class_counts(
-    source.training.labels[partition.examples],
-    partition.owners,
-    partition.num_clients,
-    source.num_classes,
-  )
-  store = client_store.build(
-    source,
-    partition,
-    cache_dir=request.cache_dir,
-    labelled=labels_at,
-  )
+  with opening.cache_folder(settings.cache_dir):
+    source = _read(settings)
+    reading.forget()
+    settings, notes = _with_known_labels(settings, source)
+    partition, labels_at = _partition(settings, source)
+    is_redrawn = settings.mask == client_labels.REDRAWN
+    checks.check_has_unlabelled(
+      settings.pretraining_images,
+      is_redrawn or labels_at != split_manifest.AT_CLIENTS,
+    )
+    counts = partition_report.class_counts(
+      source.training.labels[partition.examples],
+      partition.owners,
+      partition.num_clients,
+      source.num_classes,
+    )
+    store = client_store.build(
+      source, partition, cache_dir=settings.cache_dir, labelled=labels_at
+    )
   return RunData(
     source,
     partition,
     store,
     counts,
     labels_at,
-    redrawn_ratio=request.mask_ratio if is_redrawn else None,
-    is_of_user=catalogue.find(request.dataset).is_of_user,
+    redrawn_ratio=settings.mask_ratio if is_redrawn else None,
+    is_of_user=settings.chosen['dataset'].is_of_user,
     notes=notes,
   )
 
 
-def _with_known_labels(request, source) -> tuple[DataRequest, tuple[str, ...]]:
-  """Returns a request that hides no label where the data lack some anyway.
+def digest(settings) -> str:
+  """Returns the digest of the partition that `prepare` would make.
 
-  Unless somebody asked for a mask; and what is said of it.
+  It tells the content of the data set, too, which stays in memory (`reading`):
+  the runs of a table ask for one after another.
   """
-  unknown = np.count_nonzero(source.training.labels == UNKNOWN)
-  if not unknown or not request.mask_is_default:
-    return request, ()
-  note = (
-    f'Note: no label is hidden beside the {unknown:,} that the data lack; the '
-    f'default --mask_ratio={request.mask_ratio:g} is for data with all labels.'
-  )
-  return dataclasses.replace(request, mask=None, mask_ratio=None), (note,)
+  with opening.cache_folder(settings.cache_dir):
+    source = _read(settings)
+  settings, _ = _with_known_labels(settings, source)
+  partition, _ = _partition(settings, source)
+  return partition.digest()
 
 
-def _content_of(request) -> dict[str, object]:
-  """Returns the arguments of `reading.read`."""
-  return {
-    'name': request.dataset,
-    'data_dir': request.data_dir,
-    'cache_dir': request.cache_dir,
-    **request.options,
-  }
-
-
-def _split(request, source) -> Source:
+def _read(settings) -> Source:
   """Returns the data set, split as the run asks for."""
-  source = resplit.resplit(source, request.split, request.seed)
+  source = reading.read(**reading.content_of(settings))
+  source = resplit.resplit(source, settings.split, settings.seed)
   for name in ('server_examples', 'labelled_examples'):
-    labels = getattr(request, name)
+    labels = getattr(settings, name)
     is_given = name == 'server_examples' and source.server
     if labels and labels < source.num_classes and not is_given:
       raise UsageError(
         f'--{name}={labels} is less than the {source.num_classes} classes of '
-        f'{request.dataset}: give at least one example of each.'
+        f'{settings.dataset}: give at least one example of each.'
       )
   return source
 
 
-def _partition(request, source) -> Partition:
-  """Returns the partition, which has clients enough for the run."""
-  is_fixed = request.mask == client_labels.FIXED
+def _with_known_labels(settings, source):
+  """Returns settings that hide no label where the data lack some anyway.
+
+  Unless somebody asked for a mask; and what is said of it.
+  """
+  unknown = np.count_nonzero(source.training.labels == UNKNOWN)
+  ratio = settings.mask_ratio
+  if not unknown or not ratio or ratio != settings.defaults.get('mask_ratio'):
+    return settings, ()
+  note = (
+    f'Note: no label is hidden beside the {unknown:,} that the data lack; the '
+    f'default --mask_ratio={ratio:g} is for data with all labels.'
+  )
+  without = {**vars(settings), 'mask': None, 'mask_ratio': None}
+  return types.SimpleNamespace(**without), (note,)
+
+
+def _partition(settings, source) -> tuple[Partition, str]:
+  """Returns the partition, and whose labels training sees (`RunData`)."""
+  is_fixed = settings.mask == client_labels.FIXED
   partition = partitions.build(
-    request.partition,
+    settings.partition,
     source,
-    seed=request.seed,
-    server_examples=request.server_examples or 0,
-    labelled_examples=request.labelled_examples or 0,
-    mask_ratio=request.mask_ratio if is_fixed else None,
-    shared_fraction=request.shared_fraction,
-    shared_share=request.shared_share,
-    **request.partition_arguments,
+    seed=settings.seed,
+    server_examples=settings.server_examples or 0,
+    labelled_examples=settings.labelled_examples or 0,
+    mask_ratio=settings.mask_ratio if is_fixed else None,
+    shared_fraction=settings.shared_fraction,
+    shared_share=settings.shared_share,
+    **{
+      name: getattr(settings, name)
+      for name in settings.chosen['partition'].setting_names
+    },
   )
   cohort.check_has_clients(
-    'gradient_diversity_clients', request.gradient_diversity_clients, partition
+    'gradient_diversity_clients', settings.gradient_diversity_clients, partition
   )
-  return partition
-
-
-def _labelled(request, source, partition) -> tuple[Partition, str]:
-  """Returns the partition and whose labels training sees (`RunData`)."""
-  labels_at, labels = request.labels_at, source.training.labels
-  if request.mask == client_labels.FIXED:
+  labels_at = settings.chosen['process'].needs.labels_at
+  if is_fixed:
     labels_at = split_manifest.DEALT
-  if labels_at != split_manifest.AT_CLIENTS or (
-    (labels[partition.examples] != UNKNOWN).all()
-  ):
+  labels = source.training.labels
+  known = labels[partition.examples]
+  if labels_at != split_manifest.AT_CLIENTS or (known != UNKNOWN).all():
     return partition, labels_at
-  if request.mask == client_labels.REDRAWN:
-    client_labels.check_all_known(
-      source.name, labels[partition.examples], request.mask_ratio
-    )
+  if settings.mask == client_labels.REDRAWN:
+    client_labels.check_all_known(source.name, known, settings.mask_ratio)
   # Some labels are unknown to everyone: that is the mask of the data set.
   return client_labels.keep_known(partition, labels), split_manifest.DEALT
 

@@ -9,11 +9,7 @@ from tff_ssl import metrics
 
 
 def lines_of_data(data) -> list[str]:
-  """Returns what is said of the data: source, clients and labels.
-
-  Args:
-    data: The `RunData`.
-  """
+  """Returns what is said of the data: source, clients and labels."""
   facts = data.describe()
   lines = [
     data.source.title,
@@ -46,11 +42,7 @@ def _oddities(data) -> list[str]:
 
 
 def lines_of_folder(settings) -> list[str]:
-  """Returns what a run would do with what its folder holds.
-
-  Args:
-    settings: From `experiments.config.settings.make`.
-  """
+  """Returns what a run would do with what its folder holds."""
   done, total = opening.rounds_done(settings), settings.total_rounds
   if not done:
     said = 'the run would begin there with round 1.'
@@ -77,11 +69,7 @@ def lines_of_warmup(settings) -> list[str]:
 
 
 def lines_of_cohort(settings) -> list[str]:
-  """Returns a note where not as many clients take part as settings say.
-
-  Args:
-    settings: Those of the `Run`.
-  """
+  """Returns a note where not as many clients take part as settings say."""
   asked = settings.used.get('clients_per_round')
   count = settings.clients_per_round
   if asked == count:
@@ -96,16 +84,7 @@ def lines_of_cohort(settings) -> list[str]:
 
 
 def communication(settings, process, weights) -> dict[str, int]:
-  """Returns the bytes that a client gets and sends in a round.
-
-  Args:
-    settings: What has `clients_per_round` and `num_helpers`.
-    process: The process over clients' keys.
-    weights: The `ModelWeights`.
-
-  Returns:
-    Nothing where no client takes part.
-  """
+  """Returns the bytes that a client gets and sends in a round, if any do."""
   if not settings.clients_per_round:
     return {}
   measured = metrics.measure_communication(process, process.form)
@@ -118,11 +97,7 @@ def communication(settings, process, weights) -> dict[str, int]:
 
 
 def lines_of_costs(run) -> list[str]:
-  """Returns what a round costs, as far as the settings tell.
-
-  Args:
-    run: The `Run`.
-  """
+  """Returns what a round costs, as far as the settings tell."""
   settings = run.settings
   lines = [f'{settings.total_rounds} rounds']
   if not settings.clients_per_round:
@@ -143,13 +118,15 @@ def lines_of_costs(run) -> list[str]:
       f'examples: {count:,} go forward and back through the network.'
     )
   elif settings.local_epochs:
-    low, high = (int(end) * settings.local_epochs for end in _ends(sizes))
+    epochs = settings.local_epochs
+    low, high = int(sizes.min()) * epochs, int(sizes.max()) * epochs
+    times = 'once' if epochs == 1 else f'{epochs} times'
     lines.append(
-      f'It goes over its examples {_times(settings.local_epochs)}: {low:,} to '
+      f'It goes over its examples {times}: {low:,} to '
       f'{high:,} go forward and back through the network.'
     )
   more = []
-  if settings.parts.process.makes_pseudo_labels:
+  if settings.chosen['process'].makes_pseudo_labels:
     more.append('pseudo-labels')
   if settings.labelled_batch_size:
     more.append('labelled minibatches')
@@ -189,14 +166,6 @@ def _labels(facts) -> str:
     f'({facts["server_examples"]:,} at the server, '
     f'{facts["labelled_client_examples"]:,} at clients){rest}.'
   )
-
-
-def _ends(sizes) -> tuple[int, int]:
-  return sizes.min(), sizes.max()
-
-
-def _times(count: int) -> str:
-  return 'once' if count == 1 else f'{count} times'
 
 
 def _mib(count: int) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from datasets.partition.assignment import Partition
 from datasets.partition.client_labels import REDRAWN
 from datasets.records import split_manifest
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 from experiments.config.usage import UsageError
 from experiments.reporting.run_groups import Group
 from tff_ssl.common import user_modules
@@ -103,7 +103,7 @@ def of_group(group: Group) -> Audit:
   splits = [split for folder in group.folders if (split := split_of(folder))]
   flags = group.summaries[0]['flags']
   try:
-    process = parts_of_run.find_process(flags['process'])
+    process = catalogue.find('process', flags['process'])
   except (UsageError, KeyError):
     process = None  # It is not to be had here.
   lines = {'Training': f'{NOT_RECORDED}: split.json is missing or damaged'}
@@ -145,9 +145,9 @@ def _used(count: str, process, how: str) -> str:
 def _at_server(splits, process) -> str:
   count = _range(len(split.partition.server_indices) for split in splits)
   how = ''
-  if process and process.has_server_training:
+  if process and process.takes('server_data'):
     how = 'the server trains on them'
-  elif process and process.shares_data:
+  elif process and process.needs.shared_examples:
     how = 'clients share them, and train on them'
   return _used(count, process, how)
 
@@ -157,7 +157,7 @@ def _at_clients(splits, process) -> str:
   if first.labels_at == split_manifest.IN_SETS:
     return 'none; clients know the shares of the classes in each of their sets'
   count = _range(int(split.labelled.sum()) for split in splits)
-  trains = process and process.has_client_training
+  trains = process and process.needs.clients != 'none'
   text = _used(count, process, 'clients train on them' if trains else '')
   if count != '0' and first.redrawn_ratio is not None:
     seen = _range(int(split.labelled_in_a_pass.sum()) for split in splits)
@@ -178,8 +178,8 @@ def _unlabelled(splits, process, flags) -> str:
   how = ''
   if (
     process
-    and process.has_client_training
-    and (process.uses_unlabelled or not has_some)
+    and process.needs.clients != 'none'
+    and (process.needs.unlabelled or not has_some)
   ):
     how = 'clients train on them without their labels'
     if flags.get('experts') == TRUTH:
@@ -195,7 +195,7 @@ def _unlabelled(splits, process, flags) -> str:
 def _dealt(split) -> str:
   name = split.partition.name
   try:
-    partition = parts_of_run.find_partition(name)
+    partition = catalogue.find('partition', name)
   except UsageError:
     return f'{NOT_RECORDED} for the partition {name}'
   if partition.needs_labels(split.partition.arguments):

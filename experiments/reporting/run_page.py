@@ -16,7 +16,7 @@ import pandas as pd
 
 from datasets.records.partition_report import MAX_ROWS_DRAWN
 from experiments.artifacts import run_folder
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 from experiments.config.usage import UsageError
 from experiments.reporting import (
   label_audit,
@@ -387,7 +387,7 @@ def _phases(panel) -> list[tuple[str, int, list[str]]]:
   found = {}
   for group in panel:
     try:
-      phases = parts_of_run.phases_of(group.summaries[0]['flags'])
+      phases = catalogue.phases_of(group.summaries[0]['flags'])
     except UsageError:
       continue  # A part of the user's own that is not importable here.
     for phase in phases:

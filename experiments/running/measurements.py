@@ -17,7 +17,7 @@ from experiments.measuring.evaluation import (
   Measurement,
   MeasurementBefore,
 )
-from experiments.preparing import building, private_noise
+from experiments.preparing import building, cohort
 from tff_ssl import objectives
 
 
@@ -108,7 +108,7 @@ def pseudo_label_watch(
   """Returns what watches the pseudo-labels, where there are any."""
   settings = opened.settings
   select = pseudo_labels.selection_of(settings)
-  if not opened.spec.has_server_training or select is None:
+  if not opened.spec.takes('server_data') or select is None:
     return None
   return pseudo_labels.PseudoLabelWatch(
     opened.model,
@@ -149,13 +149,13 @@ def _privacy_loss(
   opened, folder, first_round
 ) -> privacy_loss.PrivacyLoss | None:
   settings = opened.settings
-  account = private_noise.account(settings, opened.data.partition.num_clients)
+  account = cohort.account(settings, opened.data.partition.num_clients)
   if account is None:
     return None
   return privacy_loss.PrivacyLoss(
     account,
     folder.path,
     rounds_done=first_round,
-    first_round=private_noise.first_private_round(settings),
+    first_round=cohort.first_private_round(settings),
     target_epsilon=settings.target_epsilon,
   )

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.artifacts import pictures, results, run_folder
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 from experiments.measuring import (
   client_evaluation,
   evaluation,
@@ -47,7 +47,7 @@ def write(
     metrics_csv,
     folder.path / 'curves.png',
     title,
-    parts_of_run.phases_of(settings.used),
+    catalogue.phases_of(settings.used),
   )
   # Last: a folder with a summary is taken for that of a finished run.
   results.write(folder, found)

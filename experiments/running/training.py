@@ -14,14 +14,14 @@ from experiments.artifacts import (
   run_folder,
   versions,
 )
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 from experiments.config import settings as settings_lib
 from experiments.measuring import (
   client_evaluation,
   evaluation,
   pseudo_labels,
 )
-from experiments.preparing import building, description, taking_part
+from experiments.preparing import building, cohort, description
 from experiments.preparing import data as data_lib
 from experiments.running import (
   classifiers,
@@ -124,7 +124,7 @@ def _show(lines: Iterable[str]) -> None:
 
 
 def _client_state_folder(opened) -> str | None:
-  if not opened.spec.keeps_client_state:
+  if not opened.spec.takes('client_state_dir'):
     return None
   return run_folder.client_states(opened.settings.run_dir)
 
@@ -136,7 +136,7 @@ def _bytes_needed(opened, state) -> int:
   # written. Each has the state and the classifier, which is no larger.
   checkpoints_at_once = 3 if settings.on_collapse in (None, 'warn') else 4
   needed = checkpoints_at_once * 2 * description.num_bytes(state) + 32 * 2**20
-  if opened.spec.keeps_client_state:
+  if opened.spec.takes('client_state_dir'):
     needed += client_state_files.bytes_needed(
       state,
       models_in_state=opened.spec.models_in_state,
@@ -221,7 +221,7 @@ def _opened_logs(opened, folder, saved, measured, first_round):
     _show([f'Resuming after round {first_round}.'])
   board = progress.TensorBoardLog(path / run_folder.TENSORBOARD)
   shown = progress.Progress(
-    first_round, settings.total_rounds, parts_of_run.phases_of(settings.used)
+    first_round, settings.total_rounds, catalogue.phases_of(settings.used)
   )
   with (
     contextlib.closing(shown),
@@ -267,9 +267,9 @@ def _build_loop(opened, saved) -> round_loop.RoundLoop:
         num_groups=settings.num_groups or 1,
         seed=settings.seed,
         redeal=settings.start_model == 'slot',
-        draw=taking_part.draw(settings, opened.data),
+        draw=cohort.draw(settings, opened.data),
       ),
-      taking_part.client_faults(settings, opened.data),
+      cohort.client_faults(settings, opened.data),
       settings.min_separation or 1,
     ),
     checkpoints=saved,

@@ -90,9 +90,8 @@ def _digest(settings) -> str:
   from experiments.preparing import data
 
   command_line.quieten_tensorflow()
-  request = data.DataRequest.of_run(settings, settings.parts.process.labels_at)
   try:
-    return data.digest(request)
+    return data.digest(settings)
   except ValueError as error:
     raise UsageError(
       f'{settings.run_dir} holds a finished run, but not its data any more: '

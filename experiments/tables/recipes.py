@@ -42,11 +42,11 @@ import shlex
 import types
 from collections.abc import Mapping
 
-from experiments.config import defaults, parts_of_run, recommended, usage
+from experiments.config import catalogue, recommended, resolving, usage
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
 from experiments.config.usage import UsageError
-from experiments.preparing import label_places
+from experiments.preparing import reading
 from experiments.tables import measures
 
 FOLDER = pathlib.Path(__file__).parents[1] / 'recipes'
@@ -125,8 +125,7 @@ def shorten(given: Mapping[str, object], scale: float) -> dict[str, object]:
   schedule of the learning rate. It is evaluated ten times or more, or after
   each round.
   """
-  offers = parts_of_run.offers_of_user(given)
-  settings = parts_of_run.all_settings(offers)
+  settings = catalogue.known(given)
   counting: dict[str | None, list[str]] = collections.defaultdict(list)
   for name in given:
     counting[settings[name].rounds].append(name)
@@ -142,7 +141,7 @@ def shorten(given: Mapping[str, object], scale: float) -> dict[str, object]:
     shorter[name] = math.ceil(given[name] * scale)
   shorter['total_rounds'] = rounds
   if 'schedule' in given:
-    schedule = parts_of_run.find_schedule(given['schedule'])
+    schedule = catalogue.find('schedule', given['schedule'])
     shorter |= schedule.shorten(given, scale)
   if 'rounds_per_evaluation' in given:
     interval = max(1, min(given['rounds_per_evaluation'], rounds // 10))
@@ -377,8 +376,8 @@ def make(given: dict[str, object]):
   recipe = find(given['recipe'])
   scale = given.get('recipe_scale', 1.0)
   base = recipe.flags(scale)
-  offers = parts_of_run.offers_of_user({**base, **given})
-  for name in defaults.displaced(given, parts_of_run.all_settings(offers)):
+  settings = catalogue.known({**base, **given})
+  for name in resolving.displaced(given, settings):
     base.pop(name, None)
   base['run_dir'] = default_run_dir(recipe, scale, given.get('seed', 0))
   # Beside other flags, some of the recipe's may have no effect any more.
@@ -401,7 +400,8 @@ def _make(given, *arguments):
   settings = settings_lib.make(given, *arguments)
   if not settings.labels_decide or given.get('help'):
     return settings
-  return settings_lib.make(given, *arguments, found=label_places.find(settings))
+  found = reading.find_labels(settings)
+  return settings_lib.make(given, *arguments, found=found)
 
 
 def default_run_dir(

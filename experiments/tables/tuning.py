@@ -18,7 +18,7 @@ from etils import epy
 from experiments.artifacts import results
 from experiments.config import flags as flags_lib
 from experiments.config import settings as settings_lib
-from experiments.config.parts_of_run import OF_USERS
+from experiments.config.catalogue import REGISTRIES
 from experiments.config.usage import UsageError
 from experiments.tables import child_runs, recipes
 
@@ -51,7 +51,7 @@ def parse_values(
       'such as learning_rate.'
     )
   given = {} if recipe is None else recipe.flags()
-  own = [f'--{name}={given[name]}' for name in OF_USERS if name in given]
+  own = [f'--{name}={given[name]}' for name in REGISTRIES if name in given]
   parsed = {}
   for text in values:
     try:

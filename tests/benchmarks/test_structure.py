@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from benchmarks import structure
-from experiments.config import parts_of_run
+from experiments.config import catalogue
 
 
 def _write(folder, files):
@@ -96,6 +96,12 @@ def test_the_stack_at_the_loss_has_the_files_of_the_checkout(tmp_path):
 
 def test_measures_of_a_checkout(checkout):
   assert structure.measure(checkout, with_stack=False) == {
+    'lines of the product': '22',
+    'of these, code': '19',
+    'of these, comments': '1',
+    'files': '5',
+    'files of at most 80 lines': '5',
+    'lines of code in a function': '3 (experiments/run.py:branch)',
     'settings': '2',
     'places that name a setting, beside its record': (
       'median 2.5, largest 4 (rate)'
@@ -120,7 +126,7 @@ def test_a_folder_that_is_no_checkout_is_refused(tmp_path, capsys):
 
 def test_all_settings_of_the_runner_are_found():
   declared = structure.declarations(structure._ROOT)
-  assert set(parts_of_run.all_settings()) <= set(declared)
+  assert set(catalogue.known()) <= set(declared)
 
 
 def test_the_table_leaves_cells_empty():

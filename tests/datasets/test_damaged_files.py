@@ -60,8 +60,8 @@ def plain(value):
 
 def load(source, folder, cache_dir='unused'):
   """Loads a data set as a run does, whose defaults follow the files."""
-  if callable(source.defaults):
-    source.defaults({'data_dir': str(folder)})
+  if source.derive is not None:
+    source.derive({}, {'data_dir': str(folder)})
   return plain(
     catalogue.load(source.name, data_dir=str(folder), cache_dir=cache_dir)
   )

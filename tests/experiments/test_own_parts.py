@@ -11,7 +11,7 @@ import run_folders
 import tensorflow as tf
 
 from experiments import export, run
-from experiments.config import flags, parts_of_run, settings
+from experiments.config import catalogue, flags, settings
 from experiments.config.usage import UsageError
 from experiments.tables import recipes
 
@@ -222,7 +222,6 @@ def test_settings_of_two_own_parts_do_not_share_a_flag(name, message):
   'name, parts',
   [
     ('MISSPELT', ("defaults names 'local_epoch', which is", 'local_epochs')),
-    ('MISSPELT_BY_FUNCTION', ("defaults names 'local_epoch'",)),
     ('MISSPELT_DERIVED', ("derive names 'local_epoch'",)),
     (
       'BAD_DEFAULT',
@@ -237,9 +236,11 @@ def test_settings_of_two_own_parts_do_not_share_a_flag(name, message):
     ('BAD_RECORD', ('--cores=0 must be', 'It is a default of --process=')),
     ('BAD_MODEL', ('--model=dens is unknown', 'It is a default of --pro')),
     ('NO_SEED', ('defaults takes the value of seed away',)),
-    ('NO_MAPPING', ('defaults gives None',)),
-    ('FAILS', ('defaults stops at', 'own_processes.py:', 'no such thing')),
-    ('DERIVE_FAILS', ('derive stops at', 'own_processes.py:')),
+    ('NO_MAPPING', ('derive gives None',)),
+    (
+      'DERIVE_FAILS',
+      ('derive stops at', 'own_processes.py:', 'no such thing'),
+    ),
     ('CHECK_FAILS', ('check stops at', 'own_processes.py:')),
     (
       'CONDITION_FAILS',
@@ -262,7 +263,7 @@ def test_rounds_of_an_own_setting_are_shortened_and_shown():
   }
   shorter = recipes.shorten(given, 0.5)
   assert shorter == {'total_rounds': 10, 'calm_rounds': 3}
-  assert parts_of_run.phases_of(settings.make(given).used) == [('calm', 5)]
+  assert catalogue.phases_of(settings.make(given).used) == [('calm', 5)]
 
 
 def test_what_a_user_gives_beside_a_bad_default_counts():

@@ -22,7 +22,7 @@ from run_folders import SMALL, assert_same_metrics, metrics_of, summary_of
 
 from datasets.sources import digits
 from experiments import run
-from experiments.config import flags, parts_of_run, settings
+from experiments.config import catalogue, flags, settings
 
 ROUNDS = 12
 # A low threshold, so that pseudo-labels are trained on at once.
@@ -340,7 +340,7 @@ OTHER_TEXTS = {
 def test_every_changed_flag_is_refused_on_resumption(whole, capsys):
   flag_file = f'--flagfile={whole / "flags.txt"}'
   stored = flags.parse(['run', flag_file])
-  records = parts_of_run.all_settings()
+  records = catalogue.known()
   before = {p: p.stat().st_mtime_ns for p in whole.iterdir() if p.is_file()}
   for name in set(stored) - settings.FREE:
     value = stored[name]

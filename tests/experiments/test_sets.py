@@ -10,7 +10,6 @@ from PIL import Image
 from datasets.store import client_store
 from experiments.config import settings
 from experiments.preparing import building, data, description
-from tff_ssl.algorithms import PROCESSES
 
 HAS_PICTURES = True
 
@@ -24,8 +23,7 @@ def prepare(cache_dir, process='fedul', **given):
   made = settings.make(
     {'process': process, 'dataset': 'digits', 'cache_dir': cache_dir, **given}
   )
-  request = data.DataRequest.of_run(made, PROCESSES[process].labels_at)
-  return data.prepare(request)
+  return data.prepare(made)
 
 
 def test_set_data_and_their_records(cache_dir, tmp_path, capsys):

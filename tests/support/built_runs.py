@@ -30,14 +30,14 @@ _installed = {}
 
 def _key(settings):
   """What a build depends on; None where tests must not share it."""
-  used, process = settings.used, settings.parts.process
+  used, process = settings.used, settings.chosen['process']
   is_own = any(':' in value for value in used.values() if type(value) is str)
   # Files may have changed, states lie in the folder, noise knows the rounds.
   if (
     is_own
     or used.get('data_dir')
     or used.get('target_epsilon')
-    or process.keeps_client_state
+    or process.takes('client_state_dir')
   ):
     return None
   return frozenset(

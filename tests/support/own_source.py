@@ -39,9 +39,7 @@ SOURCE = SourceSpec(
   'stripes',
   'Images whose upper or lower half is white.',
   load,
-  check_files,
-  settings=(
-    Setting('stripes_size', int, 'Training images.', default=60, at_least=20),
-  ),
-  defaults=lambda given: {'seed': given.get('seed', 7)},
+  (Setting('stripes_size', int, 'Training images.', default=60, at_least=20),),
+  check_files=check_files,
+  derive=lambda values, given: {'seed': given.get('seed', 7)},
 )

@@ -82,12 +82,11 @@ def write_finished(settings, **facts):
   """Writes what makes a run with these settings look finished."""
   from experiments.preparing import data
 
-  request = data.DataRequest.of_run(settings, settings.parts.process.labels_at)
   summary = {
     'process': settings.process,
     'seed': settings.seed,
     'rounds': settings.total_rounds,
     'flags': {**settings.used, 'run_dir': 'elsewhere'},
-    'partition_digest': data.digest(request),
+    'partition_digest': data.digest(settings),
   }
   return write(pathlib.Path(settings.run_dir), **{**summary, **facts})

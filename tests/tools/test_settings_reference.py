@@ -5,10 +5,9 @@ import re
 import pytest
 
 from datasets.partition import partitions
-from datasets.sources import catalogue
-from experiments.config import defaults, parts_of_run
+from experiments.config import catalogue, resolving
 from experiments.tables import recipes
-from tff_ssl.algorithms import PROCESSES, ProcessSpec
+from tff_ssl.algorithms import PROCESSES
 from tools import settings_reference
 
 
@@ -26,7 +25,7 @@ def default_lines(entry):
 
 
 def test_every_setting_has_an_entry(entries):
-  assert list(entries) == list(parts_of_run.all_settings())
+  assert list(entries) == list(catalogue.known())
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_no_entry_says_anything_twice(entries):
 
 
 def test_conditions_are_in_words(entries):
-  facts = {name for name in ProcessSpec.__dataclass_fields__ if '_' in name}
+  facts = {name for name in PROCESSES['fedavg'].facts if '_' in name}
   for name, entry in entries.items():
     for line in re.findall('- Needs.*', entry):
       words = set(re.findall(r'\w+', line))
@@ -79,15 +78,15 @@ def test_conditions_are_in_words(entries):
 
 @pytest.mark.parametrize('process', PROCESSES)
 def test_each_default_of_a_run_stands_in_the_entry(entries, process):
-  for source in catalogue.SOURCES:
-    resolved = defaults.resolve({'process': process, 'dataset': source})
-    own = resolved.parts.settings
+  for source in catalogue.REGISTRIES['dataset']:
+    resolved = resolving.resolve({'process': process, 'dataset': source})
+    own = catalogue.of_run(resolved.chosen)
     for name, value in resolved.values.items():
       origin = resolved.origins[name]
       if origin == 'your flag' or name not in own or name == 'run_dir':
         continue
       lines = default_lines(entries[name])
-      if origin.startswith('--') and own[name].like:
+      if origin.startswith('--') and own[name].setting.like:
         assert f'that of `{origin}`' in lines[-1]
         continue
       value = str(value).lower() if isinstance(value, bool) else value

@@ -1,4 +1,4 @@
-"""Aggregators by name, as `--aggregator` and programs choose them.
+"""Aggregators by name, as runs and programs choose them.
 
 Each is made of TFF's own parts, or of the parts in this package where TFF has
 none. The records say what a run may set, and what an aggregator protects.
@@ -13,6 +13,7 @@ from typing import Any
 
 from etils import epy
 
+from tff_ssl.common.choice import Choice, Registry
 from tff_ssl.common.setting import Setting, check_arguments
 
 with epy.lazy_imports():
@@ -50,27 +51,20 @@ TRIMMED_SHARE = Setting(
 
 
 @dataclasses.dataclass(frozen=True)
-class AggregatorSpec:
+class AggregatorSpec(Choice):
   """What the registry says of an aggregator.
 
+  `builder` returns the factory; where `is_private`, it takes
+  `clients_per_round`, too.
+
   Attributes:
-    name: Its name, as in `--aggregator`.
-    description: One line for users.
-    build: Returns the factory, from the values of `settings` by name and, where
-      `counts_clients`, `clients_per_round`.
-    settings: What a user chooses.
-    counts_clients: Whether it takes `clients_per_round`.
     is_weighted: Whether it takes the weights of clients.
     is_private: Whether it adds noise for differential privacy.
     is_secure: Whether sums are secure.
     sees_clients: Whether the server sees the value of each client.
   """
 
-  name: str
-  description: str
-  build: Callable[..., Any]
-  settings: tuple[Setting, ...] = ()
-  counts_clients: bool = False
+  _: dataclasses.KW_ONLY
   is_weighted: bool = True
   is_private: bool = False
   is_secure: bool = False
@@ -93,9 +87,9 @@ def _dp(*, noise_multiplier, clients_per_round, clip_norm=None, secure=False):
   )
 
 
-AGGREGATORS: Mapping[str, AggregatorSpec] = {
-  spec.name: spec
-  for spec in (
+AGGREGATORS: Registry[AggregatorSpec] = Registry(
+  'aggregator',
+  (
     AggregatorSpec('mean', 'The weighted mean of the papers.', _mean),
     AggregatorSpec(
       'clip',
@@ -137,7 +131,6 @@ AGGREGATORS: Mapping[str, AggregatorSpec] = {
       'Differential privacy: deltas of bounded norm, and noise.',
       _dp,
       (NOISE_MULTIPLIER, CLIP_NORM),
-      counts_clients=True,
       is_weighted=False,
       is_private=True,
     ),
@@ -152,13 +145,12 @@ AGGREGATORS: Mapping[str, AggregatorSpec] = {
       'As dp with a fixed norm, and the sums hide each client.',
       functools.partial(_dp, secure=True),
       (NOISE_MULTIPLIER, _FIXED_CLIP_NORM),
-      counts_clients=True,
       is_weighted=False,
       is_private=True,
       is_secure=True,
     ),
-  )
-}
+  ),
+)
 
 # How the metrics of clients meet: from names to what a `Wiring` takes.
 CLIENT_METRICS: Mapping[str, Callable[[], Any]] = {
@@ -206,12 +198,12 @@ def recommended_aggregator(
       f'{unknown[0]} is no setting of the aggregator {name!r}: leave it out'
       + (f', or give {", ".join(known)}.' if known else '.')
     )
-  if not spec.counts_clients:
-    return spec.build(**settings)
+  if not spec.is_private:
+    return spec.builder(**settings)
   needed = ['noise_multiplier'] + ['clip_norm'] * spec.is_secure
   missing = [each for each in needed if settings.get(each) is None]
   if clients_per_round is None:
     missing.append('clients_per_round')
   if missing:
     raise TypeError(f'The aggregator {name!r} needs {missing[0]}: give it.')
-  return spec.build(clients_per_round=clients_per_round, **settings)
+  return spec.builder(clients_per_round=clients_per_round, **settings)

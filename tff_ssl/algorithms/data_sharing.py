@@ -24,7 +24,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -150,13 +150,11 @@ def _build_server(model, data, views, of_clients, plan, class_weights):
 SPEC = ProcessSpec(
   'data_sharing',
   'Supervised FedAvg of clients that share some examples (DataSharing).',
-  'Zhao et al. 2018, arXiv 1806.00582, Section 4',
   build_data_sharing,
   SETTINGS,
+  source='Zhao et al. 2018, arXiv 1806.00582, Section 4',
+  needs=Needs(labels_at='clients', views='weak', shared_examples=True),
   objective=objectives.Supervised,
   # Nobody gives all his examples away.
   defaults={'server_writers': 'everyone'},
-  labels_at='clients',
-  shares_data=True,
-  has_strong_view=False,
 )

@@ -31,7 +31,7 @@ from etils import epy
 from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, process_spec, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -125,20 +125,14 @@ def build_easgd(
 SPEC = ProcessSpec(
   'easgd',
   "Supervised EASGD, clients' own models on a spring, all labels at clients.",
-  'Zhang et al. 2015, arXiv 1412.6651, Eqs. 5 and 6',
   build_easgd,
   (*SETTINGS, CLASS_WEIGHTS),
+  source='Zhang et al. 2015, arXiv 1412.6651, Eqs. 5 and 6',
+  needs=Needs(labels_at='clients', clients='all', views='weak'),
   objective=objectives.Supervised,
   defaults=ALL_TAKE_PART,
-  labels_at='clients',
-  keeps_client_state=True,
   # With the momentum.
   models_in_state=2,
-  counts_clients=True,
-  needs_all_clients=True,
-  redraws_masks=True,
-  has_server_training=False,
   has_gradient_diversity=False,
-  has_strong_view=False,
   exceptions=process_spec.OF_EQUAL_WEIGHTS,
 )

@@ -23,7 +23,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS, SUPERVISED_LOSS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
@@ -39,7 +39,7 @@ with epy.lazy_imports():
 MATCH_LOCAL_STEPS = Setting(
   'match_local_steps',
   bool,
-  'As many steps as --local_epochs passes over all examples would take, '
+  'As many steps as `local_epochs` passes over all examples would take, '
   'labelled or not: those of ssjo.',
   used_when=(only_with('local_epochs'),),
   group='client training',
@@ -209,7 +209,6 @@ SPECS = (
   ProcessSpec(
     'fedavg',
     'Supervised FedAvg, all labels at clients: the upper bound.',
-    'McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
     build_fed_avg,
     (
       shared.CLIENT_WEIGHTING,
@@ -218,17 +217,14 @@ SPECS = (
       CLASS_WEIGHTS,
       *shared.LOCAL,
     ),
+    source='McMahan et al. 2017, arXiv 1602.05629, Algorithm 1',
+    needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
-    labels_at='clients',
-    redraws_masks=True,
-    has_server_training=False,
-    has_strong_view=False,
     bound='all labels at clients',
   ),
   ProcessSpec(
     'fedprox',
     'Supervised FedProx, all labels at clients.',
-    'Li et al. 2020, arXiv 1812.06127, Eq. 2',
     build_fed_avg,
     (
       shared.CLIENT_WEIGHTING,
@@ -237,18 +233,15 @@ SPECS = (
       CLASS_WEIGHTS,
       *shared.LOCAL,
     ),
+    source='Li et al. 2020, arXiv 1812.06127, Eq. 2',
+    needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
     # The builder's 0 is FedAvg.
     defaults={'proximal_strength': 0.01},
-    labels_at='clients',
-    has_strong_view=False,
-    redraws_masks=True,
-    has_server_training=False,
   ),
   ProcessSpec(
     'fedadam',
     'Supervised FedAvg with Adam at the server, all labels at clients.',
-    'Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
     build_fed_avg,
     (
       shared.SERVER_LEARNING_RATE,
@@ -256,13 +249,11 @@ SPECS = (
       CLASS_WEIGHTS,
       *shared.LOCAL,
     ),
+    source='Reddi et al. 2021, arXiv 2003.00295, Algorithm 2',
+    needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
     server_optimizer=lambda **rate: optimizers.build_server_adam(**rate),
     # A step moves each weight by about the rate.
     defaults={'server_learning_rate': 0.01},
-    labels_at='clients',
-    redraws_masks=True,
-    has_server_training=False,
-    has_strong_view=False,
   ),
 )

@@ -8,7 +8,7 @@ al., arXiv 1904.12848) or FixMatch (Sohn et al., arXiv 2001.07685).
 from tff_ssl import objectives
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, fedlabel
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.objectives.semi_supervised import TEMPERATURE, UNLABELLED_WEIGHT
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
@@ -27,23 +27,22 @@ _FIXMATCH = (
 
 def _spec(average, more, method, settings, loss, source, defaults):
   # As many steps as FedLabel takes of each kind.
-  defaults = {**defaults, 'local_steps': 16}
+  defaults = {**fedlabel.COMPARED, **defaults, 'local_steps': 16}
   if more:
     # The builder's 0 is FedAvg.
     defaults['proximal_strength'] = 0.01
   return ProcessSpec(
     f'{average.lower()}_{method.lower()}',
     f'{average} with {method} at clients, some of whose examples have labels.',
-    f'Cho et al. 2023, arXiv 2307.08809, Section 5.1 (baselines); {source}',
     fed_avg.build_fed_avg,
     (*settings, *more),
-    fixed={'unlabelled_loss': loss},
+    source='Cho et al. 2023, arXiv 2307.08809, Section 5.1 (baselines); '
+    + source,
+    needs=Needs(labels_at='clients', unlabelled=True),
+    fixed={'unlabelled_loss': loss, 'redrawn_mask_ratio': None},
     objective=objectives.SemiSupervised,
-    defaults=lambda given: {**fedlabel.compared(given), **defaults},
-    labels_at='clients',
-    uses_unlabelled=True,
+    defaults=defaults,
     makes_pseudo_labels=True,
-    has_server_training=False,
   )
 
 

@@ -31,7 +31,7 @@ defaults:
   `tff_ssl.augmentation.rand_augment_views`, behind mirror and crop. The runner
   takes the latter, since it stands beside the formula;
 * w_L is trained on the weak view of `views`, mirrored and cropped, as FixMatch
-  trains on labels: the paper does not say. `--augment_crop=0` and the like make
+  trains on labels: the paper does not say. Views without a crop make
   it plainer, for psi too;
 * both experts see the example as it is, which is x in Eq. 3;
 * Eq. 8 divides by all unlabelled examples (`unlabelled_mean`), and one that
@@ -55,7 +55,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import two_experts
 from tff_ssl.objectives.consistency import THRESHOLD
@@ -82,7 +82,7 @@ _STEPS = (
   Setting(
     'unlabelled_steps',
     int,
-    "tau', unlabelled steps in a round; by default --labelled_steps.",
+    "tau', unlabelled steps in a round; by default `labelled_steps`.",
     at_least=1,
     optional=True,
     group='client training',
@@ -207,39 +207,22 @@ def _add_changes(start, local, second):
 
 # Cross-silo data sets: 5% of a client's examples have labels in Table 2, of
 # other clients 20%.
-_CROSS_SILO = ('organamnist', 'bloodmnist')
-
-
-def few_labels(given) -> dict[str, float]:
-  """Returns the share of labels that Table 2 hides, for a process's defaults.
-
-  Args:
-    given: What the user gave, by name.
-  """
-  return {'mask_ratio': 0.95 if given['dataset'] in _CROSS_SILO else 0.8}
-
-
-def compared(given) -> dict[str, object]:
-  """Returns what all rows of Table 2 have in common, for their defaults.
-
-  Args:
-    given: What the user gave, by name.
-  """
-  return {
-    **few_labels(given),
-    # One strong view for all that it compares.
-    'augmentation': 'rand_augment_1_10',
-    # Plain SGD, as in its Eqs. 1 and 9.
-    'learning_rate': 0.1,
-    'momentum': 0.0,
-    'weight_decay': 0.0,
-  }
-
+# The share of labels that Table 2 hides.
+FEW_LABELS = {'mask_ratio': 0.8}
+# What all its rows have in common.
+COMPARED = {
+  **FEW_LABELS,
+  # One strong view for all that it compares.
+  'augmentation': 'rand_augment_1_10',
+  # Plain SGD, as in its Eqs. 1 and 9.
+  'learning_rate': 0.1,
+  'momentum': 0.0,
+  'weight_decay': 0.0,
+}
 
 SPEC = ProcessSpec(
   'fedlabel',
   'Local or global model, the surer one, labels unlabelled examples.',
-  'Cho et al. 2023, arXiv 2307.08809, Algorithm 1',
   build_fedlabel,
   (
     THRESHOLD,
@@ -250,13 +233,12 @@ SPEC = ProcessSpec(
     shared.CLIENT_WEIGHTING,
     CLASS_WEIGHTS,
   ),
+  source='Cho et al. 2023, arXiv 2307.08809, Algorithm 1',
+  needs=Needs(labels_at='clients', unlabelled=True),
   objective=objectives.TwoExperts,
   server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
   # The server adds the mean update as it is.
-  defaults=lambda given: {**compared(given), 'server_learning_rate': 1.0},
-  labels_at='clients',
-  uses_unlabelled=True,
+  defaults={**COMPARED, 'server_learning_rate': 1.0},
   makes_pseudo_labels=True,
-  has_server_training=False,
   has_gradient_diversity=False,
 )

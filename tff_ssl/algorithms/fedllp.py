@@ -29,7 +29,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedul, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.label_proportions import VAT_SETTINGS
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
@@ -120,16 +120,13 @@ SPECS = tuple(
   ProcessSpec(
     name,
     description,
-    f'{_PAPER}, {equation}',
     build_fedllp,
     (*SETTINGS, *more),
+    source=f'{_PAPER}, {equation}',
+    needs=Needs(labels_at='sets', views='weak', tokens=name != 'fedllp_vat'),
     objective=objective,
-    defaults=fedul.defaults_of_sets,
-    labels_at='sets',
-    has_server_training=False,
+    defaults=fedul.OF_SETS,
     has_gradient_diversity=False,
-    has_strong_view=False,
-    takes_tokens=name != 'fedllp_vat',
   )
   for name, objective, equation, more, description in (
     (

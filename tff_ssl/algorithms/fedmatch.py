@@ -36,7 +36,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import inter_client
 from tff_ssl.objectives.consistency import THRESHOLD
@@ -215,20 +215,20 @@ def check_helpers(values) -> None:
   helpers, population = values['num_helpers'], values.get('num_clients')
   if values['partition'] == 'pooled':
     raise ValueError(
-      f'--partition=pooled has one client, and --num_helpers={helpers} needs '
+      f'`partition=pooled` has one client, and `num_helpers={helpers}` needs '
       'others: choose another partition, or another process.'
     )
   if population and helpers >= population:
     raise ValueError(
-      f'--num_helpers={helpers} needs as many other clients, more than there '
-      f'are with --num_clients={population}: lower the first or raise the '
+      f'`num_helpers={helpers}` needs as many other clients, more than there '
+      f'are with `num_clients={population}`: lower the first or raise the '
       'second.'
     )
   rate, weight = values['learning_rate'], values['sigma_psi_weight']
   # A step on weight * ||sigma - psi||^2 leaves 1 - 2 * rate * weight of it.
   if values['client_optimizer'] == 'sgd' and 2 * rate * weight >= 1:
     raise ValueError(
-      f'--sigma_psi_weight={weight:g} with --learning_rate={rate:g} makes psi '
+      f'`sigma_psi_weight={weight:g}` with `learning_rate={rate:g}` makes psi '
       'oscillate: twice their product must be below 1; lower one of them.'
     )
 
@@ -236,23 +236,18 @@ def check_helpers(values) -> None:
 SPEC = ProcessSpec(
   'fedmatch',
   'Weights sigma + psi, the clients with like models help each other.',
-  "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
   build_fedmatch,
   (*SETTINGS, shared.LABELLED_BATCH_SIZE),
+  source="Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
+  needs=Needs(labels_at='clients', unlabelled=True, tokens=False),
   objective=objectives.InterClientConsistency,
   # FedLabel's share of labels and strong view.
-  defaults=lambda given: {
+  defaults={
     **DEFAULTS,
-    **fedlabel.few_labels(given),
+    **fedlabel.FEW_LABELS,
     'augmentation': 'rand_augment_1_10',
   },
   check=check_helpers,
-  labels_at='clients',
-  uses_unlabelled=True,
   makes_pseudo_labels=True,
-  keeps_client_state=True,
-  counts_clients=True,
-  has_server_training=False,
   has_gradient_diversity=False,
-  takes_tokens=False,
 )

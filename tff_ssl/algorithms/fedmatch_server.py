@@ -28,7 +28,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedmatch, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import check_arguments
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -183,9 +183,10 @@ def build_fedmatch_server(
 SPEC = ProcessSpec(
   'fedmatch_server',
   'The same with labels at the server, which alone trains sigma.',
-  "Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
   build_fedmatch_server,
   SETTINGS,
+  source="Jeong et al. 2021, arXiv 2006.12097, and its authors' code",
+  needs=Needs(tokens=False),
   objective=_objective,
   # The server's steps are those of other processes with labels at the server,
   # so that what they are compared by is equal.
@@ -196,8 +197,5 @@ SPEC = ProcessSpec(
   },
   check=fedmatch.check_helpers,
   makes_pseudo_labels=True,
-  keeps_client_state=True,
-  counts_clients=True,
   has_gradient_diversity=False,
-  takes_tokens=False,
 )

@@ -26,7 +26,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -132,13 +132,9 @@ def build_fednova(
 SPEC = ProcessSpec(
   'fednova',
   'Supervised FedAvg of changes per step, all labels at clients.',
-  'Wang et al. 2020, arXiv 2007.07481, Eq. 6',
   build_fednova,
   (shared.CLIENT_WEIGHTING, PROXIMAL_STRENGTH, CLASS_WEIGHTS, *shared.LOCAL),
+  source='Wang et al. 2020, arXiv 2007.07481, Eq. 6',
+  needs=Needs(labels_at='clients', views='weak', sgd=True),
   objective=objectives.Supervised,
-  labels_at='clients',
-  counts_sgd_steps=True,
-  redraws_masks=True,
-  has_server_training=False,
-  has_strong_view=False,
 )

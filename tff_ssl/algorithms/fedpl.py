@@ -30,7 +30,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedul, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
@@ -159,15 +159,13 @@ def build_fedpl(
 SPEC = ProcessSpec(
   'fedpl',
   'Sets take the class of their largest prior; then mixup.',
-  'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines), Eqs. 14 to 17',
   build_fedpl,
   SETTINGS,
+  source='Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines), '
+  'Eqs. 14 to 17',
+  needs=Needs(labels_at='sets', views='weak', tokens=False),
   objective=objectives.ConfidenceMix,
-  defaults=fedul.defaults_of_minibatches,
-  labels_at='sets',
+  defaults=fedul.OF_MINIBATCHES,
   makes_pseudo_labels=True,
-  has_server_training=False,
   has_gradient_diversity=False,
-  takes_tokens=False,
-  has_strong_view=False,
 )

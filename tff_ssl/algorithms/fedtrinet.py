@@ -34,7 +34,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fedlabel, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -273,7 +273,7 @@ def _check(values):
   supervised, total = values['supervised_rounds'], values['total_rounds']
   if supervised >= total:
     raise ValueError(
-      f'--supervised_rounds={supervised} leaves none of --total_rounds={total} '
+      f'`supervised_rounds={supervised}` leaves none of `total_rounds={total}` '
       'for pseudo-labels: lower the first or raise the second.'
     )
 
@@ -281,12 +281,13 @@ def _check(values):
 SPEC = ProcessSpec(
   'fedtrinet',
   'Global, old and new model of a client label its examples together.',
-  "Che et al. 2021, arXiv 2109.05612, and its authors' code",
   build_fedtrinet,
   SETTINGS,
+  source="Che et al. 2021, arXiv 2109.05612, and its authors' code",
+  needs=Needs(labels_at='clients', views='weak', unlabelled=True, encoder=True),
   # Its authors' demonstration code, with FedLabel's share of labels.
-  defaults=lambda given: {
-    **fedlabel.few_labels(given),
+  defaults={
+    **fedlabel.FEW_LABELS,
     'model': 'cnn_encoder',
     'batch_size': 50,
     'local_epochs': 5,
@@ -297,12 +298,6 @@ SPEC = ProcessSpec(
   },
   derive=_derive,
   check=_check,
-  labels_at='clients',
-  uses_unlabelled=True,
   makes_pseudo_labels=True,
-  needs_encoder=True,
-  keeps_client_state=True,
-  has_server_training=False,
   has_gradient_diversity=False,
-  has_strong_view=False,
 )

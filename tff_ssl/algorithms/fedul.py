@@ -38,7 +38,7 @@ from etils import epy
 from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, fednova, scaffold, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with
 from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
 from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
@@ -50,9 +50,6 @@ with epy.lazy_imports():
 
   from tff_ssl import templates
   from tff_ssl.models import functional, split
-
-# Those of the paper, whose clients have thousands of images.
-_DATA_SETS = ('cifar10', 'mnist')
 
 # Supervised processes whose builders take `client_objective`.
 _BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(
@@ -81,7 +78,7 @@ SETTINGS = (
     'base_process',
     str,
     'Whose rounds FedUL trains in; fednova and scaffold take '
-    '--client_optimizer=sgd, their default.',
+    '`client_optimizer=sgd`, their default.',
     choices=tuple(_BASES),
   ),
   SURROGATE_LOSS,
@@ -176,7 +173,7 @@ def build_fedul(
     objective = objectives.L1Penalty(objective, l1_weight)
   base = _BASES[base_process]
   plan = client_training.over(_CLIENT_TRAINING)
-  if plan.optimizer is None and not base.counts_sgd_steps:
+  if plan.optimizer is None and not base.needs.sgd:
     plan = dataclasses.replace(
       plan, optimizer=tff.learning.optimizers.build_adam(1e-4)
     )
@@ -245,57 +242,41 @@ def _check_classes(model, data_spec, test_prior) -> None:
     checks.positive_distribution(num_classes, test_prior=test_prior)
 
 
-def defaults_of_sets(given: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns how clients train where nobody has labels.
-
-  On the paper's data sets as in its Appendix D.2.
-
-  Args:
-    given: What the user gave, with `dataset`.
-  """
-  # A few steps of 1e-4 per round would take hundreds of rounds.
-  is_papers = given['dataset'] in _DATA_SETS
-  return {
-    'client_optimizer': 'adam',
-    'learning_rate': 1e-4 if is_papers else 1e-3,
-    'local_epochs': 1,
-  }
+# How clients train where nobody has labels. A few steps of the paper's 1e-4 per
+# round would take hundreds of rounds where clients have few examples.
+OF_SETS = {
+  'client_optimizer': 'adam',
+  'learning_rate': 1e-3,
+  'local_epochs': 1,
+}
+# The same for processes that train on minibatches.
+OF_MINIBATCHES = {**OF_SETS, 'batch_size': 20}
 
 
-def defaults_of_minibatches(given: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the same for processes that train on minibatches.
-
-  Args:
-    given: What the user gave, with `dataset`.
-  """
-  size = 128 if given['dataset'] in _DATA_SETS else 20
-  return {**defaults_of_sets(given), 'batch_size': size}
-
-
-def _defaults(given):
-  """Returns those of minibatches, and what the base process brings."""
-  values = defaults_of_minibatches(given)
+def _derive(values, given):
+  """Returns the defaults that the base process brings."""
   base = _BASES.get(given.get('base_process', 'fedavg'))
-  if base is None:  # The runner refuses it.
-    return values
-  for setting in _OF_BASES:
-    if setting.name in base.setting_names:
-      values[setting.name] = base.default_of(setting.name)
-  values.update(base.defaults)
-  if base.counts_sgd_steps:
-    values.update({'client_optimizer': 'sgd', 'learning_rate': 0.03})
-  return values
+  if base is None:  # Who reads the settings refuses it.
+    return {}
+  found = {
+    setting.name: base.default_of(setting.name)
+    for setting in _OF_BASES
+    if setting.name in base.setting_names
+  }
+  found.update(base.defaults)
+  if base.needs.sgd:
+    found.update({'client_optimizer': 'sgd', 'learning_rate': 0.03})
+  return found
 
 
 SPEC = ProcessSpec(
   'fedul',
   'No labels at all: clients know the class priors of sets of examples.',
-  'Lu et al. 2022, arXiv 2204.03304, Algorithm 1 and Theorem 1',
   build_fedul,
   SETTINGS,
+  source='Lu et al. 2022, arXiv 2204.03304, Algorithm 1 and Theorem 1',
+  needs=Needs(labels_at='sets', views='weak'),
   bases=_BASES,
-  defaults=_defaults,
-  labels_at='sets',
-  has_server_training=False,
-  has_strong_view=False,
+  defaults=OF_MINIBATCHES,
+  derive=_derive,
 )

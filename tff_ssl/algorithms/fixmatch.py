@@ -27,7 +27,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.objectives.semi_supervised import UNLABELLED_WEIGHT
@@ -139,13 +139,12 @@ def _derive(values, given):
 SPEC = ProcessSpec(
   'fixmatch',
   'Central FixMatch: one client has all data, some of it with labels.',
-  'Sohn et al. 2020, arXiv 2001.07685, Section 2',
   build_fixmatch,
   SETTINGS,
+  source='Sohn et al. 2020, arXiv 2001.07685, Section 2',
+  needs=Needs(labels_at='dealt'),
   objective=objectives.SemiSupervised,
   defaults={'partition': 'pooled', 'local_steps': 16, 'weight_decay': 5e-4},
   derive=_derive,
-  labels_at='dealt',
   makes_pseudo_labels=True,
-  has_server_training=False,
 )

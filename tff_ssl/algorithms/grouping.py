@@ -42,15 +42,14 @@ Where the authors' code departs from their text, or says what it leaves open:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
 from tff_ssl.objectives.consistency import (
   SELECTION,
@@ -427,23 +426,13 @@ _UNGROUPED = (
 )
 
 
-def _rate_alone(given: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Returns the rate of a server that moves the model alone.
-
-  On images 0.03 is too high: with 100 labels of the writers the loss grows
-  again after 60 rounds. Averaging with clients damps its steps. On texts 0.01
-  is too low: the data set's own rate counts.
-  """
-  return {} if given['dataset'] == 'text' else {'learning_rate': 0.01}
-
-
 SPECS = (
   ProcessSpec(
     'grouping',
     'CRL at clients, labels at the server, averages within S groups.',
-    f'{_PAPER}, Eqs. 3, 4 and 7',
     build_grouping_ssfl,
     SETTINGS,
+    source=f'{_PAPER}, Eqs. 3, 4 and 7',
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
@@ -451,9 +440,9 @@ SPECS = (
   ProcessSpec(
     'fedavg_ssfl',
     'The same without groups: FedAvg with a server model (S = 1).',
-    f'{_PAPER}, Eqs. 3, 4 and 8',
     build_grouping_ssfl,
     (*SELECTION, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
+    source=f'{_PAPER}, Eqs. 3, 4 and 8',
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
     makes_pseudo_labels=True,
@@ -462,46 +451,46 @@ SPECS = (
   ProcessSpec(
     'self_training',
     'Self-training on weak views at clients, FedAvg with a server model.',
-    f'{_PAPER}, Eqs. 3, 5 and 8',
     build_grouping_ssfl,
     (THRESHOLD, *_UNGROUPED),
+    source=f'{_PAPER}, Eqs. 3, 5 and 8',
+    needs=Needs(views='weak'),
     fixed={'num_groups': 1},
     makes_pseudo_labels=True,
     objective=objectives.SelfTraining,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
-    has_strong_view=False,
   ),
   ProcessSpec(
     'server_only',
     "The lower bound: training on the server's labelled examples alone.",
-    f'{_PAPER}, Eq. 3',
     build_grouping_ssfl,
     (
       *(shared.SERVER_STEPS, shared.SERVER_BATCH_SIZE, shared.EMA_DECAY),
       CLASS_WEIGHTS,
     ),
+    source=f'{_PAPER}, Eq. 3',
+    needs=Needs(clients='none', views='weak'),
     fixed={
       'num_groups': 1,
       'client_training': TrainingPlan(steps=1),
       'server_warmup_rounds': _SERVER_ONLY_ROUNDS,
     },
-    defaults=_rate_alone,
-    has_client_training=False,
-    has_strong_view=False,
+    # On images 0.03 is too high for a server that moves the model alone: with
+    # 100 labels of the writers the loss grows again after 60 rounds.
+    defaults={'learning_rate': 0.01},
     bound='labels of the server alone',
   ),
   ProcessSpec(
     'grouping_supervised',
     'The upper bound: all labels at clients, and the server data.',
-    f'{_PAPER}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
     build_grouping_ssfl,
     (
       *(shared.NUM_GROUPS, *shared.LOCAL, *SLOTS, *SERVER, SERVER_REPLICAS),
       *(shared.EMA_DECAY, CLASS_WEIGHTS),
     ),
+    source=f'{_PAPER}, Eqs. 3, 6 and 7 (Figure 2, Appendix F)',
+    needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
-    labels_at='clients',
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
-    has_strong_view=False,
   ),
 )

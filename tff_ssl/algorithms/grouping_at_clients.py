@@ -25,7 +25,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
 from tff_ssl.objectives.semi_supervised import (
@@ -120,11 +120,10 @@ def build_grouping_at_clients(
 SPEC = ProcessSpec(
   'grouping_client_labels',
   'Some labels at clients, no server data, averages within S groups.',
-  'Zhang et al. 2021, arXiv 2008.11364, Appendix H',
   build_grouping_at_clients,
   SETTINGS,
+  source='Zhang et al. 2021, arXiv 2008.11364, Appendix H',
+  needs=Needs(labels_at='dealt'),
   objective=objectives.SemiSupervised,
-  labels_at='dealt',
   makes_pseudo_labels=True,
-  has_server_training=False,
 )

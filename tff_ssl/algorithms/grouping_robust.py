@@ -169,13 +169,13 @@ SPEC = ProcessSpec(
   'grouping_robust',
   'Grouping in which an average of the received model labels, and the server '
   'trains last.',
-  'Eqs. 3, 4 and 7 of Zhang et al. 2021, arXiv 2008.11364, with the teacher '
-  'and the order of Diao et al. 2022, arXiv 2106.01432, the average of '
+  build_grouping_robust,
+  SETTINGS,
+  source='Eqs. 3, 4 and 7 of Zhang et al. 2021, arXiv 2008.11364, with the '
+  'teacher and the order of Diao et al. 2022, arXiv 2106.01432, the average of '
   'Tarvainen and Valpola 2017, arXiv 1703.01780, and the momentum of Yu et al. '
   '2019, arXiv 1905.03817, with the thresholds of Wang et al. 2022, arXiv '
   '2205.07246',
-  build_grouping_robust,
-  SETTINGS,
   derive=_derive,
   objective=_OBJECTIVE,
   makes_pseudo_labels=True,

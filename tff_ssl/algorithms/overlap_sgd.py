@@ -37,7 +37,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import easgd, fed_avg, process_spec, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -145,19 +145,14 @@ SPEC = ProcessSpec(
   'overlap_sgd',
   'Supervised Overlap-Local-SGD, averages of the round before, all labels at '
   'clients.',
-  "Wang et al. 2020, arXiv 2002.09539, and its authors' code",
   build_overlap_sgd,
   (*SETTINGS, CLASS_WEIGHTS),
+  source="Wang et al. 2020, arXiv 2002.09539, and its authors' code",
+  needs=Needs(labels_at='clients', clients='all', views='weak'),
   objective=objectives.Supervised,
   defaults={**easgd.ALL_TAKE_PART, 'learning_rate': _LEARNING_RATE},
-  labels_at='clients',
-  keeps_client_state=True,
   # With the momentum.
   models_in_state=2,
-  needs_all_clients=True,
-  redraws_masks=True,
-  has_server_training=False,
   has_gradient_diversity=False,
-  has_strong_view=False,
   exceptions=process_spec.OF_EQUAL_WEIGHTS,
 )

@@ -4,9 +4,10 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from tff_ssl import shared_settings
+from tff_ssl.common.choice import Choice
 from tff_ssl.common.setting import Setting
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -55,100 +56,85 @@ def _default(function: Callable[..., Any], name: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class ProcessSpec:
-  """How to build a process and what it needs.
+class Needs:
+  """What a process needs of data, clients and network.
 
-  It stands at the foot of the algorithm's own file.
+  What else it takes, its builder's arguments tell (`ProcessSpec.takes`).
 
   Attributes:
-    name: Name of the process, as in `--process`.
-    description: One line for users.
+    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs),
+      'dealt' (some labelled examples of the clients) or 'sets' (nobody's: an
+      example's `y` is the index of the set that it lies in, and the client's
+      context holds the class priors of its sets).
+    clients: Who trains in a round: 'some' clients, 'all' of them (it is not
+      defined for fewer) or 'none'.
+    views: What clients see of an example: a 'weak' view, a 'strong' one beside
+      it, or 'none': neither augmented nor standardised, pixels in [0, 1].
+    unlabelled: Whether clients train on what has no label beside what has one,
+      so that it takes some of each to show anything.
+    shared_examples: Whether clients share a class-uniform set of examples,
+      which is the server's set, too.
+    encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
+    tokens: Whether examples may be the numbers of words, which cannot be mixed
+      or moved along a gradient.
+    sgd: Whether it divides by steps in proportion to the gradients, which those
+      of Adam are not.
+  """
+
+  labels_at: Literal['server', 'clients', 'dealt', 'sets'] = 'server'
+  clients: Literal['some', 'all', 'none'] = 'some'
+  views: Literal['strong', 'weak', 'none'] = 'strong'
+  unlabelled: bool = False
+  shared_examples: bool = False
+  encoder: bool = False
+  tokens: bool = True
+  sgd: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessSpec(Choice):
+  """How to build a process and what it needs.
+
+  It stands at the foot of the algorithm's own file. Beside those of every
+  `Choice`, it has these attributes; `build` fills in `fixed`. Where the builder
+  takes `wiring`, `ema_decay` is one of the settings, and `max_client_weight`
+  beside `client_weighting`.
+
+  Attributes:
     source: Where the method is defined.
-    builder: The function that builds it; `build` fills in `fixed`.
-    settings: Keyword arguments of the builder that are a user's to choose.
-      Where it takes `wiring`, `ema_decay` is one of them, and
-      `max_client_weight` beside `client_weighting`.
+    needs: What it needs of data, clients and network.
+    makes_pseudo_labels: Whether clients label examples with a model, by passes
+      that come on top of those of their minibatches.
+    models_in_state: How many models a client's state is as large as, rounded.
+    has_gradient_diversity: Whether it can be measured.
     bases: With a setting `base_process`, the processes that it names (`over`).
+    base: The one of them that it trains in.
     fixed: Keyword arguments that make this process out of the builder.
     objective: The class of the clients' objective, or a `functools.partial` of
       it, or `None` for the builder's default. Settings that are arguments of it
       go to it.
     server_optimizer: Function that makes the server's optimizer of the setting
       `server_learning_rate`, or `None` for the builder's default.
-    defaults: What the runner takes where the user gives nothing: values by name
-      of the setting, also of settings of other parts, such as `learning_rate`.
-      Or a function that returns them, of what the user gave, with `process` and
-      `dataset`. A setting without a value here or of the data set has the
-      builder's default.
-    derive: Function of all default values and of what the user gave that
-      returns those defaults which depend on other values, or `None`.
     check: Function of a run's values by name that raises `ValueError` where
-      they do not fit each other, or `None`. The message names flags.
-    labels_at: Whose labels training sees: 'server', 'clients' (all of theirs),
-      'dealt' (some labelled examples of the clients) or 'sets' (nobody's: an
-      example's `y` is the index of the set that it lies in, and the client's
-      context holds the class priors of its sets).
-    has_server_training: Whether the builder takes `server_data`.
-    has_client_training: Whether clients train at all.
-    uses_unlabelled: Whether clients train on what has no label beside what has
-      one, so that it takes some of each to show anything.
-    makes_pseudo_labels: Whether clients label examples with a model, by passes
-      that come on top of those of their minibatches.
-    keeps_client_state: Whether it takes `client_state_dir`.
-    models_in_state: How many models a client's state is as large as, rounded.
-    counts_clients: Whether it takes `num_clients`, all there are.
-    needs_all_clients: Whether it is defined for rounds of all clients alone.
-    counts_sgd_steps: Whether it divides by steps in proportion to the
-      gradients, which those of Adam are not.
-    shares_data: Whether clients share a class-uniform set of examples, which is
-      the server's set, too.
-    redraws_masks: Whether it takes `redrawn_mask_ratio`.
-    needs_encoder: Whether the model must be a `SplitModel` (`tff_ssl.join`).
-    augments: Whether examples go in augmented and standardised; if not, as
-      pixels in [0, 1].
-    has_strong_view: Whether it takes the strong view of images.
-    takes_tokens: Whether examples may be the numbers of words, which cannot be
-      mixed or moved along a gradient.
-    has_gradient_diversity: Whether it can be measured.
+      they do not fit each other, or `None`. The message names settings.
     bound: For a process whose accuracy bounds that of others: by which labels,
       in a few words.
     exceptions: Contract checks (`tff_ssl.testing`) that do not apply, with the
       reason.
   """
 
-  name: str
-  description: str
+  _: dataclasses.KW_ONLY
   source: str
-  builder: Callable[..., Any]
-  settings: tuple[Setting, ...]
+  needs: Needs = Needs()
+  makes_pseudo_labels: bool = False
+  models_in_state: int = 1
+  has_gradient_diversity: bool = True
   bases: Mapping[str, 'ProcessSpec'] = dataclasses.field(default_factory=dict)
+  base: 'ProcessSpec | None' = None
   fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   objective: Callable[..., Any] | None = None
   server_optimizer: Callable[..., Any] | None = None
-  defaults: (
-    Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
-  ) = dataclasses.field(default_factory=dict)
-  derive: (
-    Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None
-  ) = None
   check: Callable[[Mapping[str, Any]], None] | None = None
-  labels_at: str = 'server'
-  has_server_training: bool = True
-  has_client_training: bool = True
-  uses_unlabelled: bool = False
-  makes_pseudo_labels: bool = False
-  keeps_client_state: bool = False
-  models_in_state: int = 1
-  counts_clients: bool = False
-  needs_all_clients: bool = False
-  counts_sgd_steps: bool = False
-  shares_data: bool = False
-  redraws_masks: bool = False
-  needs_encoder: bool = False
-  augments: bool = True
-  has_strong_view: bool = True
-  takes_tokens: bool = True
-  has_gradient_diversity: bool = True
   bound: str | None = None
   exceptions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -162,13 +148,33 @@ class ProcessSpec:
     more = [setting for setting in wired if setting not in self.settings]
     object.__setattr__(self, 'settings', (*self.settings, *more))
 
-  def __str__(self) -> str:
-    return self.name
+  def takes(self, argument: str) -> bool:
+    """Returns whether one may give it an argument that is no setting.
+
+    Args:
+      argument: Such as 'server_data', 'client_state_dir', 'num_clients' (all
+        that there are) or 'redrawn_mask_ratio'.
+    """
+    if argument in self.fixed:
+      return False
+    return argument in _parameters(self.builder) or (
+      self.base is not None and self.base.takes(argument)
+    )
 
   @property
-  def setting_names(self) -> tuple[str, ...]:
-    """The names of the settings."""
-    return tuple(setting.name for setting in self.settings)
+  def facts(self) -> dict[str, Any]:
+    """What conditions of settings may ask (`setting.needs_process`)."""
+    return {
+      'process': self.name,
+      'labels_at': self.needs.labels_at,
+      'shared_examples': self.needs.shared_examples,
+      'has_client_training': self.needs.clients != 'none',
+      'has_server_training': self.takes('server_data'),
+      'augments': self.needs.views != 'none',
+      'has_strong_view': self.needs.views == 'strong',
+      'makes_pseudo_labels': self.makes_pseudo_labels,
+      'has_gradient_diversity': self.has_gradient_diversity,
+    }
 
   def over(self, base_process: str) -> 'ProcessSpec':
     """Returns the entry with what it needs over a base process.
@@ -180,13 +186,13 @@ class ProcessSpec:
     base = self.bases[base_process]
     return dataclasses.replace(
       self,
+      base=base,
+      needs=dataclasses.replace(
+        self.needs, clients=base.needs.clients, sgd=base.needs.sgd
+      ),
       server_optimizer=base.server_optimizer,
       check=base.check,
-      keeps_client_state=base.keeps_client_state,
       models_in_state=base.models_in_state,
-      counts_clients=base.counts_clients,
-      needs_all_clients=base.needs_all_clients,
-      counts_sgd_steps=base.counts_sgd_steps,
       has_gradient_diversity=base.has_gradient_diversity,
     )
 
@@ -225,8 +231,8 @@ class ProcessSpec:
     Args:
       model: As the builder takes it.
       views: Likewise.
-      **arguments: The settings, `data_spec`, `server_data` where
-        `has_server_training`, and other arguments of the builder.
+      **arguments: The settings, `data_spec`, and other arguments of the builder
+        (`takes`).
 
     Returns:
       What the builder returns.
@@ -278,7 +284,7 @@ class ProcessSpec:
     if any(each.kind is each.VAR_KEYWORD for each in known.values()):
       # What it passes on to another builder.
       names |= {'client_training', 'wiring'}
-      names |= {'server_training'} if self.has_server_training else set()
+      names |= {'server_training'} if 'server_data' in known else set()
     return names
 
   def _in_records(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

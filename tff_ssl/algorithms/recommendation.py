@@ -1,7 +1,7 @@
 """Which process we recommend, by where the labels are.
 
-What stands here follows from the project's own comparisons, which each entry
-names, and changes with them. It is not the verdict of a paper.
+What stands here follows from the project's own comparisons, and changes with
+them. It is not the verdict of a paper.
 """
 
 import dataclasses
@@ -31,19 +31,19 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
       'labels are at the server',
       'Pseudo-labels of an averaged model that the server has just trained did '
       'not collapse, and on four of five data sets it was clearly above the '
-      'server alone (results/gain.md). See for yourself: --with_lower_bound.',
+      'server alone.',
     ),
     'clients': Recommendation(
       'fedavg_uda',
       'labels are at the clients',
       'With 2% and with 20% of the labels no process that we compared is '
-      'clearly above it (results/fedlabel.md).',
+      'clearly above it.',
     ),
     'all_clients': Recommendation(
       'fedavg',
       'all labels are at the clients',
       'Nothing is unlabelled; where clients differ, compare it with fednova '
-      'and scaffold (docs/how_to/choose_method.md).',
+      'and scaffold.',
     ),
     'server_and_clients': Recommendation(
       'grouping_supervised',
@@ -53,7 +53,7 @@ RECOMMENDATIONS: Mapping[str, Recommendation] = types.MappingProxyType(
     'sets': Recommendation(
       'fedul',
       'nobody has labels, but class priors of sets are known',
-      'It comes closest to training with labels (results/fedul.md).',
+      'It comes closest to training with labels.',
     ),
   }
 )

@@ -29,7 +29,7 @@ from etils import epy
 from tff_ssl import checks, objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
@@ -220,15 +220,14 @@ def _check(values):
     and values.get('control_update') == 'full_gradient'
   ):
     raise ValueError(
-      '--control_update=full_gradient would see the labels that --mask=redrawn '
-      'hides: choose --control_update=from_steps, or --mask=fixed.'
+      '`control_update=full_gradient` would see the labels that `mask=redrawn` '
+      'hides: choose `control_update=from_steps`, or `mask=fixed`.'
     )
 
 
 SPEC = ProcessSpec(
   'scaffold',
   'Supervised SCAFFOLD, controls against drift, all labels at clients.',
-  'Karimireddy et al. 2020, arXiv 1910.06378, Algorithm 1',
   build_scaffold,
   (
     CONTROL_UPDATE,
@@ -237,18 +236,13 @@ SPEC = ProcessSpec(
     CLASS_WEIGHTS,
     *shared.LOCAL,
   ),
+  source='Karimireddy et al. 2020, arXiv 1910.06378, Algorithm 1',
+  needs=Needs(labels_at='clients', views='weak', sgd=True),
   objective=objectives.Supervised,
   server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
   # Algorithm 1 has neither momentum nor other weights. At a rate of 0.1 it
   # learns faster on digits, and diverges after 60 rounds.
   defaults={'momentum': 0.0, 'server_learning_rate': 1.0},
   check=_check,
-  labels_at='clients',
-  keeps_client_state=True,
-  counts_clients=True,
-  counts_sgd_steps=True,
-  redraws_masks=True,
-  has_server_training=False,
   has_gradient_diversity=False,
-  has_strong_view=False,
 )

@@ -38,7 +38,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.consistency import THRESHOLD
 from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
@@ -236,9 +236,10 @@ def _derive(values, given):
 SPEC = ProcessSpec(
   'semifl',
   'Clients train on labels of the received model, then the server.',
-  "Diao et al. 2022, arXiv 2106.01432, and its authors' code",
   build_semifl,
   SETTINGS,
+  source="Diao et al. 2022, arXiv 2106.01432, and its authors' code",
+  needs=Needs(tokens=False),
   # Its authors' code.
   defaults={
     'batch_size': 10,
@@ -249,5 +250,4 @@ SPEC = ProcessSpec(
   derive=_derive,
   makes_pseudo_labels=True,
   has_gradient_diversity=False,
-  takes_tokens=False,
 )

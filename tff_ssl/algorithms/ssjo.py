@@ -22,7 +22,7 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl.algorithms import label_hungry, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, condition
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
@@ -41,7 +41,7 @@ with epy.lazy_imports():
 def _all_labelled(values):
   """Says so where each minibatch has labels."""
   if values.get('mask_ratio') == 0 and not values.get('may_lack_labels'):
-    return '--mask_ratio=0 hides no label'
+    return '`mask_ratio=0` hides no label'
   return None
 
 
@@ -174,16 +174,10 @@ def build_ssjo(
 SPEC = ProcessSpec(
   'ssjo',
   'Classifier and self-supervised task trained jointly, FedAvg.',
-  f'{label_hungry.PAPER}, Methods 2 and Figure 4',
   build_ssjo,
   SETTINGS,
-  defaults=label_hungry.defaults,
-  labels_at='clients',
-  has_strong_view=False,
-  redraws_masks=True,
-  uses_unlabelled=True,
-  has_server_training=False,
-  needs_encoder=True,
-  augments=False,
+  source=f'{label_hungry.PAPER}, Methods 2 and Figure 4',
+  needs=Needs(labels_at='clients', views='none', unlabelled=True, encoder=True),
+  defaults=label_hungry.DEFAULTS,
   has_gradient_diversity=False,
 )

@@ -24,7 +24,7 @@ from etils import epy
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import label_hungry, tff_arguments
-from tff_ssl.algorithms.process_spec import ProcessSpec
+from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, unless
 from tff_ssl.objectives import proxy_tasks
 from tff_ssl.objectives.proxy_tasks import PROXY_TASK
@@ -45,7 +45,7 @@ SETTINGS = (
   Setting(
     'pretraining_rounds',
     int,
-    'Rounds of --total_rounds that go to the proxy task, the first ones; by '
+    'Rounds of `total_rounds` that go to the proxy task, the first ones; by '
     'default half of them.',
     at_least=0,
     rounds='phase',
@@ -264,8 +264,8 @@ def _check(values):
   pretraining, total = values['pretraining_rounds'], values['total_rounds']
   if pretraining >= total:
     raise ValueError(
-      f'--pretraining_rounds={pretraining} leaves none of '
-      f'--total_rounds={total} for the classifier: lower the first or raise '
+      f'`pretraining_rounds={pretraining}` leaves none of '
+      f'`total_rounds={total}` for the classifier: lower the first or raise '
       'the second.'
     )
 
@@ -273,18 +273,12 @@ def _check(values):
 SPEC = ProcessSpec(
   'sspt',
   'Self-supervised pre-training, then supervised FedAvg, in one run.',
-  f'{label_hungry.PAPER}, Methods 1 and Figure 3',
   build_sspt,
   SETTINGS,
-  defaults=label_hungry.defaults,
+  source=f'{label_hungry.PAPER}, Methods 1 and Figure 3',
+  needs=Needs(labels_at='clients', views='none', unlabelled=True, encoder=True),
+  defaults=label_hungry.DEFAULTS,
   derive=_derive,
   check=_check,
-  labels_at='clients',
-  has_strong_view=False,
-  redraws_masks=True,
-  uses_unlabelled=True,
-  has_server_training=False,
-  needs_encoder=True,
-  augments=False,
   has_gradient_diversity=False,
 )

@@ -21,9 +21,25 @@ from typing import Any, Literal
 _SMALLEST_INTEGER = -(2**31)
 _LARGEST_INTEGER = 2**31 - 1
 
-# Says why a setting has no effect beside the values of others, or nothing. As a
-# text, it is what must hold.
-Condition = Callable[[Mapping[str, Any]], str | None]
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+  """What must hold for a setting to have an effect.
+
+  Attributes:
+    words: What that is, for the reference in the documentation.
+    why_not: Function of the values of all settings by name that says why the
+      setting has no effect beside them; `None` where it has one.
+  """
+
+  words: str
+  why_not: Callable[[Mapping[str, Any]], str | None]
+
+  def __call__(self, values: Mapping[str, Any]) -> str | None:
+    return self.why_not(values)
+
+  def __str__(self) -> str:
+    return self.words
 
 
 class Scope(enum.Enum):
@@ -52,7 +68,8 @@ class Setting:
   Attributes:
     name: The name of the flag, and of the builder's argument.
     type: `int`, `float`, `bool` or `str`.
-    help: What it does, with its unit. One sentence.
+    help: What it does, with its unit. One sentence. Other settings stand in it
+      as `name` or `name=value`, with the backticks.
     default: The value without a flag, where no builder has the setting as an
       argument. `None` stands for no value.
     if_none: What no value means, where that is one of the values. Runs do not
@@ -79,8 +96,8 @@ class Setting:
       all rounds except the last.
     phase: Where it counts the first rounds of a run, what these are for; the
       progress bar shows it.
-    group: The heading of `--help` that it stands under; by default that of
-      where it is declared.
+    group: The heading that it stands under in lists of settings; by default
+      that of where it is declared.
     aliases: Other names of the flag.
     refused: Values that the contract suite also expects a builder to refuse.
   """
@@ -246,40 +263,8 @@ class Setting:
     Args:
       values: The values of all settings that a run has, by name.
     """
-    reasons = (why_not(values) for why_not in self.used_when)
+    reasons = (condition(values) for condition in self.used_when)
     return next(filter(None, reasons), None)
-
-
-@dataclasses.dataclass(frozen=True)
-class _OnlyWith:
-  name: str
-  values: tuple[Any, ...]
-
-  def __call__(self, values):
-    value = values.get(self.name)
-    if value in self.values or (not self.values and value is not None):
-      return None
-    return f'only {self} uses it'
-
-  def __str__(self):
-    if not self.values:
-      return f'--{self.name}'
-    return ' or '.join(f'--{self.name}={_text(v)}' for v in self.values)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Unless:
-  name: str
-  value: Any
-  why: str
-
-  def __call__(self, values):
-    if self.name in values and values[self.name] == self.value:
-      return f'--{self.name}={_text(self.value)} {self.why}'.rstrip()
-    return None
-
-  def __str__(self):
-    return f'not --{self.name}={_text(self.value)}'
 
 
 def only_with(name: str, *values: Any) -> Condition:
@@ -289,7 +274,15 @@ def only_with(name: str, *values: Any) -> Condition:
     name: Name of the other setting.
     *values: Its values; without any, it must have a value at all.
   """
-  return _OnlyWith(name, values)
+  words = ' or '.join(f'`{name}={_text(v)}`' for v in values) or f'`{name}`'
+
+  def why_not(given):
+    value = given.get(name)
+    if value in values or (not values and value is not None):
+      return None
+    return f'only {words} uses it'
+
+  return Condition(words, why_not)
 
 
 def unless(name: str, value: Any, why: str = '') -> Condition:
@@ -298,28 +291,17 @@ def unless(name: str, value: Any, why: str = '') -> Condition:
   Args:
     name: Name of the other setting.
     value: Its value that leaves nothing to choose.
-    why: The end of a sentence that begins with the flag, such as 'hides no
+    why: The end of a sentence that begins with the setting, such as 'hides no
       label'.
   """
-  return _Unless(name, value, why)
+  words = f'`{name}={_text(value)}`'
 
+  def why_not(given):
+    if name in given and given[name] == value:
+      return f'{words} {why}'.rstrip()
+    return None
 
-@dataclasses.dataclass(frozen=True)
-class _NeedsProcess:
-  fact: str
-  more: str
-  value: Any
-  words: str | None
-
-  def __call__(self, values):
-    # Without a process, as where a partition is built alone, there is nothing
-    # to ask.
-    if values.get(self.fact, self.value) == self.value:
-      return None
-    return f'the process {values["process"]} does not use it{self.more}'
-
-  def __str__(self):
-    return self.words or f'a process that {self.fact.replace("_", " ")}'
+  return Condition(f'not {words}', why_not)
 
 
 def needs_process(
@@ -328,39 +310,35 @@ def needs_process(
   """Returns the condition that something holds of the run's process.
 
   Args:
-    fact: Name of an attribute of `ProcessSpec`, such as 'augments'.
+    fact: One of `ProcessSpec.facts`, such as 'augments'.
     more: What is added to the reason.
-    value: The value that the attribute must have.
+    value: The value that it must have.
     words: Which process it must be, for the reference in the documentation; by
-      default, one that does or has what the attribute is called.
+      default, one that does or has what the fact is called.
 
   Raises:
-    ValueError: If the attribute is no yes or no, and there are no words.
+    ValueError: If the fact is no yes or no, and there are no words.
   """
   if value is not True and words is None:
     raise ValueError(f'The condition {fact}={value!r} needs words: give some.')
-  return _NeedsProcess(fact, more, value, words)
+
+  def why_not(given):
+    # Without a process, as where a partition is built alone, there is nothing
+    # to ask.
+    if given.get(fact, value) == value:
+      return None
+    return f'the process {given["process"]} does not use it{more}'
+
+  return Condition(words or f'a process that {fact.replace("_", " ")}', why_not)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Worded:
-  words: str
-  why_not: Condition
-
-  def __call__(self, values):
-    return self.why_not(values)
-
-  def __str__(self):
-    return self.words
-
-
-def condition(words: str) -> Callable[[Condition], Condition]:
+def condition(words: str) -> Callable[[Callable[..., Any]], Condition]:
   """Makes a condition of a function, as a decorator.
 
   Args:
     words: What must hold, for the reference in the documentation.
   """
-  return functools.partial(_Worded, words)
+  return functools.partial(Condition, words)
 
 
 def check_arguments(

@@ -61,7 +61,7 @@ MIN_CONFIDENCE = Setting(
   '1]; 0 in the papers.',
   at_least=0,
   at_most=1,
-  used_when=(unless('pseudo_label_rule', 'fixed', 'has --threshold'),),
+  used_when=(unless('pseudo_label_rule', 'fixed', 'has `threshold`'),),
 )
 # What decides which pseudo-labels count.
 SELECTION = (THRESHOLD, PSEUDO_LABEL_RULE, MIN_CONFIDENCE)

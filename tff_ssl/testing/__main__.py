@@ -105,7 +105,7 @@ def _find(name: str) -> algorithms.ProcessSpec:
       f'process={name!r} names no module: write my_module:SPEC.'
     )
   try:
-    spec = algorithms.find(name)
+    spec = algorithms.PROCESSES.find(name)
   except ValueError as error:
     raise _UsageError(str(error)) from error
   if unknown := sorted(set(spec.exceptions) - set(CHECKS)):

@@ -121,7 +121,7 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
   cases.append(
     ({'data_spec': problem.data_spec(other_shape)}, ('model', str(other_shape)))
   )
-  if problem.spec.has_server_training:
+  if problem.spec.takes('server_data'):
     images = np.zeros((3, *other_shape), np.float32)
     labels = np.zeros(3, np.int32)
     wrong_images = tiny_problems.build_server_data(images, labels)
@@ -134,7 +134,7 @@ def refuses_bad_arguments(problem: TinyProblem) -> None:
     for overrides, words in cases
     if (failure := _missing_refusal(problem, overrides, words))
   ]
-  if problem.spec.has_server_training:
+  if problem.spec.takes('server_data'):
     failure = _missing_refusal(
       problem, {}, ('server_data',), without=('server_data',)
     )

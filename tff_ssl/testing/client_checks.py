@@ -49,7 +49,7 @@ def non_finite_clients_are_left_out(problem: TinyProblem) -> None:
     'A round with clients that hold NaN or Inf must equal the round without '
     'them.',
   )
-  if problem.spec.has_client_training:
+  if problem.spec.needs.clients != 'none':
     require_count(with_broken, 'non_finite', len(broken))
     assertions.require_close(
       with_broken.metrics['client_work']['train'],
@@ -108,7 +108,7 @@ def any_minibatch_remainder(problem: TinyProblem) -> None:
   assertions.require_finite(
     output.state, f'Clients of {sizes} examples must leave the state finite.'
   )
-  if not problem.spec.has_client_training:
+  if problem.spec.needs.clients == 'none':
     return
   require_count(output, 'non_finite', 0)
   require_count(output, 'participating', len(sizes))
@@ -134,7 +134,7 @@ def traces_once(problem: TinyProblem) -> None:
 
 def without_server_training(problem: TinyProblem, state):
   """Returns the state with the learning rate of the server's training at 0."""
-  if not problem.spec.has_server_training:
+  if not problem.spec.takes('server_data'):
     return state
   hparams = problem.process.get_hparams(state)
   assertions.require(

@@ -71,7 +71,7 @@ def takes_plain_data(problem: TinyProblem) -> None:
   assertions.require_finite(
     output.state, 'A round on plain client data must leave the state finite.'
   )
-  if problem.spec.has_client_training:
+  if problem.spec.needs.clients != 'none':
     client_checks.require_count(output, 'participating', len(clients))
   assertions.require_close(
     process.next(state, clients[::-1]).state,

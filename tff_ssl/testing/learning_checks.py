@@ -121,14 +121,14 @@ def seed_reaches_clients(problem: TinyProblem) -> None:
     ('seed', train(other, other.initialize(), data)),
     ('round', train(process, base.state, data)),
   ]
-  if problem.spec.has_client_training:
+  if problem.spec.needs.clients != 'none':
     twin = problem.client(problem.num_groups, 30, digits_of=0)
     cases.append(('client', train(process, state, [twin])))
   for what, varied in cases:
     # Metrics of clients tell their draws from the server's.
     compared = [
       train_metrics(output.metrics)
-      if problem.spec.has_client_training
+      if problem.spec.needs.clients != 'none'
       else output.state.global_model_weights
       for output in (base, varied)
     ]

@@ -9,9 +9,8 @@ from tff_ssl import algorithms, testing
 from tff_ssl import shared_settings
 
 SPEC = algorithms.ProcessSpec(
-  'mine', 'What it does.', 'Where it is defined', build_mine,
-  settings=shared_settings.LOCAL, labels_at='clients',
-  has_server_training=False)
+  'mine', 'What it does.', build_mine, shared_settings.LOCAL,
+  source='Where it is defined', needs=algorithms.Needs(labels_at='clients'))
 PROBLEM = testing.TinyProblem(SPEC)
 
 @pytest.mark.parametrize('name', testing.CHECKS)

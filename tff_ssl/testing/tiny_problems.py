@@ -142,19 +142,19 @@ class TinyProblem:
     given['views'] = tiny_views.NoisyViews()
     given['data_spec'] = self.data_spec()
     given['client_optimizer'] = optimizers.build_grouping_sgd(0.1)
-    if self.spec.keeps_client_state:
+    if self.spec.takes('client_state_dir'):
       self._state_folder = tempfile.TemporaryDirectory()
       given['client_state_dir'] = self._state_folder.name
-    if self.spec.counts_clients:
+    if self.spec.takes('num_clients'):
       given['num_clients'] = self.num_clients
-    if self.spec.has_server_training:
+    if self.spec.takes('server_data'):
       given['server_data'] = build_server_data(*self.server_examples)
       given['server_optimizer'] = optimizers.build_grouping_sgd(0.1)
     return {**given, 'seed': 1, **self.arguments}
 
   def build_model(self, normalised: bool = False) -> functional.FunctionalModel:
     """Returns the model that the process gets."""
-    if self.spec.needs_encoder:
+    if self.spec.needs.encoder:
       return tiny_models.build_split(normalised)
     return tiny_models.build(normalised)
 
@@ -180,14 +180,14 @@ class TinyProblem:
   def process(self) -> tff.learning.templates.LearningProcess:
     """The process that checks share; `num_traces` counts calls of its model."""
     model = self.build_model()
-    counted = model.encoder if self.spec.needs_encoder else model
+    counted = model.encoder if self.spec.needs.encoder else model
 
     def predict(*args, **kwargs):
       self.num_traces += 1
       return counted.predict(*args, **kwargs)
 
     counting = dataclasses.replace(counted, predict=predict)
-    if self.spec.needs_encoder:
+    if self.spec.needs.encoder:
       counting = split.join(counting, *model.heads)
     return self.build(model=counting)
 
@@ -214,7 +214,7 @@ class TinyProblem:
   @property
   def num_clients(self) -> int:
     """Number of clients that take part in rounds of `clients`."""
-    needs_all = self.spec.needs_all_clients
+    needs_all = self.spec.needs.clients == 'all'
     return len(CLIENT_SIZES) if needs_all else NUM_CLIENTS
 
   @property
@@ -226,7 +226,7 @@ class TinyProblem:
   @property
   def lies_in_sets(self) -> bool:
     """Whether clients have sets with class priors in place of labels."""
-    return self.spec.labels_at == 'sets'
+    return self.spec.needs.labels_at == 'sets'
 
   @property
   def server_examples(self) -> tuple[np.ndarray, np.ndarray]:
@@ -280,10 +280,10 @@ class TinyProblem:
     third = (size + 2) // 3
     shown = {
       'server': 0,
-      'clients': third if self.spec.uses_unlabelled else size,
+      'clients': third if self.spec.needs.unlabelled else size,
       'dealt': third,
     }
-    visible = np.arange(size) < shown[self.spec.labels_at]
+    visible = np.arange(size) < shown[self.spec.needs.labels_at]
     return collections.OrderedDict(
       x=images[part],
       y=np.where(visible, labels[part], -1).astype(np.int32),

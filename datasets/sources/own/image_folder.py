@@ -16,7 +16,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from datasets.files import image_files, npz_files
-from datasets.sources import run_profiles
 from datasets.sources.own import npz, rows
 from datasets.sources.own.rows import SERVER, TEST, TRAIN, VALIDATION, Rows
 from datasets.sources.source import Source
@@ -154,13 +153,12 @@ def _count_server(folder: str) -> int:
 
 
 SPEC = rows.spec(
-  run_profiles.OWN_IMAGES,
   _count_owners,
   _count_server,
   name='image_folder',
   description='your own pictures, <data_dir>/train/<client>/<class>/*.png or '
   '*.jpg and test/<class>/',
-  load=load,
+  builder=load,
   check_files=check_files,
   settings=(SIDE,),
 )

@@ -23,7 +23,6 @@ import numpy as np
 
 from datasets.files import npz_files
 from datasets.files.npz_files import Headers, NpzFile
-from datasets.sources import run_profiles
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import SERVER, SPLITS, TEST, TRAIN, Rows
 from datasets.sources.source import UNKNOWN, Source
@@ -280,12 +279,11 @@ def _count_server(folder: str) -> int:
 
 
 SPEC = rows_lib.spec(
-  run_profiles.OWN_IMAGES,
   _count_owners,
   _count_server,
   name='npz',
   description='your own <data_dir>/train.npz and test.npz, maybe '
   'validation.npz and server.npz',
-  load=load,
+  builder=load,
   check_files=check_files,
 )

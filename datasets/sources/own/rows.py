@@ -389,38 +389,39 @@ def _title(kind, data_dir, labels) -> str:
 
 
 def spec(
-  profile: Mapping[str, Any],
   count_owners: Callable[[str], int],
   count_server: Callable[[str], int],
   **fields,
 ) -> SourceSpec:
   """Returns the record of a format.
 
-  `profile` has the defaults of data that name no owners and no server. The two
-  functions count these in a folder; where one fails, whoever loads the data
-  reports the error.
+  The two functions count owners and the server's examples in a folder; where
+  one fails, whoever loads the data reports the error.
   """
   return SourceSpec(
     has_native_split=True,
     may_lack_labels=True,
     is_of_user=True,
-    defaults=functools.partial(_defaults, profile, count_owners, count_server),
+    derive=functools.partial(_derive, count_owners, count_server),
     **fields,
   )
 
 
-def _defaults(profile, count_owners, count_server, given) -> Mapping[str, Any]:
-  """Returns the runner's defaults, as far as the files decide on them."""
+def _derive(count_owners, count_server, values, given) -> Mapping[str, Any]:
+  """Returns the defaults on which the files decide."""
+  del values
   folder = given.get('data_dir')
   if folder is None:
-    return profile
+    return {}
   folder, counts = os.path.expanduser(folder), []
   for count in (count_owners, count_server):
     try:
       counts.append(count(folder))
     except (ValueError, OSError):
       counts.append(0)
-  (owners, server), values = counts, dict(profile)
+  (owners, server), found = counts, {}
   if owners > 1 and given.get('partition', 'native') == 'native':
-    values['partition'] = 'native'
-  return dict(values, server_examples=server) if server else values
+    found['partition'] = 'native'
+  if server:
+    found['server_examples'] = server
+  return found

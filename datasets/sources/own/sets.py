@@ -28,7 +28,6 @@ import numpy as np
 
 from datasets.files import image_files, npz_files
 from datasets.files.npz_files import NpzFile
-from datasets.sources import run_profiles
 from datasets.sources.own import npz, tables
 from datasets.sources.own.rows import (
   TEST,
@@ -279,21 +278,19 @@ def _read(files: Sequence[pathlib.Path]) -> np.ndarray:
   return images
 
 
-_spec = functools.partial(
-  SourceSpec, has_sets=True, is_of_user=True, defaults=run_profiles.OWN_SETS
-)
+_spec = functools.partial(SourceSpec, has_sets=True, is_of_user=True)
 NPZ = _spec(
   name='npz_sets',
   description='your own sets of known class priors, <data_dir>/train.npz, '
   'test.npz and priors.csv',
-  load=load_npz,
+  builder=load_npz,
   check_files=_check_npz,
 )
 IMAGES = _spec(
   name='image_sets',
   description='your own sets as PNG files, <data_dir>/train/<system>/'
   '<hospital>/, test/<class>/ and prevalence.csv',
-  load=load_images,
+  builder=load_images,
   check_files=_check_images,
   has_unlabelled=True,
 )

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from datasets.files import npz_files
-from datasets.sources import run_profiles
 from datasets.sources.own import rows, tables
 from datasets.sources.own.rows import CLIENT, SERVER, TRAIN, is_missing, some
 from datasets.sources.own.tables import Table
@@ -245,13 +244,12 @@ def _unusual(encoding, found):
 
 
 SPEC = rows.spec(
-  run_profiles.OWN_TABLE,
   tables.count_owners,
   functools.partial(tables.count_rows, SERVER),
   name='table',
   description='your own rows of numbers and words, <data_dir>/train.csv and '
   'test.csv, or .parquet',
-  load=load,
+  builder=load,
   check_files=functools.partial(tables.paths_of, 'table'),
   form='vectors',
 )

@@ -18,7 +18,6 @@ import numpy as np
 from etils import epy
 
 from datasets.files import npz_files
-from datasets.sources import run_profiles
 from datasets.sources.own import rows, tables
 from datasets.sources.own.rows import CLIENT, SERVER, TRAIN
 from datasets.sources.source import Source
@@ -178,13 +177,12 @@ def _standardize(texts):
 
 
 SPEC = rows.spec(
-  run_profiles.OWN_TEXTS,
   tables.count_owners,
   functools.partial(tables.count_rows, SERVER),
   name='text',
   description='your own texts, in the column text of <data_dir>/train.csv and '
   'test.csv, or .parquet',
-  load=load,
+  builder=load,
   check_files=functools.partial(tables.paths_of, 'text'),
   form='tokens',
   settings=(LENGTH, VOCABULARY),

@@ -234,5 +234,5 @@ def test_the_share_that_is_left():
 
 
 def test_which_labels_are_hidden_matters_where_some_are():
-  assert '--mask_ratio=0' in client_labels.MASK.why_unused({'mask_ratio': 0.0})
+  assert '`mask_ratio=0`' in client_labels.MASK.why_unused({'mask_ratio': 0.0})
   assert client_labels.MASK.why_unused({'mask_ratio': 0.5}) is None

@@ -232,7 +232,7 @@ def test_masks_are_of_different_examples(digits, set_repeats):
     ),
     (
       {'noise_formula': 'printed'},
-      'no effect: --prior_noise=0 .* leave it out',
+      'no effect: `prior_noise=0` .* leave it out',
     ),
     ({'server_examples': 10}, 'server_examples=10 does not fit'),
     ({'labelled_examples': 10}, 'labelled_examples=10 does not fit'),

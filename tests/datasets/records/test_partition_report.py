@@ -69,7 +69,9 @@ def test_few_labels_of_a_class_are_warned_of(made, writers, who):
 )
 def test_labels_from_the_pool(made, name, arguments):
   choice, labels = said(name, made(4), server_examples=20, **arguments)
-  assert choice == f'Partition {name}: {partitions.PARTITIONS[name].summary}.'
+  assert (
+    choice == f'Partition {name}: {partitions.PARTITIONS[name].description}.'
+  )
   assert '5 of each of the 4 classes, drawn from the pool' in labels
   choice, _ = said(name, made(4, owners=60), server_examples=20, **arguments)
   assert '(client_ids) are not used; --partition=native makes' in choice

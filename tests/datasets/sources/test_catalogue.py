@@ -8,7 +8,6 @@ import pytest
 import pythons
 from sklearn.datasets import load_digits
 
-from datasets.partition import partitions
 from datasets.sources import catalogue
 
 
@@ -90,10 +89,6 @@ def test_digits_are_split_evenly_and_described(digits):
   assert digits.train.examples.shape[1:] == (8, 8, 1)
 
 
-def defaults_of(spec, **given):
-  return spec.defaults(given) if callable(spec.defaults) else spec.defaults
-
-
 def test_a_source_of_a_users_own():
   name = 'own_source:SOURCE'
   load = functools.partial(
@@ -105,17 +100,17 @@ def test_a_source_of_a_users_own():
     load(size=0)
   with pytest.raises(ValueError, match='holds no stripes'):
     catalogue.check_files(name, data_dir='/nowhere')
-  spec = catalogue.find(name)
-  assert defaults_of(spec) == {'seed': 7}
-  assert defaults_of(spec, seed=1) == {'seed': 1}
+  spec = catalogue.SOURCES.find(name)
+  assert spec.derive({}, {}) == {'seed': 7}
+  assert spec.derive({}, {'seed': 1}) == {'seed': 1}
 
 
 @pytest.mark.parametrize(
   'name, options, texts',
   [
-    ('emnist_balance', {}, ["did you mean 'emnist_balanced", 'digits, emnist']),
-    ('cifar', {}, ["did you mean 'cifar10", 'digits, emnist, ']),
-    ('zzz', {}, ["did you mean '", 'digits, emnist, ']),
+    ('emnist_balance', {}, ["Did you mean 'emnist_balanced", 'digits, emnist']),
+    ('cifar', {}, ["Did you mean 'cifar10", 'digits, emnist, ']),
+    ('zzz', {}, ['unknown', 'digits, emnist, ']),
     ('digits', {'only_digits': 1}, ['only_digits=1 is no option', ': none']),
     ('emnist', {'letters': 1}, ['letters=1 is no', 'options: only_digits']),
     ('no_such_module:SOURCE', {}, ["there is no module 'no_such_module'"]),
@@ -123,15 +118,15 @@ def test_a_source_of_a_users_own():
   ],
 )
 def test_what_is_unknown(name, options, texts, refusal):
-  with refusal(*texts, f'dataset={name!r}'):
+  with refusal(*texts, 'dataset='):
     catalogue.load(name, data_dir=None, cache_dir='unused', **options)
 
 
 def test_settings_bear_the_name_of_their_source():
-  spec = catalogue.find('emnist')
+  spec = catalogue.SOURCES['emnist']
   assert spec.options['only_digits'].name == 'emnist_only_digits'
   with pytest.raises(ValueError, match="begins with 'digits_'"):
-    dataclasses.replace(catalogue.find('digits'), settings=spec.settings)
+    dataclasses.replace(catalogue.SOURCES['digits'], settings=spec.settings)
 
 
 def test_options_are_checked():
@@ -139,24 +134,16 @@ def test_options_are_checked():
     catalogue.load('emnist', data_dir=None, cache_dir='', only_digits='yes')
 
 
-def test_default_partitions_exist():
-  for spec in catalogue.SOURCES.values():
-    values = defaults_of(spec)
-    assert values['partition'] in partitions.PARTITIONS
-    assert values['total_rounds'] >= 100
-
-
 def test_folders_of_clients_are_the_clients(tmp_path):
   def values(**given):
     given = {'data_dir': str(tmp_path), **given}
-    return defaults_of(catalogue.find('image_folder'), **given)
+    return catalogue.SOURCES['image_folder'].derive({}, given)
 
   for count in range(12):
-    assert values(partition='r')['partition'] == 'r'
+    assert 'partition' not in values(partition='r')
     found = values()
-    assert found == values(partition=found['partition'])
-    assert found['partition'] == ('native' if count > 1 else 'r')
+    assert found == values(partition='native')
+    assert found.get('partition') == ('native' if count > 1 else None)
     (tmp_path / 'train' / f'client{count}').mkdir(parents=True)
     (tmp_path / 'train' / '.DS_Store').write_text('')
-  nobody = defaults_of(catalogue.find('image_folder'))
-  assert nobody['partition'] == values(data_dir='/nowhere')['partition'] == 'r'
+  assert values(data_dir=None) == values(data_dir='/nowhere') == {}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from experiments.config import parts_of_run, settings
+from experiments.config import catalogue, settings
 from experiments.config.usage import UsageError
 
-_SETTINGS = parts_of_run.all_settings()
+_SETTINGS = catalogue.known()
 
 
 @pytest.fixture(autouse=True)

@@ -35,14 +35,14 @@ def test_every_process_has_defaults_on_every_data_set():
   for process in PROCESSES:
     for dataset, source in catalogue.SOURCES.items():
       # Who needs labels that there are not, or has labels where nobody has.
-      labels_at = PROCESSES[process].labels_at
+      labels_at = PROCESSES[process].needs.labels_at
       if source.has_unlabelled and labels_at == 'clients':
         continue
       if source.has_unlabelled and labels_at == 'sets' and not source.has_sets:
         continue
       if source.has_sets and labels_at not in ('clients', 'sets'):
         continue
-      if source.form == 'tokens' and not PROCESSES[process].takes_tokens:
+      if source.form == 'tokens' and not PROCESSES[process].needs.tokens:
         continue
       made = settings.make({'process': process, 'dataset': dataset})
       assert source.has_native_split or made.partition != 'native'
@@ -105,11 +105,12 @@ def test_what_native_clients_do_not_take_is_refused_with_who_does(owned):
 
 @pytest.mark.parametrize('base', ['fednova', 'scaffold'])
 def test_a_base_process_says_what_is_so_of_fedul(base):
-  spec = algorithms.find('fedul', base)
+  spec = algorithms.PROCESSES['fedul'].over(base)
   keeps_state = base == 'scaffold'
-  assert spec.keeps_client_state == spec.counts_clients == keeps_state
+  assert spec.takes('client_state_dir') == keeps_state
+  assert spec.takes('num_clients') == keeps_state
   assert spec.has_gradient_diversity != keeps_state
-  assert spec.counts_sgd_steps
+  assert spec.needs.sgd
 
 
 def test_a_prior_is_numbers_between_commas():

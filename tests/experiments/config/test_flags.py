@@ -5,7 +5,7 @@ import os
 import damage
 import pytest
 
-from experiments.config import flags, parts_of_run, settings
+from experiments.config import flags, settings
 from tff_ssl.common.setting import Setting
 
 
@@ -58,17 +58,6 @@ def test_values_are_those_given_and_have_their_kind(
   assert given == expected
   kinds = {name: type(value) for name, value in given.items()}
   assert kinds == {name: type(value) for name, value in expected.items()}
-
-
-def test_settings_of_one_name_have_one_type():
-  types = {}
-  for offer in parts_of_run.alternatives():
-    for setting in offer.settings:
-      types.setdefault(setting.name, set()).add(setting.type)
-  for group in parts_of_run.COMMON.values():
-    for setting in group:
-      types.setdefault(setting.name, set()).add(setting.type)
-  assert [name for name, found in types.items() if len(found) > 1] == []
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import tff_ssl
 from experiments.config.usage import UsageError
 from experiments.measuring import privacy_loss
 from experiments.measuring.evaluation import FinishedRound
-from experiments.preparing import private_noise
+from experiments.preparing import cohort
 
 _ACCOUNT = tff_ssl.PrivacyAccount(
   noise_multiplier=1.0, clients_per_round=10, num_clients=1000
@@ -101,17 +101,17 @@ def test_a_ledger_of_another_run_is_refused(tmp_path):
   ],
 )
 def test_the_sampling_is_that_of_the_run(given, sampling):
-  account = private_noise.account(_settings(**given), 1000)
+  account = cohort.account(_settings(**given), 1000)
   assert account.sampling == sampling
-  assert private_noise.account(_settings(aggregator='clip'), 1000) is None
+  assert cohort.account(_settings(aggregator='clip'), 1000) is None
 
 
 @pytest.mark.parts
 def test_the_noise_for_an_epsilon_counts_rounds_of_clients():
   unknown = {'noise_multiplier': None, 'target_epsilon': 4.0}
   settings = _settings(**unknown, server_warmup_rounds=10)
-  fitted = private_noise.fit(settings, 1000)
-  epsilon = private_noise.account(fitted, 1000).epsilon(40)
+  fitted = cohort.fit_noise(settings, 1000)
+  epsilon = cohort.account(fitted, 1000).epsilon(40)
   assert 4.0 * 0.999 < epsilon <= 4.0
 
 
@@ -119,4 +119,4 @@ def test_an_epsilon_that_an_adaptive_norm_cannot_reach_is_refused():
   unknown = {'noise_multiplier': None, 'target_epsilon': 0.5}
   settings = _settings(**unknown, clip_norm=None)
   with pytest.raises(UsageError, match='--target_epsilon=0.5: clients_per_rou'):
-    private_noise.fit(settings, 20)
+    cohort.fit_noise(settings, 20)

@@ -161,6 +161,6 @@ def test_examples_are_selected_as_by_the_clients():
 def test_runs_without_pseudo_labels_or_server_labels(threshold, has_server):
   opened = types.SimpleNamespace(
     settings=_settings(threshold=threshold),
-    spec=types.SimpleNamespace(has_server_training=has_server),
+    spec=types.SimpleNamespace(takes=lambda argument: has_server),
   )
   assert measurements.pseudo_label_watch(opened) is None

@@ -19,7 +19,6 @@ from experiments.artifacts import run_folder
 from experiments.config import settings
 from experiments.config.usage import UsageError
 from experiments.preparing import data, description
-from tff_ssl.algorithms import PROCESSES
 
 
 @pytest.fixture(scope='module')
@@ -35,8 +34,7 @@ def prepare(cache_dir):
     made = settings.make(
       {'process': process, 'dataset': 'digits', 'cache_dir': cache_dir, **given}
     )
-    request = data.DataRequest.of_run(made, PROCESSES[process].labels_at)
-    return data.prepare(request)
+    return data.prepare(made)
 
   return prepare_data
 

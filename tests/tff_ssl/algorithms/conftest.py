@@ -66,9 +66,9 @@ class OwnModels:
       'batch_size': 16,
       'local_epochs': _EPOCHS,
     }
-    if spec.keeps_client_state:
+    if spec.takes('client_state_dir'):
       arguments['client_state_dir'] = str(folder)
-    if spec.counts_clients:
+    if spec.takes('num_clients'):
       arguments['num_clients'] = len(self.sizes)
     model = federations.model(_FEATURES, _CLASSES, norm, hidden)
     return spec.build(model, **{**arguments, **changes})

@@ -61,7 +61,7 @@ def build(tff_context, model):
     }
     if name == 'fedul':
       arguments['l1_weight'] = 0.0
-    spec = algorithms.find(name, over)
+    spec = algorithms.PROCESSES[name].over(over)
     return spec.build(model, **{**arguments, **changes})
 
   return build_process
@@ -313,7 +313,7 @@ def test_refusals(build, changes, message):
 def problem_over(base):
   """One problem for all checks of a base: they share its built process."""
   return testing.TinyProblem(
-    algorithms.find('fedul', base),
+    algorithms.PROCESSES['fedul'].over(base),
     arguments={
       'base_process': base,
       # That of FedProx, over which the contract suite has it.

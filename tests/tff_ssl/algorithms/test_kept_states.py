@@ -11,7 +11,9 @@ from tff_ssl.testing import assertions
 
 @pytest.mark.parts
 @pytest.mark.parametrize(
-  'spec', [s for s in PROCESSES.values() if s.keeps_client_state], ids=str
+  'spec',
+  [s for s in PROCESSES.values() if s.takes('client_state_dir')],
+  ids=str,
 )
 def test_a_repeated_run_gives_the_same_and_so_does_a_resumed_one(
   spec, tff_context

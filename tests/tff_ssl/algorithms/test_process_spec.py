@@ -6,7 +6,7 @@ import pytest
 
 import tff_ssl
 from tff_ssl import optimizers
-from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.algorithms import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting
 
 STEPS = Setting('steps', int, 'Steps.', at_least=1)
@@ -28,7 +28,12 @@ def builder(
 
 def spec(**more):
   return ProcessSpec(
-    'mine', 'What it does.', 'Paper', builder, (STEPS, THRESHOLD), **more
+    'mine',
+    'What it does.',
+    more.pop('builder', builder),
+    (STEPS, THRESHOLD),
+    source='Paper',
+    **more,
   )
 
 
@@ -82,7 +87,6 @@ def test_build_gives_fields_of_the_objective_to_it():
 def test_build_makes_the_server_optimizer_of_its_rate():
   with_optimizer = spec(
     server_optimizer=lambda server_learning_rate=0.25: server_learning_rate,
-    has_server_training=False,
   )
   built = with_optimizer.build('m', views='v', server_learning_rate=0.5)
   assert built['server_optimizer'] == 0.5
@@ -113,7 +117,9 @@ def with_records(
 
 def test_build_puts_into_records_what_the_builder_has_only_there():
   sgd = optimizers.build_grouping_sgd()
-  own = ProcessSpec('mine', 'It.', 'Paper', with_records, (STEPS_OF_PLAN,))
+  own = ProcessSpec(
+    'mine', 'It.', with_records, (STEPS_OF_PLAN,), source='Paper'
+  )
   assert own.default_of('local_steps') == 5
   clients, server, wiring = own.build(
     'm',
@@ -148,28 +154,31 @@ def test_over_takes_from_the_base_what_its_rounds_need():
   def check(values):
     raise ValueError(str(values))
 
+  def keeping(model, *, views, client_state_dir, num_clients):
+    return model
+
   base = spec(
-    keeps_client_state=True,
+    builder=keeping,
     models_in_state=2,
-    counts_clients=True,
-    needs_all_clients=True,
-    counts_sgd_steps=True,
+    needs=Needs(labels_at='clients', clients='all', sgd=True),
     has_gradient_diversity=False,
     server_optimizer=lambda: 'an optimizer',
     check=check,
-    labels_at='clients',
   )
   plain = spec()
   over = dataclasses.replace(
-    spec(labels_at='dealt'), name='outer', bases={'base': base, 'plain': plain}
+    spec(needs=Needs(labels_at='dealt')),
+    name='outer',
+    bases={'base': base, 'plain': plain},
   )
   found = over.over('base')
-  assert (found.name, found.labels_at) == ('outer', 'dealt')
-  assert found.keeps_client_state and found.counts_clients
-  assert found.needs_all_clients and found.models_in_state == 2
-  assert found.counts_sgd_steps and not found.has_gradient_diversity
+  assert (found.name, found.needs.labels_at) == ('outer', 'dealt')
+  assert found.takes('client_state_dir') and found.takes('num_clients')
+  assert not over.takes('client_state_dir')
+  assert found.needs.clients == 'all' and found.models_in_state == 2
+  assert found.needs.sgd and not found.has_gradient_diversity
   assert found.check is check
   assert found.server_optimizer is base.server_optimizer
-  assert over.over('plain') == over
+  assert over.over('plain') == dataclasses.replace(over, base=plain)
   with pytest.raises(KeyError):
     over.over('no_such_process')

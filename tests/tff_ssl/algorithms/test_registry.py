@@ -1,6 +1,7 @@
 """The registry of processes: what its entries claim must be so."""
 
 import dataclasses
+import functools
 import inspect
 import subprocess
 import sys
@@ -19,9 +20,12 @@ _BY_NAME = pytest.mark.parametrize('spec', _SPECS, ids=lambda spec: spec.name)
 
 def _recording(spec):
   """Returns the entry with a builder that returns its arguments."""
-  return dataclasses.replace(
-    spec, builder=lambda model, **arguments: {'model': model, **arguments}
-  )
+
+  @functools.wraps(spec.builder)
+  def record(model, **arguments):
+    return {'model': model, **arguments}
+
+  return dataclasses.replace(spec, builder=record)
 
 
 def _fields_of_objective(spec):
@@ -39,17 +43,15 @@ def test_names_are_keys_and_the_registry_cannot_be_changed():
     algorithms.PROCESSES['mine'] = _SPECS[0]
 
 
-def test_finds_entries_also_over_a_base_process():
-  assert algorithms.find('fedavg') is algorithms.PROCESSES['fedavg']
-  own = algorithms.find('tff_ssl.algorithms.fednova:SPEC')
+def test_finds_entries_also_of_a_user():
+  find = algorithms.PROCESSES.find
+  assert find('fedavg') is algorithms.PROCESSES['fedavg']
+  own = find('tff_ssl.algorithms.fednova:SPEC')
   assert own is algorithms.PROCESSES['fednova']
-  outer = next(spec for spec in _SPECS if spec.bases)
-  base = next(iter(outer.bases))
-  assert algorithms.find(outer.name, base) == outer.over(base)
-  with pytest.raises(KeyError):
-    algorithms.find('no_such_process')
+  with pytest.raises(ValueError, match="unknown.*Did you mean 'fednova'"):
+    find('fednov')
   with pytest.raises(ValueError, match="no module 'no_such_module'"):
-    algorithms.find('no_such_module:SPEC')
+    find('no_such_module:SPEC')
 
 
 @_BY_NAME
@@ -69,14 +71,11 @@ def test_settings_are_arguments_of_the_builder(spec):
       known.add(setting.name)
   for base in spec.bases.values():  # The builder passes these on.
     known.update(base.setting_names)
-  assert ('num_clients' in parameters) == spec.counts_clients
   assert settings <= known
   assert set(spec.fixed) <= known
-  assert ('redrawn_mask_ratio' in parameters) or not spec.redraws_masks
   assert not settings & set(spec.fixed)
-  assert ('server_data' in parameters) == spec.has_server_training
-  assert spec.labels_at in ('server', 'clients', 'dealt', 'sets')
-  assert spec.has_server_training or spec.labels_at != 'server'
+  assert spec.needs.labels_at in ('server', 'clients', 'dealt', 'sets')
+  assert spec.takes('server_data') or spec.needs.labels_at != 'server'
 
 
 @_BY_NAME
@@ -136,10 +135,10 @@ def test_a_fixed_argument_cannot_be_given():
 
 def _what_is_missing():
   for spec in _SPECS:
-    if spec.keeps_client_state:
+    if spec.takes('client_state_dir'):
       folder = {'client_state_dir': 'states'}
       yield spec.name, folder, "client_state_dir='states'.*absolute"
-    if spec.counts_clients:
+    if spec.takes('num_clients'):
       yield spec.name, {'num_clients': 0}, 'num_clients must be .* but is 0'
       unknown = {'num_clients': None}
       yield spec.name, unknown, 'num_clients=None.*give the number'
@@ -152,7 +151,7 @@ def test_where_clients_keep_something_is_checked(name, changes, message):
 
 
 @pytest.mark.parametrize(
-  'spec', [s for s in _SPECS if s.needs_encoder], ids=str
+  'spec', [s for s in _SPECS if s.needs.encoder], ids=str
 )
 def test_a_model_without_an_encoder_is_refused(spec):
   problem = testing.TinyProblem(spec)
@@ -164,7 +163,7 @@ def test_server_only_never_lets_clients_join():
   spec = algorithms.PROCESSES['server_only']
   # The round is counted in int32.
   assert spec.fixed['server_warmup_rounds'] == np.iinfo(np.int32).max
-  assert not spec.has_client_training
+  assert spec.needs.clients == 'none'
 
 
 @pytest.mark.parametrize('module', ['algorithms', 'protocols'])

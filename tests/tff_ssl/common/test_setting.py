@@ -169,24 +169,24 @@ def test_types_and_ways_to_shorten_that_there_are_not_are_refused():
   'condition, values, reason',
   [
     (only_with('kind', 'a'), {'kind': 'a'}, None),
-    (only_with('kind', 'a'), {'kind': 'b'}, 'only --kind=a uses it'),
-    (only_with('kind', 'a'), {}, 'only --kind=a uses it'),
+    (only_with('kind', 'a'), {'kind': 'b'}, 'only `kind=a` uses it'),
+    (only_with('kind', 'a'), {}, 'only `kind=a` uses it'),
     (
       only_with('kind', 'a', 'b'),
       {'kind': 'c'},
-      'only --kind=a or --kind=b uses it',
+      'only `kind=a` or `kind=b` uses it',
     ),
-    (only_with('fast', True), {'fast': False}, 'only --fast=true uses it'),
+    (only_with('fast', True), {'fast': False}, 'only `fast=true` uses it'),
     (only_with('path'), {'path': ''}, None),
-    (only_with('path'), {'path': None}, 'only --path uses it'),
+    (only_with('path'), {'path': None}, 'only `path` uses it'),
     (unless('rate', 0, 'hides nothing'), {'rate': 0.5}, None),
     (unless('rate', 0, 'hides nothing'), {}, None),
     (
       unless('rate', 0.0, 'hides nothing'),
       {'rate': 0},
-      '--rate=0 hides nothing',
+      '`rate=0` hides nothing',
     ),
-    (unless('kind', 'a'), {'kind': 'a'}, '--kind=a'),
+    (unless('kind', 'a'), {'kind': 'a'}, '`kind=a`'),
     (needs_process('augments'), {'augments': True, 'process': 'p'}, None),
     # Where a partition is built alone, there is no process.
     (needs_process('augments'), {}, None),
@@ -212,17 +212,17 @@ def test_the_first_reason_counts():
     INT, used_when=(only_with('kind', 'a'), unless('rate', 0, 'is nothing'))
   )
   assert setting.why_unused({'kind': 'a', 'rate': 1}) is None
-  assert setting.why_unused({'kind': 'a', 'rate': 0}) == '--rate=0 is nothing'
+  assert setting.why_unused({'kind': 'a', 'rate': 0}) == '`rate=0` is nothing'
   assert setting.why_unused({'kind': 'b', 'rate': 0}) == (
-    'only --kind=a uses it'
+    'only `kind=a` uses it'
   )
   assert INT.why_unused({}) is None
 
 
 def test_conditions_are_texts_for_documentation():
-  assert str(only_with('kind', 'a', 'b')) == '--kind=a or --kind=b'
-  assert str(only_with('path')) == '--path'
-  assert str(unless('rate', 0.5)) == 'not --rate=0.5'
+  assert str(only_with('kind', 'a', 'b')) == '`kind=a` or `kind=b`'
+  assert str(only_with('path')) == '`path`'
+  assert str(unless('rate', 0.5)) == 'not `rate=0.5`'
   assert str(needs_process('has_strong_view')) == (
     'a process that has strong view'
   )

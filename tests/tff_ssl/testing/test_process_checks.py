@@ -71,6 +71,11 @@ def problem(builder=fed_avg.build_fed_avg, **arguments):
   )
 
 
+def with_server(build):
+  """Returns the builder, which then takes (and ignores) the server's data."""
+  return lambda model, *, server_data, **arguments: build(model, **arguments)
+
+
 def replace(process, **functions):
   """Returns a learning process with some of its computations replaced."""
   return tff.learning.templates.LearningProcess(
@@ -496,10 +501,9 @@ SUM = tff.aggregators.as_weighted_aggregator(tff.aggregators.SumFactory())
 COUNTING_MEAN = tff.aggregators.UnweightedMeanFactory()
 NOISY_SERVER = problem(in_tff(draws_at_the_server))
 SELECTING = problem(in_tff(selects))
-WITH_SERVER = dataclasses.replace(SPEC, has_server_training=True)
 # A setting whose record excludes nothing.
 COLOUR = setting.Setting('colour', str, 'Any text.')
-OF_SETS = dataclasses.replace(SPEC, labels_at='sets')
+OF_SETS = dataclasses.replace(SPEC, needs=algorithms.Needs(labels_at='sets'))
 
 # For each promise of each check: a process that breaks it, and words of the
 # message. `test_contract.py` shows that FedAvg itself keeps them all.
@@ -588,7 +592,7 @@ BROKEN = {
   'zero_learning_rate_moves_nothing': [
     (problem(client_optimizer=FrozenOptimizer()), 'the deltas must be 0'),
     (
-      other(WITH_SERVER, tampering(get_hparams=without_server_rate)),
+      problem(with_server(tampering(get_hparams=without_server_rate))),
       'must have the hyperparameter finalizer/learning_rate',
     ),
   ],
@@ -641,7 +645,7 @@ BROKEN = {
     ),
     (problem(accepts_all), '(?s)seed=-1 must be .*data_spec=.* is accepted'),
     (
-      other(WITH_SERVER, accepts_all),
+      problem(with_server(accepts_all)),
       '(?s)server_data=None must be .*no server_data must be',
     ),
     (

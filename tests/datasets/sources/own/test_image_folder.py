@@ -367,5 +367,5 @@ def test_the_servers_own_images(folder):
   wanted = np.stack([read(folder / 'server' / name) for name in names])
   np.testing.assert_array_equal(source.server.examples[..., 0], wanted)
   given = {'data_dir': str(folder)}
-  values = catalogue.find('image_folder').defaults(given)
+  values = catalogue.SOURCES['image_folder'].derive({}, given)
   assert values['server_examples'] == 4

@@ -86,7 +86,7 @@ def test_training_images_may_have_no_label(folder):
 def test_client_ids_are_seen_without_reading_an_array(folder):
   def is_native():
     given = {'data_dir': str(folder)}
-    return npz.SPEC.defaults(given)['partition'] == 'native'
+    return npz.SPEC.derive({}, given).get('partition') == 'native'
 
   assert not is_native()
   write(folder, 'test', client_ids=LABELS)
@@ -262,8 +262,8 @@ def test_the_servers_own_examples(folder):
   assert (clients.labels == -1).all() and len(set(clients.client_ids)) == 3
   np.testing.assert_array_equal(server.examples, IMAGES[2:8])
   np.testing.assert_array_equal(server.labels, LABELS[2:8])
-  spec = catalogue.find('npz')
-  values = spec.defaults({'data_dir': str(folder)})
+  spec = catalogue.SOURCES['npz']
+  values = spec.derive({}, {'data_dir': str(folder)})
   assert (values['server_examples'], values['partition']) == (6, 'native')
   write(folder, 'server', images=IMAGES[:3], labels=np.array([0, 1, -1]))
   refused(folder, 'server.npz', 'each example needs its label')

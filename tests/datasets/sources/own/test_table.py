@@ -205,7 +205,7 @@ def test_the_servers_own_rows(folder, column):
   # The clients' rows alone standardise.
   assert source.mean[1] == pytest.approx(TRAIN['weight'].mean())
   given = {'data_dir': str(folder)}
-  assert catalogue.find('table').defaults(given)['server_examples'] == 2
+  assert catalogue.SOURCES['table'].derive({}, given)['server_examples'] == 2
   more = TRAIN.iloc[[1, 3, 5]].assign(label=['well', 'ill', None])
   write(folder, 'server', more)
   refused(folder, 'server.csv', '1 of 3 without')

@@ -111,10 +111,10 @@ def test_refused_files(folder, train, message, refusal):
 
 def test_owners_and_the_server_decide_on_defaults(folder):
   given = {'data_dir': str(folder)}
-  values = catalogue.find('text').defaults(given)
-  assert values['partition'] == 'native' and values['model'] == 'word_average'
+  values = catalogue.SOURCES['text'].derive({}, given)
+  assert values == {'partition': 'native'}
   write(folder, 'server', TRAIN[['text', 'label']].dropna())
-  assert catalogue.find('text').defaults(given)['server_examples'] == 3
+  assert catalogue.SOURCES['text'].derive({}, given)['server_examples'] == 3
   source = load(folder)
   assert len(source.server.labels) == 3 and source.server.labels.tolist() == [
     0,

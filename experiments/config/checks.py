@@ -1,4 +1,4 @@
-"""Checks settings against each other; imports no TensorFlow.
+"""Checks the settings of a run, each and against others; no TensorFlow here.
 
 The checks of a single process stand in its own file (`ProcessSpec.check`).
 """
@@ -7,18 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets.partition import resplit
-from experiments.config import (
-  own_functions,
-  parts_of_run,
-  run_settings,
+from experiments.config import catalogue, run_settings
+from experiments.config.resolving import CENTRAL
+from experiments.config.usage import (
+  UsageError,
+  as_usage,
+  check_name,
+  refusals,
 )
-from experiments.config.defaults import CENTRAL
-from experiments.config.parts_of_run import Parts
-from experiments.config.usage import UsageError
 from experiments.parts import aggregators
 from experiments.parts.optimizers import OPTIMIZERS
-from tff_ssl.aggregators.recommended import AGGREGATORS
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.common.choice import Choice, Values
+from tff_ssl.common.setting import Setting
 from tff_ssl.models import ENCODERS, MODELS
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
 
@@ -43,16 +44,17 @@ _AT_MOST = (
 )
 
 
-def check(values: Mapping[str, Any], parts: Parts) -> None:
+def check(values: Values, chosen: Mapping[str, Choice]) -> None:
   """Checks settings against each other, before any data are loaded.
 
   Args:
     values: The settings that the run uses, by name.
-    parts: The parts of the run.
+    chosen: What it is put together from, by flag.
 
   Raises:
     UsageError: If some of them do not fit each other.
   """
+  process, source = chosen['process'], chosen['dataset']
   for first, second, why in _AT_MOST:
     low, high = values.get(first), values.get(second)
     if low and high and low > high:
@@ -61,30 +63,61 @@ def check(values: Mapping[str, Any], parts: Parts) -> None:
       )
   low, high = values.get('clients_per_round'), values.get('num_clients')
   if low and high:
-    check_all_take_part(low, high, f'--num_clients={high}', parts.process)
-  _check_state_of_clients(values, parts)
-  _check_sampling(values, parts)
-  _check_privacy(values, parts)
+    check_all_take_part(low, high, f'--num_clients={high}', process)
+  _check_state_of_clients(values, process)
+  _check_sampling(values, process)
+  _check_privacy(values, process)
   _check_rounds(values)
-  _check_labels(values, parts)
-  _check_central(values, parts)
-  _check_form(values, parts)
-  _check_counted_steps(values, parts)
+  _check_labels(values, process, source)
+  _check_central(values, process)
+  _check_form(values, process, source)
+  _check_counted_steps(values, process, chosen['client_optimizer'])
   if values.get('split', resplit.OWN) != resplit.OWN:
-    _check_cut(values, parts)
-  _check_sets(values, parts)
-  if parts.source.has_unlabelled:
-    _check_unlabelled(values, parts)
-  if parts.process.check is not None:
-    with own_functions.refusals(f'--process={values["process"]}', 'check'):
-      try:
-        parts.process.check(values)
-      except ValueError as error:
-        raise UsageError(str(error)) from error
-  try:
+    _check_cut(values, source, chosen['partition'])
+  _check_sets(values, process, source, chosen['partition'])
+  if source.has_unlabelled:
+    _check_unlabelled(values, process, chosen['partition'])
+  if process.check is not None:
+    with refusals(f'--process={values["process"]}', 'check'), as_usage():
+      process.check(values)
+  with as_usage():
     aggregators.check(values)
-  except ValueError as error:
-    raise UsageError(str(error)) from error
+
+
+def check_value(name: str, value: Any, setting: Setting) -> None:
+  """Raises `UsageError` if a value is not one that its setting can have."""
+  if name in run_settings.FOLDERS and not value:
+    raise UsageError(f'--{name}={value} must be a folder.')
+  if setting.choices:
+    check_name(name, value, setting.choices)
+  elif not setting.allows(value):
+    raise UsageError(f'--{name}={value} must be {setting.expected_for(value)}.')
+  elif setting.parse is not None:
+    given = f'--{name}={value}'
+    with refusals(given, 'parse'), as_usage(f'{given}: '):
+      setting.parse(value)
+
+
+def facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
+  """Returns what the conditions of settings (`used_when`) look at.
+
+  They are the values, and facts of the process, the data set and the partition.
+  """
+  process, source = chosen['process'], chosen['dataset']
+  partition = chosen['partition']
+  return {
+    **values,
+    **process.facts,
+    'may_lack_labels': source.may_lack_labels,
+    'form': source.form,
+    'has_tested_clients': partition.deals_test
+    or (partition.needs_client_ids and source.has_native_split),
+    'can_be_central': (
+      {'client_momentum', 'local_epochs'} <= set(process.setting_names)
+      and not process.takes('server_data')
+      and process.needs.labels_at == 'clients'
+    ),
+  }
 
 
 def check_all_take_part(
@@ -97,11 +130,8 @@ def check_all_take_part(
     num_clients: The number of clients there are.
     there: What says so, as the end of "is less than".
     process: The process.
-
-  Raises:
-    UsageError: If some clients would sit out.
   """
-  if process.needs_all_clients and clients_per_round < num_clients:
+  if process.needs.clients == 'all' and clients_per_round < num_clients:
     raise UsageError(
       f'--clients_per_round={clients_per_round} is less than {there}, and '
       f'--process={process.name} is defined for rounds of all clients: leave '
@@ -109,8 +139,9 @@ def check_all_take_part(
     )
 
 
-def _check_state_of_clients(values, parts) -> None:
-  if values.get('on_collapse') == 'rewind' and parts.process.keeps_client_state:
+def _check_state_of_clients(values, process) -> None:
+  keeps_state = process.takes('client_state_dir')
+  if values.get('on_collapse') == 'rewind' and keeps_state:
     raise UsageError(
       f'--on_collapse=rewind does not fit --process={values["process"]}, whose '
       'clients keep states that would not go back with it: use '
@@ -127,7 +158,7 @@ def _check_state_of_clients(values, parts) -> None:
     )
 
 
-def _check_sampling(values, parts) -> None:
+def _check_sampling(values, process) -> None:
   """Refuses draws of clients that the process or another flag excludes."""
   slots = [
     name
@@ -143,8 +174,8 @@ def _check_sampling(values, parts) -> None:
       )
     elif slots:
       reason = f'--{slots[0]}=slot: there are as many slots as clients'
-    elif parts.process.needs_all_clients:
-      reason = f'--process={parts.process.name}, which needs all clients'
+    elif process.needs.clients == 'all':
+      reason = f'--process={process.name}, which needs all clients'
     elif values['min_separation'] > 1:
       reason = (
         f'--min_separation={values["min_separation"]}: it draws each client in '
@@ -163,10 +194,10 @@ def _check_sampling(values, parts) -> None:
     )
 
 
-def _check_privacy(values, parts) -> None:
+def _check_privacy(values, process) -> None:
   """Refuses what looks at clients past the noise of a private aggregator."""
   aggregator = values.get('aggregator')
-  if aggregator is None or not AGGREGATORS[aggregator].is_private:
+  if aggregator is None or not aggregators.AGGREGATORS[aggregator].is_private:
     return
   reason = None
   if values.get('on_collapse', 'warn') != 'warn':
@@ -177,7 +208,7 @@ def _check_privacy(values, parts) -> None:
     )
   elif (
     values.get(CLASS_WEIGHTS.name) == BALANCED
-    and parts.process.labels_at != 'server'
+    and process.needs.labels_at != 'server'
   ):
     reason = (
       '--class_weights=balanced: it counts the labels of the clients, without '
@@ -185,7 +216,7 @@ def _check_privacy(values, parts) -> None:
     )
   elif values.get('shared_share'):
     reason = (
-      f'--process={parts.process.name}, which gives examples of some clients '
+      f'--process={process.name}, which gives examples of some clients '
       'to all others; choose another process'
     )
   if reason:
@@ -207,9 +238,9 @@ def _check_rounds(values) -> None:
     )
 
 
-def _check_labels(values, parts) -> None:
+def _check_labels(values, process, source) -> None:
   """Refuses a run without labels, and a mask that its process cannot use."""
-  name = parts.process.name
+  name = process.name
   for flag in ('server_examples', 'labelled_examples'):
     if values.get(flag) == 0:
       raise UsageError(
@@ -218,33 +249,34 @@ def _check_labels(values, parts) -> None:
       )
   if (
     values.get('corrupt') == 'flipped_labels'
-    and parts.process.labels_at == 'server'
+    and process.needs.labels_at == 'server'
   ):
     raise UsageError(
       f'--corrupt=flipped_labels: clients of the process {name} see no label '
       'that could be flipped: choose another --corrupt.'
     )
-  if values.get('mask') == 'redrawn' and not parts.process.redraws_masks:
+  can_redraw = process.takes('redrawn_mask_ratio')
+  if values.get('mask') == 'redrawn' and not can_redraw:
     raise UsageError(
       f'--mask=redrawn: the process {name} cannot hide other labels in every '
       'pass: choose --mask=fixed.'
     )
-  if not parts.source.may_lack_labels:
+  if not source.may_lack_labels:
     check_has_unlabelled(
       values.get('pretraining_images'), bool(values.get('mask_ratio'))
     )
 
 
-def _check_central(values, parts) -> None:
+def _check_central(values, process) -> None:
   """Checks the encoder, and the partition of central training."""
   if (
-    parts.process.needs_encoder
+    process.needs.encoder
     and values['model'] not in ENCODERS
     and ':' not in values['model']
   ):
     raise UsageError(
       f'--model={values["model"]} has no encoder of its own, which the process '
-      f'{parts.process.name} trains: choose --model={" or ".join(ENCODERS)}.'
+      f'{process.name} trains: choose --model={" or ".join(ENCODERS)}.'
     )
   central = values.get('setting') == 'central'
   if central and values['partition'] != CENTRAL['partition']:
@@ -255,15 +287,7 @@ def _check_central(values, parts) -> None:
 
 
 def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
-  """Refuses to pre-train on unlabelled images that do not exist.
-
-  Args:
-    images: The value of `--pretraining_images`; `None` without pre-training.
-    has_unlabelled: Whether clients have images whose label they do not know.
-
-  Raises:
-    UsageError: If only unlabelled images are asked for, and there are none.
-  """
+  """Refuses to pre-train on unlabelled images that do not exist."""
   if images == 'unlabelled' and not has_unlabelled:
     raise UsageError(
       '--pretraining_images=unlabelled has no image where --mask_ratio=0 hides '
@@ -271,29 +295,29 @@ def check_has_unlabelled(images: str | None, has_unlabelled: bool) -> None:
     )
 
 
-def _check_form(values, parts) -> None:
+def _check_form(values, process, source) -> None:
   """Refuses a network that does not take what the data set has."""
-  if parts.source.form == 'tokens' and not parts.process.takes_tokens:
+  if source.form == 'tokens' and not process.needs.tokens:
     raise UsageError(
       f'--process={values["process"]} does not take the texts of --dataset='
       f'{values["dataset"]}: it mixes or moves examples, or splits the weights '
       'of a network, which words cannot be; choose another process.'
     )
   network = values['model']
-  fitting = parts_of_run.networks_for(parts.process, parts.source)
+  fitting = catalogue.networks_for(process, source)
   if network in fitting or network not in (*MODELS, *ENCODERS):
     return
   raise UsageError(
-    f'--model={network} does not take the {parts.source.form} of --dataset='
+    f'--model={network} does not take the {source.form} of --dataset='
     f'{values["dataset"]}: choose --model={" or ".join(fitting)}.'
   )
 
 
-def _check_counted_steps(values, parts) -> None:
+def _check_counted_steps(values, process, optimizer) -> None:
   """Refuses an optimizer whose steps the process cannot divide by."""
   if (
-    not parts.process.counts_sgd_steps
-    or parts.optimizer.follows_gradients
+    not process.needs.sgd
+    or optimizer.follows_gradients
     or values.get('control_update') == 'full_gradient'
   ):
     return
@@ -303,79 +327,71 @@ def _check_counted_steps(values, parts) -> None:
   other = ', or --control_update=full_gradient.' if can_average else '.'
   known = [o.name for o in OPTIMIZERS.values() if o.follows_gradients]
   raise UsageError(
-    f'--client_optimizer={parts.optimizer.name} does not go with {asked}, '
+    f'--client_optimizer={optimizer.name} does not go with {asked}, '
     'which divides by steps in proportion to the gradients: choose '
     f'--client_optimizer={" or ".join(known)}{other}'
   )
 
 
-def _check_cut(values, parts) -> None:
+def _check_cut(values, source, partition) -> None:
   """Refuses to split data anew that have owners, sets or too few labels."""
   per_client = values['split'] == resplit.PER_CLIENT
-  if parts.partition.needs_client_ids and not per_client:
+  if partition.needs_client_ids and not per_client:
     raise UsageError(
       f'--split={values["split"]} does not fit --partition='
       f'{values["partition"]}, whose clients own their examples: give '
       f'--split={resplit.PER_CLIENT} or {resplit.OWN}, or '
       f'--partition={run_settings.PARTITION.default}.'
     )
-  if parts.source.has_unlabelled and not per_client:
+  if source.has_unlabelled and not per_client:
     raise UsageError(
       f'--split={values["split"]} would test on images without labels, as most '
       f'of --dataset={values["dataset"]} are: choose --split=own.'
     )
-  if parts.source.has_sets:
+  if source.has_sets:
     raise UsageError(
       f'--split={values["split"]} does not fit --dataset={values["dataset"]}, '
       'whose examples come in sets: choose --split=own.'
     )
 
 
-def _check_sets(values, parts) -> None:
+def _check_sets(values, process, source, partition) -> None:
   """Checks that process, partition and data agree about sets of examples."""
-  partition, process = parts.partition, parts.process.name
   asked = f'--partition={values["partition"]}'
-  source = f'--dataset={values["dataset"]}'
-  has_sets = parts.source.has_sets
-  fitting = ' or '.join(parts_of_run.partitions_in_sets(has_sets))
-  if has_sets != partition.needs_sets:
-    how = 'sets' if has_sets else 'no sets'
+  data, labels_at = f'--dataset={values["dataset"]}', process.needs.labels_at
+  fitting = ' or '.join(catalogue.partitions_in_sets(source.has_sets))
+  if source.has_sets != partition.needs_sets:
+    how = 'sets' if source.has_sets else 'no sets'
     raise UsageError(
-      f'{asked} does not fit {source}, whose examples come in {how}: choose '
+      f'{asked} does not fit {data}, whose examples come in {how}: choose '
       f'--partition={fitting}.'
     )
-  if parts.process.labels_at == 'sets' and not partition.in_sets:
+  if labels_at == 'sets' and not partition.in_sets:
     raise UsageError(
       f'{asked} lays no examples in sets, which the process {process} needs: '
       f'choose --partition={fitting}.'
     )
-  if partition.in_sets and parts.process.labels_at not in ('sets', 'clients'):
+  if partition.in_sets and labels_at not in ('sets', 'clients'):
     raise UsageError(
-      f'{asked} of {source} has no labels for the process {process}, some of '
+      f'{asked} of {data} has no labels for the process {process}, some of '
       'whose examples are labelled: choose another process or partition.'
     )
-  if parts.process.labels_at != 'sets':
+  if labels_at != 'sets':
     for flag, default in (('prior_noise', 0), ('known_priors', 'exact')):
       if values.get(flag, default) != default:
         raise UsageError(
           f'--{flag}={values[flag]} has no effect: clients of the process '
           f'{process} see labels, and no class priors; leave it out.'
         )
-  with own_functions.refusals(asked, 'complete'):
-    try:
-      partition.complete(
-        {name: values.get(name) for name in partition.setting_names}
-      )
-    except ValueError as error:
-      raise UsageError(f'--{error}') from error
+  with refusals(asked, 'complete'), as_usage('--'):
+    partition.complete(
+      {name: values.get(name) for name in partition.setting_names}
+    )
 
 
-def _check_unlabelled(values, parts) -> None:
+def _check_unlabelled(values, process, partition) -> None:
   """Refuses partitions and processes that need labels which are missing."""
-  partition = parts.partition
-  with own_functions.refusals(
-    f'--partition={values["partition"]}', 'needs_labels'
-  ):
+  with refusals(f'--partition={values["partition"]}', 'needs_labels'):
     needs_labels = partition.needs_labels(values)
   if needs_labels:
     given = (
@@ -388,9 +404,9 @@ def _check_unlabelled(values, parts) -> None:
       f'--dataset={values["dataset"]} have no label: choose --partition=r with '
       '--noniid_r=0.'
     )
-  if parts.process.labels_at == 'clients':
+  if process.needs.labels_at == 'clients':
     raise UsageError(
       f'--dataset={values["dataset"]} has images without labels, and the '
-      f'process {parts.process.name} needs the labels of all clients: choose '
+      f'process {process.name} needs the labels of all clients: choose '
       'another.'
     )

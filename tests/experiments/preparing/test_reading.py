@@ -93,8 +93,7 @@ def test_owners_of_another_partition_do_not_count(argv):
 def test_what_is_left_out_is_counted(argv):
   def said(*more):
     made = make(argv(labelled=5, server=12), *more)
-    labels_at = made.parts.process.labels_at
-    prepared = data.prepare(data.DataRequest.of_run(made, labels_at))
+    prepared = data.prepare(made)
     return '\n'.join(description.lines_of_data(prepared))
 
   assert '20 of the 32 labels of the training examples (0 at the' in said()
