@@ -13,6 +13,7 @@ clients, is itself; one that clients have each of their own is `Each`.
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import queue
@@ -90,23 +91,28 @@ class Call:
     Raises:
       Exception: What `compute` raises for the first client that fails.
     """
-    free = queue.SimpleQueue()
+    jobs = queue.SimpleQueue()
+
+    def serve(slot):
+      while (job := jobs.get()) is not None:
+        index, future = job
+        self._running.add(index)
+        try:
+          future.set_result(
+            None if self._is_cancelled else compute(index, slot)
+          )
+        except BaseException as error:
+          future.set_exception(error)
+        finally:
+          self._running.discard(index)
+
+    # Threads of a pool would make Python's exit wait for one that hangs.
     for slot in range(self._at_once):
-      free.put(slot)
-
-    def run(index):
-      slot = free.get()
-      self._running.add(index)
-      try:
-        return None if self._is_cancelled else compute(index, slot)
-      finally:
-        self._running.discard(index)
-        free.put(slot)
-
+      background.start(serve, slot)
     try:
       for index in range(self.num_clients):
-        # Threads of a pool would make Python's exit wait for one that hangs.
-        self.begun.append(background.start(run, index))
+        self.begun.append(concurrent.futures.Future())
+        jobs.put((index, self.begun[-1]))
         if len(self.begun) == self._at_once + _AHEAD:
           yield self._next_result()
       while self.begun:
@@ -114,6 +120,9 @@ class Call:
     except BaseException:
       self.cancel()
       raise
+    finally:
+      for _ in range(self._at_once):
+        jobs.put(None)
 
   def _next_result(self):
     result = self.begun[0].result()
@@ -479,7 +488,7 @@ def ingest(value, type_: tff.Type):
     value = value.read_value()
   if tf.is_tensor(value):
     return value
-  return tf.constant(value, tf.as_dtype(type_.dtype))
+  return tensorflow_blocks.bare(tf.constant(value, tf.as_dtype(type_.dtype)))
 
 
 def egest(value, type_: tff.Type):

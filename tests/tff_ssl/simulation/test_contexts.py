@@ -6,6 +6,7 @@ import gc
 import signal
 import threading
 import time
+import tracemalloc
 
 import numpy as np
 import psutil
@@ -339,6 +340,23 @@ def test_contributions_are_added_in_order_and_not_kept(in_process):
   done.set()
   watcher.join()
   assert most - before < 200 * 2**20 < 60 * 8 * 2**20
+
+
+def test_a_client_leaves_nothing_in_memory(in_process):
+  clients = [1.0] * 100
+
+  def traced_after(rounds):
+    for _ in range(rounds):
+      everything(clients, 1.0)
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+  tracemalloc.start()
+  try:
+    before = traced_after(1)
+    assert traced_after(2) - before < 80 * 2 * len(clients)
+  finally:
+    tracemalloc.stop()
 
 
 def test_what_is_not_needed_any_more_is_released():
