@@ -264,10 +264,7 @@ def as_bytes(path: str, images: np.ndarray) -> np.ndarray:
 def moments(
   images: np.ndarray, path: str, key: str = 'images'
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Returns mean and standard deviation of each channel, scaled to [0, 1].
-
-  They are exact, from histograms. A channel of one value is refused.
-  """
+  """Returns exact mean and deviation of each channel; refuses one value."""
   levels = np.arange(256) / 255
   mean, stddev = [], []
   for channel in range(images.shape[3]):

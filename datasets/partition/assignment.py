@@ -370,10 +370,7 @@ def deal(
   rng: np.random.Generator,
   seed: int,
 ) -> Assignment:
-  """Assigns all that the server leaves to clients at random.
-
-  `counts`, `int64 [K, d]`, say how many of each class each client receives.
-  """
+  """Assigns `counts[k, i]` examples of class i to client k, at random."""
   num_clients, num_classes = counts.shape
   left = np.ones(len(labels), bool)
   left[server] = False

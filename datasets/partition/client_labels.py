@@ -85,10 +85,7 @@ LABELLED_EXAMPLES = Setting(
 
 
 def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
-  """Returns how many of n examples lose their label, for `n` of any shape.
-
-  As in the paper's code, `int(mask_ratio * n)`, but one label remains.
-  """
+  """Returns how many of n examples lose their label; one keeps it."""
   MASK_RATIO.check(mask_ratio)
   n = np.asarray(n)
   if n.dtype.kind not in 'iu':
@@ -96,6 +93,7 @@ def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
   if n.size and n.min() < 0:
     raise ValueError(f'n={n.min()} is too small: at least 0.')
   n = n.astype(np.int64)
+  # As the paper's code rounds.
   masked = np.minimum((float(mask_ratio) * n).astype(np.int64), n - 1)
   return np.maximum(masked, 0)
 
@@ -103,18 +101,16 @@ def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
 def mask_labels(
   held: assignment.Assignment, mask_ratio: float, seed: int
 ) -> assignment.Assignment:
-  """Hides labels of the clients' examples, the same ones for a whole run.
-
-  The shuffle does not depend on the ratio, so that a higher ratio hides all
-  labels that a lower one hides. An example in several sets counts once.
-  """
-  once = held
+  """Hides labels of the clients' examples, the same ones for a whole run."""
+  once = held  # An example in several sets counts once.
   if held.in_sets:
     owner = np.full(1 + held.examples.max(), assignment.NOBODY, np.int64)
     owner[held.examples] = held.owners
     once = assignment.from_owners(
       owner, held.client_names, held.server_indices, seed
     )
+  # The shuffle does not depend on the ratio, so that a higher ratio hides all
+  # labels that a lower one hides.
   rng = generator(Purpose.LABEL_MASKS, seed)
   shuffled = rng.permutation(len(once.examples))
   owners = once.owners[shuffled]

@@ -67,11 +67,7 @@ _ALWAYS_RECORDED = (
 
 
 def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-  """Returns the settings of a partition that have an effect, checked.
-
-  `None` stands for one that is not given; the defaults are those of its
-  function.
-  """
+  """Returns the settings that have an effect, checked, with defaults."""
   spec = PARTITIONS.find(name)
   for argument, value in given.items():
     if value is not None and argument not in spec.setting_names:

@@ -67,10 +67,7 @@ def resplit(source: Source, split: str | None, seed: int) -> Source:
 
 
 def cut(source: Source, seed: int) -> Source:
-  """Pools the splits of a source and cuts them anew, 80% / 5% / 15%.
-
-  Owners, whose examples are spread over the splits, are no longer named.
-  """
+  """Pools the splits of a source and cuts them anew; owners get lost."""
   pool = list(source.splits.values())
   labels = np.concatenate([split.labels for split in pool])
   _check_labelled(source, labels, f'split={CUT!r} would test')
@@ -179,10 +176,7 @@ def with_uniform_test(source: Source, seed: int) -> Source:
 
 
 def hold_out_per_client(source: Source, seed: int) -> Source:
-  """Makes a tenth of each owner's training examples the validation split.
-
-  The tenth is rounded down and drawn from the examples that have labels.
-  """
+  """Makes a tenth of each owner's labelled examples the validation split."""
   train = source.train
   _check_no_validation(source, PER_CLIENT)
   if train.client_ids is None:

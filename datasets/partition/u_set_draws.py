@@ -66,11 +66,7 @@ def paper_class_shares(
   data_shares: np.ndarray,
   rng: np.random.Generator,
 ) -> np.ndarray:
-  """Draws each client's class distribution as in Section 4, `[C, d]`.
-
-  IID clients have that of the data, `data_shares`, others have two majority
-  classes.
-  """
+  """Draws each client's class distribution as in Section 4, `[C, d]`."""
   num_classes = len(data_shares)
   if priors == IID:
     return np.tile(data_shares, (num_clients, 1))

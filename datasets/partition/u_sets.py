@@ -135,11 +135,7 @@ def u_sets(  # noqa: PLR0913
   noise_formula: str = NOISE_FORMULA.default,
   seed: int,
 ) -> Assignment:
-  """Draws sets of given class priors and hides the labels.
-
-  Table E.12 of FedUL has `sets_per_client='10,20,30,40,50'`. Without
-  `set_repeats` the recipe decides.
-  """
+  """Draws sets of given class priors and hides the labels."""
   labels, num_classes = source.train.labels, source.num_classes
   numbers = numbers_of_sets(sets_per_client, num_clients)
   _check_classes(source, min(numbers))

@@ -42,10 +42,7 @@ def class_counts(
   num_clients: int,
   num_classes: int,
 ) -> np.ndarray:
-  """Counts the examples of each known class at each client, `int64 [K, d]`.
-
-  `client_index` is `int [N]`, the holder of each example.
-  """
+  """Counts the examples of each known class at each client, `int64 [K, d]`."""
   labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
   client_index = _indices('client_index', client_index, num_clients)
   if len(labels) != len(client_index):
@@ -132,10 +129,7 @@ def summary(
 
 
 def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
-  """Draws clients x classes, `counts` `[K, d]`, as a heat map in a PNG file.
-
-  Of more than 400 clients it draws 400 at even distances, and says so.
-  """
+  """Draws clients x classes, `counts` `[K, d]`, as a heat map in a PNG file."""
   from matplotlib.figure import Figure
   from matplotlib.ticker import MaxNLocator
 
@@ -205,10 +199,7 @@ class Mismatch:
   total_variation: np.ndarray
 
   def describe(self) -> dict[str, float]:
-    """Returns the mean and the maximum of both distances over the clients.
-
-    Clients whose distances are NaN do not count. It is empty if all are NaN.
-    """
+    """Returns the mean and the maximum over the clients that have both."""
     figures = {}
     for name, values in (('kl', self.kl), ('tv', self.total_variation)):
       defined = values[~np.isnan(values)]
@@ -375,10 +366,7 @@ def _origin(source, partition) -> str:
 
 
 def describe_sets(partition: Partition) -> dict[str, object]:
-  """Describes the sets of a partition in numbers.
-
-  `different_examples` are counted once if they lie in several sets.
-  """
+  """Describes the sets of a partition in numbers."""
   sizes = partition.set_sizes
   sizes = sizes[sizes > 0]
   is_absent = ~partition.class_priors.any(axis=1)

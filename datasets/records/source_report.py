@@ -266,10 +266,7 @@ def _colours(source: Source) -> Iterator[str]:
 
 
 def _moments(examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Returns mean and standard deviation of each number.
-
-  Images have two numbers: the mean and the standard deviation of pixels.
-  """
+  """Returns mean and deviation of features, or of images' mean and contrast."""
   if examples.ndim == 2:
     # Words are 0 and 1, and may be rare.
     is_word = np.isin(examples, (0, 1)).all(axis=0)

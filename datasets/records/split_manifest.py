@@ -27,10 +27,7 @@ _FORMS = {'class_priors': (np.float64, 3)}
 
 
 def check_labels_at(argument: str, value: str, partition: Partition):
-  """Checks that a partition fits the choice of who may see labels.
-
-  `value` is `labels_at` of `describe`, and `argument` the caller's name of it.
-  """
+  """Checks that a partition fits `value`, the choice of who sees labels."""
   if value not in _LABELS_AT:
     raise ValueError(
       f'{argument}={value!r} is unknown: choose one of {list(_LABELS_AT)}.'

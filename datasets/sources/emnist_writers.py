@@ -103,10 +103,7 @@ ONLY_DIGITS = Setting(
 def load(
   data_dir: str | None, cache_dir: str, only_digits: bool = True
 ) -> Source:
-  """Loads the examples of all writers, with client ids in both splits.
-
-  Examples have TFF's order: sorted by client id, and then as in the file.
-  """
+  """Loads the examples of all writers, with client ids, in TFF's order."""
   content = DIGITS if only_digits else CHARACTERS
   path = located = _locate(data_dir)
   cache = os.path.join(cache_dir, 'emnist', _identity(path))
@@ -224,11 +221,7 @@ def _unpack(archive: str, path: str) -> str:
 
 
 def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
-  """Reads the training and the test split into the arrays of the cache.
-
-  `ids` are the sorted ids as JSON in UTF-8, for any string; `*_clients` count
-  them.
-  """
+  """Reads both splits into the arrays of the cache; `*_clients` count `ids`."""
   with _open_database(path, content.splits) as connection:
     splits = [
       _read_split(connection, path, split, content.num_classes)
@@ -245,6 +238,7 @@ def _decode(path: str, content: Content) -> dict[str, np.ndarray]:
     arrays[f'{key}_images'] = images[order]
     arrays[f'{key}_labels'] = labels[order]
     arrays[f'{key}_clients'] = index[order]
+  # As JSON, for ids are any strings.
   arrays['ids'] = np.frombuffer(json.dumps(ids).encode('utf-8'), np.uint8)
   return arrays
 

@@ -452,11 +452,7 @@ def element_spec(store: ClientStore) -> collections.OrderedDict:
 
 
 def client_reader(store: ClientStore) -> tff.Computation:
-  """Returns `(int32 -> E*)`, from a client's index to the client's data.
-
-  E is the type of `element_spec`. The file must lie at the same path on every
-  machine.
-  """
+  """Returns `(int32 -> E*)`, from an index to data of `element_spec`, E."""
 
   @tff.tensorflow.computation(tf.int32)
   def read_client(index):

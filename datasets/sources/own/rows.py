@@ -287,10 +287,8 @@ def _labels(rows: Rows, are_named: bool) -> list[str | None]:
 
 
 def class_of(text: str) -> str:
-  """Returns the form in which classes and owners are compared.
-
-  A column of numbers with gaps has 1.0 for 1.
-  """
+  """Returns the form in which classes and owners are compared."""
+  # A column of numbers with gaps has 1.0 for 1.
   return re.sub(r'^(-?\d+)\.0+$', r'\1', name_of(text))
 
 

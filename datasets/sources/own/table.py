@@ -139,11 +139,7 @@ class Encoding:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
   def unusual(self, table: Table) -> list[list[str]]:
-    """Returns what the training table did not have: sentences for each row.
-
-    That is unknown words, and numbers that lie further from those of training
-    than these lie from each other.
-    """
+    """Says for each row which words are unknown, and which numbers far off."""
     said = [[] for _ in range(len(table))]
     for name, (low, high) in self.ranges.items():
       values, width = tables.numbers(table, name, must=True), high - low

@@ -187,10 +187,7 @@ def has_column(folder: str, name: str) -> bool:
 def rows_of(
   paths: Mapping[str, str], known: Sequence[str] = ()
 ) -> tuple[dict[str, Table], dict[str, Rows]]:
-  """Reads the tables of all splits, and their rows, with tables as examples.
-
-  `known` are columns that are read beside labels and owners.
-  """
+  """Reads all tables, and their rows; columns of text are `known`, too."""
   tables = {split: read(path) for split, path in paths.items()}
   found = {}
   for split, table in tables.items():
