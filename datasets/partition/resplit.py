@@ -90,16 +90,24 @@ def cut(source: Source, seed: int) -> Source:
     *(labels, train.labels),
     f'{source.name}: choose another seed or split={OWN!r}',
   )
-  return dataclasses.replace(
+  return _changed(
     source,
-    version=f'{source.version}-{CUT}-seed{seed}',
-    title=(
-      f'{source.title}; cut anew by the seed: {len(train.labels):,} '
-      f'train, {num_validation:,} validation and {num_test:,} test'
-    ),
+    f'{CUT}-seed{seed}',
+    f'cut anew by the seed: {len(train.labels):,} train, {num_validation:,} '
+    f'validation and {num_test:,} test',
     train=train,
     test=test,
     validation=validation,
+  )
+
+
+def _changed(source: Source, version: str, note: str, **splits) -> Source:
+  """Returns a source with other splits, which its version and title say."""
+  return dataclasses.replace(
+    source,
+    version=f'{source.version}-{version}',
+    title=f'{source.title}; {note}',
+    **splits,
   )
 
 
@@ -138,13 +146,10 @@ def hold_out(source: Source) -> Source:
     f'{source.name}, which is sorted by class: choose split={CUT!r}',
   )
   images = source.train.examples
-  return dataclasses.replace(
+  return _changed(
     source,
-    version=f'{source.version}-{HELD_OUT}',
-    title=(
-      f'{source.title}; the last {len(labels) - kept:,} training examples are '
-      'for validation'
-    ),
+    HELD_OUT,
+    f'the last {len(labels) - kept:,} training examples are for validation',
     train=Split(images[:kept], labels[:kept]),
     validation=Split(images[kept:], labels[kept:]),
   )
@@ -167,10 +172,10 @@ def with_uniform_test(source: Source, seed: int) -> Source:
       generator(Purpose.SPLIT, seed),
     )
   )
-  return dataclasses.replace(
+  return _changed(
     source,
-    version=f'{source.version}-uniform-seed{seed}',
-    title=f'{source.title}; {counts.min():,} test examples of each class',
+    f'uniform-seed{seed}',
+    f'{counts.min():,} test examples of each class',
     test=Split(test.examples[chosen], test.labels[chosen]),
   )
 
@@ -202,13 +207,11 @@ def hold_out_per_client(source: Source, seed: int) -> Source:
     *(train.labels, train.labels[~held]),
     f'{source.name}: choose another seed or split={OWN!r}',
   )
-  return dataclasses.replace(
+  return _changed(
     source,
-    version=f'{source.version}-{PER_CLIENT}-seed{seed}',
-    title=(
-      f'{source.title}; {held.sum():,} of the training examples, a tenth of '
-      'those of each client, are for validation'
-    ),
+    f'{PER_CLIENT}-seed{seed}',
+    f'{held.sum():,} of the training examples, a tenth of those of each '
+    'client, are for validation',
     train=train.part(~held),
     validation=train.part(held),
   )

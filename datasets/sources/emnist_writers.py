@@ -105,7 +105,10 @@ def load(
 ) -> Source:
   """Loads the examples of all writers, with client ids, in TFF's order."""
   content = DIGITS if only_digits else CHARACTERS
-  path = located = _locate(data_dir)
+  check_files(data_dir)
+  path = located = _path(data_dir)
+  if not os.path.isfile(path):
+    _download(path)
   cache = os.path.join(cache_dir, 'emnist', _identity(path))
   decoded_path = os.path.join(cache, f'{content.key}-{_DECODING}.npz')
   arrays = npz_files.kept(decoded_path)
@@ -130,15 +133,6 @@ def check_files(data_dir: str | None) -> None:
   """Checks that the file exists or can be downloaded."""
   if not os.path.isfile(_path(data_dir)):
     downloads.check_reachable([_URL], 'emnist', _REMEDY)
-
-
-def _locate(data_dir: str | None) -> str:
-  """Returns the path of the file; TFF downloads it if it is absent."""
-  check_files(data_dir)
-  path = _path(data_dir)
-  if not os.path.isfile(path):
-    _download(path)
-  return path
 
 
 def _path(data_dir: str | None) -> str:

@@ -39,13 +39,8 @@ import tqdm
 from absl import logging
 
 from datasets.partition.assignment import Partition
-from datasets.records.split_manifest import (
-  AT_CLIENTS,
-  DEALT,
-  IN_SETS,
-  check_labels_at,
-  known_to_clients,
-)
+from datasets.records import split_manifest
+from datasets.records.split_manifest import AT_CLIENTS, DEALT, IN_SETS
 from datasets.sources.source import FORMS, UNKNOWN, Source, Split
 
 HIDDEN = UNKNOWN
@@ -279,7 +274,7 @@ def build(
   `'dealt'` the partition's `labelled_indices`. `'sets'` shows the set of each
   example as `y` instead.
   """
-  check_labels_at('labelled', labelled, partition)
+  split_manifest.check_labels_at('labelled', labelled, partition)
   _check_belongs(source, partition)
   labels = source.training.labels[partition.examples]
   if labelled == AT_CLIENTS and (unknown := np.sum(labels == UNKNOWN)):
@@ -415,7 +410,7 @@ def _write(
 
 def _parts(source: Source, partition: Partition, labelled: str):
   shown = np.zeros(len(source.training.labels), bool)
-  shown[known_to_clients(partition, labelled)] = True
+  shown[split_manifest.known_to_clients(partition, labelled)] = True
   for client in range(partition.num_clients):
     indices = partition.client_indices(client)
     part = _part(source.training, indices, shown[indices])

@@ -29,14 +29,8 @@ import numpy as np
 from datasets.files import image_files, npz_files
 from datasets.files.npz_files import NpzFile
 from datasets.sources.own import npz, tables
-from datasets.sources.own.rows import (
-  TEST,
-  TRAIN,
-  Labelled,
-  class_of,
-  name_of,
-  not_read,
-)
+from datasets.sources.own import rows as rows_lib
+from datasets.sources.own.rows import TEST, TRAIN, class_of, name_of
 from datasets.sources.source import Source, SourceSets
 from datasets.sources.source_spec import SourceSpec
 from tff_ssl.common import prior_checks
@@ -144,7 +138,7 @@ def _source(table, labels, kind, data_dir, path, images, **fields) -> Source:
     f'{len(labels[TRAIN]):,} train examples in {len(table.rows):,} sets and '
     f'{len(labels[TEST]):,} test examples'
   )
-  labelled = Labelled(table.class_names, labels, dict.fromkeys(labels))
+  labelled = rows_lib.Labelled(table.class_names, labels, dict.fromkeys(labels))
   fields |= {'title': title}
   return npz.source_of(labelled, kind, data_dir, path, images, **fields)
 
@@ -194,7 +188,7 @@ def load_npz(data_dir: str | None, cache_dir: str) -> Source:
     images,
     name='npz_sets',
     version=f'npz-{npz_files.digest(paths)}',
-    notes=not_read(
+    notes=rows_lib.not_read(
       data_dir, [*_FILES, _PRIORS], 'add its examples to train or test'
     ),
     sets=table.sets_of(owners),
@@ -240,7 +234,7 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
     {TRAIN: train, TEST: test},
     name='image_sets',
     version=f'png-{digest.hexdigest()[:16]}',
-    notes=not_read(
+    notes=rows_lib.not_read(
       root, ['train', 'test', _PREVALENCE], 'add its examples to train or test'
     ),
     sets=sets,

@@ -23,14 +23,7 @@ from etils import epy
 
 from datasets.files.npz_files import wrong
 from datasets.sources.own import rows as rows_lib
-from datasets.sources.own.rows import (
-  CLIENT,
-  NUMBER,
-  SPLITS,
-  TEST,
-  TRAIN,
-  Rows,
-)
+from datasets.sources.own.rows import CLIENT, NUMBER, SPLITS, TEST, TRAIN, Rows
 
 # They take a second to import, which --help does not need.
 with epy.lazy_imports():
