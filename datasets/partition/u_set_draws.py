@@ -10,7 +10,6 @@ columns are scaled in turn (iterative proportional fitting) until each row sums
 to 1 and the mean row is the client's class distribution.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,18 +40,9 @@ _FITTED = 1e-12
 _MAX_SWEEPS = 10_000
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class DrawnSets:
-  """The sets of all clients.
-
-  Attributes:
-    sets: For each client, for each of its sets, the examples `int64 [n]`.
-    nominal: For each client `float64 [M_c, d]`, the intended priors. Those of
-      the sets differ, since numbers are whole and classes may run out.
-  """
-
-  sets: list[list[np.ndarray]]
-  nominal: list[np.ndarray]
+# The examples `int64 [n]` of each client's sets, and the priors `[M_c, d]` that
+# are meant. Those of the sets differ: numbers are whole, classes may run out.
+DrawnSets = tuple[list[list[np.ndarray]], list[np.ndarray]]
 
 
 def majority_classes(client: int, num_classes: int) -> list[int]:
@@ -207,7 +197,7 @@ def draw_by_paper(
   )
   rng = generator(Purpose.SET_EXAMPLES, seed)
   pools = _deal_out(labels, [own.sum(axis=0) for own in counts], rng)
-  return DrawnSets(_fill(pools, counts, repeats, rng), nominal)
+  return _fill(pools, counts, repeats, rng), nominal
 
 
 def draw_by_code(
@@ -261,7 +251,7 @@ def draw_by_code(
     sets_per_client,
   )
   rows = [own / own.sum(axis=1, keepdims=True) for own in quotas]
-  return DrawnSets(sets, rows)
+  return sets, rows
 
 
 def _counts(nominal, client_examples) -> list[np.ndarray]:

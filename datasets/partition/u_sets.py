@@ -139,7 +139,7 @@ def u_sets(  # noqa: PLR0913
   labels, num_classes = source.train.labels, source.num_classes
   numbers = numbers_of_sets(sets_per_client, num_clients)
   _check_classes(source, min(numbers))
-  drawn = _DRAWS[u_set_recipe](
+  sets, nominal = _DRAWS[u_set_recipe](
     labels,
     num_classes,
     sets_per_client=numbers,
@@ -148,11 +148,9 @@ def u_sets(  # noqa: PLR0913
     repeats=set_repeats or _usual_repeats(u_set_recipe),
     seed=seed,
   )
-  known = (
-    drawn.nominal
-    if known_priors == NOMINAL
-    else empirical_priors(labels, drawn.sets, num_classes)
-  )
+  known = nominal
+  if known_priors == EXACT:
+    known = empirical_priors(labels, sets, num_classes)
   client_names = assignment.numbered_names(num_clients)
   try:
     told = told_priors(
@@ -170,7 +168,7 @@ def u_sets(  # noqa: PLR0913
       f'{error} To draw other priors, choose more examples in each set '
       '(client_examples), more sets (sets_per_client) or another seed.'
     ) from error
-  return lay_out(drawn.sets, told, client_names, seed)
+  return lay_out(sets, told, client_names, seed)
 
 
 def own_sets(
