@@ -481,7 +481,9 @@ def set_reader(
 
 def server_reader(store: ClientStore) -> tff.Computation:
   """Returns `( -> E*)`, which reads the server's labelled examples."""
-  return tff.tensorflow.computation(lambda: server_dataset(store))
+  return tff.tensorflow.computation(
+    lambda: _part_dataset(store, tf.constant(store.server_part))
+  )
 
 
 def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
@@ -496,11 +498,6 @@ def client_dataset(store: ClientStore, index: tf.Tensor) -> tf.data.Dataset:
   with tf.control_dependencies([] if in_range is None else [in_range]):
     index = tf.identity(index)
   return _part_dataset(store, index)
-
-
-def server_dataset(store: ClientStore) -> tf.data.Dataset:
-  """Returns the one-element dataset of the server, for TensorFlow code."""
-  return _part_dataset(store, tf.constant(store.server_part))
 
 
 def _part_dataset(store, part):

@@ -72,7 +72,7 @@ def load(
   texts = {split: texts_of(table) for split, table in found.items()}
   sizes = _count_words(found[TRAIN], texts[TRAIN])
   layer = layer_of_texts(texts[TRAIN], length, vocabulary)
-  words = words_of(layer)
+  words = layer.get_vocabulary(include_special_tokens=False)
   if not words:
     raise found[TRAIN].wrong(TEXT, 'no word at all', 'give texts')
   others = [n for n in found[TRAIN].columns if n not in _KNOWN]
@@ -96,7 +96,7 @@ def load(
       *[f'{paths[TRAIN]}: not read are {", ".join(others)}.'] * bool(others),
       *rows.not_read(data_dir, paths.values()),
     ],
-    preprocessing={'kind': 'text', 'words': list(words), 'length': length},
+    preprocessing={'kind': 'text', 'words': words, 'length': length},
   )
 
 
@@ -142,11 +142,6 @@ def layer_of_words(words: Sequence[str], length: int):
   layer = _layer(length, None)
   layer.set_vocabulary(list(words))
   return layer
-
-
-def words_of(layer) -> tuple[str, ...]:
-  """Returns the words of a layer, in the order of their numbers."""
-  return tuple(layer.get_vocabulary(include_special_tokens=False))
 
 
 def encode(layer, texts: Sequence[str]) -> np.ndarray:

@@ -29,8 +29,8 @@ def _reader(store):
   )
 
 
-def _through_tensorflow(dataset):
-  (element,) = list(dataset)
+def _through_tff(reader):
+  (element,) = list(reader())
   assert list(element) == ['x', 'y', 'true_y']
   x, y, true_y = (tensor.numpy() for tensor in element.values())
   return client_store.Part(x, y, true_y)
@@ -59,7 +59,7 @@ def test_description_and_types(store, partition):
 
 
 @pytest.mark.parametrize('labelled', ['server', 'clients'])
-def test_round_trip(source, partition, build, labelled):
+def test_round_trip(source, partition, build, labelled, tff_context):
   store = build(labelled)
   read_client = _reader(store)
   train, test = source.train, source.test
@@ -77,7 +77,7 @@ def test_round_trip(source, partition, build, labelled):
   labels = train.labels[at_server]
   for read in (
     client_store.read_numpy(store, 'server'),
-    _through_tensorflow(client_store.server_dataset(store)),
+    _through_tff(client_store.server_reader(store)),
   ):
     _assert_part(read, train.examples[at_server], labels, labels)
   read = client_store.read_numpy(store, 'test')

@@ -65,7 +65,7 @@ def test_counts_are_those_of_scikit_learn():
     'words words (words)',
   ]
   layer = text.layer_of_texts(texts, 10, 100)
-  words = text.words_of(layer)
+  words = layer.get_vocabulary(include_special_tokens=False)
   counter = sklearn_text.CountVectorizer(
     preprocessor=lambda text: ''.join(
       c for c in text.lower() if c not in '-;.,()'
