@@ -136,10 +136,7 @@ def rounds_over_store(
     in_context=True,
     priors_shape=constants and constants['class_priors'].shape[1:],
   )
-  if constants:
-    reader = client_store.set_reader(store, **constants)
-  else:
-    reader = client_store.client_reader(store)
+  reader = client_store.client_reader(store, **(constants or {}))
   process = client_reader.compose_with_reader(build_process(data_spec), reader)
   keys = (
     client_sampling.sample_keys(

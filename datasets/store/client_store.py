@@ -446,35 +446,25 @@ def element_spec(store: ClientStore) -> collections.OrderedDict:
   )
 
 
-def client_reader(store: ClientStore) -> tff.Computation:
-  """Returns `(int32 -> E*)`, from an index to data of `element_spec`, E."""
-
-  @tff.tensorflow.computation(tf.int32)
-  def read_client(index):
-    return client_dataset(store, index)
-
-  return read_client
-
-
-def set_reader(
-  store: ClientStore, class_priors: np.ndarray, set_shares: np.ndarray
+def client_reader(
+  store: ClientStore, **constants: np.ndarray
 ) -> tff.Computation:
-  """Returns a `client_reader` of examples in sets, which are `y` in the store.
+  """Returns `(int32 -> E*)`, from an index to data of `element_spec`, E.
 
-  Clients know `class_priors`, `float [K, M, d]`, and each set's share of their
-  examples, `float [K, M]`. It is `(int32 -> <examples=E*,
-  context=<class_priors=float32[M,d], set_shares=float32[M]>>)`.
+  With constants of all clients, such as `class_priors` `[K, M, d]` where `y` is
+  a set, it is `(int32 -> <examples=E*, context=<class_priors=float32[M,d]>>)`.
   """
 
   @tff.tensorflow.computation(tf.int32)
   def read_client(index):
-    return collections.OrderedDict(
-      examples=client_dataset(store, index),
-      context=collections.OrderedDict(
-        class_priors=tf.constant(class_priors, tf.float32)[index],
-        set_shares=tf.constant(set_shares, tf.float32)[index],
-      ),
+    examples = client_dataset(store, index)
+    if not constants:
+      return examples
+    context = collections.OrderedDict(
+      (name, tf.constant(of_all, tf.float32)[index])
+      for name, of_all in constants.items()
     )
+    return collections.OrderedDict(examples=examples, context=context)
 
   return read_client
 

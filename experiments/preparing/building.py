@@ -127,8 +127,11 @@ def build_reader(data):
   """Returns the reader of a run's clients, with priors of sets if seen."""
   if not _sees_sets(data):
     return client_store.client_reader(data.store)
-  return client_store.set_reader(
-    data.store, data.partition.class_priors, data.partition.set_shares
+  partition = data.partition
+  return client_store.client_reader(
+    data.store,
+    class_priors=partition.class_priors,
+    set_shares=partition.set_shares,
   )
 
 

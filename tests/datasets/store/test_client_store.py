@@ -107,8 +107,8 @@ def test_sets_take_the_place_of_labels(source, in_sets, build):
 
 def test_sets_come_with_their_priors(in_sets, build, tff_context):
   store = build('sets', partition=in_sets)
-  reader = client_store.set_reader(
-    store, in_sets.class_priors, in_sets.set_shares
+  reader = client_store.client_reader(
+    store, class_priors=in_sets.class_priors, set_shares=in_sets.set_shares
   )
   assert str(reader.type_signature) == (
     '(int32 -> <examples=<x=uint8[?,8,8,1],y=int32[?],true_y=int32[?]>*,'
