@@ -149,8 +149,9 @@ def build(
   _check_source(spec, pool, own)
   has_own = bool(source.server and server_examples)
   drawn = 0 if has_own else server_examples
-  _check_labels(spec, pool, drawn, labelled_examples, settings)
-  _check_given_labels(source, server_examples, labelled_examples, mask_ratio)
+  _check_labels(
+    spec, source, server_examples, labelled_examples, mask_ratio, settings
+  )
   if shared_fraction is not None:
     _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
     drawn = shared_examples.size(
@@ -236,11 +237,14 @@ def _check_labels(
   source: Source,
   server_examples: int,
   labelled_examples: int,
+  mask_ratio: float | None,
   given: Mapping[str, Any],
 ) -> None:
   """Checks how many labels there are at the server and at the clients."""
+  # Those that the data give to the server are not drawn.
+  drawn = 0 if source.server else server_examples
   for setting, value in (
-    (SERVER_EXAMPLES, server_examples),
+    (SERVER_EXAMPLES, drawn),
     (LABELLED_EXAMPLES, labelled_examples),
   ):
     setting.check(value)
@@ -256,7 +260,7 @@ def _check_labels(
         'clients: lower it.'
       )
   if labelled_examples:
-    of_server = {SERVER_EXAMPLES.name: server_examples or None}
+    of_server = {SERVER_EXAMPLES.name: drawn or None}
     of_server.update({k: given.get(k) for k in spec.server_settings})
     for argument, value in of_server.items():
       if value is not None:
@@ -264,22 +268,12 @@ def _check_labels(
           f'{argument}={value!r} and labelled_examples={labelled_examples} '
           'exclude each other: labels are at the server or at clients.'
         )
-
-
-def _check_given_labels(
-  source: Source,
-  server_examples: int,
-  labelled_examples: int,
-  mask_ratio: float | None,
-) -> None:
-  """Checks numbers against the labels that the data give to the server."""
-  if source.server and server_examples:
-    there = len(source.server.labels)
-    if server_examples != there:
-      raise ValueError(
-        f'server_examples={server_examples} has no effect where the data say '
-        f"which {there} examples are the server's: leave it out."
-      )
+  there = len(source.server.labels) if source.server else drawn
+  if server_examples not in (0, there):
+    raise ValueError(
+      f'server_examples={server_examples} has no effect where the data say '
+      f"which {there} examples are the server's: leave it out."
+    )
   if mask_ratio is not None:
     MASK_RATIO.check(mask_ratio)
     if labelled_examples:
