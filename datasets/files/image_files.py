@@ -134,13 +134,23 @@ def visible(folder: pathlib.Path) -> list[pathlib.Path]:
   )
 
 
-def add_to_digest(
-  digest, root: pathlib.Path, file: pathlib.Path, content: bytes
-) -> None:
-  """Adds a file's place in a folder, and its content, to a digest."""
-  # Names of files need not be text.
-  digest.update(os.fsencode(file.relative_to(root)) + b'\0')
-  digest.update(hashlib.sha256(content).digest())
+def digest(
+  root: str | os.PathLike, files: Sequence[pathlib.Path], start: bytes
+) -> str:
+  """Returns a short sha256 of `start`, and of files and their places."""
+  together = hashlib.sha256(start)
+  for file in files:
+    try:
+      content = file.read_bytes()
+    except OSError as error:
+      raise ValueError(
+        f'{file} cannot be read ({error.strerror}): make it readable, or '
+        'move it away.'
+      ) from error
+    # Names of files need not be text.
+    together.update(os.fsencode(file.relative_to(root)) + b'\0')
+    together.update(hashlib.sha256(content).digest())
+  return together.hexdigest()[:16]
 
 
 def allocate(number: int, shape: tuple[int, ...]) -> np.ndarray:

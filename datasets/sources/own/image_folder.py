@@ -8,7 +8,6 @@ The decoded squares are kept in `<cache_dir>/image_folder/<digest>.npz`, where
 the digest is that of all files and of the size of the squares.
 """
 
-import hashlib
 import os
 import pathlib
 from collections.abc import Mapping
@@ -45,9 +44,16 @@ def load(
 ) -> Source:
   """Loads the images, in the order of their names."""
   found, labelled, notes = check_files(data_dir)
-  digest = _digest(found, data_dir, side)
+  files = [file for own in found.values() for file in own.examples]
+  decoding = f'{image_files.DECODING} {side}'.encode()
+  digest = image_files.digest(data_dir, files, decoding)
+  path = os.path.join(cache_dir, 'image_folder', f'{digest}.npz')
+  arrays = npz_files.kept(path)
+  if arrays is None:
+    decoded = image_files.read_squares(files, side)
+    arrays = npz_files.keep(path, {'images': decoded})
   ends = np.cumsum([len(own.examples) for own in found.values()])
-  parts = np.split(_images(found, side, cache_dir, digest), ends[:-1])
+  parts = np.split(arrays['images'], ends[:-1])
   images = {
     split: npz.images_of(own.path, part)
     for (split, own), part in zip(found.items(), parts, strict=True)
@@ -111,34 +117,6 @@ def _rows(
     label_field='folders of classes',
     owner_field='folders of clients',
   )
-
-
-def _digest(found: Mapping[str, Rows], data_dir: str, side: int) -> str:
-  digest = hashlib.sha256(f'{image_files.DECODING} {side}'.encode())
-  for own in found.values():
-    for path in own.examples:
-      try:
-        content = path.read_bytes()
-      except OSError as error:
-        raise ValueError(
-          f'{path} cannot be read ({error.strerror}): make it readable, or '
-          'move it away.'
-        ) from error
-      image_files.add_to_digest(digest, data_dir, path, content)
-  return digest.hexdigest()[:16]
-
-
-def _images(
-  found: Mapping[str, Rows], side: int, cache_dir: str, digest: str
-) -> np.ndarray:
-  """Returns the images of all splits, decoded or from the cache."""
-  path = os.path.join(cache_dir, 'image_folder', f'{digest}.npz')
-  arrays = npz_files.kept(path)
-  if arrays is None:
-    files = [file for own in found.values() for file in own.examples]
-    images = image_files.read_squares(files, side)
-    arrays = npz_files.keep(path, {'images': images})
-  return arrays['images']
 
 
 def _count_owners(folder: str) -> int:

@@ -19,7 +19,6 @@ The tables have one row for each client's set, of shares that sum to 1:
 import collections
 import dataclasses
 import functools
-import hashlib
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -221,9 +220,7 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
     test_files += _LAYOUT.images(folder)
     classes += [name] * (len(test_files) - len(classes))
   files = [*train_files, *test_files]
-  digest = hashlib.sha256((root / _PREVALENCE).read_bytes())
-  for file in files:
-    image_files.add_to_digest(digest, root, file, file.read_bytes())
+  digest = image_files.digest(root, files, (root / _PREVALENCE).read_bytes())
   train, test = np.split(_read(files), [len(train_files)])
   return _source(
     table,
@@ -233,7 +230,7 @@ def load_images(data_dir: str | None, cache_dir: str) -> Source:
     str(root / 'train'),
     {TRAIN: train, TEST: test},
     name='image_sets',
-    version=f'png-{digest.hexdigest()[:16]}',
+    version=f'png-{digest}',
     notes=rows_lib.not_read(
       root, ['train', 'test', _PREVALENCE], 'add its examples to train or test'
     ),
