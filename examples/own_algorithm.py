@@ -8,7 +8,6 @@ s, of each weight tensor (Aji and Heafield, arXiv 1704.05021, of gradients).
     python -m tff_ssl.testing examples.own_algorithm:SPEC
 """
 
-import functools
 
 from etils import epy
 
@@ -21,7 +20,7 @@ with epy.lazy_imports():  # When they are used: help and errors come at once.
   import tensorflow as tf
 
   from tff_ssl import templates
-  from tff_ssl.templates import averaging
+  from tff_ssl.templates import averaging, finalizers
 
 SENT_SHARE = Setting('sent_share', float, 'Share sent.', above=0, at_most=1)
 
@@ -64,7 +63,7 @@ def build(model, *, data_spec, wiring=tff_ssl.Wiring(), sent_share=0.1, **more):
       wiring=wiring,
     ),
     create_aggregator=factory.create,  # How the clients' results meet.
-    build_finalizer=functools.partial(averaging.build_finalizer, model, None),
+    build_finalizer=finalizers.build_apply_mean_delta,
     wiring=wiring,
   )
 

@@ -51,9 +51,8 @@ def rest_without_clients(
   if min_clients > 1:
     _check_hides(process, min_clients)
   inner_type = process.state_type.member
-  has_state = bool(
-    tf.nest.flatten(tff.types.type_to_tf_tensor_specs(inner_type))
-  )
+  inner_specs = tff.types.type_to_tf_tensor_specs(inner_type)
+  has_state = bool(tf.nest.flatten(inner_specs))
   counts_clients = min_clients > 1 or (
     has_state and not inspection.is_private(process)
   )
@@ -105,9 +104,8 @@ def rest_without_clients(
     state, result = tff.federated_map(
       rest, (state, output.state, output.result, clients)
     )
-    return tff.templates.MeasuredProcessOutput(
-      state, result, output.measurements
-    )
+    measured = output.measurements
+    return tff.templates.MeasuredProcessOutput(state, result, measured)
 
   return tff.templates.AggregationProcess(initialize, next_fn)
 

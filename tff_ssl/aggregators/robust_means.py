@@ -67,14 +67,11 @@ class CollectingFactory(tff.aggregators.WeightedAggregationFactory):
 
   @abc.abstractmethod
   def reduce(self, rows: tf.Tensor) -> tf.Tensor:
-    """Returns one value for those of several clients.
+    """Returns one value, `[blocks, width]`, for those of several clients.
 
     Args:
       rows: Float tensor `[n, blocks, width]`, n >= 1: the values, each as a
         matrix, which may end in zeros that belong to no coordinate.
-
-    Returns:
-      Tensor `[blocks, width]` of the same type.
     """
 
   def create(
@@ -165,14 +162,9 @@ class _ByCoordinate(CollectingFactory):
 
   @abc.abstractmethod
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
-    """Returns one number for each coordinate.
-
-    Args:
-      values: Float tensor `[coordinates, n]`, ascending in each row.
-    """
+    """Returns one number for each row of `[coordinates, n]`, ascending."""
 
   def reduce(self, rows: tf.Tensor) -> tf.Tensor:
-    """See `CollectingFactory.reduce`."""
     return tf.map_fn(
       lambda block: self.of_sorted(tf.sort(tf.transpose(rows[:, block]))),
       tf.range(rows.shape[1]),
@@ -191,7 +183,6 @@ class MedianFactory(_ByCoordinate):
   """
 
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the values in the middle."""
     n = tf.shape(values)[1]
     # Halved first: the sum of two large numbers may not be finite.
     return 0.5 * values[:, (n - 1) // 2] + 0.5 * values[:, n // 2]
@@ -233,7 +224,6 @@ class TrimmedMeanFactory(_ByCoordinate):
     self._trimmed_share = checks.exact(trimmed_share)
 
   def of_sorted(self, values: tf.Tensor) -> tf.Tensor:
-    """Returns the mean of the values in the middle."""
     n = tf.shape(values)[1]
     share = self._trimmed_share
     cut = share.numerator * tf.cast(n, tf.int64) // share.denominator
@@ -282,7 +272,6 @@ class GeometricMedianFactory(CollectingFactory):
     self._smoothing = float(smoothing)
 
   def reduce(self, rows: tf.Tensor) -> tf.Tensor:
-    """See `CollectingFactory.reduce`."""
     products = _inner_products(rows)
     squares = tf.linalg.diag_part(products)
 

@@ -36,7 +36,7 @@ with epy.lazy_imports():
 
   from tff_ssl import aggregators, templates
   from tff_ssl.models import functional
-  from tff_ssl.templates import averaging, effective_steps
+  from tff_ssl.templates import averaging, effective_steps, finalizers
 
 
 @tff_arguments.taken
@@ -122,7 +122,7 @@ def build_fednova(
     ),
     create_aggregator=factory.create,
     build_finalizer=functools.partial(
-      averaging.build_finalizer, model, server_optimizer
+      finalizers.build_apply_mean_delta, server_optimizer
     ),
     wiring=wiring,
     measurable=averaging.measurable(training, data_spec, client_weighting),

@@ -18,6 +18,7 @@ receive the encoder, so what they report for this method is supervised FedAvg.
 from __future__ import annotations
 
 import collections
+import functools
 
 from etils import epy
 
@@ -229,13 +230,10 @@ def build_sspt(
       ),
     ),
     create_aggregator=factory.create,
-    build_finalizer=lambda weights_type, aggregate_type: (
-      finalizers.build_apply_mean_delta(
-        server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
-        weights_type,
-        joint.weights_spec.trainable,
-        first_stage_rounds=pretraining_rounds,
-      )
+    build_finalizer=functools.partial(
+      finalizers.build_apply_mean_delta,
+      server_optimizer,
+      first_stage_rounds=pretraining_rounds,
     ),
     wiring=wiring,
     view=templates.ModelView(

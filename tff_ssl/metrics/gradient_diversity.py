@@ -45,8 +45,7 @@ finite, of a group that does not exist) counts nowhere. 0/0 is NaN.
 The server sees sums over the members of each group, and no client's own vector,
 as with model deltas (`tff_ssl.aggregators.group_mean`, with its warning about
 groups of one). Clients work with a fresh optimizer, also where momentum stays
-with a slot. Each client sends two vectors scattered into S rows, twice what
-a round of grouping sends.
+with a slot.
 """
 
 import collections
@@ -146,21 +145,13 @@ def build_gradient_diversity(
   checks.integers_at_least(1, num_groups=num_groups)
   _check_server(server_update, server_gradient, server_optimizer_type)
 
-  sent_fields = collections.OrderedDict(
+  fields = collections.OrderedDict(
     weights=weights_type, round=np.int32, seed=np.int32
   )
-  sent_type = tff.types.to_type(sent_fields)
-  state_type = sent_type
+  sent_names, sent_type = tuple(fields), tff.types.to_type(fields)
   if server_optimizer_type is not None:
-    state_type = tff.types.to_type(
-      collections.OrderedDict(
-        sent_fields, server_optimizer=server_optimizer_type
-      )
-    )
-
-  @tff.tensorflow.computation(state_type)
-  def for_clients(state):
-    return collections.OrderedDict((key, state[key]) for key in sent_fields)
+    fields['server_optimizer'] = server_optimizer_type
+  state_type = tff.types.to_type(fields)
 
   @tff.tensorflow.computation(sent_type, data_spec.type)
   def measure_client(sent, data):
@@ -200,8 +191,12 @@ def build_gradient_diversity(
     tff.FederatedType(data_spec.type, tff.CLIENTS),
   )
   def measure(state, data):
-    sent = tff.federated_broadcast(tff.federated_map(for_clients, state))
-    members, weights = tff.federated_map(measure_client, (sent, data))
+    sent = tff.federated_zip(
+      collections.OrderedDict((name, state[name]) for name in sent_names)
+    )
+    members, weights = tff.federated_map(
+      measure_client, (tff.federated_broadcast(sent), data)
+    )
     output = aggregator.next(aggregator.initialize(), members, weights)
     return tff.federated_map(conclude, (state, output.result))
 
@@ -368,37 +363,15 @@ def build_process_diversity(
       constants=task.constants,
     )
 
-  server = {}
+  of_server = {}
   if parts.server is not None:
-
-    def server_gradient(task):
-      return full_gradient.gradient_of_training(
-        parts.server.training,
-        parts.server_start(task.weights),
-        parts.server.read_examples(),
-        seed=task.server_seed,
-      )
-
-    def server_update(task):
-      start = parts.server_start(task.weights)
-      result = parts.server.run(
-        start, task.optimizer_state, seed=task.seed, round_num=task.round
-      )
-      return tf.nest.map_structure(
-        tf.subtract,
-        parts.server.first_replica(result.weights).trainable,
-        start.trainable,
-      )
-
     state_type = process.initialize.type_signature.result.member
-    server = {
-      'server_gradient': server_gradient,
-      'server_update': server_update,
+    of_server = {
+      **_server_functions(parts.server, parts.server_start),
       'server_optimizer_type': finalizers.innermost(state_type['finalizer'])[
         'optimizer'
       ],
     }
-
   return build_gradient_diversity(
     local_update=parts.local_update,
     client_gradient=client_gradient,
@@ -406,8 +379,33 @@ def build_process_diversity(
     weights_type=process.weights_type,
     initial_hparams=parts.training.initial_hparams,
     num_groups=parts.num_groups,
-    **server,
+    **of_server,
   )
+
+
+def _server_functions(server, start_of):
+  """Returns what `build_gradient_diversity` takes of a server that trains."""
+
+  def gradient(task):
+    return full_gradient.gradient_of_training(
+      server.training,
+      start_of(task.weights),
+      server.read_examples(),
+      seed=task.server_seed,
+    )
+
+  def update(task):
+    start = start_of(task.weights)
+    result = server.run(
+      start, task.optimizer_state, seed=task.seed, round_num=task.round
+    )
+    return tf.nest.map_structure(
+      tf.subtract,
+      server.first_replica(result.weights).trainable,
+      start.trainable,
+    )
+
+  return {'server_gradient': gradient, 'server_update': update}
 
 
 def measured_state(
@@ -417,7 +415,7 @@ def measured_state(
 
   Args:
     process: The process that is measured.
-    state: Its state.
+    state: Its state after `round_num` rounds.
     round_num: Rounds done.
     seed: The run's seed.
   """

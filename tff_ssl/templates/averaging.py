@@ -86,25 +86,6 @@ def weighted_factory(
   return tff.aggregators.as_weighted_aggregator(factory)
 
 
-def build_finalizer(
-  model: functional.FunctionalModel,
-  server_optimizer: tff.learning.optimizers.Optimizer | None,
-  *,
-  weights_type: tff.Type,
-  aggregate_type: tff.Type,
-) -> tff.learning.templates.FinalizerProcess:
-  """Returns the finalizer that gives the mean delta to a server optimizer.
-
-  By default it is SGD with learning rate 1: plain FedAvg.
-  """
-  del aggregate_type
-  return finalizers.build_apply_mean_delta(
-    server_optimizer or tff.learning.optimizers.build_sgdm(1.0),
-    weights_type,
-    model.weights_spec.trainable,
-  )
-
-
 def measurable(
   training: local_training.LocalTraining,
   data_spec: client_data.ClientDataSpec,
@@ -168,7 +149,9 @@ def compose(
       memories=memories,
     ),
     create_aggregator=factory.create,
-    build_finalizer=functools.partial(build_finalizer, model, server_optimizer),
+    build_finalizer=functools.partial(
+      finalizers.build_apply_mean_delta, server_optimizer
+    ),
     wiring=wiring,
     view=view,
     measurable=measured and measurable(measured, data_spec, client_weighting),

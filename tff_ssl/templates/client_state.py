@@ -164,9 +164,7 @@ def newest(
 ) -> dict[int, pathlib.Path]:
   """Returns the files that clients, by default all, would read in a round.
 
-  Returns:
-    By client, the newest version of a round before `round_num`. Clients without
-    one are left out.
+  They are the newest of rounds before `round_num`, by client.
   """
   of_run = pathlib.Path(folder, f'seed-{seed}')
   if clients is None:

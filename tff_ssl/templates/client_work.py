@@ -83,12 +83,7 @@ def build_client_work(
       corrupt, and their data do not say which.
     ValueError: If two memories keep a field of the same name.
   """
-  if wiring.corruption is not None:
-    local_update = faults.with_corrupt_clients(
-      local_update, wiring.corruption, data_spec, initial
-    )
-  if wiring.max_client_weight is not None:
-    local_update = _with_max_weight(local_update, wiring.max_client_weight)
+  local_update = _as_wired(local_update, wiring, data_spec, initial)
   at_server = [memory for memory in memories if memory.field is not None]
 
   initial_state = tff.tensorflow.computation(
@@ -190,16 +185,20 @@ def _work(local_update, task, sent, memories, tag_name):
   return result, metrics, counts, sums
 
 
-def _with_max_weight(local_update, max_weight):
-  """Returns the update of clients that weigh at most so much, at least 0.
-
-  A weight that is not finite stays so: such a client is left out.
-  """
+def _as_wired(local_update, wiring, data_spec, initial):
+  """Returns the update of clients of bounded weight, which may be corrupt."""
+  if wiring.corruption is not None:
+    local_update = faults.with_corrupt_clients(
+      local_update, wiring.corruption, data_spec, initial
+    )
+  if wiring.max_client_weight is None:
+    return local_update
 
   def bounded(task):
     update, tag = local_update(task)
     weight = update.weight
-    capped = tf.clip_by_value(weight, 0.0, max_weight)
+    capped = tf.clip_by_value(weight, 0.0, wiring.max_client_weight)
+    # One that is not finite stays so: such a client is left out.
     weight = tf.where(tf.math.is_finite(weight), capped, weight)
     return update._replace(weight=weight), tag
 

@@ -60,34 +60,53 @@ def build(
     wanted = tff.FederatedType(message_type(weights_type), tff.CLIENTS)
     if wanted.is_assignable_from(sent):
       return of_weights
-    return _with_clock(of_weights, weights_type, begin, advance)
+    _check_sends(sent, weights_type)
 
   @tff.federated_computation
   def initialize():
-    return tff.federated_eval(begin, tff.SERVER)
+    clock = tff.federated_eval(begin, tff.SERVER)
+    if of_weights is None:
+      return clock
+    return tff.federated_zip(
+      collections.OrderedDict(stock=of_weights.initialize(), own=clock)
+    )
 
   @tff.federated_computation(
     initialize.type_signature.result,
     tff.FederatedType(weights_type, tff.SERVER),
   )
-  def distribute(clock, weights):
-    sent = tff.federated_zip(
-      collections.OrderedDict(
-        weights=weights, round=clock['round'], seed=clock['seed']
+  def distribute(state, weights):
+    if of_weights is None:
+      sent = _message(weights, state)
+      return tff.templates.MeasuredProcessOutput(
+        state=tff.federated_map(advance, state),
+        result=tff.federated_broadcast(sent),
+        measurements=tff.federated_value((), tff.SERVER),
       )
+    of_stock = of_weights.next(state['stock'], weights)
+    clock = tff.federated_broadcast(state['own'])
+    next_state = collections.OrderedDict(
+      stock=of_stock.state, own=tff.federated_map(advance, state['own'])
     )
     return tff.templates.MeasuredProcessOutput(
-      state=tff.federated_map(advance, clock),
-      result=tff.federated_broadcast(sent),
-      measurements=tff.federated_value((), tff.SERVER),
+      state=tff.federated_zip(next_state),
+      result=_message(of_stock.result, clock),
+      measurements=of_stock.measurements,
     )
 
   return tff.learning.templates.DistributionProcess(initialize, distribute)
 
 
-def _with_clock(distributor, weights_type, begin, advance):
-  """Returns a distributor of weights that sends round and seed beside them."""
-  sent = distributor.next.type_signature.result.result
+def _message(weights, clock):
+  return tff.federated_zip(
+    collections.OrderedDict(
+      weights=weights, round=clock['round'], seed=clock['seed']
+    )
+  )
+
+
+def _check_sends(sent, weights_type) -> None:
+  """Raises `TypeError` unless a distributor of weights sends them."""
   if not (
     isinstance(sent, tff.FederatedType)
     and weights_type.is_assignable_from(sent.member)
@@ -96,33 +115,3 @@ def _with_clock(distributor, weights_type, begin, advance):
       f'model_distributor sends {sent}, and clients need the weights '
       f'{weights_type}: build it for this type (ModelWeights of two lists).'
     )
-
-  @tff.federated_computation
-  def initialize():
-    return tff.federated_zip(
-      collections.OrderedDict(
-        stock=distributor.initialize(),
-        own=tff.federated_eval(begin, tff.SERVER),
-      )
-    )
-
-  @tff.federated_computation(
-    initialize.type_signature.result,
-    tff.FederatedType(weights_type, tff.SERVER),
-  )
-  def distribute(state, weights):
-    of_stock = distributor.next(state['stock'], weights)
-    clock = tff.federated_broadcast(state['own'])
-    sent = collections.OrderedDict(
-      weights=of_stock.result, round=clock['round'], seed=clock['seed']
-    )
-    next_state = collections.OrderedDict(
-      stock=of_stock.state, own=tff.federated_map(advance, state['own'])
-    )
-    return tff.templates.MeasuredProcessOutput(
-      state=tff.federated_zip(next_state),
-      result=tff.federated_zip(sent),
-      measurements=of_stock.measurements,
-    )
-
-  return tff.learning.templates.DistributionProcess(initialize, distribute)

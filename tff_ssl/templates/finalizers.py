@@ -1,7 +1,7 @@
 """How the server applies the aggregate to the weights."""
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -214,21 +214,23 @@ def build_no_server_training(
 
 
 def build_apply_mean_delta(
-  server_optimizer: tff.learning.optimizers.Optimizer,
-  weights_type: tff.Type,
-  trainable_spec: Sequence[tf.TensorSpec],
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   *,
+  weights_type: tff.Type,
+  aggregate_type: tff.Type,
   first_stage_rounds: int | None = None,
 ) -> FinalizerProcess:
   """Applies the mean model delta with a server optimizer, as FedAvg/FedOpt do.
 
   Args:
-    server_optimizer: SGD with learning rate 1 is plain FedAvg.
+    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
     weights_type: Unplaced type of the `ModelWeights`.
-    trainable_spec: `tf.TensorSpec`s of the trainable weights.
+    aggregate_type: Unplaced type of the mean delta, which is that of weights.
     first_stage_rounds: If given, the optimizer starts afresh after so many
       rounds, with the hyperparameters that it has; the state counts rounds.
   """
+  server_optimizer = server_optimizer or tff.learning.optimizers.build_sgdm(1.0)
+  trainable_spec = tff.types.type_to_tf_tensor_specs(weights_type['trainable'])
   has_stages = first_stage_rounds is not None
 
   def initial_state():
@@ -260,7 +262,7 @@ def build_apply_mean_delta(
     initial_state,
     update,
     weights_type=weights_type,
-    aggregate_type=weights_type,
+    aggregate_type=aggregate_type,
     optimizer=server_optimizer,
   )
 

@@ -178,17 +178,15 @@ def average(
   Zhang et al., Eq. 7: `w_avg,i = (n w_s + sum_{k in G_i} w_k) / (|G_i| + n)`,
   with n the server's weight.
 
+  The model of a group without clients becomes the server's; without a server it
+  stays as it was.
+
   Args:
     group_models: Structure of `[S, ...]`, against which deltas are.
     aggregate: `mean`, structure of `[S, ...]`, the mean deltas, zero where a
       group has no clients; `weight`, `float32 [S]`, |G_i|.
-    server: Structure of `[1, ...]` or `[S, ...]`, w_s; `None` if the server has
-      no model of its own.
-    server_weight: Weight of w_s in a group's mean; a client's is 1.
-
-  Returns:
-    Structure of `[S, ...]`, the new group models. The model of a group without
-    clients becomes the server's; without a server it stays as it was.
+    server: Structure of `[1, ...]` or `[S, ...]`, w_s, if there is one.
+    server_weight: n, where a client's weight is 1.
   """
   members = tf.nest.map_structure(tf.add, group_models, aggregate['mean'])
   if server is None:
@@ -218,9 +216,6 @@ def around(
     centre: Structure of `[1, ...]`, w_s, or of `[S, ...]`, one for each group.
     weight: `float32 [S]`, |G_i|.
     server_weight: n.
-
-  Returns:
-    Structure of `[S, ...]`: w_s plus the shrunk deviation of each group.
   """
 
   def place(models, new):
@@ -257,12 +252,9 @@ def with_momentum(
 
   Args:
     finalizer: Takes the aggregate `<mean=ModelWeights, weight=...>`, stacks of
-      S rows.
+      S rows. The state of the new one holds v as `velocity`.
     momentum: beta_g, in [0, 1).
     models_type: Unplaced type of the group models.
-
-  Returns:
-    A finalizer whose state holds v as `velocity`.
   """
   spec = tff.types.type_to_tf_tensor_specs(models_type['trainable'])
 
@@ -302,13 +294,8 @@ def create_aggregator(
 ) -> tff.templates.AggregationProcess:
   """Creates the aggregator of clients' deltas by group.
 
-  Args:
-    factory: A `GroupMeanFactory`; or any mean over clients, which is put into
-      one as `mean_factory`.
-    num_groups: S.
-    update_type: Of a client's update, `<value=delta, group=int32>`.
-    weight_type: Of its weight.
-    min_group_size: See `Wiring`.
+  The factory is a `GroupMeanFactory`, or any mean over clients, which is put
+  into one as `mean_factory`. A client's update is `<value=delta, group=int32>`.
 
   Raises:
     TypeError: If the factory is no mean.

@@ -196,8 +196,8 @@ class MeanState(Memory):
 class SharedMean(Memory):
   """A state to which the mean of the clients' changes is added.
 
-  A client's change is the `shared_change` of its `LocalUpdate`. It weighs as
-  much as the client's delta. A state that would not be finite stays as it was.
+  A client's change is the `shared_change` of its update. It weighs as much as
+  the client's delta. A state that would not be finite stays as it was.
 
   Attributes:
     initial_state: Returns the first state, a structure of tensors.

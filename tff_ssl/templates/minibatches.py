@@ -163,9 +163,7 @@ class Minibatches:
   def draw(self, labels: tf.Tensor, seed: tf.Tensor) -> Batches:
     """Draws the minibatches of one local training.
 
-    Args:
-      labels: `int32 [n]`, -1 where an example has none.
-      seed: `int32 [2]`.
+    Labels are `int32 [n]`, -1 where an example has none.
     """
     selection, batch_size = self.selection, self.batch_size
     is_either = selection.rows == 'either'
@@ -204,11 +202,8 @@ def draw_labelled(
 ) -> Batches:
   """Draws full minibatches of those examples that have a label.
 
-  Args:
-    labels: `int32 [n]`, -1 where an example has none.
-    batch_size: Examples in each; all are empty where no example has a label.
-    num_steps: How many minibatches.
-    seed: `int32 [2]`.
+  Labels are `int32 [n]`, -1 where an example has none. If none has one, all
+  minibatches are empty.
   """
   return _repeated(
     _stream_of(labels, 'labelled'),
@@ -320,14 +315,10 @@ def _whole_sets(labels, epochs, seed) -> Batches:
 
 
 def sets_of(labels: tf.Tensor) -> tf.RaggedTensor:
-  """Returns the indices of each set's examples; sets may differ in size.
+  """Returns a row for each set that has examples: their indices.
 
-  Args:
-    labels: `int32 [n]`, the set that an example lies in; one below 0 lies in
-      none.
-
-  Returns:
-    `int32 [sets, (size)]`, a row for each set that has examples, by its index.
+  Labels are `int32 [n]`, the set that an example lies in; one below 0 lies in
+  none.
   """
   by_set = tf.argsort(labels, stable=True)
   outside = tf.math.count_nonzero(labels < 0, dtype=tf.int32)

@@ -71,7 +71,7 @@ def beside(
 
   Args:
     finalizer: Makes new global weights of the present ones and the aggregate.
-    decay: The setting above, in [0, 1).
+    decay: See above.
     initial: `( -> W)`, the initial global weights.
     model_of: TensorFlow function from global weights to w.
   """
@@ -102,7 +102,7 @@ def following(
   Args:
     finalizer: Makes new models, structure of `[S, ...]`, of the present ones
       and the aggregate.
-    decay: The setting above, in [0, 1).
+    decay: See above.
     weights_type: Unplaced type of the weights, `[S + 1, ...]`.
     model_of: TensorFlow function from the models `[S, ...]` to w.
   """

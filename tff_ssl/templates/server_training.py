@@ -215,8 +215,9 @@ def build_server_training(
 ) -> tff.learning.templates.FinalizerProcess:
   """Trains the server's model on its labels, and joins it with the aggregate.
 
-  A result that is not finite leaves weights and optimizer as they are, and
-  counts in `update_non_finite`. So with the two finalizers below.
+  This finalizer and the two below have the hyperparameters of the server's
+  training, and measure `<server=<loss, accuracy>, update_non_finite=int32>`.
+  What is not finite leaves weights and optimizer as they are, and is counted.
 
   Args:
     server: How the server trains.
@@ -227,10 +228,6 @@ def build_server_training(
     weights_type: Unplaced type of the global model weights.
     aggregate_type: Unplaced type of the aggregator's result.
     seed: The run's seed.
-
-  Returns:
-    A finalizer with the hyperparameters of the server's training, whose
-    measurements are `<server=<loss, accuracy>, update_non_finite=int32>`.
   """
 
   def step(state, weights, aggregate):
@@ -262,13 +259,6 @@ def build_alternate_training(
   Zhang et al. (`tff_ssl.algorithms.grouping`) it trains beside the clients.
 
   Each of the two is left out by itself where it is not finite, and counts.
-
-  Args:
-    server: How the server trains.
-    server_optimizer: Applies the mean delta (`finalizers.apply_mean_delta`).
-    weights_type: Unplaced type of the `ModelWeights` and of their mean delta.
-    aggregate_type: The same.
-    seed: The run's seed.
   """
   spec = tff.types.type_to_tf_tensor_specs(weights_type['trainable'])
 
@@ -315,13 +305,8 @@ def build_server_first(
 ) -> tff.learning.templates.FinalizerProcess:
   """Trains the server's model first, and then takes the clients' mean.
 
-  Args:
-    server: How the server trains, from the global weights; one replica.
-    first_rounds: Rounds in which it does, and the clients' mean is not looked
-      at. In later ones, the server's metrics are NaN.
-    weights_type: Unplaced type of the `ModelWeights` and of their mean delta.
-    aggregate_type: The same.
-    seed: The run's seed.
+  In the first rounds the clients' mean delta is not looked at. In later ones,
+  the server's metrics are NaN. The server has one replica.
   """
 
   def step(state, weights, delta):

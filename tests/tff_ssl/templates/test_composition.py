@@ -78,13 +78,7 @@ class TestCompose:
     return composition.compose(
       work,
       create_aggregator=tff.aggregators.MeanFactory().create,
-      build_finalizer=lambda weights_type, aggregate_type: (
-        finalizers.build_apply_mean_delta(
-          tff.learning.optimizers.build_sgdm(1.0),
-          weights_type,
-          [tf.TensorSpec([2], tf.float32)],
-        )
-      ),
+      build_finalizer=finalizers.build_apply_mean_delta,
       wiring=wiring,
       view=composition.ModelView(
         lambda w: tf.nest.map_structure(tf.reduce_mean, w),

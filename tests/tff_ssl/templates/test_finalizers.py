@@ -24,8 +24,8 @@ class TestApplyMeanDelta:
   def process(self, tff_context):
     return finalizers.build_apply_mean_delta(
       tff.learning.optimizers.build_sgdm(0.5, momentum=0.9),
-      tff.types.to_type(self._WEIGHTS),
-      [tf.TensorSpec([2], tf.float32)],
+      weights_type=tff.types.to_type(self._WEIGHTS),
+      aggregate_type=tff.types.to_type(self._WEIGHTS),
     )
 
   def _weights(self, trainable, moving):
@@ -79,11 +79,11 @@ class TestApplyMeanDelta:
 
 
 def test_momentum_starts_afresh_with_the_second_stage(tff_context):
-  spec = [tf.TensorSpec([], tf.float32)]
+  weights_type = tff.types.to_type(ModelWeights([np.float32], []))
   process = finalizers.build_apply_mean_delta(
     tff.learning.optimizers.build_sgdm(0.5, momentum=0.5),
-    tff.types.to_type(ModelWeights([np.float32], [])),
-    spec,
+    weights_type=weights_type,
+    aggregate_type=weights_type,
     first_stage_rounds=2,
   )
   state = process.initialize()
