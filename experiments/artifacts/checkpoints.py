@@ -16,7 +16,7 @@ import pathlib
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,11 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 class CheckpointManager:
-  """Saves and loads the state of a run; a saved state is on the disk."""
+  """Saves and loads the state of a run; a saved state is on the disk.
+
+  Attributes:
+    pinned: The round whose checkpoint is kept however many follow, or `None`.
+  """
 
   def __init__(
     self,
@@ -106,7 +110,7 @@ class CheckpointManager:
     # As it will be read: JSON has no tuples.
     self._fingerprint = json.loads(json.dumps(fingerprint))
     self._keep = keep
-    self._pinned: int | None = None
+    self.pinned: int | None = None
     self._damaged: set[pathlib.Path] = set()
     try:
       self._folder.mkdir(parents=True, exist_ok=True)
@@ -117,22 +121,17 @@ class CheckpointManager:
         'make the folder writable or choose another run folder.'
       ) from error
 
-  def _checkpoints(self) -> dict[pathlib.Path, int]:
-    return _find(self._folder)
-
   def oldest_round(self) -> int:
     """Returns the round of the oldest checkpoint, or 0 if there is none."""
-    return min(self._checkpoints().values(), default=0)
-
-  def pin(self, round_number: int | None) -> None:
-    """Keeps one round's checkpoint, however many follow; `None` unpins it."""
-    self._pinned = round_number
+    return min(_find(self._folder).values(), default=0)
 
   def is_sound(self, round_number: int) -> bool:
     """Returns whether a round has a checkpoint that can be loaded."""
-    paths = [p for p, n in self._checkpoints().items() if n == round_number]
     with contextlib.suppress(UnsoundCheckpointError, OSError):
-      return bool(paths) and bool(_read(paths[-1], round_number))
+      for path, number in reversed(_find(self._folder).items()):
+        if number == round_number:
+          _read(path, number)
+          return True
     return False
 
   def drop_after(self, round_number: int) -> None:
@@ -142,7 +141,7 @@ class CheckpointManager:
     which the newest is as good as ever.
     """
     try:
-      for path, number in reversed(self._checkpoints().items()):
+      for path, number in reversed(_find(self._folder).items()):
         if number > round_number:
           durable_files.remove_folder(path)
           # A sound one may take its name.
@@ -211,7 +210,7 @@ class CheckpointManager:
     self._damaged.clear()
 
   def _new_path(self, round_number: int) -> pathlib.Path:
-    existing = self._checkpoints()
+    existing = _find(self._folder)
     later = [
       number
       for path, number in existing.items()
@@ -234,13 +233,13 @@ class CheckpointManager:
     """Removes the checkpoints that are older than those to keep."""
     sound = {
       path: number
-      for path, number in self._checkpoints().items()
+      for path, number in _find(self._folder).items()
       if path not in self._damaged
     }
     # Where a round has several checkpoints, the last one is the newest.
     by_round = {number: path for path, number in sound.items()}
     kept = list(by_round.values())[-self._keep :]
-    kept.append(by_round.get(self._pinned))
+    kept.append(by_round.get(self.pinned))
     self._remove(path for path in sound if path not in kept)
 
   def _remove(self, paths: Iterable[pathlib.Path]) -> None:
@@ -271,7 +270,7 @@ class CheckpointManager:
       and further files by name; `None` if there is no checkpoint at all.
     """
     faults = []
-    for path, round_number in reversed(self._checkpoints().items()):
+    for path, round_number in reversed(_find(self._folder).items()):
       try:
         manifest, files = _read(path, round_number)
         run_folder.check_fingerprint(manifest['fingerprint'], self._fingerprint)
@@ -328,14 +327,11 @@ class CheckpointManager:
 
 def _find(folder: pathlib.Path) -> dict[pathlib.Path, int]:
   """Returns the round of each checkpoint, sound or not, oldest first."""
+  if not folder.is_dir():
+    return {}
   matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
   numbers = sorted((int(m[1]), int(m[2] or 0), m[0]) for m in matches if m)
   return {folder / name: number for number, _, name in numbers}
-
-
-def _newest_first(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, int]]:
-  """Returns the checkpoints of a folder, which need not exist."""
-  return reversed(_find(folder).items() if folder.is_dir() else ())
 
 
 def rounds_done(folder: str | os.PathLike) -> int:
@@ -343,7 +339,7 @@ def rounds_done(folder: str | os.PathLike) -> int:
 
   Reads no more than manifests; the folder need not exist.
   """
-  for path, round_number in _newest_first(pathlib.Path(folder)):
+  for path, round_number in reversed(_find(pathlib.Path(folder)).items()):
     with contextlib.suppress(UnsoundCheckpointError, OSError):
       _read_manifest(path, round_number)
       return round_number
@@ -354,7 +350,7 @@ def load_file(folder: str | os.PathLike, name: str) -> tuple[int, bytes]:
   """Returns the round and the content of the newest sound file of this name."""
   folder = pathlib.Path(folder)
   faults = []
-  for path, round_number in _newest_first(folder):
+  for path, round_number in reversed(_find(folder).items()):
     try:
       manifest = _read_manifest(path, round_number)
       return round_number, _read_file(path, name, manifest)

@@ -60,28 +60,19 @@ def _is_number(text: str) -> bool:
     return False
 
 
-def _text_cell(text: str) -> str:
-  if '\n' in text or '\r' in text or '\0' in text:
-    raise ValueError(
-      f'The metric {text!r} holds a line break or NUL: a cell of the CSV is '
-      'one line; remove it.'
-    )
-  return inert(text)
-
-
-def _cell(name: str, value: Any) -> str:
-  """Returns the text from which a metric's value is read back exactly."""
+def _cell(value: Any) -> str:
+  """Returns a value as one line, from which a number is read back exactly."""
   if isinstance(value, str):
-    return _text_cell(value)
-  array = np.asarray(value)
-  if array.shape or array.dtype.kind not in 'biufV':
-    raise ValueError(
-      f'The metric {name} is {type(value).__name__} of shape {array.shape}: '
-      'log numbers and strings only, one metric for each element.'
+    # A name of the user's may hold what is not printable, a cell may not.
+    return inert(
+      ''.join(
+        c if c.isprintable() else c.encode('unicode_escape').decode()
+        for c in value
+      )
     )
-  if array.dtype.kind in 'biu':
-    return str(array.item())
-  return repr(float(array))
+  if isinstance(value, (int, np.integer, np.bool_)):
+    return str(value)
+  return repr(float(value))
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -91,7 +82,11 @@ def _line(cells: Sequence[str]) -> str:
 
 
 class RoundTable:
-  """A CSV whose first column is the round; subclasses append to it."""
+  """A CSV whose first column is the round; subclasses append to it.
+
+  Attributes:
+    name: Name of the file.
+  """
 
   def __init__(self, path: str | os.PathLike, first_round: int):
     """Reads the file of a run that starts or continues with `first_round`.
@@ -101,6 +96,7 @@ class RoundTable:
     `_rows`, and opens the file with `_start`.
     """
     self._path = pathlib.Path(path)
+    self.name = self._path.name
     self._columns: list[str] = []
     self._rows: list[list[str]] = []
     self._sha256 = hashlib.sha256()
@@ -109,11 +105,6 @@ class RoundTable:
     if self._path.exists():
       self._columns, self._rows = self._read(first_round)
     self._note(self._rows)
-
-  @property
-  def name(self) -> str:
-    """Name of the file."""
-    return self._path.name
 
   def digest(self, round_number: int) -> str:
     """Returns the SHA-256 of what the rows up to a round say.
@@ -211,7 +202,6 @@ class MetricLog(RoundTable):
     """
     super().__init__(path, first_round)
     self._first_round = first_round
-    self._last_round = int(self._rows[-1][0]) if self._rows else -math.inf
     if first_round > 1 and len(self._rows) != first_round - 1:
       raise MetricLogError(
         f'{self._path} has {len(self._rows)} of the {first_round - 1} rounds '
@@ -261,14 +251,7 @@ class MetricLog(RoundTable):
     A new metric gets a new column, which is empty in earlier rows. A missing
     metric leaves its cell empty.
     """
-    if round_number <= self._last_round:
-      raise ValueError(
-        f'round={round_number} is not after round {self._last_round}, the last '
-        f'of {self._path}: each round has one row.'
-      )
-    cells = {
-      _text_cell(name): _cell(name, value) for name, value in metrics.items()
-    }
+    cells = {_cell(name): _cell(value) for name, value in metrics.items()}
     if _ROUND in cells:
       raise ValueError(f"The metric {_ROUND!r} has the first column's name.")
     new = [name for name in cells if name not in self._columns]
@@ -284,7 +267,6 @@ class MetricLog(RoundTable):
         self._append([row])
         self._rows.append(row)
     self._note([row])
-    self._last_round = round_number
 
 
 class RowsOfRounds(RoundTable):
@@ -336,16 +318,7 @@ class RowsOfRounds(RoundTable):
 
   def append(self, round_number: int, rows: Iterable[Sequence]) -> None:
     """Appends the rows of a round, with the values of `columns`, or none."""
-    cells = [
-      [
-        str(round_number),
-        *(
-          _cell(name, _one_line(value))
-          for name, value in zip(self.columns, row, strict=True)
-        ),
-      ]
-      for row in rows
-    ]
+    cells = [[str(round_number), *map(_cell, row)] for row in rows]
     with self._told():
       self._append(cells)
     self._note(cells)
@@ -378,13 +351,3 @@ class PseudoLabelLog(RowsOfRounds):
   columns = ('class', 'name', 'examples', 'labelled', 'right', 'named')
   what = 'classes'
   marker = 'pseudo_label_classes'
-
-
-def _one_line(value):
-  """Escapes unprintable characters: a name may hold them, a cell may not."""
-  if not isinstance(value, str):
-    return value
-  return ''.join(
-    letter if letter.isprintable() else letter.encode('unicode_escape').decode()
-    for letter in value
-  )

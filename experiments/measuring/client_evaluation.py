@@ -14,14 +14,8 @@ from datasets.partition.assignment import NOBODY
 from experiments.artifacts import csv_files
 from experiments.config.usage import UsageError
 
-_MEAN = csv_files.ClientLog.marker
-_STD = 'client_accuracy_std'
-_P10 = 'client_accuracy_p10'
-_WORST = 'client_accuracy_worst'
-_PER_EXAMPLE = 'client_accuracy_per_example'
-_HELD_OUT = 'held_out_accuracy'
-_UNSEEN = 'unseen_accuracy'
-FIGURES = (_MEAN, _STD, _P10, _WORST, _PER_EXAMPLE, _HELD_OUT, _UNSEEN)
+# The names of the figures of clients in metrics.csv.
+_FIGURES = '^(client_accuracy_|held_out_accuracy$|unseen_accuracy$)'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,13 +110,18 @@ def figures(owners: Owners, scores) -> dict[str, float]:
   tested = owners.examples > 0
   accuracies = owners.sum(scores.correct)[tested] / owners.examples[tested]
   found = {
-    _MEAN: float(accuracies.mean()),
-    _STD: float(accuracies.std()),
-    _P10: float(np.percentile(accuracies, 10)),
-    _WORST: float(accuracies.min()),
-    _PER_EXAMPLE: float(scores.correct[owners.client != NOBODY].mean()),
+    'client_accuracy_mean': float(accuracies.mean()),
+    'client_accuracy_std': float(accuracies.std()),
+    'client_accuracy_p10': float(np.percentile(accuracies, 10)),
+    'client_accuracy_worst': float(accuracies.min()),
+    'client_accuracy_per_example': float(
+      scores.correct[owners.client != NOBODY].mean()
+    ),
   }
-  for name, chosen in ((_HELD_OUT, owners.held_out), (_UNSEEN, owners.unseen)):
+  for name, chosen in (
+    ('held_out_accuracy', owners.held_out),
+    ('unseen_accuracy', owners.unseen),
+  ):
     if chosen.any():
       found[name] = float(scores.correct[chosen].mean())
   return found
@@ -165,10 +164,6 @@ def describe(owners: Owners) -> str:
 
 
 def last_figures(table: pd.DataFrame) -> dict[str, float]:
-  """Returns the `FIGURES` that the last round has in metrics.csv."""
-  last = table.iloc[-1]
-  return {
-    name: float(last[name])
-    for name in FIGURES
-    if name in table and pd.notna(last[name])
-  }
+  """Returns the figures that the last round has in metrics.csv."""
+  last = table.filter(regex=_FIGURES).iloc[-1].dropna()
+  return {name: float(value) for name, value in last.items()}

@@ -44,12 +44,8 @@ class Meter:
   ):
     """Prepares the measurement; TensorFlow traces it when it is first used.
 
-    Args:
-      process: Over clients' data.
-      reader: From a client's key to its data.
-      rounds_between: Rounds between measurements; the last is always measured.
-      total_rounds: The setting.
-      seed: The run's seed.
+    The process is over clients' data, which the reader gives for a key. Every
+    `rounds_between` rounds are measured, and the last one.
     """
     self._measure = client_reader.compose_computation_with_reader(
       metrics.build_process_diversity(process), reader

@@ -31,14 +31,10 @@ class PrivacyLoss:
     first_round: int,
     target_epsilon: float | None = None,
   ):
-    """Reads what the run has spent already.
+    """Reads what the run has spent already, from the ledger in its folder.
 
-    Args:
-      account: What a round costs.
-      folder: The run folder, which holds the ledger.
-      rounds_done: Rounds of the run so far.
-      first_round: Rounds before clients send anything.
-      target_epsilon: What must not be passed.
+    A round costs what the account says; those before `first_round`, in which
+    clients send nothing, are free.
     """
     self._account = account
     self._file = folder / _LEDGER

@@ -62,14 +62,9 @@ class _PseudoLabels:
   """Sums, over a split, what a subclass counts in each batch."""
 
   def __init__(self, model, views, split: source.Split, *, select, seed: int):
-    """Prepares the counting.
+    """Prepares the counting on examples and their true labels.
 
-    Args:
-      model: A `FunctionalModel`.
-      views: Gives the weak view.
-      split: The examples, and their true labels.
-      select: From `selection_of`.
-      seed: The run's seed.
+    `select` is from `selection_of`.
     """
     self._batches = evaluation.batches(split)
     self._seed = seed
@@ -89,11 +84,7 @@ class _PseudoLabels:
   def _count(self, labels, guesses, weights, num_classes) -> list[tf.Tensor]:
     """Returns what is added up over the batches.
 
-    Args:
-      labels: `int32 [n]`, the true labels.
-      guesses: `int32 [n]`, the pseudo-labels.
-      weights: `float32 [n]`, how much these count.
-      num_classes: d.
+    The weights `float32 [n]` say how much each of the pseudo-labels counts.
     """
     raise NotImplementedError
 
@@ -288,7 +279,6 @@ class PseudoLabelsByClass(_PseudoLabels):
     select,
     seed: int,
   ):
-    """Prepares the measurement on a split from `draw`."""
     super().__init__(model, views, split, select=select, seed=seed)
     self._names = tuple(map(str, class_names))
     self.log: csv_files.PseudoLabelLog | None = None

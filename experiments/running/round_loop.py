@@ -84,14 +84,13 @@ class RoundLoop:
     read_weights: Callable[[Any], Any] | None = None,
     min_completion: float = 0.0,
   ):
-    """Initializes the loop.
+    """Initializes the loop of a process over clients' keys.
 
     Args:
-      process: Learning process over client keys.
+      process: The process.
       cohorts: Draws the clients of a round.
       checkpoints: Saves the checkpoints, and knows when clients pause.
-      total_rounds: The setting.
-      rounds_per_checkpoint: The setting.
+      total_rounds, rounds_per_checkpoint: The settings.
       read_weights: From the state to the `ModelWeights` that are evaluated; by
         default the process's `get_model_weights`.
       min_completion: Share of the invited clients that must complete a round:

@@ -175,7 +175,7 @@ class RunCheckpoints:
 
   def _pin(self) -> None:
     if self._keeps_sound:
-      self._manager.pin(self.rewinds.sound_round)
+      self._manager.pinned = self.rewinds.sound_round
 
   def save(self, finished: FinishedRound, participating: Iterable[int]) -> None:
     """Saves a checkpoint, then deletes files that no checkpoint needs.

@@ -152,11 +152,11 @@ def test_keeps_the_newest_two(tmp_path):
 
 def test_keeps_a_pinned_one_until_another_is_pinned(tmp_path):
   saver = saved(tmp_path, 1, 2)
-  saver.pin(2)
+  saver.pinned = 2
   for number in (3, 4, 5):
     saver.save(number, make_state(number))
   assert rounds_in(tmp_path) == [2, 4, 5]
-  saver.pin(5)
+  saver.pinned = 5
   for number in (6, 7):
     saver.save(number, make_state(number))
   assert rounds_in(tmp_path) == [5, 6, 7]
