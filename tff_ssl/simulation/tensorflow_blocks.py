@@ -183,6 +183,9 @@ def _cut(proto, fetches):
   graph_def.node.extend(nodes)
   _rename_functions(graph_def)
   for node in graph_def.node:
+    # It may be wanted on the device of a node that has been cut off; the
+    # runtime places it by what its inputs are.
+    node.attr.pop('_class', None)
     if node.op == 'VarHandleOp':
       node.attr['shared_name'].s = _ANONYMOUS
     elif node.op in ('HashTableV2', 'MutableHashTableV2'):

@@ -77,6 +77,13 @@ def counting(n):
   )
 
 
+@tff.tensorflow.computation(np.float32, np.float32)
+def placed(x, y):
+  """Beside a parameter that the result does not need."""
+  with tf.compat.v1.colocate_with(y):
+    return tf.nn.l2_loss(x)
+
+
 @tff.tensorflow.computation(np.int32, np.int32)
 def waiting(x, y):
   with tf.control_dependencies([y]):
@@ -149,6 +156,7 @@ def _read(value):
   [
     (double, (21,)),
     (waiting, (1, 2)),
+    (placed, (2.0, 1.0)),
     (counted, (1.5,)),
     (looked_up, (2,)),
     (looked_up, (9,)),
