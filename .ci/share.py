@@ -30,8 +30,8 @@ _MINUTES_OF_A_PROCESS = 0.3
 # Of paths; the first that matches decides.
 _TOUCHED = (
   (r'.*(ray|cluster)', 'ray'),
-  (r'(tutorials|examples|tests/examples)/|tests/test_tutorials', 'notebooks'),
-  (r'(tff_ssl|tests/tff_ssl)/testing/tff_cases', 'cases'),
+  (r'(tests/)?(tutorials|examples)/', 'notebooks'),
+  (r'tests/tff_parity/', 'cases'),
   (r'(tests/)?tff_ssl/(templates|objectives|aggregators|testing)/', 'contract'),
   (r'requirements/', 'contract'),
   (r'(tests/)?experiments/(recipes|tables)/', 'tables'),
@@ -57,11 +57,7 @@ def changed_paths() -> list[str]:
 
 
 def processes_of(page: str) -> list[str]:
-  """Names of the processes that a page of `tff_ssl/algorithms` makes.
-
-  Args:
-    page: The page's name, without `.py`; one that is gone makes none.
-  """
+  """Names of the processes that a page of `tff_ssl/algorithms` makes."""
   module = getattr(algorithms, page, None)
   own = getattr(module, 'SPECS', None) or [getattr(module, 'SPEC', None)]
   return [
@@ -72,11 +68,7 @@ def processes_of(page: str) -> list[str]:
 
 
 def touched(paths) -> tuple[list[str], list[str]]:
-  """Targets, and names of processes, that changed paths ask for.
-
-  Args:
-    paths: Paths from the root of the repository.
-  """
+  """Targets, and names of processes, that changed paths ask for."""
   targets, processes = [], []
   for path in paths:
     page = _PAGE.match(path)
@@ -102,9 +94,7 @@ def shards() -> list[tuple[str, float]]:
 def share(paths, commit: str) -> list[str]:
   """Arguments of make, one call each; a comment for what has no room.
 
-  Args:
-    paths: Changed paths.
-    commit: The hash of the commit, which says whose turn it is.
+  The hash of the commit says which further shard has its turn.
   """
   turns = shards()
   targets, processes = touched(paths)

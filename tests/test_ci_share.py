@@ -32,7 +32,7 @@ def share():
     ('cluster/slurm.sh', 'test-ray'),
     ('tutorials/1_first_run.ipynb', 'test-notebooks'),
     ('examples/own_algorithm.py', 'test-notebooks'),
-    ('tff_ssl/testing/tff_cases/page.py', 'test-cases'),
+    ('tests/tff_parity/fed_avg.py', 'test-cases'),
     ('experiments/recipes/ssfl_table2.csv', 'test-tables'),
     ('experiments/running/round_loop.py', 'test-runs'),
     ('tff_ssl/models/residual.py', 'test-parts'),

@@ -11,7 +11,7 @@ import pytest
 _ROOT = pathlib.Path(__file__).parents[1]
 _OWN = {
   *('tff_ssl', 'datasets', 'experiments', 'tools'),
-  *('benchmarks', 'tests', 'examples'),
+  *('benchmarks', 'tests', 'examples', 'tutorials'),
 }
 # Declared, and imported by no file of ours: for other packages, or commands.
 _NOT_IMPORTED = {
@@ -23,7 +23,7 @@ _NOT_IMPORTED = {
   'tensorflow-metadata',
   'wheel',
 }
-# What tff_ssl.colab has from the notebook that it is imported in.
+# What tutorials.colab has from the notebook that it is imported in.
 _OF_NOTEBOOKS = {'IPython', 'jupyter_client', 'zmq'}
 
 

@@ -1,6 +1,6 @@
 """What builders take beside what TFF's own tests give to theirs.
 
-Those are cases of `tff_ssl.testing.tff_cases`.
+Those are cases of `tests/tff_parity`.
 """
 
 import collections

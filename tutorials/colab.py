@@ -5,7 +5,7 @@ Colab is newer. The first cell of a notebook is
 
     ![ -d ~/tff_ssl ] || git clone -q <address of the repository> ~/tff_ssl
     %cd -q ~/tff_ssl
-    from tff_ssl import colab; colab.start()
+    from tutorials import colab; colab.start()
 
 It builds an environment with Python 3.11 beside the checkout, once, and starts
 a second kernel in it. From then on all cells run there, with their pictures,
@@ -18,32 +18,29 @@ Widgets, `input()` and completion are not relayed: completion knows the names of
 the notebook's own kernel only.
 
 This file needs the standard library, and what each notebook kernel has: IPython
-and jupyter_client. It imports nothing of tff_ssl, so `%run tff_ssl/colab.py`
-does for the last line, too.
+and jupyter_client. `%run tutorials/colab.py` does for the last line, too.
 """
 
+import asyncio
 import atexit
 import contextlib
 import hashlib
 import importlib.util
 import os
 import pathlib
+import queue
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 
-# Run by `exec`, a file does not know where it lies.
-_ROOT = (
-  pathlib.Path(__file__).resolve().parents[1]
-  if '__file__' in globals()
-  else pathlib.Path.cwd()
-)
-_PYTHON = (3, 11)
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PYTHON = '3.11'
 _FOLDER = '.venv-notebooks'
 _STAMP = '.tff_ssl_stamp'
 _PINS = ('requirements/runtime.txt', 'requirements/notebooks.txt')
@@ -63,30 +60,22 @@ _FOREIGN_VARIABLES = (
   'VIRTUAL_ENV',
 )
 
-# What a failed step prints, and what to do about it; the first that fits.
+# What a failed step prints, what that means, and what to do about it.
 _REMEDIES = (
   (
-    ('No space left',),
+    'No space left',
     'the disk is full',
     'free about 4 GB and run this cell again',
   ),
   (
-    (
-      'error sending request',
-      'dns error',
-      'Failed to fetch',
-      'Failed to download',
-      'tcp connect error',
-      'timed out',
-      'NewConnectionError',
-      'from versions: none',
-      'network was disabled',
-    ),
+    'error sending request|dns error|Failed to fetch|Failed to download'
+    '|tcp connect error|timed out|NewConnectionError|from versions: none'
+    '|network was disabled',
     'a download did not succeed',
     'check the internet connection and run this cell again',
   ),
   (
-    ('No interpreter found', 'No download found', 'No Python at'),
+    'No interpreter found|No download found|No Python at',
     'there is no Python 3.11 here, and none to download',
     "install one and name it: start(python='/path/to/python3.11')",
   ),
@@ -95,7 +84,7 @@ _REMEDIES = (
 _PROBE = """
 import importlib.util, sys
 names = ('ipykernel', 'tensorflow_federated')
-print(*sys.version_info[:2], *(
+print('%d.%d' % sys.version_info[:2], *(
   name for name in names if not importlib.util.find_spec(name)
 ))
 """
@@ -151,8 +140,7 @@ def start(
     return
   if shell is None:
     raise NotebookError(
-      f'start() is for notebooks: without one, run Python '
-      f'{_version(_PYTHON)} itself.'
+      f'start() is for notebooks: without one, run Python {_PYTHON} itself.'
     )
   running = getattr(shell, _MAGIC, None)
   if running and running.kernel and running.kernel.is_alive():
@@ -168,8 +156,8 @@ def start(
   _route(shell, kernel)
   print(
     f'Ready after {time.monotonic() - began:.0f} s: cells now run in Python '
-    f'{_version(_PYTHON)} ({path}). One whose first line is {_LOCAL} runs in '
-    "the notebook's own kernel."
+    f'{_PYTHON} ({path}). One whose first line is {_LOCAL} runs in the '
+    "notebook's own kernel."
   )
 
 
@@ -196,72 +184,53 @@ def build_environment(
   run = run or _run_with_progress
   folder = pathlib.Path(folder or root / _FOLDER).expanduser().absolute()
   python = folder / 'bin' / 'python'
-  stamp = _stamp(root)
+  try:
+    # All that an environment is made of.
+    parts = [(root / name).read_bytes() for name in (*_PINS, 'setup.py')]
+  except FileNotFoundError as error:
+    raise NotebookError(
+      f'{error.filename} is missing: clone the repository and import '
+      'tutorials.colab from there.'
+    ) from None
+  stamp = hashlib.sha256(b''.join([str(root).encode(), *parts])).hexdigest()
   with contextlib.suppress(OSError):
     if (folder / _STAMP).read_text() == stamp and python.exists():
       print(f'The environment in {folder} is complete.')
       return python
   if folder.exists() and any(folder.iterdir()):
     # Nothing is removed but an environment, or what is left of ours.
-    is_ours = folder == root / _FOLDER or (folder / 'pyvenv.cfg').exists()
-    if not is_ours:
+    if folder != root / _FOLDER and not (folder / 'pyvenv.cfg').exists():
       raise NotebookError(
         f'{folder} is no environment: name an empty folder, or a new one.'
       )
     shutil.rmtree(folder)
   print(
-    f'TensorFlow Federated needs Python {_version(_PYTHON)}, and this is '
-    f'{_version(sys.version_info[:2])}. So an environment is built in '
-    f'{folder}, once: about 3 GB, in a few minutes.'
+    f'TensorFlow Federated needs Python {_PYTHON}, and this is '
+    f'{sys.version_info[0]}.{sys.version_info[1]}. So an environment is built '
+    f'in {folder}, once: about 3 GB, in a few minutes.'
   )
-  for title, command in _steps(_uv(run), folder, root):
-    _run_step(run, title, command)
+  uv = _uv(run)
+  # The pinned files are the whole set (docs/how_to/install.md).
+  install = [*uv, 'pip', 'install', '--python', str(python), '--no-deps']
+  pins = [part for name in _PINS for part in ('-r', str(root / name))]
+  # With pip, so that `!pip` in a cell installs there.
+  environment = [*uv, 'venv', '--seed', '--python', _PYTHON, str(folder)]
+  _run_step(run, f'Python {_PYTHON}', environment)
+  _run_step(run, 'TensorFlow Federated and what it needs', [*install, *pins])
+  ours = [*install, '--no-build-isolation', '-e', str(root)]
+  _run_step(run, 'tff_ssl', ours)
   (folder / _STAMP).write_text(stamp)
   return python
 
 
-def _stamp(root: pathlib.Path) -> str:
-  """Returns a hash of all that an environment is made of."""
-  digest = hashlib.sha256(str(root).encode())
-  try:
-    for name in (*_PINS, 'setup.py'):
-      digest.update((root / name).read_bytes())
-  except FileNotFoundError as error:
-    raise NotebookError(
-      f'{error.filename} is missing: clone the repository and import '
-      'tff_ssl.colab from there.'
-    ) from None
-  return digest.hexdigest()
-
-
 def _uv(run: _Run) -> list[str]:
   """Returns the command of uv, which is installed where there is none."""
-  program = shutil.which('uv')
-  if program:
+  if program := shutil.which('uv'):
     return [program]
   if not importlib.util.find_spec('uv'):
     pip = [sys.executable, '-m', 'pip', 'install', '--quiet', 'uv']
     _run_step(run, 'uv, which builds environments', pip)
   return [sys.executable, '-m', 'uv']
-
-
-def _steps(
-  uv: list[str], folder: pathlib.Path, root: pathlib.Path
-) -> list[tuple[str, list[str]]]:
-  """Returns the commands that build an environment, each under a title."""
-  python = str(folder / 'bin' / 'python')
-  # The pinned files are the whole set, see README, "Install".
-  install = [*uv, 'pip', 'install', '--python', python, '--no-deps']
-  pins = [part for name in _PINS for part in ('-r', str(root / name))]
-  return [
-    (
-      f'Python {_version(_PYTHON)}',
-      # With pip, so that `!pip` in a cell installs there.
-      [*uv, 'venv', '--seed', '--python', _version(_PYTHON), str(folder)],
-    ),
-    ('TensorFlow Federated and what it needs', [*install, *pins]),
-    ('tff_ssl', [*install, '--no-build-isolation', '-e', str(root)]),
-  ]
 
 
 def _run_step(run: _Run, title: str, command: list[str]) -> None:
@@ -271,21 +240,16 @@ def _run_step(run: _Run, title: str, command: list[str]) -> None:
     return
   # In notebooks, programs are told to print in colours.
   output = re.sub(r'\x1b\[[0-9;]*m', '', output)
-  lines = [line.strip() for line in output.splitlines() if line.strip()]
-  said = lines[-1] if lines else f'exit status {status}'
-  reason, remedy = next(
-    (
-      (reason, remedy)
-      for signs, reason, remedy in _REMEDIES
-      if any(sign in output for sign in signs)
-    ),
-    (
-      f'exit status {status}',
-      f'run it in a terminal to see why: {" ".join(command)}',
-    ),
-  )
+  said = output.strip().splitlines() or [f'exit status {status}']
+  reason = f'exit status {status}'
+  remedy = f'run it in a terminal to see why: {" ".join(command)}'
+  for signs, meaning, known in _REMEDIES:
+    if re.search(signs, output):
+      reason, remedy = meaning, known
+      break
   raise NotebookError(
-    f'Installing {title} failed, for {reason}: {remedy} (it said: {said}).'
+    f'Installing {title} failed, for {reason}: {remedy} (it said: '
+    f'{said[-1].strip()}).'
   )
 
 
@@ -337,13 +301,13 @@ def _check_interpreter(python: pathlib.Path) -> pathlib.Path:
   except (OSError, subprocess.CalledProcessError) as error:
     raise NotebookError(
       f'{python} does not run ({error}): name the interpreter of an '
-      f'environment with Python {_version(_PYTHON)}.'
+      f'environment with Python {_PYTHON}.'
     ) from error
-  major, minor, *missing = done.stdout.split()
-  if (int(major), int(minor)) != _PYTHON:
+  version, *missing = done.stdout.split()
+  if version != _PYTHON:
     raise NotebookError(
-      f'{python} is Python {major}.{minor}: name one of '
-      f'{_version(_PYTHON)}, or none, and an environment is built.'
+      f'{python} is Python {version}: name one of {_PYTHON}, or none, and an '
+      'environment is built.'
     )
   if missing:
     pins = ' '.join(f'-r {_ROOT / name}' for name in _PINS)
@@ -354,14 +318,10 @@ def _check_interpreter(python: pathlib.Path) -> pathlib.Path:
   return python
 
 
-def _version(numbers: tuple[int, ...]) -> str:
-  return '.'.join(map(str, numbers))
-
-
 def _runs_here() -> bool:
   """Returns whether this Python has TensorFlow Federated itself."""
   has_tff = importlib.util.find_spec('tensorflow_federated') is not None
-  return has_tff and sys.version_info[:2] == _PYTHON
+  return has_tff and sys.version.startswith(f'{_PYTHON}.')
 
 
 def _current_shell():
@@ -374,81 +334,67 @@ def _current_shell():
 
 
 class _Kernel:
-  """A kernel in another Python, by the messages of Jupyter.
+  """A kernel in another Python.
 
-  Its sockets are read in the thread that runs the cells. A client of
-  jupyter_client would need an event loop there, and that thread's is busy: with
-  the very cell that waits.
+  Jupyter's client needs an event loop, and that of the notebook is busy with
+  the very cell that waits: so it has one of its own, in a thread.
   """
 
   def __init__(self, python: pathlib.Path):
-    """Starts the kernel and waits until it answers.
-
-    Args:
-      python: The interpreter.
-
-    Raises:
-      NotebookError: If it does not answer.
-    """
-    import zmq
-    from jupyter_client import connect, session
+    """Starts the kernel and waits until it answers, or raises NotebookError."""
+    from jupyter_client import AsyncKernelManager, kernelspec
 
     self.python = python
-    self._folder = tempfile.TemporaryDirectory(prefix='tff_ssl_kernel_')
-    folder = pathlib.Path(self._folder.name)
-    file, ports = connect.write_connection_file(
-      str(folder / 'connection.json'),
-      ip='127.0.0.1',
-      key=os.urandom(16).hex().encode(),
-    )
-    self._log = folder / 'log'
-    with self._log.open('wb') as log:
-      self._process = subprocess.Popen(
-        # -P: no file of this folder stands in for a module of the kernel.
-        [str(python), '-P', '-c', _KERNEL, '-f', file, *_history_in_memory()],
-        env=_kernel_environment(python),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        # An interrupt reaches a whole process group: this is to have it once,
-        # from here.
-        start_new_session=True,
-      )
-    self._session = session.Session(
-      key=ports['key'].encode(), signature_scheme=ports['signature_scheme']
-    )
-    self._context = zmq.Context()
-    self._shell, self._iopub, self._control = (
-      self._context.socket(kind) for kind in (zmq.DEALER, zmq.SUB, zmq.DEALER)
-    )
-    self._iopub.subscribe(b'')
-    # A cell that prints fast must not lose what says that it has ended.
-    self._iopub.rcvhwm = 0
-    for socket, name in (
-      (self._shell, 'shell_port'),
-      (self._iopub, 'iopub_port'),
-      (self._control, 'control_port'),
-    ):
-      socket.linger = 0
-      socket.connect(f'tcp://127.0.0.1:{ports[name]}')
-    self._poller = zmq.Poller()
-    for socket in (self._shell, self._iopub):
-      self._poller.register(socket, zmq.POLLIN)
+    self._loop = asyncio.new_event_loop()
+    threading.Thread(target=self._loop.run_forever, daemon=True).start()
+    self._manager = AsyncKernelManager()
+    # No file of this folder (-P) stands in for a module of the kernel, and two
+    # kernels must not write one file of history.
+    command = [str(python), '-P', '-c', _KERNEL, '-f', '{connection_file}']
+    history = '--HistoryManager.hist_file=:memory:'
+    spec = kernelspec.KernelSpec(argv=[*command, history])
+    # Where the manager would look for a kernel by its name.
+    self._manager._kernel_spec = spec
     try:
-      self._wait_until_ready()
+      self._do(self._start()).result()
     except BaseException:
       self.stop()
       raise
 
+  async def _start(self) -> None:
+    with tempfile.TemporaryFile() as log:
+      await self._manager.start_kernel(
+        env=_kernel_environment(self.python),
+        stdout=log,
+        stderr=subprocess.STDOUT,
+      )
+      self._client = self._manager.client()
+      # A cell that prints fast must not lose what says that it has ended.
+      self._client.context.rcvhwm = 0
+      self._client.start_channels()
+      try:
+        await self._client.wait_for_ready(timeout=_START_LIMIT_S)
+      except RuntimeError as error:
+        log.seek(0)
+        lines = log.read().decode(errors='replace').strip().splitlines()
+        raise NotebookError(
+          f'The kernel in {self.python} does not start (it says: '
+          f'{lines[-1] if lines else "nothing"}): remove its environment and '
+          'run this cell again.'
+        ) from error
+
+  def _do(self, coroutine):
+    """Begins a coroutine in the thread of the client; returns its future."""
+    return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
   def is_alive(self) -> bool:
     """Returns whether the process runs."""
-    return self._process.poll() is None
+    return self._do(self._manager.is_alive()).result()
 
   def interrupt(self) -> None:
     """Raises a KeyboardInterrupt in the cell that runs."""
-    # As Jupyter does, for a `%%bash` has processes that it waits for.
-    with contextlib.suppress(ProcessLookupError):
-      os.killpg(self._process.pid, signal.SIGINT)
+    # Not waited for: this runs in a handler of signals.
+    self._do(self._manager.interrupt_kernel())
 
   def run(self, code: str, number: int | None) -> Iterator[tuple[str, dict]]:
     """Runs a cell.
@@ -465,98 +411,53 @@ class _Kernel:
     Raises:
       NotebookError: If the kernel has ended, or ends.
     """
+    shown = queue.SimpleQueue()
+    running = self._do(self._run(code, number, shown.put))
+    running.add_done_callback(lambda _: shown.put(None))
+    yield from iter(shown.get, None)
+    yield 'execute_reply', running.result()
+
+  async def _run(self, code, number, show) -> dict:
+    """Runs a cell, shows its messages, and returns the reply."""
     if number is not None:
       count = f'get_ipython().execution_count = {number}'
-      self._send(self._shell, 'execute_request', _execution(count, silent=True))
-    request = self._send(self._shell, 'execute_request', _execution(code))
-    reply, is_idle = None, False
-    while reply is None or not is_idle:
-      ready = dict(self._poller.poll(1000))
-      if not ready:
-        if not self.is_alive():
-          raise NotebookError(self._end())
-        # The reply came a second ago: what says that the cell is done is lost.
-        is_idle = is_idle or reply is not None
-      if self._iopub in ready:
-        kind, content, parent = self._receive(self._iopub)
-        if kind != 'status':
-          yield kind, content
-        elif content['execution_state'] == 'idle' and parent == request:
-          is_idle = True
-      if self._shell in ready:
-        kind, content, parent = self._receive(self._shell)
-        if kind == 'execute_reply' and parent == request:
-          reply = content
-    yield 'execute_reply', reply
+      self._client.execute(count, silent=True)
+    request = self._client.execute(code, allow_stdin=False)
+    reply = asyncio.ensure_future(self._reply_to(request))
+    while True:
+      try:
+        message = await self._client.get_iopub_msg(timeout=1)
+      except queue.Empty:
+        # What says that the cell is done may be lost.
+        if reply.done():
+          return reply.result()
+        if not await self._manager.is_alive():
+          reply.cancel()
+          raise NotebookError(
+            f'The Python {_PYTHON} kernel has ended, most often for want of '
+            'memory, and what it held is lost: restart the session (in Colab: '
+            'Runtime, Restart session) and run the cells again from the first '
+            'one.'
+          ) from None
+        continue
+      kind, content = message['header']['msg_type'], message['content']
+      if kind != 'status':
+        show((kind, content))
+      elif (
+        content['execution_state'] == 'idle'
+        and message['parent_header'].get('msg_id') == request
+      ):
+        return await reply
+
+  async def _reply_to(self, request: str) -> dict:
+    while True:
+      message = await self._client.get_shell_msg()
+      if message['parent_header'].get('msg_id') == request:
+        return message['content']
 
   def stop(self) -> None:
     """Ends the kernel; it has some seconds to end by itself."""
-    if self.is_alive():
-      self._send(self._control, 'shutdown_request', {'restart': False})
-      for end in (lambda: None, self._process.terminate, self._process.kill):
-        end()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-          self._process.wait(timeout=2)
-          break
-    self._context.destroy(linger=0)
-    self._folder.cleanup()
-
-  def _wait_until_ready(self) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
-    silent = {self._shell, self._iopub}
-    while silent:
-      if not self.is_alive() or time.monotonic() > deadline:
-        lines = self._log.read_text(errors='replace').split('\n')
-        said = next((line for line in reversed(lines) if line), 'nothing')
-        raise NotebookError(
-          f'The kernel in {self.python} does not start (it says: {said}): '
-          'remove its environment and run this cell again.'
-        )
-      # What it publishes before it knows that one listens is lost: it is asked
-      # until it is heard.
-      self._send(self._shell, 'kernel_info_request', {})
-      for socket, _ in self._poller.poll(500):
-        self._receive(socket)
-        silent.discard(socket)
-
-  def _send(self, socket, kind: str, content: dict) -> str:
-    return self._session.send(socket, kind, content)['header']['msg_id']
-
-  def _receive(self, socket) -> tuple[str, dict, str | None]:
-    """Returns kind and content of a message, and which request it answers."""
-    _, message = self._session.recv(socket, mode=0)
-    parent = message['parent_header'].get('msg_id')
-    return message['header']['msg_type'], message['content'], parent
-
-  def _end(self) -> str:
-    status = self._process.returncode
-    why = f'exit status {status}'
-    if status < 0:
-      why = f'killed by {signal.Signals(-status).name}'
-    if status == -signal.SIGKILL:
-      why += ', most often for want of memory'
-    return (
-      f'The Python {_version(_PYTHON)} kernel has ended ({why}), and what it '
-      'held is lost: restart the session (in Colab: Runtime, Restart session) '
-      'and run the cells again from the first one.'
-    )
-
-
-def _execution(code: str, silent: bool = False) -> dict:
-  """Returns the content of a request to run a cell."""
-  return {
-    'code': code,
-    'silent': silent,
-    'store_history': not silent,
-    'user_expressions': {},
-    'allow_stdin': False,
-    'stop_on_error': True,
-  }
-
-
-def _history_in_memory() -> list[str]:
-  """Options that keep two kernels from writing one file of history."""
-  return ['--HistoryManager.hist_file=:memory:']
+    self._do(self._manager.shutdown_kernel()).result()
 
 
 def _kernel_environment(python: pathlib.Path) -> dict[str, str]:
@@ -567,8 +468,6 @@ def _kernel_environment(python: pathlib.Path) -> dict[str, str]:
     'PATH': f'{python.parent}{os.pathsep}{variables.get("PATH", os.defpath)}',
     # Colab's own backend is not there.
     'MPLBACKEND': 'module://matplotlib_inline.backend_inline',
-    # By which the kernel ends when the notebook's own is killed.
-    'JPY_PARENT_PID': str(os.getpid()),
   }
   # TensorFlow 2.14 prints errors about drivers where nothing is wrong.
   variables.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
@@ -583,32 +482,28 @@ class _Router:
     self.kernel = kernel
 
   def transform(self, lines: list[str]) -> list[str]:
-    """An input transformer of IPython, the first.
-
-    Args:
-      lines: The cell.
-
-    Returns:
-      The same, or one line that runs it in the other kernel.
-    """
+    """An input transformer of IPython: makes a cell one line that relays it."""
     first = next(
-      (i for i, line in enumerate(lines) if _says_something(line)), None
+      (
+        i
+        for i, line in enumerate(lines)
+        if line.strip() and not line.lstrip().startswith('#')
+      ),
+      None,
     )
     if first is None:
       return lines
     if lines[first].strip() == _LOCAL:
       return lines[first + 1 :]
-    if self.kernel is None or self._is_of_the_frontend():
+    # What a frontend asks for itself is silent, and no cell.
+    parent = getattr(self._shell, 'get_parent', dict)()
+    if self.kernel is None or parent.get('content', {}).get('silent'):
       return lines
     cell = ''.join(lines)
     return [f'get_ipython().run_cell_magic({_MAGIC!r}, "", {cell!r})\n']
 
   def run(self, line: str, cell: str) -> None:
     """A cell magic of IPython: runs a cell in the other kernel.
-
-    Args:
-      line: Nothing; magics have it.
-      cell: The cell.
 
     Raises:
       NotebookError: If the kernel has ended.
@@ -626,11 +521,6 @@ class _Router:
       raise error
     if content['status'] != 'ok':
       raise NotebookError('The cell was not run: run it again.')
-
-  def _is_of_the_frontend(self) -> bool:
-    """Returns whether this is no cell, but what a frontend asks for itself."""
-    parent = getattr(self._shell, 'get_parent', dict)()
-    return bool(parent.get('content', {}).get('silent'))
 
   def _show(self, kind: str, content: dict) -> None:
     if kind == 'stream':
@@ -660,10 +550,6 @@ class _Router:
           self._shell.payload_manager.write_payload(payload)
 
 
-def _says_something(line: str) -> bool:
-  return bool(line.strip()) and not line.lstrip().startswith('#')
-
-
 @contextlib.contextmanager
 def _interrupts_go_to(kernel: _Kernel) -> Iterator[None]:
   """Relays interrupts, rather than to stop at any point of a message."""
@@ -681,8 +567,7 @@ def _interrupts_go_to(kernel: _Kernel) -> Iterator[None]:
 
 def _route(shell, kernel: _Kernel | None) -> None:
   """Makes cells run in a kernel, or in the shell but for their `%%local`."""
-  router = getattr(shell, _MAGIC, None)
-  if router:
+  if router := getattr(shell, _MAGIC, None):
     router.kernel = kernel
     return
   router = _Router(shell, kernel)

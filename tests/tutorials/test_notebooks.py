@@ -16,7 +16,7 @@ pytest.importorskip('ipykernel', reason='make test-notebooks installs it')
 
 pytestmark = pytest.mark.notebooks
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).parents[2]
 _NOTEBOOKS = sorted((_ROOT / 'tutorials').glob('*.ipynb'))
 # What a short run has in the place of the parameters.
 _SHORT = {
@@ -129,7 +129,7 @@ def test_a_short_run(path, tmp_path, execute):
   (setup,) = _cells(notebook, 'setup')
   # Of the notebook before, no name is left.
   setup.source = (
-    f'%reset -f\n%cd -q {_ROOT}\nfrom tff_ssl import colab; colab.start()'
+    f'%reset -f\n%cd -q {_ROOT}\nfrom tutorials import colab; colab.start()'
   )
   (parameters,) = _cells(notebook, 'parameters')
   names = re.findall(r'^(\w+) =', parameters.source, re.MULTILINE)

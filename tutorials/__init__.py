@@ -1,0 +1,1 @@
+"""Notebooks, and what makes their cells run in Python 3.11."""
