@@ -1,7 +1,28 @@
-"""Softmax regression in NumPy: weights are a kernel and a bias."""
+"""Softmax regression, in NumPy too: weights are a kernel and a bias."""
 
 import numpy as np
 import scipy.special
+import tensorflow as tf
+
+from tff_ssl.models import functional
+
+
+def model(num_features, num_classes, initial_weights=None):
+  """Returns the model x W + b, whose rounds can be worked out by hand."""
+  specs = [
+    tf.TensorSpec([num_features, num_classes]),
+    tf.TensorSpec([num_classes]),
+  ]
+  return functional.FunctionalModel(
+    initial_weights=initial_weights,
+    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
+      tf.matmul(x, trainable[0]) + trainable[1],
+      non_trainable,
+    ),
+    input_spec=tf.TensorSpec([None, num_features], tf.float32),
+    weights_spec=functional.ModelWeights(specs, []),
+    is_random=False,
+  )
 
 
 def probabilities(weights, x):

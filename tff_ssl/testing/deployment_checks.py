@@ -16,7 +16,7 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl.simulation import client_reader, client_sampling
+  from tff_ssl.simulation import background, client_reader, client_sampling
 
 _READER_CLIENTS = 6
 _READER_SIZE = 12
@@ -110,7 +110,9 @@ def runs_under_train_model(problem: TinyProblem) -> None:
 
   model = tff.program.MemoryReleaseManager()
   stack = tff.framework.get_context_stack()
-  context = tff.program.NativeFederatedContext(_awaitable(stack.current))
+  context = tff.program.NativeFederatedContext(
+    background.BackgroundContext(stack.current)
+  )
   with tempfile.TemporaryDirectory() as folder, stack.install(context):
     asyncio.run(
       tff.learning.programs.train_model(
@@ -132,16 +134,6 @@ def runs_under_train_model(problem: TinyProblem) -> None:
     state,
     'train_model must end in the state that calls of next end in.',
   )
-
-
-def _awaitable(context: tff.framework.SyncContext):
-  """Returns the caller's context, awaitable as `tff.program` wants it."""
-
-  class Awaitable(tff.framework.AsyncContext):
-    async def invoke(self, comp, arg):
-      return await asyncio.to_thread(context.invoke, comp, arg)
-
-  return Awaitable()
 
 
 def _build_reader(problem: TinyProblem) -> tff.Computation:

@@ -8,8 +8,7 @@ import numpy as np
 from etils import epy
 
 from tff_ssl.testing import assertions
-from tff_ssl.testing.tiny_models import NUM_CLASSES
-from tff_ssl.testing.tiny_problems import TinyProblem
+from tff_ssl.testing.tiny_problems import NUM_CLASSES, TinyProblem
 
 with epy.lazy_imports():
   import tensorflow as tf

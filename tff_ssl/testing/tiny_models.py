@@ -1,20 +1,21 @@
-"""Tiny networks for the digits of 8x8 pixels, to check a process with."""
-
-from __future__ import annotations
+"""Tiny networks for the digits of 8x8 pixels, and views of these."""
 
 import functools
-from collections.abc import Callable
 
-from etils import epy
+import tensorflow as tf
 
-with epy.lazy_imports():
-  import tensorflow as tf
-  import tensorflow_federated as tff
+from tff_ssl import augmentation
+from tff_ssl.models import blocks, dense, functional, split
+from tff_ssl.testing.tiny_problems import INPUT_SHAPE, NUM_CLASSES
 
-  from tff_ssl.models import blocks, dense, functional, split
 
-INPUT_SHAPE = (8, 8, 1)
-NUM_CLASSES = 10
+class NoisyViews(augmentation.PlainViews):
+  """Views that let NaN and Inf pass; the strong view has noise on it."""
+
+  def strong(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Returns `plain(examples)` with normal noise of stddev 0.2."""
+    noise = tf.random.stateless_normal(tf.shape(examples), seed, stddev=0.2)
+    return self.plain(examples) + noise
 
 
 @functools.cache
@@ -29,36 +30,6 @@ def build(normalised: bool = False) -> functional.FunctionalModel:
     lambda: tf.keras.Sequential(
       [*_hidden_layers(normalised), tf.keras.layers.Dense(NUM_CLASSES)]
     )
-  )
-
-
-def softmax_regression(
-  num_features: int,
-  num_classes: int,
-  initial_weights: Callable[[int], tff.learning.models.ModelWeights]
-  | None = None,
-) -> functional.FunctionalModel:
-  """Returns the model x W + b, whose rounds can be worked out by hand.
-
-  Args:
-    num_features: Of an example, `float32 [num_features]`.
-    num_classes: Number of classes.
-    initial_weights: From a seed to W `float32 [num_features, num_classes]` and
-      b `float32 [num_classes]`; `None` where nobody asks for them.
-  """
-  specs = [
-    tf.TensorSpec([num_features, num_classes]),
-    tf.TensorSpec([num_classes]),
-  ]
-  return functional.FunctionalModel(
-    initial_weights=initial_weights,
-    predict=lambda trainable, non_trainable, x, *, training, seed=None: (
-      tf.matmul(x, trainable[0]) + trainable[1],
-      non_trainable,
-    ),
-    input_spec=tf.TensorSpec([None, num_features], tf.float32),
-    weights_spec=tff.learning.models.ModelWeights(specs, []),
-    is_random=False,
   )
 
 

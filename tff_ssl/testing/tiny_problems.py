@@ -4,6 +4,13 @@ The data are scikit-learn's 1,797 digits of 8x8 pixels (UCI's optical
 recognition of handwritten digits), which come with the package: nothing is
 downloaded. They are dealt, once for all, to the server, to clients and to a
 held-out part.
+
+Where clients know of classes only their shares in sets, set m of a client holds
+digits of class m, of which those of class 0 to 9 come in three passes: what the
+second pass brings lies two sets further. So the matrix of class counts [12, 10]
+is lower triangular, and class priors have full column rank, for every client
+with a whole pass; from the second pass on classes are mixed, from the third on
+the mixed sets are uneven.
 """
 
 from __future__ import annotations
@@ -20,7 +27,6 @@ import numpy as np
 from etils import epy
 
 from tff_ssl import algorithms
-from tff_ssl.testing import tiny_models, tiny_sets
 
 with epy.lazy_imports():
   import sklearn.datasets
@@ -29,8 +35,11 @@ with epy.lazy_imports():
 
   from tff_ssl import optimizers, templates
   from tff_ssl.models import functional, split
-  from tff_ssl.testing import tiny_views
+  from tff_ssl.testing import tiny_models
 
+INPUT_SHAPE = (8, 8, 1)
+NUM_CLASSES = 10
+NUM_SETS = 12
 BATCH_SIZE = 8
 CLIENT_SIZES = (10, 17, 24, 30)
 # As many as take part in ten rounds, where not all are in each.
@@ -40,6 +49,8 @@ _NUM_TEST = 400
 _NUM_SERVER = 100
 # The digits are dealt to so many clients.
 _NUM_CLIENTS = 43
+# How far the second pass lies behind the first, in sets.
+_SHIFT = 2
 # Clients start this far apart in their part of the digits.
 _STRIDE = 30
 
@@ -106,6 +117,22 @@ def build_server_data(
   return server_data
 
 
+def in_passes(labels: np.ndarray, size: int) -> np.ndarray:
+  """Returns indices `int [size]` that bring each class once in each pass.
+
+  Args:
+    labels: Classes `int [n]`, of 0 to d - 1; one that runs out starts anew.
+    size: Length of the order.
+  """
+  num_classes = labels.max() + 1
+  passes = -(-size // num_classes)
+  by_class = [
+    np.resize(np.flatnonzero(labels == label), passes)
+    for label in range(num_classes)
+  ]
+  return np.stack(by_class, axis=1).ravel()[:size]
+
+
 @dataclasses.dataclass
 class TinyProblem:
   """A process to check, with tiny data that it can be run on.
@@ -139,7 +166,7 @@ class TinyProblem:
       for name, value in _SETTINGS.items()
       if name in self.spec.setting_names
     }
-    given['views'] = tiny_views.NoisyViews()
+    given['views'] = tiny_models.NoisyViews()
     given['data_spec'] = self.data_spec()
     given['client_optimizer'] = optimizers.build_grouping_sgd(0.1)
     if self.spec.takes('client_state_dir'):
@@ -237,7 +264,7 @@ class TinyProblem:
 
   def data_spec(
     self,
-    input_shape: tuple[int, ...] = tiny_models.INPUT_SHAPE,
+    input_shape: tuple[int, ...] = INPUT_SHAPE,
     *,
     in_context: bool = True,
   ) -> templates.ClientDataSpec:
@@ -247,7 +274,7 @@ class TinyProblem:
     )
     priors_shape = None
     if self.lies_in_sets and in_context:
-      priors_shape = (tiny_sets.NUM_SETS, tiny_models.NUM_CLASSES)
+      priors_shape = (NUM_SETS, NUM_CLASSES)
     return templates.ClientDataSpec(
       element_spec, in_context, priors_shape=priors_shape
     )
@@ -269,12 +296,12 @@ class TinyProblem:
     start = _NUM_TEST + _NUM_SERVER
     begin = _STRIDE * digits_of
     if self.lies_in_sets:
-      order = tiny_sets.in_passes(labels[start:], _STRIDE * _NUM_CLIENTS)
+      order = in_passes(labels[start:], _STRIDE * _NUM_CLIENTS)
       part = start + order[begin : begin + size]
+      is_second = np.arange(size) // NUM_CLASSES == 1
+      sets = labels[part] + _SHIFT * is_second
       return collections.OrderedDict(
-        x=images[part],
-        y=tiny_sets.set_indices(labels[part], tiny_models.NUM_CLASSES),
-        true_y=labels[part],
+        x=images[part], y=sets.astype(np.int32), true_y=labels[part]
       )
     part = slice(start + begin, start + begin + size)
     third = (size + 2) // 3
@@ -339,12 +366,18 @@ class TinyProblem:
       arrays: As `examples` returns them.
 
     Returns:
-      Class priors and shares of its sets, where it has sets; else nothing.
+      Where it has sets, `class_priors`, `float32 [NUM_SETS, NUM_CLASSES]`, and
+      `set_shares`, `float32 [NUM_SETS]`, counted exactly; zeros for sets
+      without examples. Else nothing.
     """
     if not self.lies_in_sets:
       return collections.OrderedDict()
-    return tiny_sets.count_sets(
-      arrays['y'], arrays['true_y'], tiny_models.NUM_CLASSES
+    counts = np.zeros((NUM_SETS, NUM_CLASSES), np.float32)
+    np.add.at(counts, (arrays['y'], arrays['true_y']), 1)
+    sizes = counts.sum(axis=1)
+    return collections.OrderedDict(
+      class_priors=counts / np.maximum(sizes, 1)[:, np.newaxis],
+      set_shares=sizes / max(len(arrays['y']), 1),
     )
 
   def clients(

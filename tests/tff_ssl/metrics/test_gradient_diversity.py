@@ -17,7 +17,6 @@ from tff_ssl.augmentation import views
 from tff_ssl.metrics import gradient_diversity
 from tff_ssl.simulation import client_reader
 from tff_ssl.templates import client_data, client_task
-from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -262,7 +261,7 @@ class TestOneGroup:
     """SGD with one step on all examples: the update is -rate * gradient."""
     sgd = optimizers.build_nesterov_sgd(0.3, momentum=0)
     process = PROCESSES['grouping_supervised'].build(
-      tiny_models.softmax_regression(
+      softmax_regression.model(
         3, 2, lambda seed: ModelWeights(self._weights(), [])
       ),
       num_groups=1,

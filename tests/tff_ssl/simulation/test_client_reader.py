@@ -5,6 +5,7 @@ import collections
 import federations
 import numpy as np
 import pytest
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
 from comparing import assert_close
@@ -15,7 +16,6 @@ from tff_ssl.augmentation import views
 from tff_ssl.metrics import communication
 from tff_ssl.simulation import client_reader, client_sampling
 from tff_ssl.templates import client_data
-from tff_ssl.testing import tiny_models
 
 _FEATURES, _CLASSES = 3, 2
 _IN_CONTEXT = federations.data_spec((_FEATURES,), in_context=True)
@@ -43,7 +43,7 @@ def reader():
 @pytest.fixture(scope='module')
 def model():
   shapes = ([_FEATURES, _CLASSES], [_CLASSES])
-  return tiny_models.softmax_regression(
+  return softmax_regression.model(
     _FEATURES,
     _CLASSES,
     lambda seed: tff.learning.models.ModelWeights(

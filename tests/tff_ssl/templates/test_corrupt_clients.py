@@ -5,6 +5,7 @@ import collections
 import federations
 import numpy as np
 import pytest
+import softmax_regression
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -13,7 +14,6 @@ from tff_ssl.algorithms import PROCESSES
 from tff_ssl.augmentation import views
 from tff_ssl.simulation import client_faults, client_reader, client_sampling
 from tff_ssl.templates import client_task, faults
-from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -114,7 +114,7 @@ def _examples(index):
 def _model():
   shapes = ([_FEATURES, _CLASSES], [_CLASSES])
   weights = [np.full(shape, 0.1, np.float32) for shape in shapes]
-  return tiny_models.softmax_regression(
+  return softmax_regression.model(
     _FEATURES, _CLASSES, lambda seed: ModelWeights(weights, [])
   )
 

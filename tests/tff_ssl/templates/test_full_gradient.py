@@ -13,7 +13,6 @@ from comparing import assert_close, assert_same, largest_differences
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
 from tff_ssl.templates import full_gradient, prediction
-from tff_ssl.testing import tiny_models
 
 ModelWeights = tff.learning.models.ModelWeights
 
@@ -54,7 +53,7 @@ def _gradient(batch_size, objective=_SUPERVISED, size=_SIZE, seed=_SEED):
   # Inside TFF all is in a graph.
   gradient = tf.function(autograph=False)(
     lambda: full_gradient.full_gradient(
-      tiny_models.softmax_regression(_FEATURES, _CLASSES),
+      softmax_regression.model(_FEATURES, _CLASSES),
       objective,
       _weights(),
       _examples(size),

@@ -13,7 +13,6 @@ from comparing import assert_close
 from tff_ssl import objectives, optimizers, plans, randomness, stacks
 from tff_ssl.augmentation import views
 from tff_ssl.templates import local_training, server_training
-from tff_ssl.testing import tiny_models
 
 
 def test_ratios_are_nan_where_nothing_was_counted():
@@ -29,7 +28,7 @@ def test_ratios_are_nan_where_nothing_was_counted():
 class _Recording:
   """A training that returns what it was given."""
 
-  model = tiny_models.softmax_regression(3, 2)
+  model = softmax_regression.model(3, 2)
 
   def run(self, start, examples, *, seed, round_num, optimizer_state):
     return collections.OrderedDict(

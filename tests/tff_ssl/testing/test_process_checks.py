@@ -18,7 +18,7 @@ from tff_ssl import algorithms, objectives, shared_settings, testing
 from tff_ssl.algorithms import fed_avg
 from tff_ssl.common import setting
 from tff_ssl.templates import composition, distributors
-from tff_ssl.testing import tiny_models, tiny_problems, tiny_views
+from tff_ssl.testing import tiny_models, tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')
 
@@ -34,14 +34,14 @@ SPEC = dataclasses.replace(
 )
 
 
-class UnseededViews(tiny_views.NoisyViews):
+class UnseededViews(tiny_models.NoisyViews):
   """Noise from TensorFlow's global generator."""
 
   def weak(self, examples, seed):
     return self.plain(examples) + tf.random.normal(tf.shape(examples))
 
 
-class RepairingViews(tiny_views.NoisyViews):
+class RepairingViews(tiny_models.NoisyViews):
   """Hides what is broken, so that broken clients take part."""
 
   def weak(self, examples, seed):
@@ -606,7 +606,7 @@ BROKEN = {
       r'Clients of \(1, 7, 8, 9, 16, 17\) examples must leave',
     ),
     (
-      problem(client_objective=SampleVariance(tiny_views.NoisyViews())),
+      problem(client_objective=SampleVariance(tiny_models.NoisyViews())),
       'clients/non_finite must be 0, but is 3',
     ),
     (
@@ -785,7 +785,7 @@ def test_stock_process_without_a_seed_is_not_deterministic():
       keras = tf.keras.Sequential(
         [tf.keras.layers.Flatten(), tf.keras.layers.Dense(10)]
       )
-      keras.build([None, *tiny_models.INPUT_SHAPE])
+      keras.build([None, *tiny_problems.INPUT_SHAPE])
       spec = data_spec.element_spec
       return tff.learning.models.from_keras_model(
         keras,
