@@ -111,7 +111,7 @@ def _run_with(problem: TinyProblem, name: str):
     )
   }
   if spec.is_secure:
-    overrides['metrics_aggregator'] = recommended.CLIENT_METRICS['secure']()
+    overrides['metrics_aggregator'] = recommended.CLIENT_METRICS['secure']
   if problem.takes('client_weighting') and not spec.is_weighted:
     overrides['client_weighting'] = 'uniform'
   process = problem.build(**overrides)

@@ -142,7 +142,7 @@ def build(settings) -> dict[str, Any]:
     if settings.min_group_size is not None and not spec.is_private:
       wired['min_group_size'] = settings.min_group_size
   if settings.client_metrics is not None:
-    metrics = recommended.CLIENT_METRICS[settings.client_metrics]()
+    metrics = recommended.CLIENT_METRICS[settings.client_metrics]
     if metrics is not None:
       wired['metrics_aggregator'] = metrics
   return wired

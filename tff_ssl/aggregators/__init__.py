@@ -5,7 +5,6 @@ from etils import epy
 # The registry stands in `recommended`, which flags are made from without
 # TensorFlow.
 with epy.lazy_api_imports(globals()):
-  from tff_ssl.aggregators.client_metrics import no_metrics, secure_metrics
   from tff_ssl.aggregators.group_mean import GroupMeanFactory
   from tff_ssl.aggregators.inspection import (
     bounds_norms,
@@ -16,6 +15,7 @@ with epy.lazy_api_imports(globals()):
   )
   from tff_ssl.aggregators.normalized_mean import NormalizedMeanFactory
   from tff_ssl.aggregators.private_mean import PrivateMeanFactory
+  from tff_ssl.aggregators.recommended import no_metrics, secure_metrics
   from tff_ssl.aggregators.resting import rest_without_clients
   from tff_ssl.aggregators.robust_means import (
     CollectingFactory,

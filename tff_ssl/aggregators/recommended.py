@@ -1,4 +1,4 @@
-"""Aggregators by name, as runs and programs choose them.
+"""Aggregators by name, as runs and programs choose them; metrics of clients.
 
 Each is made of TFF's own parts, or of the parts in this package where TFF has
 none. The records say what a run may set, and what an aggregator protects.
@@ -6,6 +6,7 @@ none. The records say what a run may set, and what an aggregator protects.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from tff_ssl.common.setting import Setting, check_arguments
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
-  from tff_ssl.aggregators import client_metrics, private_mean, robust_means
+  from tff_ssl.aggregators import private_mean, robust_means
 
 CLIP_NORM = Setting(
   'clip_norm',
@@ -152,11 +153,60 @@ AGGREGATORS: Registry[AggregatorSpec] = Registry(
   ),
 )
 
+# The bound of each sum that a client reports, such as its examples times their
+# loss. TFF bounds from 0, where some objectives are below it.
+_LARGEST_SUM = float(2**20)
+
+
+def secure_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
+  """Sums the metrics of clients securely, within fixed bounds.
+
+  It is for `metrics_aggregator` of a `Wiring`. Each sum of a client is clipped
+  to [-2^20, 2^20] and rounded to steps of 2^-11; how many were clipped is in
+  `secure_sum_measurements`.
+
+  Args:
+    metric_finalizers: By name of the metric, as
+      `tff.learning.metrics.secure_sum_then_finalize` takes them.
+    metrics_type: Not needed.
+
+  Returns:
+    A polymorphic computation from a client's metrics to finalized ones.
+  """
+  del metrics_type
+  return tff.learning.metrics.secure_sum_then_finalize(
+    metric_finalizers,
+    metric_value_ranges=collections.OrderedDict(
+      (name, (-_LARGEST_SUM, _LARGEST_SUM)) for name in metric_finalizers
+    ),
+  )
+
+
+def no_metrics(metric_finalizers, metrics_type=None) -> tff.Computation:
+  """Lets no metric of clients reach the server.
+
+  The counts of clients that took part, were empty, not finite or invalid do.
+
+  It is for `metrics_aggregator` of a `Wiring`; neither argument is needed.
+
+  Returns:
+    A polymorphic computation from a client's metrics to an empty structure.
+  """
+  del metric_finalizers, metrics_type
+
+  @tff.federated_computation
+  def drop(metrics):
+    del metrics
+    return tff.federated_value(collections.OrderedDict(), tff.SERVER)
+
+  return drop
+
+
 # How the metrics of clients meet: from names to what a `Wiring` takes.
-CLIENT_METRICS: Mapping[str, Callable[[], Any]] = {
-  'sum': lambda: None,
-  'secure': lambda: client_metrics.secure_metrics,
-  'none': lambda: client_metrics.no_metrics,
+CLIENT_METRICS: Mapping[str, Callable[..., Any] | None] = {
+  'sum': None,
+  'secure': secure_metrics,
+  'none': no_metrics,
 }
 
 
