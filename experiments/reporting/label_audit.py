@@ -121,7 +121,7 @@ def of_group(group: Group) -> Audit:
   if flags.get('class_weights') == 'balanced':
     lines['Class weights'] = 'the numbers of the labels in training'
   lines['Measured, not trained on'] = _measured(group, flags)
-  selection, measure = 'Selection of the round', group.reading.measure
+  selection, measure = 'Selection of the round', group.measure
   lines[selection] = _selected_by(measure)
   stops = flags.get('on_collapse', 'warn')
   lines['Early stopping'] = (
@@ -248,8 +248,8 @@ def _tuned_by(group: Group) -> str:
     )
   if recipe := group.summaries[0].get('recipe'):
     text += f'. Flags are those of the recipe {recipe}'
-    if group.reading.changed:
-      text += f', but for {", ".join(group.reading.changed)}'
+    if group.changed:
+      text += f', but for {", ".join(group.changed)}'
   return text
 
 

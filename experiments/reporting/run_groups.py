@@ -19,17 +19,25 @@ _PLACES = frozenset({'run_dir', 'cache_dir', 'data_dir'})
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-  """The number to read from runs, and the figure to compare it with.
+class Group:
+  """Runs that differ only by seed, the number to read from them, and its like.
 
   Attributes:
+    name: The row, with the flags that tell it from other groups of that row.
+    folders: The run folders, by seed.
+    summaries: Their summary.json, likewise.
     row: Row of the recipe; without a recipe, name of the process.
     run: TABLE:ROW of the recipe that was run; without a recipe, the process.
+    measure: The number to read from a run.
+    published: The figure to compare it with, or `None`.
     recipe_rounds: Rounds of the whole recipe, or `None` without a recipe.
     changed: Settings in which the runs differ from their recipe.
     note: What a reader of the row must know.
   """
 
+  name: str
+  folders: tuple[pathlib.Path, ...]
+  summaries: tuple[dict, ...]
   row: str
   run: str
   measure: measures.Measure = measures.ACCURACY
@@ -37,23 +45,6 @@ class Reading:
   recipe_rounds: int | None = None
   changed: tuple[str, ...] = ()
   note: str = ''
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-  """Runs that differ only by seed.
-
-  Attributes:
-    name: The reading's row, with the flags that distinguish it from other
-      groups of that row.
-    folders: The run folders, by seed.
-    summaries: Their summary.json, likewise.
-  """
-
-  name: str
-  folders: tuple[pathlib.Path, ...]
-  summaries: tuple[dict, ...]
-  reading: Reading
 
   @property
   def command(self) -> str:
@@ -72,9 +63,9 @@ class Group:
   @property
   def scale(self) -> float | None:
     """The runs' share of the recipe's rounds, if they have one."""
-    if self.reading.recipe_rounds is None:
+    if self.recipe_rounds is None:
       return None
-    return self.summaries[0]['rounds'] / self.reading.recipe_rounds
+    return self.summaries[0]['rounds'] / self.recipe_rounds
 
   def runs(self) -> Iterator[tuple[pathlib.Path, dict, str]]:
     """Yields the folder, the summary and the name of each run."""
@@ -84,7 +75,7 @@ class Group:
   def by_seed(self) -> dict[int, float | None]:
     """Returns the measure's value for each seed, `None` where it has none."""
     return {
-      summary['seed']: self.reading.measure.of_run(
+      summary['seed']: self.measure.of_run(
         folder, summary['flags'].get('pretraining_rounds', 0), self.scale or 1
       )
       for folder, summary, _ in self.runs()
@@ -104,15 +95,15 @@ def read_groups(run_dirs: Sequence[pathlib.Path]) -> list[Group]:
   for folder in run_dirs:
     summary = _summary(folder)
     run = summary.get('recipe', summary['process'])
-    reading = Reading(
-      row=_row(run, summary),
-      run=run,
-      measure=measures.parse(summary.get('measure', '')),
-      published=summary.get('published'),
-      recipe_rounds=summary.get('recipe_rounds'),
-      changed=tuple(summary.get('recipe_changes', ())),
-    )
-    members.setdefault(_key(summary), []).append((folder, summary, reading))
+    read = {
+      'row': _row(run, summary),
+      'run': run,
+      'measure': measures.parse(summary.get('measure', '')),
+      'published': summary.get('published'),
+      'recipe_rounds': summary.get('recipe_rounds'),
+      'changed': tuple(summary.get('recipe_changes', ())),
+    }
+    members.setdefault(_key(summary), []).append((folder, summary, read))
   return _groups(members.values())
 
 
@@ -126,17 +117,17 @@ def of_recipes(runs: Sequence[tuple[Recipe, pathlib.Path]]) -> list[Group]:
   members = {}
   for recipe, folder in runs:
     summary = _summary(folder)
-    reading = Reading(
-      row=recipe.row,
-      run=recipe.run_name,
-      measure=recipe.measure,
-      published=recipe.published,
-      recipe_rounds=recipe.flags()['total_rounds'],
-      changed=tuple(summary.get('recipe_changes', ())),
-      note=recipe.note,
-    )
+    read = {
+      'row': recipe.row,
+      'run': recipe.run_name,
+      'measure': recipe.measure,
+      'published': recipe.published,
+      'recipe_rounds': recipe.flags()['total_rounds'],
+      'changed': tuple(summary.get('recipe_changes', ())),
+      'note': recipe.note,
+    }
     key = (recipe.name, _key(summary))
-    members.setdefault(key, []).append((folder, summary, reading))
+    members.setdefault(key, []).append((folder, summary, read))
   return _groups(members.values())
 
 
@@ -144,12 +135,11 @@ def by_run(groups: Sequence[Group]) -> list[Group]:
   """Returns a group for each run, however many rows read it, with all seeds."""
   members = {}
   for group in groups:
-    run = group.reading.run
-    key = (run, _key(group.summaries[0]))
-    reading = Reading(_row(run, group.summaries[0]), run)
-    runs = members.setdefault(key, {})
+    first = group.summaries[0]
+    read = {'row': _row(group.run, first), 'run': group.run}
+    runs = members.setdefault((group.run, _key(first)), {})
     for folder, summary, _ in group.runs():
-      runs[folder] = (folder, summary, reading)
+      runs[folder] = (folder, summary, read)
   return _groups([list(runs.values()) for runs in members.values()])
 
 
@@ -193,7 +183,7 @@ def _row(run, summary) -> str:
 
 
 def _groups(members) -> list[Group]:
-  """Makes groups of lists of (folder, summary, reading)."""
+  """Makes groups of lists of a folder, its summary, and what to read there."""
   members = [sorted(runs, key=lambda run: run[1]['seed']) for runs in members]
   names = _names([runs[0][1:] for runs in members])
   groups = []
@@ -204,8 +194,8 @@ def _groups(members) -> list[Group]:
           f'{folder} and {other} hold the same run (seed {one["seed"]}): name '
           'one of them.'
         )
-    folders, summaries, readings = zip(*runs, strict=True)
-    groups.append(Group(name, folders, summaries, readings[0]))
+    folders, summaries, read = zip(*runs, strict=True)
+    groups.append(Group(name, folders, summaries, **read[0]))
   return groups
 
 
@@ -222,7 +212,7 @@ def _key(summary) -> str:
 
 def _names(firsts) -> list[str]:
   """Names groups by row, and by what sets one apart from its namesakes."""
-  facts = [(reading.row, _facts(summary)) for summary, reading in firsts]
+  facts = [(read['row'], _facts(summary)) for summary, read in firsts]
   names = []
   for row, own in facts:
     namesakes = [other for other_row, other in facts if other_row == row]

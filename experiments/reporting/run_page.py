@@ -347,8 +347,7 @@ def _legend(panel) -> list[_System]:
 
 def _read_by(group, measure: measures.Measure) -> Group:
   """Returns the group with another measure, for which nothing is published."""
-  reading = dataclasses.replace(group.reading, measure=measure, published=None)
-  return dataclasses.replace(group, reading=reading)
+  return dataclasses.replace(group, measure=measure, published=None)
 
 
 def _last_evaluations(groups) -> measures.Measure:
@@ -364,7 +363,7 @@ def _last_evaluations(groups) -> measures.Measure:
 def _published(groups) -> list[dict[str, Any]]:
   """Returns the measures of recipes that have a published figure."""
   table = summary_tables.of_groups(groups)
-  measured = [str(group.reading.measure) for group in groups]
+  measured = [str(group.measure) for group in groups]
   rows = _records(table.assign(measure=measured))
   return [row for row in rows if row['published'] is not None]
 

@@ -33,19 +33,11 @@ _RUN_COLUMNS = {
   'forward passes': 'forward_passes_per_client',
   'backward passes': 'backward_passes_per_client',
 }
-_RUN_DIGITS = {
-  'accuracy': 4,
-  'best accuracy': 4,
-  'macro F1': 4,
-  'balanced accuracy': 4,
-  's per round': 2,
-  's per client': 4,
-}
 
 
 def has_measures(groups: Sequence[Group]) -> bool:
   """Returns whether a group has a measure other than the final accuracy."""
-  return any(group.reading.measure != measures.ACCURACY for group in groups)
+  return any(group.measure != measures.ACCURACY for group in groups)
 
 
 def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
@@ -63,14 +55,14 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
   measured = has_measures(groups)
   rows = []
   for group in groups:
-    first, reading = group.summaries[0], group.reading
+    first = group.summaries[0]
     values = group.by_seed().values()
     found = [value for value in values if value is not None]
     ours = dataclasses.asdict(seeds.spread(found)) if found else {'n': 0}
-    counts_rounds = reading.measure.counts_rounds
+    counts_rounds = group.measure.counts_rounds
     comparable = (
-      reading.published is not None
-      and not reading.changed
+      group.published is not None
+      and not group.changed
       and len(found) == len(values)
       # Rounds of a shortened run are not those in print.
       and (group.scale == 1 or not counts_rounds)
@@ -79,14 +71,14 @@ def of_groups(groups: Sequence[Group]) -> pd.DataFrame:
     rows.append(
       {
         'name': group.name,
-        **({'measure': str(reading.measure)} if measured else {}),
-        'published': reading.published,
+        **({'measure': str(group.measure)} if measured else {}),
+        'published': group.published,
         **{k: ours.get(k) for k in ('mean', 'std', 'n', 'low', 'high')},
         **({'reached': reached} if measured else {}),
-        'difference': ours['mean'] - reading.published if comparable else None,
+        'difference': ours['mean'] - group.published if comparable else None,
         'rounds': first['rounds'],
         'scale': group.scale,
-        'changed': ' '.join(reading.changed) or None,
+        'changed': ' '.join(group.changed) or None,
         'data': first['data'],
       }
     )
@@ -98,7 +90,7 @@ def of_seeds(groups: Sequence[Group]) -> pd.DataFrame:
   rows = [
     {
       'name': group.name,
-      'measure': str(group.reading.measure),
+      'measure': str(group.measure),
       **{f'seed {seed}': value for seed, value in group.by_seed().items()},
     }
     for group in groups
@@ -116,7 +108,7 @@ def of_runs(groups: Sequence[Group]) -> pd.DataFrame:
     for group in groups
     for summary in group.summaries
   ]
-  return pd.DataFrame(rows).round(_RUN_DIGITS)
+  return pd.DataFrame(rows).round({'s per round': 2}).round(4)
 
 
 def differences(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
@@ -147,7 +139,7 @@ def differences(groups: Sequence[Group], baseline: str) -> pd.DataFrame:
 
 
 def _are_comparable(group, base) -> bool:
-  return str(group.reading.measure) == str(base.reading.measure) and (
+  return str(group.measure) == str(base.measure) and (
     run_groups.same_data(group.summaries[0], base.summaries[0])
   )
 
@@ -167,8 +159,8 @@ def notes(groups: Sequence[Group]) -> list[str]:
   """Returns the notes on the rows, a paragraph per note."""
   rows = {}
   for group in groups:
-    if group.reading.note:
-      rows.setdefault(group.reading.note, []).append(group.name)
+    if group.note:
+      rows.setdefault(group.note, []).append(group.name)
   return [
     f'{"All rows" if len(names) == len(groups) else ", ".join(names)}: {note}.'
     for note, names in rows.items()

@@ -134,8 +134,8 @@ def test_no_label_deals_examples_of_one_kind(tmp_path):
 )
 def test_a_choice_by_test_labels_is_named(tmp_path, measure, named):
   group = write_run(tmp_path / 'x', 'grouping', split={'labels_at': 'server'})
-  read = dataclasses.replace(group.reading, measure=measures.parse(measure))
-  audit = label_audit.of_group(dataclasses.replace(group, reading=read))
+  read = dataclasses.replace(group, measure=measures.parse(measure))
+  audit = label_audit.of_group(read)
   assert audit.chosen_by_test == named
 
 
