@@ -8,7 +8,6 @@ s, of each weight tensor (Aji and Heafield, arXiv 1704.05021, of gradients).
     python -m tff_ssl.testing examples.own_algorithm:SPEC
 """
 
-
 from etils import epy
 
 import tff_ssl

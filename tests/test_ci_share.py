@@ -22,11 +22,14 @@ def share():
 @pytest.mark.parametrize(
   'path, target',
   [
-    ('tff_ssl/algorithms/easgd.py', 'test-contract NAMES=easgd'),
-    ('tests/tff_ssl/algorithms/test_ssjo.py', 'test-contract NAMES=ssjo'),
-    ('tff_ssl/algorithms/fedllp.py', 'test-contract NAMES=fedllp,fedllp_vat'),
+    ('tff_ssl/algorithms/fednova.py', 'test-contract NAMES=fednova'),
+    ('tests/tff_ssl/algorithms/test_semifl.py', 'test-contract NAMES=semifl'),
+    (
+      'tff_ssl/algorithms/own_models.py',
+      'test-contract NAMES=easgd,overlap_sgd',
+    ),
     ('tff_ssl/templates/groups.py', 'test-contract'),
-    ('tff_ssl/objectives/maths/losses.py', 'test-contract'),
+    ('tff_ssl/objectives/losses.py', 'test-contract'),
     ('requirements/runtime.txt', 'test-contract'),
     ('tff_ssl/simulation/ray_context.py', 'test-ray'),
     ('cluster/slurm.sh', 'test-ray'),

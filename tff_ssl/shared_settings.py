@@ -131,6 +131,10 @@ GROUP_ASSIGNMENT = Setting(
   'Who assigns groups: the sampler, or the process by chance.',
   choices=('sampler', 'in_process'),
 )
+# Not a flag of a process: the data say how many clients there are.
+NUM_CLIENTS = Setting(
+  'num_clients', int, 'All clients that may ever take part.', at_least=1
+)
 SERVER_STEPS = Setting(
   'server_steps',
   int,

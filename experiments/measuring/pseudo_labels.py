@@ -32,7 +32,7 @@ from experiments.measuring import evaluation
 from experiments.measuring.evaluation import FinishedRound
 from tff_ssl import randomness
 from tff_ssl.common.randomness import Purpose, generator
-from tff_ssl.objectives.maths import selection
+from tff_ssl.objectives import selection
 
 # A share of the clients' examples, in the round, that counts as many.
 _MANY = 0.2

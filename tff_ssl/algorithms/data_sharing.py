@@ -67,10 +67,10 @@ def build_data_sharing(
   """Builds FedAvg that begins with a training on the shared examples.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
+    model: A `tff_ssl.FunctionalModel`.
     server_data: No-argument `tff.Computation` that returns G, a sequence of
       `<x=..., y=...>`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     server_warmup_rounds: First rounds, in which only the server trains.
     client_objective: As in `build_fed_avg`.

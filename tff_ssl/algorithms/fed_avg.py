@@ -26,7 +26,7 @@ from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS, SUPERVISED_LOSS
-from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+from tff_ssl.objectives.wrappers import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -76,12 +76,12 @@ def build_fed_avg(
   """Builds FedAvg, or FedProx where `proximal_strength` is above 0.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
-    client_objective: By default `tff_ssl.objectives.Supervised(views)`. A
-      supervised objective gets those examples that have a label (`y` is not
-      -1), another one all of them; see `tff_ssl.objectives`.
+    client_objective: By default `tff_ssl.Supervised(views)`. A supervised
+      objective gets those examples that have a label (`y` is not -1), another
+      one all of them; see `tff_ssl.objectives`.
     proximal_strength: mu of FedProx, >= 0.
     client_training: How a client trains; by default 16 steps of SGD on
       minibatches of 64, with the learning rate 0.03, Nesterov momentum 0.9 and
@@ -150,54 +150,42 @@ def build_training(
 ) -> templates.LocalTraining:
   """Builds the clients' training, the same for all federated optimizers.
 
-  The arguments are those of `build_fed_avg`.
-
-  Raises:
-    ValueError: If an argument is out of range.
-    TypeError: If model and client data do not fit each other.
+  Arguments and errors are those of `build_fed_avg`.
   """
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
   plan = client_training.over(
     CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
   )
-  objective = client_objective or objectives.Supervised(views)
   _check_passes(plan, match_local_steps)
-  if redrawn_mask_ratio is not None and not isinstance(
-    objective, objectives.Supervised
-  ):
-    raise ValueError(
-      f'redrawn_mask_ratio={redrawn_mask_ratio} goes with a supervised '
-      'objective alone: hide labels in the data instead.'
+  if match_local_steps:
+    plan = dataclasses.replace(plan, epoch_batches='matched')
+  objective = client_objective or objectives.Supervised(views)
+  selection = None
+  if redrawn_mask_ratio is not None:
+    # Other objectives read what has no label, too: it would not be hidden.
+    if not isinstance(objective, objectives.Supervised):
+      raise ValueError(
+        f'redrawn_mask_ratio={redrawn_mask_ratio} goes with a supervised '
+        'objective alone: hide labels in the data instead.'
+      )
+    selection = templates.Selection(
+      'labelled', redrawn_mask_ratio=redrawn_mask_ratio
     )
   if proximal_strength != 0:
     objective = objectives.Proximal(objective, proximal_strength)
-  if match_local_steps:
-    plan = dataclasses.replace(plan, epoch_batches='matched')
-  return templates.LocalTraining(
-    model,
-    objective,
-    plan,
-    selection=(
-      None
-      if redrawn_mask_ratio is None
-      else templates.Selection(
-        'labelled', redrawn_mask_ratio=redrawn_mask_ratio
-      )
-    ),
-  )
+  return templates.LocalTraining(model, objective, plan, selection)
 
 
 def _check_passes(plan, match_local_steps) -> None:
   """Raises `ValueError` where options of passes have nothing to change."""
-  if match_local_steps and plan.epoch_batches not in (None, 'separate'):
+  ends_otherwise = plan.epoch_batches not in (None, 'separate')
+  if match_local_steps and ends_otherwise:
     raise ValueError(
       'match_local_steps=True decides where passes end: leave out '
       f'epoch_batches={plan.epoch_batches!r}.'
     )
-  if plan.epochs is None and (
-    match_local_steps or plan.epoch_batches not in (None, 'separate')
-  ):
+  if plan.epochs is None and (match_local_steps or ends_otherwise):
     raise ValueError(
       f'match_local_steps={match_local_steps} and epoch_batches='
       f'{plan.epoch_batches!r} have no effect without passes: give epochs in '

@@ -15,7 +15,10 @@ server        w <- w + sum_k r_k delta_k / sum_k r_k
 and r_k the labelled examples that it used plus the unlabelled ones that got a
 pseudo-label, each as often as steps went through it: a client whose steps
 repeat few examples weighs as much as one whose steps do not.
-`tff_ssl.objectives.TwoExperts` is the second model's objective.
+`tff_ssl.objectives.TwoExperts` is the second model's objective. Section 5.1
+compares it with FedAvg and FedProx with UDA (Xie et al., arXiv 1904.12848) or
+FixMatch (Sohn et al., arXiv 2001.07685) at clients, which train on all of their
+examples.
 
 No code was published. Where the paper leaves a choice, it is an argument. The
 defaults:
@@ -31,8 +34,8 @@ defaults:
   `tff_ssl.augmentation.rand_augment_views`, behind mirror and crop. The runner
   takes the latter, since it stands beside the formula;
 * w_L is trained on the weak view of `views`, mirrored and cropped, as FixMatch
-  trains on labels: the paper does not say. Views without a crop make
-  it plainer, for psi too;
+  trains on labels: the paper does not say. Views without a crop make it
+  plainer, for psi too;
 * both experts see the example as it is, which is x in Eq. 3;
 * Eq. 8 divides by all unlabelled examples (`unlabelled_mean`), and one that
   fails the threshold adds nothing, since it has no label to be trained on or
@@ -54,12 +57,17 @@ from etils import epy
 
 from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
-from tff_ssl.algorithms import tff_arguments
+from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
-from tff_ssl.objectives import two_experts
-from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.consistency import (
+  TEMPERATURE,
+  UNLABELLED_WEIGHT,
+  VIEWS_FORWARD,
+)
+from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
+from tff_ssl.objectives.wrappers import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -112,22 +120,22 @@ def build_fedlabel(
   without unlabelled examples sends its local model's change alone.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation; its strong view is psi of Eq. 5.
     client_objective: Of the second model; by default
       `tff_ssl.TwoExperts(views)`, which says what the paper leaves open.
     client_training: How a client trains on labelled examples, tau steps; by
       default 16 of plain SGD (Eqs. 1 and 9) on minibatches of 64, with the
       learning rate 0.1, which the paper does not tell. The second model trains
-      likewise. Each kind of steps has its own clock for a schedule.
+      in the same way. Each kind of steps has its own clock for a schedule.
     server_optimizer: By default SGD with learning rate 1. One of 1/2 takes the
       mean of a client's two changes in the place of their sum.
     unlabelled_steps: tau', steps of the second model; by default tau.
     client_weighting: 'examples' (r_k) or 'uniform'.
     class_weights: d positive factors of the labelled steps' loss by class; by
       default 1.
-    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
 
   Returns:
     A `tff.learning.templates.LearningProcess`.
@@ -205,12 +213,10 @@ def _add_changes(start, local, second):
   )
 
 
-# Cross-silo data sets: 5% of a client's examples have labels in Table 2, of
-# other clients 20%.
 # The share of labels that Table 2 hides.
 FEW_LABELS = {'mask_ratio': 0.8}
 # What all its rows have in common.
-COMPARED = {
+_COMPARED = {
   **FEW_LABELS,
   # One strong view for all that it compares.
   'augmentation': 'rand_augment_1_10',
@@ -220,25 +226,66 @@ COMPARED = {
   'weight_decay': 0.0,
 }
 
-SPEC = ProcessSpec(
-  'fedlabel',
-  'Local or global model, the surer one, labels unlabelled examples.',
-  build_fedlabel,
-  (
-    THRESHOLD,
-    *two_experts.SETTINGS,
-    shared.BATCH_SIZE,
-    *_STEPS,
-    shared.SERVER_LEARNING_RATE,
-    shared.CLIENT_WEIGHTING,
-    CLASS_WEIGHTS,
+
+def _baseline(average, method):
+  """Returns the entry of a method at clients that FedLabel is compared with."""
+  is_uda, is_proximal = method == 'UDA', average == 'FedProx'
+  paper = 'arXiv 1904.12848' if is_uda else 'arXiv 2001.07685'
+  return ProcessSpec(
+    f'{average.lower()}_{method.lower()}',
+    f'{average} with {method} at clients, some of whose examples have labels.',
+    fed_avg.build_fed_avg,
+    (
+      *(shared.CLIENT_WEIGHTING, shared.LABELLED_BATCH_SIZE, *shared.LOCAL),
+      *(THRESHOLD, VIEWS_FORWARD, UNLABELLED_WEIGHT, CLASS_WEIGHTS),
+      *((TEMPERATURE,) if is_uda else ()),
+      *((PROXIMAL_STRENGTH,) if is_proximal else ()),
+    ),
+    source='Cho et al. 2023, arXiv 2307.08809, Section 5.1 (baselines); '
+    + paper,
+    needs=Needs(labels_at='clients', unlabelled=True),
+    fixed={
+      'unlabelled_loss': 'uda' if is_uda else 'crl',
+      'redrawn_mask_ratio': None,
+    },
+    objective=objectives.SemiSupervised,
+    defaults={
+      **_COMPARED,
+      'threshold': 0.8 if is_uda else 0.95,
+      # As many steps as FedLabel takes of each kind.
+      'local_steps': 16,
+      # The builder's 0 is FedAvg.
+      **({'proximal_strength': 0.01} if is_proximal else {}),
+    },
+    makes_pseudo_labels=True,
+  )
+
+
+SPECS = (
+  ProcessSpec(
+    'fedlabel',
+    'Local or global model, the surer one, labels unlabelled examples.',
+    build_fedlabel,
+    (
+      *objectives.TwoExperts.settings,
+      shared.BATCH_SIZE,
+      *_STEPS,
+      shared.SERVER_LEARNING_RATE,
+      shared.CLIENT_WEIGHTING,
+      CLASS_WEIGHTS,
+    ),
+    source='Cho et al. 2023, arXiv 2307.08809, Algorithm 1',
+    needs=Needs(labels_at='clients', unlabelled=True),
+    objective=objectives.TwoExperts,
+    server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
+    # The server adds the mean update as it is.
+    defaults={**_COMPARED, 'server_learning_rate': 1.0},
+    makes_pseudo_labels=True,
+    has_gradient_diversity=False,
   ),
-  source='Cho et al. 2023, arXiv 2307.08809, Algorithm 1',
-  needs=Needs(labels_at='clients', unlabelled=True),
-  objective=objectives.TwoExperts,
-  server_optimizer=lambda **rate: optimizers.build_server_sgd(**rate),
-  # The server adds the mean update as it is.
-  defaults={**COMPARED, 'server_learning_rate': 1.0},
-  makes_pseudo_labels=True,
-  has_gradient_diversity=False,
+  *(
+    _baseline(average, method)
+    for average in ('FedAvg', 'FedProx')
+    for method in ('UDA', 'FixMatch')
+  ),
 )

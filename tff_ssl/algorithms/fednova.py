@@ -28,7 +28,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
-from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+from tff_ssl.objectives.wrappers import PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -56,8 +56,8 @@ def build_fednova(
   """Builds FedNova.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     client_objective: As in `build_fed_avg`.
     proximal_strength: mu >= 0 of a proximal term at clients.

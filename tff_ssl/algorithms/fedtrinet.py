@@ -28,6 +28,7 @@ one. The code's options to weigh pseudo-labelled examples less are left out.
 from __future__ import annotations
 
 import collections
+import dataclasses
 
 from etils import epy
 
@@ -44,7 +45,7 @@ with epy.lazy_imports():
 
   from tff_ssl import randomness, templates
   from tff_ssl.models import functional, split
-  from tff_ssl.objectives.maths import losses
+  from tff_ssl.objectives import losses
   from tff_ssl.templates import averaging, prediction
 
 SETTINGS = (
@@ -69,6 +70,7 @@ SETTINGS = (
 )
 
 
+# Position of the head among the parts of the model.
 _HEAD = (1,)
 _FACTOR = 1.1
 # The threshold is constant for 10 of the 35 rounds until it is half.
@@ -76,6 +78,8 @@ _CONSTANT_SHARE = 10 / 35
 # Examples of one forward pass where nothing is trained.
 _PREDICTED = 256
 _NONE = -1
+# What the seeds of a client's trainings are folded with.
+_FIRST, _OF_HEAD, _SECOND = range(3)
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=50, epochs=5)
 
@@ -99,7 +103,7 @@ def build_fedtrinet(
   Args:
     model: A classifier that `tff_ssl.join` made: its encoder are the shallow
       layers, its head the deep ones.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation; the three models see the plain view.
     client_state_dir: Absolute path of the folder where clients keep their
       state; see `tff_ssl.templates.client_state`.
@@ -112,7 +116,7 @@ def build_fedtrinet(
     server_optimizer: By default SGD with learning rate 1.
     client_weighting: 'examples' (processed in the training that is sent) or
       'uniform'.
-    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` of
@@ -133,98 +137,123 @@ def build_fedtrinet(
   )
   objective = objectives.Supervised(views)
   training = templates.LocalTraining(model, objective, plan)
-  head_training = templates.LocalTraining(
-    split.freeze_encoder(model), objective, plan
+  client = _Client(
+    model,
+    views,
+    training,
+    templates.LocalTraining(split.freeze_encoder(model), objective, plan),
+    supervised_rounds,
+    threshold_rounds,
   )
-
-  def train(task):
-    examples = task.examples
-    state = _for_these(task.client_state, examples)
-    unlabelled = tf.cast(examples['y'] < 0, tf.float32)
-
-    def run(which, start, labelled, place):
-      return which.run_task(
-        task,
-        start=start,
-        examples=labelled,
-        seed=randomness.fold_in(task.client_seed, place),
-      )
-
-    def pretrain():
-      result = run(training, task.weights, examples, 0)
-      return result, {**state, 'old': result.weights}
-
-    def vote():
-      x = views.plain(examples['x'])
-      old = state['old']
-      tuned = run(
-        head_training,
-        split.freeze_weights(
-          model, model.put(task.weights, _HEAD, model.take(old, _HEAD))
-        ),
-        examples,
-        1,
-      )
-      new = split.thaw_weights(model, tuned.weights)
-      votes = [
-        prediction.probabilities(model, weights, x, _PREDICTED)
-        for weights in (task.weights, old, new)
-      ]
-      threshold = tf.where(
-        state['threshold'] > 0,
-        state['threshold'],
-        _FACTOR * _mean(tf.reduce_max(votes[0], axis=1), unlabelled),
-      )
-      mean = tf.add_n(votes) / len(votes)
-      passes = tf.reduce_max(mean, axis=1) >= threshold * _share(
-        task.round - supervised_rounds, threshold_rounds
-      )
-      is_new = passes & tf.equal(state['labels'], _NONE) & (unlabelled > 0)
-      labels = tf.where(
-        is_new,
-        tf.argmax(mean, axis=1, output_type=tf.int32),
-        state['labels'],
-      )
-      labelled = collections.OrderedDict(
-        examples, y=tf.where(unlabelled > 0, labels, examples['y'])
-      )
-      result = run(training, new, labelled, 2)
-      voted = prediction.forward_passes(x, len(votes))
-      passes = tuned.passes + voted + result.passes
-      return result._replace(passes=passes), {
-        'old': result.weights,
-        'labels': labels,
-        'threshold': threshold,
-      }
-
-    result, kept = tf.cond(task.round < supervised_rounds, pretrain, vote)
-    given = unlabelled * tf.cast(kept['labels'] >= 0, tf.float32)
-    metrics = collections.OrderedDict(
-      result.metrics,
-      mask_rate=(tf.reduce_sum(given), tf.reduce_sum(unlabelled)),
-      pseudo_label_accuracy=losses.pseudo_label_accuracy(
-        kept['labels'], given, examples
-      ),
-    )
-    return result._replace(metrics=metrics, client_state=kept)
-
-  def initial_client_state(task):
-    return {
-      'old': tf.nest.map_structure(tf.convert_to_tensor, task.weights),
-      'labels': tf.fill(tf.shape(task.examples['y']), _NONE),
-      'threshold': tf.constant(0.0),
-    }
-
   return averaging.compose(
-    train,
+    client.train,
     model=model,
     data_spec=data_spec,
     initial_hparams=training.initial_hparams,
     client_weighting=client_weighting,
     server_optimizer=server_optimizer,
     wiring=wiring,
-    memories=(templates.ClientMemory(client_state_dir, initial_client_state),),
+    memories=(templates.ClientMemory(client_state_dir, _first_state),),
   )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Client:
+  """What a client does, with the three models of the equations above.
+
+  Its state has the `old` model, the pseudo-`labels` of its examples, and the
+  `threshold`, 0 until there is one.
+  """
+
+  model: functional.FunctionalModel
+  views: protocols.Views
+  training: templates.LocalTraining
+  head_training: templates.LocalTraining
+  supervised_rounds: int
+  threshold_rounds: int
+
+  def train(self, task):
+    """Trains, and reports how many pseudo-labels there are, and how good."""
+    state = _for_these(task.client_state, task.examples)
+    unlabelled = tf.cast(task.examples['y'] < 0, tf.float32)
+    result, state = tf.cond(
+      task.round < self.supervised_rounds,
+      lambda: self._train_on_labels(task, state),
+      lambda: self._train_on_votes(task, state, unlabelled),
+    )
+    given = unlabelled * tf.cast(state['labels'] >= 0, tf.float32)
+    metrics = collections.OrderedDict(
+      result.metrics,
+      mask_rate=(tf.reduce_sum(given), tf.reduce_sum(unlabelled)),
+      pseudo_label_accuracy=losses.pseudo_label_accuracy(
+        state['labels'], given, task.examples
+      ),
+    )
+    return result._replace(metrics=metrics, client_state=state)
+
+  def _train_on_labels(self, task, state):
+    """Trains the global model on the labelled examples."""
+    seed = randomness.fold_in(task.client_seed, _FIRST)
+    result = self.training.run_task(task, seed=seed)
+    return result, {**state, 'old': result.weights}
+
+  def _train_on_votes(self, task, state, unlabelled):
+    """Lets the three models label examples, and trains the new one on all."""
+    old = state['old']
+    new, tuning_passes = self._tune_head(task, old)
+    x = self.views.plain(task.examples['x'])
+    votes = [
+      prediction.probabilities(self.model, weights, x, _PREDICTED)
+      for weights in (task.weights, old, new)
+    ]
+    # Of the client's first vote; it keeps that.
+    threshold = tf.where(
+      state['threshold'] > 0,
+      state['threshold'],
+      _FACTOR * _mean(tf.reduce_max(votes[0], axis=1), unlabelled),
+    )
+    mean = tf.add_n(votes) / len(votes)
+    share = _share(task.round - self.supervised_rounds, self.threshold_rounds)
+    is_confident = tf.reduce_max(mean, axis=1) >= threshold * share
+    # What has a label keeps it, whether the vote is the same now or not.
+    is_new = is_confident & tf.equal(state['labels'], _NONE) & (unlabelled > 0)
+    labels = tf.where(
+      is_new, tf.argmax(mean, axis=1, output_type=tf.int32), state['labels']
+    )
+    result = self.training.run_task(
+      task,
+      start=new,
+      examples=collections.OrderedDict(
+        task.examples, y=tf.where(unlabelled > 0, labels, task.examples['y'])
+      ),
+      seed=randomness.fold_in(task.client_seed, _SECOND),
+    )
+    voting_passes = prediction.forward_passes(x, len(votes))
+    return (
+      result._replace(passes=tuning_passes + voting_passes + result.passes),
+      {'old': result.weights, 'labels': labels, 'threshold': threshold},
+    )
+
+  def _tune_head(self, task, old):
+    """Returns the new model, with old's head fitted to it, and the passes."""
+    with_old_head = self.model.put(
+      task.weights, _HEAD, self.model.take(old, _HEAD)
+    )
+    tuned = self.head_training.run_task(
+      task,
+      start=split.freeze_weights(self.model, with_old_head),
+      seed=randomness.fold_in(task.client_seed, _OF_HEAD),
+    )
+    return split.thaw_weights(self.model, tuned.weights), tuned.passes
+
+
+def _first_state(task):
+  """Returns the state of a client that has no old model: the global one."""
+  return {
+    'old': tf.nest.map_structure(tf.convert_to_tensor, task.weights),
+    'labels': tf.fill(tf.shape(task.examples['y']), _NONE),
+    'threshold': tf.constant(0.0),
+  }
 
 
 def _for_these(state, examples):

@@ -40,9 +40,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, fednova, scaffold, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with
-from tff_ssl.objectives.surrogate_sets import SURROGATE_LOSS, TEST_PRIOR
-from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
-from tff_ssl.objectives.wrappers.proximal import PROXIMAL_STRENGTH
+from tff_ssl.objectives.wrappers import L1_WEIGHT, PROXIMAL_STRENGTH
 from tff_ssl.plans import TrainingPlan, Wiring
 
 with epy.lazy_imports():
@@ -81,8 +79,7 @@ SETTINGS = (
     '`client_optimizer=sgd`, their default.',
     choices=tuple(_BASES),
   ),
-  SURROGATE_LOSS,
-  TEST_PRIOR,
+  *objectives.SurrogateSets.settings,
   L1_WEIGHT,
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
@@ -118,7 +115,7 @@ def build_fedul(
   `tff_ssl.check_class_priors` before round 1: here they are data.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel` that gives d logits.
+    model: A `tff_ssl.FunctionalModel` that gives d logits.
     data_spec: `tff_ssl.templates.ClientDataSpec` with `priors_shape=(M, d)`:
       `y` is the index of a set, in [0, M).
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
@@ -139,7 +136,7 @@ def build_fedul(
       or for 'fedadam' Adam with learning rate 0.01 and epsilon 0.001.
     client_weighting: 'uniform', as in Algorithm 1, or 'examples' (processed in
       the round).
-    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
     **base_arguments: Further arguments of the base process's builder, such as
       `num_clients`, `client_state_dir` and `control_update` of 'scaffold'.
 

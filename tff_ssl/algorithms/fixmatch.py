@@ -29,8 +29,8 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
-from tff_ssl.objectives.consistency import THRESHOLD, VIEWS_FORWARD
-from tff_ssl.objectives.semi_supervised import UNLABELLED_WEIGHT
+from tff_ssl.objectives.consistency import UNLABELLED_WEIGHT, VIEWS_FORWARD
+from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -82,8 +82,8 @@ def build_fixmatch(
   `tff_ssl.SemiSupervised` is what says so.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of the data.
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of the data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     unlabelled_ratio: mu >= 1.
     client_objective: By default `tff_ssl.SemiSupervised(views)`.

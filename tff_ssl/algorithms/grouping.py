@@ -41,6 +41,7 @@ Where the authors' code departs from their text, or says what it leaves open:
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -52,11 +53,11 @@ from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
 from tff_ssl.objectives.consistency import (
-  SELECTION,
-  TEACHER,
-  THRESHOLD,
+  UNLABELLED_LOSS,
+  UNLABELLED_WEIGHT,
   VIEWS_FORWARD,
 )
+from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -66,7 +67,7 @@ with epy.lazy_imports():
 
   from tff_ssl import optimizers, stacks, templates
   from tff_ssl.models import functional
-  from tff_ssl.templates import client_task, groups
+  from tff_ssl.templates import client_task, finalizers, groups
   from tff_ssl.templates import server_training as training_at_server
 
 SERVER_WEIGHT = Setting(
@@ -111,14 +112,24 @@ SERVER_REPLICAS = Setting(
 SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
 SETTINGS = (
   shared.NUM_GROUPS,
-  *SELECTION,
-  VIEWS_FORWARD,
-  TEACHER,
+  *objectives.ConsistencyRegularization.settings,
   *shared.LOCAL,
   *SLOTS,
   *SERVER,
   SERVER_REPLICAS,
   shared.EMA_DECAY,
+  CLASS_WEIGHTS,
+)
+
+AT_CLIENTS = (
+  shared.NUM_GROUPS,
+  THRESHOLD,
+  VIEWS_FORWARD,
+  UNLABELLED_LOSS,
+  UNLABELLED_WEIGHT,
+  shared.LABELLED_BATCH_SIZE,
+  *shared.LOCAL,
+  *SLOTS,
   CLASS_WEIGHTS,
 )
 
@@ -153,10 +164,10 @@ def build_grouping_ssfl(
   """Builds the learning process of Eqs. 3-8.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
+    model: A `tff_ssl.FunctionalModel`.
     server_data: No-argument `tff.Computation` that returns the labelled server
       set, a sequence of `<x=..., y=...>` (D_s).
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1.
     client_objective: L_k; by default CRL (Eq. 4),
@@ -174,8 +185,8 @@ def build_grouping_ssfl(
       average their clients' models alone; the server trains from the mean of
       these averages, as in SemiFL (Diao et al., arXiv 2106.01432). Its model
       becomes w_avg; groups deviate from it as Eq. 7 lets them
-      (`tff_ssl.templates.groups.around`), but for the moving
-      statistics of batch normalisation, which are the server's.
+      (`tff_ssl.templates.groups.around`), but for the moving statistics of
+      batch normalisation, which are the server's.
     server_weight: Weight of w_s in each group's mean; a client has weight 1.
     global_momentum: beta_g, momentum of the clients' averaged change, in
       [0, 1), with `server_order='after'`
@@ -213,26 +224,13 @@ def build_grouping_ssfl(
     TypeError: If model, client data and server data do not fit each other.
   """
   check_arguments((*SETTINGS, shared.GROUP_ASSIGNMENT), locals())
-  if global_momentum and server_order != 'after':
-    raise ValueError(
-      f'global_momentum={global_momentum} does not fit server_order='
-      f'{server_order!r}, where the server model is in the average: use '
-      "server_order='after', or global_momentum=0."
-    )
+  meeting = _Meeting(
+    server_order, server_weight, bn_statistics, global_momentum
+  )
   optimizer = optimizers.build_grouping_sgd()
   client_plan = client_training.over(_CLIENT_TRAINING, optimizer=optimizer)
   server_plan = server_training.over(
     _SERVER_TRAINING, optimizer=optimizer, batch_size=client_plan.batch_size
-  )
-  objective = client_objective or objectives.ConsistencyRegularization(views)
-  # A client received the global model, too, which the server has just trained.
-  anchors = (
-    'global' if getattr(objective, 'teacher', None) == 'received' else 'start'
-  )
-  clients = templates.LocalTraining(
-    model,
-    objective,
-    client_plan.on_clock_of(server_plan),
   )
   server = training_at_server.ServerTraining(
     templates.LocalTraining(
@@ -243,28 +241,74 @@ def build_grouping_ssfl(
     server_data,
     num_groups if server_replicas == 'per_group' else 1,
   )
+  objective = client_objective or objectives.ConsistencyRegularization(views)
+  clients = templates.LocalTraining(
+    model, objective, client_plan.on_clock_of(server_plan)
+  )
+  # A received teacher is the global model, which clients get besides that of
+  # their group, and which the server has just trained.
+  teacher = getattr(objective, 'teacher', None)
+  grouping = groups.Grouping(
+    num_groups,
+    group_assignment,
+    start_model,
+    server_warmup_rounds,
+    'global' if teacher == 'received' else 'start',
+    ema_decay,
+  )
+  return compose(
+    clients,
+    grouping,
+    functools.partial(meeting.build_finalizer, server, wiring.seed),
+    data_spec=data_spec,
+    client_momentum=client_momentum,
+    wiring=wiring,
+    server=server,
+  )
 
-  trains_after = server_order == 'after'
 
-  def server_start(group_models, aggregate):
-    if trains_after:
+@dataclasses.dataclass(frozen=True)
+class _Meeting:
+  """How the server's model and those of the groups meet.
+
+  Its fields are arguments of `build_grouping_ssfl`.
+  """
+
+  server_order: str
+  server_weight: float
+  bn_statistics: str
+  global_momentum: float
+
+  def __post_init__(self):
+    if self.global_momentum and self.server_order != 'after':
+      raise ValueError(
+        f'global_momentum={self.global_momentum} does not fit server_order='
+        f'{self.server_order!r}, where the server model is in the average: use '
+        "server_order='after', or global_momentum=0."
+      )
+
+  def server_start(self, group_models, aggregate):
+    """Returns what the server trains from: 'after', the clients come first."""
+    if self.server_order == 'after':
       group_models = groups.average(group_models, aggregate)
     return stacks.mean(group_models)
 
-  def combine(group_models, server_models, aggregate):
-    if trains_after:
+  def combine(self, group_models, server_models, aggregate):
+    """Returns the new group models."""
+    if self.server_order == 'after':
       new = groups.around(
         groups.average(group_models, aggregate),
         server_models,
         aggregate['weight'],
-        server_weight,
+        self.server_weight,
       )
     else:
       new = groups.average(
-        group_models, aggregate, server_models, server_weight
+        group_models, aggregate, server_models, self.server_weight
       )
-    if bn_statistics == 'averaged' and not trains_after:
-      return new
+      if self.bn_statistics == 'averaged':
+        return new
+    # Statistics that are not averaged are the server's, in every group.
     own = tf.nest.map_structure(
       lambda average, value: tf.broadcast_to(value, tf.shape(average)),
       new.non_trainable,
@@ -272,33 +316,80 @@ def build_grouping_ssfl(
     )
     return tff.learning.models.ModelWeights(new.trainable, own)
 
-  grouping = groups.Grouping(
-    num_groups,
-    group_assignment,
-    start_model,
-    server_warmup_rounds,
-    anchors,
-    ema_decay,
-  )
-
-  def build_finalizer(**types):
+  def build_finalizer(self, server, seed, **types):
+    """Returns the finalizer in which the server trains and the models meet."""
     finalizer = training_at_server.build_server_training(
-      server, combine, server_start=server_start, seed=wiring.seed, **types
+      server, self.combine, server_start=self.server_start, seed=seed, **types
     )
-    if not global_momentum:
+    if not self.global_momentum:
       return finalizer
     return groups.with_momentum(
-      finalizer, global_momentum, types['weights_type']
+      finalizer, self.global_momentum, types['weights_type']
     )
 
+
+@tff_arguments.taken
+def build_grouping_at_clients(
+  model: functional.FunctionalModel,
+  *,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  num_groups: int = 2,
+  client_objective: protocols.Objective | None = None,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  group_assignment: str = 'sampler',
+  start_model: str = 'group',
+  client_momentum: str = 'reset',
+  wiring: Wiring = Wiring(),
+) -> tff.learning.templates.LearningProcess:
+  """Builds grouping where clients hold some labels, and the server no data.
+
+  It averages within groups only (Zhang et al., Appendix H),
+
+  ```
+  group   w_avg,i <- sum_{k in G_i} w_k / |G_i|
+  ```
+
+  A group without usable clients keeps its model. `num_groups=1` is FedAvg with
+  uniform weights.
+
+  Args:
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
+    num_groups: S >= 1.
+    client_objective: L_k; by default that of Appendix H,
+      `tff_ssl.SemiSupervised(views)`: the server's loss, Eq. 3, on the client's
+      labelled examples, and CRL, Eq. 4, on all of them.
+    client_training: As in `build_grouping_ssfl`, with as many labelled examples
+      beside each minibatch.
+    group_assignment: As in `build_grouping_ssfl`.
+    start_model: As in `build_grouping_ssfl`.
+    client_momentum: As in `build_grouping_ssfl`.
+    wiring: As in `build_grouping_ssfl`.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If model, client data and aggregator do not fit each other.
+  """
+  check_arguments((*AT_CLIENTS, shared.GROUP_ASSIGNMENT), locals())
+  training = templates.LocalTraining(
+    model,
+    client_objective or objectives.SemiSupervised(views),
+    client_training.over(
+      _CLIENT_TRAINING, optimizer=optimizers.build_grouping_sgd()
+    ),
+  )
   return compose(
-    clients,
-    grouping,
-    build_finalizer,
+    training,
+    groups.Grouping(num_groups, group_assignment, start_model),
+    functools.partial(finalizers.build_no_server_training, groups.average),
     data_spec=data_spec,
     client_momentum=client_momentum,
     wiring=wiring,
-    server=server,
   )
 
 
@@ -441,7 +532,7 @@ SPECS = (
     'fedavg_ssfl',
     'The same without groups: FedAvg with a server model (S = 1).',
     build_grouping_ssfl,
-    (*SELECTION, VIEWS_FORWARD, TEACHER, *_UNGROUPED),
+    (*objectives.ConsistencyRegularization.settings, *_UNGROUPED),
     source=f'{_PAPER}, Eqs. 3, 4 and 8',
     fixed={'num_groups': 1},
     objective=objectives.ConsistencyRegularization,
@@ -452,7 +543,7 @@ SPECS = (
     'self_training',
     'Self-training on weak views at clients, FedAvg with a server model.',
     build_grouping_ssfl,
-    (THRESHOLD, *_UNGROUPED),
+    (*objectives.SelfTraining.settings, *_UNGROUPED),
     source=f'{_PAPER}, Eqs. 3, 5 and 8',
     needs=Needs(views='weak'),
     fixed={'num_groups': 1},
@@ -492,5 +583,15 @@ SPECS = (
     needs=Needs(labels_at='clients', views='weak'),
     objective=objectives.Supervised,
     exceptions={'copies_count_as_one': _SERVER_COUNTS},
+  ),
+  ProcessSpec(
+    'grouping_client_labels',
+    'Some labels at clients, no server data, averages within S groups.',
+    build_grouping_at_clients,
+    AT_CLIENTS,
+    source=f'{_PAPER}, Appendix H',
+    needs=Needs(labels_at='dealt'),
+    objective=objectives.SemiSupervised,
+    makes_pseudo_labels=True,
   ),
 )

@@ -29,7 +29,7 @@ average   v <- d v + (1 - d) w_avg,   d = min(decay, (1 + t) / (10 + t))
 * No fixed threshold decides which pseudo-labels count. A confidence of at least
   0.5 does, if it is also at least the mean of the minibatch, or less than that
   for classes that are rare in it (FreeMatch, Wang et al., arXiv 2205.07246;
-  `tff_ssl.objectives.maths.selection`). v is less sure of itself than w_avg, so
+  `tff_ssl.objectives.selection`). v is less sure of itself than w_avg, so
   that 0.95 would leave few labels; and where the server learns its labels by
   heart, v becomes too sure, and the mean rises with it.
 * Clients go on with the mean of the momenta that the clients of the round
@@ -54,7 +54,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import grouping, tff_arguments
 from tff_ssl.algorithms.process_spec import ProcessSpec
 from tff_ssl.common.setting import check_arguments
-from tff_ssl.objectives.consistency import SELECTION
+from tff_ssl.objectives.selection import SELECTION
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -110,25 +110,25 @@ def build_grouping_robust(
   """Builds grouping with a received teacher and a server that trains last.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
+    model: A `tff_ssl.FunctionalModel`.
     server_data: No-argument `tff.Computation` that returns the labelled server
       set, a sequence of `<x=..., y=...>` (D_s).
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_groups: S >= 1; with 1, all clients start from w_s.
     client_objective: By default CRL with the received model as teacher and
       FreeMatch's thresholds above 0.5,
       `tff_ssl.ConsistencyRegularization(views, teacher='received',
       pseudo_label_rule='self_adaptive', min_confidence=0.5)`.
-    client_training: How a client trains; as in `build_grouping_ssfl`.
-    server_training: How the server trains; likewise.
+    client_training: As in `build_grouping_ssfl`.
+    server_training: As in `build_grouping_ssfl`.
     server_weight: n above; a larger one brings groups closer to w_s.
     server_warmup_rounds: First rounds in which only the server trains.
-    group_assignment: 'sampler' or 'in_process'; as in `build_grouping_ssfl`.
-    client_momentum: 'reset', 'slot' or 'mean'; likewise.
-    ema_decay: Decay of the average that labels and that is evaluated; likewise.
-    class_weights: Of the server's loss; likewise.
-    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`); likewise.
+    group_assignment: As in `build_grouping_ssfl`.
+    client_momentum: As in `build_grouping_ssfl`.
+    ema_decay: Decay of the average that labels and that is evaluated.
+    class_weights: As in `build_grouping_ssfl`.
+    wiring: As in `build_grouping_ssfl`.
 
   Returns:
     A `tff.learning.templates.LearningProcess` with the metrics of

@@ -26,11 +26,11 @@ from __future__ import annotations
 
 from etils import epy
 
-from tff_ssl import checks, objectives, protocols
+from tff_ssl import objectives, protocols
 from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import fed_avg, tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
-from tff_ssl.common.setting import Setting
+from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -69,8 +69,8 @@ def build_scaffold(
   """Builds SCAFFOLD.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    model: A `tff_ssl.FunctionalModel`.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     num_clients: N, all clients that may ever take part.
     client_state_dir: Absolute path of the folder where clients keep their
@@ -101,13 +101,7 @@ def build_scaffold(
       go with `control_update`.
     TypeError: If model and client data do not fit each other.
   """
-  if num_clients is None:
-    raise ValueError(
-      'num_clients=None leaves open what share of the clients a round is: give '
-      'the number of all that may ever take part.'
-    )
-  checks.integers_at_least(1, num_clients=num_clients)
-  CONTROL_UPDATE.check(control_update)
+  check_arguments((CONTROL_UPDATE, shared.NUM_CLIENTS), locals())
   training = fed_avg.build_training(
     model,
     data_spec=data_spec,
@@ -119,41 +113,14 @@ def build_scaffold(
     ),
     redrawn_mask_ratio=redrawn_mask_ratio,
   )
-  if control_update == 'full_gradient' and redrawn_mask_ratio is not None:
-    raise ValueError(
-      f'redrawn_mask_ratio={redrawn_mask_ratio} hides labels that control_'
-      "update='full_gradient' would see: take 'from_steps'."
-    )
   if control_update == 'from_steps':
     effective_steps.check_optimizer(
       training.plan.optimizer, "control_update='from_steps'"
     )
-  new_control = {
-    'from_steps': _from_steps,
-    'full_gradient': _full_gradient,
-  }[control_update]
-  corrected = templates.LocalTraining(
-    model,
-    objectives.Corrected(training.objective),
-    training.plan,
-    training.selection,
-  )
-
-  def train(task):
-    own = task.client_state
-    correction = tf.nest.map_structure(tf.subtract, task.shared_state, own)
-    result = corrected.run_task(
-      task,
-      anchors=objectives.Correction(task.weights, correction),
-    )
-    new = tf.cond(
-      result.num_steps > 0,
-      lambda: new_control(training, task, result, correction),
-      lambda: own,
-    )
-    return result._replace(
-      client_state=new,
-      shared_change=tf.nest.map_structure(tf.subtract, new, own),
+  elif redrawn_mask_ratio is not None:
+    raise ValueError(
+      f'redrawn_mask_ratio={redrawn_mask_ratio} hides labels that control_'
+      "update='full_gradient' would see: take 'from_steps'."
     )
 
   def zeros():
@@ -163,12 +130,13 @@ def build_scaffold(
     )
 
   def change(control, mean, count):
+    # A client that was not there has changed its control by 0.
     return tf.nest.map_structure(
       lambda old, delta: old + count / num_clients * delta, control, mean
     )
 
   return averaging.compose(
-    train,
+    _local_update(training, control_update),
     model=model,
     data_spec=data_spec,
     initial_hparams=training.initial_hparams,
@@ -180,6 +148,39 @@ def build_scaffold(
       templates.SharedMean(zeros, change),
     ),
   )
+
+
+def _local_update(training, control_update):
+  """Returns what a client does: its corrected steps, then its new control."""
+  new_control = {
+    'from_steps': _from_steps,
+    'full_gradient': _full_gradient,
+  }[control_update]
+  corrected = templates.LocalTraining(
+    training.model,
+    objectives.Corrected(training.objective),
+    training.plan,
+    training.selection,
+  )
+
+  def train(task):
+    own = task.client_state
+    correction = tf.nest.map_structure(tf.subtract, task.shared_state, own)
+    result = corrected.run_task(
+      task, anchors=objectives.Correction(task.weights, correction)
+    )
+    new = tf.cond(
+      result.num_steps > 0,
+      lambda: new_control(training, task, result, correction),
+      # Without examples there is no gradient to learn a control from.
+      lambda: own,
+    )
+    return result._replace(
+      client_state=new,
+      shared_change=tf.nest.map_structure(tf.subtract, new, own),
+    )
+
+  return train
 
 
 def _full_gradient(training, task, result, correction):

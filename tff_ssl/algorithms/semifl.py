@@ -40,8 +40,7 @@ from tff_ssl import shared_settings as shared
 from tff_ssl.algorithms import tff_arguments
 from tff_ssl.algorithms.process_spec import Needs, ProcessSpec
 from tff_ssl.common.setting import Setting, check_arguments
-from tff_ssl.objectives.consistency import THRESHOLD
-from tff_ssl.objectives.maths.mixup import MIXUP_CONCENTRATION, MIXUP_WEIGHT
+from tff_ssl.objectives.selection import THRESHOLD
 from tff_ssl.objectives.supervised import CLASS_WEIGHTS
 from tff_ssl.plans import TrainingPlan, Wiring
 
@@ -49,10 +48,10 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tff_ssl import optimizers, templates
+  from tff_ssl import optimizers, randomness, templates
   from tff_ssl.models import functional
-  from tff_ssl.objectives.maths import losses
-  from tff_ssl.templates import averaging, pseudo_labelling, static_statistics
+  from tff_ssl.objectives import losses
+  from tff_ssl.templates import averaging, prediction, static_statistics
   from tff_ssl.templates import server_training as training_at_server
 
 SETTINGS = (
@@ -63,8 +62,7 @@ SETTINGS = (
     'The view that clients label: weak or plain.',
     choices=('plain', 'weak'),
   ),
-  MIXUP_WEIGHT,
-  MIXUP_CONCENTRATION,
+  *objectives.FixAndMix.settings,
   shared.GLOBAL_MOMENTUM,
   shared.CLIENT_WEIGHTING,
   *shared.LOCAL,
@@ -81,8 +79,9 @@ SETTINGS = (
   CLASS_WEIGHTS,
 )
 
-
 _NONE = -1
+# Examples of one forward pass where nothing is trained.
+_PREDICTED = 256
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 _SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
@@ -112,10 +111,10 @@ def build_semifl(
   (differential privacy) count it all the same, with a change of 0.
 
   Args:
-    model: A `tff_ssl.models.FunctionalModel`.
+    model: A `tff_ssl.FunctionalModel`.
     server_data: No-argument `tff.Computation` that returns the labelled server
       set, a sequence of `<x=..., y=...>`.
-    data_spec: `tff_ssl.templates.ClientDataSpec`, the type of client data.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
     views: Augmentation, as `tff_ssl.augmentation.ImageViews`.
     threshold: tau; above 1 no example is confident.
     pseudo_label_view: The view that is labelled: 'weak', as in the authors'
@@ -127,12 +126,13 @@ def build_semifl(
     client_training: How a client trains on its confident examples; by default
       as above, 5 passes with minibatches of 10. A schedule is an
       `optimizers.RoundSchedule`.
-    server_training: How the server trains on its labelled examples; likewise.
+    server_training: How the server trains on its labelled examples; the same
+      default.
     client_weighting: 'uniform' over clients with confident examples, or
       'examples' (processed in the round).
     class_weights: d positive factors of the server's loss by class; by default
       1.
-    wiring: Distributor, aggregators and seed; see `tff_ssl.Wiring`.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
 
   Returns:
     A `tff.learning.templates.LearningProcess`. Beside the losses, clients
@@ -145,7 +145,6 @@ def build_semifl(
   """
   check_arguments(SETTINGS, locals())
   data_spec.check_model(model)
-
   optimizer = optimizers.build_semifl_sgd()
   training = templates.LocalTraining(
     model,
@@ -163,54 +162,14 @@ def build_semifl(
     statistics=static_statistics.StaticStatistics.of(model, views),
   )
 
-  def train(task):
-    labels, confident, labelling = pseudo_labelling.label(
-      model,
-      task.weights,
-      task.examples['x'],
-      views=views,
-      view=pseudo_label_view,
-      threshold=threshold,
-      seed=task.client_seed,
-    )
-    result = training.run_task(
-      task,
-      examples=collections.OrderedDict(
-        task.examples, y=tf.where(confident > 0, labels, _NONE)
-      ),
-      anchors=objectives.MixPool(task.examples['x'], labels),
-    )
-    metrics = collections.OrderedDict(
-      result.metrics,
-      mask_rate=(
-        tf.reduce_sum(confident),
-        tf.cast(tf.size(confident), tf.float32),
-      ),
-      pseudo_label_accuracy=losses.pseudo_label_accuracy(
-        labels, confident, task.examples
-      ),
-    )
-    return result._replace(
-      # Clients track no statistics.
-      weights=tff.learning.models.ModelWeights(
-        result.weights.trainable, task.weights.non_trainable
-      ),
-      metrics=metrics,
-      passes=labelling + result.passes,
-    )
-
-  def local_update(task):
-    result = train(task)
-    update = averaging.update_from(task, result, client_weighting)
-    counts = tf.cast(result.num_examples > 0, tf.float32)
-    return update._replace(weight=counts * update.weight), None
-
   factory = averaging.weighted_factory(
     wiring.model_aggregator, client_weighting
   )
   return templates.compose(
     templates.build_client_work(
-      local_update,
+      _local_update(
+        training, views, pseudo_label_view, threshold, client_weighting
+      ),
       templates.initial_weights(model, wiring.seed),
       data_spec=data_spec,
       initial_hparams=training.initial_hparams,
@@ -224,6 +183,71 @@ def build_semifl(
       seed=wiring.seed,
     ),
     wiring=wiring,
+  )
+
+
+def _local_update(training, views, view, threshold, client_weighting):
+  """Returns what a client does: labels, steps on what it is confident of."""
+
+  def local_update(task):
+    labels, confident, labelling = label(
+      training.model,
+      task.weights,
+      task.examples['x'],
+      views=views,
+      view=view,
+      threshold=threshold,
+      seed=task.client_seed,
+    )
+    result = training.run_task(
+      task,
+      examples=collections.OrderedDict(
+        task.examples, y=tf.where(confident > 0, labels, _NONE)
+      ),
+      anchors=objectives.MixPool(task.examples['x'], labels),
+    )
+    result = result._replace(
+      # Clients track no statistics.
+      weights=tff.learning.models.ModelWeights(
+        result.weights.trainable, task.weights.non_trainable
+      ),
+      metrics=collections.OrderedDict(
+        result.metrics,
+        mask_rate=(
+          tf.reduce_sum(confident),
+          tf.cast(tf.size(confident), tf.float32),
+        ),
+        pseudo_label_accuracy=losses.pseudo_label_accuracy(
+          labels, confident, task.examples
+        ),
+      ),
+      passes=labelling + result.passes,
+    )
+    update = averaging.update_from(task, result, client_weighting)
+    # Who is confident of nothing sends the model as it was, without weight.
+    counts = tf.cast(result.num_examples > 0, tf.float32)
+    return update._replace(weight=counts * update.weight), None
+
+  return local_update
+
+
+def label(model, weights, x, *, views, view, threshold, seed):
+  """Labels n examples at once, with a model at inference that sees one view.
+
+  Returns:
+    The most probable classes, `int32 [n]`; `float32 [n]`, 1 where the
+    probability of that class reaches the threshold, else 0; and the passes.
+  """
+  if view == 'plain':
+    x = views.plain(x)
+  else:
+    own_seed = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
+    x = views.weak(x, own_seed)
+  found = prediction.probabilities(model, weights, x, _PREDICTED)
+  return (
+    tf.argmax(found, axis=1, output_type=tf.int32),
+    tf.cast(tf.reduce_max(found, axis=1) >= threshold, tf.float32),
+    prediction.forward_passes(x),
   )
 
 

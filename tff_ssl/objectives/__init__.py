@@ -21,42 +21,46 @@ each step. `metrics` maps each name of the attribute `metric_names` to a pair
 An objective may have an attribute `rows`, which says which examples
 `LocalTraining` gives it where nothing else does: 'all' (the default), or
 'labelled', those with `y >= 0` (`tff_ssl.templates.minibatches.Selection`).
+Its `settings` are those of its arguments that a user chooses: a process with
+the objective lists them.
 """
 
 from tff_ssl.objectives.consistency import (
   ConsistencyRegularization,
   SelfTraining,
+  SemiSupervised,
 )
-from tff_ssl.objectives.fix_and_mix import FixAndMix, MixPool
 from tff_ssl.objectives.inter_client import InterClientConsistency, Peers
 from tff_ssl.objectives.label_proportions import (
   LabelProportions,
   VirtualAdversarialProportions,
 )
-from tff_ssl.objectives.proxy_tasks import (
-  PROXY_TASKS,
-  ProxyTask,
-  Reconstruction,
-  Rotation,
-  Words,
-)
-from tff_ssl.objectives.pseudo_label_mix import (
+from tff_ssl.objectives.mixup import (
   ConfidenceMix,
+  FixAndMix,
+  MixPool,
   OnlyMixed,
   PriorLabels,
 )
-from tff_ssl.objectives.self_supervised import (
+from tff_ssl.objectives.proxy_tasks import (
+  PROXY_TASKS,
   JointlyOptimized,
+  ProxyTask,
+  Reconstruction,
+  Rotation,
   SelfSupervised,
+  Words,
 )
-from tff_ssl.objectives.semi_supervised import SemiSupervised
 from tff_ssl.objectives.supervised import Supervised
 from tff_ssl.objectives.surrogate_sets import SurrogateSets
 from tff_ssl.objectives.two_experts import Experts, TwoExperts
-from tff_ssl.objectives.wrappers.corrected import Corrected, Correction
-from tff_ssl.objectives.wrappers.l1_penalty import L1Penalty
-from tff_ssl.objectives.wrappers.proximal import Proximal
-from tff_ssl.objectives.wrappers.weighted_loss import WeightedLoss
+from tff_ssl.objectives.wrappers import (
+  Corrected,
+  Correction,
+  L1Penalty,
+  Proximal,
+  WeightedLoss,
+)
 
 __all__ = [
   'ConfidenceMix',

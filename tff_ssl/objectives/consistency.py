@@ -1,7 +1,7 @@
-"""Objectives of clients without labels: CRL and self-training (Zhang et al.).
+"""Objectives that learn from pseudo-labels: CRL, self-training, FixMatch, UDA.
 
-Both make a pseudo-label from the weak view alpha(x) of an example and train on
-it where the model is confident (tau):
+Zhang et al. (arXiv 2008.11364) make a pseudo-label from the weak view alpha(x)
+of an example and train on it where the model is confident (tau):
 
 ```
 CRL, Eq. 4             1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(A(x)))
@@ -10,61 +10,32 @@ self-training, Eq. 5   1/n sum 1[max y_bar >= tau] l(argmax y_bar, f(alpha(x)))
 
 with y_bar = f(alpha(x)), A the strong view, l the cross-entropy, and n the
 whole minibatch (not only the examples that pass). No gradient flows through
-y_bar.
+y_bar. With a labelled minibatch beside it, CRL is the FixMatch loss (their
+Appendix H); UDA is that of Xie et al., arXiv 1904.12848.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting, unless
+from tff_ssl.common.setting import Setting, check_arguments, unless
+from tff_ssl.objectives.selection import SELECTION, THRESHOLD
+from tff_ssl.objectives.supervised import CLASS_WEIGHTS, check_class_weights
 
 with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
   from tff_ssl.models import structures
-  from tff_ssl.objectives.maths import losses, selected, selection
+  from tff_ssl.objectives import losses, selection
 
-THRESHOLD = Setting(
-  'threshold',
-  float,
-  'tau, confidence of pseudo-labels, in [0, 1]; above 1 there are none.',
-  at_least=0,
-  # A percentage is a mistake; a little above 1 turns pseudo-labels off.
-  below=2,
-  used_when=(
-    unless('pseudo_label_rule', 'self_adaptive', 'finds its own thresholds'),
-    unless('pseudo_label_rule', 'gaussian', 'weighs by the mean confidence'),
-    unless('experts', 'truth', 'asks no model'),
-  ),
-)
-PSEUDO_LABEL_RULE = Setting(
-  'pseudo_label_rule',
-  str,
-  'Which pseudo-labels count: those from the threshold on (fixed); from the '
-  "minibatch's mean confidence on, less for rare classes (self_adaptive, "
-  'FreeMatch); or all, the less the further below that mean (gaussian, '
-  'SoftMatch).',
-  choices=('fixed', 'self_adaptive', 'gaussian'),
-)
-MIN_CONFIDENCE = Setting(
-  'min_confidence',
-  float,
-  'By an adaptive rule, the confidence below which no example counts, in [0, '
-  '1]; 0 in the papers.',
-  at_least=0,
-  at_most=1,
-  used_when=(unless('pseudo_label_rule', 'fixed', 'has `threshold`'),),
-)
-# What decides which pseudo-labels count.
-SELECTION = (THRESHOLD, PSEUDO_LABEL_RULE, MIN_CONFIDENCE)
 VIEWS_FORWARD = Setting(
   'views_forward',
   str,
@@ -80,6 +51,19 @@ TEACHER = Setting(
   'that the client received (it does not change during local training).',
   choices=('trained', 'received'),
 )
+UNLABELLED_LOSS = Setting(
+  'unlabelled_loss',
+  str,
+  'Loss on unlabelled examples: crl, self_training on both views, or uda.',
+  choices=('crl', 'self_training', 'uda'),
+)
+UNLABELLED_WEIGHT = Setting(
+  'unlabelled_weight',
+  float,
+  "Weight of the unlabelled examples' loss.",
+  at_least=0,
+)
+TEMPERATURE = Setting('temperature', float, 'T of UDA, above 0.', above=0)
 # From logits `[n, d]` to pseudo-labels `int32 [n]` and weights `float32 [n]`.
 Select = Callable[[Any], tuple[Any, Any]]
 
@@ -98,9 +82,9 @@ class ConsistencyRegularization:
       (with groups, the mean of their models, or its moving average), at
       inference, as in SemiFL (Diao et al., arXiv 2106.01432), so that a client
       cannot confirm its own mistakes within a round.
-    pseudo_label_rule: Which pseudo-labels count (`objectives.maths.selection`):
-      'fixed', those from the threshold on; 'self_adaptive' or 'gaussian', to
-      which the threshold is nothing.
+    pseudo_label_rule: Which pseudo-labels count: 'fixed', those from the
+      threshold on; 'self_adaptive' or 'gaussian', to which the threshold is
+      nothing (`tff_ssl.objectives.selection`).
     min_confidence: By the latter two, the confidence below which no
       pseudo-label counts.
   """
@@ -113,23 +97,19 @@ class ConsistencyRegularization:
   min_confidence: float = 0.0
 
   metric_names = ('loss', 'mask_rate', 'pseudo_label_accuracy')
+  settings = (*SELECTION, VIEWS_FORWARD, TEACHER)
 
   def __post_init__(self):
-    THRESHOLD.check(self.threshold)
-    VIEWS_FORWARD.check(self.views_forward)
-    TEACHER.check(self.teacher)
-    PSEUDO_LABEL_RULE.check(self.pseudo_label_rule)
-    MIN_CONFIDENCE.check(self.min_confidence)
+    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
-    """Returns the loss and, per metric, numerator and denominator."""
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 1))
     seeds = [randomness.fold_in(seed, i) for i in (2, 3)]
     if self.teacher == 'received':
       weak_logits = predict.at(anchors, weak)
       _, mask = self.select(weak_logits)
-      strong_logits = selected.predict_selected(
+      strong_logits = selection.predict_selected(
         predict, strong, mask, seeds[1], weak_logits
       )
     else:
@@ -162,18 +142,128 @@ class SelfTraining:
   threshold: float = 0.95
 
   metric_names = ConsistencyRegularization.metric_names
+  settings = (THRESHOLD,)
 
   def __post_init__(self):
-    THRESHOLD.check(self.threshold)
+    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
-    """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     weak = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = predict(weak, training=True, seed=randomness.fold_in(seed, 2))
-    return pseudo_label_loss(
-      logits, logits, selection.from_threshold(self.threshold), batch
+    return pseudo_label_loss(logits, logits, passing(self.threshold), batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class SemiSupervised:
+  """Cross-entropy on labelled examples plus CRL on all: the FixMatch loss.
+
+  ```
+  L = L_s(labelled minibatch) + lambda_u L_u(minibatch)
+  ```
+
+  with L_s of Zhang et al., Eq. 3, and L_u of Eq. 4: "simply apply the same
+  server loss function Eq. 3 to the labeled data at the users" (their
+  Appendix H). Both losses see the weak view alike. Labelled images are among
+  the unlabelled ones, too, without their labels.
+
+  The authors' code differs from their text: where clients have labels, it does
+  self-training (Eq. 5) on the weak and on the strong view, each with its own
+  pseudo-labels. Here that is the mean over both views.
+
+  With `unlabelled_loss='uda'`, L_u is UDA's: the Kullback-Leibler divergence
+  from the sharpened prediction on the weak view (softmax of logits / T, without
+  gradient) to the one on the strong view, where the former's largest
+  probability, not sharpened, reaches tau. UDA's authors take T = 0.4 and
+  tau = 0.8 on CIFAR-10.
+
+  Needs batches with a second minibatch `labelled`
+  (`TrainingPlan.labelled_batch_size`); where it is empty, L_s is 0.
+
+  Attributes:
+    views: Gives the weak and the strong view (`tff_ssl.augmentation`).
+    threshold: tau, the confidence from which a pseudo-label counts.
+    unlabelled_loss: 'crl', 'self_training' on both views, or 'uda'.
+    unlabelled_weight: lambda_u >= 0; 1 in Zhang et al.
+    views_forward: How the views go through the model; see `forward`.
+    temperature: T > 0 of UDA.
+    class_weights: Of L_s; as in `tff_ssl.Supervised`.
+  """
+
+  views: protocols.Views
+  threshold: float = 0.95
+  unlabelled_loss: str = 'crl'
+  unlabelled_weight: float = 1.0
+  views_forward: str = 'auto'
+  temperature: float = 0.4
+  class_weights: tuple[float, ...] | None = None
+
+  needs_labelled_batch = True
+  metric_names = (
+    *('loss', 'accuracy'),
+    *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
+  )
+  settings = (
+    *(THRESHOLD, VIEWS_FORWARD),
+    *(UNLABELLED_LOSS, UNLABELLED_WEIGHT, TEMPERATURE, CLASS_WEIGHTS),
+  )
+
+  def __post_init__(self):
+    check_arguments(self.settings, vars(self))
+    check_class_weights(self.class_weights)
+
+  def __call__(self, predict, batch, anchors, seed):
+    del anchors
+    labelled = batch['labelled']
+    inputs = [
+      self.views.weak(labelled['x'], randomness.fold_in(seed, 0)),
+      self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
+      self.views.strong(batch['x'], randomness.fold_in(seed, 2)),
+    ]
+    logits, weak_logits, strong_logits = forward(
+      predict,
+      inputs,
+      [randomness.fold_in(seed, i) for i in (3, 4, 5)],
+      self.views_forward,
+      # Self-training takes examples of the strong view by that view itself.
+      None
+      if self.unlabelled_loss == 'self_training'
+      else passing(self.threshold),
+      first_may_be_empty=True,
     )
+    supervised, counts = losses.supervised(
+      labelled['y'], logits, self.class_weights
+    )
+    unlabelled, pseudo = self._unlabelled(weak_logits, strong_logits, batch)
+    pseudo['unlabelled_loss'] = pseudo.pop('loss')
+    metrics = collections.OrderedDict({**counts, **pseudo})
+    return supervised + self.unlabelled_weight * unlabelled, metrics
+
+  def _unlabelled(self, weak_logits, strong_logits, batch):
+    """Returns L_u and the metrics of pseudo-labels."""
+
+    def loss(teacher, student):
+      return pseudo_label_loss(teacher, student, passing(self.threshold), batch)
+
+    if self.unlabelled_loss == 'crl':
+      return loss(weak_logits, strong_logits)
+    if self.unlabelled_loss == 'uda':
+      _, metrics = loss(weak_logits, strong_logits)
+      divergences = sharpened_divergence(
+        weak_logits, strong_logits, self.threshold, self.temperature
+      )
+      total, size = tf.reduce_sum(divergences), metrics['loss'][1]
+      metrics['loss'] = (total, size)
+      return total / tf.maximum(size, 1.0), metrics
+    of_weak, weak = loss(weak_logits, weak_logits)
+    of_strong, strong = loss(strong_logits, strong_logits)
+    counts = tf.nest.map_structure(tf.add, weak, strong)
+    return (of_weak + of_strong) / 2, counts
+
+
+def passing(threshold: float) -> Select:
+  """Returns the selection of those pseudo-labels that pass a threshold."""
+  return functools.partial(selection.pseudo_labels, threshold=threshold)
 
 
 def forward(
@@ -199,8 +289,7 @@ def forward(
     select: From logits to pseudo-labels and their weights, where the last batch
       is another view of the one before, and the loss takes only those of its
       examples whose weight there is above 0. In separate passes only they go
-      through the model then; see `selected.predict_selected`. Without it, all
-      examples do.
+      through the model then (`selection.predict_selected`).
     first_may_be_empty: Whether the first batch may have no examples, where
       others have some.
 
@@ -217,10 +306,7 @@ def forward(
       'whose statistics must be those of all views together (and a minibatch '
       "may have nothing to normalise in one of them): use 'auto' or 'joint'."
     )
-  is_joint = views_forward == 'joint' or (
-    views_forward == 'auto' and predict.has_moving_state
-  )
-  if is_joint:
+  if views_forward == 'joint' or predict.has_moving_state:
     logits = predict(structures.concat(batches), training=True, seed=seeds[0])
     losses.check_logits(logits)
     return tf.split(logits, [structures.size(batch) for batch in batches])
@@ -237,7 +323,7 @@ def forward(
   _, mask = select(outputs[-1])
   return [
     *outputs,
-    selected.predict_selected(predict, last, mask, last_seed, outputs[-1]),
+    selection.predict_selected(predict, last, mask, last_seed, outputs[-1]),
   ]
 
 
@@ -264,3 +350,27 @@ def pseudo_label_loss(teacher_logits, student_logits, select: Select, batch):
     pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
   )
   return total / tf.maximum(size, 1.0), metrics
+
+
+def sharpened_divergence(
+  teacher_logits: tf.Tensor,
+  student_logits: tf.Tensor,
+  threshold: float,
+  temperature: float,
+) -> tf.Tensor:
+  """Returns UDA's loss of each example (arXiv 1904.12848, Eq. 1, Section 3.2).
+
+  Args:
+    teacher_logits: `float [n, d]`; no gradient flows through them.
+    student_logits: `float [n, d]`.
+    threshold: The teacher's largest probability, not sharpened, from which an
+      example counts.
+    temperature: What the teacher's logits are divided by.
+
+  Returns:
+    `float32 [n]`, the divergence from the sharpened teacher to the student in
+    nats, zero where the example does not count.
+  """
+  _, mask = selection.pseudo_labels(teacher_logits, threshold)
+  teacher = tf.cast(tf.stop_gradient(teacher_logits), tf.float32) / temperature
+  return mask * losses.divergence(teacher, student_logits)

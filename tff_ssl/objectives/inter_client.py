@@ -29,17 +29,17 @@ from etils import epy
 from tff_ssl import protocols
 from tff_ssl.common.setting import Setting, check_arguments
 from tff_ssl.objectives import consistency
-from tff_ssl.objectives.consistency import THRESHOLD
-from tff_ssl.objectives.wrappers.l1_penalty import L1_WEIGHT
+from tff_ssl.objectives.selection import THRESHOLD
+from tff_ssl.objectives.wrappers import L1_WEIGHT
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import randomness
-  from tff_ssl.objectives.maths import losses
+  from tff_ssl.objectives import losses, selection
 
-SETTINGS = (
+_SETTINGS = (
   Setting(
     'inter_client_weight',
     float,
@@ -78,7 +78,7 @@ class Peers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class InterClientConsistency:
-  """The loss above; the trainable weights are psi.
+  """The loss above; the trainable weights are psi, the anchors are `Peers`.
 
   Plain and strong view go through the model together, so that batch
   normalisation sees them as one batch.
@@ -104,19 +104,12 @@ class InterClientConsistency:
     *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
     'helper_divergence',
   )
+  settings = (THRESHOLD, *_SETTINGS, L1_WEIGHT)
 
   def __post_init__(self):
-    check_arguments((THRESHOLD, L1_WEIGHT, *SETTINGS), vars(self))
+    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
-    """Returns the loss and, per metric, numerator and denominator.
-
-    Args:
-      predict: A `Predictor`.
-      batch: The minibatch; its labels are not used.
-      anchors: `Peers`.
-      seed: `int32 [2]`.
-    """
     plain = self.views.plain(batch['x'])
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     own, of_strong = consistency.forward(
@@ -125,26 +118,25 @@ class InterClientConsistency:
     helpers = tf.stack(
       [tf.cast(predict.at(w, plain), tf.float32) for w in anchors.helpers]
     )
-    _, mask = losses.pseudo_labels(own, self.threshold)
+    _, mask = selection.pseudo_labels(own, self.threshold)
     labels = losses.majority_vote(own, helpers, anchors.present)
     divergence = losses.mean_divergence(helpers, own, anchors.present)
+    agreement = losses.masked_cross_entropy(labels, of_strong, mask)
     each = mask * (
-      self.inter_client_weight * divergence
-      + self.agreement_weight
-      * losses.masked_cross_entropy(labels, of_strong, mask)
+      self.inter_client_weight * divergence + self.agreement_weight * agreement
     )
     chosen = tf.reduce_sum(mask)
+    # Of the examples that the model is sure of alone, as the code has it.
     loss = tf.math.divide_no_nan(tf.reduce_sum(each), chosen)
     size = tf.cast(tf.size(mask), tf.float32)
     helped = chosen * tf.cast(tf.reduce_any(anchors.present), tf.float32)
-    return loss + self._regulariser(predict.trainable, anchors.sigma), (
-      collections.OrderedDict(
-        unlabelled_loss=(loss * size, size),
-        mask_rate=(chosen, size),
-        pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
-        helper_divergence=(tf.reduce_sum(mask * divergence), helped),
-      )
+    metrics = collections.OrderedDict(
+      unlabelled_loss=(loss * size, size),
+      mask_rate=(chosen, size),
+      pseudo_label_accuracy=losses.pseudo_label_accuracy(labels, mask, batch),
+      helper_divergence=(tf.reduce_sum(mask * divergence), helped),
     )
+    return loss + self._regulariser(predict.trainable, anchors.sigma), metrics
 
   def _regulariser(self, psi, sigma):
     """Returns the terms of the weights, sums over all of them."""

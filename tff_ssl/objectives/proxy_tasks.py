@@ -1,15 +1,17 @@
-"""Proxy tasks: what an encoder learns from examples without labels.
+"""Proxy tasks, which need no labels, and objectives with them: SSPT, SSJO.
 
 A proxy task makes inputs and targets out of a batch, brings the head that
 predicts them, and says how wrong a prediction is. Source of reconstruction as a
-proxy task in federated learning: Hegde et al., "Label Hungry? Not Anymore:
-Towards Federated Semi-supervised Learning"; of rotations: Gidaris et al.,
-arXiv 1803.07728. `examples/own_proxy_task.py` adds another one.
+proxy task in federated learning, and of both objectives: Hegde et al., "Label
+Hungry? Not Anymore: Towards Federated Semi-supervised Learning", Figures 3 and
+4; of rotations: Gidaris et al., arXiv 1803.07728.
+`examples/own_proxy_task.py` adds another one.
 """
 
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import types
 from collections.abc import Mapping
@@ -17,16 +19,19 @@ from collections.abc import Mapping
 import numpy as np
 from etils import epy
 
-from tff_ssl import checks
+from tff_ssl import checks, protocols
 from tff_ssl.common.setting import Setting
+from tff_ssl.objectives.supervised import check_class_weights
 
 with epy.lazy_imports():
   import tensorflow as tf
 
+  from tff_ssl import randomness
   from tff_ssl.models import dense, functional, split, structures
+  from tff_ssl.objectives import losses
 
+# Quarter turns of an image.
 _TURNS = 4
-
 
 RECONSTRUCTION_LOSS = Setting(
   'reconstruction_loss',
@@ -129,11 +134,8 @@ class Reconstruction(ProxyTask):
 
     Those of images are in [0, 1].
     """
-    return (
-      outputs
-      if self.loss == 'linear_mean_squared_error'
-      else tf.sigmoid(outputs)
-    )
+    is_linear = self.loss == 'linear_mean_squared_error'
+    return outputs if is_linear else tf.sigmoid(outputs)
 
   def check_views(self, views, input_shape):
     if self.loss == 'linear_mean_squared_error':
@@ -243,15 +245,96 @@ PROXY_TASK = Setting(
 )
 
 
+SSJO_LOSS_WEIGHT = Setting(
+  'ssjo_loss_weight',
+  float,
+  "Weight of the proxy task's loss beside the classifier's.",
+  at_least=0,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelfSupervised:
+  """The mean loss of the proxy task (Figure 3, left).
+
+  For models whose only head is the task's; labels are not read.
+
+  Attributes:
+    views: Gives the weak view (`tff_ssl.augmentation`).
+    task: The `ProxyTask`.
+  """
+
+  views: protocols.Views
+  task: ProxyTask
+
+  metric_names = ('proxy_loss',)
+
+  def __call__(self, predict, batch, anchors, seed):
+    del anchors
+    x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
+    inputs, targets = self.task.make(x, randomness.fold_in(seed, 1))
+    outputs = predict(inputs, seed=randomness.fold_in(seed, 2))
+    return _proxy_loss(self.task, outputs, targets)
+
+
+@dataclasses.dataclass(frozen=True)
+class JointlyOptimized:
+  """Cross-entropy of what has a label, and the proxy task on all (Figure 4).
+
+  ```
+  L = L_s(labelled examples) + weight * L_proxy(all examples)
+  ```
+
+  For models with two outputs, the classifier's and the task's. Each loss is a
+  mean; L_s is 0 in a minibatch without labels, so that gradients come from the
+  task's head alone there. The paper leaves the weight open.
+
+  Attributes:
+    views: Gives the weak view (`tff_ssl.augmentation`).
+    task: The `ProxyTask`.
+    weight: Of the task's loss, >= 0.
+    class_weights: Of L_s; as in `tff_ssl.Supervised`.
+  """
+
+  views: protocols.Views
+  task: ProxyTask
+  weight: float = 1.0
+  class_weights: tuple[float, ...] | None = None
+
+  metric_names = ('loss', 'accuracy', 'proxy_loss')
+
+  def __post_init__(self):
+    SSJO_LOSS_WEIGHT.check(self.weight)
+    check_class_weights(self.class_weights)
+
+  def __call__(self, predict, batch, anchors, seed):
+    del anchors
+    x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
+    inputs, targets = self.task.make(x, randomness.fold_in(seed, 1))
+    logits, outputs = predict(x, seed=randomness.fold_in(seed, 2))
+    # A task that changes the images needs a pass of its own.
+    if inputs is not x:
+      _, outputs = predict(inputs, seed=randomness.fold_in(seed, 3))
+    supervised, metrics = losses.supervised(
+      batch['y'], logits, self.class_weights
+    )
+    proxy, proxy_metrics = _proxy_loss(self.task, outputs, targets)
+    return supervised + self.weight * proxy, collections.OrderedDict(
+      {**metrics, **proxy_metrics}
+    )
+
+
+def _proxy_loss(task, outputs, targets):
+  each = task.losses(tf.cast(outputs, tf.float32), targets)
+  total, count = tf.reduce_sum(each), tf.cast(tf.size(each), tf.float32)
+  metrics = collections.OrderedDict(proxy_loss=(total, count))
+  return total / tf.maximum(count, 1.0), metrics
+
+
 def add_head(
   model: split.SplitModel, task: ProxyTask, views
 ) -> split.SplitModel:
   """Returns a model with the task's head behind the model's own heads.
-
-  Args:
-    model: A `SplitModel`.
-    task: The proxy task.
-    views: Augmentation, as `tff_ssl.augmentation.PlainViews`.
 
   Raises:
     TypeError: If model, task or the task's head is none.
@@ -288,36 +371,32 @@ def _check_losses(joint, task) -> None:
   """Traces the task once, so that shapes that do not fit are found early."""
 
   @tf.function(autograph=False)
-  def losses(weights, x, seed):
+  def trace(weights, x, seed):
     inputs, targets = task.make(x, seed)
     outputs, _ = joint.predict(
       weights.trainable, weights.non_trainable, inputs, training=False
     )
     return inputs, task.losses(tf.cast(outputs[-1], tf.float32), targets)
 
+  name = f'proxy_task ({type(task).__name__})'
+  spec = joint.input_spec
   # Of two sizes, one at least is not that of another dimension by chance.
   for size in (7, 11):
-    _check_losses_of(joint, task, losses, size)
-
-
-def _check_losses_of(joint, task, losses, size) -> None:
-  spec = joint.input_spec
-  batch = tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
-  try:
-    inputs, result = losses.get_concrete_function(
-      joint.weights_spec, batch, tf.TensorSpec([2], tf.int32)
-    ).structured_outputs
-  except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
-    raise ValueError(
-      f'proxy_task ({type(task).__name__}) does not fit its head or the '
-      f'encoder: {error}'
-    ) from error
-  wanted = tf.TensorSpec(inputs.shape[:1], tf.float32)
-  if not tf.is_tensor(result) or not wanted.is_compatible_with(result):
-    given = type(result).__name__
-    if tf.is_tensor(result):
-      given = f'{result.dtype.name}{result.shape}'
-    raise ValueError(
-      f'proxy_task ({type(task).__name__}) gives losses {given} for inputs of '
-      f'shape {inputs.shape}: give a float32 vector with one loss per input.'
-    )
+    batch = tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+    try:
+      inputs, result = trace.get_concrete_function(
+        joint.weights_spec, batch, tf.TensorSpec([2], tf.int32)
+      ).structured_outputs
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+      raise ValueError(
+        f'{name} does not fit its head or the encoder: {error}'
+      ) from error
+    wanted = tf.TensorSpec(inputs.shape[:1], tf.float32)
+    if not tf.is_tensor(result) or not wanted.is_compatible_with(result):
+      given = type(result).__name__
+      if tf.is_tensor(result):
+        given = f'{result.dtype.name}{result.shape}'
+      raise ValueError(
+        f'{name} gives losses {given} for inputs of shape {inputs.shape}: give '
+        'a float32 vector with one loss per input.'
+      )

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from etils import epy
 
 from tff_ssl import protocols
-from tff_ssl.common.setting import Setting
+from tff_ssl.common.setting import Setting, check_arguments
 
 with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
-  from tff_ssl.objectives.maths import losses
+  from tff_ssl.objectives import losses
 
 SUPERVISED_LOSS = Setting(
   'supervised_loss',
@@ -25,19 +25,12 @@ SUPERVISED_LOSS = Setting(
   choices=('cross_entropy', 'double_softmax'),
 )
 
-
+# The value of the setting that stands for weights by the sizes of the classes.
 BALANCED = 'balanced'
 
 
 def parse_class_weights(text: str) -> str | tuple[float, ...]:
-  """Returns the numbers of a flag, or `BALANCED`.
-
-  Args:
-    text: 'balanced', or positive numbers with commas between.
-
-  Raises:
-    ValueError: If it is none of these.
-  """
+  """Returns the positive numbers between commas of a text, or `BALANCED`."""
   if text == BALANCED:
     return text
   try:
@@ -53,15 +46,7 @@ def parse_class_weights(text: str) -> str | tuple[float, ...]:
 
 
 def check_class_weights(weights: Sequence[float] | None) -> None:
-  """Checks the factors of the loss by class.
-
-  Args:
-    weights: A positive number for each class; `None` for 1.
-
-  Raises:
-    ValueError: If they are something else, such as `BALANCED`, which is a value
-      of the flag alone.
-  """
+  """Raises `ValueError` unless there is none, or one > 0 for each class."""
   if weights is not None and (
     isinstance(weights, str) or not _are_weights(weights)
   ):
@@ -108,14 +93,14 @@ class Supervised:
   class_weights: tuple[float, ...] | None = None
 
   metric_names = ('loss', 'accuracy')
+  settings = (SUPERVISED_LOSS, CLASS_WEIGHTS)
   rows = 'labelled'
 
   def __post_init__(self):
-    SUPERVISED_LOSS.check(self.supervised_loss)
+    check_arguments(self.settings, vars(self))
     check_class_weights(self.class_weights)
 
   def __call__(self, predict, batch, anchors, seed):
-    """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = predict(x, training=True, seed=randomness.fold_in(seed, 1))

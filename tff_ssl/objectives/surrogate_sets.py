@@ -1,20 +1,51 @@
-"""FedUL's objective: which set does an example come from?"""
+"""FedUL: examples whose sets are known, and the class priors of the sets.
+
+Lu et al., Federated Learning from Only Unlabeled Data with
+Class-Conditional-Sharing Clients (arXiv 2204.03304), Theorem 1. The `y` of an
+example is the index of its set, and no class. A client has M sets; set m is a
+share rho_m of its examples and holds class k with prior Pi_mk. Where the
+classes look the same in all sets, the probability that an example x lies in set
+m is that of the layer Q_c (`Transition`),
+
+```
+q_m(x) = sum_k A_mk eta_k(x) / sum_jk A_jk eta_k(x)
+A_mk = rho_m Pi_mk / pi_k
+```
+
+with eta the class posterior under the class prior pi of the test data. With
+`a_k = sum_m A_mk` both of the sums over classes are logarithms of sums of
+exponentials, and no more work than a softmax:
+
+```
+-log q_y = logsumexp_k(log eta_k + log a_k) - logsumexp_k(log eta_k + log A_yk)
+```
+
+so that neither value nor gradient suffers where a probability underflows.
+"""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 from etils import epy
 
 from tff_ssl import checks, protocols
-from tff_ssl.common.setting import Setting, unless
+from tff_ssl.common.setting import Setting, check_arguments, unless
 
 with epy.lazy_imports():
   import tensorflow as tf
 
   from tff_ssl import randomness
-  from tff_ssl.objectives.maths import class_priors, transition
+  from tff_ssl.objectives import losses
+
+# The logarithm of an impossible case: finite, so that no gradient is NaN, and
+# further down than any logit takes a possible one.
+_NEVER = -1e30
+_POSSIBLE = _NEVER / 10
 
 SURROGATE_LOSS = Setting(
   'surrogate_loss',
@@ -26,9 +57,6 @@ SURROGATE_LOSS = Setting(
 
 def parse_prior(text: str) -> tuple[float, ...]:
   """Returns the numbers of a prior such as '0.5,0.3,0.2'.
-
-  Args:
-    text: Numbers between commas.
 
   Raises:
     ValueError: If it is something else, or no distribution without zeros.
@@ -57,13 +85,149 @@ TEST_PRIOR = Setting(
 )
 
 
+def class_priors(
+  batch: protocols.Structure, sets: tf.Tensor, logits: tf.Tensor
+) -> tf.Tensor:
+  """Returns the class priors of some sets, `float32 [n, d]`.
+
+  Args:
+    batch: A minibatch with the client's `class_priors`, `float32 [M, d]`.
+    sets: `int32 [n]`, their indices. A row is NaN where the client has no such
+      set, so that it is left out of the round and counted.
+    logits: What the model gives, `float [..., d]`.
+
+  Raises:
+    ValueError: If model and class priors differ in their classes.
+  """
+  table = batch['class_priors']
+  if table.shape[1] != logits.shape[-1]:
+    raise ValueError(
+      f'priors_shape={tuple(table.shape)} of data_spec has {table.shape[1]} '
+      f'classes, but the model gives {logits.shape[-1]} outputs: build the '
+      'model with as many classes.'
+    )
+  priors = tf.one_hot(sets, tf.shape(table)[0]) @ table
+  is_known = tf.reduce_sum(priors, axis=-1, keepdims=True) > 0
+  return tf.where(is_known, priors, float('nan'))
+
+
+def count_right(
+  classes: tf.Tensor, batch: protocols.Structure, mask: tf.Tensor | None = None
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Counts right classes and known ones, for metrics.
+
+  Args:
+    classes: `int32 [n]`, as predicted or assigned.
+    batch: The minibatch; without `true_y`, no class is known.
+    mask: `float32 [n]` of zeros and ones, those that count; by default all.
+  """
+  if mask is None:
+    mask = tf.ones(tf.shape(classes))
+  known = {'y': tf.fill(tf.shape(classes), -1)}
+  if 'true_y' in batch:
+    known['true_y'] = batch['true_y']
+  return losses.pseudo_label_accuracy(classes, mask, known)
+
+
+class Transition(NamedTuple):
+  """The layer Q_c of one client.
+
+  Attributes:
+    log_joint: log A, `float [M, d]`; at most -1e29 where A is 0.
+    log_classes: log a, `float [d]`, likewise.
+  """
+
+  log_joint: tf.Tensor
+  log_classes: tf.Tensor
+
+  def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+    """Returns Q_c, the posteriors of the sets, `float [n, M]`.
+
+    As the client's own class posteriors times the shares of the sets in each
+    class, `A_mk / a_k`: small ones underflow to 0, as those of sets without
+    examples or without classes are.
+
+    Args:
+      logits: `float [n, d]` of the classes; their softmax is eta.
+    """
+    classes = tf.nn.softmax(tf.nn.log_softmax(logits) + self.log_classes)
+    sets_of_class = tf.where(
+      self.log_joint > _POSSIBLE, tf.exp(self.log_joint - self.log_classes), 0
+    )
+    return tf.matmul(classes, sets_of_class, transpose_b=True)
+
+  def log_loss(self, logits: tf.Tensor, sets: tf.Tensor) -> tf.Tensor:
+    """Returns the cross-entropy -log q_y (Eqs. 6 and 9, Theorem 4).
+
+    Args:
+      logits: `float [n, d]` of the classes.
+      sets: The set of each example, `int32 [n]`.
+
+    Returns:
+      `float [n]`, in nats. NaN for an example of a set that does not exist or
+      has no share or no class, so that a client whose sets contradict its
+      constants is left out of the round and counted.
+    """
+    log_eta = tf.nn.log_softmax(logits)
+    index, exists = self._find(sets)
+    log_own = tf.reduce_logsumexp(
+      log_eta + tf.gather(self.log_joint, index), axis=1
+    )
+    log_all = tf.reduce_logsumexp(log_eta + self.log_classes, axis=1)
+    return tf.where(exists, log_all - log_own, np.nan)
+
+  def published_code_loss(
+    self, logits: tf.Tensor, sets: tf.Tensor
+  ) -> tf.Tensor:
+    """Returns the authors' code's loss: cross-entropy of the softmax of Q_c.
+
+    Their code gives the probabilities to a loss that takes logits. As logits
+    they lie in [0, 1], so that even a perfect model keeps a loss of about
+    log(1 + (M - 1) / e). Sets without examples take no part. Arguments and NaN
+    are those of `log_loss`.
+    """
+    index, exists = self._find(sets)
+    scores = tf.where(self._exist(), self.probabilities(logits), _NEVER)
+    log_p = tf.gather(tf.nn.log_softmax(scores), index, batch_dims=1)
+    return tf.where(exists, -log_p, np.nan)
+
+  def _exist(self):
+    return tf.reduce_any(self.log_joint > _POSSIBLE, axis=1)
+
+  def _find(self, sets):
+    """Returns indices that are in range, and whether these sets exist."""
+    index = tf.clip_by_value(sets, 0, tf.shape(self.log_joint)[0] - 1)
+    return index, tf.equal(index, sets) & tf.gather(self._exist(), index)
+
+
+def build_transition(
+  class_priors: tf.Tensor,
+  set_shares: tf.Tensor,
+  test_prior: Sequence[float] | None = None,
+) -> Transition:
+  """Makes the layer of a client (Theorem 1).
+
+  Args:
+    class_priors: Pi, `float [M, d]`; rows of sets that the client does not have
+      are zeros.
+    set_shares: rho, `float [M]`, of the same type.
+    test_prior: pi, d positive numbers; by default uniform.
+  """
+  log_joint = tf.math.log(set_shares)[:, tf.newaxis] + tf.math.log(class_priors)
+  if test_prior is not None:
+    # Of a uniform one, the logarithm is the same for all.
+    log_joint -= tf.constant(np.log(test_prior), log_joint.dtype)
+  log_joint = tf.maximum(log_joint, _NEVER)
+  return Transition(log_joint, tf.reduce_logsumexp(log_joint, axis=0))
+
+
 @dataclasses.dataclass(frozen=True)
 class SurrogateSets:
   """Cross-entropy of the index of an example's set, through the layer Q_c.
 
-  Source: Lu et al. (arXiv 2204.03304), Eqs. 6, 8 and 9. A minibatch's `y` is
-  the index of the set, and the client's `class_priors` and `set_shares` stand
-  beside it. What is learnt is the class posterior, the model without the layer.
+  Source: Lu et al. (arXiv 2204.03304), Eqs. 6, 8 and 9. The client's
+  `class_priors` and `set_shares` stand beside the minibatch. What is learnt is
+  the class posterior, the model without the layer.
 
   The metrics are `loss`; `accuracy`, the share of right classes among examples
   whose `true_y` a simulation knows; and `set_accuracy`, of right sets among
@@ -72,7 +236,7 @@ class SurrogateSets:
   Attributes:
     views: Gives the weak view (`tff_ssl.augmentation`).
     surrogate_loss: 'log_transition', -log Q_c (Theorem 4); or 'published_code',
-      as `transition.Transition` describes it.
+      as `tff_ssl.objectives.surrogate_sets.Transition` describes it.
     test_prior: pi, one positive number per class; by default uniform.
   """
 
@@ -81,9 +245,10 @@ class SurrogateSets:
   test_prior: tuple[float, ...] | None = None
 
   metric_names = ('loss', 'accuracy', 'set_accuracy')
+  settings = (SURROGATE_LOSS, TEST_PRIOR)
 
   def __post_init__(self):
-    SURROGATE_LOSS.check(self.surrogate_loss)
+    check_arguments(self.settings, vars(self))
     if self.test_prior is None:
       return
     checks.positive_distribution(test_prior=self.test_prior)
@@ -95,13 +260,12 @@ class SurrogateSets:
       )
 
   def __call__(self, predict, batch, anchors, seed):
-    """Returns the loss and, per metric, numerator and denominator."""
     del anchors
     x = self.views.weak(batch['x'], randomness.fold_in(seed, 0))
     logits = tf.cast(
       predict(x, training=True, seed=randomness.fold_in(seed, 1)), tf.float32
     )
-    layer = transition.build_transition(
+    layer = build_transition(
       batch['class_priors'], batch['set_shares'], self.test_prior
     )
     loss = (
@@ -109,20 +273,13 @@ class SurrogateSets:
       if self.surrogate_loss == 'log_transition'
       else layer.published_code_loss
     )
-    sets = batch['y']
-    total = tf.reduce_sum(loss(logits, sets))
-    count = tf.cast(tf.size(sets), tf.float32)
+    total = tf.reduce_sum(loss(logits, batch['y']))
+    count = tf.cast(tf.size(batch['y']), tf.float32)
+    right_sets = tf.equal(_largest(layer.probabilities(logits)), batch['y'])
     return total / tf.maximum(count, 1.0), collections.OrderedDict(
       loss=(total, count),
-      accuracy=class_priors.count_right(_largest(logits), batch),
-      set_accuracy=(
-        tf.reduce_sum(
-          tf.cast(
-            tf.equal(_largest(layer.probabilities(logits)), sets), tf.float32
-          )
-        ),
-        count,
-      ),
+      accuracy=count_right(_largest(logits), batch),
+      set_accuracy=(tf.reduce_sum(tf.cast(right_sets, tf.float32)), count),
     )
 
 

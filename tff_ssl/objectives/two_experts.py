@@ -29,20 +29,20 @@ from etils import epy
 
 from tff_ssl import protocols
 from tff_ssl.common.setting import Setting, check_arguments, only_with, unless
-from tff_ssl.objectives.consistency import THRESHOLD
+from tff_ssl.objectives.selection import THRESHOLD
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
   from tff_ssl import randomness
-  from tff_ssl.objectives.maths import losses, selected
+  from tff_ssl.objectives import losses, selection
 
 TRUTH = 'truth'
 _BOTH = only_with('experts', 'both')
 _PREDICTED = unless('experts', TRUTH, 'asks no model')
 _WEIGHED = unless('consistency_weight', 0, 'leaves it out')
-SETTINGS = (
+_SETTINGS = (
   Setting(
     'consistency_weight',
     float,
@@ -94,7 +94,6 @@ SETTINGS = (
   ),
 )
 
-
 _EPSILON = 1e-12
 
 
@@ -114,8 +113,9 @@ class Experts(NamedTuple):
 class TwoExperts:
   """The mean of the loss above over a minibatch (Eq. 8).
 
-  Examples that fail the threshold add nothing, and do not go through the model
-  that is trained, unless batch normalisation needs them.
+  Its anchors are `Experts`. Examples that fail the threshold add nothing, and
+  do not go through the model that is trained, unless batch normalisation needs
+  them.
 
   Attributes:
     views: Gives the plain, the weak and the strong view
@@ -152,31 +152,19 @@ class TwoExperts:
     *('unlabelled_loss', 'mask_rate', 'pseudo_label_accuracy'),
     *('local_expert_rate', 'agreement_rate'),
   )
+  settings = (THRESHOLD, *_SETTINGS)
 
   def __post_init__(self):
-    check_arguments((THRESHOLD, *SETTINGS), vars(self))
+    check_arguments(self.settings, vars(self))
 
   def __call__(self, predict, batch, anchors, seed):
-    """Returns the loss and, per metric, numerator and denominator.
-
-    Args:
-      predict: A `Predictor`.
-      batch: The minibatch of unlabelled examples.
-      anchors: `Experts`.
-      seed: `int32 [2]`.
-
-    Raises:
-      ValueError: If `experts` is 'truth' and the data have no `true_y`.
-    """
     if self.experts == TRUTH:
       return self._with_true_labels(predict, batch, seed)
     strong = self.views.strong(batch['x'], randomness.fold_in(seed, 0))
     plain = self.views.plain(batch['x'])
-    seen = {
-      'plain': lambda: plain,
-      'weak': lambda: self.views.weak(batch['x'], randomness.fold_in(seed, 1)),
-      'strong': lambda: strong,
-    }[self.expert_view]()
+    seen = {'plain': plain, 'strong': strong}.get(self.expert_view)
+    if seen is None:
+      seen = self.views.weak(batch['x'], randomness.fold_in(seed, 1))
     expert_logits = [predict.at(weights, seen) for weights in anchors]
     of_global, of_local = (
       tf.nn.softmax(tf.cast(logits, tf.float32)) for logits in expert_logits
@@ -184,24 +172,24 @@ class TwoExperts:
     chosen, other, is_local = self._select(of_global, of_local)
     labels = tf.argmax(chosen, axis=-1, output_type=tf.int32)
     mask = tf.cast(tf.reduce_max(chosen, axis=-1) > self.threshold, tf.float32)
-    agrees = mask * tf.cast(
-      tf.equal(labels, tf.argmax(other, axis=-1, output_type=tf.int32)),
-      tf.float32,
-    )
-    logits = selected.predict_selected(
+    others = tf.argmax(other, axis=-1, output_type=tf.int32)
+    agrees = mask * tf.cast(tf.equal(labels, others), tf.float32)
+    logits = selection.predict_selected(
       predict, strong, mask, randomness.fold_in(seed, 2), like=expert_logits[0]
     )
     each = losses.masked_cross_entropy(labels, logits, mask)
     if self.consistency_weight and self.experts == 'both':
       if self.consistency_view == 'plain':
-        logits = selected.predict_selected(
+        logits = selection.predict_selected(
           predict,
           plain,
           agrees,
           randomness.fold_in(seed, 3),
           like=expert_logits[0],
         )
-      weight = self.consistency_weight * self._ratio(other, chosen)
+      # At most 1; 0 where no expert is confident.
+      ratio = tf.math.divide_no_nan(self._h(other), self._h(chosen))
+      weight = self.consistency_weight * ratio
       each += agrees * weight * self._divergence(logits, other)
     return self._mean(each, labels, mask, batch, mask * is_local, agrees)
 
@@ -252,10 +240,6 @@ class TwoExperts:
       tf.math.xlogy(probabilities, probabilities), axis=-1
     )
     return tf.maximum(negative + tf.math.log(num_classes), 0.0)
-
-  def _ratio(self, other, chosen):
-    """Returns h(s-) / h(s*), at most 1; 0 where no expert is confident."""
-    return tf.math.divide_no_nan(self._h(other), self._h(chosen))
 
   def _divergence(self, logits, other):
     """Returns the Kullback-Leibler divergence of each example, in nats."""

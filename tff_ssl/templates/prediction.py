@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 from tff_ssl import protocols
 from tff_ssl.models import functional, split, structures
-from tff_ssl.objectives.maths import losses
+from tff_ssl.objectives import losses
 
 
 class Predictor:

@@ -13,7 +13,7 @@ from experiments.measuring.evaluation import FinishedRound
 from experiments.running import measurements
 from tff_ssl import objectives
 from tff_ssl.augmentation import views
-from tff_ssl.objectives.maths import selection
+from tff_ssl.objectives import consistency
 
 _CLASSES = 4
 _SIZE = 40
@@ -46,7 +46,7 @@ def _watch(told, threshold=0.95, **kwargs):
     _OneHotModel(),
     _MarkedViews(),
     split,
-    select=selection.from_threshold(threshold),
+    select=consistency.passing(threshold),
     seed=0,
     tell=told.append,
     **kwargs,

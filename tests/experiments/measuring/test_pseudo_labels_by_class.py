@@ -15,7 +15,7 @@ from experiments.measuring import pseudo_labels
 from experiments.measuring.evaluation import FinishedRound
 from experiments.preparing import data as data_lib
 from tff_ssl.augmentation import views
-from tff_ssl.objectives.maths import selection
+from tff_ssl.objectives import consistency
 
 _NAMES = ('a', 'b', 'c', 'd')
 # Classes 0 to 3 have 300, 200, 100 and 0 examples: more than one batch.
@@ -50,7 +50,7 @@ def _counts():
     _MarkedViews(),
     split,
     _NAMES,
-    select=selection.from_threshold(0.95),
+    select=consistency.passing(0.95),
     seed=0,
   )
 

@@ -4,7 +4,7 @@ import costs
 import pytest
 
 from tff_ssl.algorithms import PROCESSES
-from tff_ssl.objectives.maths import losses
+from tff_ssl.objectives import losses
 from tff_ssl.testing import tiny_problems
 
 pytestmark = pytest.mark.usefixtures('tff_context')

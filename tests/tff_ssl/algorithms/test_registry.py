@@ -141,7 +141,7 @@ def _what_is_missing():
     if spec.takes('num_clients'):
       yield spec.name, {'num_clients': 0}, 'num_clients must be .* but is 0'
       unknown = {'num_clients': None}
-      yield spec.name, unknown, 'num_clients=None.*give the number'
+      yield spec.name, unknown, 'num_clients must be .* but is None'
 
 
 @pytest.mark.parametrize('name, changes, message', _what_is_missing())

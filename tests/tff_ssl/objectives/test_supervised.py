@@ -9,7 +9,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from tff_ssl import objectives
-from tff_ssl.objectives.maths import transition
+from tff_ssl.objectives import surrogate_sets
 
 _LOGITS = np.array(
   [[2.0, 0.0, 1.0], [0.1, 0.2, 0.3], [-1.0, 3.0, 0.0], [0.0, 0.0, 5.0]],
@@ -78,7 +78,7 @@ def test_the_second_softmax_is_that_of_fedul_with_a_set_for_each_class():
   )
   expected = sklearn.metrics.log_loss(y, twice, labels=range(3))
   assert loss == pytest.approx(expected, rel=1e-6)
-  layer = transition.build_transition(
+  layer = surrogate_sets.build_transition(
     np.eye(3, dtype=np.float32), np.full(3, 1 / 3, np.float32)
   )
   of_sets = layer.published_code_loss(tf.constant(_LOGITS), tf.constant(y))

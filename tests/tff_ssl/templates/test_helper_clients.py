@@ -12,7 +12,7 @@ from comparing import are_equal
 from sklearn import neighbors
 
 from tff_ssl.models import decomposed, functional
-from tff_ssl.objectives.maths import losses
+from tff_ssl.objectives import losses
 from tff_ssl.templates import (
   client_state,
   client_task,

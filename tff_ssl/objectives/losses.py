@@ -1,4 +1,4 @@
-"""Pure loss maths, free of models and augmentation."""
+"""Pure loss maths, free of models and augmentation; losses are in nats."""
 
 import collections
 from collections.abc import Sequence
@@ -7,14 +7,7 @@ import tensorflow as tf
 
 
 def check_logits(logits: tf.Tensor) -> None:
-  """Checks the outputs of a model that is trained as a classifier.
-
-  Args:
-    logits: What the model gives.
-
-  Raises:
-    ValueError: If it is no tensor of shape [n, d] with d >= 2.
-  """
+  """Raises `ValueError` unless they are one classifier's, `[n, d]`, d >= 2."""
   if tf.nest.is_nested(logits):
     found = f'a {type(logits).__name__} of outputs'
   elif len(logits.shape) != 2 or logits.shape[1] == 1:
@@ -31,15 +24,12 @@ def check_logits(logits: tf.Tensor) -> None:
 def masked_cross_entropy(
   labels: tf.Tensor, logits: tf.Tensor, mask: tf.Tensor
 ) -> tf.Tensor:
-  """Cross-entropy of each example, zero where the mask is zero.
+  """Returns the cross-entropy of each example times the mask, `float32 [n]`.
 
   Args:
     labels: `int32 [n]`; entries under a zero mask may be out of range.
     logits: `float [n, d]`.
     mask: `float32 [n]`, weights from 0 to 1.
-
-  Returns:
-    `float32 [n]`, in nats.
 
   Raises:
     ValueError: If `logits` are no such tensor.
@@ -96,42 +86,14 @@ def supervised(
   )
 
 
-def pseudo_labels(
-  logits: tf.Tensor, threshold: float
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """Pseudo-labels and who passes the threshold; no gradient flows through.
-
-  `argmax(y_bar)` and `1[max(y_bar) >= tau]` of Zhang et al., Eqs. 4 and 5, with
-  `y_bar` the softmax of `logits`.
-
-  Args:
-    logits: `float [n, d]`.
-    threshold: tau; a value above 1 lets nothing pass.
-
-  Returns:
-    Labels `int32 [n]` and mask `float32 [n]`.
-
-  Raises:
-    ValueError: If `logits` are no such tensor.
-  """
-  check_logits(logits)
-  probabilities = tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
-  labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
-  confident = tf.reduce_max(probabilities, axis=-1) >= threshold
-  return labels, tf.cast(confident, tf.float32)
-
-
 def divergence(
   teacher_logits: tf.Tensor, student_logits: tf.Tensor
 ) -> tf.Tensor:
-  """Kullback-Leibler divergence KL(teacher, student) of each example.
+  """Returns KL(teacher, student) of each example, `float32 [...]`.
 
   Args:
     teacher_logits: `float [..., d]`; gradients flow through them, too.
     student_logits: `float [..., d]`, which are broadcast.
-
-  Returns:
-    `float32 [...]`, in nats.
   """
   log_teacher = tf.nn.log_softmax(tf.cast(teacher_logits, tf.float32))
   log_student = tf.nn.log_softmax(tf.cast(student_logits, tf.float32))
@@ -139,42 +101,15 @@ def divergence(
   return tf.reduce_sum(terms, axis=-1)
 
 
-def sharpened_divergence(
-  teacher_logits: tf.Tensor,
-  student_logits: tf.Tensor,
-  threshold: float,
-  temperature: float,
-) -> tf.Tensor:
-  """UDA's loss of each example (arXiv 1904.12848, Eq. 1 and Section 3.2).
-
-  Args:
-    teacher_logits: `float [n, d]`; no gradient flows through them.
-    student_logits: `float [n, d]`.
-    threshold: The teacher's largest probability, not sharpened, from which an
-      example counts.
-    temperature: What the teacher's logits are divided by.
-
-  Returns:
-    `float32 [n]`, the divergence from the sharpened teacher to the student in
-    nats, zero where the example does not count.
-  """
-  _, mask = pseudo_labels(teacher_logits, threshold)
-  teacher = tf.cast(tf.stop_gradient(teacher_logits), tf.float32) / temperature
-  return mask * divergence(teacher, student_logits)
-
-
 def majority_vote(
   own_logits: tf.Tensor, other_logits: tf.Tensor, present: tf.Tensor
 ) -> tf.Tensor:
-  """Returns the class that most models choose; of several the lowest.
+  """Returns the class that most models choose, `int32 [n]`; of ties the lowest.
 
   Args:
     own_logits: `float [n, d]`.
     other_logits: `float [h, n, d]`.
     present: `bool [h]`, which of the others vote.
-
-  Returns:
-    `int32 [n]`.
   """
   num_classes = tf.shape(own_logits)[-1]
   votes = tf.one_hot(tf.argmax(other_logits, axis=-1), num_classes)
@@ -196,7 +131,7 @@ def mean_divergence(
     present: `bool [h]`, which teachers count.
 
   Returns:
-    `float32 [n]`, in nats; 0 where no teacher counts.
+    `float32 [n]`; 0 where no teacher counts.
   """
   each = divergence(tf.stop_gradient(teacher_logits), student_logits)
   counts = tf.cast(present, tf.float32)
@@ -210,7 +145,7 @@ def pseudo_label_accuracy(
   mask: tf.Tensor,
   batch: collections.OrderedDict[str, tf.Tensor],
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Counts right pseudo-labels and known ones.
+  """Counts right pseudo-labels and known ones, by weight.
 
   Besides this, only `TwoExperts(experts='truth')` reads `true_y`.
 

@@ -7,7 +7,7 @@ import scipy.stats
 import sklearn.metrics
 import tensorflow as tf
 
-from tff_ssl.objectives.maths import losses
+from tff_ssl.objectives import consistency, losses, selection
 
 
 def _logits(num=6, classes=4, seed=0):
@@ -29,7 +29,7 @@ def test_outputs_of_no_classifier(outputs, message):
   for call in (
     lambda: losses.supervised(labels, outputs),
     lambda: losses.masked_cross_entropy(labels, outputs, tf.ones(4)),
-    lambda: losses.pseudo_labels(outputs, 0.9),
+    lambda: selection.pseudo_labels(outputs, 0.9),
   ):
     with pytest.raises(ValueError, match=message):
       call()
@@ -76,7 +76,7 @@ def test_half_precision_logits_are_summed_in_float32():
   exact = -scipy.special.log_softmax(logits, axis=1)[:, 0]
   # bfloat16 has 8 bits of mantissa.
   np.testing.assert_allclose(half, exact, atol=0.05)
-  labels, mask = losses.pseudo_labels(tf.cast(logits, tf.bfloat16), 0.5)
+  labels, mask = selection.pseudo_labels(tf.cast(logits, tf.bfloat16), 0.5)
   np.testing.assert_array_equal(labels, logits.argmax(1))
   assert mask.dtype == tf.float32
 
@@ -85,7 +85,7 @@ def test_half_precision_logits_are_summed_in_float32():
 def test_pseudo_labels_equal_scipy(threshold):
   logits = _logits(num=200, seed=2)
   probabilities = scipy.special.softmax(logits.astype(float), axis=1)
-  labels, mask = losses.pseudo_labels(logits, threshold)
+  labels, mask = selection.pseudo_labels(logits, threshold)
   assert labels.dtype == tf.int32
   np.testing.assert_array_equal(labels, probabilities.argmax(1))
   np.testing.assert_array_equal(mask, probabilities.max(1) >= threshold)
@@ -95,18 +95,18 @@ def test_pseudo_labels_equal_scipy(threshold):
 
 def test_a_threshold_is_met_with_equality_and_one_by_certainty():
   # Two equal logits: probabilities of exactly one half.
-  _, mask = losses.pseudo_labels(tf.zeros([1, 2]), 0.5)
+  _, mask = selection.pseudo_labels(tf.zeros([1, 2]), 0.5)
   assert mask.numpy().tolist() == [1.0]
   logits = tf.constant([[1000.0, 0.0]])
-  assert losses.pseudo_labels(logits, 1.0)[1].numpy().tolist() == [1.0]
-  assert losses.pseudo_labels(logits, 1.0001)[1].numpy().tolist() == [0.0]
+  assert selection.pseudo_labels(logits, 1.0)[1].numpy().tolist() == [1.0]
+  assert selection.pseudo_labels(logits, 1.0001)[1].numpy().tolist() == [0.0]
 
 
 def test_no_gradient_flows_through_pseudo_labels():
   logits = tf.constant(_logits())
   with tf.GradientTape() as tape:
     tape.watch(logits)
-    _, mask = losses.pseudo_labels(logits, 0.5)
+    _, mask = selection.pseudo_labels(logits, 0.5)
     total = tf.reduce_sum(mask)
   assert tape.gradient(total, logits) is None
 
@@ -115,7 +115,7 @@ def test_sharpened_divergence_is_that_of_numpy():
   rng = np.random.default_rng(0)
   teacher = rng.normal(size=(20, 4), scale=3).astype(np.float32)
   student = rng.normal(size=(20, 4)).astype(np.float32)
-  actual = losses.sharpened_divergence(
+  actual = consistency.sharpened_divergence(
     tf.constant(teacher), tf.constant(student), 0.8, 0.4
   )
   plain, sharp, other = (
@@ -133,7 +133,7 @@ def test_no_gradient_flows_through_the_sharpened_teacher():
   with tf.GradientTape() as tape:
     tape.watch(logits)
     loss = tf.reduce_sum(
-      losses.sharpened_divergence(logits, tf.zeros([2, 2]), 0.5, 0.4)
+      consistency.sharpened_divergence(logits, tf.zeros([2, 2]), 0.5, 0.4)
     )
   assert tape.gradient(loss, logits) is None
 

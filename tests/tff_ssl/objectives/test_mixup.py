@@ -1,17 +1,174 @@
-"""FedPL's two objectives against numpy."""
+"""Mixing weights and losses of mixtures, of SemiFL and of FedPL, by numpy."""
 
 import collections
 
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_ssl import objectives, randomness
 from tff_ssl.augmentation import views
-from tff_ssl.objectives.maths import mixup
+from tff_ssl.objectives import mixup
 from tff_ssl.templates import local_training, prediction
+
+_SEED = tf.constant([3, 4])
+
+
+@pytest.mark.parametrize('concentration', [0.5, 0.75, 1.0, 5.0])
+def test_weights_are_drawn_from_beta(concentration):
+  size = 20_000
+  draws = mixup.beta_weights(_SEED, [size], concentration).numpy()
+  assert draws.dtype == np.float32 and 0 <= draws.min() <= draws.max() <= 1
+  beta = scipy.stats.beta(concentration, concentration)
+  mean, variance, skew, kurtosis = (float(m) for m in beta.stats('mvsk'))
+  # Standard errors of the mean and, by the fourth moment, of the variance.
+  spread = np.sqrt(variance / size)
+  assert abs(draws.mean() - mean) < 4 * spread
+  spread = variance * np.sqrt((kurtosis + 2) / size)
+  assert abs(draws.var() - variance) < 4 * spread
+  assert scipy.stats.kstest(draws, beta.cdf).pvalue > 1e-3
+
+
+def test_weights_are_a_function_of_the_seed():
+  draw = lambda seed: mixup.beta_weights(tf.constant(seed), [5], 0.75).numpy()
+  np.testing.assert_array_equal(draw([3, 4]), draw([3, 4]))
+  assert not np.any(draw([3, 4]) == draw([3, 5]))
+  one = mixup.beta_weights(_SEED, [], 0.75)
+  assert one.shape == ()
+
+
+@pytest.mark.parametrize('weights', [0.25, [0.0, 0.25, 1.0]])
+def test_mixtures_and_their_losses_equal_numpy(weights):
+  rng = np.random.default_rng(0)
+  first, second = rng.normal(size=(2, 3, 2, 2)).astype(np.float32)
+  logits = rng.normal(size=(3, 4)).astype(np.float32)
+  labels, others = np.array([0, 3, 2]), np.array([1, 3, 0])
+  weights = np.array(weights, np.float32)
+  each = np.broadcast_to(weights, [3])
+  np.testing.assert_allclose(
+    mixup.mix(tf.constant(first), tf.constant(second), tf.constant(weights)),
+    each[:, None, None] * first + (1 - each[:, None, None]) * second,
+    rtol=1e-6,
+  )
+  nats = -scipy.special.log_softmax(logits, axis=1)
+  rows = np.arange(3)
+  np.testing.assert_allclose(
+    mixup.mixed_cross_entropy(labels, others, logits, tf.constant(weights)),
+    each * nats[rows, labels] + (1 - each) * nats[rows, others],
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize('concentration', [0.0, -1.0, float('nan'), 'even'])
+def test_a_concentration_is_positive(concentration):
+  with pytest.raises(ValueError, match='concentration must be a number > 0'):
+    mixup.beta_weights(_SEED, [], concentration)
+
+
+_STEP_SEED = tf.constant([1, 2])
+
+
+class _Tagged(views.PlainViews):
+  """Views that can be told apart: what is weak is 1 up, what is strong 2."""
+
+  def weak(self, examples, seed):
+    return self.plain(examples) + 1
+
+  def strong(self, examples, seed):
+    return self.plain(examples) + 2
+
+
+class _Linear:
+  """A predictor whose logits are its inputs; keeps what it was given."""
+
+  def __init__(self):
+    self.seen = []
+
+  def __call__(self, x, *, training=True, seed=None):
+    self.seen.append(x.numpy())
+    return x
+
+
+def _problem():
+  rng = np.random.default_rng(0)
+  batch = collections.OrderedDict(
+    x=tf.constant(rng.uniform(size=(4, 3)), tf.float32),
+    y=tf.constant([0, 2, 1, 0]),
+  )
+  pool = objectives.MixPool(
+    tf.constant(rng.uniform(size=(50, 3)), tf.float32),
+    tf.constant(rng.integers(0, 3, 50), tf.int32),
+  )
+  return batch, pool
+
+
+def _cross_entropy(logits, labels):
+  nats = -scipy.special.log_softmax(logits, axis=1)
+  return nats[np.arange(len(labels)), labels]
+
+
+@pytest.mark.parametrize('weight', [1.0, 0.5])
+def test_both_terms_equal_numpy(weight):
+  batch, pool = _problem()
+  predict = _Linear()
+  loss, metrics = objectives.FixAndMix(_Tagged(), weight)(
+    predict, batch, pool, _STEP_SEED
+  )
+  x, y = batch['x'].numpy(), batch['y'].numpy()
+  strong, mixture = predict.seen
+  np.testing.assert_allclose(strong, x + 2, rtol=1e-6)
+  fix = _cross_entropy(x + 2, y)
+  # The one mixing weight, and for each example the partner, that explain it.
+  others = pool.x.numpy()
+  best = None
+  for share in np.linspace(0.05, 0.95, 2001):
+    rest = (mixture - 1 - share * x) / (1 - share)
+    distances = np.abs(rest[:, None] - others).max(axis=2)
+    worst = distances.min(axis=1).max() * (1 - share)
+    if best is None or worst < best[0]:
+      best = (worst, share, distances.argmin(axis=1))
+  error, share, partners = best
+  assert error < 1e-3
+  mixed = share * _cross_entropy(mixture, y)
+  mixed += (1 - share) * _cross_entropy(mixture, pool.labels.numpy()[partners])
+  assert float(loss) == pytest.approx(
+    fix.mean() + weight * mixed.mean(), abs=2e-3
+  )
+  totals = {name: tuple(map(float, pair)) for name, pair in metrics.items()}
+  assert totals['loss'] == pytest.approx((fix.sum(), 4))
+  assert totals['mixup_loss'] == pytest.approx((mixed.sum(), 4), abs=5e-3)
+
+
+def test_without_weight_it_is_the_fixed_loss_alone():
+  batch, pool = _problem()
+  predict = _Linear()
+  loss, metrics = objectives.FixAndMix(_Tagged(), 0.0)(
+    predict, batch, pool, _STEP_SEED
+  )
+  assert len(predict.seen) == 1
+  fix = _cross_entropy(batch['x'].numpy() + 2, batch['y'].numpy())
+  assert float(loss) == pytest.approx(fix.mean())
+  assert float(metrics['mixup_loss'][0]) == 0
+
+
+@pytest.mark.parts
+def test_partners_are_drawn_from_all_evenly():
+  batch, _ = _problem()
+  x = tf.one_hot(tf.range(3), 3) * 100
+  pool = objectives.MixPool(x, tf.range(3))
+  counts = np.zeros(3)
+  objective = objectives.FixAndMix(views.PlainViews())
+  for number in range(200):
+    predict = _Linear()
+    objective(predict, batch, pool, tf.constant([0, number]))
+    counts += (predict.seen[1] > 2).sum(axis=0)
+  # 800 draws, less those whose own share is nearly 1; 4 standard deviations.
+  assert counts.sum() > 700
+  assert np.abs(counts / counts.sum() - 1 / 3).max() < 4 * np.sqrt(2 / 9 / 700)
+
 
 SEED = tf.constant([0, 7])
 PLAIN = views.PlainViews()

@@ -1,1 +1,0 @@
-"""Loss functions and what they are made of, beside the papers' equations."""

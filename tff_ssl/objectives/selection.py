@@ -1,0 +1,148 @@
+"""Which pseudo-labels count, how much, and a pass of those that do.
+
+With q the probabilities of an example by the teacher, B the minibatch, and
+mu the mean of max q over B:
+
+```
+fixed           1[max q >= tau]                        FixMatch
+self_adaptive   1[max q >= mu p(y) / max_c p(c)]       FreeMatch, Eqs. 5 to 8
+                y = argmax q, p(c) the mean of q(c) over B
+gaussian        1                       if max q >= mu SoftMatch, Eqs. 5 to 7
+                exp(-(max q - mu)^2 / (2 s^2))    else
+                s^2 the unbiased variance of max q over B
+```
+
+By either of the adaptive rules some examples always count, also those of a
+model that knows nothing yet. `min_confidence` is a floor: below it no example
+does. The papers have none, which is 0.
+
+(Sohn et al., arXiv 2001.07685; Wang et al., arXiv 2205.07246; Chen et al.,
+arXiv 2301.10921.) The latter two follow mu, p and s over the steps of a
+training, with a decay. A client keeps no state between rounds, and so they are
+those of the minibatch here. FreeMatch's fairness loss and SoftMatch's uniform
+alignment are no part of this. SoftMatch's published code has a Gaussian half as
+wide (`n_sigma=2`).
+"""
+
+from __future__ import annotations
+
+from etils import epy
+
+from tff_ssl.common.setting import Setting, unless
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_ssl.models import structures
+  from tff_ssl.objectives import losses
+
+THRESHOLD = Setting(
+  'threshold',
+  float,
+  'tau, confidence of pseudo-labels, in [0, 1]; above 1 there are none.',
+  at_least=0,
+  # A percentage is a mistake; a little above 1 turns pseudo-labels off.
+  below=2,
+  used_when=(
+    unless('pseudo_label_rule', 'self_adaptive', 'finds its own thresholds'),
+    unless('pseudo_label_rule', 'gaussian', 'weighs by the mean confidence'),
+    unless('experts', 'truth', 'asks no model'),
+  ),
+)
+PSEUDO_LABEL_RULE = Setting(
+  'pseudo_label_rule',
+  str,
+  'Which pseudo-labels count: those from the threshold on (fixed); from the '
+  "minibatch's mean confidence on, less for rare classes (self_adaptive, "
+  'FreeMatch); or all, the less the further below that mean (gaussian, '
+  'SoftMatch).',
+  choices=('fixed', 'self_adaptive', 'gaussian'),
+)
+MIN_CONFIDENCE = Setting(
+  'min_confidence',
+  float,
+  'By an adaptive rule, the confidence below which no example counts, in [0, '
+  '1]; 0 in the papers.',
+  at_least=0,
+  at_most=1,
+  used_when=(unless('pseudo_label_rule', 'fixed', 'has `threshold`'),),
+)
+SELECTION = (THRESHOLD, PSEUDO_LABEL_RULE, MIN_CONFIDENCE)
+
+# A mean of equal numbers may be rounded above them.
+_ROUNDING = 1e-6
+
+
+def pseudo_labels(
+  logits: tf.Tensor,
+  threshold: float,
+  rule: str = 'fixed',
+  min_confidence: float = 0.0,
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Returns pseudo-labels and their weights; no gradient flows through.
+
+  Args:
+    logits: The teacher's, `float [n, d]`.
+    threshold: tau of the rule 'fixed'; above 1 nothing passes.
+    rule: 'fixed', 'self_adaptive' or 'gaussian'.
+    min_confidence: max q from which an example can count by an adaptive rule.
+
+  Returns:
+    Labels `int32 [n]` and weights `float32 [n]`, between 0 and 1.
+
+  Raises:
+    ValueError: If `rule` is none of these, or `logits` are no such tensor.
+  """
+  PSEUDO_LABEL_RULE.check(rule)
+  losses.check_logits(logits)
+  probabilities = tf.nn.softmax(tf.cast(tf.stop_gradient(logits), tf.float32))
+  labels = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
+  confidence = tf.reduce_max(probabilities, axis=-1)
+  if rule == 'fixed':
+    return labels, tf.cast(confidence >= threshold, tf.float32)
+  mean = tf.reduce_mean(confidence)
+  sure = tf.cast(confidence >= min_confidence, tf.float32)
+  if rule == 'self_adaptive':
+    of_class = tf.reduce_mean(probabilities, axis=0)
+    thresholds = mean * (of_class / tf.reduce_max(of_class))
+    passes = confidence >= tf.gather(thresholds, labels) - _ROUNDING
+    return labels, sure * tf.cast(passes, tf.float32)
+  distance = tf.minimum(confidence - mean + _ROUNDING, 0.0)
+  freedom = tf.maximum(tf.cast(tf.shape(confidence)[0], tf.float32) - 1.0, 1.0)
+  variance = tf.reduce_sum(tf.square(confidence - mean)) / freedom
+  # Of examples that are all alike, each weighs 1.
+  weights = tf.exp(-tf.math.divide_no_nan(distance**2, 2.0 * variance))
+  return labels, sure * weights
+
+
+def predict_selected(
+  predict, x: tf.Tensor, mask: tf.Tensor, seed: tf.Tensor, like: tf.Tensor
+) -> tf.Tensor:
+  """Returns train-mode logits of the selected examples, and 0 for the others.
+
+  Losses on pseudo-labels multiply an example by zero where no prediction is
+  sure enough. Early in training that is most of them, and the pass that trains
+  costs more than all others together. Loss and gradient are those of a pass of
+  all examples, but for what a model draws (dropout), if the model takes each
+  example by itself. With moving statistics, which all examples move, all go
+  through.
+
+  Args:
+    predict: A `Predictor`.
+    x: Inputs `[n, ...]`.
+    mask: `float32 [n]`, weights from 0 to 1.
+    seed: `int32 [2]`.
+    like: Logits `[n, d]` of a prediction on the same examples, for shape and
+      type. Examples for which they are not finite go through, too, so that a
+      model which has diverged shows in the loss.
+  """
+  if predict.has_moving_state:
+    return predict(x, seed=seed)
+  is_finite = tf.reduce_all(tf.math.is_finite(like), axis=-1)
+  selected = tf.where((mask > 0) | ~is_finite)
+  logits = predict.probe(
+    structures.gather(x, selected[:, 0]),
+    seed,
+    if_empty=tf.stop_gradient(like[:0]),
+  )
+  return tf.scatter_nd(selected, logits, tf.shape(like, selected.dtype))

@@ -1,1 +1,0 @@
-"""Objectives that add something to another objective's loss."""
