@@ -61,7 +61,9 @@ def build(tff_context, model):
     }
     if name == 'fedul':
       arguments['l1_weight'] = 0.0
-    spec = algorithms.PROCESSES[name].over(over)
+    spec = algorithms.PROCESSES[name]
+    if over is not None:
+      spec = spec.over(over)
     return spec.build(model, **{**arguments, **changes})
 
   return build_process
