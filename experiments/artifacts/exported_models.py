@@ -100,10 +100,6 @@ def load(path: pathlib.Path) -> ExportedModel:
     raise ValueError(
       f'holds a damaged SavedModel ({reason}): {_REMEDY}.'
     ) from error
-  names = _read(folder / _CLASSES, lambda c: _texts(c[_CLASS_NAMES]))
-  preprocessing = {}
-  if os.path.lexists(folder / _PREPROCESSING):
-    preprocessing = _read(folder / _PREPROCESSING, _checked_preprocessing)
   try:
     serve = model.signatures['serving_default']
     ((_, examples),) = serve.structured_input_signature[1].items()
@@ -115,6 +111,10 @@ def load(path: pathlib.Path) -> ExportedModel:
       'holds a SavedModel of another program: name a folder that '
       'experiments.export wrote.'
     ) from error
+  names = _read(folder / _CLASSES, lambda c: _texts(c[_CLASS_NAMES]))
+  preprocessing = {}
+  if os.path.lexists(folder / _PREPROCESSING):
+    preprocessing = _read(folder / _PREPROCESSING, _checked_preprocessing)
   if len(names) != num_classes:
     raise ValueError(
       f'holds a model of {num_classes} classes and {len(names)} names '

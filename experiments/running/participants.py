@@ -1,14 +1,13 @@
 """Who takes part in a round of a run, and who has taken part before."""
 
 import io
-import os
+import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 
-from experiments.artifacts import csv_files
-from tff_ssl.common import whole_files
+from experiments.artifacts import csv_files, durable_files
 from tff_ssl.simulation.client_faults import ClientFaults, Cohort
 
 # Beside the state in a checkpoint, so that a resumed run knows who rests.
@@ -55,14 +54,14 @@ class Participation:
     last = self._table[:, -1]
     return np.flatnonzero((last > 0) & (round_number - last < min_separation))
 
-  def write(self, path: str | os.PathLike, names: Sequence[str]) -> None:
+  def write(self, path: pathlib.Path, names: Sequence[str]) -> None:
     """Writes the table of all clients, whose names these are, as CSV."""
     counts = np.zeros([len(names), len(_COLUMNS)], np.int32)
     counts[: len(self._table)] = self._table
     table = pd.DataFrame(counts, columns=list(_COLUMNS))
     table.insert(0, 'name', list(names))
-    with whole_files.replacing(path) as file:
-      file.write(csv_files.text_of_table(table, index_label='client').encode())
+    text = csv_files.text_of_table(table, index_label='client')
+    durable_files.write(path, text.encode())
 
 
 class Cohorts:
