@@ -85,9 +85,7 @@ def _by_name(types) -> tff.Type:
 def check_floats(value_type: tff.Type, expected: str) -> None:
   """Raises `TypeError` unless a type is a structure of float tensors.
 
-  Args:
-    value_type: The unplaced type.
-    expected: Begins the message: what the aggregator takes.
+  What the aggregator takes, `expected`, begins the message.
   """
   for spec in tf.nest.flatten(tff.types.type_to_tf_tensor_specs(value_type)):
     if not spec.dtype.is_floating:
@@ -107,12 +105,7 @@ def check_weight(weight_type: tff.Type) -> None:
 
 
 def check_grouped(value_type: tff.Type, expected: str) -> None:
-  """Raises `TypeError` unless a type is `<value=V, group=int32>`, V of floats.
-
-  Args:
-    value_type: The unplaced type.
-    expected: Begins the message: what the aggregator takes.
-  """
+  """Raises `TypeError` unless it is `<value=V, group=int32>`, V of floats."""
   names = (
     [name for name, _ in tff.structure.iter_elements(value_type)]
     if isinstance(value_type, tff.StructType)

@@ -120,7 +120,7 @@ def compose(
       The result's weights are those of `model`. If momentum outlives the round,
       `train` goes on from the task's `optimizer_state`, and the result's is the
       next one.
-    model: The `FunctionalModel` whose weights are global.
+    model: Whose weights are global.
     data_spec: The type of the client data.
     initial_hparams: Returns the client optimizer's hyperparameters.
     client_weighting: 'examples' or 'uniform'; see `update_from`.

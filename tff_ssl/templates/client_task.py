@@ -24,16 +24,8 @@ class ClientTask(NamedTuple):
     hparams: The client optimizer's hyperparameters.
     examples: Tensors of the client's examples.
     client: `int32` scalar, index that the client's randomness derives from.
-    group: `int32` scalar, -1 where none was assigned.
-    slot: `int32` scalar, the client's position among the participants, if the
-      context names it.
-    start_group: `int32` scalar, if the context names it.
-    class_priors: `float32 [M, d]`, if examples lie in sets.
-    set_shares: `float32 [M]`, if examples lie in sets.
-    corrupt: `int32` scalar, 1 if its message or data go wrong, else 0, where
-      faults are simulated.
-    work: `int32` scalar, the share of its steps that it takes, in percent,
-      where faults are simulated.
+    group: `int32` scalar, -1 where none was assigned. It and the fields to
+      `work` are those of the context (`client_data`), if it has them.
     optimizer_state: The state that its optimizer goes on from, if one outlives
       the round; this and the next two are what `memories` hold.
     client_state: The client's own state, if clients have one.

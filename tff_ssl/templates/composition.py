@@ -113,8 +113,7 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     """Returns what `get_model_weights` does, computed in this process.
 
     A call of a TFF computation takes 10 ms, which counts in a simulation that
-    wants the weights after each round. The state is not a value in a TFF
-    computation here.
+    wants the weights after each round.
     """
     if self._is_averaged:
       return state.finalizer[moving_average.AVERAGE]

@@ -135,12 +135,7 @@ class HelperTable(memories.Memory):
   def helpers_of(
     self, chosen: Mapping[str, tf.Tensor], client: tf.Tensor
   ) -> tf.Tensor:
-    """Returns a client's helpers, `int32 [H]`, -1 in the place of each missing.
-
-    Args:
-      chosen: What `send` sends.
-      client: `int32` scalar.
-    """
+    """Returns a client's helpers, `int32 [H]`, -1 for each that is missing."""
     row = self._row(client)
     is_own = tf.equal(chosen['owner'][row], client)
     return tf.where(is_own, chosen['helpers'][row], _NOBODY)
@@ -148,12 +143,7 @@ class HelperTable(memories.Memory):
   def scatter(
     self, client: tf.Tensor, outputs: tf.Tensor
   ) -> tuple[collections.OrderedDict[str, tf.Tensor], tf.Tensor]:
-    """Returns what a client sends, to be summed over clients for `merge`.
-
-    Args:
-      client: `int32` scalar.
-      outputs: `float32 [width]`, of its model on the noise.
-    """
+    """Returns what a client sends of its outputs, summed for `merge`."""
     row = collections.OrderedDict(outputs=outputs, owner=client)
     return stacks.scatter(
       row, self._row(client), self.num_clients, tf.constant(True)
@@ -195,7 +185,7 @@ class HelperTraining:
   Attributes:
     decomposition: Of the model.
     training: The `LocalTraining` of `decomposition.part('psi')`.
-    table: The `HelperTable`.
+    table: Who helps whom.
     client_state_dir: Where clients keep their models.
     noise_examples: Inputs of the noise on which models are compared.
   """
@@ -223,15 +213,9 @@ class HelperTraining:
   ) -> local_training.TrainingResult:
     """Trains psi from joint weights.
 
-    Args:
-      task: The `ClientTask`.
-      weights: Joint weights to start from.
-      active: Whether to train at all, `bool` scalar.
-
-    Returns:
-      A `TrainingResult` whose weights are joint ones, with the state and the
-      row that the client leaves; its metrics have `helpers` beside those of the
-      objective, the number of the client's helpers.
+    The result has joint weights, and the state and the row that the client
+    leaves; its metrics have `helpers` beside those of the objective, the number
+    of the client's helpers.
     """
     ids = self.table.helpers_of(task.shared_state, task.client)
     present = ids >= 0

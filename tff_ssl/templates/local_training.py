@@ -24,13 +24,10 @@ ModelWeights = tff.learning.models.ModelWeights
 
 
 class ObjectiveGradient(NamedTuple):
-  """What a call of an objective gives.
+  """What a call of an objective gives, with the new non-trainable weights.
 
-  Attributes:
-    gradient: In the structure of the trainable weights.
-    metrics: The objective's metrics.
-    non_trainable: The new non-trainable weights.
-    passes: `float32 [2]`, see `prediction.Predictor.passes`.
+  The gradient is in the structure of the trainable weights; of the passes see
+  `prediction.Predictor.passes`.
   """
 
   gradient: protocols.Structure
@@ -47,11 +44,7 @@ def objective_gradient(
   anchors: protocols.Structure,
   seed: tf.Tensor,
 ) -> ObjectiveGradient:
-  """Calls an objective in train mode and differentiates its loss.
-
-  The arguments `batch`, `anchors` and `seed` are those of an objective; see
-  `tff_ssl.protocols.Objective`.
-  """
+  """Calls an objective (`protocols.Objective`) and differentiates its loss."""
   with tf.GradientTape() as tape:
     tape.watch(weights.trainable)
     predict = prediction.Predictor(
@@ -123,14 +116,10 @@ class LocalTraining:
   ):
     """Initializes the training.
 
-    Args:
-      model: The model.
-      objective: What is minimised.
-      plan: By which steps. It names the optimizer and either steps or epochs,
-        and a batch size unless minibatches are whole sets. Where the objective
-        needs a second minibatch, that one is by default as large as the first.
-      selection: Which examples minibatches are cut from; by default those that
-        the objective asks for (its `rows`).
+    The plan names the optimizer and either steps or epochs, and a batch size
+    unless minibatches are whole sets. Where the objective needs a second
+    minibatch, that one is by default as large as the first. By default the
+    examples are those that the objective asks for (its `rows`).
 
     Raises:
       ValueError: If the plan does not fit the objective or the selection.
@@ -267,11 +256,8 @@ class LocalTraining:
   ) -> TrainingResult:
     """Trains on a client's task, from the weights that the client was sent.
 
-    Args:
-      task: Gives the arguments of `run`: weights, examples, seed, round,
-        hyperparameters and optimizer state, the constants of the client, and
-        the share of the steps that it takes.
-      **more: Further arguments of `run`, or others in place of the task's.
+    The task gives most arguments of `run`; `more` are further ones, or others
+    in the place of the task's.
     """
     arguments = {
       'start': task.weights,
