@@ -101,6 +101,7 @@ def merge(stacked: Structure, rows: Structure, taken: tf.Tensor) -> Structure:
     taken: `float32 [size]`, summed over clients. A row that several clients
       claim stays as it was.
   """
+  # More than one is a row that several clients claim: their sum says nothing.
   return tf.nest.map_structure(
     lambda old, new: tf.where(tf.equal(per_row(taken, old), 1), new, old),
     stacked,

@@ -228,6 +228,7 @@ class GroupMeanFactory(tff.aggregators.WeightedAggregationFactory):
         parts['members'] = (members * tf.cast(weight > 0, tf.int32),)
       return parts
 
+    # The inner processes are made for the types that the scattered parts have.
     types = split.type_signature.result
     values = self._values.create(*types['values'])
     _check_inner(

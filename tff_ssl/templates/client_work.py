@@ -84,6 +84,7 @@ def build_client_work(
     ValueError: If two memories keep a field of the same name.
   """
   local_update = _as_wired(local_update, wiring, data_spec, initial)
+  # Others leave nothing at the server, and need no field of its state.
   at_server = [memory for memory in memories if memory.field is not None]
 
   initial_state = tff.tensorflow.computation(
@@ -179,6 +180,7 @@ def _work(local_update, task, sent, memories, tag_name):
     lambda flag: tf.cast(flag, tf.int32),
     collections.OrderedDict(participating=weight > 0, **reasons),
   )
+  # The tag is not zeroed: a client that is left out has no weight anywhere.
   if tag is not None:
     delta = collections.OrderedDict([('value', delta), (tag_name, tag)])
   result = tff.learning.templates.ClientResult(delta, weight)

@@ -238,6 +238,7 @@ def compose(
     first_rounds=idle_rounds,
     min_clients=wiring.min_group_size,
   )
+  # The aggregator protects the models alone; memories are summed beside it.
   _check_memories(aggregator, work.in_the_clear)
   finalizer = build_finalizer(
     weights_type=weights_type,

@@ -141,6 +141,8 @@ def wrap_finalizer(
     )
   names = [name for name, _ in tff.structure.iter_elements(kept_type)]
 
+  # The state is flat, so that a finalizer around this one, and whoever reads
+  # states, finds each field by its name.
   def joined(inner, kept):
     fields = [(_INNER, inner), *((name, kept[name]) for name in names)]
     return tff.federated_zip(collections.OrderedDict(fields))

@@ -379,6 +379,7 @@ def _redrawn(labels, selection, steps, batch_size, seed) -> Batches:
     epoch = step * batch_size // num_examples
     begin = tf.where(is_labelled[step], masked, 0)
     size = tf.where(is_labelled[step], *sizes)
+    # Each kind is gone through in turn, whatever epoch its minibatches are in.
     places = (count(step) * batch_size + tf.range(batch_size)) % size
     return tf.gather(orders[epoch], begin + places)
 
@@ -398,6 +399,7 @@ def _draw_kinds(selection, num_labelled, num_unlabelled, steps, seed):
   if probability is None:
     probability = num_labelled / tf.maximum(num_labelled + num_unlabelled, 1)
   probability = tf.cast(probability, tf.float32)
+  # Where there is but one kind, all minibatches are of that kind.
   probability = tf.where(num_labelled > 0, probability, 0.0)
   probability = tf.where(num_unlabelled > 0, probability, 1.0)
   draws = tf.random.stateless_uniform(
