@@ -38,6 +38,7 @@ _MUST_NOT_IMPORT = {
   'tff_ssl.metrics': {'tff_ssl.algorithms', 'tff_ssl.simulation'},
   'tff_ssl.models': {'tff_ssl.algorithms', 'tff_ssl.templates'},
   'tff_ssl.augmentation': {'tff_ssl.algorithms', 'tff_ssl.templates'},
+  'tff_ssl.plans': {'tff_ssl.algorithms', 'tff_ssl.templates'},
 }
 
 # The rooms of the other two: which of their own package they may import. The
@@ -67,7 +68,9 @@ _ROOMS = {
 
 
 def _modules(folder):
-  return sorted((_ROOT / folder).rglob('*.py'))
+  """The files of a folder, or that of a module."""
+  module = _ROOT / f'{folder}.py'
+  return [module] if module.exists() else sorted((_ROOT / folder).rglob('*.py'))
 
 
 def _name(path):
