@@ -6,6 +6,7 @@ PINS := $(VENV)/.installed
 STAMP := $(VENV)/.editable
 DOCS := $(VENV)/.docs
 RAY := $(VENV)/.ray
+TYPES := .venv-types/.installed
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 BUILT := build/docs/.built
 # What the pages are made of; the folders too, for a file that has gone.
@@ -92,9 +93,16 @@ test-ray: $(STAMP) $(RAY) ## runs on a cluster; installs Ray
 test-notebooks: $(STAMP) $(DOCS) ## tutorials and examples, executed
 	@$(FURTHER)
 
-check: $(STAMP) ## lint and format check (ruff); CI runs it before the tests
+# mypy wants newer packages than TFF allows.
+$(TYPES): requirements/types.txt
+	@$(PYTHON) -m venv .venv-types
+	@.venv-types/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/types.txt
+	@touch $(TYPES)
+
+check: $(STAMP) $(TYPES) ## lint, format (ruff) and types (mypy); CI runs it before the tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@.venv-types/bin/mypy
 
 $(DOCS): $(PINS) requirements/docs.txt
 	@$(INSTALL) -r requirements/docs.txt
@@ -116,6 +124,9 @@ pins: $(STAMP) ## make requirements/*.txt anew from requirements/*.in
 	  --override requirements/overrides.txt --no-annotate \
 	  --custom-compile-command 'make pins' \
 	  -o requirements/runtime.txt requirements/runtime.in
+	@build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
+	  --no-annotate --custom-compile-command 'make pins' \
+	  -o requirements/types.txt requirements/types.in
 # These are installed over requirements/runtime.txt, of which they change nothing.
 	@for file in notebooks docs ray; do \
 	  build/uv/bin/uv pip compile --quiet --upgrade --python-version 3.11 \
@@ -133,4 +144,4 @@ wheel: $(STAMP) ## build the wheel and import it in a clean environment with the
 	  'import tff_ssl; print("imported", tff_ssl.__version__, "from", tff_ssl.__file__)'
 
 clean: ## remove the environment and what was built
-	@rm -rf $(VENV) build dist
+	@rm -rf $(VENV) .venv-types build dist

@@ -31,6 +31,7 @@ setuptools.setup(
     'Programming Language :: Python :: 3.11',
   ],
   packages=setuptools.find_packages(include=['tff_ssl', 'tff_ssl.*']),
+  package_data={'tff_ssl': ['py.typed', '*.pyi']},
   python_requires='>=3.11,<3.12',
   # tensorflow-federated is no hard dependency, since pip cannot satisfy its
   # metadata (docs/how_to/install.md). The extra is for environments that can.

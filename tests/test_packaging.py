@@ -33,7 +33,8 @@ def built(tmp_path_factory):
   for name in ('tff_ssl/algorithms', 'datasets', 'experiments', 'tests'):
     (copy / name).mkdir(parents=True)
     shutil.copy(_ROOT / 'datasets/__init__.py', copy / name)
-  shutil.copy(_ROOT / 'tff_ssl/__init__.py', copy / 'tff_ssl')
+  for name in ('__init__.py', '__init__.pyi', 'py.typed'):
+    shutil.copy(_ROOT / 'tff_ssl' / name, copy / 'tff_ssl')
   for name in ('wheel', 'editable'):
     (copy / name).mkdir()
   pythons.run('-c', _BUILD, cwd=copy, check=True)
@@ -52,6 +53,8 @@ def test_the_wheel_holds_tff_ssl_alone_and_names_its_licence(built):
   version = tff_ssl.__version__
   names = {name.partition('/')[0] for name in files}
   assert names == {'tff_ssl', f'tff_ssl-{version}.dist-info'}
+  # So type checkers read it.
+  assert {'tff_ssl/py.typed', 'tff_ssl/__init__.pyi'} <= files.keys()
   (metadata,) = [v for k, v in files.items() if k.endswith('/METADATA')]
   headers = email.message_from_bytes(metadata)
   assert headers['License'] == 'Apache-2.0'

@@ -63,7 +63,7 @@ def cohort_adapts(
 def fractions(**arguments) -> None:
   """Raises `ValueError` unless each argument is a number in [0, 1]."""
   for name, value in arguments.items():
-    if not isinstance(value, numbers.Real) or not 0 <= value <= 1:
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
       raise ValueError(
         f'{name} must be a number between 0 and 1, but is {value!r}.'
       )

@@ -19,6 +19,7 @@ import io
 import json
 import os
 import zipfile
+from typing import TypeAlias
 
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
@@ -28,7 +29,10 @@ from tff_ssl.common import whole_files
 
 _forms = tff.backends.mapreduce
 
-Form = _forms.DistributeAggregateForm | _forms.MapReduceForm
+Form: TypeAlias = (
+  tff.backends.mapreduce.DistributeAggregateForm
+  | tff.backends.mapreduce.MapReduceForm
+)
 
 # As TFF writes it into a computation that has one.
 _FEDERATED_AGGREGATE = b'federated_aggregate'
@@ -100,7 +104,7 @@ class SavedProcess:
   initialize: tff.Computation
   next: tff.Computation
   get_model_weights: tff.Computation
-  form: _forms.DistributeAggregateForm
+  form: tff.backends.mapreduce.DistributeAggregateForm
 
 
 def save_process(

@@ -290,7 +290,7 @@ def read_pins(path: pathlib.Path) -> dict[str, str]:
 
 def examine(cache_dir: str, data_dir: str | None) -> Iterator[Line]:
   """Makes all checks on this machine; the folders need not exist."""
-  yield check_python(sys.version_info)
+  yield check_python(sys.version_info[:3])
   yield _examine_packages(pathlib.Path(__file__).resolve().parents[1])
   system = platform.system()
   yield check_system(system, platform.machine(), platform.libc_ver())

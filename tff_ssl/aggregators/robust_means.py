@@ -31,6 +31,7 @@ three times over. Processes compile to TFF's `MapReduceForm`, and not to its
 
 import abc
 import collections
+import fractions
 import math
 import numbers
 from collections.abc import Callable
@@ -199,6 +200,8 @@ class TrimmedMeanFactory(_ByCoordinate):
 
   Source: Yin et al. (arXiv 1803.01498), Definition 2.
   """
+
+  _trimmed_share: fractions.Fraction
 
   def __init__(self, trimmed_share: float = 0.1):
     """Initializes the factory.

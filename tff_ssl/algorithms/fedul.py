@@ -165,7 +165,9 @@ def build_fedul(
     base_arguments['server_optimizer'] = server_optimizer
   data_spec.check_model(model)
   _check_classes(model, data_spec, test_prior)
-  objective = objectives.SurrogateSets(views, surrogate_loss, test_prior)
+  objective: protocols.Objective = objectives.SurrogateSets(
+    views, surrogate_loss, test_prior
+  )
   if l1_weight != 0:
     objective = objectives.L1Penalty(objective, l1_weight)
   base = _BASES[base_process]

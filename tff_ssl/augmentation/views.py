@@ -163,7 +163,8 @@ class VectorViews:
         f'examples have {examples.shape[1]} features, but mean and stddev '
         f'{len(self.mean)}: give one number for each feature.'
       )
-    return (examples - np.float32(self.mean)) / np.float32(self.stddev)
+    mean, stddev = np.asarray([self.mean, self.stddev], np.float32)
+    return (examples - mean) / stddev
 
   def weak(self, examples: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Returns standardised vectors with noise."""

@@ -186,9 +186,9 @@ class Setting:
       if _is_number(value) and not _is_finite(value):
         return self.expected.replace('a number', 'a finite number', 1)
     elif self.type is int and isinstance(value, numbers.Integral):
-      if value > _LARGEST_INTEGER and not has_high:
+      if int(value) > _LARGEST_INTEGER and not has_high:
         return f'{self.expected}{words} <= {_LARGEST_INTEGER}'
-      if value < _SMALLEST_INTEGER and not has_low:
+      if int(value) < _SMALLEST_INTEGER and not has_low:
         return f'{self.expected}{words} >= {_SMALLEST_INTEGER}'
     return self.expected
 
@@ -207,7 +207,7 @@ class Setting:
     if self.type is int:
       if not isinstance(value, numbers.Integral):
         return False
-      if not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
+      if not _SMALLEST_INTEGER <= int(value) <= _LARGEST_INTEGER:
         return False
     elif not _is_finite(value):
       return False

@@ -10,7 +10,9 @@ from typing import Any
 
 # Of `only_of`: the names that may be imported, and what is said of others;
 # `None` where whoever names a module is its user.
-_allowed = contextvars.ContextVar('allowed', default=None)
+_allowed: contextvars.ContextVar[tuple[frozenset[str], str] | None] = (
+  contextvars.ContextVar('allowed', default=None)
+)
 
 
 def is_reference(name: str) -> bool:

@@ -15,6 +15,7 @@ Non-trainable weights (moving statistics) belong to the sum and are not split.
 """
 
 import dataclasses
+from typing import TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -22,7 +23,7 @@ import tensorflow_federated as tff
 from tff_ssl import checks
 from tff_ssl.models import functional
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,7 +62,7 @@ def _hidden_layer(size, norm):
   return [layers.Dense(size), blocks.make_norm(norm), layers.ReLU()]
 
 
-class _WordAverage(layers.Layer):
+class _WordAverage(tf.keras.layers.Layer):
   """The mean of the embeddings of the words of a text; 0 without any."""
 
   def __init__(self, num_tokens: int, features: int):

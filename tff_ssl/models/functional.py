@@ -13,7 +13,7 @@ accepts batch normalisation. `keras_template.py` tells how.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +22,7 @@ import tensorflow_federated as tff
 from tff_ssl import protocols
 from tff_ssl.models import keras_template, structures
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 _KERAS_LOSS = tf.keras.losses.SparseCategoricalCrossentropy
 # What every process here measures anyway.

@@ -17,6 +17,7 @@ of the same model with a further one.
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -25,7 +26,7 @@ import tensorflow_federated as tff
 from tff_ssl import randomness
 from tff_ssl.models import functional, structures
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 ENCODER = 0
 
@@ -144,7 +145,7 @@ def join(
       *((head, None) for head in heads),
     )
   )
-  encoder, *heads = parts
+  encoder, heads = parts[ENCODER], parts[1:]
   for part in parts:
     if not isinstance(part, functional.FunctionalModel):
       raise TypeError(

@@ -17,7 +17,8 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -232,7 +233,7 @@ class Program:
     value, *others = map(self._translate, step.argument.children())
     return value, others
 
-  def _translate(self, block) -> Callable[[dict], object]:
+  def _translate(self, block) -> Callable[[dict], Any]:
     """Returns the function from values by name to the value of a block."""
     if isinstance(block, tff.framework.Reference):
       name = block.name
@@ -470,7 +471,7 @@ def ingest(value, type_: tff.Type):
   if isinstance(type_, tff.StructType):
     elements = list(tff.structure.iter_elements(type_))
     if isinstance(value, collections.abc.Mapping):
-      values = [value[name] for name, _ in elements]
+      values: Sequence = [value[name] for name, _ in elements]
     elif isinstance(value, list | tuple) and not hasattr(value, '_fields'):
       values = value
     else:

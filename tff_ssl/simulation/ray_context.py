@@ -113,7 +113,7 @@ def build_ray_context(
     part_timeout_s,
     ray_worker.Equipment(
       cores=cores_per_process,
-      needed_files=tuple(map(os.fspath, needed_files)),
+      needed_files=tuple(os.fspath(path) for path in needed_files),
       offers=tuple(
         travelling_files.Offer.of(os.fspath(path), ray.put)
         for path in sent_files

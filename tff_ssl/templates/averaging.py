@@ -154,5 +154,7 @@ def compose(
     ),
     wiring=wiring,
     view=view,
-    measurable=measured and measurable(measured, data_spec, client_weighting),
+    measurable=measurable(measured, data_spec, client_weighting)
+    if measured
+    else None,
   )

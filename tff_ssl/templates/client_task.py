@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tff_ssl import protocols, randomness
 from tff_ssl.templates import client_data
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 Examples = collections.OrderedDict[str, tf.Tensor]
 
 

@@ -9,7 +9,7 @@ their place.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,7 @@ from tff_ssl.templates import (
   server_training,
 )
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,9 @@ class ComposedProcess(tff.learning.templates.LearningProcess):
     )
     self.weights_type = weights_type
     self.measurable = measurable
-    self._take_model = view and tf.function(view.take, autograph=False)
+    self._take_model = (
+      None if view is None else tf.function(view.take, autograph=False)
+    )
     self._is_averaged = is_averaged
 
   def read_model_weights(
@@ -164,7 +166,7 @@ class _CheckedSetter(tff.Computation):
     _, name = tff.structure.name_list(self.type_signature.parameter)
     weights = args[1] if len(args) > 1 else kwargs.get(name)
     # Anything else is a value of a computation, whose type TFF knows.
-    if isinstance(weights, ModelWeights):
+    if isinstance(weights, tff.learning.models.ModelWeights):
       functional.check_weights(
         weights,
         tff.types.type_to_tf_tensor_specs(self.type_signature.parameter[1]),

@@ -2,7 +2,7 @@
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -10,8 +10,8 @@ import tensorflow_federated as tff
 from tff_ssl import protocols
 from tff_ssl.templates import faults
 
-ModelWeights = tff.learning.models.ModelWeights
-FinalizerProcess = tff.learning.templates.FinalizerProcess
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
+FinalizerProcess: TypeAlias = tff.learning.templates.FinalizerProcess
 State = collections.OrderedDict[str, Any]
 
 # Where a finalizer around another one keeps the other's state.

@@ -23,7 +23,7 @@ depend on the order in which the clients of a round finish.
 import collections
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -39,7 +39,7 @@ from tff_ssl.templates import (
   memories,
 )
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 _NOBODY = -1
 

@@ -10,7 +10,8 @@ are few of them in a step.
 """
 
 import collections
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -20,7 +21,7 @@ from tff_ssl.models import functional
 from tff_ssl.plans import TrainingPlan
 from tff_ssl.templates import client_task, minibatches, prediction
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 
 class ObjectiveGradient(NamedTuple):
@@ -31,7 +32,7 @@ class ObjectiveGradient(NamedTuple):
   """
 
   gradient: protocols.Structure
-  metrics: protocols.Metrics
+  metrics: Mapping[str, Any]
   non_trainable: protocols.Structure
   passes: tf.Tensor
 

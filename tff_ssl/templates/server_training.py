@@ -10,7 +10,7 @@ build_server_first         alone, in the first rounds (DataSharing)
 import collections
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -25,7 +25,7 @@ from tff_ssl.templates import (
   static_statistics,
 )
 
-ModelWeights = tff.learning.models.ModelWeights
+ModelWeights: TypeAlias = tff.learning.models.ModelWeights
 
 _NO_LABEL = (
   'server_data has no example with a label, but the server trains on labels: '

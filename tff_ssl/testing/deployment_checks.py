@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import tempfile
+from typing import Any
 
 import numpy as np
 from etils import epy
@@ -62,7 +63,7 @@ def takes_plain_data(problem: TinyProblem) -> None:
   if problem.lies_in_sets:
     _require_plain_data_refused(problem)
     return
-  overrides = {'data_spec': problem.data_spec(in_context=False)}
+  overrides: dict[str, Any] = {'data_spec': problem.data_spec(in_context=False)}
   if problem.takes('group_assignment'):
     overrides['group_assignment'] = 'in_process'
   process = problem.build(**overrides)
