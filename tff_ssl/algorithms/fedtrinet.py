@@ -44,7 +44,7 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import randomness, templates
-  from tff_ssl.models import functional, split
+  from tff_ssl.models import split
   from tff_ssl.objectives import losses
   from tff_ssl.templates import averaging, prediction
 
@@ -86,7 +86,7 @@ _CLIENT_TRAINING = TrainingPlan(batch_size=50, epochs=5)
 
 @tff_arguments.taken
 def build_fedtrinet(
-  model: functional.FunctionalModel,
+  model: split.SplitModel,
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
@@ -165,7 +165,7 @@ class _Client:
   `threshold`, 0 until there is one.
   """
 
-  model: functional.FunctionalModel
+  model: split.SplitModel
   views: protocols.Views
   training: templates.LocalTraining
   head_training: templates.LocalTraining

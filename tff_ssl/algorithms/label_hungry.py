@@ -52,7 +52,7 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from tff_ssl import optimizers, templates
-  from tff_ssl.models import functional, split
+  from tff_ssl.models import split
   from tff_ssl.templates import averaging, finalizers
 
 _PAPER = 'Hegde et al., Label Hungry? Not Anymore'
@@ -133,7 +133,7 @@ _SSJO_TRAINING = TrainingPlan(batch_size=20, epochs=10)
 
 @tff_arguments.taken
 def build_sspt(
-  model: functional.FunctionalModel,
+  model: split.SplitModel,
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,
@@ -313,7 +313,7 @@ class _Stage:
 
 @tff_arguments.taken
 def build_ssjo(
-  model: functional.FunctionalModel,
+  model: split.SplitModel,
   *,
   data_spec: templates.ClientDataSpec,
   views: protocols.Views,

@@ -141,7 +141,7 @@ def build_fedpl(
   warmup = templates.LocalTraining(
     model, objectives.L1Penalty(objectives.PriorLabels(views), l1_weight), plan
   )
-  mixed = objectives.L1Penalty(
+  mixed: protocols.Objective = objectives.L1Penalty(
     client_objective or objectives.ConfidenceMix(views), l1_weight
   )
   if unmixed_batches == 'skipped':

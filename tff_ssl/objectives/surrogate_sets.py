@@ -123,7 +123,7 @@ def count_right(
   """
   if mask is None:
     mask = tf.ones(tf.shape(classes))
-  known = {'y': tf.fill(tf.shape(classes), -1)}
+  known = collections.OrderedDict(y=tf.fill(tf.shape(classes), -1))
   if 'true_y' in batch:
     known['true_y'] = batch['true_y']
   return losses.pseudo_label_accuracy(classes, mask, known)

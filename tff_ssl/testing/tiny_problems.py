@@ -206,7 +206,7 @@ class TinyProblem:
   @functools.cached_property
   def process(self) -> tff.learning.templates.LearningProcess:
     """The process that checks share; `num_traces` counts calls of its model."""
-    model = self.build_model()
+    model: Any = self.build_model()
     counted = model.encoder if self.spec.needs.encoder else model
 
     def predict(*args, **kwargs):
@@ -297,11 +297,11 @@ class TinyProblem:
     begin = _STRIDE * digits_of
     if self.lies_in_sets:
       order = in_passes(labels[start:], _STRIDE * _NUM_CLIENTS)
-      part = start + order[begin : begin + size]
+      chosen = start + order[begin : begin + size]
       is_second = np.arange(size) // NUM_CLASSES == 1
-      sets = labels[part] + _SHIFT * is_second
+      sets = labels[chosen] + _SHIFT * is_second
       return collections.OrderedDict(
-        x=images[part], y=sets.astype(np.int32), true_y=labels[part]
+        x=images[chosen], y=sets.astype(np.int32), true_y=labels[chosen]
       )
     part = slice(start + begin, start + begin + size)
     third = (size + 2) // 3
