@@ -37,6 +37,7 @@ def run(flags: argparse.Namespace) -> dict:
     candidates,
     fedlabel,
     fedul,
+    floor,
     kernels,
     label_hungry,
     machine,
@@ -65,6 +66,7 @@ def run(flags: argparse.Namespace) -> dict:
   comparisons['aggregation'] = functools.partial(
     aggregation.compare, aggregation.WORKLOAD
   )
+  comparisons['floor'] = floor.compare
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}
   with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +103,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     '--only',
     choices=(
       *('dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'robust'),
-      *('own_models', 'kernels', 'aggregation'),
+      *('own_models', 'kernels', 'aggregation', 'floor'),
     ),
     help='measure one section only',
   )
