@@ -87,12 +87,7 @@ LABELLED_EXAMPLES = Setting(
 def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
   """Returns how many of n examples lose their label; one keeps it."""
   MASK_RATIO.check(mask_ratio)
-  n = np.asarray(n)
-  if n.dtype.kind not in 'iu':
-    raise TypeError(f'n is of {n.dtype}: give integers.')
-  if n.size and n.min() < 0:
-    raise ValueError(f'n={n.min()} is too small: at least 0.')
-  n = n.astype(np.int64)
+  n = np.asarray(n, np.int64)
   # As the paper's code rounds.
   masked = np.minimum((float(mask_ratio) * n).astype(np.int64), n - 1)
   return np.maximum(masked, 0)

@@ -43,37 +43,12 @@ def class_counts(
   num_classes: int,
 ) -> np.ndarray:
   """Counts the examples of each known class at each client, `int64 [K, d]`."""
-  labels = _indices('labels', labels, num_classes, lowest=UNKNOWN)
-  client_index = _indices('client_index', client_index, num_clients)
-  if len(labels) != len(client_index):
-    raise ValueError(
-      f'labels has {len(labels)} entries and client_index '
-      f'{len(client_index)}: give one of each per example.'
-    )
   known = labels != UNKNOWN
   flat = np.bincount(
     client_index[known] * num_classes + labels[known],
     minlength=num_clients * num_classes,
   )
-  return flat.reshape(num_clients, num_classes).astype(np.int64)
-
-
-def _indices(
-  name: str, values: np.ndarray, limit: int, lowest: int = 0
-) -> np.ndarray:
-  """Checks for integers `[N]` in `[lowest, limit)`; returns them as int64."""
-  values = np.asarray(values)
-  if values.ndim != 1 or (values.size and values.dtype.kind not in 'iu'):
-    raise ValueError(
-      f'{name} is {values.dtype} {list(values.shape)}: give a vector of '
-      'integers.'
-    )
-  if values.size and (values.min() < lowest or values.max() >= limit):
-    raise ValueError(
-      f'{name} holds values from {values.min()} to {values.max()}: they must '
-      f'be in {lowest}..{limit - 1}.'
-    )
-  return values.astype(np.int64)
+  return flat.reshape(num_clients, num_classes)
 
 
 def noniid_r(counts: np.ndarray) -> float:
@@ -83,7 +58,6 @@ def noniid_r(counts: np.ndarray) -> float:
   between their class distributions: 0 when all are equal, 1 when no two share a
   class. Clients without examples are left out.
   """
-  counts = checked_counts(counts).astype(np.float64)
   sizes = counts.sum(axis=1)
   distributions = counts[sizes > 0] / sizes[sizes > 0, np.newaxis]
   num_clients = len(distributions)
@@ -106,16 +80,10 @@ def summary(
   `sizes` are the examples of each client, `[K]`, if some of unknown class are
   not among `counts`; `measured_r` is `None` if all are.
   """
-  counts = checked_counts(counts)
   if not len(counts):
     raise ValueError('counts has no row: give at least one client.')
   known = counts.sum(axis=1)
-  sizes = known if sizes is None else np.asarray(sizes)
-  if sizes.shape != known.shape or np.any(sizes < known):
-    raise ValueError(
-      f'sizes is {list(sizes.shape)} for {len(counts)} clients, or less than '
-      'what counts holds: give the number of examples of each client.'
-    )
+  sizes = known if sizes is None else sizes
   return {
     'clients': len(counts),
     'examples': int(sizes.sum()),
@@ -133,11 +101,6 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   from matplotlib.figure import Figure
   from matplotlib.ticker import MaxNLocator
 
-  counts = checked_counts(counts)
-  if not counts.size:
-    raise ValueError(
-      f'counts is {list(counts.shape)}: give at least one client and class.'
-    )
   num_clients = len(counts)
   drawn = counts
   if num_clients > MAX_ROWS_DRAWN:
@@ -159,19 +122,6 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
   os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
   with whole_files.replacing(path) as file:
     figure.savefig(file, format='png', dpi=120)
-
-
-def checked_counts(counts: np.ndarray) -> np.ndarray:
-  """Returns counts as an array; refuses what is no `[K, d]` of numbers >= 0."""
-  counts = np.asarray(counts)
-  if counts.ndim != 2 or counts.dtype.kind not in 'iuf':
-    raise ValueError(
-      f'counts is {counts.dtype} {list(counts.shape)}: give numbers '
-      '[clients, classes].'
-    )
-  if not np.all(np.isfinite(counts)) or np.any(counts < 0):
-    raise ValueError('counts holds a value that is negative or not finite.')
-  return counts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -213,12 +163,6 @@ def mismatch_of_counts(
   labelled: np.ndarray, unlabelled: np.ndarray
 ) -> Mismatch:
   """Compares counts `[K, d]` of examples with a label, and without."""
-  labelled, unlabelled = checked_counts(labelled), checked_counts(unlabelled)
-  if labelled.shape != unlabelled.shape:
-    raise ValueError(
-      f'labelled is {list(labelled.shape)} and unlabelled '
-      f'{list(unlabelled.shape)}: give both [clients, classes].'
-    )
   defined = labelled.any(axis=1) & unlabelled.any(axis=1)
   p = _shares(labelled[defined])
   q = _shares(unlabelled[defined])

@@ -197,17 +197,9 @@ def test_refusals(source, arguments, message, refusal):
     partitions.build('r', source, seed=0, **NAMES['r'], **arguments)
 
 
-@pytest.mark.parametrize(
-  'n, ratio, error, message',
-  [
-    (5, 2.0, ValueError, 'mask_ratio must be .* is 2.0'),
-    ([3, -1], 0.5, ValueError, 'n=-1 is too small'),
-    ([3.0], 0.5, TypeError, 'n is of float64: give integers'),
-  ],
-)
-def test_counts_of_bad_input_are_refused(n, ratio, error, message):
-  with pytest.raises(error, match=message):
-    client_labels.num_masked(n, ratio)
+def test_a_ratio_above_1_is_refused():
+  with pytest.raises(ValueError, match='mask_ratio must be .* is 2.0'):
+    client_labels.num_masked(5, 2.0)
 
 
 def test_labels_that_there_are_make_the_mask(source):

@@ -67,10 +67,3 @@ def test_examples_are_counted_by_client_and_label():
   assert found.labelled.tolist() == [[1, 1, 0], [0, 0, 1]]
   # Of the example of unknown class nobody can say where it belongs.
   assert found.unlabelled.tolist() == [[0, 1, 0], [1, 0, 1]]
-
-
-def test_refusals():
-  with pytest.raises(ValueError, match=r'labelled is \[1, 2\] and unlabelled'):
-    partition_report.mismatch_of_counts(np.ones([1, 2]), np.ones([1, 3]))
-  with pytest.raises(ValueError, match='negative or not finite'):
-    partition_report.mismatch_of_counts(np.ones([1, 2]), -np.ones([1, 2]))

@@ -68,23 +68,9 @@ def test_class_counts_against_a_loop():
   counts = partition_report.class_counts(labels, owners, 7, 4)
   np.testing.assert_array_equal(counts, expected)
   assert counts.dtype == np.int64
-  assert partition_report.class_counts([], [], 2, 3).tolist() == [[0] * 3] * 2
-
-
-@pytest.mark.parametrize(
-  'labels, owners, message',
-  [
-    ([0, 4], [0, 0], 'labels holds values from 0 to 4'),
-    ([0, -2], [0, 0], 'labels holds values from -2 to 0'),
-    ([0, 1], [0, -1], 'client_index holds values from -1 to 0'),
-    ([0, 1], [0], 'labels has 2 entries and client_index 1'),
-    ([0.0, 1.0], [0, 0], 'labels is float64'),
-    ([[0], [1]], [0, 0], r'labels is int64 \[2, 1\]'),
-  ],
-)
-def test_class_counts_refuses(labels, owners, message):
-  with pytest.raises(ValueError, match=message):
-    partition_report.class_counts(np.array(labels), np.array(owners), 2, 4)
+  none = np.array([], int)
+  counts = partition_report.class_counts(none, none, 2, 3)
+  assert counts.tolist() == [[0] * 3] * 2
 
 
 def test_summary_by_hand():
@@ -115,28 +101,11 @@ def test_examples_of_unknown_class_count_in_sizes_only():
     'examples_of_known_class': 2,
     'measured_r': 1.0,
   }
-  for sizes in ([2], [0, 3]):
-    with pytest.raises(ValueError, match='sizes is'):
-      partition_report.summary(counts, np.array(sizes))
 
 
-@pytest.mark.parametrize(
-  'counts', [[1, 2], [[1, -1]], [[1.0, np.nan]], [['a', 'b']]]
-)
-def test_bad_counts_are_refused(counts):
-  with pytest.raises(ValueError, match='counts'):
-    partition_report.noniid_r(np.array(counts))
-  with pytest.raises(ValueError, match='counts'):
-    partition_report.summary(np.array(counts))
-
-
-def test_no_clients_have_no_summary_and_no_picture(tmp_path):
+def test_no_clients_have_no_summary():
   with pytest.raises(ValueError, match='at least one client'):
     partition_report.summary(np.zeros([0, 3], int))
-  with pytest.raises(ValueError, match='at least one client'):
-    partition_report.plot_partition(
-      np.zeros([0, 3], int), str(tmp_path / 'a.png'), ''
-    )
 
 
 @pytest.mark.parametrize(
