@@ -1,14 +1,12 @@
 """Which labels clients know: a share of their own, or some that are dealt.
 
 A mask hides the labels of a share of each client's examples, as in "Label
-Hungry? Not Anymore: Towards Federated Semi-supervised Learning" (Hegde et al.).
-Their code draws it anew in each epoch, so that clients see every label in time.
-A mask of this module is drawn once, which makes the task harder.
+Hungry? Not Anymore: Towards Federated Semi-supervised Learning" (Hegde et al.),
+whose code draws it anew in each epoch. One that is drawn once, as here, makes
+the task harder.
 
 Labels are dealt in appendix H of Zhang et al. (arXiv:2008.11364): the N_s
 class-uniform labelled examples of the server belong to the clients there.
-
-Some data have labels for a part of the examples only. Clients then know these.
 """
 
 import dataclasses

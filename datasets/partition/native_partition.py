@@ -47,21 +47,11 @@ def native_partition(
 ) -> assignment.Assignment:
   """Splits examples by owner, and draws a class-uniform server set.
 
-  `server_writers` says whose examples the server gets.
-
-  `'spread'`: Owners who never take part, as many as a class has labels, so that
-  each label of a class can come from another owner, but at most a tenth of all.
-  More are held out only if they lack examples of a class. They take turns in
-  each class.
-
-  `'held_out'`: Few owners who never take part. In a random order, each owner
-  with an example of a class that is still short is held out; often a single
-  owner has all examples. The committed results on native clients were made so.
-
-  `'everyone'`: All owners. Clients lose the examples that the server takes.
-
-  With `num_clients`, a random subset of this many of the remaining owners takes
-  part. Clients are sorted by id (by code point).
+  `SERVER_WRITERS` says whose examples the server gets. With `'spread'`, each
+  label of a class can come from another owner, and owners take turns in each
+  class. With `'held_out'`, often a single owner has all examples; the committed
+  results on native clients were made so. With `num_clients`, a random subset of
+  the remaining owners takes part. Clients are sorted by id.
   """
   labels = source.train.labels
   names, owner = _owners(source.train.client_ids)

@@ -125,21 +125,14 @@ def build(
   """Splits a source's training examples between a server and clients.
 
   Args:
-    name: Of `PARTITIONS`, or 'module:NAME' of a user's own.
-    server_examples: N_s, the number of labelled examples at the server, equally
-      many of each class; 0 if examples lie in sets. Where the source says which
-      examples are the server's, it is their number, or 0 if the server takes no
-      part.
-    labelled_examples: N_s, if the clients have these labels instead of the
-      server. Clients that own their examples label some of these.
-    mask_ratio: The share in [0, 1] of each client's labels that is hidden.
-      `None` means no mask, and is not among `arguments`, so that partitions
+    server_examples: 0 if examples lie in sets. Where the source says which are
+      the server's, it is their number, or 0 if the server takes no part.
+    labelled_examples: Labels of the clients in the place of the server's.
+      Clients that own their examples label some of these.
+    mask_ratio: `None`, no mask, is not among `arguments`, so that partitions
       without a mask keep their digest.
-    shared_fraction: beta, if clients share a class-uniform set of examples
-      (`shared_examples`), which is the server's set, too.
-    shared_share: alpha, the share of that set that a client gets.
-    **settings: The arguments of the partition's function, by name; `None` if
-      not given.
+    shared_fraction: Given if clients share examples, as `shared_share`.
+    **settings: The arguments of the partition's function, or `None`, by name.
   """
   spec = PARTITIONS.find(name)
   own = check_settings(name, settings)

@@ -3,13 +3,12 @@
 `80_5_15` is the split of FedLabel (Cho et al., "Local or Global: Selective
 Knowledge Assimilation for Federated Learning with Limited Labels", Appendix A),
 which does not say how it was drawn: here, plainly at random. `80_20` is that of
-FedUL (Appendix D), whose code takes the last fifth of the training examples for
-validation. It tests clients on equally many examples of each class (Section 4),
-as `80_20_uniform` does.
+FedUL (Appendix D), whose code takes the last fifth of the training examples,
+and tests clients on equally many examples of each class (Section 4), as
+`80_20_uniform` does.
 
-Mean, standard deviation and background stay those of the source's own training
-split. The title is the same for all seeds: runs that differ by seed are one row
-of a report.
+Mean, standard deviation and background stay. The title is the same for all
+seeds: runs that differ by seed are one row of a report.
 """
 
 import dataclasses

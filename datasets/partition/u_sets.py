@@ -316,15 +316,12 @@ def with_noise(
 ) -> np.ndarray:
   """Multiplies class priors `[C, M, d]` by noise; zero rows remain zero.
 
-  Factors, with gamma uniform in [0, 1]: `'printed'`, 1 + gamma (2 epsilon - 1),
-  is the formula of the paper. Its noise vanishes at epsilon .5 and grows on
-  both sides; the paper's Table E.9 has none at 0, and so it is here.
-  `'symmetric'`, 1 + epsilon (2 gamma - 1), exchanges epsilon and gamma and does
-  what the text says: its noise grows with epsilon.
-
-  At the table's epsilon of .2, .4, .8 and 1.6, the standard deviation of the
-  factor, relative to its mean, is .25, .06, .13 and .30 as printed, and .12,
-  .23, .46 and .92 (.80 after clipping at 0) by the symmetric formula.
+  The printed formula vanishes at epsilon .5 and grows on both sides. At 0 the
+  paper's Table E.9 has no noise, and so it is here. The symmetric one does what
+  the text says: its noise grows with epsilon. At the table's epsilon of .2, .4,
+  .8 and 1.6, the standard deviation of the factor, relative to its mean, is
+  .25, .06, .13 and .30 as printed, and .12, .23, .46 and .92 (.80 after
+  clipping at 0) by the symmetric formula.
   """
   if not epsilon:
     return class_priors

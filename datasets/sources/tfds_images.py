@@ -46,11 +46,6 @@ class TfdsImages:
   transposed: bool = False
   train_split: str = 'train'
 
-  @property
-  def has_unlabelled(self) -> bool:
-    """Whether there are training images without labels."""
-    return 'unlabelled' in self.train_split
-
 
 # The papers normalise MNIST and EMNIST with the constants of MNIST, and
 # CIFAR-10 and SVHN with those of CIFAR-10. They give none for STL-10. Most of
@@ -105,7 +100,7 @@ def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
   if found != entry.public_examples:
     whole_train, whole_test = entry.public_examples
     title += f', a subset of the public {whole_train:,} and {whole_test:,}'
-  if entry.has_unlabelled:
+  if 'unlabelled' in entry.train_split:
     unlabelled = np.count_nonzero(train.labels == UNKNOWN)
     title += f'; {unlabelled:,} of the training images have no label'
   return Source(
@@ -241,7 +236,7 @@ SPECS: tuple[SourceSpec, ...] = tuple(
     description=f'{entry.title} (TFDS {entry.tfds_name})',
     builder=functools.partial(_load, name),
     check_files=functools.partial(_check_files, name),
-    has_unlabelled=entry.has_unlabelled,
+    has_unlabelled='unlabelled' in entry.train_split,
   )
   for name, entry in TABLE.items()
 )
