@@ -175,24 +175,6 @@ def mismatch_of_counts(
   return Mismatch(labelled, unlabelled, kl, total_variation)
 
 
-def mismatch_of_examples(
-  labels: np.ndarray,
-  client_index: np.ndarray,
-  is_labelled: np.ndarray,
-  num_clients: int,
-  num_classes: int,
-) -> Mismatch:
-  """Compares labelled with unlabelled examples; `is_labelled` is `bool [N]`."""
-  return mismatch_of_counts(
-    *(
-      class_counts(
-        labels[chosen], client_index[chosen], num_clients, num_classes
-      )
-      for chosen in (is_labelled, ~is_labelled)
-    )
-  )
-
-
 def _shares(counts: np.ndarray) -> np.ndarray:
   return counts / counts.sum(axis=1, keepdims=True)
 

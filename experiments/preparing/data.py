@@ -165,13 +165,14 @@ class RunData:
     labels = self.source.training.labels[partition.examples]
     if self.labels_at != split_manifest.DEALT or (labels == UNKNOWN).any():
       return None
-    return partition_report.mismatch_of_examples(
-      labels,
-      partition.owners,
-      np.isin(partition.examples, partition.labelled_indices),
+    shown = np.isin(partition.examples, partition.labelled_indices)
+    labelled = partition_report.class_counts(
+      labels[shown],
+      partition.owners[shown],
       partition.num_clients,
       self.source.num_classes,
     )
+    return partition_report.mismatch_of_counts(labelled, self.counts - labelled)
 
 
 def prepare(settings) -> RunData:

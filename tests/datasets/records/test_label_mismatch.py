@@ -57,13 +57,3 @@ def test_clients_without_one_of_the_two_are_left_out():
     np.array([[0, 0]]), np.array([[5, 1]])
   )
   assert none.describe() == {}
-
-
-def test_examples_are_counted_by_client_and_label():
-  labels = np.array([0, 1, 1, 2, -1, 0, 2])
-  owners = np.array([0, 0, 0, 1, 1, 1, 1])
-  shown = np.array([True, False, True, True, False, False, False])
-  found = partition_report.mismatch_of_examples(labels, owners, shown, 2, 3)
-  assert found.labelled.tolist() == [[1, 1, 0], [0, 0, 1]]
-  # Of the example of unknown class nobody can say where it belongs.
-  assert found.unlabelled.tolist() == [[0, 1, 0], [1, 0, 1]]
