@@ -14,8 +14,7 @@ import dataclasses
 import numpy as np
 
 from datasets.partition import assignment
-from datasets.partition.assignment import Assignment
-from datasets.partition.partition_spec import PartitionSpec
+from datasets.partition.assignment import Assignment, PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting

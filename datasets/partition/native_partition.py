@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 
 from datasets.partition import assignment
-from datasets.partition.partition_spec import PartitionSpec
+from datasets.partition.assignment import PartitionSpec
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting

@@ -21,9 +21,9 @@ from datasets.partition.assignment import (
   SERVER_EXAMPLES,
   Assignment,
   Partition,
+  PartitionSpec,
 )
 from datasets.partition.client_labels import LABELLED_EXAMPLES, MASK_RATIO
-from datasets.partition.partition_spec import PartitionSpec
 from datasets.partition.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common.choice import Registry

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from datasets.partition import assignment, u_set_draws
-from datasets.partition.assignment import Assignment
-from datasets.partition.partition_spec import PartitionSpec
+from datasets.partition.assignment import Assignment, PartitionSpec
 from datasets.sources.source import Source
 from tff_ssl.common import prior_checks
 from tff_ssl.common.randomness import Purpose, generator

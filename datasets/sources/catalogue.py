@@ -8,8 +8,7 @@ import os
 
 from datasets.sources import digits, emnist_writers, medmnist, tfds_images
 from datasets.sources.own import image_folder, npz, sets, table, text
-from datasets.sources.source import Source
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import Source, SourceSpec
 from tff_ssl.common.choice import Registry
 
 SOURCES: Registry[SourceSpec] = Registry(

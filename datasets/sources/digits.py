@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from datasets.sources.source import Source, Split
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import Source, SourceSpec, Split
 
 # Of the 1,437 training images scaled to [0, 1]; a test recomputes them.
 _MEAN = 0.3048

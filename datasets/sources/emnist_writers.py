@@ -27,8 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 from datasets.files import downloads, npz_files
-from datasets.sources.source import Source, Split
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import Source, SourceSpec, Split
 from tff_ssl.common import whole_files
 from tff_ssl.common.setting import Setting
 

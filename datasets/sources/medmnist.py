@@ -13,8 +13,7 @@ import numpy as np
 
 from datasets.files import npz_files
 from datasets.files.npz_files import Headers, NpzFile
-from datasets.sources.source import Source, Split
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import Source, SourceSpec, Split
 
 _SPLITS = ('train', 'val', 'test')
 _KEYS = tuple(

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from datasets.files import downloads
-from datasets.sources.source import UNKNOWN, Source, Split
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import UNKNOWN, Source, SourceSpec, Split
 
 
 @dataclasses.dataclass(frozen=True)

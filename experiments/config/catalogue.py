@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from datasets.partition import partitions
 from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue as sources
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import SourceSpec
 from experiments.config import run_settings
 from experiments.config.usage import UsageError, as_usage, check_name
 from experiments.parts import aggregators, networks, optimizers, views

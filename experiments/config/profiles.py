@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from datasets.sources.emnist_writers import ONLY_DIGITS
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import SourceSpec
 from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.common.choice import Values
 

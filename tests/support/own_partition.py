@@ -3,7 +3,7 @@
 import numpy as np
 
 from datasets.partition import assignment
-from datasets.partition.partition_spec import PartitionSpec
+from datasets.partition.assignment import PartitionSpec
 from tff_ssl.common.setting import Setting
 
 ROWS = Setting('rows', int, 'Clients.', default=4, at_least=2, at_most=50)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from datasets.sources.source import Source, Split
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import Source, SourceSpec, Split
 from tff_ssl.common.setting import Setting
 
 

@@ -22,8 +22,7 @@ import numpy as np
 
 from datasets.files import image_files
 from datasets.files.npz_files import wrong
-from datasets.sources.source import UNKNOWN, Source, Split
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import UNKNOWN, Source, SourceSpec, Split
 
 TRAIN, SERVER, VALIDATION, TEST = 'train', 'server', 'validation', 'test'
 # The order of reports.

@@ -30,8 +30,7 @@ from datasets.files.npz_files import NpzFile
 from datasets.sources.own import npz, tables
 from datasets.sources.own import rows as rows_lib
 from datasets.sources.own.rows import TEST, TRAIN, class_of, name_of
-from datasets.sources.source import Source, SourceSets
-from datasets.sources.source_spec import SourceSpec
+from datasets.sources.source import Source, SourceSets, SourceSpec
 from tff_ssl.common import prior_checks
 
 _FILES = ('train.npz', 'test.npz')
