@@ -1,12 +1,10 @@
 """Folders of images: which files they hold, and how these are decoded.
 
-Hidden files, and those that Windows leaves in folders of images, are passed
-over. All else that does not belong there is refused by name.
-
-Pictures become squares of one size: turned as the camera says (EXIF), laid on
-white where they are transparent, scaled so that the shorter side fits, with
-antialiasing, and cut to the middle square. Colour profiles are ignored. A JPEG
-file with several pictures gives the first.
+Hidden files, and those that Windows leaves there, are passed over. All else
+that does not belong there is refused by name. Pictures become squares of one
+size: turned as the camera says (EXIF), laid on white where they are
+transparent, scaled so that the shorter side fits, with antialiasing, and cut to
+the middle square. Of several pictures in a JPEG file, the first counts.
 """
 
 import contextlib

@@ -82,7 +82,13 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
   settings = {}
   for setting in spec.settings:
     if setting.name in given:
-      settings[setting.name] = _plain(setting, given[setting.name])
+      value = given[setting.name]
+      if setting.type is str and isinstance(value, numbers.Integral):
+        # A single number, for a setting that takes several with commas.
+        value = str(value)
+      setting.check(value)
+      # A plain Python value, which JSON can hold.
+      settings[setting.name] = setting.type(value)
       continue
     default = parameters[setting.name].default
     if default is inspect.Parameter.empty:
@@ -99,15 +105,6 @@ def check_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       )
   used = {k: v for k, v in settings.items() if not unused[k]}
   return spec.complete(used)
-
-
-def _plain(setting: Setting, value: Any) -> int | float | str | bool:
-  """Returns a checked value of the setting's type, which JSON can hold."""
-  if setting.type is str and isinstance(value, numbers.Integral):
-    # A single number, for a setting that takes several with commas.
-    value = str(value)
-  setting.check(value)
-  return setting.type(value)
 
 
 def build(

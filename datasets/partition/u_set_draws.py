@@ -3,11 +3,11 @@
 Source: FedUL (Lu et al., "Federated Learning from Only Unlabeled Data with
 Class-conditional-sharing Clients"), Sections 3.1 and 4, and Appendix D. Row m
 of the matrix Pi_c holds the shares of the d classes in the set m of client c.
-It is drawn by the text of the paper, or as the authors' code does.
 
-The text draws entries from [.1, .9] and "regularises" them: here, rows and
-columns are scaled in turn (iterative proportional fitting) until each row sums
-to 1 and the mean row is the client's class distribution.
+The text of the paper draws entries from [.1, .9] and "regularises" them: here,
+rows and columns are scaled in turn (iterative proportional fitting) until each
+row sums to 1 and the mean row is the client's class distribution. The authors'
+code draws otherwise.
 """
 
 from collections.abc import Sequence

@@ -128,18 +128,15 @@ def plot_partition(counts: np.ndarray, path: str, title: str) -> None:
 class Mismatch:
   """The mismatch of labelled and unlabelled examples at each client.
 
-  With the counts n_c (labelled) and m_c (unlabelled) of d classes, the shares
-  are p_c = n_c / sum(n) and q_c = m_c / sum(m). Both distances are NaN for a
-  client without labelled or without unlabelled examples.
+  Of the counts n_c (labelled) and m_c (unlabelled), the shares are p_c and q_c.
+  Both distances are NaN for a client without one of the two.
 
   Attributes:
     labelled: `int64 [K, d]`, examples of each class with a label.
     unlabelled: `int64 [K, d]`, those whose label is hidden.
-    kl: `float64 [K]`, KL(p || q') in nats, with q'_c = (m_c + 1 / d) /
-      (sum(m) + 1). One example, spread evenly over the classes, is added to the
-      unlabelled ones. So a class without unlabelled examples does not give
-      infinity. p is not smoothed, because labels are few. If p equals q, KL is
-      small, and it is 0 only if all classes are equally frequent.
+    kl: `float64 [K]`, KL(p || q') in nats, with q'_c = (m_c + 1 / d) / (sum(m)
+      + 1): one example, spread evenly, keeps it finite. p is not smoothed,
+      because labels are few.
     total_variation: `float64 [K]`, half the sum of |p_c - q_c|, in [0, 1].
   """
 

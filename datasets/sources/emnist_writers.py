@@ -1,9 +1,8 @@
 """Federated EMNIST with the native split by writer, in TFF's format.
 
-The file is `<data_dir>/tff/emnist_all.sqlite`, or `.sqlite.lzma` beside it,
-unpacked once into the cache. Without a data directory it is TFF's own,
-`~/.tff/emnist_all.sqlite`, which TFF downloads if it is absent. The decoded
-arrays are kept in `<cache_dir>/emnist/<identity of the file>/`.
+The file is `<data_dir>/tff/emnist_all.sqlite`, or `.sqlite.lzma`, unpacked once
+into the cache. Without a data directory it is TFF's own in `~/.tff/`, which TFF
+downloads if it is absent. The decoded arrays are kept in the cache.
 
 TFF's `ClientData` reads one client at a time and builds SQL from client ids.
 This module reads a split in one pass, and never writes to the file.

@@ -1,17 +1,9 @@
 """The user's own images: `train.npz`, `test.npz`, maybe `validation`, `server`.
 
-Each file has the arrays
-
-* `images`: `uint8 [N, H, W]` or `[N, H, W, C]`, C = 1 or 3; or floats from 0 to
-  1, which are rounded to 1/255;
-* `labels`: integers or strings, `[N]`. In train.npz, -1 stands for an image
-  without a label; beside a server.npz, the array may be missing there;
-* `client_ids` (optional): strings or integers, `[N]`, the owner of each
-  example, in train.npz alone or in all;
-* `class_names` (optional): strings, one for each class; `labels` are then of
-  these, or numbers from 0.
-
-Other arrays are not read, and a run names them.
+Each file has `images`, `uint8` or floats from 0 to 1, `[N, H, W]` or `[N, H, W,
+C]`; `labels`, integers or strings `[N]`, of which -1 in train.npz is none; and
+maybe `client_ids`, strings or integers `[N]`, and `class_names`, a string for
+each class. Other arrays are not read, and a run names them.
 """
 
 import difflib
@@ -37,6 +29,7 @@ def load(data_dir: str | None, cache_dir: str) -> Source:
   """Loads the files; a training image may lack a label (`UNKNOWN`)."""
   files = check_files(data_dir)
   npz_files.check_sizes(list(files.values()))
+  # Beside server.npz, no label need be in train.npz.
   arrays = {
     split: file.read(
       ('images', *([] if split == TRAIN and SERVER in files else ['labels'])),

@@ -7,8 +7,6 @@ priors.csv.
 `image_sets` has the layout of the case study of FedUL (Section 4.3): 8-bit PNG
 files of one size in train/<system>/<hospital>/ and test/<class>/, and
 prevalence.csv. Each client is a healthcare system, each of its sets a hospital.
-The paper uses the images of RSNA Intracranial Hemorrhage Detection, whose
-publisher demands a registration.
 
 The tables have one row for each client's set, of shares that sum to 1:
 

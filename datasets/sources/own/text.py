@@ -1,10 +1,9 @@
 """The user's own texts, in the column `text` of train.csv and test.csv.
 
-The files are those of `table`; columns beside `text`, `label` and `client_id`
-are named and not read. A Keras layer gives words their numbers, in runs and in
-exports: 0 follows the end of a text, 1 is any word without a number of its own.
-Texts become lower case without punctuation and are cut at white space. Where an
-alphabet has no blanks between words, as the Chinese one, each letter is a word.
+A Keras layer gives words their numbers, in runs and in exports: 0 follows the
+end of a text, 1 is any word without a number of its own. Texts become lower
+case without punctuation and are cut at white space; where an alphabet has no
+blanks between words, as the Chinese one, each letter is a word.
 """
 
 from __future__ import annotations
