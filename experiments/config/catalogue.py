@@ -14,16 +14,13 @@ from typing import Any, NamedTuple
 from datasets.partition import partitions
 from datasets.partition.resplit import SPLIT
 from datasets.sources import catalogue as sources
-from datasets.sources.source import SourceSpec
 from experiments.config import run_settings
-from experiments.config.usage import UsageError, as_usage, check_name
+from experiments.config.usage import UsageError, as_usage
 from experiments.parts import aggregators, networks, optimizers, views
 from tff_ssl import algorithms
-from tff_ssl.algorithms import ProcessSpec
 from tff_ssl.common import user_modules
 from tff_ssl.common.choice import Choice, Registry
 from tff_ssl.common.setting import Scope, Setting
-from tff_ssl.models import ENCODERS, MODELS
 
 # By the flag that chooses, in the order in which a run is put together.
 REGISTRIES: Mapping[str, Registry] = {
@@ -182,34 +179,6 @@ def find(flag: str, name: str) -> Any:
       'project: give it another.'
     )
   return choice
-
-
-def check_model(name: str) -> None:
-  """Raises `UsageError` if there is no such network."""
-  if user_modules.is_reference(name):
-    with as_usage('--'):
-      user_modules.load('model', name)
-  else:
-    check_name('model', name, {**MODELS, **ENCODERS})
-
-
-def networks_for(process: ProcessSpec, source: SourceSpec) -> list[str]:
-  """Returns the names of the networks that a process trains on a data set."""
-  names = ENCODERS if process.needs.encoder else {**MODELS, **ENCODERS}
-  return [name for name, spec in names.items() if source.form in spec.forms]
-
-
-def partitions_in_sets(needs_sets: bool) -> list[str]:
-  """Returns the partitions that lay examples in sets, by name.
-
-  Args:
-    needs_sets: Whether of data that come in sets, or of all others.
-  """
-  return [
-    spec.name
-    for spec in partitions.PARTITIONS.values()
-    if spec.in_sets and spec.needs_sets == needs_sets
-  ]
 
 
 def phases_of(used: Mapping[str, Any]) -> list[tuple[str, int]]:

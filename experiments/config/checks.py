@@ -3,23 +3,31 @@
 The checks of a single process stand in its own file (`ProcessSpec.check`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from datasets.partition import resplit
 from experiments.config import catalogue, run_settings
-from experiments.config.resolving import CENTRAL
+from experiments.config.resolving import (
+  CENTRAL,
+  FRACTION,
+  Resolved,
+  blamed,
+  networks_for,
+  partitions_in_sets,
+)
 from experiments.config.usage import (
   UsageError,
   as_usage,
   check_name,
+  check_value,
   refusals,
 )
 from experiments.parts import aggregators
 from experiments.parts.optimizers import OPTIMIZERS
 from tff_ssl.algorithms import ProcessSpec
+from tff_ssl.common import user_modules
 from tff_ssl.common.choice import Choice, Values
-from tff_ssl.common.setting import Setting
 from tff_ssl.models import ENCODERS, MODELS
 from tff_ssl.objectives.supervised import BALANCED, CLASS_WEIGHTS
 
@@ -42,6 +50,113 @@ _AT_MOST = (
     'a client takes part once a round; lower the first',
   ),
 )
+
+
+def used(
+  resolved: Resolved, optional: Collection[str]
+) -> tuple[dict[str, Any], set[str]]:
+  """Returns the values that the run uses, each checked by itself.
+
+  Args:
+    resolved: All values.
+    optional: Names of given flags that are dropped where they have no effect.
+
+  Returns:
+    The values by name, and the names of all settings that would have an effect,
+    with a value or without.
+
+  Raises:
+    UsageError: If another flag has no effect, or a value cannot be.
+  """
+  written, given, values, origins, chosen, _ = resolved
+  rows = catalogue.of_run(chosen)
+  try:
+    _check_model(values['model'])
+  except UsageError as error:
+    raise blamed(error, 'model', values, origins) from error
+  unused = _unused(values, chosen, rows)
+  for name in given:
+    if name in unused and name not in optional:
+      reason = unused[name]
+      if name not in written:
+        name = FRACTION.name
+      value = written[name]
+      text = str(value).lower() if isinstance(value, bool) else value
+      raise UsageError(
+        f'--{name}={text} has no effect: {reason}; leave it out.'
+      )
+  values = {k: v for k, v in values.items() if k not in unused}
+  for name, value in values.items():
+    try:
+      if name in run_settings.FOLDERS and not value:
+        raise UsageError(f'--{name}={value} must be a folder.')
+      check_value(rows[name].setting, value)
+    except UsageError as error:
+      raise blamed(error, name, values, origins) from error
+  return values, rows.keys() - unused.keys()
+
+
+def _check_model(name: str) -> None:
+  """Raises `UsageError` if there is no such network."""
+  if user_modules.is_reference(name):
+    with as_usage('--'):
+      user_modules.load('model', name)
+  else:
+    check_name('model', name, {**MODELS, **ENCODERS})
+
+
+def _unused(values, chosen, rows) -> dict[str, str]:
+  """Returns the settings that this run does not use, with the reason."""
+  facts = _facts(values, chosen)
+  unused = {}
+  for name, row in rows.items():
+    owner = f'--{row.flag}={values[row.flag]}' if row.flag else f'--{name}'
+    with refusals(owner, f'used_when of the setting {name}'):
+      if reason := row.setting.why_unused(facts):
+        unused[name] = reason
+  for name in values.keys() | catalogue.known().keys():
+    if name not in rows:
+      unused[name] = _why_not_offered(name, values, chosen)
+  return unused
+
+
+def _facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
+  """Returns what the conditions of settings (`used_when`) look at.
+
+  They are the values, and facts of the process, the data set and the partition.
+  """
+  process, source = chosen['process'], chosen['dataset']
+  partition = chosen['partition']
+  return {
+    **values,
+    **process.facts,
+    'may_lack_labels': source.may_lack_labels,
+    'form': source.form,
+    'has_tested_clients': partition.deals_test
+    or (partition.needs_client_ids and source.has_native_split),
+    'can_be_central': (
+      {'client_momentum', 'local_epochs'} <= set(process.setting_names)
+      and not process.takes('server_data')
+      and process.needs.labels_at == 'clients'
+    ),
+  }
+
+
+def _why_not_offered(name: str, values, chosen) -> str:
+  """Returns why no choice of a run has a setting."""
+  offers = [
+    (row.flag, row.choice.name)
+    for row in catalogue.every_row()
+    if row.setting.name == name and row.choice is not None
+  ]
+  flags = {flag for flag, _ in offers}
+  if not flags or 'process' in flags:
+    return f'the process {chosen["process"]} does not use it'
+  (flag,) = flags
+  users = ' or '.join(f'--{flag}={choice}' for _, choice in offers)
+  if flag == 'partition':
+    return f'--partition={values["partition"]} does not use it ({users} does)'
+  return f'only {users} uses it'
 
 
 def check(values: Values, chosen: Mapping[str, Choice]) -> None:
@@ -82,42 +197,6 @@ def check(values: Values, chosen: Mapping[str, Choice]) -> None:
       process.check(values)
   with as_usage():
     aggregators.check(values)
-
-
-def check_value(name: str, value: Any, setting: Setting) -> None:
-  """Raises `UsageError` if a value is not one that its setting can have."""
-  if name in run_settings.FOLDERS and not value:
-    raise UsageError(f'--{name}={value} must be a folder.')
-  if setting.choices:
-    check_name(name, value, setting.choices)
-  elif not setting.allows(value):
-    raise UsageError(f'--{name}={value} must be {setting.expected_for(value)}.')
-  elif setting.parse is not None:
-    given = f'--{name}={value}'
-    with refusals(given, 'parse'), as_usage(f'{given}: '):
-      setting.parse(value)
-
-
-def facts(values: Values, chosen: Mapping[str, Choice]) -> dict[str, Any]:
-  """Returns what the conditions of settings (`used_when`) look at.
-
-  They are the values, and facts of the process, the data set and the partition.
-  """
-  process, source = chosen['process'], chosen['dataset']
-  partition = chosen['partition']
-  return {
-    **values,
-    **process.facts,
-    'may_lack_labels': source.may_lack_labels,
-    'form': source.form,
-    'has_tested_clients': partition.deals_test
-    or (partition.needs_client_ids and source.has_native_split),
-    'can_be_central': (
-      {'client_momentum', 'local_epochs'} <= set(process.setting_names)
-      and not process.takes('server_data')
-      and process.needs.labels_at == 'clients'
-    ),
-  }
 
 
 def check_all_take_part(
@@ -304,7 +383,7 @@ def _check_form(values, process, source) -> None:
       'of a network, which words cannot be; choose another process.'
     )
   network = values['model']
-  fitting = catalogue.networks_for(process, source)
+  fitting = networks_for(process, source)
   if network in fitting or network not in (*MODELS, *ENCODERS):
     return
   raise UsageError(
@@ -359,7 +438,7 @@ def _check_sets(values, process, source, partition) -> None:
   """Checks that process, partition and data agree about sets of examples."""
   asked = f'--partition={values["partition"]}'
   data, labels_at = f'--dataset={values["dataset"]}', process.needs.labels_at
-  fitting = ' or '.join(catalogue.partitions_in_sets(source.has_sets))
+  fitting = ' or '.join(partitions_in_sets(source.has_sets))
   if source.has_sets != partition.needs_sets:
     how = 'sets' if source.has_sets else 'no sets'
     raise UsageError(

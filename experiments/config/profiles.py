@@ -7,7 +7,6 @@ writer with 76, who then fits his own pseudo-labels.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from datasets.sources.emnist_writers import ONLY_DIGITS
 from datasets.sources.source import SourceSpec
@@ -189,25 +188,20 @@ _CENTRAL = dict.fromkeys(
 )
 
 
-def of_source(source: SourceSpec, given: Values) -> Values:
-  """Returns the defaults on a data set, by name of the setting."""
-  if source.name not in _OF_DATA:
-    # A user's own, which may bring its defaults.
-    return source.defaults or ({} if source.derive else _OWN_IMAGES)
-  of_data = _OF_DATA[source.name]
-  if ONLY_DIGITS in source.settings and not given.get(ONLY_DIGITS.name, True):
-    return {**of_data, **_LETTERS}
-  return of_data
-
-
-def of_process(process: ProcessSpec, given: Values) -> dict[str, Any]:
-  """Returns the defaults of a process on a data set, by name of the setting."""
-  if given.get('setting') == 'central' and process.name in _CENTRAL:
-    return {**process.defaults, **_CENTRAL[process.name]}
+def defaults(
+  source: SourceSpec, process: ProcessSpec, given: Values
+) -> tuple[Values, Values]:
+  """Returns those of a data set, and those of a process on it, by name."""
+  of_source = _OF_DATA.get(source.name)
+  if of_source is None:  # A user's own, which may bring its defaults.
+    of_source = source.defaults or ({} if source.derive else _OWN_IMAGES)
+  elif ONLY_DIGITS in source.settings and not given.get(ONLY_DIGITS.name, True):
+    of_source = {**of_source, **_LETTERS}
   here = _OF_BOTH.get(process.name, {}).get(given['dataset'], {})
-  of_data = {name for name, value in here.items() if value is None}
-  return {
-    name: value
-    for name, value in {**process.defaults, **here}.items()
-    if name not in of_data
-  }
+  if given.get('setting') == 'central':
+    here = _CENTRAL.get(process.name, here)
+  of_process = {**process.defaults, **here}
+  for name, value in here.items():
+    if value is None:
+      del of_process[name]
+  return of_source, of_process

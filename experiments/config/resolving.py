@@ -12,8 +12,14 @@ import types
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.config import catalogue, profiles
-from experiments.config.usage import UsageError, check_name, refusals
+from datasets.partition import client_labels
+from experiments.config import catalogue, profiles, run_settings
+from experiments.config.usage import (
+  UsageError,
+  check_name,
+  check_value,
+  refusals,
+)
 from tff_ssl.common.choice import Choice, Values
 from tff_ssl.common.setting import Setting
 from tff_ssl.models import ENCODERS, MODELS
@@ -35,6 +41,7 @@ _FLAGS_OF_ORIGINS = {
   'partition': 'partition',
 }
 
+FRACTION = client_labels.LABELLED_FRACTION
 # Of --setting=central. The momentum of the one client goes on, and a round is
 # an epoch.
 CENTRAL = {
@@ -49,6 +56,8 @@ class Resolved(NamedTuple):
   """A run's settings before they are checked.
 
   Attributes:
+    written: The flags as they were given, by name.
+    given: The same, one of several ways to say a thing alone.
     values: All settings that have a value, also those without an effect.
     origins: Where each value comes from, in a word or two.
     chosen: What the run is put together from, by the flag that chose it.
@@ -56,6 +65,8 @@ class Resolved(NamedTuple):
       rest that was given decides.
   """
 
+  written: Values
+  given: Values
   values: dict[str, Any]
   origins: dict[str, str]
   chosen: dict[str, Choice]
@@ -63,29 +74,31 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-  given: Values, origins: Mapping[str, str] = types.MappingProxyType({})
+  written: Values, origins: Mapping[str, str] = types.MappingProxyType({})
 ) -> Resolved:
   """Fills in what was not given.
 
   Args:
-    given: Flags by name; `process` and `dataset` are among them.
+    written: Flags by name; `process` and `dataset` are among them.
     origins: Where those flags come from that the user did not write.
 
   Raises:
     UsageError: If a part is unknown, or what it brings cannot be used.
   """
+  known = catalogue.known(written)
+  _check_exclusive(written, known)
+  given = _without_revoked(_with_mask_ratio(written))
+  if given.keys() - written.keys():
+    origins = {**origins, FRACTION.instead_of: f'--{FRACTION.name}'}
   process = catalogue.find('process', given['process'])
   source = catalogue.find('dataset', given['dataset'])
-  layers = _Layers(given, catalogue.known(given))
+  layers = _Layers(given, known)
   layers.put('default', _of_records(row.setting for row in catalogue.COMMON))
   layers.put('default', _of_records(source.settings))
   layers.put('algorithm', _of_builder(process))
-  layers.put_choice(
-    'data set', 'dataset', source, profiles.of_source(source, given)
-  )
-  layers.put_choice(
-    'process', 'process', process, profiles.of_process(process, given)
-  )
+  of_source, of_process = profiles.defaults(source, process, given)
+  layers.put_choice('data set', 'dataset', source, of_source)
+  layers.put_choice('process', 'process', process, of_process)
   _fit_network(process, source, layers)
   if given.get('setting') == 'central':
     layers.put('--setting', CENTRAL)
@@ -111,7 +124,7 @@ def resolve(
       )
   name = f'{process.name}_{_name_of_data(source, values)}'
   layers.put_below('default', {'run_dir': f'runs/{name}_seed{values["seed"]}'})
-  return Resolved(values, layers.origins, chosen, defaults)
+  return Resolved(written, given, values, layers.origins, chosen, defaults)
 
 
 def with_environment(given: Values) -> dict[str, Any]:
@@ -145,6 +158,58 @@ def blamed(
   return UsageError(
     f'{error} (It is a default{more}: correct it there, or give --{name}.)'
   )
+
+
+def _check_exclusive(given, known) -> None:
+  """Refuses two flags of which one replaces the other."""
+  for name, value in given.items():
+    other = known[name].instead_of if name in known else None
+    if other in given:
+      raise UsageError(
+        f'--{name}={value} and --{other}={given[other]} exclude each other: '
+        'give one.'
+      )
+
+
+def _with_mask_ratio(given: Values) -> Values:
+  """Returns the flags with a mask ratio for the labelled fraction."""
+  if FRACTION.name not in given:
+    return given
+  fraction = given[FRACTION.name]
+  check_value(FRACTION, fraction)
+  rest = {k: v for k, v in given.items() if k != FRACTION.name}
+  return {**rest, FRACTION.instead_of: FRACTION.parse(fraction)}
+
+
+def _without_revoked(given: Values) -> Values:
+  """Returns the flags without those of a cluster, if there is to be none.
+
+  So a run that began on a cluster can be resumed from its flag file without
+  one: an empty --cluster revokes the file's.
+  """
+  if given.get('cluster') != '':
+    return given
+  revoked = ('cluster', *run_settings.OF_CLUSTERS)
+  return {name: v for name, v in given.items() if name not in revoked}
+
+
+def networks_for(process, source) -> list[str]:
+  """Returns the names of the networks that a process trains on a data set."""
+  names = ENCODERS if process.needs.encoder else {**MODELS, **ENCODERS}
+  return [name for name, spec in names.items() if source.form in spec.forms]
+
+
+def partitions_in_sets(needs_sets: bool) -> list[str]:
+  """Returns the partitions that lay examples in sets, by name.
+
+  Args:
+    needs_sets: Whether of data that come in sets, or of all others.
+  """
+  return [
+    spec.name
+    for spec in catalogue.REGISTRIES['partition'].values()
+    if spec.in_sets and spec.needs_sets == needs_sets
+  ]
 
 
 class _Layers:
@@ -233,7 +298,7 @@ def _find(flag: str, layers: _Layers) -> Any:
 
 def _fit_network(process, source, layers):
   """Replaces a default network that does not take what the data set has."""
-  fitting = catalogue.networks_for(process, source)
+  fitting = networks_for(process, source)
   name = layers.values['model']
   if fitting and name in (*MODELS, *ENCODERS) and name not in fitting:
     layers.put('data set', {'model': fitting[0]})
@@ -244,7 +309,7 @@ def _fit_partition(process, layers):
   if process.needs.labels_at != 'sets' or 'partition' in layers.given:
     return
   if not _find('partition', layers).in_sets:
-    name = catalogue.partitions_in_sets(needs_sets=False)[0]
+    name = partitions_in_sets(needs_sets=False)[0]
     layers.put('process', {'partition': name})
 
 

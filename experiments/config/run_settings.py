@@ -502,19 +502,7 @@ COMPUTING = (
 )
 
 FOLDERS = ('data_dir', 'cache_dir', 'run_dir')
-
-
-def without_revoked(given: dict[str, object]) -> dict[str, object]:
-  """Returns the flags without those of a cluster, if there is to be none.
-
-  So a run that began on a cluster can be resumed from its flag file without
-  one: an empty --cluster revokes the file's.
-  """
-  if given.get('cluster') != '':
-    return given
-  of_clusters = {
-    setting.name
-    for setting in COMPUTING
-    if setting is CLUSTER or _ON_A_CLUSTER in setting.used_when
-  }
-  return {name: v for name, v in given.items() if name not in of_clusters}
+# The settings of a cluster, beside --cluster itself.
+OF_CLUSTERS = tuple(
+  setting.name for setting in COMPUTING if _ON_A_CLUSTER in setting.used_when
+)

@@ -8,7 +8,6 @@ import os
 import types
 from collections.abc import Collection, Mapping
 
-from datasets.partition import client_labels
 from experiments.config import (
   catalogue,
   checks,
@@ -16,10 +15,9 @@ from experiments.config import (
   resolving,
   run_settings,
 )
-from experiments.config.usage import UsageError, refusals
+from experiments.config.usage import UsageError
 from tff_ssl.common.setting import Scope
 
-_FRACTION = client_labels.LABELLED_FRACTION
 _ACTIONS = frozenset(setting.name for setting in run_settings.ACTIONS)
 
 
@@ -97,37 +95,10 @@ def make(
 
 def _make(given, optional, origins) -> types.SimpleNamespace:
   """Resolves and checks the flags of a run whose process is named."""
-  given = resolving.with_environment(given)
-  _check_exclusive(given)
-  written = given
-  given = run_settings.without_revoked(_with_mask_ratio(given))
-  if given.keys() - written.keys():
-    origins = {**origins, _FRACTION.instead_of: f'--{_FRACTION.name}'}
-  resolved = resolving.resolve(given, origins)
-  values, origins, chosen, _ = resolved
-  rows = catalogue.of_run(chosen)
-  try:
-    catalogue.check_model(values['model'])
-  except UsageError as error:
-    raise resolving.blamed(error, 'model', values, origins) from error
-  unused = _unused(values, chosen, rows)
-  for name in given:
-    if name in unused and name not in optional:
-      reason = unused[name]
-      if name not in written:
-        name = _FRACTION.name
-      value = written[name]
-      text = str(value).lower() if isinstance(value, bool) else value
-      raise UsageError(
-        f'--{name}={text} has no effect: {reason}; leave it out.'
-      )
-  values = {k: v for k, v in values.items() if k not in unused}
-  for name, value in values.items():
-    try:
-      checks.check_value(name, value, rows[name].setting)
-    except UsageError as error:
-      raise resolving.blamed(error, name, values, origins) from error
-  checks.check(values, chosen)
+  resolved = resolving.resolve(resolving.with_environment(given), origins)
+  values, effective = checks.used(resolved, optional)
+  checks.check(values, resolved.chosen)
+  rows = catalogue.of_run(resolved.chosen)
   names = list({**catalogue.known(), **rows})
   settings = types.SimpleNamespace(**{name: values.get(name) for name in names})
   settings.used = {
@@ -137,64 +108,10 @@ def _make(given, optional, origins) -> types.SimpleNamespace:
   }
   settings.recommendation = None
   settings.labels_decide = False
-  settings.origins = {name: origins[name] for name in values}
+  settings.origins = {name: resolved.origins[name] for name in values}
   settings.defaults = resolved.defaults
-  settings.effective = rows.keys() - unused.keys()
-  settings.chosen = chosen
+  settings.effective = effective
+  settings.chosen = resolved.chosen
   settings.cache_dir = os.path.expanduser(settings.cache_dir)
   settings.run_dir = os.path.expanduser(settings.run_dir)
   return settings
-
-
-def _check_exclusive(given) -> None:
-  """Refuses two flags of which one replaces the other."""
-  settings = catalogue.known(given)
-  for name, value in given.items():
-    other = settings[name].instead_of if name in settings else None
-    if other in given:
-      raise UsageError(
-        f'--{name}={value} and --{other}={given[other]} exclude each other: '
-        'give one.'
-      )
-
-
-def _with_mask_ratio(given: dict[str, object]) -> dict[str, object]:
-  """Returns the flags with a mask ratio for the labelled fraction."""
-  if _FRACTION.name not in given:
-    return given
-  fraction = given[_FRACTION.name]
-  checks.check_value(_FRACTION.name, fraction, _FRACTION)
-  rest = {k: v for k, v in given.items() if k != _FRACTION.name}
-  return {**rest, _FRACTION.instead_of: _FRACTION.parse(fraction)}
-
-
-def _unused(values, chosen, rows) -> dict[str, str]:
-  """Returns the settings that this run does not use, with the reason."""
-  facts = checks.facts(values, chosen)
-  unused = {}
-  for name, row in rows.items():
-    owner = f'--{row.flag}={values[row.flag]}' if row.flag else f'--{name}'
-    with refusals(owner, f'used_when of the setting {name}'):
-      if reason := row.setting.why_unused(facts):
-        unused[name] = reason
-  for name in values.keys() | catalogue.known().keys():
-    if name not in rows:
-      unused[name] = _why_not_offered(name, values, chosen)
-  return unused
-
-
-def _why_not_offered(name: str, values, chosen) -> str:
-  """Returns why no choice of a run has a setting."""
-  offers = [
-    (row.flag, row.choice.name)
-    for row in catalogue.every_row()
-    if row.setting.name == name and row.choice is not None
-  ]
-  flags = {flag for flag, _ in offers}
-  if not flags or 'process' in flags:
-    return f'the process {chosen["process"]} does not use it'
-  (flag,) = flags
-  users = ' or '.join(f'--{flag}={choice}' for _, choice in offers)
-  if flag == 'partition':
-    return f'--partition={values["partition"]} does not use it ({users} does)'
-  return f'only {users} uses it'

@@ -3,8 +3,10 @@
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tff_ssl.common import choice, user_modules
+from tff_ssl.common.setting import Setting
 
 # A setting in a text of the product.
 _SETTING = re.compile(r'`([a-z_]+(=[^`]*)?)`')
@@ -32,6 +34,18 @@ def check_name(flag: str, value: object, known: Iterable[str]) -> None:
   """Raises `UsageError` with the nearest match unless `value` is known."""
   with as_usage('--'):
     choice.check_known(flag, value, known)
+
+
+def check_value(setting: Setting, value: Any) -> None:
+  """Raises `UsageError` if a value is not one that its setting can have."""
+  given = f'--{setting.name}={value}'
+  if setting.choices:
+    check_name(setting.name, value, setting.choices)
+  elif not setting.allows(value):
+    raise UsageError(f'{given} must be {setting.expected_for(value)}.')
+  elif setting.parse is not None:
+    with refusals(given, 'parse'), as_usage(f'{given}: '):
+      setting.parse(value)
 
 
 @contextlib.contextmanager

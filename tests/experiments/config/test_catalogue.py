@@ -34,12 +34,19 @@ def test_settings_of_one_name_have_one_type():
 
 def test_every_data_set_has_a_partition_and_rounds():
   sources = catalogue.REGISTRIES['dataset']
+  process = catalogue.REGISTRIES['process']['grouping']
+
+  def of_source(source, **given):
+    given = {'dataset': source.name, **given}
+    values, _ = profiles.defaults(source, process, given)
+    return values
+
   for source in sources.values():
-    values = profiles.of_source(source, {})
+    values = of_source(source)
     assert values['partition'] in catalogue.REGISTRIES['partition']
     assert values['total_rounds'] >= 100
-  assert profiles.of_source(own_source.SOURCE, {}) == {}
+  assert of_source(own_source.SOURCE) == {}
   plain = dataclasses.replace(own_source.SOURCE, derive=None)
-  assert profiles.of_source(plain, {})['model'] == 'small_cnn'
-  letters = profiles.of_source(sources['emnist'], {'emnist_only_digits': False})
+  assert of_source(plain)['model'] == 'small_cnn'
+  letters = of_source(sources['emnist'], emnist_only_digits=False)
   assert letters['sets_per_client'] == '62'
