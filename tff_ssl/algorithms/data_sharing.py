@@ -37,14 +37,6 @@ with epy.lazy_imports():
   from tff_ssl.templates import averaging
   from tff_ssl.templates import server_training as training_at_server
 
-SETTINGS = (
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-  shared.CLIENT_WEIGHTING,
-  *shared.LOCAL,
-  CLASS_WEIGHTS,
-)
 
 _SERVER_TRAINING = TrainingPlan(steps=16)
 
@@ -100,51 +92,48 @@ def build_data_sharing(
     client_objective=client_objective,
     client_training=client_training,
   )
-  server = _build_server(
-    model, server_data, views, clients.plan, server_training, class_weights
+  server = training_at_server.ServerTraining(
+    templates.LocalTraining(
+      model,
+      objectives.Supervised(views, class_weights=class_weights),
+      server_training.over(
+        _SERVER_TRAINING,
+        optimizer=optimizers.build_grouping_sgd(),
+        batch_size=clients.plan.batch_size,
+      ),
+    ),
+    server_data,
   )
 
   def train(task):
     return clients.run_task(task, active=task.round >= server_warmup_rounds)
 
-  factory = averaging.weighted_factory(
-    wiring.model_aggregator, client_weighting
-  )
-  return templates.compose(
-    templates.build_client_work(
-      averaging.build_local_update(train, client_weighting),
-      templates.initial_weights(model, wiring.seed),
-      data_spec=data_spec,
-      initial_hparams=clients.initial_hparams,
-      wiring=wiring,
-    ),
-    create_aggregator=factory.create,
+  return averaging.compose(
+    train,
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=clients.initial_hparams,
+    client_weighting=client_weighting,
+    wiring=wiring,
     build_finalizer=functools.partial(
       training_at_server.build_server_first,
       server,
       server_warmup_rounds,
       seed=wiring.seed,
     ),
-    wiring=wiring,
     idle_rounds=server_warmup_rounds,
-    measurable=averaging.measurable(clients, data_spec, client_weighting),
+    measured=clients,
   )
 
 
-def _build_server(model, data, views, of_clients, plan, class_weights):
-  """Returns the server's training on the shared examples."""
-  return training_at_server.ServerTraining(
-    templates.LocalTraining(
-      model,
-      objectives.Supervised(views, class_weights=class_weights),
-      plan.over(
-        _SERVER_TRAINING,
-        optimizer=optimizers.build_grouping_sgd(),
-        batch_size=of_clients.batch_size,
-      ),
-    ),
-    data,
-  )
+SETTINGS = (
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+  CLASS_WEIGHTS,
+)
 
 
 SPEC = ProcessSpec(

@@ -36,23 +36,6 @@ with epy.lazy_imports():
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
 
-MATCH_LOCAL_STEPS = Setting(
-  'match_local_steps',
-  bool,
-  'As many steps as `local_epochs` passes over all examples would take, '
-  'labelled or not: those of ssjo.',
-  used_when=(only_with('local_epochs'),),
-  group='client training',
-)
-SETTINGS = (
-  shared.CLIENT_WEIGHTING,
-  PROXIMAL_STRENGTH,
-  shared.CLIENT_MOMENTUM,
-  *shared.LOCAL,
-  shared.LABELLED_BATCH_SIZE,
-  shared.EPOCH_BATCHES,
-  MATCH_LOCAL_STEPS,
-)
 
 CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 
@@ -191,6 +174,25 @@ def _check_passes(plan, match_local_steps) -> None:
       f'{plan.epoch_batches!r} have no effect without passes: give epochs in '
       f'the place of steps={plan.steps}.'
     )
+
+
+MATCH_LOCAL_STEPS = Setting(
+  'match_local_steps',
+  bool,
+  'As many steps as `local_epochs` passes over all examples would take, '
+  'labelled or not: those of ssjo.',
+  used_when=(only_with('local_epochs'),),
+  group='client training',
+)
+SETTINGS = (
+  shared.CLIENT_WEIGHTING,
+  PROXIMAL_STRENGTH,
+  shared.CLIENT_MOMENTUM,
+  *shared.LOCAL,
+  shared.LABELLED_BATCH_SIZE,
+  shared.EPOCH_BATCHES,
+  MATCH_LOCAL_STEPS,
+)
 
 
 SPECS = (

@@ -78,26 +78,28 @@ with epy.lazy_imports():
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
 
-_STEPS = (
-  Setting(
-    'labelled_steps',
-    int,
-    'tau, labelled steps in a round.',
-    at_least=1,
-    argument='client_training.steps',
-    group='client training',
-  ),
-  Setting(
-    'unlabelled_steps',
-    int,
-    "tau', unlabelled steps in a round; by default `labelled_steps`.",
-    at_least=1,
-    optional=True,
-    group='client training',
-  ),
-)
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
+
+
+def _add_changes(start, local, second):
+  """Returns the start with both changes; of moving statistics, their mean."""
+  share = tf.math.divide_no_nan(
+    second.num_examples, local.num_examples + second.num_examples
+  )
+  return tff.learning.models.ModelWeights(
+    tf.nest.map_structure(
+      lambda w, a, b: a + (b - w),
+      start.trainable,
+      local.weights.trainable,
+      second.weights.trainable,
+    ),
+    tf.nest.map_structure(
+      lambda a, b: a + tf.cast(share, a.dtype) * (b - a),
+      local.weights.non_trainable,
+      second.weights.non_trainable,
+    ),
+  )
 
 
 @tff_arguments.taken
@@ -193,24 +195,24 @@ def build_fedlabel(
   )
 
 
-def _add_changes(start, local, second):
-  """Returns the start with both changes; of moving statistics, their mean."""
-  share = tf.math.divide_no_nan(
-    second.num_examples, local.num_examples + second.num_examples
-  )
-  return tff.learning.models.ModelWeights(
-    tf.nest.map_structure(
-      lambda w, a, b: a + (b - w),
-      start.trainable,
-      local.weights.trainable,
-      second.weights.trainable,
-    ),
-    tf.nest.map_structure(
-      lambda a, b: a + tf.cast(share, a.dtype) * (b - a),
-      local.weights.non_trainable,
-      second.weights.non_trainable,
-    ),
-  )
+_STEPS = (
+  Setting(
+    'labelled_steps',
+    int,
+    'tau, labelled steps in a round.',
+    at_least=1,
+    argument='client_training.steps',
+    group='client training',
+  ),
+  Setting(
+    'unlabelled_steps',
+    int,
+    "tau', unlabelled steps in a round; by default `labelled_steps`.",
+    at_least=1,
+    optional=True,
+    group='client training',
+  ),
+)
 
 
 # The share of labels that Table 2 hides.

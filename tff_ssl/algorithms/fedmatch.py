@@ -63,33 +63,6 @@ with epy.lazy_imports():
   from tff_ssl.templates import averaging, helper_clients
   from tff_ssl.templates import server_training as training_at_server
 
-# With either place of labels.
-SETTINGS = (
-  *objectives.InterClientConsistency.settings,
-  Setting(
-    'num_helpers',
-    int,
-    'H, helpers of a client.',
-    at_least=1,
-    refused=(2**31,),
-  ),
-  Setting(
-    'helper_interval',
-    int,
-    'Helpers are chosen before every so many-th round.',
-    at_least=1,
-    rounds='share',
-  ),
-  SUPERVISED_WEIGHT,
-  shared.CLIENT_WEIGHTING,
-  *shared.LOCAL,
-)
-SERVER_SETTINGS = (
-  *SETTINGS,
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-)
 
 # The weight of the L1 norm where the server holds the labels.
 _objective = functools.partial(
@@ -100,6 +73,13 @@ _CLIENT_TRAINING = TrainingPlan(
 )
 _PSI_TRAINING = TrainingPlan(batch_size=100, epochs=1)
 _SERVER_TRAINING = TrainingPlan(batch_size=100, steps=10)
+
+
+def _sum_of(parts):
+  """Returns the view of sigma and psi that evaluation has: their sum."""
+  return templates.ModelView(
+    parts.total, lambda weights, _: parts.shares(weights)
+  )
 
 
 @tff_arguments.taken
@@ -207,9 +187,7 @@ def build_fedmatch(
     server_optimizer=server_optimizer,
     wiring=wiring,
     memories=of_psi.memories,
-    view=templates.ModelView(
-      parts.total, lambda weights, _: parts.shares(weights)
-    ),
+    view=_sum_of(parts),
   )
 
 
@@ -297,27 +275,20 @@ def build_fedmatch_server(
     server_data,
   )
 
-  def local_update(task):
+  def train(task):
     result = of_psi.run(
       task, task.weights, active=task.round >= server_warmup_rounds
     )
     result.metrics['loss'] = result.metrics.pop('unlabelled_loss')
-    update = averaging.update_from(task, result, client_weighting)
-    return update._replace(delta=parts.without_sigma(update.delta)), None
+    return result
 
-  factory = averaging.weighted_factory(
-    wiring.model_aggregator, client_weighting
-  )
-  return templates.compose(
-    templates.build_client_work(
-      local_update,
-      templates.initial_weights(parts.joint, wiring.seed),
-      data_spec=data_spec,
-      initial_hparams=of_psi.training.initial_hparams,
-      wiring=wiring,
-      memories=of_psi.memories,
-    ),
-    create_aggregator=factory.create,
+  return averaging.compose(
+    train,
+    model=parts.joint,
+    data_spec=data_spec,
+    initial_hparams=of_psi.training.initial_hparams,
+    client_weighting=client_weighting,
+    wiring=wiring,
     build_finalizer=functools.partial(
       training_at_server.build_server_training,
       of_sigma,
@@ -329,12 +300,43 @@ def build_fedmatch_server(
       ),
       seed=wiring.seed,
     ),
-    wiring=wiring,
-    idle_rounds=server_warmup_rounds,
-    view=templates.ModelView(
-      parts.total, lambda weights, _: parts.shares(weights)
+    # Clients left sigma as it is: only psi is sent.
+    revise=lambda update, result: update._replace(
+      delta=parts.without_sigma(update.delta)
     ),
+    memories=of_psi.memories,
+    idle_rounds=server_warmup_rounds,
+    view=_sum_of(parts),
   )
+
+
+# With either place of labels.
+SETTINGS = (
+  *objectives.InterClientConsistency.settings,
+  Setting(
+    'num_helpers',
+    int,
+    'H, helpers of a client.',
+    at_least=1,
+    refused=(2**31,),
+  ),
+  Setting(
+    'helper_interval',
+    int,
+    'Helpers are chosen before every so many-th round.',
+    at_least=1,
+    rounds='share',
+  ),
+  SUPERVISED_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+)
+SERVER_SETTINGS = (
+  *SETTINGS,
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+)
 
 
 _SOURCE = "Jeong et al. 2021, arXiv 2006.12097, and its authors' code"

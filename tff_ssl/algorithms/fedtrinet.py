@@ -48,27 +48,6 @@ with epy.lazy_imports():
   from tff_ssl.objectives import losses
   from tff_ssl.templates import averaging, prediction
 
-SETTINGS = (
-  Setting(
-    'supervised_rounds',
-    int,
-    'Rounds before there are pseudo-labels; by default 40% of them.',
-    at_least=0,
-    rounds='head',
-    phase='without pseudo-labels',
-  ),
-  Setting(
-    'threshold_rounds',
-    int,
-    'Rounds with pseudo-labels after which the threshold is half of what it '
-    'was; it is constant for 2/7 of them.',
-    at_least=1,
-    rounds='share',
-  ),
-  shared.CLIENT_WEIGHTING,
-  *shared.LOCAL,
-)
-
 
 # Position of the head among the parts of the model.
 _HEAD = (1,)
@@ -80,81 +59,7 @@ _PREDICTED = 256
 _NONE = -1
 # What the seeds of a client's trainings are folded with.
 _FIRST, _OF_HEAD, _SECOND = range(3)
-
 _CLIENT_TRAINING = TrainingPlan(batch_size=50, epochs=5)
-
-
-@tff_arguments.taken
-def build_fedtrinet(
-  model: split.SplitModel,
-  *,
-  data_spec: templates.ClientDataSpec,
-  views: protocols.Views,
-  client_state_dir: str,
-  supervised_rounds: int = 40,
-  threshold_rounds: int = 35,
-  client_training: TrainingPlan = _CLIENT_TRAINING,
-  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-  client_weighting: str = 'examples',
-  wiring: Wiring = Wiring(),
-) -> tff.learning.templates.LearningProcess:
-  """Builds FedTriNet.
-
-  Args:
-    model: A classifier that `tff_ssl.join` made: its encoder are the shallow
-      layers, its head the deep ones.
-    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
-    views: Augmentation; the three models see the plain view.
-    client_state_dir: Absolute path of the folder where clients keep their
-      state; see `tff_ssl.templates.client_state`.
-    supervised_rounds: P >= 0; 40 of 100 rounds in the authors' code.
-    threshold_rounds: Rounds after P until the threshold is half of what it was,
-      at least 1; 35 in the authors' code.
-    client_training: How a client trains, twice in a round after P; by default
-      as in the authors' code: 5 passes by SGD with learning rate 0.01 and
-      momentum 0.5, on minibatches of 50.
-    server_optimizer: By default SGD with learning rate 1.
-    client_weighting: 'examples' (processed in the training that is sent) or
-      'uniform'.
-    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
-
-  Returns:
-    A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` of
-    the training that is sent, clients report `mask_rate`, the share of
-    unlabelled examples with a pseudo-label, and `pseudo_label_accuracy`.
-
-  Raises:
-    ValueError: If an argument is out of range.
-    TypeError: If the model has no encoder of its own, or does not fit the
-      client data.
-  """
-  check_arguments(SETTINGS, locals())
-  split.check(model)
-  data_spec.check_model(model)
-
-  plan = client_training.over(
-    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.01, 0.5)
-  )
-  objective = objectives.Supervised(views)
-  training = templates.LocalTraining(model, objective, plan)
-  client = _Client(
-    model,
-    views,
-    training,
-    templates.LocalTraining(split.freeze_encoder(model), objective, plan),
-    supervised_rounds,
-    threshold_rounds,
-  )
-  return averaging.compose(
-    client.train,
-    model=model,
-    data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
-    client_weighting=client_weighting,
-    server_optimizer=server_optimizer,
-    wiring=wiring,
-    memories=(templates.ClientMemory(client_state_dir, _first_state),),
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,6 +189,101 @@ def _share(round_num, threshold_rounds):
     threshold_rounds - constant
   )
   return 1 - 0.5 * tf.clip_by_value(done, 0.0, 1.0)
+
+
+@tff_arguments.taken
+def build_fedtrinet(
+  model: split.SplitModel,
+  *,
+  data_spec: templates.ClientDataSpec,
+  views: protocols.Views,
+  client_state_dir: str,
+  supervised_rounds: int = 40,
+  threshold_rounds: int = 35,
+  client_training: TrainingPlan = _CLIENT_TRAINING,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  client_weighting: str = 'examples',
+  wiring: Wiring = Wiring(),
+) -> tff.learning.templates.LearningProcess:
+  """Builds FedTriNet.
+
+  Args:
+    model: A classifier that `tff_ssl.join` made: its encoder are the shallow
+      layers, its head the deep ones.
+    data_spec: The type of client data, a `tff_ssl.ClientDataSpec`.
+    views: Augmentation; the three models see the plain view.
+    client_state_dir: Absolute path of the folder where clients keep their
+      state; see `tff_ssl.templates.client_state`.
+    supervised_rounds: P >= 0; 40 of 100 rounds in the authors' code.
+    threshold_rounds: Rounds after P until the threshold is half of what it was,
+      at least 1; 35 in the authors' code.
+    client_training: How a client trains, twice in a round after P; by default
+      as in the authors' code: 5 passes by SGD with learning rate 0.01 and
+      momentum 0.5, on minibatches of 50.
+    server_optimizer: By default SGD with learning rate 1.
+    client_weighting: 'examples' (processed in the training that is sent) or
+      'uniform'.
+    wiring: Distributor, aggregators and seed (`tff_ssl.Wiring`).
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`. Beside `loss` and `accuracy` of
+    the training that is sent, clients report `mask_rate`, the share of
+    unlabelled examples with a pseudo-label, and `pseudo_label_accuracy`.
+
+  Raises:
+    ValueError: If an argument is out of range.
+    TypeError: If the model has no encoder of its own, or does not fit the
+      client data.
+  """
+  check_arguments(SETTINGS, locals())
+  split.check(model)
+  data_spec.check_model(model)
+
+  plan = client_training.over(
+    _CLIENT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.01, 0.5)
+  )
+  objective = objectives.Supervised(views)
+  training = templates.LocalTraining(model, objective, plan)
+  client = _Client(
+    model,
+    views,
+    training,
+    templates.LocalTraining(split.freeze_encoder(model), objective, plan),
+    supervised_rounds,
+    threshold_rounds,
+  )
+  return averaging.compose(
+    client.train,
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    client_weighting=client_weighting,
+    server_optimizer=server_optimizer,
+    wiring=wiring,
+    memories=(templates.ClientMemory(client_state_dir, _first_state),),
+  )
+
+
+SETTINGS = (
+  Setting(
+    'supervised_rounds',
+    int,
+    'Rounds before there are pseudo-labels; by default 40% of them.',
+    at_least=0,
+    rounds='head',
+    phase='without pseudo-labels',
+  ),
+  Setting(
+    'threshold_rounds',
+    int,
+    'Rounds with pseudo-labels after which the threshold is half of what it '
+    'was; it is constant for 2/7 of them.',
+    at_least=1,
+    rounds='share',
+  ),
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+)
 
 
 def _derive(values, given):

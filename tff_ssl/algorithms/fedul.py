@@ -49,42 +49,6 @@ with epy.lazy_imports():
   from tff_ssl import templates
   from tff_ssl.models import functional, split
 
-# Supervised processes whose builders take `client_objective`.
-_BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(
-  {spec.name: spec for spec in (*fed_avg.SPECS, fednova.SPEC, scaffold.SPEC)}
-)
-
-
-def _of_base(setting: Setting) -> Setting:
-  """Returns a setting that only some base processes have."""
-  bases = [name for name, spec in _BASES.items() if setting in spec.settings]
-  return dataclasses.replace(
-    setting,
-    optional=True,
-    used_when=(*setting.used_when, only_with('base_process', *bases)),
-  )
-
-
-_OF_BASES = tuple(
-  map(
-    _of_base,
-    (PROXIMAL_STRENGTH, scaffold.CONTROL_UPDATE, shared.SERVER_LEARNING_RATE),
-  )
-)
-SETTINGS = (
-  Setting(
-    'base_process',
-    str,
-    'Whose rounds FedUL trains in; fednova and scaffold take '
-    '`client_optimizer=sgd`, their default.',
-    choices=tuple(_BASES),
-  ),
-  *objectives.SurrogateSets.settings,
-  L1_WEIGHT,
-  shared.CLIENT_WEIGHTING,
-  *shared.LOCAL,
-  *_OF_BASES,
-)
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=128, epochs=1)
 
@@ -239,6 +203,44 @@ def _check_classes(model, data_spec, test_prior) -> None:
     )
   if test_prior is not None:
     checks.positive_distribution(num_classes, test_prior=test_prior)
+
+
+# Supervised processes whose builders take `client_objective`.
+_BASES: Mapping[str, ProcessSpec] = types.MappingProxyType(
+  {spec.name: spec for spec in (*fed_avg.SPECS, fednova.SPEC, scaffold.SPEC)}
+)
+
+
+def _of_base(setting: Setting) -> Setting:
+  """Returns a setting that only some base processes have."""
+  bases = [name for name, spec in _BASES.items() if setting in spec.settings]
+  return dataclasses.replace(
+    setting,
+    optional=True,
+    used_when=(*setting.used_when, only_with('base_process', *bases)),
+  )
+
+
+_OF_BASES = tuple(
+  map(
+    _of_base,
+    (PROXIMAL_STRENGTH, scaffold.CONTROL_UPDATE, shared.SERVER_LEARNING_RATE),
+  )
+)
+SETTINGS = (
+  Setting(
+    'base_process',
+    str,
+    'Whose rounds FedUL trains in; fednova and scaffold take '
+    '`client_optimizer=sgd`, their default.',
+    choices=tuple(_BASES),
+  ),
+  *objectives.SurrogateSets.settings,
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+  *_OF_BASES,
+)
 
 
 # How clients train where nobody has labels. A few steps of the paper's 1e-4 per

@@ -40,23 +40,6 @@ with epy.lazy_imports():
   from tff_ssl import templates
   from tff_ssl.models import functional
 
-UNLABELLED_RATIO = Setting(
-  'unlabelled_ratio',
-  int,
-  'mu, unlabelled examples in a step for each labelled one.',
-  at_least=1,
-  at_most=1000,
-  group='client training',
-)
-SETTINGS = (
-  UNLABELLED_RATIO,
-  THRESHOLD,
-  VIEWS_FORWARD,
-  UNLABELLED_WEIGHT,
-  CLASS_WEIGHTS,
-  *shared.LOCAL,
-  shared.EMA_DECAY,
-)
 
 # Of a step, in FixMatch.
 _DECAY = 0.999
@@ -127,6 +110,25 @@ def build_fixmatch(
     client_weighting='uniform',
     wiring=dataclasses.replace(wiring, ema_decay=ema_decay),
   )
+
+
+UNLABELLED_RATIO = Setting(
+  'unlabelled_ratio',
+  int,
+  'mu, unlabelled examples in a step for each labelled one.',
+  at_least=1,
+  at_most=1000,
+  group='client training',
+)
+SETTINGS = (
+  UNLABELLED_RATIO,
+  THRESHOLD,
+  VIEWS_FORWARD,
+  UNLABELLED_WEIGHT,
+  CLASS_WEIGHTS,
+  *shared.LOCAL,
+  shared.EMA_DECAY,
+)
 
 
 def _derive(values, given):

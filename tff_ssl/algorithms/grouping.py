@@ -70,71 +70,178 @@ with epy.lazy_imports():
   from tff_ssl.templates import client_task, finalizers, groups
   from tff_ssl.templates import server_training as training_at_server
 
-SERVER_WEIGHT = Setting(
-  'server_weight',
-  float,
-  'Weight of the server model in each average.',
-  above=0,
-  below=1e9,
-)
-SERVER = (
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-  Setting(
-    'server_order',
-    str,
-    'When the server trains: beside the clients (its model is averaged with '
-    'theirs), or after them, on their average.',
-    choices=('beside', 'after'),
-  ),
-  SERVER_WEIGHT,
-  shared.GLOBAL_MOMENTUM,
-  Setting(
-    'bn_statistics',
-    str,
-    "Batch normalisation's moving statistics: averaged, or the server's own "
-    '(local).',
-    choices=('averaged', 'local'),
-    used_when=(
-      only_with('norm', 'batch'),
-      unless('server_order', 'after', 'leaves the statistics of the server'),
-    ),
-  ),
-)
-SERVER_REPLICAS = Setting(
-  'server_replicas',
-  str,
-  'Server models in each round: one, or one per_group.',
-  choices=('one', 'per_group'),
-  used_when=(shared.GROUPED,),
-)
-SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
-SETTINGS = (
-  shared.NUM_GROUPS,
-  *objectives.ConsistencyRegularization.settings,
-  *shared.LOCAL,
-  *SLOTS,
-  *SERVER,
-  SERVER_REPLICAS,
-  shared.EMA_DECAY,
-  CLASS_WEIGHTS,
-)
-
-AT_CLIENTS = (
-  shared.NUM_GROUPS,
-  THRESHOLD,
-  VIEWS_FORWARD,
-  UNLABELLED_LOSS,
-  UNLABELLED_WEIGHT,
-  shared.LABELLED_BATCH_SIZE,
-  *shared.LOCAL,
-  *SLOTS,
-  CLASS_WEIGHTS,
-)
 
 _CLIENT_TRAINING = TrainingPlan(batch_size=64, steps=16)
 _SERVER_TRAINING = TrainingPlan(steps=16)
+
+
+def build_local_update(
+  training: templates.LocalTraining,
+  grouping: groups.Grouping,
+  *,
+  since_start: bool = False,
+) -> client_task.LocalWork:
+  """Returns the local update of a client that trains its group's model.
+
+  It has weight 1, and the client's group beside it. The delta is against the
+  model of that group, wherever the client started, so that the mean of a
+  group's clients is its model plus the mean delta; with `since_start` it is
+  against the model that the client started from, which tells what it learnt.
+  """
+
+  def local_update(task):
+    group, invalid = grouping.group_of(task)
+    own = stacks.row(task.weights, group)
+    start, start_invalid = grouping.start_of(task)
+    invalid |= start_invalid
+    joined = task.round >= grouping.warmup_rounds
+    anchors = start
+    if grouping.anchors == 'global':
+      anchors = grouping.global_model(task.weights)
+    result = training.run_task(
+      task, start=start, anchors=anchors, active=joined & ~invalid
+    )
+    update = client_task.LocalUpdate(
+      client_task.subtract(result.weights, start if since_start else own),
+      tf.cast(joined, tf.float32),
+      result.metrics,
+      invalid,
+      result.optimizer_state,
+      passes=result.passes,
+      num_examples=result.num_examples,
+    )
+    return update, group
+
+  return local_update
+
+
+@dataclasses.dataclass(frozen=True)
+class _Meeting:
+  """How the server's model and those of the groups meet.
+
+  Its fields are arguments of `build_grouping_ssfl`.
+  """
+
+  server_order: str
+  server_weight: float
+  bn_statistics: str
+  global_momentum: float
+
+  def __post_init__(self):
+    if self.global_momentum and self.server_order != 'after':
+      raise ValueError(
+        f'global_momentum={self.global_momentum} does not fit server_order='
+        f'{self.server_order!r}, where the server model is in the average: use '
+        "server_order='after', or global_momentum=0."
+      )
+
+  def server_start(self, group_models, aggregate):
+    """Returns what the server trains from: 'after', the clients come first."""
+    if self.server_order == 'after':
+      group_models = groups.average(group_models, aggregate)
+    return stacks.mean(group_models)
+
+  def combine(self, group_models, server_models, aggregate):
+    """Returns the new group models."""
+    if self.server_order == 'after':
+      new = groups.around(
+        groups.average(group_models, aggregate),
+        server_models,
+        aggregate['weight'],
+        self.server_weight,
+      )
+    else:
+      new = groups.average(
+        group_models, aggregate, server_models, self.server_weight
+      )
+      if self.bn_statistics == 'averaged':
+        return new
+    # Statistics that are not averaged are the server's, in every group.
+    own = tf.nest.map_structure(
+      lambda average, value: tf.broadcast_to(value, tf.shape(average)),
+      new.non_trainable,
+      server_models.non_trainable,
+    )
+    return tff.learning.models.ModelWeights(new.trainable, own)
+
+  def build_finalizer(self, server, seed, **types):
+    """Returns the finalizer in which the server trains and the models meet."""
+    finalizer = training_at_server.build_server_training(
+      server, self.combine, server_start=self.server_start, seed=seed, **types
+    )
+    if not self.global_momentum:
+      return finalizer
+    return groups.with_momentum(
+      finalizer, self.global_momentum, types['weights_type']
+    )
+
+
+def compose(
+  training: templates.LocalTraining,
+  grouping: groups.Grouping,
+  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
+  *,
+  data_spec: templates.ClientDataSpec,
+  client_momentum: str,
+  wiring: Wiring,
+  server: training_at_server.ServerTraining | None = None,
+) -> tff.learning.templates.LearningProcess:
+  """Composes the process of clients that train the models of their groups.
+
+  Args:
+    training: What a client does.
+    grouping: How clients are grouped.
+    build_finalizer: What the server makes of it: called with `weights_type` and
+      `aggregate_type`, the unplaced types of the group models and of the
+      aggregator's result.
+    data_spec: The type of client data.
+    client_momentum: See `build_grouping_ssfl`.
+    wiring: See `build_grouping_ssfl`.
+    server: How the server trains from w_avg, if it does.
+  """
+  grouping.check(training.model, data_spec, wiring)
+  initial = templates.initial_weights(training.model, wiring.seed)
+  work = templates.build_client_work(
+    build_local_update(training, grouping),
+    templates.stacked(initial, grouping.num_rows),
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    wiring=wiring,
+    memories=templates.client_momentum(
+      client_momentum, data_spec, training.initial_optimizer_state
+    ),
+  )
+  group_models = templates.stacked(initial, grouping.num_groups)
+
+  def build_last(weights_type, aggregate_type):
+    finalizer = build_finalizer(
+      weights_type=group_models.type_signature.result,
+      aggregate_type=aggregate_type,
+    )
+    return grouping.with_average(finalizer, weights_type)
+
+  return templates.compose(
+    work,
+    create_aggregator=functools.partial(
+      groups.create_aggregator,
+      wiring.model_aggregator,
+      grouping.num_groups,
+      min_group_size=wiring.min_group_size,
+    ),
+    build_finalizer=build_last,
+    wiring=wiring,
+    idle_rounds=grouping.warmup_rounds,
+    view=grouping.view,
+    measurable=templates.Measurable(
+      training,
+      build_local_update(training, grouping, since_start=True),
+      lambda task: grouping.start_of(task)[0],
+      data_spec,
+      grouping.num_groups,
+      server,
+      lambda weights: stacks.mean(grouping.models(weights)),
+    ),
+  )
 
 
 @tff_arguments.taken
@@ -267,67 +374,6 @@ def build_grouping_ssfl(
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Meeting:
-  """How the server's model and those of the groups meet.
-
-  Its fields are arguments of `build_grouping_ssfl`.
-  """
-
-  server_order: str
-  server_weight: float
-  bn_statistics: str
-  global_momentum: float
-
-  def __post_init__(self):
-    if self.global_momentum and self.server_order != 'after':
-      raise ValueError(
-        f'global_momentum={self.global_momentum} does not fit server_order='
-        f'{self.server_order!r}, where the server model is in the average: use '
-        "server_order='after', or global_momentum=0."
-      )
-
-  def server_start(self, group_models, aggregate):
-    """Returns what the server trains from: 'after', the clients come first."""
-    if self.server_order == 'after':
-      group_models = groups.average(group_models, aggregate)
-    return stacks.mean(group_models)
-
-  def combine(self, group_models, server_models, aggregate):
-    """Returns the new group models."""
-    if self.server_order == 'after':
-      new = groups.around(
-        groups.average(group_models, aggregate),
-        server_models,
-        aggregate['weight'],
-        self.server_weight,
-      )
-    else:
-      new = groups.average(
-        group_models, aggregate, server_models, self.server_weight
-      )
-      if self.bn_statistics == 'averaged':
-        return new
-    # Statistics that are not averaged are the server's, in every group.
-    own = tf.nest.map_structure(
-      lambda average, value: tf.broadcast_to(value, tf.shape(average)),
-      new.non_trainable,
-      server_models.non_trainable,
-    )
-    return tff.learning.models.ModelWeights(new.trainable, own)
-
-  def build_finalizer(self, server, seed, **types):
-    """Returns the finalizer in which the server trains and the models meet."""
-    finalizer = training_at_server.build_server_training(
-      server, self.combine, server_start=self.server_start, seed=seed, **types
-    )
-    if not self.global_momentum:
-      return finalizer
-    return groups.with_momentum(
-      finalizer, self.global_momentum, types['weights_type']
-    )
-
-
 @tff_arguments.taken
 def build_grouping_at_clients(
   model: functional.FunctionalModel,
@@ -393,112 +439,67 @@ def build_grouping_at_clients(
   )
 
 
-def compose(
-  training: templates.LocalTraining,
-  grouping: groups.Grouping,
-  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess],
-  *,
-  data_spec: templates.ClientDataSpec,
-  client_momentum: str,
-  wiring: Wiring,
-  server: training_at_server.ServerTraining | None = None,
-) -> tff.learning.templates.LearningProcess:
-  """Composes the process of clients that train the models of their groups.
-
-  Args:
-    training: What a client does.
-    grouping: How clients are grouped.
-    build_finalizer: What the server makes of it: called with `weights_type` and
-      `aggregate_type`, the unplaced types of the group models and of the
-      aggregator's result.
-    data_spec: The type of client data.
-    client_momentum: See `build_grouping_ssfl`.
-    wiring: See `build_grouping_ssfl`.
-    server: How the server trains from w_avg, if it does.
-  """
-  grouping.check(training.model, data_spec, wiring)
-  initial = templates.initial_weights(training.model, wiring.seed)
-  work = templates.build_client_work(
-    build_local_update(training, grouping),
-    templates.stacked(initial, grouping.num_rows),
-    data_spec=data_spec,
-    initial_hparams=training.initial_hparams,
-    wiring=wiring,
-    memories=templates.client_momentum(
-      client_momentum, data_spec, training.initial_optimizer_state
+SERVER_WEIGHT = Setting(
+  'server_weight',
+  float,
+  'Weight of the server model in each average.',
+  above=0,
+  below=1e9,
+)
+SERVER = (
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+  Setting(
+    'server_order',
+    str,
+    'When the server trains: beside the clients (its model is averaged with '
+    'theirs), or after them, on their average.',
+    choices=('beside', 'after'),
+  ),
+  SERVER_WEIGHT,
+  shared.GLOBAL_MOMENTUM,
+  Setting(
+    'bn_statistics',
+    str,
+    "Batch normalisation's moving statistics: averaged, or the server's own "
+    '(local).',
+    choices=('averaged', 'local'),
+    used_when=(
+      only_with('norm', 'batch'),
+      unless('server_order', 'after', 'leaves the statistics of the server'),
     ),
-  )
-  group_models = templates.stacked(initial, grouping.num_groups)
-
-  def build_last(weights_type, aggregate_type):
-    finalizer = build_finalizer(
-      weights_type=group_models.type_signature.result,
-      aggregate_type=aggregate_type,
-    )
-    return grouping.with_average(finalizer, weights_type)
-
-  return templates.compose(
-    work,
-    create_aggregator=functools.partial(
-      groups.create_aggregator,
-      wiring.model_aggregator,
-      grouping.num_groups,
-      min_group_size=wiring.min_group_size,
-    ),
-    build_finalizer=build_last,
-    wiring=wiring,
-    idle_rounds=grouping.warmup_rounds,
-    view=grouping.view,
-    measurable=templates.Measurable(
-      training,
-      build_local_update(training, grouping, since_start=True),
-      lambda task: grouping.start_of(task)[0],
-      data_spec,
-      grouping.num_groups,
-      server,
-      lambda weights: stacks.mean(grouping.models(weights)),
-    ),
-  )
-
-
-def build_local_update(
-  training: templates.LocalTraining,
-  grouping: groups.Grouping,
-  *,
-  since_start: bool = False,
-) -> client_task.LocalWork:
-  """Returns the local update of a client that trains its group's model.
-
-  It has weight 1, and the client's group beside it. The delta is against the
-  model of that group, wherever the client started, so that the mean of a
-  group's clients is its model plus the mean delta; with `since_start` it is
-  against the model that the client started from, which tells what it learnt.
-  """
-
-  def local_update(task):
-    group, invalid = grouping.group_of(task)
-    own = stacks.row(task.weights, group)
-    start, start_invalid = grouping.start_of(task)
-    invalid |= start_invalid
-    joined = task.round >= grouping.warmup_rounds
-    anchors = start
-    if grouping.anchors == 'global':
-      anchors = grouping.global_model(task.weights)
-    result = training.run_task(
-      task, start=start, anchors=anchors, active=joined & ~invalid
-    )
-    update = client_task.LocalUpdate(
-      client_task.subtract(result.weights, start if since_start else own),
-      tf.cast(joined, tf.float32),
-      result.metrics,
-      invalid,
-      result.optimizer_state,
-      passes=result.passes,
-      num_examples=result.num_examples,
-    )
-    return update, group
-
-  return local_update
+  ),
+)
+SERVER_REPLICAS = Setting(
+  'server_replicas',
+  str,
+  'Server models in each round: one, or one per_group.',
+  choices=('one', 'per_group'),
+  used_when=(shared.GROUPED,),
+)
+SLOTS = (shared.START_MODEL, shared.CLIENT_MOMENTUM)
+SETTINGS = (
+  shared.NUM_GROUPS,
+  *objectives.ConsistencyRegularization.settings,
+  *shared.LOCAL,
+  *SLOTS,
+  *SERVER,
+  SERVER_REPLICAS,
+  shared.EMA_DECAY,
+  CLASS_WEIGHTS,
+)
+AT_CLIENTS = (
+  shared.NUM_GROUPS,
+  THRESHOLD,
+  VIEWS_FORWARD,
+  UNLABELLED_LOSS,
+  UNLABELLED_WEIGHT,
+  shared.LABELLED_BATCH_SIZE,
+  *shared.LOCAL,
+  *SLOTS,
+  CLASS_WEIGHTS,
+)
 
 
 _PAPER = 'Zhang et al. 2021, arXiv 2008.11364'
@@ -515,8 +516,6 @@ _UNGROUPED = (
   shared.EMA_DECAY,
   CLASS_WEIGHTS,
 )
-
-
 SPECS = (
   ProcessSpec(
     'grouping',

@@ -64,18 +64,6 @@ with epy.lazy_imports():
   from tff_ssl import templates
   from tff_ssl.models import functional
 
-SETTINGS = (
-  shared.NUM_GROUPS,
-  *SELECTION,
-  *shared.LOCAL,
-  shared.CLIENT_MOMENTUM,
-  shared.SERVER_STEPS,
-  shared.SERVER_BATCH_SIZE,
-  shared.SERVER_WARMUP_ROUNDS,
-  grouping.SERVER_WEIGHT,
-  shared.EMA_DECAY,
-  CLASS_WEIGHTS,
-)
 
 _OBJECTIVE = functools.partial(
   objectives.ConsistencyRegularization,
@@ -157,6 +145,20 @@ def build_grouping_robust(
     class_weights=class_weights,
     wiring=wiring,
   )
+
+
+SETTINGS = (
+  shared.NUM_GROUPS,
+  *SELECTION,
+  *shared.LOCAL,
+  shared.CLIENT_MOMENTUM,
+  shared.SERVER_STEPS,
+  shared.SERVER_BATCH_SIZE,
+  shared.SERVER_WARMUP_ROUNDS,
+  grouping.SERVER_WEIGHT,
+  shared.EMA_DECAY,
+  CLASS_WEIGHTS,
+)
 
 
 def _derive(values, given):

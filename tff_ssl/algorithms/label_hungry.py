@@ -55,80 +55,69 @@ with epy.lazy_imports():
   from tff_ssl.models import split
   from tff_ssl.templates import averaging, finalizers
 
-_PAPER = 'Hegde et al., Label Hungry? Not Anymore'
-
-SETTINGS = (
-  *(*shared.LOCAL, shared.CLIENT_WEIGHTING, shared.CLIENT_MOMENTUM),
-  CLASS_WEIGHTS,
-)
-SSPT_SETTINGS = (
-  *SETTINGS,
-  shared.EPOCH_BATCHES,
-  PROXY_TASK,
-  Setting(
-    'pretraining_rounds',
-    int,
-    'Rounds of `total_rounds` that go to the proxy task, the first ones; by '
-    'default half of them.',
-    at_least=0,
-    rounds='phase',
-    phase='pre-training',
-  ),
-  Setting(
-    'pretraining_images',
-    str,
-    'Images of the pre-training: all, or the unlabelled ones alone.',
-    choices=('all', 'unlabelled'),
-    used_when=(unless('pretraining_rounds', 0, 'leaves it out'),),
-  ),
-  Setting(
-    'encoder_training',
-    str,
-    'The encoder after the pre-training: fine_tuned or frozen.',
-    choices=('fine_tuned', 'frozen'),
-  ),
-)
-
-
-@condition('hidden or absent labels')
-def _all_labelled(values):
-  """Says so where each minibatch has labels."""
-  if values.get('mask_ratio') == 0 and not values.get('may_lack_labels'):
-    return '`mask_ratio=0` hides no label'
-  return None
-
-
-SSJO_SETTINGS = (
-  *SETTINGS,
-  PROXY_TASK,
-  SSJO_LOSS_WEIGHT,
-  Setting(
-    'labelled_batch_probability',
-    float,
-    'Probability of a labelled minibatch, in [0, 1]; by default the labelled '
-    "examples' share of the client's.",
-    at_least=0,
-    at_most=1,
-    optional=True,
-    used_when=(_all_labelled,),
-  ),
-  Setting(
-    'idle_momentum',
-    str,
-    'Weights that get no gradient in a step: momentum carries them on '
-    '(coasts), or they and their momentum stay as they are (rests).',
-    choices=('coasts', 'rests'),
-  ),
-)
 
 # Positions among the parts: encoder, classifier, the proxy task's head.
 _CLASSIFIER = (0, 1)
 _PROXY = (0, 2)
-
 _SSPT_TRAINING = TrainingPlan(
   batch_size=20, epochs=10, epoch_batches='continuous'
 )
 _SSJO_TRAINING = TrainingPlan(batch_size=20, epochs=10)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+  """A stage: which parts of the joint model train, how, and from when on.
+
+  Momentum that outlives a round is a pair, each stage's at its `index`. A
+  `frozen` model is one whose encoder does not train.
+  """
+
+  index: int
+  joint: split.SplitModel
+  parts: tuple[int, int]
+  training: templates.LocalTraining
+  first_round: int = 0
+  frozen: split.SplitModel | None = None
+
+  def run(self, task):
+    """Trains the parts on a client's task; the other weights stay."""
+    start = self.joint.take(task.weights, self.parts)
+    if self.frozen:
+      start = split.freeze_weights(self.frozen, start)
+    states = task.optimizer_state
+    result = self.training.run_task(
+      task,
+      start=start,
+      round_num=task.round - self.first_round,
+      optimizer_state=None if states is None else states[self.index],
+    )
+    weights = result.weights
+    if self.frozen:
+      weights = split.thaw_weights(self.frozen, weights)
+    if states is not None:
+      states = list(states)
+      states[self.index] = result.optimizer_state
+    # Both branches of a condition report the same metrics: 0/0 for the others.
+    metrics = collections.OrderedDict(
+      (name, result.metrics.get(name, tf.zeros([2])))
+      for name in ('loss', 'accuracy', 'proxy_loss')
+    )
+    if 'loss' not in result.metrics:
+      metrics['loss'] = metrics['proxy_loss']
+    return result._replace(
+      weights=self.joint.put(task.weights, self.parts, weights),
+      optimizer_state=tuple(states or ()),
+      metrics=metrics,
+    )
+
+
+def _classifier_of(joint):
+  """Returns the view of the joint model's weights that evaluation has."""
+  return templates.ModelView(
+    lambda weights: joint.take(weights, _CLASSIFIER),
+    lambda weights, present: joint.put(present, _CLASSIFIER, weights),
+  )
 
 
 @tff_arguments.taken
@@ -197,6 +186,8 @@ def build_sspt(
   plan = client_training.over(
     _SSPT_TRAINING, optimizer=tff.learning.optimizers.build_sgdm(0.001, 0.99)
   )
+  # Where all examples are seen, no label is hidden.
+  hidden = None if pretraining_images == 'all' else redrawn_mask_ratio
   pretraining = _Stage(
     0,
     joint,
@@ -205,13 +196,7 @@ def build_sspt(
       split.join(joint.encoder, joint.heads[-1]),
       objectives.SelfSupervised(views, task),
       plan,
-      # Where all examples are seen, no label is hidden.
-      templates.Selection(
-        pretraining_images,
-        redrawn_mask_ratio=(
-          None if pretraining_images == 'all' else redrawn_mask_ratio
-        ),
-      ),
+      templates.Selection(pretraining_images, redrawn_mask_ratio=hidden),
     ),
   )
   finetuning = _Stage(
@@ -227,88 +212,35 @@ def build_sspt(
     first_round=pretraining_rounds,
     frozen=model if is_frozen else None,
   )
-  factory = averaging.weighted_factory(
-    wiring.model_aggregator, client_weighting
-  )
-  return templates.compose(
-    templates.build_client_work(
-      averaging.build_local_update(
-        lambda task: tf.cond(
-          task.round < pretraining_rounds,
-          lambda: pretraining.run(task),
-          lambda: finetuning.run(task),
-        ),
-        client_weighting,
-      ),
-      templates.initial_weights(joint, wiring.seed),
-      data_spec=data_spec,
-      initial_hparams=finetuning.training.initial_hparams,
-      wiring=wiring,
-      memories=templates.client_momentum(
-        client_momentum,
-        data_spec,
-        lambda: tuple(
-          stage.training.initial_optimizer_state()
-          for stage in (pretraining, finetuning)
-        ),
-      ),
-    ),
-    create_aggregator=factory.create,
+
+  def train(task):
+    return tf.cond(
+      task.round < pretraining_rounds,
+      lambda: pretraining.run(task),
+      lambda: finetuning.run(task),
+    )
+
+  def initial_states():
+    stages = (pretraining, finetuning)
+    return tuple(stage.training.initial_optimizer_state() for stage in stages)
+
+  return averaging.compose(
+    train,
+    model=joint,
+    data_spec=data_spec,
+    initial_hparams=finetuning.training.initial_hparams,
+    client_weighting=client_weighting,
+    wiring=wiring,
     build_finalizer=functools.partial(
       finalizers.build_apply_mean_delta,
       server_optimizer,
       first_stage_rounds=pretraining_rounds,
     ),
-    wiring=wiring,
+    memories=templates.client_momentum(
+      client_momentum, data_spec, initial_states
+    ),
     view=_classifier_of(joint),
   )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stage:
-  """A stage: which parts of the joint model train, how, and from when on.
-
-  Momentum that outlives a round is a pair, each stage's at its `index`. A
-  `frozen` model is one whose encoder does not train.
-  """
-
-  index: int
-  joint: split.SplitModel
-  parts: tuple[int, int]
-  training: templates.LocalTraining
-  first_round: int = 0
-  frozen: split.SplitModel | None = None
-
-  def run(self, task):
-    """Trains the parts on a client's task; the other weights stay."""
-    start = self.joint.take(task.weights, self.parts)
-    if self.frozen:
-      start = split.freeze_weights(self.frozen, start)
-    states = task.optimizer_state
-    result = self.training.run_task(
-      task,
-      start=start,
-      round_num=task.round - self.first_round,
-      optimizer_state=None if states is None else states[self.index],
-    )
-    weights = result.weights
-    if self.frozen:
-      weights = split.thaw_weights(self.frozen, weights)
-    if states is not None:
-      states = list(states)
-      states[self.index] = result.optimizer_state
-    # Both branches of a condition report the same metrics: 0/0 for the others.
-    metrics = collections.OrderedDict(
-      (name, result.metrics.get(name, tf.zeros([2])))
-      for name in ('loss', 'accuracy', 'proxy_loss')
-    )
-    if 'loss' not in result.metrics:
-      metrics['loss'] = metrics['proxy_loss']
-    return result._replace(
-      weights=self.joint.put(task.weights, self.parts, weights),
-      optimizer_state=tuple(states or ()),
-      metrics=metrics,
-    )
 
 
 @tff_arguments.taken
@@ -400,12 +332,72 @@ def build_ssjo(
   )
 
 
-def _classifier_of(joint):
-  """Returns the view of the joint model's weights that evaluation has."""
-  return templates.ModelView(
-    lambda weights: joint.take(weights, _CLASSIFIER),
-    lambda weights, present: joint.put(present, _CLASSIFIER, weights),
-  )
+SETTINGS = (
+  *(*shared.LOCAL, shared.CLIENT_WEIGHTING, shared.CLIENT_MOMENTUM),
+  CLASS_WEIGHTS,
+)
+SSPT_SETTINGS = (
+  *SETTINGS,
+  shared.EPOCH_BATCHES,
+  PROXY_TASK,
+  Setting(
+    'pretraining_rounds',
+    int,
+    'Rounds of `total_rounds` that go to the proxy task, the first ones; by '
+    'default half of them.',
+    at_least=0,
+    rounds='phase',
+    phase='pre-training',
+  ),
+  Setting(
+    'pretraining_images',
+    str,
+    'Images of the pre-training: all, or the unlabelled ones alone.',
+    choices=('all', 'unlabelled'),
+    used_when=(unless('pretraining_rounds', 0, 'leaves it out'),),
+  ),
+  Setting(
+    'encoder_training',
+    str,
+    'The encoder after the pre-training: fine_tuned or frozen.',
+    choices=('fine_tuned', 'frozen'),
+  ),
+)
+
+
+@condition('hidden or absent labels')
+def _all_labelled(values):
+  """Says so where each minibatch has labels."""
+  if values.get('mask_ratio') == 0 and not values.get('may_lack_labels'):
+    return '`mask_ratio=0` hides no label'
+  return None
+
+
+SSJO_SETTINGS = (
+  *SETTINGS,
+  PROXY_TASK,
+  SSJO_LOSS_WEIGHT,
+  Setting(
+    'labelled_batch_probability',
+    float,
+    'Probability of a labelled minibatch, in [0, 1]; by default the labelled '
+    "examples' share of the client's.",
+    at_least=0,
+    at_most=1,
+    optional=True,
+    used_when=(_all_labelled,),
+  ),
+  Setting(
+    'idle_momentum',
+    str,
+    'Weights that get no gradient in a step: momentum carries them on '
+    '(coasts), or they and their momentum stay as they are (rests).',
+    choices=('coasts', 'rests'),
+  ),
+)
+
+
+_PAPER = 'Hegde et al., Label Hungry? Not Anymore'
 
 
 def _derive(values, given):
@@ -449,7 +441,6 @@ _DEFAULTS = {
 _BOTH_KINDS = Needs(
   labels_at='clients', views='none', unlabelled=True, encoder=True
 )
-
 SPECS = (
   ProcessSpec(
     'fsl',

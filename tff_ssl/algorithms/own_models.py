@@ -67,32 +67,7 @@ with epy.lazy_imports():
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
 
-ELASTIC_RATE = Setting(
-  'elastic_rate',
-  float,
-  "M a, how far the server's model goes to the mean of all clients' models, "
-  'and all of them together to it.',
-  above=0,
-  at_most=1,
-)
-PULL = Setting(
-  'pull',
-  float,
-  "a, the share of the server's model that a client takes over after its "
-  'steps.',
-  above=0,
-  at_most=1,
-)
-ANCHOR_MOMENTUM = Setting(
-  'anchor_momentum',
-  float,
-  "b, momentum of the server's model, in [0, 0.999].",
-  at_least=0,
-  # At 1 the velocity never fades.
-  at_most=0.999,
-)
-# As in Table 5: more clients would make rounds of all of them long.
-_ALL_TAKE_PART = {'num_clients': 16, 'clients_per_round': 16}
+
 # Of Overlap-Local-SGD.
 _LEARNING_RATE = 0.1
 _OVERLAP_TRAINING = TrainingPlan(batch_size=128, steps=16)
@@ -286,6 +261,34 @@ def build_overlap_sgd(
   )
 
 
+ELASTIC_RATE = Setting(
+  'elastic_rate',
+  float,
+  "M a, how far the server's model goes to the mean of all clients' models, "
+  'and all of them together to it.',
+  above=0,
+  at_most=1,
+)
+PULL = Setting(
+  'pull',
+  float,
+  "a, the share of the server's model that a client takes over after its "
+  'steps.',
+  above=0,
+  at_most=1,
+)
+ANCHOR_MOMENTUM = Setting(
+  'anchor_momentum',
+  float,
+  "b, momentum of the server's model, in [0, 0.999].",
+  at_least=0,
+  # At 1 the velocity never fades.
+  at_most=0.999,
+)
+
+
+# As in Table 5: more clients would make rounds of all of them long.
+_ALL_TAKE_PART = {'num_clients': 16, 'clients_per_round': 16}
 SPECS = (
   ProcessSpec(
     'easgd',

@@ -42,12 +42,69 @@ with epy.lazy_imports():
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging, effective_steps, full_gradient
 
-CONTROL_UPDATE = Setting(
-  'control_update',
-  str,
-  "How a client's control is renewed: from_steps or full_gradient.",
-  choices=('from_steps', 'full_gradient'),
-)
+
+def _local_update(training, control_update):
+  """Returns what a client does: its corrected steps, then its new control."""
+  new_control = {
+    'from_steps': _from_steps,
+    'full_gradient': _full_gradient,
+  }[control_update]
+  corrected = templates.LocalTraining(
+    training.model,
+    objectives.Corrected(training.objective),
+    training.plan,
+    training.selection,
+  )
+
+  def train(task):
+    own = task.client_state
+    correction = tf.nest.map_structure(tf.subtract, task.shared_state, own)
+    result = corrected.run_task(
+      task, anchors=objectives.Correction(task.weights, correction)
+    )
+    new = tf.cond(
+      result.num_steps > 0,
+      lambda: new_control(training, task, result, correction),
+      # Without examples there is no gradient to learn a control from.
+      lambda: own,
+    )
+    return result._replace(
+      client_state=new,
+      shared_change=tf.nest.map_structure(tf.subtract, new, own),
+    )
+
+  return train
+
+
+def _full_gradient(training, task, result, correction):
+  """Returns the new control by option I."""
+  del result, correction
+  return full_gradient.gradient_of_training(
+    training,
+    task.weights,
+    task.examples,
+    seed=task.client_seed,
+    constants=task.constants,
+  )
+
+
+def _from_steps(training, task, result, correction):
+  """Returns the new control by option II; the old one at learning rate 0."""
+  rate = task.hparams['learning_rate']
+  length = rate * effective_steps.effective_steps(
+    training.plan, result.num_steps, task.round, task.hparams
+  )
+  return tf.nest.map_structure(
+    lambda own, difference, start, end: tf.where(
+      length > 0,
+      tf.math.divide_no_nan(start - end, length) - difference,
+      own,
+    ),
+    task.client_state,
+    correction,
+    task.weights.trainable,
+    result.weights.trainable,
+  )
 
 
 @tff_arguments.taken
@@ -150,68 +207,12 @@ def build_scaffold(
   )
 
 
-def _local_update(training, control_update):
-  """Returns what a client does: its corrected steps, then its new control."""
-  new_control = {
-    'from_steps': _from_steps,
-    'full_gradient': _full_gradient,
-  }[control_update]
-  corrected = templates.LocalTraining(
-    training.model,
-    objectives.Corrected(training.objective),
-    training.plan,
-    training.selection,
-  )
-
-  def train(task):
-    own = task.client_state
-    correction = tf.nest.map_structure(tf.subtract, task.shared_state, own)
-    result = corrected.run_task(
-      task, anchors=objectives.Correction(task.weights, correction)
-    )
-    new = tf.cond(
-      result.num_steps > 0,
-      lambda: new_control(training, task, result, correction),
-      # Without examples there is no gradient to learn a control from.
-      lambda: own,
-    )
-    return result._replace(
-      client_state=new,
-      shared_change=tf.nest.map_structure(tf.subtract, new, own),
-    )
-
-  return train
-
-
-def _full_gradient(training, task, result, correction):
-  """Returns the new control by option I."""
-  del result, correction
-  return full_gradient.gradient_of_training(
-    training,
-    task.weights,
-    task.examples,
-    seed=task.client_seed,
-    constants=task.constants,
-  )
-
-
-def _from_steps(training, task, result, correction):
-  """Returns the new control by option II; the old one at learning rate 0."""
-  rate = task.hparams['learning_rate']
-  length = rate * effective_steps.effective_steps(
-    training.plan, result.num_steps, task.round, task.hparams
-  )
-  return tf.nest.map_structure(
-    lambda own, difference, start, end: tf.where(
-      length > 0,
-      tf.math.divide_no_nan(start - end, length) - difference,
-      own,
-    ),
-    task.client_state,
-    correction,
-    task.weights.trainable,
-    result.weights.trainable,
-  )
+CONTROL_UPDATE = Setting(
+  'control_update',
+  str,
+  "How a client's control is renewed: from_steps or full_gradient.",
+  choices=('from_steps', 'full_gradient'),
+)
 
 
 def _check(values):

@@ -54,37 +54,79 @@ with epy.lazy_imports():
   from tff_ssl.templates import averaging, prediction, static_statistics
   from tff_ssl.templates import server_training as training_at_server
 
-SETTINGS = (
-  THRESHOLD,
-  Setting(
-    'pseudo_label_view',
-    str,
-    'The view that clients label: weak or plain.',
-    choices=('plain', 'weak'),
-  ),
-  *objectives.FixAndMix.settings,
-  shared.GLOBAL_MOMENTUM,
-  shared.CLIENT_WEIGHTING,
-  *shared.LOCAL,
-  Setting(
-    'server_epochs',
-    int,
-    'Passes of the server over its labelled examples in a round.',
-    at_least=1,
-    at_most=10**6,
-    argument='server_training.epochs',
-    group='server training',
-  ),
-  shared.SERVER_BATCH_SIZE,
-  CLASS_WEIGHTS,
-)
 
 _NONE = -1
 # Examples of one forward pass where nothing is trained.
 _PREDICTED = 256
-
 _CLIENT_TRAINING = TrainingPlan(batch_size=10, epochs=5)
 _SERVER_TRAINING = TrainingPlan(batch_size=10, epochs=5)
+
+
+def _without_weight_if_unsure(update, result):
+  """Leaves out who is confident of nothing, and sends the model as it was."""
+  counts = tf.cast(result.num_examples > 0, tf.float32)
+  return update._replace(weight=counts * update.weight)
+
+
+def _local_training(training, views, view, threshold):
+  """Returns what a client does: labels, steps on what it is confident of."""
+
+  def train(task):
+    labels, confident, labelling = label(
+      training.model,
+      task.weights,
+      task.examples['x'],
+      views=views,
+      view=view,
+      threshold=threshold,
+      seed=task.client_seed,
+    )
+    result = training.run_task(
+      task,
+      examples=collections.OrderedDict(
+        task.examples, y=tf.where(confident > 0, labels, _NONE)
+      ),
+      anchors=objectives.MixPool(task.examples['x'], labels),
+    )
+    return result._replace(
+      # Clients track no statistics.
+      weights=tff.learning.models.ModelWeights(
+        result.weights.trainable, task.weights.non_trainable
+      ),
+      metrics=collections.OrderedDict(
+        result.metrics,
+        mask_rate=(
+          tf.reduce_sum(confident),
+          tf.cast(tf.size(confident), tf.float32),
+        ),
+        pseudo_label_accuracy=losses.pseudo_label_accuracy(
+          labels, confident, task.examples
+        ),
+      ),
+      passes=labelling + result.passes,
+    )
+
+  return train
+
+
+def label(model, weights, x, *, views, view, threshold, seed):
+  """Labels n examples at once, with a model at inference that sees one view.
+
+  Returns:
+    The most probable classes, `int32 [n]`; `float32 [n]`, 1 where the
+    probability of that class reaches the threshold, else 0; and the passes.
+  """
+  if view == 'plain':
+    x = views.plain(x)
+  else:
+    own_seed = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
+    x = views.weak(x, own_seed)
+  found = prediction.probabilities(model, weights, x, _PREDICTED)
+  return (
+    tf.argmax(found, axis=1, output_type=tf.int32),
+    tf.cast(tf.reduce_max(found, axis=1) >= threshold, tf.float32),
+    prediction.forward_passes(x),
+  )
 
 
 @tff_arguments.taken
@@ -161,94 +203,47 @@ def build_semifl(
     server_data,
     statistics=static_statistics.StaticStatistics.of(model, views),
   )
-
-  factory = averaging.weighted_factory(
-    wiring.model_aggregator, client_weighting
-  )
-  return templates.compose(
-    templates.build_client_work(
-      _local_update(
-        training, views, pseudo_label_view, threshold, client_weighting
-      ),
-      templates.initial_weights(model, wiring.seed),
-      data_spec=data_spec,
-      initial_hparams=training.initial_hparams,
-      wiring=wiring,
-    ),
-    create_aggregator=factory.create,
+  return averaging.compose(
+    _local_training(training, views, pseudo_label_view, threshold),
+    model=model,
+    data_spec=data_spec,
+    initial_hparams=training.initial_hparams,
+    client_weighting=client_weighting,
+    wiring=wiring,
     build_finalizer=functools.partial(
       training_at_server.build_alternate_training,
       server,
       tff.learning.optimizers.build_sgdm(1.0, global_momentum),
       seed=wiring.seed,
     ),
-    wiring=wiring,
+    revise=_without_weight_if_unsure,
   )
 
 
-def _local_update(training, views, view, threshold, client_weighting):
-  """Returns what a client does: labels, steps on what it is confident of."""
-
-  def local_update(task):
-    labels, confident, labelling = label(
-      training.model,
-      task.weights,
-      task.examples['x'],
-      views=views,
-      view=view,
-      threshold=threshold,
-      seed=task.client_seed,
-    )
-    result = training.run_task(
-      task,
-      examples=collections.OrderedDict(
-        task.examples, y=tf.where(confident > 0, labels, _NONE)
-      ),
-      anchors=objectives.MixPool(task.examples['x'], labels),
-    )
-    result = result._replace(
-      # Clients track no statistics.
-      weights=tff.learning.models.ModelWeights(
-        result.weights.trainable, task.weights.non_trainable
-      ),
-      metrics=collections.OrderedDict(
-        result.metrics,
-        mask_rate=(
-          tf.reduce_sum(confident),
-          tf.cast(tf.size(confident), tf.float32),
-        ),
-        pseudo_label_accuracy=losses.pseudo_label_accuracy(
-          labels, confident, task.examples
-        ),
-      ),
-      passes=labelling + result.passes,
-    )
-    update = averaging.update_from(task, result, client_weighting)
-    # Who is confident of nothing sends the model as it was, without weight.
-    counts = tf.cast(result.num_examples > 0, tf.float32)
-    return update._replace(weight=counts * update.weight), None
-
-  return local_update
-
-
-def label(model, weights, x, *, views, view, threshold, seed):
-  """Labels n examples at once, with a model at inference that sees one view.
-
-  Returns:
-    The most probable classes, `int32 [n]`; `float32 [n]`, 1 where the
-    probability of that class reaches the threshold, else 0; and the passes.
-  """
-  if view == 'plain':
-    x = views.plain(x)
-  else:
-    own_seed = randomness.fold_in(seed, randomness.Purpose.PSEUDO_LABEL)
-    x = views.weak(x, own_seed)
-  found = prediction.probabilities(model, weights, x, _PREDICTED)
-  return (
-    tf.argmax(found, axis=1, output_type=tf.int32),
-    tf.cast(tf.reduce_max(found, axis=1) >= threshold, tf.float32),
-    prediction.forward_passes(x),
-  )
+SETTINGS = (
+  THRESHOLD,
+  Setting(
+    'pseudo_label_view',
+    str,
+    'The view that clients label: weak or plain.',
+    choices=('plain', 'weak'),
+  ),
+  *objectives.FixAndMix.settings,
+  shared.GLOBAL_MOMENTUM,
+  shared.CLIENT_WEIGHTING,
+  *shared.LOCAL,
+  Setting(
+    'server_epochs',
+    int,
+    'Passes of the server over its labelled examples in a round.',
+    at_least=1,
+    at_most=10**6,
+    argument='server_training.epochs',
+    group='server training',
+  ),
+  shared.SERVER_BATCH_SIZE,
+  CLASS_WEIGHTS,
+)
 
 
 def _derive(values, given):

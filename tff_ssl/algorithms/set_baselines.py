@@ -56,34 +56,6 @@ with epy.lazy_imports():
   from tff_ssl.models import functional
   from tff_ssl.templates import averaging
 
-FEDPL_SETTINGS = (
-  *shared.LOCAL,
-  *objectives.ConfidenceMix.settings,
-  Setting(
-    'warmup_rounds',
-    int,
-    'The first rounds, in which the class of the largest prior labels all '
-    'examples of a set.',
-    at_least=0,
-    rounds='share',
-    phase='warm-up',
-  ),
-  Setting(
-    'unmixed_batches',
-    str,
-    'Minibatches that leave nothing to mix are trained, or skipped as in the '
-    "authors' code.",
-    choices=('trained', 'skipped'),
-  ),
-  L1_WEIGHT,
-  shared.CLIENT_WEIGHTING,
-)
-FEDLLP_SETTINGS = (
-  # A minibatch is a whole set: there are no steps to count.
-  dataclasses.replace(shared.LOCAL_EPOCHS, optional=False, instead_of=None),
-  L1_WEIGHT,
-  shared.CLIENT_WEIGHTING,
-)
 
 _FEDPL_TRAINING = TrainingPlan(batch_size=128, epochs=1)
 _FEDLLP_TRAINING = TrainingPlan(epochs=1)
@@ -230,8 +202,37 @@ def build_fedllp(
   )
 
 
-_PAPER = 'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines)'
+FEDPL_SETTINGS = (
+  *shared.LOCAL,
+  *objectives.ConfidenceMix.settings,
+  Setting(
+    'warmup_rounds',
+    int,
+    'The first rounds, in which the class of the largest prior labels all '
+    'examples of a set.',
+    at_least=0,
+    rounds='share',
+    phase='warm-up',
+  ),
+  Setting(
+    'unmixed_batches',
+    str,
+    'Minibatches that leave nothing to mix are trained, or skipped as in the '
+    "authors' code.",
+    choices=('trained', 'skipped'),
+  ),
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+)
+FEDLLP_SETTINGS = (
+  # A minibatch is a whole set: there are no steps to count.
+  dataclasses.replace(shared.LOCAL_EPOCHS, optional=False, instead_of=None),
+  L1_WEIGHT,
+  shared.CLIENT_WEIGHTING,
+)
 
+
+_PAPER = 'Lu et al. 2022, arXiv 2204.03304, Appendix D.2 (baselines)'
 SPECS = (
   ProcessSpec(
     'fedpl',

@@ -53,11 +53,25 @@ def update_from(
   )
 
 
+# What a page changes of a client's update, given the training's result.
+Revise = Callable[
+  [client_task.LocalUpdate, local_training.TrainingResult],
+  client_task.LocalUpdate,
+]
+
+
 def build_local_update(
-  train: Train, client_weighting: str
+  train: Train,
+  client_weighting: str,
+  revise: Revise = lambda update, result: update,
 ) -> client_task.LocalWork:
   """Returns the local update of clients that send what `train` has changed."""
-  return lambda task: (update_from(task, train(task), client_weighting), None)
+
+  def local_update(task):
+    result = train(task)
+    return revise(update_from(task, result, client_weighting), result), None
+
+  return local_update
 
 
 def weighted_factory(
@@ -107,11 +121,15 @@ def compose(
   data_spec: client_data.ClientDataSpec,
   initial_hparams: Callable[[], protocols.Hparams],
   client_weighting: str,
-  server_optimizer: tff.learning.optimizers.Optimizer | None,
   wiring: Wiring,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  build_finalizer: Callable[..., tff.learning.templates.FinalizerProcess]
+  | None = None,
+  revise: Revise = lambda update, result: update,
   memories: tuple[memories_lib.Memory, ...] = (),
   view: composition.ModelView | None = None,
   measured: local_training.LocalTraining | None = None,
+  idle_rounds: int = 0,
 ) -> composition.ComposedProcess:
   """Composes the learning process.
 
@@ -124,12 +142,16 @@ def compose(
     data_spec: The type of the client data.
     initial_hparams: Returns the client optimizer's hyperparameters.
     client_weighting: 'examples' or 'uniform'; see `update_from`.
-    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
     wiring: Its `model_aggregator` is by default `tff.aggregators.MeanFactory`.
+    server_optimizer: By default SGD with learning rate 1: plain FedAvg.
+    build_finalizer: In the place of the server optimizer's, where the server
+      does more; see `composition.compose`.
+    revise: What is changed of a client's update before it is sent.
     memories: What outlives a round, beside the weights.
     view: See `composition.compose`.
     measured: The training of clients that train all of the global model; other
       processes cannot be measured.
+    idle_rounds: First rounds in which clients do nothing.
 
   Raises:
     ValueError: If an argument is out of range, or `model_aggregator` would add
@@ -141,7 +163,7 @@ def compose(
   factory = weighted_factory(wiring.model_aggregator, client_weighting)
   return composition.compose(
     client_work.build_client_work(
-      build_local_update(train, client_weighting),
+      build_local_update(train, client_weighting, revise),
       composition.initial_weights(model, wiring.seed),
       data_spec=data_spec,
       initial_hparams=initial_hparams,
@@ -149,10 +171,10 @@ def compose(
       memories=memories,
     ),
     create_aggregator=factory.create,
-    build_finalizer=functools.partial(
-      finalizers.build_apply_mean_delta, server_optimizer
-    ),
+    build_finalizer=build_finalizer
+    or functools.partial(finalizers.build_apply_mean_delta, server_optimizer),
     wiring=wiring,
+    idle_rounds=idle_rounds,
     view=view,
     measurable=measurable(measured, data_spec, client_weighting)
     if measured
