@@ -26,7 +26,7 @@ from typing import NamedTuple
 OK, NOTE, WRONG = 'ok', 'note', 'WRONG'
 
 # Exit codes.
-_SOUND, _UNSOUND, _USAGE = 0, 1, 2
+_SOUND, _UNSOUND = 0, 1
 _STOPPED = 128 + signal.SIGINT
 
 # As that of `experiments.run`.
@@ -373,20 +373,9 @@ def _listed(names: Sequence[str]) -> str:
   return f'{shown} and {more} more' if more > 0 else shown
 
 
-class _UsageError(ValueError):
-  """An error in the command line, described in one sentence."""
-
-
-class _Parser(argparse.ArgumentParser):
-  """A parser with the project's style of errors."""
-
-  def error(self, message):
-    raise _UsageError(f'{message}: see --help.')
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-  """Parses the arguments of the command line."""
-  parser = _Parser(
+def main(argv: Sequence[str]) -> int:
+  """Runs the command line `argv`, the program first; returns the exit code."""
+  parser = argparse.ArgumentParser(
     prog='python -m tff_ssl.doctor',
     description='Checks this machine and says what is wrong with it, and what '
     'to do. Exit code: 0 if all is well, 1 if something is wrong, 2 if the '
@@ -403,16 +392,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     default=os.environ.get(_DATA_DIR),
     help=f'folder of the data files; by default {_DATA_DIR}, if set',
   )
-  return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str]) -> int:
-  """Runs the command line `argv`, the program first; returns the exit code."""
-  try:
-    values = _parse(argv[1:])
-  except _UsageError as error:
-    print(f'error: {error}', file=sys.stderr)
-    return _USAGE
+  values = parser.parse_args(argv[1:])
   count = wrong = 0
   for status, text in examine(values.cache_dir, values.data_dir or None):
     count += 1

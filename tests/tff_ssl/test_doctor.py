@@ -213,7 +213,8 @@ def test_the_default_of_cache_dir_is_that_of_runs():
 
 
 def test_bad_flags(capsys):
-  assert doctor.main(['doctor', '--cachedir=x']) == 2
+  with pytest.raises(SystemExit, match='2'):
+    doctor.main(['doctor', '--cachedir=x'])
   assert '--cachedir=x' in capsys.readouterr().err
 
 
