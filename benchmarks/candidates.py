@@ -22,11 +22,12 @@ from tff_ssl.simulation import client_reader, client_sampling, contexts
 from tff_ssl.templates import client_data
 
 Round = Callable[[], None]
+Rounds = dict[str, Round]
 
 
 def build_all(
   workload: workloads.Workload, store: client_store.ClientStore
-) -> dict[str, Round]:
+) -> Rounds:
   """Returns the candidates by name; those with CRL where images are images."""
   # Stock TFF before the bare loop: a Keras model that is made before stock TFF
   # makes its own cannot be traced any more.
@@ -87,16 +88,7 @@ def rounds_of(
   kind: str = contexts.IN_PROCESS,
   **arguments,
 ) -> Round:
-  """Rounds of one of our processes, without augmentation by default.
-
-  Args:
-    name: Of the process.
-    model: Name of the network.
-    workload: The sizes.
-    store: The clients.
-    kind: What computes: `contexts.KINDS`.
-    **arguments: Further ones of the builder.
-  """
+  """Rounds of one of our processes, without augmentation by default."""
 
   def build(data_spec):
     given = {
@@ -125,8 +117,8 @@ def rounds_over_store(
 
   Args:
     build_process: From the type of client data to the process.
-    store: The clients.
-    clients: C, drawn anew for each round.
+    store: Its clients are drawn anew for each round.
+    clients: How many in a round.
     constants: `class_priors` `float32 [K, M, d]` and `set_shares` `float32
       [K, M]`, where labels are indices of sets.
     kind: What computes: `contexts.KINDS`.
@@ -179,10 +171,10 @@ def rounds_of_stock_tff(
   Args:
     build_model: Returns a new classifier.
     store: Its first clients take part in every round.
-    clients: C, how many.
+    clients: How many.
     batch_size: Examples in a minibatch.
     epochs: Passes of a client over its examples.
-    client_optimizer: Of the clients.
+    client_optimizer: What they train with.
   """
 
   def dataset(part):

@@ -39,9 +39,6 @@ class FedLabel:
   mask_ratio: float = 0.8
 
 
-WORKLOAD = FedLabel()
-
-
 @dataclasses.dataclass(frozen=True)
 class UnlabelledPasses:
   """The passes of FedLabel's second training, without what it decides by them.
@@ -68,15 +65,7 @@ class UnlabelledPasses:
 
 
 def builders(workload: FedLabel) -> dict[str, Any]:
-  """Returns the candidates' builders by name.
-
-  Args:
-    workload: The sizes.
-
-  Returns:
-    For `fedlabel`, `supervised` and `unlabelled`, a function from the type of
-    client data to the process.
-  """
+  """Returns functions from the type of client data to a process, by name."""
   views = augmentation.rand_augment_views(
     1, 10, mean=(0.3,), stddev=(0.37,), flip=False
   )
@@ -117,31 +106,17 @@ def build_store(workload: FedLabel, folder: str) -> client_store.ClientStore:
   )
 
 
-def compare(workload: FedLabel, folder: str, repetitions: int) -> dict:
-  """Compares the process with its parts.
-
-  Args:
-    workload: The sizes.
-    folder: Where the client store goes.
-    repetitions: Timed rounds of each candidate.
-
-  Returns:
-    The sizes; times as `measurement.compare` has them; and
-    `fedlabel_over_parts`, the best round of FedLabel over the sum of the best
-    rounds of both parts.
-  """
+def build_all(workload: FedLabel, folder: str) -> candidates.Rounds:
+  """Returns the process and its parts, by name."""
   store = build_store(workload, folder)
-  seconds = measurement.time_rounds(
-    {
-      name: candidates.rounds_over_store(build, store, workload.clients)
-      for name, build in builders(workload).items()
-    },
-    repetitions,
-  )
-  best = {name: min(values) for name, values in seconds.items()}
-  ratio = best['fedlabel'] / (best['supervised'] + best['unlabelled'])
   return {
-    **dataclasses.asdict(workload),
-    **measurement.per_client(seconds, workload.clients),
-    'fedlabel_over_parts': round(ratio, 3),
+    name: candidates.rounds_over_store(build, store, workload.clients)
+    for name, build in builders(workload).items()
   }
+
+
+SECTION = measurement.Section(
+  FedLabel(),
+  build_all,
+  {'fedlabel_over_parts': ('fedlabel', 'supervised', 'unlabelled')},
+)

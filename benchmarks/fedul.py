@@ -43,16 +43,8 @@ class FedUL:
   sets: int = 40
 
 
-WORKLOAD = FedUL()
-
-
-def build_all(workload: FedUL, folder: str) -> dict[str, candidates.Round]:
-  """Returns the candidates by name: `supervised` and `fedul`.
-
-  Args:
-    workload: The sizes.
-    folder: Where the client store goes.
-  """
+def build_all(workload: FedUL, folder: str) -> candidates.Rounds:
+  """Returns the candidates by name: `supervised` and `fedul`."""
   store = workloads.build_store(
     workload.clients, workload.steps * workload.batch_size, folder
   )
@@ -81,37 +73,10 @@ def build_all(workload: FedUL, folder: str) -> dict[str, candidates.Round]:
   }
 
 
-def compare(workload: FedUL, folder: str, repetitions: int) -> dict:
-  """Compares both candidates.
-
-  Args:
-    workload: The sizes.
-    folder: Where the client store goes.
-    repetitions: Timed rounds of each candidate.
-
-  Returns:
-    The sizes; times as `measurement.compare` has them;
-    `fedul_over_supervised`, the ratio of the best rounds; and what `time_layer`
-    gives.
-  """
-  compared = measurement.compare_steps(
-    workload,
-    build_all(workload, folder),
-    repetitions,
-    {'fedul_over_supervised': ('fedul', 'supervised')},
-  )
-  return {
-    **compared,
-    **time_layer(workload, repetitions),
-  }
-
-
 def time_layer(workload: FedUL, repetitions: int) -> dict[str, float]:
   """Times the layer and its loss alone, beside a gradient of the network.
 
-  Args:
-    workload: The sizes.
-    repetitions: Timings of each, of which the best counts.
+  Of some repetitions, the best counts.
 
   Returns:
     `step_ms`, a supervised minibatch forth and back through the network;
@@ -192,3 +157,11 @@ def _constants(workload, num_clients: int):
     class_priors=np.tile(priors, (num_clients, 1, 1)).astype(np.float32),
     set_shares=shares.astype(np.float32),
   )
+
+
+SECTION = measurement.Section(
+  FedUL(),
+  build_all,
+  {'fedul_over_supervised': ('fedul', 'supervised')},
+  time_layer,
+)

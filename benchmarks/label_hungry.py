@@ -54,17 +54,8 @@ class LabelHungry:
     )
 
 
-WORKLOAD = LabelHungry()
-
-
-def build_all(
-  workload: LabelHungry, folder: str
-) -> dict[str, candidates.Round]:
+def build_all(workload: LabelHungry, folder: str) -> candidates.Rounds:
   """Returns the candidates by name.
-
-  Args:
-    workload: The sizes.
-    folder: Where the client stores go.
 
   Returns:
     `fsl`, with all labels, and `stock_tff`, which does the same; `fsl_masked`
@@ -114,26 +105,10 @@ def build_keras_model() -> tf.keras.Model:
   return tf.keras.Model(encoder.inputs, head(encoder.output))
 
 
-def compare(workload: LabelHungry, folder: str, repetitions: int) -> dict:
-  """Compares all candidates.
-
-  Args:
-    workload: The sizes.
-    folder: Where the client stores go.
-    repetitions: Timed rounds of each candidate.
-
-  Returns:
-    The sizes; times as `measurement.compare` has them; and `fsl_over_stock`,
-    the ratio of the best rounds of those two.
-  """
-  seconds = measurement.time_rounds(build_all(workload, folder), repetitions)
-  ratio = min(seconds['fsl']) / min(seconds['stock_tff'])
-  return {
-    **dataclasses.asdict(workload),
-    **measurement.per_client(seconds, workload.clients),
-    'fsl_over_stock': round(ratio, 3),
-  }
-
-
 def _optimizer():
   return tff.learning.optimizers.build_sgdm(_LEARNING_RATE, _MOMENTUM)
+
+
+SECTION = measurement.Section(
+  LabelHungry(), build_all, {'fsl_over_stock': ('fsl', 'stock_tff')}
+)

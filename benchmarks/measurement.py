@@ -3,7 +3,8 @@
 import dataclasses
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import psutil
 import tqdm
@@ -21,16 +22,12 @@ _SCALING_EXAMPLES = 40
 
 
 def time_rounds(
-  rounds: dict[str, candidates.Round], repetitions: int
+  rounds: candidates.Rounds, repetitions: int
 ) -> dict[str, list[float]]:
   """Times every candidate `repetitions` times, one after another in turn.
 
   In turn, because a busy machine then disturbs all of them alike. Their workers
-  are stopped at the end.
-
-  Args:
-    rounds: The candidates by name.
-    repetitions: Timed rounds of each, after `WARM_UP_ROUNDS`.
+  are stopped at the end. Rounds of `WARM_UP_ROUNDS` are not timed.
 
   Returns:
     Seconds of each timed round, by name.
@@ -50,12 +47,7 @@ def time_rounds(
 def compare(
   workload: workloads.Workload, folder: str, repetitions: int
 ) -> dict:
-  """Compares all candidates on one workload.
-
-  Args:
-    workload: The model and sizes.
-    folder: Where the client store goes.
-    repetitions: Timed rounds of each candidate.
+  """Compares all candidates on one workload, with a client store in a folder.
 
   Returns:
     For each candidate `<name>_ms`, the best repetition in milliseconds per
@@ -78,44 +70,42 @@ def compare(
   }
 
 
-def compare_steps(
-  workload: workloads.Steps,
-  rounds: dict[str, candidates.Round],
-  repetitions: int,
-  ratios: Mapping[str, tuple[str, str]],
-) -> dict:
-  """Compares candidates of the same sizes.
+@dataclasses.dataclass
+class Section:
+  """Candidates that are compared.
 
-  Args:
-    workload: The sizes.
-    rounds: The candidates by name.
-    repetitions: Timed rounds of each candidate.
-    ratios: The two candidates of each ratio of best rounds, by its name.
-
-  Returns:
-    The sizes; times as `compare` has them; and the ratios.
+  Attributes:
+    workload: A dataclass with the sizes of a round; it has `clients`.
+    build_all: From the workload, and the folder for client stores, to the
+      candidates by name.
+    ratios: By name, of best rounds: one candidate over the sum of the others.
+    measure_more: From the workload and the repetitions to further results.
   """
-  seconds = time_rounds(rounds, repetitions)
-  best = {name: min(values) for name, values in seconds.items()}
-  return {
-    **dataclasses.asdict(workload),
-    **per_client(seconds, workload.clients),
-    **{
-      name: round(best[upper] / best[lower], 3)
-      for name, (upper, lower) in ratios.items()
-    },
-  }
+
+  workload: Any
+  build_all: Callable[[Any, str], candidates.Rounds]
+  ratios: Mapping[str, Sequence[str]]
+  measure_more: Callable[[Any, int], dict] = lambda *_: {}
+
+  def compare(self, folder: str, repetitions: int) -> dict:
+    """Returns the sizes; times as `compare` has them; ratios; and the rest."""
+    seconds = time_rounds(self.build_all(self.workload, folder), repetitions)
+    best = {name: min(values) for name, values in seconds.items()}
+    return {
+      **dataclasses.asdict(self.workload),
+      **per_client(seconds, self.workload.clients),
+      **{
+        name: round(best[upper] / sum(best[each] for each in lower), 3)
+        for name, (upper, *lower) in self.ratios.items()
+      },
+      **self.measure_more(self.workload, repetitions),
+    }
 
 
 def per_client(
   seconds: dict[str, list[float]], clients: int
 ) -> dict[str, float | dict[str, float]]:
-  """Returns what `compare` says of each candidate.
-
-  Args:
-    seconds: From `time_rounds`.
-    clients: C, clients in each of these rounds.
-  """
+  """Returns what `compare` says of each candidate of `time_rounds`."""
   to_ms = 1000 / clients
   return {
     **{
@@ -132,14 +122,9 @@ def per_client(
 def scale(workload: workloads.Workload, folder: str, repetitions: int) -> dict:
   """Times our rounds for growing numbers of clients.
 
-  Args:
-    workload: The model and steps; `clients` holds while the population grows.
-    folder: Where the client stores go.
-    repetitions: Timed rounds of each size.
-
   Returns:
     `per_round_by_clients` and `per_round_by_population`: the best time of a
-    round in milliseconds by C (with K = C) and by K.
+    round in milliseconds by C (with K = C), and by K with the workload's C.
   """
 
   def best_ms(clients, population):
@@ -163,16 +148,7 @@ def scale(workload: workloads.Workload, folder: str, repetitions: int) -> dict:
 def follow_memory(
   run_round: candidates.Round, num_rounds: int
 ) -> dict[str, float]:
-  """Returns the resident memory of this process in MiB by round.
-
-  Args:
-    run_round: The candidate.
-    num_rounds: Rounds to run.
-
-  Returns:
-    The memory for each of `MEMORY_AT_ROUNDS` up to `num_rounds`, and for the
-    last round.
-  """
+  """Returns the resident MiB after each of `MEMORY_AT_ROUNDS`, and the last."""
   memory = {}
   for done in tqdm.trange(1, num_rounds + 1, desc='memory', disable=None):
     run_round()

@@ -19,11 +19,7 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 
 def main(arguments: list[str] | None = None) -> None:
-  """Runs the benchmark and prints its results.
-
-  Args:
-    arguments: Command line; by default that of the program.
-  """
+  """Runs the benchmark and prints its results."""
   flags = _parse(arguments)
   results = run(flags)
   print(json.dumps(results, indent=2) if flags.json else _table(results))
@@ -33,17 +29,14 @@ def run(flags: argparse.Namespace) -> dict:
   """Returns the results for parsed flags, a dict of JSON types."""
   # Imported here: parsing and its errors should not wait for TensorFlow.
   from benchmarks import (
-    aggregation,
     candidates,
     fedlabel,
     fedul,
     floor,
-    kernels,
     label_hungry,
     machine,
     measurement,
-    own_models,
-    robust,
+    overheads,
     workloads,
   )
 
@@ -51,21 +44,14 @@ def run(flags: argparse.Namespace) -> dict:
     name: functools.partial(measurement.compare, workload)
     for name, workload in workloads.WORKLOADS.items()
   }
-  comparisons['label_hungry'] = functools.partial(
-    label_hungry.compare, label_hungry.WORKLOAD
-  )
-  comparisons['fedlabel'] = functools.partial(
-    fedlabel.compare, fedlabel.WORKLOAD
-  )
-  comparisons['fedul'] = functools.partial(fedul.compare, fedul.WORKLOAD)
-  comparisons['robust'] = functools.partial(robust.compare, robust.WORKLOAD)
-  comparisons['own_models'] = functools.partial(
-    own_models.compare, own_models.WORKLOAD
-  )
-  comparisons['kernels'] = functools.partial(kernels.compare, kernels.WORKLOAD)
-  comparisons['aggregation'] = functools.partial(
-    aggregation.compare, aggregation.WORKLOAD
-  )
+  sections = {
+    'label_hungry': label_hungry.SECTION,
+    'fedlabel': fedlabel.SECTION,
+    'fedul': fedul.SECTION,
+    **overheads.SECTIONS,
+  }
+  for name, section in sections.items():
+    comparisons[name] = section.compare
   comparisons['floor'] = floor.compare
   names = [flags.only] if flags.only else list(comparisons)
   results = {'machine': machine.describe()}

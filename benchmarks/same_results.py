@@ -73,15 +73,7 @@ def cases() -> dict[str, tuple[str, ...]]:
 
 
 def chosen(names: Sequence[str], only: str | None) -> list[str]:
-  """Returns the names that begin with one of `only`, separated by commas.
-
-  Args:
-    names: All names.
-    only: The beginnings, or `None` for all.
-
-  Raises:
-    ValueError: If none does.
-  """
+  """Returns the names that begin with one of `only`, separated by commas."""
   beginnings = tuple((only or '').split(','))
   found = [name for name in names if name.startswith(beginnings)]
   if not found:
@@ -90,12 +82,7 @@ def chosen(names: Sequence[str], only: str | None) -> list[str]:
 
 
 def differences(before: dict, after: dict) -> list[str]:
-  """Returns the names whose values differ or are in one table alone.
-
-  Args:
-    before: SHA-256 by name.
-    after: Likewise.
-  """
+  """Returns the names whose values differ or are in one table alone."""
   return sorted(
     name
     for name in {*before, *after}

@@ -73,11 +73,7 @@ class Steps:
 
 
 def build_model(name: str) -> functional.FunctionalModel:
-  """Returns a network for the enlarged digits, without normalisation.
-
-  Args:
-    name: Of the registry.
-  """
+  """Returns a network of the registry, without normalisation."""
   return models.build(name, INPUT_SHAPE, NUM_CLASSES, 'none')
 
 

@@ -62,7 +62,7 @@ def test_json_holds_every_field(monkeypatch, capsys):
     rounds_of.update(timed)
     return seconds
 
-  monkeypatch.setattr(fedlabel, 'WORKLOAD', TINY)
+  monkeypatch.setattr(fedlabel.SECTION, 'workload', TINY)
   monkeypatch.setattr(measurement, 'time_rounds', time_rounds)
   monkeypatch.setattr(
     candidates, 'rounds_over_store', lambda build, store, clients: clients

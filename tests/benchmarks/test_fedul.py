@@ -7,7 +7,7 @@ from datasets.store import client_store
 
 
 def test_every_label_is_a_set_with_a_share(tmp_path):
-  workload = fedul.WORKLOAD
+  workload = fedul.SECTION.workload
   store = workloads.build_store(workload.clients, 100, str(tmp_path))
   constants = fedul._constants(workload, store.num_clients)
   assert constants['class_priors'].shape == (workload.clients, 40, 10)

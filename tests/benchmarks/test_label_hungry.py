@@ -31,7 +31,7 @@ def test_json_holds_every_field(monkeypatch, capsys):
     timed.update(rounds_by_name)
     return seconds
 
-  monkeypatch.setattr(label_hungry, 'WORKLOAD', TINY)
+  monkeypatch.setattr(label_hungry.SECTION, 'workload', TINY)
   monkeypatch.setattr(measurement, 'time_rounds', time_rounds)
   monkeypatch.setattr(
     candidates, 'rounds_over_store', lambda build, store, clients: clients
@@ -55,7 +55,7 @@ def test_json_holds_every_field(monkeypatch, capsys):
 
 
 def test_clients_have_sizes_between_and_a_mask_leaves_few_labels(tmp_path):
-  workload = label_hungry.WORKLOAD
+  workload = label_hungry.SECTION.workload
   plain = parts_of(workload.build_store(str(tmp_path)))
   masked = parts_of(workload.build_store(str(tmp_path), workload.mask_ratio))
   assert len(plain) == len(masked) == 100

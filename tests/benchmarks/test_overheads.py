@@ -1,17 +1,17 @@
-"""The benchmark of oneDNN's kernels compares what it says."""
+"""What options cost is measured as it is said."""
 
 import json
 
 import psutil
 import pytest
 
-from benchmarks import candidates, kernels, measurement, rounds, workloads
+from benchmarks import candidates, measurement, overheads, rounds, workloads
 
 
 @pytest.mark.runs
-def test_json_holds_every_field(monkeypatch, capsys):
+def test_kernels_are_there_and_are_not(monkeypatch, capsys):
   tiny = workloads.Steps(clients=2, steps=2, batch_size=4)
-  monkeypatch.setattr(kernels, 'WORKLOAD', tiny)
+  monkeypatch.setattr(overheads.SECTIONS['kernels'], 'workload', tiny)
   monkeypatch.setattr(measurement, 'WARM_UP_ROUNDS', 0)
   variables = []
   build = candidates.rounds_over_store
