@@ -7,7 +7,7 @@ runs in this process, but for those in TFF's worker.
 """
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +23,9 @@ from tff_ssl.templates import client_data
 
 Round = Callable[[], None]
 Rounds = dict[str, Round]
+BuildProcess = Callable[
+  [client_data.ClientDataSpec], tff.learning.templates.LearningProcess
+]
 
 
 def build_all(
@@ -49,7 +52,8 @@ def build_ours(
   kind: str = contexts.IN_PROCESS,
 ) -> Round:
   """This library's supervised FedAvg: keys in, the store read inside TFF."""
-  return _build_process(workload, store, augmentation.PlainViews(), None, kind)
+  build = fed_avg(workload, augmentation.PlainViews())
+  return rounds_over_store(build, store, workload.clients, kind=kind)
 
 
 def build_crl(
@@ -60,24 +64,23 @@ def build_crl(
   """The same with CRL at clients: two views, augmentation included."""
   views = augmentation.ImageViews(mean=(0.0,), stddev=(1.0,), flip=False)
   objective = objectives.ConsistencyRegularization(views, threshold)
-  return _build_process(workload, store, views, objective)
+  build = fed_avg(workload, views, objective)
+  return rounds_over_store(build, store, workload.clients)
 
 
-def _build_process(
-  workload, store, views, objective, kind=contexts.IN_PROCESS
-) -> Round:
-  def build(data_spec):
-    return PROCESSES['fedavg'].build(
-      functional.from_keras(workload.build_model()),
-      data_spec=data_spec,
-      views=views,
-      client_objective=objective,
-      client_optimizer=_sgd(),
-      batch_size=workload.batch_size,
-      local_steps=workload.steps,
-    )
-
-  return rounds_over_store(build, store, workload.clients, kind=kind)
+def fed_avg(
+  workload: workloads.Workload, views, objective=None
+) -> BuildProcess:
+  """Our FedAvg, supervised where no other objective is given."""
+  return lambda data_spec: PROCESSES['fedavg'].build(
+    functional.from_keras(workload.build_model()),
+    data_spec=data_spec,
+    views=views,
+    client_objective=objective,
+    client_optimizer=_sgd(),
+    batch_size=workload.batch_size,
+    local_steps=workload.steps,
+  )
 
 
 def rounds_of(
@@ -105,15 +108,27 @@ def rounds_of(
 
 
 def rounds_over_store(
-  build_process: Callable[
-    [client_data.ClientDataSpec], tff.learning.templates.LearningProcess
-  ],
+  build_process: BuildProcess,
   store: client_store.ClientStore,
   clients: int,
   constants: Mapping[str, np.ndarray] | None = None,
   kind: str = contexts.IN_PROCESS,
 ) -> Round:
-  """Rounds of a process of this library that reads its clients inside TFF.
+  """Rounds of a process of this library, as `process_over_store` has it.
+
+  What computes is one of `contexts.KINDS`.
+  """
+  process, keys = process_over_store(build_process, store, clients, constants)
+  return _rounds_of(process, keys, kind)
+
+
+def process_over_store(
+  build_process: BuildProcess,
+  store: client_store.ClientStore,
+  clients: int,
+  constants: Mapping[str, np.ndarray] | None = None,
+) -> tuple[tff.learning.templates.LearningProcess, Iterator]:
+  """Returns a process that reads its clients inside TFF, and keys of rounds.
 
   Args:
     build_process: From the type of client data to the process.
@@ -121,7 +136,6 @@ def rounds_over_store(
     clients: How many in a round.
     constants: `class_priors` `float32 [K, M, d]` and `set_shares` `float32
       [K, M]`, where labels are indices of sets.
-    kind: What computes: `contexts.KINDS`.
   """
   data_spec = client_data.ClientDataSpec(
     client_store.element_spec(store),
@@ -140,7 +154,7 @@ def rounds_over_store(
     )
     for round_num in itertools.count()
   )
-  return _rounds_of(process, keys, kind)
+  return process, keys
 
 
 def build_stock_tff(

@@ -19,7 +19,6 @@ measured.
 """
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -44,18 +43,12 @@ from ray import cluster_utils
 from scipy import optimize
 
 import tff_ssl
-from benchmarks import machine, results_file, workloads
-from datasets.store import client_store
+from benchmarks import candidates, machine, results_file, workloads
 from tff_ssl import augmentation
-from tff_ssl.algorithms import PROCESSES
-from tff_ssl.models import functional
 from tff_ssl.simulation import (
-  client_reader,
-  client_sampling,
   ray_cluster,
   ray_context,
 )
-from tff_ssl.templates import client_data
 
 _WARM_UP_ROUNDS = 3
 _MEMORY_AT_ROUNDS = (20, 100, 200, 300)
@@ -182,30 +175,8 @@ def _speed(contexts, process, keys, repetitions) -> dict:
 
 def _rounds(workload, folder):
   store = workloads.build_store(workload.clients, workload.examples, folder)
-  process = PROCESSES['fedavg'].build(
-    functional.from_keras(workload.build_model()),
-    data_spec=client_data.ClientDataSpec(
-      client_store.element_spec(store), in_context=True
-    ),
-    views=augmentation.PlainViews(),
-    client_optimizer=tff.learning.optimizers.build_sgdm(
-      workloads.LEARNING_RATE
-    ),
-    batch_size=workload.batch_size,
-    local_steps=workload.steps,
-  )
-  keys = (
-    client_sampling.sample_keys(
-      num_clients=store.num_clients,
-      clients_per_round=workload.clients,
-      num_groups=1,
-      seed=0,
-      round_num=round_num,
-    )
-    for round_num in itertools.count()
-  )
-  reader = client_store.client_reader(store)
-  return client_reader.compose_with_reader(process, reader), keys
+  build = candidates.fed_avg(workload, augmentation.PlainViews())
+  return candidates.process_over_store(build, store, workload.clients)
 
 
 def _installed(context):

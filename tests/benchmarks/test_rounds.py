@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 from benchmarks import (
   candidates,
   fedul,
+  floor,
   machine,
   measurement,
   overheads,
@@ -128,13 +129,14 @@ def test_scaling_and_memory_are_reported_by_size(tiny, monkeypatch, capsys):
   monkeypatch.setattr(candidates, 'build_ours', build_fake)
   monkeypatch.setattr(measurement, 'compare', lambda *_: fake_result)
   monkeypatch.setattr(measurement.Section, 'compare', lambda *_: fake_result)
+  monkeypatch.setattr(floor, 'compare', lambda *_: fake_result)
   monkeypatch.setattr(measurement, 'CLIENTS_SCALE', (2, 3))
   monkeypatch.setattr(measurement, 'POPULATION_SCALE', (25,))
   monkeypatch.setattr(measurement, 'MEMORY_AT_ROUNDS', (2, 99))
   rounds.main(['--json', '--repetitions=1', '--scaling', '--memory_rounds=3'])
   results = json.loads(capsys.readouterr().out)
 
-  sections = ['dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul']
+  sections = ['dense', 'cnn', 'label_hungry', 'fedlabel', 'fedul', 'floor']
   for name in (*sections, *overheads.SECTIONS):
     assert results[name] == fake_result
   assert set(results['per_round_by_clients']) == {'2', '3'}
