@@ -1,11 +1,10 @@
 """What a run says of its partition: numbers, the metric R, sentences, pictures.
 
-R is Definition 2, Eq. 2 of Zhang et al. (arXiv:2008.11364).
-
-A client's labelled data may be far from its unlabelled data, which is
-class-distribution mismatch (Fig. 3 of FedLabel, Cho et al., "Local or Global:
-Selective Knowledge Assimilation for Federated Learning with Limited Labels").
-The paper names no distance; this module has two common ones.
+R is Definition 2, Eq. 2 of Zhang et al. (arXiv:2008.11364). How far a client's
+labelled data are from its unlabelled data is class-distribution mismatch (Fig.
+3 of FedLabel, Cho et al., "Local or Global: Selective Knowledge Assimilation
+for Federated Learning with Limited Labels"), which names no distance; here are
+two common ones.
 """
 
 import dataclasses

@@ -19,6 +19,7 @@ _SPLITS = ('train', 'val', 'test')
 _KEYS = tuple(
   f'{split}_{kind}' for split in _SPLITS for kind in ('images', 'labels')
 )
+_SIZES = '{:,} train, {:,} validation and {:,} test'
 _REMEDY = 'get it anew from the MedMNIST project'
 
 
@@ -74,13 +75,17 @@ def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
     _as_split(file, entry, split, arrays) for split in _SPLITS
   )
   found = tuple(len(split.labels) for split in (train, validation, test))
+  title = f'{entry.title}: {_SIZES.format(*found)} examples'
+  if found not in entry.public_examples:
+    releases = (_SIZES.format(*public) for public in entry.public_examples)
+    title += f', not the public {" or ".join(releases)}'
   mean, stddev = npz_files.moments(train.examples, file.path, 'train_images')
   return Source(
     name=name,
     version='medmnist-{}+{}+{}-{}'.format(
       *found, npz_files.digest([file.path])
     ),
-    title=_title(entry, found),
+    title=title,
     train=train,
     test=test,
     num_classes=entry.num_classes,
@@ -149,18 +154,6 @@ def _as_split(
     np.ascontiguousarray(images.reshape(-1, *entry.input_shape)),
     labels.astype(np.int32),
   )
-
-
-def _title(entry: MedmnistImages, found: tuple[int, ...]) -> str:
-  title = f'{entry.title}: {_sizes(found)} examples'
-  if found not in entry.public_examples:
-    releases = ' or '.join(map(_sizes, entry.public_examples))
-    title += f', not the public {releases}'
-  return title
-
-
-def _sizes(found: tuple[int, ...]) -> str:
-  return '{:,} train, {:,} validation and {:,} test'.format(*found)
 
 
 SPECS: tuple[SourceSpec, ...] = tuple(

@@ -71,8 +71,7 @@ class Source:
     title: One sentence for reports: what the data are, and how many examples.
     train: The training split, of the clients where the server has its own.
     mean: Per-channel mean of pixels scaled to [0, 1], `C` floats; or what is
-      subtracted from each feature, `F` floats.
-    stddev: Per channel, or what each feature is divided by.
+      subtracted from each feature, `F` floats. `stddev` alike.
     background: Grey value in [0, 255] with which augmentation fills empty
       areas.
     mirrorable: Whether a mirrored image keeps its class (a digit does not).
@@ -84,8 +83,8 @@ class Source:
     notes: What a run says of the data, one sentence each.
     facts: What was understood of the columns of a table, one sentence each.
     preprocessing: How a user's files become examples, in what JSON can hold;
-      its `kind` is 'pictures', 'table' or 'text' (`examples_to_classify`).
-      `None` where files hold the examples themselves.
+      its `kind` is 'pictures', 'table' or 'text'. `None` where files hold the
+      examples themselves.
   """
 
   name: str

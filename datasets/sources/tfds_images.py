@@ -34,6 +34,7 @@ class TfdsImages:
     train_split: The expression by which TFDS reads the training split.
   """
 
+  name: str
   title: str
   tfds_name: str
   num_classes: int
@@ -56,44 +57,41 @@ _PHOTO = ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616))
 _READY_SETS = 'https://storage.googleapis.com/tfds-data'
 
 # fmt: off
-TABLE: dict[str, TfdsImages] = {
-  'emnist_balanced': TfdsImages('EMNIST balanced', 'emnist/balanced', 47,
-                                (28, 28, 1), *_INK, False, (112_800, 18_800),
-                                transposed=True),
-  'mnist': TfdsImages('MNIST', 'mnist', 10,
-                      (28, 28, 1), *_INK, False, (60_000, 10_000)),
-  'cifar10': TfdsImages('CIFAR-10', 'cifar10', 10,
-                        (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
-  'cifar100': TfdsImages('CIFAR-100', 'cifar100', 100,
-                         (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
-  'svhn': TfdsImages('SVHN', 'svhn_cropped', 10,
-                     (32, 32, 3), *_PHOTO, False, (73_257, 26_032)),
-  'stl10': TfdsImages('STL-10', 'stl10', 10,
-                      (96, 96, 3), *_PHOTO, True, (105_000, 8_000),
-                      train_split='train+unlabelled'),
-}
+TABLE = (
+  TfdsImages('emnist_balanced', 'EMNIST balanced', 'emnist/balanced', 47,
+             (28, 28, 1), *_INK, False, (112_800, 18_800), transposed=True),
+  TfdsImages('mnist', 'MNIST', 'mnist', 10,
+             (28, 28, 1), *_INK, False, (60_000, 10_000)),
+  TfdsImages('cifar10', 'CIFAR-10', 'cifar10', 10,
+             (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+  TfdsImages('cifar100', 'CIFAR-100', 'cifar100', 100,
+             (32, 32, 3), *_PHOTO, True, (50_000, 10_000)),
+  TfdsImages('svhn', 'SVHN', 'svhn_cropped', 10,
+             (32, 32, 3), *_PHOTO, False, (73_257, 26_032)),
+  TfdsImages('stl10', 'STL-10', 'stl10', 10,
+             (96, 96, 3), *_PHOTO, True, (105_000, 8_000),
+             train_split='train+unlabelled'),
+)
 # fmt: on
 
 
-def _check_files(name: str, data_dir: str | None) -> None:
+def _check_files(entry: TfdsImages, data_dir: str | None) -> None:
   """Checks that a set of `TABLE` exists or can be downloaded."""
-  entry = TABLE[name]
   if data_dir is None:
-    _open_downloadable(name, entry)
+    _open_downloadable(entry)
   elif not any(_infos(entry, data_dir)):
-    raise _missing(name, entry, data_dir)
+    raise _missing(entry, data_dir)
 
 
-def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
+def _load(entry: TfdsImages, data_dir: str | None, cache_dir: str) -> Source:
   """Loads one row of `TABLE`, with upright images and without client ids."""
-  entry = TABLE[name]
   builder = (
-    _downloaded_builder(name, entry)
+    _downloaded_builder(entry)
     if data_dir is None
-    else _local_builder(name, entry, data_dir)
+    else _local_builder(entry, data_dir)
   )
-  train = _read_split(name, entry, builder, entry.train_split)
-  test = _read_split(name, entry, builder, 'test')
+  train = _read_split(entry, builder, entry.train_split)
+  test = _read_split(entry, builder, 'test')
   found = (len(train.labels), len(test.labels))
   title = f'{entry.title}: {found[0]:,} train and {found[1]:,} test examples'
   if found != entry.public_examples:
@@ -103,7 +101,7 @@ def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
     unlabelled = np.count_nonzero(train.labels == UNKNOWN)
     title += f'; {unlabelled:,} of the training images have no label'
   return Source(
-    name=name,
+    name=entry.name,
     version=f'tfds-{builder.version}-{found[0]}+{found[1]}',
     title=title,
     train=train,
@@ -116,7 +114,7 @@ def _load(name: str, data_dir: str | None, cache_dir: str) -> Source:
   )
 
 
-def _local_builder(name: str, entry: TfdsImages, data_dir: str):
+def _local_builder(entry: TfdsImages, data_dir: str):
   """Opens the newest prepared version under `data_dir`, without network."""
   import tensorflow_datasets as tfds
 
@@ -126,13 +124,13 @@ def _local_builder(name: str, entry: TfdsImages, data_dir: str):
     if tfds.core.Version.is_valid(info.parent.name)
   ]
   if not versions:
-    raise _missing(name, entry, data_dir)
+    raise _missing(entry, data_dir)
   prepared = os.path.join(_folder(entry, data_dir), str(max(versions)))
   try:
     return tfds.builder_from_directory(prepared)
   except Exception as error:  # TFDS raises whatever its JSON parser raises.
     raise ValueError(
-      f'dataset={name!r}: {prepared} is no TFDS set '
+      f'dataset={entry.name!r}: {prepared} is no TFDS set '
       f'({_one_line(error)}); replace the folder.'
     ) from error
 
@@ -146,9 +144,9 @@ def _infos(entry: TfdsImages, data_dir: str) -> Iterator[pathlib.Path]:
   return pathlib.Path(_folder(entry, data_dir)).glob('*/dataset_info.json')
 
 
-def _missing(name: str, entry: TfdsImages, data_dir: str) -> ValueError:
+def _missing(entry: TfdsImages, data_dir: str) -> ValueError:
   return ValueError(
-    f'dataset={name!r}: data_dir holds no prepared TFDS set at '
+    f'dataset={entry.name!r}: data_dir holds no prepared TFDS set at '
     f'{_folder(entry, data_dir)}/<version>/dataset_info.json; put it there, or '
     'give no data_dir to let TFDS download it.'
   )
@@ -161,7 +159,7 @@ def _remedy(entry: TfdsImages) -> str:
   )
 
 
-def _open_downloadable(name: str, entry: TfdsImages):
+def _open_downloadable(entry: TfdsImages):
   """Returns TFDS' builder of a set, if TFDS has the set or can download it."""
   import tensorflow_datasets as tfds
 
@@ -174,28 +172,28 @@ def _open_downloadable(name: str, entry: TfdsImages):
   has_archives = archives.exists() and any(archives.iterdir())
   if not builder.data_path.exists() and not has_archives:
     downloads.check_reachable(
-      builder.url_infos, name, _remedy(entry), mirror=_READY_SETS
+      builder.url_infos, entry.name, _remedy(entry), mirror=_READY_SETS
     )
   return builder
 
 
-def _downloaded_builder(name: str, entry: TfdsImages):
+def _downloaded_builder(entry: TfdsImages):
   """Lets TFDS find the set in its own directory or download it."""
-  builder = _open_downloadable(name, entry)
+  builder = _open_downloadable(entry)
   try:
     builder.download_and_prepare()
   except Exception as error:  # Network, checksum, disk: TFDS has many kinds.
     raise ValueError(
-      f'dataset={name!r}: TFDS could not download {entry.tfds_name} '
+      f'dataset={entry.name!r}: TFDS could not download {entry.tfds_name} '
       f'({_one_line(error)}); {_remedy(entry)}.'
     ) from error
   return builder
 
 
-def _read_split(name: str, entry: TfdsImages, builder, split: str) -> Split:
+def _read_split(entry: TfdsImages, builder, split: str) -> Split:
   import tensorflow_datasets as tfds
 
-  where = f'dataset={name!r}: the split {split!r} in {builder.data_path}'
+  where = f'dataset={entry.name!r}: the split {split!r} in {builder.data_path}'
   try:
     batch = tfds.as_numpy(
       builder.as_dataset(split=split, batch_size=-1, shuffle_files=False)
@@ -231,11 +229,11 @@ def _one_line(error: Exception) -> str:
 
 SPECS: tuple[SourceSpec, ...] = tuple(
   SourceSpec(
-    name=name,
+    name=entry.name,
     description=f'{entry.title} (TFDS {entry.tfds_name})',
-    builder=functools.partial(_load, name),
-    check_files=functools.partial(_check_files, name),
+    builder=functools.partial(_load, entry),
+    check_files=functools.partial(_check_files, entry),
     has_unlabelled='unlabelled' in entry.train_split,
   )
-  for name, entry in TABLE.items()
+  for entry in TABLE
 )

@@ -434,11 +434,7 @@ def _part(
 
 
 def element_spec(store: ClientStore) -> collections.OrderedDict:
-  """Returns the `tf.TypeSpec` of the one element that a reader returns.
-
-  It holds the examples `x`, `uint8 [n, H, W, C]` or `float32 [n, F]`, and `y`
-  and `true_y`, `int32 [n]`, as `Part`. `n` may be 0.
-  """
+  """Returns the `tf.TypeSpec` of a reader's element: x, y, true_y of `Part`."""
   return collections.OrderedDict(
     x=tf.TensorSpec([None, *store.input_shape], store.input_type.type),
     y=tf.TensorSpec([None], tf.int32),

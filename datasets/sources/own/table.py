@@ -1,9 +1,8 @@
 """The user's own tables: train.csv and test.csv, or .parquet, a row an example.
 
-There may be `validation` and `server`, with the labelled rows of the server.
-`label` may be empty in train, and `client_id` (optional) is the owner. Other
-columns are features. Numbers are standardised by train, where an empty cell is
-their mean. Columns of words become one feature, 1 or 0, for each word of train.
+Beside `label` and `client_id` (optional), columns are features. Numbers are
+standardised by train, where an empty cell is their mean. Columns of words
+become one feature, 1 or 0, for each word of train.
 """
 
 import dataclasses

@@ -121,7 +121,8 @@ def test_stl10_has_images_without_labels(tmp_path):
   assert '30 of the training images have no label' in source.title
   again = load('stl10', tmp_path)
   np.testing.assert_array_equal(again.train.examples, source.train.examples)
-  assert tfds_images.TABLE['stl10'].public_examples == (105_000, 8_000)
+  (stl10,) = (entry for entry in tfds_images.TABLE if entry.name == 'stl10')
+  assert stl10.public_examples == (105_000, 8_000)
 
 
 def test_stl10_without_its_third_split_is_refused(tmp_path, refusal):
@@ -234,7 +235,7 @@ def test_without_data_dir_tfds_prepares_the_set(tmp_path, monkeypatch):
 
 
 def test_table_rows_are_consistent():
-  for entry in tfds_images.TABLE.values():
+  for entry in tfds_images.TABLE:
     channels = entry.input_shape[2]
     assert len(entry.mean) == len(entry.stddev) == channels
 
