@@ -1,4 +1,4 @@
-"""Which labels clients know: a share of their own, or some that are dealt.
+"""Which labels clients know: a share of theirs, or some that the server had.
 
 A mask hides the labels of a share of each client's examples, as in "Label
 Hungry? Not Anymore: Towards Federated Semi-supervised Learning" (Hegde et al.),
@@ -79,6 +79,30 @@ LABELLED_EXAMPLES = Setting(
       words='a process whose clients get some labelled examples',
     ),
   ),
+)
+_SHARED = (
+  needs_process(
+    'shared_examples', words='a process whose clients share some examples'
+  ),
+)
+SHARED_FRACTION = Setting(
+  'shared_fraction',
+  float,
+  'beta, the size of the set that clients share, over the number of all their '
+  'other examples. It has equally many examples of each class.',
+  default=0.05,
+  above=0,
+  at_most=10,
+  used_when=_SHARED,
+)
+SHARED_SHARE = Setting(
+  'shared_share',
+  float,
+  'alpha, the share of that set that a client gets, in (0, 1].',
+  default=1.0,
+  above=0,
+  at_most=1,
+  used_when=_SHARED,
 )
 
 
@@ -202,4 +226,53 @@ def label_own_examples(
         heapq.heappush(queue, (load + 1, place, client))
   return dataclasses.replace(
     held, labelled_indices=np.sort(np.array(labelled, np.int64))
+  )
+
+
+def shared_set_size(
+  num_examples: int, num_classes: int, shared_fraction: float
+) -> int:
+  """Returns |G|, as many of each class, rounded down, of all examples."""
+  SHARED_FRACTION.check(shared_fraction)
+  each = int(
+    num_examples * shared_fraction / (1 + shared_fraction) / num_classes
+  )
+  if not each:
+    raise ValueError(
+      f'shared_fraction={shared_fraction} of {num_examples} examples is less '
+      f'than one of each of {num_classes} classes: raise it.'
+    )
+  return each * num_classes
+
+
+def share_server_set(
+  held: assignment.Assignment, shared_share: float, seed: int
+) -> assignment.Assignment:
+  """Gives each client the random share alpha of the server's examples, G.
+
+  Zhao et al. (arXiv:1806.00582, Section 4) take G, |G| = beta sum_k n_k, out of
+  the data: D_k <- D_k + alpha G. That brings clients nearer to each other: R
+  becomes R n / (n + alpha |G|), where all have n examples.
+  """
+  SHARED_SHARE.check(shared_share)
+  shared = held.server_indices
+  count = int(shared_share * len(shared))
+  if not count:
+    raise ValueError(
+      f'shared_share={shared_share} of {len(shared)} shared examples is less '
+      'than one: raise it.'
+    )
+  rng = generator(Purpose.SHARED_EXAMPLES, seed)
+  parts = [
+    rng.permutation(
+      np.concatenate(
+        [held.client_indices(client), rng.choice(shared, count, replace=False)]
+      )
+    )
+    for client in range(held.num_clients)
+  ]
+  return dataclasses.replace(
+    held,
+    examples=np.concatenate(parts),
+    offsets=np.cumsum([0, *map(len, parts)]),
   )

@@ -13,7 +13,6 @@ from datasets.partition import (
   class_skew,
   client_labels,
   native_partition,
-  shared_examples,
   u_sets,
 )
 from datasets.partition.assignment import (
@@ -24,7 +23,6 @@ from datasets.partition.assignment import (
   PartitionSpec,
 )
 from datasets.partition.client_labels import LABELLED_EXAMPLES, MASK_RATIO
-from datasets.partition.shared_examples import SHARED_FRACTION, SHARED_SHARE
 from datasets.sources.source import UNKNOWN, Source
 from tff_ssl.common.choice import Registry
 from tff_ssl.common.randomness import Purpose, generator
@@ -50,8 +48,8 @@ SETTINGS: tuple[Setting, ...] = (
   MASK_RATIO,
   client_labels.LABELLED_FRACTION,
   client_labels.MASK,
-  SHARED_FRACTION,
-  SHARED_SHARE,
+  client_labels.SHARED_FRACTION,
+  client_labels.SHARED_SHARE,
 )
 
 # The digest of a partition covers its arguments, and a run is resumed only with
@@ -144,7 +142,7 @@ def build(
   )
   if shared_fraction is not None:
     _check_sharing(spec, pool, server_examples, labelled_examples, mask_ratio)
-    drawn = shared_examples.size(
+    drawn = client_labels.shared_set_size(
       len(pool.train.labels), source.num_classes, shared_fraction
     )
   try:
@@ -181,7 +179,7 @@ def build(
     held = client_labels.mask_labels(held, mask_ratio, seed)
     arguments['mask_ratio'] = float(mask_ratio)
   if shared_fraction is not None:
-    held = shared_examples.deal(held, shared_share, seed)
+    held = client_labels.share_server_set(held, shared_share, seed)
     arguments['shared_fraction'] = float(shared_fraction)
     arguments['shared_share'] = float(shared_share)
   return Partition(

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from datasets.partition import partitions, shared_examples
+from datasets.partition import client_labels, partitions
 from datasets.records import partition_report, split_manifest
 from datasets.sources import catalogue
 
@@ -114,8 +114,8 @@ def test_a_class_with_too_few_examples(digits):
 
 def test_size_is_by_hand():
   # 1,050 = 1,000 + 50.
-  assert shared_examples.size(1050, 10, 0.05) == 50
-  assert shared_examples.size(1059, 10, 0.05) == 50
+  assert client_labels.shared_set_size(1050, 10, 0.05) == 50
+  assert client_labels.shared_set_size(1059, 10, 0.05) == 50
 
 
 def test_a_copy_twice_is_no_partition(digits):
