@@ -20,11 +20,10 @@ def check_reachable(
   seconds: float = 10.0,
   mirror: str | None = None,
 ) -> None:
-  """Checks that the server of each URL answers; any answer will do.
+  """Checks that the server of each URL, or the mirror, gives any answer.
 
   Like the download libraries, it takes proxies from the environment. `remedy`
-  ends a sentence that says what to do without a network. If the server
-  `mirror`, which may hold all files, answers, the others need not.
+  ends a sentence that says what to do without a network.
   """
   by_server = {urllib.parse.urlsplit(url).netloc: url for url in urls}
   of_mirror = None

@@ -39,11 +39,7 @@ _OF_WINDOWS = ('thumbs.db', 'desktop.ini')
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """How the folders of a data set are arranged.
-
-  For messages, `holds` says what its folder must hold, and `kind` what images
-  are, such as 'PNG'. `suffixes` are in lower case.
-  """
+  """How the folders of a data set are arranged, for checks and messages."""
 
   dataset: str
   holds: str
@@ -168,8 +164,7 @@ def read_squares(
 ) -> np.ndarray:
   """Decodes PNG or JPEG files to squares, `uint8 [N, side, side, C]`.
 
-  Without `channels`, C is 1 if all files hold shades of grey alone, else 3. A
-  file with a palette counts as one in colour.
+  Without `channels`, C is 1 if all files hold shades of grey alone, else 3.
   """
   # All files are looked at first: a wrong one is known in seconds.
   are_grey = [_check_header(file) for file in files]

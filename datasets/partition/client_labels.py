@@ -15,6 +15,7 @@ import heapq
 import numpy as np
 
 from datasets.partition import assignment
+from datasets.partition.assignment import Assignment
 from datasets.sources.source import UNKNOWN
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting, needs_process, unless
@@ -115,9 +116,7 @@ def num_masked(n: np.ndarray | int, mask_ratio: float) -> np.ndarray:
   return np.maximum(masked, 0)
 
 
-def mask_labels(
-  held: assignment.Assignment, mask_ratio: float, seed: int
-) -> assignment.Assignment:
+def mask_labels(held: Assignment, mask_ratio: float, seed: int) -> Assignment:
   """Hides labels of the clients' examples, the same ones for a whole run."""
   once = held  # An example in several sets counts once.
   if held.in_sets:
@@ -139,9 +138,7 @@ def mask_labels(
   )
 
 
-def keep_known(
-  held: assignment.Assignment, labels: np.ndarray
-) -> assignment.Assignment:
+def keep_known(held: Assignment, labels: np.ndarray) -> Assignment:
   """Lists as `labelled_indices` the clients' examples that have a label."""
   examples = np.unique(held.examples)
   known = examples[labels[examples] != UNKNOWN]
@@ -166,8 +163,8 @@ def check_all_known(name: str, labels: np.ndarray, mask_ratio: float) -> None:
 
 
 def deal_server_set(
-  held: assignment.Assignment, labels: np.ndarray, seed: int
-) -> assignment.Assignment:
+  held: Assignment, labels: np.ndarray, seed: int
+) -> Assignment:
   """Assigns the server's examples to the clients, which know their labels.
 
   The clients take turns in a random order, class by class, so that each has N_s
@@ -188,17 +185,16 @@ def deal_server_set(
 
 
 def label_own_examples(
-  held: assignment.Assignment,
+  held: Assignment,
   labels: np.ndarray,
   num_classes: int,
   labelled_examples: int,
   seed: int,
-) -> assignment.Assignment:
+) -> Assignment:
   """Labels some examples of clients that own their data (`labelled_indices`).
 
-  Each class is labelled in turn. The next label goes to the client with the
-  fewest labels so far that has an unlabelled example of the class, so that
-  labels are as even as the clients' data allow.
+  Class by class, the next label goes to the client with the fewest so far that
+  has an unlabelled example, so that labels are as even as the data allow.
   """
   rng = generator(Purpose.LABELLED_CLIENTS, seed)
   quotas = assignment.class_quotas(labelled_examples, num_classes, rng)
@@ -246,8 +242,8 @@ def shared_set_size(
 
 
 def share_server_set(
-  held: assignment.Assignment, shared_share: float, seed: int
-) -> assignment.Assignment:
+  held: Assignment, shared_share: float, seed: int
+) -> Assignment:
   """Gives each client the random share alpha of the server's examples, G.
 
   Zhao et al. (arXiv:1806.00582, Section 4) take G, |G| = beta sum_k n_k, out of

@@ -7,7 +7,7 @@ suffice to learn a classifier (`tff_ssl.common.prior_checks`).
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from datasets.partition import assignment, u_set_draws
 from datasets.partition.assignment import Assignment, PartitionSpec
 from datasets.sources.source import Source
 from tff_ssl.common import prior_checks
+from tff_ssl.common.choice import Values
 from tff_ssl.common.randomness import Purpose, generator
 from tff_ssl.common.setting import Setting, unless
 
@@ -238,9 +239,7 @@ def _complete(settings: dict[str, Any]) -> dict[str, Any]:
   }
 
 
-def _derive(
-  values: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, Any]:
+def _derive(values: Values, given: Values) -> dict[str, Any]:
   """Returns FedUL's five clients, all of which train in each round (4.1)."""
   num_clients = given.get(NUM_CLIENTS.name, NUM_CLIENTS.default)
   recipe = given.get(U_SET_RECIPE.name, values.get(U_SET_RECIPE.name))

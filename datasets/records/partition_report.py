@@ -155,9 +155,7 @@ class Mismatch:
     return figures
 
 
-def mismatch_of_counts(
-  labelled: np.ndarray, unlabelled: np.ndarray
-) -> Mismatch:
+def mismatch_of(labelled: np.ndarray, unlabelled: np.ndarray) -> Mismatch:
   """Compares counts `[K, d]` of examples with a label, and without."""
   defined = labelled.any(axis=1) & unlabelled.any(axis=1)
   p = _shares(labelled[defined])

@@ -107,11 +107,6 @@ class ClientStore:
     return self.part_sizes[:-2]
 
   @property
-  def server_part(self) -> int:
-    """The index of the labelled server set among the parts."""
-    return self.num_clients
-
-  @property
   def input_bytes(self) -> int:
     """The size of one example without its labels."""
     return int(np.prod(self.input_shape)) * self.input_type.itemsize
@@ -188,7 +183,8 @@ def open_store(path: str | os.PathLike) -> ClientStore:
 
 def read_numpy(store: ClientStore, part: int | str) -> Part:
   """Reads the part of a client in `[0, K)`, of `'server'` or of `'test'`."""
-  named = {'server': store.server_part, 'test': store.server_part + 1}
+  # After the clients, as in `part_sizes`.
+  named = {'server': store.num_clients, 'test': store.num_clients + 1}
   if part in named:
     index = named[part]
   elif part in range(store.num_clients):
@@ -468,7 +464,7 @@ def client_reader(
 def server_reader(store: ClientStore) -> tff.Computation:
   """Returns `( -> E*)`, which reads the server's labelled examples."""
   return tff.tensorflow.computation(
-    lambda: _part_dataset(store, tf.constant(store.server_part))
+    lambda: _part_dataset(store, tf.constant(store.num_clients))
   )
 
 

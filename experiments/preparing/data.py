@@ -172,7 +172,7 @@ class RunData:
       partition.num_clients,
       self.source.num_classes,
     )
-    return partition_report.mismatch_of_counts(labelled, self.counts - labelled)
+    return partition_report.mismatch_of(labelled, self.counts - labelled)
 
 
 def prepare(settings) -> RunData:

@@ -544,8 +544,7 @@ def _check_points(table, name, texts) -> None:
 def _check_words(table, name, others, present, num_plain) -> None:
   """Refuses words of which most look like numbers, or all like dates.
 
-  `others` counts each cell that is no number, `present` the cells with a value,
-  and `num_plain` different numbers.
+  `others` counts cells that are no number; `present` have a value.
   """
   forms = {t: _LIKE_NUMBER.fullmatch(t.strip()) for t in others}
   units = {

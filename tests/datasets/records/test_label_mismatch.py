@@ -16,7 +16,7 @@ def test_against_scipy(seed):
   labelled = rng.integers(0, 3, [12, 10])
   unlabelled = rng.integers(0, 90, [12, 10])
   unlabelled[:, rng.integers(10)] = 0
-  found = partition_report.mismatch_of_counts(labelled, unlabelled)
+  found = partition_report.mismatch_of(labelled, unlabelled)
   for client in range(12):
     # scipy.stats.entropy makes shares of counts.
     expected = stats.entropy(labelled[client], unlabelled[client] + 0.1)
@@ -28,7 +28,7 @@ def test_against_scipy(seed):
 
 
 def test_by_hand():
-  found = partition_report.mismatch_of_counts(
+  found = partition_report.mismatch_of(
     # Equal shares; one class against the other; half of it.
     np.array([[1, 1], [2, 0], [5, 0]]),
     np.array([[7, 7], [0, 8], [3, 3]]),
@@ -45,7 +45,7 @@ def test_by_hand():
 
 
 def test_clients_without_one_of_the_two_are_left_out():
-  found = partition_report.mismatch_of_counts(
+  found = partition_report.mismatch_of(
     np.array([[0, 0], [3, 0], [2, 0]]), np.array([[5, 1], [0, 0], [0, 4]])
   )
   assert np.isnan(found.kl).tolist() == [True, True, False]
@@ -53,7 +53,5 @@ def test_clients_without_one_of_the_two_are_left_out():
   figures = found.describe()
   assert figures['label_mismatch_tv_mean'] == 1.0
   assert figures['label_mismatch_kl_max'] == pytest.approx(math.log(10))
-  none = partition_report.mismatch_of_counts(
-    np.array([[0, 0]]), np.array([[5, 1]])
-  )
+  none = partition_report.mismatch_of(np.array([[0, 0]]), np.array([[5, 1]]))
   assert none.describe() == {}

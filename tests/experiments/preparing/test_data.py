@@ -146,7 +146,7 @@ def test_labelled_against_unlabelled_examples_of_each_client(prepare, tmp_path):
   )
   assert table['labelled'].tolist() == shown.sum(axis=1).tolist()
   assert table['unlabelled'].tolist() == hidden.sum(axis=1).tolist()
-  expected = partition_report.mismatch_of_counts(shown, hidden)
+  expected = partition_report.mismatch_of(shown, hidden)
   for name in ('kl', 'total_variation'):
     np.testing.assert_allclose(table[name], getattr(expected, name))
   facts = run.describe()
