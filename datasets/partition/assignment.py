@@ -314,17 +314,15 @@ class PartitionSpec(Choice):
   Attributes:
     needs_client_ids: Whether the source must name the owner of each example. If
       labels are at the clients, they label examples of their own.
-    in_sets: Whether each client's examples lie in sets.
     needs_sets: Whether the source's examples must come in sets.
     deals_test: Whether clients without test examples of their own get an equal
       share of each class (`deal_test_evenly`).
     needs_labels: Takes the settings and returns whether the class of each
       example must be known.
     server_settings: The names of the settings for the draw of the server's
-      examples. They have no effect if labels are at the clients.
+      examples, without effect if labels are at the clients.
     complete: Takes the settings and returns those that `builder` gets and a run
-      records, in which it fills in derived values. It raises a `ValueError` if
-      the settings do not fit each other.
+      records, with derived values; refuses those that do not fit each other.
   """
 
   _: dataclasses.KW_ONLY

@@ -128,11 +128,7 @@ def _owners(client_ids):
 
 
 def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
-  """Returns owners who together have the quota of each class, `int64 [n]`.
-
-  They are taken in a random order: first `at_least` owners with any label in
-  the quotas, then owners with a label that is still short.
-  """
+  """Returns owners, drawn at random, who together have the quotas."""
   num_classes = len(quotas)
   known = labels != UNKNOWN
   counts = np.zeros((num_owners, num_classes), np.int64)
@@ -141,6 +137,7 @@ def _writers_for(quotas, at_least, labels, owner, num_owners, seed):
   missing = quotas.copy()
   writers = []
   for writer in rng.permutation(num_owners):
+    # Then only those with a label that is still short.
     wanted = quotas if len(writers) < at_least else missing
     if np.minimum(counts[writer], wanted).any():
       writers.append(writer)

@@ -289,11 +289,7 @@ def _largest_counts(nominal, supply) -> list[np.ndarray]:
 
 
 def _deal_out(labels, counts, rng) -> list[list[np.ndarray]]:
-  """Assigns each class to one client after another until it runs out.
-
-  `counts`, `[C, d]`, say how many of each class each client is to receive; the
-  result has the examples of each client and class, in random order.
-  """
+  """Deals `counts[c, k]` examples of class k to client c until it runs out."""
   counts = np.asarray(counts)
   pools = [[] for _ in counts]
   for label in range(counts.shape[1]):

@@ -138,7 +138,17 @@ def u_sets(  # noqa: PLR0913
   """Draws sets of given class priors and hides the labels."""
   labels, num_classes = source.train.labels, source.num_classes
   numbers = numbers_of_sets(sets_per_client, num_clients)
-  _check_classes(source, min(numbers))
+  absent = np.setdiff1d(np.arange(num_classes), labels)
+  if absent.size:
+    raise ValueError(
+      f'no training example of {source.name!r} is of class {absent[0]}, of '
+      f'{num_classes}: add some, or number the classes from 0 without gaps.'
+    )
+  if min(numbers) < num_classes:
+    raise ValueError(
+      f'sets_per_client={min(numbers)} is less than the {num_classes} classes '
+      f'of {source.name!r}: each client needs as many sets as classes or more.'
+    )
   sets, nominal = _DRAWS[u_set_recipe](
     labels,
     num_classes,
@@ -201,23 +211,6 @@ def own_sets(
     seed=seed,
   )
   return lay_out(sets, told, own.client_names, seed)
-
-
-def _check_classes(source: Source, fewest_sets: int) -> None:
-  """Checks that each class has examples, and that there are enough sets."""
-  absent = np.setdiff1d(np.arange(source.num_classes), source.train.labels)
-  if absent.size:
-    raise ValueError(
-      f'no training example of {source.name!r} is of class {absent[0]}, of '
-      f'{source.num_classes}: add some, or number the classes from 0 without '
-      'gaps.'
-    )
-  if fewest_sets < source.num_classes:
-    raise ValueError(
-      f'sets_per_client={fewest_sets} is less than the {source.num_classes} '
-      f'classes of {source.name!r}: each client needs as many sets as classes '
-      'or more.'
-    )
 
 
 def _usual_repeats(recipe: str) -> str:

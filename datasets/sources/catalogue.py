@@ -31,7 +31,7 @@ SOURCES: Registry[SourceSpec] = Registry(
 
 def check_files(name: str, *, data_dir: str | None) -> None:
   """Checks that the files of a source exist or can be downloaded."""
-  SOURCES.find(name).check_files(_expanded(data_dir))
+  SOURCES.find(name).check_files(data_dir and os.path.expanduser(data_dir))
 
 
 def load(
@@ -54,10 +54,5 @@ def load(
         f'(options: {", ".join(spec.options) or "none"}).'
       )
     spec.options[option].check(value)
-  return spec.builder(
-    _expanded(data_dir), os.path.expanduser(cache_dir), **options
-  )
-
-
-def _expanded(folder: str | None) -> str | None:
-  return None if folder is None else os.path.expanduser(folder)
+  folder = data_dir and os.path.expanduser(data_dir)
+  return spec.builder(folder, os.path.expanduser(cache_dir), **options)

@@ -180,14 +180,12 @@ class SourceSpec(Choice):
     check_files: `check_files(data_dir)` raises a `ValueError` if the files are
       absent and cannot be downloaded. It does not import TensorFlow.
     form: What examples are, a key of `FORMS`.
-    has_native_split: Whether the data can name the owner of each example. Those
-      of `npz` do if the files hold `client_ids`.
+    has_native_split: Whether the data can name the owner of each example.
     has_unlabelled: Whether some training images always lack labels.
-    may_lack_labels: Whether some training images may lack labels. The runner
-      learns it when it reads the files.
+    may_lack_labels: Whether some may, which is seen when the files are read.
     has_sets: Whether training examples come in sets of known class priors.
-    is_of_user: Whether the folder of the data says which data they are, since
-      its files are a user's own.
+    is_of_user: Whether the files are a user's own, so that their folder says
+      which data they are.
   """
 
   _: dataclasses.KW_ONLY

@@ -280,7 +280,14 @@ def build(
       f'client_labels.keep_known with labelled={DEALT!r}, or choose a process '
       'that needs no labels at the clients.'
     )
-  key = _key(source, partition, labelled)
+  facts = {
+    'format': VERSION,
+    'source': [source.name, source.version],
+    'partition': partition.digest(),
+    'labelled': labelled,
+  }
+  text = json.dumps(facts, sort_keys=True)
+  key = hashlib.sha256(text.encode()).hexdigest()
   folder = os.path.abspath(cache_dir)
   path = os.path.join(folder, f'clients-{key[:40]}.store')
   os.makedirs(folder, exist_ok=True)
@@ -334,16 +341,6 @@ def _check_belongs(source: Source, partition: Partition):
       f'source.train has images {train.shape[1:]} and source.test '
       f'{test.shape[1:]}: give one shape.'
     )
-
-
-def _key(source: Source, partition: Partition, labelled: str) -> str:
-  facts = {
-    'format': VERSION,
-    'source': [source.name, source.version],
-    'partition': partition.digest(),
-    'labelled': labelled,
-  }
-  return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _open_if_sound(path: str, key: str) -> ClientStore | None:

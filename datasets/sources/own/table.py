@@ -115,11 +115,7 @@ class Encoding:
     return tuple(np.repeat(np.arange(len(sizes)), sizes).tolist())
 
   def encode(self, table: Table, beside: Iterable[str] = ()) -> np.ndarray:
-    """Returns the features, `float32 [N, F]`, not standardised.
-
-    Of the columns, those `beside` the features of the training table are passed
-    over.
-    """
+    """Returns the features, `float32 [N, F]`; others must be `beside` them."""
     names, found = {*self.numbers, *self.words}, {*table.columns} - {*beside}
     for more, what in (
       (names - found, 'a column that is missing'),
