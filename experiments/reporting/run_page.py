@@ -8,7 +8,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -62,14 +62,6 @@ def write(
   text = _Page(groups, against).render()
   with whole_files.replacing(path) as file:
     file.write(text.encode())
-
-
-class _System(NamedTuple):
-  """A group of runs in a legend; the line is its style in CSS."""
-
-  name: str
-  colour: str
-  line: str
 
 
 class _Page:
@@ -159,7 +151,7 @@ class _Page:
           charts.append((label, self._add(chart)))
           drawn |= {name for name, band in bands.items() if len(band)}
       if charts:
-        systems = [s for s in _legend(panel) if s.name in drawn]
+        systems = _legend(panel, drawn)
         found.append({'systems': systems, 'charts': charts, 'phases': phases})
     return found
 
@@ -293,13 +285,14 @@ class _Page:
     found = []
     for panel in self._panels:
       shown = {g.name: values[g.name] for g in panel}
-      if any(figures.size for figures in shown.values()):
+      missing = [name for name, figures in shown.items() if not figures.size]
+      if len(missing) < len(shown):
         chart = page_charts.histogram(shown, label, limits)
         found.append(
           {
-            'systems': [s for s in _legend(panel) if shown[s.name].size],
+            'systems': _legend(panel, shown.keys() - missing),
             'chart': self._add(chart),
-            'missing': [name for name, v in shown.items() if not v.size],
+            'missing': missing,
           }
         )
     return found
@@ -336,12 +329,14 @@ def _panels(groups, against) -> list[list[Group]]:
   ]
 
 
-def _legend(panel) -> list[_System]:
+def _legend(panel, names) -> list[dict[str, str]]:
+  """Returns how those groups of a panel look that are in its charts."""
   return [
-    _System(group.name, colour, line)
+    {'name': group.name, 'colour': colour, 'line': line}
     for group, colour, line in zip(
       panel, page_charts.COLOURS, page_charts.DASHES, strict=False
     )
+    if group.name in names
   ]
 
 
