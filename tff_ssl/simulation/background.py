@@ -12,13 +12,6 @@ def start(function: Callable, *arguments) -> concurrent.futures.Future:
   """Calls a function in a thread of its own.
 
   A thread pool would make Python's exit wait for the round.
-
-  Args:
-    function: What to call.
-    *arguments: Its arguments.
-
-  Returns:
-    The future of its result. It cannot be cancelled.
   """
   future = concurrent.futures.Future()
 
@@ -41,11 +34,7 @@ class BackgroundContext(tff.framework.AsyncContext):
   """
 
   def __init__(self, context: tff.framework.SyncContext):
-    """Initializes the context.
-
-    Args:
-      context: What computes.
-    """
+    """Initializes the context."""
     self._context = context
 
   async def invoke(self, comp, arg):

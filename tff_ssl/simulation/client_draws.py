@@ -53,11 +53,7 @@ def build(
 
 
 def draws_each_by_itself(draw: Draw) -> bool:
-  """Whether the number of clients of a round is left to chance ('poisson').
-
-  Args:
-    draw: From `build`.
-  """
+  """Whether the number of clients of a round is left to chance ('poisson')."""
   return getattr(draw, 'func', draw) is _poisson
 
 

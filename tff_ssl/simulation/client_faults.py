@@ -127,12 +127,6 @@ class ClientFaults:
 def append(
   key: np.ndarray, corrupt: bool = False, work: int = _ALL_STEPS
 ) -> np.ndarray:
-  """Returns a key with `client_sampling.FAULT_FIELDS` at its end.
-
-  Args:
-    key: `int32 [4]`, of `client_sampling.sample_keys`.
-    corrupt: Whether the client is corrupt.
-    work: The share of its steps that it takes, in percent.
-  """
+  """Returns a key with `FAULT_FIELDS` at its end; `work` is in percent."""
   length = len(client_sampling.KEY_FIELDS)
   return np.concatenate([key[:length], [corrupt, work]]).astype(np.int32)

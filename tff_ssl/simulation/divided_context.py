@@ -53,13 +53,6 @@ class DividedContext(tff.framework.SyncContext):
   def invoke(self, comp, arg=None):
     """Computes `comp` on `arg`.
 
-    Args:
-      comp: A `tff.Computation`.
-      arg: Its argument.
-
-    Returns:
-      The result.
-
     Raises:
       ValueError: If the computation cannot be divided, since one aggregation
         depends on another.

@@ -9,12 +9,7 @@ _NAMES = re.compile(r'\{\{function_node [^}]*\}\} ?| ?\[Op:[^\]]*\]')
 
 
 def first_cause(error: BaseException) -> str:
-  """Returns the first cause that the text of an error names, in one line.
-
-  Args:
-    error: Any exception. TensorFlow's texts go on with names of nodes, and
-      begin with the number of causes if there are several.
-  """
+  """Returns the first cause that the text of an error names, in one line."""
   text = error.details() if hasattr(error, 'details') else str(error)
   lines = _NAMES.sub('', text or '').splitlines() or [type(error).__name__]
   line = lines[0]

@@ -73,13 +73,6 @@ class InProcessContext(tff.framework.SyncContext):
   def invoke(self, comp: tff.Computation, arg=None):
     """Computes `comp` on `arg`.
 
-    Args:
-      comp: The computation.
-      arg: Its argument.
-
-    Returns:
-      The result.
-
     Raises:
       tf.errors.OpError: What TensorFlow raises, with the client that it
         happened at.

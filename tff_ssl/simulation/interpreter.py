@@ -44,12 +44,7 @@ class Call:
   """
 
   def __init__(self, num_clients: int, at_once: int):
-    """Initializes the call.
-
-    Args:
-      num_clients: How many clients there are.
-      at_once: How many of them are computed at a time.
-    """
+    """Initializes the call."""
     self.num_clients = num_clients
     self._at_once = min(at_once, num_clients)
     self._running: set[int] = set()
@@ -156,10 +151,6 @@ class Program:
   ):
     """Compiles a computation.
 
-    Args:
-      comp: The computation, without secure sums.
-      functions: Makes TensorFlow blocks to functions.
-
     Raises:
       NotImplementedError: If it has a part that is neither TensorFlow nor an
         intrinsic of TFF, such as one of JAX.
@@ -179,15 +170,7 @@ class Program:
     self._result = self._translate(result)
 
   def run(self, argument, call: Call):
-    """Runs it.
-
-    Args:
-      argument: The argument; `None` if there is no parameter.
-      call: Its clients.
-
-    Returns:
-      The result.
-    """
+    """Returns the result for an argument, `None` if there is no parameter."""
     scope = {_CALL: call, _SLOT: 0, self._parameter or '': argument}
     for stage in self._stages:
       for name, function in stage.once:
@@ -457,10 +440,6 @@ def data_set(rows: Iterable, element: tff.Type) -> tf.data.Dataset:
 def ingest(value, type_: tff.Type):
   """Returns what is computed with, from what a caller has.
 
-  Args:
-    value: A value that TFF takes for the type.
-    type_: The type.
-
   Raises:
     TypeError, ValueError: If the value is not of the type.
   """
@@ -493,12 +472,7 @@ def ingest(value, type_: tff.Type):
 
 
 def egest(value, type_: tff.Type):
-  """Returns what a caller gets: structures of NumPy arrays and of data sets.
-
-  Args:
-    value: What was computed.
-    type_: Its type.
-  """
+  """Returns what a caller gets: structures of NumPy arrays and of data sets."""
   if isinstance(type_, tff.FederatedType):
     if isinstance(value, Each):
       return [egest(one, type_.member) for one in value]

@@ -132,10 +132,6 @@ class Watch:
   ) -> set[concurrent.futures.Future]:
     """Waits for the first of some futures.
 
-    Args:
-      futures: The futures.
-      timeout: Seconds to wait; `None` for no limit.
-
     Returns:
       Those that are done.
 
@@ -152,11 +148,7 @@ class Watch:
     return done
 
   def end_if_lost(self) -> bool:
-    """Kills a local cluster that does not answer.
-
-    Returns:
-      Whether the cluster does not answer.
-    """
+    """Kills a local cluster that does not answer, and says so."""
     if self._driver.node is not self._node:  # It has left the cluster.
       return False
     if not self._lost.done() and all(ping() for ping in self._pings.values()):
@@ -197,9 +189,6 @@ def say_if_killed(sentence: str) -> None:
   """Has a sentence printed if this process ends without calling `leave`.
 
   Ray ends it by `_exit` where it writes to a node that is gone.
-
-  Args:
-    sentence: What a process of its own prints on standard error.
   """
   process = subprocess.Popen(
     ['/bin/sh', '-c', 'read _ || echo "$0" >&2', sentence],
@@ -216,9 +205,6 @@ def leave(exit_code: int = 1) -> None:
 
   Ray's own end would hang then, or crash. A local cluster ends, too. Python
   calls this at its exit.
-
-  Args:
-    exit_code: With which to end.
   """
   while _LISTENERS:
     _LISTENERS.pop().communicate(b'\n')

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from tff_ssl.simulation import bound_process, core_sets
+from tff_ssl.simulation import processes
 
 _LAST_BYTES = 4000
 _POLL_S = 0.1
@@ -45,9 +45,6 @@ def run(
     folder: The working folder.
     import_from: A folder from which Python imports, too.
 
-  Returns:
-    How it ended.
-
   Raises:
     ValueError: If it is called outside the main thread, in which Ray runs a
       task.
@@ -55,11 +52,11 @@ def run(
   search = [import_from, os.environ.get('PYTHONPATH', '')]
   with (
     _interrupts(),
-    core_sets.taken(cores) as own,
+    processes.taken_cores(cores) as own,
     tempfile.TemporaryFile() as output,
   ):
     process = subprocess.Popen(
-      bound_process.bind(*command),
+      processes.bound_command(*command),
       cwd=folder,
       stdin=subprocess.DEVNULL,
       stdout=output,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import tensorflow_federated as tff
 from tensorflow_federated.proto.v0 import computation_pb2
 
-from tff_ssl.simulation import contexts, core_sets, errors, travelling_files
+from tff_ssl.simulation import contexts, errors, processes, travelling_files
 
 # The index of an argument that has no elements.
 WHOLE = -1
@@ -44,15 +44,11 @@ class RayWorker:
   """Computes parts of rounds; an actor class for `ray.remote`."""
 
   def __init__(self, equipment: Equipment):
-    """Sets up TensorFlow.
-
-    Args:
-      equipment: What the process has.
-    """
+    """Sets up TensorFlow."""
     self._equipment = equipment
     # Before TensorFlow counts them.
     self._cores = contextlib.ExitStack()
-    own = self._cores.enter_context(core_sets.taken(equipment.cores))
+    own = self._cores.enter_context(processes.taken_cores(equipment.cores))
     os.sched_setaffinity(0, own)
     self._context = contexts.build_context(clients_at_once=equipment.cores)
     self._computations = collections.OrderedDict()

@@ -18,14 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def simulate(comp: tff.Computation) -> tff.Computation:
-  """Replaces the secure sums of a computation by plain ones, and says so.
-
-  Args:
-    comp: A computation with or without secure sums.
-
-  Returns:
-    One of the same type without any; `comp` itself, if it has none.
-  """
+  """Replaces secure sums, if there are any, by plain ones, and says so."""
   # Replacing takes a fifth of the whole compilation where there are none.
   if not inspection.has_secure_sums(comp):
     return comp

@@ -64,12 +64,7 @@ class TensorFlowBlocks:
     self._functions = weakref.WeakValueDictionary()
 
   def function(self, proto, type_: tff.FunctionType) -> 'BlockFunction':
-    """Returns the function of a block.
-
-    Args:
-      proto: Its `tensorflow` field of TFF's `Computation`.
-      type_: Its type.
-    """
+    """Returns the function of a block, TFF's `tensorflow` field of it."""
     text = proto.SerializeToString(deterministic=True)
     # Names of a structure's elements are not in the text.
     key = hashlib.sha256(text).digest(), str(type_)
@@ -122,16 +117,7 @@ class BlockFunction:
   def __call__(
     self, value, cancellation: internals.CancellationManager, slot: int
   ):
-    """Calls the function.
-
-    Args:
-      value: The argument; `None` if there is no parameter.
-      cancellation: Ends the call when it is cancelled.
-      slot: That of the call.
-
-    Returns:
-      The result.
-    """
+    """Calls the function."""
     flat = []
     _flatten(value, flat)
     with tf.device(self._device):

@@ -36,12 +36,7 @@ class Offer:
 
   @classmethod
   def of(cls, path: str, put: Callable[[bytes], Any]) -> 'Offer':
-    """Makes the offer of a file.
-
-    Args:
-      path: Its absolute path.
-      put: From bytes to their reference, as `ray.put`.
-    """
+    """Makes the offer of a file; `put` gives the reference of its bytes."""
     digest, pieces = hashlib.sha256(), []
     with open(path, 'rb') as file:
       while piece := file.read(_PIECE_BYTES):
@@ -50,14 +45,7 @@ class Offer:
     return cls(path, digest.hexdigest(), tuple(pieces))
 
   def fetch(self, get: Callable[[Any], bytes]) -> None:
-    """Writes the file, unless it is there already.
-
-    Args:
-      get: From the reference of bytes to the bytes, as `ray.get`.
-
-    Raises:
-      OSError: If it cannot be written.
-    """
+    """Writes the file, unless it is there already."""
     os.makedirs(os.path.dirname(self.path), exist_ok=True)
     # Several processes of a machine may want it at once.
     with open(f'{self.path}.fetched', 'ab') as lock:
@@ -70,23 +58,12 @@ class Offer:
 
 
 def read(folders: Sequence[str]) -> dict[str, Contents]:
-  """Returns the contents of folders, empty where there is none.
-
-  Args:
-    folders: Their absolute paths.
-  """
+  """Returns the contents of folders, empty where there is none."""
   return {folder: _contents(pathlib.Path(folder)) for folder in folders}
 
 
 def make_equal(luggage: Mapping[str, Contents]) -> None:
-  """Gives folders of this machine the contents that they have elsewhere.
-
-  Args:
-    luggage: From `read`.
-
-  Raises:
-    OSError: If they cannot be written.
-  """
+  """Gives folders of this machine the contents that they have elsewhere."""
   for folder, wanted in luggage.items():
     place = pathlib.Path(folder)
     present = _contents(place)
@@ -96,11 +73,7 @@ def make_equal(luggage: Mapping[str, Contents]) -> None:
 
 
 def changes(luggage: Mapping[str, Contents]) -> dict[str, Contents]:
-  """Returns the files that were written since `make_equal`.
-
-  Args:
-    luggage: What it was given.
-  """
+  """Returns the files that were written since `make_equal`."""
   return {
     folder: _new(_contents(pathlib.Path(folder)), before)
     for folder, before in luggage.items()
@@ -108,14 +81,7 @@ def changes(luggage: Mapping[str, Contents]) -> dict[str, Contents]:
 
 
 def write(luggage: Mapping[str, Contents]) -> None:
-  """Writes files; each is there as a whole or not at all.
-
-  Args:
-    luggage: Files by folder.
-
-  Raises:
-    OSError: If they cannot be written.
-  """
+  """Writes files; each is there as a whole or not at all."""
   for folder, files in luggage.items():
     os.makedirs(folder, exist_ok=True)
     for name, content in files.items():

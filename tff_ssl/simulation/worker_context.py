@@ -24,7 +24,7 @@ import grpc
 import portpicker
 import tensorflow_federated as tff
 
-from tff_ssl.simulation import bound_process, errors, secure_sums
+from tff_ssl.simulation import errors, processes, secure_sums
 
 _BINARY = pathlib.Path(tff.__file__).parent / 'data' / 'worker_binary'
 _REINSTALL = 'reinstall tensorflow-federated 0.87 for this platform'
@@ -79,7 +79,7 @@ class Worker:
     self.port = portpicker.pick_unused_port()
     self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `stop`)
     self._process = subprocess.Popen(
-      bound_process.bind(
+      processes.bound_command(
         str(_BINARY),
         f'--port={self.port}',
         f'--max_concurrent_computation_calls={clients_at_once}',
@@ -246,11 +246,6 @@ def build(
   default_num_clients: int, clients_at_once: int, threads_per_op: int
 ) -> tff.framework.SyncContext:
   """Starts a worker and returns a context on it.
-
-  Args:
-    default_num_clients: Number of clients where the arguments do not tell.
-    clients_at_once: How many clients are computed at a time; -1 for all.
-    threads_per_op: Threads of one TensorFlow op; 0 for one on each core.
 
   Raises:
     RuntimeError: If the worker cannot start.

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from tff_ssl.simulation import core_sets, ray_commands
+from tff_ssl.simulation import processes, ray_commands
 
 
 @pytest.fixture(autouse=True)
 def own_locks(monkeypatch, tmp_path):
   """Runs on this machine must not hold the cores that tests ask for."""
-  monkeypatch.setattr(core_sets, '_LOCKS', f'cores_of_{tmp_path.name}')
+  monkeypatch.setattr(processes, '_LOCKS', f'cores_of_{tmp_path.name}')
 
 
 def run(program, folder, import_from='/'):
