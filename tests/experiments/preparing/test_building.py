@@ -29,7 +29,7 @@ def make(**given):
 
 
 def build_views(made, source):
-  return views.build(made, made.parts.process, source)
+  return views.build(made, made.chosen['process'], source)
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
